@@ -1,0 +1,64 @@
+package audit
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Kind is what an entry records.
+type Kind string
+
+const (
+	Intent   Kind = "intent"   // a call is about to have its effect
+	Outcome  Kind = "outcome"  // what became of an intent; an intent without one is unknown
+	Decision Kind = "decision" // a call, plan or declaration was judged and nothing was done
+	Change   Kind = "change"   // a person or the gateway changed state: session, label, switch, tool, token
+)
+
+// Entry is one record. Index and At are set by the log when it is appended; At never runs backwards.
+// The JSON names are public (CONTRACT, "/v1/audit").
+type Entry struct {
+	Index     int64     `json:"index"`
+	At        time.Time `json:"at"`
+	Kind      Kind      `json:"kind"`
+	Action    string    `json:"action"` // "call", "session.open", "kill.disable", …
+	Agent     string    `json:"agent,omitempty"`
+	Session   string    `json:"session,omitempty"`
+	Requester string    `json:"requester,omitempty"`
+	Actor     string    `json:"actor,omitempty"` // the credential that acted, as kind:id
+	Door      string    `json:"door,omitempty"`  // mcp, http
+	RequestID string    `json:"request_id,omitempty"`
+	Operation string    `json:"operation,omitempty"`
+	CallID    string    `json:"call_id,omitempty"`
+	Digest    string    `json:"call_digest,omitempty"`
+	DefHash   string    `json:"definition_hash,omitempty"`
+
+	Decision string `json:"decision,omitempty"` // permit, ask, deny; for outcomes ok, error, unknown, discarded
+	Stage    string `json:"stage,omitempty"`
+	Code     string `json:"code,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	Shadow   bool   `json:"shadow,omitempty"` // the verdict was only logged (mode: shadow)
+
+	Risk      string   `json:"risk,omitempty"`
+	Amount    string   `json:"amount,omitempty"`
+	Approvers []string `json:"approvers,omitempty"`
+	Model     string   `json:"model,omitempty"`
+
+	Arguments   *Payload        `json:"arguments,omitempty"`
+	Result      *Payload        `json:"result,omitempty"`
+	Labels      []string        `json:"labels,omitempty"` // labels that this entry raised or released
+	Attribution json.RawMessage `json:"attribution,omitempty"`
+	Detail      json.RawMessage `json:"detail,omitempty"` // what the action changed; small
+	DurationMS  int64           `json:"duration_ms,omitempty"`
+}
+
+// Payload is arguments or a result: always by hash, shown with secrets redacted, and kept apart when it is large.
+type Payload struct {
+	SHA256   string          `json:"sha256"` // of the exact bytes
+	Size     int64           `json:"size"`
+	Shown    json.RawMessage `json:"shown,omitempty"`    // redacted, when small enough to stand in the entry
+	Stored   bool            `json:"stored,omitempty"`   // the redacted bytes are in the payload table under Key
+	Key      string          `json:"key,omitempty"`      // hex SHA-256 of the stored (redacted) bytes
+	Redacted bool            `json:"redacted,omitempty"` // Shown or stored bytes differ from the exact ones
+	Bytes    []byte          `json:"-"`                  // what to store under Key, when Stored
+}

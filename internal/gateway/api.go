@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+// Request is one call as a door hands it to the corridor. Who calls is the Principal alone.
+type Request struct {
+	Principal identity.Principal
+	Session   string          // only for principals with several sessions to speak for (hosts); otherwise "" or the principal's own
+	Method    string          // "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete"
+	Tool      string          // exposed tool name, exposed prompt name, or resource URI, by Method
+	Arguments json.RawMessage // as received; the corridor parses strictly and judges the canonical form. For completion/complete: {"ref":…,"argument":…,"context":…}
+	Door      string          // "mcp" or "http"
+	DryRun    bool            // judge only: no effect, no intent (check)
+	Exchange  call.Exchange
+}
+
+// Answer is what the corridor gives back. Result is there only when the verdict permits and the call has run.
+type Answer struct {
+	CallID  string
+	Session string
+	Verdict fault.Verdict
+	// Result is the MCP result object to hand over (tools/call, resources/read, prompts/get, completion/complete), labelled,
+	// fenced and attributed. It may say isError: that is the upstream's own word. For upstream failures (upstream.failed,
+	// time.exceeded, result.invalid …) it is nil and Verdict says why.
+	Result json.RawMessage
+	// RPCError is the upstream's own JSON-RPC error object, to be passed on as it is; Result is nil then.
+	RPCError json.RawMessage
+}
+
+// Upstreams carries permitted calls to the servers behind us. Implementations bound time by ctx, size by their own limits, and
+// return fault errors: UpstreamFailed (Dispatched says whether the request can have had its effect), ResultTooLarge, ResultInvalid, TimeExceeded.
+// A JSON-RPC error of the server is *RPCError.
+type Upstreams interface {
+	// Do sends one request and waits for its result. params is complete except for _meta, which the implementation owns.
+	Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
+}
+
+// RPCError is a JSON-RPC error that an upstream server answered with. JSON is its error object, strictly parsed and bounded.
+type RPCError struct{ JSON json.RawMessage }
+
+func (e *RPCError) Error() string { return "upstream answered with an error: " + string(e.JSON) }
+
+// NotDispatched wraps an error of Upstreams.Do when the request certainly never left: its outcome is known to be nothing.
+type NotDispatched struct{ Err error }
+
+func (e *NotDispatched) Error() string { return e.Err.Error() }
+func (e *NotDispatched) Unwrap() error { return e.Err }
+
+// Clock is read wherever time is decided on.
+type Clock func() time.Time

@@ -1,0 +1,61 @@
+package gateway
+
+import (
+	"encoding/json"
+	"regexp"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/call"
+)
+
+// Output is how far an operation's result can be trusted (CONTRACT, operation fields).
+type Output string
+
+const (
+	Trusted   Output = "trusted"
+	Untrusted Output = "untrusted" // the default: text is fenced
+	Typed     Output = "typed"     // trusted only while every string of the result matches Shape
+	Echo      Output = "echo"      // repeats its arguments
+)
+
+// Classification is the operator's word on one operation, resolved from its own entry, its server's "server.*" entry and the
+// defaults. What a server says about itself never enters here (DESIGN.md rule 6).
+type Classification struct {
+	ExposeAs    string // the name the agent sees; "" means <server>_<tool>; "{tool}" stands for the server's own name
+	Flow        flow.Spec
+	ExternalIO  bool
+	Level       int // 0 reads, 1 write only the person sees and can undo, 2 the rest
+	Output      Output
+	Shape       *regexp.Regexp
+	Description string // replaces the server's
+	Timeout     time.Duration
+	Listed      bool // false: no entry of the operator's names it
+}
+
+// Standing is whether an operation can be called at all.
+type Standing string
+
+const (
+	Active      Standing = "active"
+	Quarantined Standing = "quarantined" // its definition changed and was not accepted
+	Unlisted    Standing = "unlisted"    // no operator's entry names it, and unlisted_operations is deny
+	Unfit       Standing = "unfit"       // its definition can't be exposed (name, schema, size); Fault says why
+	Gone        Standing = "gone"        // the server no longer offers it
+)
+
+// Operation is one thing an agent can call, as the catalogue holds it. Immutable once published.
+type Operation struct {
+	ID         string // "<server>.<tool>"
+	Server     string
+	Tool       string // the server's own name; for resources and prompts the operation's word (read_resource, get_prompt)
+	Name       string // what the agent sees
+	Kind       call.Kind
+	Definition json.RawMessage // what the agent sees of it: name and description replaced, otherwise the accepted definition
+	Hash       string          // of the whole definition as the server gave it, accepted
+	Standing   Standing
+	Fault      string
+	Class      Classification
+	Flow       flow.Operation
+	AskFirst   bool // unlisted_operations: ask
+}

@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/audit"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+// ErrMoved says that the session is no longer at the version that the decision was made on: judge again.
+var ErrMoved = errors.New("the session has moved on")
+
+// Store is what the corridor needs kept. Each method is one transaction; when it returns nil, what it wrote is durable
+// (synchronous=FULL or better). Errors carry fault.StoreUnavailable or fault.AuditUnavailable, fault.NotFound or
+// fault.Conflict; none leaves half of its work behind. Safe for concurrent use; concurrent transactions may share one commit.
+type Store interface {
+	// OpenSession writes a new session and its entry. For an own session it is a Conflict when the agent has an open one.
+	OpenSession(ctx context.Context, s session.Session, e audit.Entry) error
+	// Session returns a session by id; fault.NotFound if there is none.
+	Session(ctx context.Context, id string) (session.Session, error)
+	// OwnSession returns the open own session of an agent; fault.NotFound if there is none.
+	OwnSession(ctx context.Context, agent string) (session.Session, error)
+	// LastSession returns the agent's most recently opened session, open or closed; fault.NotFound if there is none.
+	LastSession(ctx context.Context, agent string) (session.Session, error)
+	// ChangeSession reads the session, applies change and writes the result and the entry in one transaction. change may be
+	// called more than once and must have no effect of its own. An error of change is returned as it is and nothing is written.
+	ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error)
+
+	// Intent appends the entry if, in the same transaction, the session is open and still at the version; else ErrMoved.
+	// Labels to raise already now (for calls that talk while they run) are raised in it too.
+	Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held) (session.Session, error)
+	// Outcome appends the entry, raises the labels and adds to the used time, in one transaction.
+	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error)
+	// Record appends entries that change no other state.
+	Record(ctx context.Context, entries ...audit.Entry) error
+
+	// Tokens returns every token, revoked ones too. AddToken and RevokeToken write one with its entry.
+	Tokens(ctx context.Context) ([]identity.Token, error)
+	AddToken(ctx context.Context, t identity.Token, e audit.Entry) error
+	RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error
+
+	// Pins returns every pinned definition; SavePin writes one with its entry.
+	Pins(ctx context.Context) ([]Pin, error)
+	SavePin(ctx context.Context, p Pin, e audit.Entry) error
+
+	// Switches returns the kill switch as last written; SaveSwitches writes it with the entries of the switchings it includes.
+	Switches(ctx context.Context) (Switches, error)
+	SaveSwitches(ctx context.Context, s Switches, entries ...audit.Entry) error
+}
+
+// Pin is the definition that was accepted for one operation.
+type Pin struct {
+	Operation  string    `json:"operation"`
+	Hash       string    `json:"definition_hash"`
+	Definition []byte    `json:"-"` // canonical JSON
+	Pending    string    `json:"pending_hash,omitempty"`
+	PendingDef []byte    `json:"-"` // the changed definition that waits to be accepted
+	AcceptedBy string    `json:"accepted_by"`
+	AcceptedAt time.Time `json:"accepted_at"`
+}
+
+// Switches is the whole state of the kill switch. Epoch grows with every switching and never falls.
+type Switches struct {
+	Epoch  int64             `json:"epoch"`
+	Global Switch            `json:"global"`
+	Agents map[string]Switch `json:"agents"`
+}
+
+// Switch is one switch, as status shows it (AG-4).
+type Switch struct {
+	Active  bool      `json:"active"`
+	Since   time.Time `json:"since"`
+	By      string    `json:"by"`
+	Reason  string    `json:"reason"`
+	Durable bool      `json:"durable"`
+}

@@ -1,0 +1,127 @@
+// Package identity holds who may speak to the gateway: people, agents, hosts and sessions, their credentials and roles.
+//
+// Promises: who somebody is comes from the credential alone, never from a header or an argument (DESIGN.md rule 8). A token is
+// 160 random bits; only its SHA-256 is kept, so a stolen database opens nothing. Roles are a closed list.
+package identity
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Kind is what a credential speaks for.
+type Kind string
+
+const (
+	Agent   Kind = "agent"   // a declared agent; stands for its one open session
+	Host    Kind = "host"    // a trusted program of a person's that opens sessions for agents
+	Session Kind = "session" // one session
+	Person  Kind = "person"  // a human, on the people's side only
+)
+
+// Role is what a person may do. Roles don't include one another, except that Admin includes all.
+type Role string
+
+const (
+	Viewer   Role = "viewer"   // sees sessions, tools, agents
+	Approver Role = "approver" // answers approvals
+	Operator Role = "operator" // switches, accepts tools, phases, releases, closes
+	Auditor  Role = "auditor"  // reads the audit
+	Admin    Role = "admin"    // all of it, and tokens
+)
+
+// Roles is the closed list.
+var Roles = []Role{Viewer, Approver, Operator, Auditor, Admin}
+
+// ParseRole refuses what is not in the list.
+func ParseRole(s string) (Role, error) {
+	for _, r := range Roles {
+		if string(r) == s {
+			return r, nil
+		}
+	}
+	return "", fmt.Errorf("unknown role %q: one of viewer, approver, operator, auditor, admin", s)
+}
+
+// Principal is who a credential speaks for.
+type Principal struct {
+	Kind    Kind
+	ID      string // agent id, host name, session id or person id
+	Agent   string // for Session: the session's agent
+	Roles   []Role // for Person
+	TokenID string
+	Expires time.Time // zero: never
+}
+
+// Has tells whether the person has the role, or is an admin.
+func (p Principal) Has(role Role) bool {
+	if p.Kind != Person {
+		return false
+	}
+	for _, r := range p.Roles {
+		if r == role || r == Admin {
+			return true
+		}
+	}
+	return false
+}
+
+// String is for logs: kind and id.
+func (p Principal) String() string { return string(p.Kind) + ":" + p.ID }
+
+// Token is a stored credential; the secret itself is not in it.
+type Token struct {
+	ID      string // "tok_…", for listing and revoking
+	Hash    string // hex SHA-256 of the secret
+	Subject Principal
+	Created time.Time
+	Revoked time.Time // zero: not revoked
+}
+
+var encoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// prefixes lets a person (and a secret scanner) see what a leaked token opens.
+var prefixes = map[Kind]string{Agent: "spt_agent_", Host: "spt_host_", Session: "spt_session_", Person: "spt_person_"}
+
+// Mint returns a new secret for the kind and the hash to keep of it.
+func Mint(kind Kind) (secret, hash string) {
+	var b [20]byte
+	rand.Read(b[:]) // never fails: crypto/rand aborts the program when it can't
+	secret = prefixes[kind] + encoding.EncodeToString(b[:])
+	return secret, HashSecret(secret)
+}
+
+// HashSecret is what is stored and looked up in place of the secret. A token is long and random, so one SHA-256 is enough.
+func HashSecret(secret string) string {
+	sum := sha256.Sum256([]byte(secret))
+	return hex.EncodeToString(sum[:])
+}
+
+// Bearer takes the token out of an Authorization header value. It refuses what can't be a token of ours before any look-up.
+func Bearer(header string) (string, bool) {
+	const scheme = "bearer "
+	if len(header) <= len(scheme) || len(header) > 256 || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return "", false
+	}
+	token := header[len(scheme):]
+	if !strings.HasPrefix(token, "spt_") || strings.ContainsAny(token, " \t,") {
+		return "", false
+	}
+	return token, true
+}
+
+var idPattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,63}$`)
+
+// CheckID refuses ids of agents, people, hosts and servers that could not be shown or stored plainly.
+func CheckID(id string) error {
+	if !idPattern.MatchString(id) {
+		return fmt.Errorf("%q is not a valid id: letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64", id)
+	}
+	return nil
+}

@@ -1,0 +1,223 @@
+// Package session holds one governed piece of work of one agent as a pure state machine: phase, labels, plan, budget.
+//
+// Promises: every move is a pure function of the state before it; an impossible move is an error and changes nothing; a closed
+// session is final; labels only rise, except by Release, which is a person's act. Version grows with every move that a decision
+// depends on, so that a decision made on one version can be refused when the session has moved on.
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+)
+
+// Phase is where a session is (PH-1). There is no third word.
+type Phase string
+
+const (
+	Planning  Phase = "planning"
+	Execution Phase = "execution"
+)
+
+// ParsePhase refuses everything but the two words (PH-2).
+func ParsePhase(s string) (Phase, error) {
+	switch p := Phase(s); p {
+	case Planning, Execution:
+		return p, nil
+	}
+	return "", fault.New(fault.RequestMalformed, "unknown phase %q: planning or execution", s).At("phase")
+}
+
+// State is whether a session still runs.
+type State string
+
+const (
+	Open   State = "open"
+	Closed State = "closed"
+)
+
+// PlanState is what became of a plan.
+type PlanState string
+
+const (
+	PlanApproved PlanState = "approved" // sealed: the session is in execution
+	PlanPending  PlanState = "pending"  // a person must decide
+	PlanRejected PlanState = "rejected"
+)
+
+// Step is one step of a plan as it was submitted, resolved to an operation.
+type Step struct {
+	Tool          string          `json:"tool"`
+	Operation     string          `json:"operation"`
+	Arguments     json.RawMessage `json:"arguments,omitempty"` // canonical
+	After         []int           `json:"after,omitempty"`
+	Justification string          `json:"justification"`
+}
+
+// Plan is an ordered list of steps under a digest; what is approved is the digest.
+type Plan struct {
+	ID        string    `json:"plan_id"`
+	Digest    string    `json:"digest"`
+	State     PlanState `json:"state"`
+	Steps     []Step    `json:"steps"`
+	Submitted time.Time `json:"submitted"`
+	DecidedBy string    `json:"decided_by,omitempty"` // "rule" or a principal
+	DecidedAt time.Time `json:"decided_at,omitzero"`
+	Reason    string    `json:"reason,omitempty"`
+}
+
+// PlanDigest is the digest of a plan of the session: its steps in canonical form, bound to session and agent.
+func PlanDigest(sessionID, agent string, steps []Step) string {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(steps); err != nil { // Arguments are canonical JSON already, so there is nothing that can fail
+		panic("session: plan steps do not encode: " + err.Error())
+	}
+	return call.Digest(agent, sessionID, "plan", "", b.Bytes())
+}
+
+// Session is the whole state. Treat it as a value: moves return a new one and share no slice that they changed.
+type Session struct {
+	ID          string        `json:"session_id"`
+	Agent       string        `json:"agent_id"`
+	Requester   string        `json:"requester,omitempty"`
+	UserRequest string        `json:"user_request,omitempty"`
+	OpenedBy    string        `json:"opened_by"` // principal, as kind:id
+	Own         bool          `json:"own"`       // the session that the agent's own token stands for
+	Phase       Phase         `json:"phase"`
+	State       State         `json:"state"`
+	Labels      []flow.Held   `json:"labels"`
+	Plan        *Plan         `json:"plan,omitempty"`
+	Version     int64         `json:"version"`
+	Used        time.Duration `json:"used_ns"`   // time spent in operations (EX-6)
+	Budget      time.Duration `json:"budget_ns"` // limit of Used
+	OpenedAt    time.Time     `json:"opened_at"`
+	ClosedAt    time.Time     `json:"closed_at,omitzero"`
+}
+
+// New opens a session. Nothing in it comes from the agent except, where the host passed it on, the person's request.
+func New(agent string, phase Phase, openedBy string, now time.Time) Session {
+	return Session{
+		ID: call.NewID("sess_", now), Agent: agent, OpenedBy: openedBy, Phase: phase, State: Open,
+		Labels: []flow.Held{}, Version: 1, OpenedAt: now.UTC(),
+	}
+}
+
+func (s Session) open() error {
+	if s.State != Open {
+		return fault.New(fault.SessionClosed, "Session %s is closed.", s.ID).Try("Open a new session.")
+	}
+	return nil
+}
+
+// SetPhase moves the session to a phase. Only a person may ask for it; the agent's way is an approved plan (PH-5).
+func (s Session) SetPhase(to Phase) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	if _, err := ParsePhase(string(to)); err != nil {
+		return s, err
+	}
+	if s.Phase != to {
+		s.Phase = to
+		s.Version++
+	}
+	return s, nil
+}
+
+// Raise adds labels that are not held yet. It works on a closed session too: what has come in has come in.
+func (s Session) Raise(held ...flow.Held) Session {
+	labels := s.Labels
+	for _, h := range held {
+		if s.Holds(h.Label) {
+			continue
+		}
+		labels = append(slices.Clip(labels), h)
+		s.Labels = labels
+		s.Version++
+	}
+	return s
+}
+
+// Holds tells whether the session holds the label.
+func (s Session) Holds(l flow.Label) bool {
+	return slices.ContainsFunc(s.Labels, func(h flow.Held) bool { return h.Label == l })
+}
+
+// Release takes labels away: a person's act, with a reason on the record (DESIGN.md rule 3). Naming a label that is not held is an error.
+func (s Session) Release(labels ...flow.Label) (Session, error) {
+	if len(labels) == 0 {
+		return s, fault.New(fault.RequestMalformed, "name at least one label to release").At("labels")
+	}
+	for _, l := range labels {
+		if !s.Holds(l) {
+			return s, fault.New(fault.Conflict, "Session %s does not hold the label %q.", s.ID, l).At("labels")
+		}
+	}
+	s.Labels = slices.DeleteFunc(slices.Clone(s.Labels), func(h flow.Held) bool { return slices.Contains(labels, h.Label) })
+	s.Version++
+	return s, nil
+}
+
+// SubmitPlan puts a plan in place. An approved plan seals and opens the execution phase; a sealed plan is not replaced by a
+// plan that is not approved, so that a bad second plan can't undo a good first one.
+func (s Session) SubmitPlan(p Plan) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	if s.Plan != nil && s.Plan.State == PlanApproved && p.State != PlanApproved {
+		return s, fault.New(fault.Conflict, "The session has a sealed plan already.").Try("Follow it, or ask a person to approve calls outside it.")
+	}
+	switch p.State {
+	case PlanApproved:
+		s.Phase = Execution
+	case PlanPending, PlanRejected:
+	default:
+		return s, fault.New(fault.Internal, "unknown plan state %q", p.State)
+	}
+	s.Plan = &p
+	s.Version++
+	return s, nil
+}
+
+// DecidePlan is a person's answer to a pending plan, named by its digest.
+func (s Session) DecidePlan(digest string, approve bool, by, reason string, now time.Time) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	if s.Plan == nil || s.Plan.State != PlanPending {
+		return s, fault.New(fault.Conflict, "Session %s has no plan that waits for an answer.", s.ID)
+	}
+	if s.Plan.Digest != digest {
+		return s, fault.New(fault.ApprovalMismatch, "The plan has changed: its digest is now %s.", s.Plan.Digest).At("digest").Try("Look at the plan again.")
+	}
+	p := *s.Plan
+	p.DecidedBy, p.DecidedAt, p.Reason = by, now.UTC(), reason
+	if approve {
+		p.State, s.Phase = PlanApproved, Execution
+	} else {
+		p.State = PlanRejected
+	}
+	s.Plan = &p
+	s.Version++
+	return s, nil
+}
+
+// Close ends the session for good.
+func (s Session) Close(now time.Time) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	s.State, s.ClosedAt = Closed, now.UTC()
+	s.Version++
+	return s, nil
+}
+
+// BudgetLeft is the time in operations that the session still has; never negative.
+func (s Session) BudgetLeft() time.Duration { return max(0, s.Budget-s.Used) }
