@@ -1,0 +1,43 @@
+// Package limit holds how much a session may do in a time: an exact sliding window over call starts.
+//
+// Promises: at most n calls start in any window, whatever their timing (TH-5, EX-5); a refusal says when the next one may start.
+// The clock is passed in; nothing here waits.
+package limit
+
+import (
+	"sync"
+	"time"
+)
+
+// Window admits at most n events in any span of time. The zero of n means no limit.
+type Window struct {
+	n    int
+	span time.Duration
+
+	mu    sync.Mutex
+	times []time.Time // ring of the last n admissions, grown on demand
+	next  int
+}
+
+// NewWindow returns a window of n events per span; n <= 0 admits everything.
+func NewWindow(n int, span time.Duration) *Window { return &Window{n: n, span: span} }
+
+// Take admits an event at now, or says how long to wait until one would be admitted. A clock that runs backwards admits nothing early.
+func (w *Window) Take(now time.Time) (wait time.Duration, ok bool) {
+	if w.n <= 0 {
+		return 0, true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.times) < w.n {
+		w.times = append(w.times, now)
+		return 0, true
+	}
+	oldest := w.times[w.next]
+	if since := now.Sub(oldest); since < w.span {
+		return w.span - max(0, since), false
+	}
+	w.times[w.next] = now
+	w.next = (w.next + 1) % w.n
+	return 0, true
+}
