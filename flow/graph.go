@@ -1,0 +1,296 @@
+package flow
+
+import (
+	"container/heap"
+	"slices"
+)
+
+// graph is the precedence graph of a plan. A step stands before another when
+// the other waits for its result, or when it is a sink of a label that the
+// other emits. The second kind isn't stored as edges (two hundred sinks and two
+// hundred sources would make forty thousand): steps are kept by label, and the
+// edges are all pairs of a label's sinks and sources but a step and itself.
+type graph struct {
+	labels  []Label // emitted in the plan and not held at the start
+	emits   [][]int // per step: numbers of the labels it brings
+	stops   [][]int // per step: numbers of the labels it is a sink of
+	sources [][]int // per label: steps that emit it, ascending
+	sinks   [][]int // per label: steps that it blocks, ascending
+	after   [][]int // per step: the steps it waits for
+	then    [][]int // per step: the steps that wait for it
+	out     []bool  // steps that aren't in this session's plan any more
+}
+
+// newGraph leaves labels out that are held at the start: they block their sinks
+// in any order. Asked steps run whatever the labels, so they are no sinks; out
+// ones are not in the graph at all. Either may be nil.
+func newGraph(steps []Step, held []Held, asked, out []bool) *graph {
+	n := len(steps)
+	g := &graph{
+		emits: make([][]int, n), stops: make([][]int, n),
+		after: make([][]int, n), then: make([][]int, n), out: make([]bool, n),
+	}
+	copy(g.out, out)
+	number := map[Label]int{}
+	for _, h := range held {
+		number[h.Label] = -1
+	}
+	for i, s := range steps {
+		if g.out[i] {
+			continue
+		}
+		for _, l := range s.Op.Emits {
+			k, ok := number[l]
+			if !ok {
+				k = len(g.labels)
+				number[l] = k
+				g.labels = append(g.labels, l)
+				g.sources = append(g.sources, nil)
+				g.sinks = append(g.sinks, nil)
+			}
+			if k >= 0 && !slices.Contains(g.emits[i], k) {
+				g.emits[i] = append(g.emits[i], k)
+				g.sources[k] = append(g.sources[k], i)
+			}
+		}
+		for _, d := range s.After {
+			if !g.out[d] {
+				g.after[i] = append(g.after[i], d)
+				g.then[d] = append(g.then[d], i)
+			}
+		}
+	}
+	for i, s := range steps {
+		if g.out[i] || asked != nil && asked[i] {
+			continue
+		}
+		for _, l := range s.Op.BlockedBy {
+			if k, ok := number[l]; ok && k >= 0 && !slices.Contains(g.stops[i], k) {
+				g.stops[i] = append(g.stops[i], k)
+				g.sinks[k] = append(g.sinks[k], i)
+			}
+		}
+	}
+	return g
+}
+
+// order is the topological order that always takes the available step with the
+// smallest index. Where there is none, it is nil; with force it then gives up
+// sinks until there is one, and says which: those have to be asked about. Given
+// up are, each time, the fewest sinks that set a waiting step free.
+func (g *graph) order(force bool) (order, asked []int) {
+	n := len(g.emits)
+	waits := make([]int, n)           // results still missing, per step
+	left := make([]int, len(g.sinks)) // sinks still to come, per label
+	given := make([]bool, n)          // sinks given up
+	taken := make([]bool, n)          // called, or in the queue
+	total := 0
+	for i := range n {
+		waits[i] = len(g.after[i])
+		taken[i] = g.out[i]
+		if !g.out[i] {
+			total++
+		}
+	}
+	for k, s := range g.sinks {
+		left[k] = len(s)
+	}
+	// before counts the sinks of the label that stand before step i, which may be one itself.
+	before := func(i, label int) int {
+		if !given[i] && !taken[i] && slices.Contains(g.stops[i], label) {
+			return left[label] - 1
+		}
+		return left[label]
+	}
+	var queue intHeap
+	offer := func(i int) {
+		if taken[i] || waits[i] > 0 {
+			return
+		}
+		for _, k := range g.emits[i] {
+			if before(i, k) > 0 {
+				return
+			}
+		}
+		taken[i] = true
+		heap.Push(&queue, i)
+	}
+	// drop takes step i from the sinks to come. A label's sources may be free once
+	// no sink is left, or only the source itself.
+	drop := func(i int) {
+		for _, k := range g.stops[i] {
+			left[k]--
+			if left[k] <= 1 {
+				for _, s := range g.sources[k] {
+					offer(s)
+				}
+			}
+		}
+	}
+	for i := range n {
+		offer(i)
+	}
+	order = make([]int, 0, total)
+	for len(order) < total {
+		if len(queue) > 0 {
+			i := heap.Pop(&queue).(int)
+			order = append(order, i)
+			if !given[i] {
+				drop(i)
+			}
+			for _, d := range g.then[i] {
+				waits[d]--
+				offer(d)
+			}
+			continue
+		}
+		if !force {
+			return nil, nil
+		}
+		best, cost := -1, 0
+		for i := range n {
+			if taken[i] || waits[i] > 0 {
+				continue
+			}
+			c := 0
+			for _, k := range g.emits[i] {
+				c += before(i, k)
+			}
+			if best < 0 || c < cost {
+				best, cost = i, c
+			}
+		}
+		for _, k := range g.emits[best] {
+			for _, s := range g.sinks[k] {
+				if s != best && !taken[s] && !given[s] && !taken[best] {
+					given[s] = true
+					asked = append(asked, s)
+					drop(s)
+					offer(s)
+				}
+			}
+		}
+		offer(best)
+	}
+	slices.Sort(asked)
+	return order, asked
+}
+
+// cycle is the shortest cycle, each step standing before the next and the last
+// before the first, beginning with the smallest index; nil when there is none.
+// Stuck steps are the sinks that stand on some cycle: each follows, by way of
+// others, from a source that it has to precede, so no moving about helps it.
+//
+// Results alone make no cycle, so each cycle goes from a sink of some label to
+// one of its sources. For each label the nearest way back is looked for.
+func (g *graph) cycle() (cycle []int, stuck []bool) {
+	stuck = make([]bool, len(g.emits))
+	consider := func(origins, ends []int) {
+		if len(origins) == 0 || len(ends) == 0 {
+			return
+		}
+		parent, dist := g.reach(origins)
+		for _, e := range ends {
+			if dist[e] < 0 {
+				continue
+			}
+			stuck[e] = true
+			if cycle == nil || dist[e]+1 < len(cycle) {
+				cycle = cycle[:0]
+				for i := e; i >= 0; i = parent[i] {
+					cycle = append(cycle, i)
+				}
+				slices.Reverse(cycle)
+			}
+		}
+	}
+	for k := range g.labels {
+		// A step that is both doesn't precede itself, so it is never an origin
+		// and an end of one search.
+		var sources, both, sinks []int
+		for _, i := range g.sources[k] {
+			if slices.Contains(g.stops[i], k) {
+				both = append(both, i)
+			} else {
+				sources = append(sources, i)
+			}
+		}
+		for _, i := range g.sinks[k] {
+			if !slices.Contains(g.emits[i], k) {
+				sinks = append(sinks, i)
+			}
+		}
+		if len(both) > 1 {
+			for _, i := range both {
+				stuck[i] = true
+			}
+			if len(cycle) != 2 {
+				cycle = []int{both[0], both[1]}
+			}
+		}
+		consider(sources, append(slices.Clone(sinks), both...))
+		consider(both, sinks)
+	}
+	if cycle != nil {
+		first := slices.Index(cycle, slices.Min(cycle))
+		cycle = slices.Concat(cycle[first:], cycle[:first])
+	}
+	return cycle, stuck
+}
+
+// reach walks the graph from the origins, breadth first. Dist is -1 for what it
+// doesn't reach, parent for what has none.
+func (g *graph) reach(origins []int) (parent, dist []int) {
+	parent = slices.Repeat([]int{-1}, len(g.emits))
+	dist = slices.Repeat([]int{-1}, len(g.emits))
+	walked := make([]bool, len(g.labels)) // a label's sources are all reached by its first sink
+	queue := make([]int, 0, len(g.emits))
+	for _, i := range origins {
+		dist[i] = 0
+		queue = append(queue, i)
+	}
+	for at := 0; at < len(queue); at++ {
+		i := queue[at]
+		step := func(to int) {
+			if dist[to] < 0 {
+				dist[to], parent[to] = dist[i]+1, i
+				queue = append(queue, to)
+			}
+		}
+		for _, to := range g.then[i] {
+			step(to)
+		}
+		for _, k := range g.stops[i] {
+			if !walked[k] {
+				walked[k] = true
+				for _, to := range g.sources[k] {
+					step(to)
+				}
+			}
+		}
+	}
+	return parent, dist
+}
+
+// common is a label that the sink is blocked by and the source brings, or -1.
+func (g *graph) common(sink, source int) int {
+	for _, k := range g.stops[sink] {
+		if slices.Contains(g.emits[source], k) {
+			return k
+		}
+	}
+	return -1
+}
+
+type intHeap []int
+
+func (h intHeap) Len() int           { return len(h) }
+func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *intHeap) Push(x any)        { *h = append(*h, x.(int)) }
+func (h *intHeap) Pop() any {
+	old := *h
+	x := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return x
+}
