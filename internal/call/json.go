@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -21,7 +22,7 @@ import (
 
 // Limits bound one JSON text. A zero limit permits nothing.
 type Limits struct {
-	Bytes   int // length of the text
+	Bytes   int // length of the text; never more than 256 MiB
 	Depth   int // arrays and objects inside one another; a scalar has depth 0
 	Members int // object members and array elements, in the whole text
 }
@@ -40,8 +41,9 @@ func DefaultLimits() Limits { return Limits{Bytes: 4 << 20, Depth: 64, Members: 
 // (Unicode simple folding, at every depth), data after the value, a byte order mark, invalid UTF-8, lone surrogates, control
 // characters in strings, NUL in names, comments, single quotes, NaN, leading zeros, and whatever is over lim.
 func Canonical(data []byte, lim Limits) ([]byte, error) {
-	var names [16]member
-	p := parser{data: data, lim: lim, names: names[:0], emit: true, out: make([]byte, 0, len(data))}
+	p := parsers.Get().(*parser)
+	defer p.release()
+	p.data, p.lim, p.emit, p.out = data, lim, true, make([]byte, 0, len(data))
 	if err := p.document(); err != nil {
 		return nil, err
 	}
@@ -50,12 +52,31 @@ func Canonical(data []byte, lim Limits) ([]byte, error) {
 
 // Check parses data as strictly as Canonical and accepts exactly what Canonical accepts, but keeps nothing.
 func Check(data []byte, lim Limits) error {
-	var names [16]member
-	p := parser{data: data, lim: lim, names: names[:0]}
+	p := parsers.Get().(*parser)
+	defer p.release()
+	p.data, p.lim = data, lim
 	if err := p.document(); err != nil {
 		return err
 	}
 	return nil
+}
+
+var parsers = sync.Pool{New: func() any { return new(parser) }}
+
+// release gives the parser back with nothing in it but memory, and without that if it is much.
+func (p *parser) release() {
+	var kept parser
+	if cap(p.names) <= 1<<10 {
+		kept.names = p.names[:0]
+	}
+	if cap(p.decoded) <= 64<<10 {
+		kept.decoded = p.decoded[:0]
+	}
+	if cap(p.scratch) <= 64<<10 {
+		kept.scratch = p.scratch[:0]
+	}
+	*p = kept
+	parsers.Put(p)
 }
 
 // parser is one recursive descent over data. With emit it writes the canonical form to out on the way.
@@ -66,18 +87,30 @@ type parser struct {
 	depth   int
 	members int
 	names   []member // members of all objects that are open, innermost last
+	decoded []byte   // names among them that had escapes
 
 	emit    bool
 	out     []byte
 	scratch []byte // for sorting members and decoding values; never holds anything across a call
 }
 
-// member is one member of an object that is being read.
+// maxBytes keeps every offset into data and out in 32 bits: canonical form is at most five times as long ("1e20").
+const maxBytes = 256 << 20
+
+// member is one member of an object that is being read. It holds no pointers, so that a stack of them is cheap to move.
 type member struct {
-	name       []byte // decoded
-	hash       uint64 // foldHash(name)
-	pos        int    // of the name in data
-	start, end int    // of name and value in out
+	hash       uint64 // foldHash of the name
+	pos        uint32 // of the opening quote of the name in data
+	name, size uint32 // the decoded name: data[name:name+size], or decoded[name:name+size] if it was escaped
+	start, end uint32 // of name and value in out
+	escaped    bool
+}
+
+func (p *parser) name(m *member) []byte {
+	if m.escaped {
+		return p.decoded[m.name : m.name+m.size]
+	}
+	return p.data[m.name : m.name+m.size]
 }
 
 // pairwise is up to how many members an object's names are compared each with each as they come; beyond it they are sorted.
@@ -103,8 +136,8 @@ func shown(b []byte) string {
 }
 
 func (p *parser) document() *fault.Error {
-	if len(p.data) > p.lim.Bytes {
-		return fault.New(fault.RequestMalformed, "JSON text of %d bytes is over the limit of %d", len(p.data), p.lim.Bytes)
+	if most := min(p.lim.Bytes, maxBytes); len(p.data) > most {
+		return fault.New(fault.RequestMalformed, "JSON text of %d bytes is over the limit of %d", len(p.data), most)
 	}
 	if bytes.HasPrefix(p.data, []byte("\xef\xbb\xbf")) {
 		return malformed(0, "byte order mark")
@@ -270,42 +303,44 @@ func (p *parser) object() *fault.Error {
 	if p.i < len(p.data) && p.data[p.i] == '}' {
 		return p.leave('}')
 	}
-	first := len(p.names)
-	body := len(p.out)
-	for {
+	first, decoded, body := len(p.names), len(p.decoded), len(p.out)
+	for ordered := true; ; {
 		if err := p.count(); err != nil {
 			return err
 		}
 		if err := p.member(first); err != nil {
 			return err
 		}
+		last := len(p.names) - 1
+		ordered = ordered && (!p.emit || last == first || p.byName(&p.names[last-1], &p.names[last]) < 0)
 		p.space()
 		if p.i == len(p.data) {
 			return p.unexpected("',' or '}'")
 		}
-		if p.data[p.i] == '}' {
-			break
-		}
-		if p.data[p.i] != ',' {
+		switch p.data[p.i] {
+		case ',':
+			p.i++
+			p.space()
+			if p.emit {
+				p.out = append(p.out, ',')
+			}
+			continue
+		case '}':
+		default:
 			return p.unexpected("',' or '}'")
 		}
-		p.i++
-		p.space()
-		if p.emit {
-			p.out = append(p.out, ',')
+		members := p.names[first:]
+		if len(members) > pairwise {
+			if err := p.duplicates(members); err != nil {
+				return err
+			}
 		}
-	}
-	members := p.names[first:]
-	if len(members) > pairwise {
-		if err := duplicates(members); err != nil {
-			return err
+		if p.emit && !ordered {
+			p.reorder(members, body)
 		}
+		p.names, p.decoded = p.names[:first], p.decoded[:decoded]
+		return p.leave('}')
 	}
-	if p.emit && !slices.IsSortedFunc(members, byName) {
-		p.reorder(members, body)
-	}
-	p.names = p.names[:first]
-	return p.leave('}')
 }
 
 // member reads one name and value. The object's members so far are p.names[first:].
@@ -313,29 +348,32 @@ func (p *parser) member(first int) *fault.Error {
 	if p.i == len(p.data) || p.data[p.i] != '"' {
 		return p.unexpected("a member name in double quotes")
 	}
-	m := member{pos: p.i, start: len(p.out)}
+	pos := p.i
 	start, end, escaped, err := p.quoted()
 	if err != nil {
 		return err
 	}
-	m.name = p.data[start:end]
+	m := member{pos: uint32(pos), name: uint32(start), size: uint32(end - start), start: uint32(len(p.out)), escaped: escaped}
 	if escaped {
-		m.name = appendDecoded(nil, m.name)
-		if bytes.IndexByte(m.name, 0) >= 0 {
-			return malformed(m.pos, "NUL in the name %s", shown(m.name))
-		}
+		m.name = uint32(len(p.decoded))
+		p.decoded = appendDecoded(p.decoded, p.data[start:end])
+		m.size = uint32(len(p.decoded)) - m.name
 	}
-	m.hash = foldHash(m.name)
-	if len(p.names)-first < pairwise {
-		for k := range p.names[first:] {
-			if o := &p.names[first+k]; o.hash == m.hash && bytes.EqualFold(o.name, m.name) {
-				return duplicate(*o, m)
+	name := p.name(&m)
+	if escaped && bytes.IndexByte(name, 0) >= 0 {
+		return malformed(pos, "NUL in the name %s", shown(name))
+	}
+	m.hash = foldHash(name)
+	if siblings := p.names[first:]; len(siblings) < pairwise {
+		for k := range siblings {
+			if siblings[k].hash == m.hash && bytes.EqualFold(p.name(&siblings[k]), name) {
+				return p.duplicate(&siblings[k], &m)
 			}
 		}
 	}
 	if p.emit {
 		if escaped {
-			p.out = appendQuoted(p.out, m.name)
+			p.out = appendQuoted(p.out, name)
 		} else {
 			p.out = append(p.out, p.data[start-1:end+1]...)
 		}
@@ -351,60 +389,60 @@ func (p *parser) member(first int) *fault.Error {
 	if err := p.value(); err != nil {
 		return err
 	}
-	p.names[at].end = len(p.out)
+	p.names[at].end = uint32(len(p.out))
 	return nil
 }
 
 // reorder sorts the members whose text is p.out[body:].
 func (p *parser) reorder(members []member, body int) {
-	slices.SortFunc(members, byName)
+	slices.SortFunc(members, func(a, b member) int { return p.byName(&a, &b) })
 	p.scratch = append(p.scratch[:0], p.out[body:]...)
 	p.out = p.out[:body]
 	for k, m := range members {
 		if k > 0 {
 			p.out = append(p.out, ',')
 		}
-		p.out = append(p.out, p.scratch[m.start-body:m.end-body]...)
+		p.out = append(p.out, p.scratch[int(m.start)-body:int(m.end)-body]...)
 	}
 }
 
 // byName orders by UTF-16 units (RFC 8785 section 3.2.3). That is the order of the UTF-8 bytes, except that the surrogates of
 // 4-byte characters come before U+E000 to U+FFFF, whose first byte is 0xEE or 0xEF.
-func byName(a, b member) int {
-	n := min(len(a.name), len(b.name))
-	for i := range n {
-		x, y := a.name[i], b.name[i]
-		if x == y {
+func (p *parser) byName(a, b *member) int {
+	x, y := p.name(a), p.name(b)
+	for i := range min(len(x), len(y)) {
+		if x[i] == y[i] {
 			continue
 		}
-		if x >= 0xee && y >= 0xee && (x >= 0xf0) != (y >= 0xf0) {
-			return cmp.Compare(y, x)
+		if x[i] >= 0xee && y[i] >= 0xee && (x[i] >= 0xf0) != (y[i] >= 0xf0) {
+			return cmp.Compare(y[i], x[i])
 		}
-		return cmp.Compare(x, y)
+		return cmp.Compare(x[i], y[i])
 	}
-	return cmp.Compare(len(a.name), len(b.name))
+	return cmp.Compare(len(x), len(y))
 }
 
 // duplicates finds names that are equal or differ only in case, in an object with many members.
-func duplicates(members []member) *fault.Error {
+func (p *parser) duplicates(members []member) *fault.Error {
 	byHash := slices.Clone(members)
 	slices.SortStableFunc(byHash, func(a, b member) int { return cmp.Compare(a.hash, b.hash) })
 	for i := range byHash {
 		// The hash is seeded: names of one hash that are not equal are too rare to be worth more than a loop.
 		for j := i + 1; j < len(byHash) && byHash[j].hash == byHash[i].hash; j++ {
-			if bytes.EqualFold(byHash[i].name, byHash[j].name) {
-				return duplicate(byHash[i], byHash[j])
+			if bytes.EqualFold(p.name(&byHash[i]), p.name(&byHash[j])) {
+				return p.duplicate(&byHash[i], &byHash[j])
 			}
 		}
 	}
 	return nil
 }
 
-func duplicate(earlier, m member) *fault.Error {
-	if bytes.Equal(earlier.name, m.name) {
-		return malformed(m.pos, "duplicate key %s", shown(m.name))
+func (p *parser) duplicate(earlier, m *member) *fault.Error {
+	was, is := p.name(earlier), p.name(m)
+	if bytes.Equal(was, is) {
+		return malformed(int(m.pos), "duplicate key %s", shown(is))
 	}
-	return malformed(m.pos, "duplicate key %s (differs from %s only in case)", shown(m.name), shown(earlier.name))
+	return malformed(int(m.pos), "duplicate key %s (differs from %s only in case)", shown(is), shown(was))
 }
 
 const (
