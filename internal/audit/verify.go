@@ -1,0 +1,368 @@
+package audit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Report is what Verify found. OK means: every byte that the checkpoint covers is what was signed, and the record makes sense.
+type Report struct {
+	OK       bool      `json:"ok"`
+	Origin   string    `json:"origin"`
+	Size     int64     `json:"size"`     // entries that the checkpoint covers
+	Checked  int64     `json:"checked"`  // entries read and checked
+	Unsigned int64     `json:"unsigned"` // entries newer than the checkpoint: checked in themselves, but nothing signed vouches for them yet
+	Unknown  []string  `json:"unknown"`  // calls with an intent and no outcome: what became of them is not known
+	Problems []Problem `json:"problems"`
+	Omitted  int64     `json:"problems_omitted,omitempty"` // problems found after the first 100
+	Notes    []string  `json:"notes,omitempty"`            // what the result rests on
+}
+
+// Problem is one doubt. Index is the first record that it casts doubt on, -1 where it isn't about records.
+type Problem struct {
+	Index int64  `json:"index"`
+	What  string `json:"what"`
+}
+
+const maxProblems = 100
+
+// Verify recomputes everything from the entries' bytes: each hash, tile and root, the checkpoint's signature, and whether the record
+// makes sense: entries well-formed and numbered without gaps, time never backwards, each outcome after its one intent, each payload hashing to
+// its key, and nothing there that doesn't belong. It contacts nothing.
+//
+// pub is the note verifier key to trust, and the only one; with "" the key that lies with the log is taken and a Note says so. anchors are signed
+// checkpoints of this log that were kept elsewhere: the log must be a continuation of each of them (fault-012, fault-013: that is what
+// finds a log that was cut or rolled back together with its own checkpoint).
+//
+// Whatever is wrong with the log is in the Report. An error means that pub is not a key.
+func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
+	v := verifier{
+		src: src, tree: &Tree{}, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
+		report: Report{Unknown: []string{}, Problems: []Problem{}},
+	}
+	var key note.Verifier
+	if pub != "" {
+		var err error
+		if key, err = ParsePublicKey(pub); err != nil {
+			return Report{}, err
+		}
+	}
+	v.checkpoints(key, pub, anchors)
+	v.log()
+	v.names()
+	for id := range v.open {
+		v.report.Unknown = append(v.report.Unknown, id)
+	}
+	slices.SortFunc(v.report.Unknown, func(a, b string) int { return int(v.open[a] - v.open[b]) })
+	slices.SortStableFunc(v.report.Problems, func(a, b Problem) int { return int(min(max(a.Index-b.Index, -1), 1)) })
+	v.report.OK = len(v.report.Problems) == 0
+	return v.report, nil
+}
+
+type verifier struct {
+	src    Source
+	report Report
+	signed []signedRoot // to meet on the way, by size
+
+	size     int64 // entries that the source claims
+	tree     *Tree
+	good     int64 // entries before this are confirmed by a signed root
+	agree    int64 // entries before this agree with the stored tiles
+	last     time.Time
+	open     map[string]int64  // call id -> index of its intent, while it has no outcome
+	seen     map[[16]byte]bool // hashed call ids with an intent; true when the outcome was seen
+	payloads map[[32]byte]bool // keys of payloads checked
+}
+
+type signedRoot struct {
+	what string
+	Checkpoint
+	broken bool  // the log has another root at this size
+	from   int64 // entries before this are confirmed by a smaller signed root
+}
+
+func (v *verifier) problem(index int64, format string, args ...any) {
+	if len(v.report.Problems) == maxProblems {
+		v.report.Omitted++
+		return
+	}
+	v.report.Problems = append(v.report.Problems, Problem{index, fmt.Sprintf(format, args...)})
+}
+
+// checkpoints collects what is signed.
+func (v *verifier) checkpoints(key note.Verifier, pub string, anchors [][]byte) {
+	own, err := v.src.PublicKey()
+	switch {
+	case err != nil:
+		v.problem(-1, "%s can't be read: %v", PublicFile, err)
+	case key != nil:
+		if strings.TrimSuffix(string(own), "\n") != strings.TrimSuffix(pub, "\n") {
+			v.problem(-1, "%s is not the public key that was given", PublicFile)
+		}
+	default:
+		if key, err = ParsePublicKey(string(own)); err != nil {
+			v.problem(-1, "%s: %v", PublicFile, err)
+		}
+		v.report.Notes = append(v.report.Notes,
+			"No public key was given: the signature was checked with the key that lies with the log, which whoever can change the log can change too. Keep audit.pub elsewhere and pass it with --pub.")
+	}
+	if key == nil {
+		v.problem(-1, "without a public key no signature can be checked")
+		return
+	}
+	v.report.Origin = key.Name()
+	data, err := v.src.Checkpoint()
+	if err != nil {
+		v.problem(-1, "the checkpoint can't be read: %v", err)
+	} else if cp, err := OpenCheckpoint(data, key); err != nil {
+		v.problem(-1, "%v", err)
+	} else {
+		v.report.Size = cp.Size
+		v.signed = append(v.signed, signedRoot{what: "the checkpoint", Checkpoint: cp})
+	}
+	for i, a := range anchors {
+		if cp, err := OpenCheckpoint(a, key); err != nil {
+			v.problem(-1, "anchor %d: %v", i+1, err)
+		} else {
+			v.signed = append(v.signed, signedRoot{what: fmt.Sprintf("anchor %d", i+1), Checkpoint: cp})
+		}
+	}
+	slices.SortStableFunc(v.signed, func(a, b signedRoot) int { return int(min(max(a.Size-b.Size, -1), 1)) })
+}
+
+// log reads the entries, as far as they can be read, and checks the tree over them.
+func (v *verifier) log() {
+	size, err := v.src.Size()
+	if err != nil || size < 0 {
+		v.problem(0, "the number of entries can't be read: %v", err)
+		return
+	}
+	v.size = size
+	v.roots()
+	for from := int64(0); from < size; {
+		to := min(from+tileWidth, size)
+		leaves, err := v.src.Entries(from, to)
+		if err != nil {
+			v.problem(from, "entries %d to %d can't be read; nothing after them was checked: %v", from, to-1, err)
+			return
+		}
+		if int64(len(leaves)) != to-from {
+			v.problem(from+int64(len(leaves)), "of the entries %d to %d there are %d; nothing after them was checked", from, to-1, len(leaves))
+			return
+		}
+		for _, leaf := range leaves {
+			v.entry(v.tree.Append(leaf), leaf)
+			v.report.Checked++
+			v.roots()
+		}
+		for _, t := range v.tree.Completed() {
+			v.tile(t.Level, t.Index, t.Hashes)
+		}
+		v.tree.Commit()
+		from = to
+	}
+	for level, tail := range v.tree.tails {
+		if len(tail) > 0 {
+			v.tile(level, size>>(tileHeight*(level+1)), tail)
+		}
+	}
+	for _, s := range v.signed {
+		if s.Size > size {
+			v.problem(size, "cut off: %s covers %d entries and the log holds %d", s.what, s.Size, size)
+		}
+	}
+	v.report.Unsigned = max(size-v.report.Size, 0)
+	v.blame()
+}
+
+// roots compares the tree with what was signed at its size.
+func (v *verifier) roots() {
+	for i := range v.signed {
+		s := &v.signed[i]
+		if s.Size != v.tree.Size() {
+			continue
+		}
+		if s.from = v.good; s.Root == v.tree.Root() {
+			v.good = s.Size
+		} else {
+			s.broken = true
+		}
+	}
+}
+
+// blame reports the signed roots that were not met, each at the first record that may be the reason: a record already in
+// doubt, or the first that no stored tile agrees with, or the first that no earlier signature covers.
+func (v *verifier) blame() {
+	doubt := int64(-1)
+	for _, p := range v.report.Problems {
+		if p.Index >= 0 && (doubt < 0 || p.Index < doubt) {
+			doubt = p.Index
+		}
+	}
+	for _, s := range v.signed {
+		if !s.broken {
+			continue
+		}
+		index := s.from
+		if doubt >= s.from && doubt < s.Size {
+			index = doubt
+		} else if v.agree > s.from && v.agree < s.Size {
+			index = v.agree
+		}
+		v.problem(index, "the %d entries that %s signed are not the ones here: entries were changed, swapped, added or removed, from %d on as far as can be told", s.Size, s.what, index)
+	}
+}
+
+// tile compares a stored tile with the computed one.
+func (v *verifier) tile(level int, n int64, want []byte) {
+	width := len(want) / tlog.HashSize
+	name := TilePath(level, n, width)
+	first := n << (tileHeight * (level + 1))
+	got, err := v.src.Tile(level, n, width)
+	switch {
+	case err != nil:
+		v.problem(first, "%s can't be read: %v", name, err)
+		return
+	case got == nil && width < tileWidth:
+		return
+	case bytes.Equal(got, want):
+		if level == 0 && first == v.agree {
+			v.agree += int64(width)
+		}
+		return
+	case len(got) != len(want):
+		v.problem(first, "%s has %d bytes, not %d", name, len(got), len(want))
+		return
+	}
+	for i := range width {
+		at := i * tlog.HashSize
+		if bytes.Equal(got[at:at+tlog.HashSize], want[at:at+tlog.HashSize]) {
+			continue
+		}
+		span := int64(1) << (tileHeight * level)
+		index := first + int64(i)*span
+		if level == 0 {
+			v.problem(index, "entry %d does not hash to what %s holds for it", index, name)
+		} else {
+			v.problem(index, "entries %d to %d do not hash to what %s holds for them", index, index+span-1, name)
+		}
+		return
+	}
+}
+
+// entry checks one record in itself and against those before it.
+func (v *verifier) entry(i int64, leaf []byte) {
+	e, err := Unmarshal(leaf)
+	if err != nil {
+		v.problem(i, "entry %d can't be read: %v", i, err)
+		return
+	}
+	if e.Index != i {
+		v.problem(i, "the entry at %d says that it is %d", i, e.Index)
+	}
+	if e.At.Before(v.last) {
+		v.problem(i, "entry %d is from %s, before the entry before it", i, e.At.Format(time.RFC3339Nano))
+	} else {
+		v.last = e.At
+	}
+	if e.Kind == Intent || e.Kind == Outcome {
+		v.call(i, e)
+	}
+	for _, p := range []struct {
+		what string
+		*Payload
+	}{{"arguments", e.Arguments}, {"result", e.Result}} {
+		if p.Payload != nil && p.Stored {
+			v.payload(i, p.what, p.Key)
+		}
+	}
+}
+
+// call keeps the books of intents and outcomes.
+func (v *verifier) call(i int64, e Entry) {
+	if e.CallID == "" {
+		v.problem(i, "entry %d is an %s without a call id", i, e.Kind)
+		return
+	}
+	sum := sha256.Sum256([]byte(e.CallID))
+	id := [16]byte(sum[:16])
+	done, begun := v.seen[id]
+	switch {
+	case e.Kind == Intent && begun:
+		v.problem(i, "entry %d is a second intent of call %.80q", i, e.CallID)
+	case e.Kind == Intent:
+		v.seen[id] = false
+		v.open[e.CallID] = i
+	case !begun:
+		v.problem(i, "entry %d is an outcome of call %.80q, which has no intent before it", i, e.CallID)
+	case done:
+		v.problem(i, "entry %d is a second outcome of call %.80q", i, e.CallID)
+	default:
+		v.seen[id] = true
+		delete(v.open, e.CallID)
+	}
+}
+
+func (v *verifier) payload(i int64, what, key string) {
+	if !isKey(key) {
+		v.problem(i, "entry %d: the stored %s have no proper key: %.80q", i, what, key)
+		return
+	}
+	var want [32]byte
+	hex.Decode(want[:], []byte(key)) // isKey: can't fail
+	if v.payloads[want] {
+		return
+	}
+	v.payloads[want] = true
+	data, err := v.src.Payload(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		v.problem(i, "entry %d: the stored %s are missing: %s%s", i, what, payloadPrefix, key)
+	} else if err != nil {
+		v.problem(i, "entry %d: the stored %s can't be read: %v", i, what, err)
+	} else if sha256.Sum256(data) != want {
+		v.problem(i, "entry %d: the stored %s were changed: %s%s does not hash to its name", i, what, payloadPrefix, key)
+	}
+}
+
+// names looks for what doesn't belong to the log.
+func (v *verifier) names() {
+	err := v.src.Names(func(name string) error {
+		if !v.belongs(name) {
+			v.problem(-1, "%.200q does not belong to the log", name)
+		}
+		return nil
+	})
+	if err != nil {
+		v.problem(-1, "what else is there can't be listed: %v", err)
+	}
+}
+
+func (v *verifier) belongs(name string) bool {
+	if name == checkpointName || name == PublicFile {
+		return true
+	}
+	if key, ok := strings.CutPrefix(name, payloadPrefix); ok && isKey(key) {
+		var sum [32]byte
+		hex.Decode(sum[:], []byte(key)) // isKey: can't fail
+		return v.payloads[sum]
+	}
+	level, n, width, err := ParseTilePath(name)
+	if err != nil {
+		return false
+	}
+	have := v.size >> (tileHeight * max(level, 0))
+	if n < have>>tileHeight {
+		return width == tileWidth
+	}
+	return n == have>>tileHeight && int64(width) == have&(tileWidth-1)
+}
