@@ -1,0 +1,138 @@
+package threat
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// redactRounds bounds how often Redact looks at its own output: taking one
+// secret out can let the neighbouring text be read as another.
+const redactRounds = 4
+
+// withheld replaces a text that would still look like a secret after that.
+const withheld = `"[redacted: the whole text]"`
+
+// Redact returns b with each secret replaced by
+//
+//	[redacted:<kind> sha256:<first 12 hex digits>]
+//
+// where the hash is of the secret itself (JSON escapes undone), so that two
+// places that held one secret can be told to have. The hash of a guessable
+// password lets a reader test guesses; show redacted text to people who may
+// know that. Personal data stays: people need it to judge a call.
+//
+// Valid JSON stays valid JSON. Without a secret the result is b itself; b is never written to.
+func (d *Detector) Redact(b []byte) []byte {
+	out := b
+	for range redactRounds {
+		next, found := d.redactOnce(out)
+		if !found {
+			return out
+		}
+		out = next
+	}
+	if _, found := d.redactOnce(out); !found {
+		return out
+	}
+	return []byte(withheld)
+}
+
+func (d *Detector) redactOnce(b []byte) (out []byte, found bool) {
+	s := d.scan(b, 0, false)
+	defer d.release(s)
+	if !s.secret {
+		return b, false
+	}
+	s.settle(b)
+	valid := json.Valid(b)
+	var lit literals
+	var view []byte
+	out = make([]byte, 0, len(b)+64)
+	pos := 0
+	for _, h := range s.hits {
+		if !h.kind.secret() || h.start < pos {
+			continue
+		}
+		start, end := h.start, h.end
+		for end < len(b) && !utf8.RuneStart(b[end]) {
+			end++
+		}
+		quote := ""
+		if valid {
+			var inString bool
+			if start, end, inString = lit.clip(b, start, end); !inString {
+				quote = `"`
+			}
+			if start < pos {
+				continue
+			}
+		}
+		view = appendView(view[:0], b[h.start:h.end])
+		sum := sha256.Sum256(view)
+		out = append(out, b[pos:start]...)
+		out = append(out, quote...)
+		out = append(out, "[redacted:"...)
+		out = append(out, h.kind.name()...)
+		out = append(out, " sha256:"...)
+		out = hex.AppendEncode(out, sum[:6])
+		out = append(out, ']')
+		out = append(out, quote...)
+		pos = end
+	}
+	out = append(out, b[pos:]...)
+	if valid && !json.Valid(out) {
+		return []byte(withheld), true
+	}
+	return out, true
+}
+
+// literals walks valid JSON once, from string to string.
+type literals struct {
+	at       int // everything before is walked
+	inString bool
+}
+
+// clip fits [start,end) to the JSON literal it begins in: within a string it ends where the string ends; a
+// number or word is taken whole. Calls come in the order of start.
+func (l *literals) clip(b []byte, start, end int) (int, int, bool) {
+	l.walk(b, start)
+	if l.inString {
+		w := *l
+		for w.at < end && w.inString {
+			w.walk(b, w.at+1)
+		}
+		if !w.inString {
+			end = w.at - 1
+		}
+		return start, end, true
+	}
+	for start > 0 && !structural(b[start-1]) {
+		start--
+	}
+	for end = start; end < len(b) && !structural(b[end]); end++ {
+	}
+	return start, end, false
+}
+
+// walk moves to offset to, or one byte further where to is inside an escape.
+func (l *literals) walk(b []byte, to int) {
+	for l.at < to {
+		switch c := b[l.at]; {
+		case c == '\\' && l.inString:
+			l.at++
+		case c == '"':
+			l.inString = !l.inString
+		}
+		l.at++
+	}
+}
+
+func structural(c byte) bool {
+	switch c {
+	case ' ', '\t', '\n', '\r', '{', '}', '[', ']', ':', ',', '"':
+		return true
+	}
+	return false
+}

@@ -1,0 +1,212 @@
+// Package threat judges text from outside: it finds sensitive data in what
+// tools return and are given (FL-3), replaces secrets in what people are
+// shown, and makes hostile text harmless to print.
+//
+// The work is one pass of an automaton over the text. It stops only where a
+// keyword or a shape ends, and there a rule looks at a bounded neighbourhood:
+// exact prefix, alphabet, length, check digits, words nearby. So the time is
+// linear in the length of the text whatever it holds, and a clean text costs
+// no allocation.
+//
+// A finding is a reason to raise a label, not proof of anything. The rules
+// prefer silence where a shape alone says little: numbers without a strong
+// check need a word nearby that says what they are.
+package threat
+
+import (
+	"bytes"
+	"slices"
+	"sort"
+	"sync"
+)
+
+// The labels a finding raises.
+const (
+	LabelSecret = "secret"
+	LabelPII    = "pii"
+)
+
+// MaxFindings bounds what Scan returns.
+const MaxFindings = 1000
+
+// Finding is one piece of sensitive data: b[Start:End] of the scanned bytes.
+// Kind is the label, a dot and the rule, e.g. "secret.aws_access_key" or "pii.iban".
+type Finding struct {
+	Kind  string
+	Label string
+	Start int
+	End   int
+}
+
+// Detector holds the compiled rules. It does not change after New and is safe
+// for concurrent use.
+type Detector struct {
+	auto  *automaton
+	words []keyword
+	pool  sync.Pool // *scan: scratch memory only, nothing outlives a call
+}
+
+// pooledMax is the largest scratch buffer kept between calls.
+const pooledMax = 1 << 20
+
+// New compiles the rules.
+func New() (*Detector, error) {
+	words := keywords()
+	texts := make([]string, len(words))
+	for i, w := range words {
+		texts[i] = w.text
+	}
+	auto, err := newAutomaton(texts)
+	if err != nil {
+		return nil, err
+	}
+	return &Detector{auto: auto, words: words, pool: sync.Pool{New: func() any { return new(scan) }}}, nil
+}
+
+// Scan returns what b holds, ordered by Start, at most MaxFindings. b is text
+// or JSON; JSON escapes hide nothing. Overlapping secrets are one finding.
+func (d *Detector) Scan(b []byte) []Finding {
+	s := d.scan(b, MaxFindings, false)
+	defer d.release(s)
+	if len(s.hits) == 0 {
+		return nil
+	}
+	s.settle(b)
+	s.hits = s.hits[:min(len(s.hits), MaxFindings)]
+	out := make([]Finding, len(s.hits))
+	for i, h := range s.hits {
+		out[i] = Finding{Kind: h.kind.name(), Label: h.kind.label(), Start: h.start, End: h.end}
+	}
+	return out
+}
+
+// Labels returns the labels that what b holds raises, sorted, each once.
+func (d *Detector) Labels(b []byte) []string {
+	s := d.scan(b, 0, true)
+	defer d.release(s)
+	switch {
+	case s.pii && s.secret:
+		return []string{LabelPII, LabelSecret}
+	case s.pii:
+		return []string{LabelPII}
+	case s.secret:
+		return []string{LabelSecret}
+	}
+	return nil
+}
+
+// hit is a finding inside the detector. While scanning, offsets are in the view.
+type hit struct {
+	kind       kind
+	start, end int
+}
+
+// scan is the state of one pass. v is the view; nothing writes to it.
+type scan struct {
+	v      []byte
+	hits   []hit
+	pii    bool
+	secret bool
+
+	buf []byte // backing store of v where the text has escapes
+
+	// seen[c] is where the last context word of class c ended.
+	seen [ctxClasses]int
+	// Everything before these offsets was already looked at by the rule, so
+	// repeating a trigger costs nothing.
+	numEnd   int
+	identEnd int
+	pemEnd   int
+	jwtEnd   int
+
+	mails     [manyMails]uint64
+	mailCount int
+	mailStart int
+}
+
+func (s *scan) add(k kind, start, end int) {
+	s.hits = append(s.hits, hit{k, start, end})
+	if k.secret() {
+		s.secret = true
+	} else {
+		s.pii = true
+	}
+}
+
+// scan runs the rules over the view of b. limit bounds the hits (0: none);
+// labels stops as soon as both labels are known. The caller releases the result.
+func (d *Detector) scan(b []byte, limit int, labels bool) *scan {
+	s := d.pool.Get().(*scan)
+	s.hits = s.hits[:0]
+	s.pii, s.secret = false, false
+	s.numEnd, s.identEnd, s.pemEnd, s.jwtEnd, s.mailCount, s.mailStart = 0, 0, 0, 0, 0, 0
+	for i := range s.seen {
+		s.seen[i] = never
+	}
+	s.v = b
+	if bytes.IndexByte(b, '\\') >= 0 {
+		s.buf = appendView(slices.Grow(s.buf[:0], len(b)), b)
+		s.v = s.buf
+	}
+
+	a := d.auto
+	next, firstOut := a.next, a.firstOut
+	st := uint16(0)
+	for i, c := range s.v {
+		st = next[int(st)<<classBits|int(a.class[c])]
+		if st < firstOut {
+			continue
+		}
+		for _, k := range a.outs[st-firstOut] {
+			w := &d.words[k]
+			w.confirm(s, w, i+1)
+		}
+		if len(s.hits) > 0 && (limit > 0 && len(s.hits) >= limit || labels && s.pii && s.secret) {
+			break
+		}
+	}
+	return s
+}
+
+func (d *Detector) release(s *scan) {
+	s.v = nil
+	if cap(s.buf) > pooledMax {
+		s.buf = nil
+	}
+	if cap(s.hits) > 4*MaxFindings {
+		s.hits = nil
+	}
+	d.pool.Put(s)
+}
+
+// settle orders the hits, joins overlapping secrets under the more telling
+// kind, and turns offsets into b's own.
+func (s *scan) settle(b []byte) {
+	if len(s.v) != len(b) { // an escape always shrinks, so equal length is the text itself
+		toRaw(b, s.hits)
+	}
+	sort.Slice(s.hits, func(i, j int) bool {
+		x, y := s.hits[i], s.hits[j]
+		if x.start != y.start {
+			return x.start < y.start
+		}
+		if x.end != y.end {
+			return x.end > y.end
+		}
+		return x.kind < y.kind
+	})
+	out := s.hits[:0]
+	last := -1 // index in out of the last secret
+	for _, h := range s.hits {
+		if h.kind.secret() {
+			if last >= 0 && h.start < out[last].end {
+				out[last].end = max(out[last].end, h.end)
+				out[last].kind = min(out[last].kind, h.kind)
+				continue
+			}
+			last = len(out)
+		}
+		out = append(out, h)
+	}
+	s.hits = out
+}
