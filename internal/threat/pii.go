@@ -40,7 +40,7 @@ var contextWords = []struct {
 	{ctxPersonal, []string{"national id", "national-id", "nationalid", "identity number", "identity-number", "identity card", "id card", "personal id", "personalausweis"}},
 	{ctxOrdinary, []string{
 		"id", "ids", "order", "invoice", "tracking", "serial", "timestamp", "time", "imei", "isbn", "sku", "ean", "gtin", "upc", "phone", "tel", "mobile",
-		"shipment", "parcel", "ref", "reference", "ticket", "case", "version", "build", "size", "bytes", "count", "offset", "part", "product", "item", "seed",
+		"shipment", "parcel", "ref", "reference", "ticket", "case", "version", "build", "size", "bytes", "count", "offset", "part", "product", "item", "seed", "etag",
 	}},
 	{ctxServiceAccount, []string{"service-account"}},
 }

@@ -936,16 +936,12 @@ func keyValue(b []byte) bool {
 	return !uuid(b) && b[0] != '/' && b[0] != '.' && opaque(b) && !namesKey(b)
 }
 
-// namesKey: the value is the name of another variable (testP256PrivateKey).
+// namesKey: the value is the name of another variable (testP256PrivateKey, settings.API_KEY_2).
 func namesKey(b []byte) bool {
-	var low [200]byte
-	n := 0
-	for n < len(b) && n < len(low) {
-		low[n] = lower(b[n])
-		n++
-	}
+	var buf [2*identMax + 24]byte
+	n := squeeze(&buf, b)
 	for _, w := range []string{"privatekey", "encryptionkey", "accesskey", "signingkey", "secretkey", "apikey", "password", "token", "credential"} {
-		if bytes.Contains(low[:n], []byte(w)) {
+		if bytes.Contains(n, []byte(w)) {
 			return true
 		}
 	}
