@@ -137,17 +137,21 @@ func TestResolveFailsClosed(t *testing.T) {
 
 func TestResolveSharesNothing(t *testing.T) {
 	labels := []Label{"secret", "internal", "pii"}
-	emits := []Label{"secret", "internal"}
-	op, err := Resolve(Spec{ID: "a.x", Name: "x", Emits: &emits, Untrusted: true}, labels)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if fmt.Sprint(labels, emits) != "[secret internal pii] [secret internal]" {
-		t.Errorf("Resolve wrote to its arguments: %v %v", labels, emits)
-	}
-	labels[0], emits[0] = "x", "x"
-	if fmt.Sprint(op.Emits, op.BlockedBy) != "[internal secret untrusted] [internal pii secret]" {
-		t.Errorf("the operation shares its labels with the arguments: %v %v", op.Emits, op.BlockedBy)
+	emits, blockedBy := []Label{"secret", "internal"}, []Label{"pii", "internal"}
+	for _, s := range []Spec{{}, {Emits: &emits, BlockedBy: &blockedBy}, {Emits: &emits, BlockedBy: &blockedBy, Untrusted: true}} {
+		s.ID, s.Name = "a.x", "x"
+		op, err := Resolve(s, labels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range [][]Label{op.Emits, op.BlockedBy} {
+			for i := range l {
+				l[i] = "changed"
+			}
+		}
+		if got := fmt.Sprint(labels, emits, blockedBy); got != "[secret internal pii] [secret internal] [pii internal]" {
+			t.Fatalf("%+v: Resolve wrote to its arguments, or shares them: %s", s, got)
+		}
 	}
 }
 
@@ -316,7 +320,13 @@ func TestSentencesAreBoundedAndPlain(t *testing.T) {
 			t.Errorf("control characters pass: %.200q", s)
 		}
 	}
-	clean(SystemPrompt(ops, held), 40000, "Tool ordering", "- Tools marked", "- If your task", "- Affected tools: ", "- Safe to call", "- Blocked now: ")
+	prompt := SystemPrompt(ops, held)
+	for _, cut := range []string{" and 2950 more", "; and 293 more"} {
+		if !strings.Contains(prompt, cut) {
+			t.Errorf("the prompt has no %q", cut)
+		}
+	}
+	clean(prompt, 40000, "Tool ordering", "- Tools marked", "- If your task", "- Affected tools: ", "- Safe to call", "- Blocked now: ")
 	for _, tool := range Manifest(ops[:100], held) {
 		clean(tool.Consequence, 8000, "")
 	}

@@ -11,30 +11,25 @@ import (
 // hundred sources would make forty thousand): steps are kept by label, and the
 // edges are all pairs of a label's sinks and sources but a step and itself.
 type graph struct {
-	labels  []Label // emitted in the plan and not held at the start
+	labels  []Label // emitted in the plan
 	emits   [][]int // per step: numbers of the labels it brings
 	stops   [][]int // per step: numbers of the labels it is a sink of
 	sources [][]int // per label: steps that emit it, ascending
 	sinks   [][]int // per label: steps that it blocks, ascending
-	after   [][]int // per step: the steps it waits for
+	steps   []Step
 	then    [][]int // per step: the steps that wait for it
-	out     []bool  // steps that aren't in this session's plan any more
+	out     []bool  // steps that aren't in this session's plan
 }
 
-// newGraph leaves labels out that are held at the start: they block their sinks
-// in any order. Asked steps run whatever the labels, so they are no sinks; out
-// ones are not in the graph at all. Either may be nil.
-func newGraph(steps []Step, held []Held, asked, out []bool) *graph {
+// newGraph builds the graph; then is dependents(steps). Asked steps run whatever
+// the labels, so they are no sinks. Out ones are not in the graph at all, and no
+// step that is may wait for one. Either may be nil. What the session holds
+// already isn't seen here: its sinks have to be asked or out.
+func newGraph(steps []Step, then [][]int, asked, out []bool) *graph {
 	n := len(steps)
-	g := &graph{
-		emits: make([][]int, n), stops: make([][]int, n),
-		after: make([][]int, n), then: make([][]int, n), out: make([]bool, n),
-	}
+	g := &graph{emits: make([][]int, n), stops: make([][]int, n), steps: steps, then: then, out: make([]bool, n)}
 	copy(g.out, out)
 	number := map[Label]int{}
-	for _, h := range held {
-		number[h.Label] = -1
-	}
 	for i, s := range steps {
 		if g.out[i] {
 			continue
@@ -48,15 +43,9 @@ func newGraph(steps []Step, held []Held, asked, out []bool) *graph {
 				g.sources = append(g.sources, nil)
 				g.sinks = append(g.sinks, nil)
 			}
-			if k >= 0 && !slices.Contains(g.emits[i], k) {
+			if !slices.Contains(g.emits[i], k) {
 				g.emits[i] = append(g.emits[i], k)
 				g.sources[k] = append(g.sources[k], i)
-			}
-		}
-		for _, d := range s.After {
-			if !g.out[d] {
-				g.after[i] = append(g.after[i], d)
-				g.then[d] = append(g.then[d], i)
 			}
 		}
 	}
@@ -65,13 +54,34 @@ func newGraph(steps []Step, held []Held, asked, out []bool) *graph {
 			continue
 		}
 		for _, l := range s.Op.BlockedBy {
-			if k, ok := number[l]; ok && k >= 0 && !slices.Contains(g.stops[i], k) {
+			if k, ok := number[l]; ok && !slices.Contains(g.stops[i], k) {
 				g.stops[i] = append(g.stops[i], k)
 				g.sinks[k] = append(g.sinks[k], i)
 			}
 		}
 	}
 	return g
+}
+
+// dependents turns After round: for each step, the steps that wait for it.
+func dependents(steps []Step) [][]int {
+	count, total := make([]int, len(steps)), 0
+	for _, s := range steps {
+		for _, d := range s.After {
+			count[d]++
+			total++
+		}
+	}
+	then, room := make([][]int, len(steps)), make([]int, total)
+	for d, c := range count {
+		then[d], room = room[:0:c], room[c:]
+	}
+	for i, s := range steps {
+		for _, d := range s.After {
+			then[d] = append(then[d], i)
+		}
+	}
+	return then
 }
 
 // order is the topological order that always takes the available step with the
@@ -86,7 +96,7 @@ func (g *graph) order(force bool) (order, asked []int) {
 	taken := make([]bool, n)          // called, or in the queue
 	total := 0
 	for i := range n {
-		waits[i] = len(g.after[i])
+		waits[i] = len(g.steps[i].After)
 		taken[i] = g.out[i]
 		if !g.out[i] {
 			total++
@@ -162,7 +172,7 @@ func (g *graph) order(force bool) (order, asked []int) {
 		}
 		for _, k := range g.emits[best] {
 			for _, s := range g.sinks[k] {
-				if s != best && !taken[s] && !given[s] && !taken[best] {
+				if s != best && !taken[s] && !given[s] {
 					given[s] = true
 					asked = append(asked, s)
 					drop(s)
@@ -172,8 +182,14 @@ func (g *graph) order(force bool) (order, asked []int) {
 		}
 		offer(best)
 	}
-	slices.Sort(asked)
 	return order, asked
+}
+
+// possible reports whether the same plan has a safe order with other steps asked
+// and out.
+func (g *graph) possible(asked, out []bool) bool {
+	order, _ := newGraph(g.steps, g.then, asked, out).order(false)
+	return order != nil
 }
 
 // cycle is the shortest cycle, each step standing before the next and the last
@@ -185,11 +201,12 @@ func (g *graph) order(force bool) (order, asked []int) {
 // one of its sources. For each label the nearest way back is looked for.
 func (g *graph) cycle() (cycle []int, stuck []bool) {
 	stuck = make([]bool, len(g.emits))
+	parent, dist := make([]int, len(g.emits)), make([]int, len(g.emits))
 	consider := func(origins, ends []int) {
 		if len(origins) == 0 || len(ends) == 0 {
 			return
 		}
-		parent, dist := g.reach(origins)
+		g.reach(origins, parent, dist)
 		for _, e := range ends {
 			if dist[e] < 0 {
 				continue
@@ -238,11 +255,13 @@ func (g *graph) cycle() (cycle []int, stuck []bool) {
 	return cycle, stuck
 }
 
-// reach walks the graph from the origins, breadth first. Dist is -1 for what it
-// doesn't reach, parent for what has none.
-func (g *graph) reach(origins []int) (parent, dist []int) {
-	parent = slices.Repeat([]int{-1}, len(g.emits))
-	dist = slices.Repeat([]int{-1}, len(g.emits))
+// reach walks the graph from the origins, breadth first, and fills in for every
+// step its distance, -1 where it isn't reached, and its parent, -1 where it has
+// none.
+func (g *graph) reach(origins, parent, dist []int) {
+	for i := range dist {
+		parent[i], dist[i] = -1, -1
+	}
 	walked := make([]bool, len(g.labels)) // a label's sources are all reached by its first sink
 	queue := make([]int, 0, len(g.emits))
 	for _, i := range origins {
@@ -269,7 +288,6 @@ func (g *graph) reach(origins []int) (parent, dist []int) {
 			}
 		}
 	}
-	return parent, dist
 }
 
 // common is a label that the sink is blocked by and the source brings, or -1.

@@ -55,7 +55,8 @@ type Report struct {
 // and is the planned one when that is valid. An error means that an After makes
 // no sense, and says which.
 func Validate(steps []Step, held []Held) (Report, error) {
-	if err := checkAfter(steps); err != nil {
+	then, err := checkAfter(steps)
+	if err != nil {
 		return Report{}, err
 	}
 	barred := make([]bool, len(steps)) // in any order, by what the session holds
@@ -66,7 +67,7 @@ func Validate(steps []Step, held []Held) (Report, error) {
 			first = append(first, i)
 		}
 	}
-	g := newGraph(steps, held, barred, nil)
+	g := newGraph(steps, then, barred, nil)
 	order, _ := g.order(false)
 	var cycle []int
 	stuck := make([]bool, len(steps))
@@ -87,22 +88,22 @@ func Validate(steps []Step, held []Held) (Report, error) {
 	return r, nil
 }
 
-// checkAfter refuses dependencies that no order can keep, labels or not.
-func checkAfter(steps []Step) error {
+// checkAfter refuses dependencies that no order can keep, labels or not, and
+// turns the others round.
+func checkAfter(steps []Step) (then [][]int, err error) {
 	waits := make([]int, len(steps))
-	then := make([][]int, len(steps))
 	for i, s := range steps {
 		for _, d := range s.After {
 			switch {
 			case d < 0 || d >= len(steps):
-				return fmt.Errorf("planned_calls[%d].after: step %d is not in the plan; name a step from 0 to %d", i, d, len(steps)-1)
+				return nil, fmt.Errorf("planned_calls[%d].after: step %d is not in the plan; name a step from 0 to %d", i, d, len(steps)-1)
 			case d == i:
-				return fmt.Errorf("planned_calls[%d].after: a step can't wait for itself; leave %d out", i, i)
+				return nil, fmt.Errorf("planned_calls[%d].after: a step can't wait for itself; leave %d out", i, i)
 			}
-			waits[i]++
-			then[d] = append(then[d], i)
 		}
+		waits[i] = len(s.After)
 	}
+	then = dependents(steps)
 	var free []int
 	for i := range steps {
 		if waits[i] == 0 {
@@ -117,7 +118,7 @@ func checkAfter(steps []Step) error {
 		}
 	}
 	if len(free) == len(steps) {
-		return nil
+		return then, nil
 	}
 	// Every step that is left waits for another that is left: going from one to
 	// the next comes round.
@@ -137,7 +138,7 @@ func checkAfter(steps []Step) error {
 	for k, i := range path {
 		loop[k] = strconv.Itoa(i)
 	}
-	return fmt.Errorf("planned_calls[%d].after: steps %s wait for each other in a ring; drop one of these dependencies", path[0], list(loop))
+	return nil, fmt.Errorf("planned_calls[%d].after: steps %s wait for each other in a ring; drop one of these dependencies", path[0], list(loop))
 }
 
 // replay runs the plan as it stands past Judge and Raise. A refused step brings
@@ -224,13 +225,13 @@ func impossible(steps []Step, held []Held, g *graph, barred []bool, first, cycle
 	if slices.ContainsFunc(first, func(i int) bool { return !steps[i].Op.Sensitivity.Valid() }) {
 		return im // nothing helps an operation that nobody described
 	}
-	for _, set := range askSets(steps, held, g, barred, first, cycle) {
+	for _, set := range askSets(g, barred, first, cycle) {
 		im.Ways = append(im.Ways, "ask a person about "+names(set))
 	}
-	for _, set := range apartSets(steps, held, g, first, cycle) {
+	for _, set := range apartSets(steps, g, first, cycle) {
 		im.Ways = append(im.Ways, "run "+names(set)+" in a session of its own")
 	}
-	if first != nil && possible(steps, nil, nil, nil) {
+	if first != nil && g.possible(nil, nil) {
 		im.Ways = append(im.Ways, "run the whole plan in a new session that holds no labels")
 	}
 	return im
@@ -254,16 +255,11 @@ func links(steps []Step, g *graph, cycle []int) string {
 	return chain(clauses, "; ")
 }
 
-func possible(steps []Step, held []Held, asked, out []bool) bool {
-	order, _ := newGraph(steps, held, asked, out).order(false)
-	return order != nil
-}
-
 // askSets are the smallest sets of steps that let the plan run once a person
 // permits them. A single further step has to be a sink on the cycle, since it
 // must break it: all of those that suffice are found. Where none does, one set
 // is given that may not be the smallest (that question is NP-hard).
-func askSets(steps []Step, held []Held, g *graph, barred []bool, first, cycle []int) [][]int {
+func askSets(g *graph, barred []bool, first, cycle []int) [][]int {
 	if cycle == nil {
 		return [][]int{first}
 	}
@@ -277,7 +273,7 @@ func askSets(steps []Step, held []Held, g *graph, barred []bool, first, cycle []
 		for _, i := range more {
 			asked[i] = true
 		}
-		return possible(steps, held, asked, nil)
+		return g.possible(asked, nil)
 	}
 	var sets [][]int
 	for k, i := range cycle {
@@ -308,7 +304,7 @@ const maxPruned = 16
 // plans have safe orders: all that this session blocks or, where it blocks
 // none, a single step of the cycle. They must neither need nor give results:
 // those would carry their labels across.
-func apartSets(steps []Step, held []Held, g *graph, first, cycle []int) [][]int {
+func apartSets(steps []Step, g *graph, first, cycle []int) [][]int {
 	candidates := [][]int{first}
 	if first == nil {
 		candidates = nil
@@ -325,9 +321,9 @@ func apartSets(steps []Step, held []Held, g *graph, first, cycle []int) [][]int 
 		apart := true
 		for _, i := range set {
 			here[i], there[i] = true, false
-			apart = apart && len(g.after[i]) == 0 && len(g.then[i]) == 0
+			apart = apart && len(steps[i].After) == 0 && len(g.then[i]) == 0
 		}
-		if apart && possible(steps, held, nil, here) && possible(steps, nil, nil, there) {
+		if apart && g.possible(nil, here) && g.possible(nil, there) {
 			sets = append(sets, set)
 		}
 	}

@@ -76,26 +76,26 @@ func labelWords(labels []Label) []string {
 // origins says which call brought which labels: "mail.search_email (call_1)
 // loaded internal, pii data".
 func origins(because []Held) string {
-	type source struct{ operation, callID string }
-	var order []source
-	labels := map[source][]Label{}
-	for _, h := range because {
-		s := source{h.Operation, h.CallID}
-		if _, ok := labels[s]; !ok {
-			order = append(order, s)
+	var clauses []string
+	for i, h := range because {
+		same := func(o Held) bool { return o.Operation == h.Operation && o.CallID == h.CallID }
+		if slices.ContainsFunc(because[:i], same) {
+			continue
 		}
-		labels[s] = append(labels[s], h.Label)
-	}
-	clauses := make([]string, len(order))
-	for i, s := range order {
-		data := list(labelWords(slices.Compact(labels[s])))
+		var labels []string
+		for _, o := range because[i:] {
+			if same(o) {
+				labels = append(labels, shown(string(o.Label)))
+			}
+		}
+		data := list(labels)
 		switch {
-		case s.operation == "":
-			clauses[i] = "this session holds " + data + " data from the start"
-		case s.callID == "":
-			clauses[i] = shown(s.operation) + " loaded " + data + " data"
+		case h.Operation == "":
+			clauses = append(clauses, "this session holds "+data+" data from the start")
+		case h.CallID == "":
+			clauses = append(clauses, shown(h.Operation)+" loaded "+data+" data")
 		default:
-			clauses[i] = shown(s.operation) + " (" + shown(s.callID) + ") loaded " + data + " data"
+			clauses = append(clauses, shown(h.Operation)+" ("+shown(h.CallID)+") loaded "+data+" data")
 		}
 	}
 	return chain(clauses, "; ")
