@@ -1,0 +1,338 @@
+package mcpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// handle serves one request that an agent makes for itself. c is its transport session, nil for 2026-07-28.
+func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) {
+	modern := c == nil
+	var result json.RawMessage
+	var e *rpcError
+	switch req.method {
+	case "tools/list", "resources/list", "resources/templates/list", "prompts/list":
+		result, e = f.list(ctx, p, req, modern)
+	default:
+		result, e = f.do(ctx, p, req, s, c)
+		if e == nil && modern {
+			result = f.dress(req.method, result)
+		}
+	}
+	switch {
+	case e == nil:
+		s.result(result)
+	case modern:
+		s.fail(e.modern())
+	default:
+		s.fail(e)
+	}
+}
+
+// do serves one request that goes to an upstream, or to one of Sallyport's own tools.
+func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) (json.RawMessage, *rpcError) {
+	r := gateway.Request{Principal: p, Method: req.method, Door: "mcp"}
+	var ok bool
+	switch req.method {
+	case "tools/call", "prompts/get":
+		if r.Tool, ok = text(req.name); !ok || r.Tool == "" {
+			return nil, invalidParams("params.name must be a string.")
+		}
+		r.Arguments = req.arguments
+	case "resources/read":
+		if r.Tool, ok = text(req.uri); !ok || r.Tool == "" {
+			return nil, invalidParams("params.uri must be a string.")
+		}
+	case "completion/complete":
+		var e *rpcError
+		if r.Tool, r.Arguments, e = f.completion(ctx, p, req); e != nil {
+			return nil, e
+		}
+	default:
+		return nil, &rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."}
+	}
+	if r.Arguments != nil && first(r.Arguments) != '{' {
+		return nil, invalidParams("params.arguments must be an object.")
+	}
+	if req.method == "tools/call" {
+		if own, ok := ownTools[r.Tool]; ok {
+			return f.callOwn(ctx, p, own, req.arguments)
+		}
+	}
+	round := 0
+	if c == nil && (req.inputResponses != nil || req.requestState != nil) {
+		var e *rpcError
+		if round, e = f.resume(ctx, p, req, &r); e != nil {
+			return nil, e
+		}
+	}
+	f.exchange(ctx, req, s, c, &r.Exchange)
+	a := f.g.Call(ctx, r)
+	result, e := f.outcome(req.method, a)
+	if e != nil {
+		return nil, e
+	}
+	return f.settle(r, a, result, round, c == nil)
+}
+
+func invalidParams(message string) *rpcError {
+	return &rpcError{status: http.StatusOK, code: codeInvalidParams, message: message}
+}
+
+// exchange opens the ways that the client asked for between it and the upstream, and no others: a call that can talk while it runs
+// brings its labels in before its first word.
+func (f *Face) exchange(ctx context.Context, req *request, s *stream, c *connection, x *call.Exchange) {
+	if token := req.progressToken; token != nil {
+		x.Progress = func(params json.RawMessage) {
+			if params = call.SetMember(params, "progressToken", token); params != nil {
+				_ = s.message("notifications/progress", nil, params) // a client that went away is noticed by the context
+			}
+		}
+	}
+	least := silent
+	if c != nil {
+		c.mu.Lock()
+		least = c.level
+		c.mu.Unlock()
+	} else if rank, ok := level(req.logLevel); ok {
+		least = rank
+	}
+	if least != silent {
+		x.Log = func(params json.RawMessage) {
+			of, _ := call.Get(params, "level")
+			if rank, ok := level(of); ok && rank >= least {
+				_ = s.message("notifications/message", nil, params)
+			}
+		}
+	}
+	switch {
+	case c == nil:
+		x.ClientCapabilities = req.clientCaps
+	case len(c.asks) > 0:
+		x.ClientKey, x.ClientCapabilities = c.id, c.caps
+		x.Ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+			return c.ask(ctx, s, method, params)
+		}
+	}
+}
+
+// resume checks what a client sends back in a multi-round-trip request, and passes it on with the upstream's own state. Which round it
+// is comes from the sealed state alone.
+func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r *gateway.Request) (round int, e *rpcError) {
+	if req.inputResponses != nil {
+		if first(req.inputResponses) != '{' {
+			return 0, badRequest(codeInvalidParams, "params.inputResponses must be an object.")
+		}
+		r.Exchange.InputResponses = req.inputResponses
+	}
+	if req.requestState == nil {
+		return 0, nil
+	}
+	sealed, ok := text(req.requestState)
+	if !ok {
+		return 0, badRequest(codeInvalidParams, "params.requestState must be a string.")
+	}
+	sess, err := f.g.SessionFor(ctx, p)
+	if err != nil {
+		return 0, f.faultError(err)
+	}
+	round, inner, err := f.seal.open(sealed, bind(p.String(), sess.ID, r.Method, r.Tool, r.Arguments))
+	if err != nil {
+		f.log.Warn("request state refused", "principal", p.String(), "session", sess.ID, "method", r.Method, "why", err)
+		return 0, badRequest(codeInvalidParams, "params.requestState is not good for this call: it was changed, was used before, has expired or belongs to another call. Make the call again without it.")
+	}
+	r.Exchange.RequestState = inner
+	return round, nil
+}
+
+// outcome is the result of an answer that has one, else its refusal in the form that the method has for it.
+func (f *Face) outcome(method string, a gateway.Answer) (json.RawMessage, *rpcError) {
+	switch {
+	case a.Verdict.Decision == fault.Permit && a.RPCError != nil:
+		return nil, &rpcError{status: http.StatusOK, raw: a.RPCError}
+	case a.Verdict.Decision == fault.Permit && a.Result != nil:
+		return a.Result, nil
+	case a.Verdict.Decision == fault.Permit:
+		f.log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", method)
+		return f.refusal(method, fault.Refuse("", fault.Internal, ""), a.Verdict.RequestID)
+	}
+	return f.refusal(method, a.Verdict, a.Verdict.RequestID)
+}
+
+// refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
+func (f *Face) refusal(method string, v fault.Verdict, requestID string) (json.RawMessage, *rpcError) {
+	if v.RequestID = requestID; requestID == "" {
+		v.RequestID = f.requestID()
+	}
+	if method == "tools/call" && v.Code != fault.RequestMalformed {
+		return refused(v), nil
+	}
+	code := v.Code.RPCCode()
+	if method == "resources/read" && v.Code == fault.ToolUnknown {
+		code = codeResourceNotFound
+	}
+	return nil, &rpcError{
+		status: http.StatusOK, code: code, message: v.Reason,
+		data: appendJSON(nil, map[string]any{"verdict": v}),
+	}
+}
+
+// refused is the tool result of a refused call (CONTRACT, "A verdict").
+func refused(v fault.Verdict) json.RawMessage {
+	type block struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	return appendJSON(nil, struct {
+		Content []block                  `json:"content"`
+		IsError bool                     `json:"isError"`
+		Meta    map[string]fault.Verdict `json:"_meta"`
+	}{[]block{{"text", explain(v)}}, true, map[string]fault.Verdict{"sallyport/verdict": v}})
+}
+
+// explain words a verdict for a model: what happened, why, what it can do.
+func explain(v fault.Verdict) string {
+	var b strings.Builder
+	switch {
+	case v.Status != "":
+		b.WriteString(v.Status + ": ")
+	case v.Decision == fault.Ask:
+		b.WriteString("Not done yet: a person must decide. ")
+	case v.Stage == "act", v.Stage == "inspect", v.Stage == "outcome":
+		b.WriteString("Failed: ")
+	default:
+		b.WriteString("Refused: ")
+	}
+	b.WriteString(v.Reason)
+	for _, c := range v.Because {
+		switch {
+		case c.Label != "" && c.Operation != "":
+			b.WriteString("\nThe session holds the label " + c.Label + " since " + c.Operation + " was called")
+			if c.CallID != "" {
+				b.WriteString(" (" + c.CallID + ")")
+			}
+			b.WriteString(".")
+		case c.Label != "":
+			b.WriteString("\nThe session holds the label " + c.Label + ".")
+		case c.Detail != "":
+			b.WriteString("\nDetail: " + c.Detail + ".")
+		case c.Code != "":
+			b.WriteString("\nBecause of " + string(c.Code) + ".")
+		}
+	}
+	if len(v.Remedies) > 0 {
+		b.WriteString("\nWhat you can do:")
+		for _, r := range v.Remedies {
+			b.WriteString("\n- " + r.Text)
+		}
+	}
+	if v.Retriable {
+		b.WriteString("\nThe same call can succeed later.")
+	} else {
+		b.WriteString("\nRepeating the same call will not help.")
+	}
+	b.WriteString("\nCode " + string(v.Code) + ", request " + v.RequestID + ".")
+	return b.String()
+}
+
+// settle looks at what kind of result it is (mcp-097). A complete one passes. An upstream that asks back is passed on to a client that
+// can answer, with its state sealed; anything else is not a result.
+func (f *Face) settle(r gateway.Request, a gateway.Answer, result json.RawMessage, round int, modern bool) (json.RawMessage, *rpcError) {
+	kind, has := call.Get(result, "resultType")
+	if !has {
+		return result, nil
+	}
+	word, _ := text(kind)
+	switch {
+	case word == "complete":
+		return result, nil
+	case word != "input_required", !modern, r.Method == "completion/complete":
+		return f.refusal(r.Method, fault.Refuse("inspect", fault.ResultInvalid, "The server answered with a kind of result that is not known here."), a.Verdict.RequestID)
+	case round >= maxRounds:
+		return f.refusal(r.Method, fault.Refuse("inspect", fault.LimitQuota, "The server asked back more than "+strconv.Itoa(maxRounds)+" times for one call."), a.Verdict.RequestID)
+	}
+	var inner string
+	if state, ok := call.Get(result, "requestState"); ok {
+		if inner, ok = text(state); !ok {
+			return f.refusal(r.Method, fault.Refuse("inspect", fault.ResultInvalid, "The server's requestState is not a string."), a.Verdict.RequestID)
+		}
+	}
+	sealed := f.seal.seal(bind(r.Principal.String(), a.Session, r.Method, r.Tool, r.Arguments), round+1, inner)
+	return call.SetMember(result, "requestState", appendJSON(nil, sealed)), nil
+}
+
+// dress adds what revision 2026-07-28 has in every result: its type and who answers; and, for what could be cached, that only this
+// client may.
+func (f *Face) dress(method string, result json.RawMessage) json.RawMessage {
+	if _, has := call.Get(result, "resultType"); !has {
+		result = call.SetMember(result, "resultType", json.RawMessage(`"complete"`))
+	}
+	if method == "resources/read" {
+		result = call.SetMember(result, "ttlMs", json.RawMessage("0"))
+		result = call.SetMember(result, "cacheScope", json.RawMessage(`"private"`))
+	}
+	meta, has := call.Get(result, "_meta")
+	if !has || first(meta) != '{' {
+		meta = json.RawMessage("{}")
+	}
+	return call.SetMember(result, "_meta", call.SetMember(meta, metaPrefix+"serverInfo", f.info))
+}
+
+// modern gives an error the code and the HTTP status that revision 2026-07-28 has for it.
+func (e *rpcError) modern() *rpcError {
+	if e.raw == nil && e.code == codeResourceNotFound {
+		e.code = codeInvalidParams
+	}
+	code := int(e.code)
+	if e.raw != nil {
+		raw, _ := call.Get(e.raw, "code")
+		code, _ = strconv.Atoi(string(raw))
+	}
+	switch code {
+	case codeMethodNotFound:
+		e.status = http.StatusNotFound
+	case codeInvalidParams, codeClientCapability, codeUnsupportedVersion:
+		e.status = http.StatusBadRequest
+	}
+	return e
+}
+
+// completion rebuilds the arguments of completion/complete around the server's own name of what is referred to.
+func (f *Face) completion(ctx context.Context, p identity.Principal, req *request) (name string, arguments json.RawMessage, e *rpcError) {
+	if first(req.ref) != '{' || first(req.argument) != '{' || req.context != nil && first(req.context) != '{' {
+		return "", nil, invalidParams("params must have ref and argument, and context where it is there must be an object.")
+	}
+	kind, _ := call.Get(req.ref, "type")
+	ref := req.ref
+	switch word, _ := text(kind); word {
+	case "ref/prompt":
+		raw, _ := call.Get(ref, "name")
+		name, _ = text(raw)
+		for _, o := range f.g.Offers(ctx, p, call.Prompt) {
+			if o.Name == name {
+				ref = call.SetMember(ref, "name", appendJSON(nil, o.Upstream))
+				break
+			}
+		}
+	case "ref/resource":
+		raw, _ := call.Get(ref, "uri")
+		name, _ = text(raw)
+	}
+	if name == "" {
+		return "", nil, invalidParams("params.ref must be a ref/prompt with a name or a ref/resource with a uri.")
+	}
+	arguments = append(append(json.RawMessage(`{"ref":`), ref...), `,"argument":`...)
+	arguments = append(arguments, req.argument...)
+	if req.context != nil {
+		arguments = append(append(arguments, `,"context":`...), req.context...)
+	}
+	return name, append(arguments, '}'), nil
+}

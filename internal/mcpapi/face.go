@@ -1,0 +1,423 @@
+// Package mcpapi is the face that agents see: MCP over streamable HTTP at /mcp, for the revisions 2025-06-18, 2025-11-25 and the
+// stateless 2026-07-28 on one URL.
+//
+// Everything an agent can ask for (lists, calls, reads, prompts, completions) is served by this package's own code, so that the
+// bytes of a result pass through once and unchanged. The MCP SDK keeps what is the protocol's own: the handshake, transport
+// sessions, the streams that carry list_changed and resource updates.
+//
+// Promises: every request carries a bearer credential, and who calls is that credential alone; a transport session belongs to
+// the credential that opened it and means nothing to governance, so a new, dropped or invented session id changes no label; a
+// body is parsed once, strictly, before anything looks at it; a call reaches an upstream only through Gateway.Call; no error
+// text of ours or of the SDK's that is not meant for the agent gets out; a panic costs one answer.
+package mcpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+// Gateway is what this face needs of the corridor. All of it is safe for concurrent use; errors are fault errors.
+type Gateway interface {
+	// Authenticate answers from memory; what it says holds for one request.
+	Authenticate(secret string) (identity.Principal, error)
+	// Call always comes back with a verdict, and with a result only if the verdict permits.
+	Call(ctx context.Context, r gateway.Request) gateway.Answer
+	// SessionFor opens an agent's own session at first use.
+	SessionFor(ctx context.Context, p identity.Principal) (session.Session, error)
+	// Operations and Offers are what permission and standing let the principal see; Operations come sorted by name.
+	Operations(ctx context.Context, p identity.Principal) []*gateway.Operation
+	Offers(ctx context.Context, p identity.Principal, kind call.Kind) []gateway.Offer
+	// SystemPrompt is the planning constraint for the principal's session.
+	SystemPrompt(ctx context.Context, p identity.Principal) (string, error)
+	Manifest(ctx context.Context, p identity.Principal, sessionID string) (any, error)
+	Status(ctx context.Context, p identity.Principal, sessionID string) (any, error)
+	ValidatePlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
+	SubmitPlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
+	// Subscribe calls f, which does not block, after each change of what is offered, until the returned func is called.
+	Subscribe(f func()) (end func())
+}
+
+// Options is what a Face is made with besides its gateway.
+type Options struct {
+	Log     *slog.Logger           // nil: no log
+	Version string                 // of this program, told to clients
+	Clock   func() time.Time       // nil: time.Now
+	Release func(clientKey string) // called once when a transport session that was given out as Exchange.ClientKey has ended; may be nil
+}
+
+// Face serves MCP. Make it with New and end it with Close.
+type Face struct {
+	g       Gateway
+	log     *slog.Logger
+	clock   func() time.Time
+	release func(string)
+	info    json.RawMessage // this server's Implementation object
+
+	server *mcp.Server
+	legacy http.Handler // revisions up to 2025-11-25
+	modern http.Handler // 2026-07-28
+	cross  *http.CrossOriginProtection
+	seal   *sealer
+	conns  connections
+	heads  annotations
+
+	updates    updates
+	stop       chan struct{}
+	background sync.WaitGroup
+	end        func() // of the subscription to the catalogue
+	once       sync.Once
+}
+
+const (
+	revision0618 = "2025-06-18"
+	revision1125 = "2025-11-25"
+	revision0728 = "2026-07-28"
+)
+
+var revisions = []string{revision0728, revision1125, revision0618}
+
+// New returns a Face that is ready to serve.
+func New(g Gateway, o Options) *Face {
+	f := &Face{g: g, log: o.Log, clock: o.Clock, release: o.Release, cross: http.NewCrossOriginProtection(), stop: make(chan struct{})}
+	if f.log == nil {
+		f.log = slog.New(slog.DiscardHandler)
+	}
+	if f.clock == nil {
+		f.clock = time.Now
+	}
+	if f.release == nil {
+		f.release = func(string) {}
+	}
+	f.seal = newSealer(f.clock)
+	f.conns.byID = map[string]*connection{}
+	f.updates.signal = make(chan struct{}, 1)
+	f.updates.uris = map[string]struct{}{}
+	f.sdk(o.Version)
+	f.end = g.Subscribe(f.changed)
+	f.background.Go(f.sweeps)
+	f.background.Go(f.sendUpdates)
+	return f
+}
+
+// Close ends all transport sessions and waits for what runs in the background. Requests after it are refused. Closing twice is
+// harmless.
+func (f *Face) Close() {
+	f.once.Do(func() {
+		f.end()
+		close(f.stop)
+		for _, c := range f.conns.close() {
+			f.drop(c, errClosing)
+		}
+	})
+	f.background.Wait()
+}
+
+var errClosing = errors.New("the gateway is stopping")
+
+const (
+	path         = "/mcp"
+	metadataPath = "/.well-known/oauth-protected-resource"
+)
+
+// Handler serves /mcp and the RFC 9728 documents for it. It looks at the exact path itself, so a mux that matches too much opens
+// nothing.
+func (f *Face) Handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer f.recovered(w, nil)
+		switch {
+		case r.URL.RawPath != "": // an escaped spelling of a path is not the path (mcp-075)
+			f.problem(w, fault.New(fault.NotFound, ""))
+		case !hostAllowed(r):
+			f.problemStatus(w, http.StatusForbidden, fault.New(fault.RequestMalformed, "It does not name this machine.").At("Host"))
+		case r.URL.Path == path:
+			f.serve(w, r)
+		case r.URL.Path == metadataPath, r.URL.Path == metadataPath+path:
+			f.metadata(w, r)
+		default:
+			f.problem(w, fault.New(fault.NotFound, ""))
+		}
+	})
+}
+
+// hostAllowed defends a loopback listener against DNS rebinding: a browser that was told that evil.example is 127.0.0.1 still says
+// Host: evil.example.
+func hostAllowed(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return !ok || !loopback(local.String()) || loopback(r.Host)
+}
+
+func loopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// serve is one HTTP request to /mcp: transport checks, credential, then by method.
+func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
+	if err := f.cross.Check(r); err != nil {
+		f.problemStatus(w, http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
+		return
+	}
+	if r.Method != http.MethodPost && r.Method != http.MethodGet && r.Method != http.MethodDelete {
+		w.Header().Set("Allow", "GET, POST, DELETE")
+		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is POST, GET or DELETE."))
+		return
+	}
+	for _, name := range [...]string{"Authorization", "Content-Type", headerSession, headerVersion, headerMethod, headerName} {
+		if len(r.Header[name]) > 1 {
+			f.problem(w, fault.New(fault.RequestMalformed, "The header %s is there more than once.", name))
+			return
+		}
+	}
+	p, err := f.principal(r)
+	if err != nil {
+		f.unauthorised(w, r, err)
+		return
+	}
+	if len(r.Header.Get(headerSession)) > maxID {
+		f.problem(w, noConnection)
+		return
+	}
+	if r.Method == http.MethodPost {
+		f.post(w, r, p)
+		return
+	}
+	if r.Header.Get(headerVersion) >= revision0728 {
+		w.Header().Set("Allow", "POST")
+		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "Revision 2026-07-28 has POST only."))
+		return
+	}
+	c, release, e := f.connection(r, p)
+	if e != nil {
+		f.problem(w, e)
+		return
+	}
+	defer release()
+	if r.Method == http.MethodDelete {
+		f.drop(c, errDeleted)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	dw := newDeadlineWriter(w)
+	defer dw.lift()
+	f.legacy.ServeHTTP(dw, r)
+}
+
+var errDeleted = errors.New("the client ended its session")
+
+const (
+	headerSession = "Mcp-Session-Id"
+	headerVersion = "Mcp-Protocol-Version"
+	headerMethod  = "Mcp-Method"
+	headerName    = "Mcp-Name"
+)
+
+// principal is who the credential speaks for. Only agents and sessions have business here.
+func (f *Face) principal(r *http.Request) (identity.Principal, error) {
+	secret, ok := identity.Bearer(r.Header.Get("Authorization"))
+	if !ok {
+		return identity.Principal{}, fault.New(fault.CredentialMissing, "A bearer token of an agent or a session is needed.").
+			Try("Send Authorization: Bearer TOKEN; sallyport token create --agent ID makes one.")
+	}
+	p, err := f.g.Authenticate(secret)
+	if err != nil {
+		return p, err
+	}
+	switch p.Kind {
+	case identity.Agent, identity.Session:
+		return p, nil
+	case identity.Host:
+		return p, fault.New(fault.CredentialWrongKind, "This is a host's token, and a host calls no tools itself.").
+			Try("Open a session with POST /v1/session and use its session_token here.")
+	}
+	return p, fault.New(fault.CredentialWrongKind, "This is a person's token, which is for the people's side.").
+		Try("Use an agent's token (sallyport token create --agent ID) or a session's.")
+}
+
+// unauthorised answers 401 or 403, with the pointer that RFC 9728 wants. The address in it is the one that the client used; the
+// Host header decides nothing else.
+func (f *Face) unauthorised(w http.ResponseWriter, r *http.Request, err error) {
+	e := fault.Of(err)
+	challenge := `Bearer realm="sallyport", resource_metadata="` + origin(r) + metadataPath + path + `"`
+	switch e.Code.HTTPStatus() {
+	case http.StatusForbidden:
+		challenge += `, error="insufficient_scope"`
+		w.Header().Set("WWW-Authenticate", challenge)
+	case http.StatusUnauthorized:
+		if r.Header.Get("Authorization") != "" {
+			challenge += `, error="invalid_token"`
+		}
+		w.Header().Set("WWW-Authenticate", challenge)
+	}
+	f.problem(w, e)
+}
+
+// origin is scheme and host as the client wrote them, if the host is made of characters that a host has.
+func origin(r *http.Request) string {
+	scheme := "http://"
+	if r.TLS != nil {
+		scheme = "https://"
+	}
+	for _, c := range r.Host {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-:[]", c) {
+			return scheme + "localhost"
+		}
+	}
+	return scheme + r.Host
+}
+
+// metadata is the RFC 9728 document. There is no authorization server: tokens are made by the operator.
+func (f *Face) metadata(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is GET."))
+		return
+	}
+	doc := map[string]any{
+		"resource":                 origin(r) + path,
+		"resource_name":            "Sallyport",
+		"bearer_methods_supported": []string{"header"},
+	}
+	w.Header()["Content-Type"] = jsonType
+	_, _ = w.Write(appendJSON(nil, doc))
+}
+
+// contentType accepts application/json, in UTF-8 if it says so, and nothing else (mcp-089).
+func contentType(r *http.Request) bool {
+	v := r.Header.Get("Content-Type")
+	if v == "application/json" {
+		return true
+	}
+	media, params, err := mime.ParseMediaType(v)
+	if err != nil || media != "application/json" {
+		return false
+	}
+	for name, value := range params {
+		if name != "charset" || !strings.EqualFold(value, "utf-8") {
+			return false
+		}
+	}
+	return true
+}
+
+// accepts tells whether the client takes both forms of an answer, as the transport demands of it.
+func accepts(r *http.Request) bool {
+	plain, events := false, false
+	for _, line := range r.Header["Accept"] {
+		if line == "application/json, text/event-stream" {
+			return true
+		}
+		for part := range strings.SplitSeq(line, ",") {
+			media, _, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(media)) {
+			case "application/json", "application/*":
+				plain = true
+			case "text/event-stream", "text/*":
+				events = true
+			case "*/*":
+				return true
+			}
+		}
+	}
+	return plain && events
+}
+
+// bodyTimeout bounds how slowly a body may come in.
+const bodyTimeout = 30 * time.Second
+
+// body reads the whole body, bounded. It grows with what has come, not with what was announced.
+func (f *Face) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength > maxBody {
+		return nil, &http.MaxBytesError{Limit: maxBody}
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: test recorders have none
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	in := http.MaxBytesReader(w, r.Body, maxBody)
+	if n := r.ContentLength; n > 0 && n <= 64<<10 {
+		b := make([]byte, n)
+		_, err := io.ReadFull(in, b)
+		return b, err
+	}
+	return io.ReadAll(in)
+}
+
+// problem answers a request that never became a message, as problem+json.
+func (f *Face) problem(w http.ResponseWriter, e *fault.Error) {
+	f.problemStatus(w, e.Code.HTTPStatus(), e)
+}
+
+func (f *Face) problemStatus(w http.ResponseWriter, status int, e *fault.Error) {
+	id := f.requestID()
+	if e.Cause != nil || status >= 500 {
+		f.log.Error("request failed", "request_id", id, "error", e)
+	} else {
+		f.log.Info("request refused", "request_id", id, "code", e.Code, "status", status, "reason", e.Public())
+	}
+	b := appendJSON(nil, map[string]any{
+		"type": "about:blank", "title": http.StatusText(status), "status": status,
+		"detail": e.Public(), "code": e.Code, "request_id": id,
+	})
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+}
+
+func (f *Face) requestID() string { return call.NewID("req_", f.clock()) }
+
+// recovered ends an answer whose handler panicked, with a fixed sentence and an id to quote. Use it deferred.
+func (f *Face) recovered(w http.ResponseWriter, s *stream) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler {
+		panic(p)
+	}
+	id := f.requestID()
+	f.log.Error("a handler panicked", "request_id", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if s != nil {
+		s.fail(internalError(id))
+		return
+	}
+	f.problem(w, fault.New(fault.Internal, ""))
+}
+
+func internalError(requestID string) *rpcError {
+	return &rpcError{
+		status: http.StatusOK, code: codeInternal,
+		message: fault.Internal.Sentence() + " Quote " + requestID + " to whoever runs it.",
+		data:    appendJSON(nil, map[string]any{"code": fault.Internal, "request_id": requestID}),
+	}
+}

@@ -1,0 +1,114 @@
+package mcpapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sallyport/internal/call"
+	"sallyport/internal/identity"
+)
+
+const pageSize = 200
+
+// item is one entry of a list, under the name it is sorted and paged by.
+type item struct {
+	name       string
+	definition json.RawMessage
+}
+
+// list answers one page of what the principal may see. Pages are by name, so that a page stays right when the list changes between
+// two of them.
+func (f *Face) list(ctx context.Context, p identity.Principal, req *request, modern bool) (json.RawMessage, *rpcError) {
+	var items []item
+	var member string
+	switch req.method {
+	case "tools/list":
+		member = "tools"
+		for _, op := range f.g.Operations(ctx, p) {
+			if _, own := ownTools[op.Name]; !own {
+				items = append(items, item{op.Name, op.Definition})
+			}
+		}
+		for name, t := range ownTools {
+			items = append(items, item{name, t.definition})
+		}
+	case "prompts/list":
+		member = "prompts"
+		items = f.offers(ctx, p, call.Prompt, false)
+	case "resources/list":
+		member = "resources"
+		items = f.offers(ctx, p, call.Resource, false)
+	case "resources/templates/list":
+		member = "resourceTemplates"
+		items = f.offers(ctx, p, call.Resource, true)
+	}
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.name, b.name) })
+	items = slices.CompactFunc(items, func(a, b item) bool { return a.name == b.name })
+
+	if req.cursor != nil && string(req.cursor) != "null" {
+		after, ok := readCursor(req.cursor, member)
+		if !ok {
+			return nil, invalidParams("params.cursor is not one of ours for this list.")
+		}
+		i, found := slices.BinarySearchFunc(items, after, func(it item, name string) int { return cmp.Compare(it.name, name) })
+		if found {
+			i++
+		}
+		items = items[i:]
+	}
+	more := len(items) > pageSize
+	if more {
+		items = items[:pageSize]
+	}
+	b := append([]byte(`{"`), member...)
+	b = append(b, `":[`...)
+	for i, it := range items {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, it.definition...)
+	}
+	b = append(b, ']')
+	if more {
+		b = append(append(b, `,"nextCursor":`...), writeCursor(member, items[pageSize-1].name)...)
+	}
+	if modern {
+		b = append(b, `,"resultType":"complete","ttlMs":`...)
+		b = strconv.AppendInt(b, listTTL, 10)
+		b = append(b, `,"cacheScope":"private","_meta":{"`+metaPrefix+`serverInfo":`...)
+		b = append(append(b, f.info...), '}')
+	}
+	return append(b, '}'), nil
+}
+
+func (f *Face) offers(ctx context.Context, p identity.Principal, kind call.Kind, templates bool) []item {
+	var items []item
+	for _, o := range f.g.Offers(ctx, p, kind) {
+		if o.Template == templates {
+			items = append(items, item{o.Name, o.Definition})
+		}
+	}
+	return items
+}
+
+// A cursor is the list and the last name of the page before, which the client has seen; there is nothing in it to protect.
+func writeCursor(list, last string) json.RawMessage {
+	return appendJSON(nil, base64.RawURLEncoding.EncodeToString([]byte(list+"\x00"+last)))
+}
+
+func readCursor(cursor json.RawMessage, list string) (last string, ok bool) {
+	s, ok := text(cursor)
+	if !ok {
+		return "", false
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err != nil {
+		return "", false
+	}
+	return strings.CutPrefix(string(raw), list+"\x00")
+}

@@ -1,0 +1,103 @@
+package mcpapi
+
+import (
+	"context"
+	"encoding/json"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+// ownTool is a tool of Sallyport's own. It reads or plans the session that the credential stands for and reaches nothing outside,
+// so it doesn't go through the corridor.
+type ownTool struct {
+	definition json.RawMessage
+	arguments  bool // takes some
+	run        func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error)
+}
+
+// ownTools shadow an upstream's tool of the same name.
+var ownTools = map[string]ownTool{
+	"sallyport_status": {
+		definition: define("sallyport_status", "Session status",
+			"Shows the governed session that you work in: its phase (planning or execution), the labels it holds and which call brought each, the plan, and the budget left. Call it when a refusal surprises you.",
+			`{"type":"object","properties":{},"additionalProperties":false}`, true),
+		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, _ json.RawMessage) (any, error) {
+			return g.Status(ctx, p, session)
+		},
+	},
+	"sallyport_manifest": {
+		definition: define("sallyport_manifest", "Planning manifest",
+			"Lists your tools with what calling each of them will block later, and the order that is safe. Read it before you plan: a tool that brings in internal data can close the tools that reach outside for the rest of the session.",
+			`{"type":"object","properties":{},"additionalProperties":false}`, true),
+		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, _ json.RawMessage) (any, error) {
+			return g.Manifest(ctx, p, session)
+		},
+	},
+	"sallyport_validate_plan": {
+		definition: define("sallyport_validate_plan", "Check a plan",
+			"Checks an ordered list of tool calls against the flow rules without running anything. Answers with each step that would be refused and, where there is one, a safe order of the same calls.",
+			`{"type":"object","properties":{"planned_calls":{"type":"array","minItems":1,"description":"The calls in the order you mean to make them: tool names, or objects.","items":{"anyOf":[{"type":"string","description":"A tool's name."},{"type":"object","properties":{"tool":{"type":"string","description":"The tool's name."},"arguments":{"type":"object"},"after":{"type":"array","items":{"type":"integer","minimum":0},"description":"0-based indexes of steps whose results this step needs."}},"required":["tool"],"additionalProperties":false}]}}},"required":["planned_calls"],"additionalProperties":false}`, true),
+		arguments: true,
+		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
+			return g.ValidatePlan(ctx, p, session, body)
+		},
+	},
+	"sallyport_submit_plan": {
+		definition: define("sallyport_submit_plan", "Submit the plan",
+			"Submits your plan for approval. An approved plan is sealed and opens the execution phase, in which tools that reach outside can be called. Do it before you read anything that you don't trust. Every step says why it is needed.",
+			`{"type":"object","properties":{"steps":{"type":"array","minItems":1,"description":"The calls in the order you will make them.","items":{"type":"object","properties":{"tool":{"type":"string","description":"The tool's name."},"arguments":{"type":"object","description":"The arguments, as far as they are known."},"after":{"type":"array","items":{"type":"integer","minimum":0},"description":"0-based indexes of steps whose results this step needs."},"justification":{"type":"string","description":"Why the person's request needs this step."}},"required":["tool","justification"],"additionalProperties":false}}},"required":["steps"],"additionalProperties":false}`, false),
+		arguments: true,
+		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
+			return g.SubmitPlan(ctx, p, session, body)
+		},
+	},
+}
+
+func define(name, title, description, schema string, reads bool) json.RawMessage {
+	return appendJSON(nil, map[string]any{
+		"name": name, "title": title, "description": description, "inputSchema": json.RawMessage(schema),
+		"annotations": map[string]any{"readOnlyHint": reads, "destructiveHint": false, "openWorldHint": false},
+	})
+}
+
+// callOwn runs one of our own tools. Whatever goes wrong with it is a result that the model can act on.
+func (f *Face) callOwn(ctx context.Context, p identity.Principal, t ownTool, arguments json.RawMessage) (json.RawMessage, *rpcError) {
+	answer, err := f.runOwn(ctx, p, t, arguments)
+	if err != nil {
+		if e := fault.Of(err); e.Cause != nil {
+			f.log.Error("an own tool failed", "principal", p.String(), "error", err)
+		}
+		v := fault.RefuseErr("resolve", err)
+		v.RequestID = f.requestID()
+		return refused(v), nil
+	}
+	structured := appendJSON(nil, answer)
+	if first(structured) != '{' {
+		v := fault.Refuse("resolve", fault.Internal, "")
+		v.RequestID = f.requestID()
+		f.log.Error("an own tool's answer is no object", "request_id", v.RequestID)
+		return refused(v), nil
+	}
+	b := append(json.RawMessage(nil), `{"content":[{"type":"text","text":`...)
+	b = appendJSON(b, string(structured))
+	b = append(append(b, `}],"structuredContent":`...), structured...)
+	return append(b, '}'), nil
+}
+
+func (f *Face) runOwn(ctx context.Context, p identity.Principal, t ownTool, arguments json.RawMessage) (any, error) {
+	if !t.arguments {
+		for name := range call.Members(arguments) {
+			return nil, fault.New(fault.RequestMalformed, "This tool takes no arguments.").At(clip(name))
+		}
+	}
+	if arguments == nil {
+		arguments = json.RawMessage("{}")
+	}
+	s, err := f.g.SessionFor(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return t.run(f.g, ctx, p, s.ID, arguments)
+}

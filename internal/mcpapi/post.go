@@ -1,0 +1,186 @@
+package mcpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+// post is one message from a client.
+func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	switch {
+	case !contentType(r):
+		f.problemStatus(w, http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must be application/json, in UTF-8.").At("Content-Type"))
+		return
+	case r.Header.Get("Content-Encoding") != "":
+		f.problemStatus(w, http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must not be compressed.").At("Content-Encoding"))
+		return
+	case !accepts(r):
+		f.problemStatus(w, http.StatusNotAcceptable, fault.New(fault.RequestMalformed, "Accept must list application/json and text/event-stream.").At("Accept"))
+		return
+	}
+	body, err := f.body(w, r)
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		w.Header().Set("Connection", "close")
+		f.problemStatus(w, http.StatusRequestEntityTooLarge, fault.New(fault.RequestMalformed, "The body is larger than 4 MiB."))
+		return
+	} else if err != nil {
+		f.problem(w, fault.Wrap(err, fault.RequestMalformed, "The body did not arrive whole."))
+		return
+	}
+	m, e := parseEnvelope(body)
+	if e != nil {
+		f.log.Info("message refused", "principal", p.String(), "reason", e.message)
+		newStream(w, m.id).fail(e)
+		return
+	}
+	if m.method == "" {
+		f.response(w, r, p, m)
+		return
+	}
+	req, e := parseRequest(m)
+	if e != nil {
+		newStream(w, m.id).fail(e)
+		return
+	}
+	modern := isModern(r.Header, &req)
+	if m.id == nil {
+		f.notification(w, r, p, &req, modern, body)
+		return
+	}
+	s := newStream(w, m.id)
+	defer f.recovered(w, s)
+	if modern {
+		f.postModern(w, r, p, &req, s, body)
+		return
+	}
+	f.postLegacy(w, r, p, &req, s, body)
+}
+
+// postModern serves a request of revision 2026-07-28: it stands alone, and ends with the HTTP request.
+func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
+	if e := checkModern(r.Header, req); e != nil {
+		f.log.Info("message refused", "principal", p.String(), "reason", e.message)
+		s.fail(e)
+		return
+	}
+	switch req.method {
+	case "server/discover", "subscriptions/listen":
+		dw := newDeadlineWriter(w)
+		defer dw.lift()
+		f.modern.ServeHTTP(dw, forSDK(r, body, &handshake{principal: p}))
+		return
+	case "tools/call":
+		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
+			s.fail(e)
+			return
+		}
+	}
+	f.handle(r.Context(), p, req, s, nil)
+}
+
+// postLegacy serves a request of a revision up to 2025-11-25: within a transport session, except for the one that opens it.
+func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
+	if v := r.Header.Get(headerVersion); v != "" && v != revision1125 && v != revision0618 {
+		s.fail(&rpcError{
+			status: http.StatusBadRequest, code: codeUnsupportedVersion, message: "This protocol version is not supported.",
+			data: appendJSON(nil, map[string]any{"supported": revisions, "requested": clip(v)}),
+		})
+		return
+	}
+	if req.method == "initialize" && r.Header.Get(headerSession) == "" {
+		f.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p, caps: req.capabilities}))
+		return
+	}
+	c, release, e := f.connection(r, p)
+	if e != nil {
+		s.fail(&rpcError{status: e.Code.HTTPStatus(), code: codeInvalidRequest, message: e.Public()})
+		return
+	}
+	defer release()
+	switch {
+	case !legacyMethods[req.method]:
+		s.fail(&rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."})
+	case req.method == "ping":
+		s.result(json.RawMessage("{}"))
+	case req.method == "logging/setLevel":
+		rank, ok := level(req.level)
+		if !ok {
+			s.fail(&rpcError{status: http.StatusOK, code: codeInvalidParams, message: "level must be one of debug, info, notice, warning, error, critical, alert, emergency."})
+			return
+		}
+		c.mu.Lock()
+		c.level = rank
+		c.mu.Unlock()
+		s.result(json.RawMessage("{}"))
+	case req.method == "initialize", req.method == "resources/subscribe", req.method == "resources/unsubscribe":
+		f.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
+	default:
+		ctx, cancel := context.WithCancelCause(r.Context())
+		defer cancel(nil)
+		if e := c.begin(req.id, cancel); e != nil {
+			s.fail(e)
+			return
+		}
+		defer c.finish(req.id)
+		f.handle(ctx, p, req, s, c)
+	}
+}
+
+// forSDK is the request as the SDK gets it: with the body that was checked.
+func forSDK(r *http.Request, body []byte, h *handshake) *http.Request {
+	r = withHandshake(r, h)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	return r
+}
+
+// notification takes a client's notification. Unknown ones are refused.
+func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, modern bool, body []byte) {
+	if !clientNotifications[req.method] {
+		newStream(w, nil).fail(badRequest(codeMethodNotFound, "There is no notification "+quoted(req.method)+"."))
+		return
+	}
+	if modern { // nothing outlives its HTTP request that a notification could be about
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	c, release, e := f.connection(r, p)
+	if e != nil {
+		f.problem(w, e)
+		return
+	}
+	defer release()
+	switch req.method {
+	case "notifications/cancelled":
+		if validID(req.requestID) {
+			c.cancel(req.requestID)
+		}
+	case "notifications/initialized":
+		f.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
+		return
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// response takes a client's answer to a request of ours.
+func (f *Face) response(w http.ResponseWriter, r *http.Request, p identity.Principal, m envelope) {
+	if r.Header.Get(headerVersion) >= revision0728 {
+		newStream(w, nil).fail(badRequest(codeInvalidRequest, "Revision 2026-07-28 has no requests of the server's to answer."))
+		return
+	}
+	c, release, e := f.connection(r, p)
+	if e != nil {
+		f.problem(w, e)
+		return
+	}
+	defer release()
+	c.answered(m)
+	w.WriteHeader(http.StatusAccepted)
+}

@@ -1,0 +1,257 @@
+package mcpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// listTTL is how long a client may keep a list, in milliseconds: short, since permission can change.
+const listTTL = 1000
+
+// handshake is what the SDK's handlers need to know of the HTTP request they come from. A context is the only way through the SDK;
+// for a transport session it is that of its initialize request, and the session belongs to that credential.
+type handshake struct {
+	principal identity.Principal
+	caps      json.RawMessage // capabilities in initialize
+}
+
+type handshakeKey struct{}
+
+func withHandshake(r *http.Request, h *handshake) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), handshakeKey{}, h))
+}
+
+// sdk builds the SDK's part: one server behind two transports, since the stateful one serves no 2026-07-28 and the stateless one
+// nothing before it. The server has no features of its own; what it says it can do is served by this package.
+func (f *Face) sdk(version string) {
+	if version == "" {
+		version = "unknown"
+	}
+	impl := &mcp.Implementation{Name: "sallyport", Title: "Sallyport", Version: version}
+	f.info = appendJSON(nil, impl)
+	f.server = mcp.NewServer(impl, &mcp.ServerOptions{
+		Capabilities: &mcp.ServerCapabilities{
+			Tools:       &mcp.ToolCapabilities{ListChanged: true},
+			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
+			Completions: &mcp.CompletionCapabilities{},
+			Logging:     &mcp.LoggingCapabilities{},
+		},
+		SupportedProtocolVersions: revisions,
+		SubscribeHandler: func(ctx context.Context, req *mcp.SubscribeRequest) error {
+			return f.subscription(ctx, "resources/subscribe", req.Params.URI)
+		},
+		UnsubscribeHandler: func(ctx context.Context, req *mcp.UnsubscribeRequest) error {
+			// A listen stream unsubscribes when its context has ended.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			return f.subscription(ctx, "resources/unsubscribe", req.Params.URI)
+		},
+		// Lists and instructions depend on who asks, so no shared cache may keep them.
+		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
+			c.TTLMs, c.CacheScope = listTTL, "private"
+		},
+	})
+	f.server.AddReceivingMiddleware(f.middleware)
+	get := func(*http.Request) *mcp.Server { return f.server }
+	f.legacy = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true, DisableLocalhostProtection: true})
+	f.modern = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
+		Stateless: true, JSONResponse: true, DisableLocalhostProtection: true, PropagateRequestCancellation: true,
+	})
+}
+
+// middleware is around every method that the SDK serves. It lets the protocol's own through and nothing else: what an agent asks
+// for never comes this way. It recovers, since the SDK doesn't, and lets no error out that is not meant for the agent.
+func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				id := f.requestID()
+				f.log.Error("a handler panicked", "request_id", id, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				res, err = nil, sdkError(internalError(id))
+			}
+		}()
+		h, _ := ctx.Value(handshakeKey{}).(*handshake)
+		if h == nil {
+			return nil, sdkError(internalError(f.requestID()))
+		}
+		switch method {
+		case "initialize":
+			return f.initialize(ctx, h, method, req, next)
+		case "server/discover":
+			prompt, err := f.g.SystemPrompt(ctx, h.principal)
+			if err != nil {
+				return nil, f.sdkFault(err)
+			}
+			res, err := next(ctx, method, req)
+			if d, ok := res.(*mcp.DiscoverResult); ok && err == nil {
+				d.Instructions = prompt
+			}
+			return res, err
+		case "resources/subscribe", "resources/unsubscribe", "subscriptions/listen",
+			"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed":
+			return next(ctx, method, req)
+		}
+		return nil, &jsonrpc.Error{Code: codeMethodNotFound, Message: "This method is not served."}
+	}
+}
+
+// initialize opens a transport session. It is entered before its id goes out, so that the client's next request finds it.
+func (f *Face) initialize(ctx context.Context, h *handshake, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result, error) {
+	ss, ok := req.GetSession().(*mcp.ServerSession)
+	if !ok || ss.ID() == "" {
+		return nil, sdkError(internalError(f.requestID()))
+	}
+	prompt, err := f.g.SystemPrompt(ctx, h.principal)
+	if err != nil {
+		return nil, f.sdkFault(err)
+	}
+	c := &connection{
+		id: ss.ID(), owner: h.principal, ss: ss, caps: h.caps, asks: askable(h.caps), last: f.clock(), level: silent,
+		running: map[string]context.CancelCauseFunc{}, pending: map[string]chan reply{},
+	}
+	if f.known(c.id) {
+		return next(ctx, method, req) // a second initialize: the SDK refuses it
+	}
+	if err := f.add(c); err != nil {
+		return nil, f.sdkFault(err)
+	}
+	res, err := next(ctx, method, req)
+	if r, ok := res.(*mcp.InitializeResult); ok && err == nil {
+		r.Instructions = prompt
+		return r, nil
+	}
+	f.conns.mu.Lock()
+	delete(f.conns.byID, c.id)
+	f.conns.mu.Unlock()
+	return res, err
+}
+
+func (f *Face) known(id string) bool {
+	f.conns.mu.Lock()
+	defer f.conns.mu.Unlock()
+	return f.conns.byID[id] != nil
+}
+
+// subscription takes a subscription to a resource through the corridor.
+func (f *Face) subscription(ctx context.Context, method, uri string) error {
+	h, _ := ctx.Value(handshakeKey{}).(*handshake)
+	if h == nil {
+		return sdkError(internalError(f.requestID()))
+	}
+	a := f.g.Call(ctx, gateway.Request{Principal: h.principal, Method: method, Tool: uri, Door: "mcp"})
+	if _, e := f.outcome(method, a); e != nil {
+		return sdkError(e)
+	}
+	return nil
+}
+
+// sdkError is an error in the one form that the SDK passes on as it is.
+func sdkError(e *rpcError) error {
+	if e.raw == nil {
+		return &jsonrpc.Error{Code: e.code, Message: e.message, Data: e.data}
+	}
+	var w jsonrpc.Error
+	if err := json.Unmarshal(e.raw, &w); err != nil {
+		return &jsonrpc.Error{Code: codeInternal, Message: fault.UpstreamFailed.Sentence()}
+	}
+	return &w
+}
+
+func (f *Face) sdkFault(err error) error { return sdkError(f.faultError(err)) }
+
+// faultError is a fault as a JSON-RPC error. Of an internal one nothing is shown but an id.
+func (f *Face) faultError(err error) *rpcError {
+	e := fault.Of(err)
+	id := f.requestID()
+	if errors.Is(err, errClosing) {
+		e = fault.New(fault.StoreUnavailable, "The gateway is stopping.")
+	}
+	if e.Cause != nil {
+		f.log.Error("request failed", "request_id", id, "error", e)
+	}
+	if e.Code == fault.Internal {
+		return internalError(id)
+	}
+	data := map[string]any{"code": e.Code, "request_id": id}
+	if e.Field != "" {
+		data["field"] = e.Field
+	}
+	return &rpcError{status: http.StatusOK, code: e.Code.RPCCode(), message: e.Public(), data: appendJSON(nil, data)}
+}
+
+// changed tells clients that lists have changed. The SDK has no call for that; adding a feature again is one. The features that are
+// added are never listed and never called: middleware doesn't let those methods through.
+func (f *Face) changed() {
+	f.heads.reset()
+	defer func() {
+		if p := recover(); p != nil {
+			f.log.Error("announcing a changed catalogue panicked", "panic", fmt.Sprint(p))
+		}
+	}()
+	f.server.AddTool(&mcp.Tool{Name: "sallyport", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, errUnserved })
+	f.server.AddPrompt(&mcp.Prompt{Name: "sallyport"},
+		func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { return nil, errUnserved })
+	f.server.AddResource(&mcp.Resource{Name: "sallyport", URI: "sallyport:catalogue"},
+		func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			return nil, errUnserved
+		})
+}
+
+var errUnserved = errors.New("not served by the SDK")
+
+// updates are resources that have changed and whose subscribers were not told yet. One goroutine tells them, so that neither the
+// upstream that reports nor its flood of reports waits for or holds up anybody.
+type updates struct {
+	mu     sync.Mutex // guards uris
+	uris   map[string]struct{}
+	signal chan struct{}
+}
+
+const maxUpdates = 4096
+
+// ResourceUpdated tells the subscribers of the resource that it has changed. It returns at once. Where two servers offer one URI
+// the subscribers are told of both: all that they learn is that reading again may be worth it.
+func (f *Face) ResourceUpdated(_, uri string) {
+	f.updates.mu.Lock()
+	if len(f.updates.uris) < maxUpdates {
+		f.updates.uris[uri] = struct{}{}
+	}
+	f.updates.mu.Unlock()
+	select {
+	case f.updates.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (f *Face) sendUpdates() {
+	for {
+		select {
+		case <-f.stop:
+			return
+		case <-f.updates.signal:
+		}
+		f.updates.mu.Lock()
+		uris := f.updates.uris
+		f.updates.uris = map[string]struct{}{}
+		f.updates.mu.Unlock()
+		for uri := range uris {
+			// It returns no error that anybody could act on: a subscriber that is gone isn't told.
+			_ = f.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package mcpapi
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"sallyport/internal/call"
+)
+
+const (
+	stateLife = 10 * time.Minute
+	maxRounds = 10      // how often one call may be asked back (mcp-112)
+	maxSpent  = 100_000 // states remembered as used; above it none is accepted until some expire
+)
+
+// binding is what a request state was made for. A state that comes back with anything else is refused.
+type binding struct {
+	Principal string `json:"p"` // kind:id
+	Session   string `json:"s"`
+	Method    string `json:"m"`
+	Name      string `json:"n"`
+	Arguments string `json:"a"` // hash of the canonical arguments
+}
+
+// state is the content of a sealed requestState (MCP 2026-07-28, multi-round-trip requests).
+type state struct {
+	binding
+	Expires int64  `json:"x"` // Unix milliseconds
+	ID      string `json:"i"`
+	Round   int    `json:"r"`
+	Inner   string `json:"o"` // the upstream's own state
+}
+
+// sealer makes and opens request states: AES-256-GCM under a key that never leaves the process, each state good once (mcp-073).
+// After a restart clients start their call again.
+type sealer struct {
+	aead  cipher.AEAD
+	clock func() time.Time
+
+	mu    sync.Mutex // guards spent
+	spent map[string]int64
+}
+
+func newSealer(clock func() time.Time) *sealer {
+	var key [32]byte
+	rand.Read(key[:]) // never fails: crypto/rand aborts the program when it can't
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic("mcpapi: AES refuses a key of 32 bytes: " + err.Error())
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		panic("mcpapi: GCM refuses AES: " + err.Error())
+	}
+	return &sealer{aead: aead, clock: clock, spent: map[string]int64{}}
+}
+
+// bind describes a call. Arguments that are no object get the hash of none: the corridor refuses them anyway.
+func bind(principal, session, method, name string, arguments json.RawMessage) binding {
+	if len(arguments) == 0 {
+		arguments = []byte("{}")
+	}
+	canonical, err := call.Canonical(arguments, limits)
+	if err != nil {
+		canonical = nil
+	}
+	return binding{Principal: principal, Session: session, Method: method, Name: name, Arguments: call.HashBytes(canonical)}
+}
+
+// seal makes the state of the given round around the upstream's own.
+func (s *sealer) seal(b binding, round int, inner string) string {
+	now := s.clock()
+	plain := appendJSON(nil, state{binding: b, Expires: now.Add(stateLife).UnixMilli(), ID: call.NewID("", now), Round: round, Inner: inner})
+	nonce := make([]byte, s.aead.NonceSize(), s.aead.NonceSize()+len(plain)+s.aead.Overhead())
+	rand.Read(nonce)
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, plain, nil))
+}
+
+// open gives back the round and the upstream's state, once. The error is for the log: who sent the state learns only that it is
+// not good.
+func (s *sealer) open(sealed string, b binding) (round int, inner string, err error) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
+	if err != nil || len(raw) < s.aead.NonceSize() {
+		return 0, "", errors.New("not a state of ours")
+	}
+	n := s.aead.NonceSize()
+	plain, err := s.aead.Open(nil, raw[:n], raw[n:], nil)
+	if err != nil {
+		return 0, "", errors.New("changed, or sealed by another process")
+	}
+	var st state
+	if err := json.Unmarshal(plain, &st); err != nil {
+		return 0, "", err
+	}
+	now := s.clock().UnixMilli()
+	switch {
+	case st.binding != b:
+		return 0, "", errors.New("sealed for another call")
+	case now >= st.Expires:
+		return 0, "", errors.New("expired")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, used := s.spent[st.ID]; used {
+		return 0, "", errors.New("used before")
+	}
+	if len(s.spent) >= maxSpent { // until the next forget
+		return 0, "", errors.New("too many states in use")
+	}
+	s.spent[st.ID] = st.Expires
+	return st.Round, st.Inner, nil
+}
+
+// forget drops what has expired.
+func (s *sealer) forget(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, expires := range s.spent {
+		if at.UnixMilli() >= expires {
+			delete(s.spent, id)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package mcpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// writeTimeout bounds one write to a client that does not read. Only event streams set it: they outlive any time-out of the server.
+const writeTimeout = 30 * time.Second
+
+// stream is the answer to one POST. It is a plain JSON body unless something has to be said before the result: then it becomes
+// an event stream with the first such message. It writes nothing after its end, so that a late notification can't touch a
+// ResponseWriter that is no longer ours.
+type stream struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+	id json.RawMessage
+
+	mu     sync.Mutex // guards w and the fields below
+	events bool
+	ended  bool
+}
+
+func newStream(w http.ResponseWriter, id json.RawMessage) *stream {
+	return &stream{w: w, rc: http.NewResponseController(w), id: id}
+}
+
+var errEnded = errors.New("the answer has been given already")
+
+// message sends a notification or a request of ours ahead of the result, as an event.
+func (s *stream) message(method string, id, params json.RawMessage) error {
+	b := append([]byte(`{"jsonrpc":"2.0",`), `"method":`...)
+	b = appendJSON(b, method)
+	if id != nil {
+		b = append(append(b, `,"id":`...), id...)
+	}
+	if len(params) > 0 {
+		b = append(append(b, `,"params":`...), oneLine(params)...)
+	}
+	b = append(b, '}')
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return errEnded
+	}
+	if !s.events {
+		s.events = true
+		h := s.w.Header()
+		h["Content-Type"] = []string{"text/event-stream"}
+		h["Cache-Control"] = []string{"no-cache, no-transform"}
+		h["X-Accel-Buffering"] = []string{"no"}
+		s.w.WriteHeader(http.StatusOK)
+	}
+	return s.event(b)
+}
+
+// event writes one event. The caller holds mu.
+func (s *stream) event(parts ...[]byte) error {
+	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // best effort: test recorders have none
+	if _, err := s.w.Write([]byte("event: message\ndata: ")); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if _, err := s.w.Write(p); err != nil {
+			return err
+		}
+	}
+	if _, err := s.w.Write([]byte("\n\n")); err != nil {
+		return err
+	}
+	return s.rc.Flush()
+}
+
+// result ends the stream with a result.
+func (s *stream) result(value json.RawMessage) {
+	s.end(http.StatusOK, `,"result":`, value)
+}
+
+// fail ends the stream with a JSON-RPC error.
+func (s *stream) fail(e *rpcError) {
+	s.end(e.status, `,"error":`, e.object())
+}
+
+func (s *stream) end(status int, member string, value json.RawMessage) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return
+	}
+	s.ended = true
+	var buf [128]byte
+	head := append(buf[:0], `{"jsonrpc":"2.0","id":`...)
+	if s.id == nil {
+		head = append(head, "null"...)
+	} else {
+		head = append(head, s.id...)
+	}
+	head = append(head, member...)
+	value = oneLine(value)
+	if s.events {
+		// A client that went away doesn't get its answer; there is nobody to tell.
+		_ = s.event(head, value, []byte{'}'})
+		_ = s.rc.SetWriteDeadline(time.Time{}) // the connection may carry other requests
+		return
+	}
+	h := s.w.Header()
+	h["Content-Type"] = jsonType
+	h["Content-Length"] = []string{strconv.Itoa(len(head) + len(value) + 1)}
+	s.w.WriteHeader(status)
+	if len(value) < 4096 {
+		b := make([]byte, 0, len(head)+len(value)+1)
+		b = append(append(append(b, head...), value...), '}')
+		_, _ = s.w.Write(b)
+		return
+	}
+	_, _ = s.w.Write(head)
+	_, _ = s.w.Write(value)
+	_, _ = s.w.Write([]byte{'}'})
+}
+
+var jsonType = []string{"application/json"}
+
+// deadlineWriter bounds each write of an SDK stream that never ends by itself, so that one client that does not read can't hold
+// up notifications to the others.
+type deadlineWriter struct {
+	http.ResponseWriter
+	rc *http.ResponseController
+}
+
+func newDeadlineWriter(w http.ResponseWriter) *deadlineWriter {
+	return &deadlineWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
+}
+
+func (d *deadlineWriter) Write(b []byte) (int, error) {
+	_ = d.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+	return d.ResponseWriter.Write(b)
+}
+
+func (d *deadlineWriter) Flush() { _ = d.rc.Flush() }
+
+func (d *deadlineWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
+// lift takes the deadline off again before the connection carries another request.
+func (d *deadlineWriter) lift() { _ = d.rc.SetWriteDeadline(time.Time{}) }
