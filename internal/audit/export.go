@@ -209,13 +209,18 @@ func OpenExport(name string) (*Export, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the export %s: %w", name, err)
 	}
+	x.index()
+	return x, nil
+}
+
+// index sorts the names and finds the size.
+func (x *Export) index() {
 	slices.Sort(x.names)
 	for _, name := range x.names {
 		if level, n, width, err := ParseTilePath(name); err == nil && level == EntriesLevel {
 			x.size = max(x.size, n*tileWidth+int64(width))
 		}
 	}
-	return x, nil
 }
 
 func openDirectory(dir string) (*Export, error) {
@@ -265,7 +270,7 @@ func openArchive(file string) (*Export, error) {
 	scan := func() error {
 		// The reader reads headers in whole blocks and never ahead, so that the file's position after Next is where the
 		// content begins.
-		r := tar.NewReader(f)
+		r, end := tar.NewReader(f), int64(0)
 		for {
 			h, err := r.Next()
 			if err == io.EOF {
@@ -274,6 +279,11 @@ func openArchive(file string) (*Export, error) {
 			if err != nil {
 				return fmt.Errorf("not a whole tar archive: %w", err)
 			}
+			at, err := f.Seek(0, io.SeekCurrent)
+			if err != nil {
+				return err
+			}
+			end = (at + h.Size + 511) &^ 511
 			name := path.Clean(h.Name)
 			switch {
 			case h.Format == tar.FormatPAX: // would allow sparse files and sizes that are not in the header
@@ -288,16 +298,15 @@ func openArchive(file string) (*Export, error) {
 			if _, twice := spans[name]; twice {
 				return fmt.Errorf("%.200q is in it twice", name)
 			}
-			at, err := f.Seek(0, io.SeekCurrent)
-			if err != nil {
-				return err
-			}
 			spans[name] = span{at, h.Size}
 			x.names = append(x.names, name)
 		}
-		rest, err := io.Copy(zeros{}, f)
-		if err != nil {
-			return fmt.Errorf("something follows the archive's end (%d bytes on): %w", rest, err)
+		// At least two blocks of zeros end an archive; the reader does without, and doesn't look at what follows.
+		if _, err := f.Seek(end, io.SeekStart); err != nil {
+			return err
+		}
+		if n, err := io.Copy(zeros{}, f); err != nil || n < 1024 {
+			return errors.Join(errors.New("the archive is cut short, or something follows its end"), err)
 		}
 		return nil
 	}

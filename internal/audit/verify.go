@@ -47,7 +47,7 @@ const maxProblems = 100
 // Whatever is wrong with the log is in the Report. An error means that pub is not a key.
 func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 	v := verifier{
-		src: src, tree: &Tree{}, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
+		src: src, tree: &Tree{}, wrong: -1, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
 		report: Report{Unknown: []string{}, Problems: []Problem{}},
 	}
 	var key note.Verifier
@@ -78,6 +78,7 @@ type verifier struct {
 	tree     *Tree
 	good     int64 // entries before this are confirmed by a signed root
 	agree    int64 // entries before this agree with the stored tiles
+	wrong    int64 // the first entry that is certainly wrong, or -1
 	last     time.Time
 	open     map[string]int64  // call id -> index of its intent, while it has no outcome
 	seen     map[[16]byte]bool // hashed call ids with an intent; true when the outcome was seen
@@ -89,6 +90,14 @@ type signedRoot struct {
 	Checkpoint
 	broken bool  // the log has another root at this size
 	from   int64 // entries before this are confirmed by a smaller signed root
+}
+
+// wrongEntry reports a problem of which the record at index is certainly the cause.
+func (v *verifier) wrongEntry(index int64, format string, args ...any) {
+	if v.wrong < 0 || index < v.wrong {
+		v.wrong = index
+	}
+	v.problem(index, format, args...)
 }
 
 func (v *verifier) problem(index int64, format string, args ...any) {
@@ -200,22 +209,16 @@ func (v *verifier) roots() {
 	}
 }
 
-// blame reports the signed roots that were not met, each at the first record that may be the reason: a record already in
-// doubt, or the first that no stored tile agrees with, or the first that no earlier signature covers.
+// blame reports the signed roots that were not met, each at the first record that may be the reason: one that is certainly
+// wrong, or the first that no stored tile agrees with, or the first that no smaller signed root covers.
 func (v *verifier) blame() {
-	doubt := int64(-1)
-	for _, p := range v.report.Problems {
-		if p.Index >= 0 && (doubt < 0 || p.Index < doubt) {
-			doubt = p.Index
-		}
-	}
 	for _, s := range v.signed {
 		if !s.broken {
 			continue
 		}
 		index := s.from
-		if doubt >= s.from && doubt < s.Size {
-			index = doubt
+		if v.wrong >= s.from && v.wrong < s.Size {
+			index = v.wrong
 		} else if v.agree > s.from && v.agree < s.Size {
 			index = v.agree
 		}
@@ -252,7 +255,7 @@ func (v *verifier) tile(level int, n int64, want []byte) {
 		span := int64(1) << (tileHeight * level)
 		index := first + int64(i)*span
 		if level == 0 {
-			v.problem(index, "entry %d does not hash to what %s holds for it", index, name)
+			v.wrongEntry(index, "entry %d does not hash to what %s holds for it", index, name)
 		} else {
 			v.problem(index, "entries %d to %d do not hash to what %s holds for them", index, index+span-1, name)
 		}
@@ -264,17 +267,16 @@ func (v *verifier) tile(level int, n int64, want []byte) {
 func (v *verifier) entry(i int64, leaf []byte) {
 	e, err := Unmarshal(leaf)
 	if err != nil {
-		v.problem(i, "entry %d can't be read: %v", i, err)
+		v.wrongEntry(i, "entry %d can't be read: %v", i, err)
 		return
 	}
 	if e.Index != i {
-		v.problem(i, "the entry at %d says that it is %d", i, e.Index)
+		v.wrongEntry(i, "the entry at %d says that it is %d", i, e.Index)
 	}
 	if e.At.Before(v.last) {
 		v.problem(i, "entry %d is from %s, before the entry before it", i, e.At.Format(time.RFC3339Nano))
-	} else {
-		v.last = e.At
 	}
+	v.last = e.At
 	if e.Kind == Intent || e.Kind == Outcome {
 		v.call(i, e)
 	}
