@@ -30,7 +30,8 @@ type Classification struct {
 	Shape       *regexp.Regexp
 	Description string // replaces the server's
 	Timeout     time.Duration
-	Listed      bool // false: no entry of the operator's names it
+	Listed      bool // false: no entry of the operator's covers it
+	Named       bool // an entry of the operator's names it outright, not only by "server.*"
 }
 
 // Standing is whether an operation can be called at all.

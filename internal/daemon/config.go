@@ -1,0 +1,559 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"sallyport/flow"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// maxConfig bounds the configuration file.
+const maxConfig = 1 << 20
+
+// Config is sallyport.yaml. Every field has a default; unknown keys are errors. Paths are relative to the file. "${NAME}" in a
+// value is replaced by the environment variable NAME, which must be set.
+type Config struct {
+	Listen      string `yaml:"listen,omitempty" json:"listen,omitempty" jsonschema:"Address for agents and hosts (/mcp and /v1/session). Default 127.0.0.1:7575; port 0 picks a free one."`
+	AdminListen string `yaml:"admin_listen,omitempty" json:"admin_listen,omitempty" jsonschema:"Address for people and the command line. Default 127.0.0.1:7576."`
+	Store       string `yaml:"store,omitempty" json:"store,omitempty" jsonschema:"Where state is kept. Default and only choice of this version: sqlite."`
+	Mode        string `yaml:"mode,omitempty" json:"mode,omitempty" jsonschema:"enforce (default), or shadow: flow verdicts are only logged. Phase, kill switch, permission and audit always hold."`
+	Agents      string `yaml:"agents,omitempty" json:"agents,omitempty" jsonschema:"Folder of agent declarations. Default ./agents if it is there, else one built-in operator agent named local."`
+	Policies    string `yaml:"policies,omitempty" json:"policies,omitempty" jsonschema:"Folder of *.cedar policies. They can only narrow what declarations grant."`
+
+	People     []PersonConfig             `yaml:"people,omitempty" json:"people,omitempty" jsonschema:"People who may act on the people's side."`
+	Upstreams  map[string]UpstreamConfig  `yaml:"upstreams,omitempty" json:"upstreams,omitempty" jsonschema:"MCP servers behind the gateway, by the id that operations are known under."`
+	Operations map[string]OperationConfig `yaml:"operations,omitempty" json:"operations,omitempty" jsonschema:"The operator's word on each operation, by <server>.<tool>; <server>.* is a default for a server."`
+	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default) or ask."`
+	Flow       FlowConfig                 `yaml:"flow,omitempty" json:"flow,omitempty" jsonschema:"Labels of the flow rules."`
+	Limits     LimitsConfig               `yaml:"limits,omitempty" json:"limits,omitempty" jsonschema:"Limits of one session."`
+
+	// Sections of later versions: their shape is taken so that one file serves both, and Warnings says that they do nothing yet.
+	Comm      map[string]any   `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"Built-in external operations. Not used by this version."`
+	Models    []map[string]any `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Model providers. Not used by this version."`
+	Approvals map[string]any   `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals. Not used by this version."`
+	Notify    []map[string]any `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told. Not used by this version."`
+
+	// Dir is the folder that relative paths start from.
+	Dir string `yaml:"-" json:"-"`
+}
+
+// PersonConfig is a human with roles.
+type PersonConfig struct {
+	ID         string   `yaml:"id" json:"id" jsonschema:"Id of the person."`
+	Name       string   `yaml:"name,omitempty" json:"name,omitempty" jsonschema:"Name as shown."`
+	Roles      []string `yaml:"roles" json:"roles" jsonschema:"Of viewer, approver, operator, auditor, admin."`
+	Identities []string `yaml:"identities,omitempty" json:"identities,omitempty" jsonschema:"The person's own addresses and accounts."`
+}
+
+// UpstreamConfig is one MCP server: a command to start, or a URL to reach.
+type UpstreamConfig struct {
+	Command        []string          `yaml:"command,omitempty" json:"command,omitempty" jsonschema:"Program and arguments of a stdio server. No shell is involved."`
+	Env            map[string]string `yaml:"env,omitempty" json:"env,omitempty" jsonschema:"Environment variables for the command, besides PATH, HOME, USER, LANG, LC_ALL and TMPDIR."`
+	URL            string            `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Address of a streamable HTTP server."`
+	Headers        map[string]string `yaml:"headers,omitempty" json:"headers,omitempty" jsonschema:"Headers for every request to the server: its own credential belongs here. The agent's token is never forwarded."`
+	Fallback       string            `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another upstream to use when this one fails. Not used by this version."`
+	Timeout        Duration          `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one call. Default 20s."`
+	ClientFeatures []string          `yaml:"client_features,omitempty" json:"client_features,omitempty" jsonschema:"What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default none."`
+}
+
+// OperationConfig is the operator's word on an operation. What is left out comes from the "server.*" entry, then from the defaults.
+type OperationConfig struct {
+	ExposeAs      string            `yaml:"expose_as,omitempty" json:"expose_as,omitempty" jsonschema:"Tool name that the agent sees. Default <server>_<tool>. In a <server>.* entry, {tool} stands for the server's own name."`
+	Sensitivity   string            `yaml:"sensitivity,omitempty" json:"sensitivity,omitempty" jsonschema:"internal_source, external (default), both or none."`
+	Effect        string            `yaml:"effect,omitempty" json:"effect,omitempty" jsonschema:"read or write (default)."`
+	Level         *int              `yaml:"level,omitempty" json:"level,omitempty" jsonschema:"Finer than effect: 0 reads, 1 writes that only the person sees and can undo, 2 the rest."`
+	Emits         *[]string         `yaml:"emits,omitempty" json:"emits,omitempty" jsonschema:"Labels that results bring in. Default: internal for an internal_source."`
+	BlockedBy     *[]string         `yaml:"blocked_by,omitempty" json:"blocked_by,omitempty" jsonschema:"Labels that refuse the call. Default: every confidentiality label for an external operation."`
+	ExternalIO    *bool             `yaml:"external_io,omitempty" json:"external_io,omitempty" jsonschema:"Default true. false lets the operation run in the planning phase."`
+	Output        string            `yaml:"output,omitempty" json:"output,omitempty" jsonschema:"trusted, untrusted (default: text comes fenced), typed (trusted while every string matches shape) or echo."`
+	Shape         string            `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) for output: typed."`
+	TrustedFields []string          `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields of a record that the system sets."`
+	Names         []string          `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields that name a record."`
+	Delegable     []string          `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields whose values may be used as arguments."`
+	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"Kind of the ids in the records."`
+	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"none, internal, external or by_arg."`
+	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"The operation fetches a URL."`
+	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument."`
+	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"Risk name of what the operation does."`
+	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
+	Description   string            `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
+}
+
+// FlowConfig names the confidentiality labels.
+type FlowConfig struct {
+	Labels     []string `yaml:"labels,omitempty" json:"labels,omitempty" jsonschema:"Confidentiality labels. Default internal, pii, secret. The integrity label untrusted is always there."`
+	FreeLevel1 bool     `yaml:"free_level_1,omitempty" json:"free_level_1,omitempty" jsonschema:"Level 1 writes need no question. Not used by this version."`
+}
+
+// LimitsConfig bounds one session.
+type LimitsConfig struct {
+	CommRequestsPerMinute int      `yaml:"comm_requests_per_minute,omitempty" json:"comm_requests_per_minute,omitempty" jsonschema:"Built-in external requests. Default 10. Not used by this version."`
+	CallsPerMinute        int      `yaml:"calls_per_minute,omitempty" json:"calls_per_minute,omitempty" jsonschema:"Calls in any minute. Default 600."`
+	NetworkTimeout        Duration `yaml:"network_timeout,omitempty" json:"network_timeout,omitempty" jsonschema:"Longest network operation, also of upstreams without a timeout of their own. Default 30s."`
+	FileTimeout           Duration `yaml:"file_timeout,omitempty" json:"file_timeout,omitempty" jsonschema:"Longest file operation. Default 10s. Not used by this version."`
+	ExecutionBudget       Duration `yaml:"execution_budget,omitempty" json:"execution_budget,omitempty" jsonschema:"Time in operations over a session's life. Default 300s."`
+}
+
+// Duration is written as Go writes it: 20s, 5m.
+type Duration time.Duration
+
+// UnmarshalYAML reads a duration; a bare number is refused because nobody can tell its unit.
+func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
+	v, err := time.ParseDuration(n.Value)
+	if err != nil || v <= 0 {
+		return fmt.Errorf("%q is not a time such as 20s or 5m", n.Value)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// MarshalYAML writes it back the same way.
+func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
+
+// Problem is one thing wrong with a file, where, and the way out.
+type Problem struct {
+	File     string `json:"file"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Field    string `json:"field,omitempty"`
+	Severity string `json:"severity"` // error, P0, P1, P2
+	Problem  string `json:"problem"`
+	Remedy   string `json:"remedy,omitempty"`
+}
+
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
+	}
+	fmt.Fprintf(&b, ": %s: ", p.Severity)
+	if p.Field != "" {
+		fmt.Fprintf(&b, "%s: ", p.Field)
+	}
+	b.WriteString(p.Problem)
+	if p.Remedy != "" {
+		fmt.Fprintf(&b, " (%s)", p.Remedy)
+	}
+	return b.String()
+}
+
+// ConfigError is a configuration that can't be used, with everything that is wrong with it.
+type ConfigError struct{ Problems []Problem }
+
+func (e *ConfigError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// LoadConfig reads the file. With path "" it takes sallyport.yaml in the working directory if that is there, else the defaults.
+func LoadConfig(path string) (*Config, error) {
+	if path == "" {
+		const local = "sallyport.yaml"
+		switch _, err := os.Lstat(local); {
+		case err == nil:
+			path = local
+		case errors.Is(err, os.ErrNotExist):
+			return ParseConfig("(defaults)", nil, ".")
+		default:
+			return nil, err
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxConfig {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxConfig)
+	}
+	return ParseConfig(path, data, filepath.Dir(path))
+}
+
+// ParseConfig reads a configuration strictly, expands the environment, applies the defaults and checks it as a whole. Every
+// problem is reported, not only the first.
+func ParseConfig(file string, data []byte, dir string) (*Config, error) {
+	c := &Config{Dir: dir}
+	var root yaml.Node
+	if len(bytes.TrimSpace(data)) > 0 {
+		if err := yaml.Load(data, &root); err != nil {
+			return nil, &ConfigError{loadProblems(file, err)}
+		}
+		var problems []Problem
+		expandEnv(file, &root, &problems)
+		if len(problems) > 0 {
+			return nil, &ConfigError{problems}
+		}
+		if err := root.Load(c, yaml.WithKnownFields()); err != nil {
+			return nil, &ConfigError{loadProblems(file, err)}
+		}
+	}
+	c.defaults()
+	if problems := c.check(file, &root); len(problems) > 0 {
+		return nil, &ConfigError{problems}
+	}
+	return c, nil
+}
+
+func loadProblems(file string, err error) []Problem {
+	var all *yaml.LoadErrors
+	if !errors.As(err, &all) {
+		return []Problem{{File: file, Severity: "error", Problem: strings.TrimPrefix(err.Error(), "yaml: ")}}
+	}
+	var problems []Problem
+	for _, e := range all.Errors {
+		problems = append(problems, Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: e.Err.Error()})
+	}
+	return problems
+}
+
+var envPattern = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// expandEnv replaces ${NAME} in scalar values, after parsing, so that a variable's content can never become YAML.
+func expandEnv(file string, n *yaml.Node, problems *[]Problem) {
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			continue // keys are not expanded
+		}
+		expandEnv(file, child, problems)
+	}
+	if n.Kind != yaml.ScalarNode || !strings.Contains(n.Value, "${") {
+		return
+	}
+	n.Value = envPattern.ReplaceAllStringFunc(n.Value, func(ref string) string {
+		name := ref[2 : len(ref)-1]
+		v, ok := os.LookupEnv(name)
+		if !ok {
+			*problems = append(*problems, Problem{File: file, Line: n.Line, Column: n.Column, Severity: "error",
+				Problem: fmt.Sprintf("the environment variable %s is not set", name), Remedy: "set it before starting, or write the value"})
+		}
+		return v
+	})
+	n.Tag, n.Style = "!!str", yaml.DoubleQuotedStyle // what comes from the environment is text, never another type
+}
+
+func (c *Config) defaults() {
+	set := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	set(&c.Listen, "127.0.0.1:7575")
+	set(&c.AdminListen, "127.0.0.1:7576")
+	set(&c.Store, "sqlite")
+	set(&c.Mode, "enforce")
+	set(&c.Unlisted, "deny")
+	if c.Flow.Labels == nil {
+		c.Flow.Labels = []string{"internal", "pii", "secret"}
+	}
+	if c.Limits.CallsPerMinute == 0 {
+		c.Limits.CallsPerMinute = 600
+	}
+	if c.Limits.ExecutionBudget == 0 {
+		c.Limits.ExecutionBudget = Duration(300 * time.Second)
+	}
+	if c.Limits.NetworkTimeout == 0 {
+		c.Limits.NetworkTimeout = Duration(30 * time.Second)
+	}
+	if c.Agents == "" {
+		if st, err := os.Stat(filepath.Join(c.Dir, "agents")); err == nil && st.IsDir() {
+			c.Agents = "agents"
+		}
+	}
+}
+
+// path resolves a path of the file's.
+func (c *Config) path(p string) string {
+	if p == "" || filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(c.Dir, p)
+}
+
+// check finds contradictions. Where it can, it says at which line.
+func (c *Config) check(file string, root *yaml.Node) []Problem {
+	var problems []Problem
+	bad := func(field, remedy, format string, args ...any) {
+		line, column := whereIs(root, field)
+		problems = append(problems, Problem{File: file, Line: line, Column: column, Field: field, Severity: "error", Problem: fmt.Sprintf(format, args...), Remedy: remedy})
+	}
+	oneOf := func(field, value string, words ...string) {
+		if value != "" && !slices.Contains(words, value) {
+			bad(field, "use one of "+strings.Join(words, ", "), "unknown word %q", value)
+		}
+	}
+	for field, addr := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			bad(field, "write it as 127.0.0.1:7575", "%q is not an address", addr)
+		} else if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			bad(field, "listen on 127.0.0.1 and put a TLS proxy in front", "%q is not a loopback address; tokens would cross the network in the clear", addr)
+		}
+	}
+	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
+		bad("admin_listen", "use another port", "it is the same as listen")
+	}
+	oneOf("store", c.Store, "sqlite")
+	oneOf("mode", c.Mode, "enforce", "shadow")
+	oneOf("unlisted_operations", c.Unlisted, "deny", "ask")
+	labels, err := c.labels()
+	if err != nil {
+		bad("flow.labels", "use lower-case words", "%v", err)
+	}
+	ids := map[string]bool{}
+	for i, p := range c.People {
+		field := fmt.Sprintf("people[%d]", i)
+		if err := identity.CheckID(p.ID); err != nil {
+			bad(field+".id", "", "%v", err)
+		}
+		if ids[p.ID] {
+			bad(field+".id", "", "%q is there twice", p.ID)
+		}
+		ids[p.ID] = true
+		for _, r := range p.Roles {
+			if _, err := identity.ParseRole(r); err != nil {
+				bad(field+".roles", "", "%v", err)
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
+		u, field := c.Upstreams[id], "upstreams."+id
+		switch {
+		case identity.CheckID(id) != nil || strings.Contains(id, "."):
+			bad(field, "use letters, digits, - and _", "%q can't be a server's id", id)
+		case id == "comm" || id == "knowledge" || id == "sallyport":
+			bad(field, "choose another id", "%q is reserved for the gateway's own operations", id)
+		}
+		if (len(u.Command) == 0) == (u.URL == "") {
+			bad(field, "give one of command and url", "a server has either a command or a url")
+		}
+		if u.URL != "" && !strings.HasPrefix(u.URL, "http://") && !strings.HasPrefix(u.URL, "https://") {
+			bad(field+".url", "use http:// or https://", "%q is not a web address", u.URL)
+		}
+		for _, f := range u.ClientFeatures {
+			oneOf(field+".client_features", f, "elicitation", "sampling", "roots")
+		}
+	}
+	exposed := map[string]string{}
+	for _, id := range slices.Sorted(maps.Keys(c.Operations)) {
+		o, field := c.Operations[id], "operations."+id
+		server, tool, ok := strings.Cut(id, ".")
+		if !ok || server == "" || tool == "" || strings.Contains(tool, "*") && tool != "*" {
+			bad(field, "write <server>.<tool> or <server>.*", "%q is not an operation", id)
+			continue
+		}
+		if _, known := c.Upstreams[server]; !known && server != "comm" && server != "knowledge" {
+			bad(field, "add it to upstreams or remove the entry", "there is no upstream %q", server)
+		}
+		oneOf(field+".sensitivity", o.Sensitivity, "internal_source", "external", "both", "none")
+		oneOf(field+".effect", o.Effect, "read", "write")
+		oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
+		oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
+		oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
+		if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
+			bad(field+".level", "use 0, 1 or 2", "%d is not a level", *o.Level)
+		}
+		if o.Level != nil && o.Effect != "" && (*o.Level == 0) != (o.Effect == "read") {
+			bad(field+".level", "leave one of them out", "level %d contradicts effect %s", *o.Level, o.Effect)
+		}
+		if o.Shape != "" {
+			if _, err := regexp.Compile(o.Shape); err != nil {
+				bad(field+".shape", "use RE2 syntax", "%v", err)
+			}
+		}
+		if o.Output == "typed" && o.Shape == "" {
+			bad(field+".shape", "add a regular expression that every string of the result matches", "output: typed needs a shape")
+		}
+		for name, list := range map[string]*[]string{"emits": o.Emits, "blocked_by": o.BlockedBy} {
+			for _, l := range deref(list) {
+				if !slices.Contains(labels, flow.Label(l)) && flow.Label(l) != flow.Untrusted {
+					bad(field+"."+name, "add it to flow.labels", "unknown label %q", l)
+				}
+			}
+		}
+		if name := o.ExposeAs; name != "" {
+			if plain := strings.ReplaceAll(name, "{tool}", "x"); !exposable.MatchString(plain) {
+				bad(field+".expose_as", "use letters, digits, _ and -, at most 64", "%q can't be a tool's name", name)
+			}
+			if strings.HasPrefix(strings.ToLower(name), "sallyport_") {
+				bad(field+".expose_as", "choose another name", "names that begin with sallyport_ are the gateway's own")
+			}
+			if other, taken := exposed[name]; taken && !strings.Contains(name, "{tool}") {
+				bad(field+".expose_as", "choose another name", "%s has the name %q already", other, name)
+			}
+			if tool == "*" && !strings.Contains(name, "{tool}") {
+				bad(field+".expose_as", "use {tool} in it, or name the tool", "all tools of the server would have the name %q", name)
+			}
+			exposed[name] = id
+		}
+	}
+	if c.Limits.CallsPerMinute < 0 {
+		bad("limits.calls_per_minute", "", "can't be negative")
+	}
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
+	return problems
+}
+
+var exposable = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func deref[T any](p *[]T) []T {
+	if p == nil {
+		return nil
+	}
+	return *p
+}
+
+func (c *Config) labels() ([]flow.Label, error) {
+	var all []flow.Label
+	for _, word := range c.Flow.Labels {
+		l, err := flow.ParseLabel(word)
+		if err != nil {
+			return nil, err
+		}
+		if l == flow.Untrusted {
+			return nil, errors.New("untrusted is the integrity label: it is always there and not listed")
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// whereIs finds the line of a dotted field, or of the longest part of it that is there.
+func whereIs(n *yaml.Node, field string) (line, column int) {
+	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
+		n = n.Content[0]
+	}
+	for field != "" && n.Kind == yaml.MappingNode {
+		found := false
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			key := n.Content[i].Value
+			rest, ok := strings.CutPrefix(field, key)
+			if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+				line, column = n.Content[i].Line, n.Content[i].Column
+				n, field, found = n.Content[i+1], strings.TrimPrefix(rest, "."), true
+				break
+			}
+		}
+		if !found {
+			break
+		}
+	}
+	return line, column
+}
+
+// Warnings says what the file asks for that this version does not do.
+func (c *Config) Warnings(file string) []Problem {
+	var all []Problem
+	for field, there := range map[string]bool{
+		"comm": c.Comm != nil, "models": c.Models != nil, "approvals": c.Approvals != nil, "notify": c.Notify != nil,
+		"flow.free_level_1": c.Flow.FreeLevel1,
+	} {
+		if there {
+			all = append(all, Problem{File: file, Field: field, Severity: "P2", Problem: "this version does not use it yet"})
+		}
+	}
+	for id, u := range c.Upstreams {
+		if u.Fallback != "" {
+			all = append(all, Problem{File: file, Field: "upstreams." + id + ".fallback", Severity: "P2", Problem: "this version does not use it yet"})
+		}
+	}
+	slices.SortFunc(all, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
+	return all
+}
+
+// Classifier answers for any operation: its own entry, then its server's, then the defaults, field by field.
+func (c *Config) Classifier() func(server, tool string) gateway.Classification {
+	return func(server, tool string) gateway.Classification {
+		own, named := c.Operations[server+"."+tool]
+		base, covered := c.Operations[server+".*"]
+		pick := func(a, b, def string) string {
+			if a != "" {
+				return a
+			}
+			if b != "" {
+				return b
+			}
+			return def
+		}
+		class := gateway.Classification{
+			Listed: named || covered, Named: named, ExternalIO: true, Level: 2,
+			ExposeAs:    pick(own.ExposeAs, base.ExposeAs, ""),
+			Description: pick(own.Description, base.Description, ""),
+			Output:      gateway.Output(pick(own.Output, base.Output, string(gateway.Untrusted))),
+			Timeout:     time.Duration(c.Limits.NetworkTimeout),
+		}
+		if t := c.Upstreams[server].Timeout; t > 0 {
+			class.Timeout = time.Duration(t)
+		}
+		if shape := pick(own.Shape, base.Shape, ""); shape != "" {
+			class.Shape = regexp.MustCompile(shape) // check compiled it
+		}
+		for _, e := range []*bool{base.ExternalIO, own.ExternalIO} {
+			if e != nil {
+				class.ExternalIO = *e
+			}
+		}
+		effect := pick(own.Effect, base.Effect, "")
+		for _, l := range []*int{base.Level, own.Level} {
+			if l != nil {
+				class.Level = *l
+			}
+		}
+		switch {
+		case effect == "read":
+			class.Level = 0
+		case effect == "" && class.Level == 0:
+			effect = "read"
+		case effect == "write" && class.Level == 0:
+			class.Level = 2
+		}
+		class.Flow = flow.Spec{
+			Sensitivity: flow.Sensitivity(pick(own.Sensitivity, base.Sensitivity, string(flow.External))),
+			Effect:      flow.Effect(pick(effect, "", string(flow.Write))),
+			Untrusted:   class.Output == gateway.Untrusted || class.Output == gateway.Echo,
+		}
+		class.Flow.Emits = labelList(own.Emits, base.Emits)
+		class.Flow.BlockedBy = labelList(own.BlockedBy, base.BlockedBy)
+		return class
+	}
+}
+
+func labelList(own, base *[]string) *[]flow.Label {
+	if own == nil {
+		own = base
+	}
+	if own == nil {
+		return nil
+	}
+	labels := []flow.Label{}
+	for _, l := range *own {
+		labels = append(labels, flow.Label(l))
+	}
+	return &labels
+}

@@ -1,0 +1,482 @@
+// Package daemon builds the gateway of a configuration, runs it and stops it. It alone knows which store, which upstream client
+// and which faces stand behind the interfaces of the rest; tests start it exactly as the binary does.
+//
+// Promises: New either returns a daemon that listens or leaves nothing behind; Run returns when its context ends, after calls in
+// flight have had their chance to finish and everything that was answered is durable; Close twice is harmless.
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"sallyport/guard"
+	"sallyport/internal/agent"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/httpapi"
+	"sallyport/internal/identity"
+	"sallyport/internal/mcpapi"
+	"sallyport/internal/policy"
+	"sallyport/internal/store"
+	"sallyport/internal/threat"
+	"sallyport/internal/upstream"
+)
+
+// drain is how long calls in flight may take to finish after the daemon was told to stop; after it they are cancelled.
+const drain = 10 * time.Second
+
+// Options is what a daemon needs besides its configuration.
+type Options struct {
+	Data    string // data directory, created if it is not there
+	Version string
+	Log     *slog.Logger
+}
+
+// Daemon is a running gateway.
+type Daemon struct {
+	cfg   *Config
+	o     Options
+	log   *slog.Logger
+	store *store.DB
+	gate  *gateway.Gateway
+	up    *upstream.Manager
+	face  *mcpapi.Face
+
+	agentLn, adminLn     net.Listener
+	agentHTTP, adminHTTP *http.Server
+	closeOnce            sync.Once
+	closeErr             error
+}
+
+// New builds everything, opens both listeners and writes addresses.json and the first tokens. Nothing is served before Run.
+func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	d = &Daemon{cfg: cfg, o: o, log: o.Log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close())
+			d = nil
+		}
+	}()
+	if err := dataDir(o.Data); err != nil {
+		return d, err
+	}
+	agents, err := d.declarations()
+	if err != nil {
+		return d, err
+	}
+	policies, err := policy.Load(cfg.path(cfg.Policies))
+	if err != nil {
+		return d, err
+	}
+	// Listen before anything is started: a port in use should cost nothing.
+	if d.agentLn, err = listen("listen", cfg.Listen); err != nil {
+		return d, err
+	}
+	if d.adminLn, err = listen("admin_listen", cfg.AdminListen); err != nil {
+		return d, err
+	}
+	signer, err := audit.LoadOrCreateKey(o.Data)
+	if err != nil {
+		return d, err
+	}
+	if d.store, err = store.Open(o.Data, store.Options{Signer: signer, Log: o.Log}); err != nil {
+		return d, err
+	}
+	if err := d.buildGateway(ctx, agents, policies); err != nil {
+		return d, err
+	}
+	if err := d.firstTokens(ctx, agents); err != nil {
+		return d, err
+	}
+	d.buildFaces(agents)
+	if err := d.up.Start(ctx); err != nil {
+		return d, err
+	}
+	return d, d.writeAddresses()
+}
+
+// dataDir makes the data directory and refuses one that others could read.
+func dataDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("the data directory can't be made: %w (choose another with --data)", err)
+	}
+	st, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		if err := os.Chmod(dir, 0o700); err != nil {
+			return fmt.Errorf("others can read the data directory %s, and that can't be changed: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// declarations loads the agents. Without a folder there is one, named local.
+func (d *Daemon) declarations() (agent.Set, error) {
+	if d.cfg.Agents == "" {
+		return agent.NewSet(agent.Local())
+	}
+	set, problems := agent.Load(d.cfg.path(d.cfg.Agents))
+	var stop []Problem
+	for _, p := range problems {
+		q := fromAgent(p)
+		if q.Severity == "error" || q.Severity == "P0" {
+			stop = append(stop, q)
+		} else {
+			d.log.Warn("agent declaration", "problem", q.String())
+		}
+	}
+	if len(stop) > 0 {
+		return set, &ConfigError{stop}
+	}
+	return set, nil
+}
+
+func fromAgent(p agent.Problem) Problem {
+	return Problem{File: p.File, Line: p.Line, Column: p.Column, Field: p.Field, Severity: string(p.Severity), Problem: p.Problem, Remedy: p.Remedy}
+}
+
+func listen(field, addr string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: %s is in use by another program: stop it, or choose another address in sallyport.yaml (port 0 picks a free one)", field, addr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	return ln, nil
+}
+
+func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *policy.Set) error {
+	labels, err := d.cfg.labels()
+	if err != nil {
+		return err
+	}
+	detector, err := threat.New()
+	if err != nil {
+		return err
+	}
+	key, err := os.ReadFile(filepath.Join(d.o.Data, "signing.key"))
+	if err != nil {
+		return err
+	}
+	// The attribution key is derived, so that there is one secret to keep and attributions stay valid over restarts.
+	derived := sha256.Sum256(append([]byte("sallyport attribution v1\x00"), key...))
+	issuer, err := guard.NewIssuer(derived[:])
+	if err != nil {
+		return err
+	}
+	var servers []upstream.Config
+	for id, u := range d.cfg.Upstreams {
+		timeout := time.Duration(u.Timeout)
+		if timeout == 0 {
+			timeout = time.Duration(d.cfg.Limits.NetworkTimeout)
+		}
+		servers = append(servers, upstream.Config{
+			ID: id, Command: u.Command, Dir: d.cfg.Dir, Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: timeout, ClientFeatures: u.ClientFeatures,
+		})
+	}
+	d.up, err = upstream.New(servers, upstream.Options{
+		Log: d.log,
+		Definitions: func(server string, defs []call.Definition) {
+			if err := d.gate.UpdateDefinitions(context.Background(), server, defs); err != nil {
+				d.log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)
+			}
+		},
+		ResourceUpdated: func(server, uri string) {
+			if d.face != nil {
+				d.face.ResourceUpdated(server, uri)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	unlisted := gateway.Unlisted
+	if d.cfg.Unlisted == "ask" {
+		unlisted = gateway.Active
+	}
+	d.gate, err = gateway.New(ctx, gateway.Options{
+		Store: d.store, Upstreams: d.up, Agents: agents, Policies: policies, Detector: detector, Issuer: issuer,
+		Classify: d.cfg.Classifier(), Labels: labels, Unlisted: unlisted, Mode: gateway.Mode(d.cfg.Mode),
+		Limits: gateway.Limits{CallsPerMinute: d.cfg.Limits.CallsPerMinute, Budget: time.Duration(d.cfg.Limits.ExecutionBudget)},
+		Schema: func(schema json.RawMessage) (func([]byte) error, error) {
+			s, err := upstream.CompileSchema(schema)
+			if err != nil {
+				return nil, err
+			}
+			return s.Validate, nil
+		},
+		Log: d.log,
+	})
+	return err
+}
+
+func (d *Daemon) buildFaces(agents agent.Set) {
+	d.face = mcpapi.New(d.gate, mcpapi.Options{Log: d.log, Version: d.o.Version, Release: d.up.Release})
+	api := httpapi.New(d.gate, d.store, httpapi.Options{
+		Log: d.log, Version: d.o.Version, Agents: agents, People: d.people(), Upstreams: d.up.Status,
+	})
+	agentMux := http.NewServeMux()
+	agentMux.Handle("/mcp", d.face.Handler())
+	agentMux.Handle("/.well-known/", d.face.Handler())
+	agentMux.Handle("/", api.Agent())
+	serve := func(h http.Handler) *http.Server {
+		return &http.Server{
+			Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+			ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		}
+	}
+	d.agentHTTP, d.adminHTTP = serve(agentMux), serve(api.Admin())
+}
+
+// people are the persons of the configuration. Without any there is admin, for whom the first start makes a token.
+func (d *Daemon) people() map[string][]identity.Role {
+	people := map[string][]identity.Role{}
+	for _, p := range d.cfg.People {
+		for _, r := range p.Roles {
+			people[p.ID] = append(people[p.ID], identity.Role(r))
+		}
+	}
+	return people
+}
+
+// firstTokens makes the tokens of admin and local where their files are not there yet.
+func (d *Daemon) firstTokens(ctx context.Context, agents agent.Set) error {
+	first := map[string]identity.Principal{
+		"admin.token": {Kind: identity.Person, ID: "admin", Roles: []identity.Role{identity.Admin}},
+	}
+	if _, ok := agents.Get("local"); ok {
+		first["local.token"] = identity.Principal{Kind: identity.Agent, ID: "local"}
+	}
+	for name, subject := range first {
+		path := filepath.Join(d.o.Data, name)
+		if _, err := os.Lstat(path); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		secret, _, err := d.gate.IssueToken(ctx, subject, "gateway:start")
+		if err != nil {
+			return err
+		}
+		if err := writeFile(path, []byte(secret+"\n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeFile writes a private file whole or not at all.
+func writeFile(path string, data []byte) error {
+	tmp := path + ".new"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return os.Rename(tmp, path)
+}
+
+func (d *Daemon) writeAddresses() error {
+	b, err := json.Marshal(map[string]string{"agent": d.AgentURL(), "admin": d.AdminURL()})
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(d.o.Data, "addresses.json"), append(b, '\n'))
+}
+
+// AgentURL is where agents and hosts reach the gateway.
+func (d *Daemon) AgentURL() string { return "http://" + d.agentLn.Addr().String() }
+
+// AdminURL is where people reach it.
+func (d *Daemon) AdminURL() string { return "http://" + d.adminLn.Addr().String() }
+
+// Gateway is the running corridor, for tests and the demo.
+func (d *Daemon) Gateway() *gateway.Gateway { return d.gate }
+
+// Banner says where everything is.
+func (d *Daemon) Banner(w io.Writer) {
+	servers := "none yet: add some under upstreams in sallyport.yaml (sallyport init writes an example)"
+	if states := d.up.Status(); len(states) > 0 {
+		var list []string
+		for _, s := range states {
+			list = append(list, fmt.Sprintf("%s (%s)", s.ID, s.State))
+		}
+		servers = strings.Join(list, ", ")
+	}
+	fmt.Fprintf(w, `Sallyport %s
+
+  agents   %s/mcp     token in %s
+  people   %s         token in %s
+  servers  %s
+
+A client that speaks MCP over HTTP (sallyport client config prints it for others):
+
+  {"mcpServers": {"sallyport": {"type": "http", "url": "%s/mcp",
+    "headers": {"Authorization": "Bearer <content of local.token>"}}}}
+
+Stop with Ctrl-C.
+`, d.o.Version, d.AgentURL(), filepath.Join(d.o.Data, "local.token"), d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), servers, d.AgentURL())
+}
+
+// Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last.
+func (d *Daemon) Run(ctx context.Context) error {
+	failed := make(chan error, 2)
+	for _, s := range []struct {
+		http *http.Server
+		ln   net.Listener
+	}{{d.agentHTTP, d.agentLn}, {d.adminHTTP, d.adminLn}} {
+		go func() { failed <- s.http.Serve(s.ln) }()
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+	}
+	return errors.Join(err, d.Close())
+}
+
+// Close stops everything in the order in which work flows.
+func (d *Daemon) Close() error {
+	d.closeOnce.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), drain)
+		defer cancel()
+		var errs []error
+		if d.face != nil {
+			d.face.Close() // ends long streams, which would otherwise hold the shutdown
+		}
+		for _, s := range []*http.Server{d.agentHTTP, d.adminHTTP} {
+			if s == nil {
+				continue
+			}
+			if err := s.Shutdown(ctx); err != nil {
+				d.log.Warn("some calls did not finish in time and were cut off", "error", err)
+				errs = append(errs, s.Close())
+			}
+		}
+		for _, ln := range []net.Listener{d.agentLn, d.adminLn} {
+			if ln != nil {
+				if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+					errs = append(errs, err)
+				}
+			}
+		}
+		if d.up != nil {
+			errs = append(errs, d.up.Close())
+		}
+		if d.gate != nil {
+			end, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			errs = append(errs, d.gate.Close(end))
+		}
+		if d.store != nil {
+			errs = append(errs, d.store.Close())
+		}
+		d.closeErr = errors.Join(errs...)
+	})
+	return d.closeErr
+}
+
+// Lint checks a configuration file, or a folder or file of declarations. Problems come sorted by file and line.
+func Lint(paths ...string) ([]Problem, error) {
+	if len(paths) == 0 {
+		paths = []string{""}
+	}
+	var all []Problem
+	for _, p := range paths {
+		if p != "" {
+			st, err := os.Stat(p)
+			if err != nil {
+				return nil, fault.Wrap(err, fault.ConfigurationInvalid, "%s can't be read", p)
+			}
+			if st.IsDir() || !isConfig(p) {
+				all = append(all, lintAgents(p)...)
+				continue
+			}
+		}
+		cfg, err := LoadConfig(p)
+		var invalid *ConfigError
+		if errors.As(err, &invalid) {
+			all = append(all, invalid.Problems...)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		name := p
+		if name == "" {
+			name = "sallyport.yaml"
+		}
+		all = append(all, cfg.Warnings(name)...)
+		if cfg.Agents != "" {
+			all = append(all, lintAgents(cfg.path(cfg.Agents))...)
+		}
+		if cfg.Policies != "" {
+			if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {
+				all = append(all, Problem{File: cfg.path(cfg.Policies), Severity: "error", Problem: err.Error()})
+			}
+		}
+	}
+	return all, nil
+}
+
+// isConfig tells a configuration from a declaration by its name: declarations may have any other.
+func isConfig(path string) bool {
+	name := filepath.Base(path)
+	return strings.HasPrefix(name, "sallyport") || filepath.Ext(name) == ""
+}
+
+func lintAgents(path string) []Problem {
+	var all []Problem
+	st, err := os.Stat(path)
+	if err != nil {
+		return []Problem{{File: path, Severity: "error", Problem: err.Error()}}
+	}
+	if st.IsDir() {
+		set, problems := agent.Load(path)
+		for _, p := range problems {
+			all = append(all, fromAgent(p))
+		}
+		_ = set
+		return all
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return []Problem{{File: path, Severity: "error", Problem: err.Error()}}
+	}
+	_, problems := agent.Parse(path, data)
+	for _, p := range problems {
+		all = append(all, fromAgent(p))
+	}
+	return all
+}

@@ -1,0 +1,533 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+
+	"sallyport/flow"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+// Offer is a resource, a resource template or a prompt as it is exposed.
+type Offer struct {
+	Operation  *Operation
+	Name       string // exposed prompt name, URI or URI template
+	Upstream   string // the server's own name for it
+	Definition json.RawMessage
+	Template   bool
+}
+
+// catalogue is the set of operations, published as immutable snapshots. A tool is the operator's id plus the hash of its whole
+// definition: what was accepted is pinned, and a changed definition is quarantined until an operator accepts it.
+type catalogue struct {
+	g *Gateway
+
+	snap atomic.Pointer[snapshot]
+
+	mu      sync.Mutex // guards the rest and publishing
+	offered map[string][]call.Definition
+	pins    map[string]Pin
+	subs    map[int]func()
+	nextSub int
+}
+
+// snapshot is one state of the catalogue. Nothing in it changes.
+type snapshot struct {
+	byID   map[string]*Operation
+	byName map[string]*Operation // exposed tools that can be called or are quarantined
+	tools  []*Operation          // by exposed name
+	offers map[call.Kind][]Offer
+	checks map[string]func([]byte) error // by operation id: structuredContent against the accepted outputSchema
+}
+
+func newCatalogue(g *Gateway, pins []Pin) *catalogue {
+	c := &catalogue{g: g, offered: map[string][]call.Definition{}, pins: map[string]Pin{}, subs: map[int]func(){}}
+	for _, p := range pins {
+		c.pins[p.Operation] = p
+	}
+	c.snap.Store(&snapshot{byID: map[string]*Operation{}, byName: map[string]*Operation{}, offers: map[call.Kind][]Offer{}})
+	return c
+}
+
+// UpdateDefinitions takes a server's whole current offer. The first offer ever seen of a server is accepted; after that a tool that
+// is new or whose definition changed waits for an operator, unless the operator's configuration names the new tool itself.
+// Nothing is exposed before the pin is durable.
+func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []call.Definition) error {
+	c := g.cat
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	firstSight := true
+	for op := range c.pins {
+		if strings.HasPrefix(op, server+".") {
+			firstSight = false
+			break
+		}
+	}
+	var failed error
+	for _, d := range defs {
+		if d.Kind != call.Tool || d.Fault != "" {
+			continue
+		}
+		id := server + "." + d.Name
+		pin, known := c.pins[id]
+		now := g.now()
+		switch {
+		case known && (pin.Hash == d.Hash || pin.Pending == d.Hash):
+			continue
+		case known:
+			pin.Pending, pin.PendingDef = d.Hash, d.JSON
+		case firstSight || g.o.Classify(server, d.Name).Named:
+			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: "rule:first-sight", AcceptedAt: now}
+		default:
+			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON}
+		}
+		e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: pin.AcceptedBy, Operation: id, DefHash: pin.Hash, Decision: "ok"}
+		if pin.Pending != "" {
+			e.Action, e.Actor, e.DefHash = "tool.quarantine", "rule:definition", pin.Pending
+		}
+		if err := g.o.Store.SavePin(ctx, pin, e); err != nil {
+			failed = err // the tool stays as it was: an unpinned definition is not exposed
+			continue
+		}
+		c.pins[id] = pin
+	}
+	c.offered[server] = slices.Clone(defs)
+	c.publish()
+	return failed
+}
+
+// AcceptTool accepts the definition that waits, named by its hash.
+func (g *Gateway) AcceptTool(ctx context.Context, operation, hash, by string) error {
+	c := g.cat
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pin, ok := c.pins[operation]
+	if !ok {
+		return fault.New(fault.NotFound, "There is no tool %q.", short(operation)).Try("See sallyport status on the console, or GET /v1/tools.")
+	}
+	if pin.Pending == "" {
+		if pin.Hash == hash {
+			return nil
+		}
+		return fault.New(fault.Conflict, "No definition of %s waits to be accepted.", operation)
+	}
+	if pin.Pending != hash {
+		return fault.New(fault.Conflict, "The definition of %s that waits has the hash %s.", operation, pin.Pending).
+			At("definition_hash").Try("Look at it again before you accept it.")
+	}
+	pin.Hash, pin.Definition, pin.Pending, pin.PendingDef = pin.Pending, pin.PendingDef, "", nil
+	pin.AcceptedBy, pin.AcceptedAt = by, g.now()
+	e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: operation, DefHash: hash, Decision: "ok"}
+	if err := g.o.Store.SavePin(ctx, pin, e); err != nil {
+		return err
+	}
+	c.pins[operation] = pin
+	c.publish()
+	return nil
+}
+
+// Subscribe calls f after each change of the catalogue, from the goroutine that made it; f must not block. The returned func ends it.
+func (g *Gateway) Subscribe(f func()) (end func()) {
+	c := g.cat
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	id := c.nextSub
+	c.nextSub++
+	c.subs[id] = f
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.subs, id)
+	}
+}
+
+// publish builds the next snapshot from offers, pins and classification. It holds c.mu.
+func (c *catalogue) publish() {
+	s := &snapshot{
+		byID: map[string]*Operation{}, byName: map[string]*Operation{},
+		offers: map[call.Kind][]Offer{}, checks: map[string]func([]byte) error{},
+	}
+	for _, server := range slices.Sorted(maps.Keys(c.offered)) {
+		for _, d := range c.offered[server] {
+			if d.Kind == call.Tool {
+				op := c.operation(server, d.Name, call.Tool)
+				c.addTool(s, op, d)
+			} else {
+				c.addOffer(s, server, d)
+			}
+		}
+	}
+	// Pinned tools that are no longer offered keep their id, so that a call of one says so.
+	for id, pin := range c.pins {
+		if s.byID[id] == nil {
+			server, tool, _ := strings.Cut(id, ".")
+			if _, connected := c.offered[server]; !connected && pin.Hash == "" {
+				continue
+			}
+			op := c.operation(server, tool, call.Tool)
+			op.Standing, op.Hash = Gone, pin.Hash
+			s.byID[id] = op
+		}
+	}
+	c.name(s)
+	c.snap.Store(s)
+	for _, f := range c.subs {
+		f()
+	}
+}
+
+// operation makes an operation of the operator's word on it. What can't be resolved is unfit, not open.
+func (c *catalogue) operation(server, tool string, kind call.Kind) *Operation {
+	class := c.g.o.Classify(server, tool)
+	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Standing: Active}
+	if !class.Listed {
+		op.Standing, op.AskFirst = c.g.o.Unlisted, c.g.o.Unlisted == Active
+	}
+	spec := class.Flow
+	spec.ID, spec.Name = op.ID, exposedName(class, server, tool)
+	op.Name = spec.Name
+	f, err := flow.Resolve(spec, c.g.o.Labels)
+	if err != nil {
+		op.Standing, op.Fault = Unfit, err.Error()
+	}
+	op.Flow = f
+	return op
+}
+
+func exposedName(class Classification, server, tool string) string {
+	if class.ExposeAs == "" {
+		return strings.ReplaceAll(server+"_"+tool, ".", "_")
+	}
+	return strings.ReplaceAll(class.ExposeAs, "{tool}", tool)
+}
+
+func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
+	pin := c.pins[op.ID]
+	op.Hash = pin.Hash
+	switch {
+	case d.Fault != "":
+		op.Standing, op.Fault = Unfit, d.Fault
+	case op.Standing != Active:
+	case pin.Hash != d.Hash:
+		op.Standing = Quarantined
+	default:
+		def, err := exposedTool(op, pin.Definition)
+		if err != nil {
+			op.Standing, op.Fault = Unfit, err.Error()
+			break
+		}
+		op.Definition = def
+		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == Trusted {
+			check, err := c.g.o.Schema(schema)
+			if err != nil {
+				op.Standing, op.Fault = Unfit, "its outputSchema: "+err.Error()
+				break
+			}
+			s.checks[op.ID] = check
+		}
+	}
+	if s.byID[op.ID] == nil { // a server that offers a name twice has said so in Fault, on both
+		s.byID[op.ID] = op
+	} else if op.Standing == Unfit {
+		s.byID[op.ID] = op
+	}
+}
+
+func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
+	word := "read_resource"
+	if d.Kind == call.Prompt {
+		word = "get_prompt"
+	}
+	op := s.byID[server+"."+word]
+	if op == nil {
+		op = c.operation(server, word, d.Kind)
+		op.Hash = call.HashBytes([]byte(op.ID)) // one operation for all of a server's resources: there is no definition to pin
+		s.byID[op.ID] = op
+	}
+	if d.Fault != "" || op.Kind != d.Kind {
+		return // unfit, or the server has a tool of that name: the tool keeps it
+	}
+	o := Offer{Operation: op, Name: d.Name, Upstream: d.Name}
+	if d.Kind == call.Prompt {
+		o.Name = exposedName(op.Class, server, d.Name)
+	}
+	members, err := objectOf(d.JSON)
+	if err != nil {
+		return
+	}
+	if d.Kind == call.Prompt {
+		members["name"] = o.Name
+	}
+	_, o.Template = members["uriTemplate"]
+	o.Definition, err = json.Marshal(clean(members))
+	if err != nil {
+		return
+	}
+	s.offers[d.Kind] = append(s.offers[d.Kind], o)
+}
+
+// name gives out the exposed names. A name that two operations claim, to the letter or but for case and dashes, goes to the one the
+// operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name (mcp-012).
+func (c *catalogue) name(s *snapshot) {
+	var claims []*Operation
+	for _, op := range s.byID {
+		if op.Kind == call.Tool && (op.Standing == Active || op.Standing == Quarantined) {
+			claims = append(claims, op)
+		}
+	}
+	slices.SortFunc(claims, func(a, b *Operation) int {
+		if an, bn := a.Class.Named, b.Class.Named; an != bn {
+			if an {
+				return -1
+			}
+			return 1
+		}
+		if d := c.pins[a.ID].AcceptedAt.Compare(c.pins[b.ID].AcceptedAt); d != 0 {
+			return d
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	taken := map[string]*Operation{}
+	for _, op := range claims {
+		key := strings.ReplaceAll(strings.ToLower(op.Name), "-", "_")
+		if other := taken[key]; other != nil {
+			op.Standing, op.Fault = Unfit, fmt.Sprintf("its exposed name %q is taken by %s, or looks like it: set expose_as", op.Name, other.ID)
+			continue
+		}
+		if strings.HasPrefix(key, "sallyport_") {
+			op.Standing, op.Fault = Unfit, "names that begin with sallyport_ are the gateway's own: set expose_as"
+			continue
+		}
+		taken[key] = op
+		s.byName[op.Name] = op
+		if op.Standing == Active {
+			s.tools = append(s.tools, op)
+		}
+	}
+	slices.SortFunc(s.tools, func(a, b *Operation) int { return strings.Compare(a.Name, b.Name) })
+	seen := map[string]bool{}
+	for kind, offers := range s.offers {
+		slices.SortStableFunc(offers, func(a, b Offer) int { return strings.Compare(a.Name, b.Name) })
+		// The same URI of two servers: the first by server id has it. Reading it says which server answered.
+		s.offers[kind] = slices.DeleteFunc(offers, func(o Offer) bool {
+			key := string(kind) + "\x00" + o.Name
+			dup := seen[key]
+			seen[key] = true
+			return dup
+		})
+	}
+}
+
+// exposedTool is the accepted definition as the agent sees it: under its exposed name, without what could mislead a terminal or
+// a model's tokenizer, and without outputSchema where the result comes fenced.
+func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
+	members, err := objectOf(definition)
+	if err != nil {
+		return nil, err
+	}
+	members = clean(members).(map[string]any)
+	members["name"] = op.Name
+	if op.Class.Description != "" {
+		members["description"] = op.Class.Description
+	}
+	if op.Class.Output != Trusted && op.Class.Output != Typed {
+		delete(members, "outputSchema")
+	}
+	delete(members, "_meta")
+	return json.Marshal(members)
+}
+
+func objectOf(data []byte) (map[string]any, error) {
+	var m map[string]any
+	dec := json.NewDecoder(strings.NewReader(string(data)))
+	dec.UseNumber()
+	if err := dec.Decode(&m); err != nil {
+		return nil, fmt.Errorf("its definition is not an object: %w", err)
+	}
+	return m, nil
+}
+
+// clean makes every string of a hostile definition plain: no control characters, escapes, bidi or zero-width marks.
+func clean(v any) any {
+	switch v := v.(type) {
+	case string:
+		return plain(v)
+	case []any:
+		for i := range v {
+			v[i] = clean(v[i])
+		}
+		return v
+	case map[string]any:
+		for k, x := range v {
+			v[k] = clean(x)
+		}
+		return v
+	}
+	return v
+}
+
+// plain drops what shows nothing or changes how the rest is shown: control characters but newline and tab, format characters (bidi,
+// zero-width, tags) and the variation selectors that can smuggle text.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp) || r >= 0xE0100 && r <= 0xE01EF || r == unicode.ReplacementChar:
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// lookup finds an operation by its exposed name. Ids are never names: what the agent sees is what it can say.
+func (s *snapshot) lookup(name string) *Operation { return s.byName[name] }
+
+// offer finds an exposed prompt by name, or a resource by URI: listed as it is, or made from a template.
+func (s *snapshot) offer(kind call.Kind, name string) *Offer {
+	for i := range s.offers[kind] {
+		o := &s.offers[kind][i]
+		if !o.Template && o.Name == name {
+			return o
+		}
+	}
+	if kind == call.Resource {
+		for i := range s.offers[kind] {
+			if o := &s.offers[kind][i]; o.Template && (o.Name == name || templateMatches(o.Name, name)) {
+				return o
+			}
+		}
+	}
+	return nil
+}
+
+// templateMatches tells whether the URI can come from the template: its literal parts in order, the first at the start and the
+// last at the end. The server decides what it means; this only finds the server.
+func templateMatches(template, uri string) bool {
+	rest, first := uri, true
+	for template != "" {
+		literal, tail, found := strings.Cut(template, "{")
+		if first {
+			if !strings.HasPrefix(rest, literal) || literal == "" {
+				return false
+			}
+			rest, first = rest[len(literal):], false
+		} else if literal != "" {
+			i := strings.Index(rest, literal)
+			if i < 0 || !found && !strings.HasSuffix(rest, literal) {
+				return false
+			}
+			rest = rest[i+len(literal):]
+		}
+		if !found {
+			return true
+		}
+		if _, template, found = strings.Cut(tail, "}"); !found {
+			return false
+		}
+	}
+	return true
+}
+
+// visible tells whether listing shows the operation to the agent: by permission and standing only, never by phase or labels.
+func (g *Gateway) visible(agentID string, op *Operation) bool {
+	d, ok := g.o.Agents.Get(agentID)
+	return ok && op.Standing == Active && d.Permits(op.ID, op.Flow.Effect != flow.Read)
+}
+
+func agentOf(p identity.Principal) string {
+	switch p.Kind {
+	case identity.Agent:
+		return p.ID
+	case identity.Session:
+		return p.Agent
+	}
+	return ""
+}
+
+// Operations returns the tools that the principal's agent may see, by exposed name.
+func (g *Gateway) Operations(_ context.Context, p identity.Principal) []*Operation {
+	return g.operationsOf(agentOf(p))
+}
+
+func (g *Gateway) operationsOf(agent string) []*Operation {
+	var seen []*Operation
+	for _, op := range g.cat.snap.Load().tools {
+		if g.visible(agent, op) {
+			seen = append(seen, op)
+		}
+	}
+	return seen
+}
+
+// Offers returns the resources (and templates) or prompts that the principal's agent may see.
+func (g *Gateway) Offers(_ context.Context, p identity.Principal, kind call.Kind) []Offer {
+	var seen []Offer
+	for _, o := range g.cat.snap.Load().offers[kind] {
+		if g.visible(agentOf(p), o.Operation) {
+			seen = append(seen, o)
+		}
+	}
+	return seen
+}
+
+// Tool is one operation as people see it (GET /v1/tools).
+type Tool struct {
+	Operation   string       `json:"operation"`
+	Name        string       `json:"name"`
+	Server      string       `json:"server"`
+	Kind        call.Kind    `json:"kind"`
+	Standing    Standing     `json:"standing"`
+	Fault       string       `json:"fault,omitempty"`
+	Sensitivity string       `json:"sensitivity"`
+	Effect      string       `json:"effect"`
+	Emits       []flow.Label `json:"emits"`
+	BlockedBy   []flow.Label `json:"blocked_by"`
+	Output      Output       `json:"output"`
+	ExternalIO  bool         `json:"external_io"`
+	Listed      bool         `json:"listed"`
+	Hash        string       `json:"definition_hash,omitempty"`
+	PendingHash string       `json:"pending_hash,omitempty"`
+	// Definition and Pending are the server's own words: hostile text.
+	Definition json.RawMessage `json:"definition,omitempty"`
+	Pending    json.RawMessage `json:"pending,omitempty"`
+	AcceptedBy string          `json:"accepted_by,omitempty"`
+	AcceptedAt time.Time       `json:"accepted_at,omitzero"`
+}
+
+// Tools returns everything that servers offer or offered, whatever its standing, by id.
+func (g *Gateway) Tools() []Tool {
+	c := g.cat
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.snap.Load()
+	var all []Tool
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
+		op, pin := s.byID[id], c.pins[id]
+		all = append(all, Tool{
+			Operation: id, Name: op.Name, Server: op.Server, Kind: op.Kind, Standing: op.Standing, Fault: op.Fault,
+			Sensitivity: string(op.Flow.Sensitivity), Effect: string(op.Flow.Effect), Emits: notNil(op.Flow.Emits), BlockedBy: notNil(op.Flow.BlockedBy),
+			Output: op.Class.Output, ExternalIO: op.Class.ExternalIO, Listed: op.Class.Listed, Hash: pin.Hash, PendingHash: pin.Pending,
+			Definition: pin.Definition, Pending: pin.PendingDef, AcceptedBy: pin.AcceptedBy, AcceptedAt: pin.AcceptedAt,
+		})
+	}
+	return all
+}
+
+func notNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}

@@ -1,0 +1,491 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/guard"
+	"sallyport/internal/agent"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+	"sallyport/internal/policy"
+	"sallyport/internal/session"
+)
+
+const (
+	// maxRejudge bounds how often a call is judged again because its session moved under it. Labels rise at most once each, so a
+	// session that moves more often than this is being played with.
+	maxRejudge = 8
+	// maxAct bounds one operation where neither its configuration nor the session's budget is tighter.
+	maxAct = 5 * time.Minute
+)
+
+// argumentLimits bounds what an agent may send.
+var argumentLimits = call.Limits{Bytes: 4 << 20, Depth: 64, Members: 100_000}
+
+// crossing is one call on its way through the corridor. One goroutine owns it, except cancel, which the kill switch calls.
+type crossing struct {
+	g       *Gateway
+	r       Request
+	agent   string
+	id      string
+	request string
+	acted   time.Time // when the effect began, on the monotonic clock
+	cancel  context.CancelCauseFunc
+
+	decl    *agent.Declaration
+	live    *live
+	session *session.Session // the version that is judged
+	op      *Operation
+	offer   *Offer
+	args    []byte // canonical
+	digest  string
+	limited bool // the rate limit has counted this call
+	acting  bool // the intent is durable: from here on there is an outcome to write
+	shadow  *fault.Verdict
+}
+
+// Call takes one call through the corridor, from credential to durable outcome. The stages are a closed list in a fixed order;
+// they return verdicts, and only this function acts on them (DESIGN.md, "The corridor").
+func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	now := g.now()
+	c := &crossing{g: g, r: r, agent: agentOf(r.Principal), id: call.NewID("call_", now), request: call.NewID("req_", now), cancel: cancel}
+	defer func() {
+		if p := recover(); p != nil {
+			g.log.Error("a stage panicked", "request_id", c.request, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			answer = c.panicked()
+		}
+	}()
+	g.kill.enter(c)
+	defer g.kill.leave(c)
+
+	// Judge. The switch comes before any work; the rest in the order of the design.
+	if v := g.killed(c.agent); v.Decision != fault.Permit {
+		return c.refuseKilled(v)
+	}
+	if v := c.resolve(ctx); v.Decision != fault.Permit {
+		return c.refuse(ctx, v)
+	}
+	for try := 0; ; try++ {
+		v := c.judge()
+		if v.Decision != fault.Permit || r.DryRun {
+			return c.refuse(ctx, v)
+		}
+		err := c.intent(ctx)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrMoved) || try == maxRejudge {
+			return c.refuse(ctx, fault.RefuseErr("intent", audited(err)))
+		}
+		c.session = c.live.current.Load()
+	}
+
+	// Act. From here on an outcome is owed.
+	result, err := c.act(ctx)
+	out := c.inspect(result, err)
+	if v := g.killed(c.agent); v.Decision != fault.Permit {
+		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer
+	}
+	if err := c.outcome(ctx, out); err != nil {
+		return c.answer(fault.RefuseErr("outcome", audited(err)))
+	}
+	if v := g.killed(c.agent); v.Decision != fault.Permit {
+		return c.answer(v)
+	}
+	if c.session.State != session.Open {
+		return c.answer(fault.Refuse("outcome", fault.SessionClosed, "The session was closed while the call ran; its result was discarded."))
+	}
+	a := c.answer(out.verdict)
+	a.Result, a.RPCError = out.result, out.rpcError
+	return a
+}
+
+// audited makes sure that a failing log is called that, whatever the store called it.
+func audited(err error) error {
+	if f := fault.Of(err); f.Code == fault.AuditUnavailable || f.Code == fault.SessionClosed {
+		return f
+	}
+	return fault.Wrap(err, fault.AuditUnavailable, "")
+}
+
+// resolve: credential -> agent, session, operation; one strict parse. What is unknown is refused.
+func (c *crossing) resolve(ctx context.Context) fault.Verdict {
+	const stage = "resolve"
+	if c.g.closed.Load() {
+		return fault.Refuse(stage, fault.StoreUnavailable, "The gateway is stopping.")
+	}
+	l, err := c.g.sessionOf(ctx, c.r.Principal, c.r.Session)
+	if err != nil {
+		return fault.RefuseErr(stage, err)
+	}
+	c.live, c.session = l, l.current.Load()
+	if c.agent == "" { // a host speaks for the session's agent, and that agent may be switched off
+		c.g.kill.leave(c)
+		c.agent = c.session.Agent
+		c.g.kill.enter(c)
+		if v := c.g.killed(c.agent); v.Decision != fault.Permit {
+			return v
+		}
+	}
+	if c.decl, err = c.g.declared(c.agent); err != nil {
+		return fault.RefuseErr(stage, err)
+	}
+	arguments := c.r.Arguments
+	if len(arguments) == 0 {
+		arguments = []byte("{}")
+	}
+	if c.args, err = call.Canonical(arguments, argumentLimits); err != nil {
+		return fault.RefuseErr(stage, err)
+	}
+	if c.args[0] != '{' {
+		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "the arguments must be a JSON object").At("arguments"))
+	}
+	snap := c.g.cat.snap.Load()
+	switch c.r.Method {
+	case "tools/call":
+		c.op = snap.lookup(c.r.Tool)
+	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+		c.offer = snap.offer(call.Resource, c.r.Tool)
+	case "prompts/get":
+		c.offer = snap.offer(call.Prompt, c.r.Tool)
+	case "completion/complete":
+		if c.offer = snap.offer(call.Prompt, c.r.Tool); c.offer == nil {
+			c.offer = snap.offer(call.Resource, c.r.Tool)
+		}
+	}
+	if c.offer != nil {
+		c.op = c.offer.Operation
+	}
+	if c.op == nil || c.op.Standing == Unlisted || c.op.Standing == Unfit {
+		return fault.Refuse(stage, fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(c.r.Tool)),
+			fault.Remedy{Kind: "reorder", Text: "Use one of the tools in the list or the manifest."})
+	}
+	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args)
+	return fault.Permitted()
+}
+
+// judge runs the judging stages on one version of the session. The strictest verdict wins; the first deny ends it.
+func (c *crossing) judge() fault.Verdict {
+	for _, stage := range [...]func() fault.Verdict{c.standing, c.inPhase, c.permit, c.limit, c.flow, c.listed} {
+		if v := stage(); v.Decision != fault.Permit {
+			return v
+		}
+	}
+	return fault.Permitted()
+}
+
+// standing: tool accepted and unchanged, session open, time left.
+func (c *crossing) standing() fault.Verdict {
+	const stage = "standing"
+	switch {
+	case c.session.State != session.Open:
+		return fault.Refuse(stage, fault.SessionClosed, "", fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."})
+	case c.op.Standing == Quarantined:
+		return fault.Refuse(stage, fault.ToolQuarantined, "",
+			fault.Remedy{Kind: "ask_person", Text: "An operator has to look at the tool's definition and accept it: POST /v1/tools/" + c.op.ID + "/accept"})
+	case c.op.Standing != Active:
+		return fault.Refuse(stage, fault.ToolUnknown, "The server no longer offers this tool.")
+	case c.session.Budget > 0 && c.session.BudgetLeft() == 0:
+		return fault.Refuse(stage, fault.LimitBudget, "", fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."})
+	}
+	if c.live.owes() {
+		return fault.Refuse(stage, fault.AuditUnavailable, "The outcome of an earlier call of this session is not written down yet.",
+			fault.Remedy{Kind: "wait", Text: "Try again when the store answers."})
+	}
+	return fault.Permitted()
+}
+
+// inPhase: external I/O only in execution (PH-1, PH-2); what runs in planning is the operator's allow-list (PH-4).
+func (c *crossing) inPhase() fault.Verdict {
+	if !c.op.Class.ExternalIO || c.g.phase.Allowed(c.op.ID, guard.Phase(c.session.Phase)) {
+		return fault.Permitted()
+	}
+	return fault.Refuse("phase", fault.PhaseBlocked,
+		fmt.Sprintf("%s reaches outside, and the session is in the planning phase.", c.op.Name),
+		fault.Remedy{Kind: "declare", Text: "Submit a plan with sallyport_submit_plan; an approved plan opens the execution phase."},
+		fault.Remedy{Kind: "ask_person", Text: "A person can move the session to execution."})
+}
+
+// permit: the agent's declaration, narrowed by the operator's policies; default deny.
+func (c *crossing) permit() fault.Verdict {
+	write := c.op.Flow.Effect != flow.Read
+	d := c.g.o.Policies.Decide(policy.Request{
+		Agent: c.agent, Operation: c.op.ID, Server: c.op.Server, Requester: c.session.Requester, Door: c.r.Door,
+		Phase: string(c.session.Phase), Effect: string(c.op.Flow.Effect), Sensitivity: string(c.op.Flow.Sensitivity), Level: c.op.Class.Level,
+		Labels: labelWords(c.session.Labels), Arguments: c.args, Permitted: c.decl.Permits(c.op.ID, write),
+	})
+	if d.Allowed {
+		return fault.Permitted()
+	}
+	v := fault.Refuse("permit", fault.PermissionDenied, d.Reason,
+		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + c.op.ID + " to the agent's declaration, or change the policy."})
+	for _, id := range d.Policies {
+		v.Because = append(v.Because, fault.Because{Operation: c.op.ID, Detail: "policy " + id})
+	}
+	return v
+}
+
+// limit: how often the session may call. A dry run takes nothing, and a call that is judged again has taken already.
+func (c *crossing) limit() fault.Verdict {
+	if c.r.DryRun || c.limited {
+		return fault.Permitted()
+	}
+	wait, ok := c.live.calls.Take(c.g.now())
+	if !ok {
+		return fault.Refuse("limit", fault.LimitRate,
+			fmt.Sprintf("At most %d calls a minute in one session.", c.g.o.Limits.CallsPerMinute),
+			fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
+	}
+	c.limited = true
+	return fault.Permitted()
+}
+
+// flow: the labels of the session against the operation's sink rule (FL-2). In shadow mode the verdict is only noted.
+func (c *crossing) flow() fault.Verdict {
+	v := c.g.flowVerdict(c.op, c.session)
+	if v.Decision != fault.Permit && c.g.o.Mode == Shadow {
+		c.shadow = &v
+		return fault.Permitted()
+	}
+	return v
+}
+
+func (g *Gateway) flowVerdict(op *Operation, s *session.Session) fault.Verdict {
+	d := flow.Judge(op.Flow, s.Labels)
+	if d.Allowed {
+		return fault.Permitted()
+	}
+	v := fault.Refuse("flow", fault.FlowContaminated, d.Reason,
+		fault.Remedy{Kind: "reorder", Text: "Call " + op.Name + " before the tools that bring such data, in a session that does not hold it yet. sallyport_validate_plan gives a safe order."},
+		fault.Remedy{Kind: "new_session", Text: "Ask for a separate session for the part that needs " + op.Name + "."},
+		fault.Remedy{Kind: "release", Text: "A person can release the session's labels, with a reason on the record."})
+	for _, h := range d.Because {
+		v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID})
+	}
+	return v
+}
+
+// listed: an operation that no entry of the operator's names is asked about, where the operator chose that over deny.
+func (c *crossing) listed() fault.Verdict {
+	if !c.op.AskFirst {
+		return fault.Permitted()
+	}
+	return unlistedAsk(c.op)
+}
+
+func unlistedAsk(op *Operation) fault.Verdict {
+	v := fault.Refuse("permit", fault.ApprovalRequired, fmt.Sprintf("No entry of the configuration names %s, so a person must decide.", op.ID),
+		fault.Remedy{Kind: "ask_person", Text: "An operator can classify " + op.ID + " under operations in sallyport.yaml."})
+	v.Decision = fault.Ask
+	return v
+}
+
+// entry is what all entries of this call say.
+func (c *crossing) entry(kind audit.Kind) audit.Entry {
+	e := audit.Entry{Kind: kind, Action: "call", Agent: c.agent, Actor: c.r.Principal.String(), Door: c.r.Door, RequestID: c.request, CallID: c.id, Digest: c.digest}
+	if c.session != nil {
+		e.Session, e.Requester = c.session.ID, c.session.Requester
+	}
+	if c.op != nil {
+		e.Operation, e.DefHash = c.op.ID, c.op.Hash
+	} else {
+		e.Operation = short(c.r.Tool)
+	}
+	if c.r.Method != "tools/call" {
+		e.Action = short(c.r.Method)
+	}
+	return e
+}
+
+// intent: durable before the effect, in the transaction that reads the labels it was judged on. A call that talks while it runs
+// (progress, log lines, questions) brings its labels in with the intent, before the first word.
+func (c *crossing) intent(ctx context.Context) error {
+	e := c.entry(audit.Intent)
+	e.Decision = string(fault.Permit)
+	e.Arguments = c.g.payload(c.args)
+	if c.shadow != nil {
+		e.Shadow, e.Stage, e.Code, e.Reason = true, c.shadow.Stage, string(c.shadow.Code), c.shadow.Reason
+	}
+	var raise []flow.Held
+	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
+		raise = c.declaredLabels()
+		for _, h := range raise {
+			e.Labels = append(e.Labels, string(h.Label))
+		}
+	}
+	s, err := c.g.o.Store.Intent(context.WithoutCancel(ctx), c.session.ID, c.session.Version, e, raise)
+	if err != nil {
+		if errors.Is(err, ErrMoved) && s.ID != "" {
+			c.live.see(s)
+		}
+		return err
+	}
+	c.session = c.live.see(s)
+	c.acting = true
+	return nil
+}
+
+// declaredLabels is what the operation's results bring in by the operator's word.
+func (c *crossing) declaredLabels() []flow.Held {
+	held := flow.Raise(nil, c.op.Flow, c.id)
+	return slices.DeleteFunc(held, func(h flow.Held) bool { return c.session.Holds(h.Label) })
+}
+
+// act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
+func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
+	if c.g.kill.active(c.agent) { // pulled while the intent was being written
+		return nil, &NotDispatched{Err: errKilled}
+	}
+	bound := maxAct
+	if t := c.op.Class.Timeout; t > 0 {
+		bound = min(bound, t)
+	}
+	if c.session.Budget > 0 {
+		bound = min(bound, c.session.BudgetLeft())
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	c.acted = time.Now()
+	return c.g.o.Upstreams.Do(ctx, c.op.Server, c.r.Method, c.params(), c.exchange())
+}
+
+// params builds the request's params around the canonical arguments.
+func (c *crossing) params() json.RawMessage {
+	switch c.r.Method {
+	case "tools/call":
+		return appendNamed(nil, "name", c.op.Tool, c.args)
+	case "prompts/get":
+		return appendNamed(nil, "name", c.offer.Upstream, c.args)
+	case "completion/complete":
+		return c.args // the door rewrote ref to the server's own name through UpstreamName
+	}
+	return appendQuoted([]byte(`{"uri":`), c.r.Tool, '}')
+}
+
+func appendNamed(b []byte, key, name string, args []byte) []byte {
+	b = append(b, `{"`...)
+	b = append(b, key...)
+	b = append(b, `":`...)
+	b = appendQuoted(b, name, ',')
+	b = append(b, `"arguments":`...)
+	b = append(b, args...)
+	return append(b, '}')
+}
+
+func appendQuoted(b []byte, s string, end byte) []byte {
+	q, _ := json.Marshal(s) // a string always encodes
+	return append(append(b, q...), end)
+}
+
+// answer is an Answer of this call with the verdict.
+func (c *crossing) answer(v fault.Verdict) Answer {
+	v.RequestID = c.request
+	a := Answer{CallID: c.id, Verdict: v}
+	if c.session != nil {
+		a.Session = c.session.ID
+	}
+	return a
+}
+
+// refuse writes the refusal down and then answers it. A refusal that can't be written down is refused for that.
+func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
+	if c.r.DryRun {
+		return c.answer(v)
+	}
+	if v.Code == fault.KillSwitch {
+		return c.refuseKilled(v)
+	}
+	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), c.refusal(v)); err != nil {
+		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
+	}
+	return c.answer(v)
+}
+
+func (c *crossing) refusal(v fault.Verdict) audit.Entry {
+	e := c.entry(audit.Decision)
+	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), v.Reason
+	if c.args != nil {
+		e.Arguments = c.g.payload(c.args)
+	}
+	return e
+}
+
+// refuseKilled answers at once and writes behind: stopping never waits for the store.
+func (c *crossing) refuseKilled(v fault.Verdict) Answer {
+	if !c.r.DryRun {
+		e := c.refusal(v)
+		c.g.behind(func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
+	}
+	return c.answer(v)
+}
+
+// discard ends a call that the switch stopped: its result is thrown away, and its outcome is written behind the answer.
+func (c *crossing) discard(out outcome, v fault.Verdict) Answer {
+	out.entry.Decision, out.entry.Stage, out.entry.Code, out.entry.Reason = "discarded", v.Stage, string(v.Code), v.Reason
+	c.live.owe(owedOutcome{entry: out.entry, raise: nil, used: out.used})
+	c.g.payOwed(c.live)
+	return c.answer(v)
+}
+
+// panicked ends a call whose stage panicked. If the intent was durable, its outcome is unknown.
+func (c *crossing) panicked() Answer {
+	v := fault.Refuse("", fault.Internal, "")
+	if c.acting {
+		e := c.entry(audit.Outcome)
+		e.Decision, e.Code, e.Reason = "unknown", string(fault.Internal), "the gateway failed inside while the call ran"
+		c.live.owe(owedOutcome{entry: e, raise: c.declaredLabels()})
+		c.g.payOwed(c.live)
+	} else if !c.r.DryRun {
+		e := c.entry(audit.Decision)
+		e.Decision, e.Code, e.Reason = string(fault.Deny), string(fault.Internal), "the gateway failed inside"
+		c.g.behind(func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
+	}
+	return c.answer(v)
+}
+
+// maxBehind bounds how many refusals by the switch wait for a store that does not answer. Above it they are counted in the log only.
+const maxBehind = 10_000
+
+// behind writes an entry that nobody waits for, until the store takes it or the gateway closes.
+func (g *Gateway) behind(write func(context.Context) error) {
+	if g.waiting.Add(1) > maxBehind {
+		g.waiting.Add(-1)
+		g.log.Error("a refusal by the kill switch was not written down: too many wait for the store")
+		return
+	}
+	g.background.Go(func() {
+		defer g.waiting.Add(-1)
+		for {
+			err := write(context.Background())
+			if err == nil {
+				return
+			}
+			select {
+			case <-time.After(250 * time.Millisecond):
+			case <-g.running.Done():
+				g.log.Error("an audit entry was not written down", "error", err)
+				return
+			}
+		}
+	})
+}
+
+// UpstreamName is the server's own name of an exposed prompt, for a door that has to rewrite a reference to it.
+func (g *Gateway) UpstreamName(p identity.Principal, prompt string) (string, bool) {
+	o := g.cat.snap.Load().offer(call.Prompt, prompt)
+	if o == nil || !g.visible(agentOf(p), o.Operation) {
+		return "", false
+	}
+	return o.Upstream, true
+}

@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+// credentials holds every token by its hash, in memory, so that authenticating costs one hash and one look-up. The store is
+// written first; memory follows.
+type credentials struct {
+	store Store
+	clock Clock
+
+	mu     sync.RWMutex // guards byHash
+	byHash map[string]identity.Token
+}
+
+func newCredentials(ctx context.Context, s Store, clock Clock) (*credentials, error) {
+	tokens, err := s.Tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &credentials{store: s, clock: clock, byHash: make(map[string]identity.Token, len(tokens))}
+	for _, t := range tokens {
+		c.byHash[t.Hash] = t
+	}
+	return c, nil
+}
+
+// Authenticate tells who a secret speaks for. Unknown, revoked and expired ones are told apart only to whoever holds them.
+func (g *Gateway) Authenticate(secret string) (identity.Principal, error) {
+	c := g.creds
+	hash := identity.HashSecret(secret)
+	c.mu.RLock()
+	t, ok := c.byHash[hash]
+	c.mu.RUnlock()
+	switch {
+	case !ok:
+		return identity.Principal{}, fault.New(fault.CredentialMissing, "The token is not known here.").
+			Try("Make one with: sallyport token create")
+	case !t.Revoked.IsZero():
+		return identity.Principal{}, fault.New(fault.CredentialMissing, "The token was revoked.").
+			Try("Make a new one with: sallyport token create")
+	case !t.Subject.Expires.IsZero() && !c.clock().Before(t.Subject.Expires):
+		return identity.Principal{}, fault.New(fault.CredentialMissing, "The token expired at %s.", t.Subject.Expires.Format(time.RFC3339)).
+			Try("Make a new one with: sallyport token create")
+	}
+	return t.Subject, nil
+}
+
+// IssueToken makes a token for the subject and returns its secret, which is kept nowhere.
+func (g *Gateway) IssueToken(ctx context.Context, subject identity.Principal, by string) (secret string, t identity.Token, err error) {
+	secret, hash := identity.Mint(subject.Kind)
+	now := g.now()
+	t = identity.Token{ID: call.NewID("tok_", now), Hash: hash, Subject: subject, Created: now}
+	t.Subject.TokenID = t.ID
+	e := audit.Entry{Kind: audit.Change, Action: "token.create", Actor: by, Decision: "ok", Reason: "for " + subject.String(), CallID: t.ID}
+	if subject.Kind == identity.Session {
+		e.Session, e.Agent = subject.ID, subject.Agent
+	}
+	if err := g.creds.store.AddToken(ctx, t, e); err != nil {
+		return "", t, err
+	}
+	g.creds.mu.Lock()
+	g.creds.byHash[hash] = t
+	g.creds.mu.Unlock()
+	return secret, t, nil
+}
+
+// RevokeToken ends a token at once, by its id.
+func (g *Gateway) RevokeToken(ctx context.Context, id, by string) error {
+	g.creds.mu.RLock()
+	var found identity.Token
+	for _, t := range g.creds.byHash {
+		if t.ID == id {
+			found = t
+		}
+	}
+	g.creds.mu.RUnlock()
+	if found.ID == "" {
+		return fault.New(fault.NotFound, "There is no token %s.", id)
+	}
+	if !found.Revoked.IsZero() {
+		return nil
+	}
+	found.Revoked = g.now()
+	// In memory first: a token that should be gone must not be good for the length of a slow commit.
+	g.creds.mu.Lock()
+	g.creds.byHash[found.Hash] = found
+	g.creds.mu.Unlock()
+	return g.creds.store.RevokeToken(ctx, id, found.Revoked, audit.Entry{
+		Kind: audit.Change, Action: "token.revoke", Actor: by, Decision: "ok", Reason: "of " + found.Subject.String(), CallID: id,
+	})
+}
+
+// ListTokens returns every token, oldest first; none carries its secret.
+func (g *Gateway) ListTokens() []identity.Token {
+	g.creds.mu.RLock()
+	defer g.creds.mu.RUnlock()
+	all := make([]identity.Token, 0, len(g.creds.byHash))
+	for _, t := range g.creds.byHash {
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b identity.Token) int { return strings.Compare(a.ID, b.ID) })
+	return all
+}

@@ -1,0 +1,142 @@
+// Package gateway holds the corridor: the one straight function that every operation goes through, by whatever door it came,
+// and what the corridor needs to decide: the catalogue of operations, the live sessions, the kill switch and the credentials.
+//
+// Promises: nothing happens before its intent is durable; no answer leaves before its outcome is durable; a session's labels
+// rise before a byte of the result that brings them is released; every error is a deny; a stage can narrow what an earlier one
+// left open and never widen it; the kill switch acts from memory and waits for nothing.
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/guard"
+	"sallyport/internal/agent"
+	"sallyport/internal/policy"
+	"sallyport/internal/threat"
+)
+
+// Mode is whether verdicts of the flow stage hold or are only logged. Phase, kill, permission and audit always hold.
+type Mode string
+
+const (
+	Enforce Mode = "enforce"
+	Shadow  Mode = "shadow"
+)
+
+// Limits bounds one session.
+type Limits struct {
+	CallsPerMinute int           // calls that may start in any minute; 0: no limit
+	Budget         time.Duration // time in operations over the session's life (EX-6)
+}
+
+// Options is what a Gateway is built of. Every field without a stated default is needed.
+type Options struct {
+	Store     Store
+	Upstreams Upstreams
+	Agents    agent.Set
+	Policies  *policy.Set
+	Detector  *threat.Detector
+	Issuer    *guard.Issuer
+	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
+	Classify func(server, tool string) Classification
+	Labels   []flow.Label // the confidentiality labels
+	Unlisted Standing     // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
+	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
+	Schema func(schema json.RawMessage) (func(value []byte) error, error)
+	Mode   Mode
+	Limits Limits
+	Clock  Clock        // default time.Now
+	Log    *slog.Logger // default: discard
+}
+
+// Gateway is the corridor with its state. Make it with New, end it with Close.
+type Gateway struct {
+	o     Options
+	clock Clock
+	log   *slog.Logger
+
+	kill  *killSwitch
+	cat   *catalogue
+	creds *credentials
+	phase *guard.PhaseGate
+
+	liveMu sync.Mutex // guards live and own
+	live   map[string]*live
+	own    map[string]*live // by agent: its open own session
+
+	waiting    atomic.Int64    // entries that are written behind their answer
+	background sync.WaitGroup  // writes that must not be lost, and the switch's writer
+	running    context.Context // ends with Close; only for background writers
+	stop       context.CancelFunc
+	closed     atomic.Bool
+}
+
+// New reads what the store holds (switches, pins, tokens) and returns a Gateway that is ready to judge. It fails rather than
+// start with a switch it could not read.
+func New(ctx context.Context, o Options) (*Gateway, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Mode != Enforce && o.Mode != Shadow {
+		return nil, fmt.Errorf("unknown mode %q: enforce or shadow", o.Mode)
+	}
+	if o.Unlisted != Unlisted && o.Unlisted != Active {
+		return nil, fmt.Errorf("unlisted operations can be denied or asked about, not %q", o.Unlisted)
+	}
+	gate, err := guard.NewPhaseGate()
+	if err != nil {
+		return nil, err
+	}
+	switches, err := o.Store.Switches(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kill switch: %w", err)
+	}
+	pins, err := o.Store.Pins(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pinned tool definitions: %w", err)
+	}
+	creds, err := newCredentials(ctx, o.Store, o.Clock)
+	if err != nil {
+		return nil, fmt.Errorf("reading the tokens: %w", err)
+	}
+	running, stop := context.WithCancel(context.Background())
+	g := &Gateway{
+		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
+		live: map[string]*live{}, own: map[string]*live{},
+	}
+	g.kill = newKillSwitch(switches, o.Clock)
+	g.cat = newCatalogue(g, pins)
+	g.background.Go(func() { g.kill.persist(running, o.Store, o.Log) })
+	return g, nil
+}
+
+// Close waits for the writes that are on their way, the kill switch's included, until ctx ends. Calls made after it are refused.
+// Closing twice is harmless.
+func (g *Gateway) Close(ctx context.Context) error {
+	if g.closed.Swap(true) {
+		return nil
+	}
+	g.stop()
+	done := make(chan struct{})
+	go func() { g.background.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), errors.New("some audit entries were still waiting for the store"))
+	}
+}
+
+// now is the time that decisions and entries of one moment share.
+func (g *Gateway) now() time.Time { return g.clock().UTC() }

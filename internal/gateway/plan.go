@@ -1,0 +1,335 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"sallyport/flow"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+const (
+	maxSteps         = 200
+	maxJustification = 2000 // bytes
+)
+
+// Manifest is what an agent learns about its tools before it plans (FL-4).
+type Manifest struct {
+	SessionID    string        `json:"session_id"`
+	Phase        session.Phase `json:"phase"`
+	Labels       []flow.Held   `json:"labels"`
+	Tools        []flow.Tool   `json:"tools"`
+	OrderingHint string        `json:"ordering_hint"`
+	SystemPrompt string        `json:"system_prompt"`
+}
+
+// Manifest describes the tools the session may call, what calling each would block, and what is blocked already.
+func (g *Gateway) Manifest(ctx context.Context, p identity.Principal, sessionID string) (any, error) {
+	l, err := g.sessionOf(ctx, p, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	return g.manifestOf(l.current.Load()), nil
+}
+
+func (g *Gateway) manifestOf(s *session.Session) Manifest {
+	ops := g.flowOps(s.Agent)
+	return Manifest{
+		SessionID: s.ID, Phase: s.Phase, Labels: notNil(s.Labels), Tools: notNil(flow.Manifest(ops, s.Labels)),
+		OrderingHint: flow.OrderingHint(ops), SystemPrompt: flow.SystemPrompt(ops, s.Labels),
+	}
+}
+
+func (g *Gateway) flowOps(agent string) []flow.Operation {
+	var ops []flow.Operation
+	for _, op := range g.operationsOf(agent) {
+		ops = append(ops, op.Flow)
+	}
+	return ops
+}
+
+// SystemPrompt is the planning constraint for the session's system prompt (FL-5).
+func (g *Gateway) SystemPrompt(ctx context.Context, p identity.Principal) (string, error) {
+	l, err := g.sessionOf(ctx, p, "")
+	if err != nil {
+		return "", err
+	}
+	s := l.current.Load()
+	return flow.SystemPrompt(g.flowOps(s.Agent), s.Labels), nil
+}
+
+// ManifestOf is the manifest of a session that was just opened, for whoever opened it.
+func (g *Gateway) ManifestOf(s session.Session) Manifest { return g.manifestOf(&s) }
+
+// Status is where a session stands.
+type Status struct {
+	session.Session
+	BudgetLeftMS     int64    `json:"budget_left_ms"`
+	PendingApprovals []string `json:"pending_approvals"`
+}
+
+// Status tells an agent or its host where its session stands.
+func (g *Gateway) Status(ctx context.Context, p identity.Principal, sessionID string) (any, error) {
+	l, err := g.sessionOf(ctx, p, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	return StatusOf(*l.current.Load()), nil
+}
+
+// StatusOf is the public form of a session.
+func StatusOf(s session.Session) Status {
+	st := Status{Session: s, BudgetLeftMS: s.BudgetLeft().Milliseconds(), PendingApprovals: []string{}}
+	st.Labels = notNil(st.Labels)
+	if s.Plan != nil && s.Plan.State == session.PlanPending {
+		st.PendingApprovals = append(st.PendingApprovals, s.Plan.ID)
+	}
+	return st
+}
+
+// plannedStep is one step as it is sent: a name, or an object. Justification is for plans only.
+type plannedStep struct {
+	Tool          string          `json:"tool"`
+	Arguments     json.RawMessage `json:"arguments"`
+	After         []int           `json:"after"`
+	Justification string          `json:"justification"`
+}
+
+// readSteps reads a list of steps strictly. field is what the list is called in the request.
+func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, error) {
+	if err := call.Check(body, argumentLimits); err != nil {
+		return nil, err
+	}
+	var list []json.RawMessage
+	found := false
+	if len(body) == 0 || body[0] != '{' {
+		return nil, fault.New(fault.RequestMalformed, "the request must be an object with the list %s", field)
+	}
+	for name, raw := range call.Members(body) {
+		if name != field {
+			return nil, fault.New(fault.RequestMalformed, "unknown field").At(short(name)).Try("The request has one field, %s.", field)
+		}
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return nil, fault.New(fault.RequestMalformed, "must be a list").At(field)
+		}
+		found = true
+	}
+	if !found || len(list) == 0 {
+		return nil, fault.New(fault.RequestMalformed, "name at least one step").At(field)
+	}
+	if len(list) > maxSteps {
+		return nil, fault.New(fault.RequestMalformed, "at most %d steps", maxSteps).At(field)
+	}
+	steps := make([]plannedStep, len(list))
+	for i, raw := range list {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if names && raw[0] == '"' {
+			if err := json.Unmarshal(raw, &steps[i].Tool); err != nil {
+				return nil, fault.New(fault.RequestMalformed, "not a tool name").At(at)
+			}
+			continue
+		}
+		if raw[0] != '{' {
+			return nil, fault.New(fault.RequestMalformed, "must be an object with a tool").At(at)
+		}
+		dec := json.NewDecoder(strings.NewReader(string(raw)))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&steps[i]); err != nil {
+			return nil, fault.New(fault.RequestMalformed, "a step has tool, arguments, after and justification: %v", err).At(at)
+		}
+		if steps[i].Tool == "" {
+			return nil, fault.New(fault.RequestMalformed, "name the tool").At(at + ".tool")
+		}
+		if a := steps[i].Arguments; len(a) > 0 {
+			if a[0] != '{' {
+				return nil, fault.New(fault.RequestMalformed, "must be an object").At(at + ".arguments")
+			}
+			canonical, err := call.Canonical(a, argumentLimits)
+			if err != nil {
+				return nil, fault.Of(err).At(at + ".arguments")
+			}
+			steps[i].Arguments = canonical
+		}
+		if !names {
+			if strings.TrimSpace(steps[i].Justification) == "" {
+				return nil, fault.New(fault.RequestMalformed, "say why the step is needed").At(at + ".justification")
+			}
+			if len(steps[i].Justification) > maxJustification {
+				return nil, fault.New(fault.RequestMalformed, "at most %d bytes", maxJustification).At(at + ".justification")
+			}
+		}
+	}
+	return steps, nil
+}
+
+// judgedPlan is a plan's steps with what each stage that can be asked beforehand says.
+type judgedPlan struct {
+	ops      []*Operation
+	verdicts []fault.Verdict
+	report   flow.Report
+}
+
+// judgeSteps asks the same functions that judge calls: standing, permission and flow. Phase and limits depend on the moment.
+func (g *Gateway) judgeSteps(s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
+	j := judgedPlan{ops: make([]*Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps))}
+	d, err := g.declared(s.Agent)
+	if err != nil {
+		return j, err
+	}
+	snap := g.cat.snap.Load()
+	planned := make([]flow.Step, len(steps))
+	var unfit []flow.Violation
+	for i, st := range steps {
+		op := snap.lookup(st.Tool)
+		v := fault.Permitted()
+		switch {
+		case op == nil:
+			v = fault.Refuse("resolve", fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(st.Tool)))
+		case op.Standing != Active:
+			v = fault.Refuse("standing", fault.ToolQuarantined, "")
+		default:
+			c := crossing{g: g, agent: s.Agent, session: s, op: op, decl: d, args: st.Arguments}
+			if c.args == nil {
+				c.args = []byte("{}")
+			}
+			if v = c.permit(); v.Decision == fault.Permit {
+				v = c.listed()
+			}
+		}
+		j.ops[i], j.verdicts[i] = op, v
+		// A step that can't be called moves nothing, so it stands in the order where it was planned.
+		planned[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.After}
+		if v.Decision != fault.Deny {
+			planned[i].Op = op.Flow
+		} else {
+			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: "leave this step out, or use another tool"})
+		}
+	}
+	j.report, err = flow.Validate(planned, s.Labels)
+	if err != nil {
+		return j, fault.Wrap(err, fault.RequestMalformed, "%s", strings.ReplaceAll(err.Error(), "planned_calls", field))
+	}
+	for _, bad := range j.report.Violations {
+		v := fault.Refuse("flow", fault.Code(bad.Code), bad.Reason, fault.Remedy{Kind: "reorder", Text: bad.Suggestion})
+		j.verdicts[bad.AtStep] = v
+	}
+	if len(unfit) > 0 {
+		j.report.Valid, j.report.SafeOrdering = false, nil
+		j.report.Violations = append(unfit, j.report.Violations...)
+		var at []int
+		for _, u := range unfit {
+			at = append(at, u.AtStep)
+		}
+		j.report.Impossible = &flow.Impossible{Because: "some steps can't be called in any order: " + unfit[0].Reason, Steps: at}
+	}
+	return j, nil
+}
+
+// ValidatePlan answers whether the planned calls would run in this order, and in which order they would (FL-6).
+func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error) {
+	l, err := g.sessionOf(ctx, p, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := readSteps(body, "planned_calls", true)
+	if err != nil {
+		return nil, err
+	}
+	j, err := g.judgeSteps(l.current.Load(), steps, "planned_calls")
+	return j.report, err
+}
+
+// PlanAnswer is what became of a submitted plan.
+type PlanAnswer struct {
+	PlanID       string            `json:"plan_id"`
+	Digest       string            `json:"digest"`
+	State        session.PlanState `json:"state"`
+	Steps        []PlanStep        `json:"steps"`
+	Violations   []flow.Violation  `json:"violations"`
+	SafeOrdering []string          `json:"safe_ordering"`
+	ApprovalID   string            `json:"approval_id,omitempty"`
+	Phase        session.Phase     `json:"phase"`
+	Reason       string            `json:"reason,omitempty"`
+}
+
+// PlanStep is one step with its verdict.
+type PlanStep struct {
+	Tool      string        `json:"tool"`
+	Operation string        `json:"operation,omitempty"`
+	Verdict   fault.Verdict `json:"verdict"`
+}
+
+// SubmitPlan judges a plan and, when every step passes, seals it by rule and opens the execution phase. A plan that needs a person
+// waits; one with a step that would be refused is rejected, with an order that would pass if there is one.
+func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error) {
+	l, err := g.sessionOf(ctx, p, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := readSteps(body, "steps", false)
+	if err != nil {
+		return nil, err
+	}
+	if g.kill.active(agentOfSession(l)) {
+		return nil, fault.New(fault.KillSwitch, "")
+	}
+	now := g.now()
+	plan := session.Plan{ID: call.NewID("plan_", now), Submitted: now}
+	var answer PlanAnswer
+	s, err := g.o.Store.ChangeSession(ctx, l.current.Load().ID, func(s session.Session) (session.Session, audit.Entry, error) {
+		j, err := g.judgeSteps(&s, steps, "steps")
+		if err != nil {
+			return s, audit.Entry{}, err
+		}
+		plan.Steps, answer = nil, PlanAnswer{PlanID: plan.ID, Violations: j.report.Violations, SafeOrdering: j.report.SafeOrdering}
+		plan.State, plan.DecidedBy, plan.DecidedAt, plan.Reason = session.PlanApproved, "rule", now, ""
+		for i, st := range steps {
+			v := j.verdicts[i]
+			step := session.Step{Tool: st.Tool, Arguments: st.Arguments, After: st.After, Justification: st.Justification}
+			if j.ops[i] != nil {
+				step.Operation = j.ops[i].ID
+			}
+			plan.Steps = append(plan.Steps, step)
+			answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: v})
+			switch {
+			case v.Decision == fault.Deny && plan.State != session.PlanRejected:
+				plan.State, plan.Reason = session.PlanRejected, fmt.Sprintf("step %d: %s", i, v.Reason)
+			case v.Decision == fault.Ask && plan.State == session.PlanApproved:
+				plan.State, plan.DecidedBy = session.PlanPending, ""
+			}
+		}
+		plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
+		next, err := s.SubmitPlan(plan)
+		if err != nil {
+			return s, audit.Entry{}, err
+		}
+		e := audit.Entry{
+			Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: p.String(),
+			Digest: plan.Digest, Decision: map[session.PlanState]string{session.PlanApproved: "permit", session.PlanPending: "ask", session.PlanRejected: "deny"}[plan.State],
+			Reason: plan.Reason,
+		}
+		whole, err := json.Marshal(plan.Steps)
+		if err != nil {
+			return s, e, err
+		}
+		e.Arguments = g.payload(whole)
+		answer.State, answer.Digest, answer.Phase, answer.Reason = plan.State, plan.Digest, next.Phase, plan.Reason
+		if plan.State == session.PlanPending {
+			answer.ApprovalID = plan.ID
+		}
+		return next, e, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.see(s)
+	return answer, nil
+}
+
+func agentOfSession(l *live) string { return l.current.Load().Agent }

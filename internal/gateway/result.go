@@ -1,0 +1,433 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/guard"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+)
+
+const (
+	// shownMax is the largest payload that stands in its entry; larger ones are stored apart, and above keptMax only by hash.
+	shownMax = 1 << 10
+	keptMax  = 1 << 20
+)
+
+// outcome is what became of a call: what is written down, and what is released once it is.
+type outcome struct {
+	entry    audit.Entry
+	raise    []flow.Held
+	used     time.Duration
+	verdict  fault.Verdict
+	result   json.RawMessage
+	rpcError json.RawMessage
+}
+
+// payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
+func (g *Gateway) payload(b []byte) *audit.Payload {
+	p := &audit.Payload{SHA256: call.HashBytes(b), Size: int64(len(b))}
+	if len(b) > keptMax {
+		return p
+	}
+	shown := g.o.Detector.Redact(b)
+	p.Redacted = len(shown) != len(b) || len(b) > 0 && &shown[0] != &b[0]
+	if len(shown) <= shownMax {
+		p.Shown = shown
+		return p
+	}
+	p.Stored, p.Bytes, p.Key = true, shown, p.SHA256
+	if p.Redacted {
+		p.Key = call.HashBytes(shown)
+	}
+	return p
+}
+
+// exchange lets through what may pass while the call runs. By then the labels that the operation is declared to bring are on the
+// session (see intent); what a detector finds in it besides is held back.
+func (c *crossing) exchange() *call.Exchange {
+	x := c.r.Exchange
+	pass := func(f func(json.RawMessage)) func(json.RawMessage) {
+		if f == nil {
+			return nil
+		}
+		return func(params json.RawMessage) {
+			if c.g.kill.active(c.agent) || len(c.newLabels(params)) > 0 {
+				return
+			}
+			if c.op.Class.Output != Trusted {
+				params = plainJSON(params)
+			}
+			f(params)
+		}
+	}
+	x.Progress, x.Log = pass(x.Progress), pass(x.Log)
+	if ask := x.Ask; ask != nil {
+		x.Ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
+			if c.g.kill.active(c.agent) || len(c.newLabels(params)) > 0 {
+				return nil, fault.New(fault.ThreatInjection, "The question was held back.")
+			}
+			return ask(ctx, method, params)
+		}
+	}
+	return &x
+}
+
+// newLabels is what the detector finds in b that the session does not hold yet (FL-3).
+func (c *crossing) newLabels(b []byte) []flow.Label {
+	var found []flow.Label
+	for _, word := range c.g.o.Detector.Labels(b) {
+		if l := flow.Label(word); !c.session.Holds(l) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// inspect looks at what came back, decides what labels it brings, and wraps it. Nothing of it is released here.
+func (c *crossing) inspect(result json.RawMessage, err error) outcome {
+	out := outcome{entry: c.entry(audit.Outcome), verdict: fault.Permitted()}
+	if !c.acted.IsZero() {
+		out.used = time.Since(c.acted)
+	}
+	out.entry.DurationMS = out.used.Milliseconds()
+	var rpc *RPCError
+	switch {
+	case err == nil:
+		c.inspectResult(&out, result)
+	case errors.As(err, &rpc):
+		c.inspectError(&out, rpc.JSON)
+	default:
+		c.inspectFailure(&out, err)
+	}
+	for _, h := range out.raise {
+		out.entry.Labels = append(out.entry.Labels, string(h.Label))
+	}
+	return out
+}
+
+// contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector finds.
+func (c *crossing) contaminate(out *outcome, b []byte) {
+	out.raise = c.declaredLabels()
+	for _, l := range c.newLabels(b) {
+		if !slices.ContainsFunc(out.raise, func(h flow.Held) bool { return h.Label == l }) {
+			out.raise = append(out.raise, flow.Held{Label: l, Operation: c.op.ID, CallID: c.id})
+		}
+	}
+}
+
+func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
+	out.entry.Result = c.g.payload(result)
+	c.contaminate(out, result)
+	out.entry.Decision = "ok"
+	if isError, ok := call.Get(result, "isError"); ok && string(isError) == "true" {
+		out.entry.Decision = "error"
+	}
+	invalid := func(format string, args ...any) {
+		out.verdict = fault.Refuse("inspect", fault.ResultInvalid, fmt.Sprintf(format, args...))
+		out.entry.Decision, out.entry.Stage, out.entry.Code, out.entry.Reason = "error", "inspect", string(fault.ResultInvalid), out.verdict.Reason
+	}
+	if len(result) == 0 || result[0] != '{' {
+		invalid("The server's result is not an object; it was discarded.")
+		return
+	}
+	if check := c.g.cat.snap.Load().checks[c.op.ID]; check != nil && out.entry.Decision == "ok" {
+		if structured, ok := call.Get(result, "structuredContent"); ok {
+			if err := check(structured); err != nil {
+				c.g.log.Warn("a result does not match its schema", "operation", c.op.ID, "call_id", c.id, "error", err)
+				invalid("The server's structured result does not match the schema it declared; it was discarded.")
+				return
+			}
+		}
+	}
+	trusted := c.op.Class.Output == Trusted
+	if c.op.Class.Output == Typed {
+		trusted = c.shaped(result)
+	}
+	if !trusted && !c.session.Holds(flow.Untrusted) && !slices.ContainsFunc(out.raise, func(h flow.Held) bool { return h.Label == flow.Untrusted }) {
+		out.raise = append(out.raise, flow.Held{Label: flow.Untrusted, Operation: c.op.ID, CallID: c.id})
+	}
+	wrapped, attribution, err := c.wrap(result, trusted)
+	if err != nil {
+		c.g.log.Warn("a result could not be wrapped", "operation", c.op.ID, "call_id", c.id, "error", err)
+		invalid("The server's result has not the form of an answer to %s; it was discarded.", c.r.Method)
+		return
+	}
+	out.result, out.entry.Attribution = wrapped, attribution
+}
+
+// shaped tells whether every string of the result matches the operator's shape: trust holds only while the shape holds.
+func (c *crossing) shaped(result []byte) bool {
+	if c.op.Class.Shape == nil {
+		return false
+	}
+	ok := true
+	call.Strings(result, func(_, s string) bool {
+		ok = c.op.Class.Shape.MatchString(s)
+		return ok
+	})
+	return ok
+}
+
+// inspectError handles a JSON-RPC error of the server's. Its text is as hostile as any result: it labels, and from an operation
+// that is not trusted it arrives fenced.
+func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
+	out.entry.Result = c.g.payload(object)
+	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
+	c.contaminate(out, object)
+	if c.op.Class.Output == Trusted {
+		out.rpcError = object
+		return
+	}
+	message := "The server refused the request."
+	if m, ok := call.Get(object, "message"); ok {
+		var s string
+		if json.Unmarshal(m, &s) == nil {
+			message = s
+		}
+	}
+	result, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": message}}, "isError": true}) // strings encode
+	wrapped, attribution, err := c.wrapContent(result)
+	if err != nil || c.r.Method != "tools/call" {
+		out.verdict = fault.Refuse("act", fault.UpstreamFailed, "The server refused the request.")
+		return
+	}
+	out.result, out.entry.Attribution = wrapped, attribution
+}
+
+// inspectFailure handles a call without an answer. None of the server's words are in what the agent is told.
+func (c *crossing) inspectFailure(out *outcome, err error) {
+	f := fault.Of(err)
+	code := f.Code
+	var notDispatched *NotDispatched
+	switch {
+	case errors.Is(err, errKilled):
+		code = fault.KillSwitch
+	case errors.Is(err, context.DeadlineExceeded):
+		code = fault.TimeExceeded
+	case errors.Is(err, context.Canceled):
+		code = fault.TimeExceeded
+	}
+	out.verdict = fault.Refuse("act", code, "")
+	if f.Code == code && f.Message != "" {
+		out.verdict = fault.RefuseErr("act", f)
+	}
+	// Whether an operation may have had its effect is what the log has to know: it is never retried silently (DESIGN.md rule 1).
+	out.entry.Decision = "unknown"
+	if errors.As(err, &notDispatched) {
+		out.entry.Decision = "error"
+	} else {
+		out.verdict.Retriable = false
+		if code == fault.UpstreamFailed || code == fault.TimeExceeded {
+			out.verdict.Remedies = append(out.verdict.Remedies, fault.Remedy{Kind: "ask_person",
+				Text: "The operation may or may not have had its effect. Find out before it is done again."})
+		}
+	}
+	if code == fault.ResultTooLarge || code == fault.ResultInvalid {
+		out.entry.Decision = "error" // it was answered, and the answer was thrown away
+	}
+	out.entry.Stage, out.entry.Code, out.entry.Reason = "act", string(code), short(err.Error())
+	c.g.log.Warn("a call failed", "operation", c.op.ID, "call_id", c.id, "error", err)
+}
+
+// outcome writes down what became of the call, with the labels it brings, before anything of it is released. The write does not
+// die with the caller's connection.
+func (c *crossing) outcome(ctx context.Context, out outcome) error {
+	s, err := c.g.o.Store.Outcome(context.WithoutCancel(ctx), c.session.ID, out.entry, out.raise, out.used)
+	if err != nil {
+		out.entry.Decision, out.entry.Reason = "unknown", "the outcome could not be written when it was due; the result was not released"
+		out.entry.Result = nil
+		c.live.owe(owedOutcome{entry: out.entry, raise: out.raise, used: out.used})
+		c.g.payOwed(c.live)
+		return err
+	}
+	c.session = c.live.see(s)
+	return nil
+}
+
+// wrap freezes attribution and fences what is not trusted.
+func (c *crossing) wrap(result json.RawMessage, trusted bool) (wrapped, attribution json.RawMessage, err error) {
+	if trusted {
+		return result, nil, nil
+	}
+	if c.r.Method != "tools/call" && c.r.Method != "resources/read" && c.r.Method != "prompts/get" {
+		return plainJSON(result), nil, nil
+	}
+	return c.wrapContent(result)
+}
+
+func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(result, &members); err != nil {
+		return nil, nil, err
+	}
+	if raw, ok := members["resultType"]; ok && string(raw) == `"input_required"` {
+		return plainJSON(result), nil, nil // questions to the person, for clients whose operator let the server ask
+	}
+	w := wrapper{c: c}
+	next := map[string]any{}
+	switch c.r.Method {
+	case "tools/call":
+		var blocks []map[string]any
+		if raw, ok := members["content"]; ok {
+			if err := unmarshalKeeping(raw, &blocks); err != nil {
+				return nil, nil, fmt.Errorf("content: %w", err)
+			}
+		}
+		for i := range blocks {
+			blocks[i] = w.block(blocks[i])
+		}
+		if structured, ok := members["structuredContent"]; ok && string(structured) != "null" {
+			blocks = append(blocks, w.block(map[string]any{"type": "text", "text": string(structured)}))
+		}
+		next["content"] = notNil(blocks)
+		if string(members["isError"]) == "true" {
+			next["isError"] = true
+		}
+	case "resources/read":
+		var contents []map[string]any
+		if err := unmarshalKeeping(members["contents"], &contents); err != nil {
+			return nil, nil, fmt.Errorf("contents: %w", err)
+		}
+		for i := range contents {
+			contents[i] = w.resource(contents[i])
+		}
+		next["contents"] = notNil(contents)
+	case "prompts/get":
+		var messages []map[string]any
+		if err := unmarshalKeeping(members["messages"], &messages); err != nil {
+			return nil, nil, fmt.Errorf("messages: %w", err)
+		}
+		for i, m := range messages {
+			block, ok := m["content"].(map[string]any)
+			if !ok {
+				return nil, nil, errors.New("a message's content is not a block")
+			}
+			role := "user"
+			if m["role"] == "assistant" {
+				role = "assistant"
+			}
+			messages[i] = map[string]any{"role": role, "content": w.block(block)}
+		}
+		next["messages"] = notNil(messages)
+	}
+	if w.err != nil {
+		return nil, nil, w.err
+	}
+	a, err := c.g.o.Issuer.Attribute(guard.Source{
+		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: c.g.now(), Content: result,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	attribution, err := json.Marshal(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	next["_meta"] = map[string]any{"sallyport/attribution": json.RawMessage(attribution)}
+	b, err := marshalPlain(next)
+	return b, attribution, err
+}
+
+// source is where the content came from, as the attribution names it.
+func (c *crossing) source() string {
+	if c.r.Method == "resources/read" {
+		return c.r.Tool
+	}
+	return c.op.ID
+}
+
+// wrapper fences blocks and remembers the first failure.
+type wrapper struct {
+	c   *crossing
+	err error
+}
+
+// fenced is the text for the model: untrusted content between markers it cannot forge (FE-1 … FE-4).
+func (w *wrapper) fenced(text string) string {
+	f, err := guard.Wrap(text, w.c.source())
+	if err != nil {
+		w.err = err
+		return ""
+	}
+	return f.ForModel()
+}
+
+// block fences a content block. Only known members of known types pass; what is unknown becomes fenced text.
+func (w *wrapper) block(b map[string]any) map[string]any {
+	text := func(s string) map[string]any { return map[string]any{"type": "text", "text": w.fenced(s)} }
+	switch kind, _ := b["type"].(string); kind {
+	case "text":
+		if s, ok := b["text"].(string); ok {
+			return text(s)
+		}
+	case "image", "audio":
+		data, ok := b["data"].(string)
+		mime, ok2 := b["mimeType"].(string)
+		if ok && ok2 {
+			return map[string]any{"type": kind, "data": data, "mimeType": plain(mime)}
+		}
+	case "resource":
+		if r, ok := b["resource"].(map[string]any); ok {
+			return map[string]any{"type": "resource", "resource": w.resource(r)}
+		}
+	}
+	raw, err := marshalPlain(b)
+	if err != nil {
+		w.err = err
+	}
+	return text(string(raw))
+}
+
+func (w *wrapper) resource(r map[string]any) map[string]any {
+	next := map[string]any{}
+	if uri, ok := r["uri"].(string); ok {
+		next["uri"] = plain(uri)
+	}
+	if mime, ok := r["mimeType"].(string); ok {
+		next["mimeType"] = plain(mime)
+	}
+	if blob, ok := r["blob"].(string); ok {
+		next["blob"] = blob
+	} else if s, ok := r["text"].(string); ok {
+		next["text"] = w.fenced(s)
+	}
+	return next
+}
+
+func unmarshalKeeping(raw json.RawMessage, v any) error {
+	dec := json.NewDecoder(strings.NewReader(string(raw)))
+	dec.UseNumber()
+	return dec.Decode(v)
+}
+
+func marshalPlain(v any) (json.RawMessage, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return json.RawMessage(strings.TrimSuffix(b.String(), "\n")), nil
+}
+
+// plainJSON cleans every string of a JSON value. What can't be read becomes an empty object.
+func plainJSON(raw json.RawMessage) json.RawMessage {
+	var v any
+	if err := unmarshalKeeping(raw, &v); err != nil {
+		return json.RawMessage("{}")
+	}
+	b, err := marshalPlain(clean(v))
+	if err != nil {
+		return json.RawMessage("{}")
+	}
+	return b
+}

@@ -1,0 +1,399 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/agent"
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+	"sallyport/internal/limit"
+	"sallyport/internal/session"
+)
+
+// live is a session in use: the newest version of it that this process has seen, and what only memory holds.
+type live struct {
+	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
+	calls   *limit.Window
+
+	mu   sync.Mutex // guards owed
+	owed []owedOutcome
+}
+
+// owedOutcome is the outcome of a call that could not be written when it was due. Until it is, the session makes no more calls.
+type owedOutcome struct {
+	entry audit.Entry
+	raise []flow.Held
+	used  time.Duration
+}
+
+// see takes a version of the session that came from the store, unless a newer one is known.
+func (l *live) see(s session.Session) *session.Session {
+	for {
+		cur := l.current.Load()
+		if cur != nil && (cur.Version > s.Version || cur.Version == s.Version && cur.Used >= s.Used) {
+			return cur
+		}
+		if l.current.CompareAndSwap(cur, &s) {
+			return &s
+		}
+	}
+}
+
+// hold makes a session live in memory, once.
+func (g *Gateway) hold(s session.Session) *live {
+	g.liveMu.Lock()
+	defer g.liveMu.Unlock()
+	l := g.live[s.ID]
+	if l == nil {
+		l = &live{calls: limit.NewWindow(g.o.Limits.CallsPerMinute, time.Minute)}
+		g.live[s.ID] = l
+	}
+	cur := l.see(s)
+	if cur.Own && cur.State == session.Open {
+		g.own[cur.Agent] = l
+	}
+	return l
+}
+
+// liveSession finds a session by id, in memory or in the store.
+func (g *Gateway) liveSession(ctx context.Context, id string) (*live, error) {
+	g.liveMu.Lock()
+	l := g.live[id]
+	g.liveMu.Unlock()
+	if l != nil {
+		return l, nil
+	}
+	s, err := g.o.Store.Session(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return g.hold(s), nil
+}
+
+// sessionOf finds the session that the principal speaks for. id is what it asked for, "" for its own. What it may not see does
+// not exist for it. An agent's own session is opened at first use, and inherits the labels of the agent's last session: neither a
+// new connection nor a closed session cleans an agent (CONTRACT, "Agents' side").
+func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string) (*live, error) {
+	hidden := fault.New(fault.NotFound, "There is no session %q for this credential.", short(id)).At("session_id")
+	switch p.Kind {
+	case identity.Session:
+		if id != "" && id != p.ID {
+			return nil, hidden
+		}
+		return g.liveSession(ctx, p.ID)
+	case identity.Agent:
+		l, err := g.ownSession(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if id != "" && id != l.current.Load().ID {
+			return nil, hidden
+		}
+		return l, nil
+	case identity.Host:
+		if id == "" {
+			return nil, fault.New(fault.CredentialWrongKind, "A host's token speaks for no session of its own.").
+				Try("Open one with POST /v1/session and use its session_token.")
+		}
+		l, err := g.liveSession(ctx, id)
+		if fault.Is(err, fault.NotFound) || err == nil && l.current.Load().OpenedBy != p.String() {
+			return nil, hidden
+		}
+		return l, err
+	}
+	return nil, fault.New(fault.CredentialWrongKind, "A %s's token is not for the agents' side.", p.Kind)
+}
+
+func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, error) {
+	g.liveMu.Lock()
+	l := g.own[p.ID]
+	g.liveMu.Unlock()
+	if l != nil && l.current.Load().State == session.Open {
+		return l, nil
+	}
+	s, err := g.o.Store.OwnSession(ctx, p.ID)
+	if err == nil {
+		return g.hold(s), nil
+	}
+	if !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	d, err := g.declared(p.ID)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := g.inherited(ctx, p.ID)
+	if err != nil {
+		return nil, err
+	}
+	s = session.New(p.ID, session.Phase(d.StartPhase), p.String(), g.now())
+	s.Own, s.Budget = true, g.o.Limits.Budget
+	s = s.Raise(labels...)
+	err = g.o.Store.OpenSession(ctx, s, opened(s, p.String()))
+	if fault.Is(err, fault.Conflict) { // another connection of the same agent was first
+		if s, err = g.o.Store.OwnSession(ctx, p.ID); err != nil {
+			return nil, err
+		}
+		return g.hold(s), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.hold(s), nil
+}
+
+// inherited is what an agent still has in its context from its last session.
+func (g *Gateway) inherited(ctx context.Context, agent string) ([]flow.Held, error) {
+	last, err := g.o.Store.LastSession(ctx, agent)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	return last.Labels, err
+}
+
+// declared finds the agent's declaration; an agent without one does nothing.
+func (g *Gateway) declared(id string) (*agent.Declaration, error) {
+	d, ok := g.o.Agents.Get(id)
+	if !ok {
+		return nil, fault.New(fault.AgentUndeclared, "The agent %q has no declaration.", short(id)).
+			Try("Add a file for it to the agents folder and restart.")
+	}
+	return d, nil
+}
+
+func opened(s session.Session, by string) audit.Entry {
+	e := audit.Entry{Kind: audit.Change, Action: "session.open", Agent: s.Agent, Session: s.ID, Requester: s.Requester, Actor: by, Decision: "ok"}
+	e.Labels = labelWords(s.Labels)
+	e.Detail, _ = json.Marshal(map[string]any{"phase": s.Phase, "own": s.Own}) // of two plain values: can't fail
+	return e
+}
+
+func labelWords(held []flow.Held) []string {
+	var words []string
+	for _, h := range held {
+		words = append(words, string(h.Label))
+	}
+	return words
+}
+
+// OpenRequest asks for a fresh session.
+type OpenRequest struct {
+	Agent       string   `json:"agent_id"`
+	UserRequest string   `json:"user_request"`
+	Requester   string   `json:"requester,omitempty"`
+	Labels      []string `json:"labels,omitempty"`
+}
+
+const maxUserRequest = 64 << 10 // bytes
+
+// OpenSession opens a session for an agent: by a host or a person, or by an agent whose declaration says sessions: self, which
+// then keeps the labels of its earlier session. It returns the session and its token.
+func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenRequest) (session.Session, string, error) {
+	var s session.Session
+	if r.Agent == "" && p.Kind == identity.Agent {
+		r.Agent = p.ID
+	}
+	if err := identity.CheckID(r.Agent); err != nil {
+		return s, "", fault.Wrap(err, fault.RequestMalformed, "%v", err).At("agent_id")
+	}
+	if len(r.UserRequest) > maxUserRequest {
+		return s, "", fault.New(fault.RequestMalformed, "at most %d bytes", maxUserRequest).At("user_request")
+	}
+	if r.Requester != "" {
+		if err := identity.CheckID(r.Requester); err != nil {
+			return s, "", fault.Wrap(err, fault.RequestMalformed, "%v", err).At("requester")
+		}
+	}
+	d, err := g.declared(r.Agent)
+	if err != nil {
+		return s, "", err
+	}
+	var labels []flow.Held
+	for _, word := range r.Labels {
+		l, err := flow.ParseLabel(word)
+		if err != nil || !g.knownLabel(l) {
+			return s, "", fault.New(fault.RequestMalformed, "unknown label %q", short(word)).At("labels").Try("Use one of flow.labels, or untrusted.")
+		}
+		labels = append(labels, flow.Held{Label: l})
+	}
+	s = session.New(r.Agent, session.Phase(d.StartPhase), p.String(), g.now())
+	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.o.Limits.Budget
+	switch p.Kind {
+	case identity.Host, identity.Person:
+	case identity.Agent:
+		if p.ID != r.Agent || d.Sessions != "self" {
+			return s, "", fault.New(fault.PermissionDenied, "The agent %q may not open sessions.", p.ID).
+				Try("Let a host or a person open it, or set sessions: self in its declaration.")
+		}
+		if r.Requester != "" {
+			return s, "", fault.New(fault.PermissionDenied, "An agent can't say whom it works for.").At("requester")
+		}
+		inherited, err := g.inherited(ctx, p.ID)
+		if err != nil {
+			return s, "", err
+		}
+		labels = append(inherited, labels...)
+		s.UserRequest = "" // the agent's words are not the person's words
+	default:
+		return s, "", fault.New(fault.CredentialWrongKind, "A session's token can't open sessions.")
+	}
+	s = s.Raise(labels...)
+	if err := g.o.Store.OpenSession(ctx, s, opened(s, p.String())); err != nil {
+		return s, "", err
+	}
+	g.hold(s)
+	secret, _, err := g.IssueToken(ctx, identity.Principal{Kind: identity.Session, ID: s.ID, Agent: s.Agent}, p.String())
+	return s, secret, err
+}
+
+func (g *Gateway) knownLabel(l flow.Label) bool {
+	if l == flow.Untrusted {
+		return true
+	}
+	for _, k := range g.o.Labels {
+		if k == l {
+			return true
+		}
+	}
+	return false
+}
+
+// SessionFor returns the session that the principal speaks for, opening an agent's own at first use.
+func (g *Gateway) SessionFor(ctx context.Context, p identity.Principal) (session.Session, error) {
+	l, err := g.sessionOf(ctx, p, "")
+	if err != nil {
+		return session.Session{}, err
+	}
+	return *l.current.Load(), nil
+}
+
+// SessionByID returns a session to a person; who may look is the caller's to check.
+func (g *Gateway) SessionByID(ctx context.Context, id string) (session.Session, error) {
+	l, err := g.liveSession(ctx, id)
+	if err != nil {
+		return session.Session{}, err
+	}
+	return *l.current.Load(), nil
+}
+
+// change moves a stored session and keeps memory in step. The entry's session fields are filled in.
+func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move func(session.Session) (session.Session, error)) (session.Session, error) {
+	l, err := g.liveSession(ctx, id)
+	if err != nil {
+		return session.Session{}, err
+	}
+	s, err := g.o.Store.ChangeSession(ctx, id, func(s session.Session) (session.Session, audit.Entry, error) {
+		next, err := move(s)
+		entry := e
+		entry.Kind, entry.Decision = audit.Change, "ok"
+		entry.Session, entry.Agent, entry.Requester = s.ID, s.Agent, s.Requester
+		return next, entry, err
+	})
+	if err != nil {
+		return s, err
+	}
+	l.see(s)
+	return s, nil
+}
+
+// SetPhase is a person's change of phase (PH-5).
+func (g *Gateway) SetPhase(ctx context.Context, id string, to session.Phase, by, reason string) (session.Session, error) {
+	detail, _ := json.Marshal(map[string]any{"phase": to}) // of a string: can't fail
+	return g.change(ctx, id, audit.Entry{Action: "session.phase", Actor: by, Reason: reason, Detail: detail},
+		func(s session.Session) (session.Session, error) { return s.SetPhase(to) })
+}
+
+// Release takes labels off a session: a person's act, with a reason on the record.
+func (g *Gateway) Release(ctx context.Context, id string, labels []flow.Label, by, reason string) (session.Session, error) {
+	if strings.TrimSpace(reason) == "" {
+		return session.Session{}, fault.New(fault.RequestMalformed, "say why the labels are released").At("reason")
+	}
+	var words []string
+	for _, l := range labels {
+		words = append(words, string(l))
+	}
+	return g.change(ctx, id, audit.Entry{Action: "session.release", Actor: by, Reason: reason, Labels: words},
+		func(s session.Session) (session.Session, error) { return s.Release(labels...) })
+}
+
+// CloseSession ends a session for good.
+func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (session.Session, error) {
+	return g.change(ctx, id, audit.Entry{Action: "session.close", Actor: by, Reason: reason},
+		func(s session.Session) (session.Session, error) { return s.Close(g.now()) })
+}
+
+// DecidePlan is a person's answer to a plan that waits, named by the digest they saw.
+func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve bool, by, reason string) (session.Session, error) {
+	action := "plan.approve"
+	if !approve {
+		action = "plan.reject"
+	}
+	detail, _ := json.Marshal(map[string]any{"plan_digest": digest}) // of a string: can't fail
+	return g.change(ctx, id, audit.Entry{Action: action, Actor: by, Reason: reason, Detail: detail},
+		func(s session.Session) (session.Session, error) {
+			return s.DecidePlan(digest, approve, by, reason, g.now())
+		})
+}
+
+// settle writes the outcomes that the session owes. While it owes one it makes no calls (fault.AuditUnavailable).
+func (g *Gateway) settle(ctx context.Context, l *live) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for len(l.owed) > 0 {
+		o := l.owed[0]
+		s, err := g.o.Store.Outcome(ctx, o.entry.Session, o.entry, o.raise, o.used)
+		if err != nil {
+			return fault.Wrap(err, fault.AuditUnavailable, "The outcome of an earlier call of this session is not written down yet.").
+				Try("Wait until the store answers again.")
+		}
+		l.see(s)
+		l.owed = l.owed[1:]
+	}
+	return nil
+}
+
+func (l *live) owe(o owedOutcome) {
+	l.mu.Lock()
+	l.owed = append(l.owed, o)
+	l.mu.Unlock()
+}
+
+// owes tells whether an outcome waits to be written.
+func (l *live) owes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.owed) > 0
+}
+
+// payOwed writes owed outcomes behind the caller's back, until the store takes them or the gateway closes.
+func (g *Gateway) payOwed(l *live) {
+	g.background.Go(func() {
+		for {
+			err := g.settle(context.Background(), l)
+			if err == nil {
+				return
+			}
+			select {
+			case <-time.After(250 * time.Millisecond):
+			case <-g.running.Done():
+				g.log.Error("an outcome is not written down; at the next start it is recorded as unknown", "error", err)
+				return
+			}
+		}
+	})
+}
+
+// short bounds a hostile string for a message.
+func short(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,537 @@
+// Command bench measures what Sallyport costs: the same echo tool called directly, through a bare reverse proxy, through one that
+// commits two fsynced records per call, through a bare MCP proxy made of the Go SDK, and through Sallyport with everything on.
+// All of them run in one go on one machine, each in a process of its own, and what counts is the ratio to direct.
+//
+//	go run ./test/bench -sallyport bin/sallyport
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+func main() {
+	role := flag.String("role", "", "what this process is (used by the program itself)")
+	target := flag.String("target", "", "where a proxy sends its calls")
+	binary := flag.String("sallyport", "bin/sallyport", "the sallyport binary to measure")
+	span := flag.Duration("span", 2*time.Second, "how long each measurement runs")
+	rounds := flag.Int("rounds", 3, "how often each measurement is repeated; the median counts")
+	only := flag.String("only", "", "comma-separated subjects to measure, besides direct")
+	flag.Parse()
+	var err error
+	switch *role {
+	case "":
+		err = run(*binary, *span, *rounds, *only)
+	case "echo":
+		err = serve(echo())
+	case "proxy":
+		err = serve(reverseProxy(*target, nil))
+	case "proxy+fsync":
+		var log *os.File
+		if log, err = os.CreateTemp("", "bench-fsync-*"); err == nil {
+			defer os.Remove(log.Name())
+			err = serve(reverseProxy(*target, log))
+		}
+	case "sdk-proxy":
+		var h http.Handler
+		if h, err = sdkProxy(*target); err == nil {
+			err = serve(h)
+		}
+	default:
+		err = fmt.Errorf("unknown role %q", *role)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// serve prints the address and serves until standard input ends, so that no process outlives the one that started it.
+func serve(h http.Handler) error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("http://%s\n", ln.Addr())
+	go func() { io.Copy(io.Discard, os.Stdin); os.Exit(0) }()
+	return http.Serve(ln, h)
+}
+
+type echoArgs struct {
+	Text string `json:"text"`
+	Size int    `json:"size,omitempty"`
+}
+
+func echo() http.Handler {
+	s := mcp.NewServer(&mcp.Implementation{Name: "echo", Version: "1"}, nil)
+	mcp.AddTool(s, &mcp.Tool{Name: "echo", Description: "Returns the text."}, func(_ context.Context, _ *mcp.CallToolRequest, a echoArgs) (*mcp.CallToolResult, any, error) {
+		text := a.Text
+		if a.Size > 0 {
+			text = strings.Repeat("lorem ipsum dolor sit amet, consectetur. ", a.Size/41+1)[:a.Size]
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
+	})
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil)
+}
+
+// reverseProxy forwards everything; with a log it commits one record before and one after each POST, as an audit would.
+func reverseProxy(target string, log *os.File) http.Handler {
+	u, err := url.Parse(target)
+	if err != nil {
+		panic(err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 128
+	proxy := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(u) }}
+	record := bytes.Repeat([]byte("x"), 300)
+	var mu sync.Mutex
+	commit := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := log.Write(record); err != nil {
+			panic(err)
+		}
+		if err := log.Sync(); err != nil {
+			panic(err)
+		}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost { // a body that was read first is never cut (golang/go#40747)
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		if log == nil || r.Method != http.MethodPost {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		commit()
+		held := &holder{header: http.Header{}}
+		proxy.ServeHTTP(held, r)
+		commit() // the answer leaves only after its record is durable
+		for k, v := range held.header {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(held.status)
+		w.Write(held.body.Bytes())
+	})
+}
+
+type holder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (h *holder) Header() http.Header         { return h.header }
+func (h *holder) WriteHeader(s int)           { h.status = s }
+func (h *holder) Write(b []byte) (int, error) { return h.body.Write(b) }
+
+func sdkProxy(target string) (http.Handler, error) {
+	ctx := context.Background()
+	client := mcp.NewClient(&mcp.Implementation{Name: "proxy", Version: "1"}, nil)
+	up, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: target, HTTPClient: pooled()}, nil)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := up.ListTools(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	s := mcp.NewServer(&mcp.Implementation{Name: "sdk-proxy", Version: "1"}, nil)
+	for _, t := range tools.Tools {
+		s.AddTool(t, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return up.CallTool(ctx, &mcp.CallToolParams{Name: r.Params.Name, Arguments: r.Params.Arguments})
+		})
+	}
+	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil), nil
+}
+
+func pooled() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost, t.MaxIdleConns = 256, 512
+	return &http.Client{Transport: t}
+}
+
+// process is a subject under load.
+type process struct {
+	name, url, token, tool string
+	cmd                    *exec.Cmd
+	stdin                  io.Closer
+}
+
+func start(name string, cmd *exec.Cmd) (*process, *bufio.Scanner, error) {
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	return &process{name: name, cmd: cmd, stdin: in, tool: "echo"}, bufio.NewScanner(out), nil
+}
+
+func self(name, role, target string) (*process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p, out, err := start(name, exec.Command(exe, "-role", role, "-target", target))
+	if err != nil {
+		return nil, err
+	}
+	if !out.Scan() {
+		return nil, fmt.Errorf("%s did not start", name)
+	}
+	p.url = out.Text()
+	return p, nil
+}
+
+func sallyport(binary, target, dir string) (*process, error) {
+	config := fmt.Sprintf(`listen: 127.0.0.1:0
+admin_listen: 127.0.0.1:0
+upstreams:
+  bench: {url: %q}
+operations:
+  bench.echo: {expose_as: echo, sensitivity: internal_source, effect: read, output: trusted, external_io: false}
+limits: {calls_per_minute: 100000000, execution_budget: 100h}
+`, target)
+	path := filepath.Join(dir, "sallyport.yaml")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	data := filepath.Join(dir, "data")
+	p, out, err := start("sallyport", exec.Command(binary, "serve", "--config", path, "--data", data, "--log-level", "error"))
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		for out.Scan() {
+		}
+	}()
+	for range 200 {
+		if b, err := os.ReadFile(filepath.Join(data, "addresses.json")); err == nil {
+			var a struct{ Agent string }
+			if err := json.Unmarshal(b, &a); err != nil {
+				return nil, err
+			}
+			token, err := os.ReadFile(filepath.Join(data, "local.token"))
+			if err != nil {
+				return nil, err
+			}
+			p.url, p.token = a.Agent+"/mcp", strings.TrimSpace(string(token))
+			return p, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("%s serve did not write addresses.json", binary)
+}
+
+func (p *process) stop() {
+	p.stdin.Close()
+	p.cmd.Process.Signal(os.Interrupt)
+	done := make(chan struct{})
+	go func() { p.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(15 * time.Second):
+		p.cmd.Process.Kill()
+		<-done
+	}
+}
+
+// cpu is the user and system time the process has used.
+func (p *process) cpu() time.Duration {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+2:]))
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * 10 * time.Millisecond // USER_HZ is 100 on every Linux that Go runs on
+}
+
+// peak is the largest resident size so far, in MiB.
+func (p *process) peak() float64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, _ := strconv.Atoi(strings.Fields(rest)[0])
+			return float64(kb) / 1024
+		}
+	}
+	return 0
+}
+
+type auth struct {
+	token string
+	next  http.RoundTripper
+}
+
+func (a auth) RoundTrip(r *http.Request) (*http.Response, error) {
+	if a.token != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+a.token)
+	}
+	return a.next.RoundTrip(r)
+}
+
+// caller makes one call and returns when it is answered.
+type caller func(ctx context.Context) error
+
+func sdkCaller(ctx context.Context, p *process, hc *http.Client, args map[string]any) (caller, func(), error) {
+	client := mcp.NewClient(&mcp.Implementation{Name: "load", Version: "1"}, nil)
+	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: p.url, HTTPClient: hc, DisableStandaloneSSE: true}, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) error {
+		r, err := s.CallTool(ctx, &mcp.CallToolParams{Name: p.tool, Arguments: args})
+		if err != nil {
+			return err
+		}
+		if r.IsError || len(r.Content) != 1 {
+			b, _ := json.Marshal(r)
+			return fmt.Errorf("the call was refused: %s", b)
+		}
+		return nil
+	}, func() { s.Close() }, nil
+}
+
+func rawCaller(ctx context.Context, p *process, hc *http.Client, args map[string]any) (caller, func(), error) {
+	var session string
+	post := func(ctx context.Context, body string) (string, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, strings.NewReader(body))
+		if err != nil {
+			return "", err
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			r.Header.Set("Mcp-Session-Id", session)
+			r.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+		}
+		res, err := hc.Do(r)
+		if err != nil {
+			return "", err
+		}
+		defer res.Body.Close()
+		b, err := io.ReadAll(res.Body)
+		if session == "" {
+			session = res.Header.Get("Mcp-Session-Id")
+		}
+		if res.StatusCode > 299 {
+			return "", fmt.Errorf("status %d: %s", res.StatusCode, b)
+		}
+		return string(b), err
+	}
+	if _, err := post(ctx, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"load","version":"1"}}}`); err != nil {
+		return nil, nil, err
+	}
+	if _, err := post(ctx, `{"jsonrpc":"2.0","method":"notifications/initialized"}`); err != nil {
+		return nil, nil, err
+	}
+	a, err := json.Marshal(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	call := fmt.Sprintf(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, p.tool, a)
+	return func(ctx context.Context) error {
+		answer, err := post(ctx, call)
+		if err == nil && (!strings.Contains(answer, `"content"`) || strings.Contains(answer, `"isError":true`)) {
+			err = fmt.Errorf("the call was refused: %s", answer)
+		}
+		return err
+	}, func() {}, nil
+}
+
+type sample struct {
+	perSecond, p50us, p99us, cpuUS float64
+}
+
+// measure runs callers against the subject for the span.
+func measure(p *process, client string, callers int, span time.Duration, args map[string]any) (sample, error) {
+	ctx := context.Background()
+	hc := pooled()
+	hc.Transport = auth{p.token, hc.Transport}
+	defer hc.CloseIdleConnections()
+	calls := make([]caller, callers)
+	for i := range calls {
+		make := sdkCaller
+		if client == "raw" {
+			make = rawCaller
+		}
+		c, done, err := make(ctx, p, hc, args)
+		if err != nil {
+			return sample{}, fmt.Errorf("%s: %w", p.name, err)
+		}
+		defer done()
+		calls[i] = c
+	}
+	for _, c := range calls { // warm up connections
+		if err := c(ctx); err != nil {
+			return sample{}, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	var n atomic.Int64
+	var mu sync.Mutex
+	var all []time.Duration
+	var failed error
+	var wg sync.WaitGroup
+	cpu, began := p.cpu(), time.Now()
+	for _, c := range calls {
+		wg.Go(func() {
+			var mine []time.Duration
+			for time.Since(began) < span {
+				t := time.Now()
+				if err := c(ctx); err != nil {
+					mu.Lock()
+					failed = fmt.Errorf("%s: %w", p.name, err)
+					mu.Unlock()
+					return
+				}
+				mine = append(mine, time.Since(t))
+				n.Add(1)
+			}
+			mu.Lock()
+			all = append(all, mine...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(began)
+	if failed != nil {
+		return sample{}, failed
+	}
+	slices.Sort(all)
+	at := func(q float64) float64 { return float64(all[int(q*float64(len(all)-1))].Nanoseconds()) / 1e3 }
+	return sample{
+		perSecond: float64(n.Load()) / elapsed.Seconds(), p50us: at(.5), p99us: at(.99),
+		cpuUS: float64((p.cpu() - cpu).Microseconds()) / float64(n.Load()),
+	}, nil
+}
+
+type setting struct {
+	label, client string
+	callers       int
+	args          map[string]any
+}
+
+func run(binary string, span time.Duration, rounds int, only string) error {
+	dir, err := os.MkdirTemp("", "bench-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	direct, err := self("direct", "echo", "")
+	if err != nil {
+		return err
+	}
+	defer direct.stop()
+	subjects := []*process{direct}
+	for _, name := range []string{"proxy", "proxy+fsync", "sdk-proxy", "sallyport"} {
+		if only != "" && !slices.Contains(strings.Split(only, ","), name) {
+			continue
+		}
+		var p *process
+		if name == "sallyport" {
+			p, err = sallyport(binary, direct.url, dir)
+		} else {
+			p, err = self(name, name, direct.url)
+		}
+		if err != nil {
+			return err
+		}
+		defer p.stop()
+		subjects = append(subjects, p)
+	}
+	small := map[string]any{"text": "hello"}
+	settings := []setting{
+		{"1 caller, Go SDK", "sdk", 1, small}, {"8 callers, Go SDK", "sdk", 8, small}, {"64 callers, Go SDK", "sdk", 64, small},
+		{"1 caller, raw HTTP", "raw", 1, small}, {"64 callers, raw HTTP", "raw", 64, small},
+		{"8 callers, Go SDK, 64 KiB result", "sdk", 8, map[string]any{"text": "", "size": 64 << 10}},
+	}
+	fmt.Printf("%d cores, %s, %s, %d rounds of %s each; medians, spread as (min–max) of the ratio to direct\n", runtime.NumCPU(), runtime.GOARCH, runtime.Version(), rounds, span)
+	p50 := map[string]float64{}
+	for _, st := range settings {
+		samples := map[string][]sample{}
+		for range rounds { // in turn, so that a drift of the machine hits all alike
+			for _, p := range subjects {
+				s, err := measure(p, st.client, st.callers, span, st.args)
+				if err != nil {
+					return err
+				}
+				samples[p.name] = append(samples[p.name], s)
+			}
+		}
+		fmt.Printf("\n%s\n  %-12s %10s %22s %10s %10s %12s\n", st.label, "", "calls/s", "throughput / direct", "p50 µs", "p99 µs", "CPU µs/call")
+		for _, p := range subjects {
+			ss := samples[p.name]
+			var ratios []float64
+			for i, s := range ss {
+				ratios = append(ratios, s.perSecond/samples["direct"][i].perSecond)
+			}
+			m := func(f func(sample) float64) float64 { return median(ss, f) }
+			half := m(func(s sample) float64 { return s.p50us })
+			p50[p.name+"/"+st.label] = half
+			fmt.Printf("  %-12s %10.0f %8.2f (%.2f–%.2f) %14.0f %10.0f %12.0f\n", p.name, m(func(s sample) float64 { return s.perSecond }),
+				medianOf(ratios), slices.Min(ratios), slices.Max(ratios), half, m(func(s sample) float64 { return s.p99us }), m(func(s sample) float64 { return s.cpuUS }))
+		}
+		if a, b := p50["sallyport/"+st.label], p50["proxy+fsync/"+st.label]; a > 0 && b > 0 && st.callers == 1 {
+			fmt.Printf("  p50 of sallyport / p50 of proxy+fsync: %.2f\n", a/b)
+		}
+	}
+	fmt.Printf("\npeak memory, MiB:")
+	for _, p := range subjects {
+		fmt.Printf("  %s %.0f", p.name, p.peak())
+	}
+	fmt.Println()
+	return nil
+}
+
+func median(ss []sample, f func(sample) float64) float64 {
+	var v []float64
+	for _, s := range ss {
+		v = append(v, f(s))
+	}
+	return medianOf(v)
+}
+
+func medianOf(v []float64) float64 {
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
+}
