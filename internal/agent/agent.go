@@ -1,0 +1,300 @@
+// Package agent holds what an operator says about an agent: its declaration, read from one YAML file, checked and linted.
+//
+// Promises: a declaration is strictly parsed (unknown and duplicate fields, wrong types and missing fields are errors with line and
+// column, AG-2); one with an error or a P0 violation is not in the Set, so its agent is undeclared and does nothing. Permissions are
+// exact ids, "server.*" or "*" and nothing else is a pattern; what a list does not name is refused; an advisory agent never
+// writes, whatever its list says (AG-1). The digest covers every field, and nothing of how the file is laid out (AG-3).
+package agent
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sallyport/internal/call"
+)
+
+// Mode is what kind of agent it is.
+type Mode string
+
+const (
+	Advisory Mode = "advisory" // reads and recommends; the default
+	Operator Mode = "operator" // may propose writes
+)
+
+// Phase is the phase that the agent's sessions start in.
+type Phase string
+
+const (
+	Planning  Phase = "planning" // the default
+	Execution Phase = "execution"
+)
+
+// Opener is who opens the agent's fresh sessions.
+type Opener string
+
+const (
+	ByHost Opener = "host" // a host or a person; the default
+	BySelf Opener = "self" // the agent too; such a session keeps the labels of the one before
+)
+
+// Bounds of AG-8, in milliseconds.
+const (
+	DefaultExecutionTime = 30_000
+	MaxExecutionTime     = 300_000
+)
+
+// Declaration is one agent's declaration. It is immutable once made by Parse, Local or Load; one made in any other way permits nothing.
+type Declaration struct {
+	AgentID               string          `json:"agentId"`
+	AgentName             string          `json:"agentName"`
+	Version               string          `json:"version"` // semantic version
+	Purpose               string          `json:"purpose"`
+	Capabilities          []string        `json:"capabilities"`
+	DataSources           DataSources     `json:"dataSources"`
+	Permissions           Permissions     `json:"permissions"`
+	OutputSchema          json.RawMessage `json:"outputSchema"` // JSON Schema, canonical JSON
+	OutputSchemaVersion   string          `json:"outputSchemaVersion"`
+	MaxExecutionTime      int             `json:"maxExecutionTime"` // milliseconds, 1 to MaxExecutionTime (AG-8)
+	MaxTokens             int             `json:"maxTokens"`
+	KillSwitchEnabled     bool            `json:"killSwitchEnabled"`
+	HumanApprovalRequired bool            `json:"humanApprovalRequired"`
+
+	Mode         Mode         `json:"mode"`
+	StartPhase   Phase        `json:"startPhase"`
+	Sessions     Opener       `json:"sessions"`
+	TrustTier    string       `json:"trustTier"`
+	Quotas       Quotas       `json:"quotas"`
+	DependsOn    []string     `json:"dependsOn"` // ids of the agents whose failure degrades this one
+	SystemPrompt SystemPrompt `json:"systemPrompt"`
+	HostedTools  []string     `json:"hostedTools"` // tools that the model's provider may run itself
+
+	File   string `json:"-"` // where it is from; "" for the built-in one
+	Digest string `json:"-"` // hex SHA-256 of the canonical JSON of all fields above
+
+	read, write *grants
+}
+
+// DataSources is everything the agent takes facts from (AG-9).
+type DataSources struct {
+	Tables []string `json:"tables"`
+	APIs   []string `json:"apis"`
+	Models []string `json:"models"` // pinned (AG-10)
+}
+
+// Permissions name operations: "mail.search_email", "docs.*" or "*".
+type Permissions struct {
+	Read  []string `json:"read"`
+	Write []string `json:"write"` // empty for advisory agents
+}
+
+// Quotas bound what the agent uses, by the resource types of TH-5. Nil is the gateway's own limit.
+type Quotas struct {
+	APICalls *int `json:"apiCalls,omitempty"`
+	Tokens   *int `json:"tokens,omitempty"`
+	Compute  *int `json:"compute,omitempty"`
+}
+
+// SystemPrompt is what the agent's system message says besides the gateway's own rules (TH-1).
+type SystemPrompt struct {
+	Role        string   `json:"role"`
+	Constraints []string `json:"constraints"`
+}
+
+// grants is a compiled permission list.
+type grants struct {
+	all     bool
+	servers map[string]bool // of "server.*"
+	exact   map[string]bool
+}
+
+func compile(patterns []string) *grants {
+	g := &grants{servers: map[string]bool{}, exact: map[string]bool{}}
+	for _, p := range patterns {
+		if p == "*" {
+			g.all = true
+		} else if server, ok := strings.CutSuffix(p, ".*"); ok {
+			g.servers[server] = true
+		} else {
+			g.exact[p] = true
+		}
+	}
+	return g
+}
+
+func (g *grants) hold(operation string) bool {
+	if g == nil {
+		return false
+	}
+	server, _, ok := strings.Cut(operation, ".")
+	return ok && (g.all || g.exact[operation] || g.servers[server])
+}
+
+// Permits tells whether the declaration permits the operation: reads by permissions.read, writes by permissions.write. Neither list
+// includes the other. The server of an operation is what stands before its first dot.
+func (d *Declaration) Permits(operation string, write bool) bool {
+	if write {
+		return d.Mode == Operator && d.write.hold(operation)
+	}
+	return d.read.hold(operation)
+}
+
+// checkPattern says what is wrong with one permission, or "".
+func checkPattern(p string) string {
+	if p == "*" {
+		return ""
+	}
+	name := strings.TrimSuffix(p, ".*")
+	server, tool, dotted := strings.Cut(p, ".")
+	switch {
+	case strings.ContainsAny(name, "*?[]{}!"):
+		return fmt.Sprintf("%q is not an operation id, \"server.*\" or \"*\"; there are no other patterns", p)
+	case strings.ContainsAny(p, " \t\r\n"):
+		return fmt.Sprintf("%q has white space in it", p)
+	case !dotted || server == "" || tool == "":
+		return fmt.Sprintf("%q is not an operation id: it needs a server and a tool, as in mail.search_email", p)
+	case tool != "*" && strings.HasSuffix(p, ".*"):
+		return fmt.Sprintf("%q: \"server.*\" is for whole servers, and a server's id has no dot", p)
+	}
+	return ""
+}
+
+// seal makes d usable: it fills the defaults' lists, compiles the permissions and takes the digest.
+func (d *Declaration) seal() error {
+	for _, list := range []*[]string{&d.Capabilities, &d.DataSources.Tables, &d.DataSources.APIs, &d.DataSources.Models,
+		&d.Permissions.Read, &d.Permissions.Write, &d.DependsOn, &d.SystemPrompt.Constraints, &d.HostedTools} {
+		if *list == nil {
+			*list = []string{} // none and absent are one thing, also to the digest
+		}
+	}
+	if d.OutputSchema == nil {
+		d.OutputSchema = json.RawMessage("null")
+	}
+	d.read, d.write = compile(d.Permissions.Read), compile(d.Permissions.Write)
+	fields, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	canonical, err := call.Canonical(fields, limits)
+	if err != nil {
+		return err
+	}
+	d.Digest = call.HashBytes(canonical)
+	return nil
+}
+
+// Set is the declarations that are in force, by agent id. The zero Set is empty. Immutable.
+type Set struct {
+	byID map[string]*Declaration
+	all  []*Declaration // by id
+}
+
+// NewSet returns a set of declarations, of which no two have one id.
+func NewSet(declarations ...Declaration) Set {
+	s := Set{byID: make(map[string]*Declaration, len(declarations))}
+	for i := range declarations {
+		d := &declarations[i]
+		s.byID[d.AgentID] = d
+		s.all = append(s.all, d)
+	}
+	slices.SortFunc(s.all, func(a, b *Declaration) int { return cmp.Compare(a.AgentID, b.AgentID) })
+	return s
+}
+
+// Get finds an agent's declaration. Nobody may change it.
+func (s Set) Get(id string) (*Declaration, bool) {
+	d, ok := s.byID[id]
+	return d, ok
+}
+
+// All returns every declaration, by id.
+func (s Set) All() []*Declaration { return slices.Clone(s.all) }
+
+// Local is the built-in declaration of the agent "local", for a gateway that has no agents folder: it may use everything that the
+// other stages let pass, and starts in planning.
+func Local() Declaration {
+	d := Declaration{
+		AgentID:      "local",
+		AgentName:    "Local agent",
+		Version:      "1.0.0",
+		Purpose:      "The built-in agent of a gateway without an agents folder.",
+		Capabilities: []string{"everything the gateway offers"},
+		Permissions:  Permissions{Read: []string{"*"}, Write: []string{"*"}},
+		OutputSchema: json.RawMessage(`{"properties":{"answer":{"type":"string"},"citations":{"items":{"properties":{"confidence":{"type":"number"},` +
+			`"recordId":{"type":"string"},"source":{"type":"string"},"timestamp":{"type":"string"}},"required":["source","timestamp","confidence"],` +
+			`"type":"object"},"type":"array"}},"required":["answer","citations"],"type":"object"}`),
+		OutputSchemaVersion:   "1.0.0",
+		MaxExecutionTime:      DefaultExecutionTime,
+		MaxTokens:             100_000,
+		KillSwitchEnabled:     true,
+		HumanApprovalRequired: true,
+		Mode:                  Operator,
+		StartPhase:            Planning,
+		Sessions:              ByHost,
+	}
+	if err := d.seal(); err != nil {
+		panic("agent: the built-in declaration is not valid: " + err.Error()) // a test calls it
+	}
+	return d
+}
+
+// Example is a declaration file that lints clean, for `sallyport init`.
+func Example() string { return example }
+
+const example = `# One agent. Every field without a "default" note is required. ` + "`sallyport lint`" + ` checks this file.
+agentId: research-assistant          # its credential: sallyport token create --agent research-assistant
+agentName: Research assistant
+version: 1.0.0                       # semantic version of this declaration; raise it with every change
+purpose: Answers questions from the mailbox and from the web, with sources.
+
+capabilities:
+  - search mail
+  - search the web
+  - recommend next steps
+
+dataSources:                         # everything it may take facts from; a citation of anything else is refused
+  tables: [mail]
+  apis: [web]
+  models: [claude-sonnet-4-5-20250929]   # pinned to a version: no aliases, no "latest"
+
+permissions:                         # operations: "server.tool", "server.*" for a whole server, "*" for all
+  read: [mail.search_email, web.web_search]
+  write: []                          # an advisory agent has none
+
+outputSchemaVersion: 1.0.0
+outputSchema:                        # JSON Schema of what it returns; free text is refused
+  type: object
+  required: [recommendation, citations]
+  additionalProperties: false
+  properties:
+    recommendation:
+      type: object
+      required: [action, confidence, reasoning]
+      properties:
+        action: {type: string, enum: [ESCALATE, INVESTIGATE, CLOSE, WAIT]}
+        confidence: {type: number, minimum: 0, maximum: 1}
+        reasoning: {type: string}
+    citations:
+      type: array
+      minItems: 1
+      items:
+        type: object
+        required: [source, timestamp, confidence]
+        properties:
+          source: {type: string}
+          recordId: {type: string}
+          timestamp: {type: string, format: date-time}
+          confidence: {type: number, minimum: 0, maximum: 1}
+
+maxExecutionTime: 30000              # milliseconds; 300000 (5 minutes) at most
+maxTokens: 20000
+
+killSwitchEnabled: true              # must be true
+humanApprovalRequired: true          # must be true
+
+mode: advisory                       # default; "operator" may propose writes
+startPhase: planning                 # default; "execution" starts with tools open
+sessions: host                       # default; "self" lets the agent open fresh sessions, which keep its labels
+`

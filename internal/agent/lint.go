@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"sallyport/internal/call"
+)
+
+// Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Three can't be seen in one: a missing
+// file and an agent that others depend on without one show in Load, and a time limit over five minutes is an error of Parse.
+func Lint(d *Declaration) []Problem {
+	var all []Problem
+	add := func(s Severity, field, problem, remedy string) {
+		all = append(all, Problem{File: d.File, Field: field, Severity: s, Problem: problem, Remedy: remedy})
+	}
+
+	// 1: write permissions
+	if d.Mode != Operator && len(d.Permissions.Write) > 0 {
+		add(P0, "permissions.write", "an advisory agent has write permissions", "write [], or set mode: operator")
+	}
+	// 2: autonomous execution
+	if !d.HumanApprovalRequired {
+		add(P0, "humanApprovalRequired", "the agent would act without a person's approval", "set it to true")
+	}
+	// 3: kill switch
+	if !d.KillSwitchEnabled {
+		add(P0, "killSwitchEnabled", "the agent can't be switched off", "set it to true")
+	}
+	// 4: unstructured output
+	if why := unstructured(d.OutputSchema); why != "" {
+		add(P0, "outputSchema", "output is not structured: "+why, "describe the output as type: object with properties")
+	}
+	// 5: knowledge is not the agent's to change (7: nor is what it says itself to become knowledge)
+	for i, p := range d.Permissions.Write {
+		if strings.HasPrefix(p, "knowledge.") {
+			add(P0, "permissions.write["+strconv.Itoa(i)+"]", "the agent may write to the knowledge store, which would let it change documents or feed on its own output", "remove it; people add knowledge")
+		}
+	}
+	// 6: unpinned models
+	for i, m := range d.DataSources.Models {
+		if !Pinned(m) {
+			add(P0, "dataSources.models["+strconv.Itoa(i)+"]", short(m)+" is not pinned to a version", "name an exact version, like claude-sonnet-4-5-20250929 or anthropic.claude-v2:1")
+		}
+	}
+	// 7: feedback loops
+	for i, other := range d.DependsOn {
+		if other == d.AgentID {
+			add(P0, "dependsOn["+strconv.Itoa(i)+"]", "the agent depends on itself", "remove it")
+		}
+	}
+	for _, of := range []struct {
+		name string
+		list []string
+	}{{"dataSources.tables", d.DataSources.Tables}, {"dataSources.apis", d.DataSources.APIs}} {
+		for i, source := range of.list {
+			if ownOutput(d.AgentID, source) {
+				add(P0, of.name+"["+strconv.Itoa(i)+"]", short(source)+" is agent output: taking facts from it is a feedback loop", "remove it; use what people have validated")
+			}
+		}
+	}
+	// 10: citations
+	if schema := d.OutputSchema; len(schema) > 0 && string(schema) != "null" && !hasProperty(schema, "citations") {
+		add(P1, "outputSchema", "the output has no citations", "add a property citations: a list of source, recordId, timestamp, confidence")
+	}
+	// 11 and 12: versions
+	if d.Version == "" {
+		add(P2, "version", "the declaration is not versioned", "add a semantic version")
+	}
+	if d.OutputSchemaVersion == "" {
+		add(P2, "outputSchemaVersion", "the output schema is not versioned", "add a semantic version")
+	}
+	return all
+}
+
+// agentOutput are the names under which what agents said is usually kept.
+var agentOutput = regexp.MustCompile(`^(agents?[-_./: ]?)?(recommendations?|outputs?|responses?|runs?)$`)
+
+// ownOutput tells whether a data source is named as the output of this agent or of agents at large.
+func ownOutput(id, source string) bool {
+	s, id := strings.ToLower(source), strings.ToLower(id)
+	if s == "recommendations" || s == "agent:"+id {
+		return true
+	}
+	if rest, ok := strings.CutPrefix(strings.TrimPrefix(s, "agent:"), id); ok && rest != "" && strings.ContainsRune("-_./: ", rune(rest[0])) {
+		return agentOutput.MatchString(rest[1:])
+	}
+	return strings.HasPrefix(s, "agent") && agentOutput.MatchString(s)
+}
+
+// unstructured says why the schema would let free text or free-form JSON through, or "".
+func unstructured(schema json.RawMessage) string {
+	if len(schema) == 0 || string(schema) == "null" {
+		return "there is no output schema"
+	}
+	if kind, ok := call.Get(schema, "type"); ok && string(kind) != `"object"` {
+		return "its type is not object"
+	}
+	for _, shape := range []string{"properties", "$ref", "oneOf", "anyOf", "allOf"} {
+		if v, ok := call.Get(schema, shape); ok && string(v) != "{}" && string(v) != "[]" {
+			return ""
+		}
+	}
+	return "any JSON would match it"
+}
+
+// hasProperty tells whether the schema describes a property of that name anywhere.
+func hasProperty(schema json.RawMessage, name string) bool {
+	found := false
+	call.Strings(schema, func(path, s string) bool {
+		found = s == name && strings.HasSuffix(path, "properties{}")
+		return !found
+	})
+	return found
+}
+
+// compileSchema tells whether schema is a JSON Schema that stands alone.
+func compileSchema(schema []byte) error {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
+	if err != nil {
+		return err
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(nowhere{}) // the default loader opens files
+	const here = "urn:output"
+	if err := c.AddResource(here, doc); err != nil {
+		return err
+	}
+	_, err = c.Compile(here)
+	return err
+}
+
+// nowhere is a schema loader that finds nothing.
+type nowhere struct{}
+
+func (nowhere) Load(url string) (any, error) {
+	return nil, fmt.Errorf("references to other documents are not allowed (%s): %w", short(url), errors.ErrUnsupported)
+}
+
+var (
+	tokens   = regexp.MustCompile(`[-_:/@. ]+`)
+	revision = regexp.MustCompile(`[-_]v\d+:\d+(:\d+k)?$`)                // Bedrock: -v1:0, -v2:1:18k
+	contents = regexp.MustCompile(`@(sha256:[0-9a-f]{64}|[0-9a-f]{40})$`) // a digest or a commit
+	dashed   = regexp.MustCompile(`(?:^|[-_@/:])(20\d\d)-(\d\d)-(\d\d)(?:$|[-_@/:])`)
+	monthDay = regexp.MustCompile(`-(\d\d)-(\d\d)$`)        // preview-05-20
+	monthOf  = regexp.MustCompile(`-(\d\d)-(20\d\d)$`)      // command-r-08-2024
+	stable   = regexp.MustCompile(`^0\d\d$`)                // gemini-1.5-pro-002, text-bison@001
+	compact  = regexp.MustCompile(`^(20\d\d)(\d\d)(\d\d)$`) // 20250929
+	four     = regexp.MustCompile(`^(\d\d)(\d\d)$`)         // 0613, 2402
+)
+
+// Pinned tells whether a model id names one version that its provider will not move: it carries a release date, a numbered
+// stable version, a Bedrock revision or a content digest. Names that a provider points at ever newer models (aliases, "latest",
+// a family with a bare number) are not pinned. An unknown scheme is not pinned either (AG-10).
+func Pinned(model string) bool {
+	m := strings.ToLower(model)
+	if len(m) > 256 || strings.ContainsFunc(m, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return false
+	}
+	parts := tokens.Split(m, -1)
+	for _, p := range parts {
+		if p == "latest" {
+			return false
+		}
+	}
+	if revision.MatchString(m) || contents.MatchString(m) {
+		return true
+	}
+	if d := dashed.FindStringSubmatch(m); d != nil && isMonth(d[2]) && isDay(d[3]) {
+		return true
+	}
+	if d := monthDay.FindStringSubmatch(m); d != nil && isMonth(d[1]) && isDay(d[2]) {
+		return true
+	}
+	if d := monthOf.FindStringSubmatch(m); d != nil && isMonth(d[1]) {
+		return true
+	}
+	for _, p := range parts[1:] { // a name doesn't begin with its version
+		if stable.MatchString(p) {
+			return true
+		}
+		if d := compact.FindStringSubmatch(p); d != nil && isMonth(d[2]) && isDay(d[3]) {
+			return true
+		}
+		if d := four.FindStringSubmatch(p); d != nil && p != "1024" { // a size far more often than October 24
+			if isMonth(d[1]) && isDay(d[2]) || d[1] >= "23" && d[1] <= "39" && isMonth(d[2]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func isMonth(s string) bool { return s >= "01" && s <= "12" }
+func isDay(s string) bool   { return s >= "01" && s <= "31" }
