@@ -116,8 +116,7 @@ func (a Attribution) String() string {
 	if a.IsZero() {
 		return ""
 	}
-	line, _ := FormatAttribution(a.f.operation, a.f.session) // checked when issued
-	return line
+	return attributionPrefix + strings.TrimPrefix(a.f.operation, "comm.") + attributionMiddle + a.f.session
 }
 
 // metadata is the JSON form, in this order.
@@ -272,16 +271,16 @@ func (i *Issuer) Parse(data []byte) (Attribution, error) {
 	if err != nil {
 		return Attribution{}, err
 	}
-	var text [9]string
+	var v [9]string
 	for k, name := range metadataFields {
 		if values[k] == nil {
 			return Attribution{}, &AttributionError{AttributionMissing, name, "the field is absent"}
 		}
-		if values[k][0] != '"' || json.Unmarshal(values[k], &text[k]) != nil {
+		if v[k], err = text(values[k]); err != nil {
 			return Attribution{}, &AttributionError{AttributionMalformed, name, "the field is not a string"}
 		}
 	}
-	return i.verify(metadata{text[0], text[1], text[2], text[3], text[4], text[5], text[6], text[7], text[8]})
+	return i.verify(metadata{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]})
 }
 
 var metadataFields = []string{"attribution", "operation", "session_id", "source", "timestamp", "trust_level", "content_sha256", "call_id", "mac"}
@@ -425,47 +424,94 @@ func (f *finder) value(v any, depth int) {
 }
 
 // object splits the JSON object data into the raw values of the named fields, in their order, nil for one that is absent.
-// Other fields are passed over. Doubles and case variants of any field are refused.
+// A named field that is there twice or in another case is refused; other fields are passed over.
 func object(data []byte, names []string) ([]json.RawMessage, error) {
 	malformed := func(field, reason string) ([]json.RawMessage, error) {
 		return nil, &AttributionError{AttributionMalformed, field, reason}
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	if t, err := dec.Token(); err == io.EOF || err == nil && t == nil {
+	data = bytes.Trim(data, " \t\r\n")
+	if len(data) == 0 || string(data) == "null" {
 		return nil, &AttributionError{AttributionMissing, "", "there is no JSON object"}
-	} else if err != nil || t != json.Delim('{') {
-		return malformed("", "it is not a JSON object")
+	}
+	if !json.Valid(data) || data[0] != '{' {
+		return malformed("", "it is not one JSON object")
 	}
 	values := make([]json.RawMessage, len(names))
-	seen := make(map[string]bool, 16)
-	for dec.More() {
-		t, err := dec.Token()
-		key, ok := t.(string)
-		if err != nil || !ok {
-			return malformed("", "it is not a JSON object")
+	for i := 1; ; { // the syntax is known to be right from here on
+		i = skipSpace(data, i)
+		if data[i] == '}' {
+			return values, nil
 		}
-		if lower := strings.ToLower(key); seen[lower] {
-			return malformed(clip(key), "the field is there twice")
-		} else {
-			seen[lower] = true
+		if data[i] == ',' {
+			i = skipSpace(data, i+1)
 		}
-		var raw json.RawMessage
-		if err := dec.Decode(&raw); err != nil {
-			return malformed(clip(key), "the value is not JSON")
+		end := skipValue(data, i)
+		key, err := text(data[i:end])
+		if err != nil {
+			return malformed("", "a key is not a string")
 		}
+		i = skipSpace(data, skipSpace(data, end)+1)
+		end = skipValue(data, i)
 		for k, name := range names {
-			if key == name {
-				values[k] = raw
-			} else if strings.EqualFold(key, name) {
+			switch {
+			case !strings.EqualFold(key, name):
+			case key != name:
 				return malformed(clip(key), "the field is written "+name)
+			case values[k] != nil:
+				return malformed(name, "the field is there twice")
+			default:
+				values[k] = data[i:end:end]
+			}
+		}
+		i = end
+	}
+}
+
+// text decodes a JSON string.
+func text(raw []byte) (s string, err error) {
+	if len(raw) > 1 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	if raw[0] != '"' {
+		return "", errors.New("not a string")
+	}
+	err = json.Unmarshal(raw, &s)
+	return s, err
+}
+
+func skipSpace(data []byte, i int) int {
+	for data[i] == ' ' || data[i] == '\t' || data[i] == '\r' || data[i] == '\n' {
+		i++
+	}
+	return i
+}
+
+// skipValue returns the end of the JSON value at i, which must be well-formed and within an object.
+func skipValue(data []byte, i int) int {
+	for depth := 0; ; i++ {
+		switch data[i] {
+		case '"':
+			for i++; data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				return i + 1
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 { // the end of the object around a number or word
+				return i
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ',', ' ', '\t', '\r', '\n', ':':
+			if depth == 0 {
+				return i
 			}
 		}
 	}
-	if _, err := dec.Token(); err != nil {
-		return malformed("", "it is not a JSON object")
-	}
-	if _, err := dec.Token(); err != io.EOF {
-		return malformed("", "something follows the JSON object")
-	}
-	return values, nil
 }

@@ -32,10 +32,26 @@ const (
 
 // stops are the ASCII characters at which the scan looks closer; everything else passes untouched.
 // valueStops are those of a header value, which must also stay on its line and within its quotes.
-var stops, valueStops = func() (s, v [256]bool) {
+var stops, valueStops = func() (s, v [256]uint8) {
 	for c := range s {
-		s[c] = c < ' ' && c != '\n' && c != '\t' || c >= 0x7F || strings.IndexByte(`<[:~\xXBES`, byte(c)) >= 0
-		v[c] = s[c] || c < ' ' || c == '"'
+		if c < ' ' && c != '\n' && c != '\t' || c >= 0x7F || strings.IndexByte(`<[:~\xXBES`, byte(c)) >= 0 {
+			s[c] = 1
+		}
+		v[c] = s[c]
+	}
+	v['\n'], v['\t'], v['"'] = 1, 1, 1
+	return
+}()
+
+// skeletons is the skeleton of each ASCII character; 0 for those that vanish, and for what isn't ASCII.
+var skeletons = func() (t [256]byte) {
+	for c := range byte(0x7F) {
+		switch {
+		case 'A' <= c && c <= 'Z':
+			t[c] = c + ('a' - 'A')
+		case c >= ' ' || c == '\n' || c == '\t':
+			t[c] = c
+		}
 	}
 	return
 }()
@@ -76,15 +92,24 @@ func escapeValue(s string) string {
 	return e.text
 }
 
-func (e *escaper) run(stops *[256]bool, crlf bool) {
+func (e *escaper) run(stops *[256]uint8, crlf bool) {
 	s := e.s
 	marks, marksEnd := 0, 0 // combining marks in a row, and where the last one ended
 	for i := 0; i < len(s); {
-		c := s[i]
-		if !stops[c] {
-			i++
-			continue
+		for i+8 <= len(s) {
+			b := s[i : i+8]
+			if stops[b[0]]|stops[b[1]]|stops[b[2]]|stops[b[3]]|stops[b[4]]|stops[b[5]]|stops[b[6]]|stops[b[7]] != 0 {
+				break
+			}
+			i += 8
 		}
+		for i < len(s) && stops[s[i]] == 0 {
+			i++
+		}
+		if i == len(s) {
+			break
+		}
+		c := s[i]
 		if c < utf8.RuneSelf {
 			switch {
 			case c == '\r' && crlf:
@@ -203,31 +228,23 @@ func unescape(s string, crlf bool) string {
 // next returns the skeleton of the first character at or after i that doesn't vanish, and where it ends.
 // It is 0 for a character without an ASCII skeleton and at the end of the text.
 func (e *escaper) next(i int) (byte, int) {
+	if i < len(e.s) {
+		if c := skeletons[e.s[i]]; c != 0 {
+			return c, i + 1
+		}
+	}
+	return e.nextOther(i)
+}
+
+func (e *escaper) nextOther(i int) (byte, int) {
 	for range maxSkip {
 		if i >= len(e.s) {
 			return 0, i
 		}
-		c := e.s[i]
-		if c < utf8.RuneSelf {
-			if 'A' <= c && c <= 'Z' {
-				return c + ('a' - 'A'), i + 1
-			}
-			if c >= ' ' && c != 0x7F || c == '\n' || c == '\t' {
-				return c, i + 1
-			}
-			i++
-			continue
-		}
 		r, w := utf8.DecodeRuneInString(e.s[i:])
 		i += w
-		switch k := class(r); k {
-		case plain:
-			return 0, i
-		case doubleLess:
-			return '<', i
-		case mark, always:
-		default:
-			return k, i
+		if c, vanishes := skeleton(r); !vanishes {
+			return c, i
 		}
 	}
 	return 0, i
@@ -235,34 +252,42 @@ func (e *escaper) next(i int) (byte, int) {
 
 // prev is next in the other direction: the last character before i that doesn't vanish, and where it begins.
 func (e *escaper) prev(i int) (byte, int) {
+	if i > 0 {
+		if c := skeletons[e.s[i-1]]; c != 0 {
+			return c, i - 1
+		}
+	}
+	return e.prevOther(i)
+}
+
+func (e *escaper) prevOther(i int) (byte, int) {
 	for range maxSkip {
 		if i <= 0 {
 			return 0, 0
 		}
-		c := e.s[i-1]
-		if c < utf8.RuneSelf {
-			i--
-			if 'A' <= c && c <= 'Z' {
-				return c + ('a' - 'A'), i
-			}
-			if c >= ' ' && c != 0x7F || c == '\n' || c == '\t' {
-				return c, i
-			}
-			continue
-		}
 		r, w := utf8.DecodeLastRuneInString(e.s[:i])
 		i -= w
-		switch k := class(r); k {
-		case plain:
-			return 0, i
-		case doubleLess:
-			return '<', i
-		case mark, always:
-		default:
-			return k, i
+		if c, vanishes := skeleton(r); !vanishes {
+			return c, i
 		}
 	}
 	return 0, i
+}
+
+func skeleton(r rune) (c byte, vanishes bool) {
+	if r < utf8.RuneSelf {
+		return skeletons[r], skeletons[r] == 0
+	}
+	switch k := class(r); k {
+	case plain:
+		return 0, false
+	case doubleLess:
+		return '<', false
+	case mark, always:
+		return 0, true
+	default:
+		return k, false
+	}
 }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' }
@@ -286,6 +311,17 @@ func (e *escaper) prevInk(i int) (c byte, begin int) {
 		i = begin
 	}
 	return 0, i
+}
+
+func (e *escaper) skipBlanks(i int) int {
+	for range maxSkip {
+		c, end := e.next(i)
+		if !blank(c) {
+			break
+		}
+		i = end
+	}
+	return i
 }
 
 // follows reports whether the skeleton at i goes on with word; a '_' in word stands for up to three of "_-".
@@ -332,9 +368,8 @@ func (e *escaper) precedes(i int, word string) bool {
 	return true
 }
 
-// word reads the skeleton of a name at i, up to the length of buf.
-func (e *escaper) word(i int, buf []byte) (string, int) {
-	n := 0
+// word reads the skeleton of a name at i into buf, as far as it goes in. It returns its length and end.
+func (e *escaper) word(i int, buf []byte) (n, end int) {
 	for n < len(buf) {
 		c, end := e.next(i)
 		if c == '-' {
@@ -347,7 +382,7 @@ func (e *escaper) word(i int, buf []byte) (string, int) {
 		n++
 		i = end
 	}
-	return string(buf[:n]), i
+	return n, i
 }
 
 func letterOrDigit(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
@@ -378,10 +413,9 @@ func (e *escaper) anchor(i, end int, c byte) bool {
 // less judges '<': three in a row are how the fence's markers begin; '<|' and some tags are other people's.
 func (e *escaper) less(i, end int) bool {
 	c, after := e.next(end)
-	before, _ := e.prevInk(i)
-	ahead, _ := e.nextInk(end)
-	if (before == '<' || ahead == '<' || end-i > 1) && e.run3(i, end) {
-		if ahead != '<' && e.markerWord(end) {
+	before, _ := e.prev(i)
+	if (c == '<' || blank(c) || before == '<' || blank(before) || end-i > 1) && e.run3(i, end) {
+		if ahead, _ := e.nextInk(end); ahead != '<' && e.markerWord(end) {
 			e.forgeries++
 		}
 		return true
@@ -401,31 +435,31 @@ func (e *escaper) less(i, end int) bool {
 		return e.closesShout(i)
 	}
 	at := end
-	for range 2 {
+	for range 3 { // "</tag>", "<!tag>", "</ tag>": some parsers take it
 		k, j := e.nextInk(at)
+		if letterOrDigit(k) {
+			break
+		}
 		if k != '/' && k != '!' && k != '?' {
-			break
+			return false
 		}
 		at = j
 	}
-	for range maxSkip { // "</ tag>": some parsers take it
-		k, j := e.next(at)
-		if !blank(k) {
-			break
-		}
-		at = j
-	}
-	var buf [40]byte
-	name, at := e.word(at, buf[:])
-	if name == "" || !reservedTag(name) {
+	at = e.skipBlanks(at)
+	var buf [32]byte
+	n, at := e.word(at, buf[:])
+	if n == 0 || !reservedTag(string(buf[:n])) {
 		return false
 	}
 	switch k, _ := e.next(at); k {
 	case '>', '/', ' ', '\t', '\n', '=', 0:
-		e.templates++
-		return true
+	default:
+		if n < len(buf) {
+			return false
+		}
 	}
-	return len(name) == len(buf)
+	e.templates++
+	return true
 }
 
 // run3 reports whether the '<' at s[i:end] stands among three or more, blanks between them or not.
@@ -517,13 +551,24 @@ func reservedTag(name string) bool {
 		"instruction", "instructions", "important", "override", "trusted", "search_results", "search_result":
 		return true
 	}
-	for _, p := range [...]string{"untrusted", "tool_", "function_", "start_of_", "end_of_", "begin_of_", "beginning_of_", "system",
-		"reserved_", "extra_id_", "unused", "antml", "sallyport", "gateway", "begin_", "end_untrusted"} {
+	for _, p := range reservedPrefixes[name[0]] {
 		if strings.HasPrefix(name, p) {
 			return true
 		}
 	}
 	return strings.HasSuffix(name, "_token") || strings.HasSuffix(name, "_instructions")
+}
+
+var reservedPrefixes = [256][]string{
+	'a': {"antml"},
+	'b': {"begin_", "beginning_of_"},
+	'e': {"end_of_", "end_untrusted", "extra_id_"},
+	'f': {"function_"},
+	'g': {"gateway"},
+	'r': {"reserved_"},
+	's': {"start_of_", "system", "sallyport"},
+	't': {"tool_"},
+	'u': {"untrusted", "unused"},
 }
 
 // bracket judges '[': Mistral's and other families' control words, and headings that pose as the gateway's.
@@ -533,15 +578,8 @@ func (e *escaper) bracket(end int) bool {
 		end = j
 	}
 	var buf [24]byte
-	for range maxSkip {
-		k, j := e.next(end)
-		if !blank(k) {
-			break
-		}
-		end = j
-	}
-	name, at := e.word(end, buf[:])
-	switch name {
+	n, at := e.word(e.skipBlanks(end), buf[:])
+	switch name := string(buf[:n]); name {
 	case "inst", "sys", "system", "system_prompt", "available_tools", "tool_calls", "tool_call", "tool_results", "tool_result",
 		"tool_content", "model_settings", "args", "call_id", "think", "img", "img_break", "img_end", "audio", "begin_audio", "transcribe",
 		"prefix", "suffix", "middle", "bos", "eos", "cls", "sep", "mask", "gmask", "pad", "unk",
@@ -580,6 +618,9 @@ func (e *escaper) colon(i, end int) bool {
 			break
 		}
 		c, at = e.prevInk(at)
+	}
+	if c == 0 || strings.IndexByte("eimnrsty", c) < 0 { // what the words below end in
+		return false
 	}
 	var buf [12]byte
 	n := len(buf)
@@ -641,8 +682,8 @@ func (e *escaper) speaker(i int) bool {
 		i = j
 	}
 	var buf [12]byte
-	name, _ := e.word(i, buf[:])
-	switch name {
+	n, _ := e.word(i, buf[:])
+	switch string(buf[:n]) {
 	case "system", "developer", "assistant", "user", "tool", "function", "model", "human", "ipython", "observation":
 		return true
 	}
@@ -667,12 +708,11 @@ func (e *escaper) phrase(i, end int, c byte) bool {
 	if before, _ := e.prev(i); letterOrDigit(before) {
 		return false
 	}
+	var buf [14]byte
 	for range 3 { // (of) (the) what
-		var name string
-		if name, at = e.part(at); name == "" {
-			return false
-		}
-		switch name {
+		var n int
+		n, at = e.part(at, buf[:])
+		switch string(buf[:n]) {
 		case "of", "the", "a":
 			continue
 		case "retrieved", "untrusted", "trusted", "external", "tool", "system", "web", "search", "fetched", "quoted", "user", "context",
@@ -680,8 +720,8 @@ func (e *escaper) phrase(i, end int, c byte) bool {
 		default:
 			return false
 		}
-		name, _ = e.part(at)
-		switch name {
+		n, _ = e.part(at, buf[:])
+		switch string(buf[:n]) {
 		case "content", "contents", "data", "output", "result", "results", "context", "prompt", "instruction", "instructions", "message",
 			"text", "input", "document", "documents", "block", "external":
 			e.templates++
@@ -692,29 +732,24 @@ func (e *escaper) phrase(i, end int, c byte) bool {
 	return false
 }
 
-// part reads a word after blanks, '_' or '-'.
-func (e *escaper) part(i int) (string, int) {
-	n := 0
-	for ; n < 4; n++ {
+// part reads a word into buf that follows on blanks, '_' or '-', and returns its length, 0 if there is none, and its end.
+func (e *escaper) part(i int, buf []byte) (n, end int) {
+	gap := 0
+	for ; gap < 4; gap++ {
 		c, j := e.next(i)
 		if !blank(c) && c != '_' && c != '-' {
 			break
 		}
 		i = j
 	}
-	if n == 0 {
-		return "", i
-	}
-	var buf [14]byte
-	k := 0
-	for k < len(buf) {
+	for gap > 0 && n < len(buf) {
 		c, j := e.next(i)
 		if !letterOrDigit(c) {
 			break
 		}
-		buf[k] = c
-		k++
+		buf[n] = c
+		n++
 		i = j
 	}
-	return string(buf[:k]), i
+	return n, i
 }

@@ -6,10 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -391,4 +393,24 @@ func FindWrapped(text string) []Wrapped {
 	}
 }
 
-func sum(s string) [32]byte { return sha256.Sum256([]byte(s)) }
+// hashers hold what hashing a string without a copy of all of it takes.
+var hashers = sync.Pool{New: func() any { return &hasher{h: sha256.New()} }}
+
+type hasher struct {
+	h   hash.Hash
+	buf [8 << 10]byte
+}
+
+func sum(s string) (out [32]byte) {
+	x := hashers.Get().(*hasher)
+	x.h.Reset()
+	for len(s) > 0 {
+		n := copy(x.buf[:], s)
+		x.h.Write(x.buf[:n])
+		s = s[n:]
+	}
+	x.h.Sum(out[:0])
+	clear(x.buf[:]) // keep no content
+	hashers.Put(x)
+	return out
+}
