@@ -1,0 +1,53 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+)
+
+var (
+	errClosed = errors.New("the conversation is closed")
+	errStdin  = errors.New("the process does not read its input")
+	errFlood  = errors.New("it floods us with messages")
+)
+
+// failed is an UpstreamFailed after the request may have left: its outcome is unknown. Messages are words of ours.
+func (s *server) failed(cause error, format string, args ...any) error {
+	return fault.Wrap(cause, fault.UpstreamFailed, "Upstream %s %s.", s.cfg.ID, fmt.Sprintf(format, args...))
+}
+
+// undispatched is a failure of a request that certainly never left.
+func (s *server) undispatched(cause error, format string, args ...any) error {
+	return &gateway.NotDispatched{Err: s.failed(cause, format, args...)}
+}
+
+func (s *server) invalidResult(cause error, format string, args ...any) error {
+	return fault.Wrap(cause, fault.ResultInvalid, "The answer of upstream %s %s and was discarded.", s.cfg.ID, fmt.Sprintf(format, args...))
+}
+
+func (s *server) tooLarge(cause error) error {
+	return fault.Wrap(cause, fault.ResultTooLarge, "The answer of upstream %s is over %d bytes and was discarded.", s.cfg.ID, s.o.MaxResult)
+}
+
+// gaveUp is why a call ended before its answer: its time, or its caller.
+func (s *server) gaveUp(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fault.Wrap(cause, fault.TimeExceeded, "Upstream %s took too long; partial results were discarded.", s.cfg.ID)
+	}
+	return s.failed(cause, "was not waited for: the call was cancelled")
+}
+
+// plain is an error's text for Status and the log: one line, escaped, bounded. Nothing of a server's answers is in our errors except
+// where a JSON-RPC message was quoted; headers and environment never are.
+func plain(err error) string {
+	if err == nil {
+		return ""
+	}
+	return printable(strings.ReplaceAll(err.Error(), "\n", " "), 300)
+}

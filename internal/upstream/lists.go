@@ -1,0 +1,322 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+)
+
+const (
+	maxPages       = 1000
+	maxDefinitions = 5000
+	maxListBytes   = 8 << 20
+	maxDefinition  = 256 << 10
+	listTime       = 30 * time.Second // for all lists of a server together
+)
+
+// lists are what a server can offer. Resource templates are resources to everybody but the server.
+var lists = [4]struct {
+	method, member, name string // name: the member of a definition that names it
+	kind                 call.Kind
+}{
+	{"tools/list", "tools", "name", call.Tool},
+	{"resources/list", "resources", "uri", call.Resource},
+	{"resources/templates/list", "resourceTemplates", "uriTemplate", call.Resource},
+	{"prompts/list", "prompts", "name", call.Prompt},
+}
+
+// refresh lists everything that the server offers and delivers it. It delivers nothing when a list breaks a bound or fails: the list that was
+// checked is the list that is served (mcp-022).
+func (s *server) refresh(ctx context.Context, c *conversation) error {
+	ctx, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
+	caps := c.info.Capabilities
+	var fresh [4][]call.Definition
+	budget := budget{definitions: maxDefinitions, bytes: maxListBytes}
+	for i, l := range lists {
+		offered := caps != nil && (l.kind == call.Tool && caps.Tools != nil || l.kind == call.Resource && caps.Resources != nil || l.kind == call.Prompt && caps.Prompts != nil)
+		if !offered {
+			continue
+		}
+		defs, err := s.list(ctx, c, i, &budget)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.method, err)
+		}
+		fresh[i] = defs
+	}
+	headers := map[string][]paramHeader{}
+	judgeNames(fresh[0])
+	judgeNames(fresh[3])
+	judgeDuplicates(fresh[1])
+	judgeDuplicates(fresh[2])
+	for i := range fresh[0] {
+		d := &fresh[0][i]
+		if d.Fault == "" {
+			d.Fault = judgeTool(d.JSON)
+		}
+		if d.Fault != "" {
+			continue
+		}
+		bound, err := boundHeaders(d.JSON)
+		if err != nil {
+			d.Fault = err.Error()
+		} else if len(bound) > 0 {
+			headers[d.Name] = bound
+		}
+	}
+	s.headers.Store(&headers)
+	all := make([]call.Definition, 0, len(fresh[0])+len(fresh[1])+len(fresh[2])+len(fresh[3]))
+	for _, defs := range fresh {
+		all = append(all, defs...)
+	}
+	s.mu.Lock()
+	s.now.Definitions = len(all)
+	s.now.LastError = ""
+	s.mu.Unlock()
+	if s.o.Definitions != nil {
+		s.guard("Definitions", func() { s.o.Definitions(s.cfg.ID, all) })
+	}
+	return nil
+}
+
+// budget is what is left of the bounds over all lists of a server.
+type budget struct{ definitions, bytes int }
+
+// list pages through one list.
+func (s *server) list(ctx context.Context, c *conversation, which int, left *budget) ([]call.Definition, error) {
+	l := lists[which]
+	var defs []call.Definition
+	seen := map[string]bool{}
+	params := emptyObject
+	for range maxPages {
+		result, err := c.request(ctx, l.method, params)
+		if err != nil {
+			var rpc *gateway.RPCError
+			if errors.As(err, &rpc) {
+				// Many servers declare what they have nothing of.
+				if code, _ := call.Get(rpc.JSON, "code"); string(code) == "-32601" {
+					return nil, nil
+				}
+			}
+			return nil, err
+		}
+		if left.bytes -= len(result); left.bytes < 0 {
+			return nil, fmt.Errorf("the lists are over %d bytes", maxListBytes)
+		}
+		items, ok := call.Get(result, l.member)
+		if !ok {
+			return nil, fmt.Errorf("a page has no %s", l.member)
+		}
+		ok = elements(items, func(raw []byte) {
+			if left.definitions--; left.definitions >= 0 {
+				defs = append(defs, s.definition(l.kind, l.name, raw))
+			}
+		})
+		if !ok {
+			return nil, fmt.Errorf("a page's %s are no list", l.member)
+		}
+		if left.definitions < 0 {
+			return nil, fmt.Errorf("the lists have over %d definitions", maxDefinitions)
+		}
+		raw, ok := call.Get(result, "nextCursor")
+		if !ok || string(raw) == "null" || string(raw) == `""` {
+			return defs, nil
+		}
+		if raw[0] != '"' || len(raw) > 4<<10 {
+			return nil, errors.New("a cursor is no text of usual length")
+		}
+		if seen[string(raw)] {
+			return nil, errors.New("a cursor repeats")
+		}
+		seen[string(raw)] = true
+		params = append(append([]byte(`{"cursor":`), raw...), '}')
+	}
+	return nil, fmt.Errorf("the list has over %d pages", maxPages)
+}
+
+// definition makes a definition of the bytes that the server sent, unknown members included.
+func (s *server) definition(kind call.Kind, nameMember string, raw []byte) call.Definition {
+	d := call.Definition{Server: s.cfg.ID, Kind: kind}
+	canonical, err := call.Canonical(raw, call.Limits{Bytes: s.maxFrame, Depth: 100, Members: 1 << 20})
+	if err != nil {
+		canonical = bytes.Clone(raw) // can't be: the page it is in was checked
+		d.Fault = "its definition is not strict JSON"
+	}
+	d.JSON, d.Hash = canonical, call.HashBytes(canonical)
+	name, _ := call.Get(canonical, nameMember)
+	switch {
+	case len(name) == 0 || name[0] != '"' || json.Unmarshal(name, &d.Name) != nil || d.Name == "":
+		d.Fault = "it has no name"
+	case len(canonical) > maxDefinition:
+		d.Fault = fmt.Sprintf("its definition is over %d bytes", maxDefinition)
+	case kind == call.Resource && (len(d.Name) > 2048 || printable(d.Name, 1<<20) != d.Name):
+		d.Fault = "its URI is over 2048 bytes or has characters that can't be shown"
+	}
+	return d
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
+
+// judgeNames finds faults with the names of tools or prompts: outside the policy (mcp-012, mcp-018), twice on the server, or so alike that a
+// person could take one for another. Of those alike none is exposed: which is the true one is not ours to guess.
+func judgeNames(defs []call.Definition) {
+	alike := map[string]int{}
+	for _, d := range defs {
+		alike[skeleton(d.Name)]++
+	}
+	judgeDuplicates(defs)
+	for i := range defs {
+		d := &defs[i]
+		switch {
+		case d.Fault != "":
+		case !namePattern.MatchString(d.Name):
+			d.Fault = "its name is outside [A-Za-z0-9_.-]{1,128}"
+		case alike[skeleton(d.Name)] > 1:
+			d.Fault = "its name looks like another one's of the same server"
+		}
+	}
+}
+
+func judgeDuplicates(defs []call.Definition) {
+	count := map[string]int{}
+	for _, d := range defs {
+		count[d.Name]++
+	}
+	for i := range defs {
+		if d := &defs[i]; d.Fault == "" && count[d.Name] > 1 {
+			d.Fault = "its name is there twice on the same server"
+		}
+	}
+}
+
+// skeleton is equal for names that look alike.
+func skeleton(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case 'A' <= r && r <= 'Z':
+			return r + 'a' - 'A'
+		case r == '-' || r == '.':
+			return '_'
+		}
+		return r
+	}, name)
+}
+
+// judgeTool finds faults with a tool's schemas.
+func judgeTool(definition []byte) string {
+	input, ok := call.Get(definition, "inputSchema")
+	if !ok {
+		return "it has no inputSchema"
+	}
+	if kind, ok := call.Get(input, "type"); !ok || word(kind) != "object" {
+		return `its inputSchema is not of the type "object"`
+	}
+	if _, err := CompileSchema(input); err != nil {
+		return "its inputSchema " + faultText(err)
+	}
+	if output, ok := call.Get(definition, "outputSchema"); ok && string(output) != "null" {
+		if _, err := CompileSchema(output); err != nil {
+			return "its outputSchema " + faultText(err)
+		}
+	}
+	return ""
+}
+
+func faultText(err error) string { return fault.Of(err).Message }
+
+// paramHeader is an argument that requests of 2026-07-28 mirror in a header, because the tool's schema says so (x-mcp-header).
+type paramHeader struct {
+	path []string
+	name string
+}
+
+const maxParamHeaders = 64
+
+// boundHeaders collects a tool's x-mcp-header annotations. They count only where properties lead to them.
+func boundHeaders(definition []byte) ([]paramHeader, error) {
+	input, _ := call.Get(definition, "inputSchema")
+	var found []paramHeader
+	taken := map[string]bool{}
+	var walk func(schema []byte, path []string) error
+	walk = func(schema []byte, path []string) error {
+		properties, _ := call.Get(schema, "properties")
+		for name, property := range call.Members(properties) {
+			inner := append(path[:len(path):len(path)], name)
+			if raw, ok := call.Get(property, "x-mcp-header"); ok {
+				var header string
+				kind, _ := call.Get(property, "type")
+				switch {
+				case json.Unmarshal(raw, &header) != nil || !token(header) || len(header) > 64:
+					return errors.New("its inputSchema has an x-mcp-header that is no header name")
+				case word(kind) != "string" && word(kind) != "integer" && word(kind) != "boolean":
+					return errors.New("its inputSchema has an x-mcp-header on something other than a string, integer or boolean")
+				case taken[strings.ToLower(header)] || len(found) == maxParamHeaders:
+					return errors.New("its inputSchema has an x-mcp-header twice, or too many of them")
+				}
+				taken[strings.ToLower(header)] = true
+				found = append(found, paramHeader{inner, header})
+			}
+			if err := walk(property, inner); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return found, walk(input, nil)
+}
+
+// paramHeaders are the headers that a call of the tool carries. Their values have been judged as arguments.
+func (s *server) paramHeaders(tool string, arguments []byte) []paramHeaderValue {
+	all := s.headers.Load()
+	if all == nil {
+		return nil
+	}
+	var out []paramHeaderValue
+	for _, h := range (*all)[tool] {
+		value := json.RawMessage(arguments)
+		for _, name := range h.path {
+			value, _ = call.Get(value, name)
+		}
+		if text, ok := primitive(value); ok {
+			out = append(out, paramHeaderValue{h.name, headerValue(text)})
+		}
+	}
+	return out
+}
+
+// primitive is the text of a string, boolean, or integer that every double holds exactly.
+func primitive(raw []byte) (string, bool) {
+	switch {
+	case len(raw) == 0:
+		return "", false
+	case raw[0] == '"':
+		var s string
+		return s, json.Unmarshal(raw, &s) == nil && s != ""
+	case string(raw) == "true" || string(raw) == "false":
+		return string(raw), true
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	return string(raw), err == nil && n < 1<<53 && n > -(1<<53)
+}
+
+// headerValue writes a text the way 2026-07-28 wants it in headers: as it is if that is safe, in marked base64 otherwise.
+func headerValue(s string) string {
+	const prefix, suffix = "=?base64?", "?="
+	plain := s == strings.TrimSpace(s) && utf8.ValidString(s) && headerSafe([]byte(s)) && !(strings.HasPrefix(s, prefix) && strings.HasSuffix(s, suffix))
+	if plain {
+		return s
+	}
+	return prefix + base64.StdEncoding.EncodeToString([]byte(s)) + suffix
+}

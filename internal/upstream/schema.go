@@ -1,0 +1,235 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+)
+
+const (
+	maxSchema      = 256 << 10
+	maxSchemaDepth = 64
+	maxSubschemas  = 2000  // as written: the compiler's time grows with the square
+	maxExpanded    = 50000 // with every $ref written out: what one validation may visit
+	maxPattern     = 1 << 10
+	maxPatterns    = 16 << 10 // all patterns of a schema together
+	maxInstance    = 4 << 20
+)
+
+// Schema is a compiled JSON schema of a hostile server's.
+type Schema struct{ compiled *jsonschema.Schema }
+
+// CompileSchema compiles a schema within bounds (mcp-007): it follows no reference out of the schema, takes no recursion and no composition
+// that multiplies out, and patterns are RE2's. Its errors are fault.ResultInvalid with a message that can stand after "its schema".
+func CompileSchema(raw []byte) (s *Schema, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s, err = nil, unfit("breaks the schema compiler")
+		}
+	}()
+	if len(raw) > maxSchema {
+		return nil, unfit("is over %d bytes", maxSchema)
+	}
+	if err := call.Check(raw, call.Limits{Bytes: maxSchema, Depth: maxSchemaDepth, Members: 1 << 16}); err != nil {
+		return nil, unfit("is not strict JSON within bounds: %s", printable(fault.Of(err).Message, 200))
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		return nil, unfit("is not JSON")
+	}
+	in := inspection{root: doc, sizes: map[uintptr]int{}}
+	if _, err := in.schema(doc, true); err != nil {
+		return nil, err
+	}
+	const location = "https://schema.invalid/"
+	c := jsonschema.NewCompiler()
+	c.UseLoader(denied{})
+	if err := c.AddResource(location, doc); err != nil {
+		return nil, unfit("does not compile: %s", printable(strings.ReplaceAll(err.Error(), location, ""), 200))
+	}
+	compiled, err := c.Compile(location)
+	if err != nil {
+		return nil, unfit("does not compile: %s", printable(strings.ReplaceAll(err.Error(), location, ""), 200))
+	}
+	return &Schema{compiled}, nil
+}
+
+// Validate checks data against the schema. Its errors are fault.ResultInvalid.
+func (s *Schema) Validate(data []byte) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = unfit("breaks the schema validator")
+		}
+	}()
+	if len(data) > maxInstance {
+		return fault.New(fault.ResultInvalid, "The value is over %d bytes, which is too much to check against a schema.", maxInstance)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		return fault.Wrap(err, fault.ResultInvalid, "The value is not JSON.")
+	}
+	if err := s.compiled.Validate(v); err != nil {
+		return fault.Wrap(errors.New(printable(err.Error(), 500)), fault.ResultInvalid, "The value does not match its schema.")
+	}
+	return nil
+}
+
+func unfit(format string, args ...any) error { return fault.New(fault.ResultInvalid, format, args...) }
+
+// denied loads nothing: the library's own loader would read files.
+type denied struct{}
+
+func (denied) Load(string) (any, error) {
+	return nil, errors.New("references out of the schema are not followed")
+}
+
+// inspection bounds a schema before the compiler sees it.
+type inspection struct {
+	root     any
+	sizes    map[uintptr]int // expanded size by object; inProgress while it is being found
+	written  int
+	patterns int
+}
+
+const inProgress = -1
+
+// Keywords whose members are schemas by name, and keywords that hold data.
+var (
+	schemaMaps = map[string]bool{"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true, "dependencies": true}
+	dataWords  = map[string]bool{"enum": true, "const": true, "default": true, "examples": true}
+)
+
+// schema returns how many schemas v comes to when every reference is written out. What it does not know it takes for a schema.
+func (in *inspection) schema(v any, root bool) (int, error) {
+	switch v := v.(type) {
+	case []any:
+		total := 0
+		for _, e := range v {
+			n, err := in.schema(e, false)
+			if err != nil {
+				return 0, err
+			}
+			if total += n; total > maxExpanded {
+				return 0, unfit("comes to over %d schemas", maxExpanded)
+			}
+		}
+		return total, nil
+	case map[string]any:
+		return in.object(v, root)
+	}
+	return 0, nil
+}
+
+func (in *inspection) object(m map[string]any, root bool) (int, error) {
+	at := reflect.ValueOf(m).Pointer()
+	switch n, ok := in.sizes[at]; {
+	case ok && n == inProgress:
+		return 0, unfit("refers to itself")
+	case ok:
+		return n, nil
+	}
+	in.sizes[at] = inProgress
+	if in.written++; in.written > maxSubschemas {
+		return 0, unfit("has over %d subschemas", maxSubschemas)
+	}
+	total := 1
+	add := func(v any) error {
+		n, err := in.schema(v, false)
+		if total += n; err == nil && total > maxExpanded {
+			err = unfit("comes to over %d schemas", maxExpanded)
+		}
+		return err
+	}
+	for word, v := range m {
+		var err error
+		switch {
+		case dataWords[word]:
+		case word == "$ref":
+			ref, _ := v.(string)
+			var target any
+			if target, err = in.resolve(ref); err == nil {
+				err = add(target)
+			}
+		case word == "$dynamicRef" || word == "$recursiveRef" || word == "$recursiveAnchor" || word == "$dynamicAnchor":
+			err = unfit("uses %s", word)
+		case (word == "$id" || word == "id") && !root:
+			if _, ok := v.(string); ok {
+				err = unfit("gives a part of it an address of its own")
+			}
+		case word == "pattern":
+			if p, ok := v.(string); ok {
+				err = in.pattern(p)
+			}
+		case schemaMaps[word]:
+			named, ok := v.(map[string]any)
+			if !ok {
+				break // the compiler says so
+			}
+			for name, inner := range named {
+				if word == "patternProperties" {
+					err = in.pattern(name)
+				}
+				if err == nil {
+					err = add(inner)
+				}
+				if err != nil {
+					break
+				}
+			}
+		default:
+			err = add(v)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	in.sizes[at] = total
+	return total, nil
+}
+
+func (in *inspection) pattern(p string) error {
+	if in.patterns += len(p); len(p) > maxPattern || in.patterns > maxPatterns {
+		return unfit("has patterns over %d bytes, or over %d bytes in all", maxPattern, maxPatterns)
+	}
+	return nil
+}
+
+// resolve follows a JSON pointer within the schema.
+func (in *inspection) resolve(ref string) (any, error) {
+	pointer, ok := strings.CutPrefix(ref, "#/")
+	if !ok {
+		if ref == "#" {
+			return nil, unfit("refers to itself")
+		}
+		return nil, unfit("has a $ref other than #/…")
+	}
+	if strings.ContainsRune(pointer, '%') {
+		return nil, unfit("has a $ref with percent signs")
+	}
+	v := in.root
+	for _, step := range strings.Split(pointer, "/") {
+		step = strings.NewReplacer("~1", "/", "~0", "~").Replace(step)
+		switch at := v.(type) {
+		case map[string]any:
+			if v, ok = at[step]; !ok {
+				return nil, unfit("has a $ref to nothing")
+			}
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil, unfit("has a $ref to nothing")
+			}
+			v = at[i]
+		default:
+			return nil, unfit("has a $ref to nothing")
+		}
+	}
+	return v, nil
+}

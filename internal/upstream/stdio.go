@@ -1,0 +1,337 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	stopTime    = 2 * time.Second  // a process has after its input closed, and again after SIGTERM
+	writeTime   = 30 * time.Second // a process may leave its input unread
+	writeQueue  = 64
+	stderrLine  = 1 << 10
+	stderrRate  = 20
+	stderrBurst = 100
+)
+
+// inherited is all that a child gets of our environment: never our secrets.
+var inherited = []string{"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER"}
+
+// child is a process that speaks MCP on its pipes, in a process group of its own.
+type child struct {
+	c      *conversation
+	cmd    *exec.Cmd
+	stdin  *os.File
+	stdout *os.File
+	stderr *os.File
+	queue  chan *letter
+	exited chan struct{} // closed when the process is reaped and its group is dead
+}
+
+// letter is a frame on its way to the child.
+type letter struct {
+	frame []byte
+	state atomic.Int32 // letterWaiting, then one of the others for good
+}
+
+const (
+	letterWaiting = iota
+	letterWriting // may have had its effect
+	letterTaken   // back by its sender: never left
+)
+
+func startChild(c *conversation) (*child, error) {
+	cfg := c.s.cfg
+	path, err := exec.LookPath(cfg.Command[0])
+	if err != nil {
+		return nil, fmt.Errorf("its program can't be found: %w", err)
+	}
+	var ours, theirs [3]*os.File // stdin, stdout, stderr
+	closeAll := func(files [3]*os.File) {
+		for _, f := range files {
+			if f != nil {
+				f.Close()
+			}
+		}
+	}
+	for i := range ours {
+		r, w, err := os.Pipe()
+		if err != nil {
+			closeAll(ours)
+			closeAll(theirs)
+			return nil, fmt.Errorf("no pipe for it: %w", err)
+		}
+		if i == 0 {
+			theirs[i], ours[i] = r, w
+		} else {
+			ours[i], theirs[i] = r, w
+		}
+	}
+	cmd := &exec.Cmd{Path: path, Args: cfg.Command, Dir: cfg.Dir, Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], SysProcAttr: processGroup()}
+	cmd.Env = make([]string, 0, len(inherited)+len(cfg.Env)) // never nil, which would mean all of ours
+	for _, name := range inherited {
+		if value, ok := os.LookupEnv(name); ok {
+			if _, own := cfg.Env[name]; !own {
+				cmd.Env = append(cmd.Env, name+"="+value)
+			}
+		}
+	}
+	for name, value := range cfg.Env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	ch := &child{
+		c: c, cmd: cmd, stdin: ours[0], stdout: ours[1], stderr: ours[2],
+		queue: make(chan *letter, writeQueue), exited: make(chan struct{}),
+	}
+	started := make(chan error, 1)
+	c.wg.Go(func() {
+		// The parent-death signal goes out when the thread that started the process ends, so it is kept until the process does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		closeAll(theirs)
+		started <- err
+		if err != nil {
+			close(ch.exited)
+			return
+		}
+		state := reap(cmd)
+		close(ch.exited)
+		c.fail(fmt.Errorf("its process ended: %s", state))
+	})
+	if err := <-started; err != nil {
+		closeAll(ours)
+		c.wg.Wait()
+		return nil, fmt.Errorf("its process can't be started: %w", err)
+	}
+	c.wg.Go(ch.write)
+	c.wg.Go(ch.read)
+	c.wg.Go(ch.logStderr)
+	return ch, nil
+}
+
+func (ch *child) opened() {}
+
+// close ends the process: its input closes, then its group gets SIGTERM, then SIGKILL.
+func (ch *child) close() {
+	ch.stdin.Close()
+	pid := ch.cmd.Process.Pid
+	for _, end := range []func(int){terminateGroup, killGroup, nil} {
+		timer := time.NewTimer(stopTime)
+		select {
+		case <-ch.exited:
+			timer.Stop()
+			ch.stdout.Close()
+			ch.stderr.Close()
+			return
+		case <-timer.C:
+		}
+		if end != nil {
+			end(pid)
+		}
+	}
+	// Not even SIGKILL ends a process that hangs in the kernel. Its pipes are given up; the waiting goroutine stays with it.
+	<-ch.exited
+	ch.stdout.Close()
+	ch.stderr.Close()
+}
+
+// put queues a frame. It returns once there is room.
+func (ch *child) put(ctx context.Context, frame []byte) (*letter, error) {
+	if bytes.IndexByte(frame, '\n') >= 0 { // a line break would end the message
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, frame); err != nil {
+			return nil, err
+		}
+		frame = compact.Bytes()
+	}
+	l := &letter{frame: frame}
+	select {
+	case ch.queue <- l:
+		return l, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-ch.c.ctx.Done():
+		return nil, ch.c.cause()
+	}
+}
+
+func (ch *child) post(ctx context.Context, frame []byte) error {
+	_, err := ch.put(ctx, frame)
+	return err
+}
+
+func (ch *child) exchange(ctx context.Context, p *pending, out outgoing) ([]byte, error) {
+	c, s := ch.c, ch.c.s
+	l, err := ch.put(ctx, out.frame)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = s.gaveUp(ctx)
+		}
+		return nil, s.undispatched(err, "did not take the call")
+	}
+	select {
+	case a := <-p.answer:
+		return a.frame, a.err
+	case <-ctx.Done():
+		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
+			return nil, s.undispatched(s.gaveUp(ctx), "did not take the call in time")
+		}
+		if out.method != "initialize" {
+			c.abandon(p.key)
+		}
+		return nil, s.gaveUp(ctx)
+	case <-c.ctx.Done():
+		select {
+		case a := <-p.answer: // it came just before the end
+			return a.frame, a.err
+		default:
+		}
+		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
+			return nil, s.undispatched(c.cause(), "ended before the call was written")
+		}
+		return nil, s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
+	}
+}
+
+// write carries letters to the child. A child that leaves its input unread is given up: part of a line can't be taken back.
+func (ch *child) write() {
+	for {
+		select {
+		case <-ch.c.ctx.Done():
+			return
+		case l := <-ch.queue:
+			if !l.state.CompareAndSwap(letterWaiting, letterWriting) {
+				continue
+			}
+			ch.stdin.SetWriteDeadline(time.Now().Add(writeTime))
+			if _, err := ch.stdin.Write(append(l.frame, '\n')); err != nil {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					err = errStdin
+				}
+				ch.c.fail(err)
+				return
+			}
+		}
+	}
+}
+
+// read hands the child's lines on. A line over the limit is skipped without being held, and its call fails; where the line does not say whose
+// it is, the conversation ends.
+func (ch *child) read() {
+	r := bufio.NewReaderSize(ch.stdout, 64<<10)
+	var long []byte // what is there of a line longer than r's buffer
+	for {
+		part, err := r.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			if len(long)+len(part) > ch.c.s.maxFrame {
+				head := append(bytes.Clone(long[:min(len(long), 1<<10)]), part[:min(len(part), 1<<10)]...)
+				long = nil
+				if err := ch.skip(r, head); err != nil {
+					ch.c.fail(fmt.Errorf("its output ended: %w", err))
+					return
+				}
+				continue
+			}
+			long = append(long, part...)
+			continue
+		case err != nil:
+			ch.c.fail(fmt.Errorf("its output ended: %w", err))
+			return
+		}
+		line := part
+		if long != nil {
+			if len(long)+len(part) > ch.c.s.maxFrame {
+				ch.oversized(long[:min(len(long), 1<<10)], part)
+				long = nil
+				continue
+			}
+			line = append(long, part...)
+			long = nil
+		}
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		ch.c.receive(line, nil)
+	}
+}
+
+// skip reads to the end of a line that is too long.
+func (ch *child) skip(r *bufio.Reader, head []byte) error {
+	var tail []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		tail = append(tail, part[max(0, len(part)-1<<10):]...)
+		tail = tail[max(0, len(tail)-1<<10):]
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		ch.oversized(head, tail)
+		return nil
+	}
+}
+
+var idInside = regexp.MustCompile(`"id"\s*:\s*("sp-[0-9]{1,20}")`)
+
+// oversized fails the call that a line over the limit answers. Servers write the id first or last.
+func (ch *child) oversized(head, tail []byte) {
+	c := ch.c
+	var candidates [][][]byte
+	candidates = append(candidates, idInside.FindAllSubmatch(head, -1)...)
+	candidates = append(candidates, idInside.FindAllSubmatch(tail, -1)...)
+	c.mu.Lock()
+	var to *pending
+	unclear := false
+	for _, m := range candidates {
+		if p := c.pending[string(m[1])]; p != nil {
+			unclear = unclear || (to != nil && to != p)
+			to = p
+		}
+	}
+	c.mu.Unlock()
+	if to == nil || unclear {
+		c.fail(errors.New("it sent a line over the limit"))
+		return
+	}
+	select {
+	case to.answer <- answer{err: c.s.tooLarge(nil)}:
+	default:
+	}
+}
+
+// logStderr logs what the child says on stderr: escaped, cut to length, and at a bounded rate.
+func (ch *child) logStderr() {
+	r := bufio.NewReaderSize(ch.stderr, stderrLine)
+	limiter := rate.NewLimiter(stderrRate, stderrBurst)
+	more := false // the line began earlier
+	for {
+		part, err := r.ReadSlice('\n')
+		if text := bytes.TrimSpace(part); len(text) > 0 && !more && limiter.Allow() {
+			ch.c.log.Log(context.Background(), slog.LevelInfo, "upstream says", "stderr", printable(string(text), stderrLine))
+		}
+		if more = errors.Is(err, bufio.ErrBufferFull); err != nil && !more {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
+				ch.c.log.Debug("reading stderr failed", "error", plain(err))
+			}
+			return
+		}
+	}
+}
