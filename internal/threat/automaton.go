@@ -10,16 +10,17 @@ import (
 // and is therefore only a filter; each rule confirms on the exact bytes.
 type automaton struct {
 	class [256]uint8
-	// next[state<<classBits|class]. States that complete a keyword are numbered last, so
-	// that the inner loop finds them with one comparison against firstOut.
-	next     []uint16
-	firstOut uint16
-	outs     [][]uint16 // by state-firstOut: indices of the keywords that end here
+	// next[state+class]: a state is the offset of its row of stride entries. States that
+	// complete a keyword stand last, so that the inner loop finds them with one
+	// comparison against firstOut.
+	next     []uint32
+	stride   uint32
+	firstOut uint32
+	outs     [][]uint16 // by row after firstOut: indices of the keywords that end here
 }
 
 const (
-	classBits  = 6
-	maxClasses = 1 << classBits
+	maxClasses = 64
 	maxStates  = 1 << 15
 )
 
@@ -103,26 +104,27 @@ func newAutomaton(words []string) (*automaton, error) {
 		}
 	}
 
-	id := make([]uint16, len(trie))
-	n := uint16(0)
+	a.stride = uint32(classes)
+	row := make([]uint32, len(trie))
+	n := uint32(0)
 	for s := range trie {
 		if len(trie[s].out) == 0 {
-			id[s] = n
-			n++
+			row[s] = n
+			n += a.stride
 		}
 	}
 	a.firstOut = n
 	for s := range trie {
 		if len(trie[s].out) > 0 {
-			id[s] = n
-			n++
+			row[s] = n
+			n += a.stride
 			a.outs = append(a.outs, trie[s].out)
 		}
 	}
-	a.next = make([]uint16, len(trie)<<classBits)
+	a.next = make([]uint32, n)
 	for s := range trie {
-		for c, t := range trie[s].next {
-			a.next[int(id[s])<<classBits|c] = id[t]
+		for c := range classes {
+			a.next[int(row[s])+c] = row[trie[s].next[c]]
 		}
 	}
 	return a, nil

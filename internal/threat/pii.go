@@ -181,21 +181,20 @@ func (s *scan) compactCard(start int, b []byte) bool {
 // grouped judges groups of digits that begin with four: cards and Aadhaar.
 func (s *scan) grouped(start int, sep byte) {
 	var buf [19]byte
-	var sizes [6]int
-	n, g, i := 0, 0, start
-	for g < len(sizes) {
-		size := 0
-		for isDigit(s.at(i)) && n < len(buf) {
+	n, i := 0, start
+	shape := 0 // the sizes of the groups as decimal digits: 4444, 465
+	for {
+		from := i
+		for isDigit(s.at(i)) {
+			if n == len(buf) || i-from == 6 {
+				return
+			}
 			buf[n] = s.v[i]
-			n, i, size = n+1, i+1, size+1
+			n, i = n+1, i+1
 		}
-		sizes[g] = size
-		g++
-		if isDigit(s.at(i)) { // longer than any card
-			return
-		}
-		// After sixteen digits in fours, or a 4-6-5, what follows a blank is the next thing (expiry, code).
-		whole := sizes == [6]int{4, 4, 4, 4} || sizes == [6]int{4, 6, 5} || sizes == [6]int{4, 6, 4}
+		shape = shape*10 + i - from
+		// After the digits of a card, what follows a blank is the next thing (expiry, code).
+		whole := shape == 4444 || shape == 465 || shape == 464
 		if s.at(i) != sep || !isDigit(s.at(i+1)) || whole && sep == ' ' {
 			break
 		}
@@ -205,13 +204,13 @@ func (s *scan) grouped(start int, sep byte) {
 		return
 	}
 	b := buf[:n]
-	switch sizes {
-	case [6]int{4, 4, 4}:
+	switch shape {
+	case 444:
 		if sep == '.' || !s.told(ctxAadhaar, start) || !aadhaar(b) {
 			return
 		}
 		s.add(kNationalIN, start, i)
-	case [6]int{4, 4, 4, 4}, [6]int{4, 6, 5}, [6]int{4, 6, 4}, [6]int{4, 4, 4, 4, 3}:
+	case 4444, 465, 464, 44443:
 		if issuer(b) == issuerNone || !luhn(b) || !varied3(b) {
 			return
 		}
@@ -602,17 +601,23 @@ var ibanCountries = func() map[[2]byte]ibanCountry {
 	return m
 }()
 
-// iban looks for an IBAN whose first run of four digits begins at start: in one piece, or in groups of four.
+// iban looks for an IBAN whose first run of four digits begins at start: in one piece, or in groups of four. A place
+// it was looked for before need not be tried again.
 func (s *scan) iban(start int) bool {
 	at := start
 	for start-at < 34 && at > 0 && upperNum[s.v[at-1]] {
 		at--
 	}
+	tried := s.ibanTried
+	s.ibanTried = max(tried, at)
+	if at <= tried {
+		return false
+	}
 	if s.ibanAt(at) {
 		return true
 	}
 	for range 8 {
-		if at < 5 || s.v[at-1] != ' ' {
+		if at < 5 || s.v[at-1] != ' ' || at-5 <= tried {
 			return false
 		}
 		for i := at - 5; i < at-1; i++ {

@@ -390,7 +390,14 @@ func confirmToken(s *scan, w *keyword, end int) {
 	if !r.valueOnly && start > 0 && isWord(s.v[start-1]) {
 		return
 	}
-	stop := s.run(end, r.set, r.max+1)
+	stop := end
+	if r.set == s.tokenSet && end >= s.tokenStart && end < s.tokenEnd {
+		stop = s.tokenEnd
+	}
+	stop = s.run(stop, r.set, r.max+1-(stop-end))
+	if stop-end > 32 {
+		s.tokenSet, s.tokenStart, s.tokenEnd = r.set, end, stop
+	}
 	run := stop
 	for stop > end && s.v[stop-1] == '.' { // the end of a sentence
 		stop--
@@ -609,7 +616,7 @@ func confirmPEM(s *scan, _ *keyword, end int) {
 		} else {
 			run = 0
 		}
-		if long >= 30 {
+		if long >= 30 || s.v[i] == '-' && s.at(i+1) == '-' { // the next or the last line of a block
 			break
 		}
 	}
@@ -761,6 +768,9 @@ func confirmAssignKey(s *scan, w *keyword, end int)      { assign(s, end-len(w.t
 // identMax bounds the names that assign understands; a longer one names nothing people use.
 const identMax = 40
 
+// valueMax bounds the values that assign judges.
+const valueMax = 4096
+
 // assign looks at name = value in the forms of JSON, YAML, INI, shell, code, XML elements, query strings and
 // flags. The name holds a word for a credential at [kw,end).
 func assign(s *scan, kw, end int, password bool) {
@@ -801,9 +811,6 @@ func assign(s *scan, kw, end int, password bool) {
 	default:
 		return
 	}
-	if !nameOfSecret(v[id:idEnd], password) {
-		return
-	}
 	p = s.run(p, blanks, 8)
 
 	quoted := byte(0)
@@ -812,7 +819,10 @@ func assign(s *scan, kw, end int, password bool) {
 		p++
 	}
 	stop := p
-	for stop-p <= 256 {
+	if quoted == 0 && p >= s.valueStart && p < s.valueEnd {
+		stop = s.valueEnd
+	}
+	for stop-p <= valueMax {
 		c := s.at(stop)
 		if c == 0 || c == '\n' || c == '\r' || c == '"' || c == quoted || c == '<' && stop > p {
 			break
@@ -822,7 +832,10 @@ func assign(s *scan, kw, end int, password bool) {
 		}
 		stop++
 	}
-	if stop-p > 256 || quoted != 0 && s.at(stop) != quoted {
+	if quoted == 0 {
+		s.valueStart, s.valueEnd = p, stop
+	}
+	if stop-p > valueMax || quoted != 0 && s.at(stop) != quoted {
 		return
 	}
 	if c := s.at(stop); quoted == 0 && (c == '(' || c == '[' || c == '{') { // code
@@ -835,23 +848,31 @@ func assign(s *scan, kw, end int, password bool) {
 	if len(val) == 0 {
 		return
 	}
+	name := v[id:idEnd]
+	k, ok := kAPIKey, false
 	switch {
 	case password:
-		if passwordValue(val, quoted != 0, prose) {
-			s.add(kPassword, p, stop)
-		}
-	case len(val) == 40 && bytes.IndexFunc(val, func(r rune) bool { return r > 127 || !base64S[byte(r)] }) < 0 && awsName(v[id:idEnd]):
-		// AWS IAM user guide: the secret access key is 40 characters.
-		if varied(val) {
-			s.add(kAWSSecretKey, p, stop)
-		}
+		k, ok = kPassword, passwordValue(val, quoted != 0, prose)
 	case prose:
-		if passwordValue(val, false, true) {
-			s.add(kAPIKey, p, stop)
-		}
-	case len(val) >= 12 && len(val) <= 200 && keyValue(val):
-		s.add(kAPIKey, p, stop)
+		ok = passwordValue(val, false, true)
+	case len(val) == 40 && all(val, base64S) && awsName(name):
+		// AWS IAM user guide: the secret access key is 40 characters.
+		k, ok = kAWSSecretKey, varied(val)
+	case len(val) >= 12:
+		ok = keyValue(val)
 	}
+	if ok && nameOfSecret(name) {
+		s.add(k, p, stop)
+	}
+}
+
+func all(b []byte, set *charset) bool {
+	for _, c := range b {
+		if !set[c] {
+			return false
+		}
+	}
+	return true
 }
 
 var (
@@ -881,7 +902,7 @@ var notSecret = []string{
 	"1password", // the product
 }
 
-func nameOfSecret(name []byte, password bool) bool {
+func nameOfSecret(name []byte) bool {
 	var buf [2*identMax + 24]byte
 	n := squeeze(&buf, name)
 	for _, d := range notSecret {
@@ -889,10 +910,7 @@ func nameOfSecret(name []byte, password bool) bool {
 			return false
 		}
 	}
-	if bytes.HasSuffix(n, []byte("id")) || bytes.HasSuffix(n, []byte("ref")) || bytes.HasSuffix(n, []byte("ids")) {
-		return false
-	}
-	return true
+	return !bytes.HasSuffix(n, []byte("id")) && !bytes.HasSuffix(n, []byte("ids")) && !bytes.HasSuffix(n, []byte("ref"))
 }
 
 func awsName(name []byte) bool {
@@ -928,8 +946,8 @@ func passwordValue(b []byte, quoted, prose bool) bool {
 }
 
 func keyValue(b []byte) bool {
-	for _, c := range b {
-		if !token68[c] {
+	for i, c := range b {
+		if !token68[c] || i > 0 && b[i-1] == '=' && c != '=' { // '=' pads, at the end
 			return false
 		}
 	}

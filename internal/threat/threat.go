@@ -112,12 +112,7 @@ type scan struct {
 
 	// seen[c] is where the last context word of class c ended.
 	seen [ctxClasses]int
-	// Everything before these offsets was already looked at by the rule, so
-	// repeating a trigger costs nothing.
-	numEnd   int
-	identEnd int
-	pemEnd   int
-	jwtEnd   int
+	memo
 
 	mails     [manyMails]uint64
 	mailCount int
@@ -133,13 +128,28 @@ func (s *scan) add(k kind, start, end int) {
 	}
 }
 
+// memo is how far the rules have read beyond the automaton, so that text made of
+// nothing but triggers is still read only a few times.
+type memo struct {
+	numEnd    int // the digit run or number that ends here is judged
+	identEnd  int // the name that ends here is judged
+	pemEnd    int
+	jwtEnd    int
+	ibanTried int // where an IBAN was last looked for; -1: nowhere
+	// the unquoted value that is known to reach valueEnd from valueStart, and likewise the run of tokenSet
+	valueStart, valueEnd int
+	tokenStart, tokenEnd int
+	tokenSet             *charset
+}
+
 // scan runs the rules over the view of b. limit bounds the hits (0: none);
 // labels stops as soon as both labels are known. The caller releases the result.
 func (d *Detector) scan(b []byte, limit int, labels bool) *scan {
 	s := d.pool.Get().(*scan)
 	s.hits = s.hits[:0]
 	s.pii, s.secret = false, false
-	s.numEnd, s.identEnd, s.pemEnd, s.jwtEnd, s.mailCount, s.mailStart = 0, 0, 0, 0, 0, 0
+	s.memo = memo{ibanTried: -1}
+	s.mailCount, s.mailStart = 0, 0
 	for i := range s.seen {
 		s.seen[i] = never
 	}
@@ -151,13 +161,13 @@ func (d *Detector) scan(b []byte, limit int, labels bool) *scan {
 
 	a := d.auto
 	next, firstOut := a.next, a.firstOut
-	st := uint16(0)
+	st := uint32(0)
 	for i, c := range s.v {
-		st = next[int(st)<<classBits|int(a.class[c])]
+		st = next[st+uint32(a.class[c])]
 		if st < firstOut {
 			continue
 		}
-		for _, k := range a.outs[st-firstOut] {
+		for _, k := range a.outs[(st-firstOut)/a.stride] {
 			w := &d.words[k]
 			w.confirm(s, w, i+1)
 		}
