@@ -25,6 +25,7 @@ import (
 const (
 	firstModern   = "2026-07-28" // revisions sort by their names
 	discoverTime  = 10 * time.Second
+	listenEnd     = time.Second
 	notifyTime    = 5 * time.Second
 	maxRPCError   = 64 << 10
 	maxAsks       = 16 // requests of a server that run at once, per conversation
@@ -108,7 +109,7 @@ type conversation struct {
 	pending map[string]*pending
 	current *pending // of an owned conversation: the call in flight
 	asks    map[string]context.CancelFunc
-	restart context.CancelFunc // ends the listen stream, which then starts anew
+	restart func() // ends the listen stream, which then starts anew
 }
 
 // connect starts a conversation. caps is what the client of an owned conversation lets the server ask.
@@ -646,10 +647,7 @@ func (c *conversation) notified(frame []byte, e envelope, p *pending) {
 		}
 	case "notifications/tools/list_changed", "notifications/resources/list_changed", "notifications/prompts/list_changed":
 		if !c.owned {
-			select {
-			case c.s.changed <- struct{}{}:
-			default:
-			}
+			c.s.announce()
 		}
 	case "notifications/resources/updated":
 		if !c.owned && c.s.strict(frame) == nil {
@@ -785,8 +783,20 @@ func (c *conversation) listen() {
 	delay := time.Second
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithCancel(c.ctx)
+		id := c.newID()
+		var anew atomic.Bool
 		c.mu.Lock()
-		c.restart = cancel
+		c.restart = func() {
+			anew.Store(true)
+			if c.s.http != nil {
+				cancel() // closing the stream is the cancellation
+				return
+			}
+			// On a shared pipe a server may let the end of one stream take the next one's announcements with it (the go-sdk does), so
+			// it has a moment to confirm the end.
+			c.abandon(id)
+			time.AfterFunc(listenEnd, cancel)
+		}
 		c.mu.Unlock()
 		wanted := map[string]any{}
 		if caps := c.info.Capabilities; caps != nil {
@@ -800,22 +810,27 @@ func (c *conversation) listen() {
 				wanted["resourcesListChanged"] = true
 			}
 		}
-		if c.owned {
-			wanted = nil
-		} else if uris := c.s.subscriptions(); len(uris) > 0 {
+		if uris := c.s.subscriptions(); len(uris) > 0 {
 			wanted["resourceSubscriptions"] = uris
 		}
 		if len(wanted) == 0 {
+			c.mu.Lock()
+			c.restart = func() { anew.Store(true); cancel() }
+			c.mu.Unlock()
 			<-ctx.Done()
 			cancel()
 			continue
 		}
 		began := time.Now()
 		params, _ := json.Marshal(map[string]any{"notifications": wanted}) // strings and booleans always marshal
-		_, err := c.request(ctx, "subscriptions/listen", params)
-		anew := ctx.Err() != nil
+		x := &call.Exchange{}
+		out, err := c.build(id, "subscriptions/listen", params, x)
+		if err == nil {
+			_, err = c.exchange(ctx, id, x, out)
+		}
 		cancel()
-		if anew {
+		if anew.Load() {
+			c.s.announce() // what changed between the streams
 			continue
 		}
 		c.log.Debug("the stream of announcements ended", "error", plain(err))
@@ -825,6 +840,7 @@ func (c *conversation) listen() {
 		if !sleep(c.ctx, c, delay, nil) {
 			return
 		}
+		c.s.announce()
 		delay = min(delay*2, c.s.backoffMax)
 	}
 }
@@ -832,8 +848,10 @@ func (c *conversation) listen() {
 // relisten makes listen take up a change of the subscriptions.
 func (c *conversation) relisten() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.restart != nil {
-		c.restart()
+	restart := c.restart
+	c.restart = nil
+	c.mu.Unlock()
+	if restart != nil {
+		restart()
 	}
 }

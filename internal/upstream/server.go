@@ -139,6 +139,14 @@ func (s *server) supervise(ctx context.Context) {
 	}
 }
 
+// announce has the lists taken again.
+func (s *server) announce() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
 func (s *server) firstTry() { s.triedOnce.Do(func() { close(s.tried) }) }
 
 func (s *server) setShared(c *conversation) {
