@@ -381,7 +381,7 @@ func TestVerifyFinds(t *testing.T) {
 // TestBitFlips is fault-011: one bit in 1000 random places of what a store keeps. All are found, and the record is named as exactly as the
 // stored tiles allow.
 func TestBitFlips(t *testing.T) {
-	const size, complete = 1100, 1024
+	const size, complete = 300, 256
 	sound := newBook(t)
 	sound.calls(t, size)
 	sound.sign(t)
@@ -777,4 +777,62 @@ func BenchmarkVerify(b *testing.B) {
 		n += 10000
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "entries/s")
+}
+
+// TestExportOfADamagedLog: the export is evidence; it is written as far as it can be, and fails as the log does.
+func TestExportOfADamagedLog(t *testing.T) {
+	sound := newBook(t)
+	sound.calls(t, 300)
+	sound.sign(t)
+	key := slices.Sorted(maps.Keys(sound.payloads))[0]
+	for name, c := range map[string]struct {
+		harm    func(*book)
+		written bool
+	}{
+		"entry changed":   {func(b *book) { b.leaves[7] = []byte("{}") }, true},
+		"tile changed":    {func(b *book) { b.tiles["tile/0/000"][0] ^= 1 }, true},
+		"tile missing":    {func(b *book) { delete(b.tiles, "tile/0/000") }, true},
+		"payload changed": {func(b *book) { b.payloads[key][0] ^= 1 }, true},
+		"payload missing": {func(b *book) { delete(b.payloads, key) }, true},
+		"entries missing": {func(b *book) { b.leaves = b.leaves[:256] }, false},
+		"entry too long":  {func(b *book) { b.leaves[7] = make([]byte, MaxLeaf+1) }, false},
+		"no checkpoint":   {func(b *book) { b.checkpoint = nil }, false},
+		"bad checkpoint":  {func(b *book) { b.checkpoint[0] ^= 1 }, false},
+		"bad key":         {func(b *book) { b.pub = []byte("x") }, false},
+	} {
+		b := sound.clone()
+		c.harm(b)
+		var buf bytes.Buffer
+		if err := WriteExport(&buf, cut{b}); err != nil || !c.written {
+			if c.written || err == nil {
+				t.Errorf("%s: error %v", name, err)
+			}
+			continue
+		}
+		theirs, ours := verify(t, inMemory(untar(t, buf.Bytes())), ""), verify(t, b, "")
+		if theirs.OK || firstBad(theirs) != firstBad(ours) {
+			t.Errorf("%s: the export fails at %d, the log at %d: %+v", name, firstBad(theirs), firstBad(ours), theirs.Problems)
+		}
+	}
+	if err := WriteExport(tinyDisk{}, sound); err == nil {
+		t.Error("a full disk went unnoticed")
+	}
+}
+
+// cut is a book that returns what it has when asked for more, as a query does.
+type cut struct{ *book }
+
+func (c cut) Entries(from, to int64) ([][]byte, error) {
+	n := int64(len(c.leaves))
+	return c.leaves[min(from, n):min(to, n)], nil
+}
+
+// tinyDisk has room for one block.
+type tinyDisk struct{}
+
+func (tinyDisk) Write(p []byte) (int, error) {
+	if len(p) > 512 {
+		return 512, errors.New("no space left")
+	}
+	return len(p), nil
 }
