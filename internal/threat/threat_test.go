@@ -244,10 +244,10 @@ func TestPlantedSamplesAreFound(t *testing.T) {
 		g := rapid.SampledFrom(disguises).Draw(t, "disguise")
 		before := rapid.SampledFrom([]string{"", " ", "\n", "text. ", "{\"a\":1}\n", "日本 ", "\x00\xff ",
 			"token=token=token=\n", "sk-ant-sk-ant-sk-ant-sk-ant-sk-ant-sk-ant- ", "4111 4111 4111,\n", "DE89 3704 DE89 3704\n", "passwordpasswordpassword\n", "eyJeyJ.eyJ.eyJ ",
-			"a@b@c@ ", "password: ", "://://:// ", "id: 1, order: 2\n" + strings.Repeat("-", 30) + "\n"}).Draw(t, "before")
+			"a@b@c@ ", "://://:// ", "id: 1, order: 2\n" + strings.Repeat("-", 30) + "\n"}).Draw(t, "before")
 		after := rapid.SampledFrom([]string{"", "\n", " and more", "\xff"}).Draw(t, "after")
 		text := []byte(before + g.f(s.text) + after)
-		if g.name == "plain" && (after == "\xff" || before == "password: ") {
+		if g.name == "plain" && after == "\xff" {
 			return // an adjoining byte may be part of it
 		}
 		if !slices.ContainsFunc(d.Scan(text), func(f Finding) bool { return f.Kind == s.kind }) {
