@@ -181,6 +181,11 @@ func loopback(hostport string) bool {
 
 // serve is one HTTP request to /mcp: transport checks, credential, then by method.
 func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
+	if len(r.TransferEncoding) > 0 {
+		// net/http hides whether there was a Content-Length too. Then the sender may see the end of this request elsewhere than
+		// we do, so what follows on the connection is not read (RFC 9112 section 6.1, mcp-101).
+		w.Header().Set("Connection", "close")
+	}
 	if err := f.cross.Check(r); err != nil {
 		f.problemStatus(w, http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
 		return

@@ -106,7 +106,7 @@ func readCursor(cursor json.RawMessage, list string) (last string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	raw, err := decode64(s)
 	if err != nil {
 		return "", false
 	}

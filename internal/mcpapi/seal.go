@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,7 +86,7 @@ func (s *sealer) seal(b binding, round int, inner string) string {
 // open gives back the round and the upstream's state, once. The error is for the log: who sent the state learns only that it is
 // not good.
 func (s *sealer) open(sealed string, b binding) (round int, inner string, err error) {
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
+	raw, err := decode64(sealed)
 	if err != nil || len(raw) < s.aead.NonceSize() {
 		return 0, "", errors.New("not a state of ours")
 	}
@@ -126,4 +127,12 @@ func (s *sealer) forget(at time.Time) {
 			delete(s.spent, id)
 		}
 	}
+}
+
+// decode64 accepts one spelling of each value only; the standard decoder skips line breaks.
+func decode64(s string) ([]byte, error) {
+	if strings.ContainsAny(s, "\r\n") {
+		return nil, base64.CorruptInputError(0)
+	}
+	return base64.RawURLEncoding.Strict().DecodeString(s)
 }
