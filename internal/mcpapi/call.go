@@ -18,18 +18,17 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 	modern := c == nil
 	var result json.RawMessage
 	var e *rpcError
-	switch req.method {
-	case "tools/list", "resources/list", "resources/templates/list", "prompts/list":
+	listed := strings.HasSuffix(req.method, "/list")
+	if listed {
 		result, e = f.list(ctx, p, req, modern)
-	default:
+	} else {
 		result, e = f.do(ctx, p, req, s, c)
-		if e == nil && modern {
-			result = f.dress(req.method, result)
-		}
 	}
 	switch {
-	case e == nil:
+	case e == nil && (listed || !modern):
 		s.result(result)
+	case e == nil:
+		s.result(f.dress(req.method, result)...)
 	case modern:
 		s.fail(e.modern())
 	default:
@@ -270,20 +269,26 @@ func (f *Face) settle(r gateway.Request, a gateway.Answer, result json.RawMessag
 }
 
 // dress adds what revision 2026-07-28 has in every result: its type and who answers; and, for what could be cached, that only this
-// client may.
-func (f *Face) dress(method string, result json.RawMessage) json.RawMessage {
-	if _, has := call.Get(result, "resultType"); !has {
-		result = call.SetMember(result, "resultType", json.RawMessage(`"complete"`))
+// client may. It returns the result in parts, so that a large one isn't copied for the sake of a few words.
+func (f *Face) dress(method string, result json.RawMessage) [][]byte {
+	kind, meta := json.RawMessage(`"complete"`), json.RawMessage("{}")
+	parts := make([][]byte, 1, 12)
+	for name, value := range call.Members(result) {
+		switch {
+		case name == "resultType":
+			kind = value
+		case name == "_meta" && first(value) == '{':
+			meta = value
+		case method == "resources/read" && (name == "ttlMs" || name == "cacheScope"):
+		default:
+			parts = append(parts, append(appendJSON([]byte{','}, name), ':'), value)
+		}
 	}
+	parts[0] = append([]byte(`{"resultType":`), kind...)
 	if method == "resources/read" {
-		result = call.SetMember(result, "ttlMs", json.RawMessage("0"))
-		result = call.SetMember(result, "cacheScope", json.RawMessage(`"private"`))
+		parts = append(parts, []byte(`,"ttlMs":0,"cacheScope":"private"`))
 	}
-	meta, has := call.Get(result, "_meta")
-	if !has || first(meta) != '{' {
-		meta = json.RawMessage("{}")
-	}
-	return call.SetMember(result, "_meta", call.SetMember(meta, metaPrefix+"serverInfo", f.info))
+	return append(parts, []byte(`,"_meta":`), call.SetMember(meta, metaPrefix+"serverInfo", f.info), []byte{'}'})
 }
 
 // modern gives an error the code and the HTTP status that revision 2026-07-28 has for it.

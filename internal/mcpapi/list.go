@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,6 +47,8 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 	case "resources/templates/list":
 		member = "resourceTemplates"
 		items = f.offers(ctx, p, call.Resource, true)
+	default:
+		return nil, &rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."}
 	}
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.name, b.name) })
 	items = slices.CompactFunc(items, func(a, b item) bool { return a.name == b.name })

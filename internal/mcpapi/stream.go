@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -75,51 +76,54 @@ func (s *stream) event(parts ...[]byte) error {
 	return s.rc.Flush()
 }
 
-// result ends the stream with a result.
-func (s *stream) result(value json.RawMessage) {
-	s.end(http.StatusOK, `,"result":`, value)
+// result ends the stream with a result, which may come in parts.
+func (s *stream) result(parts ...[]byte) {
+	s.end(http.StatusOK, `,"result":`, parts)
 }
 
 // fail ends the stream with a JSON-RPC error.
 func (s *stream) fail(e *rpcError) {
-	s.end(e.status, `,"error":`, e.object())
+	s.end(e.status, `,"error":`, [][]byte{e.object()})
 }
 
-func (s *stream) end(status int, member string, value json.RawMessage) {
+func (s *stream) end(status int, member string, parts [][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
 		return
 	}
 	s.ended = true
-	var buf [128]byte
-	head := append(buf[:0], `{"jsonrpc":"2.0","id":`...)
-	if s.id == nil {
-		head = append(head, "null"...)
-	} else {
-		head = append(head, s.id...)
+	id := s.id
+	if id == nil {
+		id = json.RawMessage("null")
 	}
-	head = append(head, member...)
-	value = oneLine(value)
+	head := make([]byte, 0, 512)
+	head = append(append(append(head, `{"jsonrpc":"2.0","id":`...), id...), member...)
+	length := len(head) + 1
+	for i := range parts {
+		parts[i] = oneLine(parts[i])
+		length += len(parts[i])
+	}
 	if s.events {
 		// A client that went away doesn't get its answer; there is nobody to tell.
-		_ = s.event(head, value, []byte{'}'})
+		_ = s.event(slices.Concat([][]byte{head}, parts, [][]byte{{'}'}})...)
 		_ = s.rc.SetWriteDeadline(time.Time{}) // the connection may carry other requests
 		return
 	}
 	h := s.w.Header()
 	h["Content-Type"] = jsonType
-	h["Content-Length"] = []string{strconv.Itoa(len(head) + len(value) + 1)}
+	h["Content-Length"] = []string{strconv.Itoa(length)}
 	s.w.WriteHeader(status)
-	if len(value) < 4096 {
-		b := make([]byte, 0, len(head)+len(value)+1)
-		b = append(append(append(b, head...), value...), '}')
-		_, _ = s.w.Write(b)
-		return
+	for _, p := range parts {
+		if len(p) > 2048 { // what is small is gathered, what is large goes out as it is
+			_, _ = s.w.Write(head)
+			_, _ = s.w.Write(p)
+			head = head[:0]
+			continue
+		}
+		head = append(head, p...)
 	}
-	_, _ = s.w.Write(head)
-	_, _ = s.w.Write(value)
-	_, _ = s.w.Write([]byte{'}'})
+	_, _ = s.w.Write(append(head, '}'))
 }
 
 var jsonType = []string{"application/json"}
