@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	stopTime    = 2 * time.Second  // a process has after its input closed, and again after SIGTERM
-	writeTime   = 30 * time.Second // a process may leave its input unread
+	stopTime    = 2 * time.Second        // a process has after its input closed, and again after SIGTERM
+	writeTime   = 30 * time.Second       // a process may leave its input unread
+	exitTime    = 200 * time.Millisecond // between a process's pipes closing and its end being seen
 	writeQueue  = 64
 	stderrLine  = 1 << 10
 	stderrRate  = 20
@@ -109,9 +110,8 @@ func startChild(c *conversation) (*child, error) {
 			close(ch.exited)
 			return
 		}
-		state := reap(cmd)
+		c.fail(fmt.Errorf("its process ended: %s", reap(cmd)))
 		close(ch.exited)
-		c.fail(fmt.Errorf("its process ended: %s", state))
 	})
 	if err := <-started; err != nil {
 		closeAll(ours)
@@ -223,11 +223,23 @@ func (ch *child) write() {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					err = errStdin
 				}
-				ch.c.fail(err)
+				ch.broke(err)
 				return
 			}
 		}
 	}
+}
+
+// broke ends the conversation because a pipe did. If that is because the process ended, how it ended says more.
+func (ch *child) broke(err error) {
+	timer := time.NewTimer(exitTime)
+	defer timer.Stop()
+	select {
+	case <-ch.exited:
+	case <-ch.c.ctx.Done():
+	case <-timer.C:
+	}
+	ch.c.fail(err)
 }
 
 // read hands the child's lines on. A line over the limit is skipped without being held, and its call fails; where the line does not say whose
@@ -243,7 +255,7 @@ func (ch *child) read() {
 				head := append(bytes.Clone(long[:min(len(long), 1<<10)]), part[:min(len(part), 1<<10)]...)
 				long = nil
 				if err := ch.skip(r, head); err != nil {
-					ch.c.fail(fmt.Errorf("its output ended: %w", err))
+					ch.broke(fmt.Errorf("its output ended: %w", err))
 					return
 				}
 				continue
@@ -251,7 +263,7 @@ func (ch *child) read() {
 			long = append(long, part...)
 			continue
 		case err != nil:
-			ch.c.fail(fmt.Errorf("its output ended: %w", err))
+			ch.broke(fmt.Errorf("its output ended: %w", err))
 			return
 		}
 		line := part
