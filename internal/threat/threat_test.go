@@ -87,7 +87,7 @@ var clean = []string{
 	`{"max_tokens":4096,"total_tokens":123456}`, `{"next_page_token":"` + key20 + `"}`, `{"nextPageToken":"` + key20 + `"}`, `"continuationToken":"` + key20 + `"`, "token_type: bearer",
 	`"tokenizer":"cl100k_base_2024_0526"`, "api_key: YOUR_API_KEY_12345", "api_key=<API_KEY_123>", "api_key = settings.OPENAI_API_KEY_V2", "apiKey: process.env.API_KEY_2", "api key: contact sales",
 	`secretName: my-app-secret-v1-2024`, `"secret":"arn:aws:secretsmanager:us-east-1:123456789012:secret:foo-AbCdEf"`, "PrivateKey: testP256PrivateKey,", "secret: 1234567890123",
-	"secret_id=" + key20, "if token == " + key20 + " {", "const token = parseToken2(input)", "The secret is 2-step verification", "csrf token expired", "`1password`: 1Password SDK 2",
+	"secret_id=" + key20, "if token == " + key20 + " {", "const token = parseToken2(input)", "api_key = a1B2c3D4e5F6(ctx)", "api_key = k7J3h4G5f6D7[0]", "The secret is 2-step verification", "csrf token expired", "`1password`: 1Password SDK 2",
 	"alice@example.com", "a@x.org b@x.org c@x.org d@x.org", "a@x.org a@x.org A@X.ORG a@x.org a@x.org a@x.org", "@user @other @third @fourth @fifth @sixth", "git@github.com:a/b.git",
 	"Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et dolore magna aliqua.",
 	"func (s *Store) Put(ctx context.Context, key string, value []byte) error { return s.db.Exec(ctx, `insert into kv values ($1,$2)`, key, value) }",
@@ -192,6 +192,11 @@ func TestScanIsBounded(t *testing.T) {
 	if len(found) != MaxFindings {
 		t.Fatalf("%d findings, want %d", len(found), MaxFindings)
 	}
+	s := d.scan(b, 10, false)
+	if len(s.hits) > 12 {
+		t.Errorf("%d hits gathered for a bound of 10", len(s.hits))
+	}
+	d.release(s)
 	if red := d.Redact(b); strings.Contains(string(red), "hunter2x") {
 		t.Error("Redact stopped at the bound of Scan")
 	}
@@ -204,6 +209,29 @@ func TestOverlappingSecretsAreOneFindingOfTheTellingKind(t *testing.T) {
 	found := d.Scan([]byte(text))
 	if len(found) != 1 || found[0].Kind != "secret.github_token" || text[found[0].Start:found[0].End] != token {
 		t.Fatalf("found %v", found)
+	}
+}
+
+// An escape is never cut in two, whichever of its bytes in the view a finding ends at.
+func TestOffsetsTakeWholeEscapes(t *testing.T) {
+	b := []byte(`ab\\u00e9\n\u20ACz`) // the view: a b é(2) newline €(3) z
+	view := appendView(nil, b)
+	if string(view) != "abé\n€z" {
+		t.Fatalf("view %q", view)
+	}
+	raw := []int{0, 1, 2, 2, 9, 11, 11, 11, 17, 18} // where the view's byte i begins
+	for i := range view {
+		for j := i + 1; j <= len(view); j++ {
+			h := []hit{{start: i, end: j}}
+			toRaw(b, h)
+			end := raw[j]
+			if j == 3 || j == 6 || j == 7 {
+				end = map[int]int{3: 9, 6: 17, 7: 17}[j]
+			}
+			if h[0].start != raw[i] || h[0].end != end {
+				t.Errorf("view [%d,%d) is raw [%d,%d), want [%d,%d)", i, j, h[0].start, h[0].end, raw[i], end)
+			}
+		}
 	}
 }
 
