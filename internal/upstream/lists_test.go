@@ -1,0 +1,283 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+)
+
+// TestEndlessLists: lists that break a bound are not taken, and the rest of the server goes on.
+func TestEndlessLists(t *testing.T) {
+	page := func(id, tools, cursor string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[%s],"nextCursor":%q}}`, id, tools, cursor)
+	}
+	var n atomic.Int64
+	many := strings.Repeat(`{"name":"x"},`, 99) + `{"name":"x"}`
+	for name, c := range map[string]struct {
+		list func(id, cursor string) string
+		want string
+	}{
+		"pages":       {func(id, _ string) string { return page(id, "", fmt.Sprint(n.Add(1))) }, "over 1000 pages"},
+		"repeats":     {func(id, _ string) string { return page(id, "", "again") }, "a cursor repeats"},
+		"definitions": {func(id, _ string) string { return page(id, many, fmt.Sprint(n.Add(1))) }, "over 5000 definitions"},
+		"bytes": {func(id, _ string) string {
+			return page(id, `{"name":"x","d":"`+strings.Repeat("d", 1<<20)+`"}`, fmt.Sprint(n.Add(1)))
+		}, "over 8388608 bytes"},
+		"no list":     {func(id, _ string) string { return `{"jsonrpc":"2.0","id":` + id + `,"result":{"tools":{}}}` }, "are no list"},
+		"nothing":     {func(id, _ string) string { return `{"jsonrpc":"2.0","id":` + id + `,"result":{}}` }, "has no tools"},
+		"long cursor": {func(id, _ string) string { return page(id, "", strings.Repeat("c", 5000)) }, "no text of usual length"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, seen := start(t, Config{URL: serve(t, &rawHTTP{list: c.list})}, nil)
+			if s := m.Status()[0]; s.State != Up || !strings.Contains(s.LastError, c.want) {
+				t.Errorf("%+v", s)
+			}
+			if len(seen.lists) != 0 {
+				t.Error("a part was delivered")
+			}
+		})
+	}
+}
+
+func TestMissingListMethod(t *testing.T) {
+	s := &rawHTTP{list: func(id, _ string) string {
+		return `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32601,"message":"no"}}`
+	}}
+	m, seen := start(t, Config{URL: serve(t, s)}, nil)
+	if s := m.Status()[0]; s.State != Up || s.LastError != "" || len(seen.lists["srv"]) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestDefinitionFaults: what can't be exposed is listed with its fault, byte for byte hashed, unknown members included (mcp-002).
+func TestDefinitionFaults(t *testing.T) {
+	const ok = `"inputSchema":{"type":"object"}`
+	for _, c := range []struct{ tools, name, fault string }{
+		{`{"name":"fine",` + ok + `,"x-unknown":1}`, "fine", ""},
+		{`{"name":"read_fi\u0435",` + ok + `}`, "read_fi\u0435", "outside"},
+		{`{"name":"read_file ",` + ok + `}`, "read_file ", "outside"},
+		{`{"name":"*",` + ok + `}`, "*", "outside"},
+		{`{"name":"` + strings.Repeat("a", 129) + `",` + ok + `}`, strings.Repeat("a", 129), "outside"},
+		{`{"name":"Read_File",` + ok + `},{"name":"read-file",` + ok + `}`, "read-file", "looks like"},
+		{`{"name":"twice",` + ok + `},{"name":"twice",` + ok + `,"description":"other"}`, "twice", "there twice"},
+		{`{"name":"",` + ok + `}`, "", "no name"},
+		{`{"title":"t",` + ok + `}`, "", "no name"},
+		{`{"name":7,` + ok + `}`, "", "no name"},
+		{`{"name":"noschema"}`, "noschema", "no inputSchema"},
+		{`{"name":"null","inputSchema":null}`, "null", `type "object"`},
+		{`{"name":"string","inputSchema":{"type":"string"}}`, "string", `type "object"`},
+		{`{"name":"output",` + ok + `,"outputSchema":{"$ref":"file:///etc/passwd"}}`, "output", "outputSchema has a $ref"},
+		{`{"name":"long",` + ok + `,"description":"` + strings.Repeat("d", 300<<10) + `"}`, "long", "over 262144 bytes"},
+		{`{"name":"hdr","inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"a b"}}}}`, "hdr", "x-mcp-header"},
+		{`{"name":"hdr2","inputSchema":{"type":"object","properties":{"a":{"type":"number","x-mcp-header":"A"}}}}`, "hdr2", "x-mcp-header"},
+		{`{"name":"hdr3","inputSchema":{"type":"object","properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"string","x-mcp-header":"a"}}}}`, "hdr3", "x-mcp-header"},
+		{`7`, "", "no name"},
+	} {
+		s := &rawHTTP{list: func(id, _ string) string {
+			return `{"jsonrpc":"2.0","id":` + id + `,"result":{"tools":[` + c.tools + `]}}`
+		}}
+		_, seen := start(t, Config{URL: serve(t, s)}, nil)
+		d, found := seen.tool("srv", c.name)
+		if !found || (c.fault == "") != (d.Fault == "") || !strings.Contains(d.Fault, c.fault) || d.Hash != call.HashBytes(d.JSON) {
+			t.Errorf("%.60s: %v %q", c.tools, found, d.Fault)
+		}
+		if c.name == "fine" && string(d.JSON) != `{"inputSchema":{"type":"object"},"name":"fine","x-unknown":1}` {
+			t.Errorf("%s", d.JSON)
+		}
+	}
+}
+
+// TestRugPull: a server that renames or changes its tools is reported with the new list; the hash tells (mcp-022).
+func TestRugPull(t *testing.T) {
+	var n atomic.Int64
+	s := &rawHTTP{list: func(id, _ string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"a","description":"v%d","inputSchema":{"type":"object"}}]}}`, id, n.Add(1))
+	}}
+	m, seen := start(t, Config{URL: serve(t, s)}, nil)
+	first, _ := seen.tool("srv", "a")
+	m.servers["srv"].announce()
+	until(t, "the change is seen", func() bool { d, _ := seen.tool("srv", "a"); return d.Hash != first.Hash })
+}
+
+func TestDefinitionsPanic(t *testing.T) {
+	log := &testLog{}
+	m, _ := start(t, Config{URL: serve(t, &rawHTTP{})}, func(o *Options) {
+		o.Log = logger(log)
+		o.Definitions = func(string, []call.Definition) { panic("boom") }
+	})
+	if m.Status()[0].State != Up || !strings.Contains(log.String(), "panic in a callback") {
+		t.Error(log.String())
+	}
+}
+
+// TestSchemaBombs: each is refused, fast (mcp-007).
+func TestSchemaBombs(t *testing.T) {
+	doubled := `{"type":"object","$defs":{"d0":{}`
+	for i := 1; i <= 20; i++ {
+		doubled += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i, i-1, i-1)
+	}
+	doubled += `},"anyOf":[{"$ref":"#/$defs/d20"}]}`
+	many := `{"type":"object","properties":{"p":{}`
+	for i := range 6000 {
+		many += fmt.Sprintf(`,"p%d":{"type":"string"}`, i)
+	}
+	many += `}}`
+	for name, schema := range map[string]string{
+		"doubling":           doubled,
+		"self":               `{"type":"object","properties":{"a":{"$ref":"#"}}}`,
+		"recursive":          `{"type":"object","$defs":{"a":{"items":{"$ref":"#/$defs/a"}}},"properties":{"x":{"$ref":"#/$defs/a"}}}`,
+		"mutual":             `{"type":"object","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`,
+		"file":               `{"type":"object","properties":{"a":{"$ref":"file:///etc/passwd"}}}`,
+		"http":               `{"type":"object","allOf":[{"$ref":"http://127.0.0.1/x"}]}`,
+		"relative":           `{"type":"object","allOf":[{"$ref":"other.json"}]}`,
+		"dynamic":            `{"type":"object","allOf":[{"$dynamicRef":"#x"}]}`,
+		"hidden in default":  `{"type":"object","properties":{"default":{"$ref":"file:///x"}}}`,
+		"ref to data":        `{"type":"object","const":{"$ref":"#/const"},"allOf":[{"$ref":"#/const"}]}`,
+		"meta schema":        `{"$schema":"http://evil.example/s","type":"object"}`,
+		"nested id":          `{"type":"object","properties":{"a":{"$id":"http://x/"}}}`,
+		"look-ahead":         `{"type":"object","properties":{"a":{"pattern":"(?!x)"}}}`,
+		"pattern name":       `{"type":"object","patternProperties":{"(?=x)":{}}}`,
+		"huge repeat":        `{"type":"object","properties":{"a":{"pattern":"((a{1,1000}){1,1000}){1,1000}"}}}`,
+		"long pattern":       `{"type":"object","properties":{"a":{"pattern":"` + strings.Repeat("a?", 5000) + `"}}}`,
+		"deep":               `{"type":"object","not":` + strings.Repeat(`{"not":`, 200) + `{}` + strings.Repeat(`}`, 201),
+		"5 MB":               `{"type":"object","description":"` + strings.Repeat("d", 5<<20) + `"}`,
+		"many":               many,
+		"wrong types":        `{"type":"object","properties":[1],"required":"x"}`,
+		"negative":           `{"type":"object","minProperties":-1}`,
+		"bad type":           `{"type":"nonsense"}`,
+		"array":              `[]`,
+		"null":               `null`,
+		"dangling":           `{"type":"object","allOf":[{"$ref":"#/$defs/no"}]}`,
+		"percent":            `{"type":"object","$defs":{"a":{}},"allOf":[{"$ref":"#/%24defs/a"}]}`,
+		"duplicate":          `{"type":"object","type":"string"}`,
+		"dependencies maps":  `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","dependencies":{"a":{"$ref":"#"}}}`,
+		"unknown word":       `{"type":"object","x-y":{"$ref":"http://x/"}}`,
+		"recursive anchor":   `{"$schema":"https://json-schema.org/draft/2019-09/schema","type":"object","$recursiveAnchor":true}`,
+		"quadratic repeated": `{"type":"object","properties":{"a":{"pattern":"` + strings.Repeat("(x+x+)+y", 200) + `"}}}`,
+	} {
+		began := time.Now()
+		_, err := CompileSchema([]byte(schema))
+		if err == nil || !fault.Is(err, fault.ResultInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > 100*time.Millisecond*slow {
+			t.Errorf("%s took %v", name, took)
+		}
+	}
+}
+
+// TestSchemas: ordinary schemas compile and judge.
+func TestSchemas(t *testing.T) {
+	for _, c := range []struct{ schema, good, bad string }{
+		{`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, `{"n":9007199254740993}`, `{"n":1.5}`},
+		{`{"$schema":"http://json-schema.org/draft-07/schema#","$id":"http://x.example/s","type":"object","definitions":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/definitions/s"},"b":{"$ref":"#/definitions/s"}}}`, `{"a":"x"}`, `{"b":1}`},
+		{`{"type":"object","properties":{"id":{"type":"string"},"$ref":{"type":"string"},"pattern":{"type":"string","pattern":"^a+$"}}}`, `{"pattern":"aa"}`, `{"pattern":"b"}`},
+		{`{"type":"object","properties":{"default":{"enum":[1,{"$ref":"x"}],"default":{"$ref":"y"}}}}`, `{"default":1}`, `{"default":2}`},
+		{`{"type":"object"}`, `{}`, `{`},
+	} {
+		s, err := CompileSchema([]byte(c.schema))
+		if err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+			continue
+		}
+		if err := s.Validate([]byte(c.good)); err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+		}
+		if err := s.Validate([]byte(c.bad)); !fault.Is(err, fault.ResultInvalid) {
+			t.Errorf("%s takes %s: %v", c.schema, c.bad, err)
+		}
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	for want, c := range map[string]Config{
+		"has an id outside":           {ID: "a b", URL: "http://x/"},
+		"needs either":                {ID: "a"},
+		"either a command or a url":   {ID: "a", URL: "http://x/", Command: []string{"x"}},
+		"negative timeout":            {ID: "a", URL: "http://x/", Timeout: -1},
+		"unknown client feature":      {ID: "a", URL: "http://x/", ClientFeatures: []string{"all"}},
+		"absolute http":               {ID: "a", URL: "file:///x"},
+		"password in its url":         {ID: "a", URL: "http://u:p@x/"},
+		"fragment":                    {ID: "a", URL: "http://x/#f"},
+		"env and dir":                 {ID: "a", URL: "http://x/", Dir: "/"},
+		"which is the gateway's":      {ID: "a", URL: "http://x/", Headers: map[string]string{"mcp-session-id": "x"}},
+		"Idempotency-Key, which":      {ID: "a", URL: "http://x/", Headers: map[string]string{"idempotency-key": "x"}},
+		"no header name":              {ID: "a", URL: "http://x/", Headers: map[string]string{"a b": "x"}},
+		"line break":                  {ID: "a", URL: "http://x/", Headers: map[string]string{"A": "x\r\nB: y"}},
+		"empty command":               {ID: "a", Command: []string{""}},
+		"relative program path":       {ID: "a", Command: []string{"./x"}},
+		"headers are for urls":        {ID: "a", Command: []string{"x"}, Headers: map[string]string{"A": "b"}},
+		"NUL":                         {ID: "a", Command: []string{"x", "a\x00b"}},
+		"can't be set":                {ID: "a", Command: []string{"x"}, Env: map[string]string{"A=B": "x"}},
+		"variables of the dynamic lo": {ID: "a", Command: []string{"x"}, Env: map[string]string{"LD_PRELOAD": "x"}},
+	} {
+		_, err := New([]Config{c}, Options{})
+		if !fault.Is(err, fault.ConfigurationInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if _, err := New([]Config{{ID: "a", URL: "http://x/"}, {ID: "a", URL: "http://y/"}}, Options{}); err == nil {
+		t.Error("one id twice")
+	}
+}
+
+// FuzzEvents: reading a stream in any pieces gives the same events, never panics, and each event stays within the limit.
+func FuzzEvents(f *testing.F) {
+	for _, seed := range []string{"data: a\n\n", "data:a\r\rdata\r\n\r\n", "\xef\xbb\xbf: c\nid: 1\nevent: x\ndata: y\n\nretry: 5\ndata:z\n\n", "data\ndata\n\n", "\r\n\r\ndata: q"} {
+		f.Add(seed, uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, text string, seed uint64) {
+		whole := readEvents(strings.NewReader(text), 4096)
+		pieces := readEvents(&shredder{text, rand.New(rand.NewPCG(seed, 0))}, 16)
+		if fmt.Sprintf("%q", whole) != fmt.Sprintf("%q", pieces) {
+			t.Fatalf("%q: %q in one, %q in pieces", text, whole, pieces)
+		}
+		for _, e := range whole {
+			if len(e) > 1<<10 {
+				t.Fatal("over the limit")
+			}
+		}
+	})
+}
+
+// FuzzOpen: the router never panics, and agrees with a strict parser on everything that is strict.
+func FuzzOpen(f *testing.F) {
+	for _, seed := range []string{`{"jsonrpc":"2.0","id":"sp-1","result":{"a":"\\\""}}`, `{"id":null}`, `{}`, ` { "method" : "x" , "params":[1,{"a":"]"}]} `, `{"a`, `{"a":}`, `[{"id":1}]`} {
+		f.Add(seed)
+	}
+	s := &server{maxFrame: 1 << 20}
+	f.Fuzz(func(t *testing.T, text string) {
+		e, ok := open([]byte(text))
+		elements([]byte(text), func([]byte) {})
+		printable(text, 100)
+		if s.strict([]byte(text)) != nil {
+			return
+		}
+		var m map[string]json.RawMessage
+		if isObject := json.Unmarshal([]byte(text), &m) == nil && m != nil; isObject != ok {
+			t.Fatalf("%q: object %v, opened %v", text, isObject, ok)
+		}
+		if ok && !strings.Contains(text, `\`) && string(m["result"]) != string(e.result) {
+			t.Fatalf("%q: %q %q", text, m["result"], e.result)
+		}
+	})
+}
+
+// FuzzCompileSchema: no schema panics, hangs, or reaches out.
+func FuzzCompileSchema(f *testing.F) {
+	for _, seed := range []string{`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"string","pattern":"^a"}}}`, `{"allOf":[true,false,{"not":{}}]}`, `{"$id":"x","$anchor":"y"}`, `true`} {
+		f.Add([]byte(seed), []byte(`{"a":"a"}`))
+	}
+	f.Fuzz(func(t *testing.T, schema, data []byte) {
+		if s, err := CompileSchema(schema); err == nil {
+			s.Validate(data)
+		}
+	})
+}
