@@ -134,7 +134,7 @@ func dataDir(dir string) error {
 // declarations loads the agents. Without a folder there is one, named local.
 func (d *Daemon) declarations() (agent.Set, error) {
 	if d.cfg.Agents == "" {
-		return agent.NewSet(agent.Local())
+		return agent.NewSet(agent.Local()), nil
 	}
 	set, problems := agent.Load(d.cfg.path(d.cfg.Agents))
 	var stop []Problem

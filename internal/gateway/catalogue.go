@@ -90,7 +90,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		case firstSight || g.o.Classify(server, d.Name).Named:
 			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: "rule:first-sight", AcceptedAt: now}
 		default:
-			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON}
+			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, AcceptedAt: now}
 		}
 		e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: pin.AcceptedBy, Operation: id, DefHash: pin.Hash, Decision: "ok"}
 		if pin.Pending != "" {

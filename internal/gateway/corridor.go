@@ -264,6 +264,14 @@ func (c *crossing) flow() fault.Verdict {
 func (g *Gateway) flowVerdict(op *Operation, s *session.Session) fault.Verdict {
 	d := flow.Judge(op.Flow, s.Labels)
 	if d.Allowed {
+		for _, h := range s.Labels {
+			if len(op.Flow.BlockedBy) > 0 && !g.knownLabel(h.Label) { // nobody can say any more what the label blocks
+				v := fault.Refuse("flow", fault.FlowContaminated, fmt.Sprintf("the session holds the label %q, which the configuration no longer has", h.Label),
+					fault.Remedy{Kind: "release", Text: "A person can release the label, or put it back under flow.labels."})
+				v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID})
+				return v
+			}
+		}
 		return fault.Permitted()
 	}
 	v := fault.Refuse("flow", fault.FlowContaminated, d.Reason,

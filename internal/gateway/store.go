@@ -60,7 +60,7 @@ type Pin struct {
 	Pending    string    `json:"pending_hash,omitempty"`
 	PendingDef []byte    `json:"-"` // the changed definition that waits to be accepted
 	AcceptedBy string    `json:"accepted_by"`
-	AcceptedAt time.Time `json:"accepted_at"`
+	AcceptedAt time.Time `json:"accepted_at"` // or, as long as nothing was accepted, when it was first seen
 }
 
 // Switches is the whole state of the kill switch. Epoch grows with every switching and never falls.

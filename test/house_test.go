@@ -1,0 +1,117 @@
+// Package test holds the tests of the whole: the structure of the house here, and end-to-end tests against the real binary,
+// real MCP servers and a real browser in the packages below.
+package test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// house is who may import whom inside the module (docs/design.md, "The house"). A package that is not here fails the test: think
+// about where it stands, then add it.
+var house = map[string][]string{
+	"flow":              {},
+	"guard":             {},
+	"client":            {},
+	"internal/fault":    {},
+	"internal/identity": {"internal/fault"},
+	"internal/call":     {"internal/fault", "internal/identity"},
+	"internal/audit":    {"internal/fault", "internal/identity", "internal/call"},
+	"internal/session":  {"flow", "internal/fault", "internal/identity", "internal/call", "internal/audit"},
+	"internal/agent":    {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
+	"internal/policy":   {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
+	"internal/limit":    {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
+	"internal/threat":   {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
+	"internal/gateway":  {"flow", "guard", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/policy", "internal/limit", "internal/threat"},
+	"internal/store":    {"flow", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway"},
+	"internal/upstream": {"internal/fault", "internal/identity", "internal/call", "internal/threat", "internal/gateway"},
+	"internal/mcpapi":   {"flow", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
+	"internal/console":  {"flow", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
+	"internal/httpapi":  {"flow", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/gateway", "internal/threat", "internal/console"},
+	"internal/connect":  {"internal/fault", "internal/call"},
+	"internal/daemon":   {"*"},
+	"internal/demo":     {"client", "internal/daemon", "internal/threat", "internal/audit", "internal/fault", "internal/gateway"},
+	"cmd/sallyport":     {"client", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway"},
+	"test":              {"*"},
+	"test/bench":        {},
+}
+
+// outside is which packages may import a third-party module. Whatever is not listed may be imported by nobody but tests.
+var outside = map[string][]string{
+	"github.com/modelcontextprotocol/go-sdk":   {"internal/mcpapi", "internal/upstream", "internal/demo", "test/bench"},
+	"github.com/cedar-policy/cedar-go":         {"internal/policy"},
+	"modernc.org/sqlite":                       {"internal/store"},
+	"database/sql":                             {"internal/store"},
+	"github.com/danielgtaylor/huma/v2":         {"internal/httpapi"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"internal/upstream"},
+	"github.com/google/jsonschema-go":          {"internal/daemon", "internal/mcpapi"},
+	"github.com/spf13/cobra":                   {"cmd/sallyport"},
+	"github.com/spf13/pflag":                   {"cmd/sallyport"},
+	"go.yaml.in/yaml/v4":                       {"internal/agent", "internal/daemon", "cmd/sallyport"},
+	"golang.org/x/mod":                         {"internal/audit", "internal/store", "internal/httpapi"},
+	"golang.org/x/sync":                        {"internal/upstream", "internal/store", "internal/mcpapi"},
+	"golang.org/x/sys":                         {"internal/store", "internal/upstream"},
+	"golang.org/x/text":                        {"internal/call", "internal/threat"},
+	"golang.org/x/term":                        {"cmd/sallyport", "internal/demo"},
+	"github.com/zricethezav/gitleaks/v8":       {"internal/threat"},
+}
+
+func TestHouse(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "sallyport/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	seen := 0
+	for dec.More() {
+		var p struct {
+			ImportPath string
+			Imports    []string
+		}
+		if err := dec.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		seen++
+		name := strings.TrimPrefix(p.ImportPath, "sallyport/")
+		room := name
+		if strings.HasPrefix(name, "test/") && house[name] == nil {
+			room = "test"
+		}
+		allowed, known := house[room]
+		if !known {
+			t.Errorf("%s has no place in the house: add it to the table with who it may import", name)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if inside, ok := strings.CutPrefix(imp, "sallyport/"); ok {
+				if !slices.Contains(allowed, inside) && !slices.Contains(allowed, "*") {
+					t.Errorf("%s imports %s, which the house does not allow", name, inside)
+				}
+				continue
+			}
+			for module, who := range outside {
+				if (imp == module || strings.HasPrefix(imp, module+"/")) && !slices.Contains(who, name) && room != "test" {
+					t.Errorf("%s imports %s; only %s may", name, imp, strings.Join(who, ", "))
+				}
+			}
+			if first, _, _ := strings.Cut(imp, "/"); strings.Contains(first, ".") {
+				known := false
+				for module := range outside {
+					known = known || imp == module || strings.HasPrefix(imp, module+"/")
+				}
+				if !known && room != "test" {
+					t.Errorf("%s imports %s, a module that no package was given", name, imp)
+				}
+			}
+			if (name == "flow" || name == "guard") && strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+				t.Errorf("%s is public and pure; it imports %s", name, imp)
+			}
+		}
+	}
+	if seen < 10 {
+		t.Fatalf("only %d packages were looked at", seen)
+	}
+}
