@@ -1,0 +1,295 @@
+// Package policy holds the permission stage: what an agent's declaration permits, narrowed by the operator's Cedar policies.
+//
+// Promises: Decide is pure. A call is allowed if the declaration permits it, no forbid policy matches, and, where the folder holds
+// permit policies, one of them matches: that is Cedar's own rule, and without any permit policy the declaration is the only one. So
+// policies only ever narrow. A policy that can't be evaluated on a call refuses the call, whether it permits or forbids (Cedar itself
+// skips it). Policies are parsed and checked at load, against the schema below; what Load accepts never changes under a Set.
+//
+// What a policy sees:
+//
+//	principal   Agent::"<agent id>"
+//	action      Action::"call"
+//	resource    Operation::"<server>.<tool>", in Server::"<server>"
+//	context     phase, effect, sensitivity, door, requester (String), level (Long), labels (Set of String), arguments
+//
+// context.arguments is the call's arguments as a record. They have no declared types, so policies that mention them are checked
+// only for the names of other attributes. JSON becomes Cedar so that no attribute ever goes missing:
+//
+//	true, false           Boolean
+//	integer in 64 bits    Long
+//	any other number      String, as written in canonical form ("0.5", "18446744073709551616")
+//	string                String
+//	null                  JSON::"null"
+//	array                 Set: without order and repetition
+//	object                Record
+//
+// So `context.arguments has amount && context.arguments.amount > 100` refuses an amount of 99.5 (a String can't be compared with >)
+// instead of passing it by. Arguments too large for Cedar are refused once any policy mentions them.
+package policy
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/cedar-policy/cedar-go"
+)
+
+// Request is one call to judge. Plain values: this package knows nothing of sessions and declarations.
+type Request struct {
+	Agent, Operation, Server, Requester, Door, Phase, Effect, Sensitivity string
+
+	Level     int
+	Labels    []string
+	Arguments []byte // canonical JSON object; nil is none
+	Permitted bool   // whether the agent's declaration permits the operation
+}
+
+// Decision is the stage's answer. Reason is "" if allowed, and safe to show otherwise. Policies are the ids of those that refused,
+// sorted.
+type Decision struct {
+	Allowed  bool
+	Reason   string
+	Policies []string
+}
+
+// Set is the policies of one folder. Immutable; safe for concurrent use. A nil Set refuses everything: an empty one comes from Load("").
+type Set struct {
+	policies []policy
+	permits  bool     // some policy is a permit
+	reads    []string // the attributes of context that policies mention; only they are made, since making them is most of the work
+}
+
+type policy struct {
+	id     string
+	at     string // file:line:column
+	reason string // of its annotation @reason, shown to whoever is refused
+	cedar  *cedar.Policy
+}
+
+// All makes Set what cedar.Authorize iterates over, always in one order.
+func (s *Set) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
+	return func(yield func(cedar.PolicyID, *cedar.Policy) bool) {
+		for i := range s.policies {
+			if !yield(cedar.PolicyID(s.policies[i].id), s.policies[i].cedar) {
+				return
+			}
+		}
+	}
+}
+
+// Len is how many policies there are.
+func (s *Set) Len() int { return len(s.policies) }
+
+// Decide judges one call.
+func (s *Set) Decide(r Request) Decision {
+	switch {
+	case s == nil:
+		return Decision{Reason: "No policies were loaded."}
+	case !r.Permitted:
+		return Decision{Reason: fmt.Sprintf("The declaration of the agent %q does not permit %s.", r.Agent, r.Operation)}
+	case len(s.policies) == 0:
+		return Decision{Allowed: true}
+	}
+	return s.evaluate(r)
+}
+
+const call = "call"
+
+// evaluate asks Cedar. Whatever goes wrong in it refuses.
+func (s *Set) evaluate(r Request) (d Decision) {
+	defer func() {
+		if recover() != nil {
+			d = Decision{Reason: "The operator's policies can't be evaluated on this call."}
+		}
+	}()
+	context := make(cedar.RecordMap, len(s.reads))
+	for _, name := range s.reads {
+		v, err := attribute(name, &r)
+		if err != nil {
+			return Decision{Reason: "The operator's policies can't be evaluated on this call: " + err.Error() + "."}
+		}
+		context[cedar.String(name)] = v
+	}
+	operation := cedar.NewEntityUID("Operation", cedar.String(r.Operation))
+	decision, diagnostic := cedar.Authorize(s, entity{operation, cedar.NewEntityUID("Server", cedar.String(r.Server))}, cedar.Request{
+		Principal: cedar.NewEntityUID("Agent", cedar.String(r.Agent)),
+		Action:    cedar.NewEntityUID("Action", call),
+		Resource:  operation,
+		Context:   cedar.NewRecord(context),
+	})
+	// Without permit policies Cedar's default deny says nothing; a deny that names a reason is a forbid.
+	forbidden := decision == cedar.Deny && len(diagnostic.Reasons) > 0
+	switch {
+	case len(diagnostic.Errors) > 0:
+		for _, e := range diagnostic.Errors {
+			d.Policies = append(d.Policies, string(e.PolicyID))
+		}
+		d.Reason = fmt.Sprintf("A policy can't be evaluated on this call (%s).", printable(diagnostic.Errors[0].Message))
+		if forbidden {
+			d.Policies = append(d.Policies, ids(diagnostic)...)
+		}
+	case forbidden:
+		d.Policies = ids(diagnostic)
+		d.Reason = "A policy forbids this call."
+		if why := s.why(d.Policies); why != "" {
+			d.Reason = "A policy forbids this call: " + why
+		}
+	case decision == cedar.Deny && s.permits:
+		d.Reason = "No policy permits this call."
+	default:
+		return Decision{Allowed: true}
+	}
+	slices.Sort(d.Policies)
+	d.Policies = slices.Compact(d.Policies)
+	return d
+}
+
+// attributes are those of context.
+var attributes = []string{"phase", "effect", "sensitivity", "door", "requester", "level", "labels", "arguments"}
+
+// attribute is the value of one of them.
+func attribute(name string, r *Request) (cedar.Value, error) {
+	switch name {
+	case "phase":
+		return cedar.String(r.Phase), nil
+	case "effect":
+		return cedar.String(r.Effect), nil
+	case "sensitivity":
+		return cedar.String(r.Sensitivity), nil
+	case "door":
+		return cedar.String(r.Door), nil
+	case "requester":
+		return cedar.String(r.Requester), nil
+	case "level":
+		return cedar.Long(r.Level), nil
+	case "labels":
+		return stringSet(r.Labels), nil
+	case "arguments":
+		return record(r.Arguments)
+	}
+	return nil, fmt.Errorf("there is no attribute %q", name) // check lets no other name in
+}
+
+func ids(d cedar.Diagnostic) []string {
+	out := make([]string, len(d.Reasons))
+	for i, r := range d.Reasons {
+		out[i] = string(r.PolicyID)
+	}
+	return out
+}
+
+// why is the first @reason among the policies.
+func (s *Set) why(ids []string) string {
+	for _, p := range s.policies {
+		if p.reason != "" && slices.Contains(ids, p.id) {
+			return p.reason
+		}
+	}
+	return ""
+}
+
+// entity is the one entity with parents that a call has: its operation, in its server.
+type entity struct{ operation, server cedar.EntityUID }
+
+func (e entity) Get(uid cedar.EntityUID) (cedar.Entity, bool) {
+	if uid != e.operation {
+		return cedar.Entity{}, false
+	}
+	return cedar.Entity{UID: e.operation, Parents: cedar.NewEntityUIDSet(e.server)}, true
+}
+
+func stringSet(words []string) cedar.Set {
+	values := make([]cedar.Value, len(words))
+	for i, w := range words {
+		values[i] = cedar.String(w)
+	}
+	return cedar.NewSet(values...)
+}
+
+// Cedar's sets compare in the worst case each element with each, on hashes that a caller can choose.
+const (
+	maxElements = 1000   // of one array
+	maxValues   = 10_000 // in all
+)
+
+var null = cedar.NewEntityUID("JSON", "null")
+
+// record turns a canonical JSON object into a Cedar record.
+func record(arguments []byte) (cedar.Record, error) {
+	if len(arguments) == 0 {
+		return cedar.NewRecord(nil), nil
+	}
+	d := json.NewDecoder(strings.NewReader(string(arguments)))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil || object == nil {
+		return cedar.Record{}, fmt.Errorf("its arguments are not an object")
+	}
+	values := 0
+	v, err := value(object, &values)
+	if err != nil {
+		return cedar.Record{}, err
+	}
+	return v.(cedar.Record), nil
+}
+
+func value(v any, values *int) (cedar.Value, error) {
+	if *values++; *values > maxValues {
+		return nil, fmt.Errorf("its arguments hold more than %d values", maxValues)
+	}
+	switch v := v.(type) {
+	case bool:
+		return cedar.Boolean(v), nil
+	case string:
+		return cedar.String(v), nil
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return cedar.Long(n), nil
+		}
+		return cedar.String(v), nil
+	case []any:
+		if len(v) > maxElements {
+			return nil, fmt.Errorf("its arguments hold a list of more than %d elements", maxElements)
+		}
+		set := make([]cedar.Value, len(v))
+		for i := range v {
+			var err error
+			if set[i], err = value(v[i], values); err != nil {
+				return nil, err
+			}
+		}
+		return cedar.NewSet(set...), nil
+	case map[string]any:
+		m := make(cedar.RecordMap, len(v))
+		for name, member := range v {
+			var err error
+			if m[cedar.String(name)], err = value(member, values); err != nil {
+				return nil, err
+			}
+		}
+		return cedar.NewRecord(m), nil
+	}
+	return null, nil
+}
+
+// printable bounds and cleans text for people and models.
+func printable(s string) string {
+	const most = 200
+	s = strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return '\ufffd'
+	}, s)
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+func byID(a, b policy) int { return cmp.Compare(a.id, b.id) }
