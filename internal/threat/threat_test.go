@@ -257,8 +257,11 @@ func TestCleanTextCostsNoAllocation(t *testing.T) {
 		if len(d.Scan(b)) != 0 {
 			t.Fatal("not clean")
 		}
-		if n := testing.AllocsPerRun(50, func() { d.Scan(b); d.Labels(b); d.Redact(b) }); n > 1 {
-			t.Errorf("%v allocations", n)
+		for name, f := range map[string]func(){"Scan": func() { d.Scan(b) }, "Labels": func() { d.Labels(b) }, "Redact": func() { d.Redact(b) }} {
+			// One is left for scratch memory that a collection took away.
+			if n := testing.AllocsPerRun(50, f); n > 1 {
+				t.Errorf("%s: %v allocations", name, n)
+			}
 		}
 	}
 }
