@@ -3,6 +3,7 @@ package mcpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -74,12 +75,18 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 		}
 	}
 	f.exchange(ctx, req, s, c, &r.Exchange)
-	a := f.g.Call(ctx, r)
-	result, e := f.outcome(req.method, a)
-	if e != nil {
-		return nil, e
+	for {
+		a := f.g.Call(ctx, r)
+		result, e := f.outcome(r, a)
+		if e != nil {
+			return nil, e
+		}
+		again, result, e := f.settle(ctx, &r, a, result, round, s, c)
+		if e != nil || !again {
+			return result, e
+		}
+		round++
 	}
-	return f.settle(r, a, result, round, c == nil)
 }
 
 func invalidParams(message string) *rpcError {
@@ -153,35 +160,32 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 }
 
 // outcome is the result of an answer that has one, else its refusal in the form that the method has for it.
-func (f *Face) outcome(method string, a gateway.Answer) (json.RawMessage, *rpcError) {
+func (f *Face) outcome(r gateway.Request, a gateway.Answer) (json.RawMessage, *rpcError) {
 	switch {
 	case a.Verdict.Decision == fault.Permit && a.RPCError != nil:
 		return nil, &rpcError{status: http.StatusOK, raw: a.RPCError}
 	case a.Verdict.Decision == fault.Permit && a.Result != nil:
 		return a.Result, nil
 	case a.Verdict.Decision == fault.Permit:
-		f.log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", method)
-		return f.refusal(method, fault.Refuse("", fault.Internal, ""), a.Verdict.RequestID)
+		f.log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", r.Method)
+		return f.refusal(r, fault.Refuse("", fault.Internal, ""), a.Verdict.RequestID)
 	}
-	return f.refusal(method, a.Verdict, a.Verdict.RequestID)
+	return f.refusal(r, a.Verdict, a.Verdict.RequestID)
 }
 
 // refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
-func (f *Face) refusal(method string, v fault.Verdict, requestID string) (json.RawMessage, *rpcError) {
+func (f *Face) refusal(r gateway.Request, v fault.Verdict, requestID string) (json.RawMessage, *rpcError) {
 	if v.RequestID = requestID; requestID == "" {
 		v.RequestID = f.requestID()
 	}
-	if method == "tools/call" && v.Code != fault.RequestMalformed {
+	if r.Method == "tools/call" && v.Code != fault.RequestMalformed {
 		return refused(v), nil
 	}
-	code := v.Code.RPCCode()
-	if method == "resources/read" && v.Code == fault.ToolUnknown {
-		code = codeResourceNotFound
+	code, data := v.Code.RPCCode(), map[string]any{"verdict": v}
+	if r.Method == "resources/read" && v.Code == fault.ToolUnknown {
+		code, data["uri"] = codeResourceNotFound, r.Tool
 	}
-	return nil, &rpcError{
-		status: http.StatusOK, code: code, message: v.Reason,
-		data: appendJSON(nil, map[string]any{"verdict": v}),
-	}
+	return nil, &rpcError{status: http.StatusOK, code: code, message: v.Reason, data: appendJSON(nil, data)}
 }
 
 // refused is the tool result of a refused call (CONTRACT, "A verdict").
@@ -242,30 +246,65 @@ func explain(v fault.Verdict) string {
 	return b.String()
 }
 
-// settle looks at what kind of result it is (mcp-097). A complete one passes. An upstream that asks back is passed on to a client that
-// can answer, with its state sealed; anything else is not a result.
-func (f *Face) settle(r gateway.Request, a gateway.Answer, result json.RawMessage, round int, modern bool) (json.RawMessage, *rpcError) {
+// settle looks at what kind of result it is (mcp-097). A complete one passes. An upstream that asks back is passed on to a client of
+// 2026-07-28, with its state sealed; a client before that is asked here, and the call goes through the corridor again with its
+// answers. Anything else is not a result.
+func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer, result json.RawMessage, round int, s *stream, c *connection) (again bool, _ json.RawMessage, _ *rpcError) {
 	kind, has := call.Get(result, "resultType")
 	if !has {
-		return result, nil
+		return false, result, nil
+	}
+	refuse := func(code fault.Code, reason string) (bool, json.RawMessage, *rpcError) {
+		refusal, e := f.refusal(*r, fault.Refuse("inspect", code, reason), a.Verdict.RequestID)
+		return false, refusal, e
 	}
 	word, _ := text(kind)
 	switch {
 	case word == "complete":
-		return result, nil
-	case word != "input_required", !modern, r.Method == "completion/complete":
-		return f.refusal(r.Method, fault.Refuse("inspect", fault.ResultInvalid, "The server answered with a kind of result that is not known here."), a.Verdict.RequestID)
+		return false, result, nil
+	case word != "input_required" || r.Method == "completion/complete":
+		return refuse(fault.ResultInvalid, "The server answered with a kind of result that is not known here.")
 	case round >= maxRounds:
-		return f.refusal(r.Method, fault.Refuse("inspect", fault.LimitQuota, "The server asked back more than "+strconv.Itoa(maxRounds)+" times for one call."), a.Verdict.RequestID)
+		return refuse(fault.LimitQuota, "The server asked back more than "+strconv.Itoa(maxRounds)+" times for one call.")
 	}
 	var inner string
 	if state, ok := call.Get(result, "requestState"); ok {
 		if inner, ok = text(state); !ok {
-			return f.refusal(r.Method, fault.Refuse("inspect", fault.ResultInvalid, "The server's requestState is not a string."), a.Verdict.RequestID)
+			return refuse(fault.ResultInvalid, "The server's requestState is not a string.")
 		}
 	}
-	sealed := f.seal.seal(bind(r.Principal.String(), a.Session, r.Method, r.Tool, r.Arguments), round+1, inner)
-	return call.SetMember(result, "requestState", appendJSON(nil, sealed)), nil
+	if c == nil {
+		sealed := f.seal.seal(bind(r.Principal.String(), a.Session, r.Method, r.Tool, r.Arguments), round+1, inner)
+		return false, call.SetMember(result, "requestState", appendJSON(nil, sealed)), nil
+	}
+	requests, _ := call.Get(result, "inputRequests")
+	responses := []byte{'{'}
+	asked := 0
+	for key, request := range call.Members(requests) {
+		method, _ := call.Get(request, "method")
+		params, _ := call.Get(request, "params")
+		word, _ := text(method)
+		if asked++; asked > maxRequests || !c.asks[word] {
+			return refuse(fault.ResultInvalid, "The server asks back with "+quoted(word)+", which this client can't answer.")
+		}
+		response, err := c.ask(ctx, s, word, params)
+		if refused := (*gateway.RPCError)(nil); errors.As(err, &refused) {
+			return false, nil, &rpcError{status: http.StatusOK, raw: refused.JSON}
+		} else if err != nil {
+			return refuse(fault.TimeExceeded, "The client did not answer what the server asked back.")
+		}
+		if asked > 1 {
+			responses = append(responses, ',')
+		}
+		if responses = append(append(appendJSON(responses, key), ':'), response...); len(responses) > maxBody {
+			return refuse(fault.RequestMalformed, "The client's answers are larger than 4 MiB.")
+		}
+	}
+	if asked == 0 {
+		return refuse(fault.UpstreamFailed, "The server is busy and asks to be called again later.")
+	}
+	r.Exchange.InputResponses, r.Exchange.RequestState = append(responses, '}'), inner
+	return true, nil, nil
 }
 
 // dress adds what revision 2026-07-28 has in every result: its type and who answers; and, for what could be cached, that only this

@@ -90,6 +90,7 @@ type Face struct {
 }
 
 const (
+	revision0326 = "2025-03-26" // not served
 	revision0618 = "2025-06-18"
 	revision1125 = "2025-11-25"
 	revision0728 = "2026-07-28"
@@ -200,6 +201,9 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 			f.problem(w, fault.New(fault.RequestMalformed, "The header %s is there more than once.", name))
 			return
 		}
+	}
+	if r.Header.Get(headerVersion) == revision0326 {
+		r.Header.Del(headerVersion) // what the transport takes a missing header to mean; the transport session knows its revision
 	}
 	p, err := f.principal(r)
 	if err != nil {

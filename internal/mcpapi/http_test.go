@@ -249,7 +249,8 @@ func TestResultTypes(t *testing.T) {
 		{`{"content":[],"resultType":"maybe"}`, "result.invalid", "result.invalid"},
 		{`{"content":[],"\u0072esultType":"maybe"}`, "result.invalid", "result.invalid"},
 		{`{"content":[],"resultType":7}`, "result.invalid", "result.invalid"},
-		{`{"resultType":"input_required","inputRequests":{}}`, "result.invalid", ""},
+		{`{"resultType":"input_required","inputRequests":{}}`, "upstream.failed", ""},
+		{`{"resultType":"input_required","inputRequests":{"q":{"method":"roots/list"}}}`, "result.invalid", ""},
 		{`{"resultType":"input_required","requestState":7}`, "result.invalid", "result.invalid"},
 	} {
 		r.g.on(func(context.Context, gateway.Request) gateway.Answer { return permit(c.result) })

@@ -152,8 +152,8 @@ func (f *Face) subscription(ctx context.Context, method, uri string) error {
 	if h == nil {
 		return sdkError(internalError(f.requestID()))
 	}
-	a := f.g.Call(ctx, gateway.Request{Principal: h.principal, Method: method, Tool: uri, Door: "mcp"})
-	if _, e := f.outcome(method, a); e != nil {
+	r := gateway.Request{Principal: h.principal, Method: method, Tool: uri, Door: "mcp"}
+	if _, e := f.outcome(r, f.g.Call(ctx, r)); e != nil {
 		return sdkError(e)
 	}
 	return nil

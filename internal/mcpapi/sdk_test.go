@@ -581,3 +581,43 @@ func TestPanicCostsOneAnswer(t *testing.T) {
 		}
 	})
 }
+
+// An upstream that asks back in the way of 2026-07-28 finds an older client too: we ask it, and call again with its answers.
+func TestAskingBackToAnOlderClient(t *testing.T) {
+	r := newRig(t)
+	r.g.on(func(_ context.Context, req gateway.Request) gateway.Answer {
+		switch x := req.Exchange; x.RequestState {
+		case "":
+			return permit(`{"resultType":"input_required","requestState":"s","inputRequests":{"q\"1":{"method":"elicitation/create","params":{"message":"Name?","mode":"form","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}}}},"q2":{"method":"elicitation/create","params":{"message":"Age?","mode":"form","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}}}}}}`)
+		case "s":
+			return permit(`{"content":[{"type":"text","text":` + string(appendJSON(nil, string(x.InputResponses))) + `}]}`)
+		}
+		return permit(`{"resultType":"input_required"}`)
+	})
+	answer := func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"n": req.Params.Message}}, nil
+	}
+	res, err := r.connect(agentToken, revision1125, &mcp.ClientOptions{ElicitationHandler: answer}).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
+	if err != nil || len(res.Content) != 1 {
+		t.Fatalf("%v %+v", err, res)
+	}
+	var said map[string]struct{ Content struct{ N string } }
+	if err := json.Unmarshal([]byte(res.Content[0].(*mcp.TextContent).Text), &said); err != nil || said["q\"1"].Content.N != "Name?" || said["q2"].Content.N != "Age?" {
+		t.Errorf("%v %+v", err, said)
+	}
+	if n := len(r.g.called()); n != 2 {
+		t.Errorf("%d calls", n)
+	}
+	// A client that can't answer gets a refusal, and a server that never stops asking is stopped.
+	if res, err = r.connect(agentToken, revision1125, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"}); err != nil || !res.IsError {
+		t.Errorf("%v %+v", err, res)
+	}
+	r.g.on(func(context.Context, gateway.Request) gateway.Answer {
+		return permit(`{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"?","mode":"form"}}}}`)
+	})
+	before := len(r.g.called())
+	res, err = r.connect(agentToken, revision1125, &mcp.ClientOptions{ElicitationHandler: answer}).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
+	if n := len(r.g.called()) - before; err != nil || !res.IsError || n != maxRounds+1 {
+		t.Errorf("%v %+v after %d calls", err, res, n)
+	}
+}

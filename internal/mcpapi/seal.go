@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	stateLife = 10 * time.Minute
-	maxRounds = 10      // how often one call may be asked back (mcp-112)
-	maxSpent  = 100_000 // states remembered as used; above it none is accepted until some expire
+	stateLife   = 10 * time.Minute
+	maxRounds   = 10      // how often one call may be asked back (mcp-112)
+	maxRequests = 16      // questions in one round, to a client that we ask ourselves
+	maxSpent    = 100_000 // states remembered as used; above it none is accepted until some expire
 )
 
 // binding is what a request state was made for. A state that comes back with anything else is refused.
