@@ -210,6 +210,7 @@ func (w *httpWire) exchange(ctx context.Context, p *pending, out outgoing) ([]by
 				io.CopyN(io.Discard, body, 64<<10)
 				body.Close()
 			})
+			ev.free()
 			reader.Reset(nil)
 			readers.Put(reader)
 			return frame, nil
@@ -307,23 +308,33 @@ func streamHeaders(lastID string) func(http.Header) {
 	}
 }
 
-// readBounded reads a body of at most max bytes. hint is what the sender says of its length, which is not taken at its word.
-func readBounded(r io.Reader, hint int64, max int) ([]byte, error) {
-	if hint > int64(max) {
+// scratch holds buffers for reading what has no known length. Large ones are not kept.
+var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
+
+func keep(b *[]byte) {
+	if cap(*b) <= 1<<20 {
+		*b = (*b)[:0]
+		scratch.Put(b)
+	}
+}
+
+// readBounded reads a body of at most max bytes into memory of its own. length is what the sender says of it, -1 if nothing.
+func readBounded(r io.Reader, length int64, max int) ([]byte, error) {
+	if length > int64(max) {
 		return nil, errEventTooLarge
 	}
-	if hint < 0 {
-		hint = 2 << 10
-	}
-	buf := make([]byte, 0, min(hint, 256<<10)+1)
+	held := scratch.Get().(*[]byte)
+	defer keep(held)
+	buf := (*held)[:0]
 	for {
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
+		*held = buf
 		if len(buf) > max {
 			return nil, errEventTooLarge
 		}
 		if err == io.EOF {
-			return buf, nil
+			return bytes.Clone(buf), nil
 		}
 		if err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ type events struct {
 	r     *bufio.Reader
 	max   int // bytes of one event's lines
 	line  []byte
+	held  *[]byte // line's home
 	begun bool
 	cr    bool // the last line ended in CR: an LF right after it belongs to that ending
 
@@ -24,7 +25,17 @@ type events struct {
 	retry  time.Duration // what the server asked for, 0 if nothing
 }
 
-func newEvents(r *bufio.Reader, max int) *events { return &events{r: r, max: max} }
+func newEvents(r *bufio.Reader, max int) *events {
+	held := scratch.Get().(*[]byte)
+	return &events{r: r, max: max, line: *held, held: held}
+}
+
+// free gives the line's buffer back. The events are not read any further.
+func (s *events) free() {
+	*s.held = s.line
+	keep(s.held)
+	s.line, s.held = nil, nil
+}
 
 // next returns the data of the next message event that carries any. The bytes are the caller's.
 func (s *events) next() ([]byte, error) {
