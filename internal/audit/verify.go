@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -59,12 +60,13 @@ func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 	}
 	v.checkpoints(key, pub, anchors)
 	v.log()
+	v.blame()
 	v.names()
 	for id := range v.open {
 		v.report.Unknown = append(v.report.Unknown, id)
 	}
-	slices.SortFunc(v.report.Unknown, func(a, b string) int { return int(v.open[a] - v.open[b]) })
-	slices.SortStableFunc(v.report.Problems, func(a, b Problem) int { return int(min(max(a.Index-b.Index, -1), 1)) })
+	slices.SortFunc(v.report.Unknown, func(a, b string) int { return cmp.Compare(v.open[a], v.open[b]) })
+	slices.SortStableFunc(v.report.Problems, func(a, b Problem) int { return cmp.Compare(a.Index, b.Index) })
 	v.report.OK = len(v.report.Problems) == 0
 	return v.report, nil
 }
@@ -146,7 +148,7 @@ func (v *verifier) checkpoints(key note.Verifier, pub string, anchors [][]byte) 
 			v.signed = append(v.signed, signedRoot{what: fmt.Sprintf("anchor %d", i+1), Checkpoint: cp})
 		}
 	}
-	slices.SortStableFunc(v.signed, func(a, b signedRoot) int { return int(min(max(a.Size-b.Size, -1), 1)) })
+	slices.SortStableFunc(v.signed, func(a, b signedRoot) int { return cmp.Compare(a.Size, b.Size) })
 }
 
 // log reads the entries, as far as they can be read, and checks the tree over them.
@@ -158,7 +160,7 @@ func (v *verifier) log() {
 	}
 	v.size = size
 	v.roots()
-	for from := int64(0); from < size; {
+	for from := int64(0); from < size; from += tileWidth {
 		to := min(from+tileWidth, size)
 		leaves, err := v.src.Entries(from, to)
 		if err != nil {
@@ -178,20 +180,12 @@ func (v *verifier) log() {
 			v.tile(t.Level, t.Index, t.Hashes)
 		}
 		v.tree.Commit()
-		from = to
 	}
 	for level, tail := range v.tree.tails {
 		if len(tail) > 0 {
 			v.tile(level, size>>(tileHeight*(level+1)), tail)
 		}
 	}
-	for _, s := range v.signed {
-		if s.Size > size {
-			v.problem(size, "cut off: %s covers %d entries and the log holds %d", s.what, s.Size, size)
-		}
-	}
-	v.report.Unsigned = max(size-v.report.Size, 0)
-	v.blame()
 }
 
 // roots compares the tree with what was signed at its size.
@@ -212,7 +206,11 @@ func (v *verifier) roots() {
 // blame reports the signed roots that were not met, each at the first record that may be the reason: one that is certainly
 // wrong, or the first that no stored tile agrees with, or the first that no smaller signed root covers.
 func (v *verifier) blame() {
+	v.report.Unsigned = max(v.size-v.report.Size, 0)
 	for _, s := range v.signed {
+		if s.Size > v.size {
+			v.problem(v.size, "cut off: %s covers %d entries and the log holds %d", s.what, s.Size, v.size)
+		}
 		if !s.broken {
 			continue
 		}

@@ -836,3 +836,31 @@ func (tinyDisk) Write(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// liar claims more entries than it returns, or fails.
+type liar struct {
+	cut
+	size int64
+	err  error
+}
+
+func (l liar) Size() (int64, error) { return l.size, l.err }
+
+func TestVerifyBelievesNoSize(t *testing.T) {
+	b := newBook(t)
+	b.calls(t, 300)
+	b.sign(t)
+	for name, c := range map[string]struct {
+		src   liar
+		index int64
+	}{
+		"more":     {liar{cut{b}, 305, nil}, 300},
+		"far more": {liar{cut{b}, 1 << 62, nil}, 300},
+		"negative": {liar{cut{b}, -1, nil}, 0},
+		"failing":  {liar{cut{b}, 300, errors.New("no answer")}, 0},
+	} {
+		if r := verify(t, c.src, ""); r.OK || firstBad(r) != c.index {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
