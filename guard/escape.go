@@ -375,7 +375,7 @@ func (e *escaper) word(i int, buf []byte) (n, end int) {
 		if c == '-' {
 			c = '_'
 		}
-		if c != '_' && c != ':' && !letterOrDigit(c) {
+		if c != '_' && !letterOrDigit(c) {
 			break
 		}
 		buf[n] = c
@@ -452,7 +452,7 @@ func (e *escaper) less(i, end int) bool {
 		return false
 	}
 	switch k, _ := e.next(at); k {
-	case '>', '/', ' ', '\t', '\n', '=', 0:
+	case '>', '/', ' ', '\t', '\n', '=', ':', 0:
 	default:
 		if n < len(buf) {
 			return false
@@ -661,7 +661,7 @@ func (e *escaper) colon(i, end int) bool {
 			}
 		case '*', '_', '>', '-', '<', '|':
 		default:
-			if needsHash || c != '\n' && at > 0 {
+			if needsHash || c != '\n' && (c != 0 || at > 0) {
 				return false
 			}
 			e.templates++

@@ -121,12 +121,12 @@ func (f Fence) Wrap(content, source string) (Wrapped, error) {
 		Length:        len(content),
 		SHA256:        sum(content),
 	}
-	if f.MaxBytes > 0 && len(content) > f.MaxBytes {
-		content = cut(content, f.MaxBytes)
-	}
 	nonce, err := f.nonce(content, source)
 	if err != nil {
 		return Wrapped{}, err
+	}
+	if f.MaxBytes > 0 && len(content) > f.MaxBytes {
+		content = cut(content, f.MaxBytes)
 	}
 	return render(h, content, nonce), nil
 }

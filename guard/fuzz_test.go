@@ -1,0 +1,114 @@
+package guard
+
+import (
+	"strings"
+	"testing"
+)
+
+// maxFuzz keeps single executions fast; every rule is local, so longer inputs show nothing new.
+const maxFuzz = 4 << 10
+
+func FuzzWrap(f *testing.F) {
+	for _, c := range attackCases(f) {
+		if p := c.payload(f); len(p) <= maxFuzz {
+			f.Add(p, testURL, c.TruncateAt, 7)
+		}
+	}
+	f.Add("a\r\nb\\u{3C}\xff≪<\u200b<Ｘ", "\"\n\x1b", 5, 100)
+	f.Fuzz(func(t *testing.T, content, source string, limit, at int) {
+		if source == "" || len(source) > maxFuzz || len(content) > maxFuzz || limit < 0 {
+			return
+		}
+		fence := Fence{Operation: "web.web_search", Contamination: []string{"untrusted"}, MaxBytes: limit, nonces: fixedNonces(leakedNonce, oldNonce, "0123456789abcdef0123456789abcdef")}
+		w, err := fence.Wrap(content, source)
+		if err != nil {
+			if strings.Contains(content+source, "0123456789abcdef0123456789abcdef") {
+				return // all of the few known draws
+			}
+			t.Fatal(err)
+		}
+		if err := holds(fence, content, source, w); err != nil {
+			t.Fatal(err)
+		}
+		if err := noOtherBlock(w, max(0, at)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzParseWrapped(f *testing.F) {
+	for _, c := range attackCases(f) {
+		if p := c.payload(f); len(p) <= maxFuzz {
+			w, err := Fence{Operation: "web.web_search", MaxBytes: c.TruncateAt}.Wrap(p, testURL)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(w.ForModel())
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		found := FindWrapped(text)
+		w, err := ParseWrapped(text)
+		if err != nil {
+			return
+		}
+		// Whatever parses is what Wrap makes of its content.
+		h := w.Header()
+		content := unescape(w.body, h.CRLF)
+		if !h.Truncated() {
+			nonce := nonceOf.FindStringSubmatch(text)[1]
+			again, err := Fence{Operation: h.Operation, Contamination: h.Contamination, nonces: fixedNonces(nonce)}.Wrap(content, unescape(h.Source, false))
+			if err != nil || again.ForModel() != text {
+				t.Fatalf("%q parses, and Wrap makes %q of it, %v", text, again.ForModel(), err)
+			}
+		}
+		if len(found) != 1 || found[0].ForModel() != text {
+			t.Fatalf("%q parses and is not found", text)
+		}
+	})
+}
+
+func FuzzParseAttribution(f *testing.F) {
+	i := newIssuer(f, testKey)
+	meta := string(marshal(f, attribute(f, i, testSource())))
+	f.Add(`{"results":[1],"metadata":` + meta + `}`)
+	f.Add(meta)
+	f.Add(`{"a":"\"}","b":[{"x":[]}],"c":-1.5e3,"metadata" : {"attribution":"CommunicationOS (fetch) in session sess_1"}}`)
+	f.Add(`["{\"attribution\":` + `1}", "x {\"attribution\" :2"]`)
+	f.Fuzz(func(t *testing.T, data string) {
+		want := attribute(t, i, testSource())
+		if a, err := i.Parse([]byte(data)); err == nil && a != want {
+			t.Fatalf("%q gives %v, which was never issued", data, a)
+		}
+		if err := i.Enforce([]byte(data), "sess_1"); err == nil && !strings.Contains(data, want.CallID()) && !strings.Contains(data, `\u`) {
+			t.Fatalf("%q was let in", data)
+		}
+		for _, a := range i.Find([]byte(data)) {
+			if a != want {
+				t.Fatalf("%q holds %v, which was never issued", data, a)
+			}
+		}
+		if op, session, err := ParseAttribution(data); err == nil {
+			if line, err := FormatAttribution(op, session); err != nil || line != data {
+				t.Fatalf("%q formats as %q, %v", data, line, err)
+			}
+		}
+	})
+}
+
+func FuzzPhase(f *testing.F) {
+	f.Add("comm.fetch", "planning")
+	f.Add("knowledge.search", "execution")
+	f.Fuzz(func(t *testing.T, name, phase string) {
+		g, err := NewPhaseGate(name)
+		if err == nil && strings.HasPrefix(strings.ToLower(name), "comm.") {
+			t.Fatalf("%q was accepted as free of external I/O", name)
+		}
+		if err != nil {
+			g = newGate(t, "knowledge.search")
+		}
+		p, perr := ParsePhase(phase)
+		want := perr == nil && name != "" && (p == Execution || err == nil || name == "knowledge.search")
+		check(t, g, name, Phase(phase), want)
+	})
+}
