@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -473,4 +474,30 @@ func BenchmarkStrings64K(b *testing.B) {
 	for b.Loop() {
 		Strings(result64K, func(string, string) bool { return true })
 	}
+}
+
+// Parsers are shared memory between calls: what one returned must not change when the next runs.
+func TestResultsAreTheirOwners(t *testing.T) {
+	var wait sync.WaitGroup
+	for g := range 8 {
+		wait.Go(func() {
+			in := []byte(`{"z` + strconv.Itoa(g) + `":"\u0041","a":{"\u0062":` + strconv.Itoa(g) + `,"a":1.50}}`)
+			want := `{"a":{"a":1.5,"b":` + strconv.Itoa(g) + `},"z` + strconv.Itoa(g) + `":"A"}`
+			var kept [][]byte
+			for range 200 {
+				out, err := Canonical(in, DefaultLimits())
+				if err != nil {
+					t.Error(err)
+				}
+				kept = append(kept, out)
+				Canonical([]byte(`{"a":1,"a"`), DefaultLimits())
+			}
+			for _, out := range kept {
+				if string(out) != want {
+					t.Errorf("%s, want %s", out, want)
+				}
+			}
+		})
+	}
+	wait.Wait()
 }

@@ -272,6 +272,7 @@ func FuzzArguments(f *testing.F) {
 			return
 		}
 		n, has := canonical.Get(r.Arguments, "n")
+		// A number of five digits or more, a fraction or anything that is no number is over 1000 or can't be judged.
 		if d := s.Decide(r); d.Allowed && has && (len(n) > 4 || !strings.ContainsRune("-0123456789", rune(n[0])) || strings.Contains(string(n), ".")) && n[0] != '-' {
 			t.Fatalf("allowed with n = %s", n)
 		}
