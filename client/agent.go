@@ -1,0 +1,254 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Own names, in place of a session id on the agents' side, the session that the token itself stands for.
+const Own = "self"
+
+// Held is a label that a session holds, and the call that brought it. Operation is empty for a label that was there from the start.
+type Held struct {
+	Label     string `json:"label"`
+	Operation string `json:"operation"`
+	CallID    string `json:"call_id"`
+}
+
+// Session is where a session stands.
+type Session struct {
+	SessionID        string    `json:"session_id"`
+	AgentID          string    `json:"agent_id"`
+	Requester        string    `json:"requester,omitempty"`
+	UserRequest      string    `json:"user_request,omitempty"`
+	OpenedBy         string    `json:"opened_by"`
+	Own              bool      `json:"own"` // the session that the agent's own token stands for
+	Phase            string    `json:"phase"`
+	State            string    `json:"state"`
+	Labels           []Held    `json:"labels"`
+	Plan             *Plan     `json:"plan,omitempty"`
+	Version          int64     `json:"version"`
+	UsedNS           int64     `json:"used_ns"`
+	BudgetNS         int64     `json:"budget_ns"`
+	OpenedAt         time.Time `json:"opened_at"`
+	ClosedAt         time.Time `json:"closed_at,omitzero"`
+	BudgetLeftMS     int64     `json:"budget_left_ms"`
+	PendingApprovals []string  `json:"pending_approvals"`
+}
+
+// Plan is a submitted plan.
+type Plan struct {
+	PlanID    string     `json:"plan_id"`
+	Digest    string     `json:"digest"`
+	State     string     `json:"state"` // approved, pending, rejected
+	Steps     []PlanStep `json:"steps"`
+	Submitted time.Time  `json:"submitted"`
+	DecidedBy string     `json:"decided_by,omitempty"`
+	DecidedAt time.Time  `json:"decided_at,omitzero"`
+	Reason    string     `json:"reason,omitempty"`
+}
+
+// PlanStep is one step of a plan. Whoever submits a plan leaves Operation empty.
+type PlanStep struct {
+	Tool          string          `json:"tool"`
+	Operation     string          `json:"operation,omitempty"`
+	Arguments     json.RawMessage `json:"arguments,omitempty"`
+	After         []int           `json:"after,omitempty"` // steps that must come before, counted from 0
+	Justification string          `json:"justification"`
+}
+
+// OpenSession asks for a fresh session.
+type OpenSession struct {
+	AgentID     string   `json:"agent_id"`
+	UserRequest string   `json:"user_request"`
+	Requester   string   `json:"requester,omitempty"`
+	Labels      []string `json:"labels,omitempty"`
+}
+
+// OpenedSession is a new session with the token that stands for it. The token is shown this once.
+type OpenedSession struct {
+	SessionID    string   `json:"session_id"`
+	SessionToken string   `json:"session_token"`
+	Phase        string   `json:"phase"`
+	Manifest     Manifest `json:"manifest"`
+	SystemPrompt string   `json:"system_prompt"`
+}
+
+// Manifest is what a session's agent can call, and what calling each tool blocks.
+type Manifest struct {
+	SessionID    string         `json:"session_id"`
+	Phase        string         `json:"phase"`
+	Labels       []Held         `json:"labels"`
+	Tools        []ManifestTool `json:"tools"`
+	OrderingHint string         `json:"ordering_hint"`
+	SystemPrompt string         `json:"system_prompt"`
+}
+
+// ManifestTool is one tool in a manifest.
+type ManifestTool struct {
+	Name             string   `json:"name"`
+	Operation        string   `json:"operation"`
+	Sensitivity      string   `json:"sensitivity"`
+	Effect           string   `json:"effect"`
+	Risk             string   `json:"risk,omitempty"`
+	Blocks           []string `json:"blocks"`
+	BlockedBySession bool     `json:"blocked_by_session"`
+	Consequence      string   `json:"consequence"`
+}
+
+// PlannedCall is one call of a plan that is to be validated.
+type PlannedCall struct {
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+	After     []int           `json:"after,omitempty"`
+}
+
+// PlanReport says whether planned calls would run in their order, and in which order they would.
+type PlanReport struct {
+	Valid        bool        `json:"valid"`
+	Violations   []Violation `json:"violations"`
+	SafeOrdering []string    `json:"safe_ordering"` // nil: there is none, and Impossible says why
+	Impossible   *Impossible `json:"impossible,omitempty"`
+}
+
+// Violation is a step that would be refused.
+type Violation struct {
+	AtStep     int    `json:"at_step"`
+	Tool       string `json:"tool"`
+	Code       string `json:"code"`
+	Reason     string `json:"reason"`
+	Suggestion string `json:"suggestion"`
+}
+
+// Impossible says why no order of the steps is safe.
+type Impossible struct {
+	Because string   `json:"because"`
+	Steps   []int    `json:"steps"`
+	Ways    []string `json:"ways,omitempty"`
+}
+
+// PlanAnswer is what became of a submitted plan.
+type PlanAnswer struct {
+	PlanID       string       `json:"plan_id"`
+	Digest       string       `json:"digest"`
+	State        string       `json:"state"`
+	Steps        []JudgedStep `json:"steps"`
+	Violations   []Violation  `json:"violations"`
+	SafeOrdering []string     `json:"safe_ordering"`
+	ApprovalID   string       `json:"approval_id,omitempty"`
+	Phase        string       `json:"phase"`
+	Reason       string       `json:"reason,omitempty"`
+}
+
+// JudgedStep is one step of a plan with its verdict.
+type JudgedStep struct {
+	Tool      string  `json:"tool"`
+	Operation string  `json:"operation,omitempty"`
+	Verdict   Verdict `json:"verdict"`
+}
+
+// Verdict is what the gateway decided about a call.
+type Verdict struct {
+	Decision   string     `json:"decision"` // permit, ask, deny
+	Stage      string     `json:"stage"`
+	Code       string     `json:"code,omitempty"`
+	Reason     string     `json:"reason"`
+	Because    []Because  `json:"because"`
+	Retriable  bool       `json:"retriable"`
+	Remedies   []Remedy   `json:"remedies"`
+	ApprovalID *string    `json:"approval_id"`
+	RequestID  string     `json:"request_id"`
+	Status     string     `json:"status,omitempty"` // SKIPPED, by the kill switch
+	Timestamp  *time.Time `json:"timestamp,omitempty"`
+}
+
+// Because is one fact that a verdict rests on.
+type Because struct {
+	Label     string `json:"label,omitempty"`
+	Operation string `json:"operation,omitempty"`
+	CallID    string `json:"call_id,omitempty"`
+	Code      string `json:"code,omitempty"`
+	Detail    string `json:"detail,omitempty"`
+}
+
+// Remedy is a way out.
+type Remedy struct {
+	Kind string `json:"kind"`
+	Text string `json:"text"`
+}
+
+// CallAnswer is what became of a call. Result is the MCP result object, there only when the verdict permits; Error is the
+// server's own JSON-RPC error, in place of a result.
+type CallAnswer struct {
+	CallID  string          `json:"call_id"`
+	Verdict Verdict         `json:"verdict"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
+
+// CallOutcome is what is known of an earlier call. The result is there as long as the gateway keeps it.
+type CallOutcome struct {
+	CallID  string          `json:"call_id"`
+	State   string          `json:"state"` // running, done, unknown, refused
+	Verdict *Verdict        `json:"verdict,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
+
+type toolCall struct {
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments,omitempty"`
+}
+
+func sessionPath(id, rest string) string { return "/v1/session/" + seg(id) + rest }
+
+// Open opens a session on the agents' side: with a host's token, or an agent's whose declaration lets it.
+func (c *Client) Open(ctx context.Context, r OpenSession) (*OpenedSession, error) {
+	return do[OpenedSession](ctx, c, http.MethodPost, "/v1/session", r)
+}
+
+// Status tells on the agents' side where a session stands. For people there is Session.
+func (c *Client) Status(ctx context.Context, session string) (*Session, error) {
+	return get[Session](ctx, c, sessionPath(session, ""), nil)
+}
+
+// Manifest returns the tools of a session. Agents' side.
+func (c *Client) Manifest(ctx context.Context, session string) (*Manifest, error) {
+	return get[Manifest](ctx, c, sessionPath(session, "/manifest"), nil)
+}
+
+// ValidatePlan asks whether planned calls would run in this order. Nothing is changed. Agents' side.
+func (c *Client) ValidatePlan(ctx context.Context, session string, calls []PlannedCall) (*PlanReport, error) {
+	return do[PlanReport](ctx, c, http.MethodPost, sessionPath(session, "/validate-plan"), struct {
+		PlannedCalls []PlannedCall `json:"planned_calls"`
+	}{calls})
+}
+
+// SubmitPlan submits a plan. An approved one is sealed and opens the execution phase. Agents' side.
+func (c *Client) SubmitPlan(ctx context.Context, session string, steps []PlanStep) (*PlanAnswer, error) {
+	return do[PlanAnswer](ctx, c, http.MethodPost, sessionPath(session, "/plan"), struct {
+		Steps []PlanStep `json:"steps"`
+	}{steps})
+}
+
+// Check asks what the verdict on a call would be; nothing is called. arguments is a JSON object, nil for none. Agents' side.
+func (c *Client) Check(ctx context.Context, session, tool string, arguments json.RawMessage) (*Verdict, error) {
+	return do[Verdict](ctx, c, http.MethodPost, sessionPath(session, "/check"), toolCall{tool, arguments})
+}
+
+// Call calls a tool. A verdict that denies is not an error. Agents' side.
+func (c *Client) Call(ctx context.Context, session, tool string, arguments json.RawMessage) (*CallAnswer, error) {
+	return do[CallAnswer](ctx, c, http.MethodPost, sessionPath(session, "/calls"), toolCall{tool, arguments})
+}
+
+// Outcome returns what is known of an earlier call of the session, waiting up to wait for it to end. Agents' side.
+func (c *Client) Outcome(ctx context.Context, session, call string, wait time.Duration) (*CallOutcome, error) {
+	q := url.Values{}
+	if wait > 0 {
+		q.Set("wait", wait.String())
+	}
+	return get[CallOutcome](ctx, c, sessionPath(session, "/calls/"+seg(call)), q)
+}

@@ -1,0 +1,428 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// SessionQuery asks for a page of sessions, newest first.
+type SessionQuery struct {
+	State string // open or closed; "" for both
+	After string // Next of the page before
+	Limit int    // 0: the server's default
+}
+
+// SessionPage is a page of sessions. Next is "" on the last one.
+type SessionPage struct {
+	Sessions []Session `json:"sessions"`
+	Next     string    `json:"next,omitempty"`
+}
+
+// Sessions lists sessions.
+func (c *Client) Sessions(ctx context.Context, q SessionQuery) (*SessionPage, error) {
+	v := url.Values{}
+	set(v, "state", q.State)
+	set(v, "after", q.After)
+	setInt(v, "limit", int64(q.Limit))
+	return get[SessionPage](ctx, c, "/v1/sessions", v)
+}
+
+// Session returns one session to a person. For agents and hosts there is Status.
+func (c *Client) Session(ctx context.Context, id string) (*Session, error) {
+	return get[Session](ctx, c, "/v1/sessions/"+seg(id), nil)
+}
+
+// StartSession opens a session for an agent as a person. For hosts there is Open.
+func (c *Client) StartSession(ctx context.Context, r OpenSession) (*OpenedSession, error) {
+	return do[OpenedSession](ctx, c, http.MethodPost, "/v1/sessions", r)
+}
+
+func (c *Client) act(ctx context.Context, id, act string, body any) (*Session, error) {
+	return do[Session](ctx, c, http.MethodPost, "/v1/sessions/"+seg(id)+act, body)
+}
+
+type reasonBody struct {
+	Reason string `json:"reason"`
+}
+
+type digestBody struct {
+	Digest string `json:"digest"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// SetPhase moves a session to planning or execution.
+func (c *Client) SetPhase(ctx context.Context, id, phase, reason string) (*Session, error) {
+	return c.act(ctx, id, "/phase", struct {
+		Phase  string `json:"phase"`
+		Reason string `json:"reason"`
+	}{phase, reason})
+}
+
+// Release takes labels off a session; the reason goes on the record.
+func (c *Client) Release(ctx context.Context, id string, labels []string, reason string) (*Session, error) {
+	return c.act(ctx, id, "/release", struct {
+		Labels []string `json:"labels"`
+		Reason string   `json:"reason"`
+	}{labels, reason})
+}
+
+// CloseSession ends a session for good.
+func (c *Client) CloseSession(ctx context.Context, id, reason string) (*Session, error) {
+	return c.act(ctx, id, "/close", reasonBody{reason})
+}
+
+// ApprovePlan approves the plan that waits in a session, named by the digest that was looked at.
+func (c *Client) ApprovePlan(ctx context.Context, id, digest, reason string) (*Session, error) {
+	return c.act(ctx, id, "/plan/approve", digestBody{digest, reason})
+}
+
+// RejectPlan rejects the plan that waits in a session.
+func (c *Client) RejectPlan(ctx context.Context, id, digest, reason string) (*Session, error) {
+	return c.act(ctx, id, "/plan/reject", digestBody{digest, reason})
+}
+
+// Switch is the state of one kill switch.
+type Switch struct {
+	Active  bool      `json:"active"`
+	Since   time.Time `json:"since"` // zero if it was never switched
+	By      string    `json:"by"`
+	Reason  string    `json:"reason"`
+	Durable bool      `json:"durable"` // the store has it; the switch acts before that
+}
+
+// Replica is one gateway process and how far it has followed the switch.
+type Replica struct {
+	ID    string    `json:"id"`
+	Epoch int64     `json:"epoch"`
+	Seen  time.Time `json:"seen"`
+}
+
+// KillStatus is the state of every switch that was ever used.
+type KillStatus struct {
+	Global   Switch            `json:"global"`
+	Agents   map[string]Switch `json:"agents"`
+	Epoch    int64             `json:"epoch"`
+	Replicas []Replica         `json:"replicas"`
+}
+
+func (c *Client) flip(ctx context.Context, act, agent, reason string) (*KillStatus, error) {
+	path := "/agents/kill-switch/" + act
+	if agent != "" {
+		path += "/" + seg(agent)
+	}
+	return do[KillStatus](ctx, c, http.MethodPost, path, reasonBody{reason})
+}
+
+// Kill switches an agent off, or all of them with agent "". It acts at once, whether the store answers or not.
+func (c *Client) Kill(ctx context.Context, agent, reason string) (*KillStatus, error) {
+	return c.flip(ctx, "disable", agent, reason)
+}
+
+// Unkill takes the switch back.
+func (c *Client) Unkill(ctx context.Context, agent, reason string) (*KillStatus, error) {
+	return c.flip(ctx, "enable", agent, reason)
+}
+
+// KillStatus returns the state of the switches.
+func (c *Client) KillStatus(ctx context.Context) (*KillStatus, error) {
+	return get[KillStatus](ctx, c, "/agents/kill-switch/status", nil)
+}
+
+// Agent is a declared agent. Declaration, all of its declaration's fields under their own names, is there for one agent, not in lists.
+type Agent struct {
+	AgentID     string          `json:"agent_id"`
+	Name        string          `json:"agent_name"`
+	Version     string          `json:"version"`
+	Purpose     string          `json:"purpose"`
+	Mode        string          `json:"mode"`
+	StartPhase  string          `json:"start_phase"`
+	Sessions    string          `json:"sessions"`
+	Standing    string          `json:"standing"`
+	Digest      string          `json:"digest"`
+	Killed      bool            `json:"killed"` // by its own switch or the global one
+	Kill        *Switch         `json:"kill,omitempty"`
+	Declaration json.RawMessage `json:"declaration,omitempty"`
+}
+
+// Agents lists the declared agents.
+func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
+	l, err := get[struct {
+		Agents []Agent `json:"agents"`
+	}](ctx, c, "/v1/agents", nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.Agents, nil
+}
+
+// Agent returns one agent with its declaration.
+func (c *Client) Agent(ctx context.Context, id string) (*Agent, error) {
+	return get[Agent](ctx, c, "/v1/agents/"+seg(id), nil)
+}
+
+// Tool is an operation as the gateway knows it. Definition and Pending are the server's own words: hostile text.
+type Tool struct {
+	Operation   string          `json:"operation"`
+	Name        string          `json:"name"`
+	Server      string          `json:"server"`
+	Kind        string          `json:"kind"`
+	Standing    string          `json:"standing"`
+	Fault       string          `json:"fault,omitempty"`
+	Sensitivity string          `json:"sensitivity"`
+	Effect      string          `json:"effect"`
+	Emits       []string        `json:"emits"`
+	BlockedBy   []string        `json:"blocked_by"`
+	Output      string          `json:"output"`
+	ExternalIO  bool            `json:"external_io"`
+	Listed      bool            `json:"listed"`
+	Hash        string          `json:"definition_hash,omitempty"`
+	PendingHash string          `json:"pending_hash,omitempty"`
+	Definition  json.RawMessage `json:"definition,omitempty"`
+	Pending     json.RawMessage `json:"pending,omitempty"`
+	AcceptedBy  string          `json:"accepted_by,omitempty"`
+	AcceptedAt  time.Time       `json:"accepted_at,omitzero"`
+}
+
+// Tools lists everything that servers offer or offered.
+func (c *Client) Tools(ctx context.Context) ([]Tool, error) {
+	l, err := get[struct {
+		Tools []Tool `json:"tools"`
+	}](ctx, c, "/v1/tools", nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.Tools, nil
+}
+
+// AcceptTool accepts the definition that waits (Tool.PendingHash), named by its hash.
+func (c *Client) AcceptTool(ctx context.Context, operation, definitionHash string) (*Tool, error) {
+	return do[Tool](ctx, c, http.MethodPost, "/v1/tools/"+seg(operation)+"/accept", struct {
+		DefinitionHash string `json:"definition_hash"`
+	}{definitionHash})
+}
+
+// Server is an upstream MCP server and its state. Name, Version and Instructions are its own words.
+type Server struct {
+	ID           string    `json:"id"`
+	State        string    `json:"state"`
+	Protocol     string    `json:"protocol,omitempty"`
+	Name         string    `json:"name,omitempty"`
+	Version      string    `json:"version,omitempty"`
+	Instructions string    `json:"instructions,omitempty"`
+	LastError    string    `json:"last_error,omitempty"`
+	Restarts     int       `json:"restarts"`
+	Definitions  int       `json:"definitions"`
+	Since        time.Time `json:"since"`
+}
+
+// Servers lists the upstream servers.
+func (c *Client) Servers(ctx context.Context) ([]Server, error) {
+	l, err := get[struct {
+		Servers []Server `json:"servers"`
+	}](ctx, c, "/v1/servers", nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.Servers, nil
+}
+
+// Token is a credential without its secret.
+type Token struct {
+	TokenID string    `json:"token_id"`
+	Kind    string    `json:"kind"` // agent, host, session, person
+	ID      string    `json:"id"`
+	AgentID string    `json:"agent_id,omitempty"` // of a session's token
+	Roles   []string  `json:"roles,omitempty"`
+	Created time.Time `json:"created"`
+	Expires time.Time `json:"expires,omitzero"`
+	Revoked time.Time `json:"revoked,omitzero"`
+}
+
+// NewToken asks for a token.
+type NewToken struct {
+	Kind    string    `json:"kind"` // agent, host, person
+	ID      string    `json:"id"`
+	Roles   []string  `json:"roles,omitempty"` // of a person
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// CreatedToken is a new token with its secret, which is shown this once.
+type CreatedToken struct {
+	Token
+	Secret string `json:"token"`
+}
+
+// Tokens lists every token, revoked ones too.
+func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
+	l, err := get[struct {
+		Tokens []Token `json:"tokens"`
+	}](ctx, c, "/v1/tokens", nil)
+	if err != nil {
+		return nil, err
+	}
+	return l.Tokens, nil
+}
+
+// CreateToken makes a token.
+func (c *Client) CreateToken(ctx context.Context, t NewToken) (*CreatedToken, error) {
+	return do[CreatedToken](ctx, c, http.MethodPost, "/v1/tokens", t)
+}
+
+// RevokeToken ends a token at once.
+func (c *Client) RevokeToken(ctx context.Context, tokenID string) error {
+	_, err := c.bytes(ctx, http.MethodDelete, "/v1/tokens/"+seg(tokenID), nil)
+	return err
+}
+
+// AuditQuery says which entries are wanted. An empty field doesn't restrict.
+type AuditQuery struct {
+	Agent, Session, Action, Decision, Kind, Operation, CallID string
+
+	From, To time.Time // From is included, To is not
+	After    *int64    // Next of the page before
+	Limit    int       // 0: the server's default
+}
+
+// AuditPage is a page of entries, oldest first. Next is nil on the last one. A page may be empty and still have a next one.
+type AuditPage struct {
+	Entries []Entry `json:"entries"`
+	Next    *int64  `json:"next"`
+}
+
+// Entry is one record of the audit log.
+type Entry struct {
+	Index     int64     `json:"index"`
+	At        time.Time `json:"at"`
+	Kind      string    `json:"kind"` // intent, outcome, decision, change
+	Action    string    `json:"action"`
+	Agent     string    `json:"agent,omitempty"`
+	Session   string    `json:"session,omitempty"`
+	Requester string    `json:"requester,omitempty"`
+	Actor     string    `json:"actor,omitempty"`
+	Door      string    `json:"door,omitempty"`
+	RequestID string    `json:"request_id,omitempty"`
+	Operation string    `json:"operation,omitempty"`
+	CallID    string    `json:"call_id,omitempty"`
+	Digest    string    `json:"call_digest,omitempty"`
+	DefHash   string    `json:"definition_hash,omitempty"`
+
+	Decision string `json:"decision,omitempty"`
+	Stage    string `json:"stage,omitempty"`
+	Code     string `json:"code,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	Shadow   bool   `json:"shadow,omitempty"`
+
+	Risk      string   `json:"risk,omitempty"`
+	Amount    string   `json:"amount,omitempty"`
+	Approvers []string `json:"approvers,omitempty"`
+	Model     string   `json:"model,omitempty"`
+
+	Arguments   *Payload        `json:"arguments,omitempty"`
+	Result      *Payload        `json:"result,omitempty"`
+	Labels      []string        `json:"labels,omitempty"`
+	Attribution json.RawMessage `json:"attribution,omitempty"`
+	Detail      json.RawMessage `json:"detail,omitempty"`
+	DurationMS  int64           `json:"duration_ms,omitempty"`
+}
+
+// Payload is arguments or a result: by hash, shown with secrets redacted, and kept apart when it is large.
+type Payload struct {
+	SHA256   string          `json:"sha256"`
+	Size     int64           `json:"size"`
+	Shown    json.RawMessage `json:"shown,omitempty"`
+	Stored   bool            `json:"stored,omitempty"`
+	Key      string          `json:"key,omitempty"`
+	Redacted bool            `json:"redacted,omitempty"`
+}
+
+// EntryLeaf is an entry with the exact bytes that the log's tree is over.
+type EntryLeaf struct {
+	Entry
+	Leaf []byte `json:"leaf"`
+}
+
+// Inclusion proves an entry in the log (RFC 6962). Hashes are base64.
+type Inclusion struct {
+	Index    int64    `json:"index"`
+	Size     int64    `json:"size"`
+	LeafHash string   `json:"leaf_hash"`
+	RootHash string   `json:"root_hash"`
+	Hashes   []string `json:"hashes"`
+}
+
+// Consistency proves that one log is the beginning of another (RFC 6962). Hashes are base64.
+type Consistency struct {
+	From     int64    `json:"from"`
+	Size     int64    `json:"size"`
+	FromRoot string   `json:"from_root_hash"`
+	RootHash string   `json:"root_hash"`
+	Hashes   []string `json:"hashes"`
+}
+
+// Audit queries the log.
+func (c *Client) Audit(ctx context.Context, q AuditQuery) (*AuditPage, error) {
+	v := url.Values{}
+	for name, value := range map[string]string{
+		"agent": q.Agent, "session": q.Session, "action": q.Action, "decision": q.Decision,
+		"kind": q.Kind, "operation": q.Operation, "call_id": q.CallID,
+	} {
+		set(v, name, value)
+	}
+	setTime(v, "from", q.From)
+	setTime(v, "to", q.To)
+	if q.After != nil {
+		v.Set("after", strconv.FormatInt(*q.After, 10))
+	}
+	setInt(v, "limit", int64(q.Limit))
+	return get[AuditPage](ctx, c, "/v1/audit", v)
+}
+
+// AuditEntry returns one entry.
+func (c *Client) AuditEntry(ctx context.Context, index int64) (*EntryLeaf, error) {
+	return get[EntryLeaf](ctx, c, "/v1/audit/"+strconv.FormatInt(index, 10), nil)
+}
+
+// AuditCheckpoint returns a signed checkpoint of the whole log as it is now (C2SP tlog-checkpoint).
+func (c *Client) AuditCheckpoint(ctx context.Context) ([]byte, error) {
+	return c.bytes(ctx, http.MethodGet, "/v1/audit/checkpoint", nil)
+}
+
+// AuditInclusion proves an entry in the log of size entries; size 0 is the log as of its newest checkpoint.
+func (c *Client) AuditInclusion(ctx context.Context, index, size int64) (*Inclusion, error) {
+	v := url.Values{"index": {strconv.FormatInt(index, 10)}}
+	setInt(v, "size", size)
+	return get[Inclusion](ctx, c, "/v1/audit/proof", v)
+}
+
+// AuditConsistency proves that the log of from entries is the beginning of the log of size entries; size as for AuditInclusion.
+func (c *Client) AuditConsistency(ctx context.Context, from, size int64) (*Consistency, error) {
+	v := url.Values{"from": {strconv.FormatInt(from, 10)}}
+	setInt(v, "size", size)
+	return get[Consistency](ctx, c, "/v1/audit/proof", v)
+}
+
+// AuditPayload returns arguments or a result that is kept apart, by Payload.Key. It is as it was sent, but for redacted secrets.
+func (c *Client) AuditPayload(ctx context.Context, key string) ([]byte, error) {
+	return c.bytes(ctx, http.MethodGet, "/v1/audit/payload/"+seg(key), nil)
+}
+
+// AuditExport streams the whole log as a tar archive that sallyport audit verify reads. The caller closes it. An archive that was cut
+// short ends with an error.
+func (c *Client) AuditExport(ctx context.Context) (io.ReadCloser, error) {
+	resp, err := c.send(ctx, http.MethodGet, "/v1/audit/export", nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Ready tells whether the gateway and its store answer. It needs no token.
+func (c *Client) Ready(ctx context.Context) error {
+	_, err := c.bytes(ctx, http.MethodGet, "/readyz", nil)
+	return err
+}
