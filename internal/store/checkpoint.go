@@ -1,0 +1,154 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+)
+
+// AnchorFile holds the newest signed checkpoint, outside the database: a database that was rolled back or cut is found at the
+// next start, because this file is ahead of it (fault-012, fault-013). Whoever wants proof against someone who can write
+// the whole directory copies it elsewhere.
+const AnchorFile = "audit.checkpoint"
+
+// signEvery is how long entries wait for a signature at most.
+const signEvery = time.Second
+
+// Checkpoint signs the log as it is now and returns the signed checkpoint. When it returns, it is in the anchor file and in the
+// database; entries newer than the last checkpoint are signed within a second without anybody asking.
+func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
+	db.signMu.Lock()
+	defer db.signMu.Unlock()
+	// The tree that grew with the entries, not one built from what the database holds now: a row that somebody changed under
+	// a running gateway must not be signed.
+	var s audit.Snapshot
+	if err := db.w.do(ctx, &job{run: func(t *tx) error { s = t.w.tree.Snapshot(); return nil }}); err != nil {
+		return nil, err
+	}
+	if db.signed == nil || s.Size() != db.signedSize {
+		note, err := db.signer.Checkpoint(s.Size(), s.Root())
+		if err != nil {
+			return nil, fault.Wrap(err, fault.AuditUnavailable, "The checkpoint can't be signed.")
+		}
+		// The file first: a checkpoint in the database has always been in the file, so that a missing file is a removed one.
+		if err := replaceFile(filepath.Join(db.dir, AnchorFile), note); err != nil {
+			return nil, fault.Wrap(err, fault.AuditUnavailable, "The checkpoint can't be written to %s.", AnchorFile)
+		}
+		db.signed, db.signedSize, db.stored = note, s.Size(), false
+	}
+	note, size := db.signed, db.signedSize
+	if !db.stored {
+		if err := db.w.do(ctx, &job{run: func(t *tx) error {
+			t.wrote++
+			if err := t.w.c.exec(insertNote, size, note); err != nil {
+				return err
+			}
+			return t.w.settle(t)
+		}}); err != nil {
+			return nil, err
+		}
+		db.stored = true
+	}
+	return bytes.Clone(note), nil
+}
+
+// keep signs once a second while there is something to sign, until Close.
+func (db *DB) keep() {
+	defer close(db.kept)
+	tick := time.NewTicker(signEvery)
+	defer tick.Stop()
+	failing := false
+	for {
+		select {
+		case <-db.closing:
+			return
+		case <-tick.C:
+		}
+		_, err := db.Checkpoint(context.Background())
+		if err != nil && !failing {
+			db.log.Error("the audit log is not being signed", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// checkAnchor refuses a log that doesn't continue what was signed last.
+func (db *DB) checkAnchor(ctx context.Context) error {
+	path := filepath.Join(db.dir, AnchorFile)
+	refuse := func(cause error, format string, args ...any) *fault.Error {
+		return fault.Wrap(cause, fault.AuditUnavailable, "The audit log in %s is not the one that was signed: %s.", db.dir, fmt.Sprintf(format, args...))
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err := db.LatestCheckpoint(ctx)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			return nil // the first start
+		case err != nil:
+			return err
+		}
+		return refuse(nil, "its file %s is gone", AnchorFile).
+			Try("Put the file back from where it was moved to, or a backup of the whole directory.")
+	}
+	if err != nil {
+		return refuse(err, "its file %s can't be read", AnchorFile).Try("Check the permissions of the data directory.")
+	}
+	key, err := audit.ParsePublicKey(db.signer.PublicKey())
+	if err != nil {
+		return fault.Wrap(err, fault.ConfigurationInvalid, "The signing key is not usable.")
+	}
+	cp, err := audit.OpenCheckpoint(data, key)
+	if err != nil {
+		return refuse(err, "%s is not a checkpoint signed with %s", AnchorFile, audit.KeyFile).
+			Try("Put the two files and the database back from one backup.")
+	}
+	s, err := db.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if cp.Size > s.Size() {
+		return refuse(nil, "%d entries were signed, and the database holds %d: it was rolled back or cut", cp.Size, s.Size()).
+			Try("Put back the newest database. To go on with what is there, move the directory away and start with a new one; nobody can continue the old log as if nothing had happened.")
+	}
+	root, err := tlog.TreeHash(cp.Size, s.Hashes(db.tile(ctx)))
+	if err != nil || root != cp.Root {
+		return refuse(err, "its first %d entries have changed", cp.Size).
+			Try("Run \"sallyport audit verify --data %s\": it names the first entry in doubt.", db.dir)
+	}
+	db.signed, db.signedSize = data, cp.Size
+	return nil
+}
+
+// replaceFile writes a file so that at every moment, and after a crash at any, it is there whole: the old one or the new one.
+func replaceFile(path string, data []byte) error {
+	next := path + ".new" // one name: what a crash leaves is overwritten, and the caller lets nobody in beside it
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,218 @@
+package store
+
+import (
+	"cmp"
+	"database/sql/driver"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+)
+
+// blockSize is how many entries one row of audit_blocks sums up; as many as a tile and an entry bundle hold.
+const blockSize = 256
+
+// keyOf is what a block knows a value by: FNV-1a of the field and the value. Two values may share a key: it tells where to look,
+// never what is there.
+func keyOf(field byte, value string) uint32 {
+	const offset, prime = 2166136261, 16777619
+	h := (offset ^ uint32(field)) * prime
+	for i := range len(value) {
+		h = (h ^ uint32(value[i])) * prime
+	}
+	return h
+}
+
+// appendKeys adds the keys of an entry: of each field that a query can ask for.
+func appendKeys(keys []uint32, e *audit.Entry) []uint32 {
+	for _, f := range [...]struct {
+		field byte
+		value string
+	}{{'k', string(e.Kind)}, {'a', e.Agent}, {'s', e.Session}, {'c', e.CallID}, {'t', e.Action}, {'o', e.Operation}, {'d', e.Decision}} {
+		if f.value != "" {
+			keys = append(keys, keyOf(f.field, f.value))
+		}
+	}
+	return keys
+}
+
+// encodeBlock is a row of audit_blocks: its different keys in order, four bytes each.
+func encodeBlock(keys []uint32) []byte {
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	b := make([]byte, 0, 4*len(keys))
+	for _, k := range keys {
+		b = binary.BigEndian.AppendUint32(b, k)
+	}
+	return b
+}
+
+// blockHas looks a key up in a row of audit_blocks.
+func blockHas(block []byte, key uint32) bool {
+	lo, hi := 0, len(block)/4
+	for lo < hi {
+		mid := (lo + hi) / 2
+		switch at := binary.BigEndian.Uint32(block[4*mid:]); cmp.Compare(at, key) {
+		case 0:
+			return true
+		case -1:
+			lo = mid + 1
+		default:
+			hi = mid
+		}
+	}
+	return false
+}
+
+// readTile reads complete tiles for the tree.
+func (c *conn) readTile(level int, n int64) (data []byte, err error) {
+	err = c.query(func(v []driver.Value) error { data = v[0].([]byte); return nil }, selectTile, int64(level), n)
+	return data, err
+}
+
+func (c *conn) readLeaves(from, to int64) (leaves [][]byte, err error) {
+	err = c.query(func(v []driver.Value) error { leaves = append(leaves, v[1].([]byte)); return nil }, selectLeaves, from, to)
+	return leaves, err
+}
+
+// connect opens the writing connection and reads from the database what the writer must know: the tree, and the intents that
+// have no outcome. What was acknowledged must still be there (fault-008); if it is not, no write will ever be taken again.
+func (w *writer) connect() (err error) {
+	c, err := dial(dsn(w.path, writeParams))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	var size int64
+	var lastAt time.Time
+	if err := c.query(func(v []driver.Value) error {
+		size, lastAt = v[0].(int64)+1, time.UnixMicro(v[1].(int64)).UTC()
+		return nil
+	}, selectLast); err != nil {
+		return err
+	}
+	tree, err := audit.Restore(size, c.readTile, c.readLeaves)
+	if err != nil && !engineFailed(err) {
+		err = damaged(err)
+	}
+	if err != nil {
+		return err
+	}
+	if w.tree != nil {
+		w.tree.Rollback()
+		root := tree.Root()
+		if size > w.size {
+			root, err = tlog.TreeHash(w.size, tree.Snapshot().Hashes(c.readTile))
+		}
+		if size < w.size || err != nil || root != w.tree.Root() {
+			w.lost = fault.Wrap(err, fault.AuditUnavailable, "The database no longer holds the %d entries that were acknowledged.", w.size).
+				Try("Stop the gateway and look at the disk; \"sallyport audit verify\" tells what is left.")
+			w.log.Error("the audit log has lost entries; nothing is written any more", "acknowledged", w.size, "found", size)
+			return w.lost
+		}
+	}
+	leaves, err := c.readLeaves(size&^(blockSize-1), size)
+	if err != nil {
+		return err
+	}
+	keys := make([]uint32, 0, 8*blockSize)
+	for _, leaf := range leaves {
+		e, err := audit.Unmarshal(leaf)
+		if err != nil {
+			return damaged(err)
+		}
+		keys = appendKeys(keys, &e)
+	}
+	open := map[string]int64{}
+	if err := c.query(func(v []driver.Value) error {
+		if callID := v[2].(string); v[1].(string) == string(audit.Intent) {
+			open[callID] = v[0].(int64)
+		} else {
+			delete(open, callID)
+		}
+		return nil
+	}, selectCalls); err != nil {
+		return err
+	}
+	if w.tree != nil && size > w.size {
+		// A commit that was reported as failed had worked. Whoever repeats an outcome of it must find it done, and an intent
+		// of it has no one who goes on with it.
+		for callID := range w.open {
+			if _, still := open[callID]; !still {
+				w.settled[callID] = true
+			}
+		}
+		for callID, i := range open {
+			if _, known := w.open[callID]; known {
+				continue
+			}
+			e, err := c.entry(i)
+			if err != nil {
+				return err
+			}
+			w.orphans = append(w.orphans, &e)
+		}
+		w.liveMu.Lock()
+		clear(w.live)
+		w.liveMu.Unlock()
+	}
+	w.c, w.tree, w.size, w.lastAt, w.keys, w.open = c, tree, size, lastAt, keys, open
+	return nil
+}
+
+func damaged(err error) error {
+	return fault.Wrap(err, fault.StoreUnavailable, "The database is damaged.").Try("Run \"sallyport audit verify\", and put back a backup of the whole data directory.")
+}
+
+func (c *conn) entry(index int64) (e audit.Entry, err error) {
+	leaves, err := c.readLeaves(index, index+1)
+	if err != nil {
+		return e, err
+	}
+	if len(leaves) != 1 {
+		return e, damaged(fmt.Errorf("there is no entry %d", index))
+	}
+	if e, err = audit.Unmarshal(leaves[0]); err != nil {
+		return e, damaged(err)
+	}
+	return e, nil
+}
+
+// unknownOutcome is the outcome of an intent of which nobody knows what became (DESIGN.md rule 1).
+func unknownOutcome(intent *audit.Entry, reason string) audit.Entry {
+	return audit.Entry{
+		Kind: audit.Outcome, Action: intent.Action, Decision: "unknown", Reason: reason,
+		Agent: intent.Agent, Session: intent.Session, Requester: intent.Requester, Actor: intent.Actor, Door: intent.Door,
+		RequestID: intent.RequestID, Operation: intent.Operation, CallID: intent.CallID, Digest: intent.Digest, DefHash: intent.DefHash,
+	}
+}
+
+// recover writes the outcome "unknown" for every intent that the process before this one left without.
+func (w *writer) recover(t *tx) error {
+	left := make([]int64, 0, len(w.open))
+	for _, i := range w.open {
+		left = append(left, i)
+	}
+	slices.Sort(left)
+	for _, i := range left {
+		e, err := w.c.entry(i)
+		if err != nil {
+			return err
+		}
+		unknown := unknownOutcome(&e, "the gateway stopped before the outcome was known")
+		if err := t.append(&unknown); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/session"
+)
+
+func noSession(id string) error {
+	return fault.New(fault.NotFound, "There is no session %.80q.", id).At("session_id")
+}
+
+func encodeSession(s session.Session) ([]byte, error) {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false) // the arguments of a plan's steps are canonical: under the plan's digest byte for byte
+	if err := enc.Encode(s); err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "the session can't be written")
+	}
+	return body.Bytes(), nil
+}
+
+func decodeSession(body []byte, used int64) (s session.Session, err error) {
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, damaged(err)
+	}
+	if s.ID == "" {
+		return s, damaged(fmt.Errorf("a session without id"))
+	}
+	s.Used = time.Duration(used)
+	return s, nil
+}
+
+// OpenSession implements gateway.Store.
+func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry) error {
+	body, err := encodeSession(s)
+	if err != nil {
+		return err
+	}
+	return db.w.do(ctx, &job{run: func(t *tx) error {
+		if err := t.free(s); err != nil {
+			return err
+		}
+		own := int64(0)
+		if s.Own {
+			own = 1
+		}
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		t.hold(s)
+		return t.w.c.exec(insertSession, s.ID, s.Agent, own, string(s.Phase), string(s.State), s.Version, int64(s.Used), body)
+	}})
+}
+
+// free refuses a session whose id is taken, and an own session where the agent has an open one. It only looks: a refusal must
+// cost the others of its batch nothing.
+func (t *tx) free(s session.Session) error {
+	switch _, err := t.session(s.ID); {
+	case err == nil:
+		return fault.New(fault.Conflict, "There is a session %s already.", s.ID)
+	case !fault.Is(err, fault.NotFound):
+		return err
+	}
+	if !s.Own || s.State != session.Open {
+		return nil
+	}
+	id, err := t.w.c.text(selectOwn, s.Agent)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		return fault.New(fault.Conflict, "Agent %s has an open session already: %s.", s.Agent, id).Try("Use it, or close it first.")
+	}
+	return nil
+}
+
+// ChangeSession implements gateway.Store.
+func (db *DB) ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error) {
+	var after session.Session
+	err := db.w.do(ctx, &job{run: func(t *tx) error {
+		before, err := t.session(id)
+		if err != nil {
+			return err
+		}
+		s, e, err := change(before)
+		if err != nil {
+			return err
+		}
+		if s.ID != id || s.Agent != before.Agent || s.Own != before.Own || s.Version < before.Version || s.Used < before.Used {
+			return fault.New(fault.Internal, "a change of session %s would make it another or take it back", id)
+		}
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		after = s
+		return t.save(s)
+	}})
+	if err != nil {
+		return session.Session{}, err
+	}
+	return after, nil
+}
+
+// Intent implements gateway.Store.
+func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held) (session.Session, error) {
+	if e.Kind != audit.Intent {
+		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an intent", e.Kind)
+	}
+	var after session.Session
+	err := db.w.do(ctx, &job{entry: &e, run: func(t *tx) error {
+		s, err := t.session(sessionID)
+		if err != nil {
+			return err
+		}
+		if s.State != session.Open || s.Version != version {
+			return gateway.ErrMoved
+		}
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		after = s.Raise(raise...)
+		if after.Version == s.Version {
+			t.hold(s)
+			return nil
+		}
+		return t.save(after)
+	}})
+	if err != nil {
+		return session.Session{}, err
+	}
+	return after, nil
+}
+
+// Outcome implements gateway.Store. An outcome that was written although its caller had been told that it might not be is
+// found done when the caller comes again: it is not written twice.
+//
+// Labels are in the session's row with the entry. Used time is in memory with it and in the row within a second: a crash can
+// forget that much of a budget's use, and never a label.
+func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error) {
+	if e.Kind != audit.Outcome {
+		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an outcome", e.Kind)
+	}
+	var after session.Session
+	err := db.w.do(ctx, &job{entry: &e, run: func(t *tx) error {
+		s, err := t.session(sessionID)
+		if err != nil {
+			return err
+		}
+		if t.w.settled[e.CallID] {
+			after = s
+			t.after = append(t.after, func() { delete(t.w.settled, e.CallID) })
+			return nil
+		}
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		after = s.Raise(raise...)
+		after.Used += max(0, used)
+		if after.Version == s.Version {
+			t.spend(after)
+			return nil
+		}
+		return t.save(after)
+	}})
+	if err != nil {
+		return session.Session{}, err
+	}
+	return after, nil
+}
+
+// Record implements gateway.Store.
+func (db *DB) Record(ctx context.Context, entries ...audit.Entry) error {
+	return db.w.do(ctx, &job{run: func(t *tx) error { return t.appendAll(entries) }})
+}
+
+func (t *tx) appendAll(entries []audit.Entry) error {
+	for _, e := range entries { // a copy: the caller's stay as they are
+		if err := t.append(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Session implements gateway.Store.
+func (db *DB) Session(ctx context.Context, id string) (session.Session, error) {
+	db.w.liveMu.RLock()
+	s, ok := db.w.live[id]
+	db.w.liveMu.RUnlock()
+	if ok {
+		return s, nil
+	}
+	return db.Reader.Session(ctx, id)
+}
+
+// Session returns a session by id, as its row has it.
+func (r *Reader) Session(ctx context.Context, id string) (session.Session, error) {
+	var body []byte
+	var used int64
+	ok, err := r.row(ctx, selectSession, []any{id}, &body, &used)
+	if err != nil {
+		return session.Session{}, err
+	}
+	if !ok {
+		return session.Session{}, noSession(id)
+	}
+	return decodeSession(body, used)
+}
+
+// OwnSession implements gateway.Store.
+func (db *DB) OwnSession(ctx context.Context, agent string) (session.Session, error) {
+	return db.sessionBy(ctx, selectOwn, agent, "Agent %q has no open session of its own.")
+}
+
+// LastSession implements gateway.Store.
+func (db *DB) LastSession(ctx context.Context, agent string) (session.Session, error) {
+	return db.sessionBy(ctx, selectNewest, agent, "Agent %q has had no session.")
+}
+
+func (db *DB) sessionBy(ctx context.Context, query, agent, none string) (session.Session, error) {
+	var id string
+	ok, err := db.row(ctx, query, []any{agent}, &id)
+	if err != nil {
+		return session.Session{}, err
+	}
+	if !ok {
+		return session.Session{}, fault.New(fault.NotFound, none, agent)
+	}
+	return db.Session(ctx, id)
+}
+
+// SessionsPage returns sessions, the newest first: those opened before the session after ("": from the newest on), at most limit
+// of them, only those in state ("": all).
+func (db *DB) SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error) {
+	page, err := db.Reader.SessionsPage(ctx, after, limit, state)
+	db.w.liveMu.RLock()
+	defer db.w.liveMu.RUnlock()
+	for i, s := range page {
+		if s, ok := db.w.live[s.ID]; ok && (state == "" || s.State == state) {
+			page[i] = s
+		}
+	}
+	return page, err
+}
+
+// SessionsPage returns sessions, the newest first: those opened before the session after ("": from the newest on), at most limit
+// of them, only those in state ("": all). Used time may be a second old.
+func (r *Reader) SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error) {
+	before := int64(1<<63 - 1)
+	if after != "" {
+		ok, err := r.row(ctx, selectPlace, []any{after}, &before)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, noSession(after)
+		}
+	}
+	page := []session.Session{}
+	err := r.rows(ctx, func(scan func(...any) error) error {
+		var body []byte
+		var used int64
+		if err := scan(&body, &used); err != nil {
+			return err
+		}
+		s, err := decodeSession(body, used)
+		page = append(page, s)
+		return err
+	}, selectPage, before, string(state), int64(min(max(limit, 0), maxPage)))
+	return page, err
+}

@@ -1,0 +1,216 @@
+// Package store keeps everything that must outlive the process in one SQLite database in the data directory: sessions, tokens,
+// pinned definitions, the kill switch, and the audit log with the Merkle tree over it. It implements gateway.Store.
+//
+// Promises:
+//   - What a method has returned without error is on the disk (WAL, synchronous=FULL), the state and its entry in one transaction.
+//     What it has returned an error for has left nothing, except where the error is AuditUnavailable after the commit had begun:
+//     then nobody knows until the store is back, and nothing was dispatched or delivered on it.
+//   - Writers that come at the same time share one fsync; nobody waits for others to come. A write that can't be done is refused
+//     within 2 s, and when the fault has gone, writes are taken again with the next call.
+//   - The log is append-only: index without gaps, time never backwards, each call one intent and then one outcome. A database
+//     that has lost or changed what was signed is not opened.
+//   - One process writes a data directory at a time; any number read it.
+//
+// One goroutine (writer) owns the writing connection. Readers have a pool of their own and never wait for it.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+)
+
+const (
+	databaseFile = "sallyport.db"
+	lockFile     = "lock"
+)
+
+// Options of Open.
+type Options struct {
+	Clock  func() time.Time // nil: time.Now
+	Signer *audit.Signer    // nil: the key in the data directory, which is made if there is none
+	Log    *slog.Logger     // nil: nothing is logged
+}
+
+// DB is an open data directory. Safe for concurrent use.
+type DB struct {
+	*Reader
+	w      *writer
+	signer *audit.Signer
+	log    *slog.Logger
+	lock   *os.File
+
+	signMu     sync.Mutex // guards the three below, and that checkpoints are signed one after the other
+	signed     []byte     // the newest checkpoint
+	signedSize int64
+	stored     bool // it is in the database, and what was put off until then too
+
+	closeOnce sync.Once
+	closing   chan struct{}
+	kept      chan struct{}
+	closeErr  error
+}
+
+var _ gateway.Store = (*DB)(nil)
+
+// Open opens the data directory, making it (0700) and what belongs in it (0600) if need be. It brings the schema up to date,
+// refuses a log that is not the continuation of what was signed, and writes the outcome "unknown" for every call that the
+// process before left without one.
+func Open(dir string, o Options) (_ *DB, err error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, databaseFile)
+	lock, err := claim(dir)
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{
+		Reader: newReader(dir, readParams), w: newWriter(path, o.Clock, o.Log), signer: o.Signer, log: o.Log, lock: lock,
+		closing: make(chan struct{}), kept: make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			db.w.disconnect()
+			err = errors.Join(err, db.Reader.Close(), db.lock.Close())
+		}
+	}()
+	if db.signer == nil {
+		if db.signer, err = audit.LoadOrCreateKey(dir); err != nil {
+			return nil, fault.Wrap(err, fault.ConfigurationInvalid, "The audit log's key can't be used.")
+		}
+	}
+	if err := db.w.start(); err != nil {
+		return nil, err
+	}
+	ctx := context.Background()
+	if err := db.checkAnchor(ctx); err != nil {
+		return nil, err
+	}
+	unknown := len(db.w.open)
+	go db.w.loop()
+	go db.keep()
+	if unknown > 0 {
+		o.Log.Warn("calls were under way when the gateway stopped; their outcome is recorded as unknown", "calls", unknown)
+		err = db.w.do(ctx, &job{run: db.w.recover})
+	}
+	if err == nil {
+		_, err = db.Checkpoint(ctx)
+	}
+	if err != nil {
+		close(db.closing)
+		<-db.kept
+		db.w.close()
+		return nil, err
+	}
+	return db, nil
+}
+
+// Close takes no more writes, finishes those that wait, signs, and folds the write-ahead log into the database. Closing twice
+// is harmless.
+func (db *DB) Close() error {
+	db.closeOnce.Do(func() {
+		close(db.closing)
+		<-db.kept
+		_, err := db.Checkpoint(context.Background())
+		db.w.close()
+		db.closeErr = errors.Join(err, db.Reader.Close(), db.lock.Close())
+	})
+	return db.closeErr
+}
+
+// Signer is the log's signer.
+func (db *DB) Signer() *audit.Signer { return db.signer }
+
+// claim makes the directory, checks that it can be used, and locks it for this process.
+func claim(dir string) (lock *os.File, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, unusable(err, "%s can't be the data directory", dir)
+	}
+	lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, unusable(err, "%s can't be written", dir)
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+		holder := make([]byte, 32)
+		n, _ := lock.Read(holder) // only a hint
+		return nil, fault.New(fault.ConfigurationInvalid, "%s is in use by another gateway%s.", dir, strings.TrimRight(string(holder[:n]), "\n")).
+			Try("Stop it, or start this one with another --data directory.")
+	} else if err != nil {
+		return nil, unusable(err, "%s can't be locked", dir)
+	}
+	if err := errors.Join(lock.Truncate(0), func() error { _, err := fmt.Fprintf(lock, " (process %d)\n", os.Getpid()); return err }()); err != nil {
+		return nil, unusable(err, "%s can't be written", dir)
+	}
+	// SQLite would make the file readable for others; its companions get the mode of the file. Nothing but SQLite may open it
+	// once SQLite has: closing another descriptor of it would drop SQLite's locks.
+	path := filepath.Join(dir, databaseFile)
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			return nil, unusable(err, "%s can't be made", path)
+		}
+	case err != nil:
+		return nil, unusable(err, "%s can't be used", path)
+	case !info.Mode().IsRegular():
+		return nil, unusable(nil, "%s is in the way: it is not a database file", path)
+	case info.Mode().Perm()&0o077 != 0:
+		if err := os.Chmod(path, 0o600); err != nil {
+			return nil, unusable(err, "%s can be read by others", path)
+		}
+	}
+	return lock, nil
+}
+
+func unusable(err error, format string, args ...any) *fault.Error {
+	why := fmt.Sprintf(format, args...)
+	if err != nil { // of the file system, about a path that the operator named: safe to show
+		why += ": " + err.Error()
+	}
+	return fault.Wrap(err, fault.ConfigurationInvalid, "%s.", why).
+		Try("Name a directory that this user can write with --data, or put the permissions right.")
+}
+
+// start connects for the first time: with the schema brought up to date.
+func (w *writer) start() error {
+	c, err := dial(dsn(w.path, writeParams))
+	if err != nil {
+		return unavailable(err, fault.StoreUnavailable)
+	}
+	folder, err := fs.Sub(migrations, "migrations/sqlite")
+	if err == nil {
+		err = migrate(c, folder)
+	}
+	if err = errors.Join(err, c.close()); err != nil {
+		return err
+	}
+	return unavailable(w.connect(), fault.StoreUnavailable)
+}

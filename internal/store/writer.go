@@ -1,0 +1,569 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"modernc.org/sqlite"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/session"
+)
+
+const (
+	// patience is how long a caller waits for its commit; DESIGN.md rule 1 gives a failing audit 2 s to refuse.
+	patience = 1900 * time.Millisecond
+	maxBatch = 256
+	maxQueue = 4096
+	maxLive  = 4096 // sessions held in memory
+)
+
+// job is one transaction that a caller waits for. Jobs that wait at the same time share one commit.
+type job struct {
+	// run does the work. It may be called more than once, each time on a transaction that has nothing of the time before, so
+	// its only effects are on the transaction and on what its caller reads after success.
+	run func(*tx) error
+	// entry is the intent or outcome that the job writes, for what must be done when nobody waits for it any more.
+	entry *audit.Entry
+
+	state atomic.Int32
+	err   error
+	done  chan struct{} // one signal, sent by the writer
+}
+
+// A job's state. The writer claims it (queued -> started) and answers it (started -> answered); the caller gives it up
+// (queued -> abandoned: it never runs; started -> left: it may be written all the same).
+const (
+	queued int32 = iota
+	started
+	answered
+	abandoned
+	left
+)
+
+// writer owns the writing connection, the tree and everything else that changes with a commit. One goroutine runs it.
+//
+// There is no waiting for company: what is queued is committed at once, and what arrives during that fsync is the next batch.
+type writer struct {
+	path  string
+	clock func() time.Time
+	log   *slog.Logger
+
+	queueMu sync.Mutex
+	queue   []*job
+	closed  bool
+	wake    chan struct{} // holds one
+	stopped chan struct{} // closed when the goroutine has ended
+
+	liveMu sync.RWMutex
+	live   map[string]session.Session // sessions as of the last commit; written by the goroutine only
+
+	commits atomic.Int64 // transactions committed
+	// commit is COMMIT; tests put failing ones in its place.
+	commit func(*conn) error
+
+	// Below: the goroutine's own.
+	c    *conn // nil while the store is unusable
+	lost error // set when acknowledged entries are gone: never write again
+	down bool  // the last attempt failed (so that the log has one line for each time, not one for each call)
+
+	tree    *audit.Tree
+	size    int64 // of the log as acknowledged
+	lastAt  time.Time
+	keys    []uint32                 // of the incomplete block, see blockKeys
+	used    map[string]time.Duration // used time that is not in the sessions' rows yet
+	open    map[string]int64         // intents without outcome: call id -> index
+	settled map[string]bool          // calls whose outcome was written although its caller had given up
+	orphans []*audit.Entry           // intents that were written although their caller had given up
+	tx      tx                       // the transaction under way; its maps are used again
+}
+
+func newWriter(path string, clock func() time.Time, log *slog.Logger) *writer {
+	return &writer{
+		path: path, clock: clock, log: log, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		live: map[string]session.Session{}, used: map[string]time.Duration{}, open: map[string]int64{}, settled: map[string]bool{},
+		commit: func(c *conn) error { return c.exec("COMMIT") },
+		tx:     tx{sessions: map[string]session.Session{}, used: map[string]time.Duration{}, opened: map[string]int64{}},
+	}
+}
+
+var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
+
+func gaveUp(why string, cause error) error {
+	return fault.Wrap(cause, fault.AuditUnavailable, "%s (%s)", fault.AuditUnavailable.Sentence(), why)
+}
+
+// do queues the job and waits for its end. A caller that gives up before the job has started leaves nothing behind. Once it has
+// started the caller's cancellation no longer counts, and only the end of its patience makes it answer AuditUnavailable although
+// the job may still be written: for an intent that is an entry that nothing follows but an outcome "unknown", for an outcome it
+// is what the next attempt finds done.
+func (w *writer) do(ctx context.Context, j *job) error {
+	if err := ctx.Err(); err != nil {
+		return gaveUp("the request was given up", err)
+	}
+	j.done = make(chan struct{}, 1)
+	w.queueMu.Lock()
+	switch {
+	case w.closed:
+		w.queueMu.Unlock()
+		return gaveUp("the store is closed", nil)
+	case len(w.queue) >= maxQueue:
+		w.queueMu.Unlock()
+		return gaveUp("too many writes wait", nil)
+	}
+	w.queue = append(w.queue, j)
+	w.queueMu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+
+	timer := timers.Get().(*time.Timer)
+	timer.Reset(patience)
+	defer func() { timer.Stop(); timers.Put(timer) }()
+	cancelled := ctx.Done()
+	for {
+		select {
+		case <-j.done:
+			return j.err
+		case <-cancelled:
+			if j.state.CompareAndSwap(queued, abandoned) {
+				return gaveUp("the request was given up", ctx.Err())
+			}
+			cancelled = nil
+		case <-timer.C:
+			if j.state.CompareAndSwap(queued, abandoned) || j.state.CompareAndSwap(started, left) {
+				return gaveUp("it did not answer in time", nil)
+			}
+			<-j.done // answered at the last moment
+			return j.err
+		}
+	}
+}
+
+// answer tells the waiting caller. It reports false when nobody waits.
+func (j *job) answer(err error) bool {
+	j.err = err
+	if !j.state.CompareAndSwap(started, answered) {
+		return false
+	}
+	j.done <- struct{}{}
+	return true
+}
+
+// loop is the writer's goroutine. It ends when the queue is closed and empty.
+func (w *writer) loop() {
+	defer close(w.stopped)
+	var batch []*job
+	for {
+		w.queueMu.Lock()
+		n := min(len(w.queue), maxBatch)
+		batch = append(batch[:0], w.queue[:n]...)
+		w.queue = append(w.queue[:0], w.queue[n:]...)
+		clear(w.queue[len(w.queue):cap(w.queue)])
+		closed := w.closed
+		w.queueMu.Unlock()
+		if n == 0 {
+			if closed {
+				break
+			}
+			<-w.wake
+			continue
+		}
+		w.serve(batch)
+		clear(batch)
+	}
+	if w.c != nil {
+		if err := w.c.exec("PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+			w.log.Warn("the write-ahead log was not folded into the database; the next start does it", "error", err)
+		}
+		w.disconnect()
+	}
+}
+
+// close ends the queue; what is in it is still served.
+func (w *writer) close() {
+	w.queueMu.Lock()
+	w.closed = true
+	w.queueMu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	<-w.stopped
+}
+
+// serve answers every job of the batch.
+func (w *writer) serve(batch []*job) {
+	jobs := batch[:0]
+	for _, j := range batch {
+		if j.state.CompareAndSwap(queued, started) {
+			jobs = append(jobs, j)
+		}
+	}
+	if len(jobs) == 0 {
+		return
+	}
+	spoiled := w.attempt(jobs)
+	if !spoiled {
+		return
+	}
+	// One of them failed after it had written. Alone, each fails or succeeds for itself.
+	for _, j := range jobs {
+		if j.state.Load() == started {
+			w.attempt([]*job{j})
+		}
+	}
+}
+
+// attempt runs the jobs in one transaction and answers them. When a job among several fails after having written it answers
+// nobody, rolls back and reports true.
+func (w *writer) attempt(jobs []*job) (spoiled bool) {
+	errs := make([]error, len(jobs))
+	t, err := w.begin()
+	for i := 0; err == nil && i < len(jobs); i++ {
+		before := t.wrote
+		errs[i] = run(jobs[i], t)
+		// The engine may have ended the transaction by itself when it failed: nothing may follow on it then.
+		if errs[i] == nil || t.wrote == before && !engineFailed(errs[i]) {
+			continue
+		}
+		w.disconnect()
+		if len(jobs) > 1 {
+			return true
+		}
+		w.refuse(jobs, errs[i])
+		return false
+	}
+	if err == nil {
+		err = t.commit()
+	}
+	if err != nil {
+		w.refuse(jobs, unavailable(err, fault.AuditUnavailable))
+		return false
+	}
+	if w.down {
+		w.down = false
+		w.log.Info("the store is back")
+	}
+	for i, j := range jobs {
+		if !j.answer(ofJob(errs[i])) && errs[i] == nil && j.entry != nil {
+			if j.entry.Kind == audit.Outcome {
+				w.settled[j.entry.CallID] = true
+			} else {
+				w.orphans = append(w.orphans, j.entry)
+			}
+		}
+	}
+	return false
+}
+
+// refuse answers every job with err. The log has one line for a fault, however many calls it refuses.
+func (w *writer) refuse(jobs []*job, err error) {
+	if err = ofJob(err); fault.Is(err, fault.AuditUnavailable) && !w.down {
+		w.down = true
+		w.log.Error("the store refuses writes; calls are refused until it is back", "error", err)
+	}
+	for _, j := range jobs {
+		j.answer(err)
+	}
+}
+
+// ofJob is the answer to a job that failed: what its own code returned, as it is, or what became of the engine.
+func ofJob(err error) error {
+	if err == nil {
+		return nil
+	}
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return unavailable(err, fault.AuditUnavailable)
+	}
+	return err
+}
+
+// run shields the writer from a panic in a caller's code.
+func run(j *job, t *tx) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			t.wrote++ // there is no telling
+			err = fault.Wrap(fmt.Errorf("panic: %v", r), fault.Internal, "%s", fault.Internal.Sentence())
+		}
+	}()
+	return j.run(t)
+}
+
+// tx is one transaction, shared by the jobs of a batch.
+type tx struct {
+	w     *writer
+	now   time.Time // the clock is read once for a transaction, and never runs backwards from one to the next
+	wrote int       // grows with everything written, so that a failing job tells whether it left something behind
+
+	sessions map[string]session.Session // changed
+	used     map[string]time.Duration   // of those in which nothing else changed: their rows get it later
+	opened   map[string]int64           // intents of this transaction that have no outcome, as writer.open
+	closed   []string                   // calls that got their outcome
+	keys     []uint32
+	after    []func() // done when the transaction is durable
+}
+
+// begin connects if need be and starts a transaction.
+func (w *writer) begin() (*tx, error) {
+	if w.lost != nil {
+		return nil, w.lost
+	}
+	if w.c == nil {
+		if err := w.connect(); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.c.exec("BEGIN IMMEDIATE"); err != nil {
+		if !locked(err) { // a lock goes away by itself
+			w.disconnect()
+		}
+		return nil, err
+	}
+	now := w.clock().UTC().Truncate(time.Microsecond)
+	if now.Before(w.lastAt) {
+		now = w.lastAt
+	}
+	t := &w.tx
+	clear(t.sessions)
+	clear(t.used)
+	clear(t.opened)
+	*t = tx{w: w, now: now, keys: w.keys, sessions: t.sessions, used: t.used, opened: t.opened, closed: t.closed[:0]}
+	return t, nil
+}
+
+// commit makes the transaction durable, and what the writer knows with it. After an error nothing that it holds can be
+// relied on: an fsync that failed once may answer well the next time without having written anything (fault-008), so the
+// connection goes, and the next attempt reads everything again from the database.
+func (t *tx) commit() error {
+	w := t.w
+	for _, tile := range w.tree.Completed() {
+		if err := w.c.exec(insertTile, int64(tile.Level), tile.Index, tile.Hashes); err != nil {
+			w.disconnect()
+			return err
+		}
+	}
+	if t.wrote == 0 {
+		if err := w.c.exec("ROLLBACK"); err != nil {
+			w.disconnect()
+			return err
+		}
+		t.done()
+		return nil
+	}
+	if err := w.commit(w.c); err != nil {
+		w.disconnect()
+		return err
+	}
+	w.commits.Add(1)
+	if w.tree.Size() != w.size {
+		w.tree.Commit()
+		w.size, w.lastAt, w.keys = w.tree.Size(), t.now, t.keys
+	}
+	t.done()
+	maps.Copy(w.open, t.opened)
+	for _, id := range t.closed {
+		delete(w.open, id)
+	}
+	for id, used := range t.used {
+		w.used[id] = used
+	}
+	if len(t.sessions) > 0 {
+		w.liveMu.Lock()
+		for id, s := range t.sessions {
+			w.live[id] = s
+			if _, kept := t.used[id]; !kept {
+				delete(w.used, id)
+			}
+		}
+		for id := range w.live {
+			if len(w.live) <= maxLive {
+				break
+			}
+			delete(w.live, id)
+		}
+		w.liveMu.Unlock()
+	}
+	return nil
+}
+
+func (t *tx) done() {
+	for _, f := range t.after {
+		f()
+	}
+}
+
+// disconnect drops the connection, and a transaction on it.
+func (w *writer) disconnect() {
+	if w.c != nil {
+		w.c.close() // it is dropped because it failed, or after its last commit
+		w.c = nil
+	}
+}
+
+// session returns a session as this transaction sees it.
+func (t *tx) session(id string) (session.Session, error) {
+	if s, ok := t.sessions[id]; ok {
+		return s, nil
+	}
+	if s, ok := t.w.live[id]; ok { // this goroutine is the map's only writer
+		return s, nil
+	}
+	var s session.Session
+	err := t.w.c.query(func(v []driver.Value) (err error) {
+		s, err = decodeSession(v[0].([]byte), v[1].(int64))
+		return err
+	}, selectSession, id)
+	if err != nil {
+		return s, err
+	}
+	if s.ID == "" {
+		return s, noSession(id)
+	}
+	s.Used = max(s.Used, t.w.used[id])
+	return s, nil
+}
+
+func (t *tx) hold(s session.Session) {
+	t.sessions[s.ID] = s
+	t.wrote++
+}
+
+// spend holds a session in which only the used time differs. Its row gets it later, see settle.
+func (t *tx) spend(s session.Session) {
+	t.hold(s)
+	t.used[s.ID] = s.Used
+}
+
+// save writes the session's row.
+func (t *tx) save(s session.Session) error {
+	body, err := encodeSession(s)
+	if err != nil {
+		return err
+	}
+	n, err := t.w.c.changed(updateSession, s.ID, string(s.Phase), string(s.State), s.Version, int64(s.Used), body)
+	if err == nil && n != 1 {
+		err = noSession(s.ID)
+	}
+	if err != nil {
+		return err
+	}
+	t.hold(s)
+	delete(t.used, s.ID)
+	return nil
+}
+
+// append adds an entry to the log and sets its index and time.
+func (t *tx) append(e *audit.Entry) error {
+	w := t.w
+	if err := t.fits(e); err != nil {
+		return err
+	}
+	e.Index, e.At = w.tree.Size(), t.now
+	leaf, err := e.Marshal()
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "the entry can't be written")
+	}
+	for _, p := range []*audit.Payload{e.Arguments, e.Result} {
+		if p == nil || !p.Stored {
+			continue
+		}
+		if len(p.Bytes) == 0 || len(p.Key) != 64 {
+			return fault.New(fault.Internal, "an entry says that a payload is stored and gives no bytes or no key for it")
+		}
+		n, err := w.c.changed(insertPayload, p.Key, p.Bytes)
+		if err != nil {
+			return err
+		}
+		t.wrote += int(n)
+	}
+	t.wrote++
+	if err := w.c.exec(insertEntry, e.Index, e.At.UnixMicro(), string(e.Kind), e.CallID, leaf); err != nil {
+		if !engineFailed(err) { // somebody else was at the log: not this entry's fault
+			err = fault.Wrap(err, fault.AuditUnavailable, "%s (it is not as it was left)", fault.AuditUnavailable.Sentence())
+		}
+		return err
+	}
+	w.tree.Append(leaf)
+	switch e.Kind {
+	case audit.Intent:
+		t.opened[e.CallID] = e.Index
+	case audit.Outcome:
+		delete(t.opened, e.CallID)
+		t.closed = append(t.closed, e.CallID)
+	}
+	t.keys = appendKeys(t.keys, e)
+	if size := e.Index + 1; size%blockSize == 0 {
+		if err := w.c.exec(insertBlock, size/blockSize-1, encodeBlock(t.keys)); err != nil {
+			return err
+		}
+		t.keys = make([]uint32, 0, cap(t.keys))
+	}
+	return nil
+}
+
+// fits refuses an entry that would make the log one that "audit verify" complains of: a call has one intent and then one outcome.
+func (t *tx) fits(e *audit.Entry) error {
+	if e.Kind != audit.Intent && e.Kind != audit.Outcome {
+		return nil
+	}
+	_, open := t.w.open[e.CallID]
+	if slices.Contains(t.closed, e.CallID) {
+		open = false
+	}
+	if _, ok := t.opened[e.CallID]; ok {
+		open = true
+	}
+	switch {
+	case e.CallID == "":
+		return fault.New(fault.Internal, "an entry of kind %s names no call", e.Kind)
+	case e.Kind == audit.Intent && open:
+		return fault.New(fault.Conflict, "Call %s has an intent already.", e.CallID)
+	case e.Kind == audit.Outcome && !open:
+		return fault.New(fault.Conflict, "Call %s has no intent that waits for an outcome.", e.CallID)
+	}
+	return nil
+}
+
+// settle writes what was put off: used times, the outcomes of intents that nobody waited for, the low-water mark.
+func (w *writer) settle(t *tx) error {
+	for _, e := range w.orphans {
+		if _, ok := w.open[e.CallID]; !ok {
+			continue
+		}
+		unknown := unknownOutcome(e, "the gateway gave up waiting for the intent to be durable; nothing was dispatched on it")
+		if err := t.append(&unknown); err != nil {
+			return err
+		}
+	}
+	for id, used := range w.used {
+		if s, ok := t.sessions[id]; ok {
+			used = s.Used
+		}
+		t.wrote++
+		if err := w.c.exec(updateUsed, id, int64(used)); err != nil {
+			return err
+		}
+	}
+	mark := w.size
+	for _, i := range w.open {
+		mark = min(mark, i)
+	}
+	t.wrote++
+	t.after = append(t.after, func() {
+		clear(w.used)
+		w.orphans = nil
+	})
+	return w.c.exec(updateLowWater, mark)
+}
