@@ -456,7 +456,7 @@ func TestAttribution_Arguments(t *testing.T) {
 	if attribute(t, j, testSource()) != attribute(t, i, testSource()) {
 		t.Error("the issuer's key changed with the caller's memory")
 	}
-	if got := fmt.Sprintf("%v %+v %#v %s %x %d", i, i, i, i, i, i); strings.Trim(got, "guard.Isue ") != "" {
+	if got := fmt.Sprintf("%v %+v %#v %s %x %d", i, i, i, i, i, i); strings.Trim(got, "guard.Ise ") != "" {
 		t.Errorf("printing an issuer shows %s", got)
 	}
 	// A hostile source is inert in the metadata too.

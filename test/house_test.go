@@ -46,7 +46,7 @@ var outside = map[string][]string{
 	"modernc.org/sqlite":                       {"internal/store"},
 	"database/sql":                             {"internal/store"},
 	"github.com/danielgtaylor/huma/v2":         {"internal/httpapi"},
-	"github.com/santhosh-tekuri/jsonschema/v6": {"internal/upstream"},
+	"github.com/santhosh-tekuri/jsonschema/v6": {"internal/upstream", "internal/agent"},
 	"github.com/google/jsonschema-go":          {"internal/daemon", "internal/mcpapi"},
 	"github.com/spf13/cobra":                   {"cmd/sallyport"},
 	"github.com/spf13/pflag":                   {"cmd/sallyport"},

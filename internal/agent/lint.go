@@ -37,6 +37,8 @@ func Lint(d *Declaration) []Problem {
 	// 4: unstructured output
 	if why := unstructured(d.OutputSchema); why != "" {
 		add(P0, "outputSchema", "output is not structured: "+why, "describe the output as type: object with properties")
+	} else if freeForm(d.OutputSchema) {
+		add(P1, "outputSchema", "any object would match it", "describe the output's properties")
 	}
 	// 5: knowledge is not the agent's to change (7: nor is what it says itself to become knowledge)
 	for i, p := range d.Permissions.Write {
@@ -103,12 +105,20 @@ func unstructured(schema json.RawMessage) string {
 	if kind, ok := call.Get(schema, "type"); ok && string(kind) != `"object"` {
 		return "its type is not object"
 	}
+	if string(schema) == "{}" || string(schema) == "true" {
+		return "any JSON would match it"
+	}
+	return ""
+}
+
+// freeForm tells whether the schema asks for an object and nothing more.
+func freeForm(schema json.RawMessage) bool {
 	for _, shape := range []string{"properties", "$ref", "oneOf", "anyOf", "allOf"} {
 		if v, ok := call.Get(schema, shape); ok && string(v) != "{}" && string(v) != "[]" {
-			return ""
+			return false
 		}
 	}
-	return "any JSON would match it"
+	return true
 }
 
 // hasProperty tells whether the schema describes a property of that name anywhere.

@@ -1,0 +1,26 @@
+# Everything here is plain Go; make only saves typing.
+.PHONY: build test check bench fuzz
+
+build:
+	go build -trimpath -ldflags='-s -w' -o bin/sallyport ./cmd/sallyport
+
+# The tests that need npm, Chromium or the attack cases skip with a line that says what was not checked.
+test:
+	go test -timeout 15m ./...
+
+# What continuous integration runs.
+check:
+	test -z "$$(gofmt -l .)"
+	go vet ./...
+	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	go test -race -timeout 20m ./...
+	go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./...
+
+# What Sallyport costs, as ratios to calling the server directly, in one run on one machine.
+bench: build
+	go run ./test/bench -sallyport bin/sallyport
+
+# Each fuzz target for a minute.
+fuzz:
+	@go list ./... | while read p; do \
+	  for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do go test -run '^$$' -fuzz "^$$f$$" -fuzztime 60s $$p || exit 1; done; done
