@@ -1,0 +1,392 @@
+// Package connect carries MCP from a program's standard input and output to a gateway's /mcp, for clients that can only start a
+// command. It forwards messages as they are and decides nothing: who calls is the token, and the gateway judges.
+//
+// Promises: one message in is one line of at most 4 MiB, strictly parsed; every request is answered exactly once, with the
+// gateway's answer or with an error that says what is known; a message that may have had its effect is never sent again; one line
+// out is one message; the token goes to the one address that it was given for, and into no message and no log.
+package connect
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+)
+
+const (
+	maxLine    = 4 << 20   // as the gateway's own limit of a body
+	maxAnswer  = 160 << 20 // an upstream's largest result, with room for its wrapping
+	maxRunning = 256       // requests at a time
+
+	shortWait = 30 * time.Second // for what the gateway answers at once
+	grace     = 3 * time.Second  // for calls that run when the input ends
+)
+
+// Options say where the gateway is.
+type Options struct {
+	URL   string       // of the gateway's MCP endpoint: http://127.0.0.1:7575/mcp
+	Token string       // of an agent or a session
+	Log   *slog.Logger // nil: no log
+}
+
+// Run forwards until the input ends (nil), ctx ends, or a side breaks.
+func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 16
+	transport.DisableCompression = true
+	defer transport.CloseIdleConnections()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	b := &bridge{
+		ctx: ctx, stop: stop, url: o.URL, token: o.Token, log: o.Log, out: out,
+		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		// Several requests may use one id by mistake; the gateway tells. Here the newest is the one that can be cancelled.
+		running: map[string]context.CancelFunc{}, headers: map[string][]paramHeader{},
+	}
+	return b.run(in)
+}
+
+type bridge struct {
+	ctx   context.Context
+	stop  context.CancelFunc
+	url   string
+	token string
+	log   *slog.Logger
+	http  *http.Client
+
+	outMu  sync.Mutex // guards out and outErr
+	out    io.Writer
+	outErr error
+
+	work sync.WaitGroup // requests that end by themselves
+	tail sync.WaitGroup // streams that don't
+
+	mu      sync.Mutex // guards what follows
+	running map[string]context.CancelFunc
+	headers map[string][]paramHeader // by tool, as the gateway's lists said
+
+	session session // its own lock
+}
+
+// run reads messages. What must keep its order (initialize, notifications, answers) is sent before the next line is read; requests run
+// at the same time.
+func (b *bridge) run(in io.Reader) error {
+	lines := make(chan line)
+	go func() { // ends with the input; nobody can interrupt a read of standard input
+		defer close(lines)
+		r := bufio.NewReaderSize(in, 64<<10)
+		for {
+			l := readLine(r)
+			select {
+			case lines <- l:
+			case <-b.ctx.Done():
+				return
+			}
+			if l.err != nil {
+				return
+			}
+		}
+	}()
+	var err error
+	for err == nil {
+		select {
+		case <-b.ctx.Done():
+			err = b.ctx.Err()
+		case l, ok := <-lines:
+			switch {
+			case !ok, errors.Is(l.err, io.EOF):
+				err = io.EOF
+			case l.err != nil:
+				err = fmt.Errorf("standard input broke: %w", l.err)
+			case l.tooLong:
+				b.fail(nil, -32700, fmt.Sprintf("A message is longer than %d bytes and was not forwarded.", maxLine))
+			case len(bytes.TrimSpace(l.data)) > 0:
+				b.message(bytes.TrimSpace(l.data))
+			}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		b.finish()
+		err = nil
+	}
+	b.stop()
+	b.work.Wait()
+	b.tail.Wait()
+	b.end()
+	b.outMu.Lock()
+	defer b.outMu.Unlock()
+	if b.outErr != nil {
+		return fmt.Errorf("standard output broke: %w", b.outErr)
+	}
+	return err
+}
+
+// finish lets running requests have their answers for a moment: the input of a pipe ends before they are there.
+func (b *bridge) finish() {
+	done := make(chan struct{})
+	go func() { b.work.Wait(); close(done) }()
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	case <-b.ctx.Done():
+	}
+}
+
+type line struct {
+	data    []byte
+	tooLong bool
+	err     error
+}
+
+// readLine reads up to the next line end. Of a line that is too long it keeps nothing. A last line needs no end.
+func readLine(r *bufio.Reader) line {
+	var l line
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(l.data)+len(part) > maxLine+1 {
+			l.tooLong, l.data = true, nil
+		}
+		if !l.tooLong {
+			l.data = append(l.data, part...)
+		}
+		switch {
+		case err == nil, errors.Is(err, io.EOF) && (len(l.data) > 0 || l.tooLong):
+			return l
+		case !errors.Is(err, bufio.ErrBufferFull):
+			l.err = err
+			return l
+		}
+	}
+}
+
+// message is one message of the client's, taken apart as far as headers need it.
+type message struct {
+	body    []byte
+	id      json.RawMessage // nil: a notification
+	method  string          // "": an answer
+	params  json.RawMessage
+	version string // of the protocol, where the message carries one (2026-07-28 and later)
+}
+
+var lineLimits = call.Limits{Bytes: maxLine, Depth: 64 + 4, Members: 100_000 + 100}
+
+func parse(body []byte) (m message, why string) {
+	if err := call.Check(body, lineLimits); err != nil {
+		return m, "The line is not strict JSON: " + fault.Of(err).Public()
+	}
+	if body[0] != '{' {
+		return m, "A message is a JSON object on a line of its own."
+	}
+	m.body = body
+	for name, value := range call.Members(body) {
+		switch name {
+		case "id":
+			m.id = value
+		case "method":
+			m.method, _ = text(value)
+			if m.method == "" {
+				return m, "method must be a string."
+			}
+		case "params":
+			m.params = value
+		}
+	}
+	if len(m.params) > 0 && m.params[0] == '{' {
+		if meta, ok := call.Get(m.params, "_meta"); ok && meta[0] == '{' {
+			if v, ok := call.Get(meta, "io.modelcontextprotocol/protocolVersion"); ok {
+				m.version, _ = text(v)
+			}
+		}
+	}
+	return m, ""
+}
+
+// text decodes a JSON string; false if the value is none.
+func text(value json.RawMessage) (string, bool) {
+	if len(value) == 0 || value[0] != '"' {
+		return "", false
+	}
+	var s string
+	err := json.Unmarshal(value, &s)
+	return s, err == nil
+}
+
+func idKey(id json.RawMessage) string {
+	if s, ok := text(id); ok {
+		return "s" + s
+	}
+	return "n" + string(id)
+}
+
+func (b *bridge) message(body []byte) {
+	m, why := parse(body)
+	switch {
+	case why != "":
+		b.fail(nil, -32700, why)
+	case m.id == nil && m.method == "":
+		b.fail(nil, -32600, "A message has a method, or is an answer with an id.")
+	case m.method == "" || m.id == nil:
+		b.oneWay(m)
+	case m.method == "initialize" && m.version == "":
+		b.request(b.ctx, m) // everything after it depends on its answer
+	default:
+		b.start(m)
+	}
+}
+
+// start runs a request beside the others.
+func (b *bridge) start(m message) {
+	ctx, cancel := context.WithCancel(b.ctx)
+	key := idKey(m.id)
+	b.mu.Lock()
+	crowded := len(b.running) >= maxRunning
+	if !crowded {
+		b.running[key] = cancel
+	}
+	b.mu.Unlock()
+	if crowded {
+		cancel()
+		b.fail(m.id, fault.LimitRate.RPCCode(), fmt.Sprintf("More than %d requests are running.", maxRunning))
+		return
+	}
+	group := &b.work
+	if m.method == "subscriptions/listen" {
+		group = &b.tail
+	}
+	group.Go(func() {
+		defer cancel()
+		b.request(ctx, m)
+		b.mu.Lock()
+		delete(b.running, key)
+		b.mu.Unlock()
+	})
+}
+
+// oneWay forwards a notification or an answer. Nobody waits for what becomes of it, but what follows it must not overtake it.
+func (b *bridge) oneWay(m message) {
+	if m.method == "notifications/cancelled" {
+		defer b.cancel(m) // after the gateway was told, so that it knows it was the client's wish
+		if b.session.modern() {
+			return // there a request is cancelled by hanging up, and nothing else
+		}
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, shortWait)
+	defer cancel()
+	resp, err := b.post(ctx, m)
+	if err == nil {
+		defer resp.Body.Close()
+		if resp.StatusCode >= 300 {
+			err = errors.New(problem(resp))
+		}
+	}
+	if err != nil {
+		b.log.Warn("a notification or an answer did not get through", "method", m.method, "error", err)
+		return
+	}
+	if m.method == "notifications/initialized" && !b.session.modern() {
+		b.listen()
+	}
+}
+
+func (b *bridge) cancel(m message) {
+	id, ok := call.Get(m.params, "requestId")
+	if !ok {
+		return
+	}
+	b.mu.Lock()
+	cancel := b.running[idKey(id)]
+	b.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// request forwards a request and everything that comes back for it.
+func (b *bridge) request(ctx context.Context, m message) {
+	resp, err := b.post(ctx, m)
+	if ctx.Err() != nil {
+		if err == nil {
+			resp.Body.Close()
+		}
+		return // cancelled by the client, which expects no answer, or stopping
+	}
+	if err != nil {
+		b.fail(m.id, fault.UpstreamFailed.RPCCode(), b.explain(err))
+		return
+	}
+	defer resp.Body.Close()
+	answered, err := b.answer(m, resp)
+	if answered || ctx.Err() != nil {
+		return
+	}
+	why := "The connection to the gateway broke before the answer was there"
+	if err != nil {
+		why += ": " + err.Error()
+	}
+	b.fail(m.id, fault.UpstreamFailed.RPCCode(), why+". Whether the request had its effect is in the audit (sallyport audit query).")
+}
+
+func (b *bridge) explain(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fmt.Sprintf("No gateway answers at %s (%v). Start it with: sallyport serve", b.url, op.Err)
+	}
+	return err.Error()
+}
+
+// write puts one message on a line of its own. It must be one JSON value.
+func (b *bridge) write(msg []byte) error {
+	var one bytes.Buffer
+	one.Grow(len(msg) + 1)
+	if err := json.Compact(&one, msg); err != nil {
+		return fmt.Errorf("the gateway sent something that is not JSON: %w", err)
+	}
+	one.WriteByte('\n')
+	b.outMu.Lock()
+	defer b.outMu.Unlock()
+	if b.outErr == nil {
+		if _, b.outErr = b.out.Write(one.Bytes()); b.outErr != nil {
+			b.stop()
+		}
+	}
+	return b.outErr
+}
+
+// fail answers a request in the gateway's place.
+func (b *bridge) fail(id json.RawMessage, code int64, why string) {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	type rpcError struct {
+		Code    int64  `json:"code"`
+		Message string `json:"message"`
+	}
+	msg, err := json.Marshal(struct {
+		Version string          `json:"jsonrpc"`
+		ID      json.RawMessage `json:"id"`
+		Error   rpcError        `json:"error"`
+	}{"2.0", id, rpcError{code, strings.ToValidUTF8(why, "�")}})
+	if err == nil {
+		err = b.write(msg)
+	}
+	if err != nil {
+		b.log.Warn("an error could not be handed over", "error", err)
+	}
+}
