@@ -1,0 +1,223 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"sallyport/internal/agent"
+)
+
+// Init writes what an installation starts from into dir: a commented sallyport.yaml, its JSON Schema for editors, and an example
+// declaration. It returns the files that it made. It overwrites nothing: if one of them is there, it says which and writes none.
+func Init(dir string) (written []string, err error) {
+	schema, err := ConfigSchema()
+	if err != nil {
+		return nil, err
+	}
+	files := []struct {
+		name    string
+		content []byte
+	}{
+		{"sallyport.yaml", []byte(exampleConfig)},
+		{"sallyport.schema.json", schema},
+		{filepath.Join("agents", "assistant.yaml"), []byte(agent.Example())},
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, f.name)
+		if _, err := os.Lstat(path); err == nil {
+			return nil, &ConfigError{[]Problem{{File: path, Severity: "error", Problem: "is there already and is not overwritten",
+				Remedy: "move it away, or choose another folder: sallyport init DIR"}}}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, f.name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return written, err
+		}
+		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // never through a file that appeared meanwhile
+		if err != nil {
+			return written, err
+		}
+		_, err = out.Write(f.content)
+		if err = errors.Join(err, out.Close()); err != nil {
+			return written, fmt.Errorf("%s: %w", path, err)
+		}
+		written = append(written, path)
+	}
+	return written, nil
+}
+
+// ConfigSchema is the JSON Schema of Config, made of its field comments. It is for editors; ParseConfig, which sees the file as a
+// whole, has the last word.
+func ConfigSchema() ([]byte, error) {
+	duration := &jsonschema.Schema{Type: "string", Pattern: `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$|\$\{`, Examples: []any{"20s", "5m"}}
+	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[Duration](): duration}})
+	if err != nil {
+		return nil, fmt.Errorf("the configuration has no schema: %w", err)
+	}
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = "Sallyport configuration"
+	for _, field := range closedWords {
+		p := s
+		for step := range strings.SplitSeq(field.path, ".") {
+			switch step {
+			case "*":
+				p = p.AdditionalProperties
+			case "[]":
+				p = p.Items
+			default:
+				p = p.Properties[step]
+			}
+			if p == nil {
+				return nil, fmt.Errorf("the configuration has no field %s", field.path)
+			}
+		}
+		p.AnyOf = []*jsonschema.Schema{{Enum: field.words}, {Pattern: `\$\{`}} // one of the words, or what the environment says
+	}
+	b, err := json.MarshalIndent(s, "", "  ")
+	return append(b, '\n'), err
+}
+
+// closedWords are the fields that take one of a few words. In a path "*" stands for any key and "[]" for any element.
+var closedWords = []struct {
+	path  string
+	words []any
+}{
+	{"store", []any{"sqlite"}},
+	{"mode", []any{"enforce", "shadow"}},
+	{"unlisted_operations", []any{"deny", "ask"}},
+	{"people.[].roles.[]", []any{"viewer", "approver", "operator", "auditor", "admin"}},
+	{"upstreams.*.client_features.[]", []any{"elicitation", "sampling", "roots"}},
+	{"operations.*.sensitivity", []any{"internal_source", "external", "both", "none"}},
+	{"operations.*.effect", []any{"read", "write"}},
+	{"operations.*.output", []any{"trusted", "untrusted", "typed", "echo"}},
+	{"operations.*.boundary", []any{"none", "internal", "external", "by_arg"}},
+	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
+}
+
+const exampleConfig = `# yaml-language-server: $schema=./sallyport.schema.json
+#
+# Sallyport: one program between an agent and everything that it can touch.
+#
+#   sallyport lint                                      check this file and the declarations
+#   sallyport serve                                     start
+#   sallyport token create --agent research-assistant   a credential for the agent of agents/assistant.yaml
+#
+# Every key may be left out: what stands here is the default, and what is commented out is an example. Unknown keys are errors.
+# Paths are relative to this file. "${NAME}" in a value is replaced by the environment variable NAME, which must be set then.
+
+# Where agents and hosts connect (/mcp and /v1/session). Loopback only; port 0 picks a free one.
+listen: 127.0.0.1:7575
+
+# Where people and the command line connect (console, /v1, kill switch).
+admin_listen: 127.0.0.1:7576
+
+# Where state is kept: sqlite, in the data directory (sallyport serve --data DIR).
+store: sqlite
+
+# enforce, or shadow: flow verdicts are only logged. Phase, kill switch, permission and audit always hold.
+mode: enforce
+
+# Folder of agent declarations, one file for each agent. What none of them declares is refused.
+agents: agents
+
+# Folder of *.cedar policies. They can only narrow what declarations grant.
+# policies: policies
+
+# Who may act on the people's side: id, the name as shown, roles (viewer, approver, operator, auditor, admin), and identities,
+# the person's own addresses and accounts. The first start makes a token for admin.
+people:
+  - {id: admin, name: Administrator, roles: [admin]}
+  # - {id: alice, name: Alice Ng, roles: [approver, operator], identities: [alice@example.com]}
+
+# The MCP servers behind the gateway, by the id that their operations are known under: a command to start (no shell is involved)
+# or a url to reach.
+#
+# To try it: uncomment this, "upstreams" too, make the folder docs, permit files.* in agents/assistant.yaml (permissions: read), and
+# uncomment files.* under operations.
+# upstreams:
+#   files:
+#     command: [npx, -y, "@modelcontextprotocol/server-filesystem@2026.8.31", ./docs]
+#     # Environment of the command, besides PATH, HOME, USER, LANG, LC_ALL and TMPDIR.
+#     env: {NODE_ENV: production}
+#   crm:
+#     url: https://crm.example/mcp
+#     # Headers of every request to the server: its own credential belongs here. The agent's token is never forwarded.
+#     headers: {Authorization: "Bearer ${CRM_TOKEN}"}
+#     # Longest time for one call. Without it: limits.network_timeout.
+#     timeout: 20s
+#     # What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default: nothing.
+#     client_features: [elicitation]
+#     # Another server to use when this one fails. Not used by this version.
+#     fallback: crm_replica
+
+# The operator's word on each operation, by <server>.<tool>. <server>.* is a default for a server. What nobody said anything
+# about is external, a write and untrusted.
+# operations:
+#   files.*: {sensitivity: internal_source, effect: read}
+#   mail.search_email:
+#     # Tool name that the agent sees. Default <server>_<tool>; in a <server>.* entry {tool} stands for the server's own name.
+#     expose_as: search_email
+#     # Replaces the server's description.
+#     description: Searches the mailbox.
+#     # internal_source brings confidential data in, external could carry it out; both or none of them.
+#     sensitivity: internal_source
+#     # read or write, or finer: level 0 reads, 1 writes what only the person sees and can undo, 2 the rest.
+#     effect: read
+#     level: 0
+#     # Labels that a result brings in; labels that refuse the call. Default by sensitivity.
+#     emits: [internal]
+#     blocked_by: []
+#     # false lets it run in the planning phase, because it touches nothing outside.
+#     external_io: true
+#     # How far results are trusted: trusted, untrusted (text comes fenced), typed (trusted while every string matches shape), echo.
+#     output: typed
+#     shape: "^[^<>]{0,400}$"
+#     # For records: fields that the system sets, fields that name a record, fields whose values may be used as arguments, kind of ids.
+#     trusted_fields: [id, date]
+#     names: [subject]
+#     delegable: [from]
+#     id_kind: email
+#     # Whom a record can come from or reach: none, internal, external or by_arg.
+#     boundary: by_arg
+#     # Whether the operation fetches a URL.
+#     egress_url: false
+#     # Role of each argument.
+#     args: {query: text}
+#     # Risk name of what it does, and a risk that it has at least: LOW, MEDIUM, HIGH or CRITICAL.
+#     action: search_mail
+#     risk: LOW
+
+# What happens to operations that no entry above names: deny, or ask.
+unlisted_operations: deny
+
+# Labels of confidential data. The integrity label untrusted is always there. free_level_1 is not used by this version.
+flow:
+  labels: [internal, pii, secret]
+  # free_level_1: false
+
+# Limits of one session: calls in any minute, the longest network operation, and the time in operations over its life.
+limits:
+  calls_per_minute: 600
+  network_timeout: 30s
+  execution_budget: 300s
+  # Not used by this version:
+  # comm_requests_per_minute: 10
+  # file_timeout: 10s
+
+# Sections of later versions: built-in external operations, model providers, people's approvals, who is told.
+# comm: {}
+# models: []
+# approvals: {}
+# notify: []
+`
