@@ -408,7 +408,7 @@ func TestFence_EveryCodePoint(t *testing.T) {
 	name := strings.ToLower(TrustLevel)
 	tried := 0
 	for r := rune(0x80); r <= unicode.MaxRune; r++ {
-		if !utf8.ValidRune(r) {
+		if !utf8.ValidRune(r) || r >= 0x40000 && r < 0xE0000 { // no characters there: nothing folds
 			continue
 		}
 		f := dropIgnorable(fold(string(r)))
