@@ -2,6 +2,8 @@ package audit
 
 import (
 	"bytes"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -67,6 +69,10 @@ func TestOnlyOneKeyWhenTwoStart(t *testing.T) {
 }
 
 func TestKeyIsRefused(t *testing.T) {
+	remedies := map[string]string{
+		"key gone": "restore the key", "key readable": "chmod 600", "key empty": "not a note private key", "key of another kind": "not a note private key",
+		"key huge": "is not a key file", "another's public key": "restore the pair", "key is a link": "is not a key file",
+	}
 	for name, harm := range map[string]func(t *testing.T, dir string) error{
 		"key gone":     func(_ *testing.T, dir string) error { return os.Remove(filepath.Join(dir, KeyFile)) },
 		"key readable": func(_ *testing.T, dir string) error { return os.Chmod(filepath.Join(dir, KeyFile), 0o640) },
@@ -100,9 +106,22 @@ func TestKeyIsRefused(t *testing.T) {
 		}
 		if s, err := LoadOrCreateKey(dir); err == nil {
 			t.Errorf("%s: loaded as %s", name, s.Origin())
-		} else if !strings.Contains(err.Error(), dir) {
-			t.Errorf("%s: the error names no file: %v", name, err)
+		} else if !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), remedies[name]) {
+			t.Errorf("%s: the error names no file or not %q: %v", name, remedies[name], err)
 		}
+		if _, err := os.Lstat(filepath.Join(dir, KeyFile)); name == "key gone" && err == nil {
+			t.Error("another key was made in place of the one that is gone")
+		}
+	}
+	file := filepath.Join(t.TempDir(), KeyFile)
+	if err := writeFile(file, "first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeFile(file, "second"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a key was replaced: %v", err)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "first" {
+		t.Errorf("the key is now %q (%v)", data, err)
 	}
 	if _, err := LoadOrCreateKey(filepath.Join(t.TempDir(), "nowhere")); err == nil {
 		t.Error("a key in a directory that is not there")

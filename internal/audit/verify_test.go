@@ -686,18 +686,22 @@ func TestOpenExportRefuses(t *testing.T) {
 	if _, err := OpenExport(dir); err == nil {
 		t.Error("a directory with a symbolic link is opened")
 	}
-	// A link that takes a file's place after opening is not followed.
-	dir = unpack(t, map[string][]byte{"checkpoint": []byte("y")})
-	x, err := OpenExport(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer x.Close()
-	if err := errors.Join(os.Remove(filepath.Join(dir, "checkpoint")), os.Symlink(secret, filepath.Join(dir, "checkpoint"))); err != nil {
-		t.Fatal(err)
-	}
-	if data, err := x.Checkpoint(); err == nil {
-		t.Errorf("read %q through a link", data)
+	// A link that takes a file's place after opening is not followed, out of the directory or within it.
+	for _, target := range []string{secret, "audit.pub"} {
+		dir := unpack(t, map[string][]byte{"checkpoint": []byte("y"), "audit.pub": []byte("z")})
+		x, err := OpenExport(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Remove(filepath.Join(dir, "checkpoint")), os.Symlink(target, filepath.Join(dir, "checkpoint"))); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := x.Checkpoint(); err == nil {
+			t.Errorf("read %q through a link", data)
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 	if _, err := OpenExport(filepath.Join(dir, "nothing")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("nothing opened: %v", err)
