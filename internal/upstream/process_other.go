@@ -2,16 +2,16 @@
 
 package upstream
 
-import (
-	"os/exec"
-	"syscall"
-)
+import "syscall"
 
 func processGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// reap waits for the process and kills what is left of its group.
-func reap(cmd *exec.Cmd) string {
-	cmd.Wait()
-	killGroup(cmd.Process.Pid)
-	return cmd.ProcessState.String()
+// reap waits for the process and kills what is left of its group. It returns how the process ended.
+func (ch *child) reap() string {
+	ch.cmd.Wait()
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	killGroup(ch.cmd.Process.Pid)
+	ch.reaped = true
+	return ch.cmd.ProcessState.String()
 }

@@ -4,7 +4,7 @@ package upstream
 
 import "syscall"
 
-// Both are called only before the group's leader is reaped.
+// Both are called only while the group's number is still the child's.
 
 func terminateGroup(pid int) { syscall.Kill(-pid, syscall.SIGTERM) }
 func killGroup(pid int)      { syscall.Kill(-pid, syscall.SIGKILL) }

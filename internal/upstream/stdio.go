@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +21,8 @@ import (
 )
 
 const (
-	stopTime    = 2 * time.Second        // a process has after its input closed, and again after SIGTERM
+	inputTime   = 500 * time.Millisecond // a process has after its input closed; many never look at that
+	stopTime    = 2 * time.Second        // a process has after SIGTERM
 	writeTime   = 30 * time.Second       // a process may leave its input unread
 	exitTime    = 200 * time.Millisecond // between a process's pipes closing and its end being seen
 	writeQueue  = 64
@@ -41,6 +43,9 @@ type child struct {
 	stderr *os.File
 	queue  chan *letter
 	exited chan struct{} // closed when the process is reaped and its group is dead
+
+	mu     sync.Mutex // held while the process is reaped or its group is sent a signal; guards reaped
+	reaped bool       // its number may be somebody else's from now on
 }
 
 // letter is a frame on its way to the child.
@@ -110,7 +115,7 @@ func startChild(c *conversation) (*child, error) {
 			close(ch.exited)
 			return
 		}
-		c.fail(fmt.Errorf("its process ended: %s", reap(cmd)))
+		c.fail(fmt.Errorf("its process ended: %s", ch.reap()))
 		close(ch.exited)
 	})
 	if err := <-started; err != nil {
@@ -130,21 +135,22 @@ func (ch *child) opened() {}
 func (ch *child) close() {
 	ch.stdin.Close()
 	pid := ch.cmd.Process.Pid
-	for _, end := range []func(int){terminateGroup, killGroup, nil} {
-		timer := time.NewTimer(stopTime)
+	for _, step := range []struct {
+		patience time.Duration
+		then     func(int)
+	}{{inputTime, terminateGroup}, {stopTime, killGroup}} {
+		timer := time.NewTimer(step.patience)
 		select {
 		case <-ch.exited:
-			timer.Stop()
-			ch.stdout.Close()
-			ch.stderr.Close()
-			return
 		case <-timer.C:
+			ch.mu.Lock()
+			if !ch.reaped {
+				step.then(pid)
+			}
+			ch.mu.Unlock()
 		}
-		if end != nil {
-			end(pid)
-		}
+		timer.Stop()
 	}
-	// Not even SIGKILL ends a process that hangs in the kernel. Its pipes are given up; the waiting goroutine stays with it.
 	<-ch.exited
 	ch.stdout.Close()
 	ch.stderr.Close()
