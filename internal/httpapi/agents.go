@@ -1,0 +1,203 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+// ownSession is what the agents' side takes in place of an id for the session that the credential itself stands for. No id is spelt so.
+const ownSession = "self"
+
+// maxWait bounds how long a request may wait for a call to end.
+const maxWait = 55 * time.Second
+
+// SessionRef names a session in a path.
+type SessionRef struct {
+	ID string `path:"id" maxLength:"128" doc:"A session's id, or self for the one that the credential stands for."`
+}
+
+// session is the id for the gateway.
+func (r SessionRef) session() string {
+	if r.ID == ownSession {
+		return ""
+	}
+	return r.ID
+}
+
+// OpenBody asks for a session (gateway.OpenRequest, with what huma needs to know).
+type OpenBody struct {
+	Agent       string   `json:"agent_id" required:"false" maxLength:"64"`
+	UserRequest string   `json:"user_request" required:"false" doc:"The person's own words; they are what arguments are traced to."`
+	Requester   string   `json:"requester" required:"false" maxLength:"64" doc:"The person whom the session works for."`
+	Labels      []string `json:"labels" required:"false" maxItems:"64" doc:"Labels that the session starts with."`
+}
+
+// OpenedSession is a new session. The token is shown this once.
+type OpenedSession struct {
+	SessionID    string           `json:"session_id"`
+	SessionToken string           `json:"session_token"`
+	Phase        session.Phase    `json:"phase"`
+	Manifest     gateway.Manifest `json:"manifest"`
+	SystemPrompt string           `json:"system_prompt"`
+}
+
+// CallBody is one call. Arguments is a JSON object; it is kept as it was sent and judged by the corridor.
+type CallBody struct {
+	Tool          string          `json:"tool" minLength:"1" maxLength:"256"`
+	Arguments     json.RawMessage `json:"arguments" required:"false"`
+	DeclarationID string          `json:"declaration_id" required:"false" maxLength:"128"`
+}
+
+// CheckBody is one call that is only to be judged.
+type CheckBody struct {
+	Tool      string          `json:"tool" minLength:"1" maxLength:"256"`
+	Arguments json.RawMessage `json:"arguments" required:"false"`
+}
+
+// CallAnswer is what became of a call. Error is the server's own JSON-RPC error, in place of a result.
+type CallAnswer struct {
+	CallID  string          `json:"call_id"`
+	Verdict fault.Verdict   `json:"verdict"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
+
+// ValidateBody and PlanBody name their one field; the gateway reads the steps strictly itself.
+type (
+	ValidateBody struct {
+		PlannedCalls []json.RawMessage `json:"planned_calls" doc:"Tool names, or objects {tool, arguments?, after?}."`
+	}
+	PlanBody struct {
+		Steps []json.RawMessage `json:"steps" doc:"Objects {tool, arguments?, after?, justification}."`
+	}
+)
+
+func (a *API) agentRoutes(s *side) {
+	const at = "/v1/session/{id}"
+	handle(s, route{method: http.MethodPost, path: "/v1/session", status: http.StatusCreated, summary: "Open a fresh session"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body OpenBody }) (OpenedSession, error) {
+			return a.open(ctx, p, in.Body)
+		})
+	handle(s, route{method: http.MethodGet, path: at, summary: "Where a session stands"},
+		func(ctx context.Context, p identity.Principal, in *SessionRef) (gateway.Status, error) {
+			return answer[gateway.Status](a.g.Status(ctx, p, in.session()))
+		})
+	handle(s, route{method: http.MethodGet, path: at + "/manifest", summary: "The tools, and what calling each blocks"},
+		func(ctx context.Context, p identity.Principal, in *SessionRef) (gateway.Manifest, error) {
+			return answer[gateway.Manifest](a.g.Manifest(ctx, p, in.session()))
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/validate-plan", summary: "Whether planned calls would run in this order, and in which they would"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Body    ValidateBody
+			RawBody []byte
+		}) (flow.Report, error) {
+			return answer[flow.Report](a.g.ValidatePlan(ctx, p, in.session(), in.RawBody))
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/plan", summary: "Submit a plan; an approved one is sealed and opens the execution phase"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Body    PlanBody
+			RawBody []byte
+		}) (gateway.PlanAnswer, error) {
+			return answer[gateway.PlanAnswer](a.g.SubmitPlan(ctx, p, in.session(), in.RawBody))
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/check", summary: "What the verdict on a call would be; nothing is called"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Body CheckBody
+		}) (fault.Verdict, error) {
+			ans := a.g.Call(ctx, gateway.Request{
+				Principal: p, Session: in.session(), Method: "tools/call", Tool: in.Body.Tool, Arguments: in.Body.Arguments, Door: "http", DryRun: true,
+			})
+			return ans.Verdict, malformed(ans.Verdict)
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/calls", summary: "Call a tool; answers when it has run or was refused"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Body CallBody
+		}) (CallAnswer, error) {
+			return a.call(ctx, p, in.session(), in.Body)
+		})
+	handle(s, route{method: http.MethodGet, path: at + "/calls/{call_id}", summary: "What became of a call"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Call string `path:"call_id" maxLength:"64"`
+			Wait string `query:"wait" doc:"How long to wait for the call to end, such as 55s, which is the most."`
+		}) (CallOutcome, error) {
+			wait, err := waitOf(in.Wait)
+			if err != nil {
+				return CallOutcome{}, err
+			}
+			return a.outcome(ctx, p, in.session(), in.Call, wait)
+		})
+}
+
+func waitOf(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 || d > maxWait {
+		return 0, fault.New(fault.RequestMalformed, "It must be a time from 0s to %s.", maxWait).At("wait")
+	}
+	return d, nil
+}
+
+// answer gives the gateway's answer its type back.
+func answer[T any](v any, err error) (T, error) {
+	t, ok := v.(T)
+	if err == nil && !ok {
+		err = fmt.Errorf("the gateway answered with a %T", v)
+	}
+	return t, err
+}
+
+func (a *API) open(ctx context.Context, p identity.Principal, b OpenBody) (OpenedSession, error) {
+	s, secret, err := a.g.OpenSession(ctx, p, gateway.OpenRequest{Agent: b.Agent, UserRequest: b.UserRequest, Requester: b.Requester, Labels: b.Labels})
+	if err != nil {
+		return OpenedSession{}, err
+	}
+	m := a.g.ManifestOf(s)
+	return OpenedSession{SessionID: s.ID, SessionToken: secret, Phase: s.Phase, Manifest: m, SystemPrompt: m.SystemPrompt}, nil
+}
+
+// malformed tells requests that name no call at all (another's session, arguments that are no object) from calls that were judged. The
+// gateway has recorded both.
+func malformed(v fault.Verdict) error {
+	if v.Stage != "resolve" {
+		return nil
+	}
+	switch v.Code {
+	case fault.NotFound, fault.CredentialWrongKind, fault.RequestMalformed:
+		e := fault.New(v.Code, "%s", v.Reason)
+		if len(v.Because) > 0 {
+			e.Field = v.Because[0].Detail
+		}
+		return e
+	}
+	return nil
+}
+
+func (a *API) call(ctx context.Context, p identity.Principal, sessionID string, b CallBody) (CallAnswer, error) {
+	if b.DeclarationID != "" {
+		return CallAnswer{}, fault.New(fault.DeclarationInvalid, "There is no such declaration.").At("declaration_id").
+			Try("This version has no declarations: leave the field out.")
+	}
+	ans := a.g.Call(ctx, gateway.Request{Principal: p, Session: sessionID, Method: "tools/call", Tool: b.Tool, Arguments: b.Arguments, Door: "http"})
+	if err := malformed(ans.Verdict); err != nil {
+		return CallAnswer{}, err
+	}
+	out := CallAnswer{CallID: ans.CallID, Verdict: ans.Verdict, Result: ans.Result, Error: ans.RPCError}
+	a.calls.ended(ans.Session, out)
+	return out, nil
+}

@@ -1,0 +1,216 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+// AuditPage is a page of entries, oldest first. Next is what to ask for as "after"; null on the last page. A page may be empty and
+// still have a next one.
+type AuditPage struct {
+	Entries []audit.Entry `json:"entries"`
+	Next    *int64        `json:"next"`
+}
+
+// EntryLeaf is an entry with the exact bytes that the log's tree is over.
+type EntryLeaf struct {
+	audit.Entry
+	Leaf []byte `json:"leaf"`
+}
+
+// Proof is an inclusion proof (index and leaf_hash are there) or a consistency proof (from and from_root_hash are).
+type Proof struct {
+	Index    *int64   `json:"index,omitempty"`
+	From     *int64   `json:"from,omitempty"`
+	Size     int64    `json:"size"`
+	LeafHash string   `json:"leaf_hash,omitempty"`
+	FromRoot string   `json:"from_root_hash,omitempty"`
+	RootHash string   `json:"root_hash"`
+	Hashes   []string `json:"hashes"`
+}
+
+// auditQuery documents the filter's parameters; audit.ParseFilter is who reads them.
+type auditQuery struct {
+	Agent     string `query:"agent"`
+	Session   string `query:"session"`
+	Action    string `query:"action"`
+	Decision  string `query:"decision"`
+	Kind      string `query:"kind" doc:"intent, outcome, decision or change"`
+	Operation string `query:"operation"`
+	CallID    string `query:"call_id"`
+	From      string `query:"from" doc:"A time (RFC 3339), included."`
+	To        string `query:"to" doc:"A time (RFC 3339), not included."`
+	After     string `query:"after" doc:"Next of the page before."`
+	Limit     string `query:"limit" doc:"1 to 1000, 100 if it is not given."`
+
+	filter audit.Filter
+	err    error
+}
+
+// Resolve reads the filter from the request itself. Its error is kept for the handler, which gives it our form.
+func (q *auditQuery) Resolve(ctx huma.Context) []error {
+	u := ctx.URL()
+	q.filter, q.err = audit.ParseFilter(u.Query())
+	return nil
+}
+
+func (a *API) auditRoutes(s *side) {
+	handle(s, route{method: http.MethodGet, path: "/v1/audit", roles: auditor, summary: "Query the log, oldest first"},
+		func(ctx context.Context, _ identity.Principal, in *auditQuery) (AuditPage, error) {
+			if in.err != nil {
+				return AuditPage{}, in.err
+			}
+			entries, next, err := a.store.Entries(ctx, in.filter)
+			page := AuditPage{Entries: entries}
+			if next >= 0 {
+				page.Next = &next
+			}
+			return page, err
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/audit/{index}", roles: auditor, summary: "One entry with its leaf"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			Index int64 `path:"index" minimum:"0"`
+		}) (EntryLeaf, error) {
+			e, leaf, err := a.store.Entry(ctx, in.Index)
+			return EntryLeaf{Entry: e, Leaf: leaf}, err
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/audit/proof", roles: auditor,
+		summary: "Prove an entry (index=), or that an earlier log is the beginning of a later one (from=)"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			Index int64 `query:"index" minimum:"-1" default:"-1"`
+			From  int64 `query:"from" minimum:"-1" default:"-1"`
+			Size  int64 `query:"size" minimum:"0" doc:"Of the log that is proved in; without it, the log as of the newest checkpoint."`
+		}) (Proof, error) {
+			switch {
+			case (in.Index < 0) == (in.From < 0):
+				return Proof{}, fault.New(fault.RequestMalformed, "Name either index or from.").At("index")
+			case in.From >= 0:
+				c, err := a.store.Consistency(ctx, in.From, in.Size)
+				return Proof{From: &c.From, Size: c.Size, FromRoot: c.FromRoot.String(), RootHash: c.RootHash.String(), Hashes: words(c.Hashes)}, err
+			}
+			i, err := a.store.Inclusion(ctx, in.Index, in.Size)
+			return Proof{Index: &i.Index, Size: i.Size, LeafHash: i.LeafHash.String(), RootHash: i.RootHash.String(), Hashes: words(i.Hashes)}, err
+		})
+	a.rawAuditRoutes(s)
+}
+
+// words are hashes in base64.
+func words[H interface{ String() string }](hashes []H) []string {
+	out := make([]string, 0, len(hashes))
+	for _, h := range hashes {
+		out = append(out, h.String())
+	}
+	return out
+}
+
+// rawAuditRoutes are answers that are not JSON of ours: signed notes, the tiles of C2SP tlog-tiles, payloads and the export.
+func (a *API) rawAuditRoutes(s *side) {
+	for _, path := range []string{"/v1/audit/checkpoint", "/checkpoint"} {
+		s.raw(route{method: http.MethodGet, path: path, roles: auditor, summary: "A signed checkpoint of the whole log as it is now"}, path, false, "text/plain", nil,
+			func(w http.ResponseWriter, r *http.Request) error {
+				note, err := a.store.Checkpoint(r.Context())
+				return send(w, "text/plain; charset=utf-8", note, err)
+			})
+	}
+	s.raw(route{method: http.MethodGet, path: "/tile/{path}", roles: auditor, summary: "A tile or an entry bundle (C2SP tlog-tiles); path has slashes"},
+		"/tile/{path...}", false, "application/octet-stream", pathParam("path"),
+		func(w http.ResponseWriter, r *http.Request) error {
+			level, n, width, err := audit.ParseTilePath(strings.TrimPrefix(r.URL.Path, "/"))
+			if err != nil {
+				return fault.Wrap(err, fault.NotFound, "There is no such tile.")
+			}
+			var data []byte
+			if level == audit.EntriesLevel {
+				data, err = a.store.EntryBundle(r.Context(), n, width)
+			} else {
+				data, err = a.store.Tile(r.Context(), level, n, width)
+			}
+			return send(w, "application/octet-stream", data, err)
+		})
+	s.raw(route{method: http.MethodGet, path: "/v1/audit/payload/{key}", roles: auditor, summary: "Arguments or a result that is kept apart, by its key"},
+		"/v1/audit/payload/{key}", false, "application/octet-stream", pathParam("key"),
+		func(w http.ResponseWriter, r *http.Request) error {
+			data, err := a.store.Payload(r.Context(), r.PathValue("key"))
+			// Hostile bytes: never as something that a browser would show.
+			w.Header().Set("Content-Disposition", "attachment")
+			return send(w, "application/octet-stream", data, err)
+		})
+	s.raw(route{method: http.MethodGet, path: "/v1/audit/export", roles: auditor, summary: "The whole log as a tar archive, for sallyport audit verify"},
+		"/v1/audit/export", false, "application/x-tar", nil, a.export)
+}
+
+func pathParam(name string) []*huma.Param {
+	return []*huma.Param{{Name: name, In: "path", Required: true, Schema: &huma.Schema{Type: "string"}}}
+}
+
+func send(w http.ResponseWriter, media string, data []byte, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", media)
+	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	_, _ = w.Write(data) // a client that is gone needs no answer
+	return nil
+}
+
+// export signs what there is, so that the export has it all, and streams it. What fails on the way breaks the connection off: half an
+// export must not look like a whole one.
+func (a *API) export(w http.ResponseWriter, r *http.Request) error {
+	if _, err := a.store.Checkpoint(r.Context()); err != nil {
+		return err
+	}
+	src, err := a.o.Source(r.Context())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-tar")
+	w.Header().Set("Content-Disposition", `attachment; filename="sallyport-audit.tar"`)
+	if err := audit.WriteExport(w, src); err != nil {
+		a.log.Error("an export was broken off", "request_id", requestID(r.Context()), "error", err)
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// readyTime bounds how long readiness waits for the store.
+const readyTime = 2 * time.Second
+
+// plainRoutes need no credential and say nothing about anybody.
+func (a *API) plainRoutes(s *side) {
+	say := func(w http.ResponseWriter, word string) error {
+		return send(w, "application/json", []byte(`{"status":"`+word+`"}`+"\n"), nil)
+	}
+	s.raw(route{method: http.MethodGet, path: "/healthz", summary: "The process answers"}, "/healthz", true, "application/json", nil,
+		func(w http.ResponseWriter, _ *http.Request) error { return say(w, "ok") })
+	s.raw(route{method: http.MethodGet, path: "/readyz", summary: "The store answers"}, "/readyz", true, "application/json", nil,
+		func(w http.ResponseWriter, r *http.Request) error {
+			ctx, cancel := context.WithTimeout(r.Context(), readyTime)
+			defer cancel()
+			if _, err := a.store.Size(ctx); err != nil {
+				return fault.Wrap(err, fault.StoreUnavailable, "")
+			}
+			return say(w, "ready")
+		})
+	s.raw(route{method: http.MethodGet, path: "/openapi.json", summary: "This document"}, "/openapi.json", true, "application/openapi+json", nil,
+		func(w http.ResponseWriter, _ *http.Request) error {
+			return send(w, "application/openapi+json", a.openapi, nil)
+		})
+	for _, page := range []struct{ method, path, pattern, summary string }{
+		{http.MethodGet, "/", "/{$}", "The console"},
+		{http.MethodGet, "/style.css", "/style.css", "The console's style"},
+		{http.MethodPost, "/login", "/login", "Sign in to the console, with the form field token"},
+		{http.MethodPost, "/logout", "/logout", "Sign out of the console"},
+	} {
+		s.raw(route{method: page.method, path: page.path, summary: page.summary}, page.pattern, true, "text/html", nil,
+			func(w http.ResponseWriter, r *http.Request) error { a.console.ServeHTTP(w, r); return nil })
+	}
+}

@@ -1,0 +1,183 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+// CallOutcome is what is known of a call. The result is there as long as it is kept.
+type CallOutcome struct {
+	CallID  string          `json:"call_id"`
+	State   string          `json:"state" enum:"running,done,unknown,refused"`
+	Verdict *fault.Verdict  `json:"verdict,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   json.RawMessage `json:"error,omitempty"`
+}
+
+const (
+	keptCalls = 256
+	keptBytes = 8 << 20
+)
+
+// calls holds the last answers of calls over HTTP, for clients whose connection broke before they had theirs. It keeps the very
+// answer that was released, fenced and attributed: what the audit log keeps is the raw one, which no agent may see.
+type calls struct {
+	mu      sync.Mutex // guards the rest
+	byID    map[string]keptCall
+	order   []string // oldest first
+	size    int
+	changed chan struct{} // closed, and replaced, whenever a call ends
+}
+
+type keptCall struct {
+	session string
+	answer  CallAnswer
+}
+
+func (k keptCall) bytes() int { return len(k.answer.Result) + len(k.answer.Error) }
+
+func newCalls() *calls {
+	return &calls{byID: map[string]keptCall{}, changed: make(chan struct{})}
+}
+
+// ended keeps a call's answer and wakes who waits for one. An answer that is too large to keep is kept without its result.
+func (c *calls) ended(sessionID string, a CallAnswer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := keptCall{session: sessionID, answer: a}
+	if k.bytes() > keptBytes {
+		k.answer.Result, k.answer.Error = nil, nil
+	}
+	c.byID[a.CallID] = k
+	c.order = append(c.order, a.CallID)
+	c.size += k.bytes()
+	for len(c.order) > keptCalls || c.size > keptBytes {
+		c.size -= c.byID[c.order[0]].bytes()
+		delete(c.byID, c.order[0])
+		c.order = c.order[1:]
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// find looks a call of the session up; changed is closed when the next one ends.
+func (c *calls) find(sessionID, id string) (a CallAnswer, ok bool, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.byID[id]
+	if !ok || k.session != sessionID {
+		return CallAnswer{}, false, c.changed
+	}
+	return k.answer, true, c.changed
+}
+
+// outcome answers what became of a call of the session: from memory, else from the log. It waits for the end of a call that runs.
+func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id string, wait time.Duration) (CallOutcome, error) {
+	st, err := answer[gateway.Status](a.g.Status(ctx, p, sessionID))
+	if err != nil {
+		return CallOutcome{}, err
+	}
+	kept, ok, changed := a.calls.find(st.ID, id)
+	if ok {
+		return a.keptOutcome(st, kept), nil
+	}
+	out, err := a.loggedOutcome(ctx, st.ID, id)
+	if err != nil || out.State != "running" || wait == 0 {
+		return out, err
+	}
+	timeout := time.NewTimer(wait)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-changed:
+			if kept, ok, changed = a.calls.find(st.ID, id); ok {
+				if st, err = answer[gateway.Status](a.g.Status(ctx, p, sessionID)); err != nil {
+					return CallOutcome{}, err
+				}
+				return a.keptOutcome(st, kept), nil
+			}
+		case <-timeout.C: // a call by another door ends without a word to this one: the log says
+			return a.loggedOutcome(ctx, st.ID, id)
+		case <-ctx.Done():
+			return out, ctx.Err()
+		}
+	}
+}
+
+// keptOutcome is an answer that is still in memory. A result is released only where the call itself would be answered now: not past
+// the kill switch, and not in a closed session.
+func (a *API) keptOutcome(st gateway.Status, k CallAnswer) CallOutcome {
+	out := CallOutcome{CallID: k.CallID, State: "done", Verdict: &k.Verdict}
+	if k.Verdict.Decision != fault.Permit && (k.Verdict.Stage != "act" && k.Verdict.Stage != "inspect" && k.Verdict.Stage != "outcome") {
+		out.State = "refused"
+	}
+	kill := a.g.KillStatus()
+	if st.State == session.Open && !kill.Global.Active && !kill.Agents[st.Agent].Active {
+		out.Result, out.Error = k.Result, k.Error
+	}
+	return out
+}
+
+// loggedOutcome is what the log says, without the result.
+func (a *API) loggedOutcome(ctx context.Context, sessionID, id string) (CallOutcome, error) {
+	const pages = 16 // of a log that is looked through by blocks; a call's entries are near each other
+	out := CallOutcome{CallID: id}
+	after := int64(0)
+	for range pages {
+		entries, next, err := a.store.Entries(ctx, audit.Filter{CallID: id, Session: sessionID, Min: after, Limit: 10})
+		if err != nil {
+			return out, err
+		}
+		for _, e := range entries {
+			switch e.Kind {
+			case audit.Intent:
+				out.State = "running"
+			case audit.Outcome, audit.Decision:
+				out.State, out.Verdict = loggedVerdict(e)
+			}
+		}
+		if next < 0 || out.Verdict != nil {
+			break
+		}
+		after = next + 1
+	}
+	if out.State == "" {
+		return out, fault.New(fault.NotFound, "There is no call %.80q in this session.", id).At("call_id")
+	}
+	return out, nil
+}
+
+// loggedVerdict makes a verdict of the entry that ended a call.
+func loggedVerdict(e audit.Entry) (state string, v *fault.Verdict) {
+	verdict := fault.Permitted()
+	switch {
+	case e.Kind == audit.Decision:
+		state, verdict.Decision = "refused", fault.Decision(e.Decision)
+	case e.Decision == "unknown":
+		state, verdict.Decision = "unknown", fault.Deny
+	case e.Code != "":
+		state, verdict.Decision = "done", fault.Deny
+	default: // the server answered, with a result or with an error of its own
+		state = "done"
+	}
+	verdict.Stage, verdict.Code, verdict.RequestID = e.Stage, fault.Code(e.Code), e.RequestID
+	if verdict.Decision != fault.Permit {
+		// The log's reason is for people: after an outcome it can hold a server's words.
+		if verdict.Reason = verdict.Code.Sentence(); e.Kind == audit.Decision {
+			verdict.Reason = e.Reason
+		}
+		verdict.Retriable = state == "refused" && verdict.Code.Retriable()
+	}
+	if verdict.Code == fault.KillSwitch {
+		verdict.Status, verdict.Timestamp, verdict.Reason = "SKIPPED", &e.At, "KILL_SWITCH_ACTIVE"
+	}
+	return state, &verdict
+}

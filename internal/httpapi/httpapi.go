@@ -1,0 +1,207 @@
+// Package httpapi is the face that people, hosts and the command line see, and the corridor for agents that don't speak MCP: plain
+// HTTP with JSON, on two sides that share nothing but the gateway behind them.
+//
+// Promises: who asks is the credential alone, and a credential opens its own side only; a body is parsed once, strictly, before
+// anything looks at it (no duplicate or case-variant names, no unknown fields, nothing after the value); every refusal is a
+// problem+json with our code and never a cause; the kill switch waits for nothing, neither for the store nor for a call; nothing
+// here can define a server, start a process or open a file (DESIGN.md rule 8); a panic costs one answer.
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"sallyport/internal/agent"
+	"sallyport/internal/audit"
+	"sallyport/internal/console"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+// Store is what is read here; what is changed goes through the gateway. Errors are fault errors. Safe for concurrent use.
+type Store interface {
+	// Size is the number of audit entries; it answers only if the store does.
+	Size(ctx context.Context) (int64, error)
+	// Entries returns what the filter wants, oldest first. next is what to ask for as "after", or -1.
+	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
+	// Entry returns one entry and the exact bytes that the log's tree is over.
+	Entry(ctx context.Context, index int64) (audit.Entry, []byte, error)
+	Payload(ctx context.Context, key string) ([]byte, error)
+	// Checkpoint signs the log as it is now.
+	Checkpoint(ctx context.Context) ([]byte, error)
+	// Inclusion and Consistency prove in the log of size entries; size 0 is the log as of the newest checkpoint.
+	Inclusion(ctx context.Context, index, size int64) (audit.Inclusion, error)
+	Consistency(ctx context.Context, from, size int64) (audit.Consistency, error)
+	Tile(ctx context.Context, level int, n int64, width int) ([]byte, error)
+	EntryBundle(ctx context.Context, n int64, width int) ([]byte, error)
+	// SessionsPage returns sessions, newest first, after the one with that id ("" for the first page), of one state or ("") of any.
+	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
+}
+
+// Options is what an API is made with. Every field but Log and Clock is needed.
+type Options struct {
+	Log     *slog.Logger // nil: no log
+	Version string
+	Agents  agent.Set
+	// People are the persons of the configuration with their roles. A token opens no more than its person's roles of today.
+	People    map[string][]identity.Role
+	Upstreams func() []ServerStatus
+	// Source is the log as it is now, for export.
+	Source func(ctx context.Context) (audit.Source, error)
+	Clock  func() time.Time // nil: time.Now
+}
+
+// ServerStatus is an upstream server and its state. Name, Version and Instructions are its own words: hostile text.
+type ServerStatus struct {
+	ID           string    `json:"id"`
+	State        string    `json:"state"`
+	Protocol     string    `json:"protocol,omitempty"`
+	Name         string    `json:"name,omitempty"`
+	Version      string    `json:"version,omitempty"`
+	Instructions string    `json:"instructions,omitempty"`
+	LastError    string    `json:"last_error,omitempty"`
+	Restarts     int       `json:"restarts"`
+	Definitions  int       `json:"definitions"`
+	Since        time.Time `json:"since"`
+}
+
+// API holds both sides. Make it with New.
+type API struct {
+	g     *gateway.Gateway
+	store Store
+	o     Options
+	log   *slog.Logger
+	clock func() time.Time
+
+	console       *console.Console
+	calls         *calls
+	doc           *huma.OpenAPI
+	agents, admin *side
+	openapi       []byte
+}
+
+// side is one listener's routes.
+type side struct {
+	a      *API
+	people bool
+	api    huma.API
+	mux    *http.ServeMux
+	tag    string
+}
+
+// New returns an API that is ready to serve.
+func New(g *gateway.Gateway, s Store, o Options) *API {
+	a := &API{g: g, store: s, o: o, log: o.Log, clock: o.Clock, calls: newCalls()}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	if a.clock == nil {
+		a.clock = time.Now
+	}
+	a.console = console.New(console.Options{
+		Version: o.Version, Log: a.log, Clock: a.clock,
+		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Authenticate(secret)) },
+		Collect:      a.overview,
+	})
+	a.doc = &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{Title: "Sallyport", Version: o.Version, Description: "The agents' side is served at listen (127.0.0.1:7575), the people's side at admin_listen (127.0.0.1:7576). " +
+			"Verdicts are answers: they come with 200 whatever they decide."},
+		Components: &huma.Components{
+			Schemas:         huma.NewMapRegistry("#/components/schemas/", schemaName),
+			SecuritySchemes: map[string]*huma.SecurityScheme{"bearer": {Type: "http", Scheme: "bearer"}},
+		},
+		Tags: []*huma.Tag{
+			{Name: "agents", Description: "Agents' side: the token of an agent, a host or a session."},
+			{Name: "people", Description: "People's side: the token of a person, or the console's cookie."},
+		},
+	}
+	a.agents, a.admin = a.side("agents", false), a.side("people", true)
+	a.agentRoutes(a.agents)
+	a.killRoutes(a.admin)
+	a.sessionRoutes(a.admin)
+	a.catalogueRoutes(a.admin)
+	a.tokenRoutes(a.admin)
+	a.auditRoutes(a.admin)
+	a.plainRoutes(a.admin)
+	a.finishDoc()
+	return a
+}
+
+// side makes the routes of one listener. huma brings the routing of bodies to types and the document; its own pages (which load
+// scripts from elsewhere), schema links and the default of 5 s to read a body, which would end long calls, are switched off.
+func (a *API) side(tag string, people bool) *side {
+	mux := http.NewServeMux()
+	s := &side{a: a, people: people, mux: mux, tag: tag}
+	s.api = humago.New(mux, huma.Config{
+		OpenAPI: a.doc, Formats: huma.DefaultFormats, DefaultFormat: "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{transform},
+	})
+	return s
+}
+
+// schemaName keeps types of one name in two packages apart.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.HasPrefix(t.PkgPath(), "sallyport/") && pkg != "httpapi" {
+		name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
+	}
+	return name
+}
+
+// Agent serves the agents' side: everything under /v1/session.
+func (a *API) Agent() http.Handler { return a.agents.handler() }
+
+// Admin serves the people's side: the console, /v1/…, the kill switch and the documents.
+func (a *API) Admin() http.Handler { return a.admin.handler() }
+
+// finishDoc takes huma's own error schema out of the document (ours stands in its place) and writes it once.
+func (a *API) finishDoc() {
+	schemas := a.doc.Components.Schemas.Map()
+	delete(schemas, "ErrorModel")
+	delete(schemas, "ErrorDetail")
+	doc, err := json.Marshal(a.doc)
+	if err != nil {
+		panic(fmt.Sprintf("httpapi: the OpenAPI document does not encode: %v", err)) // a test makes one
+	}
+	a.openapi = doc
+}
+
+// person admits a person, with no more roles than the configuration gives them today. Who is not in it has the token's.
+func (a *API) person(p identity.Principal, err error) (identity.Principal, error) {
+	if err != nil {
+		return p, err
+	}
+	if p.Kind != identity.Person {
+		return p, wrongSide(p, true)
+	}
+	if configured, ok := a.o.People[p.ID]; ok && !slices.Contains(configured, identity.Admin) {
+		had := p.Roles
+		if slices.Contains(had, identity.Admin) {
+			had = identity.Roles
+		}
+		p.Roles = nil
+		for _, r := range had {
+			if slices.Contains(configured, r) {
+				p.Roles = append(p.Roles, r)
+			}
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,94 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// Switch is one switch (AG-4). Since is null if it was never used.
+type Switch struct {
+	Active  bool       `json:"active"`
+	Since   *time.Time `json:"since"`
+	By      string     `json:"by"`
+	Reason  string     `json:"reason"`
+	Durable bool       `json:"durable" doc:"the store has it; the switch acts before that"`
+}
+
+// Replica is one gateway process and how far it has followed the switch.
+type Replica struct {
+	ID    string    `json:"id"`
+	Epoch int64     `json:"epoch"`
+	Seen  time.Time `json:"seen"`
+}
+
+// KillStatus is every switch that was ever used.
+type KillStatus struct {
+	Global   Switch            `json:"global"`
+	Agents   map[string]Switch `json:"agents"`
+	Epoch    int64             `json:"epoch"`
+	Replicas []Replica         `json:"replicas"`
+}
+
+// ReasonBody says why.
+type ReasonBody struct {
+	Reason string `json:"reason" required:"false" maxLength:"2000"`
+}
+
+// killRoutes are the endpoints of source 003. They act from memory: nothing on this path waits for the store.
+func (a *API) killRoutes(s *side) {
+	type all struct{ Body ReasonBody }
+	type one struct {
+		AgentID string `path:"agentId" maxLength:"64"`
+		Body    ReasonBody
+	}
+	const at = "/agents/kill-switch/"
+	operator := []identity.Role{identity.Operator}
+	for _, act := range []struct {
+		path, summary string
+		flip          func(agent, by, reason string) gateway.Switches
+	}{
+		{"disable", "Pull the kill switch", a.g.Disable},
+		{"enable", "Take the kill switch back", a.g.Enable},
+	} {
+		handle(s, route{method: http.MethodPost, path: at + act.path, roles: operator, emptyBody: true, summary: act.summary + " for all agents"},
+			func(_ context.Context, p identity.Principal, in *all) (KillStatus, error) {
+				return a.killStatus(act.flip("", p.String(), in.Body.Reason)), nil
+			})
+		// Any well-formed id may be switched: an agent that nobody declared is still better switched off than not.
+		handle(s, route{method: http.MethodPost, path: at + act.path + "/{agentId}", roles: operator, emptyBody: true, summary: act.summary + " for one agent"},
+			func(_ context.Context, p identity.Principal, in *one) (KillStatus, error) {
+				if err := identity.CheckID(in.AgentID); err != nil {
+					return KillStatus{}, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("agentId")
+				}
+				return a.killStatus(act.flip(in.AgentID, p.String(), in.Body.Reason)), nil
+			})
+	}
+	handle(s, route{method: http.MethodGet, path: at + "status", roles: []identity.Role{identity.Viewer, identity.Operator}, summary: "Every switch that was ever used"},
+		func(context.Context, identity.Principal, *none) (KillStatus, error) {
+			return a.killStatus(a.g.KillStatus()), nil
+		})
+}
+
+func (a *API) killStatus(s gateway.Switches) KillStatus {
+	st := KillStatus{
+		Global: switchOf(s.Global), Agents: make(map[string]Switch, len(s.Agents)), Epoch: s.Epoch,
+		Replicas: []Replica{{ID: "local", Epoch: s.Epoch, Seen: a.clock().UTC()}}, // one process, which follows itself at once
+	}
+	for id, sw := range s.Agents {
+		st.Agents[id] = switchOf(sw)
+	}
+	return st
+}
+
+func switchOf(s gateway.Switch) Switch {
+	out := Switch{Active: s.Active, By: s.By, Reason: s.Reason, Durable: s.Durable}
+	if !s.Since.IsZero() {
+		out.Since = &s.Since
+	}
+	return out
+}

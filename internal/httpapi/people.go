@@ -1,0 +1,334 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/agent"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+var (
+	viewer   = []identity.Role{identity.Viewer}
+	operator = []identity.Role{identity.Operator}
+	auditor  = []identity.Role{identity.Auditor}
+	admin    = []identity.Role{identity.Admin}
+)
+
+// SessionPage is a page of sessions, newest first. Next is what to ask for as "after"; there is none on the last page.
+type SessionPage struct {
+	Sessions []gateway.Status `json:"sessions"`
+	Next     string           `json:"next,omitempty"`
+}
+
+// SessionID names a session to a person.
+type SessionID struct {
+	ID string `path:"id" maxLength:"128"`
+}
+
+// PhaseBody moves a session.
+type PhaseBody struct {
+	Phase  string `json:"phase" enum:"planning,execution"`
+	Reason string `json:"reason" required:"false" maxLength:"2000"`
+}
+
+// ReleaseBody takes labels off a session.
+type ReleaseBody struct {
+	Labels []string `json:"labels" minItems:"1" maxItems:"64"`
+	Reason string   `json:"reason" maxLength:"2000" doc:"Goes on the record."`
+}
+
+// DigestBody names the plan that was looked at.
+type DigestBody struct {
+	Digest string `json:"digest" maxLength:"128"`
+	Reason string `json:"reason" required:"false" maxLength:"2000"`
+}
+
+func (a *API) sessionRoutes(s *side) {
+	const at = "/v1/sessions/{id}"
+	handle(s, route{method: http.MethodGet, path: "/v1/sessions", roles: viewer, summary: "Sessions, newest first"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			State string `query:"state" enum:"open,closed"`
+			After string `query:"after" maxLength:"128" doc:"Next of the page before."`
+			Limit int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+		}) (SessionPage, error) {
+			found, err := a.store.SessionsPage(ctx, in.After, in.Limit+1, session.State(in.State))
+			page := SessionPage{Sessions: []gateway.Status{}}
+			if len(found) > in.Limit {
+				found = found[:in.Limit]
+				page.Next = found[in.Limit-1].ID
+			}
+			for _, f := range found {
+				page.Sessions = append(page.Sessions, gateway.StatusOf(f))
+			}
+			return page, err
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/sessions", roles: operator, status: http.StatusCreated, summary: "Open a session for an agent"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body OpenBody }) (OpenedSession, error) {
+			return a.open(ctx, p, in.Body)
+		})
+	handle(s, route{method: http.MethodGet, path: at, roles: viewer, summary: "A session with its plan and labels"},
+		func(ctx context.Context, _ identity.Principal, in *SessionID) (gateway.Status, error) {
+			return status(a.g.SessionByID(ctx, in.ID))
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/phase", roles: operator, summary: "Move a session to a phase"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionID
+			Body PhaseBody
+		}) (gateway.Status, error) {
+			return status(a.g.SetPhase(ctx, in.ID, session.Phase(in.Body.Phase), p.String(), in.Body.Reason))
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/release", roles: operator, summary: "Take labels off a session"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionID
+			Body ReleaseBody
+		}) (gateway.Status, error) {
+			var labels []flow.Label
+			for _, word := range in.Body.Labels {
+				l, err := flow.ParseLabel(word)
+				if err != nil {
+					return gateway.Status{}, fault.Wrap(err, fault.RequestMalformed, "%.80q is not a label.", word).At("labels")
+				}
+				labels = append(labels, l)
+			}
+			return status(a.g.Release(ctx, in.ID, labels, p.String(), in.Body.Reason))
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/close", roles: operator, emptyBody: true, summary: "End a session for good"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionID
+			Body ReasonBody
+		}) (gateway.Status, error) {
+			return status(a.g.CloseSession(ctx, in.ID, p.String(), in.Body.Reason))
+		})
+	for _, act := range []struct {
+		path, summary string
+		approve       bool
+	}{{"/plan/approve", "Approve the plan that waits", true}, {"/plan/reject", "Reject the plan that waits", false}} {
+		handle(s, route{method: http.MethodPost, path: at + act.path, roles: operator, summary: act.summary},
+			func(ctx context.Context, p identity.Principal, in *struct {
+				SessionID
+				Body DigestBody
+			}) (gateway.Status, error) {
+				return status(a.g.DecidePlan(ctx, in.ID, in.Body.Digest, act.approve, p.String(), in.Body.Reason))
+			})
+	}
+}
+
+func status(s session.Session, err error) (gateway.Status, error) {
+	if err != nil {
+		return gateway.Status{}, err
+	}
+	return gateway.StatusOf(s), nil
+}
+
+// Agent is a declared agent. Declaration is there for one agent, not in lists.
+type Agent struct {
+	AgentID    string       `json:"agent_id"`
+	Name       string       `json:"agent_name"`
+	Version    string       `json:"version"`
+	Purpose    string       `json:"purpose"`
+	Mode       agent.Mode   `json:"mode"`
+	StartPhase agent.Phase  `json:"start_phase"`
+	Sessions   agent.Opener `json:"sessions" doc:"who may open fresh ones"`
+	Standing   string       `json:"standing" enum:"approved"`
+	Digest     string       `json:"digest"`
+	Killed     bool         `json:"killed" doc:"by its own switch or the global one"`
+	Kill       *Switch      `json:"kill,omitempty"`
+
+	Declaration *agent.Declaration `json:"declaration,omitempty"`
+}
+
+func (a *API) agentOf(d *agent.Declaration, kill gateway.Switches) Agent {
+	out := Agent{
+		AgentID: d.AgentID, Name: d.AgentName, Version: d.Version, Purpose: d.Purpose, Mode: d.Mode, StartPhase: d.StartPhase, Sessions: d.Sessions,
+		Standing: "approved", // a declaration in the folder counts as that
+		Digest:   d.Digest, Killed: kill.Global.Active,
+	}
+	if sw, ok := kill.Agents[d.AgentID]; ok {
+		own := switchOf(sw)
+		out.Kill, out.Killed = &own, out.Killed || sw.Active
+	}
+	return out
+}
+
+// AgentList, ToolList and ServerList are whole lists.
+type (
+	AgentList struct {
+		Agents []Agent `json:"agents"`
+	}
+	ToolList struct {
+		Tools []gateway.Tool `json:"tools"`
+	}
+	ServerList struct {
+		Servers []ServerStatus `json:"servers"`
+	}
+)
+
+func (a *API) catalogueRoutes(s *side) {
+	handle(s, route{method: http.MethodGet, path: "/v1/agents", roles: viewer, summary: "The declared agents"},
+		func(context.Context, identity.Principal, *none) (AgentList, error) {
+			list, kill := AgentList{Agents: []Agent{}}, a.g.KillStatus()
+			for _, d := range a.o.Agents.All() {
+				list.Agents = append(list.Agents, a.agentOf(d, kill))
+			}
+			return list, nil
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/agents/{id}", roles: viewer, summary: "An agent with its declaration"},
+		func(_ context.Context, _ identity.Principal, in *SessionID) (Agent, error) {
+			d, ok := a.o.Agents.Get(in.ID)
+			if !ok {
+				return Agent{}, fault.New(fault.NotFound, "No agent %.80q is declared.", in.ID).At("id")
+			}
+			out := a.agentOf(d, a.g.KillStatus())
+			out.Declaration = d
+			return out, nil
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/tools", roles: viewer, summary: "Everything that servers offer or offered"},
+		func(context.Context, identity.Principal, *none) (ToolList, error) {
+			list := ToolList{Tools: a.g.Tools()}
+			if list.Tools == nil {
+				list.Tools = []gateway.Tool{}
+			}
+			return list, nil
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/tools/{operation}/accept", roles: operator, summary: "Accept the definition that waits, named by its hash"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			Operation string `path:"operation" maxLength:"256"`
+			Body      struct {
+				Hash string `json:"definition_hash" maxLength:"128"`
+			}
+		}) (gateway.Tool, error) {
+			if err := a.g.AcceptTool(ctx, in.Operation, in.Body.Hash, p.String()); err != nil {
+				return gateway.Tool{}, err
+			}
+			for _, t := range a.g.Tools() {
+				if t.Operation == in.Operation {
+					return t, nil
+				}
+			}
+			return gateway.Tool{}, fault.New(fault.NotFound, "The definition is accepted, but no server that is connected offers %.80q.", in.Operation)
+		})
+	handle(s, route{method: http.MethodGet, path: "/v1/servers", roles: viewer, summary: "The upstream servers and their states"},
+		func(context.Context, identity.Principal, *none) (ServerList, error) {
+			list := ServerList{Servers: a.o.Upstreams()}
+			if list.Servers == nil {
+				list.Servers = []ServerStatus{}
+			}
+			return list, nil
+		})
+}
+
+// Token is a credential without its secret.
+type Token struct {
+	TokenID string          `json:"token_id"`
+	Kind    identity.Kind   `json:"kind"`
+	ID      string          `json:"id"`
+	AgentID string          `json:"agent_id,omitempty"`
+	Roles   []identity.Role `json:"roles,omitempty"`
+	Created time.Time       `json:"created"`
+	Expires time.Time       `json:"expires,omitzero"`
+	Revoked time.Time       `json:"revoked,omitzero"`
+}
+
+// TokenList is every token, oldest first.
+type TokenList struct {
+	Tokens []Token `json:"tokens"`
+}
+
+// CreatedToken is a new token with its secret, which is shown this once.
+type CreatedToken struct {
+	Token
+	Secret string `json:"token"`
+}
+
+// TokenBody asks for a token.
+type TokenBody struct {
+	Kind    string    `json:"kind" enum:"agent,host,person"`
+	ID      string    `json:"id" maxLength:"64"`
+	Roles   []string  `json:"roles" required:"false" maxItems:"8"`
+	Expires time.Time `json:"expires,omitzero" required:"false"`
+}
+
+func tokenOf(t identity.Token) Token {
+	return Token{
+		TokenID: t.ID, Kind: t.Subject.Kind, ID: t.Subject.ID, AgentID: t.Subject.Agent, Roles: t.Subject.Roles,
+		Created: t.Created, Expires: t.Subject.Expires, Revoked: t.Revoked,
+	}
+}
+
+func (a *API) tokenRoutes(s *side) {
+	handle(s, route{method: http.MethodGet, path: "/v1/tokens", roles: admin, summary: "Every token, without its secret"},
+		func(context.Context, identity.Principal, *none) (TokenList, error) {
+			list := TokenList{Tokens: []Token{}}
+			for _, t := range a.g.ListTokens() {
+				list.Tokens = append(list.Tokens, tokenOf(t))
+			}
+			return list, nil
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/tokens", roles: admin, status: http.StatusCreated, summary: "Make a token; its secret is shown this once"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body TokenBody }) (CreatedToken, error) {
+			subject, err := a.subject(in.Body)
+			if err != nil {
+				return CreatedToken{}, err
+			}
+			secret, t, err := a.g.IssueToken(ctx, subject, p.String())
+			return CreatedToken{Token: tokenOf(t), Secret: secret}, err
+		})
+	handle(s, route{method: http.MethodDelete, path: "/v1/tokens/{id}", roles: admin, summary: "End a token at once"},
+		func(ctx context.Context, p identity.Principal, in *SessionID) (Token, error) {
+			if err := a.g.RevokeToken(ctx, in.ID, p.String()); err != nil {
+				return Token{}, err
+			}
+			all := a.g.ListTokens()
+			i := slices.IndexFunc(all, func(t identity.Token) bool { return t.ID == in.ID }) // tokens never go away
+			return tokenOf(all[i]), nil
+		})
+}
+
+// subject is whom a token is wanted for, if it may be made: a declared agent, a host, or a person with no more roles than configured.
+func (a *API) subject(b TokenBody) (identity.Principal, error) {
+	p := identity.Principal{Kind: identity.Kind(b.Kind), ID: b.ID}
+	if err := identity.CheckID(b.ID); err != nil {
+		return p, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("id")
+	}
+	if !b.Expires.IsZero() {
+		if !b.Expires.After(a.clock()) {
+			return p, fault.New(fault.RequestMalformed, "That time is over.").At("expires")
+		}
+		p.Expires = b.Expires.UTC()
+	}
+	if p.Kind != identity.Person && len(b.Roles) > 0 {
+		return p, fault.New(fault.RequestMalformed, "Only persons have roles.").At("roles")
+	}
+	switch p.Kind {
+	case identity.Agent:
+		if _, ok := a.o.Agents.Get(b.ID); !ok {
+			return p, fault.New(fault.AgentUndeclared, "No agent %q is declared.", b.ID).At("id").Try("Add a file for it to the agents folder and restart.")
+		}
+	case identity.Person:
+		if len(b.Roles) == 0 {
+			return p, fault.New(fault.RequestMalformed, "Name at least one role.").At("roles")
+		}
+		configured, known := a.o.People[b.ID]
+		for _, word := range b.Roles {
+			r, err := identity.ParseRole(word)
+			if err != nil {
+				return p, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("roles")
+			}
+			if known && !slices.Contains(configured, r) && !slices.Contains(configured, identity.Admin) {
+				return p, fault.New(fault.PermissionDenied, "The configuration does not give %s the role %s.", b.ID, r).At("roles").
+					Try("Add it under people in sallyport.yaml, and restart.")
+			}
+			if !slices.Contains(p.Roles, r) {
+				p.Roles = append(p.Roles, r)
+			}
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"sallyport/internal/identity"
+)
+
+// route is one endpoint. Who may use it stands here and nowhere else.
+type route struct {
+	method, path string
+	summary      string
+	roles        []identity.Role // of which a person needs one; none: any person, or on the agents' side any credential of it
+	status       int             // of a success; 0: 200
+	emptyBody    bool            // no body at all counts as {}
+}
+
+type principalKey struct{}
+
+// handle serves a route with a typed input and answer. huma hands a handler a context and its input and nothing else, so the
+// principal travels in the context from admit to here, and from here on as an argument.
+func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.Principal, in *I) (O, error)) {
+	op := s.operation(rt)
+	op.Security = []map[string][]string{{"bearer": {}}}
+	fields, hasBody := bodyFields(reflect.TypeFor[I]())
+	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+		r, w := humago.Unwrap(ctx)
+		p, err := s.admit(r, rt.roles)
+		if err != nil {
+			s.a.refuse(w, r, err)
+			return
+		}
+		if hasBody {
+			b, err := readBody(w, r, fields, rt.emptyBody)
+			if err != nil {
+				s.a.refuse(w, r, err)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(b))
+			r.Header.Set("Content-Type", "application/json")
+		}
+		next(huma.WithValue(ctx, principalKey{}, p))
+	}}
+	type answer struct{ Body O }
+	huma.Register(s.api, op, func(ctx context.Context, in *I) (*answer, error) {
+		out, err := h(ctx, ctx.Value(principalKey{}).(identity.Principal), in)
+		if err != nil {
+			return nil, s.a.fail(ctx, err)
+		}
+		return &answer{out}, nil
+	})
+}
+
+// raw serves a route whose answer is not JSON, or that needs no credential (open). doc describes the answer.
+func (s *side) raw(rt route, pattern string, open bool, media string, params []*huma.Param, h func(w http.ResponseWriter, r *http.Request) error) {
+	op := s.operation(rt)
+	op.Parameters = params
+	op.Responses["200"] = &huma.Response{Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{media: {Schema: &huma.Schema{Type: "string"}}}}
+	if !open {
+		op.Security = []map[string][]string{{"bearer": {}}}
+	}
+	s.api.OpenAPI().AddOperation(&op)
+	s.mux.HandleFunc(rt.method+" "+pattern, func(w http.ResponseWriter, r *http.Request) {
+		if !open {
+			if _, err := s.admit(r, rt.roles); err != nil {
+				s.a.refuse(w, r, err)
+				return
+			}
+		}
+		if err := h(w, r); err != nil {
+			s.a.refuse(w, r, err)
+		}
+	})
+}
+
+func (s *side) operation(rt route) huma.Operation {
+	problem := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
+	summary := rt.summary
+	if len(rt.roles) > 0 {
+		var words []string
+		for _, r := range rt.roles {
+			words = append(words, string(r))
+		}
+		summary += " (role: " + strings.Join(words, " or ") + ")"
+	}
+	return huma.Operation{
+		OperationID: strings.ToLower(rt.method) + strings.NewReplacer("/", "-", "{", "", "}", "").Replace(rt.path),
+		Method:      rt.method, Path: rt.path, Summary: summary, Tags: []string{s.tag}, DefaultStatus: rt.status,
+		MaxBodyBytes:    maxBody,
+		BodyReadTimeout: -1, // readBody has read it; a deadline of huma's would end the request while a long call runs
+		Responses: map[string]*huma.Response{"default": {
+			Description: "Refused", Content: map[string]*huma.MediaType{"application/problem+json": {Schema: problem}},
+		}},
+	}
+}
+
+// bodyFields are the JSON names of the input's body, which has no nested objects of ours.
+func bodyFields(input reflect.Type) (fields []string, ok bool) {
+	body, ok := input.FieldByName("Body")
+	if !ok {
+		return nil, false
+	}
+	for _, f := range reflect.VisibleFields(body.Type) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			fields = append(fields, name)
+		}
+	}
+	return fields, true
+}
+
+// none is the input of a route that takes nothing.
+type none struct{}
