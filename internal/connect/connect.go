@@ -56,7 +56,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		ctx: ctx, stop: stop, url: o.URL, token: o.Token, log: o.Log, out: out,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		// Several requests may use one id by mistake; the gateway tells. Here the newest is the one that can be cancelled.
-		running: map[string]context.CancelFunc{}, headers: map[string][]paramHeader{},
+		running: map[string]running{}, headers: map[string][]paramHeader{},
 	}
 	return b.run(in)
 }
@@ -77,10 +77,15 @@ type bridge struct {
 	tail sync.WaitGroup // streams that don't
 
 	mu      sync.Mutex // guards what follows
-	running map[string]context.CancelFunc
+	running map[string]running
 	headers map[string][]paramHeader // by tool, as the gateway's lists said
 
 	session session // its own lock
+}
+
+type running struct {
+	id     json.RawMessage
+	cancel context.CancelFunc
 }
 
 // run reads messages. What must keep its order (initialize, notifications, answers) is sent before the next line is read; requests run
@@ -124,10 +129,11 @@ func (b *bridge) run(in io.Reader) error {
 		b.finish()
 		err = nil
 	}
+	left := b.left()
 	b.stop()
 	b.work.Wait()
 	b.tail.Wait()
-	b.end()
+	b.end(left)
 	b.outMu.Lock()
 	defer b.outMu.Unlock()
 	if b.outErr != nil {
@@ -147,6 +153,16 @@ func (b *bridge) finish() {
 	case <-t.C:
 	case <-b.ctx.Done():
 	}
+}
+
+// left is the requests that still run.
+func (b *bridge) left() (ids []json.RawMessage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range b.running {
+		ids = append(ids, r.id)
+	}
+	return ids
 }
 
 type line struct {
@@ -258,7 +274,7 @@ func (b *bridge) start(m message) {
 	b.mu.Lock()
 	crowded := len(b.running) >= maxRunning
 	if !crowded {
-		b.running[key] = cancel
+		b.running[key] = running{m.id, cancel}
 	}
 	b.mu.Unlock()
 	if crowded {
@@ -311,10 +327,10 @@ func (b *bridge) cancel(m message) {
 		return
 	}
 	b.mu.Lock()
-	cancel := b.running[idKey(id)]
+	r, ok := b.running[idKey(id)]
 	b.mu.Unlock()
-	if cancel != nil {
-		cancel()
+	if ok {
+		r.cancel()
 	}
 }
 

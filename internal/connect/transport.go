@@ -489,23 +489,26 @@ func (b *bridge) stream(last *string) (more bool, err error) {
 	})
 }
 
-// end closes the transport session. The gateway would notice by itself, later.
-func (b *bridge) end() {
+// end cancels what is left and closes the transport session. The gateway would notice by itself, later.
+func (b *bridge) end(left []json.RawMessage) {
 	id, version := b.session.now()
 	if id == "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, b.url, nil)
-	if err != nil {
-		return
-	}
-	req.Header = legacyHeaders(id, version)
-	req.Header.Set("Authorization", "Bearer "+b.token)
-	if resp, err := b.http.Do(req); err == nil {
+	tell := func(method string, body []byte) {
+		resp, err := b.send(ctx, method, body, legacyHeaders(id, version))
+		if err != nil {
+			b.log.Debug("the gateway could not be told that the client is gone", "error", err)
+			return
+		}
 		resp.Body.Close()
 	}
+	for _, request := range left {
+		tell(http.MethodPost, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, request))
+	}
+	tell(http.MethodDelete, nil)
 }
 
 type event struct {
