@@ -558,6 +558,52 @@ func TestLateWords(t *testing.T) {
 	}
 }
 
+// A stream that has ended writes nothing more, and ends once.
+func TestStreamEndsOnce(t *testing.T) {
+	for _, talked := range []bool{false, true} {
+		rec := httptest.NewRecorder()
+		s := newStream(rec, json.RawMessage("1"))
+		if talked {
+			if err := s.message("notifications/progress", nil, json.RawMessage(`{}`)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.result(json.RawMessage(`{}`))
+		before := rec.Body.String()
+		if err := s.message("notifications/progress", nil, json.RawMessage(`{}`)); err != errEnded {
+			t.Errorf("%v", err)
+		}
+		s.result(json.RawMessage(`{}`))
+		s.fail(internalError("req_1"))
+		if rec.Body.String() != before {
+			t.Errorf("written after the end: %q", rec.Body)
+		}
+	}
+}
+
+func TestDiscoverIsPrivate(t *testing.T) {
+	r := newRig(t)
+	rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{`+modernMeta+`}}`, modernHeaders("server/discover", ""))
+	if rep.status != 200 || string(rep.member("result", "cacheScope")) != `"private"` || string(rep.member("result", "instructions")) == "" {
+		t.Errorf("%d %s", rep.status, rep.body)
+	}
+}
+
+// What we add to a result is there once, whatever the upstream said of it.
+func TestDressedOnce(t *testing.T) {
+	r := newRig(t)
+	r.g.on(func(context.Context, gateway.Request) gateway.Answer {
+		return permit(`{"contents":[],"cacheScope":"public","ttlMs":9,"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"upstream","version":"1"}},"a\"b":1}`)
+	})
+	rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{"uri":"test://a",`+modernMeta+`}}`, modernHeaders("resources/read", "test://a"))
+	if err := call.Check(rep.body, limits); err != nil {
+		t.Errorf("%v: %s", err, rep.body)
+	}
+	if string(rep.member("result", "cacheScope")) != `"private"` || string(rep.member("result", `a"b`)) != "1" || strings.Contains(string(rep.body), "upstream") {
+		t.Errorf("%s", rep.body)
+	}
+}
+
 // mcp-073: a request state is good for the one call it was made for, once, for ten minutes.
 func TestRequestState(t *testing.T) {
 	r := newRig(t)

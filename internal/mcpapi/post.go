@@ -105,8 +105,6 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	}
 	defer release()
 	switch {
-	case !legacyMethods[req.method]:
-		s.fail(&rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."})
 	case req.method == "ping":
 		s.result(json.RawMessage("{}"))
 	case req.method == "logging/setLevel":

@@ -170,15 +170,10 @@ func decodeHeader(v string) (string, bool) {
 	return string(b), err == nil
 }
 
-// Methods by era. What is not here does not exist (mcp-097).
+// What a client of 2026-07-28 can ask for, and what a client of any revision can announce. What is not here does not exist (mcp-097).
 var (
 	modernMethods = map[string]bool{
 		"server/discover": true, "subscriptions/listen": true,
-		"tools/list": true, "resources/list": true, "resources/templates/list": true, "prompts/list": true,
-		"tools/call": true, "resources/read": true, "prompts/get": true, "completion/complete": true,
-	}
-	legacyMethods = map[string]bool{
-		"initialize": true, "ping": true, "logging/setLevel": true, "resources/subscribe": true, "resources/unsubscribe": true,
 		"tools/list": true, "resources/list": true, "resources/templates/list": true, "prompts/list": true,
 		"tools/call": true, "resources/read": true, "prompts/get": true, "completion/complete": true,
 	}

@@ -467,7 +467,7 @@ func TestAsk(t *testing.T) {
 		}
 		_, err = x.Ask(ctx, "sampling/createMessage", json.RawMessage(`{}`))
 		var refused *gateway.RPCError
-		if !errors.As(err, &refused) {
+		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("asked for what the client does not answer: %v", err)
 		}
 		return permit(`{"content":[{"type":"text","text":` + string(appendJSON(nil, string(ans))) + `}]}`)
