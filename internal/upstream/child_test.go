@@ -120,6 +120,9 @@ func runChild(mode string) {
 			case "die": // fault-073
 				os.Exit(9)
 			case "hang":
+			case "stop-reading":
+				ok()
+				time.Sleep(time.Hour)
 			case "flood":
 				for i := range 200000 {
 					out(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{"i":%d}}`, i)

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"sallyport/internal/gateway"
 )
 
 const (
@@ -161,7 +163,7 @@ func (w *httpWire) exchange(ctx context.Context, p *pending, out outgoing) ([]by
 		var dial *dialError
 		if errors.As(err, &dial) {
 			if ctx.Err() != nil {
-				return nil, s.undispatched(s.gaveUp(ctx), "was not reached in time")
+				return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
 			}
 			c.fail(fmt.Errorf("it can't be reached: %w", dial))
 			return nil, s.undispatched(dial, "can't be reached")

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sallyport/internal/call"
+	"sallyport/internal/gateway"
 )
 
 const (
@@ -273,7 +274,7 @@ func (s *server) conversationFor(ctx context.Context, x *call.Exchange) (*conver
 	case <-d.turn:
 	case <-ctx.Done():
 		release(false)
-		return nil, nil, s.undispatched(s.gaveUp(ctx), "was busy with this client's other call")
+		return nil, nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
 	}
 	c, err := s.own(ctx, d, caps)
 	if err != nil {

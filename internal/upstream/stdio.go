@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"sallyport/internal/gateway"
 )
 
 const (
@@ -186,7 +188,7 @@ func (ch *child) exchange(ctx context.Context, p *pending, out outgoing) ([]byte
 	l, err := ch.put(ctx, out.frame)
 	if err != nil {
 		if ctx.Err() != nil {
-			err = s.gaveUp(ctx)
+			return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
 		}
 		return nil, s.undispatched(err, "did not take the call")
 	}
@@ -195,7 +197,7 @@ func (ch *child) exchange(ctx context.Context, p *pending, out outgoing) ([]byte
 		return a.frame, a.err
 	case <-ctx.Done():
 		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
-			return nil, s.undispatched(s.gaveUp(ctx), "did not take the call in time")
+			return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
 		}
 		if out.method != "initialize" {
 			c.abandon(p.key)
