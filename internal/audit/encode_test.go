@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -120,8 +121,8 @@ func TestMarshalMeansWhatEncodingJSONMeans(t *testing.T) {
 		if err := json.Unmarshal(want, &b); err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(a, b) {
-			t.Fatalf("got  %s\nwant %s", got, want)
+		if !reflect.DeepEqual(a, b) || !utf8.Valid(got) {
+			t.Fatalf("got  %q\nwant %q", got, want)
 		}
 		back, err := Unmarshal(got)
 		if err != nil {
@@ -204,6 +205,7 @@ func TestUnmarshalIsStrict(t *testing.T) {
 		"float index":      sub(`"index":3`, `"index":3.0`),
 		"negative index":   sub(`"index":3`, `"index":-3`),
 		"bad UTF-8":        sub(`researcher`, "resear\xffcher"),
+		"bad UTF-8 inside": sub(`inbox`, "in\xffbox"),
 		"null payload":     sub(`,"arguments"`, `,"result":null,"arguments"`),
 		"deep":             sub(`{"query"`, strings.Repeat("[", 20000)+`{"query"`),
 		"too long":         sub(`researcher`, strings.Repeat("r", MaxLeaf)),

@@ -62,10 +62,10 @@ func ParseTilePath(path string) (level int, n int64, width int, err error) {
 	shift := tileHeight * (max(level, 0) + 1)
 	for part := range strings.SplitSeq(number, "/") {
 		d, err := strconv.Atoi(strings.TrimPrefix(part, "x"))
-		if err != nil || d < 0 || d > 999 || n > (1<<63-1)/1000-1 {
+		if err != nil || d < 0 || d > 999 {
 			return 0, 0, 0, bad
 		}
-		n = n*1000 + int64(d)
+		n = n*1000 + int64(d) // may overflow; then it isn't written like this
 	}
 	if shift >= 63 && n > 0 || shift < 63 && n >= 1<<(63-shift) {
 		return 0, 0, 0, bad

@@ -227,6 +227,42 @@ func TestSnapshotNeverShowsWhatIsNotCommitted(t *testing.T) {
 	}
 }
 
+func TestSnapshotTile(t *testing.T) {
+	tree, kept := &Tree{}, newShelf()
+	var all []byte
+	for i := range 300 {
+		tree.Append(leaf(i))
+		h := tlog.RecordHash(leaf(i))
+		all = append(all, h[:]...)
+	}
+	kept.keep(tree.Completed())
+	tree.Commit()
+	s := tree.Snapshot()
+	for _, c := range []struct {
+		n    int64
+		w    int
+		want []byte
+	}{{0, 256, all[:tileBytes]}, {0, 3, all[:3*32]}, {1, 44, all[tileBytes:]}, {1, 1, all[tileBytes : tileBytes+32]}} {
+		if got, err := s.Tile(0, c.n, c.w, kept.tile); err != nil || !bytes.Equal(got, c.want) {
+			t.Errorf("tile %d of width %d: %v", c.n, c.w, err)
+		}
+	}
+	for _, c := range []struct {
+		level int
+		n     int64
+		w     int
+	}{{0, 1, 45}, {0, 1, 256}, {0, 2, 1}, {0, -1, 1}, {0, 0, 0}, {0, 0, 257}, {1, 0, 2}, {2, 0, 1}, {-1, 0, 1}, {8, 0, 1}} {
+		if _, err := s.Tile(c.level, c.n, c.w, kept.tile); err == nil {
+			t.Errorf("a tile of level %d, number %d, width %d in a log of 300", c.level, c.n, c.w)
+		}
+	}
+	for what, read := range map[string]ReadTile{"none": newShelf().tile, "short": func(int, int64) ([]byte, error) { return make([]byte, 32), nil }} {
+		if _, err := s.Tile(0, 0, 1, read); err == nil {
+			t.Errorf("a tile from a store that has it %s", what)
+		}
+	}
+}
+
 func TestSnapshotIsSafeWhileTheTreeGrows(t *testing.T) {
 	tree, kept := &Tree{}, newShelf()
 	var mu sync.Mutex // kept.tiles
