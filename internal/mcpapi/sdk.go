@@ -42,14 +42,14 @@ func (f *Face) sdk(version string) {
 	}
 	impl := &mcp.Implementation{Name: "sallyport", Title: "Sallyport", Version: version}
 	f.info = appendJSON(nil, impl)
+	// As JSON: the Go field for logging is deprecated with 2026-07-28, and older clients still have the feature.
+	caps := new(mcp.ServerCapabilities)
+	if err := json.Unmarshal([]byte(`{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},
+		"prompts":{"listChanged":true},"completions":{},"logging":{}}`), caps); err != nil {
+		panic("mcpapi: the SDK does not take our capabilities: " + err.Error())
+	}
 	f.server = mcp.NewServer(impl, &mcp.ServerOptions{
-		Capabilities: &mcp.ServerCapabilities{
-			Tools:       &mcp.ToolCapabilities{ListChanged: true},
-			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
-			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
-			Completions: &mcp.CompletionCapabilities{},
-			Logging:     &mcp.LoggingCapabilities{},
-		},
+		Capabilities:              caps,
 		SupportedProtocolVersions: revisions,
 		SubscribeHandler: func(ctx context.Context, req *mcp.SubscribeRequest) error {
 			return f.subscription(ctx, "resources/subscribe", req.Params.URI)
