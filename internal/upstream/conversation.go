@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -524,7 +525,7 @@ func (c *conversation) inputRequired(result []byte) (json.RawMessage, error) {
 	for id, request := range call.Members(requests) {
 		raw, _ := call.Get(request, "method")
 		feature := featureOf[word(raw)]
-		if feature == "" || !contains(c.s.cfg.ClientFeatures, feature) {
+		if feature == "" || !slices.Contains(c.s.cfg.ClientFeatures, feature) {
 			return nil, c.s.invalidResult(nil, "asks the client for something it is not configured to")
 		}
 		if feature != "sampling" {
@@ -541,15 +542,6 @@ func (c *conversation) inputRequired(result []byte) (json.RawMessage, error) {
 		changed = call.SetMember(changed, id, call.SetMember(request, "params", params))
 	}
 	return call.SetMember(result, "inputRequests", changed), nil
-}
-
-func contains(list []string, s string) bool {
-	for _, l := range list {
-		if l == s {
-			return true
-		}
-	}
-	return false
 }
 
 // receive handles one frame of the server's and returns the answer in it if it is p's; p is nil where a wire has one stream for all. The

@@ -144,6 +144,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 		{"other event name", 200, sse, "event: endpoint\ndata: " + strings.Replace(good, "[]", "[1]", 1) + "\n\ndata: " + good + "\n\n", ""},
 		{"answered twice", 200, sse, "data: " + good + "\n\ndata: " + strings.Replace(good, "[]", "[1]", 1) + "\n\n", ""},
 		{"foreign answers first", 200, sse, "data: {\"jsonrpc\":\"2.0\",\"id\":\"sp-1\",\"result\":{\"content\":[1]}}\n\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\ndata: " + good + "\n\n", ""},
+		{"another call's progress", 200, sse, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":\"sp-1\",\"progress\":1}}\n\ndata: " + good + "\n\n", ""},
 		{"garbage first", 200, sse, "data: {\n\ndata: []\n\ndata: " + good + "\n\n", ""},
 		{"error and result", 200, sse, "data: {\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{},\"error\":{}}\n\n", fault.ResultInvalid},
 		{"cut event", 200, sse, "data: " + good + "\n", fault.UpstreamFailed},
@@ -165,7 +166,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 				io.WriteString(w, strings.ReplaceAll(c.body, "ID", id))
 			}
 			m, _ := start(t, Config{URL: serve(t, s)}, func(o *Options) { o.MaxResult = 1 << 20 })
-			r, err := run(m, "x", nil)
+			r, err := run(m, "x", &call.Exchange{Progress: func(json.RawMessage) { t.Error("progress of another call") }})
 			var rpc *gateway.RPCError
 			switch {
 			case c.want == "":

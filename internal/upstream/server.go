@@ -294,6 +294,9 @@ func (s *server) own(ctx context.Context, d *dedicated, caps map[string]json.Raw
 	}
 	c, err := s.connect(ctx, caps)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
+		}
 		return nil, s.undispatched(err, "could not be connected to for this client")
 	}
 	s.mu.Lock()
