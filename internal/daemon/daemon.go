@@ -57,6 +57,7 @@ type Daemon struct {
 	gate  *gateway.Gateway
 	up    *upstream.Manager
 	face  *mcpapi.Face
+	api   *httpapi.API
 
 	agentLn, adminLn     net.Listener
 	agentHTTP, adminHTTP *http.Server
@@ -192,8 +193,12 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		if timeout == 0 {
 			timeout = time.Duration(d.cfg.Limits.NetworkTimeout)
 		}
+		dir := ""
+		if len(u.Command) > 0 {
+			dir = d.cfg.Dir // what is relative in a command starts from the configuration, as everything does
+		}
 		servers = append(servers, upstream.Config{
-			ID: id, Command: u.Command, Dir: d.cfg.Dir, Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: timeout, ClientFeatures: u.ClientFeatures,
+			ID: id, Command: u.Command, Dir: dir, Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: timeout, ClientFeatures: u.ClientFeatures,
 		})
 	}
 	d.up, err = upstream.New(servers, upstream.Options{
@@ -234,20 +239,33 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 
 func (d *Daemon) buildFaces(agents agent.Set) {
 	d.face = mcpapi.New(d.gate, mcpapi.Options{Log: d.log, Version: d.o.Version, Release: d.up.Release})
-	api := httpapi.New(d.gate, d.store, httpapi.Options{
-		Log: d.log, Version: d.o.Version, Agents: agents, People: d.people(), Upstreams: d.up.Status,
+	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
+		Log: d.log, Version: d.o.Version, Agents: agents, People: d.people(), Upstreams: d.servers,
+		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 	})
 	agentMux := http.NewServeMux()
 	agentMux.Handle("/mcp", d.face.Handler())
 	agentMux.Handle("/.well-known/", d.face.Handler())
-	agentMux.Handle("/", api.Agent())
+	agentMux.Handle("/", d.api.Agent())
 	serve := func(h http.Handler) *http.Server {
 		return &http.Server{
 			Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 			ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 		}
 	}
-	d.agentHTTP, d.adminHTTP = serve(agentMux), serve(api.Admin())
+	d.agentHTTP, d.adminHTTP = serve(agentMux), serve(d.api.Admin())
+}
+
+// servers are the upstream servers as people see them.
+func (d *Daemon) servers() []httpapi.ServerStatus {
+	var all []httpapi.ServerStatus
+	for _, s := range d.up.Status() {
+		all = append(all, httpapi.ServerStatus{
+			ID: s.ID, State: string(s.State), Protocol: s.Protocol, Name: s.Name, Version: s.Version, Instructions: s.Instructions,
+			LastError: s.LastError, Restarts: s.Restarts, Definitions: s.Definitions, Since: s.Since,
+		})
+	}
+	return all
 }
 
 // people are the persons of the configuration. Without any there is admin, for whom the first start makes a token.
@@ -374,6 +392,9 @@ func (d *Daemon) Close() error {
 		var errs []error
 		if d.face != nil {
 			d.face.Close() // ends long streams, which would otherwise hold the shutdown
+		}
+		if d.api != nil {
+			d.api.Close() // ends long waits
 		}
 		for _, s := range []*http.Server{d.agentHTTP, d.adminHTTP} {
 			if s == nil {

@@ -106,6 +106,8 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 			}
 		case <-timeout.C: // a call by another door ends without a word to this one: the log says
 			return a.loggedOutcome(ctx, st.ID, id)
+		case <-a.closing:
+			return out, nil
 		case <-ctx.Done():
 			return out, ctx.Err()
 		}

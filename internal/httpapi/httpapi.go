@@ -17,6 +17,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -90,6 +91,8 @@ type API struct {
 	doc           *huma.OpenAPI
 	agents, admin *side
 	openapi       []byte
+	closeOnce     sync.Once
+	closing       chan struct{}
 }
 
 // side is one listener's routes.
@@ -103,7 +106,7 @@ type side struct {
 
 // New returns an API that is ready to serve.
 func New(g *gateway.Gateway, s Store, o Options) *API {
-	a := &API{g: g, store: s, o: o, log: o.Log, clock: o.Clock, calls: newCalls()}
+	a := &API{g: g, store: s, o: o, log: o.Log, clock: o.Clock, calls: newCalls(), closing: make(chan struct{})}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -170,6 +173,9 @@ func (a *API) Agent() http.Handler { return a.agents.handler() }
 
 // Admin serves the people's side: the console, /v1/…, the kill switch and the documents.
 func (a *API) Admin() http.Handler { return a.admin.handler() }
+
+// Close lets requests that wait for a call answer now, so that they don't hold up a server that drains. Closing twice is harmless.
+func (a *API) Close() { a.closeOnce.Do(func() { close(a.closing) }) }
 
 // finishDoc takes huma's own error schema out of the document (ours stands in its place) and writes it once.
 func (a *API) finishDoc() {
