@@ -98,18 +98,24 @@ func (a *API) agentRoutes(s *side) {
 	handle(s, route{method: http.MethodPost, path: at + "/validate-plan", summary: "Whether planned calls would run in this order, and in which they would"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			SessionRef
-			Body    ValidateBody
-			RawBody []byte
+			Body ValidateBody
 		}) (flow.Report, error) {
-			return answer[flow.Report](a.g.ValidatePlan(ctx, p, in.session(), in.RawBody))
+			body, err := json.Marshal(in.Body) // the steps as they came
+			if err != nil {
+				return flow.Report{}, err
+			}
+			return answer[flow.Report](a.g.ValidatePlan(ctx, p, in.session(), body))
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/plan", summary: "Submit a plan; an approved one is sealed and opens the execution phase"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			SessionRef
-			Body    PlanBody
-			RawBody []byte
+			Body PlanBody
 		}) (gateway.PlanAnswer, error) {
-			return answer[gateway.PlanAnswer](a.g.SubmitPlan(ctx, p, in.session(), in.RawBody))
+			body, err := json.Marshal(in.Body) // the steps as they came
+			if err != nil {
+				return gateway.PlanAnswer{}, err
+			}
+			return answer[gateway.PlanAnswer](a.g.SubmitPlan(ctx, p, in.session(), body))
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/check", summary: "What the verdict on a call would be; nothing is called"},
 		func(ctx context.Context, p identity.Principal, in *struct {

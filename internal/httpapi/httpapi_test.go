@@ -1,0 +1,793 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sallyport/client"
+	"sallyport/flow"
+	"sallyport/guard"
+	"sallyport/internal/agent"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/gateway"
+	"sallyport/internal/httpapi"
+	"sallyport/internal/identity"
+	"sallyport/internal/policy"
+	"sallyport/internal/store"
+	"sallyport/internal/threat"
+)
+
+// upstreams plays the servers; a tool whose name has a channel here waits for it.
+type upstreams struct {
+	mu    sync.Mutex
+	calls int
+	wait  map[string]chan struct{}
+}
+
+func (u *upstreams) Do(ctx context.Context, server, method string, params json.RawMessage, _ *call.Exchange) (json.RawMessage, error) {
+	name, _ := call.Get(params, "name")
+	u.mu.Lock()
+	u.calls++
+	wait := u.wait[strings.Trim(string(name), `"`)]
+	u.mu.Unlock()
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return json.RawMessage(`{"content":[{"type":"text","text":"hello from ` + server + `"}]}`), nil
+}
+
+func (u *upstreams) count() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.calls
+}
+
+// brittle is the real store, which can be made to hang or fail.
+type brittle struct {
+	*store.DB
+	mu    sync.Mutex
+	block chan struct{} // non-nil: SaveSwitches and Record wait for it
+	size  func() (int64, error)
+}
+
+func (b *brittle) blocked() {
+	b.mu.Lock()
+	c := b.block
+	b.mu.Unlock()
+	if c != nil {
+		<-c
+	}
+}
+
+func (b *brittle) SaveSwitches(ctx context.Context, s gateway.Switches, e ...audit.Entry) error {
+	b.blocked()
+	return b.DB.SaveSwitches(ctx, s, e...)
+}
+
+func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {
+	b.blocked()
+	return b.DB.Record(ctx, e...)
+}
+
+func (b *brittle) Size(ctx context.Context) (int64, error) {
+	b.mu.Lock()
+	f := b.size
+	b.mu.Unlock()
+	if f != nil {
+		return f()
+	}
+	return b.DB.Size(ctx)
+}
+
+const declaration = `agentId: %s
+agentName: Test
+version: 1.0.0
+purpose: tests
+capabilities: [testing]
+dataSources: {tables: [], apis: [], models: []}
+permissions: {read: ["mail.*", "web.*", "docs.*"], write: ["slack.*"]}
+outputSchema: {type: object, properties: {answer: {type: string}}, required: [answer], additionalProperties: false}
+outputSchemaVersion: 1.0.0
+maxExecutionTime: 30000
+maxTokens: 1000
+killSwitchEnabled: true
+humanApprovalRequired: true
+mode: operator
+startPhase: %s
+sessions: %s
+`
+
+var classes = map[string]gateway.Classification{
+	"mail.search_email": {ExposeAs: "search_email", Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: gateway.Trusted},
+	"web.web_search":    {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: gateway.Untrusted},
+	"slack.post":        {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: gateway.Trusted},
+	"docs.think":        {ExposeAs: "think", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: gateway.Trusted},
+}
+
+func classify(server, tool string) gateway.Classification {
+	c, ok := classes[server+"."+tool]
+	if !ok {
+		return gateway.Classification{ExternalIO: true, Level: 2, Output: gateway.Untrusted, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+	}
+	c.Listed, c.Named, c.ExternalIO = true, true, server != "docs"
+	return c
+}
+
+func definition(server, name, description string) call.Definition {
+	raw := fmt.Appendf(nil, `{"description":%q,"inputSchema":{"type":"object"},"name":%q}`, description, name)
+	return call.Definition{Server: server, Name: name, Kind: call.Tool, JSON: raw, Hash: call.HashBytes(raw)}
+}
+
+// clock can be put forward.
+type clock struct {
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.ahead)
+}
+
+func (c *clock) forward(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += d
+}
+
+// world is both sides over a gateway on the real store with played servers.
+type world struct {
+	t            testing.TB
+	store        *brittle
+	up           *upstreams
+	g            *gateway.Gateway
+	api          *httpapi.API
+	clock        *clock
+	agent, admin *httptest.Server
+	servers      []httpapi.ServerStatus
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	var declared []agent.Declaration
+	for id, d := range map[string]string{
+		"worker":  fmt.Sprintf(declaration, "worker", "execution", "host"),
+		"planner": fmt.Sprintf(declaration, "planner", "planning", "host"),
+		"selfish": fmt.Sprintf(declaration, "selfish", "execution", "self"),
+	} {
+		one, problems := agent.Parse(id+".yaml", []byte(d))
+		if one.Digest == "" {
+			t.Fatalf("declaration: %v", problems)
+		}
+		declared = append(declared, one)
+	}
+	set := agent.NewSet(declared...)
+	policies, err := policy.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	detector, err := threat.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.TempDir(), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, store: &brittle{DB: db}, up: &upstreams{wait: map[string]chan struct{}{}}, clock: &clock{}}
+	w.g, err = gateway.New(t.Context(), gateway.Options{
+		Store: w.store, Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
+		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
+		Limits: gateway.Limits{CallsPerMinute: 10_000, Budget: 300 * time.Second},
+		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
+		Clock:  w.clock.now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []string{"mail", "web", "slack", "docs"} {
+		var defs []call.Definition
+		for _, id := range slices.Sorted(maps.Keys(classes)) {
+			if s, tool, _ := strings.Cut(id, "."); s == server {
+				defs = append(defs, definition(server, tool, "A tool."))
+			}
+		}
+		if err := w.g.UpdateDefinitions(t.Context(), server, defs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.servers = []httpapi.ServerStatus{{ID: "mail", State: "ready", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
+	w.api = httpapi.New(w.g, w.store, httpapi.Options{
+		Version: "test", Agents: set, Clock: w.clock.now,
+		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},
+		Upstreams: func() []httpapi.ServerStatus { return w.servers },
+		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
+	})
+	w.agent, w.admin = httptest.NewServer(w.api.Agent()), httptest.NewServer(w.api.Admin())
+	t.Cleanup(func() {
+		w.api.Close()
+		w.agent.Close()
+		w.admin.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := errors.Join(w.g.Close(ctx), db.Close()); err != nil {
+			t.Errorf("closing: %v", err)
+		}
+	})
+	return w
+}
+
+// token issues one. who is kind:id, for persons with a role: person:viewer is a person viewer with that role.
+func (w *world) token(kind identity.Kind, id string, roles ...identity.Role) string {
+	w.t.Helper()
+	secret, _, err := w.g.IssueToken(w.t.Context(), identity.Principal{Kind: kind, ID: id, Roles: roles}, "test")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return secret
+}
+
+func (w *world) client(server *httptest.Server, token string) *client.Client {
+	w.t.Helper()
+	c, err := client.New(server.URL, token)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+func (w *world) root() *client.Client {
+	return w.client(w.admin, w.token(identity.Person, "root", identity.Admin))
+}
+
+// answer is a response, read whole.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (a answer) problem(t testing.TB) client.Problem {
+	t.Helper()
+	var p client.Problem
+	if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("status %d comes as %q: %.200s", a.status, ct, a.body)
+	}
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil || p.Status != a.status || p.Code == "" || p.Detail == "" || p.RequestID == "" {
+		t.Errorf("not a whole problem (%v): %s", err, a.body)
+	}
+	return p
+}
+
+func (w *world) send(server *httptest.Server, method, path, token, body string, tweak ...func(*http.Request)) answer {
+	w.t.Helper()
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	req, err := http.NewRequest(method, server.URL+path, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	for _, f := range tweak {
+		f(req)
+	}
+	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer{resp.StatusCode, resp.Header, string(b)}
+}
+
+// endpoint is one row of the table of everything there is. needs: "open", "agents" (any credential of the agents' side), or the roles of
+// which a person needs one.
+type endpoint struct {
+	method, path, body string
+	needs              string
+}
+
+// endpoints is written down here a second time on purpose: a route that is added or opened wider fails until it was considered.
+var endpoints = []endpoint{
+	{"POST", "/v1/session", `{"agent_id":"worker","user_request":"x"}`, "agents"},
+	{"GET", "/v1/session/{id}", "", "agents"},
+	{"GET", "/v1/session/{id}/manifest", "", "agents"},
+	{"POST", "/v1/session/{id}/validate-plan", `{"planned_calls":["think"]}`, "agents"},
+	{"POST", "/v1/session/{id}/plan", `{"steps":[{"tool":"think","justification":"x"}]}`, "agents"},
+	{"POST", "/v1/session/{id}/check", `{"tool":"think","arguments":{}}`, "agents"},
+	{"POST", "/v1/session/{id}/calls", `{"tool":"think","arguments":{}}`, "agents"},
+	{"GET", "/v1/session/{id}/calls/{call_id}", "", "agents"},
+
+	{"POST", "/agents/kill-switch/disable/{agentId}", `{"reason":"x"}`, "operator"},
+	{"POST", "/agents/kill-switch/enable/{agentId}", `{"reason":"x"}`, "operator"},
+	{"POST", "/agents/kill-switch/disable", `{"reason":"x"}`, "operator"},
+	{"POST", "/agents/kill-switch/enable", `{"reason":"x"}`, "operator"},
+	{"GET", "/agents/kill-switch/status", "", "viewer operator"},
+	{"GET", "/v1/sessions", "", "viewer"},
+	{"POST", "/v1/sessions", `{"agent_id":"worker","user_request":"x"}`, "operator"},
+	{"GET", "/v1/sessions/{id}", "", "viewer"},
+	{"POST", "/v1/sessions/{id}/phase", `{"phase":"execution","reason":"x"}`, "operator"},
+	{"POST", "/v1/sessions/{id}/release", `{"labels":["internal"],"reason":"x"}`, "operator"},
+	{"POST", "/v1/sessions/{id}/close", `{"reason":"x"}`, "operator"},
+	{"POST", "/v1/sessions/{id}/plan/approve", `{"digest":"x"}`, "operator"},
+	{"POST", "/v1/sessions/{id}/plan/reject", `{"digest":"x"}`, "operator"},
+	{"GET", "/v1/agents", "", "viewer"},
+	{"GET", "/v1/agents/{id}", "", "viewer"},
+	{"GET", "/v1/tools", "", "viewer"},
+	{"POST", "/v1/tools/{operation}/accept", `{"definition_hash":"x"}`, "operator"},
+	{"GET", "/v1/servers", "", "viewer"},
+	{"GET", "/v1/tokens", "", "admin"},
+	{"POST", "/v1/tokens", `{"kind":"host","id":"laptop"}`, "admin"},
+	{"DELETE", "/v1/tokens/{id}", "", "admin"},
+	{"GET", "/v1/audit", "", "auditor"},
+	{"GET", "/v1/audit/{index}", "", "auditor"},
+	{"GET", "/v1/audit/proof", "", "auditor"},
+	{"GET", "/v1/audit/checkpoint", "", "auditor"},
+	{"GET", "/v1/audit/export", "", "auditor"},
+	{"GET", "/v1/audit/payload/{key}", "", "auditor"},
+	{"GET", "/checkpoint", "", "auditor"},
+	{"GET", "/tile/{path}", "", "auditor"},
+	{"GET", "/healthz", "", "open"},
+	{"GET", "/readyz", "", "open"},
+	{"GET", "/openapi.json", "", "open"},
+	{"GET", "/", "", "open"},
+	{"GET", "/style.css", "", "open"},
+	{"POST", "/login", "", "open"},
+	{"POST", "/logout", "", "open"},
+}
+
+// url fills the places of the path.
+func (e endpoint) url(session string) string {
+	return strings.NewReplacer("{id}", session, "{call_id}", "call_x", "{agentId}", "ghost", "{operation}", "docs.think", "{index}", "0",
+		"{key}", strings.Repeat("0", 64), "{path}", "0/000.p/1").Replace(e.path)
+}
+
+// TestWhoMayDoWhat sends every kind of credential and every role to every endpoint of both sides.
+func TestWhoMayDoWhat(t *testing.T) {
+	w := newWorld(t)
+	opened, err := w.client(w.agent, w.token(identity.Host, "laptop")).Open(t.Context(), client.OpenSession{AgentID: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	past, soon := w.clock.now(), w.clock.now().Add(time.Hour)
+	expiring, _, err := w.g.IssueToken(t.Context(), identity.Principal{Kind: identity.Agent, ID: "worker", Expires: soon}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	revoked, tok, err := w.g.IssueToken(t.Context(), identity.Principal{Kind: identity.Person, ID: "gone", Roles: identity.Roles}, "test")
+	if err != nil || w.g.RevokeToken(t.Context(), tok.ID, "test") != nil {
+		t.Fatal(err)
+	}
+	type credential struct {
+		name, token string
+		bad         bool // opens nothing
+		kind        identity.Kind
+		role        identity.Role
+	}
+	credentials := []credential{
+		{name: "none", bad: true}, {name: "garbage", token: "spt_agent_aaaa", bad: true}, {name: "no token of ours", token: "abc", bad: true},
+		{name: "expired", token: expiring, bad: true}, {name: "revoked", token: revoked, bad: true},
+		{name: "agent", token: w.token(identity.Agent, "worker"), kind: identity.Agent},
+		{name: "session", token: opened.SessionToken, kind: identity.Session},
+		{name: "host", token: w.token(identity.Host, "desk"), kind: identity.Host},
+	}
+	for _, r := range identity.Roles {
+		credentials = append(credentials, credential{name: string(r), token: w.token(identity.Person, "p-"+string(r), r), kind: identity.Person, role: r})
+	}
+	w.clock.forward(2 * time.Hour)
+	if !w.clock.now().After(soon) || past.After(soon) {
+		t.Fatal("the clock stands")
+	}
+	for _, e := range endpoints {
+		server := w.admin
+		if e.needs == "agents" {
+			server = w.agent
+		}
+		for _, c := range credentials {
+			a := w.send(server, e.method, e.url(opened.SessionID), c.token, e.body)
+			where := fmt.Sprintf("%s %s with %s: %d %.200s", e.method, e.path, c.name, a.status, a.body)
+			allowed := e.needs == "open" ||
+				e.needs == "agents" && c.kind != identity.Person && !c.bad ||
+				c.kind == identity.Person && e.needs != "agents" && (c.role == identity.Admin || slices.Contains(strings.Fields(e.needs), string(c.role)))
+			switch {
+			case allowed:
+				if a.status >= 500 || a.status == 403 && e.path != "/v1/session" || a.status == 401 && e.path != "/login" {
+					t.Errorf("should be let in: %s", where)
+				}
+			case c.bad:
+				if p := a.problem(t); a.status != 401 || p.Code != "credential.missing" || !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer ") {
+					t.Errorf("should need a credential: %s", where)
+				}
+			case (c.kind == identity.Person) == (e.needs == "agents"):
+				if p := a.problem(t); a.status != 403 || p.Code != "credential.wrong_kind" || !strings.Contains(p.Remedy, "listen") {
+					t.Errorf("should be sent to the other side: %s", where)
+				}
+			default:
+				if p := a.problem(t); a.status != 403 || p.Code != "role.missing" {
+					t.Errorf("should need a role: %s", where)
+				}
+			}
+		}
+	}
+}
+
+type document struct {
+	Paths map[string]map[string]struct {
+		RequestBody *struct {
+			Content map[string]struct{ Schema json.RawMessage }
+		}
+		Security []any
+	}
+	Components struct {
+		Schemas map[string]struct {
+			Properties map[string]json.RawMessage
+		}
+	}
+}
+
+func (w *world) document() document {
+	w.t.Helper()
+	var d document
+	if err := json.Unmarshal([]byte(w.send(w.admin, "GET", "/openapi.json", "", "").body), &d); err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+// TestDocument holds the document against the table above, both ways.
+func TestDocument(t *testing.T) {
+	w := newWorld(t)
+	var documented, table []string
+	for path, methods := range w.document().Paths {
+		for method, op := range methods {
+			documented = append(documented, strings.ToUpper(method)+" "+path)
+			i := slices.IndexFunc(endpoints, func(e endpoint) bool { return e.path == path && strings.EqualFold(e.method, method) })
+			if i >= 0 && (endpoints[i].needs == "open") != (len(op.Security) == 0) {
+				t.Errorf("%s %s: security %v", method, path, op.Security)
+			}
+		}
+	}
+	for _, e := range endpoints {
+		table = append(table, e.method+" "+e.path)
+	}
+	slices.Sort(documented)
+	slices.Sort(table)
+	if !slices.Equal(documented, table) {
+		t.Errorf("documented %v\nin the table %v", documented, table)
+	}
+}
+
+// TestNothingStartsAProcess walks every request that the API takes (mcp-076): no field names a command, an environment, a file or an
+// address to connect to, and nothing but GET touches the servers.
+func TestNothingStartsAProcess(t *testing.T) {
+	w := newWorld(t)
+	d := w.document()
+	fields := 0
+	for path, methods := range d.Paths {
+		for method, op := range methods {
+			if strings.Contains(path, "server") && method != "get" {
+				t.Errorf("%s %s", method, path)
+			}
+			if op.RequestBody == nil {
+				continue
+			}
+			for _, c := range op.RequestBody.Content {
+				var ref struct {
+					Ref        string `json:"$ref"`
+					Properties map[string]json.RawMessage
+				}
+				if err := json.Unmarshal(c.Schema, &ref); err != nil {
+					t.Fatal(err)
+				}
+				properties := ref.Properties
+				if ref.Ref != "" {
+					properties = d.Components.Schemas[ref.Ref[strings.LastIndex(ref.Ref, "/")+1:]].Properties
+				}
+				if len(properties) == 0 {
+					t.Errorf("%s %s takes a body of unknown form", method, path)
+				}
+				for name := range properties {
+					fields++
+					for _, bad := range []string{"command", "cmd", "args", "argv", "env", "exec", "url", "uri", "path", "file", "dir", "server", "upstream", "header", "config"} {
+						if name == bad || strings.HasPrefix(name, bad+"_") || strings.HasSuffix(name, "_"+bad) || name == bad+"s" {
+							t.Errorf("%s %s takes %s", method, path, name)
+						}
+					}
+				}
+			}
+		}
+	}
+	if fields < 15 {
+		t.Fatalf("only %d fields were looked at", fields)
+	}
+}
+
+// TestMalformedBodies sends each kind of bad body to every endpoint that takes one. Nothing may come of it.
+func TestMalformedBodies(t *testing.T) {
+	w := newWorld(t)
+	tokens := map[*httptest.Server]string{w.agent: w.token(identity.Agent, "worker"), w.admin: w.token(identity.Person, "root", identity.Admin)}
+	before, err := w.store.Size(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range endpoints {
+		if e.body == "" {
+			continue
+		}
+		server := w.admin
+		if e.needs == "agents" {
+			server = w.agent
+		}
+		name, _, _ := strings.Cut(strings.TrimPrefix(e.body, `{"`), `"`)
+		inner := strings.TrimSuffix(strings.TrimPrefix(e.body, "{"), "}")
+		typed := func(ct string) func(*http.Request) { return func(r *http.Request) { r.Header.Set("Content-Type", ct) } }
+		for _, c := range []struct {
+			name, body string
+			status     []int
+			field      string
+			tweak      func(*http.Request)
+		}{
+			{name: "duplicate", body: "{" + inner + "," + inner + "}", status: []int{400}},
+			{name: "case variant beside", body: `{` + inner + `,"` + strings.ToUpper(name) + `":1}`, status: []int{400}},
+			{name: "case variant alone", body: strings.Replace(e.body, `"`+name+`"`, `"`+strings.ToUpper(name[:1])+name[1:]+`"`, 1), status: []int{400}, field: strings.ToUpper(name[:1]) + name[1:]},
+			{name: "unknown field", body: `{` + inner + `,"wat":1}`, status: []int{400}, field: "wat"},
+			{name: "trailing data", body: e.body + `{}`, status: []int{400}},
+			{name: "not JSON", body: `reason=x`, status: []int{400}},
+			{name: "not an object", body: `["x"]`, status: []int{400}},
+			{name: "null", body: `null`, status: []int{400}},
+			{name: "cut", body: e.body[:len(e.body)-1], status: []int{400}},
+			{name: "invalid UTF-8", body: "{\"" + name + "\":\"\xff\"}", status: []int{400}},
+			{name: "byte order mark", body: "\ufeff" + e.body, status: []int{400}},
+			{name: "deep", body: `{"` + name + `":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`, status: []int{400}},
+			{name: "wrong type", body: `{"` + name + `":17}`, status: []int{400, 422}},
+			{name: "huge", body: `{"` + name + `":"` + strings.Repeat("x", 4<<20) + `"}`, status: []int{413}},
+			{name: "text", body: e.body, status: []int{415}, tweak: typed("text/plain")},
+			{name: "form", body: e.body, status: []int{415}, tweak: typed("application/x-www-form-urlencoded")},
+			{name: "no type", body: e.body, status: []int{415}, tweak: typed("")},
+			{name: "other charset", body: e.body, status: []int{415}, tweak: typed("application/json; charset=utf-16")},
+			{name: "compressed", body: e.body, status: []int{415}, tweak: func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }},
+			{name: "two types", body: e.body, status: []int{400}, tweak: func(r *http.Request) { r.Header.Add("Content-Type", "text/plain") }},
+			{name: "unknown parameter", body: e.body, status: []int{422}, field: "wat", tweak: func(r *http.Request) { r.URL.RawQuery = "wat=1" }},
+		} {
+			tweak := c.tweak
+			if tweak == nil {
+				tweak = func(*http.Request) {}
+			}
+			a := w.send(server, e.method, e.url("self"), tokens[server], c.body, tweak)
+			p := a.problem(t)
+			if !slices.Contains(c.status, a.status) || c.field != "" && p.Field != c.field || p.Code != "request.malformed" {
+				t.Errorf("%s %s with %s: %d %.300s", e.method, e.path, c.name, a.status, a.body)
+			}
+			if strings.Contains(a.body, "xxxxxxxx") {
+				t.Errorf("%s %s with %s: the value is echoed", e.method, e.path, c.name)
+			}
+		}
+	}
+	after, err := w.store.Size(t.Context())
+	if err != nil || after != before {
+		t.Errorf("%d audit entries came of malformed requests (%v)", after-before, err)
+	}
+}
+
+// TestPlainRequests stages mcp-075: neither Host nor the spelling of a path nor a header opens anything.
+func TestPlainRequests(t *testing.T) {
+	w := newWorld(t)
+	token := w.token(identity.Person, "root", identity.Admin)
+	host := func(h string) func(*http.Request) { return func(r *http.Request) { r.Host = h } }
+	header := func(name string, values ...string) func(*http.Request) {
+		return func(r *http.Request) { r.Header[name] = values }
+	}
+	path := func(p string) func(*http.Request) { return func(r *http.Request) { r.URL.Opaque = p } }
+	for _, c := range []struct {
+		name   string
+		tweak  func(*http.Request)
+		status int
+	}{
+		{"another host", host("evil.example"), 421},
+		{"another host with our port", host("evil.example:7576"), 421},
+		{"a host that begins like ours", host("127.0.0.1.evil.example"), 421},
+		{"an address that is not loopback", host("192.0.2.1"), 421},
+		{"localhost", host("localhost:1234"), 200},
+		{"IPv6 loopback", host("[::1]:1234"), 200},
+		{"X-Forwarded-Host", header("X-Forwarded-Host", "evil.example"), 200},
+		{"double slash", func(r *http.Request) { r.URL.Path = "//v1/sessions" }, 400},
+		{"escaped dots", path("/v1/%2e%2e/v1/sessions"), 400},
+		{"escaped slash", path("/v1%2fsessions"), 400},
+		{"escaped letter", path("/v1/%73essions"), 400},
+		{"dots", path("/v1/../v1/sessions"), 400},
+		{"trailing slash", path("/v1/sessions/"), 400},
+		{"backslash", path(`/v1\sessions`), 400},
+		{"two credentials", header("Authorization", "Bearer "+token, "Bearer "+token), 400},
+		{"another origin", func(r *http.Request) { r.Method = "POST"; r.Header.Set("Origin", "https://evil.example") }, 403},
+		{"another site", func(r *http.Request) { r.Method = "POST"; r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		{"parameter twice", func(r *http.Request) { r.URL.RawQuery = "limit=1&limit=2" }, 400},
+		{"semicolons", func(r *http.Request) { r.URL.RawQuery = "limit=1;limit=2" }, 400},
+	} {
+		a := w.send(w.admin, "GET", "/v1/sessions", token, "", c.tweak)
+		if a.status != c.status {
+			t.Errorf("%s: %d %.200s", c.name, a.status, a.body)
+		}
+		if a.status != 200 {
+			a.problem(t)
+		}
+		if a.header.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: CORS", c.name)
+		}
+	}
+	for _, tweak := range []func(*http.Request){header("X-Http-Method-Override", "POST"), header("X-Http-Method", "DELETE"), header("X-Original-Url", "/healthz"), header("X-Rewrite-Url", "/healthz")} {
+		if a := w.send(w.admin, "GET", "/agents/kill-switch/disable", token, "", tweak); a.status != 405 || a.problem(t).Code != "request.malformed" || a.header.Get("Allow") != "POST" {
+			t.Errorf("method override: %d %s", a.status, a.body)
+		}
+	}
+	for _, where := range []*httptest.Server{w.agent, w.admin} {
+		if a := w.send(where, "GET", "/admin", "", ""); a.status != 404 || a.problem(t).Code != "not_found" {
+			t.Errorf("unknown path: %d %s", a.status, a.body)
+		}
+	}
+	if a := w.send(w.agent, "GET", "/v1/sessions", token, ""); a.status != 404 {
+		t.Errorf("the people's side on the agents' listener: %d", a.status)
+	}
+	for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"} {
+		if got := w.send(w.admin, "GET", "/healthz", "", "").header.Get(name); got != want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+// TestRolesOfToday: a token opens no more than its person's roles in the configuration.
+func TestRolesOfToday(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		person string
+		roles  []identity.Role
+		path   string
+		status int
+	}{
+		{"bob", []identity.Role{identity.Viewer, identity.Auditor}, "/v1/sessions", 200},
+		{"bob", []identity.Role{identity.Viewer, identity.Auditor}, "/v1/audit", 403},
+		{"bob", []identity.Role{identity.Admin}, "/v1/tokens", 403},
+		{"bob", []identity.Role{identity.Admin}, "/v1/sessions", 200},
+		{"alice", []identity.Role{identity.Auditor}, "/v1/audit", 200},
+		{"alice", []identity.Role{identity.Auditor}, "/v1/tokens", 403},
+		{"carol", []identity.Role{identity.Auditor}, "/v1/audit", 200},
+	} {
+		if a := w.send(w.admin, "GET", c.path, w.token(identity.Person, c.person, c.roles...), ""); a.status != c.status {
+			t.Errorf("%s with %v at %s: %d", c.person, c.roles, c.path, a.status)
+		}
+	}
+}
+
+// TestTrouble: a panic and a store that fails cost one answer, which says nothing of why.
+func TestTrouble(t *testing.T) {
+	w := newWorld(t)
+	if a := w.send(w.admin, "GET", "/readyz", "", ""); a.status != 200 {
+		t.Errorf("ready: %d %s", a.status, a.body)
+	}
+	for code, f := range map[string]func() (int64, error){
+		"internal":          func() (int64, error) { panic("tea in the disk of /secret/place") },
+		"store.unavailable": func() (int64, error) { return 0, errors.New("tea in the disk of /secret/place") },
+	} {
+		w.store.mu.Lock()
+		w.store.size = f
+		w.store.mu.Unlock()
+		a := w.send(w.admin, "GET", "/readyz", "", "")
+		if p := a.problem(t); p.Code != code || a.status < 500 || strings.Contains(a.body, "secret") {
+			t.Errorf("%s: %d %s", code, a.status, a.body)
+		}
+	}
+	if a := w.send(w.admin, "GET", "/healthz", "", ""); a.status != 200 {
+		t.Errorf("alive: %d", a.status)
+	}
+}
+
+// TestKillWithBlockedStore: the switch answers at once and calls are refused while the store takes nothing.
+func TestKillWithBlockedStore(t *testing.T) {
+	w := newWorld(t)
+	people, agents := w.root(), w.client(w.agent, w.token(identity.Agent, "worker"))
+	if a, err := agents.Call(t.Context(), client.Own, "think", nil); err != nil || a.Verdict.Decision != "permit" {
+		t.Fatal(a, err)
+	}
+	block := make(chan struct{})
+	w.store.mu.Lock()
+	w.store.block = block
+	w.store.mu.Unlock()
+	// No call below may wait for the store: the test would hang, since only its end unblocks it.
+	st, err := people.Kill(t.Context(), "worker", "it ran wild")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := st.Agents["worker"]; !s.Active || s.Durable || s.Reason != "it ran wild" || s.By != "person:root" || s.Since.IsZero() || st.Global.Active || !st.Global.Since.IsZero() ||
+		len(st.Replicas) != 1 || st.Replicas[0].Epoch != st.Epoch || st.Epoch == 0 {
+		t.Errorf("status %+v", st)
+	}
+	before := w.up.count()
+	a, err := agents.Call(t.Context(), client.Own, "think", nil)
+	if err != nil || a.Verdict.Code != "kill_switch.active" || a.Verdict.Status != "SKIPPED" || a.Verdict.Reason != "KILL_SWITCH_ACTIVE" || a.Verdict.Timestamp == nil || a.Result != nil {
+		t.Errorf("call: %+v %v", a, err)
+	}
+	if w.up.count() != before {
+		t.Error("the call reached the server")
+	}
+	if st, err = people.Kill(t.Context(), "", ""); err != nil || !st.Global.Active || st.Global.Durable {
+		t.Errorf("global: %+v %v", st, err)
+	}
+	token := w.token2(block)
+	for _, path := range []string{"/agents/kill-switch/enable", "/agents/kill-switch/enable/worker", "/agents/kill-switch/disable/never-declared"} {
+		if a := w.send(w.admin, "POST", path, token, ""); a.status != 200 { // an empty body is reason ""
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := w.send(w.admin, "POST", "/agents/kill-switch/disable/-bad", token, ""); a.status != 400 {
+		t.Errorf("bad id: %d %s", a.status, a.body)
+	}
+	if a, err := agents.Call(t.Context(), client.Own, "think", nil); err != nil || a.Verdict.Decision != "permit" {
+		t.Errorf("switched on again: %+v %v", a, err)
+	}
+}
+
+// token2 lets the store go on, and makes a token.
+func (w *world) token2(block chan struct{}) string {
+	w.store.mu.Lock()
+	w.store.block = nil
+	w.store.mu.Unlock()
+	close(block)
+	return w.token(identity.Person, "oper", identity.Operator)
+}
+
+// FuzzBody: whatever is sent is answered in JSON, never with an internal error.
+func FuzzBody(f *testing.F) {
+	for _, e := range endpoints {
+		f.Add([]byte(e.body))
+	}
+	f.Add([]byte(`{"tool":"think","arguments":{"a":1},"wat":1}`))
+	f.Add([]byte(`{"tool":"think","arguments":[1]}`))
+	f.Add([]byte(`{"planned_calls":[{"tool":"think","after":[7]}]}`))
+	w := newWorld(f)
+	token := w.token(identity.Agent, "worker")
+	h := w.api.Agent()
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, path := range []string{"/validate-plan", "/plan", "/check"} {
+			r := httptest.NewRequest("POST", "http://127.0.0.1/v1/session/self"+path, bytes.NewReader(body))
+			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, w.agent.Listener.Addr()))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Authorization", "Bearer "+token)
+			rec := httptest.NewRecorder()
+			h.ServeHTTP(rec, r)
+			if rec.Code >= 500 || !json.Valid(rec.Body.Bytes()) {
+				t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
+			}
+		}
+	})
+}
