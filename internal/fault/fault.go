@@ -72,14 +72,15 @@ type row struct {
 	retry  bool   // whether the same request can succeed later without anybody changing it
 }
 
-// JSON-RPC codes. Refusals reach an MCP agent as tool results; these are for malformed and unauthenticated requests.
+// JSON-RPC codes. Refused tool calls reach an MCP agent as tool results; these are for everything else. The two of our own lie in
+// the implementation-defined range, outside what the MCP revisions (-32020 …) and the SDKs' own states (-32000 … -32005) use.
 const (
 	rpcParse          = -32700
 	rpcInvalidRequest = -32600
 	rpcInvalidParams  = -32602
 	rpcInternal       = -32603
-	rpcRefused        = -32003 // implementation-defined range: the gateway refused; data holds the verdict
-	rpcUnavailable    = -32004 // implementation-defined range: try again later
+	rpcRefused        = -32010 // the gateway refused; data holds the verdict
+	rpcUnavailable    = -32011 // the same, but it can succeed later
 )
 
 var table = map[Code]row{

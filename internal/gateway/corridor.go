@@ -489,6 +489,19 @@ func (g *Gateway) behind(write func(context.Context) error) {
 	})
 }
 
+// Refused records that a door turned a request away before it was a call: malformed, in the wrong form, with a state that was
+// tampered with. It is written behind the answer, like refusals by the switch.
+func (g *Gateway) Refused(p identity.Principal, door, reason string) {
+	e := audit.Entry{
+		Kind: audit.Decision, Action: "request", Agent: agentOf(p), Actor: p.String(), Door: door,
+		Decision: string(fault.Deny), Stage: "door", Code: string(fault.RequestMalformed), Reason: short(reason),
+	}
+	if p.Kind == identity.Session {
+		e.Session = p.ID
+	}
+	g.behind(func(ctx context.Context) error { return g.o.Store.Record(ctx, e) })
+}
+
 // UpstreamName is the server's own name of an exposed prompt, for a door that has to rewrite a reference to it.
 func (g *Gateway) UpstreamName(p identity.Principal, prompt string) (string, bool) {
 	o := g.cat.snap.Load().offer(call.Prompt, prompt)

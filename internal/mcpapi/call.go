@@ -71,6 +71,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	if c == nil && (req.inputResponses != nil || req.requestState != nil) {
 		var e *rpcError
 		if round, e = f.resume(ctx, p, req, &r); e != nil {
+			f.g.Refused(p, "mcp", e.message)
 			return nil, e
 		}
 	}

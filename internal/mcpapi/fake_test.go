@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	t testing.TB
 
+	refused  atomic.Int64
 	quiet    bool // don't remember calls
 	mu       sync.Mutex
 	tokens   map[string]identity.Principal
@@ -205,6 +207,14 @@ func (f *fake) ValidatePlan(_ context.Context, _ identity.Principal, _ string, b
 
 func (f *fake) SubmitPlan(context.Context, identity.Principal, string, json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("disk on fire at /secret/path")
+}
+
+// Refused counts what the face turned away.
+func (f *fake) Refused(_ identity.Principal, door, reason string) {
+	if door != "mcp" || reason == "" {
+		panic("a refusal without door or reason")
+	}
+	f.refused.Add(1)
 }
 
 func (f *fake) Subscribe(fn func()) func() {

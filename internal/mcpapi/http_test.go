@@ -139,10 +139,13 @@ func TestContentTypes(t *testing.T) {
 		{"Accept", "application/json;q=0.9, text/event-stream", 200},
 		{"Accept", "*/*", 200},
 	} {
-		before := len(r.g.called())
+		before, refused := len(r.g.called()), r.g.refused.Load()
 		rep := r.do("POST", "/mcp", echoCall, with(c.name, c.value))
 		if rep.status != c.status || (len(r.g.called()) > before) != (c.status == 200) {
 			t.Errorf("%s: %s: %d %s", c.name, c.value, rep.status, rep.body)
+		}
+		if (r.g.refused.Load() > refused) != (c.status != 200) {
+			t.Errorf("%s: %s: %d, and the refusals on record went from %d to %d", c.name, c.value, rep.status, refused, r.g.refused.Load())
 		}
 	}
 	big := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"x":"` + strings.Repeat("a", maxBody) + `"}}}`
@@ -633,10 +636,15 @@ func TestRequestState(t *testing.T) {
 		c["Authorization"] = "Bearer " + token
 		return c
 	}
+	recorded := int64(0)
 	refuse := func(name string, rep rawReply) {
 		t.Helper()
 		if rep.status != 400 || rep.code() != codeInvalidParams {
 			t.Errorf("%s: %d %s", name, rep.status, rep.body)
+		}
+		if recorded++; r.g.refused.Load() != recorded {
+			t.Errorf("%s: %d refusals on record, want %d", name, r.g.refused.Load(), recorded)
+			recorded = r.g.refused.Load()
 		}
 	}
 	s := begin()

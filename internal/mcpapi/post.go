@@ -14,21 +14,25 @@ import (
 
 // post is one message from a client.
 func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	refuse := func(status int, e *fault.Error) {
+		f.g.Refused(p, "mcp", e.Public())
+		f.problemStatus(w, status, e)
+	}
 	switch {
 	case !contentType(r):
-		f.problemStatus(w, http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must be application/json, in UTF-8.").At("Content-Type"))
+		refuse(http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must be application/json, in UTF-8.").At("Content-Type"))
 		return
 	case r.Header.Get("Content-Encoding") != "":
-		f.problemStatus(w, http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must not be compressed.").At("Content-Encoding"))
+		refuse(http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must not be compressed.").At("Content-Encoding"))
 		return
 	case !accepts(r):
-		f.problemStatus(w, http.StatusNotAcceptable, fault.New(fault.RequestMalformed, "Accept must list application/json and text/event-stream.").At("Accept"))
+		refuse(http.StatusNotAcceptable, fault.New(fault.RequestMalformed, "Accept must list application/json and text/event-stream.").At("Accept"))
 		return
 	}
 	body, err := f.body(w, r)
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		w.Header().Set("Connection", "close")
-		f.problemStatus(w, http.StatusRequestEntityTooLarge, fault.New(fault.RequestMalformed, "The body is larger than 4 MiB."))
+		refuse(http.StatusRequestEntityTooLarge, fault.New(fault.RequestMalformed, "The body is larger than 4 MiB."))
 		return
 	} else if err != nil {
 		f.problem(w, fault.Wrap(err, fault.RequestMalformed, "The body did not arrive whole."))
@@ -36,7 +40,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	m, e := parseEnvelope(body)
 	if e != nil {
-		f.log.Info("message refused", "principal", p.String(), "reason", e.message)
+		f.g.Refused(p, "mcp", e.message)
 		newStream(w, m.id).fail(e)
 		return
 	}
@@ -46,6 +50,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	req, e := parseRequest(m)
 	if e != nil {
+		f.g.Refused(p, "mcp", e.message)
 		newStream(w, m.id).fail(e)
 		return
 	}
@@ -66,7 +71,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 // postModern serves a request of revision 2026-07-28: it stands alone, and ends with the HTTP request.
 func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
 	if e := checkModern(r.Header, req); e != nil {
-		f.log.Info("message refused", "principal", p.String(), "reason", e.message)
+		f.g.Refused(p, "mcp", e.message)
 		s.fail(e)
 		return
 	}
