@@ -25,7 +25,7 @@ func cpuTime() time.Duration {
 func BenchmarkCall(b *testing.B) {
 	for _, callers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {
-			db, err := Open(b.TempDir(), Options{})
+			db, err := Open(b.TempDir(), Options{patience: time.Minute})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -21,7 +21,7 @@ import (
 // crashWriter is the process that TestKill kills: eight agents that make calls until it happens. Whatever was acknowledged it
 // says on standard output, a line each, after the acknowledgement.
 func crashWriter(dir string) {
-	db, err := Open(dir, Options{})
+	db, err := Open(dir, Options{patience: time.Minute})
 	if err != nil {
 		fmt.Println("fail", err)
 		os.Exit(1)
@@ -129,7 +129,7 @@ func TestKill(t *testing.T) {
 		}
 		kill.Stop()
 
-		db, err := Open(dir, Options{})
+		db, err := Open(dir, Options{patience: time.Minute})
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}

@@ -42,6 +42,8 @@ type Options struct {
 	Clock  func() time.Time // nil: time.Now
 	Signer *audit.Signer    // nil: the key in the data directory, which is made if there is none
 	Log    *slog.Logger     // nil: nothing is logged
+
+	patience time.Duration
 }
 
 // DB is an open data directory. Safe for concurrent use.
@@ -84,7 +86,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	db := &DB{
-		Reader: newReader(dir, readParams), w: newWriter(path, o.Clock, o.Log), signer: o.Signer, log: o.Log, lock: lock,
+		Reader: newReader(dir, readParams), w: newWriter(path, o), signer: o.Signer, log: o.Log, lock: lock,
 		closing: make(chan struct{}), kept: make(chan struct{}),
 	}
 	defer func() {

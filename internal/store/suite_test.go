@@ -458,7 +458,7 @@ func newCall() string { return call.NewID("call_", time.Now()) }
 
 func TestSQLite(t *testing.T) {
 	testEngine(t, func(t *testing.T, clock func() time.Time) engine {
-		db, err := Open(dataDir(t), Options{Clock: clock})
+		db, err := Open(dataDir(t), Options{Clock: clock, patience: time.Minute})
 		must(t, err)
 		return db
 	})

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -54,9 +55,10 @@ const (
 //
 // There is no waiting for company: what is queued is committed at once, and what arrives during that fsync is the next batch.
 type writer struct {
-	path  string
-	clock func() time.Time
-	log   *slog.Logger
+	path     string
+	clock    func() time.Time
+	log      *slog.Logger
+	patience time.Duration // of callers; tests of other things than that have more
 
 	queueMu sync.Mutex
 	queue   []*job
@@ -87,9 +89,9 @@ type writer struct {
 	tx      tx                       // the transaction under way; its maps are used again
 }
 
-func newWriter(path string, clock func() time.Time, log *slog.Logger) *writer {
+func newWriter(path string, o Options) *writer {
 	return &writer{
-		path: path, clock: clock, log: log, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		live: map[string]session.Session{}, used: map[string]time.Duration{}, open: map[string]int64{}, settled: map[string]bool{},
 		commit: func(c *conn) error { return c.exec("COMMIT") },
 		tx:     tx{sessions: map[string]session.Session{}, used: map[string]time.Duration{}, opened: map[string]int64{}},
@@ -128,7 +130,7 @@ func (w *writer) do(ctx context.Context, j *job) error {
 	}
 
 	timer := timers.Get().(*time.Timer)
-	timer.Reset(patience)
+	timer.Reset(w.patience)
 	defer func() { timer.Stop(); timers.Put(timer) }()
 	cancelled := ctx.Done()
 	for {
@@ -237,7 +239,9 @@ func (w *writer) attempt(jobs []*job) (spoiled bool) {
 		if errs[i] == nil || t.wrote == before && !engineFailed(errs[i]) {
 			continue
 		}
-		w.disconnect()
+		if engineFailed(errs[i]) || fault.Is(errs[i], fault.AuditUnavailable) || w.rollback() != nil {
+			w.disconnect()
+		}
 		if len(jobs) > 1 {
 			return true
 		}
@@ -355,7 +359,7 @@ func (t *tx) commit() error {
 		}
 	}
 	if t.wrote == 0 {
-		if err := w.c.exec("ROLLBACK"); err != nil {
+		if err := w.rollback(); err != nil {
 			w.disconnect()
 			return err
 		}
@@ -395,6 +399,15 @@ func (t *tx) commit() error {
 		}
 		w.liveMu.Unlock()
 	}
+	return nil
+}
+
+// rollback takes back a transaction that was sound but for what a job did in it.
+func (w *writer) rollback() error {
+	if err := w.c.exec("ROLLBACK"); err != nil {
+		return err
+	}
+	w.tree.Rollback()
 	return nil
 }
 
