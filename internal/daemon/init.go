@@ -165,9 +165,9 @@ people:
 # about is external, a write and untrusted.
 # operations:
 #   files.*: {sensitivity: internal_source, effect: read}
-#   mail.search_email:
+#   crm.search_mail:
 #     # Tool name that the agent sees. Default <server>_<tool>; in a <server>.* entry {tool} stands for the server's own name.
-#     expose_as: search_email
+#     expose_as: search_mail
 #     # Replaces the server's description.
 #     description: Searches the mailbox.
 #     # internal_source brings confidential data in, external could carry it out; both or none of them.
