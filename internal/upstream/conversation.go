@@ -629,7 +629,7 @@ func (c *conversation) notified(frame []byte, e envelope, p *pending) {
 	case "notifications/message":
 		// On a stream that all callers share nothing tells whose call a log message is about, and it may quote another session's data.
 		to := p
-		if to == nil && c.owned {
+		if to == nil { // only an owned conversation has a current call
 			c.mu.Lock()
 			to = c.current
 			c.mu.Unlock()

@@ -133,6 +133,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 		{"invalid UTF-8", 200, js, "{\"jsonrpc\":\"2.0\",\"id\":ID,\"result\":{\"a\":\"\xff\"}}", fault.ResultInvalid},
 		{"too deep", 200, js, `{"jsonrpc":"2.0","id":ID,"result":{"a":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}}`, fault.ResultInvalid},
 		{"too large", 200, js, `{"jsonrpc":"2.0","id":ID,"result":{"a":"` + fill + `"}}`, fault.ResultTooLarge},
+		{"just too large", 200, js, `{"jsonrpc":"2.0","id":ID,"result":{"a":"` + fill[:1<<20] + `"}}`, fault.ResultTooLarge},
 		{"error over 200", 200, js, `{"jsonrpc":"2.0","id":ID,"error":{"code":-1,"message":"m"}}`, "rpc"},
 		{"error over 400", 400, js, `{"jsonrpc":"2.0","id":ID,"error":{"code":-1,"message":"m"}}`, "rpc"},
 

@@ -150,33 +150,42 @@ func TestMissingProgram(t *testing.T) {
 	}
 }
 
-// TestNoChildLeft: the whole group dies with the server, also one that ignores everything but SIGKILL.
+// gone waits until a process of the test's is no more.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	until(t, "the process is gone", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // a zombie has only its reaper to wait for
+		return syscall.Kill(pid, 0) == syscall.ESRCH || err != nil || strings.Contains(string(stat), ") Z ")
+	})
+}
+
+// TestNoChildLeft: the whole group dies with the server, also one that ignores everything but SIGKILL, and one whose leader ended by itself.
 func TestNoChildLeft(t *testing.T) {
-	pids := filepath.Join(t.TempDir(), "pids")
-	cfg := childConfig("stubborn")
-	cfg.Env["PIDS"] = pids
-	m, _ := start(t, cfg, nil)
-	if _, err := run(m, "ok", nil); err != nil {
-		t.Fatal(err)
-	}
-	began := time.Now()
-	if err := m.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took > 3*stopTime {
-		t.Errorf("closing took %v", took)
-	}
-	raw, err := os.ReadFile(pids)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var server, grandchild int
-	fmt.Sscan(string(raw), &server, &grandchild)
-	for _, pid := range []int{server, grandchild} {
-		until(t, "the process is gone", func() bool {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // a zombie has only its reaper to wait for
-			return syscall.Kill(pid, 0) == syscall.ESRCH || err != nil || strings.Contains(string(stat), ") Z ")
-		})
+	for _, dies := range []bool{true, false} {
+		pids := filepath.Join(t.TempDir(), "pids")
+		cfg := childConfig("stubborn")
+		cfg.Env["PIDS"] = pids
+		m, _ := start(t, cfg, nil)
+		if _, err := run(m, "ok", nil); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(pids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var server, grandchild int
+		fmt.Sscan(string(raw), &server, &grandchild)
+		if dies {
+			if _, err := run(m, "die", nil); !dispatched(err) {
+				t.Fatal(err)
+			}
+			gone(t, grandchild)
+		}
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		gone(t, server)
+		gone(t, grandchild)
 	}
 }
 
