@@ -330,19 +330,23 @@ func TestStandingStream(t *testing.T) {
 			return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[]}}`, id)
 		},
 		stream: func(w http.ResponseWriter, r *http.Request) {
-			events1(w, strings.Repeat(notice, 500))
-			select {
-			case <-flood:
-				events1(w, strings.Repeat(notice, 20000))
-			case <-r.Context().Done():
+			for tick := time.NewTicker(5 * time.Millisecond); ; {
+				events1(w, notice)
+				select {
+				case <-tick.C:
+				case <-flood:
+					events1(w, strings.Repeat(notice, 20000))
+				case <-r.Context().Done():
+					return
+				}
 			}
 		},
 	}
-	m, _ := start(t, Config{URL: serve(t, s)}, nil)
 	began := time.Now()
-	until(t, "it is listed again", func() bool { return lists.Load() >= 2 })
-	if n := lists.Load(); n > 2+int64(time.Since(began)/relistGap) {
-		t.Errorf("%d lists", n)
+	m, _ := start(t, Config{URL: serve(t, s)}, nil)
+	until(t, "it is listed again", func() bool { return lists.Load() >= 3 })
+	if took := time.Since(began); took < 2*relistGap {
+		t.Errorf("three lists in %v", took)
 	}
 	close(flood)
 	until(t, "it is cut off", func() bool { return strings.Contains(m.Status()[0].LastError, "floods") || m.Status()[0].Restarts > 0 })
