@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/client"
+	"sallyport/internal/connect"
+)
+
+func (c *cli) manifest() *cobra.Command {
+	var session string
+	cmd := c.command(about{
+		use: "manifest", short: "Show what an agent can call, and what calling each tool blocks",
+		long: `It speaks as the agent: with SALLYPORT_TOKEN (an agent's or a session's token), else with the token of the agent "local" from the data
+directory. Without --session it is the session that the token stands for.`,
+		example: "sallyport manifest\nsallyport manifest --session sess_01J… --output json", prints: true,
+	}, func(ctx context.Context, _ []string) error {
+		cl, err := c.reach(agentSide)
+		if err != nil {
+			return err
+		}
+		m, err := cl.Manifest(ctx, session)
+		if err != nil {
+			return err
+		}
+		return c.print(m, func(t *table) {
+			t.field("session", m.SessionID)
+			t.field("phase", m.Phase)
+			t.field("labels", labels(m.Labels))
+			t.line("")
+			t.row("TOOL", "OPERATION", "SENSITIVITY", "EFFECT", "BLOCKED NOW", "CONSEQUENCE")
+			for _, tool := range m.Tools {
+				t.row(tool.Name, tool.Operation, tool.Sensitivity, tool.Effect, tool.BlockedBySession, tool.Consequence)
+			}
+			if m.OrderingHint != "" {
+				t.line("\n%s", m.OrderingHint)
+			}
+		})
+	})
+	cmd.Flags().StringVar(&session, "session", client.Own, "id of the session")
+	return cmd
+}
+
+func labels(held []client.Held) (all []string) {
+	for _, h := range held {
+		if h.Operation == "" {
+			all = append(all, h.Label)
+		} else {
+			all = append(all, h.Label+" (from "+h.Operation+", "+h.CallID+")")
+		}
+	}
+	return all
+}
+
+func (c *cli) plan() *cobra.Command {
+	var session string
+	validate := c.command(about{
+		use: "validate TOOL…", short: "Tell whether calls would run in this order, and in which they would",
+		long: `Nothing is called and nothing changes. Labels that the session has already count. It exits with 1 if the order is not safe. The token is found as
+for sallyport manifest.`,
+		example: "sallyport plan validate --session sess_01J… search_email web_search", args: cobra.MinimumNArgs(1), prints: true,
+	}, func(ctx context.Context, args []string) error {
+		cl, err := c.reach(agentSide)
+		if err != nil {
+			return err
+		}
+		calls := make([]client.PlannedCall, len(args))
+		for i, name := range args {
+			calls[i].Tool = name
+		}
+		r, err := cl.ValidatePlan(ctx, session, calls)
+		if err != nil {
+			return err
+		}
+		if err := c.print(r, func(t *table) { validated(t, args, r) }); err != nil {
+			return err
+		}
+		if !r.Valid {
+			return &found{said: true}
+		}
+		return nil
+	})
+	validate.Flags().StringVar(&session, "session", client.Own, "id of the session")
+	return group("plan", "Ask about plans", validate)
+}
+
+func validated(t *table, planned []string, r *client.PlanReport) {
+	if r.Valid {
+		t.line("safe: %s", strings.Join(planned, ", "))
+		return
+	}
+	for _, v := range r.Violations {
+		t.line("step %d, %s: %s", v.AtStep, v.Tool, v.Reason)
+		if v.Suggestion != "" {
+			t.line("  %s", v.Suggestion)
+		}
+	}
+	switch {
+	case r.SafeOrdering != nil:
+		t.line("safe order: %s", strings.Join(r.SafeOrdering, ", "))
+	case r.Impossible != nil:
+		t.line("no order is safe: %s", r.Impossible.Because)
+		for _, way := range r.Impossible.Ways {
+			t.line("  %s", way)
+		}
+	}
+}
+
+func (c *cli) connect() *cobra.Command {
+	return c.command(about{
+		use: "connect", short: "Be an MCP server on standard input and output that is the running gateway",
+		long: `For clients that can only start a command. It forwards to the gateway's /mcp with the token in SALLYPORT_TOKEN, else with the one of the agent
+"local" from the data directory. sallyport client config --kind claude-desktop prints how to enter it.`,
+		example: "sallyport connect\nSALLYPORT_TOKEN=spt_agent_… sallyport connect --data /var/lib/sallyport",
+	}, func(ctx context.Context, _ []string) error {
+		address, err := c.address(agentSide)
+		if err != nil {
+			return err
+		}
+		token, err := c.credential(agentSide)
+		if err != nil {
+			return err
+		}
+		log := slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelInfo}))
+		err = connect.Run(ctx, c.in, c.out, connect.Options{URL: address + "/mcp", Token: token, Log: log})
+		if errors.Is(err, context.Canceled) {
+			return nil // told to stop
+		}
+		return err
+	})
+}
+
+func (c *cli) client() *cobra.Command {
+	var kind string
+	var secret bool
+	config := c.command(about{
+		use: "config", short: "Print what an MCP client needs to use the gateway",
+		long: `The snippet goes to standard output, where to put it to standard error. It names the running gateway's address. The token is a reference to the
+environment variable SALLYPORT_TOKEN, as far as the client knows such; with --show-token it is the token itself.`,
+		example: "sallyport client config --kind claude-code\nsallyport client config --kind cursor --show-token > ~/.cursor/mcp.json",
+	}, func(_ context.Context, _ []string) error {
+		s := setup{data: c.data, explicit: os.Getenv(envURL) != ""}
+		var err error
+		if s.address, err = c.address(agentSide); err != nil {
+			return err
+		}
+		if secret {
+			if s.token, err = c.credential(agentSide); err != nil {
+				return err
+			}
+		}
+		if s.program, err = os.Executable(); err != nil {
+			s.program = "sallyport"
+		}
+		if s.data, err = filepath.Abs(c.data); err != nil {
+			return err
+		}
+		return c.snippet(kind, s)
+	})
+	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(clientKinds, ", "))
+	config.Flags().BoolVar(&secret, "show-token", false, "put the token itself in")
+	must(config.MarkFlagRequired("kind"))
+	must(config.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(clientKinds, cobra.ShellCompDirectiveNoFileComp)))
+	return group("client", "Set MCP clients up", config)
+}

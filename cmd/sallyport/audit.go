@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/client"
+	"sallyport/internal/audit"
+	"sallyport/internal/store"
+)
+
+const (
+	defaultEntries = 100
+	maxPage        = 1000 // of the server
+)
+
+func (c *cli) audit() *cobra.Command {
+	return group("audit", "Ask what happened, and prove it", c.auditQuery(), c.auditShow(), c.auditExport(), c.auditVerify())
+}
+
+func (c *cli) auditQuery() *cobra.Command {
+	var q client.AuditQuery
+	var from, to string
+	var after int64
+	cmd := c.asPerson(about{
+		use: "query", short: "List entries of the audit log, oldest first",
+		long: "Filters narrow: an entry has to match all of them. --from and --to are times (2026-01-31T08:00:00Z) or how long ago (90m, 24h).",
+		example: `sallyport audit query --agent research-assistant --from 1h
+sallyport audit query --decision deny --output json
+sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		var err error
+		if q.From, err = moment("--from", from); err != nil {
+			return err
+		}
+		if q.To, err = moment("--to", to); err != nil {
+			return err
+		}
+		limit := q.Limit
+		if limit < 1 {
+			return usagef("--limit must be at least 1")
+		}
+		if after >= 0 {
+			q.After = &after
+		}
+		all := client.AuditPage{Entries: []client.Entry{}}
+		for { // a page may be short and still have a next one
+			q.Limit = min(limit-len(all.Entries), maxPage)
+			page, err := cl.Audit(ctx, q)
+			if err != nil {
+				return err
+			}
+			all.Entries = append(all.Entries, page.Entries...)
+			all.Next, q.After = page.Next, page.Next
+			if page.Next == nil || len(all.Entries) >= limit {
+				break
+			}
+		}
+		return c.print(all, func(t *table) {
+			t.row("INDEX", "AT", "KIND", "ACTION", "AGENT", "OPERATION", "DECISION", "CODE", "REASON")
+			for _, e := range all.Entries {
+				t.row(e.Index, e.At, e.Kind, e.Action, e.Agent, e.Operation, e.Decision, e.Code, e.Reason)
+			}
+			if all.Next != nil {
+				t.line("more: --after %d", *all.Next)
+			}
+		})
+	})
+	f := cmd.Flags()
+	f.StringVar(&q.Agent, "agent", "", "id of the agent")
+	f.StringVar(&q.Session, "session", "", "id of the session")
+	f.StringVar(&q.Action, "action", "", "what was done: call, session.open, kill.disable, …")
+	f.StringVar(&q.Decision, "decision", "", "permit, ask, deny; of outcomes ok, error, unknown, discarded")
+	f.StringVar(&q.Kind, "kind", "", "intent, outcome, decision or change")
+	f.StringVar(&q.Operation, "operation", "", "server.tool")
+	f.StringVar(&q.CallID, "call", "", "id of the call")
+	f.StringVar(&from, "from", "", "not older than")
+	f.StringVar(&to, "to", "", "older than")
+	f.Int64Var(&after, "after", -1, "only entries after this index")
+	f.IntVar(&q.Limit, "limit", defaultEntries, "most entries to list")
+	return cmd
+}
+
+// moment reads a time, or how long ago.
+func moment(flag, s string) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
+		return time.Now().Add(-d), nil
+	}
+	return time.Time{}, usagef("%s is a time such as 2026-01-31T08:00:00Z or how long ago, such as 24h, not %q", flag, s)
+}
+
+func (c *cli) auditShow() *cobra.Command {
+	return c.asPerson(about{use: "show INDEX", short: "Show one entry whole", example: "sallyport audit show 42\nsallyport audit show 42 --output json", args: cobra.ExactArgs(1), prints: true},
+		func(ctx context.Context, cl *client.Client, args []string) error {
+			index, err := strconv.ParseInt(args[0], 10, 64)
+			if err != nil || index < 0 {
+				return usagef("%q is not the index of an entry", args[0])
+			}
+			e, err := cl.AuditEntry(ctx, index)
+			if err != nil {
+				return err
+			}
+			return c.print(e, func(t *table) { entry(t, &e.Entry) })
+		})
+}
+
+func entry(t *table, e *client.Entry) {
+	for _, f := range []struct {
+		name  string
+		value any
+	}{
+		{"index", e.Index}, {"at", e.At}, {"kind", e.Kind}, {"action", e.Action}, {"agent", e.Agent}, {"session", e.Session},
+		{"requester", e.Requester}, {"actor", e.Actor}, {"door", e.Door}, {"request", e.RequestID}, {"operation", e.Operation},
+		{"definition", e.DefHash}, {"call", e.CallID}, {"call digest", e.Digest}, {"decision", e.Decision}, {"stage", e.Stage},
+		{"code", e.Code}, {"reason", e.Reason}, {"only logged", e.Shadow}, {"risk", e.Risk}, {"amount", e.Amount}, {"approvers", e.Approvers},
+		{"model", e.Model}, {"labels", e.Labels}, {"attribution", e.Attribution}, {"detail", e.Detail},
+	} {
+		t.field(f.name, f.value)
+	}
+	for _, p := range []struct {
+		name string
+		*client.Payload
+	}{{"arguments", e.Arguments}, {"result", e.Result}} {
+		if p.Payload == nil {
+			continue
+		}
+		t.field(p.name, fmt.Sprintf("%d bytes, sha256 %s", p.Size, p.SHA256))
+		t.field("", p.Shown)
+		if p.Stored {
+			t.field("", "kept apart as payload "+p.Key)
+		}
+		if p.Redacted {
+			t.field("", "secrets are redacted")
+		}
+	}
+	if e.DurationMS > 0 {
+		t.field("took", fmt.Sprintf("%d ms", e.DurationMS))
+	}
+}
+
+func (c *cli) auditExport() *cobra.Command {
+	return c.asPerson(about{
+		use: "export", short: "Write the whole log to standard output, as a tar archive that proves itself",
+		long:    "The archive holds the entries, the tree over them, the signed checkpoint and the payloads. sallyport audit verify checks it anywhere.",
+		example: "sallyport audit export > audit.tar && sallyport audit verify audit.tar",
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		if terminal(c.out) {
+			return usagef("a tar archive is nothing for a terminal: sallyport audit export > audit.tar")
+		}
+		body, err := cl.AuditExport(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(c.out, body)
+		if err = errors.Join(err, body.Close()); err != nil {
+			return fmt.Errorf("the export is not complete, do not use it: %w", err)
+		}
+		return nil
+	})
+}
+
+func (c *cli) auditVerify() *cobra.Command {
+	var pub string
+	var anchors []string
+	cmd := c.command(about{
+		use: "verify [PATH]", short: "Check an export or a data directory, without any server",
+		long: `PATH is an archive of sallyport audit export, the folder it was unpacked to, or a data directory (default: --data). Every hash, the tree, the
+signature and the order of the records are computed anew. It exits with 1 on any doubt. --pub is the log's public key from a place that you trust (audit.pub);
+without it the key that lies with the log is taken. --anchor is a checkpoint of this log that was kept elsewhere: it finds a log that was cut or rolled back.`,
+		example: `sallyport audit verify
+sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint`, args: cobra.MaximumNArgs(1), prints: true,
+	}, func(ctx context.Context, args []string) error {
+		path := c.data
+		if len(args) > 0 {
+			path = args[0]
+		}
+		key := ""
+		if pub != "" {
+			b, err := readSmall(pub)
+			if err != nil {
+				return unusable(err)
+			}
+			if key = strings.TrimSpace(string(b)); key == "" {
+				return usagef("%s is empty", pub) // must not fall back to the key that lies with the log
+			}
+		}
+		var kept [][]byte
+		for _, name := range anchors {
+			b, err := readSmall(name)
+			if err != nil {
+				return unusable(err)
+			}
+			kept = append(kept, b)
+		}
+		src, done, err := openLog(ctx, path)
+		if err != nil {
+			return err
+		}
+		report, err := audit.Verify(src, key, kept...)
+		if err = errors.Join(err, done()); err != nil {
+			return unusable(err)
+		}
+		if err := c.print(report, func(t *table) { verified(t, path, report) }); err != nil {
+			return err
+		}
+		if !report.OK {
+			return &found{said: true}
+		}
+		return nil
+	})
+	cmd.Flags().StringVar(&pub, "pub", "", "file with the public key to trust")
+	cmd.Flags().StringSliceVar(&anchors, "anchor", nil, "file with a checkpoint that was kept elsewhere")
+	return cmd
+}
+
+// openLog opens an export or a data directory.
+func openLog(ctx context.Context, path string) (audit.Source, func() error, error) {
+	st, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, usagef("%s is not there: name an export or a data directory", path)
+	}
+	if err != nil {
+		return nil, nil, unusable(err)
+	}
+	if st.IsDir() {
+		if _, err := os.Lstat(filepath.Join(path, "sallyport.db")); err == nil {
+			r, err := store.OpenReadOnly(path)
+			if err != nil {
+				return nil, nil, err // a database that can't be read is a doubt
+			}
+			src, err := r.Source(ctx)
+			if err != nil {
+				return nil, nil, errors.Join(err, r.Close())
+			}
+			return src, r.Close, nil
+		}
+	}
+	x, err := audit.OpenExport(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	return x, x.Close, nil
+}
+
+func verified(t *table, path string, r audit.Report) {
+	if r.OK {
+		t.line("%s: nothing was changed", path)
+	} else {
+		t.line("%s: NOT as it was signed", path)
+	}
+	t.field("log", r.Origin)
+	t.field("entries", fmt.Sprintf("%d checked, %d covered by the signed checkpoint", r.Checked, r.Size))
+	if r.Unsigned > 0 {
+		t.field("unsigned", fmt.Sprintf("%d newest entries have no signature over them yet", r.Unsigned))
+	}
+	t.field("intents without outcome", len(r.Unknown))
+	for _, id := range r.Unknown {
+		t.line("  unknown what became of %s", id)
+	}
+	for _, p := range r.Problems {
+		if p.Index >= 0 {
+			t.line("PROBLEM at entry %d: %s", p.Index, p.What)
+		} else {
+			t.line("PROBLEM: %s", p.What)
+		}
+	}
+	if r.Omitted > 0 {
+		t.line("and %d more problems", r.Omitted)
+	}
+	for _, n := range r.Notes {
+		t.line("note: %s", n)
+	}
+}

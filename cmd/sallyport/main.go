@@ -1,0 +1,269 @@
+// Command sallyport is the gateway and its command line: flags, words and exit codes. The work is done elsewhere.
+//
+// Exit codes: 0 done; 1 refused, or something was found; 2 usage or configuration; 3 the server can't be reached.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/client"
+	"sallyport/internal/daemon"
+	"sallyport/internal/fault"
+	"sallyport/internal/threat"
+)
+
+const (
+	exitDone        = 0
+	exitRefused     = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+)
+
+// version is set when a release is built (-ldflags "-X main.version=v1.2.3").
+var version = ""
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	// The first signal asks; after it signals have their usual effect, so that a second one ends the program at once.
+	context.AfterFunc(ctx, stop)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// cli is what all commands share.
+type cli struct {
+	in       io.Reader
+	out, err io.Writer
+	data     string // the data directory
+	output   string // table, json or yaml
+}
+
+// run executes one command line and returns the exit code.
+func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	c := &cli{in: in, out: out, err: errOut, output: "table"}
+	root := c.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	var ran *ranError
+	if !errors.As(err, &ran) { // cobra's own: flags, arguments, unknown commands
+		fmt.Fprintf(errOut, "sallyport: %s\n", printable(err.Error()))
+		fmt.Fprintln(errOut, "sallyport --help lists the commands, sallyport COMMAND --help explains one.")
+		return exitUsage
+	}
+	code := exitCode(ran.err)
+	var quiet *found
+	if errors.As(ran.err, &quiet) && quiet.said {
+		return code
+	}
+	for line := range strings.Lines(ran.err.Error()) {
+		if line = strings.TrimRight(line, "\n"); line != "" {
+			fmt.Fprintf(errOut, "sallyport: %s\n", printable(line))
+		}
+	}
+	if remedy := remedyOf(ran.err); remedy != "" {
+		fmt.Fprintf(errOut, "  %s\n", printable(remedy))
+	}
+	return code
+}
+
+// ranError is an error of a command that ran, as opposed to one of its command line.
+type ranError struct{ err error }
+
+func (e *ranError) Error() string { return e.err.Error() }
+
+// found ends a command with exit code 1 because of what it found. If it has said so already, nothing more is printed.
+type found struct {
+	what string
+	said bool
+}
+
+func (e *found) Error() string { return e.what }
+
+// usage is a wrong command line that only the command itself could notice.
+type usage struct{ what string }
+
+func (e *usage) Error() string { return e.what }
+
+func usagef(format string, args ...any) error { return &usage{fmt.Sprintf(format, args...)} }
+
+// unusable marks an error of starting or checking: whoever called has to change something first.
+func unusable(err error) error { return &unusableError{err} }
+
+type unusableError struct{ err error }
+
+func (e *unusableError) Error() string { return e.err.Error() }
+func (e *unusableError) Unwrap() error { return e.err }
+
+// unreachable says that there is no server to talk to.
+type unreachable struct{ what string }
+
+func (e *unreachable) Error() string { return e.what }
+
+func exitCode(err error) int {
+	var (
+		wrong  *usage
+		start  *unusableError
+		config *daemon.ConfigError
+		gone   *unreachable
+		silent *client.Unreachable
+	)
+	switch {
+	case errors.As(err, &wrong), errors.As(err, &start), errors.As(err, &config), fault.Is(err, fault.ConfigurationInvalid):
+		return exitUsage
+	case errors.As(err, &gone), errors.As(err, &silent):
+		return exitUnreachable
+	}
+	return exitRefused
+}
+
+// remedyOf is the way out that an error knows and its sentence doesn't say.
+func remedyOf(err error) string {
+	var f *fault.Error
+	var silent *client.Unreachable
+	switch {
+	case errors.As(err, &f):
+		return f.Remedy
+	case errors.As(err, &silent):
+		return "Start it with: sallyport serve"
+	}
+	return ""
+}
+
+// printable makes foreign text safe for a terminal, on one line.
+func printable(s string) string { return threat.Printable(s, 4000) }
+
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" && b.Main.Version != "(devel)" {
+		return b.Main.Version
+	}
+	return "dev"
+}
+
+// about describes a command. All of it but run is shown by --help.
+type about struct {
+	use, short, long, example string
+	args                      cobra.PositionalArgs // nil: none
+	prints                    bool                 // prints data: takes --output
+	local                     bool                 // has nothing to do with a server or its directory
+}
+
+// command makes a command whose errors are known as its own.
+func (c *cli) command(a about, run func(ctx context.Context, args []string) error) *cobra.Command {
+	if a.args == nil {
+		a.args = cobra.NoArgs
+	}
+	cmd := &cobra.Command{
+		Use: a.use, Short: a.short, Long: strings.TrimSpace(a.short + ".\n\n" + a.long), Example: indent(a.example), Args: a.args,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(formats, c.output) {
+				return &ranError{usagef("--output is one of %s, not %q", strings.Join(formats, ", "), c.output)}
+			}
+			if err := run(cmd.Context(), args); err != nil {
+				return &ranError{err}
+			}
+			return nil
+		},
+	}
+	if a.prints {
+		cmd.Flags().StringVarP(&c.output, "output", "o", "table", "form of the output: "+strings.Join(formats, ", "))
+		must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
+	}
+	if !a.local {
+		cmd.Flags().StringVar(&c.data, "data", defaultData, "data directory of the gateway")
+		must(cmd.MarkFlagDirname("data"))
+	}
+	return cmd
+}
+
+// group makes a command that only has commands of its own.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: cobra.NoArgs, Example: commands[0].Example,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return fmt.Errorf("%s needs a command: %s", cmd.CommandPath(), strings.Join(names(cmd), ", "))
+		}}
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+func names(cmd *cobra.Command) (all []string) {
+	for _, sub := range cmd.Commands() {
+		all = append(all, sub.Name())
+	}
+	return all
+}
+
+// must is for mistakes in this program's own tables, which every test would hit.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n  ")
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "sallyport",
+		Short: "A gateway between AI agents and everything that they can touch",
+		Long: `Sallyport stands between an agent and its tools. The agent declares, the gateway judges, people answer for what is risky.
+
+Commands that talk to a running gateway find it through its data directory (--data, by default ` + defaultData + ` in the working
+directory) or through SALLYPORT_URL and SALLYPORT_TOKEN. People's commands use the admin address and a person's token; manifest, plan,
+connect and client use the agents' address and an agent's or session's token.
+
+Exit codes: 0 done; 1 refused, or something was found; 2 usage or configuration; 3 the server can't be reached.`,
+		Example: indent(`sallyport demo                      see what it does, in ten seconds
+sallyport init && sallyport serve   write a configuration and start
+sallyport status                    how the running gateway is`),
+		SilenceErrors: true, SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.NoArgs,
+	}
+	root.SetIn(c.in)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	root.AddCommand(
+		c.serve(), c.initialise(), c.demo(), c.lint(), c.status(),
+		c.manifest(), c.plan(), c.sessions(), c.agents(), c.tools(),
+		c.kill(), c.unkill(), c.audit(), c.token(), c.client(), c.connect(), c.version(),
+	)
+	root.InitDefaultCompletionCmd()
+	if completion, _, err := root.Find([]string{"completion"}); err == nil {
+		completion.Example = indent("source <(sallyport completion bash)")
+	}
+	return root
+}
+
+func (c *cli) version() *cobra.Command {
+	return c.command(about{use: "version", short: "Print the version", example: "sallyport version", local: true, prints: true},
+		func(context.Context, []string) error {
+			v := struct {
+				Version string `json:"version"`
+				Go      string `json:"go"`
+			}{Version: buildVersion()}
+			if b, ok := debug.ReadBuildInfo(); ok {
+				v.Go = b.GoVersion
+			}
+			return c.print(v, func(t *table) { t.line("sallyport %s (%s)", v.Version, v.Go) })
+		})
+}

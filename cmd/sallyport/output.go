@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+
+	"sallyport/internal/threat"
+)
+
+var formats = []string{"table", "json", "yaml"}
+
+// print shows v in the form that was asked for. Whatever form it is, nothing in it can move a terminal's cursor or hide: JSON
+// and YAML carry such characters as escapes, a table shows them as such.
+func (c *cli) print(v any, rows func(t *table)) error {
+	if c.output == "table" {
+		t := &table{w: tabwriter.NewWriter(c.out, 0, 0, 2, ' ', 0)}
+		rows(t)
+		return t.w.Flush()
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	out := b.Bytes()
+	if c.output == "yaml" {
+		var err error
+		if out, err = toYAML(out); err != nil {
+			return err
+		}
+	}
+	_, err := c.out.Write(escapeHidden(out, c.output == "yaml"))
+	return err
+}
+
+// toYAML turns JSON into YAML with the members in the same order: JSON is YAML in another style.
+func toYAML(b []byte) ([]byte, error) {
+	var n yaml.Node
+	if err := yaml.Load(b, &n); err != nil {
+		return nil, err
+	}
+	var block func(n *yaml.Node)
+	block = func(n *yaml.Node) {
+		n.Style = 0
+		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && hasHidden(n.Value) {
+			n.Style = yaml.DoubleQuotedStyle // where escapes can stand
+		}
+		for _, child := range n.Content {
+			block(child)
+		}
+	}
+	block(&n)
+	return yaml.Dump(&n)
+}
+
+func hidden(r rune) bool {
+	return r > '~' && threat.Printable(string(r), utf8.UTFMax) != string(r)
+}
+
+func hasHidden(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return hidden(r) || r < ' ' && r != '\n' || r == utf8.RuneError })
+}
+
+// escapeHidden writes what a terminal would not show as \u escapes. In the given forms such characters only stand in quoted strings.
+func escapeHidden(b []byte, yamlForm bool) []byte {
+	if !bytes.ContainsFunc(b, hidden) {
+		return b
+	}
+	var out bytes.Buffer
+	for _, r := range string(b) {
+		switch {
+		case !hidden(r):
+			out.WriteRune(r)
+		case r < 0x10000:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		case yamlForm:
+			fmt.Fprintf(&out, `\U%08x`, r)
+		default:
+			r -= 0x10000
+			fmt.Fprintf(&out, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
+		}
+	}
+	return out.Bytes()
+}
+
+// table writes aligned rows for people. Every cell is made printable.
+type table struct{ w *tabwriter.Writer }
+
+const cellWidth = 100
+
+func (t *table) row(cells ...any) {
+	for i, cell := range cells {
+		s := threat.Printable(show(cell), cellWidth)
+		if s == "" && i < len(cells)-1 {
+			s = "-"
+		}
+		if i > 0 {
+			fmt.Fprint(t.w, "\t")
+		}
+		fmt.Fprint(t.w, s)
+	}
+	fmt.Fprintln(t.w)
+}
+
+// field is a row of a name and a value that may be long.
+func (t *table) field(name string, value any) {
+	if s := threat.Printable(show(value), 4000); s != "" {
+		fmt.Fprintf(t.w, "%s\t%s\n", name, s)
+	}
+}
+
+// line ends the columns and writes text. Foreign text in args is made printable.
+func (t *table) line(format string, args ...any) {
+	for i, a := range args {
+		if s, ok := a.(string); ok {
+			args[i] = printable(s)
+		}
+	}
+	fmt.Fprintf(t.w, format+"\n", args...)
+}
+
+func show(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []string:
+		return strings.Join(v, ", ")
+	case bool:
+		if v {
+			return "yes"
+		}
+		return ""
+	case int:
+		return strconv.Itoa(v)
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case time.Time:
+		if v.IsZero() {
+			return ""
+		}
+		return v.UTC().Format("2006-01-02T15:04:05Z")
+	case json.RawMessage:
+		return string(v)
+	}
+	return fmt.Sprint(v)
+}
+
+// terminal tells whether something is shown to a person directly.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/internal/daemon"
+	"sallyport/internal/demo"
+)
+
+func (c *cli) serve() *cobra.Command {
+	var config, level string
+	cmd := c.command(about{
+		use: "serve", short: "Run the gateway",
+		long: `Without --config it takes sallyport.yaml in the working directory if that is there, else built-in defaults. The first start makes the
+data directory, the key of the audit log and the first tokens. SIGTERM or Ctrl-C lets running calls finish and stops; a second one
+stops at once. The log goes to standard error.`,
+		example: `sallyport serve
+sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport --log-level warn`,
+	}, func(ctx context.Context, _ []string) error {
+		log, err := logger(c.err, level)
+		if err != nil {
+			return err
+		}
+		cfg, err := daemon.LoadConfig(config)
+		if err != nil {
+			return unusable(err)
+		}
+		name := config
+		if name == "" {
+			name = "sallyport.yaml"
+		}
+		for _, w := range cfg.Warnings(name) {
+			log.Warn("configuration", "problem", w.String())
+		}
+		tuneRuntime()
+		d, err := daemon.New(ctx, cfg, daemon.Options{Data: c.data, Version: buildVersion(), Log: log})
+		if err != nil {
+			return unusable(err)
+		}
+		d.Banner(c.out)
+		return d.Run(ctx)
+	})
+	cmd.Flags().StringVar(&config, "config", "", "configuration file (default: sallyport.yaml if it is there)")
+	cmd.Flags().StringVar(&level, "log-level", "info", "least level that is logged: debug, info, warn, error")
+	must(cmd.MarkFlagFilename("config", "yaml", "yml"))
+	must(cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// tuneRuntime trades memory for time. The gateway allocates hundreds of kilobytes for each call and holds little, so that with
+// Go's default the collector would run some hundred times a second and cost as much as the work. A heap may grow to five times
+// what is live; near 64 MiB the collector runs as often as it must to stay there. GOGC and GOMEMLIMIT in the environment win.
+func tuneRuntime() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(64 << 20)
+	}
+}
+
+// logger writes text for people and JSON for programs.
+func logger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	switch level {
+	case "debug", "info", "warn", "error":
+		if err := l.UnmarshalText([]byte(level)); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, usagef("--log-level is one of debug, info, warn, error, not %q", level)
+	}
+	o := &slog.HandlerOptions{Level: l}
+	if terminal(w) {
+		return slog.New(slog.NewTextHandler(w, o)), nil
+	}
+	return slog.New(slog.NewJSONHandler(w, o)), nil
+}
+
+func (c *cli) initialise() *cobra.Command {
+	return c.command(about{
+		use: "init [DIR]", short: "Write a commented configuration, its JSON Schema and an example agent",
+		long:    "It writes sallyport.yaml, sallyport.schema.json and agents/assistant.yaml into DIR (default: here), and overwrites nothing.",
+		example: "sallyport init\nsallyport init ./gateway", args: cobra.MaximumNArgs(1), local: true,
+	}, func(_ context.Context, args []string) error {
+		dir := "."
+		if len(args) > 0 {
+			dir = args[0]
+		}
+		written, err := daemon.Init(dir)
+		for _, f := range written {
+			fmt.Fprintln(c.out, printable(f))
+		}
+		if err != nil {
+			return unusable(err)
+		}
+		where := ""
+		if dir != "." {
+			where = " (in " + printable(dir) + ")"
+		}
+		fmt.Fprintf(c.err, "Next%s: sallyport lint, sallyport serve, sallyport token create --agent research-assistant\n", where)
+		return nil
+	})
+}
+
+func (c *cli) demo() *cobra.Command {
+	var keep bool
+	cmd := c.command(about{
+		use: "demo", short: "Show on this terminal what the gateway does, with servers and an agent of its own",
+		long: `It starts a gateway in a temporary directory with three small MCP servers (mail, docs: internal; web: external) and runs a scripted
+agent through a plan that is refused, a plan that is approved, calls, and a refusal. Nothing outside this machine is contacted.`,
+		example: "sallyport demo\nsallyport demo --keep", local: true,
+	}, func(ctx context.Context, _ []string) error {
+		return demo.Run(ctx, demo.Options{Out: c.out, Colours: terminal(c.out) && os.Getenv("NO_COLOR") == "", Keep: keep, Version: buildVersion()})
+	})
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the gateway running with its console until Ctrl-C")
+	return cmd
+}
+
+func (c *cli) lint() *cobra.Command {
+	return c.command(about{
+		use: "lint [PATH…]", short: "Check configuration and agent declarations",
+		long: `PATH is a configuration file (its name begins with sallyport), a declaration, or a folder of declarations. Without one it checks sallyport.yaml and
+what it names. Problems are errors (the file can't be used), P0 (blocking), P1 and P2. Errors and P0 exit with 1.`,
+		example: "sallyport lint\nsallyport lint agents/assistant.yaml --output json", args: cobra.ArbitraryArgs, prints: true, local: true,
+	}, func(_ context.Context, args []string) error {
+		problems, err := daemon.Lint(args...)
+		if err != nil {
+			return unusable(err)
+		}
+		if problems == nil {
+			problems = []daemon.Problem{}
+		}
+		if err := c.print(problems, func(t *table) {
+			for _, p := range problems {
+				t.line("%s", p.String())
+			}
+		}); err != nil {
+			return err
+		}
+		for _, p := range problems {
+			if p.Severity == "error" || p.Severity == "P0" {
+				return &found{said: true}
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sallyport/client"
+)
+
+// defaultData is where serve keeps its state and where the other commands look for a gateway, in the working directory.
+const defaultData = "sallyport-data"
+
+const (
+	envURL   = "SALLYPORT_URL"
+	envToken = "SALLYPORT_TOKEN"
+)
+
+// side is one of the gateway's two listeners: its name in addresses.json, and whose token the data directory has for it.
+type side struct{ name, tokenFile string }
+
+var (
+	agentSide = side{"agent", "local.token"}
+	adminSide = side{"admin", "admin.token"}
+)
+
+// address finds a side of the gateway: SALLYPORT_URL, else what the gateway left in its data directory.
+func (c *cli) address(s side) (string, error) {
+	if u := os.Getenv(envURL); u != "" {
+		return strings.TrimRight(u, "/"), nil
+	}
+	path := filepath.Join(c.data, "addresses.json")
+	b, err := readSmall(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", &unreachable{fmt.Sprintf("no gateway was ever started with the data directory %s: start one with sallyport serve, or name the directory of a running one with --data (or its address with %s)", c.data, envURL)}
+	}
+	if err != nil {
+		return "", &unreachable{fmt.Sprintf("the gateway's address can't be read: %v", err)}
+	}
+	var addresses map[string]string
+	if err := json.Unmarshal(b, &addresses); err != nil || addresses[s.name] == "" {
+		return "", &unreachable{fmt.Sprintf("%s holds no address of the %s side: start the gateway again, it writes the file", path, s.name)}
+	}
+	return addresses[s.name], nil
+}
+
+// credential finds the token for a side: SALLYPORT_TOKEN, else what the gateway's first start left in its data directory.
+func (c *cli) credential(s side) (string, error) {
+	if t := os.Getenv(envToken); t != "" {
+		return strings.TrimSpace(t), nil
+	}
+	path := filepath.Join(c.data, s.tokenFile)
+	b, err := readSmall(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		way := "sallyport token create --person ID --role ROLE"
+		if s == agentSide {
+			way = "sallyport token create --agent ID"
+		}
+		return "", usagef("there is no token in %s: set %s to one (%s makes it)", path, envToken, way)
+	}
+	if err != nil {
+		return "", usagef("the token can't be read: %v (set %s)", err, envToken)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// reach returns a client of one side. It contacts nobody yet.
+func (c *cli) reach(s side) (*client.Client, error) {
+	address, err := c.address(s)
+	if err != nil {
+		return nil, err
+	}
+	token, err := c.credential(s)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(address, token)
+	if err != nil {
+		return nil, usagef("%v (see %s, %s)", err, envURL, envToken)
+	}
+	return cl, nil
+}
+
+// readSmall reads a small regular file; a pipe or device is not opened.
+func readSmall(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 64<<10))
+}
