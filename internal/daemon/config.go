@@ -228,7 +228,7 @@ func loadProblems(file string, err error) []Problem {
 	}
 	var problems []Problem
 	for _, e := range all.Errors {
-		problems = append(problems, Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: e.Err.Error()})
+		problems = append(problems, Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: e.Message})
 	}
 	return problems
 }
