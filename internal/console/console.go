@@ -95,7 +95,7 @@ var pageText string
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"p":     func(s any) string { return threat.Printable(fmt.Sprint(s), shownLength) },
 	"at":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"short": func(s string) string { return threat.Printable(s, 16) },
+	"short": func(hash string) string { return hash[:min(12, len(hash))] },
 }).Parse(pageText))
 
 // ServeHTTP implements http.Handler. Transport (origin, host, path) is the caller's.
