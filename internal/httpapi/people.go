@@ -27,8 +27,8 @@ type SessionPage struct {
 	Next     string           `json:"next,omitempty"`
 }
 
-// SessionID names a session to a person.
-type SessionID struct {
+// PathID names a session, an agent or a token in a path.
+type PathID struct {
 	ID string `path:"id" maxLength:"128"`
 }
 
@@ -74,19 +74,19 @@ func (a *API) sessionRoutes(s *side) {
 			return a.open(ctx, p, in.Body)
 		})
 	handle(s, route{method: http.MethodGet, path: at, roles: viewer, summary: "A session with its plan and labels"},
-		func(ctx context.Context, _ identity.Principal, in *SessionID) (gateway.Status, error) {
+		func(ctx context.Context, _ identity.Principal, in *PathID) (gateway.Status, error) {
 			return status(a.g.SessionByID(ctx, in.ID))
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/phase", roles: operator, summary: "Move a session to a phase"},
 		func(ctx context.Context, p identity.Principal, in *struct {
-			SessionID
+			PathID
 			Body PhaseBody
 		}) (gateway.Status, error) {
 			return status(a.g.SetPhase(ctx, in.ID, session.Phase(in.Body.Phase), p.String(), in.Body.Reason))
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/release", roles: operator, summary: "Take labels off a session"},
 		func(ctx context.Context, p identity.Principal, in *struct {
-			SessionID
+			PathID
 			Body ReleaseBody
 		}) (gateway.Status, error) {
 			var labels []flow.Label
@@ -101,7 +101,7 @@ func (a *API) sessionRoutes(s *side) {
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/close", roles: operator, emptyBody: true, summary: "End a session for good"},
 		func(ctx context.Context, p identity.Principal, in *struct {
-			SessionID
+			PathID
 			Body ReasonBody
 		}) (gateway.Status, error) {
 			return status(a.g.CloseSession(ctx, in.ID, p.String(), in.Body.Reason))
@@ -112,7 +112,7 @@ func (a *API) sessionRoutes(s *side) {
 	}{{"/plan/approve", "Approve the plan that waits", true}, {"/plan/reject", "Reject the plan that waits", false}} {
 		handle(s, route{method: http.MethodPost, path: at + act.path, roles: operator, summary: act.summary},
 			func(ctx context.Context, p identity.Principal, in *struct {
-				SessionID
+				PathID
 				Body DigestBody
 			}) (gateway.Status, error) {
 				return status(a.g.DecidePlan(ctx, in.ID, in.Body.Digest, act.approve, p.String(), in.Body.Reason))
@@ -170,6 +170,11 @@ type (
 	}
 )
 
+// AcceptBody names the definition that was looked at.
+type AcceptBody struct {
+	Hash string `json:"definition_hash" maxLength:"128"`
+}
+
 func (a *API) catalogueRoutes(s *side) {
 	handle(s, route{method: http.MethodGet, path: "/v1/agents", roles: viewer, summary: "The declared agents"},
 		func(context.Context, identity.Principal, *none) (AgentList, error) {
@@ -180,7 +185,7 @@ func (a *API) catalogueRoutes(s *side) {
 			return list, nil
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/agents/{id}", roles: viewer, summary: "An agent with its declaration"},
-		func(_ context.Context, _ identity.Principal, in *SessionID) (Agent, error) {
+		func(_ context.Context, _ identity.Principal, in *PathID) (Agent, error) {
 			d, ok := a.o.Agents.Get(in.ID)
 			if !ok {
 				return Agent{}, fault.New(fault.NotFound, "No agent %.80q is declared.", in.ID).At("id")
@@ -200,9 +205,7 @@ func (a *API) catalogueRoutes(s *side) {
 	handle(s, route{method: http.MethodPost, path: "/v1/tools/{operation}/accept", roles: operator, summary: "Accept the definition that waits, named by its hash"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			Operation string `path:"operation" maxLength:"256"`
-			Body      struct {
-				Hash string `json:"definition_hash" maxLength:"128"`
-			}
+			Body      AcceptBody
 		}) (gateway.Tool, error) {
 			if err := a.g.AcceptTool(ctx, in.Operation, in.Body.Hash, p.String()); err != nil {
 				return gateway.Tool{}, err
@@ -281,7 +284,7 @@ func (a *API) tokenRoutes(s *side) {
 			return CreatedToken{Token: tokenOf(t), Secret: secret}, err
 		})
 	handle(s, route{method: http.MethodDelete, path: "/v1/tokens/{id}", roles: admin, summary: "End a token at once"},
-		func(ctx context.Context, p identity.Principal, in *SessionID) (Token, error) {
+		func(ctx context.Context, p identity.Principal, in *PathID) (Token, error) {
 			if err := a.g.RevokeToken(ctx, in.ID, p.String()); err != nil {
 				return Token{}, err
 			}
