@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -167,9 +169,23 @@ func TestSchemaBombs(t *testing.T) {
 		if err == nil || !fault.Is(err, fault.ResultInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+		if recursion := name == "self" || name == "recursive" || name == "mutual"; recursion && !strings.Contains(fmt.Sprint(err), "refers to itself") {
+			t.Errorf("%s: %v", name, err)
+		}
 		if took := time.Since(began); took > 100*time.Millisecond*slow {
 			t.Errorf("%s took %v", name, took)
 		}
+	}
+}
+
+// TestSchemaReadsNoFile: not even as the schema's own schema.
+func TestSchemaReadsNoFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "meta.json")
+	if err := os.WriteFile(file, []byte(`{"$schema":"https://json-schema.org/draft/2020-12/schema","$id":"file://`+file+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CompileSchema([]byte(`{"$schema":"file://` + file + `","type":"object"}`)); !fault.Is(err, fault.ResultInvalid) {
+		t.Error(err)
 	}
 }
 
