@@ -273,6 +273,9 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 		return plainJSON(result), nil, nil // questions to the person, for clients whose operator let the server ask
 	}
 	w := wrapper{c: c}
+	for _, l := range c.op.Flow.Emits {
+		w.brings = append(w.brings, string(l))
+	}
 	next := map[string]any{}
 	switch c.r.Method {
 	case "tools/call":
@@ -347,13 +350,14 @@ func (c *crossing) source() string {
 
 // wrapper fences blocks and remembers the first failure.
 type wrapper struct {
-	c   *crossing
-	err error
+	c      *crossing
+	brings []string // the labels that the operation is declared to bring
+	err    error
 }
 
 // fenced is the text for the model: untrusted content between markers it cannot forge (FE-1 … FE-4).
 func (w *wrapper) fenced(text string) string {
-	f, err := guard.Wrap(text, w.c.source())
+	f, err := guard.Fence{Operation: w.c.op.ID, Contamination: w.brings}.Wrap(text, w.c.source())
 	if err != nil {
 		w.err = err
 		return ""
