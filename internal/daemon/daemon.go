@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -193,12 +194,17 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		if timeout == 0 {
 			timeout = time.Duration(d.cfg.Limits.NetworkTimeout)
 		}
-		dir := ""
-		if len(u.Command) > 0 {
+		dir, command := "", slices.Clone(u.Command)
+		if len(command) > 0 {
 			dir = d.cfg.Dir // what is relative in a command starts from the configuration, as everything does
+			if program := command[0]; strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
+				if command[0], err = filepath.Abs(filepath.Join(dir, program)); err != nil {
+					return err
+				}
+			}
 		}
 		servers = append(servers, upstream.Config{
-			ID: id, Command: u.Command, Dir: dir, Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: timeout, ClientFeatures: u.ClientFeatures,
+			ID: id, Command: command, Dir: dir, Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: timeout, ClientFeatures: u.ClientFeatures,
 		})
 	}
 	d.up, err = upstream.New(servers, upstream.Options{
