@@ -35,6 +35,10 @@ directory. Without --session it is the session that the token stands for.`,
 			t.field("phase", m.Phase)
 			t.field("labels", labels(m.Labels))
 			t.line("")
+			if len(m.Tools) == 0 {
+				t.line("There are no tools: either no server is configured, or the agent's declaration permits none of theirs.")
+				return
+			}
 			t.row("TOOL", "OPERATION", "SENSITIVITY", "EFFECT", "BLOCKED NOW", "CONSEQUENCE")
 			for _, tool := range m.Tools {
 				t.row(tool.Name, tool.Operation, tool.Sensitivity, tool.Effect, tool.BlockedBySession, tool.Consequence)

@@ -250,6 +250,9 @@ sallyport status                    how the running gateway is`),
 	root.InitDefaultCompletionCmd()
 	if completion, _, err := root.Find([]string{"completion"}); err == nil {
 		completion.Example = indent("source <(sallyport completion bash)")
+		for _, shell := range completion.Commands() {
+			shell.Example = indent("sallyport completion " + shell.Name())
+		}
 	}
 	return root
 }

@@ -142,6 +142,9 @@ what it names. Problems are errors (the file can't be used), P0 (blocking), P1 a
 			for _, p := range problems {
 				t.line("%s", p.String())
 			}
+			if len(problems) == 0 {
+				t.line("no problems")
+			}
 		}); err != nil {
 			return err
 		}
