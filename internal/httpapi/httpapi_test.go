@@ -32,9 +32,10 @@ import (
 
 // upstreams plays the servers; a tool whose name has a channel here waits for it.
 type upstreams struct {
-	mu    sync.Mutex
-	calls int
-	wait  map[string]chan struct{}
+	mu      sync.Mutex
+	calls   int
+	wait    map[string]chan struct{}
+	started chan struct{} // closed by the first call of a tool that waits, if it is there
 }
 
 func (u *upstreams) Do(ctx context.Context, server, method string, params json.RawMessage, _ *call.Exchange) (json.RawMessage, error) {
@@ -42,6 +43,10 @@ func (u *upstreams) Do(ctx context.Context, server, method string, params json.R
 	u.mu.Lock()
 	u.calls++
 	wait := u.wait[strings.Trim(string(name), `"`)]
+	if wait != nil && u.started != nil {
+		close(u.started)
+		u.started = nil
+	}
 	u.mu.Unlock()
 	if wait != nil {
 		select {
@@ -629,6 +634,8 @@ func TestPlainRequests(t *testing.T) {
 		{"dots", path("/v1/../v1/sessions"), 400},
 		{"trailing slash", path("/v1/sessions/"), 400},
 		{"backslash", path(`/v1\sessions`), 400},
+		{"escaped backslash", path("/v1%5Csessions"), 400},
+		{"escaped NUL", path("/v1/sessions%00"), 400},
 		{"two credentials", header("Authorization", "Bearer "+token, "Bearer "+token), 400},
 		{"another origin", func(r *http.Request) { r.Method = "POST"; r.Header.Set("Origin", "https://evil.example") }, 403},
 		{"another site", func(r *http.Request) { r.Method = "POST"; r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
