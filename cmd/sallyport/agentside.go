@@ -166,6 +166,11 @@ environment variable SALLYPORT_TOKEN, as far as the client knows such; with --sh
 		if s.data, err = filepath.Abs(c.data); err != nil {
 			return err
 		}
+		if local := filepath.Join(s.data, agentSide.tokenFile); !s.explicit {
+			if _, err := os.Stat(local); err == nil {
+				s.tokenFile = local
+			}
+		}
 		return c.snippet(kind, s)
 	})
 	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(clientKinds, ", "))

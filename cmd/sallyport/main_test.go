@@ -345,6 +345,33 @@ func TestOutputIsHarmless(t *testing.T) {
 	}
 }
 
+func TestTerminal(t *testing.T) {
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	file, err := os.Create(filepath.Join(t.TempDir(), "f"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if terminal(null) || terminal(file) || terminal(&bytes.Buffer{}) {
+		t.Error("something is taken for a terminal")
+	}
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no terminal can be made here")
+	}
+	defer tty.Close()
+	t.Setenv(envURL, "http://127.0.0.1:1")
+	t.Setenv(envToken, "spt_person_x")
+	var errOut bytes.Buffer
+	if got := run(t.Context(), []string{"audit", "export"}, nil, tty, &errOut); !terminal(tty) || got != exitUsage || !strings.Contains(errOut.String(), "> audit.tar") {
+		t.Errorf("export to a terminal: %d, %s", got, errOut.String())
+	}
+}
+
 func TestQuoteShell(t *testing.T) {
 	for _, s := range []string{"", "plain", "with space", "it's", "$(rm)", "`x`", "a\\b", "\"", "http://127.0.0.1:1/mcp", "*", "é"} {
 		out, err := exec.Command("sh", "-c", "printf %s "+quoteShell(s)).Output()

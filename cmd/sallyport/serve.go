@@ -118,7 +118,7 @@ func (c *cli) demo() *cobra.Command {
 agent through a plan that is refused, a plan that is approved, calls, and a refusal. Nothing outside this machine is contacted.`,
 		example: "sallyport demo\nsallyport demo --keep", local: true,
 	}, func(ctx context.Context, _ []string) error {
-		return demo.Run(ctx, demo.Options{Out: c.out, Colours: terminal(c.out) && os.Getenv("NO_COLOR") == "", Keep: keep, Version: buildVersion()})
+		return demo.Run(ctx, demo.Options{Out: c.out, Colours: terminal(c.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", Keep: keep, Version: buildVersion()})
 	})
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the gateway running with its console until Ctrl-C")
 	return cmd

@@ -17,6 +17,8 @@ type setup struct {
 	program  string // this one
 	data     string
 	explicit bool // the address came from SALLYPORT_URL, so that the data directory may be elsewhere
+
+	tokenFile string // of the agent local; "" if there is none
 }
 
 // object is JSON with its members in order.
@@ -116,8 +118,16 @@ func (c *cli) snippet(kind string, s setup) error {
 		fmt.Fprintf(c.out, "%s\n", b)
 	}
 	fmt.Fprintln(c.err, where)
-	if s.token == "" && kind != "vscode" && kind != "claude-desktop" {
-		fmt.Fprintf(c.err, "Set %s where the client starts: export %s=\"$(cat %s)\", or a token of sallyport token create --agent ID.\n", envToken, envToken, quoteShell(s.data+"/local.token"))
+	switch {
+	case s.token != "", kind == "vscode":
+	case kind == "claude-desktop":
+		if s.tokenFile == "" {
+			fmt.Fprintf(c.err, "It needs a token there, because there is no agent \"local\": %s=\"$(sallyport token create --agent ID)\" sallyport client config --kind claude-desktop --show-token\n", envToken)
+		}
+	case s.tokenFile != "":
+		fmt.Fprintf(c.err, "Set %s where the client starts: export %s=\"$(cat %s)\"\n", envToken, envToken, quoteShell(s.tokenFile))
+	default:
+		fmt.Fprintf(c.err, "Set %s where the client starts: export %s=\"$(sallyport token create --agent ID)\"\n", envToken, envToken)
 	}
 	return nil
 }
