@@ -8,6 +8,8 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +104,10 @@ func declaration(id string) string {
 }
 
 func declare(id, mode, phase string, read, write []string) string {
-	list := func(words []string) string { b, _ := json.Marshal(words); return string(b) } // of strings: encodes
+	list := func(words []string) string {
+		b, _ := json.Marshal(append([]string{}, words...)) // of strings: encodes
+		return string(b)
+	}
 	return fmt.Sprintf(`agentId: %s
 agentName: Test agent
 version: 1.0.0
@@ -659,4 +664,9 @@ func cli(t *testing.T, p place, stdin io.Reader, args ...string) (code int, stdo
 		t.Fatal(err)
 	}
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func sha256Hex(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
