@@ -221,9 +221,7 @@ func (w *writer) serve(batch []*job) {
 	}
 	// One of them failed after it had written. Alone, each fails or succeeds for itself.
 	for _, j := range jobs {
-		if j.state.Load() == started {
-			w.attempt([]*job{j})
-		}
+		w.attempt([]*job{j})
 	}
 }
 
