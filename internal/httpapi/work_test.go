@@ -157,12 +157,16 @@ func TestOutcomes(t *testing.T) {
 	if _, err := c.Outcome(ctx, client.Own, "call_0", 0); code(err) != "not_found" {
 		t.Errorf("no such call: %v", err)
 	}
+	opened, err := people.StartSession(ctx, client.OpenSession{AgentID: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tokens, err := people.Tokens(ctx)
 	if err != nil || len(tokens) == 0 {
 		t.Fatal(err)
 	}
-	for _, tok := range tokens { // its entry stands under a call id, too, and is none
-		if _, err := c.Outcome(ctx, client.Own, tok.TokenID, 0); code(err) != "not_found" {
+	for _, tok := range tokens { // its entry stands under a call id and in the session, too, and is none
+		if _, err := w.client(w.agent, opened.SessionToken).Outcome(ctx, client.Own, tok.TokenID, 0); code(err) != "not_found" {
 			t.Errorf("a token as a call: %v", err)
 		}
 	}
