@@ -673,6 +673,23 @@ func TestPlainRequests(t *testing.T) {
 	}
 }
 
+// TestNoEcho: what was wrong is said without repeating it, since it can be a secret in the wrong field.
+func TestNoEcho(t *testing.T) {
+	w := newWorld(t)
+	token := w.token(identity.Person, "root", identity.Admin)
+	for path, body := range map[string]string{
+		"/v1/sessions/x/phase":                   `{"phase":"spt_person_secret"}`,
+		"/v1/tokens":                             `{"kind":"spt_person_secret","id":"x"}`,
+		"/v1/sessions/x/release":                 `{"labels":"spt_person_secret","reason":"x"}`,
+		"/v1/sessions/x/close?reason=spt_person": `{}`,
+	} {
+		a := w.send(w.admin, "POST", path, token, body)
+		if p := a.problem(t); a.status != 422 || len(p.Errors) == 0 || p.Field == "" || strings.Contains(a.body, "spt_person") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
 // TestRolesOfToday: a token opens no more than its person's roles in the configuration.
 func TestRolesOfToday(t *testing.T) {
 	w := newWorld(t)

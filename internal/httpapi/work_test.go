@@ -161,12 +161,23 @@ func TestOutcomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	own := w.client(w.agent, opened.SessionToken)
+	last, err := own.Call(ctx, client.Own, "think", nil)
+	if err != nil || last.Result == nil {
+		t.Fatal(last, err)
+	}
+	if _, err := people.CloseSession(ctx, opened.SessionID, ""); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := own.Outcome(ctx, client.Own, last.CallID, 0); err != nil || out.State != "done" || out.Result != nil {
+		t.Errorf("in a closed session: %+v %v", out, err)
+	}
 	tokens, err := people.Tokens(ctx)
 	if err != nil || len(tokens) == 0 {
 		t.Fatal(err)
 	}
 	for _, tok := range tokens { // its entry stands under a call id and in the session, too, and is none
-		if _, err := w.client(w.agent, opened.SessionToken).Outcome(ctx, client.Own, tok.TokenID, 0); code(err) != "not_found" {
+		if _, err := own.Outcome(ctx, client.Own, tok.TokenID, 0); code(err) != "not_found" {
 			t.Errorf("a token as a call: %v", err)
 		}
 	}
