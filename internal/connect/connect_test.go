@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -28,6 +29,7 @@ type everything struct {
 	started chan struct{} // one for each call of wait
 	ended   chan struct{}
 	handler atomic.Pointer[http.Handler]
+	opened  atomic.Int32 // transport sessions
 }
 
 func newEverything(t *testing.T, stateless bool) *everything {
@@ -66,6 +68,9 @@ func newEverything(t *testing.T, stateless bool) *everything {
 			w.WriteHeader(http.StatusUnauthorized)
 			fmt.Fprint(w, `{"status":401,"detail":"The token is not known here."}`)
 			return
+		}
+		if r.Method == http.MethodPost && r.Header.Get(headerSession) == "" {
+			e.opened.Add(1)
 		}
 		(*e.handler.Load()).ServeHTTP(w, r)
 	}))
@@ -183,10 +188,15 @@ func TestOfficialClient(t *testing.T) {
 			<-changed // on the stream that belongs to no request
 			e.restart(false)
 			say(t, s, "after the server lost the session")
+			e.opened.Store(0)
+			e.restart(false)
 			for i := range 8 {
-				all.Go(func() { say(t, s, fmt.Sprint("after that ", i)) })
+				all.Go(func() { say(t, s, fmt.Sprint("after it lost it again ", i)) })
 			}
 			all.Wait()
+			if n := e.opened.Load(); n != 1 {
+				t.Errorf("%d sessions were opened in place of one", n)
+			}
 		})
 	}
 }
@@ -250,6 +260,8 @@ func TestRefusalsAreAnswers(t *testing.T) {
 	if got := pipe(t, gone.URL, secret, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); len(got) != 1 || !strings.Contains(got[0], "sallyport serve") {
 		t.Errorf("no server: %q", got)
 	}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the token was carried to another address") }))
+	defer elsewhere.Close()
 	for name, h := range map[string]http.HandlerFunc{
 		"HTML": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/html")
@@ -264,8 +276,20 @@ func TestRefusalsAreAnswers(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprint(w, "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n") // the event is not ended
 		},
-		"aborted":    func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"redirected": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, e.URL, http.StatusTemporaryRedirect) },
+		"aborted": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"reset": func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				err = errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		},
+		"see other": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusSeeOther) },
+		"redirected": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int32
@@ -279,6 +303,18 @@ func TestRefusalsAreAnswers(t *testing.T) {
 				t.Errorf("a request that may have had its effect was sent %d times", n)
 			}
 		})
+	}
+}
+
+func TestHeaderValue(t *testing.T) {
+	for s, want := range map[string]string{
+		"search_email": "search_email", "a b": "a b", "~!": "~!", "": "",
+		" a": "=?base64?IGE=?=", "a\t": "=?base64?YQk=?=", "São": "=?base64?U8Ojbw==?=", "a\r\nb": "=?base64?YQ0KYg==?=", "=?base64?YQ==?=": "=?base64?PT9iYXNlNjQ/WVE9PT89?=",
+		"\x7f": "=?base64?fw==?=",
+	} {
+		if got := headerValue(s); got != want {
+			t.Errorf("%q becomes %q, not %q", s, got, want)
+		}
 	}
 }
 
