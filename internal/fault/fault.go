@@ -294,9 +294,20 @@ func Refuse(stage string, code Code, reason string, remedies ...Remedy) Verdict 
 	return Verdict{Decision: Deny, Stage: stage, Code: code, Reason: reason, Because: []Because{}, Retriable: code.Retriable(), Remedies: remedies}
 }
 
+// Killed is the refusal of the kill switch (AG-4): SKIPPED, KILL_SWITCH_ACTIVE, and when.
+func Killed(at time.Time) Verdict {
+	v := Refuse("kill", KillSwitch, "KILL_SWITCH_ACTIVE",
+		Remedy{Kind: "ask_person", Text: "An operator switched this agent off. Stop; a person has to switch it on again."})
+	v.Status, v.Timestamp = "SKIPPED", &at
+	return v
+}
+
 // RefuseErr is a deny made of an error: its public words, never its cause.
 func RefuseErr(stage string, err error) Verdict {
 	e := Of(err)
+	if e.Code == KillSwitch {
+		return Killed(time.Now().UTC())
+	}
 	v := Refuse(stage, e.Code, e.Public())
 	if e.Field != "" {
 		v.Because = append(v.Because, Because{Code: e.Code, Detail: e.Field})

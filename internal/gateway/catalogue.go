@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"sallyport/flow"
 	"sallyport/internal/audit"
@@ -26,6 +27,7 @@ type Offer struct {
 	Upstream   string // the server's own name for it
 	Definition json.RawMessage
 	Template   bool
+	Hidden     bool // not listed: see addOffer
 }
 
 // catalogue is the set of operations, published as immutable snapshots. A tool is the operator's id plus the hash of its whole
@@ -48,7 +50,6 @@ type snapshot struct {
 	byName map[string]*Operation // exposed tools that can be called or are quarantined
 	tools  []*Operation          // by exposed name
 	offers map[call.Kind][]Offer
-	checks map[string]func([]byte) error // by operation id: structuredContent against the accepted outputSchema
 }
 
 func newCatalogue(g *Gateway, pins []Pin) *catalogue {
@@ -74,14 +75,25 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 			break
 		}
 	}
-	var failed error
+	now := g.now()
+	var pins []Pin
+	var entries []audit.Entry
+	if firstSight { // that the server was seen is kept even when it offered nothing, so that what it offers later is a newcomer
+		pins = append(pins, Pin{Operation: server + seen, AcceptedAt: now})
+		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: "rule:first-sight", Operation: server + seen, Decision: "ok"})
+	}
+	room := maxPins - len(c.pins)
 	for _, d := range defs {
 		if d.Kind != call.Tool || d.Fault != "" {
 			continue
 		}
 		id := server + "." + d.Name
 		pin, known := c.pins[id]
-		now := g.now()
+		if !known {
+			if room--; room < 0 {
+				continue // unpinned, so it is not exposed
+			}
+		}
 		switch {
 		case known && (pin.Hash == d.Hash || pin.Pending == d.Hash):
 			continue
@@ -96,16 +108,28 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		if pin.Pending != "" {
 			e.Action, e.Actor, e.DefHash = "tool.quarantine", "rule:definition", pin.Pending
 		}
-		if err := g.o.Store.SavePin(ctx, pin, e); err != nil {
-			failed = err // the tool stays as it was: an unpinned definition is not exposed
-			continue
-		}
-		c.pins[id] = pin
+		pins, entries = append(pins, pin), append(entries, e)
 	}
+	var err error
+	if len(pins) > 0 {
+		err = g.o.Store.SavePins(ctx, pins, entries...)
+	}
+	if err == nil {
+		for _, pin := range pins {
+			c.pins[pin.Operation] = pin
+		}
+	} // else everything stays as it was: an unpinned definition is not exposed
 	c.offered[server] = slices.Clone(defs)
 	c.publish()
-	return failed
+	return err
 }
+
+const (
+	// maxPins bounds what servers can make the gateway remember; what comes after it is not exposed.
+	maxPins = 20_000
+	// seen is the pin that says that a server was seen, in place of a tool's name. No tool can have it.
+	seen = ".*"
+)
 
 // AcceptTool accepts the definition that waits, named by its hash.
 func (g *Gateway) AcceptTool(ctx context.Context, operation, hash, by string) error {
@@ -127,9 +151,12 @@ func (g *Gateway) AcceptTool(ctx context.Context, operation, hash, by string) er
 			At("definition_hash").Try("Look at it again before you accept it.")
 	}
 	pin.Hash, pin.Definition, pin.Pending, pin.PendingDef = pin.Pending, pin.PendingDef, "", nil
-	pin.AcceptedBy, pin.AcceptedAt = by, g.now()
+	if pin.AcceptedBy == "" {
+		pin.AcceptedAt = g.now()
+	}
+	pin.AcceptedBy = by
 	e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: operation, DefHash: hash, Decision: "ok"}
-	if err := g.o.Store.SavePin(ctx, pin, e); err != nil {
+	if err := g.o.Store.SavePins(ctx, []Pin{pin}, e); err != nil {
 		return err
 	}
 	c.pins[operation] = pin
@@ -156,7 +183,7 @@ func (g *Gateway) Subscribe(f func()) (end func()) {
 func (c *catalogue) publish() {
 	s := &snapshot{
 		byID: map[string]*Operation{}, byName: map[string]*Operation{},
-		offers: map[call.Kind][]Offer{}, checks: map[string]func([]byte) error{},
+		offers: map[call.Kind][]Offer{},
 	}
 	for _, server := range slices.Sorted(maps.Keys(c.offered)) {
 		for _, d := range c.offered[server] {
@@ -170,11 +197,8 @@ func (c *catalogue) publish() {
 	}
 	// Pinned tools that are no longer offered keep their id, so that a call of one says so.
 	for id, pin := range c.pins {
-		if s.byID[id] == nil {
+		if s.byID[id] == nil && !strings.HasSuffix(id, seen) {
 			server, tool, _ := strings.Cut(id, ".")
-			if _, connected := c.offered[server]; !connected && pin.Hash == "" {
-				continue
-			}
 			op := c.operation(server, tool, call.Tool)
 			op.Standing, op.Hash = Gone, pin.Hash
 			s.byID[id] = op
@@ -234,7 +258,7 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 				op.Standing, op.Fault = Unfit, "its outputSchema: "+err.Error()
 				break
 			}
-			s.checks[op.ID] = check
+			op.check = check
 		}
 	}
 	if s.byID[op.ID] == nil { // a server that offers a name twice has said so in Fault, on both
@@ -258,7 +282,11 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 	if d.Fault != "" || op.Kind != d.Kind {
 		return // unfit, or the server has a tool of that name: the tool keeps it
 	}
-	o := Offer{Operation: op, Name: d.Name, Upstream: d.Name}
+	// Lists are read without a label rising, so they show nothing that would need one: of a server whose results bring
+	// confidentiality labels nothing (what it has can still be read by name), of one that is only not trusted no free text.
+	brings := slices.DeleteFunc(slices.Clone(op.Flow.Emits), func(l flow.Label) bool { return l == flow.Untrusted })
+	bare := op.Class.Output != Trusted
+	o := Offer{Operation: op, Name: d.Name, Upstream: d.Name, Hidden: len(brings) > 0}
 	if d.Kind == call.Prompt {
 		o.Name = exposedName(op.Class, server, d.Name)
 	}
@@ -270,6 +298,9 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 		members["name"] = o.Name
 	}
 	_, o.Template = members["uriTemplate"]
+	if bare {
+		members = bareOffer(members)
+	}
 	o.Definition, err = json.Marshal(clean(members))
 	if err != nil {
 		return
@@ -278,11 +309,12 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 }
 
 // name gives out the exposed names. A name that two operations claim, to the letter or but for case and dashes, goes to the one the
-// operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name (mcp-012).
+// operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name (mcp-012), and
+// an operation keeps its name while its server is away.
 func (c *catalogue) name(s *snapshot) {
 	var claims []*Operation
 	for _, op := range s.byID {
-		if op.Kind == call.Tool && (op.Standing == Active || op.Standing == Quarantined) {
+		if op.Kind == call.Tool && (op.Standing == Active || op.Standing == Quarantined || op.Standing == Gone && op.Hash != "") {
 			claims = append(claims, op)
 		}
 	}
@@ -475,11 +507,50 @@ func (g *Gateway) operationsOf(agent string) []*Operation {
 func (g *Gateway) Offers(_ context.Context, p identity.Principal, kind call.Kind) []Offer {
 	var seen []Offer
 	for _, o := range g.cat.snap.Load().offers[kind] {
-		if g.visible(agentOf(p), o.Operation) {
+		if !o.Hidden && g.visible(agentOf(p), o.Operation) {
 			seen = append(seen, o)
 		}
 	}
 	return seen
+}
+
+// bareOffer keeps what is needed to ask for a resource or prompt: names and types, no sentences.
+func bareOffer(members map[string]any) map[string]any {
+	next := map[string]any{}
+	for _, key := range []string{"name", "uri", "uriTemplate", "mimeType"} {
+		s, ok := members[key].(string)
+		if !ok {
+			continue
+		}
+		if key == "mimeType" && !mimeType.MatchString(s) || len(s) > 1000 {
+			continue
+		}
+		if key == "name" { // a name that reads as a sentence becomes one that doesn't
+			s = bareName(s)
+		}
+		next[key] = s
+	}
+	if list, ok := members["arguments"].([]any); ok {
+		var arguments []any
+		for _, a := range list {
+			if a, ok := a.(map[string]any); ok {
+				name, _ := a["name"].(string)
+				arguments = append(arguments, map[string]any{"name": bareName(name), "required": a["required"] == true})
+			}
+		}
+		next["arguments"] = arguments
+	}
+	return next
+}
+
+func bareName(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-/", r)) {
+			return r
+		}
+		return '_'
+	}, s)
+	return s[:min(len(s), 128)]
 }
 
 // Tool is one operation as people see it (GET /v1/tools).

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"sallyport/flow"
@@ -47,6 +47,7 @@ type crossing struct {
 	op      *Operation
 	offer   *Offer
 	args    []byte // canonical
+	answers []byte // canonical answers to a server's questions, which go out beside the arguments
 	digest  string
 	limited bool // the rate limit has counted this call
 	acting  bool // the intent is durable: from here on there is an outcome to write
@@ -71,7 +72,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 
 	// Judge. The switch comes before any work; the rest in the order of the design.
 	if v := g.killed(c.agent); v.Decision != fault.Permit {
-		return c.refuseKilled(v)
+		return c.refuseBehind(v)
 	}
 	if v := c.resolve(ctx); v.Decision != fault.Permit {
 		return c.refuse(ctx, v)
@@ -86,9 +87,11 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 			break
 		}
 		if !errors.Is(err, ErrMoved) || try == maxRejudge {
-			return c.refuse(ctx, fault.RefuseErr("intent", audited(err)))
+			return c.refuseBehind(fault.RefuseErr("intent", audited(err)))
 		}
-		c.session = c.live.current.Load()
+		if err := c.reload(ctx); err != nil {
+			return c.refuseBehind(fault.RefuseErr("intent", audited(err)))
+		}
 	}
 
 	// Act. From here on an outcome is owed.
@@ -171,8 +174,29 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 		return fault.Refuse(stage, fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(c.r.Tool)),
 			fault.Remedy{Kind: "reorder", Text: "Use one of the tools in the list or the manifest."})
 	}
-	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args)
+	sent := c.args
+	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
+		if c.answers, err = call.Canonical(answers, argumentLimits); err != nil {
+			return fault.RefuseErr(stage, err)
+		}
+		c.r.Exchange.InputResponses = c.answers
+		sent = append(append(append([]byte{}, sent...), 0), c.answers...)
+	}
+	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, sent)
 	return fault.Permitted()
+}
+
+// reload takes the newest version of the session, from the store where memory has missed a move.
+func (c *crossing) reload(ctx context.Context) error {
+	judged := c.session.Version
+	if c.session = c.live.current.Load(); c.session.Version != judged {
+		return nil
+	}
+	s, err := c.g.o.Store.Session(context.WithoutCancel(ctx), c.session.ID)
+	if err == nil {
+		c.session = c.live.see(s)
+	}
+	return err
 }
 
 // judge runs the judging stages on one version of the session. The strictest verdict wins; the first deny ends it.
@@ -191,12 +215,14 @@ func (c *crossing) standing() fault.Verdict {
 	switch {
 	case c.session.State != session.Open:
 		return fault.Refuse(stage, fault.SessionClosed, "", fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."})
+	case c.op.Standing != Active && !c.decl.Permits(c.op.ID, c.op.Flow.Effect != flow.Read):
+		return c.permit() // what the agent may not call, it is not told about
 	case c.op.Standing == Quarantined:
 		return fault.Refuse(stage, fault.ToolQuarantined, "",
 			fault.Remedy{Kind: "ask_person", Text: "An operator has to look at the tool's definition and accept it: POST /v1/tools/" + c.op.ID + "/accept"})
 	case c.op.Standing != Active:
 		return fault.Refuse(stage, fault.ToolUnknown, "The server no longer offers this tool.")
-	case c.session.Budget > 0 && c.session.BudgetLeft() == 0:
+	case c.session.Budget > 0 && (c.session.BudgetLeft() == 0 || c.live.meter.left() <= 0):
 		return fault.Refuse(stage, fault.LimitBudget, "", fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."})
 	}
 	if c.live.owes() {
@@ -325,6 +351,13 @@ func (c *crossing) intent(ctx context.Context) error {
 	if c.shadow != nil {
 		e.Shadow, e.Stage, e.Code, e.Reason = true, c.shadow.Stage, string(c.shadow.Code), c.shadow.Reason
 	}
+	if c.answers != nil {
+		detail, err := json.Marshal(map[string]any{"input_responses": c.g.payload(c.answers)})
+		if err != nil {
+			return err
+		}
+		e.Detail = detail
+	}
 	var raise []flow.Held
 	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
 		raise = c.declaredLabels()
@@ -344,11 +377,9 @@ func (c *crossing) intent(ctx context.Context) error {
 	return nil
 }
 
-// declaredLabels is what the operation's results bring in by the operator's word.
-func (c *crossing) declaredLabels() []flow.Held {
-	held := flow.Raise(nil, c.op.Flow, c.id)
-	return slices.DeleteFunc(held, func(h flow.Held) bool { return c.session.Holds(h.Label) })
-}
+// declaredLabels is what the operation's results bring in by the operator's word. What the session held when it was judged is no
+// reason to leave a label out: a person may release it while the call runs. The store adds what is missing.
+func (c *crossing) declaredLabels() []flow.Held { return flow.Raise(nil, c.op.Flow, c.id) }
 
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
 func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
@@ -359,12 +390,11 @@ func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
 	if t := c.op.Class.Timeout; t > 0 {
 		bound = min(bound, t)
 	}
-	if c.session.Budget > 0 {
-		bound = min(bound, c.session.BudgetLeft())
-	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	c.acted = time.Now()
+	c.live.meter.start(c)
+	defer c.live.meter.end(c)
 	return c.g.o.Upstreams.Do(ctx, c.op.Server, c.r.Method, c.params(), c.exchange())
 }
 
@@ -412,7 +442,7 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 		return c.answer(v)
 	}
 	if v.Code == fault.KillSwitch {
-		return c.refuseKilled(v)
+		return c.refuseBehind(v)
 	}
 	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
@@ -424,16 +454,18 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	e := c.entry(audit.Decision)
 	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), v.Reason
 	if c.args != nil {
-		e.Arguments = c.g.payload(c.args)
+		if e.Arguments = c.g.payload(c.args); e.Arguments.Stored { // what was refused is not worth keeping whole
+			e.Arguments = &audit.Payload{SHA256: e.Arguments.SHA256, Size: e.Arguments.Size}
+		}
 	}
 	return e
 }
 
-// refuseKilled answers at once and writes behind: stopping never waits for the store.
-func (c *crossing) refuseKilled(v fault.Verdict) Answer {
+// refuseBehind answers at once and writes behind: stopping never waits for the store, and a store that just failed is not waited for twice.
+func (c *crossing) refuseBehind(v fault.Verdict) Answer {
 	if !c.r.DryRun {
 		e := c.refusal(v)
-		c.g.behind(func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
+		c.g.behind(&c.g.waitingCalls, func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
 	}
 	return c.answer(v)
 }
@@ -457,23 +489,24 @@ func (c *crossing) panicked() Answer {
 	} else if !c.r.DryRun {
 		e := c.entry(audit.Decision)
 		e.Decision, e.Code, e.Reason = string(fault.Deny), string(fault.Internal), "the gateway failed inside"
-		c.g.behind(func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
+		c.g.behind(&c.g.waitingCalls, func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
 	}
 	return c.answer(v)
 }
 
-// maxBehind bounds how many refusals by the switch wait for a store that does not answer. Above it they are counted in the log only.
+// maxBehind bounds how many entries of one kind wait for a store that does not answer. Above it they are in the program's log only.
 const maxBehind = 10_000
 
-// behind writes an entry that nobody waits for, until the store takes it or the gateway closes.
-func (g *Gateway) behind(write func(context.Context) error) {
-	if g.waiting.Add(1) > maxBehind {
-		g.waiting.Add(-1)
-		g.log.Error("a refusal by the kill switch was not written down: too many wait for the store")
+// behind writes an entry that nobody waits for, until the store takes it or the gateway closes. Calls and what doors turn away are
+// counted apart, so that a flood at the doors does not crowd out the record of refused calls.
+func (g *Gateway) behind(waiting *atomic.Int64, write func(context.Context) error) {
+	if waiting.Add(1) > maxBehind {
+		waiting.Add(-1)
+		g.log.Error("a refusal was not written down: too many wait for the store")
 		return
 	}
 	g.background.Go(func() {
-		defer g.waiting.Add(-1)
+		defer waiting.Add(-1)
 		for {
 			err := write(context.Background())
 			if err == nil {
@@ -499,7 +532,7 @@ func (g *Gateway) Refused(p identity.Principal, door, reason string) {
 	if p.Kind == identity.Session {
 		e.Session = p.ID
 	}
-	g.behind(func(ctx context.Context) error { return g.o.Store.Record(ctx, e) })
+	g.behind(&g.waitingDoors, func(ctx context.Context) error { return g.o.Store.Record(ctx, e) })
 }
 
 // UpstreamName is the server's own name of an exposed prompt, for a door that has to rewrite a reference to it.

@@ -72,7 +72,8 @@ type Gateway struct {
 	live   map[string]*live
 	own    map[string]*live // by agent: its open own session
 
-	waiting    atomic.Int64    // entries that are written behind their answer
+	waitingCalls, waitingDoors atomic.Int64 // entries that are written behind their answer
+
 	background sync.WaitGroup  // writes that must not be lost, and the switch's writer
 	running    context.Context // ends with Close; only for background writers
 	stop       context.CancelFunc

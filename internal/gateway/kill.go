@@ -17,9 +17,6 @@ import (
 // errKilled is the cause with which the switch cancels calls in flight.
 var errKilled = errors.New("the kill switch was pulled")
 
-// killReason is the reason of every refusal by the switch (AG-4).
-const killReason = "KILL_SWITCH_ACTIVE"
-
 // killSwitch acts from memory: flipping it stores one pointer and cancels what runs. Writing it down happens behind, again and
 // again until the store has it; until then status shows durable: false.
 type killSwitch struct {
@@ -177,9 +174,5 @@ func (g *Gateway) killed(agent string) fault.Verdict {
 	if !g.kill.active(agent) {
 		return fault.Permitted()
 	}
-	now := g.now()
-	v := fault.Refuse("kill", fault.KillSwitch, killReason,
-		fault.Remedy{Kind: "ask_person", Text: "An operator switched this agent off. Stop; a person has to switch it on again."})
-	v.Status, v.Timestamp = "SKIPPED", &now
-	return v
+	return fault.Killed(g.now())
 }

@@ -59,4 +59,6 @@ type Operation struct {
 	Class      Classification
 	Flow       flow.Operation
 	AskFirst   bool // unlisted_operations: ask
+
+	check func(value []byte) error // structuredContent against the accepted outputSchema; nil: none
 }

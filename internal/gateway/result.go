@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
+	"sallyport/internal/session"
 )
 
 const (
@@ -63,33 +65,85 @@ func (c *crossing) exchange() *call.Exchange {
 			if c.g.kill.active(c.agent) || len(c.newLabels(params)) > 0 {
 				return
 			}
-			if c.op.Class.Output != Trusted {
-				params = plainJSON(params)
-			}
 			f(params)
 		}
 	}
-	x.Progress, x.Log = pass(x.Progress), pass(x.Log)
+	progress := pass(x.Progress)
+	x.Progress, x.Log = progress, pass(x.Log)
+	if c.op.Class.Output != Trusted { // words that can't be fenced are not passed on; numbers are
+		x.Log = nil
+		if progress != nil {
+			x.Progress = func(params json.RawMessage) { progress(numbersOnly(params)) }
+		}
+	}
 	if ask := x.Ask; ask != nil {
 		x.Ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
-			if c.g.kill.active(c.agent) || len(c.newLabels(params)) > 0 {
-				return nil, fault.New(fault.ThreatInjection, "The question was held back.")
-			}
-			return ask(ctx, method, params)
+			return c.ask(ctx, method, params, ask)
 		}
 	}
 	return &x
 }
 
-// newLabels is what the detector finds in b that the session does not hold yet (FL-3).
-func (c *crossing) newLabels(b []byte) []flow.Label {
+// numbersOnly is a progress notification without its message.
+func numbersOnly(params json.RawMessage) json.RawMessage {
+	b := []byte(`{"progress":0`)
+	if n, ok := call.Get(params, "progress"); ok && number(n) {
+		b = append([]byte(`{"progress":`), n...)
+	}
+	if n, ok := call.Get(params, "total"); ok && number(n) {
+		b = append(append(b, `,"total":`...), n...)
+	}
+	return append(b, '}')
+}
+
+func number(raw json.RawMessage) bool {
+	return len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
+}
+
+// ask carries a server's question to the agent's client and the answer back. The answer is data that leaves, so the call is judged
+// again on what the session holds by then, before the question and before the answer; and the answer is on record before it goes.
+func (c *crossing) ask(ctx context.Context, method string, params json.RawMessage, ask func(context.Context, string, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+	held := fault.New(fault.FlowContaminated, "The question was held back.")
+	mayTalk := func() bool {
+		s := c.live.current.Load()
+		v := c.g.flowVerdict(c.op, s)
+		return !c.g.kill.active(c.agent) && s.State == session.Open && (v.Decision == fault.Permit || c.g.o.Mode == Shadow)
+	}
+	if !mayTalk() || len(c.newLabels(params)) > 0 {
+		return nil, held
+	}
+	if c.op.Class.Output != Trusted {
+		params = plainJSON(params)
+	}
+	answer, err := ask(ctx, method, params)
+	if err != nil {
+		return nil, err
+	}
+	if !mayTalk() {
+		return nil, held
+	}
+	e := c.entry(audit.Decision)
+	e.Action, e.Decision, e.Arguments = "answer", string(fault.Permit), c.g.payload(answer)
+	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+		return nil, audited(err)
+	}
+	return answer, nil
+}
+
+// detected is what the detector finds in b (FL-3), as far as the operator has such labels.
+func (c *crossing) detected(b []byte) []flow.Label {
 	var found []flow.Label
 	for _, word := range c.g.o.Detector.Labels(b) {
-		if l := flow.Label(word); !c.session.Holds(l) {
+		if l := flow.Label(word); c.g.knownLabel(l) {
 			found = append(found, l)
 		}
 	}
 	return found
+}
+
+// newLabels is what of that the session does not hold: reason enough to hold back what can't be labelled first.
+func (c *crossing) newLabels(b []byte) []flow.Label {
+	return slices.DeleteFunc(c.detected(b), c.live.current.Load().Holds)
 }
 
 // inspect looks at what came back, decides what labels it brings, and wraps it. Nothing of it is released here.
@@ -116,12 +170,12 @@ func (c *crossing) inspect(result json.RawMessage, err error) outcome {
 
 // contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector finds.
 func (c *crossing) contaminate(out *outcome, b []byte) {
-	out.raise = c.declaredLabels()
-	for _, l := range c.newLabels(b) {
-		if !slices.ContainsFunc(out.raise, func(h flow.Held) bool { return h.Label == l }) {
-			out.raise = append(out.raise, flow.Held{Label: l, Operation: c.op.ID, CallID: c.id})
-		}
-	}
+	out.raise = flow.Raise(nil, c.op.Flow, c.id, c.detected(b)...)
+}
+
+// distrust adds the integrity label.
+func (c *crossing) distrust(out *outcome) {
+	out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
 }
 
 func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
@@ -139,7 +193,7 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 		invalid("The server's result is not an object; it was discarded.")
 		return
 	}
-	if check := c.g.cat.snap.Load().checks[c.op.ID]; check != nil && out.entry.Decision == "ok" {
+	if check := c.op.check; check != nil && out.entry.Decision == "ok" {
 		if structured, ok := call.Get(result, "structuredContent"); ok {
 			if err := check(structured); err != nil {
 				c.g.log.Warn("a result does not match its schema", "operation", c.op.ID, "call_id", c.id, "error", err)
@@ -152,8 +206,8 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 	if c.op.Class.Output == Typed {
 		trusted = c.shaped(result)
 	}
-	if !trusted && !c.session.Holds(flow.Untrusted) && !slices.ContainsFunc(out.raise, func(h flow.Held) bool { return h.Label == flow.Untrusted }) {
-		out.raise = append(out.raise, flow.Held{Label: flow.Untrusted, Operation: c.op.ID, CallID: c.id})
+	if !trusted {
+		c.distrust(out)
 	}
 	wrapped, attribution, err := c.wrap(result, trusted)
 	if err != nil {
@@ -187,6 +241,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 		out.rpcError = object
 		return
 	}
+	c.distrust(out)
 	message := "The server refused the request."
 	if m, ok := call.Get(object, "message"); ok {
 		var s string
@@ -211,6 +266,8 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	switch {
 	case errors.Is(err, errKilled):
 		code = fault.KillSwitch
+	case errors.Is(err, errBudget):
+		code = fault.LimitBudget
 	case errors.Is(err, context.DeadlineExceeded):
 		code = fault.TimeExceeded
 	case errors.Is(err, context.Canceled):
@@ -269,8 +326,8 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 	if err := json.Unmarshal(result, &members); err != nil {
 		return nil, nil, err
 	}
-	if raw, ok := members["resultType"]; ok && string(raw) == `"input_required"` {
-		return plainJSON(result), nil, nil // questions to the person, for clients whose operator let the server ask
+	if string(members["resultType"]) == `"input_required"` {
+		return c.wrapQuestions(members)
 	}
 	w := wrapper{c: c}
 	for _, l := range c.op.Flow.Emits {
@@ -301,7 +358,9 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 			return nil, nil, fmt.Errorf("contents: %w", err)
 		}
 		for i := range contents {
-			contents[i] = w.resource(contents[i])
+			if contents[i] = w.resource(contents[i]); contents[i] == nil {
+				return nil, nil, errors.New("a content has no usable uri")
+			}
 		}
 		next["contents"] = notNil(contents)
 	case "prompts/get":
@@ -338,6 +397,20 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 	next["_meta"] = map[string]any{"sallyport/attribution": json.RawMessage(attribution)}
 	b, err := marshalPlain(next)
 	return b, attribution, err
+}
+
+// wrapQuestions lets the questions of a multi-round-trip result through, and nothing beside them. They are for a person, through a
+// client that can ask one; the operator has let the server ask.
+func (c *crossing) wrapQuestions(members map[string]json.RawMessage) (json.RawMessage, json.RawMessage, error) {
+	if c.r.Door != "mcp" || members["inputRequests"] == nil {
+		return nil, nil, errors.New("a question that nobody here can be asked")
+	}
+	next := map[string]json.RawMessage{"resultType": members["resultType"], "inputRequests": plainJSON(members["inputRequests"])}
+	if state, ok := members["requestState"]; ok {
+		next["requestState"] = state // sealed by the door before it leaves
+	}
+	b, err := marshalPlain(next)
+	return b, nil, err
 }
 
 // source is where the content came from, as the attribution names it.
@@ -377,11 +450,15 @@ func (w *wrapper) block(b map[string]any) map[string]any {
 		data, ok := b["data"].(string)
 		mime, ok2 := b["mimeType"].(string)
 		if ok && ok2 {
-			return map[string]any{"type": kind, "data": data, "mimeType": plain(mime)}
+			if mimeType.MatchString(mime) {
+				return map[string]any{"type": kind, "data": data, "mimeType": mime}
+			}
 		}
 	case "resource":
 		if r, ok := b["resource"].(map[string]any); ok {
-			return map[string]any{"type": "resource", "resource": w.resource(r)}
+			if r = w.resource(r); r != nil {
+				return map[string]any{"type": "resource", "resource": r}
+			}
 		}
 	}
 	raw, err := marshalPlain(b)
@@ -391,13 +468,21 @@ func (w *wrapper) block(b map[string]any) map[string]any {
 	return text(string(raw))
 }
 
+// mimeType and plainURI are what may stand beside fenced content: nothing that reads as a sentence.
+var (
+	mimeType = regexp.MustCompile(`^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$`)
+	plainURI = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]{0,31}:[!-~]{0,1000}$`)
+)
+
+// resource fences a resource's content. It is nil where the resource has no URI that may stand beside it.
 func (w *wrapper) resource(r map[string]any) map[string]any {
-	next := map[string]any{}
-	if uri, ok := r["uri"].(string); ok {
-		next["uri"] = plain(uri)
+	uri, _ := r["uri"].(string)
+	if !plainURI.MatchString(uri) && uri != w.c.r.Tool {
+		return nil
 	}
-	if mime, ok := r["mimeType"].(string); ok {
-		next["mimeType"] = plain(mime)
+	next := map[string]any{"uri": uri}
+	if mime, ok := r["mimeType"].(string); ok && mimeType.MatchString(mime) {
+		next["mimeType"] = mime
 	}
 	if blob, ok := r["blob"].(string); ok {
 		next["blob"] = blob

@@ -21,6 +21,7 @@ import (
 type live struct {
 	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
 	calls   *limit.Window
+	meter   meter
 
 	mu   sync.Mutex // guards owed
 	owed []owedOutcome
@@ -53,6 +54,7 @@ func (g *Gateway) hold(s session.Session) *live {
 	l := g.live[s.ID]
 	if l == nil {
 		l = &live{calls: limit.NewWindow(g.o.Limits.CallsPerMinute, time.Minute)}
+		l.meter.spent, l.meter.budget = s.Used, s.Budget
 		g.live[s.ID] = l
 	}
 	cur := l.see(s)
@@ -149,9 +151,10 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 	return g.hold(s), nil
 }
 
-// inherited is what an agent still has in its context from its last session.
+// inherited is what an agent still has in its context from its last own session. Sessions that hosts and people open are others'
+// work: they neither hand labels on to it nor clean it.
 func (g *Gateway) inherited(ctx context.Context, agent string) ([]flow.Held, error) {
-	last, err := g.o.Store.LastSession(ctx, agent)
+	last, err := g.o.Store.LastOwnSession(ctx, agent)
 	if fault.Is(err, fault.NotFound) {
 		return nil, nil
 	}
@@ -235,12 +238,11 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 		if r.Requester != "" {
 			return s, "", fault.New(fault.PermissionDenied, "An agent can't say whom it works for.").At("requester")
 		}
-		inherited, err := g.inherited(ctx, p.ID)
-		if err != nil {
+		s.UserRequest = "" // the agent's words are not the person's words
+		if s, err = g.rotate(ctx, p, s, labels); err != nil {
 			return s, "", err
 		}
-		labels = append(inherited, labels...)
-		s.UserRequest = "" // the agent's words are not the person's words
+		return g.sessionToken(ctx, p, s)
 	default:
 		return s, "", fault.New(fault.CredentialWrongKind, "A session's token can't open sessions.")
 	}
@@ -249,6 +251,39 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 		return s, "", err
 	}
 	g.hold(s)
+	return g.sessionToken(ctx, p, s)
+}
+
+// rotate opens the agent's next own session in place of the one before, whose labels it keeps. There is one at a time: an agent
+// with two could read in one and send in the other. Calls that still run in the closed one have their results discarded.
+func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Session, labels []flow.Held) (session.Session, error) {
+	s.Own = true
+	for range maxRejudge {
+		own, err := g.o.Store.OwnSession(ctx, p.ID)
+		if err == nil {
+			_, err = g.CloseSession(ctx, own.ID, p.String(), "the agent opened its next session")
+		}
+		if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.SessionClosed) {
+			return s, err
+		}
+		inherited, err := g.inherited(ctx, p.ID)
+		if err != nil {
+			return s, err
+		}
+		next := s.Raise(append(inherited, labels...)...)
+		err = g.o.Store.OpenSession(ctx, next, opened(next, p.String()))
+		if fault.Is(err, fault.Conflict) {
+			continue // another connection opened one in between
+		}
+		if err == nil {
+			g.hold(next)
+		}
+		return next, err
+	}
+	return s, fault.New(fault.Conflict, "Another connection of the agent keeps opening sessions.").Try("Try again.")
+}
+
+func (g *Gateway) sessionToken(ctx context.Context, p identity.Principal, s session.Session) (session.Session, string, error) {
 	secret, _, err := g.IssueToken(ctx, identity.Principal{Kind: identity.Session, ID: s.ID, Agent: s.Agent}, p.String())
 	return s, secret, err
 }
@@ -325,8 +360,32 @@ func (g *Gateway) Release(ctx context.Context, id string, labels []flow.Label, b
 
 // CloseSession ends a session for good.
 func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (session.Session, error) {
-	return g.change(ctx, id, audit.Entry{Action: "session.close", Actor: by, Reason: reason},
+	s, err := g.change(ctx, id, audit.Entry{Action: "session.close", Actor: by, Reason: reason},
 		func(s session.Session) (session.Session, error) { return s.Close(g.now()) })
+	if err != nil {
+		return s, err
+	}
+	g.forget(s)
+	for _, t := range g.ListTokens() {
+		if t.Subject.Kind == identity.Session && t.Subject.ID == id && t.Revoked.IsZero() {
+			if err := g.RevokeToken(ctx, t.ID, by); err != nil {
+				return s, err
+			}
+		}
+	}
+	return s, nil
+}
+
+// forget drops a closed session from memory; who still asks for it gets it from the store.
+func (g *Gateway) forget(s session.Session) {
+	g.liveMu.Lock()
+	defer g.liveMu.Unlock()
+	if l := g.live[s.ID]; l != nil && !l.owes() {
+		delete(g.live, s.ID)
+	}
+	if l := g.own[s.Agent]; l != nil && l.current.Load().ID == s.ID {
+		delete(g.own, s.Agent)
+	}
 }
 
 // DecidePlan is a person's answer to a plan that waits, named by the digest they saw.

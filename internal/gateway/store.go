@@ -24,8 +24,8 @@ type Store interface {
 	Session(ctx context.Context, id string) (session.Session, error)
 	// OwnSession returns the open own session of an agent; fault.NotFound if there is none.
 	OwnSession(ctx context.Context, agent string) (session.Session, error)
-	// LastSession returns the agent's most recently opened session, open or closed; fault.NotFound if there is none.
-	LastSession(ctx context.Context, agent string) (session.Session, error)
+	// LastOwnSession returns the agent's most recently opened own session, open or closed; fault.NotFound if there is none.
+	LastOwnSession(ctx context.Context, agent string) (session.Session, error)
 	// ChangeSession reads the session, applies change and writes the result and the entry in one transaction. change may be
 	// called more than once and must have no effect of its own. An error of change is returned as it is and nothing is written.
 	ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error)
@@ -43,9 +43,9 @@ type Store interface {
 	AddToken(ctx context.Context, t identity.Token, e audit.Entry) error
 	RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error
 
-	// Pins returns every pinned definition; SavePin writes one with its entry.
+	// Pins returns every pinned definition; SavePins writes some with their entries.
 	Pins(ctx context.Context) ([]Pin, error)
-	SavePin(ctx context.Context, p Pin, e audit.Entry) error
+	SavePins(ctx context.Context, pins []Pin, entries ...audit.Entry) error
 
 	// Switches returns the kill switch as last written; SaveSwitches writes it with the entries of the switchings it includes.
 	Switches(ctx context.Context) (Switches, error)
@@ -54,13 +54,15 @@ type Store interface {
 
 // Pin is the definition that was accepted for one operation.
 type Pin struct {
-	Operation  string    `json:"operation"`
-	Hash       string    `json:"definition_hash"`
-	Definition []byte    `json:"-"` // canonical JSON
-	Pending    string    `json:"pending_hash,omitempty"`
-	PendingDef []byte    `json:"-"` // the changed definition that waits to be accepted
-	AcceptedBy string    `json:"accepted_by"`
-	AcceptedAt time.Time `json:"accepted_at"` // or, as long as nothing was accepted, when it was first seen
+	Operation  string `json:"operation"`
+	Hash       string `json:"definition_hash"`
+	Definition []byte `json:"-"` // canonical JSON
+	Pending    string `json:"pending_hash,omitempty"`
+	PendingDef []byte `json:"-"` // the changed definition that waits to be accepted
+	AcceptedBy string `json:"accepted_by"`
+	// AcceptedAt is when a definition was first accepted (or, before that, first seen). It stays when a later definition is
+	// accepted, because it is what the operation's claim to its exposed name rests on.
+	AcceptedAt time.Time `json:"accepted_at"`
 }
 
 // Switches is the whole state of the kill switch. Epoch grows with every switching and never falls.

@@ -221,9 +221,9 @@ func (db *DB) OwnSession(ctx context.Context, agent string) (session.Session, er
 	return db.sessionBy(ctx, selectOwn, agent, "Agent %q has no open session of its own.")
 }
 
-// LastSession implements gateway.Store.
-func (db *DB) LastSession(ctx context.Context, agent string) (session.Session, error) {
-	return db.sessionBy(ctx, selectNewest, agent, "Agent %q has had no session.")
+// LastOwnSession implements gateway.Store.
+func (db *DB) LastOwnSession(ctx context.Context, agent string) (session.Session, error) {
+	return db.sessionBy(ctx, selectNewest, agent, "Agent %q has had no session of its own.")
 }
 
 func (db *DB) sessionBy(ctx context.Context, query, agent, none string) (session.Session, error) {

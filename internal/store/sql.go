@@ -27,7 +27,7 @@ const (
 	updateUsed     = "UPDATE sessions SET used_ns = $2 WHERE id = $1"
 	selectSession  = "SELECT body, used_ns FROM sessions WHERE id = $1"
 	selectOwn      = "SELECT id FROM sessions WHERE agent = $1 AND own = 1 AND state = 'open'"
-	selectNewest   = "SELECT id FROM sessions WHERE agent = $1 ORDER BY n DESC LIMIT 1"
+	selectNewest   = "SELECT id FROM sessions WHERE agent = $1 AND own = 1 ORDER BY n DESC LIMIT 1"
 	selectPlace    = "SELECT n FROM sessions WHERE id = $1"
 	selectPage     = "SELECT body, used_ns FROM sessions WHERE n < $1 AND ($2 = '' OR state = $2) ORDER BY n DESC LIMIT $3"
 	selectTokens   = "SELECT id, hash, kind, subject, agent, roles, created, expires, revoked FROM tokens ORDER BY created, id"

@@ -102,14 +102,21 @@ func (r *Reader) Pins(ctx context.Context) ([]gateway.Pin, error) {
 	return pins, err
 }
 
-// SavePin implements gateway.Store.
-func (db *DB) SavePin(ctx context.Context, p gateway.Pin, e audit.Entry) error {
+// SavePins implements gateway.Store.
+func (db *DB) SavePins(ctx context.Context, pins []gateway.Pin, entries ...audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		t.wrote++
-		if err := t.w.c.exec(upsertPin, p.Operation, p.Hash, p.Definition, p.Pending, p.PendingDef, p.AcceptedBy, micros(p.AcceptedAt)); err != nil {
-			return err
+		for _, p := range pins {
+			if err := t.w.c.exec(upsertPin, p.Operation, p.Hash, p.Definition, p.Pending, p.PendingDef, p.AcceptedBy, micros(p.AcceptedAt)); err != nil {
+				return err
+			}
 		}
-		return t.append(&e)
+		for i := range entries {
+			if err := t.append(&entries[i]); err != nil {
+				return err
+			}
+		}
+		return nil
 	}})
 }
 

@@ -43,7 +43,7 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		for _, find := range []func() (session.Session, error){
 			func() (session.Session, error) { return s.Session(ctx, "sess_none") },
 			func() (session.Session, error) { return s.OwnSession(ctx, "a") },
-			func() (session.Session, error) { return s.LastSession(ctx, "a") },
+			func() (session.Session, error) { return s.LastOwnSession(ctx, "a") },
 		} {
 			if _, err := find(); !fault.Is(err, fault.NotFound) {
 				t.Fatalf("before: %v", err)
@@ -66,7 +66,7 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		} {
 			equal(t, name, got, first)
 		}
-		equal(t, "last", get(t)(s.LastSession(ctx, "a")), hosted)
+		equal(t, "last", get(t)(s.LastOwnSession(ctx, "a")), first)
 		closed := get(t)(s.ChangeSession(ctx, first.ID, closing))
 		if closed.State != session.Closed {
 			t.Errorf("closed: %+v", closed)
@@ -275,14 +275,14 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		ctx := t.Context()
 		p := gateway.Pin{Operation: "mail.search", Hash: "h1", Definition: []byte(`{"name":"search"}`), AcceptedBy: "configuration", AcceptedAt: time.Now().UTC().Truncate(time.Microsecond)}
 		q := gateway.Pin{Operation: "docs.read", Hash: "h2", AcceptedBy: "person:bob"}
-		must(t, s.SavePin(ctx, p, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
-		must(t, s.SavePin(ctx, q, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
+		must(t, s.SavePins(ctx, []gateway.Pin{p}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
+		must(t, s.SavePins(ctx, []gateway.Pin{q}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
 		p.Pending, p.PendingDef = "h3", []byte(`{"name":"search","evil":true}`)
-		must(t, s.SavePin(ctx, p, audit.Entry{Kind: audit.Change, Action: "tool.quarantine"}))
+		must(t, s.SavePins(ctx, []gateway.Pin{p}, audit.Entry{Kind: audit.Change, Action: "tool.quarantine"}))
 		got, err := s.Pins(ctx)
 		must(t, err)
 		equal(t, "pins", got, []gateway.Pin{q, p})
-		if err := s.SavePin(ctx, gateway.Pin{}, audit.Entry{Kind: audit.Change}); err == nil {
+		if err := s.SavePins(ctx, []gateway.Pin{{}}, audit.Entry{Kind: audit.Change}); err == nil {
 			t.Error("a pin of nothing was taken")
 		}
 		if n := len(log(t, s)); n != 3 {
