@@ -417,3 +417,33 @@ func FuzzEvents(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkBridge is what the bridge adds to one call: an answer that is there at once, over a loopback connection.
+func BenchmarkBridge(b *testing.B) {
+	answer := []byte(`{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"` + strings.Repeat("x", 1000) + `"}]}}`)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.Write(answer)
+	}))
+	defer s.Close()
+	inR, inW := io.Pipe()
+	outR, outW := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- Run(b.Context(), inR, outW, Options{URL: s.URL, Token: secret}) }()
+	out := bufio.NewReader(outR)
+	line := []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"hello"}}}` + "\n")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := inW.Write(line); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := out.ReadSlice('\n'); err != nil {
+			b.Fatal(err)
+		}
+	}
+	inW.Close()
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+}

@@ -120,7 +120,7 @@ func (b *bridge) reopen(ctx context.Context, lost string) error {
 	}
 	ready.Body.Close()
 	s.id = id
-	b.log.Info("the gateway had lost the transport session; a new one is open")
+	b.log.Info("the gateway had lost the transport session; a new one is open, without the resource subscriptions and the log level of the old one")
 	return nil
 }
 
