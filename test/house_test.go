@@ -54,6 +54,7 @@ var outside = map[string][]string{
 	"golang.org/x/mod":                         {"internal/audit", "internal/store", "internal/httpapi"},
 	"golang.org/x/sync":                        {"internal/upstream", "internal/store", "internal/mcpapi"},
 	"golang.org/x/sys":                         {"internal/store", "internal/upstream"},
+	"golang.org/x/time":                        {"internal/upstream"},
 	"golang.org/x/text":                        {"internal/call", "internal/threat"},
 	"golang.org/x/term":                        {"cmd/sallyport", "internal/demo"},
 	"github.com/zricethezav/gitleaks/v8":       {"internal/threat"},

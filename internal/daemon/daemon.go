@@ -243,23 +243,28 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	return err
 }
 
-func (d *Daemon) buildFaces(agents agent.Set) {
+func (d *Daemon) buildFaces(declared agent.Set) {
 	d.face = mcpapi.New(d.gate, mcpapi.Options{Log: d.log, Version: d.o.Version, Release: d.up.Release})
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Log: d.log, Version: d.o.Version, Agents: agents, People: d.people(), Upstreams: d.servers,
+		Log: d.log, Version: d.o.Version, Agents: declared, People: d.people(), Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 	})
-	agentMux := http.NewServeMux()
-	agentMux.Handle("/mcp", d.face.Handler())
-	agentMux.Handle("/.well-known/", d.face.Handler())
-	agentMux.Handle("/", d.api.Agent())
+	// Paths are compared as they came: a mux would clean and redirect them (mcp-075).
+	mcp, api := d.face.Handler(), d.api.Agent()
+	agents := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/mcp" || strings.HasPrefix(r.URL.Path, "/.well-known/") {
+			mcp.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r)
+	})
 	serve := func(h http.Handler) *http.Server {
 		return &http.Server{
 			Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 			ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 		}
 	}
-	d.agentHTTP, d.adminHTTP = serve(agentMux), serve(d.api.Admin())
+	d.agentHTTP, d.adminHTTP = serve(agents), serve(d.api.Admin())
 }
 
 // servers are the upstream servers as people see them.

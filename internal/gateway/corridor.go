@@ -441,7 +441,7 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 	if c.r.DryRun {
 		return c.answer(v)
 	}
-	if v.Code == fault.KillSwitch {
+	if v.Code == fault.KillSwitch || v.Code == fault.AuditUnavailable { // the caller has waited for the store long enough
 		return c.refuseBehind(v)
 	}
 	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), c.refusal(v)); err != nil {

@@ -138,10 +138,13 @@ func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, e
 		if raw[0] != '{' {
 			return nil, fault.New(fault.RequestMalformed, "must be an object with a tool").At(at)
 		}
-		dec := json.NewDecoder(strings.NewReader(string(raw)))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&steps[i]); err != nil {
-			return nil, fault.New(fault.RequestMalformed, "a step has tool, arguments, after and justification: %v", err).At(at)
+		for name := range call.Members(raw) { // to the letter: encoding/json would take Tool for tool
+			if name != "tool" && name != "arguments" && name != "after" && name != "justification" {
+				return nil, fault.New(fault.RequestMalformed, "unknown field").At(at+"."+short(name)).Try("A step has tool, arguments, after and justification.")
+			}
+		}
+		if err := json.Unmarshal(raw, &steps[i]); err != nil {
+			return nil, fault.New(fault.RequestMalformed, "tool and justification are strings, arguments is an object, after is a list of step numbers").At(at)
 		}
 		if steps[i].Tool == "" {
 			return nil, fault.New(fault.RequestMalformed, "name the tool").At(at + ".tool")
