@@ -402,7 +402,7 @@ func (d *Daemon) Close() error {
 		defer cancel()
 		var errs []error
 		if d.face != nil {
-			d.face.Close() // ends long streams, which would otherwise hold the shutdown
+			d.face.Drain() // ends standing streams, which would otherwise hold the shutdown; running calls finish
 		}
 		if d.api != nil {
 			d.api.Close() // ends long waits
@@ -415,6 +415,9 @@ func (d *Daemon) Close() error {
 				d.log.Warn("some calls did not finish in time and were cut off", "error", err)
 				errs = append(errs, s.Close())
 			}
+		}
+		if d.face != nil {
+			d.face.Close()
 		}
 		for _, ln := range []net.Listener{d.agentLn, d.adminLn} {
 			if ln != nil {

@@ -85,7 +85,8 @@ type Face struct {
 	heads  annotations
 
 	updates    updates
-	stop       chan struct{}
+	stopping   context.Context // done once Drain has begun; for nothing else
+	halt       context.CancelFunc
 	background sync.WaitGroup
 	end        func() // of the subscription to the catalogue
 	once       sync.Once
@@ -102,7 +103,8 @@ var revisions = []string{revision0728, revision1125, revision0618}
 
 // New returns a Face that is ready to serve.
 func New(g Gateway, o Options) *Face {
-	f := &Face{g: g, log: o.Log, clock: o.Clock, release: o.Release, cross: http.NewCrossOriginProtection(), stop: make(chan struct{})}
+	f := &Face{g: g, log: o.Log, clock: o.Clock, release: o.Release, cross: http.NewCrossOriginProtection()}
+	f.stopping, f.halt = context.WithCancel(context.Background())
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -123,16 +125,27 @@ func New(g Gateway, o Options) *Face {
 	return f
 }
 
-// Close ends all transport sessions and waits for what runs in the background. Requests after it are refused. Closing twice is
-// harmless.
-func (f *Face) Close() {
+// Drain begins the end: standing streams end now, a transport session ends with the last of its running calls, and no new call is
+// taken. Draining twice is harmless.
+func (f *Face) Drain() {
 	f.once.Do(func() {
 		f.end()
-		close(f.stop)
+		f.halt()
 		for _, c := range f.conns.close() {
-			f.drop(c, errClosing)
+			if c.retire() {
+				f.drop(c, errClosing)
+			}
 		}
 	})
+}
+
+// Close ends all transport sessions, with what still runs in them, and waits for what runs in the background. Requests after it are
+// refused. Closing twice is harmless.
+func (f *Face) Close() {
+	f.Drain()
+	for _, c := range f.conns.close() {
+		f.drop(c, errClosing)
+	}
 	f.background.Wait()
 }
 

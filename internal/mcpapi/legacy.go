@@ -36,6 +36,7 @@ type connection struct {
 
 	mu      sync.Mutex // guards what follows
 	ended   error      // why it ended, or nil
+	retired bool       // it takes no more calls and ends with those that run
 	users   int        // requests in progress, the standing GET included
 	last    time.Time  // when the last one ended
 	level   int        // least log level that the client wants; silent: none
@@ -169,7 +170,7 @@ func (f *Face) sweeps() {
 	defer t.Stop()
 	for {
 		select {
-		case <-f.stop:
+		case <-f.stopping.Done():
 			return
 		case <-t.C:
 			f.sweep(f.clock())
@@ -200,7 +201,7 @@ func (c *connection) begin(id json.RawMessage, cancel context.CancelCauseFunc) *
 	defer c.mu.Unlock()
 	key := idKey(id)
 	switch _, used := c.running[key]; {
-	case c.ended != nil:
+	case c.ended != nil, c.retired:
 		return &rpcError{status: http.StatusNotFound, code: codeInvalidRequest, message: noConnection.Public()}
 	case used:
 		return badRequest(codeInvalidRequest, "A request with this id is still running.")
@@ -211,10 +212,20 @@ func (c *connection) begin(id json.RawMessage, cancel context.CancelCauseFunc) *
 	return nil
 }
 
-func (c *connection) finish(id json.RawMessage) {
+// finish takes a request out again. It tells whether the connection has nothing left to do.
+func (c *connection) finish(id json.RawMessage) (over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.running, idKey(id))
+	return c.retired && len(c.running) == 0
+}
+
+// retire has the connection take no more calls. It tells whether none runs.
+func (c *connection) retire() (over bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.retired = true
+	return len(c.running) == 0
 }
 
 var errCancelled = errors.New("the client cancelled the request")

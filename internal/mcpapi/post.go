@@ -77,9 +77,12 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 	}
 	switch req.method {
 	case "server/discover", "subscriptions/listen":
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(f.stopping, cancel)()
 		dw := newDeadlineWriter(w)
 		defer dw.lift()
-		f.modern.ServeHTTP(dw, forSDK(r, body, &handshake{principal: p}))
+		f.modern.ServeHTTP(dw, forSDK(r.WithContext(ctx), body, &handshake{principal: p}))
 		return
 	case "tools/call":
 		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
@@ -131,7 +134,12 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 			s.fail(e)
 			return
 		}
-		defer c.finish(req.id)
+		defer func() {
+			if c.finish(req.id) {
+				_ = http.NewResponseController(w).Flush() // the answer leaves before the client's standing stream ends; best effort
+				f.drop(c, errClosing)
+			}
+		}()
 		f.handle(ctx, p, req, s, c)
 	}
 }

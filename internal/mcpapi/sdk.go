@@ -241,7 +241,7 @@ func (f *Face) ResourceUpdated(_, uri string) {
 func (f *Face) sendUpdates() {
 	for {
 		select {
-		case <-f.stop:
+		case <-f.stopping.Done():
 			return
 		case <-f.updates.signal:
 		}

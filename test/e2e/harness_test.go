@@ -338,7 +338,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 // connect is the Go SDK's client of a revision, at the gateway.
 func (w *world) connect(token, revision string, o *mcp.ClientOptions) *mcp.ClientSession {
 	w.t.Helper()
-	cs, err := w.dial(token, revision, o)
+	cs, err := w.dial(token, revision, o, -1)
 	if err != nil {
 		w.t.Fatalf("connect with %s: %v", revision, err)
 	}
@@ -346,10 +346,11 @@ func (w *world) connect(token, revision string, o *mcp.ClientOptions) *mcp.Clien
 	return cs
 }
 
-func (w *world) dial(token, revision string, o *mcp.ClientOptions) (*mcp.ClientSession, error) {
+// dial is connect for a client that gives up at once, or after some retries, when a stream of its ends.
+func (w *world) dial(token, revision string, o *mcp.ClientOptions, retries int) (*mcp.ClientSession, error) {
 	c := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, o)
 	return c.Connect(w.t.Context(), &mcp.StreamableClientTransport{
-		Endpoint: w.agent + "/mcp", HTTPClient: &http.Client{Transport: bearer{token: token}}, MaxRetries: -1,
+		Endpoint: w.agent + "/mcp", HTTPClient: &http.Client{Transport: bearer{token: token}}, MaxRetries: retries,
 	}, &mcp.ClientSessionOptions{ProtocolVersion: revision})
 }
 
