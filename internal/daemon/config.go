@@ -228,10 +228,14 @@ func loadProblems(file string, err error) []Problem {
 	}
 	var problems []Problem
 	for _, e := range all.Errors {
-		problems = append(problems, Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: e.Message})
+		what := goField.ReplaceAllString(e.Message, `unknown key "$1"`)
+		problems = append(problems, Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: what})
 	}
 	return problems
 }
+
+// goField is how the library says that a key is unknown: in words of the program's, not of the file's.
+var goField = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 var envPattern = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
@@ -519,19 +523,20 @@ func (c *Config) Classifier() func(server, tool string) gateway.Classification {
 				class.ExternalIO = *e
 			}
 		}
-		effect := pick(own.Effect, base.Effect, "")
-		for _, l := range []*int{base.Level, own.Level} {
-			if l != nil {
-				class.Level = *l
-			}
+		// Effect and level are one word in two spellings: the entry that names either decides both.
+		word := own
+		if own.Effect == "" && own.Level == nil {
+			word = base
 		}
+		effect := word.Effect
 		switch {
+		case word.Level != nil:
+			class.Level = *word.Level
+			if effect = "write"; class.Level == 0 {
+				effect = "read"
+			}
 		case effect == "read":
 			class.Level = 0
-		case effect == "" && class.Level == 0:
-			effect = "read"
-		case effect == "write" && class.Level == 0:
-			class.Level = 2
 		}
 		class.Flow = flow.Spec{
 			Sensitivity: flow.Sensitivity(pick(own.Sensitivity, base.Sensitivity, string(flow.External))),

@@ -78,15 +78,15 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 			d = nil
 		}
 	}()
-	if err := dataDir(o.Data); err != nil {
-		return d, err
-	}
 	agents, err := d.declarations()
 	if err != nil {
 		return d, err
 	}
 	policies, err := policy.Load(cfg.path(cfg.Policies))
 	if err != nil {
+		return d, err
+	}
+	if err := dataDir(o.Data); err != nil {
 		return d, err
 	}
 	// Listen before anything is started: a port in use should cost nothing.
@@ -360,19 +360,23 @@ func (d *Daemon) Banner(w io.Writer) {
 		}
 		servers = strings.Join(list, ", ")
 	}
+	token := "token in " + filepath.Join(d.o.Data, "local.token")
+	if _, err := os.Lstat(filepath.Join(d.o.Data, "local.token")); err != nil {
+		token = "make a token with: sallyport token create --agent ID"
+	}
 	fmt.Fprintf(w, `Sallyport %s
 
-  agents   %s/mcp     token in %s
+  agents   %s/mcp     %s
   people   %s         token in %s
   servers  %s
 
 A client that speaks MCP over HTTP (sallyport client config prints it for others):
 
   {"mcpServers": {"sallyport": {"type": "http", "url": "%s/mcp",
-    "headers": {"Authorization": "Bearer <content of local.token>"}}}}
+    "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), filepath.Join(d.o.Data, "local.token"), d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), servers, d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), servers, d.AgentURL())
 }
 
 // Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last.

@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"sallyport/flow"
 	"sallyport/internal/audit"
@@ -16,7 +18,8 @@ import (
 
 const (
 	maxSteps         = 200
-	maxJustification = 2000 // bytes
+	maxPlan          = 64 << 10 // bytes
+	maxJustification = 2000     // bytes
 )
 
 // Manifest is what an agent learns about its tools before it plans (FL-4).
@@ -103,7 +106,9 @@ type plannedStep struct {
 
 // readSteps reads a list of steps strictly. field is what the list is called in the request.
 func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, error) {
-	if err := call.Check(body, argumentLimits); err != nil {
+	limits := argumentLimits
+	limits.Bytes = maxPlan
+	if err := call.Check(body, limits); err != nil {
 		return nil, err
 	}
 	var list []json.RawMessage
@@ -140,7 +145,7 @@ func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, e
 		}
 		for name := range call.Members(raw) { // to the letter: encoding/json would take Tool for tool
 			if name != "tool" && name != "arguments" && name != "after" && name != "justification" {
-				return nil, fault.New(fault.RequestMalformed, "unknown field").At(at+"."+short(name)).Try("A step has tool, arguments, after and justification.")
+				return nil, fault.New(fault.RequestMalformed, "unknown field").At(at + "." + short(name)).Try("A step has tool, arguments, after and justification.")
 			}
 		}
 		if err := json.Unmarshal(raw, &steps[i]); err != nil {
@@ -240,6 +245,9 @@ func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessio
 	if err != nil {
 		return nil, err
 	}
+	if err := g.takeTurn(l); err != nil {
+		return nil, err
+	}
 	steps, err := readSteps(body, "planned_calls", true)
 	if err != nil {
 		return nil, err
@@ -275,64 +283,92 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 	if err != nil {
 		return nil, err
 	}
+	if err := g.takeTurn(l); err != nil {
+		return nil, err
+	}
 	steps, err := readSteps(body, "steps", false)
 	if err != nil {
 		return nil, err
 	}
-	if g.kill.active(agentOfSession(l)) {
-		return nil, fault.New(fault.KillSwitch, "")
-	}
 	now := g.now()
-	plan := session.Plan{ID: call.NewID("plan_", now), Submitted: now}
-	var answer PlanAnswer
-	s, err := g.o.Store.ChangeSession(ctx, l.current.Load().ID, func(s session.Session) (session.Session, audit.Entry, error) {
-		j, err := g.judgeSteps(&s, steps, "steps")
-		if err != nil {
-			return s, audit.Entry{}, err
+	planID := call.NewID("plan_", now)
+	for try := 0; ; try++ {
+		s := *l.current.Load()
+		if g.kill.active(s.Agent) {
+			return nil, fault.New(fault.KillSwitch, "")
 		}
-		plan.Steps, answer = nil, PlanAnswer{PlanID: plan.ID, Violations: j.report.Violations, SafeOrdering: j.report.SafeOrdering}
-		plan.State, plan.DecidedBy, plan.DecidedAt, plan.Reason = session.PlanApproved, "rule", now, ""
-		for i, st := range steps {
-			v := j.verdicts[i]
-			step := session.Step{Tool: st.Tool, Arguments: st.Arguments, After: st.After, Justification: st.Justification}
-			if j.ops[i] != nil {
-				step.Operation = j.ops[i].ID
+		// Judged here, not in the transaction: a plan is work, and the transaction is everybody's.
+		plan, answer, e, err := g.judgePlan(p, s, steps, planID, now)
+		if err != nil {
+			return nil, err
+		}
+		moved, err := g.o.Store.ChangeSession(ctx, s.ID, func(cur session.Session) (session.Session, audit.Entry, error) {
+			if cur.Version != s.Version {
+				return cur, e, ErrMoved
 			}
-			plan.Steps = append(plan.Steps, step)
-			answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: v})
-			switch {
-			case v.Decision == fault.Deny && plan.State != session.PlanRejected:
-				plan.State, plan.Reason = session.PlanRejected, fmt.Sprintf("step %d: %s", i, v.Reason)
-			case v.Decision == fault.Ask && plan.State == session.PlanApproved:
-				plan.State, plan.DecidedBy = session.PlanPending, ""
+			next, err := cur.SubmitPlan(plan)
+			return next, e, err
+		})
+		if errors.Is(err, ErrMoved) && try < maxRejudge {
+			if cur, err := g.o.Store.Session(ctx, s.ID); err == nil {
+				l.see(cur)
 			}
+			continue
 		}
-		plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
-		next, err := s.SubmitPlan(plan)
 		if err != nil {
-			return s, audit.Entry{}, err
+			return nil, err
 		}
-		e := audit.Entry{
-			Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: p.String(),
-			Digest: plan.Digest, Decision: map[session.PlanState]string{session.PlanApproved: "permit", session.PlanPending: "ask", session.PlanRejected: "deny"}[plan.State],
-			Reason: plan.Reason,
-		}
-		whole, err := json.Marshal(plan.Steps)
-		if err != nil {
-			return s, e, err
-		}
-		e.Arguments = g.payload(whole)
-		answer.State, answer.Digest, answer.Phase, answer.Reason = plan.State, plan.Digest, next.Phase, plan.Reason
-		if plan.State == session.PlanPending {
-			answer.ApprovalID = plan.ID
-		}
-		return next, e, nil
-	})
-	if err != nil {
-		return nil, err
+		l.see(moved)
+		answer.Phase = moved.Phase
+		return answer, nil
 	}
-	l.see(s)
-	return answer, nil
 }
 
-func agentOfSession(l *live) string { return l.current.Load().Agent }
+// judgePlan makes of the steps a plan with its state, the answer to it and its entry.
+func (g *Gateway) judgePlan(p identity.Principal, s session.Session, steps []plannedStep, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
+	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: "rule", DecidedAt: now}
+	j, err := g.judgeSteps(&s, steps, "steps")
+	if err != nil {
+		return plan, PlanAnswer{}, audit.Entry{}, err
+	}
+	answer := PlanAnswer{PlanID: plan.ID, Violations: j.report.Violations, SafeOrdering: j.report.SafeOrdering}
+	for i, st := range steps {
+		v := j.verdicts[i]
+		step := session.Step{Tool: st.Tool, Arguments: st.Arguments, After: st.After, Justification: st.Justification}
+		if j.ops[i] != nil {
+			step.Operation = j.ops[i].ID
+		}
+		plan.Steps = append(plan.Steps, step)
+		answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: v})
+		switch {
+		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
+			plan.State, plan.Reason = session.PlanRejected, fmt.Sprintf("step %d: %s", i, v.Reason)
+		case v.Decision == fault.Ask && plan.State == session.PlanApproved:
+			plan.State, plan.DecidedBy = session.PlanPending, ""
+		}
+	}
+	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
+	answer.State, answer.Digest, answer.Reason = plan.State, plan.Digest, plan.Reason
+	if plan.State == session.PlanPending {
+		answer.ApprovalID = plan.ID
+	}
+	e := audit.Entry{
+		Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: p.String(),
+		Digest: plan.Digest, Decision: map[session.PlanState]string{session.PlanApproved: "permit", session.PlanPending: "ask", session.PlanRejected: "deny"}[plan.State],
+		Reason: plan.Reason,
+	}
+	whole, err := json.Marshal(plan.Steps)
+	if err != nil {
+		return plan, answer, e, err
+	}
+	e.Arguments = g.payload(whole)
+	return plan, answer, e, nil
+}
+
+// takeTurn counts a plan against the session's rate, like a call: judging one is work.
+func (g *Gateway) takeTurn(l *live) error {
+	if wait, ok := l.calls.Take(g.now()); !ok {
+		return fault.New(fault.LimitRate, "At most %d calls and plans a minute in one session.", g.o.Limits.CallsPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
+	}
+	return nil
+}

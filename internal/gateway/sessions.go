@@ -358,7 +358,7 @@ func (g *Gateway) Release(ctx context.Context, id string, labels []flow.Label, b
 		func(s session.Session) (session.Session, error) { return s.Release(labels...) })
 }
 
-// CloseSession ends a session for good.
+// CloseSession ends a session for good. Its token still tells who asks, so that a late call is told that the session is closed.
 func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (session.Session, error) {
 	s, err := g.change(ctx, id, audit.Entry{Action: "session.close", Actor: by, Reason: reason},
 		func(s session.Session) (session.Session, error) { return s.Close(g.now()) })
@@ -366,13 +366,6 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 		return s, err
 	}
 	g.forget(s)
-	for _, t := range g.ListTokens() {
-		if t.Subject.Kind == identity.Session && t.Subject.ID == id && t.Revoked.IsZero() {
-			if err := g.RevokeToken(ctx, t.ID, by); err != nil {
-				return s, err
-			}
-		}
-	}
 	return s, nil
 }
 

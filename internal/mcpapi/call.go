@@ -46,7 +46,9 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 		if r.Tool, ok = text(req.name); !ok || r.Tool == "" {
 			return nil, invalidParams("params.name must be a string.")
 		}
-		r.Arguments = req.arguments
+		if r.Arguments = req.arguments; string(r.Arguments) == "null" { // what some clients send for no arguments
+			r.Arguments, req.arguments = nil, nil
+		}
 	case "resources/read":
 		if r.Tool, ok = text(req.uri); !ok || r.Tool == "" {
 			return nil, invalidParams("params.uri must be a string.")
@@ -64,7 +66,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	}
 	if req.method == "tools/call" {
 		if own, ok := ownTools[r.Tool]; ok {
-			return f.callOwn(ctx, p, own, req.arguments)
+			return f.callOwn(ctx, p, r.Tool, own, req.arguments)
 		}
 	}
 	round := 0

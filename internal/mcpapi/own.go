@@ -63,7 +63,7 @@ func define(name, title, description, schema string, reads bool) json.RawMessage
 }
 
 // callOwn runs one of our own tools. Whatever goes wrong with it is a result that the model can act on.
-func (f *Face) callOwn(ctx context.Context, p identity.Principal, t ownTool, arguments json.RawMessage) (json.RawMessage, *rpcError) {
+func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t ownTool, arguments json.RawMessage) (json.RawMessage, *rpcError) {
 	answer, err := f.runOwn(ctx, p, t, arguments)
 	if err != nil {
 		if e := fault.Of(err); e.Cause != nil {
@@ -71,6 +71,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, t ownTool, arg
 		}
 		v := fault.RefuseErr("resolve", err)
 		v.RequestID = f.requestID()
+		f.g.Refused(p, "mcp", name+": "+v.Reason)
 		return refused(v), nil
 	}
 	structured := appendJSON(nil, answer)

@@ -52,13 +52,13 @@ func (f *Face) sdk(version string) {
 		Capabilities:              caps,
 		SupportedProtocolVersions: revisions,
 		SubscribeHandler: func(ctx context.Context, req *mcp.SubscribeRequest) error {
-			return f.subscription(ctx, "resources/subscribe", req.Params.URI)
+			return f.subscription(ctx, "resources/subscribe", req.Params.URI, req.Session.ID())
 		},
 		UnsubscribeHandler: func(ctx context.Context, req *mcp.UnsubscribeRequest) error {
 			// A listen stream unsubscribes when its context has ended.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			return f.subscription(ctx, "resources/unsubscribe", req.Params.URI)
+			return f.subscription(ctx, "resources/unsubscribe", req.Params.URI, req.Session.ID())
 		},
 		// Lists and instructions depend on who asks, so no shared cache may keep them.
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
@@ -147,12 +147,16 @@ func (f *Face) known(id string) bool {
 }
 
 // subscription takes a subscription to a resource through the corridor.
-func (f *Face) subscription(ctx context.Context, method, uri string) error {
+func (f *Face) subscription(ctx context.Context, method, uri, transport string) error {
 	h, _ := ctx.Value(handshakeKey{}).(*handshake)
 	if h == nil {
 		return sdkError(internalError(f.requestID()))
 	}
 	r := gateway.Request{Principal: h.principal, Method: method, Tool: uri, Door: "mcp"}
+	// One client's unsubscribing must not end another's: each transport session, or else each credential, counts for itself.
+	if r.Exchange.ClientKey = transport; transport == "" {
+		r.Exchange.ClientKey = h.principal.String()
+	}
 	if _, e := f.outcome(r, f.g.Call(ctx, r)); e != nil {
 		return sdkError(e)
 	}

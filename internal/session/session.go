@@ -165,13 +165,14 @@ func (s Session) Release(labels ...flow.Label) (Session, error) {
 	return s, nil
 }
 
-// SubmitPlan puts a plan in place. An approved plan seals and opens the execution phase; a sealed plan is not replaced by a
-// plan that is not approved, so that a bad second plan can't undo a good first one.
+// SubmitPlan puts a plan in place. An approved plan seals and opens the execution phase. A sealed plan stays: it is not replaced by
+// one that is not approved, nor once the session holds labels (a plan is worth what it is because nothing untrusted could speak
+// into it), nor after a person has moved the session back to planning.
 func (s Session) SubmitPlan(p Plan) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
-	if s.Plan != nil && s.Plan.State == PlanApproved && p.State != PlanApproved {
+	if s.Plan != nil && s.Plan.State == PlanApproved && (p.State != PlanApproved || len(s.Labels) > 0 || s.Phase == Planning) {
 		return s, fault.New(fault.Conflict, "The session has a sealed plan already.").Try("Follow it, or ask a person to approve calls outside it.")
 	}
 	switch p.State {

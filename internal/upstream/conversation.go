@@ -390,6 +390,9 @@ func (c *conversation) build(id, method string, params json.RawMessage, x *call.
 	}
 	if agreed.modern {
 		if len(x.InputResponses) > 0 {
+			if len(c.s.restrict(x.ClientCapabilities)) == 0 { // what it may not ask, it is not told
+				return out, c.s.undispatched(nil, "takes no answers: its client_features do not let it ask")
+			}
 			member("inputResponses")
 			f = append(f, x.InputResponses...)
 		}

@@ -226,10 +226,8 @@ func (s *server) conversationFor(ctx context.Context, x *call.Exchange) (*conver
 	if s.shared == nil || s.stopped {
 		state, why := s.now.State, s.now.LastError
 		s.mu.Unlock()
-		if why != "" {
-			why = ": " + why
-		}
-		return nil, nil, s.undispatched(nil, "is %s%s", state, why)
+		// The agent is told the state and nothing more: the last error can hold the server's own words.
+		return nil, nil, s.undispatched(fmt.Errorf("%s", why), "is %s", state)
 	}
 	// Servers of 2026-07-28 ask in their results (MRTR), which needs no conversation of one's own.
 	if s.shared.modern() || x.Ask == nil || x.ClientKey == "" {

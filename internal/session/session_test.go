@@ -1,0 +1,202 @@
+package session
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"sallyport/flow"
+	"sallyport/internal/fault"
+)
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func fresh() Session { return New("a", Planning, "agent:a", t0) }
+
+func held(labels ...flow.Label) []flow.Held {
+	var h []flow.Held
+	for _, l := range labels {
+		h = append(h, flow.Held{Label: l, Operation: "x.y", CallID: "call_1"})
+	}
+	return h
+}
+
+func plan(state PlanState) Plan { return Plan{ID: "plan_1", Digest: "d", State: state, Submitted: t0} }
+
+func TestParsePhaseTakesTheTwoWordsOnly(t *testing.T) {
+	for word, ok := range map[string]bool{"planning": true, "execution": true, "": false, "Planning": false, "execution ": false, "exec": false, "unknown": false, "planning\x00": false} {
+		if p, err := ParsePhase(word); (err == nil) != ok || ok && string(p) != word {
+			t.Errorf("%q: %q, %v", word, p, err)
+		}
+	}
+}
+
+// Every move on a closed session is refused, but for what has come in all the same and what a person takes away.
+func TestClosedIsFinal(t *testing.T) {
+	s, err := fresh().Raise(held("internal")...).Close(t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, move := range map[string]func(Session) (Session, error){
+		"phase":  func(s Session) (Session, error) { return s.SetPhase(Execution) },
+		"plan":   func(s Session) (Session, error) { return s.SubmitPlan(plan(PlanApproved)) },
+		"decide": func(s Session) (Session, error) { return s.DecidePlan("d", true, "person:p", "", t0) },
+		"close":  func(s Session) (Session, error) { return s.Close(t0) },
+	} {
+		if after, err := move(s); !fault.Is(err, fault.SessionClosed) || after.Version != s.Version {
+			t.Errorf("%s on a closed session: %v", name, err)
+		}
+	}
+	if after := s.Raise(held("secret")...); !after.Holds("secret") {
+		t.Error("what came into a closed session is lost")
+	}
+	if after, err := s.Release("internal"); err != nil || after.Holds("internal") {
+		t.Errorf("a person can't release a closed session's label: %v", err)
+	}
+}
+
+func TestPlans(t *testing.T) {
+	approved, err := fresh().SubmitPlan(plan(PlanApproved))
+	if err != nil || approved.Phase != Execution || approved.Plan.State != PlanApproved {
+		t.Fatalf("%+v %v", approved, err)
+	}
+	for _, state := range []PlanState{PlanPending, PlanRejected} {
+		if s, err := fresh().SubmitPlan(plan(state)); err != nil || s.Phase != Planning {
+			t.Errorf("%s: %+v %v", state, s, err)
+		}
+		if _, err := approved.SubmitPlan(plan(state)); !fault.Is(err, fault.Conflict) {
+			t.Errorf("%s replaced a sealed plan: %v", state, err)
+		}
+	}
+	if _, err := fresh().SubmitPlan(plan("maybe")); err == nil {
+		t.Error("a plan of an unknown state was taken")
+	}
+	if _, err := approved.SubmitPlan(plan(PlanApproved)); err != nil {
+		t.Errorf("a clean session can't plan again: %v", err)
+	}
+	if _, err := approved.Raise(held("untrusted")...).SubmitPlan(plan(PlanApproved)); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a sealed plan was replaced after content came in: %v", err)
+	}
+	back, err := approved.SetPhase(Planning)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := back.SubmitPlan(plan(PlanApproved)); !fault.Is(err, fault.Conflict) {
+		t.Errorf("a plan undid a person's move back to planning: %v", err)
+	}
+
+	pending, err := fresh().SubmitPlan(plan(PlanPending))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pending.DecidePlan("other", true, "person:p", "", t0); !fault.Is(err, fault.ApprovalMismatch) {
+		t.Errorf("approved a plan under another digest: %v", err)
+	}
+	yes, err := pending.DecidePlan("d", true, "person:p", "fine", t0)
+	if err != nil || yes.Phase != Execution || yes.Plan.DecidedBy != "person:p" {
+		t.Errorf("%+v %v", yes, err)
+	}
+	if pending.Plan.State != PlanPending {
+		t.Error("a decision changed the session it was made on")
+	}
+	no, err := pending.DecidePlan("d", false, "person:p", "no", t0)
+	if err != nil || no.Phase != Planning || no.Plan.State != PlanRejected {
+		t.Errorf("%+v %v", no, err)
+	}
+	if _, err := yes.DecidePlan("d", true, "person:p", "", t0); !fault.Is(err, fault.Conflict) {
+		t.Errorf("decided twice: %v", err)
+	}
+}
+
+func TestPlanDigestBindsEverything(t *testing.T) {
+	steps := func() []Step {
+		return []Step{{Tool: "a", Operation: "s.a", Arguments: []byte(`{"x":1}`), After: []int{1}, Justification: "why"}, {Tool: "b", Operation: "s.b", Justification: "why"}}
+	}
+	base := PlanDigest("sess_1", "agent", steps())
+	if PlanDigest("sess_1", "agent", steps()) != base {
+		t.Fatal("not deterministic")
+	}
+	for name, change := range map[string]func(s []Step) []Step{
+		"tool": func(s []Step) []Step { s[0].Tool = "c"; return s }, "operation": func(s []Step) []Step { s[0].Operation = "s.c"; return s },
+		"arguments": func(s []Step) []Step { s[0].Arguments = []byte(`{"x":2}`); return s }, "after": func(s []Step) []Step { s[0].After = nil; return s },
+		"justification": func(s []Step) []Step { s[0].Justification = "because"; return s }, "order": func(s []Step) []Step { slices.Reverse(s); return s },
+		"length": func(s []Step) []Step { return s[:1] },
+	} {
+		if PlanDigest("sess_1", "agent", change(steps())) == base {
+			t.Errorf("the digest does not bind the %s", name)
+		}
+	}
+	if PlanDigest("sess_2", "agent", steps()) == base || PlanDigest("sess_1", "other", steps()) == base {
+		t.Error("the digest does not bind session and agent")
+	}
+}
+
+// Whatever happens, versions only grow, labels are only lost to Release, nothing that was returned before is changed by a later move,
+// and a refused move changes nothing.
+func TestMovesArePureAndLabelsOnlyRise(t *testing.T) {
+	words := []flow.Label{"internal", "pii", "secret", flow.Untrusted}
+	rapid.Check(t, func(t *rapid.T) {
+		s := fresh()
+		for range rapid.IntRange(1, 30).Draw(t, "moves") {
+			before := s
+			labels := slices.Clone(s.Labels)
+			var next Session
+			var err error
+			released := false
+			switch rapid.IntRange(0, 5).Draw(t, "move") {
+			case 0:
+				next = s.Raise(held(rapid.SliceOfN(rapid.SampledFrom(words), 0, 3).Draw(t, "raise")...)...)
+			case 1:
+				next, err = s.Release(rapid.SampledFrom(words).Draw(t, "release"))
+				released = err == nil
+			case 2:
+				next, err = s.SetPhase(rapid.SampledFrom([]Phase{Planning, Execution, "x"}).Draw(t, "phase"))
+			case 3:
+				next, err = s.SubmitPlan(plan(rapid.SampledFrom([]PlanState{PlanApproved, PlanPending, PlanRejected}).Draw(t, "plan")))
+			case 4:
+				next, err = s.DecidePlan("d", rapid.Bool().Draw(t, "approve"), "person:p", "", t0)
+			case 5:
+				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
+					next, err = s.Close(t0)
+				} else {
+					next = s
+				}
+			}
+			if !slices.Equal(before.Labels, labels) {
+				t.Fatal("a move changed the labels of the session it was made on")
+			}
+			if err != nil {
+				if next.Version != before.Version {
+					t.Fatalf("a refused move changed the version: %v", err)
+				}
+				continue
+			}
+			if next.Version < before.Version {
+				t.Fatal("the version fell")
+			}
+			if !released {
+				for _, h := range before.Labels {
+					if !next.Holds(h.Label) {
+						t.Fatalf("%s was lost without a release", h.Label)
+					}
+				}
+			}
+			if (len(next.Labels) != len(before.Labels) || next.Phase != before.Phase || next.State != before.State) && next.Version == before.Version {
+				t.Fatal("what decisions depend on changed, and the version did not")
+			}
+			s = next
+		}
+	})
+}
+
+func TestBudgetLeft(t *testing.T) {
+	s := fresh()
+	s.Budget = time.Second
+	for used, left := range map[time.Duration]time.Duration{0: time.Second, time.Second - 1: 1, time.Second: 0, time.Hour: 0} {
+		if s.Used = used; s.BudgetLeft() != left {
+			t.Errorf("used %s: left %s", used, s.BudgetLeft())
+		}
+	}
+}
