@@ -1,0 +1,600 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"sallyport/internal/agent"
+	"sallyport/internal/daemon"
+)
+
+// repository is the root of this module, as seen from this package.
+const repository = ".."
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(name)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// pages are the documents by their path in the repository.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{"README.md": read(t, "README.md"), "CHANGELOG.md": read(t, "CHANGELOG.md")}
+	for _, f := range found {
+		name := "docs/" + filepath.Base(f)
+		all[name] = read(t, name)
+	}
+	return all
+}
+
+// rows are the table rows of a page whose first cell matches, cell by cell.
+func rows(page string, first *regexp.Regexp) (all [][]string) {
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		if first.MatchString(cells[0]) {
+			all = append(all, cells)
+		}
+	}
+	return all
+}
+
+var requirementID = regexp.MustCompile(`^[A-Z]{2}-[0-9]+$`)
+
+// Every requirement has one row in guardrails.md, and its state is told in one of three words.
+func TestGuardrailsCoverEveryRequirement(t *testing.T) {
+	guardrails := read(t, "docs/guardrails.md")
+	there := map[string]bool{}
+	for _, row := range rows(guardrails, requirementID) {
+		id := row[0]
+		if len(row) != 5 {
+			t.Fatalf("%s has %d columns", id, len(row))
+		}
+		if there[id] {
+			t.Errorf("%s is there twice", id)
+		}
+		there[id] = true
+		state, _, _ := strings.Cut(row[4], ":")
+		switch state {
+		case "held":
+			if row[2] == "" || row[3] == "" {
+				t.Errorf("%s is held, but by what or by which proof is not said", id)
+			}
+		case "partly":
+			if row[2] == "" || row[4] == state {
+				t.Errorf("%s is held in part, but by what, or which part, is not said", id)
+			}
+		case "later":
+			if row[4] == state {
+				t.Errorf("%s comes later, but not with what", id)
+			}
+		default:
+			t.Errorf("%s: %q is not one of held, partly, later", id, state)
+		}
+	}
+	const source = "../shared/requirements/REQUIREMENTS.md"
+	b, err := os.ReadFile(filepath.Join(repository, source))
+	if err != nil {
+		t.Skipf("not checked: %s is not here, so the rows can't be compared with it", source)
+	}
+	required := rows(string(b), requirementID)
+	if len(required) < 50 {
+		t.Fatalf("only %d requirements were found", len(required))
+	}
+	for _, row := range required {
+		if !there[row[0]] {
+			t.Errorf("%s has no row in docs/guardrails.md: %s", row[0], row[1])
+		}
+		delete(there, row[0])
+	}
+	for id := range there {
+		t.Errorf("%s is no requirement", id)
+	}
+}
+
+// In guardrails.md code is named as `path: Symbol, Type.Method`. In other pages paths stand alone in backticks.
+var named = regexp.MustCompile("`([^`]+)`")
+
+// Every file, symbol and test that guardrails.md names exists.
+func TestGuardrailsNameWhatExists(t *testing.T) {
+	checked := 0
+	for _, row := range rows(read(t, "docs/guardrails.md"), requirementID) {
+		for column, cell := range row[2:4] {
+			for _, m := range named.FindAllStringSubmatch(cell, -1) {
+				file, names, ok := strings.Cut(m[1], ": ")
+				if !ok {
+					if column == 1 {
+						t.Errorf("%s: `%s` does not name a test in a file", row[0], m[1])
+					}
+					continue
+				}
+				if isTest := strings.HasSuffix(file, "_test.go"); isTest != (column == 1) {
+					t.Errorf("%s: %s is in the wrong column", row[0], file)
+				}
+				text, err := os.ReadFile(filepath.Join(repository, filepath.FromSlash(file)))
+				if err != nil {
+					t.Errorf("%s: %v", row[0], err)
+					continue
+				}
+				symbols := map[string]bool{}
+				if strings.HasSuffix(file, ".go") {
+					symbols = declared(t, file, text)
+				}
+				for name := range strings.SplitSeq(names, ", ") {
+					checked++
+					if strings.HasSuffix(file, ".go") && !symbols[name] || !strings.Contains(string(text), name[strings.LastIndex(name, ".")+1:]) {
+						t.Errorf("%s: there is no %s in %s", row[0], name, file)
+					}
+				}
+			}
+		}
+	}
+	if checked < 100 {
+		t.Errorf("only %d names were checked", checked)
+	}
+}
+
+// declared are the top-level names of a Go file; methods as Type.Method.
+func declared(t *testing.T, file string, text []byte) map[string]bool {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, d := range parsed.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				receiver := d.Recv.List[0].Type
+				if star, ok := receiver.(*ast.StarExpr); ok {
+					receiver = star.X
+				}
+				if generic, ok := receiver.(*ast.IndexExpr); ok {
+					receiver = generic.X
+				}
+				name = receiver.(*ast.Ident).Name + "." + name
+			}
+			names[name] = true
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					names[s.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						names[n.Name] = true
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// configuration.md has a row for every key of sallyport.yaml and every field of a declaration, and for nothing else.
+func TestConfigurationIsComplete(t *testing.T) {
+	page := read(t, "docs/configuration.md")
+	guardrails := read(t, "docs/guardrails.md")
+	file, declaration, ok := strings.Cut(page, "\n## Agent declarations\n")
+	if !ok {
+		t.Fatal("there is no section on agent declarations")
+	}
+	for _, c := range []struct {
+		part string
+		of   reflect.Type
+		tag  string
+	}{{file, reflect.TypeFor[daemon.Config](), "yaml"}, {declaration, reflect.TypeFor[agent.Declaration](), "json"}} {
+		want := map[string]bool{}
+		keys(c.of, c.tag, "", want)
+		if len(want) < 20 {
+			t.Fatalf("only %d keys were found in %s", len(want), c.of)
+		}
+		for _, row := range rows(c.part, regexp.MustCompile("^`[^`]+`$")) {
+			key := strings.Trim(row[0], "`")
+			if !want[key] {
+				t.Errorf("%s is there twice, or is no key of %s", key, c.of)
+			}
+			delete(want, key)
+			if len(row) != 5 || row[1] == "" || row[3] == "" {
+				t.Errorf("%s: a row says type, default, meaning and rule", key)
+				continue
+			}
+			for id := range strings.SplitSeq(row[4], ", ") {
+				if id != "" && !strings.Contains(guardrails, "\n| "+id+" |") {
+					t.Errorf("%s: %q is no rule of docs/guardrails.md", key, id)
+				}
+			}
+		}
+		for key := range want {
+			t.Errorf("%s of %s has no row in docs/configuration.md", key, c.of)
+		}
+	}
+}
+
+// keys collects the names that the struct's fields have in a file, with those of structs inside: a.b, a[].b for lists, a.*.b for maps.
+func keys(of reflect.Type, tag, prefix string, into map[string]bool) {
+	for _, f := range reflect.VisibleFields(of) {
+		name, _, _ := strings.Cut(f.Tag.Get(tag), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		into[prefix+name] = true
+		at, inner := prefix+name, f.Type
+		for done := false; !done; {
+			switch inner.Kind() {
+			case reflect.Pointer:
+				inner = inner.Elem()
+			case reflect.Slice:
+				at, inner = at+"[]", inner.Elem()
+			case reflect.Map:
+				at, inner = at+".*", inner.Elem()
+			default:
+				done = true
+			}
+		}
+		if inner.Kind() == reflect.Struct {
+			keys(inner, tag, at+".", into)
+		}
+	}
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// Relative links lead somewhere, and files that are named in backticks by their path exist.
+func TestDocumentsLeadSomewhere(t *testing.T) {
+	pathLike := regexp.MustCompile(`^(cmd|docs|flow|guard|client|internal|test|\.ci)/[\w./-]*$`)
+	for name, page := range pages(t) {
+		for _, m := range link.FindAllStringSubmatch(page, -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			if target == "" || strings.Contains(target, "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(repository, path.Dir(name), target)); err != nil {
+				t.Errorf("%s: the link to %s is broken", name, m[1])
+			}
+		}
+		for _, m := range named.FindAllStringSubmatch(page, -1) {
+			if !pathLike.MatchString(m[1]) {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(repository, m[1])); err != nil {
+				t.Errorf("%s: there is no %s", name, m[1])
+			}
+		}
+	}
+}
+
+// program builds the binary once for all tests of this package that run it.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "sallyport-docs-")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "sallyport")
+	if out, err := exec.Command("go", "build", "-o", file, "sallyport/cmd/sallyport").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return file, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built {
+		if file, err := program(); err == nil {
+			os.RemoveAll(filepath.Dir(file))
+		}
+	}
+	os.Exit(code)
+}
+
+var built bool // whether program was asked for
+
+func binary(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not checked in short mode: it builds and runs the program")
+	}
+	built = true
+	file, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Every command that a page names, in a block or in backticks, exists with the flags that stand there.
+func TestDocumentedCommandsExist(t *testing.T) {
+	bin := binary(t)
+	help := map[string]string{} // by command path
+	helpOf := func(args ...string) string {
+		key := strings.Join(args, " ")
+		if _, ok := help[key]; !ok {
+			out, _ := exec.Command(bin, append(slices.Clone(args), "--help")...).CombinedOutput() // of an unknown command it fails
+			help[key] = string(out)
+		}
+		return help[key]
+	}
+	subcommands := regexp.MustCompile(`(?m)^  ([a-z-]+) +[A-Z]`)
+	isCommand := func(help, word string) bool {
+		_, list, ok := strings.Cut(help, "Available Commands:")
+		return ok && slices.ContainsFunc(subcommands.FindAllStringSubmatch(list, -1), func(m []string) bool { return m[1] == word })
+	}
+	flag := regexp.MustCompile(`^--?[a-z][a-z-]*`)
+	checked := 0
+	for name, page := range pages(t) {
+		for _, line := range commandLines(page) {
+			words := strings.Fields(line)
+			var at []string
+			for len(words) > 0 && isCommand(helpOf(at...), words[0]) {
+				at, words = append(at, words[0]), words[1:]
+			}
+			if len(at) == 0 {
+				if len(words) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(words[0]) {
+					t.Errorf("%s: there is no command %q", name, line)
+				}
+				continue
+			}
+			checked++
+			if inside := helpOf(at...); strings.Contains(inside, "Available Commands:") && len(words) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(words[0]) {
+				t.Errorf("%s: sallyport %s has no command %q", name, strings.Join(at, " "), words[0])
+			}
+			for _, w := range words {
+				if f := flag.FindString(w); f != "" && !regexp.MustCompile(`(^|[ ,])`+f+`([ ,=]|$)`).MatchString(strings.ReplaceAll(helpOf(at...), "\n", " ")) {
+					t.Errorf("%s: sallyport %s has no flag %s", name, strings.Join(at, " "), f)
+				}
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d commands were checked", checked)
+	}
+}
+
+// commandLines are the command lines of a page without the word sallyport: the parts of its sh blocks and the texts in backticks
+// that begin with it.
+func commandLines(page string) (all []string) {
+	starts := regexp.MustCompile(`(?:^|[;&|(]|=\$\(|\s)(?:\S*/)?sallyport\s+([^;&|)<>#"]*)`)
+	rest := page
+	for {
+		before, after, ok := strings.Cut(rest, "```sh\n")
+		all = append(all, inBackticks(before)...)
+		if !ok {
+			return all
+		}
+		block, behind, _ := strings.Cut(after, "```")
+		for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
+			for _, m := range starts.FindAllStringSubmatch(line, -1) {
+				all = append(all, strings.TrimSpace(m[1]))
+			}
+		}
+		rest = behind
+	}
+}
+
+func inBackticks(text string) (all []string) {
+	for _, m := range named.FindAllStringSubmatch(text, -1) {
+		if line, ok := strings.CutPrefix(m[1], "sallyport "); ok {
+			line, _, _ = strings.Cut(line, " > ")
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// block is a fenced block of the README that is marked to be run, or to be found in what the blocks before it printed.
+type block struct {
+	kind, text string // kind: run, run: tour, output
+}
+
+func marked(page string) (all []block) {
+	fence := regexp.MustCompile("(?s)<!-- (run|run: tour|output) -->\n```(?:sh|text)\n(.*?)\n```")
+	for _, m := range fence.FindAllStringSubmatch(page, -1) {
+		all = append(all, block{m[1], m[2]})
+	}
+	return all
+}
+
+// clone is the last commit in a directory of its own, as a newcomer has it.
+func clone(t *testing.T) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not checked in short mode: it clones the repository and runs the program")
+	}
+	here, err := filepath.Abs(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "sallyport")
+	if out, err := exec.Command("git", "clone", "--quiet", here, dir).CombinedOutput(); err != nil {
+		t.Skipf("not checked: this is not a git repository that can be cloned: %s", out)
+	}
+	return dir
+}
+
+// shell runs a script with bash in dir and returns what it printed. All of its processes end with it.
+func shell(t *testing.T, dir, script string, limit time.Duration) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-c", script)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath", "SALLYPORT_TOKEN=", "SALLYPORT_URL=") // paths differ in every clone: without trimpath nothing is cached
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	end := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel = end
+	cmd.WaitDelay = 10 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if cmd.Process != nil {
+		_ = end() // what the script left running; nothing, when all went well
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	return out.String()
+}
+
+// checkOutput finds each line of shown in printed, in order. An ellipsis stands for anything in a line, alone for any lines.
+func checkOutput(t *testing.T, shown, printed string) {
+	t.Helper()
+	lines := strings.Split(printed, "\n")
+	for want := range strings.SplitSeq(shown, "\n") {
+		if want == "…" {
+			continue
+		}
+		parts := strings.Split(want, "…")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		pattern := regexp.MustCompile(strings.Join(parts, ".*"))
+		at := slices.IndexFunc(lines, pattern.MatchString)
+		if at < 0 {
+			t.Errorf("the README shows a line that was not printed (any more, or not in this order):\n%s", want)
+			continue
+		}
+		lines = lines[at:] // the same line may carry the next one too: answers of curl have no newline
+	}
+}
+
+// The README's demo and tour do on a clean clone what the README says, and print what it shows. Only the ports are others: those of
+// the README may be taken on this machine.
+func TestReadmeTour(t *testing.T) {
+	dir := clone(t)
+	for _, tool := range []string{"bash", "npx", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing(t, tool)
+		}
+	}
+	// Fetched ahead, so that a registry that can't be reached is told from a tour that doesn't work.
+	const server = "@modelcontextprotocol/server-filesystem@2026.8.31"
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	fetch := exec.CommandContext(ctx, "npx", "-y", server, dir)
+	fetch.WaitDelay = 5 * time.Second
+	if out, err := fetch.CombinedOutput(); err != nil && !strings.Contains(string(out), "running on stdio") {
+		missing(t, fmt.Sprintf("npx -y %s (%v)", server, err))
+	}
+
+	var script, output strings.Builder
+	script.WriteString("set -eo pipefail\n")
+	agentPort, adminPort := freePort(t), freePort(t)
+	toured := 0
+	for _, b := range marked(read(t, "README.md")) {
+		if b.kind == "output" {
+			fmt.Fprintln(&output, b.text)
+			continue
+		}
+		for line := range strings.Lines(b.text + "\n") {
+			script.WriteString(line)
+			if strings.HasPrefix(line, "sallyport init ") {
+				fmt.Fprintf(&script, "sed -i.bak 's/:7575/:%[1]s/; s/:7576/:%[2]s/' %[3]s/sallyport.yaml\n", agentPort, adminPort, strings.Fields(line)[2])
+			}
+		}
+		if b.kind == "run: tour" {
+			toured++
+		}
+	}
+	if toured < 5 {
+		t.Fatalf("the README has only %d blocks of the tour", toured)
+	}
+	text := strings.NewReplacer("127.0.0.1:7575/", "127.0.0.1:"+agentPort+"/").Replace(script.String())
+	printed := shell(t, dir, text, 5*time.Minute)
+	checkOutput(t, strings.TrimSpace(output.String()), printed)
+	if out, err := exec.Command("git", "-C", dir, "status", "--porcelain").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("the tour leaves the clone changed: %v\n%s", err, out)
+	}
+}
+
+// The first of the README's two commands starts the gateway on a clean clone; the second is what continuous integration runs. It
+// isn't run here, where it would run this test.
+func TestReadmeTwoCommands(t *testing.T) {
+	readme := read(t, "README.md")
+	const serve, tests = "go run ./cmd/sallyport serve", "go test ./..."
+	for _, command := range []string{serve, tests} {
+		if !strings.Contains(readme, "```sh\n"+command+"\n```") {
+			t.Errorf("the README has no block with %q", command)
+		}
+	}
+	if !regexp.MustCompile(`(?m)^go test( -[^ ]+( [0-9]+m)?)* \./\.\.\.$`).MatchString(read(t, ".ci/run")) {
+		t.Errorf(".ci/run does not run %q (with whatever flags)", tests)
+	}
+
+	dir := clone(t)
+	if err := os.WriteFile(filepath.Join(dir, "sallyport.yaml"), []byte("listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// go run passes an interrupt on only when the whole group gets it, as from a terminal.
+	printed := shell(t, dir, `set -em
+`+serve+` &
+for i in $(seq 1200); do [ -f sallyport-data/addresses.json ] && break; sleep 0.1; done
+cat sallyport-data/addresses.json
+kill -INT -- -$!
+wait $! || true`, 3*time.Minute)
+	var addresses struct{ Agent, Admin string }
+	for line := range strings.Lines(printed) {
+		if strings.HasPrefix(line, "{\"") {
+			_ = json.Unmarshal([]byte(line), &addresses) // what isn't it stays empty
+		}
+	}
+	if !strings.HasPrefix(addresses.Agent, "http://127.0.0.1:") || !strings.HasPrefix(addresses.Admin, "http://127.0.0.1:") {
+		t.Errorf("it did not say where it listens:\n%s", printed)
+	}
+}
+
+// missing skips a test for want of a tool; where everything must be checked it fails.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("SALLYPORT_TEST_ALL") == "1" {
+		t.Fatalf("%s is not here, and SALLYPORT_TEST_ALL=1 wants everything checked", what)
+	}
+	t.Skipf("not checked: %s is not here", what)
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
