@@ -225,7 +225,7 @@ func TestHostileBodies(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":7}}`, "-32602"},
 		{`{"jsonrpc":"2.0","id":7,"method":"tools/call"}`, "-32602"},
 		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":[]}}`, "-32602"},
-		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":null}}`, "-32602"},
+		{`{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":7}}`, "-32602"},
 		{`{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":""}}`, "-32602"},
 		{`{"jsonrpc":"2.0","id":7,"method":"completion/complete","params":{"ref":{"type":"ref/evil","name":"x"},"argument":{}}}`, "-32602"},
 		{`{"jsonrpc":"2.0","id":7,"method":"logging/setLevel","params":{"level":"loud"}}`, "-32602"},
