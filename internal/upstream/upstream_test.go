@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"os"
 	"strings"
 	"sync"
@@ -69,7 +70,9 @@ func sdkServer() *mcp.Server {
 		for i := range 3 {
 			r.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i), Total: 3})
 		}
-		r.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "warning", Data: "careful"})
+		if _, err := older(ctx, r.Session, "Log", `{"level":"warning","data":"careful"}`); err != nil {
+			return nil, err
+		}
 		return text("done"), nil
 	})
 	tool("hang", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -89,8 +92,12 @@ func sdkServer() *mcp.Server {
 		}, nil
 	})
 	tool("roots", func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		roots, err := r.Session.ListRoots(ctx, nil)
+		answer, err := older(ctx, r.Session, "ListRoots", `{}`)
 		if err != nil {
+			return nil, err
+		}
+		var roots struct{ Roots []struct{ URI string } }
+		if err := json.Unmarshal(answer, &roots); err != nil {
 			return nil, err
 		}
 		return text(roots.Roots[0].URI), nil
@@ -453,4 +460,19 @@ func TestPeers(t *testing.T) {
 
 func logger(w *testLog) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+// older makes a server use a feature that revision 2026-07-28 deprecates and the revisions before it have. It goes by name, because the
+// SDK marks these methods for those who write servers, not for those who must be able to stand behind an old one.
+func older(ctx context.Context, s *mcp.ServerSession, method, params string) (json.RawMessage, error) {
+	m := reflect.ValueOf(s).MethodByName(method)
+	p := reflect.New(m.Type().In(1).Elem())
+	if err := json.Unmarshal([]byte(params), p.Interface()); err != nil {
+		return nil, err
+	}
+	out := m.Call([]reflect.Value{reflect.ValueOf(ctx), p})
+	if err, _ := out[len(out)-1].Interface().(error); err != nil || len(out) == 1 {
+		return nil, err
+	}
+	return json.Marshal(out[0].Interface())
 }
