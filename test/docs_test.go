@@ -125,7 +125,7 @@ func TestGuardrailsCoverEveryRequirement(t *testing.T) {
 }
 
 // In guardrails.md code is named as `path: Symbol, Type.Method`. In other pages paths stand alone in backticks.
-var named = regexp.MustCompile("`([^`]+)`")
+var named = regexp.MustCompile("`([^`\n]+)`")
 
 // Every file, symbol and test that guardrails.md names exists.
 func TestGuardrailsNameWhatExists(t *testing.T) {
