@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -274,20 +275,19 @@ func TestProgressAndLog(t *testing.T) {
 		var mu sync.Mutex
 		var progress, logs []string
 		done := make(chan struct{}, 8)
-		cs := r.connect(agentToken, revision, &mcp.ClientOptions{
+		cs := r.connect(agentToken, revision, hearing(&mcp.ClientOptions{
 			ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) {
 				mu.Lock()
 				defer mu.Unlock()
 				progress = append(progress, fmt.Sprint(req.Params.ProgressToken, req.Params.Progress, req.Params.Message))
 				done <- struct{}{}
 			},
-			LoggingMessageHandler: func(_ context.Context, req *mcp.LoggingMessageRequest) {
-				mu.Lock()
-				defer mu.Unlock()
-				logs = append(logs, fmt.Sprint(req.Params.Data))
-				done <- struct{}{}
-			},
-		})
+		}, func(data string) {
+			mu.Lock()
+			defer mu.Unlock()
+			logs = append(logs, data)
+			done <- struct{}{}
+		}))
 		params := &mcp.CallToolParams{Name: "echo", Meta: mcp.Meta{"progressToken": "mine"}}
 		if revision < revision0728 {
 			h := map[string]string{headerSession: cs.ID(), headerVersion: revision}
@@ -621,4 +621,15 @@ func TestAskingBackToAnOlderClient(t *testing.T) {
 	if n := len(r.g.called()) - before; err != nil || !res.IsError || n != maxRounds+1 {
 		t.Errorf("%v %+v after %d calls", err, res, n)
 	}
+}
+
+// hearing makes a client hear log messages. It sets the handler by name, because the SDK deprecates it with the feature, which clients of
+// older revisions have.
+func hearing(o *mcp.ClientOptions, f func(data string)) *mcp.ClientOptions {
+	handler := reflect.ValueOf(o).Elem().FieldByName("LoggingMessageHandler")
+	handler.Set(reflect.MakeFunc(handler.Type(), func(in []reflect.Value) []reflect.Value {
+		f(fmt.Sprint(in[1].Elem().FieldByName("Params").Elem().FieldByName("Data").Interface()))
+		return nil
+	}))
+	return o
 }

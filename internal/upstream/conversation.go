@@ -144,7 +144,7 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 	c.wire.opened()
 	if c.modern() {
 		c.background(c.listen)
-	} else if l := c.info.Capabilities; l != nil && l.Logging != nil {
+	} else if l := c.info.Capabilities; l != nil && declares(l, "logging") {
 		// Servers say nothing before they are told a level. What callers see of it is theirs to choose.
 		if _, err := c.request(ctx, "logging/setLevel", json.RawMessage(`{"level":"info"}`)); err != nil {
 			c.log.Debug("setting the log level failed", "error", plain(err))
@@ -417,7 +417,7 @@ func (c *conversation) build(id, method string, params json.RawMessage, x *call.
 			member(mcp.MetaKeyClientCapabilities)
 			f = c.appendCapabilities(f, x)
 			if x.Log != nil {
-				member(mcp.MetaKeyLogLevel)
+				member(metaLogLevel)
 				f = append(f, `"info"`...)
 			}
 		}
@@ -448,16 +448,22 @@ func (c *conversation) appendCapabilities(f []byte, x *call.Exchange) []byte {
 	if len(caps) == 0 {
 		return append(f, '{', '}')
 	}
-	typed := capabilities(caps)
-	raw, err := json.Marshal(struct {
-		Elicitation *mcp.ElicitationCapabilities `json:"elicitation,omitempty"`
-		Sampling    *mcp.SamplingCapabilities    `json:"sampling,omitempty"`
-		Roots       *mcp.RootCapabilities        `json:"roots,omitempty"`
-	}{typed.Elicitation, typed.Sampling, typed.RootsV2})
+	return append(f, narrowed(caps)...)
+}
+
+// metaLogLevel is the log level that a request of revision 2026-07-28 asks for. The SDK's constant is deprecated with the feature.
+const metaLogLevel = "io.modelcontextprotocol/logLevel"
+
+// declares tells whether a server declared a capability. It goes by the wire's name: the SDK's fields for features that new revisions
+// deprecate are deprecated too, and servers of older revisions have them.
+func declares(caps *mcp.ServerCapabilities, name string) bool {
+	raw, err := json.Marshal(caps)
 	if err != nil {
-		return append(f, '{', '}')
+		return false
 	}
-	return append(f, raw...)
+	found := false
+	members(raw, func(key, value []byte) { found = found || string(key) == name && len(value) > 0 && value[0] == '{' })
+	return found
 }
 
 // strict checks a frame as the gateway checks everything it decides on.

@@ -40,8 +40,7 @@ type server struct {
 
 	tried     chan struct{} // closed after the first attempt, listing included
 	triedOnce sync.Once
-	changed   chan struct{} // the server announced a change of its lists
-	listed    [4][]call.Definition
+	changed   chan struct{}                            // the server announced a change of its lists
 	headers   atomic.Pointer[map[string][]paramHeader] // by tool
 
 	closers sync.WaitGroup // goroutines that close conversations and cancel subscriptions
@@ -497,25 +496,37 @@ func (s *server) resourceUpdated(params []byte) {
 	}
 }
 
-// capabilities are the restricted capabilities as the SDK's handshake wants them. What a server could only reach us with later, such as
-// changes of roots, or would reveal more context with, is left out.
+// narrowed are the restricted capabilities as servers are told them. What a server could only reach us with later, such as changes of
+// roots, or would reveal more context with, is left out.
+func narrowed(caps map[string]json.RawMessage) json.RawMessage {
+	type none struct{}
+	var out struct {
+		Elicitation *struct {
+			Form *none `json:"form,omitempty"`
+			URL  *none `json:"url,omitempty"`
+		} `json:"elicitation,omitempty"`
+		Sampling *struct {
+			Tools *none `json:"tools,omitempty"`
+		} `json:"sampling,omitempty"`
+		Roots *none `json:"roots,omitempty"`
+	}
+	for name, into := range map[string]any{"elicitation": &out.Elicitation, "sampling": &out.Sampling, "roots": &out.Roots} {
+		if raw, ok := caps[name]; ok {
+			_ = json.Unmarshal(raw, into) // what doesn't fit is not declared
+		}
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return emptyObject
+	}
+	return raw
+}
+
+// capabilities are the same as the SDK's handshake wants them.
 func capabilities(caps map[string]json.RawMessage) *mcp.ClientCapabilities {
 	out := &mcp.ClientCapabilities{}
-	if raw, ok := caps["elicitation"]; ok {
-		e := &mcp.ElicitationCapabilities{}
-		if json.Unmarshal(raw, e) == nil {
-			out.Elicitation = e
-		}
-	}
-	if raw, ok := caps["sampling"]; ok {
-		c := &mcp.SamplingCapabilities{}
-		if json.Unmarshal(raw, c) == nil {
-			c.Context = nil
-			out.Sampling = c
-		}
-	}
-	if _, ok := caps["roots"]; ok {
-		out.RootsV2 = &mcp.RootCapabilities{}
+	if json.Unmarshal(narrowed(caps), out) != nil {
+		return &mcp.ClientCapabilities{}
 	}
 	return out
 }
