@@ -17,7 +17,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -298,47 +297,15 @@ func TestDocumentsLeadSomewhere(t *testing.T) {
 	}
 }
 
-// program builds the binary once for all tests of this package that run it.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "sallyport-docs-")
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(dir, "sallyport")
-	if out, err := exec.Command("go", "build", "-o", file, "sallyport/cmd/sallyport").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return file, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if built {
-		if file, err := program(); err == nil {
-			os.RemoveAll(filepath.Dir(file))
-		}
-	}
-	os.Exit(code)
-}
-
-var built bool // whether program was asked for
-
-func binary(t *testing.T) string {
-	t.Helper()
+// Every command that a page names, in a block or in backticks, exists with the flags that stand there.
+func TestDocumentedCommandsExist(t *testing.T) {
 	if testing.Short() {
 		t.Skip("not checked in short mode: it builds and runs the program")
 	}
-	built = true
-	file, err := program()
-	if err != nil {
-		t.Fatal(err)
+	bin := filepath.Join(t.TempDir(), "sallyport")
+	if out, err := exec.Command("go", "build", "-o", bin, "sallyport/cmd/sallyport").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	return file
-}
-
-// Every command that a page names, in a block or in backticks, exists with the flags that stand there.
-func TestDocumentedCommandsExist(t *testing.T) {
-	bin := binary(t)
 	help := map[string]string{} // by command path
 	helpOf := func(args ...string) string {
 		key := strings.Join(args, " ")
@@ -354,6 +321,7 @@ func TestDocumentedCommandsExist(t *testing.T) {
 		return ok && slices.ContainsFunc(subcommands.FindAllStringSubmatch(list, -1), func(m []string) bool { return m[1] == word })
 	}
 	flag := regexp.MustCompile(`^--?[a-z][a-z-]*`)
+	word := regexp.MustCompile(`^[a-z]+$`)
 	checked := 0
 	for name, page := range pages(t) {
 		for _, line := range commandLines(page) {
@@ -363,13 +331,13 @@ func TestDocumentedCommandsExist(t *testing.T) {
 				at, words = append(at, words[0]), words[1:]
 			}
 			if len(at) == 0 {
-				if len(words) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(words[0]) {
+				if len(words) > 0 && word.MatchString(words[0]) {
 					t.Errorf("%s: there is no command %q", name, line)
 				}
 				continue
 			}
 			checked++
-			if inside := helpOf(at...); strings.Contains(inside, "Available Commands:") && len(words) > 0 && regexp.MustCompile(`^[a-z]+$`).MatchString(words[0]) {
+			if inside := helpOf(at...); strings.Contains(inside, "Available Commands:") && len(words) > 0 && word.MatchString(words[0]) {
 				t.Errorf("%s: sallyport %s has no command %q", name, strings.Join(at, " "), words[0])
 			}
 			for _, w := range words {
