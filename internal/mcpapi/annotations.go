@@ -105,7 +105,7 @@ const maxSafeInteger = 1<<53 - 1
 // sameParam compares a header with a string, boolean or integer argument.
 func sameParam(header string, value json.RawMessage) bool {
 	decoded, ok := decodeHeader(header)
-	if !ok || header == "" {
+	if !ok {
 		return false
 	}
 	if s, ok := text(value); ok {

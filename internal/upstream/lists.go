@@ -303,7 +303,7 @@ func primitive(raw []byte) (string, bool) {
 		return "", false
 	case raw[0] == '"':
 		var s string
-		return s, json.Unmarshal(raw, &s) == nil && s != ""
+		return s, json.Unmarshal(raw, &s) == nil
 	case string(raw) == "true" || string(raw) == "false":
 		return string(raw), true
 	}
