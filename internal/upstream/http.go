@@ -366,21 +366,39 @@ func (w *httpWire) post(ctx context.Context, frame []byte) error {
 	return nil
 }
 
-// opened starts the stream on which legacy servers speak first. Modern ones do so on subscriptions/listen.
+// standingTime bounds the wait for the standing stream of an owned conversation.
+const standingTime = 500 * time.Millisecond
+
+// opened starts the stream on which legacy servers speak first. Modern ones do so on subscriptions/listen. What a server asks while a
+// call runs can come on this stream, too, and servers drop what they can't send at once: in an owned conversation it stands first.
 func (w *httpWire) opened() {
-	if !w.c.modern() {
-		w.c.background(w.follow)
+	c := w.c
+	if c.modern() {
+		return
+	}
+	stands := make(chan struct{})
+	c.background(func() { w.follow(sync.OnceFunc(func() { close(stands) })) })
+	if !c.owned {
+		return
+	}
+	timer := time.NewTimer(standingTime)
+	defer timer.Stop()
+	select {
+	case <-stands:
+	case <-timer.C:
+	case <-c.ctx.Done():
 	}
 }
 
-// follow reads the standing stream for as long as the server offers it.
-func (w *httpWire) follow() {
+// follow reads the standing stream for as long as the server offers it. It calls answered when the server has, one way or the other.
+func (w *httpWire) follow(answered func()) {
 	c := w.c
 	delay := time.Second
 	lastID := ""
 	for {
 		began := time.Now()
 		resp, err := w.send(c.ctx, http.MethodGet, nil, streamHeaders(lastID))
+		answered()
 		var dial *dialError
 		switch {
 		case c.ctx.Err() != nil:

@@ -562,6 +562,9 @@ func build(t *testing.T, pkg string) string {
 }
 
 func TestMain(m *testing.M) {
+	if driver := os.Getenv(bridgeVariable); driver != "" {
+		os.Exit(bridge(driver, os.Args[len(os.Args)-1]))
+	}
 	dir, err := os.MkdirTemp("", "sallyport-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
