@@ -4,7 +4,7 @@
 build:
 	go build -trimpath -ldflags='-s -w' -o bin/sallyport ./cmd/sallyport
 
-# The tests that need npm, Chromium or the attack cases skip with a line that says what was not checked.
+# The tests that need npm or the attack cases skip with a line that says what was not checked.
 test:
 	go test -timeout 15m ./...
 

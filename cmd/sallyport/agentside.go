@@ -36,7 +36,7 @@ directory. Without --session it is the session that the token stands for.`,
 			t.field("labels", labels(m.Labels))
 			t.line("")
 			if len(m.Tools) == 0 {
-				t.line("There are no tools: either no server is configured, or the agent's declaration permits none of theirs.")
+				t.line("There are no tools. Either no server is up, or no entry under operations names its tools, or the agent's declaration permits none: sallyport tools list shows which.")
 				return
 			}
 			t.row("TOOL", "OPERATION", "SENSITIVITY", "EFFECT", "BLOCKED NOW", "CONSEQUENCE")

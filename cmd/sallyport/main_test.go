@@ -253,7 +253,7 @@ func TestUnreachableIs3(t *testing.T) {
 		{"status"}, {"manifest"}, {"plan", "validate", "x"}, {"sessions", "list"}, {"sessions", "show", "x"}, {"sessions", "open", "--agent", "a", "--request", "r"},
 		{"sessions", "phase", "x", "planning", "--reason", "r"}, {"sessions", "approve-plan", "x", "d"}, {"sessions", "reject-plan", "x", "d", "--reason", "r"},
 		{"sessions", "release", "x", "--label", "l", "--reason", "r"}, {"sessions", "close", "x", "--reason", "r"}, {"agents", "list"}, {"agents", "show", "x"},
-		{"tools", "list"}, {"tools", "accept", "a.b", "h"}, {"kill"}, {"unkill", "--reason", "r"}, {"audit", "query"}, {"audit", "show", "1"}, {"audit", "export"},
+		{"tools", "list"}, {"tools", "accept", "a.b", "h"}, {"kill", "--reason", "r"}, {"unkill", "--reason", "r"}, {"audit", "query"}, {"audit", "show", "1"}, {"audit", "export"},
 		{"token", "list"}, {"token", "revoke", "x"}, {"token", "create", "--agent", "x"},
 	}
 	for _, args := range commands {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -128,9 +129,10 @@ AGENT it stops everything.`,
 		example: "sallyport kill --reason \"strange mails are going out\"\nsallyport kill research-assistant --reason \"asks for passwords\"",
 		args:    cobra.MaximumNArgs(1), prints: true,
 	}, func(ctx context.Context, cl *client.Client, args []string) error {
-		return c.flip(args, reason, func(agent string) (*client.KillStatus, error) { return cl.Kill(ctx, agent, reason) })
+		return c.flip(ctx, cl, args, func(agent string) (*client.KillStatus, error) { return cl.Kill(ctx, agent, reason) })
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	must(cmd.MarkFlagRequired("reason"))
 	return cmd
 }
 
@@ -142,14 +144,14 @@ func (c *cli) unkill() *cobra.Command {
 		example: "sallyport unkill --reason \"false alarm\"\nsallyport unkill research-assistant --reason \"prompt fixed\"",
 		args:    cobra.MaximumNArgs(1), prints: true,
 	}, func(ctx context.Context, cl *client.Client, args []string) error {
-		return c.flip(args, reason, func(agent string) (*client.KillStatus, error) { return cl.Unkill(ctx, agent, reason) })
+		return c.flip(ctx, cl, args, func(agent string) (*client.KillStatus, error) { return cl.Unkill(ctx, agent, reason) })
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
 	must(cmd.MarkFlagRequired("reason"))
 	return cmd
 }
 
-func (c *cli) flip(args []string, reason string, act func(agent string) (*client.KillStatus, error)) error {
+func (c *cli) flip(ctx context.Context, cl *client.Client, args []string, act func(agent string) (*client.KillStatus, error)) error {
 	agent := ""
 	if len(args) > 0 {
 		if agent = args[0]; agent == "" {
@@ -159,6 +161,26 @@ func (c *cli) flip(args []string, reason string, act func(agent string) (*client
 	k, err := act(agent)
 	if err != nil {
 		return err
+	}
+	// It acts already; give the store a moment to have it too, so that what is printed is not alarming for nothing.
+	for range 10 {
+		sw := k.Global
+		if agent != "" {
+			sw = k.Agents[agent]
+		}
+		if sw.Durable {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return c.print(k, func(t *table) { switches(t, k) })
+		case <-time.After(50 * time.Millisecond):
+		}
+		now, err := cl.KillStatus(ctx)
+		if err != nil {
+			break // the switching itself was answered
+		}
+		k = now
 	}
 	return c.print(k, func(t *table) { switches(t, k) })
 }

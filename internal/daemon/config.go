@@ -66,7 +66,7 @@ type UpstreamConfig struct {
 	URL            string            `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Address of a streamable HTTP server."`
 	Headers        map[string]string `yaml:"headers,omitempty" json:"headers,omitempty" jsonschema:"Headers for every request to the server: its own credential belongs here. The agent's token is never forwarded."`
 	Fallback       string            `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another upstream to use when this one fails. Not used by this version."`
-	Timeout        Duration          `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one call. Default 20s."`
+	Timeout        Duration          `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one call. Default limits.network_timeout."`
 	ClientFeatures []string          `yaml:"client_features,omitempty" json:"client_features,omitempty" jsonschema:"What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default none."`
 }
 
@@ -81,15 +81,15 @@ type OperationConfig struct {
 	ExternalIO    *bool             `yaml:"external_io,omitempty" json:"external_io,omitempty" jsonschema:"Default true. false lets the operation run in the planning phase."`
 	Output        string            `yaml:"output,omitempty" json:"output,omitempty" jsonschema:"trusted, untrusted (default: text comes fenced), typed (trusted while every string matches shape) or echo."`
 	Shape         string            `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) for output: typed."`
-	TrustedFields []string          `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields of a record that the system sets."`
-	Names         []string          `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields that name a record."`
-	Delegable     []string          `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields whose values may be used as arguments."`
-	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"Kind of the ids in the records."`
-	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"none, internal, external or by_arg."`
-	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"The operation fetches a URL."`
-	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument."`
-	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"Risk name of what the operation does."`
-	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
+	TrustedFields []string          `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields of a record that the system sets. Not used by this version."`
+	Names         []string          `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields that name a record. Not used by this version."`
+	Delegable     []string          `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields whose values may be used as arguments. Not used by this version."`
+	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"Kind of the ids in the records. Not used by this version."`
+	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"none, internal, external or by_arg. Not used by this version."`
+	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"The operation fetches a URL. Not used by this version."`
+	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument. Not used by this version."`
+	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"Risk name of what the operation does. Not used by this version."`
+	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL. Not used by this version."`
 	Description   string            `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
 
@@ -476,7 +476,7 @@ func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
 	for field, there := range map[string]bool{
 		"comm": c.Comm != nil, "models": c.Models != nil, "approvals": c.Approvals != nil, "notify": c.Notify != nil,
-		"flow.free_level_1": c.Flow.FreeLevel1,
+		"flow.free_level_1": c.Flow.FreeLevel1, "limits.comm_requests_per_minute": c.Limits.CommRequestsPerMinute != 0, "limits.file_timeout": c.Limits.FileTimeout != 0,
 	} {
 		if there {
 			all = append(all, Problem{File: file, Field: field, Severity: "P2", Problem: "this version does not use it yet"})
@@ -485,6 +485,16 @@ func (c *Config) Warnings(file string) []Problem {
 	for id, u := range c.Upstreams {
 		if u.Fallback != "" {
 			all = append(all, Problem{File: file, Field: "upstreams." + id + ".fallback", Severity: "P2", Problem: "this version does not use it yet"})
+		}
+	}
+	for id, o := range c.Operations {
+		for name, there := range map[string]bool{
+			"args": o.Args != nil, "action": o.Action != "", "risk": o.Risk != "", "trusted_fields": o.TrustedFields != nil, "names": o.Names != nil,
+			"delegable": o.Delegable != nil, "id_kind": o.IDKind != "", "boundary": o.Boundary != "", "egress_url": o.EgressURL,
+		} {
+			if there {
+				all = append(all, Problem{File: file, Field: "operations." + id + "." + name, Severity: "P2", Problem: "this version does not use it yet"})
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })

@@ -369,14 +369,28 @@ func (d *Daemon) Banner(w io.Writer) {
   agents   %s/mcp     %s
   people   %s         token in %s
   servers  %s
-
+%s
 A client that speaks MCP over HTTP (sallyport client config prints it for others):
 
   {"mcpServers": {"sallyport": {"type": "http", "url": "%s/mcp",
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), servers, d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), servers, d.unlisted(), d.AgentURL())
+}
+
+// unlisted is a line that says how many tools nobody named, which is the first thing a new operator wonders about.
+func (d *Daemon) unlisted() string {
+	n := 0
+	for _, t := range d.gate.Tools() {
+		if t.Standing == gateway.Unlisted {
+			n++
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  note     %d tools are offered that no entry under operations names, so they can't be called: sallyport tools list\n", n)
 }
 
 // Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last.

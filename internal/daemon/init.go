@@ -144,7 +144,7 @@ people:
 # or a url to reach.
 #
 # To try it: uncomment this, "upstreams" too, make the folder docs, permit files.* in agents/assistant.yaml (permissions: read), and
-# uncomment files.* under operations.
+# uncomment the files entries under operations. Name tools one by one: what you say of files.* you say of those that write, too.
 # upstreams:
 #   files:
 #     command: [npx, -y, "@modelcontextprotocol/server-filesystem@2026.8.31", ./docs]
@@ -164,7 +164,8 @@ people:
 # The operator's word on each operation, by <server>.<tool>. <server>.* is a default for a server. What nobody said anything
 # about is external, a write and untrusted.
 # operations:
-#   files.*: {sensitivity: internal_source, effect: read}
+#   files.read_text_file: {sensitivity: internal_source, effect: read}
+#   files.list_directory: {sensitivity: internal_source, effect: read}
 #   crm.search_mail:
 #     # Tool name that the agent sees. Default <server>_<tool>; in a <server>.* entry {tool} stands for the server's own name.
 #     expose_as: search_mail

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -312,10 +314,21 @@ func (g *Gateway) flowVerdict(op *Operation, s *session.Session) fault.Verdict {
 
 // listed: an operation that no entry of the operator's names is asked about, where the operator chose that over deny.
 func (c *crossing) listed() fault.Verdict {
-	if !c.op.AskFirst {
+	if !c.op.AskFirst || c.planned() {
 		return fault.Permitted()
 	}
 	return unlistedAsk(c.op)
+}
+
+// planned tells whether a person approved a plan with this very step: the operation, and its arguments where the plan fixed them.
+func (c *crossing) planned() bool {
+	p := c.session.Plan
+	if p == nil || p.State != session.PlanApproved || p.DecidedBy == "rule" {
+		return false
+	}
+	return slices.ContainsFunc(p.Steps, func(s session.Step) bool {
+		return s.Operation == c.op.ID && (s.Arguments == nil || bytes.Equal(s.Arguments, c.args))
+	})
 }
 
 func unlistedAsk(op *Operation) fault.Verdict {

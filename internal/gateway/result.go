@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -342,10 +343,14 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 				return nil, nil, fmt.Errorf("content: %w", err)
 			}
 		}
+		var texts []string
 		for i := range blocks {
+			if s, ok := blocks[i]["text"].(string); ok {
+				texts = append(texts, s)
+			}
 			blocks[i] = w.block(blocks[i])
 		}
-		if structured, ok := members["structuredContent"]; ok && string(structured) != "null" {
+		if structured, ok := members["structuredContent"]; ok && string(structured) != "null" && !repeats(texts, structured) {
 			blocks = append(blocks, w.block(map[string]any{"type": "text", "text": string(structured)}))
 		}
 		next["content"] = notNil(blocks)
@@ -397,6 +402,28 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 	next["_meta"] = map[string]any{"sallyport/attribution": json.RawMessage(attribution)}
 	b, err := marshalPlain(next)
 	return b, attribution, err
+}
+
+// repeats tells whether the structured content says nothing that a text block doesn't: it is that text as JSON, or an object of one
+// member that is that text. Showing it twice would only cost the model's attention.
+func repeats(texts []string, structured json.RawMessage) bool {
+	var only map[string]json.RawMessage
+	var s string
+	if json.Unmarshal(structured, &only) == nil && len(only) == 1 {
+		for _, v := range only {
+			if json.Unmarshal(v, &s) == nil && slices.Contains(texts, s) {
+				return true
+			}
+		}
+	}
+	canonical, err := call.Canonical(structured, call.DefaultLimits())
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(texts, func(t string) bool {
+		same, err := call.Canonical([]byte(t), call.DefaultLimits())
+		return err == nil && bytes.Equal(same, canonical)
+	})
 }
 
 // wrapQuestions lets the questions of a multi-round-trip result through, and nothing beside them. They are for a person, through a
