@@ -201,7 +201,7 @@ func LoadConfig(path string) (*Config, error) {
 func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 	c := &Config{Dir: dir}
 	var root yaml.Node
-	if len(bytes.TrimSpace(data)) > 0 {
+	if !blank(data) {
 		if err := yaml.Load(data, &root); err != nil {
 			return nil, &ConfigError{loadProblems(file, err)}
 		}
@@ -219,6 +219,16 @@ func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 		return nil, &ConfigError{problems}
 	}
 	return c, nil
+}
+
+// blank tells whether a file says nothing: the library takes that for an error, and it is the same as no file.
+func blank(data []byte) bool {
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
 }
 
 func loadProblems(file string, err error) []Problem {

@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"sallyport/flow"
+	"sallyport/internal/gateway"
+)
+
+// Every way in which a file can be wrong names the field, the place where there is one, and what is wrong.
+func TestConfigProblems(t *testing.T) {
+	t.Setenv("SET", "value")
+	for name, c := range map[string]struct {
+		yaml  string
+		field string
+		line  int
+		says  string
+	}{
+		"unknown key":           {"mode: enforce\nlisen: x\n", "", 2, `unknown key "lisen"`},
+		"unknown nested key":    {"limits:\n  calls: 3\n", "", 2, `unknown key "calls"`},
+		"duplicate key":         {"mode: enforce\nmode: shadow\n", "", 2, "mode"},
+		"not YAML":              {"mode: [\n", "", 0, ""},
+		"wrong type":            {"people: 7\n", "", 1, ""},
+		"a time without a unit": {"limits: {network_timeout: 30}\n", "", 1, "not a time"},
+		"unset variable":        {"upstreams:\n  a: {url: \"${NOT_SET_ANYWHERE}\"}\n", "", 2, "NOT_SET_ANYWHERE is not set"},
+		"unknown mode":          {"mode: off\n", "mode", 1, `unknown word "off"`},
+		"unknown store":         {"store: mysql\n", "store", 1, "mysql"},
+		"not loopback":          {"listen: 0.0.0.0:7575\n", "listen", 1, "not a loopback address"},
+		"no port":               {"admin_listen: localhost\n", "admin_listen", 1, "not an address"},
+		"one address twice":     {"listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:1\n", "admin_listen", 2, "same as listen"},
+		"unknown role":          {"people:\n  - {id: a, roles: [king]}\n", "people[0].roles", 1, "king"},
+		"person twice":          {"people: [{id: a, roles: []}, {id: a, roles: []}]\n", "people[1].id", 1, "twice"},
+		"both command and url":  {"upstreams:\n  a: {command: [x], url: http://x}\n", "upstreams.a", 2, "either"},
+		"neither":               {"upstreams:\n  a: {}\n", "upstreams.a", 2, "either"},
+		"dot in a server's id":  {"upstreams:\n  a.b: {url: http://x}\n", "upstreams.a.b", 2, "can't be a server's id"},
+		"reserved server":       {"upstreams:\n  comm: {url: http://x}\n", "upstreams.comm", 2, "reserved"},
+		"not a web address":     {"upstreams:\n  a: {url: file:///etc/passwd}\n", "upstreams.a.url", 2, "not a web address"},
+		"unknown feature":       {"upstreams:\n  a: {url: http://x, client_features: [everything]}\n", "upstreams.a.client_features", 2, "everything"},
+		"operation of no one":   {"operations:\n  a.b: {}\n", "operations.a.b", 2, `no upstream "a"`},
+		"not an operation":      {"operations:\n  a: {}\n", "operations.a", 2, "not an operation"},
+		"glob":                  {"upstreams: {a: {url: http://x}}\noperations:\n  a.git_*: {}\n", "operations.a.git_*", 3, "not an operation"},
+		"unknown sensitivity":   {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {sensitivity: public}\n", "operations.a.b.sensitivity", 3, "public"},
+		"unknown label":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {emits: [hr]}\n", "operations.a.b.emits", 3, `unknown label "hr"`},
+		"level out of range":    {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 3}\n", "operations.a.b.level", 3, "not a level"},
+		"level against effect":  {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 2, effect: read}\n", "operations.a.b.level", 3, "contradicts"},
+		"typed without shape":   {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed}\n", "operations.a.b.shape", 3, "needs a shape"},
+		"shape of another kind": {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed, shape: \"(?=x)\"}\n", "operations.a.b.shape", 3, "regexp"},
+		"two of one name":       {"upstreams: {a: {url: http://x}, b: {url: http://y}}\noperations:\n  a.x: {expose_as: search}\n  b.y: {expose_as: search}\n", "operations.b.y.expose_as", 4, `a.x has the name "search" already`},
+		"a server of one name":  {"upstreams: {a: {url: http://x}}\noperations:\n  a.*: {expose_as: search}\n", "operations.a.*.expose_as", 3, "all tools"},
+		"the gateway's name":    {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {expose_as: Sallyport_status}\n", "operations.a.b.expose_as", 3, "gateway's own"},
+		"name with a dot":       {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {expose_as: x.y}\n", "operations.a.b.expose_as", 3, "can't be a tool's name"},
+		"label in capitals":     {"flow: {labels: [HR]}\n", "flow.labels", 1, "HR"},
+		"integrity as label":    {"flow: {labels: [untrusted]}\n", "flow.labels", 1, "integrity label"},
+		"alias bomb":            {"a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b, *b]\nd: [*c, *c, *c, *c, *c, *c, *c]\n", "", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := ParseConfig("sallyport.yaml", []byte(c.yaml), t.TempDir())
+			var invalid *ConfigError
+			if !errors.As(err, &invalid) || cfg != nil {
+				t.Fatalf("taken: %+v, %v", cfg, err)
+			}
+			for _, p := range invalid.Problems {
+				if (c.field == "" || p.Field == c.field) && (c.line == 0 || p.Line == c.line) && strings.Contains(p.Problem, c.says) && p.File == "sallyport.yaml" {
+					return
+				}
+			}
+			t.Errorf("want %s at line %d saying %q, got\n%v", c.field, c.line, c.says, err)
+		})
+	}
+}
+
+// All problems are reported, not only the first.
+func TestConfigReportsEveryProblem(t *testing.T) {
+	_, err := ParseConfig("f", []byte("mode: off\nstore: mysql\nunlisted_operations: maybe\n"), t.TempDir())
+	var invalid *ConfigError
+	if !errors.As(err, &invalid) || len(invalid.Problems) != 3 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	for _, file := range []string{"", "\n# nothing\n", "{}\n"} {
+		c, err := ParseConfig("f", []byte(file), t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Listen != "127.0.0.1:7575" || c.AdminListen != "127.0.0.1:7576" || c.Mode != "enforce" || c.Unlisted != "deny" || c.Agents != "" ||
+			c.Limits.CallsPerMinute != 600 || fmt.Sprint(c.Flow.Labels) != "[internal pii secret]" {
+			t.Errorf("%q: %+v", file, c)
+		}
+	}
+}
+
+// What comes from the environment is a string, whatever it looks like: it can't become structure, another type or another reference.
+func TestEnvironmentIsText(t *testing.T) {
+	t.Setenv("HOSTILE", "x\", url: \"http://evil\n${OTHER}")
+	t.Setenv("LOOKS_LIKE_A_LIST", "[a, b]")
+	t.Setenv("OTHER", "expanded")
+	c, err := ParseConfig("f", []byte("upstreams:\n  a:\n    url: http://x\n    headers: {Authorization: \"Bearer ${HOSTILE}\", B: \"${LOOKS_LIKE_A_LIST}\"}\n"), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"Authorization": "Bearer x\", url: \"http://evil\n${OTHER}", "B": "[a, b]"}
+	if got := c.Upstreams["a"].Headers; !reflect.DeepEqual(got, want) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestClassification(t *testing.T) {
+	c, err := ParseConfig("f", []byte(`
+upstreams: {fs: {url: http://x, timeout: 7s}, web: {url: http://y}}
+operations:
+  fs.*: {sensitivity: internal_source, effect: read, expose_as: "f_{tool}", output: trusted}
+  fs.delete: {level: 2}
+  fs.note: {effect: write}
+  fs.undo: {level: 1, output: untrusted, blocked_by: [], external_io: false}
+  web.search: {sensitivity: external, effect: read}
+`), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	classify := c.Classifier()
+	labels, err := c.labels()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range []struct {
+		server, tool  string
+		listed, named bool
+		effect        flow.Effect
+		level         int
+		sensitivity   flow.Sensitivity
+		output        gateway.Output
+		external      bool
+		emits         string
+		blocked       string
+		timeout       string
+	}{
+		{"fs", "read", true, false, flow.Read, 0, flow.InternalSource, gateway.Trusted, true, "[internal]", "[]", "7s"},
+		{"fs", "delete", true, true, flow.Write, 2, flow.InternalSource, gateway.Trusted, true, "[internal]", "[]", "7s"}, // its own level, not the server's effect
+		{"fs", "note", true, true, flow.Write, 2, flow.InternalSource, gateway.Trusted, true, "[internal]", "[]", "7s"},
+		{"fs", "undo", true, true, flow.Write, 1, flow.InternalSource, gateway.Untrusted, false, "[internal untrusted]", "[]", "7s"},
+		{"web", "search", true, true, flow.Read, 0, flow.External, gateway.Untrusted, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"web", "other", false, false, flow.Write, 2, flow.External, gateway.Untrusted, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"unheard", "of", false, false, flow.Write, 2, flow.External, gateway.Untrusted, true, "[untrusted]", "[internal pii secret]", "30s"},
+	} {
+		got := classify(w.server, w.tool)
+		spec := got.Flow
+		spec.ID, spec.Name = w.server+"."+w.tool, w.server+"_"+w.tool
+		op, err := flow.Resolve(spec, labels)
+		if err != nil {
+			t.Errorf("%s.%s: %v", w.server, w.tool, err)
+		}
+		if got.Listed != w.listed || got.Named != w.named || op.Effect != w.effect || got.Level != w.level || op.Sensitivity != w.sensitivity || got.Output != w.output ||
+			got.ExternalIO != w.external || fmt.Sprint(op.Emits) != w.emits || fmt.Sprint(op.BlockedBy) != w.blocked || got.Timeout.String() != w.timeout {
+			t.Errorf("%s.%s: %+v, %+v", w.server, w.tool, got, op)
+		}
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte("mode: shadow\n"))
+	f.Add([]byte(exampleConfig))
+	f.Add([]byte("a: &a [*a]\n"))
+	f.Add([]byte("operations: {x.y: {shape: \"(\"}}\nupstreams: {x: {url: http://x}}\n"))
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := ParseConfig("f", data, dir)
+		if err != nil {
+			if c != nil || err.Error() == "" {
+				t.Errorf("an error with a configuration, or without words: %v", err)
+			}
+			return
+		}
+		classify := c.Classifier() // whatever was taken classifies any name, closed
+		if got := classify("nobody", "knows"); got.Listed || got.Output == gateway.Trusted || !got.ExternalIO {
+			t.Errorf("an operation that nobody named is %+v", got)
+		}
+	})
+}
