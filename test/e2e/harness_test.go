@@ -211,6 +211,7 @@ func startAt(t *testing.T, p place) *world {
 		if err := w.stop(); err != nil {
 			t.Errorf("the daemon ended with %v", err)
 		}
+		w.sane()
 		if t.Failed() {
 			t.Logf("log of the gateway:\n%s", log)
 		}
@@ -552,7 +553,11 @@ func build(t *testing.T, pkg string) string {
 		return file
 	}
 	file := filepath.Join(built.dir, filepath.Base(pkg))
-	cmd := exec.Command("go", "build", "-o", file, pkg)
+	args := []string{"build", "-o", file, pkg}
+	if raced && strings.HasPrefix(pkg, "sallyport/") { // what is tested is watched, too
+		args = slices.Insert(args, 1, "-race")
+	}
+	cmd := exec.Command("go", args...)
 	cmd.Dir = root()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build %s: %v\n%s", pkg, err, out)
@@ -637,6 +642,17 @@ func tryLaunch(t *testing.T, p place, wrap []string) (*world, error) {
 func (w *world) kill() {
 	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.exited
+	w.sane()
+}
+
+// sane looks for what no gateway may ever print.
+func (w *world) sane() {
+	w.t.Helper()
+	for _, word := range []string{"DATA RACE", "panic:", "fatal error:", "a stage panicked", "a handler panicked"} {
+		if strings.Contains(w.output.String(), word) {
+			w.t.Errorf("%s:\n%s", word, w.output)
+		}
+	}
 }
 
 // signal sends a signal and waits for the end. An exit code other than 0 is an error.
@@ -650,6 +666,7 @@ func (w *world) signal(s syscall.Signal) error {
 		w.kill()
 		return fmt.Errorf("did not end within 30 s of %s:\n%s", s, w.output)
 	}
+	w.sane()
 	if code := w.cmd.ProcessState.ExitCode(); code != 0 {
 		return fmt.Errorf("exit code %d:\n%s", code, w.output)
 	}
