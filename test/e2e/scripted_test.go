@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // scripted is an MCP server of revision 2025-11-25 over HTTP that says exactly what a test wants it to, however wrong. It records every
@@ -20,6 +22,7 @@ type scripted struct {
 	answer             func(m message) string                  // the result object of anything else
 	write              func(http.ResponseWriter, message) bool // the whole HTTP answer; false: as usual
 	asked              atomic.Int64
+	replies            chan string // answers to requests of this server's, if it makes any
 }
 
 // message is a request as it reached a scripted server.
@@ -46,6 +49,13 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var m message
 	if json.Unmarshal(body, &m) != nil || m.ID == nil {
+		w.WriteHeader(http.StatusAccepted)
+		return
+	}
+	if m.Method == "" {
+		if s.replies != nil {
+			s.replies <- string(body)
+		}
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
@@ -122,3 +132,91 @@ func says(words string) func(message) string {
 }
 
 func (s *scripted) url(t *testing.T) string { return serve(t, s) }
+
+// rawClient is a client of revision 2025-11-25 that answers what a server asks back with the bytes that a test wants.
+type rawClient struct {
+	w              *world
+	token, session string
+	answer         func(method string, params json.RawMessage) string // the result object
+}
+
+func (w *world) rawClient(token, capabilities string, answer func(string, json.RawMessage) string) *rawClient {
+	w.t.Helper()
+	c := &rawClient{w: w, token: token, answer: answer}
+	resp := c.post(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":` + capabilities + `,"clientInfo":{"name":"raw","version":"1"}}}`)
+	defer resp.Body.Close()
+	if c.session = resp.Header.Get("Mcp-Session-Id"); c.session == "" {
+		w.t.Fatalf("initialize: %s", resp.Status)
+	}
+	_ = c.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`).Body.Close()
+	return c
+}
+
+func (c *rawClient) post(body string) *http.Response {
+	c.w.t.Helper()
+	req, err := http.NewRequestWithContext(c.w.t.Context(), http.MethodPost, c.w.agent+"/mcp", strings.NewReader(body))
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"Authorization": "Bearer " + c.token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+		"Mcp-Session-Id": c.session, "Mcp-Protocol-Version": revision1125,
+	} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	return resp
+}
+
+// call calls a tool, answers what is asked meanwhile, and returns the response.
+func (c *rawClient) call(tool string) string {
+	c.w.t.Helper()
+	resp := c.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%s,"arguments":{}}}`, quote(tool)))
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		data := strings.TrimPrefix(lines.Text(), "data: ")
+		var m struct {
+			ID     json.RawMessage
+			Method string
+			Params json.RawMessage
+		}
+		if json.Unmarshal([]byte(data), &m) != nil {
+			continue
+		}
+		if m.Method == "" {
+			return data
+		}
+		if m.ID != nil {
+			_ = c.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, c.answer(m.Method, m.Params))).Body.Close()
+		}
+	}
+	c.w.t.Fatalf("no response to %s: %v", tool, lines.Err())
+	return ""
+}
+
+// asks is a server that asks the client back while its tool runs, and says in its result what it was told.
+func asks(method, params string) *scripted {
+	s := &scripted{tools: plainTools("ask"), replies: make(chan string, 1)}
+	s.write = func(w http.ResponseWriter, m message) bool {
+		if m.Method != "tools/call" {
+			return false
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"asked-1\",\"method\":%s,\"params\":%s}\n\n", quote(method), params)
+		_ = http.NewResponseController(w).Flush()
+		told := "nothing"
+		select {
+		case told = <-s.replies:
+		case <-time.After(5 * time.Second):
+		}
+		_, _ = fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", m.ID, textResult(told))
+		return true
+	}
+	return s
+}
