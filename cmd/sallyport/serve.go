@@ -56,13 +56,13 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 
 // tuneRuntime trades memory for time. The gateway allocates much for each call and holds little, so that with
 // Go's default the collector would run some hundred times a second and cost as much as the work. A heap may grow to five times
-// what is live; near 40 MiB the collector runs as often as it must to stay there. GOGC and GOMEMLIMIT in the environment win.
+// what is live; near 48 MiB the collector runs as often as it must to stay there. GOGC and GOMEMLIMIT in the environment win.
 func tuneRuntime() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(40 << 20)
+		debug.SetMemoryLimit(48 << 20)
 	}
 }
 

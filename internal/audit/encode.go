@@ -25,7 +25,11 @@ func (k Kind) Known() bool {
 //
 // Invalid UTF-8 becomes U+FFFD. It fails for an entry that Unmarshal could not accept: an unknown kind, a negative index, a year
 // beyond 9999, raw JSON that isn't JSON, or more than MaxLeaf bytes.
-func (e *Entry) Marshal() ([]byte, error) {
+func (e *Entry) Marshal() ([]byte, error) { return e.AppendLeaf(make([]byte, 0, 1024)) }
+
+// AppendLeaf appends the leaf bytes to b, so that a writer can use one buffer over and over.
+func (e *Entry) AppendLeaf(b []byte) ([]byte, error) {
+	start := len(b)
 	if !e.Kind.Known() {
 		return nil, fmt.Errorf("audit: kind %.40q is not intent, outcome, decision or change", e.Kind)
 	}
@@ -36,7 +40,6 @@ func (e *Entry) Marshal() ([]byte, error) {
 	if y := at.Year(); y < 0 || y > 9999 {
 		return nil, fmt.Errorf("audit: at: year %d is not written with four digits", y)
 	}
-	b := make([]byte, 0, 1024)
 	b = append(b, `{"index":`...)
 	b = strconv.AppendInt(b, e.Index, 10)
 	b = append(b, `,"at":"`...)
@@ -83,8 +86,8 @@ func (e *Entry) Marshal() ([]byte, error) {
 		b = strconv.AppendInt(b, e.DurationMS, 10)
 	}
 	b = append(b, '}')
-	if len(b) > MaxLeaf {
-		return nil, fmt.Errorf("audit: the entry has %d bytes and may have %d: store its payloads apart", len(b), MaxLeaf)
+	if n := len(b) - start; n > MaxLeaf {
+		return nil, fmt.Errorf("audit: the entry has %d bytes and may have %d: store its payloads apart", n, MaxLeaf)
 	}
 	return b, nil
 }

@@ -97,6 +97,12 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		switch {
 		case known && (pin.Hash == d.Hash || pin.Pending == d.Hash):
 			continue
+		case known && pin.Pending != "":
+			// It waits already, and that is on record. What it waits with is the newest; a server that keeps changing its mind does not
+			// fill the log. Accepting writes the definition that is accepted.
+			pin.Pending, pin.PendingDef = d.Hash, d.JSON
+			c.pins[id] = pin
+			continue
 		case known:
 			pin.Pending, pin.PendingDef = d.Hash, d.JSON
 		case firstSight || g.o.Classify(server, d.Name).Named:
@@ -127,6 +133,8 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 const (
 	// maxPins bounds what servers can make the gateway remember; what comes after it is not exposed.
 	maxPins = 20_000
+	// readResource and getPrompt are the operations that stand for all of a server's resources and prompts.
+	readResource, getPrompt = "read_resource", "get_prompt"
 	// seen is the pin that says that a server was seen, in place of a tool's name. No tool can have it.
 	seen = ".*"
 )
@@ -242,6 +250,8 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 	switch {
 	case d.Fault != "":
 		op.Standing, op.Fault = Unfit, d.Fault
+	case op.Tool == readResource || op.Tool == getPrompt:
+		op.Standing, op.Fault = Unfit, "its name is that of the operation for the server's resources or prompts"
 	case op.Standing != Active:
 	case pin.Hash != d.Hash:
 		op.Standing = Quarantined
@@ -269,18 +279,18 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 }
 
 func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
-	word := "read_resource"
+	word := readResource
 	if d.Kind == call.Prompt {
-		word = "get_prompt"
+		word = getPrompt
 	}
 	op := s.byID[server+"."+word]
-	if op == nil {
+	if op == nil || op.Kind != d.Kind {
 		op = c.operation(server, word, d.Kind)
 		op.Hash = call.HashBytes([]byte(op.ID)) // one operation for all of a server's resources: there is no definition to pin
 		s.byID[op.ID] = op
 	}
-	if d.Fault != "" || op.Kind != d.Kind {
-		return // unfit, or the server has a tool of that name: the tool keeps it
+	if d.Fault != "" || d.Kind == call.Resource && !plainURI.MatchString(strings.NewReplacer("{", "", "}", "").Replace(d.Name)) {
+		return // unfit, or a URI that could be read as a sentence
 	}
 	// Lists are read without a label rising, so they show nothing that would need one: of a server whose results bring
 	// confidentiality labels nothing (what it has can still be read by name), of one that is only not trusted no free text.

@@ -28,6 +28,8 @@ const (
 	maxRejudge = 8
 	// maxAct bounds one operation where neither its configuration nor the session's budget is tighter.
 	maxAct = 5 * time.Minute
+	// maxName bounds URIs and names of prompts, in bytes: they stand in records and attributions.
+	maxName = 8 << 10
 )
 
 // argumentLimits bounds what an agent may send.
@@ -48,7 +50,8 @@ type crossing struct {
 	session *session.Session // the version that is judged
 	op      *Operation
 	offer   *Offer
-	args    []byte // canonical
+	args    []byte // canonical; with what is read or asked for, where that is no tool
+	prompt  []byte // the canonical arguments of a prompt alone
 	answers []byte // canonical answers to a server's questions, which go out beside the arguments
 	digest  string
 	limited bool // the rate limit has counted this call
@@ -172,9 +175,24 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if c.offer != nil {
 		c.op = c.offer.Operation
 	}
+	if c.r.Method != "tools/call" && len(c.r.Tool) > maxName {
+		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "at most %d bytes", maxName).At("uri"))
+	}
 	if c.op == nil || c.op.Standing == Unlisted || c.op.Standing == Unfit {
 		return fault.Refuse(stage, fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(c.r.Tool)),
 			fault.Remedy{Kind: "reorder", Text: "Use one of the tools in the list or the manifest."})
+	}
+	// What is read or asked for is the call as much as its arguments are: it is judged, hashed and kept with them.
+	switch c.r.Method {
+	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+		c.args = appendQuoted([]byte(`{"uri":`), c.r.Tool, '}')
+	case "prompts/get":
+		c.prompt, c.args = c.args, appendNamed(nil, "name", c.offer.Upstream, c.args)
+	}
+	if c.r.Method != "tools/call" {
+		if c.args, err = call.Canonical(c.args, argumentLimits); err != nil {
+			return fault.RefuseErr(stage, err)
+		}
 	}
 	sent := c.args
 	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
@@ -374,6 +392,9 @@ func (c *crossing) intent(ctx context.Context) error {
 	var raise []flow.Held
 	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
 		raise = c.declaredLabels()
+		if c.r.Exchange.Ask != nil && c.op.Class.Output != Trusted { // a question is the server's words, whatever shape its results have
+			raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
+		}
 		for _, h := range raise {
 			e.Labels = append(e.Labels, string(h.Label))
 		}
@@ -417,11 +438,9 @@ func (c *crossing) params() json.RawMessage {
 	case "tools/call":
 		return appendNamed(nil, "name", c.op.Tool, c.args)
 	case "prompts/get":
-		return appendNamed(nil, "name", c.offer.Upstream, c.args)
-	case "completion/complete":
-		return c.args // the door rewrote ref to the server's own name through UpstreamName
+		return appendNamed(nil, "name", c.offer.Upstream, c.prompt)
 	}
-	return appendQuoted([]byte(`{"uri":`), c.r.Tool, '}')
+	return c.args // a resource's uri, or a completion, in which the door rewrote ref to the server's own name
 }
 
 func appendNamed(b []byte, key, name string, args []byte) []byte {

@@ -19,6 +19,7 @@ import (
 	"sallyport/flow"
 	"sallyport/guard"
 	"sallyport/internal/agent"
+	"sallyport/internal/limit"
 	"sallyport/internal/policy"
 	"sallyport/internal/threat"
 )
@@ -68,9 +69,10 @@ type Gateway struct {
 	creds *credentials
 	phase *guard.PhaseGate
 
-	liveMu sync.Mutex // guards live and own
+	liveMu sync.Mutex // guards live, own and rates
 	live   map[string]*live
-	own    map[string]*live // by agent: its open own session
+	own    map[string]*live         // by agent: its open own session
+	rates  map[string]*limit.Window // by agent: of its own sessions
 
 	waitingCalls, waitingDoors atomic.Int64 // entries that are written behind their answer
 
@@ -114,7 +116,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	running, stop := context.WithCancel(context.Background())
 	g := &Gateway{
 		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
-		live: map[string]*live{}, own: map[string]*live{},
+		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Window{},
 	}
 	g.kill = newKillSwitch(switches, o.Clock)
 	g.cat = newCatalogue(g, pins)

@@ -18,6 +18,7 @@ type meter struct {
 	last   time.Time
 	flying map[*crossing]struct{}
 	timer  *time.Timer
+	due    time.Time // when the timer is set to; it is set anew only to come sooner, and looks again when it comes too soon
 }
 
 // advance counts the time since the last look. It holds mu.
@@ -59,30 +60,32 @@ func (m *meter) end(c *crossing) {
 	defer m.mu.Unlock()
 	m.advance()
 	delete(m.flying, c)
-	m.watch()
 }
 
-// watch sets the timer for the moment when the calls in flight will have spent what is left. It holds mu.
+// watch sees to it that the timer comes no later than when the calls in flight will have spent what is left. It holds mu.
 func (m *meter) watch() {
 	n := len(m.flying)
 	if n == 0 {
-		if m.timer != nil {
-			m.timer.Stop()
-		}
 		return
 	}
 	in := max(0, m.budget-m.spent) / time.Duration(n)
-	if m.timer == nil {
+	due := m.last.Add(in)
+	switch {
+	case m.timer == nil:
 		m.timer = time.AfterFunc(in, m.expire)
+	case !m.due.IsZero() && !due.Before(m.due):
 		return
+	default:
+		m.timer.Reset(in)
 	}
-	m.timer.Reset(in)
+	m.due = due
 }
 
 func (m *meter) expire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
+	m.due = time.Time{}
 	if m.spent < m.budget {
 		m.watch()
 		return

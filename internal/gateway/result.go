@@ -448,6 +448,17 @@ func (c *crossing) source() string {
 	return c.op.ID
 }
 
+// isBase64 tells whether s is base64 and nothing that could be read.
+func isBase64(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '=') {
+			return false
+		}
+	}
+	return true
+}
+
 // wrapper fences blocks and remembers the first failure.
 type wrapper struct {
 	c      *crossing
@@ -477,7 +488,7 @@ func (w *wrapper) block(b map[string]any) map[string]any {
 		data, ok := b["data"].(string)
 		mime, ok2 := b["mimeType"].(string)
 		if ok && ok2 {
-			if mimeType.MatchString(mime) {
+			if mimeType.MatchString(mime) && isBase64(data) {
 				return map[string]any{"type": kind, "data": data, "mimeType": mime}
 			}
 		}
@@ -512,6 +523,9 @@ func (w *wrapper) resource(r map[string]any) map[string]any {
 		next["mimeType"] = mime
 	}
 	if blob, ok := r["blob"].(string); ok {
+		if !isBase64(blob) {
+			return nil
+		}
 		next["blob"] = blob
 	} else if s, ok := r["text"].(string); ok {
 		next["text"] = w.fenced(s)

@@ -20,11 +20,12 @@ import (
 // live is a session in use: the newest version of it that this process has seen, and what only memory holds.
 type live struct {
 	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
-	calls   *limit.Window
+	calls   *limit.Window                   // own sessions of an agent share one: opening the next renews no limit
 	meter   meter
 
-	mu   sync.Mutex // guards owed
-	owed []owedOutcome
+	paying sync.Mutex // held while an owed outcome is being written; never together with mu by anybody who waits for the store
+	mu     sync.Mutex // guards owed
+	owed   []owedOutcome
 }
 
 // owedOutcome is the outcome of a call that could not be written when it was due. Until it is, the session makes no more calls.
@@ -54,6 +55,12 @@ func (g *Gateway) hold(s session.Session) *live {
 	l := g.live[s.ID]
 	if l == nil {
 		l = &live{calls: limit.NewWindow(g.o.Limits.CallsPerMinute, time.Minute)}
+		if s.Own {
+			if shared := g.rates[s.Agent]; shared != nil {
+				l.calls = shared
+			}
+			g.rates[s.Agent] = l.calls
+		}
 		l.meter.spent, l.meter.budget = s.Used, s.Budget
 		g.live[s.ID] = l
 	}
@@ -131,34 +138,38 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 	if err != nil {
 		return nil, err
 	}
-	labels, err := g.inherited(ctx, p.ID)
-	if err != nil {
-		return nil, err
-	}
-	s = session.New(p.ID, session.Phase(d.StartPhase), p.String(), g.now())
-	s.Own, s.Budget = true, g.o.Limits.Budget
-	s = s.Raise(labels...)
-	err = g.o.Store.OpenSession(ctx, s, opened(s, p.String()))
-	if fault.Is(err, fault.Conflict) { // another connection of the same agent was first
-		if s, err = g.o.Store.OwnSession(ctx, p.ID); err != nil {
+	for try := 0; ; try++ {
+		last, err := g.lastOwn(ctx, p.ID)
+		if err != nil {
 			return nil, err
 		}
-		return g.hold(s), nil
+		s = session.New(p.ID, session.Phase(d.StartPhase), p.String(), g.now())
+		s.Own, s.Budget = true, g.o.Limits.Budget
+		s = s.Raise(last.Labels...)
+		err = g.o.Store.OpenSession(ctx, s, opened(s, p.String()))
+		if err == nil {
+			return g.hold(s), nil
+		}
+		if !fault.Is(err, fault.Conflict) || try == maxRejudge {
+			return nil, err
+		}
+		// Another connection of the same agent was first, or its labels moved on.
+		if s, err = g.o.Store.OwnSession(ctx, p.ID); err == nil {
+			return g.hold(s), nil
+		} else if !fault.Is(err, fault.NotFound) {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return g.hold(s), nil
 }
 
-// inherited is what an agent still has in its context from its last own session. Sessions that hosts and people open are others'
-// work: they neither hand labels on to it nor clean it.
-func (g *Gateway) inherited(ctx context.Context, agent string) ([]flow.Held, error) {
+// lastOwn is the agent's last own session, whose labels it still has in its context; a zero one if it has had none. Sessions that hosts
+// and people open are others' work: they neither hand labels on to it nor clean it.
+func (g *Gateway) lastOwn(ctx context.Context, agent string) (session.Session, error) {
 	last, err := g.o.Store.LastOwnSession(ctx, agent)
 	if fault.Is(err, fault.NotFound) {
-		return nil, nil
+		return session.Session{}, nil
 	}
-	return last.Labels, err
+	return last, err
 }
 
 // declared finds the agent's declaration; an agent without one does nothing.
@@ -266,11 +277,12 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 		if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.SessionClosed) {
 			return s, err
 		}
-		inherited, err := g.inherited(ctx, p.ID)
+		last, err := g.lastOwn(ctx, p.ID)
 		if err != nil {
 			return s, err
 		}
-		next := s.Raise(append(inherited, labels...)...)
+		next := s.Raise(last.Labels...).Raise(labels...)
+		next.Used = last.Used // opening the next session renews no budget
 		err = g.o.Store.OpenSession(ctx, next, opened(next, p.String()))
 		if fault.Is(err, fault.Conflict) {
 			continue // another connection opened one in between
@@ -396,19 +408,26 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 
 // settle writes the outcomes that the session owes. While it owes one it makes no calls (fault.AuditUnavailable).
 func (g *Gateway) settle(ctx context.Context, l *live) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for len(l.owed) > 0 {
+	l.paying.Lock()
+	defer l.paying.Unlock()
+	for {
+		l.mu.Lock()
+		if len(l.owed) == 0 {
+			l.mu.Unlock()
+			return nil
+		}
 		o := l.owed[0]
+		l.mu.Unlock()
 		s, err := g.o.Store.Outcome(ctx, o.entry.Session, o.entry, o.raise, o.used)
 		if err != nil {
 			return fault.Wrap(err, fault.AuditUnavailable, "The outcome of an earlier call of this session is not written down yet.").
 				Try("Wait until the store answers again.")
 		}
 		l.see(s)
+		l.mu.Lock()
 		l.owed = l.owed[1:]
+		l.mu.Unlock()
 	}
-	return nil
 }
 
 func (l *live) owe(o owedOutcome) {

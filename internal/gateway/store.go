@@ -18,7 +18,8 @@ var ErrMoved = errors.New("the session has moved on")
 // (synchronous=FULL or better). Errors carry fault.StoreUnavailable or fault.AuditUnavailable, fault.NotFound or
 // fault.Conflict; none leaves half of its work behind. Safe for concurrent use; concurrent transactions may share one commit.
 type Store interface {
-	// OpenSession writes a new session and its entry. For an own session it is a Conflict when the agent has an open one.
+	// OpenSession writes a new session and its entry. For an own session it is a Conflict when the agent has an open
+	// one, or when the last one holds a label that it doesn't: what was read to inherit has moved on, so read it again.
 	OpenSession(ctx context.Context, s session.Session, e audit.Entry) error
 	// Session returns a session by id; fault.NotFound if there is none.
 	Session(ctx context.Context, id string) (session.Session, error)

@@ -61,7 +61,8 @@ func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry)
 	}})
 }
 
-// free refuses a session whose id is taken, and an own session where the agent has an open one. It only looks: a refusal must
+// free refuses a session whose id is taken, and an own session where the agent has an open one or that lacks a label of the one before: its
+// maker has read that too early. It only looks: a refusal must
 // cost the others of its batch nothing.
 func (t *tx) free(s session.Session) error {
 	switch _, err := t.session(s.ID); {
@@ -79,6 +80,18 @@ func (t *tx) free(s session.Session) error {
 	}
 	if id != "" {
 		return fault.New(fault.Conflict, "Agent %s has an open session already: %s.", s.Agent, id).Try("Use it, or close it first.")
+	}
+	if id, err = t.w.c.text(selectNewest, s.Agent); err != nil || id == "" {
+		return err
+	}
+	last, err := t.session(id)
+	if err != nil {
+		return err
+	}
+	for _, h := range last.Labels {
+		if !s.Holds(h.Label) {
+			return fault.New(fault.Conflict, "Agent %s has had the label %s since this session was made.", s.Agent, h.Label)
+		}
 	}
 	return nil
 }

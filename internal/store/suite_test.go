@@ -75,6 +75,11 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 			t.Errorf("own session after it was closed: %v", err)
 		}
 		again := newSession("a", true)
+		again.Labels = nil
+		if err := s.OpenSession(ctx, again, change("session.open", again)); !fault.Is(err, fault.Conflict) {
+			t.Errorf("an own session without the labels of the one before: %v", err)
+		}
+		again = again.Raise(closed.Labels...)
 		must(t, s.OpenSession(ctx, again, change("session.open", again)))
 		equal(t, "own again", get(t)(s.OwnSession(ctx, "a")), again)
 

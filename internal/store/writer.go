@@ -78,6 +78,7 @@ type writer struct {
 	lost error // set when acknowledged entries are gone: never write again
 	down bool  // the last attempt failed (so that the log has one line for each time, not one for each call)
 
+	leaf    []byte // the entry under way
 	tree    *audit.Tree
 	size    int64 // of the log as acknowledged
 	lastAt  time.Time
@@ -482,10 +483,11 @@ func (t *tx) append(e *audit.Entry) error {
 		return err
 	}
 	e.Index, e.At = w.tree.Size(), t.now
-	leaf, err := e.Marshal()
+	leaf, err := e.AppendLeaf(w.leaf[:0])
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "the entry can't be written")
 	}
+	w.leaf = leaf // the engine and the tree are done with it when this returns
 	for _, p := range []*audit.Payload{e.Arguments, e.Result} {
 		if p == nil || !p.Stored {
 			continue
