@@ -207,6 +207,10 @@ func (v *verifier) roots() {
 // wrong, or the first that no stored tile agrees with, or the first that no smaller signed root covers.
 func (v *verifier) blame() {
 	v.report.Unsigned = max(v.size-v.report.Size, 0)
+	if _, exported := v.src.(*Export); exported && v.report.Unsigned > 0 {
+		// A running log is signed once a second, so it has such entries; an export ends with its checkpoint, so somebody added these.
+		v.problem(v.report.Size, "%d entries follow the export's checkpoint, and nothing signed vouches for them", v.report.Unsigned)
+	}
 	for _, s := range v.signed {
 		if s.Size > v.size {
 			v.problem(v.size, "cut off: %s covers %d entries and the log holds %d", s.what, s.Size, v.size)

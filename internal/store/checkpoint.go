@@ -93,7 +93,12 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 		_, err := db.LatestCheckpoint(ctx)
 		switch {
 		case fault.Is(err, fault.NotFound):
-			return nil // the first start
+			s, err := db.snapshot(ctx)
+			if err != nil || s.Size() == 0 {
+				return err // the first start, which signs the empty log before it takes an entry
+			}
+			return refuse(nil, "it has %d entries, and every checkpoint of them is gone", s.Size()).
+				Try("Put the database and %s back from one backup.", AnchorFile)
 		case err != nil:
 			return err
 		}
