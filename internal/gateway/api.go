@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"sallyport/flow"
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/identity"
@@ -33,6 +34,8 @@ type Answer struct {
 	Result json.RawMessage
 	// RPCError is the upstream's own JSON-RPC error object, to be passed on as it is; Result is nil then.
 	RPCError json.RawMessage
+	// Brings is what the result brings into the session: who keeps it for later hands it out only to a session that holds all of it.
+	Brings []flow.Label
 }
 
 // Upstreams carries permitted calls to the servers behind us. Implementations bound time by ctx, size by their own limits, and

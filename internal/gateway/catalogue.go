@@ -289,6 +289,9 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 		op.Hash = call.HashBytes([]byte(op.ID)) // one operation for all of a server's resources: there is no definition to pin
 		s.byID[op.ID] = op
 	}
+	if op.Standing != Active {
+		return // what nobody can call takes nobody's name
+	}
 	if d.Fault != "" || d.Kind == call.Resource && !plainURI.MatchString(strings.NewReplacer("{", "", "}", "").Replace(d.Name)) {
 		return // unfit, or a URI that could be read as a sentence
 	}

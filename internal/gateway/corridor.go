@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,9 @@ type crossing struct {
 	limited bool // the rate limit has counted this call
 	acting  bool // the intent is durable: from here on there is an outcome to write
 	shadow  *fault.Verdict
+
+	talk sync.Mutex // held while an answer to the server is judged and recorded; guards over
+	over bool       // the call has its outcome: no answer follows
 }
 
 // Call takes one call through the corridor, from credential to durable outcome. The stages are a closed list in a fixed order;
@@ -101,6 +105,9 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 
 	// Act. From here on an outcome is owed.
 	result, err := c.act(ctx)
+	c.talk.Lock()
+	c.over = true
+	c.talk.Unlock()
 	out := c.inspect(result, err)
 	if v := g.killed(c.agent); v.Decision != fault.Permit {
 		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer
@@ -116,6 +123,9 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	}
 	a := c.answer(out.verdict)
 	a.Result, a.RPCError = out.result, out.rpcError
+	for _, h := range out.raise {
+		a.Brings = append(a.Brings, h.Label)
+	}
 	return a
 }
 

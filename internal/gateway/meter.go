@@ -9,6 +9,9 @@ import (
 // errBudget is the cause with which a session's calls end when its budget does.
 var errBudget = errors.New("the session's execution budget is used up")
 
+// errClosed is the cause with which a session's calls end when the session does.
+var errClosed = errors.New("the session was closed")
+
 // meter spends a session's budget of time in operations (EX-6). Calls that run at the same time spend it together, and when it is
 // gone all of them end.
 type meter struct {
@@ -38,9 +41,6 @@ func (m *meter) left() time.Duration {
 
 // start begins to spend on a call.
 func (m *meter) start(c *crossing) {
-	if m.budget == 0 {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
@@ -53,9 +53,6 @@ func (m *meter) start(c *crossing) {
 
 // end stops spending on it.
 func (m *meter) end(c *crossing) {
-	if m.budget == 0 {
-		return
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
@@ -65,7 +62,7 @@ func (m *meter) end(c *crossing) {
 // watch sees to it that the timer comes no later than when the calls in flight will have spent what is left. It holds mu.
 func (m *meter) watch() {
 	n := len(m.flying)
-	if n == 0 {
+	if n == 0 || m.budget == 0 {
 		return
 	}
 	in := max(0, m.budget-m.spent) / time.Duration(n)
@@ -79,6 +76,17 @@ func (m *meter) watch() {
 		m.timer.Reset(in)
 	}
 	m.due = due
+}
+
+// stop ends the calls in flight, and returns what the session has spent.
+func (m *meter) stop(cause error) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.advance()
+	for c := range m.flying {
+		c.cancel(cause)
+	}
+	return m.spent
 }
 
 func (m *meter) expire() {

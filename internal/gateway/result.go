@@ -120,7 +120,9 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	if !mayTalk() {
+	c.talk.Lock()
+	defer c.talk.Unlock()
+	if c.over || !mayTalk() {
 		return nil, held
 	}
 	e := c.entry(audit.Decision)

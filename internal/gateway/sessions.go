@@ -269,10 +269,12 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 // with two could read in one and send in the other. Calls that still run in the closed one have their results discarded.
 func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Session, labels []flow.Held) (session.Session, error) {
 	s.Own = true
+	ctx = context.WithoutCancel(ctx) // half of it would close a session and open none
 	for range maxRejudge {
 		own, err := g.o.Store.OwnSession(ctx, p.ID)
 		if err == nil {
-			_, err = g.CloseSession(ctx, own.ID, p.String(), "the agent opened its next session")
+			own, err = g.CloseSession(ctx, own.ID, p.String(), "the agent opened its next session")
+			s.Used = max(s.Used, own.Used) // opening the next session renews no budget
 		}
 		if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.SessionClosed) {
 			return s, err
@@ -282,7 +284,7 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 			return s, err
 		}
 		next := s.Raise(last.Labels...).Raise(labels...)
-		next.Used = last.Used // opening the next session renews no budget
+		next.Used = max(s.Used, last.Used)
 		err = g.o.Store.OpenSession(ctx, next, opened(next, p.String()))
 		if fault.Is(err, fault.Conflict) {
 			continue // another connection opened one in between
@@ -377,20 +379,26 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 	if err != nil {
 		return s, err
 	}
-	g.forget(s)
+	if l := g.forget(s); l != nil { // what still runs would be thrown away when it comes back
+		if spent := l.meter.stop(errClosed); spent > s.Used {
+			s.Used = spent
+		}
+	}
 	return s, nil
 }
 
-// forget drops a closed session from memory; who still asks for it gets it from the store.
-func (g *Gateway) forget(s session.Session) {
+// forget drops a closed session from memory and returns what was held of it; who still asks for it gets it from the store.
+func (g *Gateway) forget(s session.Session) *live {
 	g.liveMu.Lock()
 	defer g.liveMu.Unlock()
-	if l := g.live[s.ID]; l != nil && !l.owes() {
+	closed := g.live[s.ID]
+	if closed != nil && !closed.owes() {
 		delete(g.live, s.ID)
 	}
 	if l := g.own[s.Agent]; l != nil && l.current.Load().ID == s.ID {
 		delete(g.own, s.Agent)
 	}
+	return closed
 }
 
 // DecidePlan is a person's answer to a plan that waits, named by the digest they saw.

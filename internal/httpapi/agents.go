@@ -204,6 +204,6 @@ func (a *API) call(ctx context.Context, p identity.Principal, sessionID string, 
 		return CallAnswer{}, err
 	}
 	out := CallAnswer{CallID: ans.CallID, Verdict: ans.Verdict, Result: ans.Result, Error: ans.RPCError}
-	a.calls.ended(ans.Session, out)
+	a.calls.ended(ans.Session, out, ans.Brings)
 	return out, nil
 }

@@ -3,9 +3,11 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
+	"sallyport/flow"
 	"sallyport/internal/audit"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
@@ -40,6 +42,7 @@ type calls struct {
 type keptCall struct {
 	session string
 	answer  CallAnswer
+	brings  []flow.Label
 }
 
 func (k keptCall) bytes() int { return len(k.answer.Result) + len(k.answer.Error) }
@@ -49,10 +52,10 @@ func newCalls() *calls {
 }
 
 // ended keeps a call's answer and wakes who waits for one. An answer that is too large to keep is kept without its result.
-func (c *calls) ended(sessionID string, a CallAnswer) {
+func (c *calls) ended(sessionID string, a CallAnswer, brings []flow.Label) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k := keptCall{session: sessionID, answer: a}
+	k := keptCall{session: sessionID, answer: a, brings: brings}
 	if k.bytes() > keptBytes {
 		k.answer.Result, k.answer.Error = nil, nil
 	}
@@ -69,14 +72,14 @@ func (c *calls) ended(sessionID string, a CallAnswer) {
 }
 
 // find looks a call of the session up; changed is closed when the next one ends.
-func (c *calls) find(sessionID, id string) (a CallAnswer, ok bool, changed <-chan struct{}) {
+func (c *calls) find(sessionID, id string) (k keptCall, ok bool, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	k, ok := c.byID[id]
+	k, ok = c.byID[id]
 	if !ok || k.session != sessionID {
-		return CallAnswer{}, false, c.changed
+		return keptCall{}, false, c.changed
 	}
-	return k.answer, true, c.changed
+	return k, true, c.changed
 }
 
 // outcome answers what became of a call of the session: from memory, else from the log. It waits for the end of a call that runs.
@@ -87,7 +90,7 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 	}
 	kept, ok, changed := a.calls.find(st.ID, id)
 	if ok {
-		return a.keptOutcome(st, kept), nil
+		return a.keptOutcome(st, kept.answer, kept.brings), nil
 	}
 	out, err := a.loggedOutcome(ctx, st.ID, id)
 	if err != nil || out.State != "running" || wait == 0 {
@@ -102,7 +105,7 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 				if st, err = answer[gateway.Status](a.g.Status(ctx, p, sessionID)); err != nil {
 					return CallOutcome{}, err
 				}
-				return a.keptOutcome(st, kept), nil
+				return a.keptOutcome(st, kept.answer, kept.brings), nil
 			}
 		case <-timeout.C: // a call by another door ends without a word to this one: the log says
 			return a.loggedOutcome(ctx, st.ID, id)
@@ -115,14 +118,18 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 }
 
 // keptOutcome is an answer that is still in memory. A result is released only where the call itself would be answered now: not past
-// the kill switch, and not in a closed session.
-func (a *API) keptOutcome(st gateway.Status, k CallAnswer) CallOutcome {
+// the kill switch, not in a closed session, and not where the session no longer holds what the result brings.
+func (a *API) keptOutcome(st gateway.Status, k CallAnswer, brings []flow.Label) CallOutcome {
 	out := CallOutcome{CallID: k.CallID, State: "done", Verdict: &k.Verdict}
 	if k.Verdict.Decision != fault.Permit && (k.Verdict.Stage != "act" && k.Verdict.Stage != "inspect" && k.Verdict.Stage != "outcome") {
 		out.State = "refused"
 	}
 	kill := a.g.KillStatus()
-	if st.State == session.Open && !kill.Global.Active && !kill.Agents[st.Agent].Active {
+	holds := func(l flow.Label) bool {
+		return slices.ContainsFunc(st.Labels, func(h flow.Held) bool { return h.Label == l })
+	}
+	missing := slices.ContainsFunc(brings, func(l flow.Label) bool { return !holds(l) }) // a person released it meanwhile
+	if !missing && st.State == session.Open && !kill.Global.Active && !kill.Agents[st.Agent].Active {
 		out.Result, out.Error = k.Result, k.Error
 	}
 	return out

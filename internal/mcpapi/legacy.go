@@ -151,9 +151,7 @@ func (f *Face) drop(c *connection, why error) {
 	if err := c.ss.Close(); err != nil {
 		f.log.Debug("closing a transport session", "error", err)
 	}
-	if len(c.asks) > 0 {
-		f.release(c.id)
-	}
+	f.release(c.id)
 }
 
 // close takes all connections out, for good.

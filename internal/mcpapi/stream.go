@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// writeTimeout bounds one write to a client that does not read. Only event streams set it: they outlive any time-out of the server.
+// writeTimeout bounds one write to a client that does not read; the servers have no bound of their own, since streams outlive any.
 const writeTimeout = 30 * time.Second
 
 // stream is the answer to one POST. It is a plain JSON body unless something has to be said before the result: then it becomes
@@ -109,6 +109,10 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 		_ = s.event(slices.Concat([][]byte{head}, parts, [][]byte{{'}'}})...)
 		_ = s.rc.SetWriteDeadline(time.Time{}) // the connection may carry other requests
 		return
+	}
+	if length > 32<<10 { // more than a socket takes without a reader
+		_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+		defer func() { _ = s.rc.SetWriteDeadline(time.Time{}) }() // the connection may carry other requests
 	}
 	h := s.w.Header()
 	h["Content-Type"] = jsonType

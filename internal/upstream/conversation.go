@@ -70,10 +70,16 @@ type pending struct {
 
 	flood *rate.Limiter // of the call's own stream; its reader's alone
 
-	mu     sync.Mutex    // held while x's functions run; guards the rest
+	mu     sync.Mutex    // guards the rest
 	over   bool          // the caller no longer listens
 	passed *rate.Limiter // what is passed on
+	notes  chan func()   // notifications on their way to the caller; nil until there is one
+	noted  chan struct{} // closed when the goroutine that passes them on has ended
 }
+
+// maxNotes is how many notifications wait for a caller that is slow to take them; more are dropped. The reader of a pipe, which is
+// everybody's, never waits for one caller.
+const maxNotes = progressBurst
 
 type answer struct {
 	frame []byte
@@ -322,9 +328,16 @@ func (c *conversation) exchange(ctx context.Context, id string, x *call.Exchange
 			c.current = nil
 		}
 		c.mu.Unlock()
-		p.mu.Lock() // waits for a notification that is being passed on
+		p.mu.Lock()
 		p.over = true
+		noted := p.noted
+		if p.notes != nil {
+			close(p.notes)
+		}
 		p.mu.Unlock()
+		if noted != nil {
+			<-noted // what came before the answer is passed on before it
+		}
 	}()
 	return c.wire.exchange(ctx, p, out)
 }
@@ -685,7 +698,20 @@ func (c *conversation) passOn(p *pending, to func(json.RawMessage), frame, param
 	if !p.passed.Allow() {
 		return
 	}
-	c.s.guard("notification", func() { to(bytes.Clone(params)) })
+	if p.notes == nil {
+		p.notes, p.noted = make(chan func(), maxNotes), make(chan struct{})
+		go func(notes <-chan func(), noted chan<- struct{}) { // exchange waits for it
+			defer close(noted)
+			for pass := range notes {
+				c.s.guard("notification", pass)
+			}
+		}(p.notes, p.noted)
+	}
+	own := bytes.Clone(params)
+	select {
+	case p.notes <- func() { to(own) }:
+	default:
+	}
 }
 
 // ask handles a request of the server's. Where the operator and the client allow it, it goes to the client of the call in flight; all
