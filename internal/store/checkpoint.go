@@ -130,6 +130,24 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 		return refuse(err, "its first %d entries have changed", cp.Size).
 			Try("Run \"sallyport audit verify --data %s\": it names the first entry in doubt.", db.dir)
 	}
+	// An old file put back must not get what was changed since signed anew: what the database itself has of signatures must hold too.
+	if note, err := db.LatestCheckpoint(ctx); err == nil {
+		kept, err := audit.OpenCheckpoint(note, key)
+		if err != nil {
+			return refuse(err, "the newest checkpoint in the database is not signed with %s", audit.KeyFile).
+				Try("Put the two files and the database back from one backup.")
+		}
+		if kept.Size > s.Size() {
+			return refuse(nil, "%d entries were signed, and the database holds %d: it was cut", kept.Size, s.Size()).
+				Try("Put the two files and the database back from one backup.")
+		}
+		if root, err := tlog.TreeHash(kept.Size, s.Hashes(db.tile(ctx))); err != nil || root != kept.Root {
+			return refuse(err, "its first %d entries have changed", kept.Size).
+				Try("Run \"sallyport audit verify --data %s\": it names the first entry in doubt.", db.dir)
+		}
+	} else if !fault.Is(err, fault.NotFound) {
+		return err
+	}
 	db.signed, db.signedSize = data, cp.Size
 	return nil
 }
