@@ -46,6 +46,7 @@ func New(address, token string) (*Client, error) {
 		return nil, errors.New("the token has white space in it: give the content of the token file without the line end")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil                              // a token is for the gateway and for nobody between
 	transport.ResponseHeaderTimeout = 10 * time.Minute // a call may run for 5 minutes before it answers
 	return &Client{base: strings.TrimRight(u.String(), "/"), token: token, http: &http.Client{
 		Transport:     transport,

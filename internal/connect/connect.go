@@ -47,6 +47,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.Proxy = nil // a token is for the gateway and for nobody between
 	transport.MaxIdleConnsPerHost = 16
 	transport.DisableCompression = true
 	defer transport.CloseIdleConnections()

@@ -39,6 +39,7 @@ type catalogue struct {
 
 	mu      sync.Mutex // guards the rest and publishing
 	offered map[string][]call.Definition
+	rounds  map[string]int // how often a server's offer was taken
 	pins    map[string]Pin
 	subs    map[int]func()
 	nextSub int
@@ -53,7 +54,7 @@ type snapshot struct {
 }
 
 func newCatalogue(g *Gateway, pins []Pin) *catalogue {
-	c := &catalogue{g: g, offered: map[string][]call.Definition{}, pins: map[string]Pin{}, subs: map[int]func(){}}
+	c := &catalogue{g: g, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, subs: map[int]func(){}}
 	for _, p := range pins {
 		c.pins[p.Operation] = p
 	}
@@ -116,19 +117,47 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}
+	// In portions, so that a server with thousands of tools does not keep the only writer to itself.
 	var err error
-	if len(pins) > 0 {
-		err = g.o.Store.SavePins(ctx, pins, entries...)
+	for from := 0; from < len(pins) && err == nil; from += pinsAtOnce {
+		to := min(from+pinsAtOnce, len(pins))
+		if err = g.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
+			for _, pin := range pins[from:to] {
+				c.pins[pin.Operation] = pin
+			}
+		} // else it stays as it was: an unpinned definition is not exposed
 	}
-	if err == nil {
-		for _, pin := range pins {
-			c.pins[pin.Operation] = pin
-		}
-	} // else everything stays as it was: an unpinned definition is not exposed
 	c.offered[server] = slices.Clone(defs)
+	c.rounds[server]++
 	c.publish()
+	if err != nil {
+		g.retryDefinitions(server, defs, c.rounds[server])
+	}
 	return err
 }
+
+// retryDefinitions takes the same offer again soon, unless the server has made another by then.
+func (g *Gateway) retryDefinitions(server string, defs []call.Definition, round int) {
+	g.background.Go(func() {
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-g.running.Done():
+			return
+		}
+		g.cat.mu.Lock()
+		stale := g.cat.rounds[server] != round
+		g.cat.mu.Unlock()
+		if stale {
+			return
+		}
+		if err := g.UpdateDefinitions(context.Background(), server, defs); err != nil {
+			g.log.Warn("tool definitions are still not written down", "server", server, "error", err)
+		}
+	})
+}
+
+// pinsAtOnce is how many pins are written in one transaction.
+const pinsAtOnce = 100
 
 const (
 	// maxPins bounds what servers can make the gateway remember; what comes after it is not exposed.

@@ -59,7 +59,7 @@ type crossing struct {
 	acting  bool // the intent is durable: from here on there is an outcome to write
 	shadow  *fault.Verdict
 
-	talk sync.Mutex // held while an answer to the server is judged and recorded; guards over
+	talk sync.Mutex // guards over
 	over bool       // the call has its outcome: no answer follows
 }
 
@@ -439,6 +439,9 @@ func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
 	c.acted = time.Now()
 	c.live.meter.start(c)
 	defer c.live.meter.end(c)
+	if c.live.current.Load().State != session.Open { // closed before there was a call to end
+		return nil, &NotDispatched{Err: errClosed}
+	}
 	return c.g.o.Upstreams.Do(ctx, c.op.Server, c.r.Method, c.params(), c.exchange())
 }
 

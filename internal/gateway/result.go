@@ -63,7 +63,7 @@ func (c *crossing) exchange() *call.Exchange {
 			return nil
 		}
 		return func(params json.RawMessage) {
-			if c.g.kill.active(c.agent) || len(c.newLabels(params)) > 0 {
+			if c.g.kill.active(c.agent) || c.live.current.Load().State != session.Open || len(c.newLabels(params)) > 0 {
 				return
 			}
 			f(params)
@@ -120,15 +120,22 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	c.talk.Lock()
-	defer c.talk.Unlock()
-	if c.over || !mayTalk() {
+	// Not while the answer is being recorded: the end of the call waits for this lock, and stopping waits for no store.
+	over := func() bool {
+		c.talk.Lock()
+		defer c.talk.Unlock()
+		return c.over
+	}
+	if over() || !mayTalk() {
 		return nil, held
 	}
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Arguments = "answer", string(fault.Permit), c.g.payload(answer)
 	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
 		return nil, audited(err)
+	}
+	if over() || !mayTalk() {
+		return nil, held
 	}
 	return answer, nil
 }
@@ -269,6 +276,8 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	switch {
 	case errors.Is(err, errKilled):
 		code = fault.KillSwitch
+	case errors.Is(err, errClosed):
+		code = fault.SessionClosed
 	case errors.Is(err, errBudget):
 		code = fault.LimitBudget
 	case errors.Is(err, context.DeadlineExceeded):

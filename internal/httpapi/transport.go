@@ -44,10 +44,23 @@ func (w *answerWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
+// Write gives each megabyte its time: the servers have no bound of their own, since calls take as long as they take, and a client that
+// does not read must not hold its answer in memory for ever.
 func (w *answerWriter) Write(b []byte) (int, error) {
 	w.begun = true
-	return w.ResponseWriter.Write(b)
+	rc, done := http.NewResponseController(w.ResponseWriter), 0
+	for {
+		n := min(len(b)-done, 1<<20)
+		_ = rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // best effort: test recorders have none
+		m, err := w.ResponseWriter.Write(b[done : done+n])
+		if done += m; err != nil || done == len(b) {
+			return done, err
+		}
+	}
 }
+
+// writeTimeout bounds the writing of up to a megabyte.
+const writeTimeout = 30 * time.Second
 
 // Unwrap is for http.ResponseController.
 func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
@@ -57,6 +70,7 @@ func (s *side) handler() http.Handler {
 	cross := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
 		w := &answerWriter{ResponseWriter: plain}
+		defer func() { _ = http.NewResponseController(plain).SetWriteDeadline(time.Time{}) }() // the connection may carry other requests
 		id := call.NewID("req_", s.a.clock())
 		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
 		defer func() {

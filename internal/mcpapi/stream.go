@@ -111,7 +111,6 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 		return
 	}
 	if length > 32<<10 { // more than a socket takes without a reader
-		_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 		defer func() { _ = s.rc.SetWriteDeadline(time.Time{}) }() // the connection may carry other requests
 	}
 	h := s.w.Header()
@@ -120,8 +119,16 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 	s.w.WriteHeader(status)
 	for _, p := range parts {
 		if len(p) > 2048 { // what is small is gathered, what is large goes out as it is
+			_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 			_, _ = s.w.Write(head)
-			_, _ = s.w.Write(p)
+			for len(p) > 0 { // each megabyte has its time, so that a slow line is not a dead one
+				n := min(len(p), 1<<20)
+				_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
+				if _, err := s.w.Write(p[:n]); err != nil {
+					return
+				}
+				p = p[n:]
+			}
 			head = head[:0]
 			continue
 		}

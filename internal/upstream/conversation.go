@@ -336,7 +336,10 @@ func (c *conversation) exchange(ctx context.Context, id string, x *call.Exchange
 		}
 		p.mu.Unlock()
 		if noted != nil {
-			<-noted // what came before the answer is passed on before it
+			select {
+			case <-noted: // what came before the answer is passed on before it
+			case <-ctx.Done(): // but a call that was stopped waits for nobody who does not read
+			}
 		}
 	}()
 	return c.wire.exchange(ctx, p, out)
@@ -699,13 +702,16 @@ func (c *conversation) passOn(p *pending, to func(json.RawMessage), frame, param
 		return
 	}
 	if p.notes == nil {
-		p.notes, p.noted = make(chan func(), maxNotes), make(chan struct{})
-		go func(notes <-chan func(), noted chan<- struct{}) { // exchange waits for it
+		notes, noted := make(chan func(), maxNotes), make(chan struct{})
+		if !c.background(func() {
 			defer close(noted)
 			for pass := range notes {
 				c.s.guard("notification", pass)
 			}
-		}(p.notes, p.noted)
+		}) {
+			return // the conversation is ending
+		}
+		p.notes, p.noted = notes, noted
 	}
 	own := bytes.Clone(params)
 	select {

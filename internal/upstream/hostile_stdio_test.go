@@ -318,7 +318,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestDedicatedLimit: one server holds at most maxDedicated conversations with clients; a released one makes room.
+// TestDedicatedLimit: one server holds at most maxDedicated conversations with clients; above that callers share one, and a released one makes room.
 func TestDedicatedLimit(t *testing.T) {
 	cfg := childConfig("raw")
 	cfg.ClientFeatures = []string{"sampling"}
@@ -335,11 +335,16 @@ func TestDedicatedLimit(t *testing.T) {
 		Ask: func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
 			return nil, errors.New("no")
 		}}
-	if _, err := run(m, "ok", x); err == nil || dispatched(err) {
-		t.Fatal(err)
+	own := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.dedicated["k"] != nil
+	}
+	if _, err := run(m, "ok", x); err != nil || own() {
+		t.Fatalf("above the limit: %v, a conversation of its own: %v", err, own())
 	}
 	m.Release("filler0")
-	if _, err := run(m, "ok", x); err != nil {
-		t.Fatal(err)
+	if _, err := run(m, "ok", x); err != nil || !own() {
+		t.Fatalf("below the limit: %v, a conversation of its own: %v", err, own())
 	}
 }

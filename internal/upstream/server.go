@@ -242,9 +242,10 @@ func (s *server) conversationFor(ctx context.Context, x *call.Exchange) (*conver
 	}
 	d := s.dedicated[x.ClientKey]
 	if d == nil {
-		if len(s.dedicated) >= maxDedicated {
+		if len(s.dedicated) >= maxDedicated { // then it can't ask back, but it is not lost to everybody else
+			c := s.shared
 			s.mu.Unlock()
-			return nil, nil, s.undispatched(nil, "has %d conversations with clients already", maxDedicated)
+			return c, func() {}, nil
 		}
 		d = &dedicated{turn: make(chan struct{}, 1)}
 		d.turn <- struct{}{}
