@@ -88,8 +88,8 @@ type OperationConfig struct {
 	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"none, internal, external or by_arg. Not used by this version."`
 	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"The operation fetches a URL. Not used by this version."`
 	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument. Not used by this version."`
-	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"Risk name of what the operation does. Not used by this version."`
-	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL. Not used by this version."`
+	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"Risk name of what the operation does, as transfer_money. This version only shows the risk in the manifest."`
+	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL. This version only shows it in the manifest."`
 	Description   string            `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
 
@@ -499,7 +499,7 @@ func (c *Config) Warnings(file string) []Problem {
 	}
 	for id, o := range c.Operations {
 		for name, there := range map[string]bool{
-			"args": o.Args != nil, "action": o.Action != "", "risk": o.Risk != "", "trusted_fields": o.TrustedFields != nil, "names": o.Names != nil,
+			"args": o.Args != nil, "trusted_fields": o.TrustedFields != nil, "names": o.Names != nil,
 			"delegable": o.Delegable != nil, "id_kind": o.IDKind != "", "boundary": o.Boundary != "", "egress_url": o.EgressURL,
 		} {
 			if there {
@@ -531,6 +531,8 @@ func (c *Config) Classifier() func(server, tool string) gateway.Classification {
 			Description: pick(own.Description, base.Description, ""),
 			Output:      gateway.Output(pick(own.Output, base.Output, string(gateway.Untrusted))),
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
+			Action:      pick(own.Action, base.Action, ""),
+			RiskFloor:   gateway.Risk(pick(own.Risk, base.Risk, "")),
 		}
 		if t := c.Upstreams[server].Timeout; t > 0 {
 			class.Timeout = time.Duration(t)

@@ -628,6 +628,34 @@ func TestRepeatedStructuredContentIsFoldedIn(t *testing.T) {
 	}
 }
 
+// Every action of HI-1 has its tier, and the operator's word only raises it.
+func TestRiskByAction(t *testing.T) {
+	tiers := []gateway.Risk{gateway.Low, gateway.Medium, gateway.High, gateway.Critical}
+	for action, tier := range map[string]int{
+		"transfer_money": 2, "delete_data": 2, "grant_access": 2, "publish_content": 2,
+		"send_email": 1, "schedule_meeting": 1, "book_appointment": 1, "": 0, "search": 0, "Transfer_Money": 0,
+	} {
+		if got := (gateway.Classification{Action: action}).Risk(); got != tiers[tier] {
+			t.Errorf("%q is %s", action, got)
+		}
+		for floor, word := range tiers {
+			if got := (gateway.Classification{Action: action, RiskFloor: word}).Risk(); got != tiers[max(tier, floor)] {
+				t.Errorf("%q with %s is %s", action, word, got)
+			}
+		}
+	}
+	w := newWorld(t)
+	m, err := w.g.Manifest(t.Context(), as("worker"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range m.(gateway.Manifest).Tools {
+		if tool.Risk != "LOW" {
+			t.Errorf("%s: %q", tool.Name, tool.Risk)
+		}
+	}
+}
+
 func TestChangedDefinitionIsQuarantined(t *testing.T) {
 	w := newWorld(t)
 	w.mustPermit(w.call("worker", "search_email"))

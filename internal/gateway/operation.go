@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"regexp"
+	"slices"
 	"time"
 
 	"sallyport/flow"
@@ -30,8 +31,38 @@ type Classification struct {
 	Shape       *regexp.Regexp
 	Description string // replaces the server's
 	Timeout     time.Duration
-	Listed      bool // false: no entry of the operator's covers it
-	Named       bool // an entry of the operator's names it outright, not only by "server.*"
+	Action      string // what the operation does, by its name in the risk rules
+	RiskFloor   Risk   // the operator's word; it only raises
+	Listed      bool   // false: no entry of the operator's covers it
+	Named       bool   // an entry of the operator's names it outright, not only by "server.*"
+}
+
+// Risk is how much an operation can do (HI-1).
+type Risk string
+
+const (
+	Low      Risk = "LOW"
+	Medium   Risk = "MEDIUM"
+	High     Risk = "HIGH"
+	Critical Risk = "CRITICAL"
+)
+
+// risks is the order of the tiers; what is not in it is above all of them.
+var risks = []Risk{Low, Medium, High, Critical}
+
+// Risk is the tier by the action's name, as far as it can be said before the call: amounts are the call's own.
+func (c Classification) Risk() Risk {
+	tier := Low
+	switch c.Action {
+	case "transfer_money", "delete_data", "grant_access", "publish_content":
+		tier = High
+	case "send_email", "schedule_meeting", "book_appointment":
+		tier = Medium
+	}
+	if slices.Index(risks, c.RiskFloor) > slices.Index(risks, tier) {
+		tier = c.RiskFloor
+	}
+	return tier
 }
 
 // Standing is whether an operation can be called at all.

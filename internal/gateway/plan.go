@@ -43,8 +43,15 @@ func (g *Gateway) Manifest(ctx context.Context, p identity.Principal, sessionID 
 
 func (g *Gateway) manifestOf(s *session.Session) Manifest {
 	ops := g.flowOps(s.Agent)
+	tools := notNil(flow.Manifest(ops, s.Labels))
+	byID := g.cat.snap.Load().byID
+	for i := range tools {
+		if op := byID[tools[i].Operation]; op != nil {
+			tools[i].Risk = string(op.Class.Risk())
+		}
+	}
 	return Manifest{
-		SessionID: s.ID, Phase: s.Phase, Labels: notNil(s.Labels), Tools: notNil(flow.Manifest(ops, s.Labels)),
+		SessionID: s.ID, Phase: s.Phase, Labels: notNil(s.Labels), Tools: tools,
 		OrderingHint: flow.OrderingHint(ops), SystemPrompt: flow.SystemPrompt(ops, s.Labels),
 	}
 }
