@@ -149,7 +149,7 @@ what it names. Problems are errors (the file can't be used), P0 (blocking), P1 a
 			return err
 		}
 		for _, p := range problems {
-			if p.Severity == "error" || p.Severity == "P0" {
+			if p.Severity.Blocks() {
 				return &found{said: true}
 			}
 		}

@@ -177,7 +177,7 @@ func (d *Declaration) seal() error {
 	if err != nil {
 		return err
 	}
-	canonical, err := call.Canonical(fields, limits)
+	canonical, err := call.Canonical(fields, call.DefaultLimits())
 	if err != nil {
 		return err
 	}

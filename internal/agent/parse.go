@@ -20,8 +20,6 @@ import (
 // MaxFile is the most bytes that a declaration file may have.
 const MaxFile = 256 << 10
 
-var limits = call.Limits{Bytes: 4 << 20, Depth: 64, Members: 100_000}
-
 // Severity is how bad a problem is.
 type Severity string
 
@@ -35,15 +33,15 @@ const (
 // Blocks tells whether a declaration with such a problem is kept out of use.
 func (s Severity) Blocks() bool { return s == Error || s == P0 }
 
-// Problem is one thing wrong with a declaration file. Text of the file stands in it quoted, with what isn't printable escaped.
+// Problem is one thing wrong with a file, where, and the way out. Text of the file stands in it quoted, with what isn't printable escaped.
 type Problem struct {
 	File     string   `json:"file"`
-	Line     int      `json:"line"` // from 1; 0 if the problem has no place
-	Column   int      `json:"column"`
-	Field    string   `json:"field"` // "permissions.write[0]"
+	Line     int      `json:"line,omitempty"` // from 1; 0 if the problem has no place
+	Column   int      `json:"column,omitempty"`
+	Field    string   `json:"field,omitempty"` // "permissions.write[0]"
 	Severity Severity `json:"severity"`
 	Problem  string   `json:"problem"`
-	Remedy   string   `json:"remedy"`
+	Remedy   string   `json:"remedy,omitempty"`
 }
 
 func (p Problem) String() string {
@@ -157,7 +155,7 @@ func (r *reader) load(data []byte) *yaml.Node {
 // plain refuses what makes YAML hard to review: aliases, anchors, merge keys, tags and keys that aren't strings.
 func (r *reader) plain(n *yaml.Node, depth int) bool {
 	switch {
-	case depth > limits.Depth:
+	case depth > call.DefaultLimits().Depth:
 		r.problem(n, "", "is nested too deeply", "")
 		return false
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
@@ -512,7 +510,7 @@ func (r *reader) schema(at string, n *yaml.Node, d *Declaration) {
 	}
 	encoded, err := json.Marshal(value)
 	if err == nil {
-		encoded, err = call.Canonical(encoded, limits)
+		encoded, err = call.Canonical(encoded, call.DefaultLimits())
 	}
 	if err == nil {
 		err = compileSchema(encoded)
@@ -565,7 +563,7 @@ func (r *reader) json(at string, n *yaml.Node) (any, bool) {
 			return json.Number(i.String()), true
 		}
 	case "!!float":
-		if number := json.Number(n.Value); call.Check([]byte(number), limits) == nil {
+		if number := json.Number(n.Value); call.Check([]byte(number), call.DefaultLimits()) == nil {
 			return number, true
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sallyport/flow"
+	"sallyport/internal/agent"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 )
@@ -124,33 +125,8 @@ func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 // MarshalYAML writes it back the same way.
 func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
 
-// Problem is one thing wrong with a file, where, and the way out.
-type Problem struct {
-	File     string `json:"file"`
-	Line     int    `json:"line,omitempty"`
-	Column   int    `json:"column,omitempty"`
-	Field    string `json:"field,omitempty"`
-	Severity string `json:"severity"` // error, P0, P1, P2
-	Problem  string `json:"problem"`
-	Remedy   string `json:"remedy,omitempty"`
-}
-
-func (p Problem) String() string {
-	var b strings.Builder
-	b.WriteString(p.File)
-	if p.Line > 0 {
-		fmt.Fprintf(&b, ":%d:%d", p.Line, p.Column)
-	}
-	fmt.Fprintf(&b, ": %s: ", p.Severity)
-	if p.Field != "" {
-		fmt.Fprintf(&b, "%s: ", p.Field)
-	}
-	b.WriteString(p.Problem)
-	if p.Remedy != "" {
-		fmt.Fprintf(&b, " (%s)", p.Remedy)
-	}
-	return b.String()
-}
+// Problem is one thing wrong with a file, in the form that the lint of declarations has.
+type Problem = agent.Problem
 
 // ConfigError is a configuration that can't be used, with everything that is wrong with it.
 type ConfigError struct{ Problems []Problem }

@@ -141,21 +141,16 @@ func (d *Daemon) declarations() (agent.Set, error) {
 	set, problems := agent.Load(d.cfg.path(d.cfg.Agents))
 	var stop []Problem
 	for _, p := range problems {
-		q := fromAgent(p)
-		if q.Severity == "error" || q.Severity == "P0" {
-			stop = append(stop, q)
+		if p.Severity.Blocks() {
+			stop = append(stop, p)
 		} else {
-			d.log.Warn("agent declaration", "problem", q.String())
+			d.log.Warn("agent declaration", "problem", p.String())
 		}
 	}
 	if len(stop) > 0 {
 		return set, &ConfigError{stop}
 	}
 	return set, nil
-}
-
-func fromAgent(p agent.Problem) Problem {
-	return Problem{File: p.File, Line: p.Line, Column: p.Column, Field: p.Field, Severity: string(p.Severity), Problem: p.Problem, Remedy: p.Remedy}
 }
 
 func listen(field, addr string) (net.Listener, error) {
@@ -347,9 +342,6 @@ func (d *Daemon) AgentURL() string { return "http://" + d.agentLn.Addr().String(
 // AdminURL is where people reach it.
 func (d *Daemon) AdminURL() string { return "http://" + d.adminLn.Addr().String() }
 
-// Gateway is the running corridor, for tests and the demo.
-func (d *Daemon) Gateway() *gateway.Gateway { return d.gate }
-
 // Banner says where everything is.
 func (d *Daemon) Banner(w io.Writer) {
 	servers := "none yet: add some under upstreams in sallyport.yaml (sallyport init writes an example)"
@@ -510,26 +502,18 @@ func isConfig(path string) bool {
 }
 
 func lintAgents(path string) []Problem {
-	var all []Problem
 	st, err := os.Stat(path)
 	if err != nil {
-		return []Problem{{File: path, Severity: "error", Problem: err.Error()}}
+		return []Problem{{File: path, Severity: agent.Error, Problem: err.Error()}}
 	}
 	if st.IsDir() {
-		set, problems := agent.Load(path)
-		for _, p := range problems {
-			all = append(all, fromAgent(p))
-		}
-		_ = set
-		return all
+		_, problems := agent.Load(path)
+		return problems
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return []Problem{{File: path, Severity: "error", Problem: err.Error()}}
+		return []Problem{{File: path, Severity: agent.Error, Problem: err.Error()}}
 	}
 	_, problems := agent.Parse(path, data)
-	for _, p := range problems {
-		all = append(all, fromAgent(p))
-	}
-	return all
+	return problems
 }

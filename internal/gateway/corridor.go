@@ -33,9 +33,6 @@ const (
 	maxName = 8 << 10
 )
 
-// argumentLimits bounds what an agent may send.
-var argumentLimits = call.Limits{Bytes: 4 << 20, Depth: 64, Members: 100_000}
-
 // crossing is one call on its way through the corridor. One goroutine owns it, except cancel, which the kill switch calls.
 type crossing struct {
 	g       *Gateway
@@ -163,7 +160,7 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
-	if c.args, err = call.Canonical(arguments, argumentLimits); err != nil {
+	if c.args, err = call.Canonical(arguments, call.DefaultLimits()); err != nil {
 		return fault.RefuseErr(stage, err)
 	}
 	if c.args[0] != '{' {
@@ -200,13 +197,13 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 		c.prompt, c.args = c.args, appendNamed(nil, "name", c.offer.Upstream, c.args)
 	}
 	if c.r.Method != "tools/call" {
-		if c.args, err = call.Canonical(c.args, argumentLimits); err != nil {
+		if c.args, err = call.Canonical(c.args, call.DefaultLimits()); err != nil {
 			return fault.RefuseErr(stage, err)
 		}
 	}
 	sent := c.args
 	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
-		if c.answers, err = call.Canonical(answers, argumentLimits); err != nil {
+		if c.answers, err = call.Canonical(answers, call.DefaultLimits()); err != nil {
 			return fault.RefuseErr(stage, err)
 		}
 		c.r.Exchange.InputResponses = c.answers
@@ -345,7 +342,10 @@ func (c *crossing) listed() fault.Verdict {
 	if !c.op.AskFirst || c.planned() {
 		return fault.Permitted()
 	}
-	return unlistedAsk(c.op)
+	v := fault.Refuse("permit", fault.ApprovalRequired, fmt.Sprintf("No entry of the configuration names %s, so a person must decide.", c.op.ID),
+		fault.Remedy{Kind: "ask_person", Text: "An operator can classify " + c.op.ID + " under operations in sallyport.yaml."})
+	v.Decision = fault.Ask
+	return v
 }
 
 // planned tells whether a person approved a plan with this very step: the operation, and its arguments where the plan fixed them.
@@ -357,13 +357,6 @@ func (c *crossing) planned() bool {
 	return slices.ContainsFunc(p.Steps, func(s session.Step) bool {
 		return s.Operation == c.op.ID && (s.Arguments == nil || bytes.Equal(s.Arguments, c.args))
 	})
-}
-
-func unlistedAsk(op *Operation) fault.Verdict {
-	v := fault.Refuse("permit", fault.ApprovalRequired, fmt.Sprintf("No entry of the configuration names %s, so a person must decide.", op.ID),
-		fault.Remedy{Kind: "ask_person", Text: "An operator can classify " + op.ID + " under operations in sallyport.yaml."})
-	v.Decision = fault.Ask
-	return v
 }
 
 // entry is what all entries of this call say.

@@ -113,7 +113,7 @@ type plannedStep struct {
 
 // readSteps reads a list of steps strictly. field is what the list is called in the request.
 func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, error) {
-	limits := argumentLimits
+	limits := call.DefaultLimits()
 	limits.Bytes = maxPlan
 	if err := call.Check(body, limits); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, e
 			if a[0] != '{' {
 				return nil, fault.New(fault.RequestMalformed, "must be an object").At(at + ".arguments")
 			}
-			canonical, err := call.Canonical(a, argumentLimits)
+			canonical, err := call.Canonical(a, call.DefaultLimits())
 			if err != nil {
 				return nil, fault.Of(err).At(at + ".arguments")
 			}

@@ -90,11 +90,13 @@ func (g *Gateway) liveSession(ctx context.Context, id string) (*live, error) {
 // not exist for it. An agent's own session is opened at first use, and inherits the labels of the agent's last session: neither a
 // new connection nor a closed session cleans an agent (CONTRACT, "Agents' side").
 func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string) (*live, error) {
-	hidden := fault.New(fault.NotFound, "There is no session %q for this credential.", short(id)).At("session_id")
+	hidden := func() error {
+		return fault.New(fault.NotFound, "There is no session %q for this credential.", short(id)).At("session_id")
+	}
 	switch p.Kind {
 	case identity.Session:
 		if id != "" && id != p.ID {
-			return nil, hidden
+			return nil, hidden()
 		}
 		return g.liveSession(ctx, p.ID)
 	case identity.Agent:
@@ -103,7 +105,7 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 			return nil, err
 		}
 		if id != "" && id != l.current.Load().ID {
-			return nil, hidden
+			return nil, hidden()
 		}
 		return l, nil
 	case identity.Host:
@@ -113,7 +115,7 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 		}
 		l, err := g.liveSession(ctx, id)
 		if fault.Is(err, fault.NotFound) || err == nil && l.current.Load().OpenedBy != p.String() {
-			return nil, hidden
+			return nil, hidden()
 		}
 		return l, err
 	}
