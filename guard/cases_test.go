@@ -96,7 +96,7 @@ func TestAttackCases(t *testing.T) {
 				}
 			}
 			p := c.payload(t)
-			fresh := "0123456789abcdef0123456789abcdef"
+			fresh := freshNonce
 			f := Fence{Operation: "web.web_search", Contamination: []string{"untrusted"}, MaxBytes: c.TruncateAt,
 				nonces: fixedNonces(leakedNonce, fresh)}
 			w, err := f.Wrap(p, "https://example.com/page")

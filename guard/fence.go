@@ -144,12 +144,42 @@ func (f Fence) nonce(content, source string) (string, error) {
 			return "", fmt.Errorf("draw a nonce for the fence: %w", err)
 		}
 		n := hex.EncodeToString(raw[:])
-		if !strings.Contains(content, n) && !strings.Contains(source, n) {
+		if !taken(n, content, source, f.Operation, f.Contamination) {
 			return n, nil
 		}
 	}
 	return "", errors.New("draw a nonce for the fence: the content holds each that was drawn; the source of randomness is broken")
 }
+
+// taken reports whether nonce stands in what it is drawn for.
+func taken(nonce, content, source, operation string, labels []string) bool {
+	return holdsNonce(content, nonce) || holdsNonce(source, nonce) || holdsNonce(operation, nonce) ||
+		slices.ContainsFunc(labels, func(l string) bool { return holdsNonce(l, nonce) })
+}
+
+// holdsNonce reports whether nonce stands in s, in whatever case. It looks at runs of hex digits only: one that is long enough
+// covers a byte in each nonceLen.
+func holdsNonce(s, nonce string) bool {
+	for i := nonceLen - 1; i < len(s); i += nonceLen {
+		if !hexDigit(s[i]) {
+			continue
+		}
+		begin, end := i, i+1
+		for begin > 0 && hexDigit(s[begin-1]) {
+			begin--
+		}
+		for end < len(s) && hexDigit(s[end]) {
+			end++
+		}
+		if end-begin >= nonceLen && strings.Contains(strings.ToLower(s[begin:end]), nonce) {
+			return true
+		}
+		i = end
+	}
+	return false
+}
+
+func hexDigit(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
 
 // render builds the block around kept content. It fills in what the content decides.
 func render(h Header, content, nonce string) Wrapped {
@@ -340,7 +370,7 @@ func ParseWrapped(text string) (Wrapped, error) {
 		h.Operation != "" && checkOperation(h.Operation) != nil ||
 		slices.ContainsFunc(h.Contamination, func(l string) bool { return checkName("", l) != nil }) ||
 		len(content) > h.Length || len(content) == h.Length && sum(content) != h.SHA256 ||
-		strings.Contains(content, nonce) || strings.Contains(source, nonce) {
+		taken(nonce, content, source, h.Operation, h.Contamination) {
 		return Wrapped{}, ErrNotWrapped
 	}
 	w := render(h, content, nonce)
