@@ -64,6 +64,10 @@ type Source struct {
 	At        time.Time // when
 	Content   []byte    // the original bytes; or, instead, their hash:
 	SHA256    [32]byte
+
+	// Declaration is the digest of the declaration that was approved for the call: a SHA-256 in lower-case hex. Empty
+	// where nothing was declared.
+	Declaration string
 }
 
 // Attribution says, beyond doubt for the holder of the key, where content is from. It is an immutable value: it has no
@@ -79,6 +83,7 @@ type fields struct {
 	operation, session, source, callID string
 	at                                 time.Time // UTC, no monotonic clock
 	sha256                             [32]byte
+	declaration                        string // hex, or empty
 }
 
 // Operation returns the id of the operation that brought the content.
@@ -98,6 +103,10 @@ func (a Attribution) At() time.Time { return a.f.at }
 
 // SHA256 returns the hash of the original content.
 func (a Attribution) SHA256() [32]byte { return a.f.sha256 }
+
+// Declaration returns the hex SHA-256 of the declaration that was approved for the call, so that a citation can point to it;
+// empty where nothing was declared.
+func (a Attribution) Declaration() string { return a.f.declaration }
 
 // TrustLevel returns the trust level of all that carries an attribution.
 func (a Attribution) TrustLevel() string { return TrustLevel }
@@ -121,15 +130,16 @@ func (a Attribution) String() string {
 
 // metadata is the JSON form, in this order.
 type metadata struct {
-	Attribution   string `json:"attribution"`
-	Operation     string `json:"operation"`
-	SessionID     string `json:"session_id"`
-	Source        string `json:"source"`
-	Timestamp     string `json:"timestamp"`
-	TrustLevel    string `json:"trust_level"`
-	ContentSHA256 string `json:"content_sha256"`
-	CallID        string `json:"call_id"`
-	MAC           string `json:"mac"`
+	Attribution   string  `json:"attribution"`
+	Operation     string  `json:"operation"`
+	SessionID     string  `json:"session_id"`
+	Source        string  `json:"source"`
+	Timestamp     string  `json:"timestamp"`
+	TrustLevel    string  `json:"trust_level"`
+	ContentSHA256 string  `json:"content_sha256"`
+	CallID        string  `json:"call_id"`
+	MAC           string  `json:"mac"`
+	Declaration   *string `json:"declaration,omitempty"` // nil where it is absent; there and empty is malformed
 }
 
 // MarshalJSON returns the metadata object of a result. Objects that gain further keys are still read by Parse.
@@ -137,11 +147,15 @@ func (a Attribution) MarshalJSON() ([]byte, error) {
 	if a.IsZero() {
 		return nil, errors.New("attribution is empty: issue one with Issuer.Attribute")
 	}
-	return json.Marshal(metadata{
+	m := metadata{
 		Attribution: a.String(), Operation: a.f.operation, SessionID: a.f.session, Source: a.f.source,
 		Timestamp: a.f.at.Format(time.RFC3339Nano), TrustLevel: TrustLevel, ContentSHA256: hex.EncodeToString(a.f.sha256[:]),
 		CallID: a.f.callID, MAC: base64.RawURLEncoding.EncodeToString(a.mac[:]),
-	})
+	}
+	if a.f.declaration != "" {
+		m.Declaration = &a.f.declaration
+	}
+	return json.Marshal(m)
 }
 
 // UnmarshalJSON always fails: an attribution that nobody authenticated would be worth nothing.
@@ -218,6 +232,9 @@ func (i *Issuer) Attribute(s Source) (Attribution, error) {
 	if s.At.IsZero() || s.At.UTC().Year() < 1 || s.At.UTC().Year() > 9999 {
 		return Attribution{}, errors.New("time is missing or out of range: give the time of delivery")
 	}
+	if s.Declaration != "" && !isDigest(s.Declaration) {
+		return Attribution{}, errors.New("declaration is not 64 lower-case hex digits: give the SHA-256 of the approved declaration, or nothing")
+	}
 	if s.SHA256 == ([32]byte{}) {
 		s.SHA256 = sha256.Sum256(s.Content)
 	} else if s.Content != nil {
@@ -226,6 +243,7 @@ func (i *Issuer) Attribute(s Source) (Attribution, error) {
 	a := Attribution{f: fields{
 		operation: strings.Clone(s.Operation), session: strings.Clone(s.Session), source: strings.Clone(escapeValue(s.Source)),
 		callID: strings.Clone(s.CallID), at: s.At.Round(0).UTC(), sha256: s.SHA256,
+		declaration: strings.Clone(s.Declaration),
 	}}
 	a.mac = i.sign(a.f)
 	return a, nil
@@ -242,7 +260,16 @@ func (i *Issuer) sign(f fields) (mac [sha256.Size]byte) {
 	b = binary.BigEndian.AppendUint64(b, uint64(f.at.Unix()))
 	b = binary.BigEndian.AppendUint32(b, uint32(f.at.Nanosecond()))
 	b = append(b, f.sha256[:]...)
+	if f.declaration != "" { // all before it delimits itself, so nothing that ends here reads as something that goes on, or the reverse
+		b = binary.BigEndian.AppendUint32(b, uint32(len(f.declaration)))
+		b = append(b, f.declaration...)
+	}
 	return i.hmac(b)
+}
+
+// isDigest reports whether s is a SHA-256 as it is written here.
+func isDigest(s string) bool {
+	return len(s) == 2*sha256.Size && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 func (i *Issuer) hmac(b []byte) (mac [sha256.Size]byte) {
@@ -271,19 +298,27 @@ func (i *Issuer) Parse(data []byte) (Attribution, error) {
 	if err != nil {
 		return Attribution{}, err
 	}
-	var v [9]string
+	var v [10]string
 	for k, name := range metadataFields {
 		if values[k] == nil {
+			if name == "declaration" {
+				continue
+			}
 			return Attribution{}, &AttributionError{AttributionMissing, name, "the field is absent"}
 		}
 		if v[k], err = text(values[k]); err != nil {
 			return Attribution{}, &AttributionError{AttributionMalformed, name, "the field is not a string"}
 		}
 	}
-	return i.verify(metadata{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]})
+	m := metadata{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], nil}
+	if values[9] != nil {
+		m.Declaration = &v[9]
+	}
+	return i.verify(m)
 }
 
-var metadataFields = []string{"attribution", "operation", "session_id", "source", "timestamp", "trust_level", "content_sha256", "call_id", "mac"}
+// metadataFields are those of metadata; all but the last are required.
+var metadataFields = []string{"attribution", "operation", "session_id", "source", "timestamp", "trust_level", "content_sha256", "call_id", "mac", "declaration"}
 
 // verify checks form first, so that the error can say what is wrong, and then the code over all of it.
 func (i *Issuer) verify(m metadata) (Attribution, error) {
@@ -310,10 +345,15 @@ func (i *Issuer) verify(m metadata) (Attribution, error) {
 	}
 	var a Attribution
 	a.f = fields{operation: m.Operation, session: m.SessionID, source: m.Source, callID: m.CallID, at: at.UTC()}
-	if raw, err := hex.DecodeString(m.ContentSHA256); err != nil || len(raw) != 32 || hex.EncodeToString(raw) != m.ContentSHA256 {
+	if !isDigest(m.ContentSHA256) {
 		return malformed("content_sha256", "it is not 64 lower-case hex digits")
-	} else {
-		a.f.sha256 = [32]byte(raw)
+	}
+	hex.Decode(a.f.sha256[:], []byte(m.ContentSHA256))
+	if m.Declaration != nil {
+		if !isDigest(*m.Declaration) {
+			return malformed("declaration", "it is not 64 lower-case hex digits")
+		}
+		a.f.declaration = *m.Declaration
 	}
 	if raw, err := base64.RawURLEncoding.Strict().DecodeString(m.MAC); err != nil || len(raw) != len(a.mac) {
 		return malformed("mac", "it is not 32 bytes in unpadded base64url")
@@ -411,7 +451,11 @@ func (f *finder) value(v any, depth int) {
 	case map[string]any:
 		field := func(name string) string { s, _ := v[name].(string); return s }
 		m := metadata{field("attribution"), field("operation"), field("session_id"), field("source"), field("timestamp"),
-			field("trust_level"), field("content_sha256"), field("call_id"), field("mac")}
+			field("trust_level"), field("content_sha256"), field("call_id"), field("mac"), nil}
+		if _, there := v["declaration"]; there {
+			d := field("declaration")
+			m.Declaration = &d
+		}
 		if m.MAC != "" {
 			if a, err := f.issuer.verify(m); err == nil && !slices.Contains(f.found, a) {
 				f.found = append(f.found, a)

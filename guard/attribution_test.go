@@ -114,7 +114,7 @@ func TestAttribution_CorrectFormatEnforced(t *testing.T) {
 func TestAttribution_RejectMissingAttribution(t *testing.T) {
 	i := newIssuer(t, testKey)
 	m := fieldsOf(t, attribute(t, i, testSource()))
-	for _, field := range metadataFields {
+	for _, field := range metadataFields[:len(metadataFields)-1] {
 		cut := maps.Clone(m)
 		delete(cut, field)
 		refused(t, i, result(t, cut), "sess_1", AttributionMissing, field)
@@ -426,6 +426,121 @@ func TestAttribution_BypassByRepackaging(t *testing.T) {
 	}
 }
 
+var testDeclaration = fmt.Sprintf("%x", sha256.Sum256([]byte(`{"operation":"comm.fetch"}`)))
+
+func declaredSource() Source {
+	s := testSource()
+	s.Declaration = testDeclaration
+	return s
+}
+
+func TestAttribution_PointsToTheDeclaration(t *testing.T) {
+	i := newIssuer(t, testKey)
+	a, bare := attribute(t, i, declaredSource()), attribute(t, i, testSource())
+	if a.Declaration() != testDeclaration || bare.Declaration() != "" || a == bare || a.String() != bare.String() {
+		t.Errorf("declarations %q and %q", a.Declaration(), bare.Declaration())
+	}
+	m := fieldsOf(t, a)
+	if m["declaration"] != testDeclaration {
+		t.Errorf("metadata is %v", m)
+	}
+	delete(m, "declaration")
+	m["mac"] = fieldsOf(t, bare)["mac"]
+	if !maps.Equal(m, fieldsOf(t, bare)) {
+		t.Errorf("metadata without a declaration is %v, with one %v", fieldsOf(t, bare), m)
+	}
+	for _, want := range []Attribution{a, bare} {
+		if back, err := i.Parse(marshal(t, want)); err != nil || back != want || back.Declaration() != want.Declaration() {
+			t.Errorf("came back as %v, %v", back, err)
+		}
+		if err := i.Enforce(result(t, want), "sess_1"); err != nil {
+			t.Error(err)
+		}
+		if found := i.Find(result(t, want)); len(found) != 1 || found[0] != want {
+			t.Errorf("found %v", found)
+		}
+	}
+	// A copy keeps it, and writing to what was marshalled from it doesn't reach it.
+	copied, data := a, marshal(t, a)
+	clear(data)
+	if copied != a || a.Declaration() != testDeclaration {
+		t.Error("the declaration changed")
+	}
+}
+
+// What was issued before there were declarations stays valid.
+func TestAttribution_WithoutDeclarationKeepsItsCode(t *testing.T) {
+	const issued = `{"attribution":"CommunicationOS (fetch) in session sess_1","operation":"comm.fetch","session_id":"sess_1","source":"https://example.com/prices?a=1\u0026b=\u003c2\u003e","timestamp":"2026-01-31T09:30:00.123456789Z","trust_level":"UNTRUSTED_EXTERNAL_CONTENT","content_sha256":"853eafb13486f94d9ae5a5deadba2fea57e75b83ce9e7bb09c74eeb7e2da86c1","call_id":"call_1","mac":"uID8ryfzCo5oIaI-WVD4BKplJU3NhwvJqJ25P6jBOas"}`
+	i := newIssuer(t, testKey)
+	if got := string(marshal(t, attribute(t, i, testSource()))); got != issued {
+		t.Errorf("issued as %s, want %s", got, issued)
+	}
+	if a, err := i.Parse([]byte(issued)); err != nil || a != attribute(t, i, testSource()) {
+		t.Error(err)
+	}
+}
+
+func TestAttribution_RefusesAMalformedDeclaration(t *testing.T) {
+	i := newIssuer(t, testKey)
+	d := testDeclaration
+	bad := []string{" ", "none", d[1:], d + "0", strings.ToUpper(d), d[:63] + "g", d[:63] + " ", " " + d[:63], "sha256:" + d, d[:31] + "-" + d[32:], d[:62] + "é", strings.Repeat("\x00", 64)}
+	for _, v := range bad {
+		s := testSource()
+		s.Declaration = v
+		if a, err := i.Attribute(s); err == nil || !a.IsZero() {
+			t.Errorf("an attribution with declaration %q was issued", v)
+		}
+	}
+	for _, a := range []Attribution{attribute(t, i, declaredSource()), attribute(t, i, testSource())} {
+		m := fieldsOf(t, a)
+		for _, v := range append([]any{"", nil, 1, true, []string{d}, map[string]any{"sha256": d}}, anys(bad)...) {
+			m["declaration"] = v
+			refused(t, i, result(t, m), "sess_1", AttributionMalformed, "declaration")
+			if found := i.Find(result(t, m)); len(found) != 0 {
+				t.Errorf("declaration %q: found %v", v, found)
+			}
+		}
+	}
+	meta := string(marshal(t, attribute(t, i, declaredSource())))
+	for _, twice := range []string{`{"declaration":"` + d + `",`, `{"Declaration":"` + d + `",`, `{"declar\u0061tion":null,`} {
+		if _, err := i.Parse([]byte(strings.Replace(meta, "{", twice, 1))); err == nil {
+			t.Errorf("declared twice, with %s, was accepted", twice)
+		}
+	}
+}
+
+func anys(list []string) (all []any) {
+	for _, s := range list {
+		all = append(all, s)
+	}
+	return all
+}
+
+func TestAttribution_BypassByAnotherDeclaration(t *testing.T) {
+	i := newIssuer(t, testKey)
+	other := fmt.Sprintf("%x", sha256.Sum256([]byte("another")))
+	added, removed, changed, moved := fieldsOf(t, attribute(t, i, testSource())), fieldsOf(t, attribute(t, i, declaredSource())),
+		fieldsOf(t, attribute(t, i, declaredSource())), fieldsOf(t, attribute(t, i, declaredSource()))
+	added["declaration"] = testDeclaration
+	delete(removed, "declaration")
+	changed["declaration"] = other
+	moved["declaration"], moved["content_sha256"] = moved["content_sha256"], moved["declaration"]
+	for name, m := range map[string]map[string]any{"added": added, "removed": removed, "changed": changed, "exchanged with the content's": moved} {
+		refused(t, i, result(t, m), "sess_1", AttributionForged, "mac")
+		if found := i.Find(result(t, m)); len(found) != 0 {
+			t.Errorf("%s: found %v", name, found)
+		}
+	}
+	for k := range testDeclaration { // each digit counts
+		digit := "0"
+		if testDeclaration[k] == '0' {
+			digit = "1"
+		}
+		changed["declaration"] = testDeclaration[:k] + digit + testDeclaration[k+1:]
+		refused(t, i, result(t, changed), "sess_1", AttributionForged, "mac")
+	}
+}
+
 func TestAttribution_Arguments(t *testing.T) {
 	i := newIssuer(t, testKey)
 	for name, change := range map[string]func(*Source){
@@ -475,7 +590,7 @@ func TestAttribution_RoundTrip(t *testing.T) {
 		s := Source{Operation: name.Draw(t, "operation"), Session: name.Draw(t, "session"), CallID: name.Draw(t, "call"),
 			Source:  rapid.StringN(1, 50, 200).Draw(t, "source"),
 			At:      time.Unix(rapid.Int64Range(-62135596799, 253402300799).Draw(t, "s"), rapid.Int64Range(0, 999999999).Draw(t, "ns")),
-			Content: rapid.SliceOf(rapid.Byte()).Draw(t, "content")}
+			Content: rapid.SliceOf(rapid.Byte()).Draw(t, "content"), Declaration: rapid.StringMatching(`([0-9a-f]{64})?`).Draw(t, "declaration")}
 		a, err := i.Attribute(s)
 		if err != nil {
 			t.Fatal(err)
@@ -485,7 +600,7 @@ func TestAttribution_RoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		back, err := i.Parse(data)
-		if err != nil || back != a || !back.Covers(s.Content) || !back.At().Equal(s.At) {
+		if err != nil || back != a || back.Declaration() != s.Declaration || !back.Covers(s.Content) || !back.At().Equal(s.At) {
 			t.Fatalf("%s came back as %v, %v", data, back, err)
 		}
 		if found := i.Find(data); len(found) != 1 || found[0] != a {

@@ -63,7 +63,8 @@ func TestFence_IdentifyWrappedContent(t *testing.T) {
 		t.Error("a block is not recognised")
 	}
 	// A nonce that stands in the content or the source was never drawn for them.
-	for _, w := range []Wrapped{mustWrap(t, Fence{}, "a "+oldNonce, testURL), mustWrap(t, Fence{}, "a", testURL+oldNonce)} {
+	for _, w := range []Wrapped{mustWrap(t, Fence{}, "a "+oldNonce, testURL), mustWrap(t, Fence{}, "a", testURL+oldNonce), mustWrap(t, Fence{}, strings.ToUpper(oldNonce), testURL),
+		mustWrap(t, Fence{Operation: "web." + oldNonce}, "a", testURL), mustWrap(t, Fence{Contamination: []string{oldNonce}}, "a", testURL)} {
 		h := w.Header()
 		h.SHA256 = sum(unescape(w.body, false))
 		if forged := render(h, unescape(w.body, false), oldNonce).text; IsWrapped(forged) {
@@ -294,6 +295,21 @@ func TestFence_BypassByForgedEndMarker(t *testing.T) {
 	// The nonce may not stand in the source either; and a generator that never gives another one is no generator.
 	if w, err := (Fence{nonces: fixedNonces(leakedNonce, fresh)}).Wrap("x", "https://e.example/"+leakedNonce); err != nil || !strings.Contains(w.ForModel(), fresh) {
 		t.Errorf("a nonce in the source: %v", err)
+	}
+	// Nor in another case, nor in what else the header says.
+	for _, content := range []string{strings.ToUpper(leakedNonce), "x" + leakedNonce[:28] + "EeFF", "a" + leakedNonce + "b", strings.Repeat("0", 31) + leakedNonce} {
+		for pad := range 2 * nonceLen {
+			w, err := Fence{nonces: fixedNonces(leakedNonce, fresh)}.Wrap(strings.Repeat("x", pad)+content, testURL)
+			if err != nil || !strings.HasSuffix(w.ForModel(), endMark+fresh+markEnd) {
+				t.Errorf("%q after %d bytes: the nonce was not drawn again, %v", content, pad, err)
+			}
+		}
+	}
+	for _, f := range []Fence{{Operation: "web." + leakedNonce}, {Contamination: []string{"untrusted", "x" + leakedNonce}}} {
+		f.nonces = fixedNonces(leakedNonce, fresh)
+		if w, err := f.Wrap("x", testURL); err != nil || !strings.HasSuffix(w.ForModel(), endMark+fresh+markEnd) {
+			t.Errorf("%+v: the nonce was not drawn again, %v", f, err)
+		}
 	}
 	stuck := fixedNonces(slices.Repeat([]string{leakedNonce}, 100)...)
 	if w, err := (Fence{nonces: stuck}).Wrap(leakedNonce, testURL); err == nil || w.ForModel() != "" {
