@@ -1,0 +1,307 @@
+// Package declare holds what an agent says it needs from outside before it gets it: what, why, where and how the answer will be
+// used (DE-1, DE-2), and what became of that.
+//
+// Promises: one strict parse, which lists everything that is wrong, field by field; a declaration that says nothing specific is
+// refused, so that who approves it has something to judge; the digest changes with every field; a declaration is spent once, and
+// final is final. Nothing here reads a clock.
+//
+// What it can't promise: that a declaration is true. The table of words that say nothing is English; an empty phrase in another
+// language passes, and a person sees it as it is.
+package declare
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+)
+
+// Bounds of what an agent declares.
+const (
+	MaxBody  = 64 << 10 // bytes of a declaration
+	MaxField = 2000     // bytes of each field of a justification
+	maxWord  = 200      // bytes of operation, phase and session_id
+)
+
+// Justification is why: the person's own question, what the model doesn't know, and how the answer will be used.
+type Justification struct {
+	UserRequest      string `json:"user_request"`
+	MissingKnowledge string `json:"missing_knowledge"`
+	ExpectedUse      string `json:"expected_use"`
+}
+
+// Request is one external need as an agent declares it.
+type Request struct {
+	Operation     string          `json:"operation"`
+	Parameters    json.RawMessage `json:"parameters"` // canonical
+	Justification Justification   `json:"justification"`
+	Phase         string          `json:"phase"`
+	SessionID     string          `json:"session_id"`
+}
+
+// Problem is one thing that is wrong with a field, as the 422 answer lists it. Field is "body" for the whole. Problems name fields, also
+// unknown ones, but repeat no value that was sent.
+type Problem struct {
+	Field   string `json:"field"`
+	Problem string `json:"problem"`
+}
+
+// Flags of a declaration that is valid, for whoever judges it.
+const (
+	RequestParaphrased = "request_paraphrased"  // user_request is mostly not in the person's words
+	NoRequestOnRecord  = "no_request_on_record" // the person's words are not known, so user_request was not compared with them
+)
+
+// Parse reads the body of a declaration. Unknown, duplicate and case-variant names are refused (DESIGN.md rule 5). The request holds
+// what could be read, also where there are problems; what couldn't is empty.
+func Parse(body json.RawMessage) (Request, []Problem) {
+	var r Request
+	members, problems := object("body", body, "operation", "parameters", "justification", "phase", "session_id")
+	if members == nil {
+		return r, problems
+	}
+	p := &problems
+	r.Operation = text(p, "operation", members["operation"], maxWord)
+	if raw, ok := members["parameters"]; !ok {
+		add(p, "parameters", "is missing: an object with what the operation is called with")
+	} else if raw[0] != '{' {
+		add(p, "parameters", "must be an object")
+	} else {
+		r.Parameters = raw
+	}
+	if raw, ok := members["justification"]; !ok {
+		add(p, "justification", "is missing: an object with user_request, missing_knowledge and expected_use")
+	} else {
+		var more []Problem
+		r.Justification, more = ParseJustification(raw)
+		*p = append(*p, more...)
+	}
+	r.Phase = text(p, "phase", members["phase"], maxWord)
+	r.SessionID = text(p, "session_id", members["session_id"], maxWord)
+	return r, problems
+}
+
+// ParseJustification reads the inline form in the arguments of a call. Its fields are named "justification.user_request" and so on.
+func ParseJustification(raw json.RawMessage) (Justification, []Problem) {
+	members, problems := object("justification", raw, "user_request", "missing_knowledge", "expected_use")
+	if members == nil {
+		return Justification{}, problems
+	}
+	p := &problems
+	j := Justification{
+		UserRequest:      text(p, "justification.user_request", members["user_request"], MaxField),
+		MissingKnowledge: text(p, "justification.missing_knowledge", members["missing_knowledge"], MaxField),
+		ExpectedUse:      text(p, "justification.expected_use", members["expected_use"], MaxField),
+	}
+	return j, problems
+}
+
+// Merge is problems and those of more that are not about a field, or a part of one, that is in problems already: what Parse couldn't
+// read, Check would call missing as well.
+func Merge(problems, more []Problem) []Problem {
+	merged := slices.Clip(problems)
+	for _, m := range more {
+		if !slices.ContainsFunc(problems, func(p Problem) bool {
+			return p.Field == "body" || m.Field == p.Field || strings.HasPrefix(m.Field, p.Field+".")
+		}) {
+			merged = append(merged, m)
+		}
+	}
+	return merged
+}
+
+func add(problems *[]Problem, field, format string, args ...any) {
+	*problems = append(*problems, Problem{Field: field, Problem: fmt.Sprintf(format, args...)})
+}
+
+// object reads raw as an object that has no other members than those named. It returns nil members if raw can't be read at all.
+func object(field string, raw []byte, names ...string) (map[string]json.RawMessage, []Problem) {
+	lim := call.DefaultLimits()
+	lim.Bytes = MaxBody
+	canonical, err := call.Canonical(raw, lim)
+	if err != nil {
+		return nil, []Problem{{field, fault.Of(err).Public()}}
+	}
+	if canonical[0] != '{' {
+		return nil, []Problem{{field, "must be an object with " + strings.Join(names, ", ")}}
+	}
+	var problems []Problem
+	members := make(map[string]json.RawMessage, len(names))
+	for name, value := range call.Members(canonical) {
+		if slices.Contains(names, name) {
+			members[name] = value
+			continue
+		}
+		at, what := field, "has a member that is not a field"
+		if plainName.MatchString(name) { // what isn't plain is not repeated
+			what = "is not a field"
+			if at = name; field != "body" {
+				at = field + "." + name
+			}
+		}
+		if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
+			add(&problems, at, "%s: write %s", what, names[i])
+		} else {
+			add(&problems, at, "%s: there are %s", what, strings.Join(names, ", "))
+		}
+	}
+	return members, problems
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
+
+// text reads a string of at most most bytes. Where there is a problem with it, it is "".
+func text(problems *[]Problem, field string, raw json.RawMessage, most int) string {
+	var s string
+	switch {
+	case raw == nil:
+		add(problems, field, "is missing")
+	case raw[0] != '"' || json.Unmarshal(raw, &s) != nil:
+		add(problems, field, "must be a string")
+	case len(s) > most:
+		add(problems, field, "is %d bytes long; at most %d", len(s), most)
+	default:
+		return s
+	}
+	return ""
+}
+
+// Context is what a request is checked against.
+type Context struct {
+	Session     string                      // id of the session in which it was made
+	UserRequest string                      // the person's words on record; may be ""
+	Known       func(operation string) bool // whether there is such an operation; nil knows none
+}
+
+// Check says what is wrong with a request, and what who judges it should know. A request with problems must not be judged further.
+// parameters.url and parameters.scope have the meaning of DE-1 in the built-in operations (comm.…); in those of other servers they are
+// whatever the server's schema says.
+func (r Request) Check(c Context) (problems []Problem, flags []string) {
+	p := &problems
+	switch {
+	case r.Operation == "":
+		add(p, "operation", "is missing")
+	case c.Known == nil || !c.Known(r.Operation):
+		add(p, "operation", "is unknown: there is no such operation here")
+	}
+	r.checkParameters(p)
+	flags = r.Justification.check(p, c.UserRequest)
+	switch r.Phase {
+	case "execution":
+	case "":
+		add(p, "phase", "is missing: a declaration is for the execution phase; write execution")
+	case "planning":
+		add(p, "phase", "must be execution: nothing external happens in the planning phase, so it can't be declared for it")
+	default:
+		add(p, "phase", "must be execution: no other phase has declarations")
+	}
+	switch {
+	case r.SessionID == "":
+		add(p, "session_id", "is missing")
+	case c.Session == "" || r.SessionID != c.Session:
+		add(p, "session_id", "is not this session's")
+	}
+	return problems, flags
+}
+
+func (r Request) checkParameters(p *[]Problem) {
+	if len(r.Parameters) == 0 {
+		add(p, "parameters", "is missing: an object with what the operation is called with")
+		return
+	}
+	if call.Check(r.Parameters, call.DefaultLimits()) != nil || strings.TrimLeft(string(r.Parameters), " \t\r\n")[0] != '{' {
+		add(p, "parameters", "must be an object")
+		return
+	}
+	builtIn := strings.HasPrefix(r.Operation, "comm.")
+	if s, ok := member(p, r.Parameters, "query", builtIn); ok {
+		checkText(p, "parameters.query", s, "say what exactly to look for")
+	}
+	if !builtIn {
+		return
+	}
+	if s, ok := member(p, r.Parameters, "url", true); ok {
+		if u, err := url.Parse(s); err != nil || u.Scheme == "" || u.Host == "" {
+			add(p, "parameters.url", "must be a whole URL, such as https://example.com/page")
+		} else if at, what := unseen(s); what != "" {
+			add(p, "parameters.url", "has %s as its character %d; leave it out", what, at)
+		}
+	}
+	if s, ok := member(p, r.Parameters, "scope", true); ok && s != "web" && s != "internal" && s != "database" {
+		add(p, "parameters.scope", "must be web, internal or database")
+	}
+}
+
+// member returns a string member of the parameters, if it is there. strict makes anything but a string a problem.
+func member(p *[]Problem, parameters json.RawMessage, name string, strict bool) (s string, ok bool) {
+	raw, ok := call.Get(parameters, name)
+	if !ok {
+		return "", false
+	}
+	if raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+		if strict {
+			add(p, "parameters."+name, "must be a string")
+		}
+		return "", false
+	}
+	return s, true
+}
+
+// checkText refuses text that is empty, that a person can't see whole, or that says nothing.
+func checkText(p *[]Problem, field, s, remedy string) (ok bool) {
+	switch at, what := unseen(s); {
+	case strings.TrimSpace(s) == "":
+		add(p, field, "is missing: %s", remedy)
+	case len(s) > MaxField && strings.HasPrefix(field, "justification."):
+		add(p, field, "is %d bytes long; at most %d", len(s), MaxField)
+	case !utf8.ValidString(s):
+		add(p, field, "is not valid UTF-8")
+	case what != "":
+		add(p, field, "has %s as its character %d; leave it out", what, at)
+	case vague(s):
+		add(p, field, "is vague: %s", remedy)
+	default:
+		return true
+	}
+	return false
+}
+
+// check adds the problems of a justification and returns its flags. record is the person's words, or "".
+func (j Justification) check(p *[]Problem, record string) (flags []string) {
+	const (
+		request = "justification.user_request"
+		use     = "justification.expected_use"
+	)
+	quoted := record != "" && same(j.UserRequest, record)
+	// The person's words are quoted as they are, however little they say.
+	if _, what := unseen(j.UserRequest); !quoted || what != "" || len(j.UserRequest) > MaxField {
+		if checkText(p, request, j.UserRequest, "say what exactly the person asked for, in the person's words") && record != "" {
+			switch shared, of, compared := overlap(j.UserRequest, record); {
+			case compared && shared == 0:
+				add(p, request, "quotes nothing of the person's request: use the person's words")
+			case !compared || 2*shared < of:
+				flags = append(flags, RequestParaphrased)
+			}
+		}
+	}
+	if record == "" {
+		flags = append(flags, NoRequestOnRecord)
+	}
+	checkText(p, "justification.missing_knowledge", j.MissingKnowledge, "say what exactly you don't know")
+	if checkText(p, use, j.ExpectedUse, "say what exactly the answer will be used for, such as to summarize or compare it") {
+		// A question may well be what is not known; what is done with the answer is neither.
+		for _, other := range []string{j.UserRequest, j.MissingKnowledge} {
+			if same(j.ExpectedUse, other) {
+				add(p, use, "repeats another field: say how the answer will be used")
+				break
+			}
+		}
+	}
+	return flags
+}
