@@ -32,6 +32,9 @@ func TestFence_ManyExecutions(t *testing.T) {
 		if err != nil {
 			t.Fatalf("execution %d with seed %d: wrapHolds(%q, %q, %d, %d): %v", n, seed, content, source, limit, at, err)
 		}
+		if w.text == "" { // the text knows each of the nonces
+			continue
+		}
 		if h := w.Header(); h.Escaped > 0 {
 			escaped++
 			if h.Forgeries > 0 {
