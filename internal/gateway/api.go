@@ -13,14 +13,15 @@ import (
 
 // Request is one call as a door hands it to the corridor. Who calls is the Principal alone.
 type Request struct {
-	Principal identity.Principal
-	Session   string          // only for principals with several sessions to speak for (hosts); otherwise "" or the principal's own
-	Method    string          // "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete"
-	Tool      string          // exposed tool name, exposed prompt name, or resource URI, by Method
-	Arguments json.RawMessage // as received; the corridor parses strictly and judges the canonical form. For completion/complete: {"ref":…,"argument":…,"context":…}
-	Door      string          // "mcp" or "http"
-	DryRun    bool            // judge only: no effect, no intent (check)
-	Exchange  call.Exchange
+	Principal   identity.Principal
+	Session     string          // only for principals with several sessions to speak for (hosts); otherwise "" or the principal's own
+	Method      string          // "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete"
+	Tool        string          // exposed tool name, exposed prompt name, or resource URI, by Method
+	Arguments   json.RawMessage // as received; the corridor parses strictly and judges the canonical form. For completion/complete: {"ref":…,"argument":…,"context":…}
+	Declaration string          // id of the declaration that the call runs on, where the door has a place of its own for it
+	Door        string          // "mcp" or "http"
+	DryRun      bool            // judge only: no effect, no intent (check)
+	Exchange    call.Exchange
 }
 
 // Answer is what the corridor gives back. Result is there only when the verdict permits and the call has run.
@@ -34,6 +35,9 @@ type Answer struct {
 	Result json.RawMessage
 	// RPCError is the upstream's own JSON-RPC error object, to be passed on as it is; Result is nil then.
 	RPCError json.RawMessage
+	// Metadata is the attribution of what a built-in external operation brought (CONTRACT, "A result of an external operation"); nil of
+	// everything else, which has it in its _meta.
+	Metadata json.RawMessage
 	// Brings is what the result brings into the session: who keeps it for later hands it out only to a session that holds all of it.
 	Brings []flow.Label
 }

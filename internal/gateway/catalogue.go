@@ -37,7 +37,9 @@ type catalogue struct {
 
 	snap atomic.Pointer[snapshot]
 
-	mu      sync.Mutex // guards the rest and publishing
+	mu       sync.Mutex        // guards the rest and publishing
+	commands []call.Definition // of the built-in operations, by their place in Options
+
 	offered map[string][]call.Definition
 	rounds  map[string]int // how often a server's offer was taken
 	pins    map[string]Pin
@@ -53,13 +55,20 @@ type snapshot struct {
 	offers map[call.Kind][]Offer
 }
 
-func newCatalogue(g *Gateway, pins []Pin) *catalogue {
+func newCatalogue(g *Gateway, pins []Pin) (*catalogue, error) {
 	c := &catalogue{g: g, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, subs: map[int]func(){}}
 	for _, p := range pins {
 		c.pins[p.Operation] = p
 	}
-	c.snap.Store(&snapshot{byID: map[string]*Operation{}, byName: map[string]*Operation{}, offers: map[call.Kind][]Offer{}})
-	return c
+	for i := range g.o.Commands {
+		d, err := g.o.Commands[i].definition()
+		if err != nil {
+			return nil, err
+		}
+		c.commands = append(c.commands, d)
+	}
+	c.publish() // nobody subscribes yet, so there is nobody to keep out
+	return c, nil
 }
 
 // UpdateDefinitions takes a server's whole current offer. The first offer ever seen of a server is accepted; after that a tool that
@@ -75,6 +84,9 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 			firstSight = false
 			break
 		}
+	}
+	if server == commServer {
+		return fault.New(fault.Internal, "the id %s is that of the built-in operations", server)
 	}
 	now := g.now()
 	var pins []Pin
@@ -222,6 +234,7 @@ func (c *catalogue) publish() {
 		byID: map[string]*Operation{}, byName: map[string]*Operation{},
 		offers: map[call.Kind][]Offer{},
 	}
+	c.builtins(s)
 	for _, server := range slices.Sorted(maps.Keys(c.offered)) {
 		for _, d := range c.offered[server] {
 			if d.Kind == call.Tool {

@@ -19,8 +19,8 @@ type closing struct {
 	then func(id string)
 }
 
-func (c *closing) Intent(ctx context.Context, id string, v int64, e audit.Entry, raise []flow.Held) (session.Session, error) {
-	s, err := c.Store.Intent(ctx, id, v, e, raise)
+func (c *closing) Intent(ctx context.Context, id string, v int64, e audit.Entry, raise []flow.Held, spend ...gateway.Spend) (session.Session, error) {
+	s, err := c.Store.Intent(ctx, id, v, e, raise, spend...)
 	if err == nil && c.then != nil {
 		c.then(id)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,8 +16,10 @@ import (
 	"sallyport/flow"
 	"sallyport/guard"
 	"sallyport/internal/agent"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
+	"sallyport/internal/declare"
 	"sallyport/internal/fault"
 	"sallyport/internal/identity"
 	"sallyport/internal/policy"
@@ -43,7 +46,7 @@ type crossing struct {
 	acted   time.Time // when the effect began, on the monotonic clock
 	cancel  context.CancelCauseFunc
 
-	decl    *agent.Declaration
+	decl    *agent.Declaration // of the agent
 	live    *live
 	session *session.Session // the version that is judged
 	op      *Operation
@@ -52,6 +55,18 @@ type crossing struct {
 	prompt  []byte // the canonical arguments of a prompt alone
 	answers []byte // canonical answers to a server's questions, which go out beside the arguments
 	digest  string
+
+	justified     json.RawMessage        // the justification in the call, as it came
+	justification *declare.Justification // that, checked
+	declaration   *declare.Declaration   // the one that the call names
+	declared      string                 // digest of what the call runs on: a declaration, made before or in the call, or the sealed plan
+	undeclared    error                  // what is wrong with how the call is declared
+	flags         []string
+	approval      *approval.Approval // a person's answer that covers the call
+	carries       []carriedText      // delivered content in the arguments
+	carried       []flow.Held        // the labels that it has
+	brought       string             // where a command's result is from
+
 	limited bool // the rate limit has counted this call
 	acting  bool // the intent is durable: from here on there is an outcome to write
 	shadow  *fault.Verdict
@@ -85,12 +100,18 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	}
 	for try := 0; ; try++ {
 		v := c.judge()
+		if v.Decision == fault.Ask {
+			v = c.asked(ctx, v)
+		}
 		if v.Decision != fault.Permit || r.DryRun {
 			return c.refuse(ctx, v)
 		}
 		err := c.intent(ctx)
 		if err == nil {
 			break
+		}
+		if spent := (*SpendError)(nil); errors.As(err, &spent) {
+			return c.refuse(ctx, fault.RefuseErr("intent", spent.Err))
 		}
 		if !errors.Is(err, ErrMoved) || try == maxRejudge {
 			return c.refuseBehind(fault.RefuseErr("intent", audited(err)))
@@ -120,6 +141,9 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	}
 	a := c.answer(out.verdict)
 	a.Result, a.RPCError = out.result, out.rpcError
+	if c.op.command != nil {
+		a.Metadata = out.entry.Attribution
+	}
 	for _, h := range out.raise {
 		a.Brings = append(a.Brings, h.Label)
 	}
@@ -201,6 +225,9 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 			return fault.RefuseErr(stage, err)
 		}
 	}
+	if c.r.Method == "tools/call" {
+		c.unfold(ctx)
+	}
 	sent := c.args
 	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
 		if c.answers, err = call.Canonical(answers, call.DefaultLimits()); err != nil {
@@ -210,6 +237,7 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 		sent = append(append(append([]byte{}, sent...), 0), c.answers...)
 	}
 	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, sent)
+	c.carry()
 	return fault.Permitted()
 }
 
@@ -228,12 +256,7 @@ func (c *crossing) reload(ctx context.Context) error {
 
 // judge runs the judging stages on one version of the session. The strictest verdict wins; the first deny ends it.
 func (c *crossing) judge() fault.Verdict {
-	for _, stage := range [...]func() fault.Verdict{c.standing, c.inPhase, c.permit, c.limit, c.flow, c.listed} {
-		if v := stage(); v.Decision != fault.Permit {
-			return v
-		}
-	}
-	return fault.Permitted()
+	return strictest(c.standing, c.inPhase, c.declare, c.permit, c.limit, c.flow, c.listed, c.risk)
 }
 
 // standing: tool accepted and unchanged, session open, time left.
@@ -272,10 +295,13 @@ func (c *crossing) inPhase() fault.Verdict {
 
 // permit: the agent's declaration, narrowed by the operator's policies; default deny.
 func (c *crossing) permit() fault.Verdict {
-	write := c.op.Flow.Effect != flow.Read
+	write, effect := c.writes(), flow.Read
+	if write {
+		effect = flow.Write
+	}
 	d := c.g.o.Policies.Decide(policy.Request{
 		Agent: c.agent, Operation: c.op.ID, Server: c.op.Server, Requester: c.session.Requester, Door: c.r.Door,
-		Phase: string(c.session.Phase), Effect: string(c.op.Flow.Effect), Sensitivity: string(c.op.Flow.Sensitivity), Level: c.op.Class.Level,
+		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(c.op.Flow.Sensitivity), Level: c.op.Class.Level,
 		Labels: labelWords(c.session.Labels), Arguments: c.args, Permitted: c.decl.Permits(c.op.ID, write),
 	})
 	if d.Allowed {
@@ -294,11 +320,16 @@ func (c *crossing) limit() fault.Verdict {
 	if c.r.DryRun || c.limited {
 		return fault.Permitted()
 	}
-	wait, ok := c.live.calls.Take(c.g.now())
+	wait, ok := c.live.rates.calls.Take(c.g.now())
 	if !ok {
 		return fault.Refuse("limit", fault.LimitRate,
-			fmt.Sprintf("At most %d calls a minute in one session.", c.g.o.Limits.CallsPerMinute),
+			fmt.Sprintf("At most %d calls a minute in one session.", c.g.tierOf(c.decl).CallsPerMinute),
 			fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
+	}
+	if c.op.command != nil && c.op.command.Requests {
+		if wait, ok := c.live.rates.requests.Take(c.g.now()); !ok {
+			return c.tooMany(wait)
+		}
 	}
 	c.limited = true
 	return fault.Permitted()
@@ -306,7 +337,16 @@ func (c *crossing) limit() fault.Verdict {
 
 // flow: the labels of the session against the operation's sink rule (FL-2). In shadow mode the verdict is only noted.
 func (c *crossing) flow() fault.Verdict {
-	v := c.g.flowVerdict(c.op, c.session)
+	s := *c.session
+	if len(c.carried) > 0 { // as the session will be once the call runs
+		s = s.Raise(c.carried...)
+	}
+	v := c.g.flowVerdict(c.op, &s)
+	if v.Decision != fault.Permit {
+		for _, t := range c.carries {
+			v.Because = append(v.Because, fault.Because{Operation: t.Operation, CallID: t.CallID, Detail: "the arguments carry text from " + short(t.Source)})
+		}
+	}
 	if v.Decision != fault.Permit && c.g.o.Mode == Shadow {
 		c.shadow = &v
 		return fault.Permitted()
@@ -339,12 +379,11 @@ func (g *Gateway) flowVerdict(op *Operation, s *session.Session) fault.Verdict {
 
 // listed: an operation that no entry of the operator's names is asked about, where the operator chose that over deny.
 func (c *crossing) listed() fault.Verdict {
-	if !c.op.AskFirst || c.planned() {
+	if !c.op.AskFirst || c.covered() {
 		return fault.Permitted()
 	}
-	v := fault.Refuse("permit", fault.ApprovalRequired, fmt.Sprintf("No entry of the configuration names %s, so a person must decide.", c.op.ID),
-		fault.Remedy{Kind: "ask_person", Text: "An operator can classify " + c.op.ID + " under operations in sallyport.yaml."})
-	v.Decision = fault.Ask
+	v := askFor("permit", fmt.Sprintf("No entry of the configuration names %s, so a person must decide.", c.op.ID))
+	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "ask_person", Text: "An operator can classify " + c.op.ID + " under operations in sallyport.yaml."})
 	return v
 }
 
@@ -385,24 +424,46 @@ func (c *crossing) intent(ctx context.Context) error {
 	if c.shadow != nil {
 		e.Shadow, e.Stage, e.Code, e.Reason = true, c.shadow.Stage, string(c.shadow.Code), c.shadow.Reason
 	}
+	detail := map[string]any{}
 	if c.answers != nil {
-		detail, err := json.Marshal(map[string]any{"input_responses": c.g.payload(c.answers)})
+		detail["input_responses"] = c.g.payload(c.answers)
+	}
+	if d := c.declaredDetail(); d != nil {
+		detail["declaration"] = d
+	}
+	if len(c.carries) > 0 {
+		detail["carries"] = c.carries
+	}
+	spend := Spend{CallDigest: c.digest, CallID: c.id, At: c.g.now()}
+	if c.declaration != nil {
+		spend.Declaration, spend.Approval = c.declaration.ID, c.declaration.ApprovalID
+	}
+	if c.approval != nil {
+		spend.Declaration, spend.Approval = cmp.Or(spend.Declaration, c.approval.DeclarationID), c.approval.ID
+		e.Risk = c.approval.Risk
+		for _, v := range c.approval.Votes {
+			e.Approvers = append(e.Approvers, v.Person)
+		}
+		detail["approval_id"] = c.approval.ID
+	}
+	if len(detail) > 0 {
+		b, err := json.Marshal(detail)
 		if err != nil {
 			return err
 		}
-		e.Detail = detail
+		e.Detail = b
 	}
-	var raise []flow.Held
+	raise := slices.Clone(c.carried)
 	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
-		raise = c.declaredLabels()
+		raise = append(raise, c.declaredLabels()...)
 		if c.r.Exchange.Ask != nil && c.op.Class.Output != Trusted { // a question is the server's words, whatever shape its results have
 			raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
 		}
-		for _, h := range raise {
-			e.Labels = append(e.Labels, string(h.Label))
-		}
 	}
-	s, err := c.g.o.Store.Intent(context.WithoutCancel(ctx), c.session.ID, c.session.Version, e, raise)
+	for _, h := range raise {
+		e.Labels = append(e.Labels, string(h.Label))
+	}
+	s, err := c.g.o.Store.Intent(context.WithoutCancel(ctx), c.session.ID, c.session.Version, e, raise, spend)
 	if err != nil {
 		if errors.Is(err, ErrMoved) && s.ID != "" {
 			c.live.see(s)
@@ -434,6 +495,9 @@ func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
 	defer c.live.meter.end(c)
 	if c.live.current.Load().State != session.Open { // closed before there was a call to end
 		return nil, &NotDispatched{Err: errClosed}
+	}
+	if c.op.command != nil {
+		return c.run(ctx)
 	}
 	return c.g.o.Upstreams.Do(ctx, c.op.Server, c.r.Method, c.params(), c.exchange())
 }
@@ -482,10 +546,26 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 	if v.Code == fault.KillSwitch || v.Code == fault.AuditUnavailable { // the caller has waited for the store long enough
 		return c.refuseBehind(v)
 	}
+	if err := c.taint(ctx); err != nil {
+		return c.refuseBehind(fault.RefuseErr(v.Stage, audited(err)))
+	}
 	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
 	}
 	return c.answer(v)
+}
+
+// taint raises the labels of what the arguments carried although the call was refused: the agent has it in its context.
+func (c *crossing) taint(ctx context.Context) error {
+	if c.session == nil || !slices.ContainsFunc(c.carried, func(h flow.Held) bool { return !c.live.current.Load().Holds(h.Label) }) {
+		return nil
+	}
+	e := audit.Entry{Action: "session.taint", Actor: c.r.Principal.String(), RequestID: c.request, Reason: "the arguments of a refused call carried labelled text"}
+	for _, h := range c.carried {
+		e.Labels = append(e.Labels, string(h.Label))
+	}
+	_, err := c.g.change(context.WithoutCancel(ctx), c.session.ID, e, func(s session.Session) (session.Session, error) { return s.Raise(c.carried...), nil })
+	return err
 }
 
 func (c *crossing) refusal(v fault.Verdict) audit.Entry {

@@ -19,7 +19,7 @@ import (
 	"sallyport/flow"
 	"sallyport/guard"
 	"sallyport/internal/agent"
-	"sallyport/internal/limit"
+	"sallyport/internal/approval"
 	"sallyport/internal/policy"
 	"sallyport/internal/threat"
 )
@@ -34,8 +34,10 @@ const (
 
 // Limits bounds one session.
 type Limits struct {
-	CallsPerMinute int           // calls that may start in any minute; 0: no limit
-	Budget         time.Duration // time in operations over the session's life (EX-6)
+	CallsPerMinute        int           // calls that may start in any minute; 0: no limit
+	CommRequestsPerMinute int           // external requests of built-in operations that may (EX-5); 0: no limit
+	Budget                time.Duration // time in operations over the session's life (EX-6)
+	ApprovalExpires       time.Duration // how long a declaration, and a question to a person, is good for
 }
 
 // Options is what a Gateway is built of. Every field without a stated default is needed.
@@ -54,8 +56,13 @@ type Options struct {
 	Schema func(schema json.RawMessage) (func(value []byte) error, error)
 	Mode   Mode
 	Limits Limits
-	Clock  Clock        // default time.Now
-	Log    *slog.Logger // default: discard
+	// Voter is who a person is today: roles and every identity that is theirs; false for people nobody knows. Needed where people approve.
+	Voter func(person string) (approval.Voter, bool)
+	// Commands are the built-in external operations; Tiers the trust tiers of agents.
+	Commands []Command
+	Tiers    map[string]Tier
+	Clock    Clock        // default time.Now
+	Log      *slog.Logger // default: discard
 }
 
 // Gateway is the corridor with its state. Make it with New, end it with Close.
@@ -71,8 +78,8 @@ type Gateway struct {
 
 	liveMu sync.Mutex // guards live, own and rates
 	live   map[string]*live
-	own    map[string]*live         // by agent: its open own session
-	rates  map[string]*limit.Window // by agent: of its own sessions
+	own    map[string]*live  // by agent: its open own session
+	rates  map[string]*rates // by agent: of its own sessions
 
 	waitingCalls, waitingDoors atomic.Int64 // entries that are written behind their answer
 
@@ -91,11 +98,17 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Voter == nil {
+		o.Voter = func(string) (approval.Voter, bool) { return approval.Voter{}, false }
+	}
 	if o.Mode != Enforce && o.Mode != Shadow {
 		return nil, fmt.Errorf("unknown mode %q: enforce or shadow", o.Mode)
 	}
 	if o.Unlisted != Unlisted && o.Unlisted != Active {
 		return nil, fmt.Errorf("unlisted operations can be denied or asked about, not %q", o.Unlisted)
+	}
+	if o.Limits.ApprovalExpires <= 0 {
+		return nil, errors.New("an approval that never expires would outlive what it was given for: set how long it is good for")
 	}
 	gate, err := guard.NewPhaseGate()
 	if err != nil {
@@ -116,10 +129,12 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	running, stop := context.WithCancel(context.Background())
 	g := &Gateway{
 		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
-		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Window{},
+		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{},
 	}
 	g.kill = newKillSwitch(switches, o.Clock)
-	g.cat = newCatalogue(g, pins)
+	if g.cat, err = newCatalogue(g, pins); err != nil {
+		return nil, err
+	}
 	g.background.Go(func() { g.kill.persist(running, o.Store, o.Log) })
 	return g, nil
 }

@@ -77,11 +77,11 @@ func (b *brittle) get() brittle {
 	return brittle{intent: b.intent, outcome: b.outcome, record: b.record, block: b.block}
 }
 
-func (b *brittle) Intent(ctx context.Context, id string, v int64, e audit.Entry, raise []flow.Held) (session.Session, error) {
+func (b *brittle) Intent(ctx context.Context, id string, v int64, e audit.Entry, raise []flow.Held, spend ...gateway.Spend) (session.Session, error) {
 	if err := b.get().intent; err != nil {
 		return session.Session{}, err
 	}
-	return b.Store.Intent(ctx, id, v, e, raise)
+	return b.Store.Intent(ctx, id, v, e, raise, spend...)
 }
 
 func (b *brittle) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error) {
@@ -201,7 +201,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	w.o = gateway.Options{
 		Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
 		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 600, Budget: 300 * time.Second},
+		Limits: gateway.Limits{CallsPerMinute: 600, Budget: 300 * time.Second, ApprovalExpires: time.Minute},
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 	}
 	for _, f := range tweak {

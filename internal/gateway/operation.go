@@ -91,5 +91,7 @@ type Operation struct {
 	Flow       flow.Operation
 	AskFirst   bool // unlisted_operations: ask
 
+	command *Command // what runs it, of a built-in operation; nil: an upstream server
+
 	check func(value []byte) error // structuredContent against the accepted outputSchema; nil: none
 }

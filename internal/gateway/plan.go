@@ -374,8 +374,8 @@ func (g *Gateway) judgePlan(p identity.Principal, s session.Session, steps []pla
 
 // takeTurn counts a plan against the session's rate, like a call: judging one is work.
 func (g *Gateway) takeTurn(l *live) error {
-	if wait, ok := l.calls.Take(g.now()); !ok {
-		return fault.New(fault.LimitRate, "At most %d calls and plans a minute in one session.", g.o.Limits.CallsPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
+	if wait, ok := l.rates.calls.Take(g.now()); !ok {
+		return fault.New(fault.LimitRate, "At most %d calls, declarations and plans a minute in one session.", g.tierOfAgent(l.current.Load().Agent).CallsPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
 	}
 	return nil
 }

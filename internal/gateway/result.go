@@ -456,6 +456,9 @@ func (c *crossing) source() string {
 	if c.r.Method == "resources/read" {
 		return c.r.Tool
 	}
+	if c.brought != "" {
+		return c.brought
+	}
 	return c.op.ID
 }
 

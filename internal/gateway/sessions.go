@@ -13,14 +13,13 @@ import (
 	"sallyport/internal/audit"
 	"sallyport/internal/fault"
 	"sallyport/internal/identity"
-	"sallyport/internal/limit"
 	"sallyport/internal/session"
 )
 
 // live is a session in use: the newest version of it that this process has seen, and what only memory holds.
 type live struct {
 	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
-	calls   *limit.Window                   // own sessions of an agent share one: opening the next renews no limit
+	rates   *rates
 	meter   meter
 
 	paying sync.Mutex // held while an owed outcome is being written; never together with mu by anybody who waits for the store
@@ -54,12 +53,15 @@ func (g *Gateway) hold(s session.Session) *live {
 	defer g.liveMu.Unlock()
 	l := g.live[s.ID]
 	if l == nil {
-		l = &live{calls: limit.NewWindow(g.o.Limits.CallsPerMinute, time.Minute)}
+		l = &live{}
 		if s.Own {
-			if shared := g.rates[s.Agent]; shared != nil {
-				l.calls = shared
-			}
-			g.rates[s.Agent] = l.calls
+			l.rates = g.rates[s.Agent]
+		}
+		if l.rates == nil {
+			l.rates = newRates(g.tierOfAgent(s.Agent))
+		}
+		if s.Own {
+			g.rates[s.Agent] = l.rates
 		}
 		l.meter.spent, l.meter.budget = s.Used, s.Budget
 		g.live[s.ID] = l
@@ -146,7 +148,7 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 			return nil, err
 		}
 		s = session.New(p.ID, session.Phase(d.StartPhase), p.String(), g.now())
-		s.Own, s.Budget = true, g.o.Limits.Budget
+		s.Own, s.Budget = true, g.tierOf(d).Budget
 		s = s.Raise(last.Labels...)
 		err = g.o.Store.OpenSession(ctx, s, opened(s, p.String()))
 		if err == nil {
@@ -240,7 +242,7 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 		labels = append(labels, flow.Held{Label: l})
 	}
 	s = session.New(r.Agent, session.Phase(d.StartPhase), p.String(), g.now())
-	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.o.Limits.Budget
+	s.UserRequest, s.Requester, s.Budget = r.UserRequest, r.Requester, g.tierOf(d).Budget
 	switch p.Kind {
 	case identity.Host, identity.Person:
 	case identity.Agent:

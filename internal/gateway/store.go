@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"sallyport/flow"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
+	"sallyport/internal/declare"
 	"sallyport/internal/identity"
 	"sallyport/internal/session"
 )
@@ -33,11 +35,30 @@ type Store interface {
 
 	// Intent appends the entry if, in the same transaction, the session is open and still at the version; else ErrMoved.
 	// Labels to raise already now (for calls that talk while they run) are raised in it too.
-	Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held) (session.Session, error)
+	// What it spends (a declaration, an approval) is spent in it too; a *SpendError says that it can't be, and nothing is written.
+	Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held, spend ...Spend) (session.Session, error)
 	// Outcome appends the entry, raises the labels and adds to the used time, in one transaction.
 	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error)
 	// Record appends entries that change no other state.
 	Record(ctx context.Context, entries ...audit.Entry) error
+
+	// Declare writes a declaration and, where a person must decide on it, the approval that waits for one, with the entry.
+	Declare(ctx context.Context, d declare.Declaration, a *approval.Approval, e audit.Entry) error
+	// Declaration returns a declaration as it was last written; fault.NotFound if there is none.
+	Declaration(ctx context.Context, id string) (declare.Declaration, error)
+	// AskPerson writes an approval that waits for an answer, with the entry, unless one that is open waits already for the same call of
+	// the same session: that one is returned, and nothing is written. open tells which are.
+	AskPerson(ctx context.Context, a approval.Approval, open func(approval.Approval) bool, e audit.Entry) (approval.Approval, error)
+	// Approval returns an approval as it was last written; fault.NotFound if there is none.
+	Approval(ctx context.Context, id string) (approval.Approval, error)
+	// ApprovalFor returns the newest approval that was asked for one call of a session; fault.NotFound if there is none.
+	ApprovalFor(ctx context.Context, session, callDigest string) (approval.Approval, error)
+	// Approvals returns approvals, newest first, those asked for before the one with the id after ("": from the newest on), at most limit
+	// of them, of one session ("": all), in one stored state ("": all).
+	Approvals(ctx context.Context, session string, state approval.State, after string, limit int) ([]approval.Approval, error)
+	// ChangeApproval reads an approval with the declaration that it is about (nil if none), applies change and writes both with the entry
+	// in one transaction. change may be called more than once. An error of change is returned as it is and nothing is written.
+	ChangeApproval(ctx context.Context, id string, change func(approval.Approval, *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error)) (approval.Approval, error)
 
 	// Tokens returns every token, revoked ones too. AddToken and RevokeToken write one with its entry.
 	Tokens(ctx context.Context) ([]identity.Token, error)
@@ -52,6 +73,21 @@ type Store interface {
 	Switches(ctx context.Context) (Switches, error)
 	SaveSwitches(ctx context.Context, s Switches, entries ...audit.Entry) error
 }
+
+// Spend is what an intent uses up: what was approved is approved for one call (DESIGN.md rule 2).
+type Spend struct {
+	Declaration string // id, or ""
+	Approval    string // id, or ""
+	CallDigest  string // of the call that it is spent on
+	CallID      string
+	At          time.Time
+}
+
+// SpendError says why what an intent was to spend can't be spent: it is spent already, has expired, was decided otherwise since.
+type SpendError struct{ Err error }
+
+func (e *SpendError) Error() string { return e.Err.Error() }
+func (e *SpendError) Unwrap() error { return e.Err }
 
 // Pin is the definition that was accepted for one operation.
 type Pin struct {

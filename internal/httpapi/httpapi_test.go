@@ -205,7 +205,7 @@ func newWorld(t testing.TB) *world {
 	w.g, err = gateway.New(t.Context(), gateway.Options{
 		Store: w.store, Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
 		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 10_000, Budget: 300 * time.Second},
+		Limits: gateway.Limits{CallsPerMinute: 10_000, Budget: 300 * time.Second, ApprovalExpires: time.Minute},
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 		Clock:  w.clock.now,
 	})

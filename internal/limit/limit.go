@@ -22,6 +22,27 @@ type Window struct {
 // NewWindow returns a window of n events per span; n <= 0 admits everything.
 func NewWindow(n int, span time.Duration) *Window { return &Window{n: n, span: span} }
 
+// Room tells what Take would answer, and takes nothing.
+func (w *Window) Room(now time.Time) (wait time.Duration, ok bool) {
+	if w.n <= 0 {
+		return 0, true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.room(now)
+}
+
+// room is how long to wait until there is room. It holds mu.
+func (w *Window) room(now time.Time) (wait time.Duration, ok bool) {
+	if len(w.times) < w.n {
+		return 0, true
+	}
+	if since := now.Sub(w.times[w.next]); since < w.span {
+		return w.span - max(0, since), false
+	}
+	return 0, true
+}
+
 // Take admits an event at now, or says how long to wait until one would be admitted. A clock that runs backwards admits nothing early.
 func (w *Window) Take(now time.Time) (wait time.Duration, ok bool) {
 	if w.n <= 0 {
@@ -29,13 +50,12 @@ func (w *Window) Take(now time.Time) (wait time.Duration, ok bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if wait, ok := w.room(now); !ok {
+		return wait, false
+	}
 	if len(w.times) < w.n {
 		w.times = append(w.times, now)
 		return 0, true
-	}
-	oldest := w.times[w.next]
-	if since := now.Sub(oldest); since < w.span {
-		return w.span - max(0, since), false
 	}
 	w.times[w.next] = now
 	w.next = (w.next + 1) % w.n

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"io/fs"
@@ -62,6 +64,8 @@ func newValidator() (*validate.Validator, error) {
 // empty one are no policies. Anything wrong anywhere is an error that names file, line and column: policies are loaded whole or not at all.
 func Load(dir string) (*Set, error) {
 	set := &Set{}
+	text := sha256.New()
+	defer func() { set.version = hex.EncodeToString(text.Sum(nil)) }()
 	if dir == "" {
 		return set, nil
 	}
@@ -94,6 +98,7 @@ func Load(dir string) (*Set, error) {
 		if err := set.add(validator, file, data); err != nil {
 			return nil, err
 		}
+		fmt.Fprintf(text, "%d:%s%d:%s", len(e.Name()), e.Name(), len(data), data)
 	}
 	slices.SortFunc(set.policies, byID)
 	return set, nil

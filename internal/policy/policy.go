@@ -60,7 +60,8 @@ type Decision struct {
 // Set is the policies of one folder. Immutable; safe for concurrent use. A nil Set refuses everything: an empty one comes from Load("").
 type Set struct {
 	policies []policy
-	permits  bool     // some policy is a permit
+	permits  bool // some policy is a permit
+	version  string
 	reads    []string // the attributes of context that policies mention; only they are made, since making them is most of the work
 }
 
@@ -81,6 +82,9 @@ func (s *Set) All() iter.Seq2[cedar.PolicyID, *cedar.Policy] {
 		}
 	}
 }
+
+// Version names what the set says: two sets with one version decide alike. It is the hex SHA-256 of the files.
+func (s *Set) Version() string { return s.version }
 
 // Len is how many policies there are.
 func (s *Set) Len() int { return len(s.policies) }

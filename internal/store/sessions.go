@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,13 +18,7 @@ func noSession(id string) error {
 }
 
 func encodeSession(s session.Session) ([]byte, error) {
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	enc.SetEscapeHTML(false) // the arguments of a plan's steps are canonical: under the plan's digest byte for byte
-	if err := enc.Encode(s); err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "the session can't be written")
-	}
-	return body.Bytes(), nil
+	return encode(s) // the arguments of a plan's steps are canonical: under the plan's digest byte for byte
 }
 
 func decodeSession(body []byte, used int64) (s session.Session, err error) {
@@ -124,7 +117,7 @@ func (db *DB) ChangeSession(ctx context.Context, id string, change func(session.
 }
 
 // Intent implements gateway.Store.
-func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held) (session.Session, error) {
+func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held, spend ...gateway.Spend) (session.Session, error) {
 	if e.Kind != audit.Intent {
 		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an intent", e.Kind)
 	}
@@ -136,6 +129,11 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 		}
 		if s.State != session.Open || s.Version != version {
 			return gateway.ErrMoved
+		}
+		for _, sp := range spend {
+			if err := t.use(sp); err != nil {
+				return err
+			}
 		}
 		if err := t.append(&e); err != nil {
 			return err

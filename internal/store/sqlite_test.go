@@ -676,7 +676,7 @@ func TestOpen(t *testing.T) {
 		c := outside(t)
 		_, err := c.Exec("UPDATE schema_version SET version = 7")
 		must(t, err)
-		refuses(t, "schema version 7", "versions up to 1", "newer program")
+		refuses(t, "schema version 7", "versions up to 2", "newer program")
 		if _, err := OpenReadOnly(dataDir(t)); err == nil || !strings.Contains(err.Error(), "schema version 7") {
 			t.Errorf("read only: %v", err)
 		}

@@ -1,0 +1,382 @@
+package gateway
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/approval"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/declare"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+// Undeclarable is a declaration that can't be taken, with everything that is wrong with it (DE-2).
+type Undeclarable struct{ Problems []declare.Problem }
+
+func (e *Undeclarable) Error() string {
+	var b strings.Builder
+	for i, p := range e.Problems {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(p.Field + ": " + p.Problem)
+	}
+	return b.String()
+}
+
+// undeclarable is the refusal of it, in words that are safe to show: problems never repeat what was sent.
+func undeclarable(problems []declare.Problem) *fault.Error {
+	e := &Undeclarable{Problems: problems}
+	return fault.Wrap(e, fault.DeclarationInvalid, "%s", e.Error())
+}
+
+// unfold takes apart what a tool is called with: its parameters, why they are needed, and the declaration that stands for both. What
+// is wrong with it is said by the declare stage, in its turn.
+func (c *crossing) unfold(ctx context.Context) {
+	id := c.r.Declaration
+	if c.op.command != nil {
+		parameters := []byte{'{'}
+		for name, raw := range call.Members(c.args) {
+			switch name {
+			case "justification":
+				c.justified = raw
+				continue
+			case "declaration_id":
+				var word string
+				if json.Unmarshal(raw, &word) != nil || word == "" || id != "" && id != word {
+					c.undeclared = fault.New(fault.DeclarationInvalid, "It must be the id of one declaration.").At("declaration_id")
+				}
+				id = word
+				continue
+			}
+			if len(parameters) > 1 {
+				parameters = append(parameters, ',')
+			}
+			parameters = append(appendQuoted(parameters, name, ':'), raw...)
+		}
+		if canonical, err := call.Canonical(append(parameters, '}'), call.DefaultLimits()); err != nil {
+			c.undeclared = err
+		} else {
+			c.args = canonical
+		}
+	}
+	if id == "" || c.undeclared != nil {
+		return
+	}
+	c.undeclared = c.recall(ctx, id)
+}
+
+// recall finds the declaration that a call names, and lets it stand for what the call leaves out.
+func (c *crossing) recall(ctx context.Context, id string) error {
+	if c.justified != nil {
+		return fault.New(fault.DeclarationInvalid, "Give a declaration_id or a justification, not both.").At("justification")
+	}
+	d, err := c.g.o.Store.Declaration(ctx, id)
+	if fault.Is(err, fault.NotFound) || err == nil && d.Session != c.session.ID {
+		return fault.New(fault.DeclarationInvalid, "This session has no declaration %q.", short(id)).At("declaration_id").
+			Try("Declare it with sallyport_declare, or POST /v1/session/{id}/declarations.")
+	}
+	if err != nil {
+		return err
+	}
+	if d.Operation != c.op.ID {
+		return fault.New(fault.DeclarationInvalid, "The declaration is for %s.", d.Operation).At("declaration_id")
+	}
+	if d.DefinitionHash != c.op.Hash {
+		return fault.New(fault.DeclarationInvalid, "The tool has changed since it was declared.").At("declaration_id").Try("Declare it again.")
+	}
+	if string(c.args) == "{}" {
+		c.args = d.Parameters
+	}
+	if !bytes.Equal(c.args, d.Parameters) {
+		return fault.New(fault.ApprovalMismatch, "The arguments are not those that were declared.").At("declaration_id").
+			Try("Leave them out, or declare the call that you mean.")
+	}
+	c.declaration, c.declared = &d, d.Digest
+	return nil
+}
+
+// declare: a built-in external operation runs on a declaration alone (DE-1): one that was made before, the justification in the call
+// itself, or a step of the sealed plan. Other operations may have one.
+func (c *crossing) declare() fault.Verdict {
+	const stage = "declare"
+	if c.undeclared != nil {
+		return fault.RefuseErr(stage, c.undeclared)
+	}
+	if c.op.command != nil {
+		if err := c.op.command.Check(c.args); err != nil {
+			return fault.RefuseErr(stage, err)
+		}
+	}
+	switch {
+	case c.declaration != nil:
+		return c.approved()
+	case c.op.command == nil:
+		return fault.Permitted()
+	case c.justified != nil:
+		j, problems := declare.ParseJustification(c.justified)
+		if len(problems) == 0 {
+			r := declare.Request{Operation: c.op.ID, Parameters: c.args, Justification: j, Phase: string(session.Execution), SessionID: c.session.ID}
+			problems, c.flags = r.Check(c.g.declareContext(c.session, func(string) bool { return true }))
+		}
+		if len(problems) > 0 {
+			v := fault.RefuseErr(stage, undeclarable(problems))
+			for _, p := range problems {
+				v.Because = append(v.Because, fault.Because{Code: fault.DeclarationInvalid, Detail: p.Field})
+			}
+			return v
+		}
+		c.justification = &j
+		c.declared = declare.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args, j)
+		return fault.Permitted()
+	case c.follows():
+		c.declared = c.session.Plan.Digest
+		return fault.Permitted()
+	}
+	return fault.Refuse(stage, fault.DeclarationMissing, c.op.Name+" reaches outside, so it has to be declared.",
+		fault.Remedy{Kind: "declare", Text: "Call it with a justification: {user_request, missing_knowledge, expected_use}; or declare it first with sallyport_declare and give its declaration_id."})
+}
+
+// approved is what became of the declaration that the call names.
+func (c *crossing) approved() fault.Verdict {
+	const stage = "declare"
+	err := c.declaration.Covers(c.digest, c.g.now())
+	switch {
+	case err == nil:
+		return fault.Permitted()
+	case fault.Is(err, fault.ApprovalRequired):
+		v := askFor(stage, "The declaration waits for a person's approval.")
+		v.ApprovalID = &c.declaration.ApprovalID
+		return v
+	}
+	v := fault.RefuseErr(stage, err)
+	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "declare", Text: "Declare it again: one declaration is for one call."})
+	return v
+}
+
+// follows tells whether a sealed plan, however it was approved, has this very call: a step that fixes its arguments.
+func (c *crossing) follows() bool {
+	p := c.session.Plan
+	return p != nil && p.State == session.PlanApproved && slices.ContainsFunc(p.Steps, func(s session.Step) bool {
+		return s.Operation == c.op.ID && s.Arguments != nil && bytes.Equal(s.Arguments, c.args)
+	})
+}
+
+// risk: what is too risky for the agent's tier to be approved by rule is a person's to decide (HI-2, DE-5).
+func (c *crossing) risk() fault.Verdict {
+	if c.op.command == nil && c.declaration == nil || !c.g.tierOf(c.decl).asks(c.op.Class.Risk()) || c.covered() {
+		return fault.Permitted()
+	}
+	return askFor("risk", fmt.Sprintf("%s is of risk %s, so a person must decide.", c.op.Name, c.op.Class.Risk()))
+}
+
+// covered tells whether a person has approved this very call, by itself or in a plan.
+func (c *crossing) covered() bool { return c.approval != nil || c.planned() }
+
+// writes tells whether the call changes something.
+func (c *crossing) writes() bool {
+	if c.op.Flow.Effect != flow.Read {
+		return true
+	}
+	return c.op.command != nil && c.op.command.Writes != nil && c.op.command.Writes(c.args)
+}
+
+// declaredDetail is what the log has of the declaration that a call runs on.
+func (c *crossing) declaredDetail() map[string]any {
+	if c.declared == "" {
+		return nil
+	}
+	d := map[string]any{"digest": c.declared}
+	if c.declaration != nil {
+		d["id"] = c.declaration.ID
+		if c.justification == nil {
+			d["justification"] = c.g.redacted(c.declaration.Justification)
+		}
+	}
+	if c.justification != nil {
+		d["justification"] = c.g.redacted(c.justification)
+	}
+	if len(c.flags) > 0 {
+		d["flags"] = c.flags
+	}
+	return d
+}
+
+// redacted is a value as JSON for the log, with secrets taken out.
+func (g *Gateway) redacted(v any) json.RawMessage {
+	b, err := marshalPlain(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	if b = g.o.Detector.Redact(b); !json.Valid(b) {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
+func (g *Gateway) declareContext(s *session.Session, known func(string) bool) declare.Context {
+	return declare.Context{Session: s.ID, UserRequest: s.UserRequest, Known: known}
+}
+
+// DeclareAnswer is what became of a declaration.
+type DeclareAnswer struct {
+	DeclarationID string        `json:"declaration_id"`
+	Digest        string        `json:"digest"`
+	State         declare.State `json:"state"`
+	Verdict       fault.Verdict `json:"verdict"`
+	ApprovalID    string        `json:"approval_id,omitempty"`
+	Flags         []string      `json:"flags,omitempty"`
+	ExpiresAt     time.Time     `json:"expires_at"`
+}
+
+// Declare takes a declaration: checked field by field, judged by permission, limits, flow, tier and risk, approved by rule or left to a
+// person (DE-1 … DE-3). It is for the execution phase, and may be made in both. One that is refused is on record too.
+func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error) {
+	l, err := g.sessionOf(ctx, p, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.takeTurn(l); err != nil {
+		return nil, err
+	}
+	now := g.now()
+	s := l.current.Load()
+	c := &crossing{
+		g: g, r: Request{Principal: p, Session: s.ID, Method: "tools/call", DryRun: true}, agent: s.Agent, live: l, session: s,
+		request: call.NewID("req_", now),
+	}
+	if g.kill.active(s.Agent) {
+		return nil, fault.New(fault.KillSwitch, "")
+	}
+	if c.decl, err = g.declared(s.Agent); err != nil {
+		return nil, err
+	}
+	r, problems := declare.Parse(body)
+	if len(problems) == 0 {
+		snap := g.cat.snap.Load()
+		problems, c.flags = r.Check(g.declareContext(s, func(operation string) bool {
+			op := snap.byID[operation]
+			return op != nil && op.Standing != Unlisted && op.Standing != Unfit
+		}))
+		if c.op = snap.byID[r.Operation]; c.op != nil && len(problems) == 0 && c.op.command != nil {
+			if err := c.op.command.Check(r.Parameters); err != nil && fault.Is(err, fault.RequestMalformed) {
+				f := fault.Of(err)
+				problems = append(problems, declare.Problem{Field: "parameters." + cmp.Or(f.Field, "…"), Problem: f.Public()})
+			}
+		}
+	}
+	if len(problems) > 0 {
+		f := undeclarable(problems)
+		e := c.entry(audit.Decision)
+		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), short(f.Message)
+		e.Arguments = &audit.Payload{SHA256: call.HashBytes(body), Size: int64(len(body))}
+		if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+			return nil, audited(err)
+		}
+		return nil, f
+	}
+	c.justification = &r.Justification
+	d, err := declare.New(declare.Declaration{
+		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: c.args,
+		Justification: r.Justification, Flags: c.flags, Risk: string(c.op.Class.Risk()),
+	}, now, g.o.Limits.ApprovalExpires)
+	if err != nil {
+		return nil, err
+	}
+	c.args, c.digest, c.declared, c.declaration = d.Parameters, d.CallDigest, d.Digest, &d
+	c.carry()
+	v := c.foresee()
+	var waits *approval.Approval
+	switch v.Decision {
+	case fault.Permit:
+		if d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
+			return nil, err
+		}
+	case fault.Ask:
+		if err := g.supersede(ctx, s.ID, c.digest); err != nil {
+			return nil, err
+		}
+		a, err := c.newApproval(v, now)
+		if err != nil {
+			return nil, err
+		}
+		d.ApprovalID, waits = a.ID, &a
+		v.ApprovalID = &a.ID
+	default:
+		if d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
+			return nil, err
+		}
+	}
+	e := c.entry(audit.Decision)
+	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk = "declare", string(v.Decision), v.Stage, string(v.Code), v.Reason, d.Risk
+	e.Arguments = g.payload(c.args)
+	detail := map[string]any{"declaration": c.declaredDetail()}
+	if waits != nil {
+		detail["approval_id"] = waits.ID
+	}
+	if e.Detail, err = json.Marshal(detail); err != nil {
+		return nil, err
+	}
+	if err := g.o.Store.Declare(context.WithoutCancel(ctx), d, waits, e); err != nil {
+		return nil, audited(err)
+	}
+	v.RequestID = c.request
+	return DeclareAnswer{DeclarationID: d.ID, Digest: d.Digest, State: d.State, Verdict: v, ApprovalID: d.ApprovalID, Flags: d.Flags, ExpiresAt: d.ExpiresAt}, nil
+}
+
+// foresee judges what can be judged before the moment of the call: everything but the phase.
+func (c *crossing) foresee() fault.Verdict {
+	return strictest(c.standing, c.checked, c.permit, c.room, c.flow, c.listed, c.risk)
+}
+
+// checked is what the operation itself says of the parameters: a forbidden address or path is refused before anybody is asked about it.
+func (c *crossing) checked() fault.Verdict {
+	if c.op.command == nil {
+		return fault.Permitted()
+	}
+	if err := c.op.command.Check(c.args); err != nil {
+		return fault.RefuseErr("declare", err)
+	}
+	return fault.Permitted()
+}
+
+// room tells whether a request could start now.
+func (c *crossing) room() fault.Verdict {
+	if c.op.command == nil || !c.op.command.Requests {
+		return fault.Permitted()
+	}
+	if wait, ok := c.live.rates.requests.Room(c.g.now()); !ok {
+		return c.tooMany(wait)
+	}
+	return fault.Permitted()
+}
+
+func (c *crossing) tooMany(wait time.Duration) fault.Verdict {
+	return fault.Refuse("limit", fault.LimitRate,
+		fmt.Sprintf("At most %d external requests a minute in one session.", c.g.tierOf(c.decl).CommRequestsPerMinute),
+		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
+}
+
+// Declaration tells an agent or its host what became of a declaration.
+func (g *Gateway) Declaration(ctx context.Context, p identity.Principal, sessionID, id string) (declare.Declaration, error) {
+	l, err := g.sessionOf(ctx, p, sessionID)
+	if err != nil {
+		return declare.Declaration{}, err
+	}
+	d, err := g.o.Store.Declaration(ctx, id)
+	if fault.Is(err, fault.NotFound) || err == nil && d.Session != l.current.Load().ID {
+		return declare.Declaration{}, fault.New(fault.NotFound, "There is no declaration %q in this session.", short(id)).At("declaration_id")
+	}
+	d.State = d.At(g.now())
+	return d, err
+}

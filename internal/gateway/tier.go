@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"sallyport/internal/agent"
+	"sallyport/internal/limit"
+)
+
+// Tier is what agents of one trust tier may do unasked and how often (DE-3). A zero field is the gateway's own limit.
+type Tier struct {
+	CommRequestsPerMinute int           // external requests that one session may start in any minute (EX-5)
+	CallsPerMinute        int           // calls of any kind
+	Budget                time.Duration // time in operations over a session's life (EX-6)
+	AskFrom               Risk          // the risk from which a person decides on a declared operation; "" is HIGH
+}
+
+// The built-in tiers. Standard is that of an agent whose declaration names none.
+const (
+	TierRestricted = "restricted"
+	TierStandard   = "standard"
+	TierTrusted    = "trusted"
+)
+
+// Tiers returns the built-in tiers by name.
+func Tiers() map[string]Tier {
+	return map[string]Tier{
+		TierRestricted: {CommRequestsPerMinute: 5, AskFrom: Low},
+		TierStandard:   {AskFrom: High},
+		TierTrusted:    {CommRequestsPerMinute: 30, AskFrom: High},
+	}
+}
+
+// tierOf is the tier of an agent with nothing left to default. A tier that nobody configured is the restricted one: an operator who
+// mistyped a word has not granted more.
+func (g *Gateway) tierOf(d *agent.Declaration) Tier {
+	t, ok := g.o.Tiers[cmp.Or(d.TrustTier, TierStandard)]
+	if !ok {
+		t = Tiers()[TierRestricted]
+	}
+	t.CommRequestsPerMinute = cmp.Or(t.CommRequestsPerMinute, g.o.Limits.CommRequestsPerMinute)
+	t.CallsPerMinute = cmp.Or(t.CallsPerMinute, g.o.Limits.CallsPerMinute)
+	t.Budget = cmp.Or(t.Budget, g.o.Limits.Budget)
+	t.AskFrom = cmp.Or(t.AskFrom, High)
+	return t
+}
+
+// tierOfAgent is the tier of an agent by its id; of one that is no longer declared the restricted one.
+func (g *Gateway) tierOfAgent(id string) Tier {
+	if d, ok := g.o.Agents.Get(id); ok {
+		return g.tierOf(d)
+	}
+	return g.tierOf(&agent.Declaration{TrustTier: TierRestricted})
+}
+
+// asks tells whether a person decides on what is this risky. A word that is no tier is above all of them.
+func (t Tier) asks(r Risk) bool {
+	place := slices.Index(risks, r)
+	return place < 0 || place >= slices.Index(risks, t.AskFrom)
+}
+
+// rates are what a session may start in any minute. Own sessions of an agent share one: opening the next renews no limit.
+type rates struct {
+	calls    *limit.Window
+	requests *limit.Window // external ones
+}
+
+func newRates(t Tier) *rates {
+	return &rates{calls: limit.NewWindow(t.CallsPerMinute, time.Minute), requests: limit.NewWindow(t.CommRequestsPerMinute, time.Minute)}
+}
