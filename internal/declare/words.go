@@ -16,12 +16,12 @@ var filler = wordSet(
 	fetches fetched query querying queries retrieve retrieving retrieval obtain gather collect need needs needed needing want wants
 	wanted require requires required use uses used using usage help helps helping please try check checking see do does doing done did
 	make makes making give gives giving show shows tell tells let lets go going work working works call know knows knowing
-	known understand learn ask asks asked asking respond reply provide provides perform execute complete continue proceed handle process`,
+	known understand learn say says said mention mentioned ask asks asked asking respond reply provide provides perform execute complete continue proceed handle process`,
 	// What is asked for.
 	`stuff thing things something anything everything nothing someone anyone info infos information informations data content contents
 	detail details material materials knowledge context result results output outputs input inputs fact facts item items source sources
 	resource resources topic topics subject subjects matter matters issue issues answer answers question questions
-	query request requests task tasks job jobs user users person prompt message purpose purposes reason reasons
+	request requests requested requesting task tasks job jobs user users person prompt message purpose purposes reason reasons
 	operation operations tool tools function parameter parameters justification declaration`,
 	// Where.
 	`web website websites site sites page pages internet online net www url link links external outside somewhere anywhere`,
@@ -81,9 +81,10 @@ func fold(s string) string {
 func words(folded string, yield func(word string, dense bool)) {
 	start, was := -1, false
 	for i, r := range folded {
-		part := unicode.In(r, unicode.L, unicode.N, unicode.M)
-		is := part && unicode.In(r, dense...)
-		if part && unicode.Is(unicode.M, r) && start >= 0 {
+		mark := r > unicode.MaxLatin1 && unicode.IsMark(r)
+		part := mark || unicode.IsLetter(r) || unicode.IsNumber(r)
+		is := part && r > 0xdff && unicode.In(r, dense...)
+		if mark && start >= 0 {
 			is = was // a mark belongs to what it stands on
 		}
 		if start >= 0 && (!part || is != was) {
