@@ -268,6 +268,62 @@ func TestAttribution_PreservedThroughTransformations(t *testing.T) {
 
 // The bypass attempts that they list.
 
+func TestAttribution_BypassByOmitting(t *testing.T) {
+	i := newIssuer(t, testKey)
+	meta := string(marshal(t, attribute(t, i, testSource())))
+	if err := i.Enforce([]byte(`{"results":1,"metadata":`+meta+`}`), "sess_1"); err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range []string{ // a genuine attribution anywhere but in its place is none
+		meta, `{"results":1}`, `{"results":1,"metadata":null}`, `{"results":1,"metadata":{}}`, `{"results":` + meta + `}`, `{"_meta":` + meta + `}`,
+		`{"results":{"metadata":` + meta + `},"metadata":{"timestamp":"2026-01-31T09:30:00Z"}}`, `{"metadata":{"metadata":` + meta + `}}`, `{"metadata ":` + meta + `}`,
+	} {
+		refused(t, i, []byte(data), "sess_1", AttributionMissing, "")
+	}
+}
+
+func TestAttribution_BypassByForeignSession(t *testing.T) {
+	i := newIssuer(t, testKey)
+	s := testSource()
+	s.Session = "sess_2"
+	mine, theirs := attribute(t, i, testSource()), attribute(t, i, s)
+	refused(t, i, result(t, theirs), "sess_1", AttributionForeign, "session_id")
+	// Theirs with this session's name, line, code, or all but the code of mine.
+	for _, fields := range [][]string{{"session_id"}, {"attribution"}, {"mac"}, {"session_id", "attribution"}, {"session_id", "mac"}} {
+		m := fieldsOf(t, theirs)
+		for _, f := range fields {
+			m[f] = fieldsOf(t, mine)[f]
+		}
+		if err := i.Enforce(result(t, m), "sess_1"); err == nil {
+			t.Errorf("with %v of this session, another's was let in", fields)
+		}
+		if err := i.Enforce(result(t, m), "sess_2"); err == nil {
+			t.Errorf("with %v of another session, theirs was let in", fields)
+		}
+	}
+}
+
+// Removing it after the fact removes it from that copy alone, and what is left is refused.
+func TestAttribution_BypassByPostProcessing(t *testing.T) {
+	i := newIssuer(t, testKey)
+	a := attribute(t, i, testSource())
+	before := string(marshal(t, a))
+	m := fieldsOf(t, a)
+	for _, field := range metadataFields[:len(metadataFields)-1] {
+		delete(m, field)
+		refused(t, i, result(t, m), "sess_1", AttributionMissing, "")
+	}
+	data := marshal(t, a)
+	clear(data)
+	hash := a.SHA256()
+	clear(hash[:])
+	b := a
+	b = Attribution{}
+	if !b.IsZero() || string(marshal(t, a)) != before || i.Enforce(result(t, a), "sess_1") != nil {
+		t.Error("an attribution changed after it was issued")
+	}
+}
+
 func TestAttribution_BypassByForging(t *testing.T) {
 	i := newIssuer(t, testKey)
 	a := attribute(t, i, testSource())

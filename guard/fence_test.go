@@ -274,6 +274,35 @@ func TestFence_BypassByStrippingTheMarker(t *testing.T) {
 	}
 }
 
+// No part of what warns can be taken away, from the text for the model or from what is shown.
+func TestFence_BypassByStrippingTheWarning(t *testing.T) {
+	w := mustWrap(t, Fence{Operation: "web.search", Contamination: []string{"untrusted"}}, "hello", testURL)
+	head, _, _ := strings.Cut(w.ForModel(), "\ncontent:\n")
+	lines := strings.Split(head, "\n")
+	for n, line := range lines {
+		without := strings.Replace(w.ForModel(), line+"\n", "", 1)
+		twice := strings.Replace(w.ForModel(), line+"\n", line+"\n"+line+"\n", 1)
+		if IsWrapped(without) || IsWrapped(twice) || n > 0 && len(FindWrapped(without+twice)) != 0 {
+			t.Errorf("without %q it still counts as wrapped", line)
+		}
+		if n > 0 {
+			swapped := slices.Clone(lines)
+			swapped[n-1], swapped[n] = swapped[n], swapped[n-1]
+			if IsWrapped(strings.Replace(w.ForModel(), head, strings.Join(swapped, "\n"), 1)) {
+				t.Errorf("with %q in another place it still counts as wrapped", line)
+			}
+		}
+	}
+	if _, err := UnwrapForDisplay(strings.Replace(w.ForModel(), warning+"\n", "", 1)); !errors.Is(err, ErrNotWrapped) {
+		t.Error("a text without its warning is shown")
+	}
+	for _, shown := range []string{w.ForDisplay(), w.String(), fmt.Sprint(w)} {
+		if !strings.HasPrefix(shown, TrustLevel+" from ") || !strings.Contains(shown, "\nWarning: ") {
+			t.Errorf("shown without the warning: %s", shown)
+		}
+	}
+}
+
 func TestFence_BypassByForgedEndMarker(t *testing.T) {
 	fresh := freshNonce
 	end := endMark + leakedNonce + markEnd

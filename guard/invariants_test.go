@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode"
 	"unicode/utf8"
@@ -75,7 +76,7 @@ func foldings(s string) []folding {
 }
 
 // caseFolds is what full case folding makes of a character that it changes; it looks at one character at a time.
-var caseFolds = func() map[rune]string {
+var caseFolds = sync.OnceValue(func() map[rune]string {
 	t := map[rune]string{}
 	fold := cases.Fold()
 	for r := range rune(unicode.MaxRune + 1) {
@@ -84,17 +85,17 @@ var caseFolds = func() map[rune]string {
 		}
 	}
 	return t
-}()
+})
 
 func foldCase(s string) string {
 	if ascii(s) {
 		return lower(s)
 	}
-	b := make([]byte, 0, len(s)+16)
+	b, folds := make([]byte, 0, len(s)+16), caseFolds()
 	for i, r := range s {
 		if r < utf8.RuneSelf {
 			b = append(b, lowerByte(byte(r)))
-		} else if f, ok := caseFolds[r]; ok {
+		} else if f, ok := folds[r]; ok {
 			b = append(b, f...)
 		} else {
 			_, n := utf8.DecodeRuneInString(s[i:])
