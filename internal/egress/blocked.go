@@ -1,0 +1,75 @@
+package egress
+
+import (
+	"errors"
+	"strconv"
+
+	"sallyport/internal/fault"
+)
+
+// Blocked says where and why a request ended without an answer.
+type Blocked struct {
+	Stage  string // parse, host, policy, resolve, dial, redirect or response
+	Reason string // a sentence that is safe to show; names at most the host, escaped and clipped
+	URL    string // the URL it happened at, escaped and clipped: still the sender's words
+
+	remedy string
+	cause  error
+}
+
+// Error is for logs: it includes the cause, escaped and clipped.
+func (b *Blocked) Error() string {
+	s := b.Stage + ": " + b.Reason
+	if b.cause != nil {
+		s += " (" + clip(b.cause.Error()) + ")"
+	}
+	return s
+}
+
+func (b *Blocked) Unwrap() error { return b.cause }
+
+// fault is b as the gateway answers it.
+func (b *Blocked) fault(code fault.Code) error {
+	e := fault.Wrap(b, code, "Stage %s: %s", b.Stage, b.Reason)
+	if b.remedy != "" {
+		e = e.Try("%s", b.remedy)
+	}
+	return e
+}
+
+// redirected is b as it happened to the destination of a redirect: that a server chose it matters more than what is wrong with it.
+func (b *Blocked) redirected() *Blocked {
+	r := *b
+	r.Stage, r.Reason = "redirect", "A redirect was refused at stage "+b.Stage+": "+b.Reason
+	return &r
+}
+
+// redirected does so for a refusal. What fails otherwise after a redirect, failed where it did.
+func redirected(err error) error {
+	var b *Blocked
+	if fault.Is(err, fault.EgressBlocked) && errors.As(err, &b) {
+		return b.redirected().fault(fault.EgressBlocked)
+	}
+	return err
+}
+
+// clip is s in printable ASCII, and bounded.
+func clip(s string) string {
+	const most = 300
+	cut := ""
+	if len(s) > most {
+		s, cut = s[:most], "…"
+	}
+	q := strconv.QuoteToASCII(s)
+	return q[1:len(q)-1] + cut
+}
+
+// quote is a host or another name for a sentence.
+func quote(s string) string {
+	const most = 80
+	cut := ""
+	if len(s) > most {
+		s, cut = s[:most], "…"
+	}
+	return strconv.QuoteToASCII(s) + cut
+}
