@@ -331,6 +331,9 @@ func (i *Issuer) verify(m metadata) (Attribution, error) {
 	if _, _, err := ParseAttribution(m.Attribution); err != nil {
 		return malformed("attribution", err.Error())
 	}
+	if err := checkName("session", m.SessionID); err != nil {
+		return malformed("session_id", err.Error())
+	}
 	if line, err := FormatAttribution(m.Operation, m.SessionID); err != nil {
 		return malformed("operation", err.Error())
 	} else if line != m.Attribution {
@@ -426,11 +429,10 @@ func (f *finder) text(s string, depth int) {
 		if k < 0 {
 			return
 		}
-		object := strings.HasSuffix(strings.TrimRight(s[max(0, k-maxSkip):k], " \t\r\n"), "{")
 		s = s[k:]
 		var m map[string]any
 		dec := json.NewDecoder(io.MultiReader(strings.NewReader("{"), strings.NewReader(s[:min(len(s), maxMetadata)])))
-		if !object || dec.Decode(&m) != nil {
+		if dec.Decode(&m) != nil {
 			f.tries--
 			s = s[1:]
 			continue

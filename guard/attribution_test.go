@@ -134,6 +134,16 @@ func TestAttribution_RejectWrongPrefix(t *testing.T) {
 		m["attribution"] = line
 		refused(t, i, result(t, m), "sess_1", AttributionMalformed, "attribution")
 	}
+	for line, want := range map[string]string{"fetch) in session sess_1": "doesn't begin with", "own knowledge": "doesn't begin with", "CommunicationOS (comm.fetch) in session sess_1": "is not of the form",
+		"CommunicationOS (fetch": "is not of the form", "CommunicationOS (fetch) in session sess 1": "is not of the form"} {
+		if op, session, err := ParseAttribution(line); err == nil || op != "" || session != "" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q reads as %q, %q, %v", line, op, session, err)
+		}
+		m["attribution"] = line
+		if err := i.Enforce(result(t, m), "sess_1"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
 }
 
 func TestAttribution_RejectWrongSession(t *testing.T) {
@@ -193,6 +203,10 @@ func TestAttribution_MissingMetadataField(t *testing.T) {
 	for _, data := range []string{``, ` `, `null`, `{}`, `{"results":[]}`, `{"metadata":null}`, `{"results":{"metadata":{}}}`} {
 		refused(t, i, []byte(data), "sess_1", AttributionMissing, "")
 	}
+	refused(t, i, []byte(`{"metadata":null}`), "sess_1", AttributionMissing, "metadata")
+	if err := i.Enforce(nil, "sess_1"); err.Error() != "attribution is missing: there is no JSON object" {
+		t.Error(err)
+	}
 	meta := string(marshal(t, attribute(t, i, testSource())))
 	for _, data := range []string{`[]`, `"x"`, `1`, `{`, `{"metadata":[]}`, `{"metadata":"x"}`, `{"metadata":1}`, `{"Metadata":` + meta + `}`,
 		`{"metadata":` + meta + `}x`, `{"metadata":` + meta + `}{}`, `{"metadata":` + meta + `,"metadata":` + meta + `}`,
@@ -200,7 +214,7 @@ func TestAttribution_MissingMetadataField(t *testing.T) {
 		"{\"x\":\"\xff\",\"metadata\":" + meta + `}`} {
 		refused(t, i, []byte(data), "sess_1", AttributionMalformed, "")
 	}
-	for _, data := range []string{`{"metadata":` + meta + `}`, " {\n\"a\" : [1,{\"metadata\":{}}] , \"n\":12,\"t\" :true,\"metadata\" : " + meta + " } \n",
+	for _, data := range []string{`{"metadata":` + meta + `}`, " {\r\n\"a\" : [1,{\"metadata\":{}}] , \"n\":12,\"t\" :true,\"metadata\" : " + meta + " } \n",
 		`{"m\u0065tadata":` + meta + `}`, `{"x":"}\\\"]","metadata":` + meta + `,"e":[],"o":{},"z":null}`} {
 		if err := i.Enforce([]byte(data), "sess_1"); err != nil {
 			t.Errorf("%s: %v", data, err)
@@ -389,7 +403,7 @@ func TestAttribution_BypassByMalforming(t *testing.T) {
 		"trust_level":    {"TRUSTED", "untrusted_external_content", "", 1, nil, true},
 		"timestamp":      {"", "now", "2026-01-31T10:30:00.123456789+01:00", "2026-01-31 09:30:00Z", "2026-01-31T09:30:00,123456789Z", "2026-01-31T09:30:00.1234567890Z", 1},
 		"content_sha256": {"", "00", strings.ToUpper(m["content_sha256"].(string)), strings.Repeat("g", 64), []string{"x"}},
-		"mac":            {"", "AA", m["mac"].(string) + "=", m["mac"].(string) + "A", strings.Repeat("!", 43), 0},
+		"mac":            {"", "AA", m["mac"].(string) + "=", m["mac"].(string) + "A", strings.Repeat("!", 43), m["mac"].(string)[:42] + "t", 0}, // the last of 258 bits must be 0
 		"operation":      {"", "comm.fetch ", "comm.", nil},
 		"session_id":     {"", "sess 1", 1},
 		"attribution":    {nil, 1, []string{m["attribution"].(string)}},
@@ -399,7 +413,7 @@ func TestAttribution_BypassByMalforming(t *testing.T) {
 			bad[field] = v
 			err := i.Enforce(result(t, bad), "sess_1")
 			var ae *AttributionError
-			if !errors.As(err, &ae) || ae.Problem != AttributionMalformed {
+			if !errors.As(err, &ae) || ae.Problem != AttributionMalformed || ae.Field != field {
 				t.Errorf("%s %q: %v", field, v, err)
 			}
 		}
@@ -413,7 +427,7 @@ func TestAttribution_BypassByMalforming(t *testing.T) {
 		strings.Replace(meta, `}`, `,"mac":""}`, 1),
 		meta + meta, meta + "x", meta[:len(meta)-1], `[` + meta + `]`,
 		strings.Replace(meta, `{`, `{"pad":"`+strings.Repeat("x", maxMetadata)+`",`, 1),
-		strings.Replace(meta, "sess_1", "sess_1\xff", 1),
+		strings.Replace(meta, "sess_1", "sess_1\xff", 1), strings.Replace(meta, "{", "{\"x\":\"\xff\",", 1),
 	} {
 		if _, err := i.Parse([]byte(data)); err == nil {
 			t.Errorf("%.200s was accepted", data)
@@ -452,6 +466,7 @@ func TestAttribution_BypassByRepackaging(t *testing.T) {
 		"as a string":            `{"body":` + quoted + `}`,
 		"as a string in strings": `{"body":` + string(marshal(t, `{"inner":`+quoted+`}`)) + `}`,
 		"in prose":               `{"body":` + string(marshal(t, "As I know myself: { "+meta+" } and "+meta+".")) + `}`,
+		"without its brace":      "x " + meta[1:],
 		"raw prose":              `see {"attribution": 1} {"attribution":` + meta + ` and ` + meta,
 		"with more fields":       string(marshal(t, m)),
 		"more than once":         `[` + meta + `,` + meta + `,` + quoted + `]`,
@@ -470,6 +485,14 @@ func TestAttribution_BypassByRepackaging(t *testing.T) {
 	} {
 		if found := i.Find([]byte(data)); len(found) != 0 {
 			t.Errorf("%s: found %v", name, found)
+		}
+	}
+	// Strings in strings are followed so far.
+	nested := meta
+	for depth := 1; depth <= maxFindDepth+1; depth++ {
+		nested = string(marshal(t, map[string]string{"x": nested}))
+		if found := i.Find([]byte(nested)); (len(found) == 1) != (depth <= maxFindDepth) {
+			t.Errorf("%d deep: found %v", depth, found)
 		}
 	}
 	// Each try may read far ahead, so Find gives up after a number of them, as it says.
@@ -627,7 +650,7 @@ func TestAttribution_Arguments(t *testing.T) {
 	if attribute(t, j, testSource()) != attribute(t, i, testSource()) {
 		t.Error("the issuer's key changed with the caller's memory")
 	}
-	if got := fmt.Sprintf("%v %+v %#v %s %x %d", i, i, i, i, i, i); strings.Trim(got, "guard.Ise ") != "" {
+	if got := fmt.Sprintf("%v %+v %#v %s %x %d", i, i, i, i, i, i); got != strings.TrimSpace(strings.Repeat("guard.Issuer ", 6)) {
 		t.Errorf("printing an issuer shows %s", got)
 	}
 	// A hostile source is inert in the metadata too.
