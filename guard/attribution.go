@@ -152,8 +152,8 @@ func (a Attribution) MarshalJSON() ([]byte, error) {
 		Timestamp: a.f.at.Format(time.RFC3339Nano), TrustLevel: TrustLevel, ContentSHA256: hex.EncodeToString(a.f.sha256[:]),
 		CallID: a.f.callID, MAC: base64.RawURLEncoding.EncodeToString(a.mac[:]),
 	}
-	if a.f.declaration != "" {
-		m.Declaration = &a.f.declaration
+	if d := a.f.declaration; d != "" {
+		m.Declaration = &d
 	}
 	return json.Marshal(m)
 }

@@ -17,6 +17,12 @@ func BenchmarkPhaseGate(b *testing.B) {
 			g.Allowed("knowledge.search", Planning)
 		}
 	})
+	b.Run("Check", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = g.Check("comm.fetch", Execution)
+		}
+	})
 	b.Run("Check/refused", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -41,6 +47,12 @@ func BenchmarkAttribution(b *testing.B) {
 		b.Fatal(err)
 	}
 	result := []byte(`{"results":["` + strings.Repeat("some text ", 400) + `"],"metadata":` + string(data) + `}`)
+	b.Run("Format", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			FormatAttribution(src.Operation, src.Session)
+		}
+	})
 	b.Run("Attribute", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
@@ -57,6 +69,13 @@ func BenchmarkAttribution(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			i.Parse(data)
+		}
+	})
+	small := []byte(`{"results":["12 EUR"],"metadata":` + string(data) + `}`)
+	b.Run("Enforce", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			i.Enforce(small, src.Session)
 		}
 	})
 	b.Run("Enforce/4KiB", func(b *testing.B) {
@@ -87,6 +106,20 @@ var benchTexts = map[string]string{
 func BenchmarkWrap(b *testing.B) {
 	for name, line := range benchTexts {
 		text := strings.Repeat(line, 64<<10/len(line))
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				Wrap(text, "https://example.com/a")
+			}
+		})
+	}
+}
+
+func BenchmarkWrap1MiB(b *testing.B) {
+	for _, name := range []string{"English", "Hostile"} {
+		line := benchTexts[name]
+		text := strings.Repeat(line, 1<<20/len(line))
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
