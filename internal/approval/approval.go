@@ -88,7 +88,7 @@ type Approval struct {
 	Risk           string          `json:"risk"` // LOW, MEDIUM, HIGH, CRITICAL
 	Operation      string          `json:"operation"`
 	DefinitionHash string          `json:"definition_hash"`
-	Arguments      json.RawMessage `json:"arguments"` // canonical
+	Arguments      json.RawMessage `json:"arguments"` // canonical; whoever stores or encodes it keeps its bytes (no HTML escapes)
 	Session        string          `json:"session_id"`
 	Agent          string          `json:"agent_id"`
 	Requester      string          `json:"requester"`
@@ -220,29 +220,30 @@ type Voter struct {
 	Aliases []string
 }
 
-// names yields every way to write who the voter is.
-func (v Voter) names() []string {
-	names := []string{v.Person, "person:" + v.Person}
-	for _, alias := range v.Aliases {
-		if strings.TrimSpace(alias) != "" {
-			names = append(names, alias, "person:"+alias)
-		}
-	}
-	return names
-}
+// names is what the voter is known by.
+func (v Voter) names() []string { return append([]string{v.Person}, v.Aliases...) }
 
+// is tells whether one of the names is the voter's. A person may be written as a principal or not, in any case.
 func (v Voter) is(names ...string) bool {
 	own := v.names()
 	return slices.ContainsFunc(names, func(n string) bool {
-		n = strings.TrimSpace(n)
-		return n != "" && slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(strings.TrimSpace(o), n) })
+		n = bare(n)
+		return n != "" && slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(bare(o), n) })
 	})
+}
+
+func bare(name string) string {
+	const person = "person:"
+	if name = strings.TrimSpace(name); len(name) >= len(person) && strings.EqualFold(name[:len(person)], person) {
+		name = strings.TrimSpace(name[len(person):])
+	}
+	return name
 }
 
 // Entitled tells whether the voter may answer at all: an approver or an admin who neither asked for it, nor opened the session, nor owns
 // the agent.
 func (a Approval) Entitled(v Voter) error {
-	if strings.TrimSpace(v.Person) == "" {
+	if bare(v.Person) == "" {
 		return fault.New(fault.CredentialMissing, "An answer is a person's.")
 	}
 	if !slices.Contains(v.Roles, identity.Approver) && !slices.Contains(v.Roles, identity.Admin) {
