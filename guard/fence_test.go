@@ -439,6 +439,31 @@ func TestFence_TruncationBetweenCRAndLF(t *testing.T) {
 	}
 }
 
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		s    string
+		n    int
+		want string
+	}{
+		{"abc", 2, "ab"}, {"日", 1, ""}, {"日", 2, ""}, {"a日b", 1, "a"}, {"a日b", 3, "a"}, {"a日b", 4, "a日"}, {"😀😀", 7, "😀"}, {"a😀", 4, "a"},
+		{"a\r\nb", 2, "a"}, {"a\r\nb", 3, "a\r\n"}, {"\r\n", 1, ""}, {"a\rb", 2, "a\r"}, {"a\nb", 1, "a"}, {"日\nb", 3, "日"},
+		{"a\xe6\x97", 2, "a\xe6"}, {"\x97\x97\x97\x97\x97\x97", 5, "\x97\x97\x97\x97\x97"}, {"\xff\xff\xff", 2, "\xff\xff"}, {"a\xe6b", 2, "a\xe6"},
+	} {
+		if got := cut(c.s, c.n); got != c.want {
+			t.Errorf("%q is cut at %d to %q, want %q", c.s, c.n, got, c.want)
+		}
+	}
+}
+
+// Content of hex digits alone takes no longer than other content.
+func TestFence_LongHexRun(t *testing.T) {
+	content := strings.Repeat("0123456789abcdef", 4<<20/16) + strings.ToUpper(leakedNonce)
+	w, err := Fence{nonces: fixedNonces(leakedNonce, strings.Repeat("0f", nonceLen/2))}.Wrap(content, testURL)
+	if err != nil || strings.Contains(w.ForModel()[:100], leakedNonce) || w.body != content {
+		t.Errorf("a nonce within a long run of digits was used, or it changed: %v", err)
+	}
+}
+
 func TestFence_EndlessMarks(t *testing.T) {
 	w := mustWrap(t, Fence{}, "A"+strings.Repeat("\u0300", 100)+"B\u0300C\u0301", testURL)
 	if n := w.Header().Escaped; n != 100-maxMarks || !strings.HasSuffix(w.body, "B\u0300C\u0301") {
