@@ -255,7 +255,7 @@ func endsCRLF(s string) bool {
 
 // cut keeps at most n bytes and splits no character and no CR LF.
 func cut(s string, n int) string {
-	for k := n; k > 0 && k > n-utf8.UTFMax; k-- {
+	for k := n; k >= 0 && k > n-utf8.UTFMax; k-- {
 		if utf8.RuneStart(s[k]) {
 			if utf8.FullRuneInString(s[k:]) { // else the original is broken here anyway
 				n = k
