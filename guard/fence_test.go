@@ -71,6 +71,13 @@ func TestFence_IdentifyWrappedContent(t *testing.T) {
 			t.Errorf("recognised as wrapped: %q", forged)
 		}
 	}
+	// Nor does Wrap take what is beyond its limits.
+	for _, h := range []Header{{Source: strings.Repeat("a", maxSource+1)}, {Source: "a", Contamination: slices.Repeat([]string{"a"}, maxLabels+1)}, {Source: ""},
+		{Source: "a", Operation: "a"}, {Source: "a", Contamination: []string{""}}} {
+		if h.SHA256 = sum(""); IsWrapped(render(h, "", oldNonce).text) {
+			t.Errorf("recognised as wrapped: %.100v", h)
+		}
+	}
 	for _, s := range notWrapped(w.ForModel()) {
 		if IsWrapped(s) {
 			t.Errorf("recognised as wrapped: %q", s)
