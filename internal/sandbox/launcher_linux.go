@@ -1,0 +1,345 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// launcherName is the launcher's argv[0]. Whoever gives it to this binary by hand gets a process that reads an order nobody sent.
+const launcherName = "sallyport-sandbox"
+
+// The launcher's descriptors, beside the program's three.
+const (
+	orderFD   = 3 // one order, in JSON; then it stays open for as long as the gateway lives
+	statusFD  = 4 // one status, in JSON
+	programFD = 5 // the program, open; absent where the sandbox is tested
+)
+
+// order is what the gateway tells the launcher to do.
+type order struct {
+	Tier     Tier
+	Landlock int
+	Root     bool   // the gateway runs as root
+	Program  string // where it is; empty where the sandbox is tested
+	Argv     []string
+	Env      []string
+	Dir      string
+	Device   uint64 // of Dir, as the gateway saw it
+	Inode    uint64
+	Temp     string
+	ReadOnly []string
+	Network  bool
+	Limits   Limits
+	Threads  int // that this user has already, where RLIMIT_NPROC counts them
+	Test     bool
+}
+
+// status is what the launcher answers.
+type status struct {
+	Failed string `json:",omitempty"` // the sandbox could not be built, and nothing was run
+	Exec   string `json:",omitempty"` // it could, but the program could not be executed
+	Exit   int
+	Signal int
+}
+
+// Init turns this process into the launcher if it was started as one, and then never returns. It must be the first call of main, and of TestMain in
+// tests that run programs: where it was not called, Probe finds no sandbox.
+func Init() {
+	ready = true
+	if len(os.Args) != 1 || os.Args[0] != launcherName {
+		return
+	}
+	// Capabilities and what the program inherits belong to the thread.
+	runtime.LockOSThread()
+	for fd := orderFD; fd <= programFD; fd++ {
+		unix.CloseOnExec(fd)
+	}
+	s, err := launch()
+	if err != nil {
+		s.Failed = err.Error()
+	}
+	data, _ := json.Marshal(s)
+	unix.Write(statusFD, data)
+	os.Exit(0)
+}
+
+func launch() (status, error) {
+	var o order
+	in := os.NewFile(orderFD, "order")
+	if err := json.NewDecoder(in).Decode(&o); err != nil {
+		return status{}, fmt.Errorf("order: %w", err)
+	}
+	// SIGTERM is for the program; the launcher stays to see how it ends. A handler, unlike an ignored signal, does not outlive execve.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM)
+	go func() { // the gateway is gone: so are we
+		in.Read(make([]byte, 1))
+		unix.Kill(0, unix.SIGKILL)
+	}()
+	if o.Tier == Full {
+		if err := o.newRoot(); err != nil {
+			return status{}, fmt.Errorf("building the root: %w", err)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(".", &st); err != nil {
+		return status{}, fmt.Errorf("workspace: %w", err)
+	}
+	if st.Dev != o.Device || st.Ino != o.Inode {
+		return status{}, errors.New("the workspace is not the directory that was checked")
+	}
+	for _, p := range [][5]uintptr{
+		{unix.PR_SET_NO_NEW_PRIVS, 1},
+		{unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL},
+		{unix.PR_SET_DUMPABLE, 0}, // the launcher's memory is nobody's business
+	} {
+		if err := unix.Prctl(int(p[0]), p[1], p[2], p[3], p[4]); err != nil {
+			return status{}, os.NewSyscallError("prctl", err)
+		}
+	}
+	var nothing [2]unix.CapUserData
+	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &nothing[0]); err != nil {
+		return status{}, os.NewSyscallError("capset", err)
+	}
+
+	c, err := o.child()
+	if err != nil {
+		return status{}, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return status{}, err
+	}
+	c.report = int(w.Fd())
+	pid, errno := c.start()
+	w.Close()
+	if errno != 0 {
+		return status{}, os.NewSyscallError("clone", errno)
+	}
+	// What the program reads and writes is its own: with these open here too, nobody would see it close them.
+	for fd := range 3 {
+		unix.Close(fd)
+	}
+	var failed [2]byte
+	if n, _ := r.Read(failed[:]); n == 2 {
+		reason := fmt.Errorf("%s: %w", steps[failed[0]], syscall.Errno(failed[1]))
+		if failed[0] == stepExec {
+			return status{Exec: reason.Error()}, nil
+		}
+		return status{}, reason
+	}
+	for {
+		var ws unix.WaitStatus
+		got, err := unix.Wait4(-1, &ws, 0, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return status{}, os.NewSyscallError("wait4", err)
+		case got == pid && ws.Signaled():
+			return status{Exit: -1, Signal: int(ws.Signal())}, nil
+		case got == pid && ws.Exited():
+			return status{Exit: ws.ExitStatus()}, nil
+		}
+	}
+}
+
+type limit struct {
+	resource int
+	value    unix.Rlimit
+}
+
+// child is all that the forked process needs, made before the fork: after it, it only makes system calls.
+type child struct {
+	limits    []limit
+	ruleset   int
+	program   *unix.SockFprog
+	null      *byte // ""
+	argv, env **byte
+	report    int
+	test      *tests
+}
+
+func (o *order) child() (*child, error) {
+	c := &child{null: &[]byte{0}[0]}
+	same := func(n uint64) unix.Rlimit { return unix.Rlimit{Cur: n, Max: n} }
+	l := o.Limits
+	seconds := uint64((l.CPU + 1e9 - 1) / 1e9)
+	// The launcher's own threads count, too: the runtime has a handful of them.
+	const launcher = 12
+	c.limits = []limit{
+		{unix.RLIMIT_CORE, same(0)},
+		{unix.RLIMIT_CPU, unix.Rlimit{Cur: seconds, Max: seconds + 1}}, // SIGXCPU, and a second later SIGKILL
+		{unix.RLIMIT_FSIZE, same(uint64(l.File))},
+		{unix.RLIMIT_NOFILE, same(uint64(l.OpenFiles))},
+		{unix.RLIMIT_NPROC, same(uint64(l.Processes + launcher + o.Threads))},
+		{unix.RLIMIT_AS, same(uint64(l.Memory))},
+	}
+	var err error
+	if c.ruleset, err = ruleset(o.Landlock, o.Network, o.rules()); err != nil {
+		return nil, err
+	}
+	// A socket of the family AF_UNIX stays inside where the root is new and the abstract names are its own or Landlock keeps them.
+	f := filter(o.Tier, o.Network, o.Tier == Full && (!o.Network || o.Landlock >= 6))
+	c.program = &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
+	if o.Test {
+		c.test = newTests()
+		return c, nil
+	}
+	argv, err := syscall.SlicePtrFromStrings(o.Argv)
+	if err != nil {
+		return nil, err
+	}
+	env, err := syscall.SlicePtrFromStrings(append(o.Env, "TMPDIR="+o.Temp, "TEMP="+o.Temp))
+	if err != nil {
+		return nil, err
+	}
+	c.argv, c.env = &argv[0], &env[0]
+	return c, nil
+}
+
+// The steps of the child, by which it reports what failed.
+const (
+	stepSignals = iota
+	stepLimits
+	stepPrivileges
+	stepLandlock
+	stepSeccomp
+	stepDescriptors
+	stepExec
+	stepTest
+)
+
+var steps = [...]string{"signals", "limits", "no_new_privs", "landlock_restrict_self", "seccomp", "closing descriptors", "execve", "the sandbox does not hold"}
+
+// start forks the process that becomes the program. It is written out, rather than left to os/exec, because limits, Landlock and the filter must be on
+// the process that becomes the program and not on a Go runtime, which can't live with them; another exec of this binary to do it there
+// would double the cost of a run. The rules are those of syscall.forkExec: no allocation, no lock and no stack growth in the child,
+// with all signals blocked until their handlers are gone.
+//
+//go:norace
+//go:noinline
+func (c *child) start() (int, syscall.Errno) {
+	all, old := ^uint64(0), uint64(0)
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&all)), uintptr(unsafe.Pointer(&old)), 8, 0, 0)
+	pid, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno == 0 && pid == 0 {
+		c.become()
+	}
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&old)), 0, 8, 0, 0)
+	return int(pid), errno
+}
+
+// become never returns.
+//
+//go:norace
+//go:nosplit
+//go:noinline
+func (c *child) become() {
+	var (
+		none   [4]uint64 // SIG_DFL, no flags, an empty mask
+		failed [2]byte
+		errno  syscall.Errno
+		i      int
+	)
+	failed[0] = stepSignals
+	for i = 1; i <= 64; i++ { // of 9 and 19 the kernel says no
+		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(i), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
+	}
+	_, _, errno = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
+	if errno != 0 {
+		goto fail
+	}
+	_, _, errno = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0, 0)
+	if errno != 0 {
+		goto fail
+	}
+	failed[0] = stepPrivileges
+	_, _, errno = syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
+	if errno != 0 {
+		goto fail
+	}
+	failed[0] = stepLimits
+	for i = 0; i < len(c.limits); i++ {
+		_, _, errno = syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(c.limits[i].resource), uintptr(unsafe.Pointer(&c.limits[i].value)), 0, 0, 0)
+		if errno != 0 {
+			goto fail
+		}
+	}
+	failed[0] = stepLandlock
+	_, _, errno = syscall.RawSyscall6(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(c.ruleset), 0, 0, 0, 0, 0)
+	if errno != 0 {
+		goto fail
+	}
+	failed[0] = stepSeccomp
+	_, _, errno = syscall.RawSyscall6(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(c.program)), 0, 0, 0)
+	if errno != 0 {
+		goto fail
+	}
+	failed[0] = stepDescriptors
+	_, _, errno = syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, 3, ^uintptr(0)>>32, unix.CLOSE_RANGE_CLOEXEC, 0, 0, 0)
+	if errno != 0 {
+		goto fail
+	}
+	if c.test != nil {
+		failed[0] = stepTest
+		errno = c.test.run()
+		if errno != 0 {
+			goto fail
+		}
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	failed[0] = stepExec
+	_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, programFD, uintptr(unsafe.Pointer(c.null)), uintptr(unsafe.Pointer(c.argv)), uintptr(unsafe.Pointer(c.env)), unix.AT_EMPTY_PATH, 0)
+fail:
+	failed[1] = byte(errno)
+	syscall.RawSyscall(unix.SYS_WRITE, uintptr(c.report), uintptr(unsafe.Pointer(&failed)), 2)
+	for {
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 127, 0, 0)
+	}
+}
+
+// tests are what Probe has the child try when everything is in place.
+type tests struct {
+	passwd, null, here *byte
+}
+
+func newTests() *tests {
+	text := func(s string) *byte { return &append([]byte(s), 0)[0] }
+	return &tests{text("/etc/passwd"), text("/dev/null"), text("probe")}
+}
+
+// run returns 0 if what must fail fails and what must work works.
+//
+//go:norace
+//go:nosplit
+//go:noinline
+func (t *tests) run() syscall.Errno {
+	at := ^uintptr(99) // AT_FDCWD
+	_, _, errno := syscall.RawSyscall6(unix.SYS_OPENAT, at, uintptr(unsafe.Pointer(t.passwd)), unix.O_RDONLY, 0, 0, 0)
+	if errno == 0 {
+		return syscall.EACCES
+	}
+	_, _, errno = syscall.RawSyscall(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if errno != syscall.EPERM {
+		return syscall.ENETUNREACH
+	}
+	_, _, errno = syscall.RawSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWUSER, 0, 0)
+	if errno != syscall.EPERM {
+		return syscall.EUSERS
+	}
+	_, _, errno = syscall.RawSyscall6(unix.SYS_OPENAT, at, uintptr(unsafe.Pointer(t.null)), unix.O_RDWR, 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	_, _, errno = syscall.RawSyscall6(unix.SYS_OPENAT, at, uintptr(unsafe.Pointer(t.here)), unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600, 0, 0)
+	return errno
+}

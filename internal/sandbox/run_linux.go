@@ -1,0 +1,345 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sallyport/internal/fault"
+)
+
+// nobody is who the program is in its user namespace, whoever the gateway is outside.
+const nobody = 65534
+
+// overflow is how much output beyond its limit is read and dropped. A program that writes more finds its pipe closed.
+const overflow = 64 << 20
+
+// errBuild is the launcher's word that it could not build the sandbox.
+var errBuild = errors.New("the sandbox could not be built")
+
+func run(ctx context.Context, c Command, tier Tier) (Outcome, error) {
+	program := c.Program
+	if program == nil {
+		f, err := os.OpenFile(c.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if err != nil {
+			return Outcome{}, fault.Wrap(err, fault.RequestMalformed, "the program can't be opened").At("path")
+		}
+		defer f.Close()
+		program = f
+	}
+	var magic [4]byte
+	if info, err := program.Stat(); err != nil || !info.Mode().IsRegular() {
+		return Outcome{}, fault.Wrap(err, fault.RequestMalformed, "the program is not a regular file").At("path")
+	}
+	if _, err := program.ReadAt(magic[:], 0); err != nil || string(magic[:]) != "\x7fELF" {
+		return Outcome{}, fault.New(fault.RequestMalformed, "the program is a script, or no program at all").At("path").
+			Try("Allow the script's interpreter, and name the script in the arguments.")
+	}
+	return supervise(ctx, c, program, order{Tier: tier, Program: c.Path})
+}
+
+// supervise starts the launcher with o, filled in from c, and sees the run to its end.
+func supervise(ctx context.Context, c Command, program *os.File, o order) (out Outcome, err error) {
+	if err := ctx.Err(); err != nil {
+		return Outcome{}, err
+	}
+	dir, err := os.OpenFile(c.Dir, unix.O_PATH|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return Outcome{}, fault.Wrap(err, fault.RequestMalformed, "the workspace can't be opened").At("dir")
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return Outcome{}, err
+	}
+	o.Device, o.Inode = st.Dev, st.Ino
+	o.Argv, o.Env, o.Dir, o.ReadOnly, o.Network, o.Limits = c.Argv, c.Env, c.Dir, c.ReadOnly, c.Network, c.Limits
+	o.Landlock = landlockABI()
+	o.Root = os.Geteuid() == 0
+	o.Temp = tempDir
+	if o.Tier == Partial {
+		if o.Threads, err = threads(os.Getuid()); err != nil {
+			return Outcome{}, err
+		}
+		if o.Temp, err = os.MkdirTemp(c.Dir, ".tmp-"); err != nil {
+			return Outcome{}, err
+		}
+		defer os.RemoveAll(o.Temp)
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return Outcome{}, err
+	}
+
+	pipes, err := newPipes(5)
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer pipes.close()
+	stdin, stdout, stderr, orders, answers := pipes[0], pipes[1], pipes[2], pipes[3], pipes[4]
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{launcherName}
+	cmd.Env = []string{} // nothing of ours
+	cmd.Dir = c.Dir
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin.r, stdout.w, stderr.w
+	cmd.ExtraFiles = []*os.File{orders.r, answers.w}
+	if program != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, program)
+	}
+	cmd.SysProcAttr = attr(o)
+
+	// The kernel sends Pdeathsig when the thread that forked dies, which the runtime may let happen to any but a locked one.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cmd.Start(); err != nil {
+		return Outcome{}, fault.Wrap(fmt.Errorf("%w: %w", errBuild, err), fault.SandboxUnavailable, "The sandbox could not be started.")
+	}
+	for _, f := range []*os.File{stdin.r, stdout.w, stderr.w, orders.r, answers.w} {
+		f.Close()
+	}
+	pid := cmd.Process.Pid
+
+	var work sync.WaitGroup
+	work.Go(func() { orders.w.Write(text) }) // fails if the launcher dies, which its silence tells
+	work.Go(func() { stdin.w.Write(c.Stdin); stdin.w.Close() })
+	work.Go(func() { out.Stdout, out.StdoutTruncated = collect(stdout.r, c.Limits.Output) })
+	work.Go(func() { out.Stderr, out.StderrTruncated = collect(stderr.r, c.Limits.Output) })
+
+	ended := make(chan struct{})
+	var clock sync.WaitGroup
+	clock.Go(func() { out.TimedOut = watch(ctx, c.Limits.Wall, pid, ended) })
+	// The number stays the launcher's until Wait: neither watch nor the line below can hit anybody else.
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	close(ended)
+	clock.Wait()
+	unix.Kill(-pid, unix.SIGKILL) // Full: all are dead with their namespace; Partial: nobody could leave the group
+	cmd.Wait()
+	out.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	// With the tree dead the pipes are at their end, and so are those who wait on them. A descriptor that got out all the same ends the run.
+	now := time.Now().Add(2 * time.Second)
+	for _, f := range []*os.File{stdin.w, stdout.r, stderr.r, orders.w, answers.r} {
+		f.SetDeadline(now)
+	}
+	answer, _ := io.ReadAll(io.LimitReader(answers.r, 1<<16))
+	work.Wait()
+	out.Contained = o.Tier == Full
+
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return Outcome{}, ctx.Err()
+	}
+	var s status
+	switch err := json.Unmarshal(answer, &s); {
+	case err != nil && out.TimedOut: // killed before it could say anything
+		out.ExitCode, out.Signal = -1, "SIGKILL"
+		return out, nil
+	case err != nil:
+		return Outcome{}, fault.Wrap(fmt.Errorf("%w: the launcher ended with %s and no word", errBuild, cmd.ProcessState), fault.SandboxUnavailable, "The sandbox failed.")
+	case s.Failed != "":
+		return Outcome{}, fault.Wrap(fmt.Errorf("%w: %s", errBuild, s.Failed), fault.SandboxUnavailable, "The sandbox could not be built.")
+	case s.Exec != "":
+		return Outcome{}, fault.Wrap(errors.New(s.Exec), fault.RequestMalformed, "the program can't be executed").At("path")
+	}
+	out.ExitCode = s.Exit
+	if s.Signal != 0 {
+		out.Signal = unix.SignalName(syscall.Signal(s.Signal))
+	}
+	return out, nil
+}
+
+// attr is how the launcher is started: as a session and group of its own, killed with us, and for the tier Full in namespaces of its own.
+func attr(o order) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if o.Tier != Full {
+		return a
+	}
+	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	if !o.Network {
+		a.Cloneflags |= unix.CLONE_NEWNET
+	}
+	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
+	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getegid(), Size: 1}}
+	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN} // in the new user namespace, to build the root
+	if o.Root {
+		// Only root may drop the groups it is in, as anybody else could gain rights by that.
+		a.GidMappingsEnableSetgroups = true
+		a.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	return a
+}
+
+// watch ends the run when its time is over or ctx is, and tells whether it was time. It returns when ended is closed, or before.
+func watch(ctx context.Context, wall time.Duration, pid int, ended <-chan struct{}) bool {
+	timer := time.NewTimer(wall)
+	defer timer.Stop()
+	cancelled := ctx.Done()
+	select {
+	case <-ended:
+		return false
+	case <-cancelled:
+	case <-timer.C:
+	}
+	if errors.Is(ctx.Err(), context.Canceled) {
+		unix.Kill(-pid, unix.SIGKILL)
+		return false
+	}
+	if ctx.Err() != nil {
+		cancelled = nil // it was its deadline, and there is no more to come
+	}
+	unix.Kill(-pid, unix.SIGTERM)
+	grace := time.NewTimer(Grace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+	case <-cancelled:
+	case <-grace.C:
+	}
+	unix.Kill(-pid, unix.SIGKILL)
+	return true
+}
+
+// collect keeps the first limit bytes of what comes, and drops a bounded amount of what follows. It closes f.
+func collect(f *os.File, limit int64) ([]byte, bool) {
+	defer f.Close()
+	kept, _ := io.ReadAll(io.LimitReader(f, limit))
+	dropped, _ := io.Copy(io.Discard, io.LimitReader(f, overflow))
+	return kept, dropped > 0
+}
+
+type pipe struct{ r, w *os.File }
+
+type pipes []pipe
+
+func newPipes(n int) (all pipes, err error) {
+	for range n {
+		r, w, err := os.Pipe()
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, pipe{r, w})
+	}
+	return all, nil
+}
+
+func (all pipes) close() {
+	for _, p := range all {
+		p.r.Close()
+		p.w.Close()
+	}
+}
+
+// threads counts what RLIMIT_NPROC counts of the user: its threads on the whole machine.
+func threads(uid int) (int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, e := range entries {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != uid {
+			continue
+		}
+		if tasks, err := os.ReadDir("/proc/" + e.Name() + "/task"); err == nil {
+			n += len(tasks)
+		}
+	}
+	return n, nil
+}
+
+func probe() Report {
+	r := Report{Tier: None, Landlock: landlockABI()}
+	if !ready {
+		r.Missing = []string{"This binary does not begin with sandbox.Init: it was built wrongly."}
+		return r
+	}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, 0)
+	r.Seccomp = errno == unix.EFAULT // asked for a filter at no address, it looks there
+	if r.Landlock == 0 {
+		r.Missing = append(r.Missing, "The kernel has no Landlock: use Linux 5.13 or later with landlock in the boot parameter lsm=.")
+	}
+	if !r.Seccomp {
+		r.Missing = append(r.Missing, "The kernel has no seccomp filters: use one built with CONFIG_SECCOMP_FILTER.")
+	}
+	if r.Missing != nil {
+		return r
+	}
+	root := os.Geteuid() == 0
+	err := try(Full)
+	if err == nil {
+		r.Tier, r.UserNamespaces = Full, true
+		return r
+	}
+	if root && !perNamespacePIDs() {
+		r.Missing = append(r.Missing, "Before Linux 6.14 nothing bounds the number of root's processes: run the gateway as an ordinary user.")
+	} else {
+		r.Missing = append(r.Missing, "Namespaces can't be made ("+cause(err)+"): allow them to ordinary users, with the settings user.max_user_namespaces above 0 and, "+
+			"on Ubuntu, kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for the gateway; in a container, with a seccomp profile that allows clone and mount.")
+	}
+	switch {
+	case root:
+		r.Missing = append(r.Missing, "Without namespaces root can't be held: run the gateway as an ordinary user.")
+	case r.Landlock < 6:
+		r.Missing = append(r.Missing, fmt.Sprintf("Without namespaces, Landlock must hold signals, too: it has ABI %d here; use Linux 6.12 or later.", r.Landlock))
+	default:
+		if err := try(Partial); err != nil {
+			r.Missing = append(r.Missing, "Landlock and seccomp alone do not hold either ("+cause(err)+").")
+			break
+		}
+		r.Tier = Partial
+	}
+	return r
+}
+
+// cause is the first line of why the launcher failed. It is for operators.
+func cause(err error) string {
+	s := err.Error()
+	if e := (*fault.Error)(nil); errors.As(err, &e) && e.Cause != nil {
+		s = e.Cause.Error()
+	}
+	s, _, _ = strings.Cut(strings.TrimPrefix(s, errBuild.Error()+": "), "\n")
+	return s
+}
+
+// try builds the sandbox around a child that tests it.
+func try(tier Tier) error {
+	dir, err := os.MkdirTemp("", "sallyport-probe-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c := Command{Dir: dir, Limits: Limits{Wall: 10 * time.Second, CPU: 5 * time.Second, Memory: 1 << 30, File: 1 << 20, Output: 1 << 12, Processes: 16, OpenFiles: 16}}
+	out, err := supervise(ctx, c, nil, order{Tier: tier, Test: true})
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir + "/probe"); out.ExitCode != 0 || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("its test ended with %d and left no mark (%s)", out.ExitCode, out.Stderr)
+	}
+	return nil
+}

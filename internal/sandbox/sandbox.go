@@ -1,0 +1,153 @@
+// Package sandbox runs one program where it can touch nothing but one directory: by starting this binary again as a launcher, which
+// builds the walls around itself and then becomes the parent of the program (EX-3, EX-6, EX-7, PH-7).
+//
+// Promises of both tiers: no file outside the workspace, the system's programs and libraries, and what the caller lists is opened, and
+// only the workspace is written; no socket but to the program's own processes (unless Network); only standard input, output and error,
+// and only the given environment; no privilege gained, by setuid or by namespace; no ptrace, mount, bpf, keys, io_uring and whatever else is not on
+// the filter's list; the process limits hold; output beyond its limit is dropped, not stored; and when Run returns, every process
+// of the tree is dead. No program runs with less: what a machine can't do is a refusal that names it (Probe), never a silent gap.
+//
+// What only the tier Full promises: what is outside does not exist for the program (partial: it can't open it, but can ask whether it is there
+// and how big it is, and that is all), the program sees no process but its own, it can change times and modes in the workspace, and
+// nothing it does survives the gateway's sudden death (partial: the program itself dies with it, what it started may not).
+// The tier Partial holds the tree by its process group, which it lets nobody leave.
+//
+// Network means the machine's whole network, its loopback included: no rule about addresses holds for what runs so.
+// Memory, CPU and File limit each process, as the kernel counts them, and not the tree. The workspace's size is its owner's matter.
+package sandbox
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport/internal/fault"
+)
+
+// Tier is how much of the sandbox this machine can hold.
+type Tier string
+
+const (
+	Full    Tier = "full"    // namespaces, Landlock and seccomp
+	Partial Tier = "partial" // Landlock (ABI 6 and later) and seccomp, without namespaces
+	None    Tier = "none"
+)
+
+// Report is what Probe found. Each of Missing is a sentence about what keeps this machine from the tier Full, and the way to get it.
+type Report struct {
+	Tier           Tier     `json:"tier"`
+	Landlock       int      `json:"landlock"` // ABI; 0 is none
+	Seccomp        bool     `json:"seccomp"`
+	UserNamespaces bool     `json:"user_namespaces"`
+	Missing        []string `json:"missing,omitempty"`
+}
+
+// Limits bound one run. Each must be positive.
+type Limits struct {
+	Wall      time.Duration // of the whole run; then SIGTERM, and SIGKILL after Grace
+	CPU       time.Duration // of each process, in whole seconds, rounded up
+	Memory    int64         // bytes of address space of each process
+	File      int64         // bytes of each file that is written, and of all that is in the temporary directory (partial: of each file)
+	Output    int64         // bytes that are kept of each of standard output and error
+	Processes int           // at once, with their threads. Run as root: this many and up to 300 more
+	OpenFiles int           // of each process
+}
+
+// Grace is what a program has between SIGTERM and SIGKILL.
+const Grace = 500 * time.Millisecond
+
+// Command is one run.
+type Command struct {
+	// Program is what is executed: the very file that is open here, whatever has become of its name. It must be an ELF program: a script
+	// is refused, as the kernel would open its interpreter and the script again by name. Where it is nil, Run opens Path.
+	Program  *os.File
+	Path     string   // absolute and free of links; where Program was opened
+	Argv     []string // with the program's name first
+	Dir      string   // the workspace: the working directory, and the only place to write. Absolute and free of links
+	ReadOnly []string // more that may be read, with what is below; absolute and free of links
+	Env      []string // all of it, but TMPDIR and TEMP, which Run sets to a directory of the run's own
+	Stdin    []byte
+	Network  bool
+	Limits   Limits
+}
+
+// Outcome is how a run ended.
+type Outcome struct {
+	ExitCode                         int    // -1 where a signal ended it
+	Signal                           string // "SIGKILL" …, or ""
+	Stdout, Stderr                   []byte
+	StdoutTruncated, StderrTruncated bool
+	TimedOut                         bool          // by Limits.Wall or the context's deadline
+	CPU                              time.Duration // user and system, of the whole tree and the launcher
+	Contained                        bool          // a PID namespace held the whole tree; else its process group did
+}
+
+var (
+	ready bool // Init was called: a child of ours comes to it, and not to some main that starts children again
+
+	probeOnce sync.Once
+	probed    Report
+)
+
+// Probe tells what this machine can hold. It tries: a child builds the sandbox around itself and tests it. The answer is kept.
+func Probe() Report {
+	probeOnce.Do(func() { probed = probe() })
+	return probed
+}
+
+// Run runs c in the best tier that Probe found, and returns when the whole tree is dead. That the program failed, was killed or ran out of time is
+// in the Outcome. Errors are fault.SandboxUnavailable where the machine can't hold a tier, fault.RequestMalformed where c can't be
+// run as it is, and the context's error where it was cancelled, which kills at once.
+func Run(ctx context.Context, c Command) (Outcome, error) {
+	if err := c.check(); err != nil {
+		return Outcome{}, err
+	}
+	r := Probe()
+	if r.Tier == None {
+		return Outcome{}, fault.New(fault.SandboxUnavailable, "This machine can't hold the sandbox: %s", strings.Join(r.Missing, " ")).
+			Try("`sallyport doctor` shows what is there.")
+	}
+	return run(ctx, c, r.Tier)
+}
+
+func (c *Command) check() error {
+	bad := func(field, message string) error { return fault.New(fault.RequestMalformed, "%s", message).At(field) }
+	if len(c.Argv) == 0 {
+		return bad("argv", "must not be empty")
+	}
+	for _, s := range append(append([]string{c.Path, c.Dir}, c.Argv...), c.Env...) {
+		if strings.ContainsRune(s, 0) {
+			return bad("argv", "must not contain NUL")
+		}
+	}
+	for _, kv := range c.Env {
+		if strings.HasPrefix(kv, "TMPDIR=") || strings.HasPrefix(kv, "TEMP=") {
+			return bad("env", "TMPDIR and TEMP are set by the sandbox")
+		}
+	}
+	l := c.Limits
+	if l.Wall <= 0 || l.CPU <= 0 || l.Memory <= 0 || l.File <= 0 || l.Output <= 0 || l.Processes <= 0 || l.OpenFiles <= 0 {
+		return bad("limits", "each limit must be positive")
+	}
+	if !plain(c.Path) {
+		return bad("path", "the program must be named by an absolute path without links")
+	}
+	if !plain(c.Dir) || strings.Count(c.Dir, "/") < 2 {
+		return bad("dir", "the workspace must be an absolute path without links, and deeper than the root's own directories")
+	}
+	for _, p := range c.ReadOnly {
+		if !plain(p) || p == "/" {
+			return bad("read_only", "what may be read must be an absolute path without links")
+		}
+	}
+	return nil
+}
+
+// plain tells whether path is absolute and names what it names without links and dots.
+func plain(path string) bool {
+	real, err := filepath.EvalSymlinks(path)
+	return err == nil && filepath.IsAbs(path) && real == path
+}
