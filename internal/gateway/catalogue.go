@@ -263,7 +263,10 @@ func (c *catalogue) publish() {
 
 // operation makes an operation of the operator's word on it. What can't be resolved is unfit, not open.
 func (c *catalogue) operation(server, tool string, kind call.Kind) *Operation {
-	class := c.g.o.Classify(server, tool)
+	return c.classified(c.g.o.Classify(server, tool), server, tool, kind)
+}
+
+func (c *catalogue) classified(class Classification, server, tool string, kind call.Kind) *Operation {
 	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Standing: Active}
 	if !class.Listed {
 		op.Standing, op.AskFirst = c.g.o.Unlisted, c.g.o.Unlisted == Active

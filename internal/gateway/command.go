@@ -29,6 +29,7 @@ type Command struct {
 	Effect      flow.Effect
 	Level       int           // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
 	Timeout     time.Duration // of one run, at which partial results are discarded (EX-6)
+	Own         bool          // its answer is the gateway's own words, with nothing of outside in them
 	Requests    bool          // it reaches out, so it counts against the external requests of a minute (EX-5)
 
 	// Check says what is wrong with canonical parameters before anything is done with them; nil if nothing. Errors name the field.
@@ -114,12 +115,15 @@ func (c *Command) definition() (call.Definition, error) {
 func (c *catalogue) builtins(s *snapshot) {
 	for i := range c.g.o.Commands {
 		command, d := &c.g.o.Commands[i], c.commands[i]
-		op := c.operation(commServer, command.Name, call.Tool)
-		op.command, op.Hash = command, d.Hash
-		op.Class.Named, op.Class.ExternalIO, op.Class.Output = true, true, Untrusted // the operator's word can't take a guard away
-		if op.Standing == Unlisted || op.AskFirst {
-			op.Standing, op.AskFirst = Active, false
+		class := c.g.o.Classify(commServer, command.Name)
+		// The operator's word can't take a guard away, and a command needs no entry to be listed.
+		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, true, Untrusted, command.Timeout
+		class.Flow.Untrusted = !command.Own
+		if class.Level = max(class.Level, command.Level); command.Effect == flow.Write {
+			class.Flow.Effect = flow.Write
 		}
+		op := c.classified(class, commServer, command.Name, call.Tool)
+		op.command, op.Hash = command, d.Hash
 		if op.Standing == Active {
 			def, err := exposedTool(op, d.JSON)
 			if err != nil {

@@ -287,7 +287,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	}
 	c.justification = &r.Justification
 	d, err := declare.New(declare.Declaration{
-		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: c.args,
+		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: r.Parameters,
 		Justification: r.Justification, Flags: c.flags, Risk: string(c.op.Class.Risk()),
 	}, now, g.o.Limits.ApprovalExpires)
 	if err != nil {

@@ -114,7 +114,7 @@ version: 1.0.0
 purpose: tests
 capabilities: [testing]
 dataSources: {tables: [], apis: [], models: []}
-permissions: {read: ["mail.*", "web.*", "docs.*", "shy.*"], write: ["slack.*"]}
+permissions: {read: ["mail.*", "web.*", "docs.*", "shy.*", "comm.*"], write: ["slack.*"]}
 outputSchema: {type: object, properties: {answer: {type: string}}, required: [answer], additionalProperties: false}
 outputSchemaVersion: 1.0.0
 maxExecutionTime: 30000

@@ -216,7 +216,7 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 	if c.op.Class.Output == Typed {
 		trusted = c.shaped(result)
 	}
-	if !trusted {
+	if !trusted && !(c.op.command != nil && c.op.command.Own) {
 		c.distrust(out)
 	}
 	wrapped, attribution, err := c.wrap(result, trusted)
@@ -291,7 +291,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	}
 	// Whether an operation may have had its effect is what the log has to know: it is never retried silently (DESIGN.md rule 1).
 	out.entry.Decision = "unknown"
-	if errors.As(err, &notDispatched) {
+	if errors.As(err, &notDispatched) || c.op.command != nil && !c.writes() {
 		out.entry.Decision = "error"
 	} else {
 		out.verdict.Retriable = false
@@ -401,7 +401,7 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 		return nil, nil, w.err
 	}
 	a, err := c.g.o.Issuer.Attribute(guard.Source{
-		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: c.g.now(), Content: result,
+		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: c.g.now(), Content: result, Declaration: c.declared,
 	})
 	if err != nil {
 		return nil, nil, err
