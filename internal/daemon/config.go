@@ -42,11 +42,13 @@ type Config struct {
 	Flow       FlowConfig                 `yaml:"flow,omitempty" json:"flow,omitempty" jsonschema:"Labels of the flow rules."`
 	Limits     LimitsConfig               `yaml:"limits,omitempty" json:"limits,omitempty" jsonschema:"Limits of one session."`
 
+	Comm       CommConfig            `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"What the built-in external operations (comm.fetch, comm.search, comm.query, comm.exec) may reach."`
+	TrustTiers map[string]TierConfig `yaml:"trust_tiers,omitempty" json:"trust_tiers,omitempty" jsonschema:"Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted; an entry replaces what it names."`
+	Approvals  ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
+
 	// Sections of later versions: their shape is taken so that one file serves both, and Warnings says that they do nothing yet.
-	Comm      map[string]any   `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"Built-in external operations. Not used by this version."`
-	Models    []map[string]any `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Model providers. Not used by this version."`
-	Approvals map[string]any   `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals. Not used by this version."`
-	Notify    []map[string]any `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told. Not used by this version."`
+	Models []map[string]any `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Model providers. Not used by this version."`
+	Notify []map[string]any `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told. Not used by this version."`
 
 	// Dir is the folder that relative paths start from.
 	Dir string `yaml:"-" json:"-"`
@@ -102,11 +104,60 @@ type FlowConfig struct {
 
 // LimitsConfig bounds one session.
 type LimitsConfig struct {
-	CommRequestsPerMinute int      `yaml:"comm_requests_per_minute,omitempty" json:"comm_requests_per_minute,omitempty" jsonschema:"Built-in external requests. Default 10. Not used by this version."`
+	CommRequestsPerMinute int      `yaml:"comm_requests_per_minute,omitempty" json:"comm_requests_per_minute,omitempty" jsonschema:"External requests (comm.fetch, comm.search, comm.query) in any minute. Default 10."`
 	CallsPerMinute        int      `yaml:"calls_per_minute,omitempty" json:"calls_per_minute,omitempty" jsonschema:"Calls in any minute. Default 600."`
 	NetworkTimeout        Duration `yaml:"network_timeout,omitempty" json:"network_timeout,omitempty" jsonschema:"Longest network operation, also of upstreams without a timeout of their own. Default 30s."`
-	FileTimeout           Duration `yaml:"file_timeout,omitempty" json:"file_timeout,omitempty" jsonschema:"Longest file operation. Default 10s. Not used by this version."`
+	FileTimeout           Duration `yaml:"file_timeout,omitempty" json:"file_timeout,omitempty" jsonschema:"Longest file operation. Default 10s."`
 	ExecutionBudget       Duration `yaml:"execution_budget,omitempty" json:"execution_budget,omitempty" jsonschema:"Time in operations over a session's life. Default 300s."`
+}
+
+// CommConfig is what the built-in external operations may reach.
+type CommConfig struct {
+	AllowedDomains []string          `yaml:"allowed_domains,omitempty" json:"allowed_domains,omitempty" jsonschema:"Where comm.fetch may go. Empty: every public address. Entries: example.com, *.example.com, an address or prefix (10.0.0.0/8), each with :port if need be. A listed address is opened although it is not public."`
+	Protocols      []string          `yaml:"protocols,omitempty" json:"protocols,omitempty" jsonschema:"Of https and http. Default https."`
+	Methods        []string          `yaml:"methods,omitempty" json:"methods,omitempty" jsonschema:"Methods of comm.fetch besides GET and HEAD, such as POST. A call with one of them is a write."`
+	Search         SearchConfig      `yaml:"search,omitempty" json:"search,omitempty" jsonschema:"Who answers comm.search."`
+	Databases      map[string]string `yaml:"databases,omitempty" json:"databases,omitempty" jsonschema:"Databases of comm.query by name: postgres://user@host/db, or sqlite:PATH. Use a role that can only read."`
+	Exec           ExecConfig        `yaml:"exec,omitempty" json:"exec,omitempty" jsonschema:"Programs of comm.exec."`
+}
+
+// SearchConfig names a search provider.
+type SearchConfig struct {
+	Provider string `yaml:"provider,omitempty" json:"provider,omitempty" jsonschema:"local (default: what the session has fetched and its files), searxng, brave, tavily or opensearch."`
+	URL      string `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Address of the provider. For opensearch a template with {query} and {count}."`
+	Key      string `yaml:"key,omitempty" json:"key,omitempty" jsonschema:"Key of the account."`
+	Results  string `yaml:"results,omitempty" json:"results,omitempty" jsonschema:"opensearch: where the list of results is in the answer, as data.items."`
+	Title    string `yaml:"title,omitempty" json:"title,omitempty" jsonschema:"opensearch: where a result's title is. Default title."`
+	Link     string `yaml:"link,omitempty" json:"link,omitempty" jsonschema:"opensearch: where a result's address is. Default url."`
+	Snippet  string `yaml:"snippet,omitempty" json:"snippet,omitempty" jsonschema:"opensearch: where a result's text is. Default snippet."`
+}
+
+// ExecConfig is what comm.exec may run, and how.
+type ExecConfig struct {
+	Allow     []string `yaml:"allow,omitempty" json:"allow,omitempty" jsonschema:"Programs, by name or absolute path. Default none."`
+	Network   bool     `yaml:"network,omitempty" json:"network,omitempty" jsonschema:"Whether programs have the network. Default false. With it, comm.exec counts as external."`
+	Timeout   Duration `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest run of a program. Default 30s."`
+	CPUTime   Duration `yaml:"cpu_time,omitempty" json:"cpu_time,omitempty" jsonschema:"Processor time of a program. Default 10s."`
+	MemoryMiB int      `yaml:"memory_mib,omitempty" json:"memory_mib,omitempty" jsonschema:"Memory of a process. Default 512."`
+	Processes int      `yaml:"processes,omitempty" json:"processes,omitempty" jsonschema:"Processes and threads at a time. Default 64."`
+	OutputKiB int      `yaml:"output_kib,omitempty" json:"output_kib,omitempty" jsonschema:"What is kept of standard output and of standard error, each. Default 256."`
+}
+
+// TierConfig is a trust tier. What is left out is the limit of everybody.
+type TierConfig struct {
+	CommRequestsPerMinute int      `yaml:"comm_requests_per_minute,omitempty" json:"comm_requests_per_minute,omitempty" jsonschema:"External requests of a session in any minute."`
+	CallsPerMinute        int      `yaml:"calls_per_minute,omitempty" json:"calls_per_minute,omitempty" jsonschema:"Calls of a session in any minute."`
+	ExecutionBudget       Duration `yaml:"execution_budget,omitempty" json:"execution_budget,omitempty" jsonschema:"Time in operations over a session's life."`
+	AskFrom               string   `yaml:"ask_from,omitempty" json:"ask_from,omitempty" jsonschema:"Risk from which a person decides on a declared operation: LOW, MEDIUM, HIGH (default) or CRITICAL."`
+}
+
+// ApprovalsConfig is how people are asked.
+type ApprovalsConfig struct {
+	Expires        Duration `yaml:"expires,omitempty" json:"expires,omitempty" jsonschema:"How long a declaration, and a question to a person, is good for. Default 30m."`
+	Hold           Duration `yaml:"hold,omitempty" json:"hold,omitempty" jsonschema:"How long a call is held while a person decides. Not used by this version."`
+	MediumDelay    Duration `yaml:"medium_delay,omitempty" json:"medium_delay,omitempty" jsonschema:"How long a MEDIUM call waits to be stopped. Not used by this version."`
+	HighAmount     float64  `yaml:"high_amount,omitempty" json:"high_amount,omitempty" jsonschema:"Amount from which a call is HIGH. Not used by this version."`
+	CriticalAmount float64  `yaml:"critical_amount,omitempty" json:"critical_amount,omitempty" jsonschema:"Amount from which a call is CRITICAL. Not used by this version."`
 }
 
 // Duration is written as Go writes it: 20s, 5m.
@@ -271,6 +322,18 @@ func (c *Config) defaults() {
 	if c.Limits.NetworkTimeout == 0 {
 		c.Limits.NetworkTimeout = Duration(30 * time.Second)
 	}
+	if c.Limits.FileTimeout == 0 {
+		c.Limits.FileTimeout = Duration(10 * time.Second)
+	}
+	if c.Limits.CommRequestsPerMinute == 0 {
+		c.Limits.CommRequestsPerMinute = 10
+	}
+	if c.Approvals.Expires == 0 {
+		c.Approvals.Expires = Duration(30 * time.Minute)
+	}
+	if c.Comm.Exec.Timeout == 0 {
+		c.Comm.Exec.Timeout = Duration(30 * time.Second)
+	}
 	if c.Agents == "" {
 		if st, err := os.Stat(filepath.Join(c.Dir, "agents")); err == nil && st.IsDir() {
 			c.Agents = "agents"
@@ -361,6 +424,14 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 		if _, known := c.Upstreams[server]; !known && server != "comm" && server != "knowledge" {
 			bad(field, "add it to upstreams or remove the entry", "there is no upstream %q", server)
 		}
+		if server == "comm" { // what would take a guard away from the built-in operations is no choice
+			if o.ExternalIO != nil && !*o.ExternalIO {
+				bad(field+".external_io", "remove it", "comm.* reaches outside, so it never runs in the planning phase")
+			}
+			if o.Output != "" && o.Output != "untrusted" {
+				bad(field+".output", "remove it", "what comm.* brings is from outside and always untrusted")
+			}
+		}
 		oneOf(field+".sensitivity", o.Sensitivity, "internal_source", "external", "both", "none")
 		oneOf(field+".effect", o.Effect, "read", "write")
 		oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
@@ -403,9 +474,22 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 			exposed[name] = id
 		}
 	}
-	if c.Limits.CallsPerMinute < 0 {
-		bad("limits.calls_per_minute", "", "can't be negative")
+	for field, n := range map[string]int{
+		"limits.calls_per_minute": c.Limits.CallsPerMinute, "limits.comm_requests_per_minute": c.Limits.CommRequestsPerMinute,
+		"comm.exec.memory_mib": c.Comm.Exec.MemoryMiB, "comm.exec.processes": c.Comm.Exec.Processes, "comm.exec.output_kib": c.Comm.Exec.OutputKiB,
+	} {
+		if n < 0 {
+			bad(field, "leave it out for the default", "can't be negative")
+		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(c.TrustTiers)) {
+		t, field := c.TrustTiers[id], "trust_tiers."+id
+		oneOf(field+".ask_from", t.AskFrom, "LOW", "MEDIUM", "HIGH", "CRITICAL")
+		if t.CommRequestsPerMinute < 0 || t.CallsPerMinute < 0 {
+			bad(field, "leave it out for the limit of everybody", "a limit can't be negative")
+		}
+	}
+	c.checkComm(bad)
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 	return problems
 }
@@ -461,8 +545,9 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
 	for field, there := range map[string]bool{
-		"comm": c.Comm != nil, "models": c.Models != nil, "approvals": c.Approvals != nil, "notify": c.Notify != nil,
-		"flow.free_level_1": c.Flow.FreeLevel1, "limits.comm_requests_per_minute": c.Limits.CommRequestsPerMinute != 0, "limits.file_timeout": c.Limits.FileTimeout != 0,
+		"models": c.Models != nil, "notify": c.Notify != nil, "flow.free_level_1": c.Flow.FreeLevel1,
+		"approvals.hold": c.Approvals.Hold != 0, "approvals.medium_delay": c.Approvals.MediumDelay != 0,
+		"approvals.high_amount": c.Approvals.HighAmount != 0, "approvals.critical_amount": c.Approvals.CriticalAmount != 0,
 	} {
 		if there {
 			all = append(all, Problem{File: file, Field: field, Severity: "P2", Problem: "this version does not use it yet"})
@@ -487,11 +572,21 @@ func (c *Config) Warnings(file string) []Problem {
 	return all
 }
 
-// Classifier answers for any operation: its own entry, then its server's, then the defaults, field by field.
-func (c *Config) Classifier() func(server, tool string) gateway.Classification {
+// Classifier answers for any operation: its own entry, then its server's, then, of a built-in one, what it is by itself, then the
+// defaults, field by field.
+func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string) gateway.Classification {
 	return func(server, tool string) gateway.Classification {
 		own, named := c.Operations[server+"."+tool]
 		base, covered := c.Operations[server+".*"]
+		if i := slices.IndexFunc(builtin, func(b gateway.Command) bool { return server == "comm" && b.Name == tool }); i >= 0 {
+			b := &builtin[i]
+			if base.Sensitivity == "" {
+				base.Sensitivity = string(b.Sensitivity)
+			}
+			if base.Effect == "" && base.Level == nil {
+				base.Level = &b.Level
+			}
+		}
 		pick := func(a, b, def string) string {
 			if a != "" {
 				return a

@@ -123,7 +123,7 @@ operations:
 	if err != nil {
 		t.Fatal(err)
 	}
-	classify := c.Classifier()
+	classify := c.Classifier(nil)
 	labels, err := c.labels()
 	if err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func FuzzParseConfig(f *testing.F) {
 			}
 			return
 		}
-		classify := c.Classifier() // whatever was taken classifies any name, closed
+		classify := c.Classifier(nil) // whatever was taken classifies any name, closed
 		if got := classify("nobody", "knows"); got.Listed || got.Output == gateway.Trusted || !got.ExternalIO {
 			t.Errorf("an operation that nobody named is %+v", got)
 		}

@@ -28,6 +28,7 @@ import (
 	"sallyport/internal/agent"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
+	"sallyport/internal/comm"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/httpapi"
@@ -57,6 +58,7 @@ type Daemon struct {
 	store *store.DB
 	gate  *gateway.Gateway
 	up    *upstream.Manager
+	comm  *comm.Comm
 	face  *mcpapi.Face
 	api   *httpapi.API
 
@@ -139,6 +141,7 @@ func (d *Daemon) declarations() (agent.Set, error) {
 		return agent.NewSet(agent.Local()), nil
 	}
 	set, problems := agent.Load(d.cfg.path(d.cfg.Agents))
+	problems = append(problems, d.cfg.tierProblems(set)...)
 	var stop []Problem
 	for _, p := range problems {
 		if p.Severity.Blocks() {
@@ -202,6 +205,9 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			ID: id, Command: command, Dir: dir, Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: timeout, ClientFeatures: u.ClientFeatures,
 		})
 	}
+	if d.comm, err = comm.New(d.commOptions()); err != nil {
+		return err
+	}
 	d.up, err = upstream.New(servers, upstream.Options{
 		Log: d.log,
 		Definitions: func(server string, defs []call.Definition) {
@@ -224,8 +230,11 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	d.gate, err = gateway.New(ctx, gateway.Options{
 		Store: d.store, Upstreams: d.up, Agents: agents, Policies: policies, Detector: detector, Issuer: issuer,
-		Classify: d.cfg.Classifier(), Labels: labels, Unlisted: unlisted, Mode: gateway.Mode(d.cfg.Mode),
-		Limits: gateway.Limits{CallsPerMinute: d.cfg.Limits.CallsPerMinute, Budget: time.Duration(d.cfg.Limits.ExecutionBudget)},
+		Classify: d.cfg.Classifier(d.comm.Commands()), Commands: d.comm.Commands(), Tiers: d.cfg.tiers(), Voter: d.cfg.voter, Labels: labels, Unlisted: unlisted, Mode: gateway.Mode(d.cfg.Mode),
+		Limits: gateway.Limits{
+			CallsPerMinute: d.cfg.Limits.CallsPerMinute, CommRequestsPerMinute: d.cfg.Limits.CommRequestsPerMinute,
+			Budget: time.Duration(d.cfg.Limits.ExecutionBudget), ApprovalExpires: time.Duration(d.cfg.Approvals.Expires),
+		},
 		Schema: func(schema json.RawMessage) (func([]byte) error, error) {
 			s, err := upstream.CompileSchema(schema)
 			if err != nil {
@@ -444,6 +453,9 @@ func (d *Daemon) Close() error {
 			defer cancel()
 			errs = append(errs, d.gate.Close(end))
 		}
+		if d.comm != nil {
+			errs = append(errs, d.comm.Close())
+		}
 		if d.store != nil {
 			errs = append(errs, d.store.Close())
 		}
@@ -485,6 +497,8 @@ func Lint(paths ...string) ([]Problem, error) {
 		all = append(all, cfg.Warnings(name)...)
 		if cfg.Agents != "" {
 			all = append(all, lintAgents(cfg.path(cfg.Agents))...)
+			set, _ := agent.Load(cfg.path(cfg.Agents)) // its problems are those above
+			all = append(all, cfg.tierProblems(set)...)
 		}
 		if cfg.Policies != "" {
 			if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {

@@ -102,6 +102,9 @@ var closedWords = []struct {
 	{"operations.*.effect", []any{"read", "write"}},
 	{"operations.*.output", []any{"trusted", "untrusted", "typed", "echo"}},
 	{"operations.*.boundary", []any{"none", "internal", "external", "by_arg"}},
+	{"comm.protocols.[]", []any{"https", "http"}},
+	{"comm.search.provider", []any{"local", "searxng", "brave", "tavily", "opensearch"}},
+	{"trust_tiers.*.ask_from", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 }
 
@@ -207,18 +210,45 @@ flow:
   labels: [internal, pii, secret]
   # free_level_1: false
 
-# Limits of one session: calls in any minute, the longest network operation, and the time in operations over its life.
+# Limits of one session: calls and external requests (comm.fetch, comm.search, comm.query) in any minute, the longest network and
+# file operation, and the time in operations over its life.
 limits:
   calls_per_minute: 600
+  comm_requests_per_minute: 10
   network_timeout: 30s
+  file_timeout: 10s
   execution_budget: 300s
-  # Not used by this version:
-  # comm_requests_per_minute: 10
-  # file_timeout: 10s
 
-# Sections of later versions: built-in external operations, model providers, people's approvals, who is told.
-# comm: {}
+# What the built-in external operations may reach. Agents need permission for them like for any other: comm.fetch, comm.search,
+# comm.query, comm.read_file and comm.list_files are reads, comm.write_file and comm.exec are writes.
+comm:
+  # Where comm.fetch may go: nothing here is every public address. An address or prefix opens a server of your own.
+  allowed_domains: []
+  protocols: [https]
+  # Methods of comm.fetch besides GET and HEAD, which make the call a write.
+  methods: []
+  # Who answers comm.search: local (what the session has fetched and its files; the default), searxng with a url, brave or tavily with
+  # a key, or opensearch with a template and where results, title, link and snippet are in the answer.
+  # search: {provider: opensearch, url: "https://search.example/api?q={query}&n={count}", key: "${SEARCH_KEY}", results: items, title: name, link: href, snippet: text}
+  # Databases of comm.query. Use a role that can only read.
+  # databases: {crm: "postgres://readonly@127.0.0.1/crm", notes: "sqlite:notes.db"}
+  # Programs of comm.exec, which run in a sandbox that sees the session's workspace and nothing else (sallyport doctor shows it).
+  exec: {allow: [], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
+
+# Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted. ask_from
+# is the risk from which a person decides on a declared operation.
+# trust_tiers:
+#   interns: {comm_requests_per_minute: 3, calls_per_minute: 60, execution_budget: 60s, ask_from: LOW}
+
+# How long a declaration, and a question to a person, is good for. The others are not used by this version.
+approvals:
+  expires: 30m
+  # hold: 50s
+  # medium_delay: 10s
+  # high_amount: 1000
+  # critical_amount: 10000
+
+# Sections of later versions: model providers, who is told.
 # models: []
-# approvals: {}
 # notify: []
 `

@@ -54,6 +54,7 @@ func TestInit(t *testing.T) {
 func uncomment(t *testing.T, config string) string {
 	t.Helper()
 	t.Setenv("CRM_TOKEN", "x")
+	t.Setenv("SEARCH_KEY", "x")
 	comment := regexp.MustCompile(`^(\s*)# ?(\s*(- \{|[a-z_]+:( |$)|[\w.*]+: \{|  ).*)$`)
 	var out []string
 	for line := range strings.Lines(config) {

@@ -1,0 +1,144 @@
+package daemon
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport/internal/agent"
+	"sallyport/internal/approval"
+	"sallyport/internal/comm"
+	"sallyport/internal/comm/exec"
+	"sallyport/internal/comm/fetch"
+	"sallyport/internal/comm/query"
+	"sallyport/internal/comm/search"
+	"sallyport/internal/egress"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/sandbox"
+)
+
+func (c *CommConfig) egress(version string) egress.Policy {
+	return egress.Policy{Domains: c.AllowedDomains, Protocols: c.Protocols, UserAgent: userAgent(version)}
+}
+
+// userAgent says honestly that a robot is asking, in the form that robots.txt files match.
+func userAgent(version string) string {
+	if version == "" {
+		return "Sallyport (agent gateway)"
+	}
+	return "Sallyport/" + version + " (agent gateway)"
+}
+
+func (c *CommConfig) search() search.Config {
+	s := c.Search
+	return search.Config{Provider: s.Provider, URL: s.URL, Key: s.Key, Results: s.Results, Title: s.Title, Link: s.Link, Snippet: s.Snippet}
+}
+
+// databases are the DSNs with the paths of SQLite files where they are.
+func (c *Config) databases() map[string]string {
+	dsns := maps.Clone(c.Comm.Databases)
+	for id, dsn := range dsns {
+		for _, scheme := range []string{"sqlite:", "file:"} {
+			if path, ok := strings.CutPrefix(dsn, scheme); ok && !strings.HasPrefix(path, "/") {
+				if abs, err := filepath.Abs(c.path(path)); err == nil {
+					dsns[id] = scheme + abs
+				}
+			}
+		}
+	}
+	return dsns
+}
+
+func (c *ExecConfig) options() exec.Options {
+	return exec.Options{Allow: c.Allow, Network: c.Network, Limits: sandbox.Limits{
+		Wall: time.Duration(c.Timeout), CPU: time.Duration(c.CPUTime), Memory: int64(c.MemoryMiB) << 20, Processes: c.Processes, Output: int64(c.OutputKiB) << 10,
+	}}
+}
+
+// checkComm finds what is wrong with the section comm, as the packages that use it say it.
+func (c *Config) checkComm(bad func(field, remedy, format string, args ...any)) {
+	take := func(section string, err error) {
+		if err == nil {
+			return
+		}
+		f := fault.Of(err)
+		field := section
+		if f.Field != "" {
+			field += "." + f.Field
+		}
+		bad(field, f.Remedy, "%s", f.Message)
+	}
+	web, err := egress.New(c.Comm.egress(""), egress.Options{})
+	take("comm", err)
+	if err == nil {
+		_, err = fetch.New(fetch.Options{Web: web, Methods: c.Comm.Methods}) // without a cache it holds nothing open
+		take("comm", err)
+	}
+	take("comm.search", search.CheckConfig(c.Comm.search()))
+	d, err := query.New(query.Options{Databases: c.databases()})
+	take("comm.databases", err)
+	if d != nil {
+		take("comm.databases", d.Close())
+	}
+}
+
+func (d *Daemon) commOptions() comm.Options {
+	o := comm.Options{
+		Data: d.o.Data, Egress: d.cfg.Comm.egress(d.o.Version), Methods: d.cfg.Comm.Methods, Search: d.cfg.Comm.search(),
+		Databases: d.cfg.databases(), Exec: d.cfg.Comm.Exec.options(),
+		NetworkTimeout: time.Duration(d.cfg.Limits.NetworkTimeout), FileTimeout: time.Duration(d.cfg.Limits.FileTimeout), ExecTimeout: time.Duration(d.cfg.Comm.Exec.Timeout),
+	}
+	for _, ln := range []net.Listener{d.agentLn, d.adminLn} {
+		if a, err := netip.ParseAddrPort(ln.Addr().String()); err == nil {
+			o.Listeners.Own = append(o.Listeners.Own, a) // an agent does not reach the gateway through the gateway
+		}
+	}
+	return o
+}
+
+// tiers are the built-in trust tiers, with those of the configuration in their place.
+func (c *Config) tiers() map[string]gateway.Tier {
+	all := gateway.Tiers()
+	for id, t := range c.TrustTiers {
+		all[id] = gateway.Tier{
+			CommRequestsPerMinute: t.CommRequestsPerMinute, CallsPerMinute: t.CallsPerMinute, Budget: time.Duration(t.ExecutionBudget), AskFrom: gateway.Risk(t.AskFrom),
+		}
+	}
+	return all
+}
+
+// tierProblems finds declarations with a tier that nobody made. Their agents are restricted.
+func (c *Config) tierProblems(set agent.Set) []Problem {
+	tiers := c.tiers()
+	var all []Problem
+	for _, d := range set.All() {
+		if _, ok := tiers[d.TrustTier]; !ok && d.TrustTier != "" {
+			all = append(all, Problem{File: d.File, Field: "trustTier", Severity: agent.P1, Problem: "there is no tier \"" + d.TrustTier + "\", so the agent is restricted",
+				Remedy: "use one of " + strings.Join(slices.Sorted(maps.Keys(tiers)), ", ") + ", or add it to trust_tiers"})
+		}
+	}
+	return all
+}
+
+// voter is who a person is today. Who is not in the configuration is nobody, but for admin, who is always there.
+func (c *Config) voter(person string) (approval.Voter, bool) {
+	for _, p := range c.People {
+		if p.ID == person {
+			v := approval.Voter{Person: p.ID, Aliases: p.Identities}
+			for _, r := range p.Roles {
+				v.Roles = append(v.Roles, identity.Role(r))
+			}
+			return v, true
+		}
+	}
+	if person == "admin" {
+		return approval.Voter{Person: person, Roles: []identity.Role{identity.Admin}}, true
+	}
+	return approval.Voter{}, false
+}
