@@ -180,8 +180,8 @@ type Remedy struct {
 	Text string `json:"text"`
 }
 
-// CallAnswer is what became of a call. Result is the MCP result object, there only when the verdict permits; Error is the
-// server's own JSON-RPC error, in place of a result.
+// CallAnswer is what became of a call. Result is the MCP result object, or an External of a built-in external operation; it is there
+// only when the verdict permits. Error is the server's own JSON-RPC error, in place of a result.
 type CallAnswer struct {
 	CallID  string          `json:"call_id"`
 	Verdict Verdict         `json:"verdict"`
@@ -199,8 +199,9 @@ type CallOutcome struct {
 }
 
 type toolCall struct {
-	Tool      string          `json:"tool"`
-	Arguments json.RawMessage `json:"arguments,omitempty"`
+	Tool          string          `json:"tool"`
+	Arguments     json.RawMessage `json:"arguments,omitempty"`
+	DeclarationID string          `json:"declaration_id,omitempty"`
 }
 
 func sessionPath(id, rest string) string { return "/v1/session/" + seg(id) + rest }
@@ -236,12 +237,12 @@ func (c *Client) SubmitPlan(ctx context.Context, session string, steps []PlanSte
 
 // Check asks what the verdict on a call would be; nothing is called. arguments is a JSON object, nil for none. Agents' side.
 func (c *Client) Check(ctx context.Context, session, tool string, arguments json.RawMessage) (*Verdict, error) {
-	return do[Verdict](ctx, c, http.MethodPost, sessionPath(session, "/check"), toolCall{tool, arguments})
+	return do[Verdict](ctx, c, http.MethodPost, sessionPath(session, "/check"), toolCall{Tool: tool, Arguments: arguments})
 }
 
-// Call calls a tool. A verdict that denies is not an error. Agents' side.
+// Call calls a tool. arguments is a JSON object, nil for none. A verdict that denies is not an error. Agents' side.
 func (c *Client) Call(ctx context.Context, session, tool string, arguments json.RawMessage) (*CallAnswer, error) {
-	return do[CallAnswer](ctx, c, http.MethodPost, sessionPath(session, "/calls"), toolCall{tool, arguments})
+	return do[CallAnswer](ctx, c, http.MethodPost, sessionPath(session, "/calls"), toolCall{Tool: tool, Arguments: arguments})
 }
 
 // Outcome returns what is known of an earlier call of the session, waiting up to wait for it to end. Agents' side.

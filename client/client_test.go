@@ -26,6 +26,9 @@ var types = map[string]any{
 	"FlowReport": client.PlanReport{}, "FlowViolation": client.Violation{}, "FlowImpossible": client.Impossible{},
 	"GatewayPlanAnswer": client.PlanAnswer{}, "GatewayPlanStep": client.JudgedStep{},
 	"FaultVerdict": client.Verdict{}, "FaultBecause": client.Because{}, "FaultRemedy": client.Remedy{},
+	"DeclareBody": client.NewDeclaration{}, "DeclareJustification": client.Justification{}, "GatewayDeclareAnswer": client.DeclareAnswer{},
+	"DeclareDeclaration": client.Declaration{}, "GatewayQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalVote": client.Vote{},
+	"ApprovalPage": client.ApprovalPage{}, "BatchItem": client.ApprovalRef{}, "GatewayBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{},
 	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
 	"GatewayTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
@@ -36,7 +39,7 @@ var types = map[string]any{
 		FromRoot string `json:"from_root_hash"`
 	}{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
-	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "CheckBody": "-", "ValidateBody": "-", "PlanBody": "-",
+	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
 	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "AcceptBody": "-",
 	// The declaration is handed on as it is.
 	"AgentDeclaration": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-",

@@ -1,13 +1,17 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	"sallyport/flow"
+	"sallyport/internal/call"
+	"sallyport/internal/declare"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
@@ -54,16 +58,29 @@ type OpenedSession struct {
 type CallBody struct {
 	Tool          string          `json:"tool" minLength:"1" maxLength:"256"`
 	Arguments     json.RawMessage `json:"arguments" required:"false"`
-	DeclarationID string          `json:"declaration_id" required:"false" maxLength:"128"`
+	DeclarationID string          `json:"declaration_id" required:"false" maxLength:"128" doc:"Of the declaration that the call runs on; the arguments may be left out then."`
 }
 
-// CheckBody is one call that is only to be judged.
-type CheckBody struct {
-	Tool      string          `json:"tool" minLength:"1" maxLength:"256"`
-	Arguments json.RawMessage `json:"arguments" required:"false"`
+// DeclareBody describes a declaration (DE-1). It is kept as it was sent: the gateway reads it strictly itself, so that everything that is
+// wrong with it is in one answer.
+type DeclareBody struct {
+	Operation     string                `json:"operation" doc:"The operation, such as comm.fetch."`
+	Parameters    json.RawMessage       `json:"parameters" doc:"The object that the operation will be called with."`
+	Justification declare.Justification `json:"justification"`
+	Phase         session.Phase         `json:"phase" enum:"execution"`
+	SessionID     string                `json:"session_id"`
+
+	sent json.RawMessage
 }
 
-// CallAnswer is what became of a call. Error is the server's own JSON-RPC error, in place of a result.
+// UnmarshalJSON keeps the body.
+func (b *DeclareBody) UnmarshalJSON(sent []byte) error {
+	b.sent = bytes.Clone(sent)
+	return nil
+}
+
+// CallAnswer is what became of a call. Result is the MCP result object, or of a built-in external operation
+// {"results": its content, "metadata": its attribution}. Error is the server's own JSON-RPC error, in place of a result.
 type CallAnswer struct {
 	CallID  string          `json:"call_id"`
 	Verdict fault.Verdict   `json:"verdict"`
@@ -117,14 +134,28 @@ func (a *API) agentRoutes(s *side) {
 			}
 			return answer[gateway.PlanAnswer](a.g.SubmitPlan(ctx, p, in.session(), body))
 		})
+	handle(s, route{method: http.MethodPost, path: at + "/declarations", status: http.StatusCreated, listsFields: true, summary: "Declare an external need before it is met"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Body DeclareBody
+		}) (gateway.DeclareAnswer, error) {
+			return answer[gateway.DeclareAnswer](a.g.Declare(ctx, p, in.session(), in.Body.sent))
+		})
+	handle(s, route{method: http.MethodGet, path: at + "/declarations/{declaration_id}", summary: "What became of a declaration"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Declaration string `path:"declaration_id" maxLength:"128"`
+		}) (declare.Declaration, error) {
+			return a.g.Declaration(ctx, p, in.session(), in.Declaration)
+		})
 	handle(s, route{method: http.MethodPost, path: at + "/check", summary: "What the verdict on a call would be; nothing is called"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			SessionRef
-			Body CheckBody
+			Body CallBody
 		}) (fault.Verdict, error) {
-			ans := a.g.Call(ctx, gateway.Request{
-				Principal: p, Session: in.session(), Method: "tools/call", Tool: in.Body.Tool, Arguments: in.Body.Arguments, Door: "http", DryRun: true,
-			})
+			r := in.Body.request(p, in.session())
+			r.DryRun = true
+			ans := a.g.Call(ctx, r)
 			return ans.Verdict, malformed(ans.Verdict)
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/calls", summary: "Call a tool; answers when it has run or was refused"},
@@ -194,16 +225,35 @@ func malformed(v fault.Verdict) error {
 	return nil
 }
 
-func (a *API) call(ctx context.Context, p identity.Principal, sessionID string, b CallBody) (CallAnswer, error) {
-	if b.DeclarationID != "" {
-		return CallAnswer{}, fault.New(fault.DeclarationInvalid, "There is no such declaration.").At("declaration_id").
-			Try("This version has no declarations: leave the field out.")
+func (b CallBody) request(p identity.Principal, sessionID string) gateway.Request {
+	return gateway.Request{
+		Principal: p, Session: sessionID, Method: "tools/call", Tool: b.Tool, Arguments: b.Arguments, Declaration: b.DeclarationID, Door: "http",
 	}
-	ans := a.g.Call(ctx, gateway.Request{Principal: p, Session: sessionID, Method: "tools/call", Tool: b.Tool, Arguments: b.Arguments, Door: "http"})
+}
+
+func (a *API) call(ctx context.Context, p identity.Principal, sessionID string, b CallBody) (CallAnswer, error) {
+	ans := a.g.Call(ctx, b.request(p, sessionID))
 	if err := malformed(ans.Verdict); err != nil {
 		return CallAnswer{}, err
 	}
 	out := CallAnswer{CallID: ans.CallID, Verdict: ans.Verdict, Result: ans.Result, Error: ans.RPCError}
+	if ans.Metadata != nil && ans.Result != nil {
+		if out.Result = external(ans); out.Result == nil {
+			return CallAnswer{}, errors.New("the result of a built-in operation has no content")
+		}
+	}
 	a.calls.ended(ans.Session, out, ans.Brings)
 	return out, nil
+}
+
+// external is the result of a built-in external operation (CONTRACT, "A result of an external operation"), fenced as it is; nil if it
+// has no content.
+func external(ans gateway.Answer) json.RawMessage {
+	content, ok := call.Get(ans.Result, "content")
+	if !ok {
+		return nil
+	}
+	b := append([]byte(`{"results":`), content...)
+	b = append(append(b, `,"metadata":`...), ans.Metadata...)
+	return append(b, '}')
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"path"
@@ -51,13 +52,16 @@ type Store interface {
 	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
 }
 
-// Options is what an API is made with. Every field but Log and Clock is needed.
+// Options is what an API is made with. Every field but Log, Aliases and Clock is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
 	Agents  agent.Set
 	// People are the persons of the configuration with their roles. A token opens no more than its person's roles of today.
-	People    map[string][]identity.Role
+	People map[string][]identity.Role
+	// Aliases are, by person, every other identity that is theirs: other names, mail addresses, and principals that act for them, as
+	// kind:id. Nobody answers what they asked for under any of them. nil: nobody has any.
+	Aliases   map[string][]string
 	Upstreams func() []ServerStatus
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
@@ -133,6 +137,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	}
 	a.agents, a.admin = a.side("agents", false), a.side("people", true)
 	a.agentRoutes(a.agents)
+	a.approvalRoutes(a.admin)
 	a.killRoutes(a.admin)
 	a.sessionRoutes(a.admin)
 	a.catalogueRoutes(a.admin)
@@ -148,12 +153,23 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 func (a *API) side(tag string, people bool) *side {
 	mux := http.NewServeMux()
 	s := &side{a: a, people: people, mux: mux, tag: tag}
+	formats := huma.DefaultFormats
+	if people {
+		formats = markupFree
+	}
 	s.api = humago.New(mux, huma.Config{
-		OpenAPI: a.doc, Formats: huma.DefaultFormats, DefaultFormat: "application/json",
+		OpenAPI: a.doc, Formats: formats, DefaultFormat: "application/json",
 		RejectUnknownQueryParameters: true,
 		Transformers:                 []huma.Transformer{transform},
 	})
 	return s
+}
+
+// markupFree is JSON in which no <, > or & stands as it is. What people are shown is full of agents' and servers' words, and whoever
+// puts it into a page by mistake has no markup in it.
+var markupFree = map[string]huma.Format{
+	"application/json": {Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }, Unmarshal: json.Unmarshal},
+	"json":             {Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }, Unmarshal: json.Unmarshal},
 }
 
 // schemaName keeps types of one name in two packages apart.

@@ -20,8 +20,10 @@ import (
 	"sallyport/flow"
 	"sallyport/guard"
 	"sallyport/internal/agent"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
+	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/httpapi"
 	"sallyport/internal/identity"
@@ -107,7 +109,7 @@ version: 1.0.0
 purpose: tests
 capabilities: [testing]
 dataSources: {tables: [], apis: [], models: []}
-permissions: {read: ["mail.*", "web.*", "docs.*"], write: ["slack.*"]}
+permissions: {read: ["mail.*", "web.*", "docs.*", "comm.*"], write: ["slack.*", "comm.*"]}
 outputSchema: {type: object, properties: {answer: {type: string}}, required: [answer], additionalProperties: false}
 outputSchemaVersion: 1.0.0
 maxExecutionTime: 30000
@@ -124,6 +126,9 @@ var classes = map[string]gateway.Classification{
 	"web.web_search":    {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: gateway.Untrusted},
 	"slack.post":        {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: gateway.Trusted},
 	"docs.think":        {ExposeAs: "think", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: gateway.Trusted},
+	"comm.fetch":        {ExposeAs: "comm_fetch", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: gateway.Untrusted},
+	"comm.exec":         {ExposeAs: "comm_exec", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}, Output: gateway.Untrusted, Level: 2, RiskFloor: gateway.High},
+	"comm.wire":         {ExposeAs: "comm_wire", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}, Output: gateway.Untrusted, Level: 2, RiskFloor: gateway.Critical},
 }
 
 func classify(server, tool string) gateway.Classification {
@@ -138,6 +143,31 @@ func classify(server, tool string) gateway.Classification {
 func definition(server, name, description string) call.Definition {
 	raw := fmt.Appendf(nil, `{"description":%q,"inputSchema":{"type":"object"},"name":%q}`, description, name)
 	return call.Definition{Server: server, Name: name, Kind: call.Tool, JSON: raw, Hash: call.HashBytes(raw)}
+}
+
+// command plays a built-in external operation: it takes a url and brings a line from there.
+func command(name string, effect flow.Effect, level int) gateway.Command {
+	return gateway.Command{
+		Name: name, Title: "Test", Description: "A played " + name + ".", Sensitivity: flow.External, Effect: effect, Level: level, Timeout: time.Minute, Requests: true,
+		Parameters: json.RawMessage(`{"url":{"type":"string","description":"Where."}}`),
+		Check: func(parameters json.RawMessage) error {
+			if _, ok := call.Get(parameters, "url"); !ok {
+				return fault.New(fault.RequestMalformed, "is missing").At("url")
+			}
+			return nil
+		},
+		Run: func(_ context.Context, r gateway.CommandRun) (gateway.Brought, error) {
+			return gateway.Brought{Source: "https://docs.example/", Blocks: []gateway.Block{{Text: "brought <b>from</b> outside"}}}, nil
+		},
+	}
+}
+
+// aliases are the other identities of people.
+var aliases = map[string][]string{"alice": {"alice@example.com", "alice.work", "host:alices-laptop"}}
+
+// voter is who a person is, for the gateway: everybody approves here, under the aliases.
+func voter(person string) (approval.Voter, bool) {
+	return approval.Voter{Person: person, Roles: []identity.Role{identity.Approver}, Aliases: aliases[person]}, true
 }
 
 // clock can be put forward.
@@ -205,7 +235,9 @@ func newWorld(t testing.TB) *world {
 	w.g, err = gateway.New(t.Context(), gateway.Options{
 		Store: w.store, Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
 		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 10_000, Budget: 300 * time.Second, ApprovalExpires: time.Minute},
+		Limits:   gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute},
+		Commands: []gateway.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)},
+		Tiers:    gateway.Tiers(), Voter: voter,
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 		Clock:  w.clock.now,
 	})
@@ -225,7 +257,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.servers = []httpapi.ServerStatus{{ID: "mail", State: "ready", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Version: "test", Agents: set, Clock: w.clock.now,
+		Version: "test", Agents: set, Clock: w.clock.now, Aliases: aliases,
 		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},
 		Upstreams: func() []httpapi.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
@@ -331,6 +363,8 @@ var endpoints = []endpoint{
 	{"GET", "/v1/session/{id}/manifest", "", "agents"},
 	{"POST", "/v1/session/{id}/validate-plan", `{"planned_calls":["think"]}`, "agents"},
 	{"POST", "/v1/session/{id}/plan", `{"steps":[{"tool":"think","justification":"x"}]}`, "agents"},
+	{"POST", "/v1/session/{id}/declarations", `{"operation":"comm.fetch","parameters":{},"justification":{},"phase":"execution","session_id":"x"}`, "agents"},
+	{"GET", "/v1/session/{id}/declarations/{declaration_id}", "", "agents"},
 	{"POST", "/v1/session/{id}/check", `{"tool":"think","arguments":{}}`, "agents"},
 	{"POST", "/v1/session/{id}/calls", `{"tool":"think","arguments":{}}`, "agents"},
 	{"GET", "/v1/session/{id}/calls/{call_id}", "", "agents"},
@@ -348,6 +382,12 @@ var endpoints = []endpoint{
 	{"POST", "/v1/sessions/{id}/close", `{"reason":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/plan/approve", `{"digest":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/plan/reject", `{"digest":"x"}`, "operator"},
+	{"GET", "/v1/approvals", "", "viewer approver"},
+	{"GET", "/v1/approvals/{id}", "", "viewer approver"},
+	{"POST", "/v1/approvals/{id}/approve", `{"digest":"x"}`, "approver"},
+	{"POST", "/v1/approvals/{id}/reject", `{"digest":"x","reason":"x"}`, "approver"},
+	{"POST", "/v1/approvals/{id}/defer", `{"digest":"x"}`, "approver"},
+	{"POST", "/v1/approvals/batch", `{"decision":"approve","approvals":[{"approval_id":"x","digest":"x"}]}`, "approver"},
 	{"GET", "/v1/agents", "", "viewer"},
 	{"GET", "/v1/agents/{id}", "", "viewer"},
 	{"GET", "/v1/tools", "", "viewer"},
@@ -375,7 +415,7 @@ var endpoints = []endpoint{
 
 // url fills the places of the path.
 func (e endpoint) url(session string) string {
-	return strings.NewReplacer("{id}", session, "{call_id}", "call_x", "{agentId}", "ghost", "{operation}", "docs.think", "{index}", "0",
+	return strings.NewReplacer("{id}", session, "{call_id}", "call_x", "{declaration_id}", "decl_x", "{agentId}", "ghost", "{operation}", "docs.think", "{index}", "0",
 		"{key}", strings.Repeat("0", 64), "{path}", "0/000.p/1").Replace(e.path)
 }
 
@@ -539,14 +579,19 @@ func TestNothingStartsAProcess(t *testing.T) {
 	}
 }
 
-// TestMalformedBodies sends each kind of bad body to every endpoint that takes one. Nothing may come of it.
+// TestMalformedBodies sends each kind of bad body to every endpoint that takes one. Nothing may come of it, but of a declaration that is
+// JSON and wrong a refusal on record.
 func TestMalformedBodies(t *testing.T) {
 	w := newWorld(t)
 	tokens := map[*httptest.Server]string{w.agent: w.token(identity.Agent, "worker"), w.admin: w.token(identity.Person, "root", identity.Admin)}
+	if _, err := w.client(w.agent, tokens[w.agent]).Status(t.Context(), client.Own); err != nil { // opens the session
+		t.Fatal(err)
+	}
 	before, err := w.store.Size(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	undeclarable := int64(0)
 	for _, e := range endpoints {
 		if e.body == "" {
 			continue
@@ -592,6 +637,13 @@ func TestMalformedBodies(t *testing.T) {
 			}
 			a := w.send(server, e.method, e.url("self"), tokens[server], c.body, tweak)
 			p := a.problem(t)
+			if strings.HasSuffix(e.path, "/declarations") && slices.Contains([]string{"case variant alone", "unknown field", "wrong type"}, c.name) {
+				undeclarable++
+				if a.status != 422 || p.Code != "declaration.invalid" || len(p.Errors) < 4 || c.field != "" && p.Errors[0].Field != c.field {
+					t.Errorf("a declaration with %s: %d %.300s", c.name, a.status, a.body)
+				}
+				continue
+			}
 			if !slices.Contains(c.status, a.status) || c.field != "" && p.Field != c.field || p.Code != "request.malformed" {
 				t.Errorf("%s %s with %s: %d %.300s", e.method, e.path, c.name, a.status, a.body)
 			}
@@ -601,8 +653,8 @@ func TestMalformedBodies(t *testing.T) {
 		}
 	}
 	after, err := w.store.Size(t.Context())
-	if err != nil || after != before {
-		t.Errorf("%d audit entries came of malformed requests (%v)", after-before, err)
+	if err != nil || after != before+undeclarable || undeclarable != 3 {
+		t.Errorf("%d audit entries came of malformed requests, %d of declarations (%v)", after-before, undeclarable, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 )
 
@@ -52,10 +53,17 @@ func problemOf(ctx context.Context, err error) *Problem {
 	if errors.As(err, &as) {
 		status = as.status
 	}
-	return &Problem{
+	p := &Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: e.Code,
 		Field: e.Field, Remedy: e.Remedy, RequestID: requestID(ctx),
 	}
+	var declared *gateway.Undeclarable
+	if errors.As(err, &declared) {
+		for _, f := range declared.Problems {
+			p.Errors = append(p.Errors, FieldError(f))
+		}
+	}
+	return p
 }
 
 // statusError is a fault with another HTTP status than its code's.

@@ -3,14 +3,19 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
 	"sallyport/internal/identity"
 )
 
@@ -21,6 +26,7 @@ type route struct {
 	roles        []identity.Role // of which a person needs one; none: any person, or on the agents' side any credential of it
 	status       int             // of a success; 0: 200
 	emptyBody    bool            // no body at all counts as {}
+	listsFields  bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
 }
 
 type principalKey struct{}
@@ -30,7 +36,10 @@ type principalKey struct{}
 func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.Principal, in *I) (O, error)) {
 	op := s.operation(rt)
 	op.Security = []map[string][]string{{"bearer": {}}}
-	fields, hasBody := bodyFields(reflect.TypeFor[I]())
+	body, hasBody := bodyShape(reflect.TypeFor[I]())
+	if op.SkipValidateBody = rt.listsFields; rt.listsFields {
+		body = nil
+	}
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		p, err := s.admit(r, rt.roles)
@@ -39,7 +48,7 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 			return
 		}
 		if hasBody {
-			b, err := readBody(w, r, fields, rt.emptyBody)
+			b, err := readBody(w, r, body, rt.emptyBody)
 			if err != nil {
 				s.a.refuse(w, r, err)
 				return
@@ -102,18 +111,61 @@ func (s *side) operation(rt route) huma.Operation {
 	}
 }
 
-// bodyFields are the JSON names of the input's body, which has no nested objects of ours.
-func bodyFields(input reflect.Type) (fields []string, ok bool) {
+// shape is the names that a JSON object may have, in their order.
+type shape []member
+
+// member is one of them, with the shape of its elements if it is a list of objects of ours.
+type member struct {
+	name     string
+	elements shape
+}
+
+// bodyShape is the shape of the input's body; ok is false if it has none.
+func bodyShape(input reflect.Type) (s shape, ok bool) {
 	body, ok := input.FieldByName("Body")
 	if !ok {
 		return nil, false
 	}
-	for _, f := range reflect.VisibleFields(body.Type) {
+	return shapeOf(body.Type), true
+}
+
+func shapeOf(t reflect.Type) (s shape) {
+	for _, f := range reflect.VisibleFields(t) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			fields = append(fields, name)
+			m := member{name: name}
+			if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
+				m.elements = shapeOf(f.Type.Elem())
+			}
+			s = append(s, m)
 		}
 	}
-	return fields, true
+	return s
+}
+
+// check refuses names that are not in the shape; huma would take them in another case. at is where the object stands. What has the wrong
+// type is left to huma.
+func (s shape) check(at string, object json.RawMessage) error {
+	for name, value := range call.Members(object) {
+		i := slices.IndexFunc(s, func(m member) bool { return m.name == name })
+		if i < 0 {
+			var names []string
+			for _, m := range s {
+				names = append(names, m.name)
+			}
+			return fault.New(fault.RequestMalformed, "There is no such field here.").At(at+fmt.Sprintf("%.80s", name)).
+				Try("The fields are %s.", strings.Join(names, ", "))
+		}
+		var list []json.RawMessage
+		if s[i].elements == nil || json.Unmarshal(value, &list) != nil {
+			continue
+		}
+		for k, element := range list {
+			if err := s[i].elements.check(fmt.Sprintf("%s%s[%d].", at, name, k), element); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // none is the input of a route that takes nothing.

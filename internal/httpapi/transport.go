@@ -234,8 +234,8 @@ func hasRole(p identity.Principal, roles []identity.Role) error {
 	return fault.New(fault.RoleMissing, "This needs the role %s.", strings.Join(words, " or ")).Try("Ask an admin for a token with it.")
 }
 
-// readBody reads a JSON object strictly. fields are the names that it may have. With optional, no body at all is an empty object.
-func readBody(w http.ResponseWriter, r *http.Request, fields []string, optional bool) ([]byte, error) {
+// readBody reads a JSON object strictly, of the shape if that is not nil. With optional, no body at all is an empty object.
+func readBody(w http.ResponseWriter, r *http.Request, s shape, optional bool) ([]byte, error) {
 	deadline := http.NewResponseController(w)
 	// A deadline that can't be set (in tests without a connection) leaves the server's own.
 	_ = deadline.SetReadDeadline(time.Now().Add(bodyTime))
@@ -263,10 +263,9 @@ func readBody(w http.ResponseWriter, r *http.Request, fields []string, optional 
 	if b = []byte(strings.TrimLeft(string(b), " \t\r\n")); b[0] != '{' {
 		return nil, fault.New(fault.RequestMalformed, "The body must be a JSON object.")
 	}
-	for name := range call.Members(b) {
-		if !slices.Contains(fields, name) {
-			return nil, fault.New(fault.RequestMalformed, "There is no such field here.").At(fmt.Sprintf("%.80s", name)).
-				Try("The fields are %s.", strings.Join(fields, ", "))
+	if s != nil {
+		if err := s.check("", b); err != nil {
+			return nil, err
 		}
 	}
 	return b, nil

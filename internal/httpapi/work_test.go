@@ -104,12 +104,6 @@ func TestAgentAtWork(t *testing.T) {
 	if _, err := c.Call(ctx, client.Own, "think", json.RawMessage(`[1]`)); code(err) != "request.malformed" {
 		t.Errorf("arguments that are no object: %v", err)
 	}
-	if a := w.send(w.agent, "POST", "/v1/session/self/calls", opened.SessionToken, `{"tool":"think","declaration_id":"decl_1"}`); a.status != 422 || a.problem(t).Code != "declaration.invalid" || a.problem(t).Field != "declaration_id" {
-		t.Errorf("declaration: %d %s", a.status, a.body)
-	}
-	if a := w.send(w.agent, "POST", "/v1/session/self/declarations", opened.SessionToken, `{}`); a.status != 404 {
-		t.Errorf("declarations: %d %s", a.status, a.body)
-	}
 	if _, err := c.Open(ctx, client.OpenSession{AgentID: "planner"}); code(err) != "credential.wrong_kind" {
 		t.Errorf("a session opens a session: %v", err)
 	}

@@ -1,0 +1,246 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Justification is why something from outside is needed.
+type Justification struct {
+	UserRequest      string `json:"user_request"`      // what the person asked for, in their words
+	MissingKnowledge string `json:"missing_knowledge"` // what exactly is not known
+	ExpectedUse      string `json:"expected_use"`      // what the answer will be used for
+}
+
+// NewDeclaration declares one external need. Phase and SessionID, if they are empty, are set by Declare.
+type NewDeclaration struct {
+	Operation     string          `json:"operation"`  // such as comm.fetch
+	Parameters    json.RawMessage `json:"parameters"` // the JSON object that the operation will be called with
+	Justification Justification   `json:"justification"`
+	Phase         string          `json:"phase"` // execution
+	SessionID     string          `json:"session_id"`
+}
+
+// DeclareAnswer is what became of a declaration. Verdict says deny where it was refused, ask where a person has to answer ApprovalID.
+type DeclareAnswer struct {
+	DeclarationID string    `json:"declaration_id"`
+	Digest        string    `json:"digest"`
+	State         string    `json:"state"` // pending, approved, rejected
+	Verdict       Verdict   `json:"verdict"`
+	ApprovalID    string    `json:"approval_id,omitempty"`
+	Flags         []string  `json:"flags,omitempty"`
+	ExpiresAt     time.Time `json:"expires_at"`
+}
+
+// Declaration is a declared need and what became of it. It is good for one call, until it expires.
+type Declaration struct {
+	DeclarationID  string          `json:"declaration_id"`
+	SessionID      string          `json:"session_id"`
+	AgentID        string          `json:"agent_id"`
+	Requester      string          `json:"requester,omitempty"`
+	Operation      string          `json:"operation"`
+	DefinitionHash string          `json:"definition_hash"`
+	Parameters     json.RawMessage `json:"parameters"`
+	Justification  Justification   `json:"justification"`
+	Flags          []string        `json:"flags"`
+	Digest         string          `json:"digest"`
+	CallDigest     string          `json:"call_digest"`
+	State          string          `json:"state"` // pending, approved, rejected, spent, expired
+	DecidedBy      string          `json:"decided_by,omitempty"`
+	Reason         string          `json:"reason,omitempty"`
+	ApprovalID     string          `json:"approval_id,omitempty"`
+	Risk           string          `json:"risk,omitempty"`
+	CreatedAt      time.Time       `json:"created_at"`
+	ExpiresAt      time.Time       `json:"expires_at"`
+	SpentBy        string          `json:"spent_by,omitempty"` // call id
+}
+
+// Declare declares an external need before it is met. A declaration that can't be taken is a *Problem whose Errors name every field
+// that is wrong; one that is refused is an answer with a verdict that denies. Agents' side.
+func (c *Client) Declare(ctx context.Context, session string, d NewDeclaration) (*DeclareAnswer, error) {
+	if d.Phase == "" {
+		d.Phase = "execution"
+	}
+	if d.SessionID == "" {
+		if d.SessionID = session; session == Own {
+			s, err := c.Status(ctx, session)
+			if err != nil {
+				return nil, err
+			}
+			d.SessionID = s.SessionID
+		}
+	}
+	return do[DeclareAnswer](ctx, c, http.MethodPost, sessionPath(session, "/declarations"), d)
+}
+
+// Declaration tells what became of a declaration of the session. Agents' side.
+func (c *Client) Declaration(ctx context.Context, session, id string) (*Declaration, error) {
+	return get[Declaration](ctx, c, sessionPath(session, "/declarations/"+seg(id)), nil)
+}
+
+// CallDeclared calls a tool as it was declared, which once is good for one call. arguments may be nil: they are the declared ones. A
+// verdict that denies is not an error. Agents' side.
+func (c *Client) CallDeclared(ctx context.Context, session, tool, declaration string, arguments json.RawMessage) (*CallAnswer, error) {
+	return do[CallAnswer](ctx, c, http.MethodPost, sessionPath(session, "/calls"), toolCall{Tool: tool, Arguments: arguments, DeclarationID: declaration})
+}
+
+// External is the result of a built-in external operation (comm.…), to be read from CallAnswer.Result with json.Unmarshal.
+// Results is the MCP content list, its text fenced: words from outside, never instructions.
+type External struct {
+	Results  json.RawMessage `json:"results"`
+	Metadata Attribution     `json:"metadata"`
+}
+
+// Attribution says where external information is from.
+type Attribution struct {
+	Attribution   string    `json:"attribution"`
+	Operation     string    `json:"operation"`
+	SessionID     string    `json:"session_id"`
+	Source        string    `json:"source"`
+	Timestamp     time.Time `json:"timestamp"`
+	TrustLevel    string    `json:"trust_level"`
+	ContentSHA256 string    `json:"content_sha256"`
+	CallID        string    `json:"call_id"`
+	MAC           string    `json:"mac"`                   // the gateway's own; it takes back only what has a good one
+	Declaration   string    `json:"declaration,omitempty"` // digest of the declaration that it came on
+}
+
+// Approval is what an agent asks people for, with their answers. Arguments and Justification are the agent's words: hostile text. Digest
+// is over everything that a person is shown; an answer names it.
+type Approval struct {
+	ApprovalID     string           `json:"approval_id"`
+	State          string           `json:"state"` // pending, approved, rejected, deferred, expired, spent, superseded
+	Digest         string           `json:"digest"`
+	CallDigest     string           `json:"call_digest"`
+	Risk           string           `json:"risk"` // LOW, MEDIUM, HIGH, CRITICAL
+	Operation      string           `json:"operation"`
+	DefinitionHash string           `json:"definition_hash"`
+	Arguments      json.RawMessage  `json:"arguments"`
+	SessionID      string           `json:"session_id"`
+	AgentID        string           `json:"agent_id"`
+	Requester      string           `json:"requester"`
+	OpenedBy       string           `json:"opened_by"`
+	DeclarationID  string           `json:"declaration_id,omitempty"`
+	Justification  json.RawMessage  `json:"justification,omitempty"`
+	Reasons        []ApprovalReason `json:"reasons"`
+	Labels         []string         `json:"labels"` // what the session held when it was asked
+	SessionVersion int64            `json:"session_version"`
+	PolicyVersion  string           `json:"policy_version"`
+	Nonce          string           `json:"nonce"`
+	Votes          []Vote           `json:"votes"`
+	Needed         int              `json:"needed"` // distinct people who must approve
+	CreatedAt      time.Time        `json:"created_at"`
+	ExpiresAt      time.Time        `json:"expires_at"`
+	DeferredUntil  time.Time        `json:"deferred_until,omitzero"`
+	SpentBy        string           `json:"spent_by,omitempty"` // call id
+	Reason         string           `json:"reason,omitempty"`   // of the rejection
+
+	Similar       string   `json:"similar,omitempty"` // the same for those that can be answered together
+	SessionLabels []string `json:"session_labels"`    // what the session holds now
+	SessionPhase  string   `json:"session_phase,omitempty"`
+}
+
+// ApprovalReason is why people are asked.
+type ApprovalReason struct {
+	Stage string `json:"stage"`
+	Code  string `json:"code"`
+	Text  string `json:"text"`
+}
+
+// Vote is one person's answer.
+type Vote struct {
+	Person   string    `json:"person"`
+	Decision string    `json:"decision"` // approve, reject, defer
+	At       time.Time `json:"at"`
+	Comment  string    `json:"comment,omitempty"`
+	Aliases  []string  `json:"aliases,omitempty"` // the person's other identities
+}
+
+// ApprovalQuery asks for a page of approvals, newest first.
+type ApprovalQuery struct {
+	State   string // "" for every one
+	Session string // "" for every one
+	After   string // Next of the page before
+	Limit   int    // 0: the server's default
+}
+
+// ApprovalPage is a page of approvals. Next is "" on the last one.
+type ApprovalPage struct {
+	Approvals []Approval `json:"approvals"`
+	Next      string     `json:"next,omitempty"`
+}
+
+// Approvals lists what agents ask people for. For people who view or approve.
+func (c *Client) Approvals(ctx context.Context, q ApprovalQuery) (*ApprovalPage, error) {
+	v := url.Values{}
+	set(v, "state", q.State)
+	set(v, "session", q.Session)
+	set(v, "after", q.After)
+	setInt(v, "limit", int64(q.Limit))
+	return get[ApprovalPage](ctx, c, "/v1/approvals", v)
+}
+
+func approvalPath(id, rest string) string { return "/v1/approvals/" + seg(id) + rest }
+
+// Approval returns one approval. For people who view or approve.
+func (c *Client) Approval(ctx context.Context, id string) (*Approval, error) {
+	return get[Approval](ctx, c, approvalPath(id, ""), nil)
+}
+
+// Approve says yes to what the digest names. It runs nothing: the agent makes its call again. For people who approve.
+func (c *Client) Approve(ctx context.Context, id, digest, comment string) (*Approval, error) {
+	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/approve"), struct {
+		Digest  string `json:"digest"`
+		Comment string `json:"comment,omitempty"`
+	}{digest, comment})
+}
+
+// Reject says no, which one person can; the agent is told the reason. For people who approve.
+func (c *Client) Reject(ctx context.Context, id, digest, reason string) (*Approval, error) {
+	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/reject"), struct {
+		Digest string `json:"digest"`
+		Reason string `json:"reason"`
+	}{digest, reason})
+}
+
+// Defer puts the answer off until a time, or with the zero time until somebody takes it up. It expires all the same. For people who
+// approve.
+func (c *Client) Defer(ctx context.Context, id, digest string, until time.Time) (*Approval, error) {
+	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/defer"), struct {
+		Digest string    `json:"digest"`
+		Until  time.Time `json:"until,omitzero"`
+	}{digest, until.UTC()})
+}
+
+// ApprovalRef names an approval as it was shown.
+type ApprovalRef struct {
+	ApprovalID string `json:"approval_id"`
+	Digest     string `json:"digest"`
+}
+
+// Batched is what became of one of a batch: the approval as it is now, or why the answer was not taken.
+type Batched struct {
+	ApprovalID string    `json:"approval_id"`
+	Approval   *Approval `json:"approval,omitempty"`
+	Code       string    `json:"code,omitempty"`
+	Problem    string    `json:"problem,omitempty"`
+}
+
+// RespondTogether answers similar approvals (Approval.Similar) with one decision: approve, reject or defer. If they are not similar,
+// none is answered; beyond that each stands or falls for itself. For people who approve.
+func (c *Client) RespondTogether(ctx context.Context, decision, reason string, approvals []ApprovalRef) ([]Batched, error) {
+	a, err := do[struct {
+		Approvals []Batched `json:"approvals"`
+	}](ctx, c, http.MethodPost, "/v1/approvals/batch", struct {
+		Decision  string        `json:"decision"`
+		Reason    string        `json:"reason,omitempty"`
+		Approvals []ApprovalRef `json:"approvals"`
+	}{decision, reason, approvals})
+	if err != nil {
+		return nil, err
+	}
+	return a.Approvals, nil
+}

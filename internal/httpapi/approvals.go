@@ -1,0 +1,115 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"sallyport/internal/approval"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// ApprovalPage is a page of approvals, newest first. Next is what to ask for as "after"; there is none on the last page.
+type ApprovalPage struct {
+	Approvals []gateway.Question `json:"approvals"`
+	Next      string             `json:"next,omitempty"`
+}
+
+// ApproveBody, RejectBody and DeferBody are a person's answer to what the digest names.
+type (
+	ApproveBody struct {
+		Digest  string `json:"digest" maxLength:"128" doc:"Of what you were shown."`
+		Comment string `json:"comment" required:"false" maxLength:"2000"`
+	}
+	RejectBody struct {
+		Digest string `json:"digest" maxLength:"128" doc:"Of what you were shown."`
+		Reason string `json:"reason" maxLength:"2000" doc:"The agent is told."`
+	}
+	DeferBody struct {
+		Digest string    `json:"digest" maxLength:"128" doc:"Of what you were shown."`
+		Until  time.Time `json:"until,omitzero" required:"false" doc:"When to ask again; else when somebody takes it up. It expires all the same."`
+	}
+)
+
+// BatchBody answers similar approvals at once (DE-5), each under its own digest.
+type BatchBody struct {
+	Decision  approval.Decision `json:"decision" enum:"approve,reject,defer"`
+	Reason    string            `json:"reason" required:"false" maxLength:"2000" doc:"Needed to reject; a comment otherwise."`
+	Approvals []BatchItem       `json:"approvals" minItems:"1" maxItems:"100"`
+}
+
+// BatchItem is one of a batch.
+type BatchItem struct {
+	Approval string `json:"approval_id" maxLength:"128"`
+	Digest   string `json:"digest" maxLength:"128" doc:"Of what you were shown."`
+}
+
+// BatchAnswer says of each of a batch, in its order, what became of it.
+type BatchAnswer struct {
+	Approvals []gateway.Batched `json:"approvals"`
+}
+
+// approvalRoutes are people's answers to what agents ask for. An answer runs nothing: the agent's next call does, judged again.
+func (a *API) approvalRoutes(s *side) {
+	const at = "/v1/approvals/{id}"
+	readers := []identity.Role{identity.Viewer, identity.Approver}
+	approver := []identity.Role{identity.Approver}
+	handle(s, route{method: http.MethodGet, path: "/v1/approvals", roles: readers, summary: "What agents ask people for, newest first"},
+		func(ctx context.Context, _ identity.Principal, in *struct {
+			State   string `query:"state" enum:"pending,approved,rejected,deferred,expired,spent,superseded"`
+			Session string `query:"session" maxLength:"128"`
+			After   string `query:"after" maxLength:"128" doc:"Next of the page before."`
+			Limit   int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
+		}) (ApprovalPage, error) {
+			found, err := a.g.Questions(ctx, approval.State(in.State), in.Session, in.After, in.Limit+1)
+			if err != nil {
+				return ApprovalPage{}, err
+			}
+			page := ApprovalPage{Approvals: found}
+			if len(found) > in.Limit {
+				page.Approvals = found[:in.Limit]
+				page.Next = found[in.Limit-1].ID
+			}
+			return page, nil
+		})
+	handle(s, route{method: http.MethodGet, path: at, roles: readers, summary: "One approval with what it is about"},
+		func(ctx context.Context, _ identity.Principal, in *PathID) (gateway.Question, error) {
+			return a.g.Question(ctx, in.ID)
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/approve", roles: approver, summary: "Say yes to what the digest names"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body ApproveBody
+		}) (gateway.Question, error) {
+			return a.g.Respond(ctx, a.voter(p), gateway.Response{Approval: in.ID, Decision: approval.Approve, Digest: in.Body.Digest, Reason: in.Body.Comment})
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/reject", roles: approver, summary: "Say no to what the digest names"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body RejectBody
+		}) (gateway.Question, error) {
+			return a.g.Respond(ctx, a.voter(p), gateway.Response{Approval: in.ID, Decision: approval.Reject, Digest: in.Body.Digest, Reason: in.Body.Reason})
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, summary: "Put the answer off; the expiry stays"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body DeferBody
+		}) (gateway.Question, error) {
+			return a.g.Respond(ctx, a.voter(p), gateway.Response{Approval: in.ID, Decision: approval.Deferral, Digest: in.Body.Digest, Until: in.Body.Until})
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/approvals/batch", roles: approver, summary: "Answer similar approvals with one decision"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body BatchBody }) (BatchAnswer, error) {
+			var answers []gateway.Response
+			for _, one := range in.Body.Approvals {
+				answers = append(answers, gateway.Response{Approval: one.Approval, Digest: one.Digest, Decision: in.Body.Decision, Reason: in.Body.Reason})
+			}
+			all, err := a.g.RespondTogether(ctx, a.voter(p), answers)
+			return BatchAnswer{Approvals: all}, err
+		})
+}
+
+// voter is who answers: the person of the credential, with the roles that it opens today and every identity that is theirs.
+func (a *API) voter(p identity.Principal) approval.Voter {
+	return approval.Voter{Person: p.ID, Roles: p.Roles, Aliases: a.o.Aliases[p.ID]}
+}
