@@ -399,6 +399,11 @@ func TestRemoveLockedAsUser(t *testing.T) {
 		if err := os.MkdirAll(dir+"/mod/cache/in", 0o700); err != nil {
 			t.Fatal(err)
 		}
+		// A deep tree takes no more descriptors than others need.
+		deep(t, dir+"/deep", 500)
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 100, Max: 100}); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.WriteFile(dir+"/mod/cache/in/f", nil, 0o400); err != nil {
 			t.Fatal(err)
 		}
@@ -445,6 +450,72 @@ func TestRemoveLockedAsUser(t *testing.T) {
 	}
 	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Names are refused by rule, whether such a file is there or not, and with a sentence that names the rule.
+func TestNames(t *testing.T) {
+	d := newWorld(t, Options{})
+	says := map[string][]string{
+		"too long":      {strings.Repeat("n", maxName+1), "sub/" + strings.Repeat("é", 128)},
+		"longer than":   {strings.Repeat("a/", maxPath/2) + "b", strings.Repeat("./", maxPath/2) + "b"},
+		"folders deep":  {strings.Repeat("a/", maxDepth) + "b"},
+		"not printable": {"a\x00", "a\nb", "a\rb", "a\x1b", "\u202ea", "a\u200bb", "a\u00adb", "a\ufe0f", "a\U000e0041", "\xff", "a\u00a0b", "a\u2028b", "\u3164"},
+		"one of":        {"a\\b", "C:x", "C:/x", "file:x", "a.txt:stream", "*", "a?", "a\"", "<a", "a>", "a|b", "`id`", "$(id)"},
+		"like a slash":  {"..\u2044x", "a\u2215b", "a\u2216b", "a\uff0fb", "a\uff3cb", "a\u29f8b", "a\ufe68b"},
+		"like dots":     {"...", "....//x", "\uff0e\uff0e/x", "\u2025/x", "\u2026", ".\u2024/x"},
+		"~ or -":        {"~", "~root/x", "-rf", "sub/--help"},
+		"a space":       {" a", "a ", "a.", "sub /x", "a./x"},
+		"percent":       {"%2e%2e/x", "%2Ex", "..%252fx", "a%2fb", "a%5cb", "a%00", "a%3ab", "%%2e"},
+		"reserved":      {".sallyport-1.tmp", ".Sallyport-x"},
+		"a device":      {"CON", "con", "sub/aux.txt", "nul.tar.gz", "COM1", "lpt9.x", "com\u00b9", "CONIN$", "prn .txt", "NUL/x"},
+	}
+	for rule, names := range says {
+		for _, name := range names {
+			_, err := d.w.Read(t.Context(), name, 0, 0)
+			if !fault.Is(err, fault.PathBlocked) || !strings.Contains(fault.Of(err).Public(), rule) {
+				t.Errorf("%q: %v; want %q", name, err, rule)
+			}
+		}
+	}
+	for _, name := range []string{
+		"a b.txt", ".hidden", "..food", "a..b", "a-b", "a~", "100%.txt", "a%20b.txt", "$HOME", "[id].tsx", "{a,b}", "résumé.txt", "re\u0301sume\u0301.txt", "中文.txt", "connect.go",
+		"com10", "compare.txt", "lpt", "nullable.go", "con-fig.yaml", "a'b", "a&b", "a;b", "a#b", "!", strings.Repeat("n", maxName), strings.Repeat("a/", maxDepth-1) + "b", "e\u2026f.txt", "sub//ok2.txt",
+	} {
+		if _, err := d.w.Write(t.Context(), name, []byte(name), WriteOptions{}); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+		if f, err := d.w.Read(t.Context(), name, 0, 0); err != nil || string(f.Bytes) != name {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestFS(t *testing.T) {
+	d := newWorld(t, Options{})
+	for name, target := range map[string]string{"in": "sub/ok.txt", "out": "../outside/secret.txt"} {
+		if err := os.Symlink(target, filepath.Join(d.ws, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fsys := d.w.FS()
+	if got, err := fs.ReadFile(fsys, "sub/ok.txt"); err != nil || string(got) != "ok" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := fs.ReadFile(fsys, "in"); err != nil || string(got) != "ok" {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, name := range []string{"out", "../outside/secret.txt", d.ws + "/sub/ok.txt", "sub/../sub/ok.txt", "cache", ""} {
+		if f, err := fsys.Open(name); err == nil {
+			t.Errorf("opened %q: %v", name, f)
+		}
+	}
+	var names []string
+	if err := fs.WalkDir(fsys, ".", func(name string, e fs.DirEntry, err error) error {
+		names = append(names, name)
+		return err
+	}); err != nil || strings.Join(names, " ") != ". ..foo ..foo/ok.txt in out re\u0301sume\u0301.txt sub sub/ok.txt" {
+		t.Errorf("%q, %v", names, err)
 	}
 }
 
