@@ -446,6 +446,29 @@ func TestFence_TruncationBetweenCRAndLF(t *testing.T) {
 	}
 }
 
+// Where a forgery stands is decided at single characters; these are the exact ones.
+func TestEscape(t *testing.T) {
+	for in, want := range map[string]string{
+		"<<": "<<", "<<<": `\u{3C}\u{3C}\u{3C}`, "< < <": `\u{3C} \u{3C} \u{3C}`, "a<<b<c": "a<<b<c", "<\t<  <": "\\u{3C}\t\\u{3C}  \\u{3C}",
+		"≪": "≪", "≪ x": "≪ x", "≪≪": `\u{226A}\u{226A}`, "≪<": `\u{226A}\u{3C}`, "<≪": `\u{3C}\u{226A}`, "《《": `\u{300A}\u{300A}`, "« <": `\u{AB} \u{3C}`, "«x»": "«x»", "⋘": `\u{22D8}`,
+		"＜＜＜": `\u{FF1C}\u{FF1C}\u{FF1C}`, "＜＜": "＜＜", "<＜<": `\u{3C}\u{FF1C}\u{3C}`,
+		"untrusted_external_content": `untrusted_e\u{78}ternal_content`, "UNTRUSTED-E\u200bXTERNAL_CONTENT": `UNTRUSTED-E\u{200B}\u{58}TERNAL_CONTENT`, "untrusted_eⅹternal_content": `untrusted_e\u{2179}ternal_content`,
+		"external_content": "external_content", "untrusted_external": "untrusted_external",
+		"\\": "\\", "\\u": "\\u", "\\u{": `\u{5C}u{`, "\\x{41}": `\u{5C}x{41}`, "\\\\u{1}": `\\u{5C}u{1}`, "\\u(1)": "\\u(1)", "\\U{1}": "\\U{1}",
+		"\x00\x1b\x7f": `\u{0}\u{1B}\u{7F}`, "\t\n": "\t\n", "\r": `\u{D}`, "\u0085": `\u{85}`, "\u2028": `\u{2028}`, "\u00ad": `\u{AD}`, "\ufeff": `\u{FEFF}`, "\U000e0041": `\u{E0041}`, "\ue000": `\u{E000}`,
+		"\xff": `\x{FF}`, "\xed\xa0\x80": `\x{ED}\x{A0}\x{80}`, "\ufffd": "\ufffd", "é日": "é日",
+	} {
+		if e := escape(in, false); e.text != want || unescape(e.text, false) != in {
+			t.Errorf("%q is escaped as %q, want %q", in, e.text, want)
+		}
+	}
+	for in, want := range map[string]string{"a\"b": `a\u{22}b`, "a\nb\tc": `a\u{A}b\u{9}c`, "\\u{": `\u{5C}u{`, "<<<": `\u{3C}\u{3C}\u{3C}`, "https://example.com/é?a=<b>": "https://example.com/é?a=<b>"} {
+		if got := escapeValue(in); got != want || unescape(got, false) != in {
+			t.Errorf("as a value, %q is escaped as %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestCut(t *testing.T) {
 	for _, c := range []struct {
 		s    string

@@ -211,6 +211,9 @@ func holds(f Fence, content, source string, w Wrapped) error {
 			return fmt.Errorf("F3: the header has not exactly one line %q:\n%s", l, head)
 		}
 	}
+	if strings.ContainsAny(h.Source, "\"\n\t") {
+		return fmt.Errorf("F3: the source %q leaves its quotes", h.Source)
+	}
 	if n := strings.Count(head, "\n") + 1; n != len(lines)+3 {
 		return fmt.Errorf("F3: the header has %d lines:\n%s", n, head)
 	}
