@@ -20,6 +20,7 @@ import (
 	"sallyport/client"
 	"sallyport/internal/daemon"
 	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
 	"sallyport/internal/threat"
 )
 
@@ -34,6 +35,7 @@ const (
 var version = ""
 
 func main() {
+	sandbox.Init() // in a process that was started as a sandbox's launcher it does not return
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// The first signal asks; after it signals have their usual effect, so that a second one ends the program at once.
 	context.AfterFunc(ctx, stop)
@@ -243,7 +245,7 @@ sallyport status                    how the running gateway is`),
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	root.AddCommand(
-		c.serve(), c.initialise(), c.demo(), c.lint(), c.status(),
+		c.serve(), c.initialise(), c.demo(), c.doctor(), c.lint(), c.status(),
 		c.manifest(), c.plan(), c.sessions(), c.agents(), c.tools(),
 		c.kill(), c.unkill(), c.audit(), c.token(), c.client(), c.connect(), c.version(),
 	)

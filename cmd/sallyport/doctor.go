@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/internal/daemon"
+)
+
+func (c *cli) doctor() *cobra.Command {
+	var config string
+	cmd := c.command(about{
+		use: "doctor", short: "Look at an installation and say what is missing",
+		long: `Looks at the configuration, the data directory, the sandbox that comm.exec needs, the databases that the configuration names, and whether a
+gateway answers. It changes nothing. What failed makes it exit with 1, and says what to do.`,
+		example: "sallyport doctor\nsallyport doctor --config sallyport.yaml --output json", prints: true,
+	}, func(ctx context.Context, _ []string) error {
+		checks := daemon.Doctor(ctx, config, c.data)
+		if err := c.print(checks, func(t *table) {
+			for _, check := range checks {
+				t.line("%s\t%s\t%s", check.State, check.Name, check.Detail)
+				if check.Remedy != "" && check.State != "ok" {
+					t.line("\t\t%s", "→ "+check.Remedy)
+				}
+			}
+		}); err != nil {
+			return err
+		}
+		for _, check := range checks {
+			if check.State == "failed" {
+				return &found{said: true}
+			}
+		}
+		return nil
+	})
+	cmd.Flags().StringVar(&config, "config", "", "the configuration `FILE` (default sallyport.yaml, if it is there)")
+	return cmd
+}

@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport/internal/comm/exec"
+	"sallyport/internal/comm/query"
+	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
+	"sallyport/internal/store"
+)
+
+// Check is one thing that the doctor looked at.
+type Check struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // ok, warning or failed
+	Detail string `json:"detail"`
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Doctor looks at an installation from outside: the configuration, the data directory, the sandbox that comm.exec needs, what the configuration
+// names, and whether a gateway answers. It changes nothing.
+func Doctor(ctx context.Context, config, data string) []Check {
+	var all []Check
+	add := func(name, state, remedy, format string, args ...any) {
+		all = append(all, Check{Name: name, State: state, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
+	}
+	cfg, err := LoadConfig(config)
+	switch {
+	case err != nil:
+		add("configuration", "failed", "sallyport lint shows the problems one by one", "%v", err)
+		cfg, _ = ParseConfig("(defaults)", nil, ".") // the rest is looked at as far as it can be
+	default:
+		warnings := 0
+		problems, err := Lint(config)
+		blocked := err
+		for _, p := range problems {
+			if p.Severity.Blocks() {
+				blocked = errors.New(p.String())
+			}
+			warnings++
+		}
+		switch {
+		case blocked != nil:
+			add("configuration", "failed", "sallyport lint shows the problems one by one", "%v", blocked)
+		case warnings > 0:
+			add("configuration", "warning", "sallyport lint", "it can be used; %d remarks", warnings)
+		default:
+			add("configuration", "ok", "", "no problems")
+		}
+	}
+	doctorData(data, add)
+	doctorSandbox(cfg, add)
+	doctorDatabases(ctx, cfg, add)
+	doctorServer(ctx, data, add)
+	return all
+}
+
+func doctorData(data string, add func(name, state, remedy, format string, args ...any)) {
+	const name = "data directory"
+	st, err := os.Stat(data)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		add(name, "ok", "", "%s is not there yet; the first start makes it", data)
+		return
+	case err != nil:
+		add(name, "failed", "choose another with --data", "%v", err)
+		return
+	case st.Mode().Perm()&0o077 != 0:
+		add(name, "failed", "chmod 700 "+data, "others can read %s", data)
+		return
+	}
+	r, err := store.OpenReadOnly(data)
+	if err != nil {
+		add(name, "failed", fault.Of(err).Remedy, "%v", err)
+		return
+	}
+	defer r.Close()
+	if size, err := r.Size(context.Background()); err != nil {
+		add(name, "failed", fault.Of(err).Remedy, "%v", err)
+	} else {
+		add(name, "ok", "", "%s; the log has %d entries (sallyport audit verify proves them)", data, size)
+	}
+}
+
+func doctorSandbox(cfg *Config, add func(name, state, remedy, format string, args ...any)) {
+	r := sandbox.Probe()
+	state, remedy := "ok", strings.Join(r.Missing, " ")
+	if r.Tier == sandbox.Partial {
+		state = "warning"
+	}
+	if r.Tier == sandbox.None {
+		if state = "warning"; len(cfg.Comm.Exec.Allow) > 0 {
+			state = "failed"
+		}
+	}
+	add("sandbox", state, remedy, "tier %s: Landlock ABI %d, seccomp %v, user namespaces %v", r.Tier, r.Landlock, r.Seccomp, r.UserNamespaces)
+	if len(cfg.Comm.Exec.Allow) == 0 {
+		add("comm.exec", "ok", "", "no program is allowed (comm.exec.allow)")
+	} else if runner, err := exec.New(cfg.Comm.Exec.options()); err != nil {
+		add("comm.exec", "failed", fault.Of(err).Remedy, "%v", err)
+	} else {
+		add("comm.exec", "ok", "", "%s", strings.Join(runner.Programs(), ", "))
+	}
+}
+
+func doctorDatabases(ctx context.Context, cfg *Config, add func(name, state, remedy, format string, args ...any)) {
+	dbs, err := query.New(query.Options{Databases: cfg.databases(), Timeout: 5 * time.Second})
+	if err != nil {
+		return // lint has said it
+	}
+	defer dbs.Close() // nothing was written
+	for _, id := range slices.Sorted(slices.Values(dbs.IDs())) {
+		if schema, err := dbs.Schema(ctx, id); err != nil {
+			f := fault.Of(err)
+			add("comm.databases."+id, "failed", f.Remedy, "%s", f.Public())
+		} else {
+			add("comm.databases."+id, "ok", "", "%d tables and views", len(schema.Tables))
+		}
+	}
+}
+
+func doctorServer(ctx context.Context, data string, add func(name, state, remedy, format string, args ...any)) {
+	const name = "gateway"
+	b, err := os.ReadFile(filepath.Join(data, "addresses.json"))
+	if err != nil {
+		add(name, "ok", "", "none has run on this data directory")
+		return
+	}
+	var at struct{ Admin string }
+	if err := json.Unmarshal(b, &at); err != nil {
+		add(name, "failed", "start it again: it writes the file anew", "addresses.json can't be read")
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.Admin+"/readyz", nil)
+	if err == nil {
+		var resp *http.Response
+		if resp, err = http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("it answers %s", resp.Status)
+			}
+		}
+	}
+	if err != nil {
+		add(name, "warning", "sallyport serve", "none answers at %s: %v", at.Admin, err)
+		return
+	}
+	add(name, "ok", "", "ready at %s", at.Admin)
+}
