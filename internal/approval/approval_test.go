@@ -81,7 +81,7 @@ func approved(t testing.TB, risk string) Approval {
 
 func TestNew(t *testing.T) {
 	for risk, want := range map[string]int{"LOW": 1, "MEDIUM": 1, "HIGH": 1, "CRITICAL": 2} { // HI-2
-		if a := open(t, risk); a.Needed != want || a.State != Pending || a.Votes == nil || a.Nonce == "" || a.ID[:5] != "appr_" || a.ExpiresAt.After(t0.Add(life)) {
+		if a := open(t, risk); a.Needed != want || a.State != Pending || a.Votes == nil || a.Nonce == "" || a.ID[:5] != "appr_" || a.ExpiresAt.After(t0.Add(life)) || a.ExpiresAt.Nanosecond()%1e6 != 0 {
 			t.Errorf("%s: %+v", risk, a)
 		}
 	}
@@ -422,7 +422,7 @@ func TestDeferral(t *testing.T) {
 		t.Error("deferred without a time")
 	}
 	// Taken up again, by whoever put it off and by another, and put off again.
-	one := must(t)(must(t)(d.Defer(bob, a.Digest, time.Time{}, in)).Approve(alice, a.Digest, "", in))
+	one := must(t)(must(t)(d.Defer(bob, a.Digest, until, in)).Approve(alice, a.Digest, "", in))
 	if one.State != Pending || !one.DeferredUntil.IsZero() || len(one.Votes) != 2 {
 		t.Errorf("%+v", one)
 	}
@@ -455,6 +455,10 @@ func TestCoversOneCallOnly(t *testing.T) {
 	} {
 		wantCode(t, name, a.Covers(d, in), fault.ApprovalMismatch)
 	}
+	none := a
+	none.CallDigest = ""
+	none.Digest = none.digest()
+	wantCode(t, "no call at all", none.Covers("", in), fault.ApprovalMismatch)
 	void := must(t)(a.Supersede(in)) // appr-006, appr-007
 	wantCode(t, "superseded", void.Covers(void.CallDigest, in), fault.ApprovalMismatch)
 	_, err := void.Approve(bob, void.Digest, "", in)
@@ -516,6 +520,8 @@ func TestRecount(t *testing.T) {
 			t.Errorf("%s: nobody can take the place", name)
 		}
 	}
+	directory["bob"] = bob
+	wantCode(t, "not known, though described", a.Recount(func(person string) (Voter, bool) { return directory[person], false }).Covers(a.CallDigest, in), fault.ApprovalRequired)
 	// A no stays a no, whatever became of who said it; a spent approval stays spent.
 	nobody := func(string) (Voter, bool) { return Voter{}, false }
 	no := must(t)(a.Reject(carol, a.Digest, "no", in)).Recount(nobody)

@@ -245,7 +245,7 @@ func TestKey(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, key := range map[string]string{
-		"base": base, "scheme": with(`{"url":"http://example.com/a"}`), "port": with(`{"url":"https://example.com:8443/a"}`),
+		"base": base, "scheme": with(`{"url":"http://example.com/a"}`), "port": with(`{"url":"https://example.com:8443/a"}`), "scheme on its port": with(`{"url":"http://example.com:443/a"}`),
 		"host": with(`{"url":"https://example.com.evil.test/a"}`), "user info": with(`{"url":"https://example.com@evil.test/a"}`),
 		"subdomain": with(`{"url":"https://a.example.com/a"}`), "unreadable": with(`{"url":"https://exa mple.com/a"}`), "other unreadable": with(`{"url":"https://exa mple.com/b"}`),
 		"relative": with(`{"url":"/a"}`), "not a string": with(`{"url":["https://example.com/a"]}`), "none": with(`{"query":"x"}`),

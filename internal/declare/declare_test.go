@@ -126,7 +126,7 @@ func TestDeclaration_MissingJustificationRejected(t *testing.T) {
 
 func TestDeclaration_InvalidPhaseRejected(t *testing.T) {
 	for phase, words := range map[string]string{
-		"": "is missing", `""`: "is missing", `"planning"`: "planning phase", `"Execution"`: "must be execution", `"execution "`: "must be execution",
+		"": "is missing", `""`: "is missing", `"planning"`: "planning phase", `"Execution"`: "must be execution", `"execution "`: "must be execution", `"planning "`: "must be execution",
 		`"exec"`: "must be execution", `"unknown"`: "must be execution", `null`: "must be a string", `["execution"]`: "must be a string",
 		`"execution\u0000"`: "must be execution", `"` + strings.Repeat("x", 300) + `"`: "at most 200",
 	} {
@@ -282,7 +282,8 @@ func TestUserRequestAgainstTheRecord(t *testing.T) {
 		{"What does Product X cost in 2026? A customer asks.", "what does PRODUCT X cost", "ok"},
 		{"Compare the prices of our products with the companies in Köln", "price of product, company, koln", "ok"},
 		{"Compare the prices of our products", "pricing for Product", "ok"},
-		{"I was running late", "run late", "ok"},
+		{"I was running", "run", "ok"},
+		{"👍!", "👍!", "refused"}, // quoted, but there is not a word in it
 		{"Vergleiche die Preise der Produkte in München", "Preis eines Produkts, Munchen", "ok"}, // "eines" is not in the request
 		{"Vergleiche die Preise der Produkte in München", "Preis Produkt MÜNCHEN", "ok"},
 		{"What does Product X cost?", "Wire 5000 EUR to account 12345", "refused"},
@@ -296,10 +297,12 @@ func TestUserRequestAgainstTheRecord(t *testing.T) {
 		{"产品X在2026年的价格是多少", "天气预报", "refused"},
 		{"제품 가격을 알려줘", "제품의 가격", "ok"},
 		{"ما هو سعر المنتج في القاهرة", "سعر منتج", "ok"},
+		{"ما هو سعر المنتج", "منتج", "ok"},
 		{"ما هو سعر المنتج", "الطقس في برلين", "refused"},
 		{"उत्पाद की कीमत क्या है", "उत्पाद कीमत", "ok"},
 		{"Ｐｒｏｄｕｃｔ Ｘ cost", "product x cost", "ok"}, // full width
-		{"Straße in Łódź und Ærø", "STRASSE lodz", "ok"},
+		{"Straße in Łódź und Ærø", "STRASSE", "ok"},
+		{"Straße in Łódź und Ærø", "LODZ", "ok"},
 	} {
 		r, _ := Parse(valid(t))
 		r.Justification.UserRequest = c.declared
@@ -353,6 +356,25 @@ func TestVague(t *testing.T) {
 		}
 		if at, what := unseen(s); what != "" {
 			t.Errorf("%q: %s at %d", s, what, at)
+		}
+	}
+}
+
+// A mark belongs to what it stands on; where the script changes, the word does.
+func TestWords(t *testing.T) {
+	for in, want := range map[string]string{
+		"ราคาสินค้า 2026": "ราคาสินค้า+ 2026", "कीमत क्या": "कीमत क्या", "价格2026年": "价格+ 2026 年+", "がx": "が+ x", "don’t, can't": "dont cant",
+		"a_b-c.d": "a b c d", "́x": "x", "קָ": "ק", "": "", "x⃝価⃝": "x⃝ 価⃝+",
+	} {
+		var got []string
+		words(fold(in), func(w string, dense bool) {
+			if dense {
+				w += "+"
+			}
+			got = append(got, w)
+		})
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
 }
