@@ -166,12 +166,13 @@ func supervise(ctx context.Context, c Command, program *os.File, o order) (out O
 	return out, nil
 }
 
-// attr is how the launcher is started: as a session and group of its own, killed with us, and for the tier Full in namespaces of its own.
+// attr is how the launcher is started: as a session and group of its own, and for the tier Full in namespaces of its own.
 func attr(o order) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	a := &syscall.SysProcAttr{Setsid: true}
 	if o.Tier != Full {
-		return a
+		return a // if we die, its order pipe ends, and it kills its group
 	}
+	a.Pdeathsig = syscall.SIGKILL // if we die, so does it, and with it its namespace
 	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 	if !o.Network {
 		a.Cloneflags |= unix.CLONE_NEWNET

@@ -8,9 +8,8 @@
 // of the tree is dead. No program runs with less: what a machine can't do is a refusal that names it (Probe), never a silent gap.
 //
 // What only the tier Full promises: what is outside does not exist for the program (partial: it can't open it, but can ask whether it is there
-// and how big it is, and that is all), the program sees no process but its own, it can change times and modes in the workspace, and
-// nothing it does survives the gateway's sudden death (partial: the program itself dies with it, what it started may not).
-// The tier Partial holds the tree by its process group, which it lets nobody leave.
+// and how big it is, and that is all), the program sees no process but its own, and it can change times and modes in the workspace.
+// The tier Partial holds the tree by its process group, which it lets nobody leave. In both the tree dies with the gateway, too.
 //
 // Network means the machine's whole network, its loopback included: no rule about addresses holds for what runs so.
 // Memory, CPU and File limit each process, as the kernel counts them, and not the tree. The workspace's size is its owner's matter.
