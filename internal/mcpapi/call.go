@@ -228,11 +228,23 @@ func explain(v fault.Verdict) string {
 			b.WriteString(".")
 		case c.Label != "":
 			b.WriteString("\nThe session holds the label " + c.Label + ".")
+		case c.Detail != "" && (strings.Contains(v.Reason, c.Detail) || strings.HasSuffix(c.Detail, ": "+v.Reason)): // said already
+		case c.Detail != "" && v.Decision == fault.Ask:
+			b.WriteString("\nAsked by " + c.Detail)
+		case c.Detail != "" && c.Code == fault.DeclarationInvalid && strings.Contains(c.Detail, ": "):
+			b.WriteString("\n- " + c.Detail)
+		case c.Detail != "" && c.Code != "" && c.Code == v.Code:
+			b.WriteString("\nThe field at fault: " + c.Detail + ".")
+		case c.Detail != "" && c.CallID != "":
+			b.WriteString("\nDetail: " + c.Detail + " (" + c.Operation + ", " + c.CallID + ").")
 		case c.Detail != "":
 			b.WriteString("\nDetail: " + c.Detail + ".")
 		case c.Code != "":
 			b.WriteString("\nBecause of " + string(c.Code) + ".")
 		}
+	}
+	if v.ApprovalID != nil {
+		b.WriteString("\nThe question to the person is " + *v.ApprovalID + ". Nothing runs by itself when it is answered: the very same call has to be made again.")
 	}
 	if len(v.Remedies) > 0 {
 		b.WriteString("\nWhat you can do:")

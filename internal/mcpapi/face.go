@@ -54,6 +54,8 @@ type Gateway interface {
 	Status(ctx context.Context, p identity.Principal, sessionID string) (any, error)
 	ValidatePlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	SubmitPlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
+	// Declare takes the declaration of one external need. One with problems is a *gateway.Undeclarable, which is on record.
+	Declare(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	// Refused records, behind the answer, that a request was turned away before it was a call.
 	Refused(p identity.Principal, door, reason string)
 	// Subscribe calls f, which does not block, after each change of what is offered, until the returned func is called.

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sallyport/internal/call"
+	"sallyport/internal/declare"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
@@ -207,6 +208,25 @@ func (f *fake) ValidatePlan(_ context.Context, _ identity.Principal, _ string, b
 
 func (f *fake) SubmitPlan(context.Context, identity.Principal, string, json.RawMessage) (any, error) {
 	return nil, fmt.Errorf("disk on fire at /secret/path")
+}
+
+// Declare permits a declaration of comm.fetch, asks about one of comm.exec, refuses any other, and one that lacks something it lists.
+func (f *fake) Declare(_ context.Context, p identity.Principal, s string, body json.RawMessage) (any, error) {
+	if s != sessionOf(p) {
+		f.t.Errorf("a declaration for %s in %s", p, s)
+	}
+	r, problems := declare.Parse(body)
+	if len(problems) > 0 {
+		e := &gateway.Undeclarable{Problems: problems}
+		return nil, fault.Wrap(e, fault.DeclarationInvalid, "%s", e.Error())
+	}
+	a := gateway.DeclareAnswer{DeclarationID: "decl_1", Digest: "d", State: declare.Approved, Verdict: fault.Permitted()}
+	if r.Operation == "comm.exec" {
+		a.State, a.ApprovalID, a.Verdict.Decision, a.Verdict.Code = declare.Pending, "appr_1", fault.Ask, fault.ApprovalRequired
+	} else if r.Operation != "comm.fetch" {
+		a.State, a.Verdict = declare.Rejected, fault.Refuse("permit", fault.PermissionDenied, "")
+	}
+	return a, nil
 }
 
 // Refused counts what the face turned away.

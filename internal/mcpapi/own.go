@@ -3,9 +3,11 @@ package mcpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 )
 
@@ -21,7 +23,7 @@ type ownTool struct {
 var ownTools = map[string]ownTool{
 	"sallyport_status": {
 		definition: define("sallyport_status", "Session status",
-			"Shows the governed session that you work in: its phase (planning or execution), the labels it holds and which call brought each, the plan, and the budget left. Call it when a refusal surprises you.",
+			"Shows the governed session that you work in: its phase (planning or execution), the labels it holds and which call brought each, the plan, what waits for a person, and the budget left. Call it when a refusal surprises you.",
 			`{"type":"object","properties":{},"additionalProperties":false}`, true),
 		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, _ json.RawMessage) (any, error) {
 			return g.Status(ctx, p, session)
@@ -53,6 +55,17 @@ var ownTools = map[string]ownTool{
 			return g.SubmitPlan(ctx, p, session, body)
 		},
 	},
+	"sallyport_declare": {
+		definition: define("sallyport_declare", "Declare an external need",
+			"Declares one external need before you meet it: which comm.… operation, with which exact parameters, and why. Use it before a call that a person probably has to approve, or to ask ahead while you still plan. "+
+				"It runs nothing. The answer's verdict says permit, ask (a person decides; the approval_id names the question) or deny. Then make the call with the declaration_id alone: it is good for exactly that call, once, until it expires. "+
+				"A call that needs nobody's approval can carry the same justification itself, without a declaration.",
+			`{"type":"object","properties":{"operation":{"type":"string","description":"The operation, such as comm.fetch for the tool comm_fetch."},"parameters":{"type":"object","description":"Exactly what the tool will be called with, such as url or query, without justification."},"justification":{"type":"object","description":"Why. Be specific: a person may read it, and what says nothing is refused.","properties":{"user_request":{"type":"string","description":"The person's request, in their words."},"missing_knowledge":{"type":"string","description":"What exactly you do not know."},"expected_use":{"type":"string","description":"What you will do with the result: summarize, cite, compare …"}},"required":["user_request","missing_knowledge","expected_use"],"additionalProperties":false},"phase":{"type":"string","enum":["execution"],"description":"The phase in which it will be called."},"session_id":{"type":"string","description":"The id of this session: sallyport_status tells it."}},"required":["operation","parameters","justification","phase","session_id"],"additionalProperties":false}`, false),
+		arguments: true,
+		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
+			return g.Declare(ctx, p, session, body)
+		},
+	},
 }
 
 func define(name, title, description, schema string, reads bool) json.RawMessage {
@@ -65,6 +78,15 @@ func define(name, title, description, schema string, reads bool) json.RawMessage
 // callOwn runs one of our own tools. Whatever goes wrong with it is a result that the model can act on.
 func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t ownTool, arguments json.RawMessage) (json.RawMessage, *rpcError) {
 	answer, err := f.runOwn(ctx, p, t, arguments)
+	var declared *gateway.Undeclarable
+	if errors.As(err, &declared) {
+		v := fault.Refuse("declare", fault.DeclarationInvalid, "", fault.Remedy{Kind: "declare", Text: "Correct these fields, all of them, and declare it again."})
+		for _, problem := range declared.Problems {
+			v.Because = append(v.Because, fault.Because{Code: v.Code, Detail: problem.Field + ": " + problem.Problem})
+		}
+		v.RequestID = f.requestID()
+		return refused(v), nil
+	}
 	if err != nil {
 		if e := fault.Of(err); e.Cause != nil {
 			f.log.Error("an own tool failed", "principal", p.String(), "error", err)

@@ -1,0 +1,184 @@
+package mcpapi
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport/flow"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+)
+
+// TestDeclare: a declaration is answered as JSON whatever its verdict; one that can't be taken is a refused result that a model can
+// correct from, field by field.
+func TestDeclare(t *testing.T) {
+	eras(t, func(t *testing.T, revision string) {
+		r := newRig(t)
+		cs := r.connect(sessionToken, revision, nil)
+		declare := func(args string) *mcp.CallToolResult {
+			t.Helper()
+			res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "sallyport_declare", Arguments: json.RawMessage(args)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+		body := func(operation string) string {
+			return `{"operation":"` + operation + `","parameters":{"url":"https://docs.example/"},"justification":{"user_request":"a","missing_knowledge":"b","expected_use":"c"},"phase":"execution","session_id":"sess_9"}`
+		}
+		for operation, want := range map[string][3]string{
+			"comm.fetch": {"approved", "permit", ""}, "comm.exec": {"pending", "ask", "appr_1"}, "comm.other": {"rejected", "deny", ""},
+		} {
+			res := declare(body(operation))
+			s, _ := res.StructuredContent.(map[string]any)
+			verdict, _ := s["verdict"].(map[string]any)
+			approval, _ := s["approval_id"].(string)
+			if res.IsError || s["declaration_id"] != "decl_1" || s["state"] != want[0] || verdict["decision"] != want[1] || approval != want[2] {
+				t.Errorf("%s: %+v", operation, s)
+			}
+		}
+		refused := r.g.refused.Load()
+		res := declare(`{"operation":"comm.fetch","Parameters":{},"justification":{"user_request":7},"phase":"execution"}`)
+		text := res.Content[0].(*mcp.TextContent).Text
+		if !res.IsError || res.StructuredContent != nil {
+			t.Errorf("%+v", res)
+		}
+		var v fault.Verdict
+		if err := json.Unmarshal(appendJSON(nil, res.Meta["sallyport/verdict"]), &v); err != nil || v.Code != fault.DeclarationInvalid || v.RequestID == "" {
+			t.Errorf("verdict %+v %v", v, err)
+		}
+		for _, line := range []string{
+			"- Parameters: is not a field: write parameters", "- parameters: is missing: an object with what the operation is called with",
+			"- justification.user_request: must be a string", "- justification.missing_knowledge: is missing", "- justification.expected_use: is missing", "- session_id: is missing",
+		} {
+			if strings.Count(text, "\n"+line+"\n") != 1 {
+				t.Errorf("the model is not told %q:\n%s", line, text)
+			}
+		}
+		if len(v.Because) != 6 || r.g.refused.Load() != refused {
+			t.Errorf("%d facts, and the refusal is on record %d times beside the gateway's", len(v.Because), r.g.refused.Load()-refused)
+		}
+	})
+}
+
+// The list teaches the tool, and its schema asks for what a declaration needs.
+func TestDeclareIsListed(t *testing.T) {
+	r := newRig(t)
+	list, err := r.connect(agentToken, revision1125, nil).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		if tool.Name != "sallyport_declare" {
+			continue
+		}
+		var schema struct {
+			Required   []string
+			Properties map[string]struct {
+				Type       string
+				Enum       []string
+				Required   []string
+				Properties map[string]any
+			}
+		}
+		if err := json.Unmarshal(appendJSON(nil, tool.InputSchema), &schema); err != nil {
+			t.Fatal(err)
+		}
+		j := schema.Properties["justification"]
+		if strings.Join(schema.Required, " ") != "operation parameters justification phase session_id" || strings.Join(j.Required, " ") != "user_request missing_knowledge expected_use" ||
+			len(j.Properties) != 3 || strings.Join(schema.Properties["phase"].Enum, "") != "execution" || schema.Properties["parameters"].Type != "object" {
+			t.Errorf("schema %+v", schema)
+		}
+		if a := tool.Annotations; a == nil || a.ReadOnlyHint || a.DestructiveHint == nil || *a.DestructiveHint || a.OpenWorldHint == nil || *a.OpenWorldHint {
+			t.Errorf("annotations %+v", a)
+		}
+		return
+	}
+	t.Error("it is not listed")
+}
+
+// Who has tools that reach outside is told how they are declared; who has none is not.
+func TestInstructions(t *testing.T) {
+	eras(t, func(t *testing.T, revision string) {
+		r := newRig(t)
+		if i := r.connect(agentToken, revision, nil).InitializeResult().Instructions; strings.Contains(i, "comm_") {
+			t.Errorf("without such tools: %s", i)
+		}
+		r.g.mu.Lock()
+		r.g.ops = append(r.g.ops, &gateway.Operation{
+			ID: "comm.fetch", Server: "comm", Tool: "fetch", Name: "comm_fetch", Kind: call.Tool, Standing: gateway.Active, Flow: flow.Operation{Name: "comm_fetch"},
+			Definition: json.RawMessage(`{"name":"comm_fetch","inputSchema":{"type":"object"}}`),
+		})
+		r.g.mu.Unlock()
+		i := r.connect(agentToken, revision, nil).InitializeResult().Instructions
+		if !strings.HasPrefix(i, "Plan external calls first, local.\n\n") || !strings.Contains(i, "sallyport_declare") || !strings.Contains(i, "missing_knowledge") {
+			t.Errorf("with one: %s", i)
+		}
+	})
+}
+
+// TestExplain reads verdicts as a model does.
+func TestExplain(t *testing.T) {
+	id := "appr_7"
+	ask := fault.Refuse("risk", fault.ApprovalRequired, "comm_exec is of risk HIGH, so a person must decide.", fault.Remedy{Kind: "approve", Text: "A person has been asked. Make the same call again later."})
+	ask.Decision, ask.ApprovalID = fault.Ask, &id
+	ask.Because = []fault.Because{
+		{Code: fault.ApprovalRequired, Detail: "risk: " + ask.Reason}, {Code: fault.ApprovalRequired, Detail: "listed: nobody classified it."},
+	}
+	inline := fault.Refuse("declare", fault.DeclarationInvalid, "justification.expected_use: is vague: say what for")
+	inline.Because = []fault.Because{{Code: fault.DeclarationInvalid, Detail: "justification.expected_use"}}
+	carried := fault.Refuse("flow", fault.FlowContaminated, "It carries mail.")
+	carried.Because = []fault.Because{{Operation: "mail.read", CallID: "call_3", Detail: "the arguments carry text from mail.read"}}
+	for _, c := range []struct {
+		name string
+		v    fault.Verdict
+		want string
+	}{
+		{"ask", ask, `Not done yet: a person must decide. comm_exec is of risk HIGH, so a person must decide.
+Asked by listed: nobody classified it.
+The question to the person is appr_7. Nothing runs by itself when it is answered: the very same call has to be made again.
+What you can do:
+- A person has been asked. Make the same call again later.
+The same call can succeed later.`},
+		{"a field", fault.RefuseErr("declare", fault.New(fault.DeclarationInvalid, "This session has no such declaration.").At("declaration_id").Try("Declare it first.")),
+			`Refused: This session has no such declaration. Declare it first.
+The field at fault: declaration_id.
+Repeating the same call will not help.`},
+		{"in the call", inline, `Refused: justification.expected_use: is vague: say what for
+Repeating the same call will not help.`},
+		{"carried", carried, `Refused: It carries mail.
+Detail: the arguments carry text from mail.read (mail.read, call_3).
+Repeating the same call will not help.`},
+	} {
+		c.v.RequestID = "req_1"
+		if got, want := explain(c.v), c.want+"\nCode "+string(c.v.Code)+", request req_1."; got != want {
+			t.Errorf("%s:\n%s\nnot\n%s", c.name, got, want)
+		}
+	}
+}
+
+// An ask of the corridor reaches a model with the approval's id, in words and in the verdict.
+func TestAskIsAResult(t *testing.T) {
+	eras(t, func(t *testing.T, revision string) {
+		r := newRig(t)
+		id := "appr_7"
+		r.g.on(func(context.Context, gateway.Request) gateway.Answer {
+			v := fault.Refuse("risk", fault.ApprovalRequired, "A person must decide.")
+			v.Decision, v.ApprovalID = fault.Ask, &id
+			return gateway.Answer{CallID: "call_1", Verdict: v}
+		})
+		res, err := r.connect(agentToken, revision, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, _ := res.Meta["sallyport/verdict"].(map[string]any)
+		if !res.IsError || !strings.Contains(res.Content[0].(*mcp.TextContent).Text, id) || v["approval_id"] != id || v["decision"] != "ask" {
+			t.Errorf("%+v", res)
+		}
+	})
+}
