@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"sallyport/flow"
+	"sallyport/guard"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
@@ -52,8 +55,24 @@ func (g *Gateway) manifestOf(s *session.Session) Manifest {
 	}
 	return Manifest{
 		SessionID: s.ID, Phase: s.Phase, Labels: notNil(s.Labels), Tools: tools,
-		OrderingHint: flow.OrderingHint(ops), SystemPrompt: flow.SystemPrompt(ops, s.Labels),
+		OrderingHint: flow.OrderingHint(ops), SystemPrompt: systemPrompt(ops, s.Labels),
 	}
+}
+
+// declaring tells the model what the built-in external operations want of it.
+const declaring = "Tools whose name begins with comm_ reach outside. You can't use them unasked: say why with justification " +
+	"(user_request: what the person asked, in their words; missing_knowledge: what exactly you don't know; expected_use: what you will do with the result), " +
+	"or declare the need first with sallyport_declare and call the tool with the declaration_id. They run in the execution phase only. " +
+	"Where a person must decide, make the same call again later."
+
+// systemPrompt is what belongs into the session's system prompt: the planning constraint, how external information is asked for, and how what
+// comes back is to be treated (FL-5, FE-2).
+func systemPrompt(ops []flow.Operation, held []flow.Held) string {
+	parts := []string{flow.SystemPrompt(ops, held), guard.ModelInstructions}
+	if slices.ContainsFunc(ops, func(op flow.Operation) bool { return strings.HasPrefix(op.ID, commServer+".") }) {
+		parts = slices.Insert(parts, 1, declaring)
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n\n")
 }
 
 func (g *Gateway) flowOps(agent string) []flow.Operation {
@@ -71,7 +90,7 @@ func (g *Gateway) SystemPrompt(ctx context.Context, p identity.Principal) (strin
 		return "", err
 	}
 	s := l.current.Load()
-	return flow.SystemPrompt(g.flowOps(s.Agent), s.Labels), nil
+	return systemPrompt(g.flowOps(s.Agent), s.Labels), nil
 }
 
 // ManifestOf is the manifest of a session that was just opened, for whoever opened it.
@@ -90,7 +109,14 @@ func (g *Gateway) Status(ctx context.Context, p identity.Principal, sessionID st
 	if err != nil {
 		return nil, err
 	}
-	return StatusOf(*l.current.Load()), nil
+	st := StatusOf(*l.current.Load())
+	waiting, err := g.o.Store.Approvals(ctx, st.ID, approval.Pending, "", maxPending)
+	for _, a := range waiting {
+		if open(a, g.now()) {
+			st.PendingApprovals = append(st.PendingApprovals, a.ID)
+		}
+	}
+	return st, err
 }
 
 // StatusOf is the public form of a session.
