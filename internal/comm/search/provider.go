@@ -171,12 +171,12 @@ func clean(s string, max int) string {
 	return plain(html.UnescapeString(s[:min(len(s), 16*max)]), max)
 }
 
-// plain makes one line of valid UTF-8 and at most max characters. Marks that hide or reorder text are left for whoever inspects
+// plain makes one line of valid UTF-8 (whatever isn't becomes U+FFFD) and at most max characters. Marks that hide or reorder text are left for whoever inspects
 // the result.
 func plain(s string, max int) string {
 	var out strings.Builder
 	n, space := 0, false
-	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+	for _, r := range s {
 		if unicode.IsSpace(r) || unicode.IsControl(r) {
 			space = n > 0
 			continue

@@ -10,7 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"reflect"
 	"strings"
@@ -225,9 +227,13 @@ func TestHostileServices(t *testing.T) {
 // A caller's client is used, but neither its jar nor its redirects, and it is not changed.
 func TestCallersClient(t *testing.T) {
 	used := 0
-	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar, Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 		used++
-		return &http.Response{StatusCode: 302, Header: http.Header{"Location": {"https://other.example/"}}, Body: http.NoBody, Request: r}, nil
+		return &http.Response{StatusCode: 302, Header: http.Header{"Location": {"https://other.example/"}, "Set-Cookie": {"who=gateway"}}, Body: http.NoBody, Request: r}, nil
 	})}
 	s, err := New(config("brave", "https://brave.example/x"), client)
 	if err != nil {
@@ -235,6 +241,34 @@ func TestCallersClient(t *testing.T) {
 	}
 	if _, err := s.Search(t.Context(), "q", 1, nil); !fault.Is(err, fault.UpstreamFailed) || used != 1 || client.CheckRedirect != nil {
 		t.Errorf("%v, used %d times", err, used)
+	}
+	if kept := jar.Cookies(&url.URL{Scheme: "https", Host: "brave.example", Path: "/x"}); len(kept) != 0 {
+		t.Errorf("kept %v", kept)
+	}
+}
+
+// endless is an answer without an end.
+type endless struct{ read int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	e.read += len(p)
+	return len(p), nil
+}
+
+func TestAnswerIsBoundedWhileRead(t *testing.T) {
+	body := &endless{}
+	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(io.LimitReader(body, 64<<20)), Request: r}, nil
+	})}
+	s, err := New(config("brave", ""), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Search(t.Context(), "q", 1, nil); !fault.Is(err, fault.UpstreamFailed) || body.read > 2*maxAnswer {
+		t.Errorf("%v after %d bytes", err, body.read)
 	}
 }
 
@@ -259,6 +293,7 @@ func TestHits(t *testing.T) {
 	data, err := json.Marshal(map[string]any{"r": []any{
 		map[string]any{"t": "javascript", "u": "javascript:alert(1)"},
 		map[string]any{"t": "file", "u": "file:///etc/passwd"},
+		map[string]any{"t": "ftp", "u": "ftp://a.example/x"},
 		map[string]any{"t": "relative", "u": "/x"},
 		map[string]any{"t": "no host", "u": "https:///x"},
 		map[string]any{"t": "user", "u": "https://bank.example@evil.example/"},
@@ -268,8 +303,8 @@ func TestHits(t *testing.T) {
 		map[string]any{"t": "typed", "u": 7},
 		"string", nil, 7, []any{},
 		map[string]any{"t": long, "u": "HTTPS://a.example/\u00e9 x", "s": long, "p": long},
-		map[string]any{"t": " A &amp; B\n\x1b[31m\u2028<b>c</b> ", "u": "http://b.example", "s": map[string]any{}, "p": 1769817600},
-		map[string]any{"u": "http://c.example"},
+		map[string]any{"t": " A &amp; B\n\x1b[31m\u2028<b>c</b> ", "u": "http://b.example", "s": strings.Repeat("\u00e9", 5000), "p": 1769817600},
+		map[string]any{"u": "http://c.example", "t": map[string]any{}},
 		map[string]any{"u": "http://d.example"},
 	}})
 	if err != nil {
@@ -287,7 +322,7 @@ func TestHits(t *testing.T) {
 	if a := hits[0]; utf8.RuneCountInString(a.Title) > maxTitle || utf8.RuneCountInString(a.Title) < maxTitle-1 || utf8.RuneCountInString(a.Snippet) > maxSnippet || utf8.RuneCountInString(a.Published) > maxPublished {
 		t.Errorf("%d %d %d", len(a.Title), len(a.Snippet), len(a.Published))
 	}
-	if a := hits[1]; a.Title != "A & B [31m <b>c</b>" || a.Snippet != "" || a.Published != "1769817600" {
+	if a := hits[1]; a.Title != "A & B [31m <b>c</b>" || a.Snippet != strings.Repeat("é", maxSnippet) || a.Published != "1769817600" {
 		t.Errorf("%+v", a)
 	}
 	if hits[2].Title != "http://c.example" {
@@ -397,7 +432,7 @@ func TestLocal(t *testing.T) {
 		"product-price-x.csv": file("a;b"),
 		"binary.bin":          file("price\x00price"),
 		"latin1.txt":          file("price \xe4"),
-		"link":                {Data: []byte("price product x"), Mode: fs.ModeSymlink | 0o777},
+		"link":                {Data: []byte("fetched/prices.md"), Mode: fs.ModeSymlink | 0o777},
 		"pipe":                {Data: []byte("price product x"), Mode: fs.ModeNamedPipe | 0o600},
 		"empty.txt":           file(""),
 		"huge.txt":            file(strings.Repeat("é", maxDoc/2+5) + " price"),
