@@ -23,6 +23,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path"
 	"path/filepath"
@@ -573,9 +574,7 @@ func (w *Workspace) afford(ctx context.Context, root *os.Root, rel string, old s
 			return false, tooMany
 		}
 		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() {
-			if bytes += fi.Size(); bytes < 0 { // sparse files can be as long as they like
-				return false, tooMany
-			}
+			bytes = add(bytes, fi.Size())
 		}
 		return true, nil
 	})
@@ -600,6 +599,14 @@ func (w *Workspace) afford(ctx context.Context, root *os.Root, rel string, old s
 		return over("The workspace is full: the limit is %d bytes.", limit)
 	}
 	return nil
+}
+
+// add stops at the largest number: sparse files are as long as they like to be.
+func add(a, b int64) int64 {
+	if b > math.MaxInt64-a {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // replace writes a temporary file at the top of the workspace and renames it into place. The bytes are on the disk before the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -249,6 +250,21 @@ func TestQuota(t *testing.T) {
 		t.Error(err)
 	}
 	noTemps(t, d)
+}
+
+// What can't be measured in bounded work is too much.
+func TestQuotaDeepAndSparse(t *testing.T) {
+	d := newWorld(t, Options{})
+	deep(t, d.ws+"/deep", 50)
+	if _, err := d.w.Write(t.Context(), "x", nil, WriteOptions{}); !fault.Is(err, fault.LimitQuota) {
+		t.Error(err)
+	}
+	if got := add(add(math.MaxInt64/2, math.MaxInt64/2+1), math.MaxInt64); got != math.MaxInt64 {
+		t.Error(got)
+	}
+	if got := add(1, 2); got != 3 {
+		t.Error(got)
+	}
 }
 
 func TestCache(t *testing.T) {
