@@ -255,11 +255,17 @@ func member(p *[]Problem, parameters json.RawMessage, name string, strict bool) 
 
 // checkText refuses text that is empty, that a person can't see whole, or that says nothing.
 func checkText(p *[]Problem, field, s, remedy string) (ok bool) {
+	most := MaxField
+	if !strings.HasPrefix(field, "justification.") {
+		most = MaxBody
+	}
+	if len(s) > most {
+		add(p, field, "is %d bytes long; at most %d", len(s), most)
+		return false
+	}
 	switch at, what := unseen(s); {
 	case strings.TrimSpace(s) == "":
 		add(p, field, "is missing: %s", remedy)
-	case len(s) > MaxField && strings.HasPrefix(field, "justification."):
-		add(p, field, "is %d bytes long; at most %d", len(s), MaxField)
 	case !utf8.ValidString(s):
 		add(p, field, "is not valid UTF-8")
 	case what != "":
@@ -278,14 +284,14 @@ func (j Justification) check(p *[]Problem, record string) (flags []string) {
 		request = "justification.user_request"
 		use     = "justification.expected_use"
 	)
-	quoted := record != "" && same(j.UserRequest, record)
+	quoted := record != "" && len(j.UserRequest) <= MaxField && same(j.UserRequest, record)
 	// The person's words are quoted as they are, however little they say.
-	if _, what := unseen(j.UserRequest); !quoted || what != "" || len(j.UserRequest) > MaxField {
+	if _, what := unseen(j.UserRequest); !quoted || what != "" {
 		if checkText(p, request, j.UserRequest, "say what exactly the person asked for, in the person's words") && record != "" {
 			switch shared, of, compared := overlap(j.UserRequest, record); {
 			case compared && shared == 0:
 				add(p, request, "quotes nothing of the person's request: use the person's words")
-			case !compared || 2*shared < of:
+			case 2*shared < of:
 				flags = append(flags, RequestParaphrased)
 			}
 		}
@@ -297,7 +303,7 @@ func (j Justification) check(p *[]Problem, record string) (flags []string) {
 	if checkText(p, use, j.ExpectedUse, "say what exactly the answer will be used for, such as to summarize or compare it") {
 		// A question may well be what is not known; what is done with the answer is neither.
 		for _, other := range []string{j.UserRequest, j.MissingKnowledge} {
-			if same(j.ExpectedUse, other) {
+			if len(other) <= MaxField && same(j.ExpectedUse, other) {
 				add(p, use, "repeats another field: say how the answer will be used")
 				break
 			}

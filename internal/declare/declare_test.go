@@ -159,6 +159,10 @@ func TestDeclaration_MalformedParametersRejected(t *testing.T) {
 	}
 	// A request that was not made by Parse is checked no less.
 	r, _ := Parse(valid(t))
+	r.Parameters = json.RawMessage(`{"query":"` + strings.Repeat("price ", MaxBody/6+1) + `"}`)
+	if problems, _ := r.Check(known); !slices.Equal(fields(problems), []string{"parameters.query"}) {
+		t.Errorf("a long query: %v", problems)
+	}
 	for _, raw := range []string{"", "{", `{"a":1,"A":2}`, " []", `{} {}`} {
 		r.Parameters = json.RawMessage(raw)
 		if problems, _ := r.Check(known); !slices.Equal(fields(problems), []string{"parameters"}) {
@@ -322,7 +326,14 @@ func TestUserRequestAgainstTheRecord(t *testing.T) {
 			t.Errorf("%q of %q: %s, want %s: %v", c.declared, c.record, got, c.want, problems)
 		}
 	}
-	// What was said is quoted as it is, but still has to be seen whole.
+	// What was said is quoted as it is, but still has to be short enough, and seen whole.
+	long := known
+	long.UserRequest = strings.Repeat("Product X cost ", MaxField/15+1)
+	whole, _ := Parse(valid(t))
+	whole.Justification.UserRequest = long.UserRequest
+	if problems, _ := whole.Check(long); !slices.Equal(fields(problems), []string{"justification.user_request"}) {
+		t.Errorf("a long quotation: %v", problems)
+	}
 	r, _ := Parse(valid(t))
 	r.Justification.UserRequest = "Product X\u202e cost"
 	in := known
