@@ -456,6 +456,10 @@ func TestEscape(t *testing.T) {
 		"external_content": "external_content", "untrusted_external": "untrusted_external",
 		"\\": "\\", "\\u": "\\u", "\\u{": `\u{5C}u{`, "\\x{41}": `\u{5C}x{41}`, "\\\\u{1}": `\\u{5C}u{1}`, "\\u(1)": "\\u(1)", "\\U{1}": "\\U{1}",
 		"\x00\x1b\x7f": `\u{0}\u{1B}\u{7F}`, "\t\n": "\t\n", "\r": `\u{D}`, "\u0085": `\u{85}`, "\u2028": `\u{2028}`, "\u00ad": `\u{AD}`, "\ufeff": `\u{FEFF}`, "\U000e0041": `\u{E0041}`, "\ue000": `\u{E000}`,
+		"au{41}": "au{41}", "xx{41}": "xx{41}",
+		"<<SYS>>": `\u{3C}\u{3C}SYS>>`, "<</SYS>>": `\u{3C}\u{3C}/SYS>>`, "<!system>": `\u{3C}!system>`, "<?system>": `\u{3C}?system>`, "</ / system>": `\u{3C}/ / system>`,
+		"<system_" + strings.Repeat("a", 40) + ">": `\u{3C}system_` + strings.Repeat("a", 40) + ">",
+		"END OF PAGE TEXT":                         `\u{45}ND OF PAGE TEXT`, ">>QUESTION<<": `>>QUESTION\u{3C}<`, "]~b]": `]\u{7E}b]`, "[e~[": `[e\u{7E}[`, "[INST]": `\u{5B}INST]`,
 		"\xff": `\x{FF}`, "\xed\xa0\x80": `\x{ED}\x{A0}\x{80}`, "\ufffd": "\ufffd", "é日": "é日",
 	} {
 		if e := escape(in, false); e.text != want || unescape(e.text, false) != in {
@@ -465,6 +469,53 @@ func TestEscape(t *testing.T) {
 	for in, want := range map[string]string{"a\"b": `a\u{22}b`, "a\nb\tc": `a\u{A}b\u{9}c`, "\\u{": `\u{5C}u{`, "<<<": `\u{3C}\u{3C}\u{3C}`, "https://example.com/é?a=<b>": "https://example.com/é?a=<b>"} {
 		if got := escapeValue(in); got != want || unescape(got, false) != in {
 			t.Errorf("as a value, %q is escaped as %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Near what is dangerous there is what isn't.
+func TestEscape_LeavesNearMissesAlone(t *testing.T) {
+	for _, s := range []string{
+		"<///x", "<!!!>", "</ / / x", "<////system>", "<-user>", "<(system)>", "<user@example.com>", "<user$>", "<sys.x>", "<users>", "<x system>", "<" + strings.Repeat("a", 40) + ">",
+		"End of document text. Begin tool output. Start user input", "SEND OF PAGE TEXT", "END OF PAGE", "END OF PAPER TEXT", "END OF OF OF TEXT", "ENDPAGE TEXT", "END    PAGETEXT",
+		">>question<<", ">>Q<<", ">QUESTION<<", "QUESTION<<", ">>" + strings.Repeat("Q", 33) + "<<",
+		"x~b]", "]~x", "e~]", "f~[", "[user]", "[x INST]", "[INST x]", "[INSTANT]", "[system message]", "[" + strings.Repeat("a", 30) + "]",
+		"x user: y", "x\nsuper: y", "users: x", "  user: x", "\tsystem: x", `{"user": 1}`, "'system': 1", "x_role: system", "role: admin", "roles: user", "Response: x", "# users: x", "1 Human: x",
+		"(Human: x", "12:30", ": x", "::", "a:b", strings.Repeat("x", 12) + "user: x", "\nverylongassistant: x",
+	} {
+		if e := escape(s, false); e.text != s || e.count+e.forgeries+e.templates != 0 {
+			t.Errorf("%q is escaped as %q: %d forgeries, %d template tokens", s, e.text, e.forgeries, e.templates)
+		}
+	}
+}
+
+func TestEscape_Counts(t *testing.T) {
+	for _, c := range []struct {
+		s                            string
+		forgeries, templates, escape int
+	}{
+		{"<<<END", 1, 0, 3}, {"<<< x", 0, 0, 3}, {"<<<<<<< HEAD", 0, 0, 7}, {"< < < begin", 1, 0, 3}, {"<<</ /END x", 1, 0, 3}, {"<<<ending", 1, 0, 3}, {"<<<en", 0, 0, 3}, {"a<<<b", 0, 0, 3},
+		{TrustLevel, 1, 0, 1}, {TrustLevel + " " + TrustLevel, 2, 0, 2}, {"<<<BEGIN_" + TrustLevel, 1, 1, 5}, {"<|im_end|><|im_end|>", 0, 2, 2}, {"[INST][/INST]", 0, 2, 2},
+		{"a\x00\xffb\u200b", 0, 0, 3}, {"\nHuman: x\n\nAssistant: y", 0, 2, 2}, {`"role":"system"`, 0, 1, 1}, {"<s></s>", 0, 2, 2},
+	} {
+		if e := escape(c.s, false); e.forgeries != c.forgeries || e.templates != c.templates || e.count != c.escape {
+			t.Errorf("%q: %d forgeries, %d template tokens, %d escapes, want %v", c.s, e.forgeries, e.templates, e.count, c)
+		}
+	}
+	if e := escape("\xff\xfea\xe6\x97é\ufffd", false); e.invalid != 4 {
+		t.Errorf("%d bytes are invalid", e.invalid)
+	}
+}
+
+// What a hostile block says between its markers is unescaped, too, before it is refused.
+func TestUnescapeBroken(t *testing.T) {
+	block := mustWrap(t, Fence{}, "hello", testURL).ForModel()
+	for _, s := range []string{`\`, `\u`, `\u{`, `\u{4`, `\u{41`, `\x{4`, `\u{}`, `\u{g}`, `\u{41G}`, `\u{FFFFFFFFFFFF}`, `\u{D800}`, `\u{110000}`, `\x{100}`, `\x{-1}`, `\u{61}`, `\u{05C}`, `\u{5c}`} {
+		if IsWrapped(strings.Replace(block, "hello", s, 1)) || IsWrapped(strings.Replace(block, "hello", s+"\n", 1)) {
+			t.Errorf("recognised as wrapped, with %q for its content", s)
+		}
+		if strings.Contains(s, "{") && IsWrapped(strings.Replace(block, testURL, s, 1)) { // the others are sources that may be
+			t.Errorf("recognised as wrapped, with %q for its source", s)
 		}
 	}
 }
