@@ -80,9 +80,9 @@ func within(a netip.Addr, blocks []netip.Prefix) bool {
 	return false
 }
 
-// public tells whether a is an address of the internet at large.
+// public tells whether a is an address of the internet at large. One with a zone is in no prefix, and so neither public nor ever opened.
 func public(a netip.Addr) bool {
-	if !a.IsValid() || a.Zone() != "" || a.Is6() && (!globalUnicast.Contains(a) || isatap(a)) {
+	if !a.IsValid() || a.Is6() && (!globalUnicast.Contains(a) || isatap(a)) {
 		return false
 	}
 	return !within(a, notPublic)
@@ -93,7 +93,7 @@ func never(a netip.Addr) bool {
 	if a == netip.IPv6Loopback() {
 		return false
 	}
-	return !a.IsValid() || a.Zone() != "" || isatap(a) || within(a, neverOpen)
+	return !a.IsValid() || isatap(a) || within(a, neverOpen)
 }
 
 // isatap tells whether the lower half of a says that the packet goes on to an IPv4 address inside the network.

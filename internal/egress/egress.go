@@ -152,9 +152,9 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 	if b != nil {
 		return nil, b.fault(fault.EgressBlocked)
 	}
-	body, hops := r.Body, []string{t.url.String()}
+	hops := []string{t.url.String()}
 	for {
-		resp, err := c.exchange(ctx, t, method, header, body)
+		resp, err := c.exchange(ctx, t, method, header, r.Body)
 		if err != nil {
 			if len(hops) > 1 {
 				err = redirected(err)
@@ -177,7 +177,6 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 			if method != http.MethodHead {
 				method = http.MethodGet
 			}
-			body = nil
 			header.Del("Content-Type")
 		}
 		if next.origin() != t.origin() {
@@ -257,7 +256,7 @@ func checkRequest(r Request) (method string, header http.Header, err error) {
 	return method, header, nil
 }
 
-// exchange asks one server and reads its answer, unless that is a redirect.
+// exchange asks one server and reads its answer, unless that is a redirect. Only POST sends the body.
 //
 // The transport lives for this one request: the dial closure can only reach the addresses that were vetted for it, and nothing of the
 // connection can serve another. A shared transport with idle connections would save a handshake where the same server is asked again
@@ -284,17 +283,15 @@ func (c *Client) exchange(ctx context.Context, t *target, method string, header 
 		TLSClientConfig:        &tls.Config{RootCAs: c.roots, MinVersion: tls.VersionTLS12},
 		Protocols:              &protocols,
 		DisableKeepAlives:      true,
-		DisableCompression:     true, // decompressed here, where it is counted
 		MaxResponseHeaderBytes: maxHeaders,
 	}
-	defer tr.CloseIdleConnections()
 
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
 		l.tlsFailed.Store(err != nil)
 	}})
 	req := (&http.Request{Method: method, URL: t.url, Host: t.url.Host, Header: header.Clone()}).WithContext(ctx)
 	req.Header.Set("User-Agent", c.userAgent)
-	req.Header.Set("Accept-Encoding", "gzip")
+	req.Header.Set("Accept-Encoding", "gzip") // said here, it is undone in readBody, where it is counted, and not by net/http
 	if method == http.MethodPost {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}

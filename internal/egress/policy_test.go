@@ -70,6 +70,8 @@ func TestCheck(t *testing.T) {
 		{"https://a.b.0x1/", nil, "host"},
 		{"https://xn--localhost-.pub/", nil, "host"},
 		{"https://ﬁsh.pub/", nil, "host"},
+		{"https://ﬁü.pub/", nil, "host"},
+		{"https://m\u00adün.pub/", nil, "host"},
 		{"https://\u212aelvin.pub/", nil, "host"},
 		{"https://mün.\u212aelvin.pub/", nil, "host"},
 		{"https://①.pub/", nil, "host"},

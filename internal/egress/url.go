@@ -226,7 +226,7 @@ func dnsName(host string) (name, wrong string) {
 		}
 		if strings.HasPrefix(l, "xn--") {
 			u, err := mapping.ToUnicode(l)
-			if err != nil || ascii(u) {
+			if err != nil {
 				return "", notName
 			}
 			if again, err := mapping.ToASCII(u); err != nil || again != l {
