@@ -260,6 +260,7 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 	by := "person:" + voter.Person
 	return g.o.Store.ChangeApproval(context.WithoutCancel(ctx), r.Approval, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
 		now := g.now()
+		a = a.Recount(g.o.Voter) // who may no longer answer does not count
 		e := approvalEntry(a, "approval."+string(r.Decision), by)
 		e.Reason = r.Reason
 		var next approval.Approval

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -262,17 +261,16 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		return nil, err
 	}
 	r, problems := declare.Parse(body)
-	if len(problems) == 0 {
-		snap := g.cat.snap.Load()
-		problems, c.flags = r.Check(g.declareContext(s, func(operation string) bool {
-			op := snap.byID[operation]
-			return op != nil && op.Standing != Unlisted && op.Standing != Unfit
-		}))
-		if c.op = snap.byID[r.Operation]; c.op != nil && len(problems) == 0 && c.op.command != nil {
-			if err := c.op.command.Check(r.Parameters); err != nil && fault.Is(err, fault.RequestMalformed) {
-				f := fault.Of(err)
-				problems = append(problems, declare.Problem{Field: "parameters." + cmp.Or(f.Field, "…"), Problem: f.Public()})
-			}
+	snap := g.cat.snap.Load()
+	more, flags := r.Check(g.declareContext(s, func(operation string) bool {
+		op := snap.byID[operation]
+		return op != nil && op.Standing != Unlisted && op.Standing != Unfit
+	}))
+	problems, c.flags = declare.Merge(problems, more), flags
+	if c.op = snap.byID[r.Operation]; c.op != nil && c.op.command != nil && len(r.Parameters) > 0 {
+		if err := c.op.command.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) {
+			f := fault.Of(err)
+			problems = declare.Merge(problems, []declare.Problem{{Field: strings.TrimSuffix("parameters."+f.Field, "."), Problem: f.Public()}})
 		}
 	}
 	if len(problems) > 0 {

@@ -328,7 +328,7 @@ func TestInvalidDeclarationsAreRefusedWithEveryField(t *testing.T) {
 		fields []string
 	}{
 		"everything wrong": {`{"operation":"comm.none","parameters":[],"justification":{"user_request":""},"phase":"planning","session_id":"sess_other","extra":1}`,
-			[]string{"extra", "parameters", "justification.missing_knowledge"}},
+			[]string{"extra", "parameters", "justification.missing_knowledge", "phase", "session_id", "operation"}},
 		"another session":  {fmt.Sprintf(`{"operation":"comm.get","parameters":%s,%s,"phase":"execution","session_id":"sess_other"}`, getPage, because), []string{"session_id"}},
 		"planning":         {fmt.Sprintf(`{"operation":"comm.get","parameters":%s,%s,"phase":"planning","session_id":%q}`, getPage, because, p.ID), []string{"phase"}},
 		"unknown":          {fmt.Sprintf(`{"operation":"comm.none","parameters":%s,%s,"phase":"execution","session_id":%q}`, getPage, because, p.ID), []string{"operation"}},
