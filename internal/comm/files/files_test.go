@@ -79,12 +79,10 @@ func TestHostileFiles(t *testing.T) {
 	must(syscall.Mkfifo(d.ws+"/fifo", 0o600))
 	must(os.WriteFile(d.ws+"/twin", nil, 0o600))
 	must(os.Link(d.ws+"/twin", d.ws+"/twin2"))
-	if len(d.ws) < 90 {
-		l, err := net.Listen("unix", d.ws+"/sock")
+	if sock := d.ws + "/sock"; len(sock) < 104 { // a socket's path is short
+		l, err := net.Listen("unix", sock)
 		must(err)
 		defer l.Close()
-	} else { // a socket's path is short
-		must(os.Symlink(d.ws, "/tmp/"+filepath.Base(d.tmp)))
 	}
 	hostile := []string{"fifo", "twin"}
 	if _, err := os.Lstat(d.ws + "/sock"); err == nil {

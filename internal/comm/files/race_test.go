@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,10 +188,13 @@ func TestRaceLostUpdate(t *testing.T) {
 	}
 }
 
-// endless says that it is short.
+// endless says that it is short. It gives up long after its reader should have.
 type endless struct{ read int64 }
 
 func (e *endless) Read(p []byte) (int, error) {
+	if e.read > 64<<20 {
+		return 0, io.EOF
+	}
 	clear(p)
 	e.read += int64(len(p))
 	return len(p), nil
