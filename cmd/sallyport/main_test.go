@@ -254,6 +254,8 @@ func TestUnreachableIs3(t *testing.T) {
 		{"sessions", "phase", "x", "planning", "--reason", "r"}, {"sessions", "approve-plan", "x", "d"}, {"sessions", "reject-plan", "x", "d", "--reason", "r"},
 		{"sessions", "release", "x", "--label", "l", "--reason", "r"}, {"sessions", "close", "x", "--reason", "r"}, {"agents", "list"}, {"agents", "show", "x"},
 		{"tools", "list"}, {"tools", "accept", "a.b", "h"}, {"kill", "--reason", "r"}, {"unkill", "--reason", "r"}, {"audit", "query"}, {"audit", "show", "1"}, {"audit", "export"},
+		{"approvals", "list"}, {"approvals", "show", "x"}, {"approvals", "approve", "x"}, {"approvals", "approve", "x", "--yes", "--digest", "d"}, {"approvals", "reject", "x", "--reason", "r"},
+		{"approvals", "defer", "x"}, {"approvals", "batch", "approve", "x", "y"}, {"approvals", "batch", "approve", "x=d", "y=d", "--yes"},
 		{"token", "list"}, {"token", "revoke", "x"}, {"token", "create", "--agent", "x"},
 	}
 	for _, args := range commands {

@@ -339,6 +339,7 @@ func (c *cli) session(s *client.Session) error {
 		t.field("labels", labels(s.Labels))
 		t.field("opened", show(s.OpenedAt)+" by "+s.OpenedBy)
 		t.field("closed", s.ClosedAt)
+		t.field("waits for people", s.PendingApprovals)
 		t.field("budget left", fmt.Sprintf("%.1f s", float64(s.BudgetLeftMS)/1000))
 		if s.Plan == nil {
 			return

@@ -1,0 +1,351 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/client"
+	"sallyport/internal/threat"
+)
+
+var approvalStates = []string{"pending", "approved", "rejected", "deferred", "expired", "spent", "superseded", "all"}
+
+func (c *cli) approvals() *cobra.Command {
+	query := client.ApprovalQuery{}
+	list := c.asPerson(about{
+		use: "list", short: "List what agents ask people for, newest first",
+		long:    "Those with the same number under TOGETHER are similar: sallyport approvals batch answers them at once.",
+		example: "sallyport approvals list\nsallyport approvals list --state all --session sess_01J…", prints: true,
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		q := query
+		if !slices.Contains(approvalStates, q.State) {
+			return usagef("--state is one of %s, not %q", strings.Join(approvalStates, ", "), q.State)
+		}
+		if q.State == "all" {
+			q.State = ""
+		}
+		page, err := cl.Approvals(ctx, q)
+		if err != nil {
+			return err
+		}
+		return c.print(page, func(t *table) {
+			together := similar(page.Approvals)
+			t.row("APPROVAL", "STATE", "RISK", "OPERATION", "AGENT", "SESSION", "VOTES", "TOGETHER", "EXPIRES", "ARGUMENTS")
+			for _, a := range page.Approvals {
+				t.row(a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, a.Arguments)
+			}
+			if page.Next != "" {
+				t.line("more: sallyport approvals list --state %s --after %s", cmp.Or(q.State, "all"), page.Next)
+			}
+		})
+	})
+	list.Flags().StringVar(&query.State, "state", "pending", strings.Join(approvalStates, ", "))
+	list.Flags().StringVar(&query.Session, "session", "", "only of this session")
+	list.Flags().StringVar(&query.After, "after", "", "go on after this approval")
+	list.Flags().IntVar(&query.Limit, "limit", 0, "most approvals to list")
+	must(list.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(approvalStates, cobra.ShellCompDirectiveNoFileComp)))
+
+	one := c.asPerson(about{use: "show APPROVAL", short: "Show what an agent asks for, with everything that is approved by its digest", example: "sallyport approvals show appr_01J…", args: cobra.ExactArgs(1), prints: true},
+		func(ctx context.Context, cl *client.Client, args []string) error {
+			a, err := cl.Approval(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			return c.print(a, func(t *table) { question(t, a) })
+		})
+	return group("approvals", "Answer what agents ask people for", list, one, c.approve(), c.reject(), c.deferral(), c.batch())
+}
+
+// similar numbers the keys that several approvals share.
+func similar(all []client.Approval) map[string]string {
+	count, number := map[string]int{}, map[string]string{}
+	for _, a := range all {
+		if count[a.Similar]++; count[a.Similar] == 2 && a.Similar != "" {
+			number[a.Similar] = fmt.Sprint(len(number) + 1)
+		}
+	}
+	return number
+}
+
+// votes says how many of how many people approved.
+func votes(a *client.Approval) string {
+	yes := 0
+	for _, v := range a.Votes {
+		if v.Decision == "approve" {
+			yes++
+		}
+	}
+	return fmt.Sprintf("%d of %d", yes, a.Needed)
+}
+
+// question shows an approval whole. The agent's words come before what the gateway knows, so that however long they are, they push
+// nothing of it off the screen.
+func question(t *table, a *client.Approval) {
+	t.field("operation", a.Operation)
+	t.field("agent", a.AgentID)
+	t.block("arguments", a.Arguments)
+	t.block("the agent's reasons", a.Justification)
+	t.field("approval", a.ApprovalID+", "+a.State)
+	t.field("risk", a.Risk+", "+votes(a)+" approved")
+	for _, r := range a.Reasons {
+		t.field("asked by", r.Stage+": "+r.Text)
+	}
+	t.field("requester", a.Requester)
+	t.field("session", a.SessionID+", opened by "+a.OpenedBy)
+	t.field("phase", a.SessionPhase)
+	t.field("it has read", cmp.Or(show(a.Labels), "nothing that counts"))
+	if !slices.Equal(a.Labels, a.SessionLabels) {
+		t.field("and by now", cmp.Or(show(a.SessionLabels), "nothing that counts"))
+	}
+	t.field("declaration", a.DeclarationID)
+	for _, v := range a.Votes {
+		t.field("answer", show(v.At)+" "+v.Person+": "+v.Decision+reasonText(v.Comment))
+	}
+	t.field("deferred until", a.DeferredUntil)
+	t.field("spent by", a.SpentBy)
+	t.field("asked", a.CreatedAt)
+	t.field("expires", a.ExpiresAt)
+	t.field("digest", a.Digest)
+}
+
+// block shows JSON whole, in as many lines as it takes. Every line is indented and made printable, so none can pass for one of ours.
+func (t *table) block(name string, raw json.RawMessage) {
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "  ", "  ") != nil || b.Len() == 0 {
+		return
+	}
+	t.line("%s:", name)
+	for line := range strings.Lines(b.String()) {
+		t.line("  %s", raws(threat.Printable(strings.TrimRight(strings.TrimPrefix(line, "  "), "\n"), math.MaxInt)))
+	}
+}
+
+// raws is text that is printable already, however long.
+type raws string
+
+// answered shows what became of an approval after an answer.
+func (c *cli) answered(a *client.Approval, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.print(a, func(t *table) {
+		t.field("approval", a.ApprovalID)
+		t.field("operation", a.Operation)
+		t.field("state", a.State)
+		t.field("approved by", votes(a))
+		t.field("deferred until", a.DeferredUntil)
+		t.field("reason", a.Reason)
+	})
+}
+
+// lookedAt finds an approval that waits and, where a person reads the output, shows it. Where a digest is given it must be that one.
+func (c *cli) lookedAt(ctx context.Context, cl *client.Client, id, digest string) (*client.Approval, error) {
+	a, err := cl.Approval(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if c.output == "table" {
+		if err := c.print(a, func(t *table) { question(t, a); t.line("") }); err != nil {
+			return nil, err
+		}
+	}
+	if digest != "" && digest != a.Digest {
+		return nil, &found{what: fmt.Sprintf("approval %s has another digest: it is not what you looked at", a.ApprovalID)}
+	}
+	return a, nil
+}
+
+// confirmed asks the person at the terminal.
+func (c *cli) confirmed(ask string) error {
+	fmt.Fprintf(c.err, "%s [y/N] ", printable(ask))
+	line, err := bufio.NewReader(io.LimitReader(c.in, 100)).ReadString('\n')
+	if word := strings.ToLower(strings.TrimSpace(line)); word == "y" || word == "yes" {
+		return nil
+	}
+	if err != nil {
+		fmt.Fprintln(c.err)
+	}
+	return &found{what: "not approved: nothing was sent"}
+}
+
+// unasked refuses what only makes sense with somebody who answers.
+func (c *cli) unasked(yes bool, digests bool) error {
+	switch {
+	case yes && !digests:
+		return usagef("--yes needs the digest of what you looked at: sallyport approvals show tells it")
+	case !yes && c.output != "table":
+		return usagef("--output %s asks nobody: it needs --yes and the digest of what you looked at", c.output)
+	}
+	return nil
+}
+
+const digestHelp = "digest of what you looked at"
+
+func (c *cli) approve() *cobra.Command {
+	var digest, comment string
+	var yes bool
+	cmd := c.asPerson(about{
+		use: "approve APPROVAL", short: "Say yes to one call",
+		long: `It shows what is asked and asks you; your yes is for exactly that, by its digest. Nothing runs by itself: the agent makes its call again, and
+it is judged again. Scripts give --yes and --digest.`,
+		example: "sallyport approvals approve appr_01J…\nsallyport approvals approve appr_01J… --yes --digest 8f0c…", args: cobra.ExactArgs(1), prints: true,
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		if err := c.unasked(yes, digest != ""); err != nil {
+			return err
+		}
+		id := args[0]
+		if !yes {
+			a, err := c.lookedAt(ctx, cl, id, digest)
+			if err != nil {
+				return err
+			}
+			if err := c.confirmed("Approve " + a.Operation + ", risk " + a.Risk + "?"); err != nil {
+				return err
+			}
+			id, digest = a.ApprovalID, a.Digest
+		}
+		return c.answered(cl.Approve(ctx, id, digest, comment))
+	})
+	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
+	cmd.Flags().StringVar(&comment, "comment", "", "a word for the record")
+	cmd.Flags().BoolVar(&yes, "yes", false, "ask nobody; needs --digest")
+	return cmd
+}
+
+func (c *cli) reject() *cobra.Command {
+	var digest, reason string
+	cmd := c.asPerson(about{
+		use: "reject APPROVAL", short: "Say no to one call; the agent is told why",
+		long:    "One no is enough, also after others said yes, up to the moment the call runs.",
+		example: "sallyport approvals reject appr_01J… --reason \"not to customers\"", args: cobra.ExactArgs(1), prints: true,
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		a, err := c.lookedAt(ctx, cl, args[0], digest)
+		if err != nil {
+			return err
+		}
+		return c.answered(cl.Reject(ctx, a.ApprovalID, a.Digest, reason))
+	})
+	reasonFlag(cmd, &reason)
+	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
+	return cmd
+}
+
+func (c *cli) deferral() *cobra.Command {
+	var digest, until string
+	cmd := c.asPerson(about{
+		use: "defer APPROVAL", short: "Put the answer off",
+		long:    "Without --until it waits until somebody takes it up. It expires all the same.",
+		example: "sallyport approvals defer appr_01J… --until 10m", args: cobra.ExactArgs(1), prints: true,
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		at, err := untilTime(until, time.Now())
+		if err != nil {
+			return err
+		}
+		a, err := c.lookedAt(ctx, cl, args[0], digest)
+		if err != nil {
+			return err
+		}
+		return c.answered(cl.Defer(ctx, a.ApprovalID, a.Digest, at))
+	})
+	cmd.Flags().StringVar(&until, "until", "", "when to ask again: 10m, 2h, or 2026-11-20T15:00:00Z")
+	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
+	return cmd
+}
+
+// untilTime reads a time, or a duration from now. "" is the zero time.
+func untilTime(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if at, err := time.Parse(time.RFC3339, s); err == nil {
+		return at, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return time.Time{}, usagef("--until is a time from now such as 10m or 2h, or a time such as 2026-11-20T15:00:00Z, not %q", s)
+	}
+	return now.Add(d), nil
+}
+
+func (c *cli) batch() *cobra.Command {
+	var reason string
+	var yes bool
+	decisions := []string{"approve", "reject", "defer"}
+	cmd := c.asPerson(about{
+		use: "batch approve|reject|defer APPROVAL[=DIGEST]…", short: "Answer similar approvals with one decision",
+		long: `Similar are those of one session, operation and destination (TOGETHER in the list). Each is shown and answered under its own digest; if they
+are not similar, none is. It exits with 1 if one was not taken. Scripts that approve give --yes and every digest.`,
+		example: "sallyport approvals batch approve appr_01J… appr_01K…\nsallyport approvals batch reject appr_01J… appr_01K… --reason \"too many\"", prints: true,
+		args: cobra.MinimumNArgs(2),
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		decision := args[0]
+		if !slices.Contains(decisions, decision) {
+			return usagef("the decision is %s, not %q", strings.Join(decisions, ", "), decision)
+		}
+		if decision == "reject" && reason == "" {
+			return usagef("a rejection needs --reason")
+		}
+		var refs []client.ApprovalRef
+		digests := true
+		for _, arg := range args[1:] {
+			id, digest, _ := strings.Cut(arg, "=")
+			refs = append(refs, client.ApprovalRef{ApprovalID: id, Digest: digest})
+			digests = digests && digest != ""
+		}
+		if err := c.unasked(yes || decision != "approve", digests || !yes); err != nil {
+			return err
+		}
+		if !yes {
+			for i, ref := range refs {
+				a, err := c.lookedAt(ctx, cl, ref.ApprovalID, ref.Digest)
+				if err != nil {
+					return err
+				}
+				refs[i] = client.ApprovalRef{ApprovalID: a.ApprovalID, Digest: a.Digest}
+			}
+			if decision == "approve" {
+				if err := c.confirmed(fmt.Sprintf("Approve all %d?", len(refs))); err != nil {
+					return err
+				}
+			}
+		}
+		all, err := cl.RespondTogether(ctx, decision, reason, refs)
+		if err != nil {
+			return err
+		}
+		failed := false
+		if err := c.print(all, func(t *table) {
+			t.row("APPROVAL", "STATE", "PROBLEM")
+			for _, b := range all {
+				state := ""
+				if b.Approval != nil {
+					state = b.Approval.State
+				}
+				t.row(b.ApprovalID, state, b.Problem)
+			}
+		}); err != nil {
+			return err
+		}
+		for _, b := range all {
+			failed = failed || b.Approval == nil
+		}
+		if failed {
+			return &found{said: true}
+		}
+		return nil
+	})
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record; the agent is told of a no")
+	cmd.Flags().BoolVar(&yes, "yes", false, "ask nobody; needs every digest")
+	return cmd
+}
