@@ -338,7 +338,8 @@ func TestCases(t *testing.T) {
 					t.Fatal(err)
 				}
 				cmd := exec.CommandContext(t.Context(), self, "-test.run=^TestCases$", "-test.v")
-				cmd.Env = append(os.Environ(), childEnv+"=1", "GODEBUG=urlstrictcolons=0,netdns="+resolver, // our own reading of hosts must hold without net/url's newest
+				// Our own reading of hosts must hold without the latest that net/url learnt.
+				cmd.Env = append(os.Environ(), childEnv+"=1", "GODEBUG=urlstrictcolons=0,netdns="+resolver,
 					"HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1", "ALL_PROXY=http://127.0.0.1:1", "NO_PROXY=")
 				out, err := cmd.CombinedOutput()
 				if passed := strings.Count(string(out), "    --- PASS: TestCases/ssrf-"); err != nil || passed != len(cases) {
