@@ -70,6 +70,9 @@ func TestCheck(t *testing.T) {
 		{"https://a.b.0x1/", nil, "host"},
 		{"https://xn--localhost-.pub/", nil, "host"},
 		{"https://ﬁsh.pub/", nil, "host"},
+		{"https://xn--.pub/", nil, "host"},
+		{"https://xn--a.pub/", nil, "host"},
+		{"https://xn--n-jfa.pub/", nil, "host"}, // of a capital Ü
 		{"https://ﬁü.pub/", nil, "host"},
 		{"https://m\u00adün.pub/", nil, "host"},
 		{"https://\u212aelvin.pub/", nil, "host"},

@@ -225,11 +225,7 @@ func dnsName(host string) (name, wrong string) {
 			return "", notName
 		}
 		if strings.HasPrefix(l, "xn--") {
-			u, err := mapping.ToUnicode(l)
-			if err != nil {
-				return "", notName
-			}
-			if again, err := mapping.ToASCII(u); err != nil || again != l {
+			if _, err := mapping.ToUnicode(l); err != nil { // it stands for nothing, or for what would be written otherwise
 				return "", notName
 			}
 		}
