@@ -47,7 +47,6 @@ type record struct {
 	FreshUntil   time.Time `json:"fresh_until"`
 	ETag         string    `json:"etag"`
 	LastModified string    `json:"last_modified"`
-	Length       int       `json:"length"` // of body
 	SHA256       string    `json:"sha256"` // of body
 	body         []byte
 }
@@ -59,7 +58,7 @@ func newRecord(request, accept string, p *Page, h http.Header) *record {
 		r.body = p.Data
 	}
 	sum := sha256.Sum256(r.body)
-	r.Length, r.SHA256 = len(r.body), hex.EncodeToString(sum[:])
+	r.SHA256 = hex.EncodeToString(sum[:])
 	r.renew(h, p.FetchedAt)
 	return r
 }
@@ -229,7 +228,7 @@ func parseRecord(raw []byte) *record {
 		return nil
 	}
 	sum := sha256.Sum256(body)
-	if r.Version != cacheVersion || len(body) != r.Length || hex.EncodeToString(sum[:]) != r.SHA256 || len(r.Hops) == 0 ||
+	if r.Version != cacheVersion || hex.EncodeToString(sum[:]) != r.SHA256 || len(r.Hops) == 0 ||
 		r.Hops[len(r.Hops)-1] != r.URL || !r.IsData && !utf8.Valid(body) {
 		return nil
 	}

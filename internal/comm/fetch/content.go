@@ -65,15 +65,12 @@ func (f *Fetcher) read(r Request, resp *egress.Response) (*Page, error) {
 	return p, f.mark(p, resp.Status, f.fill(p, r.Format, resp))
 }
 
-// mark puts a failure's status in front of its page. That its content is not served is then no error.
+// mark puts a failure's status in front of its page. That its content is not served is then no error: fill has left the text empty.
 func (f *Fetcher) mark(p *Page, status int, err error) error {
 	if status < 400 {
 		return err
 	}
 	line := strings.TrimSpace(fmt.Sprintf("HTTP %d %s", status, http.StatusText(status)))
-	if err != nil {
-		p.Text = ""
-	}
 	p.Data = nil
 	if p.Text != "" {
 		line += "\n\n"

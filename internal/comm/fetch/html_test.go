@@ -31,6 +31,7 @@ func TestMarkdown(t *testing.T) {
 		"schemes":       {"<a href='java\nscript:alert(1)'>1</a><a href=' JavaScript:x'>2</a><a href='data:text/html,x'>3</a><a href='file:///etc/passwd'>4</a><a href='mailto:a@b.example'>5</a>", "1234[5](mailto:a@b.example)"},
 		"user in link":  {"<a href='https://bank.example@evil.example/'>x</a>", "[x](https://evil.example/)"},
 		"breakout":      {"<a href='https://b.example/) [x](javascript:y'>[t](javascript:x)</a>", "[\\[t\\](javascript:x)](https://b.example/%29%20%5Bx%5D%28javascript:y)"},
+		"query":         {"<a href='?a=(b)[c]\"&lt;`*é'>x</a>", "[x](https://a.example/dir/page?a=%28b%29%5Bc%5D%22%3C%60%2A%C3%A9)"},
 		"fake link":     {"<p>[x](javascript:y) <span>[z]</span>(data:,)", "[x\\](javascript:y) [z\\](data:,)"},
 		"fake image":    {"!<a href=x>y</a>", "\\![y](https://a.example/dir/x)"},
 		"autolink":      {"&lt;javascript:x&gt; a &lt; b", "\\<javascript:x> a < b"},
