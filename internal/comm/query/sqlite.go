@@ -26,10 +26,10 @@ import (
 // rest of the text after the first statement, whether a statement is read-only, the length of a value before it is copied.
 
 const (
-	valueMax = 1 << 20  // bytes of one string, blob or row, inside a query too
-	spillMax = 64 << 20 // bytes that sorting and grouping may put into temporary files, in all
-	steps    = 100      // of the virtual machine between two looks at the clock
-	busyWait = 2000     // ms for a writer that is just finishing
+	valueMax  = 1 << 20   // bytes of one string, blob or row, inside a query too
+	memoryMax = 256 << 20 // bytes that all queries at once may add to what SQLite holds in memory: sorting, grouping, collecting
+	steps     = 100       // of the virtual machine between two looks at the clock
+	busyWait  = 2000      // ms for a writer that is just finishing
 )
 
 // limits are set on each connection (sqlite.org/c3ref/limit.html).
@@ -59,6 +59,17 @@ var switches = map[int32]int32{
 	lib.SQLITE_DBCONFIG_ENABLE_ATTACH_WRITE:   0,
 	lib.SQLITE_DBCONFIG_DQS_DML:               0,
 	lib.SQLITE_DBCONFIG_DQS_DDL:               0,
+}
+
+// SQLite counts its memory only if it is told to before the process opens its first database, whoever opens it; that is why this is
+// an init. Without the count there would be no bound on what a query sorts, groups or collects, and connect refuses.
+func init() {
+	tls := libc.NewTLS()
+	defer tls.Close()
+	if args := libc.NewVaListN(1); args != 0 {
+		lib.Xsqlite3_config(tls, lib.SQLITE_CONFIG_MEMSTATUS, libc.VaList(args, int32(1)))
+		libc.Xfree(tls, args)
+	}
 }
 
 type sqlite struct {
@@ -104,16 +115,14 @@ type lite struct {
 
 // memory is what C writes and reads, by its offsets: outputs of calls, and the state that the two callbacks share with us.
 const (
-	memOut     = 0  // pointer: a database or statement that was made
-	memTail    = 8  // pointer: what of the text was not read
-	memDB      = 16 // pointer: the connection
-	memStop    = 24 // int32: 1 when the time is over, 2 when too much was spilled
-	memDenied  = 28 // int32: 1 when the authorizer refused
-	memOwn     = 32 // int32: 1 while a statement of ours is prepared and run
-	memCurrent = 36 // int32: of db_status
-	memHighest = 40 // int32: of db_status
-	memSelect  = 44 // int32: 1 when the authorizer saw a SELECT
-	memSize    = 48
+	memOut    = 0  // pointer: a database or statement that was made
+	memTail   = 8  // pointer: what of the text was not read
+	memBase   = 16 // int64: bytes that SQLite held when the query began
+	memStop   = 24 // int32: 1 when the time is over, 2 when too much memory is used
+	memDenied = 28 // int32: 1 when the authorizer refused
+	memOwn    = 32 // int32: 1 while a statement of ours is prepared and run
+	memSelect = 36 // int32: 1 when the authorizer saw a SELECT
+	memSize   = 40
 )
 
 func (s *sqlite) connect(context.Context) (*lite, error) {
@@ -151,7 +160,9 @@ func (c *lite) open(path string) error {
 	if rc != lib.SQLITE_OK {
 		return code(rc)
 	}
-	libc.AtomicStorePUintptr(c.mem+memDB, c.db)
+	if lib.Xsqlite3_memory_used(c.tls) <= 0 {
+		return errors.New("SQLite does not count its memory")
+	}
 	lib.Xsqlite3_extended_result_codes(c.tls, c.db, 1)
 	args := libc.NewVaListN(2)
 	if args == 0 {
@@ -170,7 +181,7 @@ func (c *lite) open(path string) error {
 		}
 	}
 	lib.Xsqlite3_busy_timeout(c.tls, c.db, busyWait)
-	for _, pragma := range []string{"PRAGMA query_only = 1", "PRAGMA temp_store = FILE", "PRAGMA cell_size_check = 1", "PRAGMA mmap_size = 0"} {
+	for _, pragma := range []string{"PRAGMA query_only = 1", "PRAGMA temp_store = MEMORY", "PRAGMA cell_size_check = 1", "PRAGMA mmap_size = 0"} {
 		if rc := c.run(pragma); rc != lib.SQLITE_OK {
 			return code(rc)
 		}
@@ -255,8 +266,7 @@ func progress(tls *libc.TLS, mem uintptr) int32 {
 	if libc.AtomicLoadPInt32(mem+memStop) != 0 {
 		return 1
 	}
-	lib.Xsqlite3_db_status(tls, libc.AtomicLoadPUintptr(mem+memDB), lib.SQLITE_DBSTATUS_TEMPBUF_SPILL, mem+memCurrent, mem+memHighest, 0)
-	if libc.AtomicLoadPInt32(mem+memCurrent) > spillMax {
+	if int64(lib.Xsqlite3_memory_used(tls))-libc.AtomicLoadPInt64(mem+memBase) > memoryMax {
 		libc.AtomicStorePInt32(mem+memStop, 2)
 		return 1
 	}
@@ -268,7 +278,7 @@ func (c *lite) watch(ctx context.Context) (release func()) {
 	libc.AtomicStorePInt32(c.mem+memStop, 0)
 	libc.AtomicStorePInt32(c.mem+memDenied, 0)
 	libc.AtomicStorePInt32(c.mem+memSelect, 0)
-	lib.Xsqlite3_db_status(c.tls, c.db, lib.SQLITE_DBSTATUS_TEMPBUF_SPILL, c.mem+memCurrent, c.mem+memHighest, 1)
+	libc.AtomicStorePInt64(c.mem+memBase, int64(lib.Xsqlite3_memory_used(c.tls)))
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		libc.AtomicStorePInt32(c.mem+memStop, 1)
@@ -464,7 +474,7 @@ func (s *sqlite) failed(ctx context.Context, c *lite, rc int32) error {
 		return notARead("The statement would do more than read: the database says: %s.", threat.Printable(message, messageMax))
 	case lib.SQLITE_INTERRUPT:
 		if libc.AtomicLoadPInt32(c.mem+memStop) == 2 {
-			return fault.New(fault.ResultTooLarge, "The query sorts or groups more than %d MiB.", spillMax>>20).At("sql")
+			return fault.New(fault.ResultTooLarge, "The query sorts or groups more than fits into %d MiB.", memoryMax>>20).At("sql")
 		}
 		if err := expired(ctx); err != nil {
 			return err
