@@ -97,15 +97,10 @@ func launch() (status, error) {
 	if st.Dev != o.Device || st.Ino != o.Inode {
 		return status{}, errors.New("the workspace is not the directory that was checked")
 	}
-	for _, p := range [][5]uintptr{
-		{unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL},
-		{unix.PR_SET_DUMPABLE, 0}, // the launcher's memory is nobody's business
-	} {
-		if err := unix.Prctl(int(p[0]), p[1], p[2], p[3], p[4]); err != nil {
-			return status{}, os.NewSyscallError("prctl", err)
-		}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil { // the launcher's memory is nobody's business
+		return status{}, os.NewSyscallError("prctl", err)
 	}
-	var nothing [2]unix.CapUserData
+	var nothing [2]unix.CapUserData // of any set; the ambient one follows the others
 	if err := unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &nothing[0]); err != nil {
 		return status{}, os.NewSyscallError("capset", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -121,6 +122,11 @@ func TestRunsAProgram(t *testing.T) {
 		}
 		if left, _ := os.ReadDir(c.Dir); len(left) != 1 {
 			t.Errorf("left behind: %v", left)
+		}
+		signal.Ignore(syscall.SIGHUP) // as under nohup; the program is not to inherit it
+		defer signal.Reset(syscall.SIGHUP)
+		if out := must(t, shell(t, "kill -HUP $$"), tier); out.Signal != "SIGHUP" {
+			t.Errorf("SIGHUP: %+v", out)
 		}
 		if out := must(t, shell(t, "kill -9 $$"), tier); out.Signal != "SIGKILL" || out.ExitCode != -1 {
 			t.Errorf("killed by itself: %+v", out)
@@ -440,10 +446,10 @@ func TestObeysSIGTERM(t *testing.T) {
 
 func TestDeadlineAndCancel(t *testing.T) {
 	tiers(t, func(t *testing.T, tier Tier) {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		out, err := run(ctx, command(t, "sleep", "60"), tier)
-		if err != nil || !out.TimedOut {
+		if err != nil || !out.TimedOut || out.Signal != "SIGTERM" {
 			t.Errorf("deadline: %+v %v", out, err)
 		}
 		mark := fmt.Sprintf("86402.%d", time.Now().UnixNano()%1e9)
@@ -523,9 +529,11 @@ func TestSetsid(t *testing.T) {
 func TestBackground(t *testing.T) {
 	tiers(t, func(t *testing.T, tier Tier) {
 		start := time.Now()
-		if out := must(t, shell(t, "sleep 60 & exit 0"), tier); out.ExitCode != 0 || out.TimedOut || time.Since(start) > 5*time.Second {
+		mark := fmt.Sprintf("86405.%d", time.Now().UnixNano()%1e9)
+		if out := must(t, shell(t, "sleep "+mark+" & exit 0"), tier); out.ExitCode != 0 || out.TimedOut || time.Since(start) > 5*time.Second {
 			t.Errorf("%+v after %s", out, time.Since(start))
 		}
+		gone(t, mark)
 	})
 }
 
@@ -533,9 +541,10 @@ func TestForkBomb(t *testing.T) {
 	before, _ := os.ReadFile("/proc/sys/kernel/pid_max")
 	tiers(t, func(t *testing.T, tier Tier) {
 		c := attacker(t, "forks", "2000")
-		c.Limits.Processes = 40
+		c.Limits.Processes, c.Limits.OpenFiles = 40, 4096 // each takes a descriptor, too
 		out := must(t, c, tier)
 		n, err := strconv.Atoi(strings.TrimSpace(string(out.Stdout)))
+		t.Logf("%d processes", n)
 		most := c.Limits.Processes
 		if os.Geteuid() == 0 {
 			most += 300
@@ -573,6 +582,7 @@ func TestLimits(t *testing.T) {
 		if out := must(t, c, tier); out.Signal != "SIGXCPU" || out.TimedOut || out.CPU < 500*time.Millisecond {
 			t.Errorf("CPU: %+v", out)
 		}
+		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}) // it may be 0 already, and then stays
 		out = must(t, shell(t, "ulimit -n; ulimit -c; ulimit -n 4096"), tier)
 		if string(out.Stdout) != "64\n0\n" || out.ExitCode == 0 {
 			t.Errorf("limits: %+v %s %s", out, out.Stdout, out.Stderr)
@@ -789,8 +799,8 @@ func TestNamespacesAndPrivileges(t *testing.T) {
 			t.Errorf("%s is %s in both, %v", l, outside, err)
 		}
 	}
-	out = must(t, shell(t, "cat /proc/self/status; cat /proc/1/status; hostname"), Full)
-	for _, line := range []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Seccomp_filters:\t1"} {
+	out = must(t, shell(t, "cat /proc/self/status; cat /proc/1/status; uname -n"), Full)
+	for _, line := range []string{"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapInh:\t0000000000000000", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2", "Seccomp_filters:\t1", "sandbox"} {
 		if !strings.Contains(string(out.Stdout), line+"\n") {
 			t.Errorf("no %q in\n%s", line, out.Stdout)
 		}
