@@ -240,6 +240,7 @@ func escapeText(s string, link, table, first bool) string {
 			s = s[digits+1:]
 		}
 	}
+	last := len(strings.TrimRight(s, " \t\n")) - 1
 	word := func(i int) bool {
 		if i < 0 || i >= len(s) {
 			return false
@@ -268,6 +269,8 @@ func escapeText(s string, link, table, first bool) string {
 			esc = link
 		case ']':
 			esc = link || next(i, "([:")
+		case '#': // at the end of a heading the converter needs it
+			esc = i == last
 		case '!':
 			esc = i+1 < len(s) && s[i+1] == '['
 		case '|':
