@@ -248,6 +248,12 @@ func TestQuota(t *testing.T) {
 		t.Error(err)
 	}
 	noTemps(t, d)
+	if err := os.WriteFile(d.ws+"/too-many", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := write("a", 0); !fault.Is(err, fault.LimitQuota) {
+		t.Errorf("more files than are counted: %v", err)
+	}
 }
 
 // What can't be measured in bounded work is too much.
