@@ -133,7 +133,6 @@ type Response struct {
 	Status     int         // as the server said
 	Header     http.Header // hostile, as the body; without Content-Encoding and Content-Length where the body was decompressed
 	Body       []byte      // decompressed
-	Truncated  bool        // false: what is longer than Policy.MaxBytes is an error
 	Compressed string      // "gzip" or "deflate" where the body came so
 }
 

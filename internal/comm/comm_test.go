@@ -1,0 +1,327 @@
+package comm
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/call"
+	"sallyport/internal/comm/exec"
+	"sallyport/internal/egress"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	sandbox.Init()
+	os.Exit(m.Run())
+}
+
+const session = "sess_01a2009ca9eb71aca8a6d450ac52f9ed"
+
+// world is the operations with a web server, a database and programs behind them.
+type world struct {
+	t        *testing.T
+	commands map[string]gateway.Command
+	url      string
+}
+
+func newWorld(t *testing.T) *world {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/page":
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			fmt.Fprint(w, `<title>Widget prices</title><main><h1>Prices</h1><p>A widget costs <a href="/detail">7 EUR</a>.</p></main>`)
+		case "/moved":
+			http.Redirect(w, r, "/page", http.StatusFound)
+		case "/pixel":
+			w.Header().Set("Content-Type", "image/png")
+			_, _ = w.Write([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00"))
+		case "/echo":
+			w.Header().Set("Content-Type", "text/plain")
+			fmt.Fprintf(w, "%s %s", r.Method, r.Header.Get("User-Agent"))
+		}
+	}))
+	t.Cleanup(web.Close)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "notes.db")
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("CREATE TABLE prices (item TEXT, eur INTEGER); INSERT INTO prices VALUES ('widget', 7), ('gadget', 9)"); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	c, err := New(Options{
+		Data: filepath.Join(dir, "data"), Egress: egress.Policy{Domains: []string{strings.TrimPrefix(web.URL, "http://")}, Protocols: []string{"http"}, UserAgent: "Sallyport/test"},
+		Methods: []string{"POST"}, Databases: map[string]string{"notes": "sqlite:" + file}, Exec: exec.Options{Allow: []string{"cat"}},
+		NetworkTimeout: 5 * time.Second, FileTimeout: 5 * time.Second, ExecTimeout: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{t: t, commands: map[string]gateway.Command{}, url: web.URL}
+	for _, command := range c.Commands() {
+		w.commands[command.Name] = command
+	}
+	return w
+}
+
+func canonical(t *testing.T, v any) json.RawMessage {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err = call.Canonical(b, call.DefaultLimits()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+type object = map[string]any
+
+// run checks and runs an operation as the corridor does.
+func (w *world) run(session, name string, parameters object) (gateway.Brought, error) {
+	w.t.Helper()
+	command, raw := w.commands[name], canonical(w.t, parameters)
+	if err := command.Check(raw); err != nil {
+		return gateway.Brought{}, err
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), command.Timeout)
+	defer cancel()
+	return command.Run(ctx, gateway.CommandRun{Session: session, Parameters: raw})
+}
+
+func (w *world) mustRun(name string, parameters object) (text string, b gateway.Brought) {
+	w.t.Helper()
+	b, err := w.run(session, name, parameters)
+	if err != nil {
+		w.t.Fatalf("%s: %v", name, err)
+	}
+	for _, block := range b.Blocks {
+		text += block.Text
+	}
+	return text, b
+}
+
+// Every operation is in the one form: it says what it is, takes strict parameters, and is what the corridor can guard (EX-1). A new one fails
+// here until it was considered.
+func TestOperations(t *testing.T) {
+	w := newWorld(t)
+	for name, want := range map[string]struct {
+		effect      flow.Effect
+		level       int
+		sensitivity flow.Sensitivity
+		requests    bool
+		needs       []string
+	}{
+		"fetch":      {flow.Read, 0, flow.External, true, []string{"url"}},
+		"search":     {flow.Read, 0, flow.None, true, []string{"query"}}, // local here; a provider on the web makes it external
+		"query":      {flow.Read, 0, flow.InternalSource, true, []string{"database"}},
+		"read_file":  {flow.Read, 0, flow.None, false, []string{"path"}},
+		"write_file": {flow.Write, 1, flow.None, false, []string{"path", "content"}},
+		"list_files": {flow.Read, 0, flow.None, false, nil},
+		"exec":       {flow.Write, 2, flow.None, false, []string{"argv"}},
+	} {
+		c, ok := w.commands[name]
+		if !ok {
+			t.Errorf("there is no comm.%s", name)
+			continue
+		}
+		if c.Effect != want.effect || c.Level != want.level || c.Sensitivity != want.sensitivity || c.Requests != want.requests || c.Timeout <= 0 || c.Own != (name == "write_file") {
+			t.Errorf("comm.%s: %s level %d %s requests %v timeout %s own %v", name, c.Effect, c.Level, c.Sensitivity, c.Requests, c.Timeout, c.Own)
+		}
+		if c.Title == "" || c.Description == "" || c.Run == nil || c.Check == nil {
+			t.Errorf("comm.%s lacks a word or a part", name)
+		}
+		var properties map[string]struct{ Description string }
+		if err := json.Unmarshal(c.Parameters, &properties); err != nil || len(properties) == 0 {
+			t.Fatalf("comm.%s: %v", name, err)
+		}
+		for p, s := range properties {
+			if s.Description == "" {
+				t.Errorf("comm.%s: nothing is said of %s", name, p)
+			}
+		}
+		if err := c.Check(canonical(t, object{"sudo": true})); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != "sudo" {
+			t.Errorf("comm.%s takes an unknown parameter: %v", name, err)
+		}
+		for _, p := range want.needs {
+			if err := c.Check([]byte("{}")); err == nil {
+				t.Errorf("comm.%s runs without %s", name, p)
+			}
+			for _, wrong := range []any{7, true, nil, object{}, []any{nil}, ""} {
+				if s, text := wrong.(string); text && s == "" && p == "content" {
+					continue // an empty file is one
+				}
+				if err := c.Check(canonical(t, object{p: wrong})); err == nil {
+					t.Errorf("comm.%s takes %v for %s", name, wrong, p)
+				}
+			}
+		}
+	}
+	if len(w.commands) != 7 {
+		t.Errorf("%d operations", len(w.commands))
+	}
+}
+
+func TestWhatParametersNameIsJudgedBefore(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		operation  string
+		parameters object
+		code       fault.Code
+	}{
+		"another address":   {"fetch", object{"url": "https://192.0.2.1/"}, fault.EgressBlocked},
+		"metadata":          {"fetch", object{"url": "http://169.254.169.254/latest"}, fault.EgressBlocked},
+		"a file":            {"fetch", object{"url": "file:///etc/passwd"}, fault.EgressBlocked},
+		"another method":    {"fetch", object{"url": w.url + "/page", "method": "DELETE"}, fault.PermissionDenied},
+		"unknown format":    {"fetch", object{"url": w.url + "/page", "format": "exe"}, fault.RequestMalformed},
+		"another scope":     {"fetch", object{"url": w.url + "/page", "scope": "database"}, fault.RequestMalformed},
+		"unknown database":  {"query", object{"database": "crm"}, fault.RequestMalformed},
+		"too many results":  {"search", object{"query": "widget prices", "count": 21}, fault.RequestMalformed},
+		"unknown program":   {"exec", object{"argv": []string{"rm", "-rf", "/"}}, fault.PermissionDenied},
+		"a program by path": {"exec", object{"argv": []string{"/bin/sh"}}, fault.PermissionDenied},
+		"no program":        {"exec", object{"argv": []string{}}, fault.RequestMalformed},
+		"offset below zero": {"read_file", object{"path": "a", "offset": -1}, fault.RequestMalformed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command := w.commands[c.operation]
+			if err := command.Check(canonical(t, c.parameters)); !fault.Is(err, c.code) {
+				t.Errorf("%v, want %s", err, c.code)
+			}
+		})
+	}
+}
+
+func TestFetch(t *testing.T) {
+	w := newWorld(t)
+	text, b := w.mustRun("fetch", object{"url": w.url + "/moved"})
+	if b.Source != w.url+"/page" || !strings.Contains(text, "Title: Widget prices") || !strings.Contains(text, "[7 EUR]("+w.url+"/detail)") || !strings.Contains(text, "Redirected from: "+w.url+"/moved") {
+		t.Errorf("from %s:\n%s", b.Source, text)
+	}
+	kept, _ := w.mustRun("list_files", object{"path": "fetched"})
+	if !strings.Contains(kept, ".md") {
+		t.Errorf("no copy in the workspace: %s", kept)
+	}
+	if hits, _ := w.mustRun("search", object{"query": "widget prices"}); !strings.Contains(hits, "Prices") {
+		t.Errorf("the page is not found again: %s", hits)
+	}
+	if text, b = w.mustRun("fetch", object{"url": w.url + "/pixel"}); len(b.Blocks) != 2 || b.Blocks[1].MediaType != "image/png" || len(b.Blocks[1].Data) == 0 {
+		t.Errorf("an image came as %q %+v", text, b.Blocks)
+	}
+	if text, _ = w.mustRun("fetch", object{"url": w.url + "/echo", "method": "POST", "body": "x", "content_type": "text/plain"}); !strings.Contains(text, "POST Sallyport/test") {
+		t.Errorf("%s", text)
+	}
+	fetch := w.commands["fetch"]
+	for parameters, writes := range map[string]bool{
+		`{"url":"http://x/"}`: false, `{"method":"GET","url":"http://x/"}`: false, `{"method":"HEAD","url":"http://x/"}`: false,
+		`{"method":"POST","url":"http://x/"}`: true, `{"method":"get","url":"http://x/"}`: true, `{"method":7}`: true,
+	} {
+		if fetch.Writes([]byte(parameters)) != writes {
+			t.Errorf("%s: writes %v", parameters, !writes)
+		}
+	}
+}
+
+func TestQuery(t *testing.T) {
+	w := newWorld(t)
+	if text, b := w.mustRun("query", object{"database": "notes"}); b.Source != "database:notes" || !strings.Contains(text, `"prices"`) {
+		t.Errorf("from %s: %s", b.Source, text)
+	}
+	if text, _ := w.mustRun("query", object{"database": "notes", "sql": "SELECT eur FROM prices WHERE item = ?", "parameters": []any{"widget"}}); !strings.Contains(text, "[[7]]") {
+		t.Error(text)
+	}
+	if _, err := w.run(session, "query", object{"database": "notes", "sql": "DELETE FROM prices"}); !fault.Is(err, fault.PermissionDenied) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFilesAndPrograms(t *testing.T) {
+	w := newWorld(t)
+	text, b := w.mustRun("write_file", object{"path": "notes/a.txt", "content": "hello\n"})
+	if b.Source != "workspace:notes/a.txt" || !strings.Contains(text, `"size":6`) {
+		t.Errorf("from %s: %s", b.Source, text)
+	}
+	w.mustRun("write_file", object{"path": "notes/a.txt", "content": "world\n", "append": true})
+	if text, _ = w.mustRun("read_file", object{"path": "notes/a.txt"}); text != "hello\nworld\n" {
+		t.Errorf("%q", text)
+	}
+	if text, _ = w.mustRun("read_file", object{"path": "notes/a.txt", "offset": 6, "limit": 3}); !strings.HasPrefix(text, "wor") || !strings.Contains(text, "12 bytes") {
+		t.Errorf("%q", text)
+	}
+	other := "sess_01a2009ca9eb71aca8a6d450ac52f9ee"
+	var notDispatched *gateway.NotDispatched
+	for path, code := range map[string]fault.Code{"notes/a.txt": fault.NotFound, "../" + session + "/notes/a.txt": fault.PathBlocked, "/etc/passwd": fault.PathBlocked} {
+		_, err := w.run(other, "read_file", object{"path": path})
+		if !fault.Is(err, code) || !slices.Contains([]bool{true}, asNotDispatched(err, &notDispatched)) {
+			t.Errorf("%s of another session: %v", path, err)
+		}
+	}
+	if sandbox.Probe().Tier == sandbox.None {
+		if os.Getenv("SALLYPORT_TEST_ALL") != "" {
+			t.Fatal("there is no sandbox here")
+		}
+		t.Skip("not checked: programs, there is no sandbox here")
+	}
+	text, b = w.mustRun("exec", object{"argv": []string{"cat", "notes/a.txt", "-"}, "stdin": "and in\n"})
+	var out struct {
+		ExitCode int    `json:"exit_code"`
+		Stdout   string `json:"stdout"`
+	}
+	if err := json.Unmarshal([]byte(text), &out); err != nil || out.ExitCode != 0 || out.Stdout != "hello\nworld\nand in\n" || b.Source != "program:cat" {
+		t.Errorf("from %s: %s", b.Source, text)
+	}
+}
+
+func asNotDispatched(err error, into **gateway.NotDispatched) bool {
+	nd, ok := err.(*gateway.NotDispatched)
+	*into = nd
+	return ok
+}
+
+func FuzzParameters(f *testing.F) {
+	ps := params{
+		{name: "a", kind: "text", required: true, most: 10}, {name: "b", kind: "integer", least: 1, most: 5}, {name: "c", kind: "flag"},
+		{name: "d", kind: "texts", most: 3}, {name: "e", kind: "scalars", most: 3}, {name: "f", kind: "text", words: []string{"x", "y"}, most: 9},
+	}
+	f.Add([]byte(`{"a":"x","b":3,"c":true,"d":["x"],"e":[1,null,"s",false],"f":"y"}`))
+	f.Add([]byte(`{"A":"x"}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		canonical, err := call.Canonical(raw, call.DefaultLimits())
+		if err != nil || canonical[0] != '{' {
+			return
+		}
+		v, err := ps.parse(canonical)
+		if err != nil {
+			return
+		}
+		for name, value := range v {
+			i := slices.IndexFunc(ps, func(p param) bool { return p.name == name })
+			if i < 0 || value == nil {
+				t.Fatalf("%s is %v", name, value)
+			}
+		}
+		if n, given := v["b"].(int64); given && (n < 1 || n > 5) || len(v.text("a")) > 10 || len(v.texts("d")) > 3 || len(v.scalars("e")) > 3 {
+			t.Fatalf("out of bounds: %v", v)
+		}
+	})
+}
