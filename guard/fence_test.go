@@ -545,6 +545,17 @@ func TestFence_LongHexRun(t *testing.T) {
 	}
 }
 
+func TestSum_KeepsNoContent(t *testing.T) {
+	for range 100 { // the pool may lose one
+		sum("secret")
+		x := hashers.Get().(*hasher)
+		if strings.Contains(string(x.buf[:]), "secret") {
+			t.Fatal("content is left in a buffer")
+		}
+		hashers.Put(x)
+	}
+}
+
 func TestFence_EndlessMarks(t *testing.T) {
 	w := mustWrap(t, Fence{}, "A"+strings.Repeat("\u0300", 100)+"B\u0300C\u0301", testURL)
 	if n := w.Header().Escaped; n != 100-maxMarks || !strings.HasSuffix(w.body, "B\u0300C\u0301") {
