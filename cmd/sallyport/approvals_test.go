@@ -50,6 +50,17 @@ func TestQuestionIsWholeAndHarmless(t *testing.T) {
 	}
 }
 
+// Nothing but a yes is a yes.
+func TestConfirmed(t *testing.T) {
+	for in, yes := range map[string]bool{"y\n": true, "YES\n": true, " y ": true, "": false, "\n": false, "no\n": false, "yy\n": false, "n\ny\n": false, strings.Repeat(" ", 200) + "y\n": false} {
+		var prompt bytes.Buffer
+		c := &cli{in: strings.NewReader(in), err: &prompt}
+		if err := c.confirmed("Approve a\x1bb?"); (err == nil) != yes || strings.Contains(prompt.String(), "\x1b") {
+			t.Errorf("%q: %v, %q", in, err, prompt.String())
+		}
+	}
+}
+
 func TestUntilTime(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for s, want := range map[string]time.Time{"": {}, "10m": now.Add(10 * time.Minute), "2026-11-20T15:00:00Z": now.Add(3 * time.Hour)} {

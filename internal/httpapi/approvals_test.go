@@ -334,6 +334,11 @@ func TestBatches(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Approval == nil || all[0].Approval.State != "approved" || all[1].Approval != nil || all[1].Code != "approval.mismatch" || all[1].Problem == "" || all[1].ApprovalID != b.ApprovalID {
 		t.Errorf("batch: %+v %v", all, err)
 	}
+	third := w.ask(c, client.Own, "comm_exec", "https://docs.example/c")
+	all, err = carol.RespondTogether(ctx, "reject", "too many", []client.ApprovalRef{ref(b), ref(third)})
+	if err != nil || len(all) != 2 || all[0].Approval == nil || all[1].Approval == nil || all[0].Approval.State != "rejected" || all[1].Approval.Reason != "too many" || all[1].ApprovalID != third.ApprovalID {
+		t.Errorf("each under its own digest: %+v %v", all, err)
+	}
 	for body, field := range map[string]string{
 		`{"decision":"approve","approvals":[{"Approval_ID":"x","digest":"y"}]}`:        "approvals[0].Approval_ID",
 		`{"decision":"approve","approvals":[{"approval_id":"x","digest":"y","a":1}]}`:  "approvals[0].a",

@@ -850,11 +850,12 @@ func FuzzBody(f *testing.F) {
 	f.Add([]byte(`{"tool":"think","arguments":{"a":1},"wat":1}`))
 	f.Add([]byte(`{"tool":"think","arguments":[1]}`))
 	f.Add([]byte(`{"planned_calls":[{"tool":"think","after":[7]}]}`))
+	f.Add([]byte(`{"operation":"comm.fetch","parameters":{"url":"https://docs.example/"},"justification":{"user_request":"x"},"phase":"planning","session_id":1}`))
 	w := newWorld(f)
 	token := w.token(identity.Agent, "worker")
 	h := w.api.Agent()
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, path := range []string{"/validate-plan", "/plan", "/check"} {
+		for _, path := range []string{"/validate-plan", "/plan", "/check", "/declarations"} {
 			r := httptest.NewRequest("POST", "http://127.0.0.1/v1/session/self"+path, bytes.NewReader(body))
 			r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, w.agent.Listener.Addr()))
 			r.Header.Set("Content-Type", "application/json")
