@@ -1,3 +1,5 @@
+//go:build linux
+
 package query
 
 import (
@@ -7,6 +9,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -108,13 +111,23 @@ func startPostgres() error {
 		return &startError{log.String(), err}
 	}
 	run := command("postgres", "-D", data, "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=40")
-	if err := run.Start(); err != nil {
+	started, ended := make(chan error), make(chan struct{})
+	go func() { // the server dies with the thread that started it, so this one stays
+		runtime.LockOSThread()
+		defer close(ended)
+		err := run.Start()
+		started <- err
+		if err == nil {
+			run.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		return err
 	}
 	server.dir = dir
 	server.stop = func() {
 		run.Process.Signal(syscall.SIGINT)
-		run.Wait()
+		<-ended
 		os.RemoveAll(dir)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
