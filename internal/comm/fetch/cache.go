@@ -132,7 +132,7 @@ func storable(h http.Header) bool {
 	return true
 }
 
-// freshFor is how long an answer holds without asking again; 0 where it doesn't say.
+// freshFor is how long an answer holds without asking again; 0 or less where it doesn't say, or no longer holds.
 func freshFor(h http.Header) time.Duration {
 	d := directives(h)
 	if _, always := d["no-cache"]; always {
@@ -147,10 +147,10 @@ func freshFor(h http.Header) time.Duration {
 		return 0
 	}
 	past, err := strconv.ParseUint(h.Get("Age"), 10, 31)
-	if h.Get("Age") != "" && err != nil || past >= seconds {
+	if h.Get("Age") != "" && err != nil {
 		return 0
 	}
-	return min(time.Duration(seconds-past)*time.Second, maxFresh)
+	return min((time.Duration(seconds)-time.Duration(past))*time.Second, maxFresh)
 }
 
 // cache keeps pages in a folder. It is only a help: what can't be written is not kept, and what can't be read is not there.

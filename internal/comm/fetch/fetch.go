@@ -139,9 +139,6 @@ func (f *Fetcher) Fetch(ctx context.Context, r Request) (*Page, error) {
 	if err := f.check(&r); err != nil {
 		return nil, err
 	}
-	if err := f.web.Check(r.URL); err != nil {
-		return nil, err
-	}
 	ask := egress.Request{Method: r.Method, URL: r.URL, Header: http.Header{"Accept": {accepts[r.Format]}}, Body: []byte(r.Body)}
 	if r.ContentType != "" {
 		ask.Header.Set("Content-Type", r.ContentType)

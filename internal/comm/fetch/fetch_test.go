@@ -439,7 +439,7 @@ func TestCache(t *testing.T) {
 	}
 	s.set("/formats", "<p><i>x</i>", "Cache-Control", "max-age=60")
 	for i, format := range []string{"markdown", "text", "markdown", "text"} {
-		p, err := f.Fetch(context.Background(), Request{URL: servers[0].URL + "/formats", Format: format})
+		p, err := f.Fetch(context.Background(), Request{URL: fmt.Sprintf("%s/formats#%d", servers[0].URL, i), Format: format})
 		if err != nil || p.FromCache != (i >= 2) || (p.Text == "*x*") != (format == "markdown") {
 			t.Errorf("%s: %v, %+v", format, err, p)
 		}

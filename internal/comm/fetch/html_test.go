@@ -80,7 +80,7 @@ func TestHiddenTextIsLeftOut(t *testing.T) {
 		"<p style='color:transparent'>X", "<p style='position:absolute;left:-9999px'>X", "<p style='text-indent:-9999px'>X", "<p style='clip:rect(0,0,0,0)'>X", "<p style='clip-path:inset(100%)'>X",
 		"<p style='height:0;overflow:hidden'>X", "<p style='transform:scale(0)'>X",
 		// What the parts of a page do to each other when they are not well formed.
-		"<body hidden>X", "a<body style='display:none'>X", "X<body hidden>", "<html hidden><p>X", "<div hidden><p></div hidden", "<span hidden><div></span>X</div>", "<form hidden><div></form>X</div>", "<div hidden><table><td></div>X",
+		"<body hidden>X", "a<body style='display:none'>X", "X<body hidden>", "<p>X</p><body hidden>", "<html hidden><p>X", "<div hidden><p></div hidden", "<span hidden><div></span>X</div>", "<form hidden><div></form>X</div>", "<div hidden><table><td></div>X",
 		"<b hidden><p></b>X", "<h1 hidden><b></h1 ><p hidden>X", "<div hidden></p></b></i></span></table></td>X", "<svg/><p hidden>X", "<svg hidden/><path/>X", "<math><mtext><span hidden/>X",
 		"<div hidden/>X", "<p hidden/>X", "<br hidden><p hidden>X", "<li hidden><section><li>X", "<div hidden>" + strings.Repeat("<div>", 300) + strings.Repeat("</div>", 290) + "X",
 		strings.Repeat("<div>", 600) + "<div hidden>" + strings.Repeat("<b>", 600) + strings.Repeat("</b>", 400) + "X", "<p " + strings.Repeat("a ", 3) + "hidden>X", "<p hidden " + manyAttributes(100) + ">X", "<p " + manyAttributes(100) + " hidden>X",
