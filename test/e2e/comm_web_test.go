@@ -214,7 +214,9 @@ func TestHostileWeb(t *testing.T) {
 	site := hostileSite(t, secret.url)
 	w := start(t, opens(site.url)+"limits: {comm_requests_per_minute: 10000, calls_per_minute: 100000, execution_budget: 10h, network_timeout: 1s}\n")
 	at := func(path string) string { return site.url + path }
-	to := func(u string) string { return site.url + "/to?u=" + strings.NewReplacer(":", "%3A", "/", "%2F", "?", "%3F", "&", "%26").Replace(u) }
+	to := func(u string) string {
+		return site.url + "/to?u=" + strings.NewReplacer(":", "%3A", "/", "%2F", "?", "%3F", "&", "%26").Replace(u)
+	}
 	for _, c := range []struct {
 		name, url string
 		code      string   // of the refusal, or
