@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -210,16 +211,6 @@ func TestPostgresAttacks(t *testing.T) {
 	}
 }
 
-func TestPostgresWAL(t *testing.T) {
-	d := openPostgres(t, "reader", Options{})
-	owner := as(t, "owner")
-	const n = 4 << 20
-	before := ask(t, owner, "SELECT pg_current_wal_insert_lsn()")
-	r, err := d.Query(t.Context(), "pg", fmt.Sprintf("SELECT pg_logical_emit_message(false, 'x', repeat('y', %d))", n), nil)
-	wrote := ask(t, owner, "SELECT pg_current_wal_insert_lsn() - '"+before+"'::pg_lsn")
-	t.Logf("%v %v: %s bytes of WAL", r, err, wrote)
-}
-
 func TestPostgresRoles(t *testing.T) {
 	dir := postgresDir(t)
 	for role, want := range map[string]string{
@@ -363,6 +354,21 @@ func TestPostgresLimits(t *testing.T) {
 		if text, err := json.Marshal(r); err != nil || len(text) > 20_000+1000 {
 			t.Errorf("%s: %d bytes, %v", c.sql, len(text), err)
 		}
+	}
+}
+
+// A row that could not be part of the answer is not read into memory.
+func TestPostgresMemory(t *testing.T) {
+	d := openPostgres(t, "reader", Options{})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := d.Query(t.Context(), "pg", "SELECT 1, repeat('x', 100000000)", nil)
+	runtime.ReadMemStats(&after)
+	if err != nil || !r.Truncated || len(r.Rows) != 0 {
+		t.Errorf("%v %v", r, err)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 20<<20 {
+		t.Errorf("%d bytes", used)
 	}
 }
 
