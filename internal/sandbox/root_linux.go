@@ -225,10 +225,12 @@ func freshProc() int {
 }
 
 // boundProcesses bounds the processes of the new PID namespace. It is for root, whom RLIMIT_NPROC does not hold. The kernel gives out the
-// numbers below 300 once, and those from there on again and again, so this many are always left. Before Linux 6.14 the
-// setting is the whole machine's, and must not be touched: perNamespacePIDs.
+// numbers below 300 once, and those from there on again and again, so this many are always left.
+//
+// Danger: root may write this setting of the namespace that it is in, which outside a new one, and everywhere before Linux 6.14, is the whole
+// machine's. So only the first process of a namespace that a kernel with a setting for each gave us goes on from here.
 func boundProcesses(n int) error {
-	if !perNamespacePIDs() {
+	if os.Getpid() != 1 || !perNamespacePIDs() {
 		return errors.New("this kernel can't bound the processes of root")
 	}
 	return os.WriteFile("/proc/sys/kernel/pid_max", fmt.Appendf(nil, "%d", 301+n), 0)

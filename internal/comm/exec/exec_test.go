@@ -189,7 +189,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestOutcome(t *testing.T) {
-	r := runner(t, Options{Allow: []string{"cat", "false", "sleep", "dd"}, Limits: sandbox.Limits{Wall: 500 * time.Millisecond, Output: 10}})
+	r := runner(t, Options{Allow: []string{"cat", "false", "sleep", "dd"}, Limits: sandbox.Limits{Wall: 3 * time.Second, Output: 10}})
 	out, err := r.Run(t.Context(), workspace(t), []string{"cat"}, "a longer text")
 	if err != nil || string(out.Stdout) != "a longer t" || !out.StdoutTruncated {
 		t.Errorf("%+v %v", out, err)
