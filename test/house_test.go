@@ -54,9 +54,9 @@ var house = map[string][]string{
 var outside = map[string][]string{
 	"github.com/modelcontextprotocol/go-sdk":          {"internal/mcpapi", "internal/upstream", "internal/demo", "test/bench"},
 	"github.com/cedar-policy/cedar-go":                {"internal/policy"},
-	"modernc.org/sqlite":                              {"internal/store", "internal/comm/query", "internal/comm/search"},
+	"modernc.org/sqlite":                              {"internal/store", "internal/comm/query"},
 	"modernc.org/libc":                                {"internal/comm/query"},
-	"database/sql":                                    {"internal/store", "internal/comm/query", "internal/comm/search"},
+	"database/sql":                                    {"internal/store", "internal/comm/query"},
 	"github.com/jackc/pgx/v5":                         {"internal/comm/query"},
 	"code.dny.dev/ssrf":                               {"internal/egress"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"internal/comm/fetch"},
