@@ -146,7 +146,7 @@ type block struct {
 // ok tells whether there is a result.
 func (g got) ok() bool { return g.verdict.Code == "" && g.meta.CallID != "" }
 
-// text is the text inside all fences, as a person would see it: every text must be fenced whole.
+// text is the content of all fences: every text must be fenced whole.
 func (g got) text(t testing.TB) string {
 	t.Helper()
 	var b strings.Builder
@@ -154,23 +154,25 @@ func (g got) text(t testing.TB) string {
 		if c.Type != "text" {
 			continue
 		}
-		w, err := guard.ParseWrapped(c.Text)
-		if err != nil {
-			t.Fatalf("not fenced: %v: %.300s", err, c.Text)
-		}
-		b.WriteString(unfence(t, w.ForModel()))
+		b.WriteString(unfence(t, c.Text))
 	}
 	return b.String()
 }
 
-// unfence is the body of a fenced text with the escapes undone.
+// unfence is the content of a fenced text, with what was made inert still so.
 func unfence(t testing.TB, s string) string {
 	t.Helper()
-	u, err := guard.UnwrapForDisplay(s)
+	shown, err := guard.UnwrapForDisplay(s)
 	if err != nil {
 		t.Fatalf("not fenced: %v: %.300s", err, s)
 	}
-	return u
+	var lines []string
+	for line := range strings.Lines(shown) {
+		if content, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "| "); ok {
+			lines = append(lines, content)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // fenced is the text as it was delivered.
@@ -433,6 +435,8 @@ type declaredAs struct {
 	Justification client.Justification
 	Flags         []string
 }
+
+func isOutcome(e client.Entry) bool { return e.Kind == "outcome" }
 
 func (w *world) entriesOf(session string, pick func(client.Entry) bool) []client.Entry {
 	w.t.Helper()
