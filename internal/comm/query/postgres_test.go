@@ -387,7 +387,7 @@ func TestPostgresSchema(t *testing.T) {
 
 // Queries at once share few connections, see one snapshot each, and the server's side of a cancelled one is over when it returns.
 func TestPostgresConcurrency(t *testing.T) {
-	d := openPostgres(t, "reader", Options{})
+	d := open(t, Options{Databases: map[string]string{"pg": address(postgresDir(t), "reader") + "&application_name=crowd"}})
 	owner := as(t, "owner")
 	var wg sync.WaitGroup
 	for i := range 20 {
@@ -399,7 +399,7 @@ func TestPostgresConcurrency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := ask(t, owner, "SELECT count(*) <= 4 FROM pg_stat_activity WHERE usename = 'reader'"); n != "t" {
+	if n := ask(t, owner, "SELECT count(*) <= 4 FROM pg_stat_activity WHERE application_name = 'crowd'"); n != "t" {
 		t.Error("more than 4 connections")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

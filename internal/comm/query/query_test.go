@@ -5,7 +5,6 @@ package query
 import (
 	"database/sql"
 	"encoding/json"
-	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -169,7 +168,7 @@ func BenchmarkPostgres(b *testing.B) {
 		}
 		defer c.Close(b.Context())
 		for b.Loop() {
-			if r := c.ExecParams(b.Context(), "SELECT id, name FROM item WHERE id = $1", [][]byte{[]byte("7")}, nil, nil, nil).Read(); r.Err != nil || fmt.Sprintf("%s", r.Rows[0][0]) != "7" {
+			if r := c.ExecParams(b.Context(), "SELECT id, name FROM item WHERE id = $1", [][]byte{[]byte("7")}, nil, nil, nil).Read(); r.Err != nil || string(r.Rows[0][0]) != "7" {
 				b.Fatal(r.Err)
 			}
 		}

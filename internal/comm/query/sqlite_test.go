@@ -38,6 +38,7 @@ func liteFile(t testing.TB, journal string) (string, *sql.DB) {
 		`CREATE VIEW cheap AS SELECT id, name FROM item WHERE price < 10`,
 		`CREATE VIEW late AS SELECT pragma_user_version FROM pragma_user_version`,
 		`CREATE TRIGGER t INSTEAD OF DELETE ON cheap BEGIN DELETE FROM item; END`,
+		`CREATE TABLE my_node (x)`,
 		`CREATE VIRTUAL TABLE words USING fts5(body)`, `INSERT INTO words VALUES ('the quick brown fox'), ('a lazy dog')`,
 		`CREATE VIRTUAL TABLE area USING rtree(id, x0, x1)`, `INSERT INTO area VALUES (1, 0, 10), (2, 20, 30)`,
 	} {
@@ -175,6 +176,7 @@ func TestSQLiteAttacks(t *testing.T) {
 		{"SELECT json_pretty('[[1]]', 'xxx')", fault.PermissionDenied},
 		{"SELECT geopoly_area('[[0,0],[1,1],[0,1],[0,0]]')", fault.PermissionDenied},
 		{"SELECT sqlite_log(1, 'x')", fault.PermissionDenied},
+		{"DELETE FROM my_node RETURNING x", fault.PermissionDenied},
 		{"DELETE FROM area_node", fault.RequestMalformed},
 		{"UPDATE area SET x0 = 5", fault.PermissionDenied},
 		{"SELECT replace(printf('%.*c', 1000000, 'a'), printf('%.*c', 500000, 'a') || 'b', '')", any},
