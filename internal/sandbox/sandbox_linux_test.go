@@ -860,7 +860,7 @@ func TestAsNobody(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(dir+"/tmp", 0o700), os.Chown(dir+"/tmp", nobody, nobody)); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), dir+"/test", "-test.v", "-test.timeout=4m")
+	cmd := exec.CommandContext(t.Context(), dir+"/test", "-test.v", "-test.timeout=15m")
 	cmd.Dir = dir + "/tmp"
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(s string) bool { return strings.HasPrefix(s, "HOME=") }), "TMPDIR="+dir+"/tmp", "HOME="+dir+"/tmp")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL}
