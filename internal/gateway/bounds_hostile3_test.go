@@ -24,7 +24,7 @@ func TestHostile3CountingQuestionsCostsNoMemory(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	big := strings.Repeat("x", 512<<10)
-	for n := range 20 {
+	for n := range 8 {
 		w.mustAsk(w.do(p, "comm_send", fmt.Sprintf(`{"url":"https://example.com/%d/%s",%s}`, n, big, because), ""))
 	}
 	var before, after runtime.MemStats
@@ -34,7 +34,7 @@ func TestHostile3CountingQuestionsCostsNoMemory(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; used > 2<<20 {
-		t.Errorf("asking for the status of a session with 20 questions took %d MiB", used>>20)
+		t.Errorf("asking for the status of a session with 8 questions took %d MiB", used>>20)
 	}
 	runtime.ReadMemStats(&before)
 	w.mustAsk(w.do(p, "comm_send", sendPage, ""))
