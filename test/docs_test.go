@@ -23,6 +23,7 @@ import (
 
 	"sallyport/internal/agent"
 	"sallyport/internal/daemon"
+	"sallyport/internal/gateway"
 )
 
 // repository is the root of this module, as seen from this package.
@@ -241,6 +242,35 @@ func TestConfigurationIsComplete(t *testing.T) {
 		for key := range want {
 			t.Errorf("%s of %s has no row in docs/configuration.md", key, c.of)
 		}
+	}
+}
+
+// configuration.md has the built-in trust tiers as the gateway has them.
+func TestTiersAreDocumented(t *testing.T) {
+	want := gateway.Tiers()
+	section := regexp.MustCompile(`(?s)\n### trust_tiers\n.*?\n### `).FindString(read(t, "docs/configuration.md"))
+	for _, row := range rows(section, regexp.MustCompile(`^[a-z]+$`)) {
+		if row[0] == "tier" || row[0] == "key" {
+			continue
+		}
+		tier, ok := want[row[0]]
+		if !ok || len(row) != 5 {
+			t.Errorf("%s is no built-in tier, is there twice, or has not five columns", row[0])
+			continue
+		}
+		delete(want, row[0])
+		shown := func(v any) string { // the zero value is the limit of everybody
+			if reflect.ValueOf(v).IsZero() {
+				return ""
+			}
+			return fmt.Sprint(v)
+		}
+		if is := []string{shown(tier.CommRequestsPerMinute), shown(tier.CallsPerMinute), shown(tier.Budget), shown(tier.AskFrom)}; !slices.Equal(is, row[1:]) {
+			t.Errorf("%s is documented as %q and is %q", row[0], row[1:], is)
+		}
+	}
+	for name := range want {
+		t.Errorf("the tier %s has no row", name)
 	}
 }
 
