@@ -203,7 +203,7 @@ func (c *Comm) deliver(ctx context.Context, session string, p *fetch.Page) gatew
 	if p.Truncated {
 		head.WriteString("Truncated: the page is longer\n")
 	}
-	b := gateway.Brought{Source: p.URL, Blocks: []gateway.Block{{Text: head.String() + "\n" + p.Text}}}
+	b := gateway.Brought{Source: p.URL, At: p.FetchedAt, Blocks: []gateway.Block{{Text: head.String() + "\n" + p.Text}}}
 	if p.Data != nil {
 		b.Blocks = append(b.Blocks, gateway.Block{Data: p.Data, MediaType: p.MediaType})
 	} else if p.Text != "" {

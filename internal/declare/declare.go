@@ -116,6 +116,9 @@ func Merge(problems, more []Problem) []Problem {
 	return merged
 }
 
+// maxProblems bounds how many members that are no fields are named.
+const maxProblems = 20
+
 func add(problems *[]Problem, field, format string, args ...any) {
 	*problems = append(*problems, Problem{Field: field, Problem: fmt.Sprintf(format, args...)})
 }
@@ -136,6 +139,9 @@ func object(field string, raw []byte, names ...string) (map[string]json.RawMessa
 	for name, value := range call.Members(canonical) {
 		if slices.Contains(names, name) {
 			members[name] = value
+			continue
+		}
+		if len(problems) >= maxProblems {
 			continue
 		}
 		at, what := field, "has a member that is not a field"

@@ -499,3 +499,15 @@ func BenchmarkCheckLargest(b *testing.B) {
 		}
 	}
 }
+
+// A body of nothing but unknown names is answered with some of them.
+func TestParseBoundsItsProblems(t *testing.T) {
+	var b strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&b, `"x%d":1,`, i)
+	}
+	_, problems := Parse([]byte(`{` + b.String() + `"operation":"comm.fetch"}`))
+	if len(problems) > 2*maxProblems {
+		t.Errorf("%d problems", len(problems))
+	}
+}

@@ -257,6 +257,11 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 	} else if l.current.Load().State != session.Open && r.Decision != approval.Reject {
 		return asked, fault.New(fault.SessionClosed, "The session that asked is closed.")
 	}
+	known, ok := g.o.Voter(voter.Person)
+	if !ok {
+		return approval.Approval{}, fault.New(fault.RoleMissing, "Nobody knows who %s is: who approves must be listed under people in sallyport.yaml.", short(voter.Person))
+	}
+	voter.Aliases = append(slices.Clone(voter.Aliases), known.Aliases...)
 	by := "person:" + voter.Person
 	return g.o.Store.ChangeApproval(context.WithoutCancel(ctx), r.Approval, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
 		now := g.now()

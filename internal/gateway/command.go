@@ -48,8 +48,9 @@ type CommandRun struct {
 
 // Brought is what a run brought back, raw.
 type Brought struct {
-	Source string  // what the attribution names: the final URL, the database, the path
-	Blocks []Block // in order
+	Source string    // what the attribution names: the final URL, the database, the path
+	At     time.Time // when it was there, if that is not now: of a cached page
+	Blocks []Block   // in order
 }
 
 // Block is a text, or data of a media type.
@@ -147,7 +148,7 @@ func (c *crossing) run(ctx context.Context) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.brought = b.Source
+	c.brought, c.broughtAt = b.Source, b.At
 	result, err := b.result()
 	if err != nil {
 		return nil, fault.Wrap(err, fault.ResultInvalid, "The result could not be put into a form that can be delivered.")

@@ -66,6 +66,7 @@ type crossing struct {
 	carries       []carriedText      // delivered content in the arguments
 	carried       []flow.Held        // the labels that it has
 	brought       string             // where a command's result is from
+	broughtAt     time.Time          // and when it was there; zero: now
 
 	limited bool // the rate limit has counted this call
 	acting  bool // the intent is durable: from here on there is an outcome to write

@@ -400,8 +400,12 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 	if w.err != nil {
 		return nil, nil, w.err
 	}
+	at := c.broughtAt
+	if at.IsZero() {
+		at = c.g.now()
+	}
 	a, err := c.g.o.Issuer.Attribute(guard.Source{
-		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: c.g.now(), Content: result, Declaration: c.declared,
+		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: at, Content: result, Declaration: c.declared,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -52,16 +52,13 @@ type Store interface {
 	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
 }
 
-// Options is what an API is made with. Every field but Log, Aliases and Clock is needed.
+// Options is what an API is made with. Every field but Log and Clock is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
 	Agents  agent.Set
 	// People are the persons of the configuration with their roles. A token opens no more than its person's roles of today.
-	People map[string][]identity.Role
-	// Aliases are, by person, every other identity that is theirs: other names, mail addresses, and principals that act for them, as
-	// kind:id. Nobody answers what they asked for under any of them. nil: nobody has any.
-	Aliases   map[string][]string
+	People    map[string][]identity.Role
 	Upstreams func() []ServerStatus
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
