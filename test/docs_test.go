@@ -482,7 +482,7 @@ func checkOutput(t *testing.T, shown, printed string) {
 		pattern := regexp.MustCompile(strings.Join(parts, ".*"))
 		at := slices.IndexFunc(lines, pattern.MatchString)
 		if at < 0 {
-			t.Errorf("the README shows a line that was not printed (any more, or not in this order):\n%s", want)
+			t.Errorf("the page shows a line that was not printed (any more, or not in this order):\n%s", want)
 			continue
 		}
 		lines = lines[at:] // the same line may carry the next one too: answers of curl have no newline
@@ -533,6 +533,42 @@ func TestReadmeTour(t *testing.T) {
 	text := strings.NewReplacer("127.0.0.1:7575/", "127.0.0.1:"+agentPort+"/").Replace(script.String())
 	printed := shell(t, dir, text, 5*time.Minute)
 	checkOutput(t, strings.TrimSpace(output.String()), printed)
+	if out, err := exec.Command("git", "-C", dir, "status", "--porcelain").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("the tour leaves the clone changed: %v\n%s", err, out)
+	}
+}
+
+// The tour of docs/external.md does what it says and prints what it shows, on a clean clone and without a network.
+func TestExternalTour(t *testing.T) {
+	dir := clone(t)
+	for _, tool := range []string{"bash", "curl"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			missing(t, tool)
+		}
+	}
+	doctor := exec.Command("go", "run", "-trimpath", "./cmd/sallyport", "doctor")
+	doctor.Dir = dir
+	if out, err := doctor.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	} else if strings.Contains(string(out), "tier none") {
+		missing(t, "a kernel that holds the sandbox")
+	}
+	var script, output strings.Builder
+	script.WriteString("set -eo pipefail\n")
+	toured := 0
+	for _, b := range marked(read(t, "docs/external.md")) {
+		if b.kind == "output" {
+			fmt.Fprintln(&output, b.text)
+			continue
+		}
+		toured++
+		fmt.Fprintln(&script, b.text)
+	}
+	if toured < 5 {
+		t.Fatalf("the page has only %d blocks of the tour", toured)
+	}
+	text := strings.NewReplacer("127.0.0.1:7575", "127.0.0.1:"+freePort(t), "127.0.0.1:7576", "127.0.0.1:"+freePort(t)).Replace(script.String())
+	checkOutput(t, strings.TrimSpace(output.String()), shell(t, dir, text, 5*time.Minute))
 	if out, err := exec.Command("git", "-C", dir, "status", "--porcelain").CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("the tour leaves the clone changed: %v\n%s", err, out)
 	}
