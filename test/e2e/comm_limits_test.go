@@ -166,7 +166,7 @@ func TestKillSwitchEndsAFetch(t *testing.T) {
 		<-r.Context().Done()
 		gone <- r.URL.Path
 	})
-	w := start(t, opens(site.url)+plenty, declaration("tester"), declaration("other"))
+	w := start(t, opens(site.url)+"limits: {comm_requests_per_minute: 10000, network_timeout: 5s}\n")
 	for _, door := range doors {
 		for _, path := range []string{"/silent", "/half"} {
 			for _, agent := range []string{"tester", ""} {
@@ -191,7 +191,7 @@ func TestKillSwitchEndsAFetch(t *testing.T) {
 					var e end
 					select {
 					case e = <-ended:
-					case <-time.After(30 * time.Second):
+					case <-time.After(15 * time.Second):
 						t.Fatal("the call did not end")
 					}
 					took := time.Since(began)
