@@ -397,7 +397,13 @@ func (a Approval) Supersede(now time.Time) (Approval, error) {
 // few are left. For the moment of dispatch: roles are looked up again then, as expiry is (appr-034). voter returns false for people it
 // doesn't know. Written back, it can be answered again.
 func (a Approval) Recount(voter func(person string) (Voter, bool)) Approval {
-	a.Votes = slices.DeleteFunc(slices.Clone(a.Votes), func(vote Vote) bool {
+	a.Votes = slices.Clone(a.Votes)
+	for i, vote := range a.Votes { // two accounts that are one person's by now are one vote
+		if v, known := voter(vote.Person); known {
+			a.Votes[i].Aliases = append(slices.Clone(vote.Aliases), v.Aliases...)
+		}
+	}
+	a.Votes = slices.DeleteFunc(a.Votes, func(vote Vote) bool {
 		if vote.Decision != Approve {
 			return false
 		}

@@ -278,6 +278,10 @@ func (c *Comm) query(timeout time.Duration) gateway.Command {
 			return asJSON(source, schema)
 		}
 		rows, err := c.databases.Query(ctx, v.text("database"), v.text("sql"), v.scalars("parameters"))
+		if f := fault.Of(err); err != nil && f.Code == fault.RequestMalformed && f.Field == "sql" {
+			// The database's own words, which can quote what is in it.
+			return gateway.Brought{Source: source, Blocks: []gateway.Block{{Text: f.Public()}}, Failed: true}, nil
+		}
 		if err != nil {
 			return gateway.Brought{}, err
 		}

@@ -96,12 +96,12 @@ func (d Declaration) At(now time.Time) State {
 	return d.State
 }
 
-// Decide is the answer to a pending declaration: by is ByRule or a principal. A no has a reason.
+// Decide is the answer to a pending declaration, or a no to an approved one: by is ByRule or a principal. A no has a reason.
 func (d Declaration) Decide(approve bool, by, reason string, now time.Time) (Declaration, error) {
 	switch at := d.At(now); {
 	case at == Expired:
 		return d, d.expired()
-	case at != Pending:
+	case at != Pending && (at != Approved || approve): // a no counts until it is spent
 		return d, fault.New(fault.Conflict, "The declaration is %s already.", at)
 	case by == "":
 		return d, fault.New(fault.Internal, "a decision of nobody")

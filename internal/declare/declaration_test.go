@@ -133,7 +133,7 @@ func TestEveryMove(t *testing.T) {
 	want := map[at]map[string]outcome{
 		{Pending, false}:  {"yes": {Approved, ""}, "no": {Rejected, ""}, "spend": {"", fault.ApprovalRequired}, "covers": {"", fault.ApprovalRequired}},
 		{Pending, true}:   {"yes": {"", fault.ApprovalExpired}, "no": {"", fault.ApprovalExpired}, "spend": {"", fault.ApprovalExpired}, "covers": {"", fault.ApprovalExpired}},
-		{Approved, false}: {"yes": {"", fault.Conflict}, "no": {"", fault.Conflict}, "spend": {Spent, ""}, "covers": {Approved, ""}},
+		{Approved, false}: {"yes": {"", fault.Conflict}, "no": {Rejected, ""}, "spend": {Spent, ""}, "covers": {Approved, ""}},
 		{Approved, true}:  {"yes": {"", fault.ApprovalExpired}, "no": {"", fault.ApprovalExpired}, "spend": {"", fault.ApprovalExpired}, "covers": {"", fault.ApprovalExpired}},
 		{Rejected, false}: {"yes": {"", fault.Conflict}, "no": {"", fault.Conflict}, "spend": {"", fault.ApprovalRejected}, "covers": {"", fault.ApprovalRejected}},
 		{Spent, false}:    {"yes": {"", fault.Conflict}, "no": {"", fault.Conflict}, "spend": {"", fault.Conflict}, "covers": {"", fault.DeclarationInvalid}},

@@ -317,3 +317,10 @@ func (j Justification) check(p *[]Problem, record string) (flags []string) {
 	}
 	return flags
 }
+
+// CheckStep says what is wrong with the reason that a step of a plan gives for a built-in external operation: like a justification's
+// fields it must be specific (DE-2). field is what the reason is called in the request.
+func CheckStep(field, reason string) (problems []Problem) {
+	checkText(&problems, field, reason, "say what exactly is needed and what it will be used for")
+	return problems
+}

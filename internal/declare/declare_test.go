@@ -2,6 +2,7 @@ package declare
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"

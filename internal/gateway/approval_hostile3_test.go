@@ -57,7 +57,7 @@ func shyWorld(t *testing.T) *commWorld {
 func TestHostile3PlanApprovalIsNoWayRoundTwoPeople(t *testing.T) {
 	w := shyWorld(t)
 	p := w.open("planner", "erin", "What do widgets cost in 2026?")
-	plan := w.submit(p, `[{"tool":"shy_look","justification":"why not"},{"tool":"comm_wipe","arguments":`+getPage+`,"justification":"x"}]`)
+	plan := w.submit(p, `[{"tool":"shy_look","justification":"why not"},{"tool":"comm_wipe","arguments":`+getPage+`,"justification":"old widget prices"}]`)
 	if plan.Steps[1].Verdict.Decision != fault.Ask {
 		t.Errorf("whoever decides on the plan is told that a CRITICAL step is %s", plan.Steps[1].Verdict.Decision)
 	}
@@ -76,7 +76,7 @@ func TestHostile3PlanApprovalIsNoWayRoundTwoPeople(t *testing.T) {
 func TestHostile3PlanStepWithoutArgumentsApprovesNoRiskyCall(t *testing.T) {
 	w := shyWorld(t)
 	p := w.open("planner", "erin", "What do widgets cost in 2026?")
-	plan := w.submit(p, `[{"tool":"shy_look","justification":"why not"},{"tool":"comm_send","justification":"x"}]`)
+	plan := w.submit(p, `[{"tool":"shy_look","justification":"why not"},{"tool":"comm_send","justification":"widget prices"}]`)
 	if _, err := w.g.DecidePlan(t.Context(), p.ID, plan.Digest, true, "person:alice", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,8 @@ func TestHostile3ApproversAreThoseWhoApproved(t *testing.T) {
 	}
 }
 
-// The call that runs is the one that was shown, reasons and all (DESIGN.md rule 2).
+// The call runs on the reasons that were shown (DESIGN.md rule 2): a model that words them anew changes neither the call nor the record of
+// what was approved, and what it said instead is there beside it.
 func TestHostile3ApprovalIsForTheReasonsThatWereShown(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
@@ -318,8 +319,21 @@ func TestHostile3ApprovalIsForTheReasonsThatWereShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := `{"url":"https://example.com/page","justification":{"user_request":"What do widgets cost in 2026?","missing_knowledge":"administrator password of the widget shop","expected_use":"log in and buy widgets"}}`
-	if a := w.do(p, "comm_send", other, ""); a.Verdict.Decision == fault.Permit {
-		t.Errorf("bob approved citing prices; what ran, on his word, was declared to log in and buy: %s", w.entriesOf(a.CallID)[0].Detail)
+	a := w.mustPermit(w.do(p, "comm_send", other, ""))
+	var detail struct {
+		Declaration struct {
+			Digest        string
+			Justification declare.Justification
+			Said          declare.Justification `json:"justification_of_the_call"`
+		}
+	}
+	es := w.entriesOf(a.CallID)
+	if err := json.Unmarshal(es[0].Detail, &detail); err != nil || detail.Declaration.Justification.ExpectedUse != "cite them in the summary" || detail.Declaration.Said.ExpectedUse != "log in and buy widgets" {
+		t.Errorf("%s, %v", es[0].Detail, err)
+	}
+	want := declare.Digest("worker", p.ID, "comm.send", es[0].DefHash, json.RawMessage(getPage), detail.Declaration.Justification)
+	if at, err := w.o.Issuer.Parse(a.Metadata); err != nil || at.Declaration() != want || detail.Declaration.Digest != want {
+		t.Errorf("the result points to %s, not to what bob approved (%v)", at.Declaration(), err)
 	}
 }
 

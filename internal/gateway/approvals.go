@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/flow"
 	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/declare"
@@ -52,6 +53,10 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	if v.ApprovalID != nil { // the declaration it runs on waits
 		return v
 	}
+	if c.answers != nil {
+		return fault.Refuse(stage, fault.ApprovalRequired, "A person would have to decide on this call, and can't be shown what a server was answered.",
+			fault.Remedy{Kind: "ask_person", Text: "Ask a person to do it."})
+	}
 	now := c.g.now()
 	a, err := c.g.o.Store.ApprovalFor(ctx, c.session.ID, c.digest)
 	if err == nil {
@@ -60,7 +65,7 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		switch state := a.StateAt(now); {
 		case state == approval.Rejected:
 			return fault.RefuseErr(stage, covers)
-		case c.risen(a):
+		case !c.stands(a):
 		case covers == nil:
 			c.approval = &a
 			return c.judge()
@@ -68,20 +73,12 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 			v.ApprovalID = &a.ID
 			return v
 		}
-		// Expired, spent, superseded, or given for less risk: it is asked anew.
+		// Expired, spent, superseded, or given for something else than what it would be spent on: it is asked anew.
 	} else if !fault.Is(err, fault.NotFound) {
 		return fault.RefuseErr(stage, err)
 	}
-	if c.r.DryRun || c.answers != nil { // a person can't be shown what a server was answered
+	if c.r.DryRun {
 		return v
-	}
-	waiting, err := c.g.o.Store.Approvals(ctx, c.session.ID, approval.Pending, "", maxPending)
-	if err != nil {
-		return fault.RefuseErr(stage, err)
-	}
-	if len(waiting) >= maxPending {
-		return fault.Refuse(stage, fault.LimitQuota, fmt.Sprintf("%d questions of this session wait for a person already.", maxPending),
-			fault.Remedy{Kind: "wait", Text: "Wait until some of them are answered."})
 	}
 	next, err := c.newApproval(v, now)
 	if err != nil {
@@ -90,32 +87,63 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk
 	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
-	if a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), next, func(a approval.Approval) bool {
-		return open(a, now) && !c.risen(a)
-	}, e); err != nil {
-		return fault.RefuseErr(stage, audited(err))
+	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
+		if state := t.Approval.StateAt(now); (state == approval.Pending || state == approval.Deferred || state == approval.Approved) && c.stands(t.Approval) {
+			return true, t, nil // another call of the same asked first
+		}
+		return c.replace(t, now)
+	}})
+	if err != nil {
+		return fault.RefuseErr(stage, err)
 	}
 	v.ApprovalID = &a.ID
 	return v
 }
 
-// open tells whether the question waits for an answer.
-func open(a approval.Approval, now time.Time) bool {
-	state := a.StateAt(now)
-	return state == approval.Pending || state == approval.Deferred
+// replace withdraws an older question about the same call: it was asked about something else by now. A no stays a no.
+func (c *crossing) replace(t Twin, now time.Time) (keep bool, next Twin, err error) {
+	switch state := t.Approval.StateAt(now); {
+	case state == approval.Rejected:
+		return false, t, t.Approval.Covers(c.digest, now)
+	case state.Final(), state == approval.Expired:
+		return false, t, nil
+	}
+	if t.Approval, err = t.Approval.Supersede(now); err != nil {
+		return false, t, err
+	}
+	if d := t.Declaration; d != nil && (d.At(now) == declare.Pending || d.At(now) == declare.Approved) {
+		over, err := d.Decide(false, declare.ByRule, "it was asked anew", now)
+		if err != nil {
+			return false, t, err
+		}
+		t.Declaration = &over
+	}
+	return false, t, nil
 }
 
-// risen tells whether the call is riskier by now than what the person was asked about.
-func (c *crossing) risen(a approval.Approval) bool {
-	return slices.Index(risks, c.op.Class.Risk()) > slices.Index(risks, Risk(a.Risk))
+// stands tells whether an approval is about the call as it is now: it is no riskier, the session holds no label that was not shown, and
+// the policies are those that were in force.
+func (c *crossing) stands(a approval.Approval) bool {
+	return slices.Index(risks, c.op.Class.Risk()) <= slices.Index(risks, Risk(a.Risk)) && a.PolicyVersion == c.g.o.Policies.Version() &&
+		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
+}
+
+// approvedReasons puts the reasons that the person was shown in the place of those that the call came with: they are what it runs on. What it
+// came with is on record beside them.
+func (c *crossing) approvedReasons() {
+	var shown declare.Justification
+	if c.approval != nil && c.declaration == nil && c.justification != nil && json.Unmarshal(c.approval.Justification, &shown) == nil && shown != *c.justification {
+		c.said, c.justification = c.justification, &shown
+		c.declared = declare.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args, shown)
+	}
 }
 
 // newApproval is the question about this call, with everything that the person is shown under its digest.
 func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approval, error) {
 	a := approval.Approval{
-		CallDigest: c.digest, Risk: string(c.op.Class.Risk()), Operation: c.op.ID, DefinitionHash: c.op.Hash,
+		CallDigest: c.digest, Risk: string(c.op.Class.Risk()), Operation: c.op.ID, DefinitionHash: c.definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
-		Labels: labelWords(c.session.Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
+		Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
 	}
 	for _, b := range v.Because {
 		if stage, text, ok := strings.Cut(b.Detail, ": "); ok {
@@ -129,33 +157,6 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 		a.Justification, _ = json.Marshal(c.justification) // of three strings: can't fail
 	}
 	return approval.New(a, now, c.g.o.Limits.ApprovalExpires)
-}
-
-// supersede withdraws the question about a call that is asked anew.
-func (g *Gateway) supersede(ctx context.Context, sessionID, callDigest string) error {
-	old, err := g.o.Store.ApprovalFor(ctx, sessionID, callDigest)
-	if fault.Is(err, fault.NotFound) || err == nil && !open(old, g.now()) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, err = g.o.Store.ChangeApproval(ctx, old.ID, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-		e := approvalEntry(a, "approval.supersede", "rule")
-		next, err := a.Supersede(g.now())
-		if err != nil {
-			return a, d, e, err
-		}
-		if d != nil && d.At(g.now()) == declare.Pending {
-			decided, err := d.Decide(false, "rule", "it was declared again", g.now())
-			return next, &decided, e, err
-		}
-		return next, nil, e, nil
-	})
-	if fault.Is(err, fault.Conflict) || fault.Is(err, fault.ApprovalExpired) { // decided in between: then there is nothing to withdraw
-		return nil
-	}
-	return err
 }
 
 func approvalEntry(a approval.Approval, action, by string) audit.Entry {
@@ -180,14 +181,13 @@ type Question struct {
 func (g *Gateway) question(ctx context.Context, a approval.Approval) Question {
 	a.State = a.StateAt(g.now())
 	q := Question{Approval: a, Similar: similar(a), SessionLabels: []string{}}
-	if l, err := g.liveSession(ctx, a.Session); err == nil { // its state helps to decide; the decision is judged again anyway
-		s := l.current.Load()
+	if s, err := g.o.Store.Session(ctx, a.Session); err == nil { // its state helps to decide; the decision is judged again anyway
 		q.SessionLabels, q.SessionPhase = notNil(labelWords(s.Labels)), s.Phase
 	}
 	return q
 }
 
-// similar is the key under which questions can be answered together.
+// similar is the key under which questions can be answered together, each under its own digest.
 func similar(a approval.Approval) string {
 	return declare.Declaration{
 		Agent: a.Agent, Session: a.Session, Operation: a.Operation, DefinitionHash: a.DefinitionHash, Risk: a.Risk, Parameters: a.Arguments,
@@ -196,29 +196,12 @@ func similar(a approval.Approval) string {
 
 // Questions returns approvals, newest first: in one state ("": any), of one session ("": any), those asked before the one with the id after.
 func (g *Gateway) Questions(ctx context.Context, state approval.State, sessionID, after string, limit int) ([]Question, error) {
-	stored := state
-	if state == approval.Expired { // expiry is a matter of when one looks
-		stored = ""
-	}
+	found, err := g.o.Store.Approvals(ctx, ApprovalFilter{Session: sessionID, State: state, Now: g.now(), After: after, Limit: limit})
 	page := []Question{}
-	for len(page) < limit {
-		found, err := g.o.Store.Approvals(ctx, sessionID, stored, after, limit)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range found {
-			after = a.ID
-			if state == "" || a.StateAt(g.now()) == state {
-				if page = append(page, g.question(ctx, a)); len(page) == limit {
-					break
-				}
-			}
-		}
-		if len(found) < limit {
-			break
-		}
+	for _, a := range found {
+		page = append(page, g.question(ctx, a))
 	}
-	return page, nil
+	return page, err
 }
 
 // Question returns one approval.
@@ -243,30 +226,43 @@ type Response struct {
 // does, judged again by then.
 func (g *Gateway) Respond(ctx context.Context, voter approval.Voter, r Response) (Question, error) {
 	a, err := g.respond(ctx, voter, r)
-	if err != nil {
-		return Question{}, err
+	if err == nil {
+		return g.question(ctx, a), nil
 	}
-	return g.question(ctx, a), nil
+	if f := fault.Of(err); f.Code != fault.NotFound && f.Code != fault.AuditUnavailable && f.Code != fault.StoreUnavailable {
+		e := approvalEntry(a, "approval."+word(r.Decision), "person:"+voter.Person) // a refused answer is on record too (TH-4)
+		e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), "approve", string(f.Code), clip(f.Public())
+		if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+			return Question{}, audited(err)
+		}
+	}
+	return Question{}, err
 }
 
+// respond returns the approval as it is after the answer, or with an error as it was before.
 func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response) (approval.Approval, error) {
-	if asked, err := g.o.Store.Approval(ctx, r.Approval); err != nil {
+	asked, err := g.o.Store.Approval(ctx, r.Approval)
+	if err != nil {
 		return asked, err
-	} else if l, err := g.liveSession(ctx, asked.Session); err != nil {
+	}
+	if s, err := g.o.Store.Session(ctx, asked.Session); err != nil {
 		return asked, err
-	} else if l.current.Load().State != session.Open && r.Decision != approval.Reject {
+	} else if s.State != session.Open && r.Decision != approval.Reject {
 		return asked, fault.New(fault.SessionClosed, "The session that asked is closed.")
+	}
+	if len(r.Reason) > maxJustification {
+		return asked, fault.New(fault.RequestMalformed, "at most %d bytes", maxJustification).At("reason")
 	}
 	known, ok := g.o.Voter(voter.Person)
 	if !ok {
-		return approval.Approval{}, fault.New(fault.RoleMissing, "Nobody knows who %s is: who approves must be listed under people in sallyport.yaml.", short(voter.Person))
+		return asked, fault.New(fault.RoleMissing, "Nobody knows who %s is: who approves must be listed under people in sallyport.yaml.", short(voter.Person))
 	}
 	voter.Aliases = append(slices.Clone(voter.Aliases), known.Aliases...)
 	by := "person:" + voter.Person
-	return g.o.Store.ChangeApproval(context.WithoutCancel(ctx), r.Approval, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
+	after, err := g.o.Store.ChangeApproval(context.WithoutCancel(ctx), r.Approval, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
 		now := g.now()
 		a = a.Recount(g.o.Voter) // who may no longer answer does not count
-		e := approvalEntry(a, "approval."+string(r.Decision), by)
+		e := approvalEntry(a, "approval."+word(r.Decision), by)
 		e.Reason = r.Reason
 		var next approval.Approval
 		var err error
@@ -283,15 +279,58 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 		if err != nil {
 			return a, d, e, err
 		}
-		for _, v := range next.Votes {
-			e.Approvers = append(e.Approvers, v.Person)
-		}
-		if d == nil || next.State != approval.Approved && next.State != approval.Rejected {
+		e.Approvers = approvers(next)
+		if d == nil {
 			return next, nil, e, nil
 		}
-		decided, err := d.Decide(next.State == approval.Approved, by, r.Reason, now)
-		return next, &decided, e, err
+		state := d.At(now)
+		if next.State == approval.Approved && state == declare.Pending || next.State == approval.Rejected && (state == declare.Pending || state == declare.Approved) {
+			decided, err := d.Decide(next.State == approval.Approved, by, r.Reason, now)
+			return next, &decided, e, err
+		}
+		return next, nil, e, nil
 	})
+	if err != nil {
+		return asked, err
+	}
+	return after, nil
+}
+
+// word is a decision as the log names it.
+func word(d approval.Decision) string {
+	if d == approval.Approve || d == approval.Reject || d == approval.Deferral {
+		return string(d)
+	}
+	return "answer"
+}
+
+// approvers are those who said yes.
+func approvers(a approval.Approval) []string {
+	var people []string
+	for _, v := range a.Votes {
+		if v.Decision == approval.Approve && a.State != approval.Rejected {
+			people = append(people, v.Person)
+		}
+	}
+	return people
+}
+
+// withdraw voids the questions of a session that has ended. What can't be written now is void all the same: nobody can say yes to it.
+func (g *Gateway) withdraw(ctx context.Context, sessionID string) {
+	for {
+		ids, err := g.o.Store.OpenApprovals(ctx, sessionID, g.now(), maxPending)
+		if err != nil || len(ids) == 0 {
+			return
+		}
+		for _, id := range ids {
+			if _, err := g.o.Store.ChangeApproval(ctx, id, func(a approval.Approval, _ *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
+				next, err := a.Supersede(g.now())
+				return next, nil, approvalEntry(a, "approval.withdraw", "rule:session-closed"), err
+			}); err != nil {
+				return
+			}
+		}
+	}
 }
 
 // maxTogether bounds a batch: each is looked at before it is answered.

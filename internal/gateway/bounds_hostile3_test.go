@@ -94,8 +94,8 @@ type counting struct {
 	together chan struct{}
 }
 
-func (c *counting) Approvals(ctx context.Context, s string, state approval.State, after string, limit int) ([]approval.Approval, error) {
-	found, err := c.Store.Approvals(ctx, s, state, after, limit)
+func (c *counting) ApprovalFor(ctx context.Context, s, digest string) (approval.Approval, error) {
+	found, err := c.Store.ApprovalFor(ctx, s, digest)
 	c.mu.Lock()
 	wait := c.left > 0
 	if wait {
@@ -249,11 +249,11 @@ type tallying struct {
 	reads int
 }
 
-func (c *tallying) Approvals(ctx context.Context, s string, state approval.State, after string, limit int) ([]approval.Approval, error) {
+func (c *tallying) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]approval.Approval, error) {
 	c.mu.Lock()
 	c.reads++
 	c.mu.Unlock()
-	return c.Store.Approvals(ctx, s, state, after, limit)
+	return c.Store.Approvals(ctx, f)
 }
 
 // What expired long ago is not read whole each time somebody looks at what waits.

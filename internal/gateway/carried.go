@@ -20,33 +20,49 @@ type carriedText struct {
 // maxCarried bounds how much of it is on record; labels rise for all of it.
 const maxCarried = 16
 
-// carry finds fenced text and attributions in the arguments. Whoever passes on what was delivered, to this session or another, passes on
-// its labels: the flow stage judges the session as if it held them, and it does from then on (AT-3, FL-2). An agent that takes
-// the fence off isn't seen here; that is what the session's own labels are for.
+// carry finds delivered text in what the call sends: its arguments, and answers to a server's questions. Whoever passes on what was
+// delivered, to this session or another, passes on its labels: permission and flow are judged as if the session held them, and it does
+// from then on (AT-3, FL-2). An agent that takes the fence off isn't seen here; that is what the session's own labels are for.
 func (c *crossing) carry() {
-	if !bytes.Contains(c.args, []byte(guard.TrustLevel)) { // both the fence's markers and every attribution have the word
-		return
+	c.carries, c.carried = c.g.carriedIn(c.args)
+	if c.answers != nil {
+		texts, held := c.g.carriedIn(c.answers)
+		c.carries, c.carried = append(c.carries, texts...), append(c.carried, held...)
 	}
-	byID := c.g.cat.snap.Load().byID
+	c.carries = c.carries[:min(len(c.carries), maxCarried)]
+}
+
+// carriedIn finds fenced text and attributions in a JSON value, and the labels that they bring. A label that the configuration no longer
+// has stands for all of them: nobody can say any more what it blocks.
+func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
+	if !bytes.Contains(b, []byte(guard.TrustLevel)) { // both the fence's markers and every attribution have the word
+		return nil, nil
+	}
+	byID := g.cat.snap.Load().byID
 	add := func(t carriedText, labels []flow.Label) {
-		if len(c.carries) < maxCarried {
-			c.carries = append(c.carries, t)
-		}
+		t.Source = short(string(g.o.Detector.Redact([]byte(t.Source))))
+		texts = append(texts, t)
 		for _, l := range append(slices.Clone(labels), flow.Untrusted) {
-			if c.g.knownLabel(l) && !slices.ContainsFunc(c.carried, func(h flow.Held) bool { return h.Label == l }) {
-				c.carried = append(c.carried, flow.Held{Label: l, Operation: t.Operation, CallID: t.CallID})
+			known := []flow.Label{l}
+			if !g.knownLabel(l) {
+				known = g.o.Labels
+			}
+			for _, l := range known {
+				if !slices.ContainsFunc(held, func(h flow.Held) bool { return h.Label == l }) {
+					held = append(held, flow.Held{Label: l, Operation: t.Operation, CallID: t.CallID})
+				}
 			}
 		}
 	}
-	for _, a := range c.g.o.Issuer.Find(c.args) {
+	for _, a := range g.o.Issuer.Find(b) {
 		t := carriedText{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
-		var labels []flow.Label
+		labels := g.o.Labels // of an operation that nobody knows any more
 		if op := byID[a.Operation()]; op != nil {
 			labels = op.Flow.Emits
 		}
 		add(t, labels)
 	}
-	call.Strings(c.args, func(_, s string) bool {
+	call.Strings(b, func(_, s string) bool {
 		for _, w := range guard.FindWrapped(s) {
 			h := w.Header()
 			var labels []flow.Label
@@ -57,4 +73,5 @@ func (c *crossing) carry() {
 		}
 		return true
 	})
+	return texts, held
 }

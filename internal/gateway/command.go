@@ -51,6 +51,7 @@ type Brought struct {
 	Source string    // what the attribution names: the final URL, the database, the path
 	At     time.Time // when it was there, if that is not now: of a cached page
 	Blocks []Block   // in order
+	Failed bool      // it did not work, and the blocks are what was said about it: a database's own words are results like others
 }
 
 // Block is a text, or data of a media type.
@@ -77,7 +78,11 @@ func (b Brought) result() (json.RawMessage, error) {
 				"uri": "sha256:" + call.HashBytes(block.Data), "mimeType": block.MediaType, "blob": base64.StdEncoding.EncodeToString(block.Data)}})
 		}
 	}
-	return marshalPlain(map[string]any{"content": content})
+	result := map[string]any{"content": content}
+	if b.Failed {
+		result["isError"] = true
+	}
+	return marshalPlain(result)
 }
 
 // justificationSchema and declarationSchema are what every command takes beside its parameters.

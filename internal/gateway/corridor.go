@@ -59,6 +59,7 @@ type crossing struct {
 	justified     json.RawMessage        // the justification in the call, as it came
 	justification *declare.Justification // that, checked
 	declaration   *declare.Declaration   // the one that the call names
+	said          *declare.Justification // the one in the call, where a person approved it with another
 	declared      string                 // digest of what the call runs on: a declaration, made before or in the call, or the sealed plan
 	undeclared    error                  // what is wrong with how the call is declared
 	flags         []string
@@ -68,9 +69,10 @@ type crossing struct {
 	brought       string             // where a command's result is from
 	broughtAt     time.Time          // and when it was there; zero: now
 
-	limited bool // the rate limit has counted this call
-	acting  bool // the intent is durable: from here on there is an outcome to write
-	shadow  *fault.Verdict
+	requested bool // the limit of external requests has counted it
+	limited   bool // the rate limit has counted this call
+	acting    bool // the intent is durable: from here on there is an outcome to write
+	shadow    *fault.Verdict
 
 	talk sync.Mutex // guards over
 	over bool       // the call has its outcome: no answer follows
@@ -105,6 +107,9 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 			v = c.asked(ctx, v)
 		}
 		if v.Decision != fault.Permit || r.DryRun {
+			return c.refuse(ctx, v)
+		}
+		if v := c.takeRequest(); v.Decision != fault.Permit {
 			return c.refuse(ctx, v)
 		}
 		err := c.intent(ctx)
@@ -237,9 +242,25 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 		c.r.Exchange.InputResponses = c.answers
 		sent = append(append(append([]byte{}, sent...), 0), c.answers...)
 	}
-	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, sent)
+	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.definition(), sent)
 	c.carry()
 	return fault.Permitted()
+}
+
+// definition is the hash of what is called, as digests have it. Of what is no tool the method is part of it: to read is not to subscribe.
+func (c *crossing) definition() string {
+	if c.r.Method == "tools/call" {
+		return c.op.Hash
+	}
+	return call.HashBytes([]byte(c.op.Hash + "\x00" + c.r.Method))
+}
+
+// raised is the session as it will be once the call runs: with the labels of what the arguments carry.
+func (c *crossing) raised() session.Session {
+	if len(c.carried) == 0 {
+		return *c.session
+	}
+	return c.session.Raise(c.carried...)
 }
 
 // reload takes the newest version of the session, from the store where memory has missed a move.
@@ -257,7 +278,7 @@ func (c *crossing) reload(ctx context.Context) error {
 
 // judge runs the judging stages on one version of the session. The strictest verdict wins; the first deny ends it.
 func (c *crossing) judge() fault.Verdict {
-	return strictest(c.standing, c.inPhase, c.declare, c.permit, c.limit, c.flow, c.listed, c.risk)
+	return strictest(c.standing, c.inPhase, c.declare, c.permit, c.checked, c.limit, c.flow, c.listed, c.risk)
 }
 
 // standing: tool accepted and unchanged, session open, time left.
@@ -303,7 +324,7 @@ func (c *crossing) permit() fault.Verdict {
 	d := c.g.o.Policies.Decide(policy.Request{
 		Agent: c.agent, Operation: c.op.ID, Server: c.op.Server, Requester: c.session.Requester, Door: c.r.Door,
 		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(c.op.Flow.Sensitivity), Level: c.op.Class.Level,
-		Labels: labelWords(c.session.Labels), Arguments: c.args, Permitted: c.decl.Permits(c.op.ID, write),
+		Labels: labelWords(c.raised().Labels), Arguments: c.args, Permitted: c.decl.Permits(c.op.ID, write),
 	})
 	if d.Allowed {
 		return fault.Permitted()
@@ -318,30 +339,38 @@ func (c *crossing) permit() fault.Verdict {
 
 // limit: how often the session may call. A dry run takes nothing, and a call that is judged again has taken already.
 func (c *crossing) limit() fault.Verdict {
-	if c.r.DryRun || c.limited {
+	if c.limited {
 		return fault.Permitted()
 	}
-	wait, ok := c.live.rates.calls.Take(c.g.now())
+	window := c.live.rates.calls
+	if c.r.DryRun { // asking is work too, and takes nothing from the calls
+		window = c.live.rates.checks
+	}
+	wait, ok := window.Take(c.g.now())
 	if !ok {
 		return fault.Refuse("limit", fault.LimitRate,
 			fmt.Sprintf("At most %d calls a minute in one session.", c.g.tierOf(c.decl).CallsPerMinute),
 			fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
 	}
-	if c.op.command != nil && c.op.command.Requests {
-		if wait, ok := c.live.rates.requests.Take(c.g.now()); !ok {
-			return c.tooMany(wait)
-		}
-	}
 	c.limited = true
+	return c.room()
+}
+
+// takeRequest counts an external request: now that it is to be made, not each time that it is asked whether it may be.
+func (c *crossing) takeRequest() fault.Verdict {
+	if c.op.command == nil || !c.op.command.Requests || c.requested {
+		return fault.Permitted()
+	}
+	if wait, ok := c.live.rates.requests.Take(c.g.now()); !ok {
+		return c.tooMany(wait)
+	}
+	c.requested = true
 	return fault.Permitted()
 }
 
 // flow: the labels of the session against the operation's sink rule (FL-2). In shadow mode the verdict is only noted.
 func (c *crossing) flow() fault.Verdict {
-	s := *c.session
-	if len(c.carried) > 0 { // as the session will be once the call runs
-		s = s.Raise(c.carried...)
-	}
+	s := c.raised()
 	v := c.g.flowVerdict(c.op, &s)
 	if v.Decision != fault.Permit {
 		for _, t := range c.carries {
@@ -425,6 +454,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	if c.shadow != nil {
 		e.Shadow, e.Stage, e.Code, e.Reason = true, c.shadow.Stage, string(c.shadow.Code), c.shadow.Reason
 	}
+	c.approvedReasons()
 	detail := map[string]any{}
 	if c.answers != nil {
 		detail["input_responses"] = c.g.payload(c.answers)
@@ -442,9 +472,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	if c.approval != nil {
 		spend.Declaration, spend.Approval = cmp.Or(spend.Declaration, c.approval.DeclarationID), c.approval.ID
 		e.Risk = c.approval.Risk
-		for _, v := range c.approval.Votes {
-			e.Approvers = append(e.Approvers, v.Person)
-		}
+		e.Approvers = approvers(*c.approval)
 		detail["approval_id"] = c.approval.ID
 	}
 	if len(detail) > 0 {
@@ -571,7 +599,7 @@ func (c *crossing) taint(ctx context.Context) error {
 
 func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	e := c.entry(audit.Decision)
-	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), v.Reason
+	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
 	if c.args != nil {
 		if e.Arguments = c.g.payload(c.args); e.Arguments.Stored { // what was refused is not worth keeping whole
 			e.Arguments = &audit.Payload{SHA256: e.Arguments.SHA256, Size: e.Arguments.Size}

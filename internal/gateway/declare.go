@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"sallyport/flow"
-	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
 	"sallyport/internal/declare"
@@ -112,11 +111,6 @@ func (c *crossing) declare() fault.Verdict {
 	if c.undeclared != nil {
 		return fault.RefuseErr(stage, c.undeclared)
 	}
-	if c.op.command != nil {
-		if err := c.op.command.Check(c.args); err != nil {
-			return fault.RefuseErr(stage, err)
-		}
-	}
 	switch {
 	case c.declaration != nil:
 		return c.approved()
@@ -173,13 +167,18 @@ func (c *crossing) follows() bool {
 
 // risk: what is too risky for the agent's tier to be approved by rule is a person's to decide (HI-2, DE-5).
 func (c *crossing) risk() fault.Verdict {
-	if c.op.command == nil && c.declaration == nil || !c.g.tierOf(c.decl).asks(c.op.Class.Risk()) || c.covered() {
+	tier := c.g.tierOf(c.decl)
+	if c.op.command == nil && c.declaration == nil { // what nobody has to declare is asked about from where everybody is
+		tier.AskFrom = High
+	}
+	// A plan's approval is no answer here: it is one person's, and not for one call.
+	if !tier.asks(c.op.Class.Risk()) || c.approval != nil {
 		return fault.Permitted()
 	}
 	return askFor("risk", fmt.Sprintf("%s is of risk %s, so a person must decide.", c.op.Name, c.op.Class.Risk()))
 }
 
-// covered tells whether a person has approved this very call, by itself or in a plan.
+// covered tells whether a person has approved this very call, by itself or in a plan: enough for what nobody classified, not for what is risky.
 func (c *crossing) covered() bool { return c.approval != nil || c.planned() }
 
 // writes tells whether the call changes something.
@@ -204,6 +203,9 @@ func (c *crossing) declaredDetail() map[string]any {
 	}
 	if c.justification != nil {
 		d["justification"] = c.g.redacted(c.justification)
+	}
+	if c.said != nil {
+		d["justification_of_the_call"] = c.g.redacted(c.said)
 	}
 	if len(c.flags) > 0 {
 		d["flags"] = c.flags
@@ -254,7 +256,13 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		g: g, r: Request{Principal: p, Session: s.ID, Method: "tools/call", DryRun: true}, agent: s.Agent, live: l, session: s,
 		request: call.NewID("req_", now),
 	}
-	if g.kill.active(s.Agent) {
+	if g.closed.Load() {
+		return nil, fault.New(fault.StoreUnavailable, "The gateway is stopping.")
+	}
+	if v := g.killed(s.Agent); v.Decision != fault.Permit {
+		e := c.refusal(v)
+		e.Action = "declare"
+		g.behind(&g.waitingCalls, func(ctx context.Context) error { return g.o.Store.Record(ctx, e) })
 		return nil, fault.New(fault.KillSwitch, "")
 	}
 	if c.decl, err = g.declared(s.Agent); err != nil {
@@ -267,7 +275,8 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		return op != nil && op.Standing != Unlisted && op.Standing != Unfit
 	}))
 	problems, c.flags = declare.Merge(problems, more), flags
-	if c.op = snap.byID[r.Operation]; c.op != nil && c.op.command != nil && len(r.Parameters) > 0 {
+	c.op, c.args = snap.byID[r.Operation], r.Parameters
+	if c.op != nil && c.op.command != nil && len(r.Parameters) > 0 && c.permit().Decision == fault.Permit { // what it may not call tells it nothing
 		if err := c.op.command.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) {
 			f := fault.Of(err)
 			problems = declare.Merge(problems, []declare.Problem{{Field: strings.TrimSuffix("parameters."+f.Field, "."), Problem: f.Public()}})
@@ -276,7 +285,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	if len(problems) > 0 {
 		f := undeclarable(problems)
 		e := c.entry(audit.Decision)
-		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), short(f.Message)
+		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), clip(f.Message)
 		e.Arguments = &audit.Payload{SHA256: call.HashBytes(body), Size: int64(len(body))}
 		if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
 			return nil, audited(err)
@@ -294,38 +303,54 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	c.args, c.digest, c.declared, c.declaration = d.Parameters, d.CallDigest, d.Digest, &d
 	c.carry()
 	v := c.foresee()
-	var waits *approval.Approval
+	e := c.entry(audit.Decision)
+	e.Action, e.Arguments, e.Risk = "declare", g.payload(c.args), d.Risk
+	detail := map[string]any{"declaration": c.declaredDetail()}
+	var ask *Ask
 	switch v.Decision {
 	case fault.Permit:
 		if d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
 			return nil, err
 		}
 	case fault.Ask:
-		if err := g.supersede(ctx, s.ID, c.digest); err != nil {
-			return nil, err
-		}
 		a, err := c.newApproval(v, now)
 		if err != nil {
 			return nil, err
 		}
-		d.ApprovalID, waits = a.ID, &a
-		v.ApprovalID = &a.ID
+		d.ApprovalID, v.ApprovalID = a.ID, &a.ID
+		detail["approval_id"] = a.ID
+		ask = &Ask{Approval: a, Declaration: &d, At: now, Most: maxPending, Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) }}
 	default:
 		if d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
 			return nil, err
 		}
 	}
-	e := c.entry(audit.Decision)
-	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk = "declare", string(v.Decision), v.Stage, string(v.Code), v.Reason, d.Risk
-	e.Arguments = g.payload(c.args)
-	detail := map[string]any{"declaration": c.declaredDetail()}
-	if waits != nil {
-		detail["approval_id"] = waits.ID
+	write := func() (err error) {
+		if e.Detail, err = json.Marshal(detail); err != nil {
+			return err
+		}
+		e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
+		if ask != nil {
+			ask.Entry = e
+			_, err = g.o.Store.AskPerson(context.WithoutCancel(ctx), *ask)
+			return err
+		}
+		return g.o.Store.Declare(context.WithoutCancel(ctx), d, e)
 	}
-	if e.Detail, err = json.Marshal(detail); err != nil {
-		return nil, err
+	err = write()
+	if ask != nil && (fault.Is(err, fault.ApprovalRejected) || fault.Is(err, fault.LimitQuota)) { // nobody is asked again, or nobody more
+		v, ask = fault.RefuseErr("approve", err), nil
+		delete(detail, "approval_id")
+		if d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
+			return nil, err
+		}
+		d.ApprovalID = ""
+		err = write()
 	}
-	if err := g.o.Store.Declare(context.WithoutCancel(ctx), d, waits, e); err != nil {
+	if err != nil {
+		return nil, audited(err)
+	}
+	if err := c.taint(ctx); err != nil { // the agent has what it carried in its context, whatever became of the declaration
 		return nil, audited(err)
 	}
 	v.RequestID = c.request
@@ -334,7 +359,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 
 // foresee judges what can be judged before the moment of the call: everything but the phase.
 func (c *crossing) foresee() fault.Verdict {
-	return strictest(c.standing, c.checked, c.permit, c.room, c.flow, c.listed, c.risk)
+	return strictest(c.standing, c.permit, c.checked, c.room, c.flow, c.listed, c.risk)
 }
 
 // checked is what the operation itself says of the parameters: a forbidden address or path is refused before anybody is asked about it.

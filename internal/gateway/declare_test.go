@@ -543,16 +543,20 @@ func TestTrustTiers(t *testing.T) {
 	for tier, c := range map[string]struct {
 		asks  bool
 		limit int
-	}{"": {false, 100}, "standard": {false, 100}, "restricted": {true, 5}, "trusted": {false, 30}, "nobody's": {true, 5}} {
+	}{"": {false, 100}, "standard": {false, 100}, "restricted": {true, 5}, "trusted": {false, 30}, "slow": {false, 2}, "nobody's": {true, 5}} {
 		t.Run(tier, func(t *testing.T) {
 			w := newCommWorld(t, func(o *gateway.Options) {
 				d, _ := o.Agents.Get("worker")
 				d.TrustTier = tier
+				o.Tiers["slow"] = gateway.Tier{CommRequestsPerMinute: 2}
 			})
 			p := w.open("worker", "erin", "What do widgets cost in 2026?")
 			a := w.do(p, "comm_get", `{"url":"https://example.com/page",`+because+`}`, "")
 			if (a.Verdict.Decision == fault.Ask) != c.asks {
 				t.Errorf("%+v", a.Verdict)
+			}
+			if c.asks { // what is asked about is not requested
+				return
 			}
 			n := 1
 			for ; n < 200; n++ {
@@ -600,7 +604,7 @@ func TestPartialResultsAreDiscarded(t *testing.T) {
 func TestSealedPlanDeclares(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("planner", "erin", "What do widgets cost in 2026?")
-	plan := `{"steps":[{"tool":"comm_get","arguments":` + getPage + `,"justification":"widget prices are on this page"},{"tool":"comm_get","justification":"whatever page it links to"}]}`
+	plan := `{"steps":[{"tool":"comm_get","arguments":` + getPage + `,"justification":"widget prices are on this page"},{"tool":"comm_get","justification":"supplier pages with newer widget prices"}]}`
 	a, err := w.g.SubmitPlan(t.Context(), p, "", json.RawMessage(plan))
 	if err != nil {
 		t.Fatal(err)

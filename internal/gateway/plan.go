@@ -11,9 +11,9 @@ import (
 
 	"sallyport/flow"
 	"sallyport/guard"
-	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
+	"sallyport/internal/declare"
 	"sallyport/internal/fault"
 	"sallyport/internal/identity"
 	"sallyport/internal/session"
@@ -110,12 +110,8 @@ func (g *Gateway) Status(ctx context.Context, p identity.Principal, sessionID st
 		return nil, err
 	}
 	st := StatusOf(*l.current.Load())
-	waiting, err := g.o.Store.Approvals(ctx, st.ID, approval.Pending, "", maxPending)
-	for _, a := range waiting {
-		if open(a, g.now()) {
-			st.PendingApprovals = append(st.PendingApprovals, a.ID)
-		}
-	}
+	waiting, err := g.o.Store.OpenApprovals(ctx, st.ID, g.now(), maxPending)
+	st.PendingApprovals = append(st.PendingApprovals, waiting...)
 	return st, err
 }
 
@@ -212,13 +208,14 @@ func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, e
 // judgedPlan is a plan's steps with what each stage that can be asked beforehand says.
 type judgedPlan struct {
 	ops      []*Operation
-	verdicts []fault.Verdict
+	verdicts []fault.Verdict // what becomes of the plan
+	risks    []fault.Verdict // what becomes of the step when it is called
 	report   flow.Report
 }
 
 // judgeSteps asks the same functions that judge calls: standing, permission and flow. Phase and limits depend on the moment.
 func (g *Gateway) judgeSteps(s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
-	j := judgedPlan{ops: make([]*Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps))}
+	j := judgedPlan{ops: make([]*Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps)), risks: make([]fault.Verdict, len(steps))}
 	d, err := g.declared(s.Agent)
 	if err != nil {
 		return j, err
@@ -239,9 +236,14 @@ func (g *Gateway) judgeSteps(s *session.Session, steps []plannedStep, field stri
 			if c.args == nil {
 				c.args = []byte("{}")
 			}
+			c.r.Method = "tools/call"
 			if v = c.permit(); v.Decision == fault.Permit {
 				v = c.listed()
 			}
+			if problems := declare.CheckStep(fmt.Sprintf("%s[%d].justification", field, i), st.Justification); v.Decision != fault.Deny && field == "steps" && op.command != nil && len(problems) > 0 {
+				v = fault.RefuseErr("declare", undeclarable(problems))
+			}
+			j.risks[i] = c.risk()
 		}
 		j.ops[i], j.verdicts[i] = op, v
 		// A step that can't be called moves nothing, so it stands in the order where it was planned.
@@ -372,7 +374,12 @@ func (g *Gateway) judgePlan(p identity.Principal, s session.Session, steps []pla
 			step.Operation = j.ops[i].ID
 		}
 		plan.Steps = append(plan.Steps, step)
-		answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: v})
+		shown := v
+		if v.Decision == fault.Permit && j.risks[i].Decision == fault.Ask { // the plan can be approved; the call will be asked about all the same
+			shown = j.risks[i]
+			shown.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person will be asked when it is called."}}
+		}
+		answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: shown})
 		switch {
 		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
 			plan.State, plan.Reason = session.PlanRejected, fmt.Sprintf("step %d: %s", i, v.Reason)

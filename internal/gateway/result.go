@@ -126,6 +126,12 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 		defer c.talk.Unlock()
 		return c.over
 	}
+	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
+		s := c.live.current.Load().Raise(labels...)
+		if v := c.g.flowVerdict(c.op, &s); v.Decision != fault.Permit && c.g.o.Mode != Shadow {
+			return nil, held
+		}
+	}
 	if over() || !mayTalk() {
 		return nil, held
 	}
@@ -303,7 +309,10 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	if code == fault.ResultTooLarge || code == fault.ResultInvalid {
 		out.entry.Decision = "error" // it was answered, and the answer was thrown away
 	}
-	out.entry.Stage, out.entry.Code, out.entry.Reason = "act", string(code), short(err.Error())
+	if c.op.command != nil && notDispatched == nil { // it reached what it is for: what became of that can show in how it failed
+		out.raise = c.declaredLabels()
+	}
+	out.entry.Stage, out.entry.Code, out.entry.Reason = "act", string(code), short(string(c.g.o.Detector.Redact([]byte(err.Error()))))
 	c.g.log.Warn("a call failed", "operation", c.op.ID, "call_id", c.id, "error", err)
 }
 
@@ -457,13 +466,16 @@ func (c *crossing) wrapQuestions(members map[string]json.RawMessage) (json.RawMe
 
 // source is where the content came from, as the attribution names it.
 func (c *crossing) source() string {
-	if c.r.Method == "resources/read" {
-		return c.r.Tool
+	source := ""
+	switch {
+	case c.r.Method == "resources/read":
+		source = c.r.Tool
+	case c.brought != "":
+		source = c.brought
+	default:
+		return c.op.ID
 	}
-	if c.brought != "" {
-		return c.brought
-	}
-	return c.op.ID
+	return string(c.g.o.Detector.Redact([]byte(source))) // an address can have a secret in it, and this stands in the log
 }
 
 // isBase64 tells whether s is base64 and nothing that could be read.

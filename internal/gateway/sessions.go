@@ -10,6 +10,7 @@ import (
 
 	"sallyport/flow"
 	"sallyport/internal/agent"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/fault"
 	"sallyport/internal/identity"
@@ -383,6 +384,7 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 	if err != nil {
 		return s, err
 	}
+	g.withdraw(context.WithoutCancel(ctx), s.ID)
 	if l := g.forget(s); l != nil { // what still runs would be thrown away when it comes back
 		if spent := l.meter.stop(errClosed); spent > s.Used {
 			s.Used = spent
@@ -407,6 +409,17 @@ func (g *Gateway) forget(s session.Session) *live {
 
 // DecidePlan is a person's answer to a plan that waits, named by the digest they saw.
 func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve bool, by, reason string) (session.Session, error) {
+	if person, ok := strings.CutPrefix(by, "person:"); ok && approve {
+		s, err := g.o.Store.Session(ctx, id)
+		if err != nil {
+			return s, err
+		}
+		voter, _ := g.o.Voter(person)
+		voter.Person, voter.Roles = person, []identity.Role{identity.Approver} // whether they may decide on plans is the door's to check
+		if err := (approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent}).Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
+			return s, err
+		}
+	}
 	action := "plan.approve"
 	if !approve {
 		action = "plan.reject"
@@ -471,6 +484,17 @@ func (g *Gateway) payOwed(l *live) {
 			}
 		}
 	})
+}
+
+// maxReason bounds a reason in the log, in bytes.
+const maxReason = 2000
+
+// clip bounds a reason for the log.
+func clip(s string) string {
+	if len(s) > maxReason {
+		return strings.ToValidUTF8(s[:maxReason], "") + "…"
+	}
+	return s
 }
 
 // short bounds a hostile string for a message.

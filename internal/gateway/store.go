@@ -42,20 +42,21 @@ type Store interface {
 	// Record appends entries that change no other state.
 	Record(ctx context.Context, entries ...audit.Entry) error
 
-	// Declare writes a declaration and, where a person must decide on it, the approval that waits for one, with the entry.
-	Declare(ctx context.Context, d declare.Declaration, a *approval.Approval, e audit.Entry) error
+	// Declare writes a declaration that nobody has to be asked about, with its entry.
+	Declare(ctx context.Context, d declare.Declaration, e audit.Entry) error
 	// Declaration returns a declaration as it was last written; fault.NotFound if there is none.
 	Declaration(ctx context.Context, id string) (declare.Declaration, error)
-	// AskPerson writes an approval that waits for an answer, with the entry, unless one that is open waits already for the same call of
-	// the same session: that one is returned, and nothing is written. open tells which are.
-	AskPerson(ctx context.Context, a approval.Approval, open func(approval.Approval) bool, e audit.Entry) (approval.Approval, error)
+	// AskPerson writes a question to a person, and the declaration that it is about where there is one, with the entry. It returns the
+	// question that waits: that one, or an older one about the same call that stays.
+	AskPerson(ctx context.Context, q Ask) (approval.Approval, error)
 	// Approval returns an approval as it was last written; fault.NotFound if there is none.
 	Approval(ctx context.Context, id string) (approval.Approval, error)
 	// ApprovalFor returns the newest approval that was asked for one call of a session; fault.NotFound if there is none.
 	ApprovalFor(ctx context.Context, session, callDigest string) (approval.Approval, error)
-	// Approvals returns approvals, newest first, those asked for before the one with the id after ("": from the newest on), at most limit
-	// of them, of one session ("": all), in one stored state ("": all).
-	Approvals(ctx context.Context, session string, state approval.State, after string, limit int) ([]approval.Approval, error)
+	// Approvals returns those that the filter wants, newest first.
+	Approvals(ctx context.Context, f ApprovalFilter) ([]approval.Approval, error)
+	// OpenApprovals returns the ids of a session's questions that nobody has answered at that time, put off or not, oldest first.
+	OpenApprovals(ctx context.Context, session string, now time.Time, limit int) ([]string, error)
 	// ChangeApproval reads an approval with the declaration that it is about (nil if none), applies change and writes both with the entry
 	// in one transaction. change may be called more than once. An error of change is returned as it is and nothing is written.
 	ChangeApproval(ctx context.Context, id string, change func(approval.Approval, *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error)) (approval.Approval, error)
@@ -72,6 +73,33 @@ type Store interface {
 	// Switches returns the kill switch as last written; SaveSwitches writes it with the entries of the switchings it includes.
 	Switches(ctx context.Context) (Switches, error)
 	SaveSwitches(ctx context.Context, s Switches, entries ...audit.Entry) error
+}
+
+// Ask is a question to a person, as it is written.
+type Ask struct {
+	Approval    approval.Approval
+	Declaration *declare.Declaration // written with it, or nil
+	At          time.Time
+	Most        int // questions of one session that may be open; one more is a fault.LimitQuota
+	// Twin decides in the transaction about the newest question about the same call, if there is one: to keep it (then nothing is written), to
+	// write it as it returns it, or, with an error, to ask nobody. It may be called more than once.
+	Twin  func(t Twin) (keep bool, next Twin, err error)
+	Entry audit.Entry
+}
+
+// Twin is a question about the same call, with the declaration that it is about (nil if none).
+type Twin struct {
+	Approval    approval.Approval
+	Declaration *declare.Declaration
+}
+
+// ApprovalFilter says which approvals are wanted. State is that at Now: expiry and deferral are matters of when one looks.
+type ApprovalFilter struct {
+	Session string         // "": of all
+	State   approval.State // "": in any
+	Now     time.Time
+	After   string // id of the last one of the page before; "": from the newest on
+	Limit   int
 }
 
 // Spend is what an intent uses up: what was approved is approved for one call (DESIGN.md rule 2).

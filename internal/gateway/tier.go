@@ -64,9 +64,10 @@ func (t Tier) asks(r Risk) bool {
 // rates are what a session may start in any minute. Own sessions of an agent share one: opening the next renews no limit.
 type rates struct {
 	calls    *limit.Window
+	checks   *limit.Window // questions what the verdict would be
 	requests *limit.Window // external ones
 }
 
 func newRates(t Tier) *rates {
-	return &rates{calls: limit.NewWindow(t.CallsPerMinute, time.Minute), requests: limit.NewWindow(t.CommRequestsPerMinute, time.Minute)}
+	return &rates{calls: limit.NewWindow(t.CallsPerMinute, time.Minute), checks: limit.NewWindow(t.CallsPerMinute, time.Minute), requests: limit.NewWindow(t.CommRequestsPerMinute, time.Minute)}
 }

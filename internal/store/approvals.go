@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"encoding/json"
+	"time"
 
 	"sallyport/internal/approval"
 	"sallyport/internal/audit"
@@ -82,7 +83,7 @@ func (t *tx) saveApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	return t.w.c.exec(updateApproval, a.ID, string(a.State), body)
+	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), body)
 }
 
 func (t *tx) addApproval(a approval.Approval) error {
@@ -91,61 +92,108 @@ func (t *tx) addApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	return t.w.c.exec(insertApproval, a.ID, a.Session, a.CallDigest, string(a.State), body)
+	return t.w.c.exec(insertApproval, a.ID, a.Session, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), body)
 }
 
 // Declare implements gateway.Store.
-func (db *DB) Declare(ctx context.Context, d declare.Declaration, a *approval.Approval, e audit.Entry) error {
-	body, err := encode(d)
-	if err != nil {
-		return err
-	}
+func (db *DB) Declare(ctx context.Context, d declare.Declaration, e audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
-		found, err := t.w.c.has(selectDeclaration, d.ID)
-		if err != nil {
+		if err := t.addDeclaration(d); err != nil {
 			return err
-		}
-		if found {
-			return fault.New(fault.Conflict, "There is a declaration %s already.", d.ID)
-		}
-		t.wrote++
-		if err := t.w.c.exec(insertDeclaration, d.ID, d.Session, string(d.State), body); err != nil {
-			return err
-		}
-		if a != nil {
-			if err := t.addApproval(*a); err != nil {
-				return err
-			}
 		}
 		e := e // a copy: the caller's stays as it is
 		return t.append(&e)
 	}})
 }
 
+func (t *tx) addDeclaration(d declare.Declaration) error {
+	body, err := encode(d)
+	if err != nil {
+		return err
+	}
+	found, err := t.w.c.has(selectDeclaration, d.ID)
+	if err != nil {
+		return err
+	}
+	if found {
+		return fault.New(fault.Conflict, "There is a declaration %s already.", d.ID)
+	}
+	t.wrote++
+	return t.w.c.exec(insertDeclaration, d.ID, d.Session, string(d.State), body)
+}
+
 // AskPerson implements gateway.Store.
-func (db *DB) AskPerson(ctx context.Context, a approval.Approval, open func(approval.Approval) bool, e audit.Entry) (approval.Approval, error) {
+func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, error) {
 	var asked approval.Approval
 	err := db.w.do(ctx, &job{run: func(t *tx) error {
-		body, err := t.body(selectApprovalFor, a.Session, a.CallDigest)
+		body, err := t.body(selectApprovalFor, q.Approval.Session, q.Approval.CallDigest)
 		if err != nil {
 			return err
 		}
+		var twin gateway.Twin
 		if body != nil {
-			if asked, err = decode[approval.Approval](body); err != nil || open(asked) {
+			if twin.Approval, err = decode[approval.Approval](body); err != nil {
+				return err
+			}
+			if twin.Declaration, err = t.about(twin.Approval); err != nil {
+				return err
+			}
+			keep, next, err := q.Twin(twin)
+			if err != nil {
+				return err
+			}
+			if keep {
+				asked = twin.Approval
+				return nil
+			}
+			twin = next
+		}
+		open, err := t.w.c.number(countOpen, q.Approval.Session, q.At.UnixMicro())
+		if err != nil {
+			return err
+		}
+		if replaced := body != nil && twin.Approval.State == approval.Superseded; open >= int64(q.Most) && !replaced {
+			return fault.New(fault.LimitQuota, "%d questions of this session wait for a person already.", open).Try("Wait until some of them are answered.")
+		}
+		if body != nil {
+			if err := t.saveBoth(twin.Approval, twin.Declaration); err != nil {
 				return err
 			}
 		}
-		asked = a
-		if err := t.addApproval(a); err != nil {
+		if q.Declaration != nil {
+			if err := t.addDeclaration(*q.Declaration); err != nil {
+				return err
+			}
+		}
+		if err := t.addApproval(q.Approval); err != nil {
 			return err
 		}
-		e := e
+		asked = q.Approval
+		e := q.Entry
 		return t.append(&e)
 	}})
 	if err != nil {
 		return approval.Approval{}, err
 	}
 	return asked, nil
+}
+
+// about is the declaration that an approval is about; nil if none.
+func (t *tx) about(a approval.Approval) (*declare.Declaration, error) {
+	if a.DeclarationID == "" {
+		return nil, nil
+	}
+	d, err := t.declaration(a.DeclarationID)
+	return &d, err
+}
+
+func (t *tx) saveBoth(a approval.Approval, d *declare.Declaration) error {
+	if d != nil {
+		if err := t.saveDeclaration(*d); err != nil {
+			return err
+		}
+	}
+	return t.saveApproval(a)
 }
 
 // ChangeApproval implements gateway.Store.
@@ -156,13 +204,9 @@ func (db *DB) ChangeApproval(ctx context.Context, id string, change func(approva
 		if err != nil {
 			return err
 		}
-		var about *declare.Declaration
-		if before.DeclarationID != "" {
-			d, err := t.declaration(before.DeclarationID)
-			if err != nil {
-				return err
-			}
-			about = &d
+		about, err := t.about(before)
+		if err != nil {
+			return err
 		}
 		a, d, e, err := change(before, about)
 		if err != nil {
@@ -171,12 +215,7 @@ func (db *DB) ChangeApproval(ctx context.Context, id string, change func(approva
 		if a.ID != id || a.CallDigest != before.CallDigest || d != nil && (about == nil || d.ID != about.ID || d.Digest != about.Digest) {
 			return fault.New(fault.Internal, "a change of approval %s would make it another", id)
 		}
-		if d != nil {
-			if err := t.saveDeclaration(*d); err != nil {
-				return err
-			}
-		}
-		if err := t.saveApproval(a); err != nil {
+		if err := t.saveBoth(a, d); err != nil {
 			return err
 		}
 		after = a
@@ -253,17 +292,51 @@ func one[T any](ctx context.Context, r *Reader, none error, query string, args .
 	return decode[T](body)
 }
 
+// OpenApprovals implements gateway.Store.
+func (r *Reader) OpenApprovals(ctx context.Context, session string, now time.Time, limit int) ([]string, error) {
+	ids := []string{}
+	err := r.rows(ctx, func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	}, selectOpen, session, now.UnixMicro(), int64(min(max(limit, 0), maxPage)))
+	return ids, err
+}
+
+// standing is a state at a time as the columns have it: $1 is the time.
+var standing = map[approval.State]string{
+	approval.Pending:    "expires > $1 AND (state = 'pending' OR state = 'deferred' AND until <= $1)",
+	approval.Deferred:   "expires > $1 AND state = 'deferred' AND (until IS NULL OR until > $1)",
+	approval.Approved:   "expires > $1 AND state = 'approved'",
+	approval.Expired:    "expires <= $1 AND state IN ('pending', 'deferred', 'approved')",
+	approval.Rejected:   "$1 > 0 AND state = 'rejected'",
+	approval.Spent:      "$1 > 0 AND state = 'spent'",
+	approval.Superseded: "$1 > 0 AND state = 'superseded'",
+	"":                  "$1 > 0",
+}
+
 // Approvals implements gateway.Store.
-func (r *Reader) Approvals(ctx context.Context, session string, state approval.State, after string, limit int) ([]approval.Approval, error) {
+func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]approval.Approval, error) {
+	where, known := standing[f.State]
+	if !known {
+		return nil, fault.New(fault.RequestMalformed, "There is no state %.40q.", f.State).At("state")
+	}
 	before := int64(1<<63 - 1)
-	if after != "" {
-		ok, err := r.row(ctx, selectAsked, []any{after}, &before)
+	if f.After != "" {
+		ok, err := r.row(ctx, selectAsked, []any{f.After}, &before)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
-			return nil, noApproval(after)
+			return nil, noApproval(f.After)
 		}
+	}
+	query := "SELECT body FROM approvals WHERE " + where + " AND n < $2"
+	args := []any{f.Now.UnixMicro(), before, int64(min(max(f.Limit, 0), maxPage))}
+	if f.Session != "" {
+		query += " AND session = $4"
+		args = append(args, f.Session)
 	}
 	page := []approval.Approval{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
@@ -274,6 +347,6 @@ func (r *Reader) Approvals(ctx context.Context, session string, state approval.S
 		a, err := decode[approval.Approval](body)
 		page = append(page, a)
 		return err
-	}, selectApprovals, before, session, string(state), int64(min(max(limit, 0), maxPage)))
+	}, query+" ORDER BY n DESC LIMIT $3", args...)
 	return page, err
 }

@@ -21,9 +21,15 @@ func TestHostile3OpenQuestionsAreFoundByIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	for name, args := range map[string][]driver.Value{
-		"of a session": {int64(1 << 62), "sess_1", "pending", int64(100)},
-		"of all":       {int64(1 << 62), "", "pending", int64(100)},
+	for name, q := range map[string]struct {
+		query string
+		args  []driver.Value
+	}{
+		"of a session":      {selectOpen, []driver.Value{"sess_1", int64(1), int64(100)}},
+		"how many":          {countOpen, []driver.Value{"sess_1", int64(1)}},
+		"of all":            {"SELECT body FROM approvals WHERE " + standing["pending"] + " AND n < $2 ORDER BY n DESC LIMIT $3", []driver.Value{int64(1), int64(1 << 62), int64(100)}},
+		"about one call":    {selectApprovalFor, []driver.Value{"sess_1", "x"}},
+		"of one with an id": {selectApproval, []driver.Value{"appr_1"}},
 	} {
 		var plan []string
 		if err := c.query(func(v []driver.Value) error {
@@ -35,7 +41,7 @@ func TestHostile3OpenQuestionsAreFoundByIndex(t *testing.T) {
 				}
 			}
 			return nil
-		}, "EXPLAIN QUERY PLAN "+selectApprovals, args...); err != nil {
+		}, "EXPLAIN QUERY PLAN "+q.query, q.args...); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(plan, "; "); !strings.Contains(got, "INDEX") {

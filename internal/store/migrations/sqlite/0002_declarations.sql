@@ -17,10 +17,13 @@ CREATE TABLE approvals (
 	session     TEXT NOT NULL CHECK (session <> ''),
 	call_digest TEXT NOT NULL CHECK (length(call_digest) = 64),
 	state       TEXT NOT NULL CHECK (state IN ('pending', 'approved', 'rejected', 'deferred', 'expired', 'spent', 'superseded')),
+	expires     INTEGER NOT NULL, -- microseconds since 1970; expiry is a matter of when one looks, and is not written down
+	until       INTEGER,          -- of a deferral; NULL: until somebody takes it up
 	body        BLOB NOT NULL
 );
 CREATE INDEX approvals_call ON approvals (session, call_digest, n);
-CREATE INDEX approvals_state ON approvals (state, n);
+CREATE INDEX approvals_session ON approvals (session, state, expires);
+CREATE INDEX approvals_state ON approvals (state, expires);
 
 CREATE TRIGGER approvals_final BEFORE UPDATE ON approvals WHEN OLD.state IN ('rejected', 'expired', 'spent', 'superseded') AND NEW.body <> OLD.body
 BEGIN SELECT RAISE(ABORT, 'a final approval is final'); END;

@@ -1,0 +1,91 @@
+package comm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sallyport/internal/comm/exec"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/sandbox"
+)
+
+// programs is operations that may run a shell, with the folder that they keep their data in.
+func programs(t *testing.T) (run func(context.Context, ...string) error, data string) {
+	t.Helper()
+	if sandbox.Probe().Tier == sandbox.None {
+		t.Skip("not checked: no sandbox here")
+	}
+	data = filepath.Join(t.TempDir(), "data")
+	c, err := New(Options{
+		Data: data, Exec: exec.Options{Allow: []string{"sh", "dd", "true"}, Limits: sandbox.Limits{Wall: 10 * time.Second}},
+		NetworkTimeout: 5 * time.Second, FileTimeout: 5 * time.Second, ExecTimeout: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return func(ctx context.Context, argv ...string) error {
+		for _, command := range c.Commands() {
+			if command.Name == "exec" {
+				_, err := command.Run(ctx, gateway.CommandRun{Session: session, Parameters: canonical(t, map[string]any{"argv": argv})})
+				return err
+			}
+		}
+		return errors.New("no comm.exec")
+	}, data
+}
+
+// A workspace that holds more than a session may have takes no more programs: each could write 64 MiB a file, for as many files as it
+// likes, until the disk is full and the audit log, which is on it, can't be written.
+func TestProgramsDoNotFillTheDisk(t *testing.T) {
+	run, data := programs(t)
+	if err := run(t.Context(), "true"); err != nil {
+		t.Fatal(err)
+	}
+	// As five runs of dd would leave it, but sparse, to be kind to the disk: files count by their length.
+	for _, name := range []string{"1", "2", "3", "4", "5"} {
+		f, err := os.Create(filepath.Join(data, "workspace", session, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Truncate(64<<20), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run(t.Context(), "dd", "if=/dev/zero", "of=6", "bs=1M", "count=1", "status=none"); !fault.Is(err, fault.LimitQuota) {
+		t.Errorf("a program wrote more into a workspace that holds 320 MiB, of 256 that a session may have: %v", err)
+	}
+}
+
+// What is written by one run is bounded, too, and the number of its files.
+func TestOneProgramDoesNotFillTheDisk(t *testing.T) {
+	run, data := programs(t)
+	_ = run(t.Context(), "sh", "-c", "i=0; while [ $i -lt 10100 ]; do : > f$i; i=$((i+1)); done; for i in 1 2 3 4 5; do dd if=/dev/zero of=big$i bs=1M count=0 seek=60 status=none; done")
+	entries, err := os.ReadDir(filepath.Join(data, "workspace", session))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bytes int64
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			bytes += fi.Size()
+		}
+	}
+	if len(entries) > 10_000 || bytes > 256<<20 {
+		t.Errorf("one run left %d files of %d bytes; a session may have 10000 and 256 MiB", len(entries), bytes)
+	}
+}
+
+// A sandbox that failed after its program was started is no proof that nothing was done.
+func TestFailedSandboxIsNoProof(t *testing.T) {
+	var none *gateway.NotDispatched
+	err := settled(fault.New(fault.SandboxUnavailable, "The sandbox failed.")) // as supervise says it of a launcher that ended with no word
+	if errors.As(err, &none) {
+		t.Error("the outcome of a program whose launcher was killed is recorded as nothing, and not as unknown")
+	}
+}

@@ -1,0 +1,54 @@
+//go:build linux
+
+package query
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func hostile3(t *testing.T, timeout time.Duration) *Databases {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("CREATE TABLE t (x)"); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	d, err := New(Options{Databases: map[string]string{"a": "sqlite:" + path}, Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// A sort is one step of SQLite's machine, and none of its time limits reach into a step: what it may hold has to be so little that sorting
+// it takes no time.
+func TestSortEndsWithItsTime(t *testing.T) {
+	var columns, order []string
+	for i := range 250 {
+		columns = append(columns, fmt.Sprintf("x*0 AS c%d", i)) // all the same, so that each comparison looks at all of them
+		order = append(order, fmt.Sprintf("c%d", i))
+	}
+	for name, q := range map[string]string{
+		"wide":   "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM r LIMIT 100000) SELECT " + strings.Join(columns, ",") + " FROM r ORDER BY " + strings.Join(order, ",") + ", random()",
+		"narrow": "WITH RECURSIVE r(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM r LIMIT 3000000) SELECT x FROM r ORDER BY random()",
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := hostile3(t, 2*time.Second)
+			start := time.Now()
+			_, err := d.Query(t.Context(), "a", q, nil)
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("with 2 s it took %s: %v", took, err)
+			}
+		})
+	}
+}
