@@ -197,3 +197,28 @@ func TestNothingIsLeftBehind(t *testing.T) {
 		}
 	})
 }
+
+// Where memory runs out, the kernel must choose the program, and not the gateway or its database.
+func TestProgramIsTheFirstToGo(t *testing.T) {
+	if Probe().Tier != Full {
+		cannot(t, "no namespaces here")
+	}
+	out := must(t, shell(t, `cat /proc/self/oom_score_adj`), Full)
+	if strings.TrimSpace(string(out.Stdout)) != "1000" {
+		t.Errorf("oom_score_adj is %q", out.Stdout)
+	}
+}
+
+// Outside, what a program makes is the gateway's user's: none of it may lend that user to others.
+func TestNoFileLendsItsOwner(t *testing.T) {
+	if Probe().Tier != Full {
+		cannot(t, "no namespaces here")
+	}
+	c := shell(t, `cp /usr/bin/id a; chmod 4755 a; chmod u+s,g+s a; mkdir b; chmod 2777 b; exit 0`)
+	must(t, c, Full)
+	for _, name := range []string{"a", "b"} {
+		if info, err := os.Stat(c.Dir + "/" + name); err != nil || info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+			t.Errorf("%s: %v %v", name, info.Mode(), err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ package query
 
 import (
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -50,5 +51,33 @@ func TestSortEndsWithItsTime(t *testing.T) {
 				t.Errorf("with 2 s it took %s: %v", took, err)
 			}
 		})
+	}
+}
+
+// What is undone was still written: a statement that "only reads" must not fill the server's disk with large objects or with its log.
+func TestReadsWriteNothingToTheServersDisk(t *testing.T) {
+	d := openPostgres(t, "reader", Options{Timeout: 20 * time.Second})
+	number := func(q string) int64 {
+		t.Helper()
+		r, err := d.Query(t.Context(), d.IDs()[0], q, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.Rows[0][0].(json.Number).Int64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for name, q := range map[string]string{
+		"large objects": "SELECT count(lo_from_bytea(0, decode(repeat(md5(i::text), 30000), 'hex'))) FROM generate_series(1, 50) i",
+		"log messages":  "SELECT count(pg_logical_emit_message(false, 'a', repeat(md5(i::text), 30000))) FROM generate_series(1, 50) i",
+	} {
+		const disk = "SELECT (pg_current_wal_lsn() - '0/0')::bigint + pg_total_relation_size('pg_largeobject')"
+		before := number(disk)
+		_, _ = d.Query(t.Context(), d.IDs()[0], q, nil)
+		if grown := number(disk) - before; grown > 1<<20 { // others write a little, too
+			t.Errorf("%s: %d bytes were written", name, grown)
+		}
 	}
 }
