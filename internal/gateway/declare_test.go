@@ -696,3 +696,18 @@ func TestCommandThatPanics(t *testing.T) {
 		t.Errorf("%+v", es)
 	}
 }
+
+// Who has tools that reach outside is told how they are declared, and what their text is good for; who has none is told the latter.
+func TestSystemPromptSaysHowToDeclare(t *testing.T) {
+	for name, with := range map[string]bool{"with": true, "without": false} {
+		w := newCommWorld(t, func(o *gateway.Options) {
+			if !with {
+				o.Commands = nil
+			}
+		})
+		prompt, err := w.g.SystemPrompt(t.Context(), w.open("worker", "erin", "x"))
+		if err != nil || strings.Contains(prompt, "missing_knowledge") != with || strings.Contains(prompt, "sallyport_declare") != with || !strings.HasSuffix(prompt, guard.ModelInstructions) {
+			t.Errorf("%s: %v\n%s", name, err, prompt)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/flow"
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
@@ -100,26 +99,6 @@ func TestDeclareIsListed(t *testing.T) {
 		return
 	}
 	t.Error("it is not listed")
-}
-
-// Who has tools that reach outside is told how they are declared; who has none is not.
-func TestInstructions(t *testing.T) {
-	eras(t, func(t *testing.T, revision string) {
-		r := newRig(t)
-		if i := r.connect(agentToken, revision, nil).InitializeResult().Instructions; strings.Contains(i, "comm_") {
-			t.Errorf("without such tools: %s", i)
-		}
-		r.g.mu.Lock()
-		r.g.ops = append(r.g.ops, &gateway.Operation{
-			ID: "comm.fetch", Server: "comm", Tool: "fetch", Name: "comm_fetch", Kind: call.Tool, Standing: gateway.Active, Flow: flow.Operation{Name: "comm_fetch"},
-			Definition: json.RawMessage(`{"name":"comm_fetch","inputSchema":{"type":"object"}}`),
-		})
-		r.g.mu.Unlock()
-		i := r.connect(agentToken, revision, nil).InitializeResult().Instructions
-		if !strings.HasPrefix(i, "Plan external calls first, local.\n\n") || !strings.Contains(i, "sallyport_declare") || !strings.Contains(i, "missing_knowledge") {
-			t.Errorf("with one: %s", i)
-		}
-	})
 }
 
 // TestExplain reads verdicts as a model does.

@@ -48,7 +48,9 @@ operations:
 // The example of source 004, word for word, on every door (FL-4, FL-5, FL-6).
 func TestExampleOfTheSource(t *testing.T) {
 	config, _ := office(t)
-	w := start(t, config)
+	// An agent without the built-in operations, so that the answers are the source's to the word.
+	office := []string{"mail.*", "web.*", "slack.*", "github.*"}
+	w := start(t, config, declare("tester", "operator", "execution", office, office))
 	id, token := w.open("tester")
 	planned := `{"planned_calls":["search_email","web_search","github_create_pr"]}`
 	type violation struct {
