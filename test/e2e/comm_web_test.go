@@ -212,7 +212,7 @@ func hostileSite(t testing.TB, forbidden string) *website {
 func TestHostileWeb(t *testing.T) {
 	secret := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "SECRET-WORDS") })
 	site := hostileSite(t, secret.url)
-	w := start(t, opens(site.url)+"limits: {comm_requests_per_minute: 10000, calls_per_minute: 100000, execution_budget: 10h, network_timeout: 1s}\n")
+	w := start(t, opens(site.url)+"limits: {comm_requests_per_minute: 10000, calls_per_minute: 100000, execution_budget: 10h, network_timeout: "+slack(time.Second).String()+"}\n")
 	at := func(path string) string { return site.url + path }
 	to := func(u string) string {
 		return site.url + "/to?u=" + strings.NewReplacer(":", "%3A", "/", "%2F", "?", "%3F", "&", "%26").Replace(u)
@@ -239,7 +239,7 @@ func TestHostileWeb(t *testing.T) {
 		{name: "a redirect to the people's side", url: to(w.admin + "/agents/kill-switch/status"), code: "egress.blocked"},
 		{name: "no entry", url: secret.url + "/", code: "egress.blocked"},
 		{name: "the gateway itself", url: w.agent + "/mcp", code: "egress.blocked"},
-		{name: "a file", url: "file:///etc/passwd", code: "egress.blocked"},
+		{name: "a file", url: "file:///etc/passwd", code: "declaration.invalid"}, // it names no host
 		{name: "without end", url: at("/endless"), code: "result.too_large"},
 		{name: "word by word", url: at("/drip"), code: "time.exceeded"},
 		{name: "stalls", url: at("/stall"), code: "time.exceeded"},
