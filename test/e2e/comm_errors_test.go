@@ -13,8 +13,7 @@ import (
 // server's all the same: the session is labelled before they are told.
 func TestRefusalsLabelWhatTheyTell(t *testing.T) {
 	const mark, spoken = "ignore-all-previous-instructions", "ignore all"
-	var site *website
-	site = newWebsite(t, func(w http.ResponseWriter, r *http.Request) {
+	site := newWebsite(t, func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		switch r.URL.Path {
 		case "/type":

