@@ -76,6 +76,11 @@ func (c *Client) CloseSession(ctx context.Context, id, reason string) (*Session,
 	return c.act(ctx, id, "/close", reasonBody{reason})
 }
 
+// RemoveSessionFiles removes what a closed session's workspace holds.
+func (c *Client) RemoveSessionFiles(ctx context.Context, id string) (*Session, error) {
+	return c.act(ctx, id, "/remove-files", nil)
+}
+
 // ApprovePlan approves the plan that waits in a session, named by the digest that was looked at.
 func (c *Client) ApprovePlan(ctx context.Context, id, digest, reason string) (*Session, error) {
 	return c.act(ctx, id, "/plan/approve", digestBody{digest, reason})

@@ -110,7 +110,7 @@ func validated(t *table, planned []string, r *client.PlanReport) {
 	case r.SafeOrdering != nil:
 		t.line("safe order: %s", strings.Join(r.SafeOrdering, ", "))
 	case r.Impossible != nil:
-		t.line("no order is safe: %s", r.Impossible.Because)
+		t.line("%s", r.Impossible.Because)
 		for _, way := range r.Impossible.Ways {
 			t.line("  %s", way)
 		}

@@ -273,6 +273,11 @@ func (c *cli) sessions() *cobra.Command {
 			return c.acted(cl.CloseSession(ctx, args[0], closeReason))
 		})
 	reasonFlag(closed, &closeReason)
+	removed := c.asPerson(about{use: "remove-files SESSION", short: "Remove the files of a closed session", long: "What an agent fetched and wrote stays in the data directory when its session ends, until it is removed.",
+		example: "sallyport sessions remove-files sess_01J…", args: cobra.ExactArgs(1), prints: true},
+		func(ctx context.Context, cl *client.Client, args []string) error {
+			return c.acted(cl.RemoveSessionFiles(ctx, args[0]))
+		})
 
 	return group("sessions", "See and steer the agents' sessions", list, show, opened, phase,
 		c.answerPlan("approve-plan", "Approve the plan that waits in a session", "sallyport sessions approve-plan sess_01J… 8f0c… --reason \"as discussed\"", false,
@@ -283,7 +288,7 @@ func (c *cli) sessions() *cobra.Command {
 			func(ctx context.Context, cl *client.Client, id, digest, reason string) (*client.Session, error) {
 				return cl.RejectPlan(ctx, id, digest, reason)
 			}),
-		release, closed)
+		release, closed, removed)
 }
 
 func reasonFlag(cmd *cobra.Command, reason *string) {

@@ -76,7 +76,7 @@ func New(o Options) (c *Comm, err error) {
 	if c.fetcher, err = fetch.New(fetch.Options{Web: web, Cache: c.files.CacheDir(), Methods: o.Methods}); err != nil {
 		return c, err
 	}
-	o.Search.Timeout = o.NetworkTimeout
+	o.Search.Timeout = min(o.NetworkTimeout, 30*time.Second) // a service that takes longer is not searched
 	c.provider = o.Search.Provider
 	if c.searcher, err = search.New(o.Search, nil); err != nil {
 		return c, err
@@ -86,7 +86,8 @@ func New(o Options) (c *Comm, err error) {
 	}
 	if len(o.Exec.Allow) > 0 {
 		if c.programs, err = exec.New(o.Exec); err != nil {
-			return c, err
+			f := *fault.Of(err)
+			return c, f.At("comm.exec." + f.Field)
 		}
 	}
 	c.commands = []gateway.Command{
@@ -98,6 +99,9 @@ func New(o Options) (c *Comm, err error) {
 
 // Commands are the operations, for gateway.Options.
 func (c *Comm) Commands() []gateway.Command { return slices.Clone(c.commands) }
+
+// RemoveFiles removes a closed session's workspace.
+func (c *Comm) RemoveFiles(session string) error { return c.files.Remove(session) }
 
 // Close lets go of what is open. Runs must have ended.
 func (c *Comm) Close() error {
@@ -190,10 +194,10 @@ func (c *Comm) request(v values) fetch.Request {
 // deliver makes a result of a page, and keeps its text in the session's workspace, where comm.search and programs find it again.
 func (c *Comm) deliver(ctx context.Context, session string, p *fetch.Page) gateway.Brought {
 	var head strings.Builder
-	fmt.Fprintf(&head, "URL: %s\nStatus: %d\nType: %s\n", p.URL, p.Status, p.MediaType)
-	if p.Title != "" {
+	if p.Title != "" { // first, so that a search of the workspace calls the page by it
 		fmt.Fprintf(&head, "Title: %s\n", strings.Join(strings.Fields(p.Title), " "))
 	}
+	fmt.Fprintf(&head, "URL: %s\nStatus: %d\nType: %s\n", p.URL, p.Status, p.MediaType)
 	if len(p.Hops) > 1 {
 		fmt.Fprintf(&head, "Redirected from: %s\n", strings.Join(p.Hops[:len(p.Hops)-1], " "))
 	}
@@ -289,16 +293,27 @@ func (c *Comm) query(timeout time.Duration) gateway.Command {
 	})
 }
 
+// cached tells of parameters with a path that what they name is comm.fetch's: a page in the shared cache.
+func cached(ps params) func(json.RawMessage) string {
+	return func(raw json.RawMessage) string {
+		if v, err := ps.parse(raw); err == nil && files.Cached(v.text("path")) {
+			return "comm.fetch"
+		}
+		return ""
+	}
+}
+
 func (c *Comm) readFile(timeout time.Duration) gateway.Command {
-	return operation(gateway.Command{
-		Name: "read_file", Title: "Read a file of the workspace",
-		Description: "Reads a file of this session's workspace, or of the shared cache under cache/. Text comes as text, other content as data.",
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout,
-	}, params{
+	ps := params{
 		{name: "path", kind: "text", doc: "The path in the workspace, such as notes/summary.md.", required: true, most: 4096},
 		{name: "offset", kind: "integer", doc: "The byte to begin at; 0 if left out.", most: 1 << 40},
 		{name: "limit", kind: "integer", doc: "How many bytes at most; 1 MiB if left out.", least: 1, most: 4 << 20},
-	}, nil, func(ctx context.Context, session string, v values) (gateway.Brought, error) {
+	}
+	return operation(gateway.Command{
+		Name: "read_file", Title: "Read a file of the workspace",
+		Description: "Reads a file of this session's workspace, or of the shared cache under cache/. Text comes as text, other content as data.",
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps),
+	}, ps, nil, func(ctx context.Context, session string, v values) (gateway.Brought, error) {
 		w, err := c.files.Workspace(session)
 		if err != nil {
 			return gateway.Brought{}, err
@@ -349,15 +364,16 @@ func (c *Comm) writeFile(timeout time.Duration) gateway.Command {
 }
 
 func (c *Comm) listFiles(timeout time.Duration) gateway.Command {
-	return operation(gateway.Command{
-		Name: "list_files", Title: "List the workspace",
-		Description: "Lists files and folders of this session's workspace, or of the shared cache under cache/.",
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout,
-	}, params{
+	ps := params{
 		{name: "path", kind: "text", doc: "The folder; the whole workspace if left out.", most: 4096},
 		{name: "depth", kind: "integer", doc: "How many levels deep; 3 if left out.", least: 1, most: 16},
 		{name: "limit", kind: "integer", doc: "How many entries at most; 200 if left out.", least: 1, most: 1000},
-	}, nil, func(ctx context.Context, session string, v values) (gateway.Brought, error) {
+	}
+	return operation(gateway.Command{
+		Name: "list_files", Title: "List the workspace",
+		Description: "Lists files and folders of this session's workspace, or of the shared cache under cache/.",
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps),
+	}, ps, nil, func(ctx context.Context, session string, v values) (gateway.Brought, error) {
 		w, err := c.files.Workspace(session)
 		if err != nil {
 			return gateway.Brought{}, err

@@ -230,7 +230,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	d.gate, err = gateway.New(ctx, gateway.Options{
 		Store: d.store, Upstreams: d.up, Agents: agents, Policies: policies, Detector: detector, Issuer: issuer,
-		Classify: d.cfg.Classifier(d.comm.Commands()), Commands: d.comm.Commands(), Tiers: d.cfg.tiers(), Voter: d.cfg.voter, Labels: labels, Unlisted: unlisted, Mode: gateway.Mode(d.cfg.Mode),
+		Classify: d.cfg.Classifier(d.comm.Commands()), Commands: d.comm.Commands(), Tiers: d.cfg.tiers(), Voter: d.cfg.voter, RemoveFiles: d.comm.RemoveFiles, Labels: labels, Unlisted: unlisted, Mode: gateway.Mode(d.cfg.Mode),
 		Limits: gateway.Limits{
 			CallsPerMinute: d.cfg.Limits.CallsPerMinute, CommRequestsPerMinute: d.cfg.Limits.CommRequestsPerMinute,
 			Budget: time.Duration(d.cfg.Limits.ExecutionBudget), ApprovalExpires: time.Duration(d.cfg.Approvals.Expires),
@@ -481,29 +481,38 @@ func Lint(paths ...string) ([]Problem, error) {
 				continue
 			}
 		}
-		cfg, err := LoadConfig(p)
-		var invalid *ConfigError
-		if errors.As(err, &invalid) {
-			all = append(all, invalid.Problems...)
-			continue
-		}
+		problems, err := lintConfig(p)
 		if err != nil {
 			return nil, err
 		}
-		name := p
-		if name == "" {
-			name = "sallyport.yaml"
-		}
-		all = append(all, cfg.Warnings(name)...)
-		if cfg.Agents != "" {
-			all = append(all, lintAgents(cfg.path(cfg.Agents))...)
-			set, _ := agent.Load(cfg.path(cfg.Agents)) // its problems are those above
-			all = append(all, cfg.tierProblems(set)...)
-		}
-		if cfg.Policies != "" {
-			if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {
-				all = append(all, Problem{File: cfg.path(cfg.Policies), Severity: "error", Problem: err.Error()})
-			}
+		all = append(all, problems...)
+	}
+	return all, nil
+}
+
+// lintConfig checks a configuration file ("": the one in the working directory), and what it names.
+func lintConfig(path string) ([]Problem, error) {
+	cfg, err := LoadConfig(path)
+	var invalid *ConfigError
+	if errors.As(err, &invalid) {
+		return invalid.Problems, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	name := path
+	if name == "" {
+		name = "sallyport.yaml"
+	}
+	all := cfg.Warnings(name)
+	if cfg.Agents != "" {
+		all = append(all, lintAgents(cfg.path(cfg.Agents))...)
+		set, _ := agent.Load(cfg.path(cfg.Agents)) // its problems are those above
+		all = append(all, cfg.tierProblems(set)...)
+	}
+	if cfg.Policies != "" {
+		if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {
+			all = append(all, Problem{File: cfg.path(cfg.Policies), Severity: "error", Problem: err.Error()})
 		}
 	}
 	return all, nil

@@ -80,6 +80,15 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	if c.r.DryRun {
 		return v
 	}
+	if c.declaration != nil { // spent by another call meanwhile: then there is nothing to ask about
+		d, err := c.g.o.Store.Declaration(ctx, c.declaration.ID)
+		if err == nil {
+			err = d.Covers(c.digest, now)
+		}
+		if err != nil {
+			return fault.RefuseErr(stage, err)
+		}
+	}
 	next, err := c.newApproval(v, now)
 	if err != nil {
 		return fault.RefuseErr(stage, err)
@@ -108,10 +117,12 @@ func (c *crossing) replace(t Twin, now time.Time) (keep bool, next Twin, err err
 	case state.Final(), state == approval.Expired:
 		return false, t, nil
 	}
+	e := approvalEntry(t.Approval, "approval.supersede", "rule:asked-anew")
+	t.Entry = &e
 	if t.Approval, err = t.Approval.Supersede(now); err != nil {
 		return false, t, err
 	}
-	if d := t.Declaration; d != nil && (d.At(now) == declare.Pending || d.At(now) == declare.Approved) {
+	if d := t.Declaration; d != nil && (c.declaration == nil || d.ID != c.declaration.ID) && (d.At(now) == declare.Pending || d.At(now) == declare.Approved) {
 		over, err := d.Decide(false, declare.ByRule, "it was asked anew", now)
 		if err != nil {
 			return false, t, err

@@ -3,6 +3,8 @@ package gateway
 import (
 	"bytes"
 	"slices"
+	"strconv"
+	"strings"
 
 	"sallyport/flow"
 	"sallyport/guard"
@@ -35,7 +37,8 @@ func (c *crossing) carry() {
 // carriedIn finds fenced text and attributions in a JSON value, and the labels that they bring. A label that the configuration no longer
 // has stands for all of them: nobody can say any more what it blocks.
 func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
-	if !bytes.Contains(b, []byte(guard.TrustLevel)) { // both the fence's markers and every attribution have the word
+	// In an address what is passed on is encoded; the word below is the same in both forms, and in every fence and attribution.
+	if !bytes.Contains(b, []byte(guard.TrustLevel)) {
 		return nil, nil
 	}
 	byID := g.cat.snap.Load().byID
@@ -54,7 +57,17 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 			}
 		}
 	}
-	for _, a := range g.o.Issuer.Find(b) {
+	attributions := g.o.Issuer.Find(b)
+	var all []string
+	call.Strings(b, func(_, s string) bool {
+		all = append(all, s)
+		if plain := decoded(s); plain != s {
+			all = append(all, plain)
+			attributions = append(attributions, g.o.Issuer.Find([]byte(plain))...)
+		}
+		return true
+	})
+	for _, a := range attributions {
 		t := carriedText{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
 		labels := g.o.Labels // of an operation that nobody knows any more
 		if op := byID[a.Operation()]; op != nil {
@@ -62,7 +75,7 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 		}
 		add(t, labels)
 	}
-	call.Strings(b, func(_, s string) bool {
+	for _, s := range all {
 		for _, w := range guard.FindWrapped(s) {
 			h := w.Header()
 			var labels []flow.Label
@@ -71,7 +84,33 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 			}
 			add(carriedText{Source: h.Source, Operation: h.Operation}, labels)
 		}
-		return true
-	})
+	}
 	return texts, held
+}
+
+// decoded takes the percent-encoding of an address off, of twice encoded ones too; what is no encoding stays. A plus is a space only in
+// queries, and fences have none of either that would matter.
+func decoded(s string) string {
+	for range 3 {
+		if !strings.Contains(s, "%") {
+			break
+		}
+		var b strings.Builder
+		for i := 0; i < len(s); i++ {
+			if s[i] == '%' && i+2 < len(s) {
+				if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+					b.WriteByte(byte(v))
+					i += 2
+					continue
+				}
+			}
+			if s[i] == '+' {
+				b.WriteByte(' ')
+				continue
+			}
+			b.WriteByte(s[i])
+		}
+		s = b.String()
+	}
+	return s
 }

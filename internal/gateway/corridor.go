@@ -315,26 +315,46 @@ func (c *crossing) inPhase() fault.Verdict {
 		fault.Remedy{Kind: "ask_person", Text: "A person can move the session to execution."})
 }
 
-// permit: the agent's declaration, narrowed by the operator's policies; default deny.
+// permit: the agent's declaration, narrowed by the operator's policies; default deny. Whoever reads what another operation stored needs its
+// permission too.
 func (c *crossing) permit() fault.Verdict {
-	write, effect := c.writes(), flow.Read
+	v := c.permitted(c.op, c.writes())
+	if of := c.stored(); of != nil && v.Decision == fault.Permit {
+		v = c.permitted(of, of.Flow.Effect != flow.Read)
+	}
+	return v
+}
+
+func (c *crossing) permitted(op *Operation, write bool) fault.Verdict {
+	effect := flow.Read
 	if write {
 		effect = flow.Write
 	}
 	d := c.g.o.Policies.Decide(policy.Request{
-		Agent: c.agent, Operation: c.op.ID, Server: c.op.Server, Requester: c.session.Requester, Door: c.r.Door,
-		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(c.op.Flow.Sensitivity), Level: c.op.Class.Level,
-		Labels: labelWords(c.raised().Labels), Arguments: c.args, Permitted: c.decl.Permits(c.op.ID, write),
+		Agent: c.agent, Operation: op.ID, Server: op.Server, Requester: c.session.Requester, Door: c.r.Door,
+		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: op.Class.Level,
+		Labels: labelWords(c.raised().Labels), Arguments: c.args, Permitted: c.decl.Permits(op.ID, write),
 	})
 	if d.Allowed {
 		return fault.Permitted()
 	}
 	v := fault.Refuse("permit", fault.PermissionDenied, d.Reason,
-		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + c.op.ID + " to the agent's declaration, or change the policy."})
+		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + op.ID + " to the agent's declaration, or change the policy."})
 	for _, id := range d.Policies {
-		v.Because = append(v.Because, fault.Because{Operation: c.op.ID, Detail: "policy " + id})
+		v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "policy " + id})
 	}
 	return v
+}
+
+// stored is the operation whose stored results the call reads; nil if it reads none.
+func (c *crossing) stored() *Operation {
+	if c.op.command == nil || c.op.command.Of == nil {
+		return nil
+	}
+	if id := c.op.command.Of(c.args); id != "" {
+		return c.g.cat.snap.Load().byID[id]
+	}
+	return nil
 }
 
 // limit: how often the session may call. A dry run takes nothing, and a call that is judged again has taken already.
@@ -506,7 +526,13 @@ func (c *crossing) intent(ctx context.Context) error {
 
 // declaredLabels is what the operation's results bring in by the operator's word. What the session held when it was judged is no
 // reason to leave a label out: a person may release it while the call runs. The store adds what is missing.
-func (c *crossing) declaredLabels() []flow.Held { return flow.Raise(nil, c.op.Flow, c.id) }
+func (c *crossing) declaredLabels() []flow.Held {
+	labels := flow.Raise(nil, c.op.Flow, c.id)
+	if of := c.stored(); of != nil {
+		labels = flow.Raise(labels, flow.Operation{ID: c.op.ID, Emits: of.Flow.Emits}, c.id)
+	}
+	return labels
+}
 
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
 func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {

@@ -175,7 +175,11 @@ func (c *crossing) risk() fault.Verdict {
 	if !tier.asks(c.op.Class.Risk()) || c.approval != nil {
 		return fault.Permitted()
 	}
-	return askFor("risk", fmt.Sprintf("%s is of risk %s, so a person must decide.", c.op.Name, c.op.Class.Risk()))
+	reason := fmt.Sprintf("%s is of risk %s, so a person must decide.", c.op.Name, c.op.Class.Risk())
+	if slices.Index(risks, c.op.Class.Risk()) < slices.Index(risks, High) {
+		reason = fmt.Sprintf("%s is of risk %s, and of agents of this trust tier a person decides on everything from %s.", c.op.Name, c.op.Class.Risk(), tier.AskFrom)
+	}
+	return askFor("risk", reason)
 }
 
 // covered tells whether a person has approved this very call, by itself or in a plan: enough for what nobody classified, not for what is risky.

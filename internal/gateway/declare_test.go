@@ -711,3 +711,51 @@ func TestSystemPromptSaysHowToDeclare(t *testing.T) {
 		}
 	}
 }
+
+// What is stored carries its labels, and needs the permission, of the operation that brought it.
+func TestStoredResultsCarryTheirLabels(t *testing.T) {
+	w := newCommWorld(t, func(o *gateway.Options) {
+		for i := range o.Commands {
+			o.Commands[i].Of = func(raw json.RawMessage) string {
+				for word, id := range map[string]string{"stored-mail": "mail.search_email", "stored-bank": "bank.transfer"} {
+					if strings.Contains(string(raw), word) {
+						return id
+					}
+				}
+				return ""
+			}
+		}
+	})
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	w.mustRefuse(w.do(p, "comm_get", `{"url":"https://stored-bank.example/",`+because+`}`, ""), fault.PermissionDenied)
+	w.mustPermit(w.do(p, "comm_get", `{"url":"https://example.com/",`+because+`}`, ""))
+	if s, _ := w.g.SessionByID(t.Context(), p.ID); s.Holds("internal") {
+		t.Fatal("labelled without a reason")
+	}
+	a := w.mustPermit(w.do(p, "comm_get", `{"url":"https://stored-mail.example/",`+because+`}`, ""))
+	if s, _ := w.g.SessionByID(t.Context(), p.ID); !s.Holds("internal") || !strings.Contains(string(a.Result), "contamination: untrusted internal") {
+		t.Errorf("the session holds %v; %s", s.Labels, a.Result)
+	}
+}
+
+func TestFilesOfClosedSessionsAreRemovedOnTheRecord(t *testing.T) {
+	var removed []string
+	w := newCommWorld(t, func(o *gateway.Options) {
+		o.RemoveFiles = func(s string) error { removed = append(removed, s); return nil }
+	})
+	p := w.open("worker", "erin", "x")
+	if err := w.g.RemoveFiles(t.Context(), p.ID, "person:alice"); !fault.Is(err, fault.Conflict) || len(removed) != 0 {
+		t.Errorf("of an open session: %v %v", err, removed)
+	}
+	if _, err := w.g.CloseSession(t.Context(), p.ID, "person:alice", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.g.RemoveFiles(t.Context(), p.ID, "person:alice"); err != nil || !slices.Equal(removed, []string{p.ID}) {
+		t.Errorf("%v %v", err, removed)
+	}
+	if !slices.ContainsFunc(w.entries(), func(e audit.Entry) bool {
+		return e.Action == "session.remove_files" && e.Session == p.ID && e.Actor == "person:alice"
+	}) {
+		t.Error("nobody will know who removed them")
+	}
+}

@@ -58,6 +58,8 @@ type Options struct {
 	Limits Limits
 	// Voter is who a person is today: roles and every identity that is theirs; false for people nobody knows. Needed where people approve.
 	Voter func(person string) (approval.Voter, bool)
+	// RemoveFiles removes a session's workspace.
+	RemoveFiles func(session string) error
 	// Commands are the built-in external operations; Tiers the trust tiers of agents.
 	Commands []Command
 	Tiers    map[string]Tier
@@ -100,6 +102,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	if o.Voter == nil {
 		o.Voter = func(string) (approval.Voter, bool) { return approval.Voter{}, false }
+	}
+	if o.RemoveFiles == nil {
+		o.RemoveFiles = func(string) error { return nil } // there are no workspaces
 	}
 	if o.Mode != Enforce && o.Mode != Shadow {
 		return nil, fmt.Errorf("unknown mode %q: enforce or shadow", o.Mode)

@@ -251,7 +251,11 @@ func (g *Gateway) judgeSteps(s *session.Session, steps []plannedStep, field stri
 		if v.Decision != fault.Deny {
 			planned[i].Op = op.Flow
 		} else {
-			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: "leave this step out, or use another tool"})
+			suggestion := "leave this step out, or use another tool"
+			if v.Code == fault.DeclarationInvalid {
+				suggestion = "say in its justification what exactly is needed and what for"
+			}
+			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion})
 		}
 	}
 	j.report, err = flow.Validate(planned, s.Labels)

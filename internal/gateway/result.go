@@ -186,7 +186,7 @@ func (c *crossing) inspect(result json.RawMessage, err error) outcome {
 
 // contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector finds.
 func (c *crossing) contaminate(out *outcome, b []byte) {
-	out.raise = flow.Raise(nil, c.op.Flow, c.id, c.detected(b)...)
+	out.raise = flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.detected(b)...)
 }
 
 // distrust adds the integrity label.
@@ -351,8 +351,8 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 		return c.wrapQuestions(members)
 	}
 	w := wrapper{c: c}
-	for _, l := range c.op.Flow.Emits {
-		w.brings = append(w.brings, string(l))
+	for _, h := range c.declaredLabels() {
+		w.brings = append(w.brings, string(h.Label))
 	}
 	next := map[string]any{}
 	switch c.r.Method {

@@ -393,6 +393,22 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 	return s, nil
 }
 
+// RemoveFiles removes what a closed session's workspace holds, which nobody can reach any more: on record before it is done.
+func (g *Gateway) RemoveFiles(ctx context.Context, id, by string) error {
+	s, err := g.o.Store.Session(ctx, id)
+	if err != nil {
+		return err
+	}
+	if s.State != session.Closed {
+		return fault.New(fault.Conflict, "Session %s is open, and its agent works with its files.", short(id)).Try("Close it first.")
+	}
+	e := audit.Entry{Kind: audit.Change, Action: "session.remove_files", Agent: s.Agent, Session: s.ID, Requester: s.Requester, Actor: by, Decision: "ok"}
+	if err := g.o.Store.Record(ctx, e); err != nil {
+		return err
+	}
+	return g.o.RemoveFiles(id)
+}
+
 // forget drops a closed session from memory and returns what was held of it; who still asks for it gets it from the store.
 func (g *Gateway) forget(s session.Session) *live {
 	g.liveMu.Lock()

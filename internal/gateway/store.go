@@ -91,6 +91,7 @@ type Ask struct {
 type Twin struct {
 	Approval    approval.Approval
 	Declaration *declare.Declaration
+	Entry       *audit.Entry // of what became of it, to be written with it
 }
 
 // ApprovalFilter says which approvals are wanted. State is that at Now: expiry and deferral are matters of when one looks.

@@ -254,6 +254,9 @@ func external(ans gateway.Answer) json.RawMessage {
 		return nil
 	}
 	b := append([]byte(`{"results":`), content...)
+	if failed, ok := call.Get(ans.Result, "isError"); ok && string(failed) == "true" {
+		b = append(b, `,"is_error":true`...)
+	}
 	b = append(append(b, `,"metadata":`...), ans.Metadata...)
 	return append(b, '}')
 }

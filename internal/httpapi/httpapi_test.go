@@ -380,6 +380,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/sessions/{id}/phase", `{"phase":"execution","reason":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/release", `{"labels":["internal"],"reason":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/close", `{"reason":"x"}`, "operator"},
+	{"POST", "/v1/sessions/{id}/remove-files", ``, "operator"},
 	{"POST", "/v1/sessions/{id}/plan/approve", `{"digest":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/plan/reject", `{"digest":"x"}`, "operator"},
 	{"GET", "/v1/approvals", "", "viewer approver"},

@@ -106,6 +106,13 @@ func (a *API) sessionRoutes(s *side) {
 		}) (gateway.Status, error) {
 			return status(a.g.CloseSession(ctx, in.ID, p.String(), in.Body.Reason))
 		})
+	handle(s, route{method: http.MethodPost, path: at + "/remove-files", roles: operator, emptyBody: true, summary: "Remove the files of a closed session's workspace"},
+		func(ctx context.Context, p identity.Principal, in *PathID) (gateway.Status, error) {
+			if err := a.g.RemoveFiles(ctx, in.ID, p.String()); err != nil {
+				return gateway.Status{}, err
+			}
+			return status(a.g.SessionByID(ctx, in.ID))
+		})
 	for _, act := range []struct {
 		path, summary string
 		approve       bool

@@ -8,7 +8,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 )

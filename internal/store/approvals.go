@@ -159,6 +159,12 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 			if err := t.saveBoth(twin.Approval, twin.Declaration); err != nil {
 				return err
 			}
+			if twin.Entry != nil {
+				e := *twin.Entry
+				if err := t.append(&e); err != nil {
+					return err
+				}
+			}
 		}
 		if q.Declaration != nil {
 			if err := t.addDeclaration(*q.Declaration); err != nil {

@@ -442,7 +442,7 @@ func slurp(ctx context.Context, r io.Reader, size, most int64) ([]byte, error) {
 // path.blocked, conflict (Expected), limit.quota, request.malformed, result.too_large (append), time.exceeded.
 func (w *Workspace) Write(ctx context.Context, name string, content []byte, o WriteOptions) (*File, error) {
 	if o.Expected != "" && o.Expected != Absent && !isSHA256(o.Expected) {
-		return nil, fault.New(fault.RequestMalformed, `expected is neither a SHA-256 in lower-case hexadecimal nor "absent"`).At("expected")
+		return nil, fault.New(fault.RequestMalformed, `It is neither a SHA-256 in lower-case hexadecimal nor "absent"`).At("expected_sha256")
 	}
 	if most := w.store.opt.MaxFile; int64(len(content)) > most {
 		return nil, fault.New(fault.RequestMalformed, "the content of %d bytes is over the limit of %d", len(content), most).At("content")
@@ -514,7 +514,7 @@ type standing struct {
 // current looks at what the write would replace, without following a link in its place.
 func (w *Workspace) current(ctx context.Context, root *os.Root, rel string, o WriteOptions) (standing, error) {
 	conflict := func(what string) error {
-		return fault.New(fault.Conflict, "%s", what).At("expected").Try("Read the file again and decide anew.")
+		return fault.New(fault.Conflict, "%s", what).At("expected_sha256").Try("Read the file again and decide anew.")
 	}
 	fi, err := root.Lstat(rel)
 	if errors.Is(err, fs.ErrNotExist) {

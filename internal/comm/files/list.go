@@ -31,7 +31,7 @@ type Entry struct {
 	Path     string    `json:"path"` // relative to the workspace
 	Kind     Kind      `json:"kind"`
 	Size     int64     `json:"size"` // bytes of a file, else 0
-	Modified time.Time `json:"modified"`
+	Modified time.Time `json:"modified,omitzero"`
 }
 
 // Listing is what a folder holds, sorted by path.

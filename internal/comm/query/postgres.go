@@ -385,7 +385,7 @@ func (p *postgres) failed(ctx context.Context, err error) error {
 		return fault.New(fault.PermissionDenied, "The database says: %s.", threat.Printable(message, messageMax)).At("sql")
 	case pg.Code == "08P01": // the number of parameters
 		e := badSQL(message)
-		return e.At("params")
+		return e.At("parameters")
 	case pg.Code == "54000": // what the server can't hold in one value
 		return fault.New(fault.ResultTooLarge, "The database says: %s.", threat.Printable(message, messageMax)).At("sql")
 	case class == "0A", class == "20", class == "21", class == "22", class == "23", class == "25", class == "34", class == "42", class == "54", class == "P0", class == "2F", class == "38", class == "3F", class == "3D":

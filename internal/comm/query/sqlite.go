@@ -103,7 +103,7 @@ func (s *sqlite) away(cause error) error {
 	if errors.As(cause, &path) {
 		cause = path.Err
 	}
-	return fault.Wrap(cause, fault.UpstreamFailed, "Database %s can't be read.", s.id)
+	return fault.Wrap(cause, fault.UpstreamFailed, "Database %s can't be read.", s.id).Try("Check that the file is there and that the gateway may read it.")
 }
 
 // lite is one connection. It has one owner at a time.
@@ -391,7 +391,7 @@ func (c *lite) prepare(text uintptr) (stmt, tail uintptr, rc int32) {
 
 func (s *sqlite) bind(ctx context.Context, c *lite, stmt uintptr, params []any) error {
 	if want := int(lib.Xsqlite3_bind_parameter_count(c.tls, stmt)); want != len(params) {
-		return fault.New(fault.RequestMalformed, "The statement has %d parameters, and %d were given.", want, len(params)).At("params")
+		return fault.New(fault.RequestMalformed, "The statement has %d parameters, and %d were given.", want, len(params)).At("parameters")
 	}
 	for i, p := range params {
 		at, rc := int32(i+1), int32(lib.SQLITE_OK)

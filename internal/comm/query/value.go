@@ -12,7 +12,7 @@ import (
 // checkParams accepts the scalars that a JSON decoder with UseNumber yields.
 func checkParams(params []any) error {
 	if len(params) > paramsMax {
-		return fault.New(fault.RequestMalformed, "There are %d parameters; at most %d may be given.", len(params), paramsMax).At("params")
+		return fault.New(fault.RequestMalformed, "There are %d parameters; at most %d may be given.", len(params), paramsMax).At("parameters")
 	}
 	for i, p := range params {
 		size := 0
@@ -37,7 +37,7 @@ func checkParams(params []any) error {
 }
 
 func badParam(i int, what string) error {
-	return fault.New(fault.RequestMalformed, "The parameter %s.", what).At(fmt.Sprintf("params[%d]", i))
+	return fault.New(fault.RequestMalformed, "The parameter %s.", what).At(fmt.Sprintf("parameters[%d]", i))
 }
 
 // isNumber tells whether s is a number in JSON's grammar; databases also write NaN, Infinity and 007.
