@@ -60,8 +60,6 @@ var outside = map[string][]string{
 	"github.com/jackc/pgx/v5":                         {"internal/comm/query"},
 	"code.dny.dev/ssrf":                               {"internal/egress"},
 	"github.com/JohannesKaufmann/html-to-markdown/v2": {"internal/comm/fetch"},
-	"github.com/landlock-lsm/go-landlock":             {"internal/sandbox"},
-	"github.com/elastic/go-seccomp-bpf":               {"internal/sandbox"},
 	"golang.org/x/net":                                {"internal/egress", "internal/comm/fetch"},
 	"github.com/danielgtaylor/huma/v2":                {"internal/httpapi"},
 	"github.com/santhosh-tekuri/jsonschema/v6":        {"internal/upstream", "internal/agent"},
