@@ -31,7 +31,7 @@ type Config struct {
 	Listen      string `yaml:"listen,omitempty" json:"listen,omitempty" jsonschema:"Address for agents and hosts (/mcp and /v1/session). Default 127.0.0.1:7575; port 0 picks a free one."`
 	AdminListen string `yaml:"admin_listen,omitempty" json:"admin_listen,omitempty" jsonschema:"Address for people and the command line. Default 127.0.0.1:7576."`
 	Store       string `yaml:"store,omitempty" json:"store,omitempty" jsonschema:"Where state is kept. Default and only choice of this version: sqlite."`
-	Mode        string `yaml:"mode,omitempty" json:"mode,omitempty" jsonschema:"enforce (default), or shadow: flow verdicts are only logged. Phase, kill switch, permission and audit always hold."`
+	Mode        string `yaml:"mode,omitempty" json:"mode,omitempty" jsonschema:"enforce (default), or shadow: verdicts of the flow and risk stages are only logged. Phase, declarations, kill switch, permission and audit always hold."`
 	Agents      string `yaml:"agents,omitempty" json:"agents,omitempty" jsonschema:"Folder of agent declarations. Default ./agents if it is there, else one built-in operator agent named local."`
 	Policies    string `yaml:"policies,omitempty" json:"policies,omitempty" jsonschema:"Folder of *.cedar policies. They can only narrow what declarations grant."`
 

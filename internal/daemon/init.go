@@ -128,7 +128,7 @@ admin_listen: 127.0.0.1:7576
 # Where state is kept: sqlite, in the data directory (sallyport serve --data DIR).
 store: sqlite
 
-# enforce, or shadow: flow verdicts are only logged. Phase, kill switch, permission and audit always hold.
+# enforce, or shadow: verdicts of flow and risk are only logged. Phase, declarations, kill switch, permission and audit always hold.
 mode: enforce
 
 # Folder of agent declarations, one file for each agent. What none of them declares is refused.

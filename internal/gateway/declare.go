@@ -179,7 +179,14 @@ func (c *crossing) risk() fault.Verdict {
 	if slices.Index(risks, c.op.Class.Risk()) < slices.Index(risks, High) {
 		reason = fmt.Sprintf("%s is of risk %s, and of agents of this trust tier a person decides on everything from %s.", c.op.Name, c.op.Class.Risk(), tier.AskFrom)
 	}
-	return askFor("risk", reason)
+	v := askFor("risk", reason)
+	if c.g.o.Mode == Shadow { // only noted, like verdicts of the flow stage
+		if c.shadow == nil {
+			c.shadow = &v
+		}
+		return fault.Permitted()
+	}
+	return v
 }
 
 // covered tells whether a person has approved this very call, by itself or in a plan: enough for what nobody classified, not for what is risky.

@@ -24,7 +24,7 @@ import (
 	"sallyport/internal/threat"
 )
 
-// Mode is whether verdicts of the flow stage hold or are only logged. Phase, kill, permission and audit always hold.
+// Mode is whether verdicts of the flow and risk stages hold or are only logged. Phase, declarations, kill, permission and audit always hold.
 type Mode string
 
 const (
