@@ -37,6 +37,7 @@ const (
 	connections = 4        // to one database
 	tablesMax   = 500      // in a Schema
 	columnsMax  = 5000     // in a Schema, over all tables
+	columnMax   = 64       // of one answer of SQLite; rows that are sorted are compared column by column
 )
 
 // Options say which databases there are and how much one query may take.
@@ -135,7 +136,7 @@ func (d *Databases) IDs() []string { return slices.Sorted(maps.Keys(d.byID)) }
 
 // Query runs one reading statement. params are decoded JSON scalars (string, json.Number, bool, nil) for $1, $2 … or SQLite's ?.
 //
-// Errors: RequestMalformed at sql, params, params[i] or database; PermissionDenied at sql for what is not a read; TimeExceeded;
+// Errors: RequestMalformed at sql, parameters, parameters[i] or database; PermissionDenied at sql for what is not a read; TimeExceeded;
 // ResultTooLarge for a query that needs too much to be answered; UpstreamFailed where the database fails; ConfigurationInvalid
 // where its role may do too much.
 func (d *Databases) Query(ctx context.Context, database, sql string, params []any) (*Rows, error) {

@@ -79,10 +79,10 @@ func TestParams(t *testing.T) {
 		field  string
 	}{
 		{[]any{nil, true, "x", json.Number("-1.5E+3")}, ""},
-		{[]any{1}, "params[0]"}, {[]any{nil, 1.5}, "params[1]"}, {[]any{[]any{}}, "params[0]"}, {[]any{map[string]any{}}, "params[0]"},
-		{[]any{"a\x00b"}, "params[0]"}, {[]any{json.Number("NaN")}, "params[0]"}, {[]any{json.Number("")}, "params[0]"}, {[]any{json.Number("1; DROP")}, "params[0]"},
-		{[]any{json.Number("01")}, "params[0]"}, {[]any{json.Number("1.")}, "params[0]"}, {[]any{json.Number("0x1")}, "params[0]"},
-		{[]any{strings.Repeat("x", paramMax+1)}, "params[0]"}, {make([]any, paramsMax+1), "params"},
+		{[]any{1}, "parameters[0]"}, {[]any{nil, 1.5}, "parameters[1]"}, {[]any{[]any{}}, "parameters[0]"}, {[]any{map[string]any{}}, "parameters[0]"},
+		{[]any{"a\x00b"}, "parameters[0]"}, {[]any{json.Number("NaN")}, "parameters[0]"}, {[]any{json.Number("")}, "parameters[0]"}, {[]any{json.Number("1; DROP")}, "parameters[0]"},
+		{[]any{json.Number("01")}, "parameters[0]"}, {[]any{json.Number("1.")}, "parameters[0]"}, {[]any{json.Number("0x1")}, "parameters[0]"},
+		{[]any{strings.Repeat("x", paramMax+1)}, "parameters[0]"}, {make([]any, paramsMax+1), "parameters"},
 	} {
 		_, err := d.Query(t.Context(), "crm", "SELECT 1", c.params)
 		if e := fault.Of(err); e.Field != c.field || (c.field == "") != (e.Code == fault.UpstreamFailed) {

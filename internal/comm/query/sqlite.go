@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"modernc.org/libc"
@@ -26,17 +27,17 @@ import (
 // rest of the text after the first statement, whether a statement is read-only, the length of a value before it is copied.
 
 const (
-	valueMax  = 1 << 20   // bytes of one string, blob or row, inside a query too
-	memoryMax = 256 << 20 // bytes that all queries at once may add to what SQLite holds in memory: sorting, grouping, collecting
-	steps     = 100       // of the virtual machine between two looks at the clock
-	busyWait  = 2000      // ms for a writer that is just finishing
+	valueMax  = 1 << 20  // bytes of one string, blob or row, inside a query too
+	memoryMax = 32 << 20 // bytes that one query may add to what SQLite holds for its connection: sorting, grouping, collecting
+	steps     = 100      // of the virtual machine between two looks at the clock
+	busyWait  = 2000     // ms for a writer that is just finishing
 )
 
 // limits are set on each connection (sqlite.org/c3ref/limit.html).
 var limits = map[int32]int32{
 	lib.SQLITE_LIMIT_LENGTH:              valueMax,
 	lib.SQLITE_LIMIT_SQL_LENGTH:          sqlMax + 1,
-	lib.SQLITE_LIMIT_COLUMN:              256,
+	lib.SQLITE_LIMIT_COLUMN:              columnMax,
 	lib.SQLITE_LIMIT_EXPR_DEPTH:          200,
 	lib.SQLITE_LIMIT_COMPOUND_SELECT:     50,
 	lib.SQLITE_LIMIT_VDBE_OP:             100_000,
@@ -61,21 +62,11 @@ var switches = map[int32]int32{
 	lib.SQLITE_DBCONFIG_DQS_DDL:               0,
 }
 
-// SQLite counts its memory only if it is told to before the process opens its first database, whoever opens it; that is why this is
-// an init. Without the count there would be no bound on what a query sorts, groups or collects, and connect refuses.
-func init() {
-	tls := libc.NewTLS()
-	defer tls.Close()
-	if args := libc.NewVaListN(1); args != 0 {
-		lib.Xsqlite3_config(tls, lib.SQLITE_CONFIG_MEMSTATUS, libc.VaList(args, int32(1)))
-		libc.Xfree(tls, args)
-	}
-}
-
 type sqlite struct {
 	id   string
 	path string
 	pool *pool[*lite]
+	late atomic.Int32 // queries that nobody waits for any more, and that have not ended
 }
 
 func newSQLite(id, dsn string) (*sqlite, error) {
@@ -111,18 +102,18 @@ type lite struct {
 	tls *libc.TLS
 	db  uintptr
 	mem uintptr // see memory
+	*account
 }
 
 // memory is what C writes and reads, by its offsets: outputs of calls, and the state that the two callbacks share with us.
 const (
 	memOut    = 0  // pointer: a database or statement that was made
 	memTail   = 8  // pointer: what of the text was not read
-	memBase   = 16 // int64: bytes that SQLite held when the query began
-	memStop   = 24 // int32: 1 when the time is over, 2 when too much memory is used
-	memDenied = 28 // int32: 1 when the authorizer refused
-	memOwn    = 32 // int32: 1 while a statement of ours is prepared and run
-	memSelect = 36 // int32: 1 when the authorizer saw a SELECT
-	memSize   = 40
+	memStop   = 16 // int32: 1 when the time is over
+	memDenied = 20 // int32: 1 when the authorizer refused
+	memOwn    = 24 // int32: 1 while a statement of ours is prepared and run
+	memSelect = 28 // int32: 1 when the authorizer saw a SELECT
+	memSize   = 32
 )
 
 func (s *sqlite) connect(context.Context) (*lite, error) {
@@ -137,9 +128,10 @@ func (s *sqlite) connect(context.Context) (*lite, error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, s.away(errors.New("not a regular file"))
 	}
-	c := &lite{tls: libc.NewTLS()}
+	tls := libc.NewTLS()
+	c := &lite{tls: tls, account: openAccount(tls)}
 	if c.mem = libc.Xcalloc(c.tls, 1, memSize); c.mem == 0 {
-		c.tls.Close()
+		c.close()
 		return nil, s.away(errors.New("out of memory"))
 	}
 	if err := c.open(path); err != nil {
@@ -160,8 +152,8 @@ func (c *lite) open(path string) error {
 	if rc != lib.SQLITE_OK {
 		return code(rc)
 	}
-	if lib.Xsqlite3_memory_used(c.tls) <= 0 {
-		return errors.New("SQLite does not count its memory")
+	if c.used <= 0 {
+		return errors.New("what SQLite holds in memory is not counted")
 	}
 	lib.Xsqlite3_extended_result_codes(c.tls, c.db, 1)
 	args := libc.NewVaListN(2)
@@ -211,6 +203,7 @@ func (c *lite) close() {
 		lib.Xsqlite3_close_v2(c.tls, c.db)
 	}
 	libc.Xfree(c.tls, c.mem)
+	closeAccount(c.tls)
 	c.tls.Close()
 }
 
@@ -263,22 +256,18 @@ func authorize(tls *libc.TLS, mem uintptr, op int32, a, b, c, d uintptr) int32 {
 
 // progress is called every so many steps and ends the statement by a result that is not 0.
 func progress(tls *libc.TLS, mem uintptr) int32 {
-	if libc.AtomicLoadPInt32(mem+memStop) != 0 {
+	if a := (*accounts.Load())[tls]; a != nil && a.full { // not every function says so at once
 		return 1
 	}
-	if int64(lib.Xsqlite3_memory_used(tls))-libc.AtomicLoadPInt64(mem+memBase) > memoryMax {
-		libc.AtomicStorePInt32(mem+memStop, 2)
-		return 1
-	}
-	return 0
+	return libc.AtomicLoadPInt32(mem + memStop)
 }
 
-// watch makes the end of ctx stop c's statements, until the function that it returns was called.
+// watch makes the end of ctx stop c's statements, until the function that it returns was called. What c may hold is counted from here.
 func (c *lite) watch(ctx context.Context) (release func()) {
 	libc.AtomicStorePInt32(c.mem+memStop, 0)
 	libc.AtomicStorePInt32(c.mem+memDenied, 0)
 	libc.AtomicStorePInt32(c.mem+memSelect, 0)
-	libc.AtomicStorePInt64(c.mem+memBase, int64(lib.Xsqlite3_memory_used(c.tls)))
+	c.allow(memoryMax)
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		libc.AtomicStorePInt32(c.mem+memStop, 1)
@@ -295,7 +284,18 @@ func (s *sqlite) query(ctx context.Context, sql string, params []any, a *answer)
 	return s.with(ctx, func(c *lite) error { return s.read(ctx, c, sql, params, a) })
 }
 
+var (
+	errLate  = errors.New("every connection is busy with a query that took too long")
+	errPanic = errors.New("the library panicked")
+)
+
+// with lends do a connection. It returns when do has or when ctx ends, whichever is first: SQLite looks at the clock between two steps of its
+// machine, and a sort is one step. A do that is late goes on by itself until then and gives the connection back, so there are never more of
+// these than connections. Who gets an error must not touch what do writes to.
 func (s *sqlite) with(ctx context.Context, do func(*lite) error) error {
+	if s.late.Load() >= connections {
+		return fault.Wrap(errLate, fault.TimeExceeded, "Database %s is still busy with queries that took too long.", s.id).Try("Ask again in a few seconds, and for less.")
+	}
 	c, _, err := s.pool.get(ctx)
 	if err != nil {
 		if errors.Is(err, errPoolClosed) {
@@ -303,11 +303,33 @@ func (s *sqlite) with(ctx context.Context, do func(*lite) error) error {
 		}
 		return err
 	}
-	release := c.watch(ctx)
-	err = do(c)
-	release()
-	s.pool.put(c, err == nil)
-	return err
+	done := make(chan error, 1)
+	var over atomic.Bool // set by the first of the two that end: do, or the wait for it
+	go func() {
+		defer func() {
+			if recover() != nil { // nobody knows what c's state is: it stays out of the pool, with its place
+				done <- s.away(errPanic)
+			}
+		}()
+		release := c.watch(ctx)
+		err := do(c)
+		release()
+		s.pool.put(c, err == nil)
+		done <- err
+		if !over.CompareAndSwap(false, true) {
+			s.late.Add(-1)
+		}
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		if over.CompareAndSwap(false, true) {
+			s.late.Add(1)
+			return expired(ctx)
+		}
+		return <-done
+	}
 }
 
 // read runs the one statement of sql.
@@ -464,6 +486,10 @@ func (s *sqlite) failed(ctx context.Context, c *lite, rc int32) error {
 	if at := lib.Xsqlite3_error_offset(c.tls, c.db); at >= 0 {
 		message += fmt.Sprintf(" (at byte %d)", at+1)
 	}
+	if c.full {
+		return fault.New(fault.ResultTooLarge, "The query sorts, groups or collects more than fits into %d MiB.", memoryMax>>20).At("sql").
+			Try("Ask for fewer rows or columns, or in the order of an index.")
+	}
 	if libc.AtomicLoadPInt32(c.mem+memDenied) == 1 {
 		return notARead("The statement would do more than read: the database says: %s.", threat.Printable(message, messageMax))
 	}
@@ -473,9 +499,6 @@ func (s *sqlite) failed(ctx context.Context, c *lite, rc int32) error {
 	case lib.SQLITE_READONLY, lib.SQLITE_AUTH, lib.SQLITE_PERM:
 		return notARead("The statement would do more than read: the database says: %s.", threat.Printable(message, messageMax))
 	case lib.SQLITE_INTERRUPT:
-		if libc.AtomicLoadPInt32(c.mem+memStop) == 2 {
-			return fault.New(fault.ResultTooLarge, "The query sorts or groups more than fits into %d MiB.", memoryMax>>20).At("sql")
-		}
 		if err := expired(ctx); err != nil {
 			return err
 		}

@@ -3,13 +3,16 @@
 package query
 
 import (
+	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -268,11 +271,11 @@ func TestSQLiteErrors(t *testing.T) {
 		{`SELECT "nmae" FROM item`, nil, fault.RequestMalformed, "sql", "no such column"},
 		{"SELEC 1", nil, fault.RequestMalformed, "sql", "syntax error"},
 		{"SELECT 'x", nil, fault.RequestMalformed, "sql", "unrecognized token"},
-		{"SELECT ?", nil, fault.RequestMalformed, "params", "1 parameters"},
-		{"SELECT 1", []any{"x"}, fault.RequestMalformed, "params", "0 parameters"},
+		{"SELECT ?", nil, fault.RequestMalformed, "parameters", "1 parameters"},
+		{"SELECT 1", []any{"x"}, fault.RequestMalformed, "parameters", "0 parameters"},
 		{"SELECT ?200", []any{"x"}, fault.RequestMalformed, "sql", "?1 and ?100"},
-		{"SELECT ?", []any{json.Number("9223372036854775808")}, fault.RequestMalformed, "params[0]", "64 bits"},
-		{"SELECT ?", []any{json.Number("1e999")}, fault.RequestMalformed, "params[0]", "too large"},
+		{"SELECT ?", []any{json.Number("9223372036854775808")}, fault.RequestMalformed, "parameters[0]", "64 bits"},
+		{"SELECT ?", []any{json.Number("1e999")}, fault.RequestMalformed, "parameters[0]", "too large"},
 		{"-- nothing", nil, fault.RequestMalformed, "sql", "no statement"},
 		{";", nil, fault.RequestMalformed, "sql", "no statement"},
 		{"SELECT \x1b[31m", nil, fault.RequestMalformed, "sql", `\x1b`},
@@ -460,5 +463,82 @@ func TestSQLiteOpensForReading(t *testing.T) {
 		if c.run(s) == lib.SQLITE_OK {
 			t.Errorf("%s: ran", s)
 		}
+	}
+}
+
+// Whoever asks is answered when the time is over, whatever the library is doing; and there are never more late queries than connections.
+func TestSQLiteLate(t *testing.T) {
+	path, _ := liteFile(t, "DELETE")
+	d := openLite(t, path, Options{})
+	s := d.byID["lite"].(*sqlite)
+	free := make(chan struct{})
+	for range connections {
+		ctx, cancel := context.WithCancel(t.Context())
+		err := s.with(ctx, func(*lite) error {
+			cancel()
+			<-free
+			return nil
+		})
+		if !fault.Is(err, fault.TimeExceeded) {
+			t.Fatal(err)
+		}
+	}
+	before := runtime.NumGoroutine()
+	for range 3 { // with 30 s of time, and at once
+		if _, err := d.Query(t.Context(), "lite", "SELECT 1", nil); !fault.Is(err, fault.TimeExceeded) || !errors.Is(err, errLate) {
+			t.Fatal(err)
+		}
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines, then %d", before, after)
+	}
+	close(free)
+	for s.late.Load() != 0 {
+		runtime.Gosched()
+	}
+	if _, err := d.Query(t.Context(), "lite", "SELECT 1", nil); err != nil {
+		t.Error(err)
+	}
+	if err := s.with(t.Context(), func(*lite) error { panic("x") }); !fault.Is(err, fault.UpstreamFailed) {
+		t.Error(err)
+	}
+}
+
+// What one connection holds is not taken from another's bound, and what it gave back is free again.
+func TestSQLiteMemoryIsCountedByConnection(t *testing.T) {
+	path, _ := liteFile(t, "DELETE")
+	s := openLite(t, path, Options{}).byID["lite"].(*sqlite)
+	var both [2]*lite
+	for i := range both {
+		c, err := s.connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.close()
+		c.allow(memoryMax)
+		both[i] = c
+	}
+	a, b := both[0], both[1]
+	before := b.used
+	p := lib.Xsqlite3_malloc(a.tls, memoryMax-1000)
+	if p == 0 || a.full || a.used < memoryMax-1000 || b.used != before {
+		t.Fatal(p, a.account, b.account)
+	}
+	if lib.Xsqlite3_malloc(a.tls, 2000) != 0 || !a.full {
+		t.Error("more than the bound was given")
+	}
+	if q := lib.Xsqlite3_realloc(a.tls, p, memoryMax+1000); q != 0 {
+		t.Error("more than the bound was given")
+	}
+	if q := lib.Xsqlite3_malloc(b.tls, memoryMax/2); q == 0 || b.full {
+		t.Error("a neighbour's memory was counted")
+	} else if q = lib.Xsqlite3_realloc(b.tls, q, 1000); q == 0 || b.used > before+2000 {
+		t.Error(b.used - before)
+	} else {
+		lib.Xsqlite3_free(b.tls, q)
+	}
+	lib.Xsqlite3_free(a.tls, p)
+	if b.used != before || a.used > before+10_000 {
+		t.Error(a.used, b.used, before)
 	}
 }
