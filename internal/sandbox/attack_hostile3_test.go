@@ -19,9 +19,9 @@ func init() {
 	}
 	if err := attack3(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Println(err)
-		os.Exit(failed)
+		unix.Exit(failed)
 	}
-	os.Exit(succeeded)
+	unix.Exit(succeeded)
 }
 
 func attack3(what string, args []string) error {
@@ -51,6 +51,28 @@ func attack3(what string, args []string) error {
 		}
 		fmt.Printf("%s\n", buf[:n])
 		return nil
+	case "hostile3-lend":
+		var refused error
+		for name, err := range map[string]error{
+			"open":    closed(unix.Open("made", unix.O_CREAT|unix.O_WRONLY, 0o4755)),
+			"openat2": closed(unix.Openat2(unix.AT_FDCWD, "made2", &unix.OpenHow{Flags: unix.O_CREAT | unix.O_WRONLY, Mode: 0o4755})),
+			"mkdir":   unix.Mkdir("folder", 0o2777),
+			"mknod":   unix.Mknod("node", unix.S_IFREG|0o4755, 0),
+			"chmod":   errors.Join(os.WriteFile("mine", nil, 0o755), unix.Chmod("mine", 0o4755)),
+		} {
+			if err == nil {
+				fmt.Println(name)
+			}
+			refused = errors.Join(refused, err)
+		}
+		return refused
 	}
 	return errors.New("unknown")
+}
+
+func closed(fd int, err error) error {
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
 }

@@ -10,16 +10,14 @@ import "golang.org/x/sys/unix"
 var calls = []uint32{
 	// files
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_READV, unix.SYS_WRITEV, unix.SYS_PREAD64, unix.SYS_PWRITE64, unix.SYS_PREADV,
-	unix.SYS_PWRITEV, unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_OPENAT, unix.SYS_OPENAT2, unix.SYS_CLOSE,
+	unix.SYS_PWRITEV, unix.SYS_PREADV2, unix.SYS_PWRITEV2, unix.SYS_CLOSE,
 	unix.SYS_CLOSE_RANGE, unix.SYS_LSEEK, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_FSTAT, unix.SYS_NEWFSTATAT,
-	unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FSTATFS, unix.SYS_READLINKAT, unix.SYS_GETDENTS64, unix.SYS_MKDIRAT,
-	unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_UNLINKAT, unix.SYS_SYMLINKAT, unix.SYS_MKNODAT,
+	unix.SYS_STATX, unix.SYS_STATFS, unix.SYS_FSTATFS, unix.SYS_READLINKAT, unix.SYS_GETDENTS64,
+	unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT, unix.SYS_UNLINKAT, unix.SYS_SYMLINKAT,
 	unix.SYS_TRUNCATE, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_SYNC_FILE_RANGE,
 	unix.SYS_SYNCFS, unix.SYS_FADVISE64, unix.SYS_READAHEAD, unix.SYS_FLOCK, unix.SYS_FCNTL, unix.SYS_DUP, unix.SYS_DUP3,
 	unix.SYS_PIPE2, unix.SYS_UMASK, unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_GETCWD, unix.SYS_SENDFILE, unix.SYS_SPLICE,
-	unix.SYS_TEE, unix.SYS_COPY_FILE_RANGE, unix.SYS_GETXATTR, unix.SYS_LGETXATTR, unix.SYS_FGETXATTR, unix.SYS_LISTXATTR,
-	unix.SYS_LLISTXATTR, unix.SYS_FLISTXATTR, unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH,
-	unix.SYS_CACHESTAT,
+	unix.SYS_TEE, unix.SYS_COPY_FILE_RANGE, unix.SYS_CACHESTAT,
 	// memory
 	unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_BRK, unix.SYS_MADVISE, unix.SYS_MSYNC,
 	unix.SYS_MINCORE, unix.SYS_MLOCK, unix.SYS_MUNLOCK, unix.SYS_MLOCKALL, unix.SYS_MUNLOCKALL, unix.SYS_MLOCK2,
@@ -54,9 +52,26 @@ var calls = []uint32{
 	unix.SYS_UNAME, unix.SYS_SYSINFO, unix.SYS_GETRANDOM,
 }
 
-// metadata are the calls that change a file's mode, owner, times and attributes. Landlock does not judge them, so they are only let
-// through where a mount namespace keeps all but the workspace read-only.
+// metadata are the calls that change a file's owner, times and attributes, or learn more about it than stat tells. Landlock does not judge
+// them, so they are only let through where a mount namespace holds nothing but what may be read, and all but the workspace read-only.
 var metadata = []uint32{
-	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
+	unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
 	unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR,
+	unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH,
 }
+
+// xattrs are like metadata, but elsewhere they are answered as by a system that has none: programs ask for them by the way.
+var xattrs = []uint32{
+	unix.SYS_GETXATTR, unix.SYS_LGETXATTR, unix.SYS_FGETXATTR, unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR, unix.SYS_FLISTXATTR,
+}
+
+// moded are the calls that give a file or directory its mode, with the argument that is the mode, and chmods those of them that only the
+// tier Full has. The bits that lend the owner's rights are refused: outside, the owner is the gateway's user. openat2 has
+// its mode in memory, where a filter can't look.
+var (
+	moded  = map[uint32]uint32{unix.SYS_MKDIRAT: 2, unix.SYS_MKNODAT: 2}
+	chmods = map[uint32]uint32{unix.SYS_FCHMOD: 1, unix.SYS_FCHMODAT: 2, unix.SYS_FCHMODAT2: 2}
+)
+
+// opens are the calls that open a file, with the argument that is their flags; the mode comes next, where they make one.
+var opens = map[uint32]uint32{unix.SYS_OPENAT: 2}

@@ -6,12 +6,18 @@ const auditArch = unix.AUDIT_ARCH_X86_64
 
 // archCalls are the calls that only this architecture has.
 var archCalls = []uint32{
-	unix.SYS_OPEN, unix.SYS_CREAT, unix.SYS_ACCESS, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_READLINK, unix.SYS_GETDENTS,
-	unix.SYS_MKDIR, unix.SYS_RMDIR, unix.SYS_RENAME, unix.SYS_LINK, unix.SYS_UNLINK, unix.SYS_SYMLINK, unix.SYS_MKNOD,
-	unix.SYS_DUP2, unix.SYS_PIPE, unix.SYS_INOTIFY_INIT, unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_GETPGRP, unix.SYS_ARCH_PRCTL,
+	unix.SYS_ACCESS, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_READLINK, unix.SYS_GETDENTS,
+	unix.SYS_RMDIR, unix.SYS_RENAME, unix.SYS_LINK, unix.SYS_UNLINK, unix.SYS_SYMLINK,
+	unix.SYS_DUP2, unix.SYS_PIPE, unix.SYS_FORK, unix.SYS_VFORK, unix.SYS_GETPGRP, unix.SYS_ARCH_PRCTL,
 	unix.SYS_PAUSE, unix.SYS_ALARM, unix.SYS_POLL, unix.SYS_SELECT, unix.SYS_EPOLL_CREATE, unix.SYS_EPOLL_CTL_OLD,
 	unix.SYS_EPOLL_WAIT, unix.SYS_EVENTFD, unix.SYS_SIGNALFD, unix.SYS_TIME,
 }
 
 // archMetadata is the same for metadata.
-var archMetadata = []uint32{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT}
+var archMetadata = []uint32{unix.SYS_INOTIFY_INIT, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT}
+
+func init() {
+	moded[unix.SYS_MKDIR], moded[unix.SYS_MKNOD], moded[unix.SYS_CREAT] = 1, 1, 1
+	chmods[unix.SYS_CHMOD] = 1
+	opens[unix.SYS_OPEN] = 1
+}

@@ -21,6 +21,9 @@ const (
 
 	x32 = 0x40000000 // the bit that marks calls of amd64's x32 convention
 
+	lends = unix.S_ISUID | unix.S_ISGID
+	makes = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY // the flags with which there is a mode
+
 	newNamespace = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 )
 
@@ -76,8 +79,27 @@ func filter(tier Tier, network, unixSockets bool) []unix.SockFilter {
 		plain = append(append(plain, metadata...), archMetadata...)
 		plain = append(plain, unix.SYS_SETSID, unix.SYS_SETPGID) // elsewhere the process group is what holds the tree together
 	}
+	if tier == Full {
+		plain = append(plain, xattrs...)
+	}
 	for _, c := range plain {
 		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(allow))
+	}
+	for _, c := range append([]uint32{unix.SYS_OPENAT2}, xattrs...) { // of xattrs what was not let through above
+		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(absent))
+	}
+	modes := []map[uint32]uint32{moded}
+	if tier == Full {
+		modes = append(modes, chmods)
+	}
+	for _, m := range modes {
+		for call, mode := range m {
+			p = append(p, when(call, argument{index: mode, without: lends})...)
+		}
+	}
+	for call, flags := range opens {
+		p = append(p, skip(unix.BPF_JEQ, call, 7), load(16+8*flags), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: makes, Jt: 1}, answer(allow))
+		p = append(p, load(16+8*(flags+1)), skip(unix.BPF_JSET, lends, 1), answer(refuse), answer(allow))
 	}
 	var families []uint32
 	if unixSockets {
@@ -119,7 +141,8 @@ const (
 	execute  = unix.LANDLOCK_ACCESS_FS_EXECUTE
 	// ofFiles are the rights that a rule for something that is not a directory may have.
 	ofFiles = readFile | execute | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
-	// work is everything in the workspace but to execute and to make devices: a program that somebody wrote there is on no list.
+	// work is everything in the workspace but to execute and to make devices: a program that somebody wrote there is on no list. Landlock does
+	// not judge what is mapped into memory, so it runs through the dynamic loader all the same, in the tier Partial; in Full the mount is noexec.
 	work = readFile | readDir | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_REFER |
 		unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
 		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM

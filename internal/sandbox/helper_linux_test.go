@@ -29,9 +29,9 @@ func TestMain(m *testing.M) {
 	if os.Args[0] == helperName {
 		if err := attack(os.Args[1], os.Args[2:]); err != nil {
 			fmt.Println(err)
-			os.Exit(failed)
+			unix.Exit(failed)
 		}
-		os.Exit(succeeded)
+		unix.Exit(succeeded)
 	}
 	os.Exit(m.Run())
 }

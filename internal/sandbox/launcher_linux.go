@@ -44,6 +44,10 @@ type order struct {
 	Test     bool
 }
 
+// started is what the launcher writes before it starts the program: a status without it, or none at all, is that of a program that never ran.
+// It is white space before the status.
+const started = "\n"
+
 // status is what the launcher answers.
 type status struct {
 	Failed string `json:",omitempty"` // the sandbox could not be built, and nothing was run
@@ -70,7 +74,7 @@ func Init() {
 	}
 	data, _ := json.Marshal(s)
 	unix.Write(statusFD, data)
-	os.Exit(0)
+	unix.Exit(0) // and not os.Exit, which under the race detector sleeps for a second
 }
 
 func launch() (status, error) {
@@ -79,8 +83,15 @@ func launch() (status, error) {
 	if err := json.NewDecoder(in).Decode(&o); err != nil {
 		return status{}, fmt.Errorf("order: %w", err)
 	}
-	// SIGTERM is for the program; the launcher stays to see how it ends. A handler, unlike an ignored signal, does not outlive execve.
+	// Where memory runs out, the program goes first, and not the gateway. Who may raise this may not lower it again below where it was.
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
+		return status{}, err
+	}
+	// SIGTERM is for the program; the launcher stays to see how it ends.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM)
+	if o.Tier == Full {
+		ignoreSignals() // elsewhere Landlock's scope keeps the program's signals from us
+	}
 	go func() { // the gateway is gone: so is the group. In the tier Full the kernel sees to it, and this can't hit the namespace's first process
 		in.Read(make([]byte, 1))
 		unix.Kill(0, unix.SIGKILL)
@@ -114,6 +125,7 @@ func launch() (status, error) {
 		return status{}, err
 	}
 	c.report = int(w.Fd())
+	unix.Write(statusFD, []byte(started))
 	pid, errno := c.start()
 	w.Close()
 	if errno != 0 {
@@ -137,11 +149,23 @@ func launch() (status, error) {
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			return status{}, os.NewSyscallError("wait4", err)
+			unix.Exit(1) // without a word: the program ran, and how it ended is not known
 		case got == pid && ws.Signaled():
 			return status{Exit: -1, Signal: int(ws.Signal())}, nil
 		case got == pid && ws.Exited():
 			return status{Exit: ws.ExitStatus()}, nil
+		}
+	}
+}
+
+// ignoreSignals keeps the program from ending the launcher, which is the first process of its namespace: signals from inside reach such a process
+// where it has a handler, and the runtime has one for nearly all of them, which ends the process. The runtime needs SIGURG for itself and
+// SIGCHLD must stay, as ignoring it would reap the program. The program gets none of this: become undoes it.
+func ignoreSignals() {
+	ignore := [4]uint64{1} // SIG_IGN
+	for s := 1; s <= 64; s++ {
+		if s != int(unix.SIGCHLD) && s != int(unix.SIGURG) {
+			syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&ignore)), 0, 8, 0, 0) // of 9 and 19 the kernel says no
 		}
 	}
 }

@@ -46,8 +46,11 @@ func (o *order) rules() []rule {
 	if o.Program != "" {
 		add(readFile|execute, false, o.Program)
 	}
-	add(work, false, o.Dir, o.Temp)
+	// The directory that was checked, whatever its name leads to now. In the tier Partial the temporary directory is below it, where another
+	// program can put a link in its place: it must not be opened by its name.
+	add(work, false, ".")
 	if o.Tier == Full {
+		add(work, false, o.Temp)
 		add(readFile|readDir, true, "/proc") // its own, with nothing but its own processes
 	}
 	return rules

@@ -11,7 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +35,12 @@ const overflow = 64 << 20
 var errBuild = errors.New("the sandbox could not be built")
 
 func run(ctx context.Context, c Command, tier Tier) (Outcome, error) {
+	for _, d := range slices.Concat(systemDirs, systemEtc, networkEtc) {
+		if real, err := filepath.EvalSymlinks(d); err == nil && inside(c.Dir, []string{d, real}) {
+			return Outcome{}, fault.New(fault.SandboxUnavailable, "The workspace is below %s, which every program may read: what lies beside it would be open.", d).At("dir").
+				Try("An operator must choose another data folder (--data), such as one below /var/lib.")
+		}
+	}
 	program := c.Program
 	if program == nil {
 		f, err := os.OpenFile(c.Path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
@@ -76,7 +84,7 @@ func supervise(ctx context.Context, c Command, program *os.File, o order) (out O
 		if o.Threads, err = threads(os.Getuid()); err != nil {
 			return Outcome{}, err
 		}
-		if o.Temp, err = os.MkdirTemp(c.Dir, ".tmp-"); err != nil {
+		if o.Temp, err = os.MkdirTemp(c.Dir, TempPrefix+"*"+TempSuffix); err != nil {
 			return Outcome{}, err
 		}
 		defer os.RemoveAll(o.Temp)
@@ -152,8 +160,10 @@ func supervise(ctx context.Context, c Command, program *os.File, o order) (out O
 	case err != nil && out.TimedOut: // killed before it could say anything
 		out.ExitCode, out.Signal = -1, "SIGKILL"
 		return out, nil
+	case err != nil && len(answer) == 0:
+		return Outcome{}, fault.Wrap(fmt.Errorf("%w: the launcher ended with %s and no word", errBuild, cmd.ProcessState), fault.SandboxUnavailable, "The sandbox failed before the program ran.")
 	case err != nil:
-		return Outcome{}, fault.Wrap(fmt.Errorf("%w: the launcher ended with %s and no word", errBuild, cmd.ProcessState), fault.SandboxUnavailable, "The sandbox failed.")
+		return Outcome{}, fault.Wrap(fmt.Errorf("the launcher ended with %s and no word", cmd.ProcessState), fault.UpstreamFailed, "The sandbox failed while the program ran: what it did is not known.")
 	case s.Failed != "":
 		return Outcome{}, fault.Wrap(fmt.Errorf("%w: %s", errBuild, s.Failed), fault.SandboxUnavailable, "The sandbox could not be built.")
 	case s.Exec != "":

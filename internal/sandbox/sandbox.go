@@ -7,8 +7,10 @@
 // the filter's list; the process limits hold; output beyond its limit is dropped, not stored; and when Run returns, every process
 // of the tree is dead. No program runs with less: what a machine can't do is a refusal that names it (Probe), never a silent gap.
 //
-// What only the tier Full promises: what is outside does not exist for the program (partial: it can't open it, but can ask whether it is there
-// and how big it is, and that is all), the program sees no process but its own, and it can change times and modes in the workspace.
+// What only the tier Full promises: what is outside does not exist for the program (partial: it can't open it, but can ask whether it is there,
+// for its size, owner, mode and times, and where a link leads), the program sees no process but its own, nothing that lies in the workspace is
+// executed (partial: not by its name, but by the dynamic loader), and times and modes can be changed in the workspace. In both no file is made that
+// lends its owner's rights (setuid, setgid).
 // The tier Partial holds the tree by its process group, which it lets nobody leave. In both the tree dies with the gateway, too.
 //
 // Network means the machine's whole network, its loopback included: no rule about addresses holds for what runs so.
@@ -55,6 +57,13 @@ type Limits struct {
 	OpenFiles int           // of each process
 }
 
+// A directory with a name from TempPrefix to TempSuffix at the top of a workspace is the temporary one of a run in the tier Partial. What is
+// there when nothing runs was left by a gateway that was killed.
+const (
+	TempPrefix = ".sallyport-"
+	TempSuffix = ".tmp"
+)
+
 // Grace is what a program has between SIGTERM and SIGKILL.
 const Grace = 500 * time.Millisecond
 
@@ -98,8 +107,9 @@ func Probe() Report {
 }
 
 // Run runs c in the best tier that Probe found, and returns when the whole tree is dead. That the program failed, was killed or ran out of time is
-// in the Outcome. Errors are fault.SandboxUnavailable where the machine can't hold a tier, fault.RequestMalformed where c can't be
-// run as it is, and the context's error where it was cancelled, which kills at once.
+// in the Outcome. Errors are fault.SandboxUnavailable where the machine can't hold a tier or the workspace, fault.RequestMalformed where c can't be
+// run as it is (with both of these the program was not started), fault.UpstreamFailed where the launcher died and what the program did is not known,
+// and the context's error where it was cancelled, which kills at once.
 func Run(ctx context.Context, c Command) (Outcome, error) {
 	if err := c.check(); err != nil {
 		return Outcome{}, err

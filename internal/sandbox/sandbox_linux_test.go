@@ -352,44 +352,62 @@ func TestFilter(t *testing.T) {
 		args    []uint64
 		want    uint32
 	}{
-		"read":                           {full, auditArch, unix.SYS_READ, nil, allow},
-		"another architecture's":         {full, other, unix.SYS_READ, nil, refuse},
-		"x32":                            {full, auditArch, unix.SYS_READ | x32, nil, refuse},
-		"a unix socket":                  {full, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, allow},
-		"a unix socket, partial":         {partial, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, refuse},
-		"an inet socket":                 {full, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET}, refuse},
-		"an inet socket, network":        {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET}, allow},
-		"an inet6 socket, network":       {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET6}, allow},
-		"a unix socket, network":         {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, refuse},
-		"a packet socket, network":       {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_PACKET}, refuse},
-		"a netlink socket, network":      {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_NETLINK}, refuse},
-		"vsock":                          {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_VSOCK}, refuse},
-		"a family that names a call":     {full, auditArch, unix.SYS_SOCKET, []uint64{unix.SYS_GETPID}, refuse},
-		"a family with upper bits":       {full, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET | 1<<40}, refuse},
-		"a stream pair":                  {partial, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, allow},
-		"a datagram pair":                {full, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, allow},
-		"a datagram pair, partial":       {partial, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}, refuse},
-		"a raw pair, partial":            {partial, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_RAW}, refuse},
-		"fork":                           {full, auditArch, unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, allow},
-		"a thread":                       {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND}, allow},
-		"a user namespace":               {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)}, refuse},
-		"a user namespace, disguised":    {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER | 1<<40}, refuse},
-		"a network namespace":            {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_NEWNET}, refuse},
-		"clone3":                         {full, auditArch, unix.SYS_CLONE3, nil, absent},
-		"own limits":                     {full, auditArch, unix.SYS_PRLIMIT64, []uint64{0}, allow},
-		"another's limits":               {full, auditArch, unix.SYS_PRLIMIT64, []uint64{4711}, refuse},
-		"own priority":                   {full, auditArch, unix.SYS_SETPRIORITY, []uint64{unix.PRIO_PROCESS, 0}, allow},
-		"another's priority":             {full, auditArch, unix.SYS_SETPRIORITY, []uint64{unix.PRIO_PROCESS, 4711}, refuse},
-		"the user's priority":            {full, auditArch, unix.SYS_SETPRIORITY, []uint64{unix.PRIO_USER, 0}, refuse},
-		"is it a terminal":               {full, auditArch, unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, allow},
-		"push into the terminal":         {full, auditArch, unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, refuse},
-		"push, disguised":                {full, auditArch, unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI | 1<<40}, refuse},
-		"setsid":                         {full, auditArch, unix.SYS_SETSID, nil, allow},
-		"setsid, partial":                {partial, auditArch, unix.SYS_SETSID, nil, refuse},
-		"setpgid, partial":               {partial, auditArch, unix.SYS_SETPGID, nil, refuse},
-		"chmod by name":                  {full, auditArch, unix.SYS_FCHMODAT, nil, allow},
-		"chmod by name, partial":         {partial, auditArch, unix.SYS_FCHMODAT, nil, refuse},
-		"chmod of what is open, partial": {partial, auditArch, unix.SYS_FCHMOD, nil, refuse},
+		"read":                            {full, auditArch, unix.SYS_READ, nil, allow},
+		"another architecture's":          {full, other, unix.SYS_READ, nil, refuse},
+		"x32":                             {full, auditArch, unix.SYS_READ | x32, nil, refuse},
+		"a unix socket":                   {full, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, allow},
+		"a unix socket, partial":          {partial, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, refuse},
+		"an inet socket":                  {full, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET}, refuse},
+		"an inet socket, network":         {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET}, allow},
+		"an inet6 socket, network":        {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET6}, allow},
+		"a unix socket, network":          {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_UNIX}, refuse},
+		"a packet socket, network":        {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_PACKET}, refuse},
+		"a netlink socket, network":       {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_NETLINK}, refuse},
+		"vsock":                           {net, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_VSOCK}, refuse},
+		"a family that names a call":      {full, auditArch, unix.SYS_SOCKET, []uint64{unix.SYS_GETPID}, refuse},
+		"a family with upper bits":        {full, auditArch, unix.SYS_SOCKET, []uint64{unix.AF_INET | 1<<40}, refuse},
+		"a stream pair":                   {partial, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_STREAM | unix.SOCK_CLOEXEC}, allow},
+		"a datagram pair":                 {full, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM}, allow},
+		"a datagram pair, partial":        {partial, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_DGRAM | unix.SOCK_CLOEXEC}, refuse},
+		"a raw pair, partial":             {partial, auditArch, unix.SYS_SOCKETPAIR, []uint64{unix.AF_UNIX, unix.SOCK_RAW}, refuse},
+		"fork":                            {full, auditArch, unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, allow},
+		"a thread":                        {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_THREAD | unix.CLONE_SIGHAND}, allow},
+		"a user namespace":                {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER | uint64(unix.SIGCHLD)}, refuse},
+		"a user namespace, disguised":     {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER | 1<<40}, refuse},
+		"a network namespace":             {full, auditArch, unix.SYS_CLONE, []uint64{unix.CLONE_NEWNET}, refuse},
+		"clone3":                          {full, auditArch, unix.SYS_CLONE3, nil, absent},
+		"own limits":                      {full, auditArch, unix.SYS_PRLIMIT64, []uint64{0}, allow},
+		"another's limits":                {full, auditArch, unix.SYS_PRLIMIT64, []uint64{4711}, refuse},
+		"own priority":                    {full, auditArch, unix.SYS_SETPRIORITY, []uint64{unix.PRIO_PROCESS, 0}, allow},
+		"another's priority":              {full, auditArch, unix.SYS_SETPRIORITY, []uint64{unix.PRIO_PROCESS, 4711}, refuse},
+		"the user's priority":             {full, auditArch, unix.SYS_SETPRIORITY, []uint64{unix.PRIO_USER, 0}, refuse},
+		"is it a terminal":                {full, auditArch, unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, allow},
+		"push into the terminal":          {full, auditArch, unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, refuse},
+		"push, disguised":                 {full, auditArch, unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI | 1<<40}, refuse},
+		"setsid":                          {full, auditArch, unix.SYS_SETSID, nil, allow},
+		"setsid, partial":                 {partial, auditArch, unix.SYS_SETSID, nil, refuse},
+		"setpgid, partial":                {partial, auditArch, unix.SYS_SETPGID, nil, refuse},
+		"chmod by name":                   {full, auditArch, unix.SYS_FCHMODAT, nil, allow},
+		"chmod by name, partial":          {partial, auditArch, unix.SYS_FCHMODAT, nil, refuse},
+		"chmod of what is open, partial":  {partial, auditArch, unix.SYS_FCHMOD, nil, refuse},
+		"chmod":                           {full, auditArch, unix.SYS_FCHMOD, []uint64{3, 0o1777}, allow},
+		"chmod, setuid":                   {full, auditArch, unix.SYS_FCHMOD, []uint64{3, 0o4755}, refuse},
+		"chmod by name, setgid":           {full, auditArch, unix.SYS_FCHMODAT, []uint64{3, 0, 0o2755}, refuse},
+		"chmod by name, new, setgid":      {full, auditArch, unix.SYS_FCHMODAT2, []uint64{3, 0, 0o2755}, refuse},
+		"setuid, disguised":               {full, auditArch, unix.SYS_FCHMOD, []uint64{3, 0o4755 | 1<<40}, refuse},
+		"open":                            {partial, auditArch, unix.SYS_OPENAT, []uint64{3, 0, unix.O_RDONLY, 0o7777}, allow}, // there is no mode
+		"make a file":                     {partial, auditArch, unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT, 0o777}, allow},
+		"make a file, setuid":             {partial, auditArch, unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT | unix.O_EXCL, 0o4777}, refuse},
+		"make one without name, setuid":   {full, auditArch, unix.SYS_OPENAT, []uint64{3, 0, unix.O_TMPFILE | unix.O_RDWR, 0o4777}, refuse},
+		"a directory, to read":            {full, auditArch, unix.SYS_OPENAT, []uint64{3, 0, unix.O_DIRECTORY, 0o4777}, allow},
+		"open, where no filter can look":  {full, auditArch, unix.SYS_OPENAT2, nil, absent},
+		"make a directory, setgid":        {partial, auditArch, unix.SYS_MKDIRAT, []uint64{3, 0, 0o2777}, refuse},
+		"make a directory":                {partial, auditArch, unix.SYS_MKDIRAT, []uint64{3, 0, 0o777}, allow},
+		"make a file as a device, setuid": {partial, auditArch, unix.SYS_MKNODAT, []uint64{3, 0, unix.S_IFREG | 0o4777}, refuse},
+		"attributes":                      {full, auditArch, unix.SYS_GETXATTR, nil, allow},
+		"attributes, partial":             {partial, auditArch, unix.SYS_GETXATTR, nil, absent},
+		"watch":                           {full, auditArch, unix.SYS_INOTIFY_ADD_WATCH, nil, allow},
+		"watch, partial":                  {partial, auditArch, unix.SYS_INOTIFY_ADD_WATCH, nil, refuse},
 	} {
 		if got := evaluate(t, c.program, c.arch, c.nr, c.args...); got != c.want {
 			t.Errorf("%s: %#x, want %#x", name, got, c.want)
@@ -752,6 +770,47 @@ func TestUnavailable(t *testing.T) {
 	if left, _ := os.ReadDir(c.Dir); len(left) != 0 {
 		t.Errorf("something ran: %v", left)
 	}
+}
+
+// A launcher that is killed while the program runs takes the tree with it, and is no proof that nothing was done.
+func TestLauncherDies(t *testing.T) {
+	tiers(t, func(t *testing.T, tier Tier) {
+		mark := fmt.Sprintf("86406.%d", time.Now().UnixNano()%1e9)
+		c := shell(t, "touch started; sleep "+mark)
+		go func() {
+			for t.Context().Err() == nil {
+				if _, err := os.Stat(c.Dir + "/started"); err == nil {
+					for _, pid := range launchers() {
+						unix.Kill(pid, unix.SIGKILL)
+					}
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+		if out, err := run(t.Context(), c, tier); !fault.Is(err, fault.UpstreamFailed) {
+			t.Errorf("%+v %v", out, err)
+		}
+		gone(t, mark)
+	})
+}
+
+// launchers are those of this process.
+func launchers() (pids []int) {
+	found, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, f := range found {
+		data, _ := os.ReadFile(f)
+		_, rest, _ := strings.Cut(string(data), ") ") // state, parent
+		fields := strings.Fields(rest)
+		if len(fields) < 2 || fields[1] != strconv.Itoa(os.Getpid()) {
+			continue
+		}
+		if args, _ := os.ReadFile(filepath.Dir(f) + "/cmdline"); string(args) == launcherName+"\x00" {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // The launcher compares the directory that it is in with the one that was checked.
