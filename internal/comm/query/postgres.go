@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -93,8 +94,7 @@ func (p *postgres) away(ctx context.Context, err error) error {
 
 // powers lists what a role could do besides reading, as itself or as any role that it can become: SET ROLE is a setting, and settings
 // can be changed from a SELECT. The functions are those that reach out of the transaction and that superusers, extensions or
-// untrusted languages brought; without a grant there are none. Messages in the write-ahead log are not undone either, but without
-// logical decoding nobody reads them.
+// untrusted languages brought; without a grant there are none. Messages in the write-ahead log leave the server where it is decoded.
 const powers = `
 WITH me AS (SELECT * FROM pg_roles WHERE pg_has_role(session_user, oid, 'MEMBER'))
 SELECT CASE WHEN rolsuper THEN 'is a superuser'
@@ -115,6 +115,59 @@ WHERE (NOT l.lanpltrusted AND l.lanname NOT IN ('internal', 'c', 'sql')
            AND e.extname IN ('dblink', 'adminpack', 'http', 'pg_net', 'pg_background', 'pg_cron', 'pgagent', 'plsh', 'pg_surgery')))
   AND EXISTS (SELECT 1 FROM me WHERE has_function_privilege(me.oid, p.oid, 'EXECUTE'))
 LIMIT 1`
+
+// writers are functions that everybody may call and that write to the server's disk from a READ ONLY transaction: what is undone was still
+// written. They make large objects (the server itself refuses that from version 16 on), messages in the write-ahead log, and files of
+// snapshots. textual are those that run a text as SQL, in which such a name can be put together from pieces; the last ones come with
+// extensions.
+const (
+	writers = `lo_creat|lo_create|lo_from_bytea|lo_put|lo_import|lo_truncate|lo_truncate64|lo_unlink|lowrite|pg_logical_emit_message|pg_export_snapshot`
+	textual = `query_to_xml|query_to_xmlschema|query_to_xml_and_xmlschema|ts_stat|ts_rewrite|crosstab[0-9]*|crosstab_hash|connectby|connectby_text|connectby_text_serial|xpath_table`
+)
+
+// writing finds one of these as a name of its own, or the beginning of a name that is written in escapes, in a text in lower case.
+var writing = regexp.MustCompile(`(?:^|[^a-z0-9_$\x{80}-\x{10ffff}])(?:(` + writers + `|` + textual + `)(?:$|[^a-z0-9_$\x{80}-\x{10ffff}])|(u&)")`)
+
+// checkText is the one place where a text is judged by a pattern, because the server lets everybody call these functions, and no setting,
+// plan or transaction tells or holds them back. A function has to be named to be called, so what gets by is a function or a view of the
+// operator's own that calls one; see warnings for what closes that, too.
+func checkText(sql string) error {
+	found := writing.FindStringSubmatch(strings.ToLower(sql))
+	if found == nil {
+		return nil
+	}
+	return fault.New(fault.PermissionDenied, "The statement names %s, with which a server can be written to even by what only reads.", strings.TrimSpace(found[1]+found[2])).
+		At("sql").Try("Do without it. If it is part of a text, bind the text as a parameter.")
+}
+
+// unbounded are the grants and limits of the role that leave more open than need be.
+const unbounded = `
+SELECT 'Its role may call functions that write to the server''s disk even where they are undone. Statements that name them are refused here; functions and '
+  || 'views of your own that call them are not. To close that: REVOKE EXECUTE ON FUNCTION ' || string_agg(p.oid::regprocedure::text, ', ' ORDER BY p.oid::regprocedure::text) || ' FROM PUBLIC;'
+FROM pg_proc p
+WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.proname ~ ('^(' || $1 || ')$') AND has_function_privilege(p.oid, 'EXECUTE')
+  AND (p.proname !~ '^lo' OR current_setting('server_version_num')::int < 160000)
+HAVING count(*) > 0
+UNION ALL
+SELECT 'Its role may fill the server''s disk with temporary files for as long as a query lasts. To bound them: ALTER ROLE ' || quote_ident(current_user) || ' SET temp_file_limit = ''1GB'';'
+WHERE current_setting('temp_file_limit') = '-1'`
+
+func (p *postgres) warnings(ctx context.Context) ([]string, error) {
+	c, err := p.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer p.end(c)
+	res := c.ExecParams(ctx, unbounded, [][]byte{[]byte(writers)}, nil, nil, nil).Read()
+	if res.Err != nil {
+		return nil, p.failed(ctx, res.Err)
+	}
+	var all []string
+	for _, r := range res.Rows {
+		all = append(all, threat.Printable(string(r[0]), 2000))
+	}
+	return all, nil
+}
 
 // checkRole refuses a role that no READ ONLY transaction would hold back. There is no switch for this.
 func (p *postgres) checkRole(ctx context.Context, c *pgconn.PgConn) error {
@@ -196,6 +249,9 @@ func reset(c *pgconn.PgConn) bool {
 }
 
 func (p *postgres) query(ctx context.Context, sql string, params []any, a *answer) error {
+	if err := checkText(sql); err != nil {
+		return err
+	}
 	c, err := p.start(ctx)
 	if err != nil {
 		return err

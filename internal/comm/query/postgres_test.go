@@ -440,3 +440,46 @@ func TestPostgresAway(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckText(t *testing.T) {
+	for _, sql := range []string{
+		"SELECT lo_creat(-1)", "SELECT LO_CREAT(-1)", `SELECT "lo_creat"(-1)`, "SELECT pg_catalog.lo_create(0)", "SELECT pg_catalog . /**/ lo_put /**/ (1, 0, 'x')", "SELECT lo_from_bytea(0,'')",
+		"lo_unlink(1)", "SELECT lowrite(0,'')", "SELECT 1 WHERE\nlo_import('x')>0", "SELECT pg_logical_emit_message(true, '', '')", "SELECT pg_log\u0130cal_emit_message(true, '', '')",
+		`SELECT U&"lo\005fcreat"(-1)`, `SELECT u&"\006co_creat"(-1)`, `SELECT U&"!006co_creat" UESCAPE '!' (-1)`, "SELECT pg_export_snapshot()",
+		"SELECT query_to_xml('x',true,true,'')", "SELECT * FROM ts_stat('x')", "SELECT ts_rewrite('a', 'b')", "SELECT * FROM crosstab3('x')", "SELECT e''lo_creat", "SELECT 1 LIMIT lo_creat(1)",
+	} {
+		if err := checkText(sql); !fault.Is(err, fault.PermissionDenied) || fault.Of(err).Field != "sql" {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+	for _, sql := range []string{"SELECT hello_create FROM item", "SELECT lo_creation, xlo_put, lo_put_at, lo_putä, älo_put, lo_put$ FROM item", "SELECT a&b, u&b, U&'x'", "SELECT lo_get(1), loread(1, 2), xpath('/a', 'b')"} {
+		if err := checkText(sql); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+	}
+}
+
+// The names are those that the server has, and what the warnings say to do ends them.
+func TestPostgresWarnings(t *testing.T) {
+	d := openPostgres(t, "reader", Options{})
+	owner := as(t, "owner")
+	all, err := d.Warnings(t.Context(), "pg")
+	if err != nil || len(all) != 2 || !strings.Contains(all[0], "pg_logical_emit_message(boolean,text,text)") || !strings.Contains(all[1], "temp_file_limit") {
+		t.Fatal(all, err)
+	}
+	defer func() {
+		ask(t, owner, "ALTER ROLE reader RESET temp_file_limit")
+		ask(t, owner, strings.Replace(strings.Replace(all[0][strings.Index(all[0], "REVOKE"):], "REVOKE", "GRANT", 1), "FROM", "TO", 1))
+	}()
+	for _, w := range all {
+		_, statement, _ := strings.Cut(w, ": ")
+		ask(t, owner, statement)
+	}
+	d = openPostgres(t, "reader", Options{})
+	if all, err := d.Warnings(t.Context(), "pg"); err != nil || len(all) != 0 {
+		t.Error(all, err)
+	}
+	if _, err := d.Warnings(t.Context(), "x"); !fault.Is(err, fault.RequestMalformed) {
+		t.Error(err)
+	}
+}

@@ -6,13 +6,16 @@
 //     SQLite prepares it on a file opened for reading, under an authorizer that knows reading and calling functions, and its own parser
 //     finds what follows the first statement.
 //   - Parameters are bound, never pasted.
-//   - Every answer is bounded in time, rows and bytes (EX-5), and so is what a query may hold in memory or put into temporary files.
+//   - Every answer is bounded in time, rows and bytes (EX-5). What a query of SQLite may hold in memory is bounded, too, and it makes no files.
 //   - Nothing of a query is left for the next one on the same connection: settings, locks and cursors are gone.
 //   - A PostgreSQL role that could do more than read (superuser, server files, programs, other sessions) is not used at all.
 //   - No error holds an address, a password or the path of a database.
 //
-// What a read may still do: while it runs, hold advisory locks, use the server's processor and memory, and, where several programs
-// share one role, see and end that role's other sessions. Give the gateway a role of its own.
+// What a read may still do in PostgreSQL: while it runs, hold advisory locks, use the server's processor, memory and temporary files (the
+// role's temp_file_limit bounds these), and, where several programs share one role, see and end that role's other sessions. Give the
+// gateway a role of its own. Some functions that everybody may call write to the server's disk without writing to the database; statements
+// that name one are refused by that name, but a function or a view of the operator's own that calls one is beyond our sight. Until its
+// grants are revoked, what that costs is bounded by the time of a query. Warnings tells both.
 package query
 
 import (
@@ -83,6 +86,7 @@ type Table struct {
 type engine interface {
 	query(ctx context.Context, sql string, params []any, a *answer) error
 	schema(ctx context.Context) (*Schema, error)
+	warnings(ctx context.Context) ([]string, error)
 	close()
 }
 
@@ -176,6 +180,18 @@ func (d *Databases) Schema(ctx context.Context, database string) (*Schema, error
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	return e.schema(ctx)
+}
+
+// Warnings are sentences for an operator: what a database leaves open that its owner can close, with the statements that do. They hold no
+// address. Errors are those of Query.
+func (d *Databases) Warnings(ctx context.Context, database string) ([]string, error) {
+	e, err := d.engine(database)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	return e.warnings(ctx)
 }
 
 func (d *Databases) engine(id string) (engine, error) {

@@ -70,8 +70,9 @@ func TestReadsWriteNothingToTheServersDisk(t *testing.T) {
 		return n
 	}
 	for name, q := range map[string]string{
-		"large objects": "SELECT count(lo_from_bytea(0, decode(repeat(md5(i::text), 30000), 'hex'))) FROM generate_series(1, 50) i",
-		"log messages":  "SELECT count(pg_logical_emit_message(false, 'a', repeat(md5(i::text), 30000))) FROM generate_series(1, 50) i",
+		"large objects":    "SELECT count(lo_from_bytea(0, decode(repeat(md5(i::text), 30000), 'hex'))) FROM generate_series(1, 50) i",
+		"in a view of SQL": `SELECT query_to_xml('SELECT l' || 'o_from_bytea(0, decode(repeat(md5(i::text), 30000), ''hex'')) FROM generate_series(1, 50) i', true, true, '')`,
+		"log messages":     "SELECT count(pg_logical_emit_message(false, 'a', repeat(md5(i::text), 30000))) FROM generate_series(1, 50) i",
 	} {
 		const disk = "SELECT (pg_current_wal_lsn() - '0/0')::bigint + pg_total_relation_size('pg_largeobject')"
 		before := number(disk)

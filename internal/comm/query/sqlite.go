@@ -511,6 +511,8 @@ func (s *sqlite) failed(ctx context.Context, c *lite, rc int32) error {
 	return s.away(code(rc))
 }
 
+func (s *sqlite) warnings(context.Context) ([]string, error) { return nil, nil }
+
 // schema asks table by table, because a view that can't be compiled must not hide the rest.
 func (s *sqlite) schema(ctx context.Context) (*Schema, error) {
 	out := &Schema{Tables: []Table{}}
