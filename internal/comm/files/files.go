@@ -8,7 +8,7 @@
 //
 // The data folder, which one process owns at a time:
 //
-//	workspace/<session>/   the session's files; ".sallyport-….tmp" at its top are writes on their way
+//	workspace/<session>/   the session's files; ".sallyport-….tmp" at its top are writes on their way and temporary folders of programs
 //	cache/                 the gateway writes, agents read it as "cache/…"
 //	closed/                workspaces on their way out
 //
@@ -16,6 +16,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -33,6 +34,7 @@ import (
 	"time"
 
 	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
 )
 
 // Options say where the data folder is and what a session may hold. A zero limit is its default.
@@ -49,6 +51,8 @@ type Store struct {
 	opt   Options
 	base  *os.Root
 	locks locks // writes and removal, per session
+
+	reserve uint64 // bytes that the disk must have left for a program to run
 }
 
 // Workspace is one session's files. It holds no resource; its methods may be used by many at a time.
@@ -84,12 +88,12 @@ const (
 	cacheDir     = "cache"
 	closedDir    = "closed"
 
-	tempPrefix = ".sallyport-"
-	tempSuffix = ".tmp"
+	tempPrefix = sandbox.TempPrefix
+	tempSuffix = sandbox.TempSuffix
 )
 
-// Open makes the data folder's three folders, for the owner only, and removes what a crash left: unfinished writes and workspaces
-// whose removal was not finished.
+// Open makes the data folder's three folders, for the owner only, and removes what a crash left: unfinished writes, temporary folders of programs
+// and workspaces whose removal was not finished. What a program made so that it can't be removed stays: no session keeps the gateway from starting.
 func Open(o Options) (*Store, error) {
 	if !supported {
 		return nil, fault.New(fault.SandboxUnavailable, "Workspaces need a Unix file system.")
@@ -128,7 +132,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.ConfigurationInvalid, "the data folder can't be opened").At("root")
 	}
-	s := &Store{opt: o, base: base}
+	s := &Store{opt: o, base: base, reserve: reserve}
 	if err := s.prepare(); err != nil {
 		base.Close()
 		return nil, fault.Wrap(err, fault.ConfigurationInvalid, "the data folder can't be prepared").At("root")
@@ -154,39 +158,44 @@ func (s *Store) prepare() error {
 			}
 		}
 	}
-	if err := s.purge(); err != nil {
-		return err
-	}
 	ws, err := s.base.OpenFile(workspaceDir, openDir, 0)
 	if err != nil {
 		return err
 	}
 	defer ws.Close()
-	return eachEntry(context.Background(), ws, func(e fs.DirEntry) error {
+	err = eachEntry(context.Background(), ws, func(e fs.DirEntry) error {
 		if e.IsDir() && validSession(e.Name()) {
-			return s.sweep(e.Name())
+			s.sweep(e.Name())
 		}
 		return nil
 	})
+	s.purge() // what is left is tried again at the next removal
+	return err
 }
 
-// sweep removes the unfinished writes of one session.
-func (s *Store) sweep(session string) error {
-	root, err := s.base.OpenRoot(path.Join(workspaceDir, session))
+// sweep removes what is temporary in one session's workspace, as far as it can.
+func (s *Store) sweep(session string) {
+	here := path.Join(workspaceDir, session)
+	s.unlock(here)
+	root, err := s.base.OpenRoot(here)
 	if err != nil {
-		return err
+		return
 	}
 	defer root.Close()
 	dir, err := root.OpenFile(".", openDir, 0)
 	if err != nil {
-		return err
+		return
 	}
 	defer dir.Close()
-	return eachEntry(context.Background(), dir, func(e fs.DirEntry) error {
-		if !temporary(e.Name()) || e.IsDir() {
-			return nil
+	eachEntry(context.Background(), dir, func(e fs.DirEntry) error {
+		switch {
+		case !temporary(e.Name()):
+		case e.IsDir():
+			s.discard(path.Join(here, e.Name()), session)
+		default:
+			root.Remove(e.Name())
 		}
-		return root.Remove(e.Name())
+		return nil
 	})
 }
 
@@ -212,7 +221,7 @@ func (s *Store) Dir(session string) (string, error) {
 // Workspace is the session's workspace, made at first use.
 func (s *Store) Workspace(session string) (*Workspace, error) {
 	if !validSession(session) {
-		return nil, fault.New(fault.RequestMalformed, "this is not a session's id").At("session")
+		return nil, notSession()
 	}
 	name := path.Join(workspaceDir, session)
 	if err := s.base.Mkdir(name, 0o700); err != nil {
@@ -220,8 +229,13 @@ func (s *Store) Workspace(session string) (*Workspace, error) {
 		if !errors.Is(err, fs.ErrExist) || statErr != nil || !fi.IsDir() {
 			return nil, fault.Wrap(err, fault.Internal, "the workspace can't be made")
 		}
+		s.unlock(name)
 	}
 	return &Workspace{store: s, session: session, dir: filepath.Join(s.opt.Root, workspaceDir, session)}, nil
+}
+
+func notSession() error {
+	return fault.New(fault.RequestMalformed, "this is not a session's id").At("session")
 }
 
 // validSession accepts ids as the gateway mints them, and nothing that could mean something to a file system.
@@ -242,7 +256,7 @@ func validSession(id string) bool {
 // It is no error when there is none. What a crash leaves of it goes at the next Open.
 func (s *Store) Remove(session string) error {
 	if !validSession(session) {
-		return fault.New(fault.RequestMalformed, "this is not a session's id").At("session")
+		return notSession()
 	}
 	unlock, err := s.locks.lock(context.Background(), session)
 	if err != nil {
@@ -267,7 +281,8 @@ func (s *Store) Remove(session string) error {
 }
 
 // purge empties closed/. RemoveAll holds a descriptor for each level and gives up at a folder that its owner may not write, so
-// each tree is first cut to maxDepth levels, and its folders made writable; what was cut off comes next.
+// each tree is first cut to maxDepth levels, and its folders made writable; what was cut off comes next. What can't be removed does not
+// keep the rest from it.
 func (s *Store) purge() error {
 	s.locks.purge.Lock()
 	defer s.locks.purge.Unlock()
@@ -281,23 +296,25 @@ func (s *Store) purge() error {
 		if err != nil {
 			return err
 		}
-		some, err := dir.ReadDir(256)
-		dir.Close()
-		if len(some) == 0 {
-			if err == io.EOF {
-				return nil
-			}
-			return err
-		}
-		for _, e := range some {
+		var failed error
+		progress := false
+		err = eachEntry(context.Background(), dir, func(e fs.DirEntry) (err error) {
 			if e.IsDir() {
-				if err := cut(root, e); err != nil {
-					return err
-				}
+				err = cut(root, e)
 			}
-			if err := root.RemoveAll(e.Name()); err != nil {
-				return err
+			if err == nil {
+				err = root.RemoveAll(e.Name())
 			}
+			if err != nil {
+				failed = err
+			} else {
+				progress = true
+			}
+			return nil
+		})
+		dir.Close()
+		if err != nil || !progress {
+			return cmp.Or(err, failed)
 		}
 	}
 }
@@ -557,31 +574,11 @@ func (w *Workspace) current(ctx context.Context, root *os.Root, rel string, o Wr
 	return was, nil
 }
 
-// afford measures the workspace before each write, because programs change it unseen. What can't be measured is too much.
+// afford measures the workspace before each write, because programs change it unseen.
 func (w *Workspace) afford(ctx context.Context, root *os.Root, rel string, old standing, size int64) error {
-	over := func(format string, args ...any) error {
-		return fault.New(fault.LimitQuota, format, args...).Try("Remove files that are no longer needed with a program.")
-	}
-	var bytes int64
-	var entries int
 	most := w.store.opt.MaxFiles
-	tooMany := errors.New("too many")
-	err := walk(ctx, root, ".", func(_ string, e fs.DirEntry, depth int) (bool, error) {
-		if entries++; entries > most {
-			return false, tooMany
-		}
-		if e.IsDir() && depth > maxDepth {
-			return false, tooMany
-		}
-		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() {
-			bytes = add(bytes, fi.Size())
-		}
-		return true, nil
-	})
-	switch {
-	case err == tooMany:
-		return over("The workspace holds more than the limit of %d files, or is nested too deep.", most)
-	case err != nil:
+	bytes, entries, err := w.measure(ctx, root)
+	if err != nil {
 		return err
 	}
 	if !old.exists {
