@@ -416,7 +416,17 @@ func (c *Comm) exec(timeout time.Duration, network bool) gateway.Command {
 		if err != nil {
 			return gateway.Brought{}, err
 		}
-		out, err := c.programs.Run(ctx, dir, v.texts("argv"), v.text("stdin"))
+		afford := func() error { return c.files.Afford(ctx, session) }
+		if err := afford(); err != nil {
+			return gateway.Brought{}, &gateway.NotDispatched{Err: err}
+		}
+		out, err := c.programs.Run(ctx, dir, v.texts("argv"), v.text("stdin"), afford)
+		if fault.Is(err, fault.SandboxUnavailable) || fault.Is(err, fault.LimitRate) { // it was not started
+			return gateway.Brought{}, &gateway.NotDispatched{Err: err}
+		}
+		if left := c.files.Trim(session); err == nil {
+			err = left
+		}
 		if err != nil {
 			return gateway.Brought{}, err
 		}

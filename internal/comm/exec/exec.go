@@ -3,7 +3,11 @@
 //
 // Promises: only a program on the list is started, by the file that was pinned, by its hash, when the list was made: nothing is looked up
 // at the call, least of all in the workspace. There is no shell between the arguments and the program: they reach it one by one, as they
-// are, or are refused. The program sees seven environment variables. What it can touch is what package sandbox promises.
+// are, or are refused. The program sees seven environment variables. What it can touch is what package sandbox promises. At most four
+// programs run at once, and a run ends when its owner's watch says so.
+//
+// HOME is the workspace: a file there that a program looks for at home (.gitconfig, .npmrc, .perltidyrc …) steers it, so that a session that may
+// write files chooses what an allowed program that reads such a file does. It is done in the sandbox, like all else.
 //
 // An interpreter on the list (sh, bash, python3, node, perl), or a program that starts others (env, xargs, find, git), can start
 // every program of the system, in the same sandbox: put it there knowing that the sandbox, and not the list, is then what holds.
@@ -20,6 +24,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -37,6 +42,9 @@ const (
 	maxArgument  = 4 << 10
 	maxTotal     = 32 << 10
 	maxStdin     = 1 << 20
+
+	maxRuns  = 4                      // at once
+	interval = 500 * time.Millisecond // of looking after one
 )
 
 // DefaultLimits are the limits where Options name none.
@@ -58,6 +66,7 @@ type Runner struct {
 	programs map[string]program
 	network  bool
 	limits   sandbox.Limits
+	places   chan struct{} // one taken by each run
 }
 
 type program struct {
@@ -67,7 +76,7 @@ type program struct {
 
 // New finds and pins every program. A program that is changed later is refused until a new Runner is made.
 func New(o Options) (*Runner, error) {
-	r := &Runner{programs: map[string]program{}, network: o.Network, limits: o.Limits}
+	r := &Runner{programs: map[string]program{}, network: o.Network, limits: o.Limits, places: make(chan struct{}, maxRuns)}
 	d := DefaultLimits
 	fill(&r.limits.Wall, d.Wall)
 	fill(&r.limits.CPU, d.CPU)
@@ -197,10 +206,12 @@ func (r *Runner) Programs() []string {
 }
 
 // Run runs argv in the workspace, a directory's absolute path without links, with stdin as its standard input. The outcome tells how it
-// ended, with up to Limits.Output bytes of each output. Errors are fault.RequestMalformed for arguments that no program gets,
-// fault.PermissionDenied for a program that is not on the list or not what was pinned, fault.TimeExceeded (whatever was written by then is
-// discarded), fault.SandboxUnavailable, and ctx's error where it was cancelled.
-func (r *Runner) Run(ctx context.Context, workspace string, argv []string, stdin string) (*sandbox.Outcome, error) {
+// ended, with up to Limits.Output bytes of each output. While it runs, watch is asked twice a second, and its first error kills the program and is
+// Run's. The other errors are fault.RequestMalformed for arguments that no program gets, fault.PermissionDenied for a program that is not on
+// the list or not what was pinned, fault.LimitRate where ctx ended before there was a place to run, fault.SandboxUnavailable (with each of these the
+// program was not started), fault.TimeExceeded (its output is discarded), fault.UpstreamFailed where it is not known what it did, and ctx's
+// error where it was cancelled.
+func (r *Runner) Run(ctx context.Context, workspace string, argv []string, stdin string, watch func() error) (*sandbox.Outcome, error) {
 	if err := check(argv, stdin); err != nil {
 		return nil, err
 	}
@@ -213,6 +224,12 @@ func (r *Runner) Run(ctx context.Context, workspace string, argv []string, stdin
 		return fault.Wrap(err, fault.PermissionDenied, "This program is not the one that was allowed: its file changed.").At("argv[0]").
 			Try("An operator must restart the gateway to allow the new one.")
 	}
+	select {
+	case r.places <- struct{}{}:
+		defer func() { <-r.places }()
+	case <-ctx.Done():
+		return nil, fault.Wrap(ctx.Err(), fault.LimitRate, "%d programs run already, and none ended in time for this one.", maxRuns)
+	}
 	f, err := open(p.path)
 	if err != nil {
 		return nil, changed(err)
@@ -221,6 +238,24 @@ func (r *Runner) Run(ctx context.Context, workspace string, argv []string, stdin
 	if hash, err := sum(f); err != nil || hash != p.hash {
 		return nil, changed(err)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				if err := watch(); err != nil {
+					cancel(stopped{err})
+				}
+			}
+		}
+	})
+	defer watcher.Wait()
+	defer cancel(nil)
 	out, err := sandbox.Run(ctx, sandbox.Command{
 		Program: f,
 		Path:    p.path,
@@ -231,6 +266,9 @@ func (r *Runner) Run(ctx context.Context, workspace string, argv []string, stdin
 		Network: r.network,
 		Limits:  r.limits,
 	})
+	if s := (stopped{}); errors.As(context.Cause(ctx), &s) {
+		return nil, s.error
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +277,9 @@ func (r *Runner) Run(ctx context.Context, workspace string, argv []string, stdin
 	}
 	return &out, nil
 }
+
+// stopped is why a watch ended a run.
+type stopped struct{ error }
 
 // check refuses arguments that could be taken for more than one, or that are not text.
 func check(argv []string, stdin string) error {

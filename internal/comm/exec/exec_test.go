@@ -2,6 +2,7 @@ package exec
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,9 +47,12 @@ func workspace(t testing.TB) string {
 	return dir
 }
 
+// idle is a watch that sees nothing.
+func idle() error { return nil }
+
 func must(t testing.TB, r *Runner, ws string, argv ...string) *sandbox.Outcome {
 	t.Helper()
-	out, err := r.Run(t.Context(), ws, argv, "")
+	out, err := r.Run(t.Context(), ws, argv, "", idle)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,14 +150,14 @@ func TestArguments(t *testing.T) {
 		"not UTF-8":          {"true", "a\xff"},
 		"control in program": {"true\n"},
 	} {
-		if _, err := r.Run(t.Context(), workspace(t), argv, ""); !fault.Is(err, fault.RequestMalformed) {
+		if _, err := r.Run(t.Context(), workspace(t), argv, "", idle); !fault.Is(err, fault.RequestMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := r.Run(t.Context(), workspace(t), []string{"true"}, strings.Repeat("a", maxStdin+1)); !fault.Is(err, fault.RequestMalformed) {
+	if _, err := r.Run(t.Context(), workspace(t), []string{"true"}, strings.Repeat("a", maxStdin+1), idle); !fault.Is(err, fault.RequestMalformed) {
 		t.Errorf("stdin: %v", err)
 	}
-	if _, err := r.Run(t.Context(), workspace(t), []string{"true", "tab\tand ünïcode", "", long}, "in"); err != nil {
+	if _, err := r.Run(t.Context(), workspace(t), []string{"true", "tab\tand ünïcode", "", long}, "in", idle); err != nil {
 		t.Error(err)
 	}
 }
@@ -160,7 +165,7 @@ func TestArguments(t *testing.T) {
 func TestNotAllowed(t *testing.T) {
 	r := runner(t, Options{Allow: []string{"cat", "true"}})
 	for _, name := range []string{"sh", "/usr/bin/cat", "./cat", "../usr/bin/true", "CAT", "cat ", ""} {
-		_, err := r.Run(t.Context(), workspace(t), []string{name}, "")
+		_, err := r.Run(t.Context(), workspace(t), []string{name}, "", idle)
 		if !fault.Is(err, fault.PermissionDenied) || !strings.Contains(fault.Of(err).Remedy, "cat, true") {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -190,21 +195,61 @@ func TestEnvironment(t *testing.T) {
 
 func TestOutcome(t *testing.T) {
 	r := runner(t, Options{Allow: []string{"cat", "false", "sleep", "dd"}, Limits: sandbox.Limits{Wall: 3 * time.Second, Output: 10}})
-	out, err := r.Run(t.Context(), workspace(t), []string{"cat"}, "a longer text")
+	out, err := r.Run(t.Context(), workspace(t), []string{"cat"}, "a longer text", idle)
 	if err != nil || string(out.Stdout) != "a longer t" || !out.StdoutTruncated {
 		t.Errorf("%+v %v", out, err)
 	}
 	if out := must(t, r, workspace(t), "false"); out.ExitCode != 1 {
 		t.Errorf("%+v", out)
 	}
-	if out, err := r.Run(t.Context(), workspace(t), []string{"sleep", "60"}, ""); out != nil || !fault.Is(err, fault.TimeExceeded) {
+	if out, err := r.Run(t.Context(), workspace(t), []string{"sleep", "60"}, "", idle); out != nil || !fault.Is(err, fault.TimeExceeded) {
 		t.Errorf("time: %+v %v", out, err)
 	}
 	if out := must(t, r, workspace(t), "dd", "if=/dev/zero", "of=/dev/null", "bs=1G", "count=1"); out.ExitCode != 1 {
 		t.Errorf("memory: %+v", out)
 	}
-	if _, err := r.Run(t.Context(), "relative", []string{"false"}, ""); !fault.Is(err, fault.RequestMalformed) {
+	if _, err := r.Run(t.Context(), "relative", []string{"false"}, "", idle); !fault.Is(err, fault.RequestMalformed) {
 		t.Errorf("workspace: %v", err)
+	}
+}
+
+// A run ends when its watch says so, with what the watch said, and its tree with it.
+func TestWatch(t *testing.T) {
+	r := runner(t, Options{Allow: []string{"sh"}, Limits: sandbox.Limits{Wall: 20 * time.Second}})
+	ws := workspace(t)
+	full := fault.New(fault.LimitQuota, "full")
+	start := time.Now()
+	out, err := r.Run(t.Context(), ws, []string{"sh", "-c", "trap '' TERM; touch began; sleep 60; touch ended"}, "", func() error {
+		if _, err := os.Stat(ws + "/began"); err == nil {
+			return full
+		}
+		return nil
+	})
+	if out != nil || err != full || time.Since(start) > 10*time.Second {
+		t.Errorf("%+v %v after %s", out, err, time.Since(start))
+	}
+}
+
+// No more than so many programs run at once; who waits for a place does so no longer than its context.
+func TestPlaces(t *testing.T) {
+	r := runner(t, Options{Allow: []string{"cat", "sleep"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for range maxRuns {
+		running.Go(func() { r.Run(ctx, workspace(t), []string{"sleep", "60"}, "", idle) })
+	}
+	for len(r.places) < maxRuns {
+		time.Sleep(time.Millisecond)
+	}
+	short, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	if _, err := r.Run(short, workspace(t), []string{"cat"}, "", idle); !fault.Is(err, fault.LimitRate) {
+		t.Errorf("a fifth: %v", err)
+	}
+	cancel()
+	running.Wait()
+	if out, err := r.Run(t.Context(), workspace(t), []string{"cat"}, "", idle); err != nil || out.ExitCode != 0 {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 
@@ -281,7 +326,7 @@ func TestChangedProgram(t *testing.T) {
 			t.Fatalf("unchanged: %+v %s", out, out.Stderr)
 		}
 		change()
-		if _, err := r.Run(t.Context(), workspace(t), []string{path}, ""); !fault.Is(err, fault.PermissionDenied) {
+		if _, err := r.Run(t.Context(), workspace(t), []string{path}, "", idle); !fault.Is(err, fault.PermissionDenied) {
 			t.Errorf("%s: %v", how, err)
 		}
 	}
@@ -330,7 +375,7 @@ func TestAttackCases(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, argv := range [][]string{{"cat", c.Arg}, {"cat", "--", c.Arg}, {"sort", c.Arg, "ok.txt"}, {"ls", c.Arg}} {
-					out, err := r.Run(t.Context(), ws, argv, "")
+					out, err := r.Run(t.Context(), ws, argv, "", idle)
 					if strings.Contains(c.Arg, "\n") {
 						if !fault.Is(err, fault.RequestMalformed) {
 							t.Errorf("%q: %v", argv, err)
