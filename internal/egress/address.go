@@ -43,24 +43,26 @@ var globalUnicast = netip.MustParsePrefix("2000::/3")
 // neverOpen is what no entry opens: it is no server of an operator's own, it hands out credentials to whoever asks, or it is an IPv6 form
 // that means some IPv4 address, which has to be written as what it is.
 var neverOpen = prefixes(
-	"0.0.0.0/8",          // this network
-	"100.100.100.200/32", // Alibaba's metadata, inside carrier-grade NAT
-	"168.63.129.16/32",   // Azure's wire server
-	"169.254.0.0/16",     // link-local and metadata
-	"192.0.0.192/32",     // Oracle's metadata
-	"224.0.0.0/4",        // multicast
-	"240.0.0.0/4",        // reserved, and broadcast
-	"::/96",              // unspecified and IPv4-compatible; loopback is excepted below
-	"::ffff:0:0/96",      // IPv4-mapped
-	"::ffff:0:0:0/96",    // IPv4-translated
-	"64:ff9b::/96",       // NAT64
-	"64:ff9b:1::/48",     // NAT64, local use
-	"2001::/32",          // Teredo
-	"2002::/16",          // 6to4
-	"fd00:ec2::/32",      // Amazon's metadata and other services of the host
-	"fd20:ce::254/128",   // Google's metadata
-	"fe80::/10",          // link-local
-	"ff00::/8",           // multicast
+	"0.0.0.0/8",              // this network
+	"100.100.100.200/32",     // Alibaba's metadata, inside carrier-grade NAT
+	"168.63.129.16/32",       // Azure's wire server
+	"169.254.0.0/16",         // link-local and metadata
+	"192.0.0.192/32",         // Oracle's metadata
+	"224.0.0.0/4",            // multicast
+	"240.0.0.0/4",            // reserved, and broadcast
+	"::/96",                  // unspecified and IPv4-compatible; loopback is excepted below
+	"::ffff:0:0/96",          // IPv4-mapped
+	"::ffff:0:0:0/96",        // IPv4-translated
+	"64:ff9b::/96",           // NAT64
+	"64:ff9b:1::/48",         // NAT64, local use
+	"2001::/32",              // Teredo
+	"2002::/16",              // 6to4
+	"fd00:42::42/128",        // Scaleway's metadata
+	"fd00:c1::a9fe:a9fe/128", // Oracle's metadata
+	"fd00:ec2::/32",          // Amazon's metadata and other services of the host
+	"fd20:ce::254/128",       // Google's metadata
+	"fe80::/10",              // link-local
+	"ff00::/8",               // multicast
 )
 
 func prefixes(texts ...string) []netip.Prefix {

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -22,7 +23,9 @@ const (
 // guardian is the second opinion on an address, see the tables. Ports are the policy's business.
 var guardian = ssrf.New(ssrf.WithAnyPort())
 
-// resolve returns the addresses of t, all of them judged. The error is a *Blocked, or ctx's.
+var errNoAddress = errors.New("no address")
+
+// resolve returns the addresses of t, all of them judged. The error is a *Blocked where a rule refuses one, ctx's, or how the name system failed.
 func (c *Client) resolve(ctx context.Context, t *target) ([]netip.AddrPort, error) {
 	refuse := func(stage, reason string, cause error) ([]netip.AddrPort, error) {
 		return nil, &Blocked{Stage: stage, Reason: reason, URL: clip(t.url.String()), cause: cause}
@@ -39,8 +42,11 @@ func (c *Client) resolve(ctx context.Context, t *target) ([]netip.AddrPort, erro
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if err != nil || len(addrs) == 0 {
-			return refuse("resolve", quote(t.host)+" has no address that could be found out.", err)
+		if err != nil {
+			return nil, err
+		}
+		if len(addrs) == 0 {
+			return nil, errNoAddress
 		}
 		if len(addrs) > maxAnswer {
 			return refuse("resolve", quote(t.host)+" has more than "+strconv.Itoa(maxAnswer)+" addresses.", nil)

@@ -134,11 +134,12 @@ type Response struct {
 	Header     http.Header // hostile, as the body; without Content-Encoding and Content-Length where the body was decompressed
 	Body       []byte      // decompressed
 	Compressed string      // "gzip" or "deflate" where the body came so
+	Public     bool        // every server on the way has only addresses of the internet at large: no entry had to open one
 }
 
 // Do asks and returns the answer. Its errors are *fault.Error; all but RequestMalformed carry a *Blocked, which says at which stage it
 // ended. The codes: EgressBlocked where a rule refuses, TimeExceeded, ResultTooLarge, ResultInvalid where the answer breaks its format, and
-// UpstreamFailed where the network, the certificate or the server fails, or the answer ends too early.
+// UpstreamFailed where the name system, the network, the certificate or the server fails, or the answer ends too early.
 func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 	method, header, err := checkRequest(r)
 	if err != nil {
@@ -151,7 +152,7 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 	if b != nil {
 		return nil, b.fault(fault.EgressBlocked)
 	}
-	hops := []string{t.url.String()}
+	hops, atLarge := []string{t.url.String()}, true
 	for {
 		resp, err := c.exchange(ctx, t, method, header, r.Body)
 		if err != nil {
@@ -160,8 +161,9 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 			}
 			return nil, err
 		}
+		atLarge = atLarge && resp.Public
 		if !redirects(resp.Status) {
-			resp.URL, resp.Hops = hops[len(hops)-1], hops
+			resp.URL, resp.Hops, resp.Public = hops[len(hops)-1], hops, atLarge
 			return resp, nil
 		}
 
@@ -299,7 +301,7 @@ func (c *Client) exchange(ctx context.Context, t *target, method string, header 
 		return nil, c.failed(ctx, t, "dial", l, err)
 	}
 	defer raw.Body.Close()
-	resp := &Response{Status: raw.StatusCode, Header: raw.Header}
+	resp := &Response{Status: raw.StatusCode, Header: raw.Header, Public: !slices.ContainsFunc(addrs, func(a netip.AddrPort) bool { return !public(a.Addr()) })}
 	if redirects(raw.StatusCode) {
 		return resp, nil
 	}
@@ -332,6 +334,9 @@ func (c *Client) failed(ctx context.Context, t *target, stage string, l *link, e
 	case errors.Is(err, errTooLarge) || l != nil && l.spent.Load():
 		b.Reason = c.tooLarge(host)
 		return b.fault(fault.ResultTooLarge)
+	case stage == "resolve":
+		b.Reason = host + " has no address that could be found out."
+		return b.fault(fault.UpstreamFailed)
 	case dialling:
 		b.Reason = "No connection to " + host + " could be made."
 		return b.fault(fault.UpstreamFailed)

@@ -203,7 +203,11 @@ func TestRebinding(t *testing.T) {
 	for _, set := range [][]string{{}, {"93.184.215.14", "::ffff:10.0.0.1"}, {"2606:4700:4700::1111%eth0"}, slices.Repeat([]string{"93.184.215.14"}, maxAnswer+1)} {
 		w.answer("set.pub", set...)
 		w.lookups, w.dials = nil, nil
-		if _, err := c.Do(t.Context(), Request{URL: "https://set.pub/"}); stageOf(err) != "resolve" || len(w.lookups) != 1 || len(w.dials) != 0 {
+		code := fault.EgressBlocked
+		if len(set) == 0 {
+			code = fault.UpstreamFailed
+		}
+		if _, err := c.Do(t.Context(), Request{URL: "https://set.pub/"}); stageOf(err) != "resolve" || !fault.Is(err, code) || len(w.lookups) != 1 || len(w.dials) != 0 {
 			t.Errorf("%v: %v, dials %v", set, err, w.dials)
 		}
 	}
@@ -215,8 +219,12 @@ func TestOpenedAddress(t *testing.T) {
 	c := w.client(Policy{Domains: []string{"wiki.internal", "10.1.0.0/16", "169.0.0.0/8"}}, Options{})
 	for addr, stage := range map[string]string{"10.1.2.3": "", "10.2.0.1": "resolve", "127.0.0.1": "resolve", "169.254.169.254": "resolve", "93.184.215.14": ""} {
 		w.answer("wiki.internal", addr)
-		if _, err := c.Do(t.Context(), Request{URL: "https://wiki.internal/"}); stageOf(err) != stage || (err == nil) != (stage == "") {
+		r, err := c.Do(t.Context(), Request{URL: "https://wiki.internal/"})
+		if stageOf(err) != stage || (err == nil) != (stage == "") {
 			t.Errorf("%s: %v", addr, err)
+		}
+		if err == nil && r.Public != (addr == "93.184.215.14") {
+			t.Errorf("%s: public %v", addr, r.Public)
 		}
 	}
 }
