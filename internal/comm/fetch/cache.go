@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	cacheVersion = 1         // of the file's form, and of how text is extracted
+	cacheVersion = 2         // of the file's form, and of how text is extracted
 	maxCache     = 256 << 20 // bytes of all files
 	maxHead      = 64 << 10  // bytes of a file's first line
 	maxFresh     = 24 * time.Hour
@@ -256,6 +256,12 @@ func (c *cache) put(r *record, h http.Header) {
 	if c.total += room(int64(len(file))); c.total > c.max {
 		c.evict()
 	}
+}
+
+func (c *cache) remove(r *record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.root.Remove(cacheName(r.Request, r.Accept))
 }
 
 // room is what a file takes of a disk, so that many small ones count.

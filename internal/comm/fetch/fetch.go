@@ -4,14 +4,16 @@
 // types are refused. Text is always valid UTF-8 and never longer than Options.MaxText. Neither cookies nor credentials are sent.
 //
 // Promises: what a type says is checked against the bytes, and a lie is refused. Text that no reader sees is left out of a page's Markdown
-// and text: scripts, comments, templates, form fields, elements with hidden, aria-hidden, popover or an inline style that hides them. What a style
-// sheet or a script hides is not found, nor text in the colour of its ground; that remains for the threat stage. Links are absolute and lead to
+// and text: scripts, comments, templates, form fields, elements with hidden, aria-hidden, popover or an inline style that hides them: by display,
+// visibility, opacity, a size or scale of nothing, a clip without area, a transparent colour, or a place outside of the page. What a style
+// sheet or a script hides is not found, nor text in the colour of its ground or behind something else, masks, blurs, what CSS computes (calc
+// with more than a number, var) or animates, or what only several declarations hide together; that remains for the threat stage. Links are absolute and lead to
 // http, https or mailto. The time that a page takes is linear in its length, however it is nested.
 //
 // The readable part of a page is the page, but for nav, header, footer and aside outside of main and article, where there are such.
 //
-// A fresh page may come from the cache, which all sessions share: it holds only answers that a shared cache may keep, and one is given
-// only after egress has judged each URL on its way again. Everything in a page comes from outside; the corridor fences it.
+// A fresh page may come from the cache, which all sessions share: it holds only answers that a shared cache may keep, from public addresses, by
+// URLs without a query, and one is given only after egress has judged each URL on its way again. Everything in a page comes from outside; the corridor fences it.
 package fetch
 
 import (
@@ -51,11 +53,13 @@ type Fetcher struct {
 	maxImage, maxPDF int64
 	methods          []string
 	now              func() time.Time
+	public           func(*egress.Response) bool // tests keep pages of this machine, too
 }
 
 // New makes a fetcher and, if there is to be one, opens its cache. The error is ConfigurationInvalid.
 func New(o Options) (*Fetcher, error) {
-	f := &Fetcher{web: o.Web, maxText: o.MaxText, maxImage: o.MaxImage, maxPDF: o.MaxPDF, methods: o.Methods, now: o.Clock}
+	f := &Fetcher{web: o.Web, maxText: o.MaxText, maxImage: o.MaxImage, maxPDF: o.MaxPDF, methods: o.Methods, now: o.Clock,
+		public: func(r *egress.Response) bool { return r.Public }}
 	if o.Web == nil {
 		return nil, fault.New(fault.ConfigurationInvalid, "comm.fetch has no way to the web.")
 	}
@@ -143,7 +147,7 @@ func (f *Fetcher) Fetch(ctx context.Context, r Request) (*Page, error) {
 	if r.ContentType != "" {
 		ask.Header.Set("Content-Type", r.ContentType)
 	}
-	cached := f.cache != nil && r.Method == http.MethodGet
+	cached := f.cache != nil && r.Method == http.MethodGet && !personal(r.URL)
 	var old *record
 	if cached {
 		old = f.cache.get(r.URL, accepts[r.Format])
@@ -172,7 +176,7 @@ func (f *Fetcher) Fetch(ctx context.Context, r Request) (*Page, error) {
 			return nil, fault.New(fault.ResultInvalid, "The server says that the page is unchanged, but it was not asked that.")
 		}
 		old.renew(resp.Header, now)
-		f.cache.put(old, resp.Header)
+		f.keep(old, resp)
 		return old.page(), nil
 	}
 	p, err := f.read(r, resp)
@@ -181,10 +185,23 @@ func (f *Fetcher) Fetch(ctx context.Context, r Request) (*Page, error) {
 	}
 	p.URL, p.Hops, p.Status, p.FetchedAt = resp.URL, resp.Hops, resp.Status, now
 	if cached && resp.Status == http.StatusOK {
-		f.cache.put(newRecord(r.URL, accepts[r.Format], p, resp.Header), resp.Header)
+		f.keep(newRecord(r.URL, accepts[r.Format], p, resp.Header), resp)
 	}
 	return p, nil
 }
+
+// keep puts a page into the cache, which all sessions can read, where it is one for all: from servers of the internet at large, by URLs that
+// carry nothing of who asked.
+func (f *Fetcher) keep(r *record, resp *egress.Response) {
+	if !f.public(resp) || slices.ContainsFunc(resp.Hops, personal) {
+		f.cache.remove(r)
+		return
+	}
+	f.cache.put(r, resp.Header)
+}
+
+// personal tells whether a URL has a query or parameters in its path, which is where tokens, names and what is looked for stand.
+func personal(url string) bool { return strings.ContainsAny(url, "?;") }
 
 // check refuses what can't be asked, and puts the defaults in.
 func (f *Fetcher) check(r *Request) error {

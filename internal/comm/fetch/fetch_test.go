@@ -51,6 +51,7 @@ func fetcher(t testing.TB, o Options) *Fetcher {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
+	f.public = func(*egress.Response) bool { return true }
 	return f
 }
 
@@ -527,7 +528,7 @@ func TestCorruptCacheIsAMiss(t *testing.T) {
 	}
 	head, _, _ := strings.Cut(string(whole), "\n")
 	bad := map[string]string{"empty": "", "cut": string(whole[:len(whole)-1]), "longer": string(whole) + "x", "other text": head + "\nwrong", "no line": head, "not json": "x\nright", "trailing": head + " {}\nright", "spaces": strings.Replace(head, ":", ": ", 1) + "\nright",
-		"unknown member": strings.Replace(head, "{", `{"x":1,`, 1) + "\nright", "double": strings.Replace(head, "{", `{"version":1,`, 1) + "\nright", "case": strings.Replace(head, `"url"`, `"URL"`, 1) + "\nright", "version": strings.Replace(head, `"version":1`, `"version":2`, 1) + "\nright",
+		"unknown member": strings.Replace(head, "{", `{"x":1,`, 1) + "\nright", "double": strings.Replace(head, "{", `{"version":2,`, 1) + "\nright", "case": strings.Replace(head, `"url"`, `"URL"`, 1) + "\nright", "version": strings.Replace(head, `"version":2`, `"version":1`, 1) + "\nright",
 		"request": strings.Replace(head, `"request":"https://`, `"request":"https://x.`, 1) + "\nright", "no hops": strings.Replace(head, `"hops":["`+servers[0].URL+`/"]`, `"hops":[]`, 1) + "\nright", "other url": strings.Replace(head, `"url":"https://`, `"url":"https://x.`, 1) + "\nright", "other hops": strings.Replace(head, `"hops":["`, `"hops":["https://x.example`, 1) + "\nright",
 		"limit": strings.Replace(head, `"max_text":`, `"max_text":1`, 1) + "\nright", "large": string(whole) + strings.Repeat("x", 8<<20)}
 	for name, content := range bad {
@@ -620,10 +621,51 @@ func TestConcurrentFetchesOfOnePage(t *testing.T) {
 func FuzzParseRecord(f *testing.F) {
 	r := newRecord("https://a.example/", "a", &Page{URL: "https://a.example/", Hops: []string{"https://a.example/"}, Text: "text"}, http.Header{})
 	f.Add([]byte(`{"version":1}` + "\n"))
-	f.Add([]byte(fmt.Sprintf(`{"version":1,"request":"x","sha256":"%s"}`+"\ntext", r.SHA256)))
+	f.Add([]byte(fmt.Sprintf(`{"version":2,"request":"x","sha256":"%s"}`+"\ntext", r.SHA256)))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if r := parseRecord(raw); r != nil && r.Hops[len(r.Hops)-1] != r.URL {
 			t.Fatalf("%q", raw)
 		}
 	})
+}
+
+// What an entry had to open, and what was asked for by an address with more in it than a place, is nobody else's to read.
+func TestCacheKeepsNothingPersonal(t *testing.T) {
+	s := &site{}
+	c, servers := web(t, s)
+	f := fetcher(t, Options{Web: c, Cache: filepath.Join(t.TempDir(), "c")})
+	inside := fetcher(t, Options{Web: c, Cache: filepath.Join(t.TempDir(), "c")})
+	inside.public = func(r *egress.Response) bool { return r.Public }
+	kept := func(f *Fetcher) int {
+		names, err := filepath.Glob(filepath.Join(f.cache.root.Name(), "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	age := []string{"Cache-Control", "max-age=60", "ETag", `"1"`}
+	s.set("/page", "<p>x", age...)
+	s.set("/signed", "<p>x", age...)
+	s.set("/to", "", "Location", "/signed?signature=abc")
+	s.set("/a;session=1", "<p>x", age...)
+	for _, path := range []string{"/page?q=salary", "/page?", "/to", "/a;session=1"} {
+		for range 2 {
+			if p, err := f.Fetch(t.Context(), Request{URL: servers[0].URL + path}); err != nil || p.FromCache || kept(f) != 0 {
+				t.Errorf("%s: %v, %d files", path, err, kept(f))
+			}
+		}
+	}
+	for range 2 {
+		if p, err := inside.Fetch(t.Context(), Request{URL: servers[0].URL + "/page"}); err != nil || p.FromCache || kept(inside) != 0 {
+			t.Errorf("%v, %d files", err, kept(inside))
+		}
+	}
+	// What was kept goes when its server is no longer a public one.
+	for i, public := range []bool{true, false} {
+		f.public = func(*egress.Response) bool { return public }
+		s.set("/page", "<p>x", "ETag", `"1"`)
+		if _, err := f.Fetch(t.Context(), Request{URL: servers[0].URL + "/page"}); err != nil || kept(f) != 1-i {
+			t.Errorf("%v, %d files", err, kept(f))
+		}
+	}
 }

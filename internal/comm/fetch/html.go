@@ -1,7 +1,10 @@
 package fetch
 
 import (
+	"iter"
+	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,7 +65,7 @@ func set(names string) map[string]bool {
 var (
 	// Nobody sees what is in these, or not as text of the page.
 	unseen = set(`script style noscript template iframe object embed applet canvas audio video svg noframes noembed select datalist textarea
-		annotation annotation-xml rp`)
+		annotation annotation-xml rp progress meter`)
 	void = set("area base basefont bgsound br col embed frame hr image img input keygen link meta param source track wbr")
 	// The elements that HTML calls special: an end tag of an inline element doesn't reach through them.
 	special = set(`address applet article aside blockquote button caption center colgroup dd details dialog dir div dl dt fieldset figcaption figure
@@ -308,7 +311,8 @@ func (b *builder) leaf(name string, attr map[string]string) {
 
 // imply ends the elements that a start tag ends.
 func (b *builder) imply(name string) {
-	if endsP[name] {
+	// In a page without a doctype, a table stays in the p; where that makes a difference here, it does so in every page.
+	if endsP[name] && !(name == "table" && b.top().drop) {
 		b.close(func(n string) bool { return n == "p" }, func(n string) bool { return barrier[n] || n == "button" }, b.open["p"])
 	}
 	switch {
@@ -459,11 +463,14 @@ func attributes(z *html.Tokenizer, more bool) (attr map[string]string, hide bool
 
 // hiding tells whether a style attribute makes text that nobody sees. Any declaration that does is enough, whatever comes after it.
 func hiding(style string) bool {
-	var flat, clipped bool
+	var flat, clipped, fixed, away bool
 	for decl := range strings.SplitSeq(strings.ToLower(plainCSS(style)), ";") {
 		prop, value, _ := strings.Cut(decl, ":")
 		prop = strings.TrimSpace(prop)
-		value = strings.TrimSpace(strings.TrimSuffix(strings.ReplaceAll(value, " ", " "), "!important"))
+		value = strings.Join(strings.Fields(strings.TrimSuffix(strings.TrimSpace(value), "!important")), " ")
+		if inner, ok := strings.CutPrefix(value, "calc("); ok {
+			value = strings.TrimSpace(strings.TrimSuffix(inner, ")"))
+		}
 		first, _, _ := strings.Cut(value, " ")
 		size, isSize := length(first)
 		switch prop {
@@ -476,7 +483,7 @@ func hiding(style string) bool {
 				return true
 			}
 		case "opacity":
-			if isSize && size < 2 && (size <= 0.05 || strings.HasSuffix(first, "%")) {
+			if faint(first) {
 				return true
 			}
 		case "font-size":
@@ -490,28 +497,189 @@ func hiding(style string) bool {
 				}
 			}
 		case "color", "-webkit-text-fill-color":
-			if first == "transparent" {
+			if colourless(value) {
 				return true
 			}
-		case "text-indent", "left", "right", "top", "bottom", "margin-left", "margin-top":
-			if isSize && size <= -500 {
+		case "filter":
+			for name, args := range functions(value) {
+				if name == "opacity" && len(args) == 1 && faint(args[0]) {
+					return true
+				}
+			}
+		case "position":
+			fixed = first == "fixed"
+		case "text-indent", "left", "right", "margin-left", "margin-right", "inset-inline", "inset-inline-start", "inset-inline-end", "margin-inline", "margin-inline-start",
+			"translate":
+			if outside(value, true) {
 				return true
 			}
-		case "clip", "clip-path":
-			if rest := strings.Trim(strings.ReplaceAll(value, "px", ""), "rectins()01, %"); rest == "" {
+		case "top", "bottom", "inset", "inset-block", "inset-block-start", "inset-block-end", "margin", "margin-top", "margin-bottom", "margin-block", "margin-block-start":
+			if outside(value, false) { // downwards, a page is long
 				return true
 			}
-		case "transform", "scale":
-			if isSize && size == 0 || strings.HasPrefix(value, "scale(0)") {
+			away = away || outside(value, true)
+		case "clip", "clip-path", "-webkit-clip-path":
+			for name, args := range functions(value) {
+				if empty(name, args) {
+					return true
+				}
+			}
+		case "transform", "-webkit-transform":
+			for name, args := range functions(value) {
+				if vanishing(name, args) {
+					return true
+				}
+			}
+		case "scale":
+			if vanishing("scale", strings.Fields(value)) {
 				return true
 			}
-		case "height", "max-height", "width", "max-width":
+		case "height", "max-height", "width", "max-width", "block-size", "max-block-size", "inline-size", "max-inline-size":
 			flat = flat || isSize && size <= 1
-		case "overflow", "overflow-x", "overflow-y":
-			clipped = clipped || first == "hidden" || first == "clip"
+		case "overflow", "overflow-x", "overflow-y", "overflow-block", "overflow-inline":
+			clipped = clipped || value != "" && first != "visible"
 		}
 	}
-	return flat && clipped
+	return flat && clipped || fixed && away
+}
+
+// faint tells whether an opacity leaves nothing to see.
+func faint(s string) bool {
+	n, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
+	return err == nil && (n <= 0.05 || strings.HasSuffix(s, "%") && n <= 5)
+}
+
+// colourless tells whether a colour can be seen through.
+func colourless(value string) bool {
+	if value == "transparent" {
+		return true
+	}
+	if hex, ok := strings.CutPrefix(value, "#"); ok {
+		return len(hex) == 4 && hex[3] == '0' || len(hex) == 8 && hex[6] == '0'
+	}
+	for _, args := range functions(value) {
+		if n := len(args); n == 4 && faint(args[3]) || strings.Contains(value, "/") && n > 3 && faint(args[n-1]) {
+			return true
+		}
+	}
+	return false
+}
+
+// outside tells whether one of the distances leads out of the page: to the left and upwards, where nobody can scroll to, or, if it is asked
+// for, absurdly far in either direction.
+func outside(value string, both bool) bool {
+	for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ' ' || r == ',' }) {
+		if d, ok := distance(part); ok && (d <= -500 || both && d >= 5000) {
+			return true
+		}
+	}
+	return false
+}
+
+// functions are the functions of a CSS value that hold no others, with what is between spaces, commas and slashes in them.
+func functions(value string) iter.Seq2[string, []string] {
+	return func(yield func(string, []string) bool) {
+		for {
+			name, rest, ok := strings.Cut(value, "(")
+			if !ok {
+				return
+			}
+			in, after, _ := strings.Cut(rest, ")")
+			name = name[strings.LastIndexAny(name, " ,(")+1:]
+			if !yield(name, strings.FieldsFunc(in, func(r rune) bool { return r == ' ' || r == ',' || r == '/' })) {
+				return
+			}
+			value = after
+		}
+	}
+}
+
+// empty tells whether a shape to which something is clipped has no area, or nearly none.
+func empty(shape string, args []string) bool {
+	if i := slices.IndexFunc(args, func(s string) bool { return s == "at" || s == "round" }); i >= 0 {
+		args = args[:i]
+	}
+	var n []float64 // NaN where there is no length, which is neither more nor less than anything
+	for _, a := range args {
+		d, ok := distance(a)
+		if !ok {
+			d = math.NaN()
+		}
+		n = append(n, d)
+	}
+	within := func(i, j int) bool { return i < len(n) && j < len(n) && n[j]-n[i] <= 1 }
+	switch shape {
+	case "inset":
+		for i, d := range n {
+			if d >= 500 || strings.HasSuffix(args[i], "%") && d >= 50*percent {
+				return true
+			}
+		}
+	case "circle", "ellipse":
+		return slices.ContainsFunc(n, func(d float64) bool { return d <= 1 })
+	case "rect":
+		return within(0, 2) || within(3, 1)
+	case "xywh":
+		return len(n) > 3 && (n[2] <= 1 || n[3] <= 1)
+	case "polygon":
+		n = slices.DeleteFunc(n, math.IsNaN)
+		x, y := true, true // all points on one line, upright or level
+		for i := 2; i+1 < len(n); i += 2 {
+			x, y = x && n[i] == n[0], y && n[i+1] == n[1]
+		}
+		return len(n) > 1 && (x || y)
+	}
+	return false
+}
+
+// vanishing tells whether a transformation leaves nothing to see.
+func vanishing(name string, args []string) bool {
+	switch {
+	case strings.HasPrefix(name, "scale"):
+		return slices.ContainsFunc(args, func(s string) bool { return faint(strings.TrimPrefix(s, "-")) })
+	case strings.HasPrefix(name, "translate"):
+		return outside(strings.Join(args, " "), true)
+	case name == "rotatex", name == "rotatey":
+		return len(args) == 1 && (args[0] == "90deg" || args[0] == "-90deg" || args[0] == "270deg" || args[0] == "-270deg" || args[0] == "0.25turn" || args[0] == ".25turn")
+	case name == "matrix" && len(args) == 6:
+		var m [4]float64
+		for i := range m {
+			m[i], _ = strconv.ParseFloat(args[i], 64)
+		}
+		return math.Abs(m[0]*m[3]-m[1]*m[2]) <= 0.0025
+	}
+	return false
+}
+
+// What is relative counts so many pixels that what centres an element or makes it as wide as the window does not seem to lead out of it.
+const (
+	percent = 4
+	view    = 6
+)
+
+// distance reads a CSS length in pixels.
+func distance(s string) (float64, bool) {
+	num := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyz%")
+	d, ok := length(s)
+	switch s[len(num):] {
+	case "%":
+		d, ok = length(num)
+		d *= percent
+	case "vw", "vh", "vmin", "vmax", "vi", "vb", "dvw", "dvh", "svw", "svh", "lvw", "lvh":
+		d, ok = length(num)
+		d *= view
+	case "pt":
+		d *= 1.33
+	case "mm":
+		d *= 3.8
+	case "cm":
+		d *= 38
+	case "in":
+		d *= 96
+	case "pc":
+		d *= 16
+	}
+	return d, ok
 }
 
 // length reads a CSS number in pixels; units that are relative to text count 16, others one.
