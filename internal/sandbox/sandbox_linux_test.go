@@ -781,6 +781,9 @@ func TestLauncherDies(t *testing.T) {
 			for t.Context().Err() == nil {
 				if _, err := os.Stat(c.Dir + "/started"); err == nil {
 					for _, pid := range launchers() {
+						if adj, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid)); string(adj) != "1000\n" {
+							t.Errorf("where memory runs out, it and its program do not go first: %q %v", adj, err)
+						}
 						unix.Kill(pid, unix.SIGKILL)
 					}
 					return

@@ -189,6 +189,7 @@ func TestOpenCleansTemporaryFolders(t *testing.T) {
 	os.WriteFile(temp+"/a/b/c", nil, 0o600)
 	os.Chmod(temp+"/a", 0o500)
 	os.Chmod(temp, 0)
+	os.Chmod(ws, 0)
 	s.Close()
 	if s, err = Open(Options{Root: root}); err != nil {
 		t.Fatal(err)
