@@ -60,7 +60,7 @@ var metadata = []uint32{
 	unix.SYS_INOTIFY_INIT1, unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH,
 }
 
-// xattrs are like metadata, but elsewhere they are answered as by a system that has none: programs ask for them by the way.
+// xattrs are like metadata, but elsewhere they are answered as by a file system that has none: programs ask for them by the way.
 var xattrs = []uint32{
 	unix.SYS_GETXATTR, unix.SYS_LGETXATTR, unix.SYS_FGETXATTR, unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR, unix.SYS_FLISTXATTR,
 }

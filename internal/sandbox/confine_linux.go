@@ -19,6 +19,9 @@ const (
 	refuse = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS) // the C library then falls back to what the filter can judge
 
+	// without is what a file system answers that has no extended attributes.
+	without = unix.SECCOMP_RET_ERRNO | uint32(unix.EOPNOTSUPP)
+
 	x32 = 0x40000000 // the bit that marks calls of amd64's x32 convention
 
 	lends = unix.S_ISUID | unix.S_ISGID
@@ -85,9 +88,10 @@ func filter(tier Tier, network, unixSockets bool) []unix.SockFilter {
 	for _, c := range plain {
 		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(allow))
 	}
-	for _, c := range append([]uint32{unix.SYS_OPENAT2}, xattrs...) { // of xattrs what was not let through above
-		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(absent))
+	for _, c := range xattrs { // where they were not let through above
+		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(without))
 	}
+	p = append(p, skip(unix.BPF_JEQ, unix.SYS_OPENAT2, 1), answer(absent))
 	modes := []map[uint32]uint32{moded}
 	if tier == Full {
 		modes = append(modes, chmods)
