@@ -589,3 +589,21 @@ func TestNoConnectionIsKept(t *testing.T) {
 		t.Errorf("%d opened, %d closed", opened.Load(), closed.Load())
 	}
 }
+
+// A page is as public as the least public server on the way to it.
+func TestPublicOnTheWholeWay(t *testing.T) {
+	w := newWorld(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host == "wiki.internal" {
+			http.Redirect(w, r, "https://a.pub/", http.StatusFound)
+		}
+	}))
+	w.answer("wiki.internal", "10.1.2.3")
+	w.answer("a.pub", "93.184.215.14")
+	c := w.client(Policy{Domains: []string{"wiki.internal", "a.pub", "10.1.0.0/16"}}, Options{})
+	for _, host := range []string{"a.pub", "wiki.internal"} {
+		r, err := c.Do(t.Context(), Request{URL: "https://" + host + "/"})
+		if err != nil || r.URL != "https://a.pub/" || r.Public != (host == "a.pub") {
+			t.Errorf("%s: %+v, %v", host, r, err)
+		}
+	}
+}
