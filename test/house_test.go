@@ -34,7 +34,7 @@ var house = map[string][]string{
 	"internal/comm/fetch":  {"internal/fault", "internal/call", "internal/egress"},
 	"internal/comm/search": {"internal/fault", "internal/call"},
 	"internal/comm/query":  {"internal/fault", "internal/call", "internal/threat"},
-	"internal/comm/files":  {"internal/fault", "internal/call", "internal/threat"},
+	"internal/comm/files":  {"internal/fault", "internal/call", "internal/threat", "internal/sandbox"},
 	"internal/comm/exec":   {"internal/fault", "internal/call", "internal/sandbox"},
 	"internal/gateway":     {"flow", "guard", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/policy", "internal/limit", "internal/threat"},
 	"internal/store":       {"flow", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway"},

@@ -45,6 +45,9 @@ type Options struct {
 	ExecTimeout    time.Duration // of one program
 }
 
+// Names are the operations, without the prefix.
+var Names = []string{"exec", "fetch", "list_files", "query", "read_file", "search", "write_file"}
+
 // Comm is the operations with what they hold open.
 type Comm struct {
 	fetcher   *fetch.Fetcher
@@ -146,7 +149,7 @@ func settled(err error) error {
 		return nil
 	}
 	switch fault.Of(err).Code {
-	case fault.RequestMalformed, fault.PermissionDenied, fault.PathBlocked, fault.NotFound, fault.Conflict, fault.SandboxUnavailable:
+	case fault.RequestMalformed, fault.PermissionDenied, fault.PathBlocked, fault.NotFound, fault.Conflict:
 		return &gateway.NotDispatched{Err: err}
 	}
 	return err

@@ -57,7 +57,8 @@ func TestProgramsDoNotFillTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := run(t.Context(), "dd", "if=/dev/zero", "of=6", "bs=1M", "count=1", "status=none"); !fault.Is(err, fault.LimitQuota) {
+	var before *gateway.NotDispatched
+	if err := run(t.Context(), "dd", "if=/dev/zero", "of=6", "bs=1M", "count=1", "status=none"); !fault.Is(err, fault.LimitQuota) || !errors.As(err, &before) {
 		t.Errorf("a program wrote more into a workspace that holds 320 MiB, of 256 that a session may have: %v", err)
 	}
 }

@@ -82,9 +82,9 @@ func (c *Config) checkComm(bad func(field, remedy, format string, args ...any)) 
 	}
 	take("comm.search", search.CheckConfig(c.Comm.search()))
 	d, err := query.New(query.Options{Databases: c.databases()})
-	take("comm.databases", err)
+	take("comm", err)
 	if d != nil {
-		take("comm.databases", d.Close())
+		take("comm", d.Close())
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"sallyport/flow"
 	"sallyport/internal/agent"
+	"sallyport/internal/comm"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 )
@@ -423,6 +424,9 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 		}
 		if _, known := c.Upstreams[server]; !known && server != "comm" && server != "knowledge" {
 			bad(field, "add it to upstreams or remove the entry", "there is no upstream %q", server)
+		}
+		if server == "comm" && tool != "*" && !slices.Contains(comm.Names, tool) { // a misspelt word would be no word
+			bad(field, "use one of comm."+strings.Join(comm.Names, ", comm."), "there is no built-in operation %q", id)
 		}
 		if server == "comm" { // what would take a guard away from the built-in operations is no choice
 			if o.ExternalIO != nil && !*o.ExternalIO {

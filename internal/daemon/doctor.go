@@ -108,7 +108,7 @@ func doctorSandbox(cfg *Config, add func(name, state, remedy, format string, arg
 	if len(cfg.Comm.Exec.Allow) == 0 {
 		add("comm.exec", "ok", "", "no program is allowed (comm.exec.allow)")
 	} else if runner, err := exec.New(cfg.Comm.Exec.options()); err != nil {
-		add("comm.exec", "failed", fault.Of(err).Remedy, "%v", err)
+		add("comm.exec", "failed", fault.Of(err).Remedy, "%s", fault.Of(err).Message)
 	} else {
 		add("comm.exec", "ok", "", "%s", strings.Join(runner.Programs(), ", "))
 	}
@@ -123,7 +123,9 @@ func doctorDatabases(ctx context.Context, cfg *Config, add func(name, state, rem
 	for _, id := range slices.Sorted(slices.Values(dbs.IDs())) {
 		if schema, err := dbs.Schema(ctx, id); err != nil {
 			f := fault.Of(err)
-			add("comm.databases."+id, "failed", f.Remedy, "%s", f.Public())
+			add("comm.databases."+id, "failed", f.Remedy, "%s", f.Message)
+		} else if warnings, err := dbs.Warnings(ctx, id); err == nil && len(warnings) > 0 {
+			add("comm.databases."+id, "warning", strings.Join(warnings, " "), "%d tables and views; its role can do more than read", len(schema.Tables))
 		} else {
 			add("comm.databases."+id, "ok", "", "%d tables and views", len(schema.Tables))
 		}

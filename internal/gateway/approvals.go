@@ -17,6 +17,12 @@ import (
 	"sallyport/internal/session"
 )
 
+// flagged are the flags of a declaration in words.
+var flagged = map[string]string{
+	declare.RequestParaphrased: "The agent does not quote the request that is on record, but words it differently.",
+	declare.NoRequestOnRecord:  "There is no request of a person on record that the agent's words could be held against.",
+}
+
 // maxPending bounds how many questions one session may have open: what people can't read, they would wave through.
 const maxPending = 100
 
@@ -123,7 +129,7 @@ func (c *crossing) replace(t Twin, now time.Time) (keep bool, next Twin, err err
 		return false, t, err
 	}
 	if d := t.Declaration; d != nil && (c.declaration == nil || d.ID != c.declaration.ID) && (d.At(now) == declare.Pending || d.At(now) == declare.Approved) {
-		over, err := d.Decide(false, declare.ByRule, "it was asked anew", now)
+		over, err := d.Decide(false, declare.ByRule, "a newer question about the same call took its place", now)
 		if err != nil {
 			return false, t, err
 		}
@@ -142,10 +148,16 @@ func (c *crossing) stands(a approval.Approval) bool {
 // approvedReasons puts the reasons that the person was shown in the place of those that the call came with: they are what it runs on. What it
 // came with is on record beside them.
 func (c *crossing) approvedReasons() {
-	var shown declare.Justification
-	if c.approval != nil && c.declaration == nil && c.justification != nil && json.Unmarshal(c.approval.Justification, &shown) == nil && shown != *c.justification {
+	if c.approval == nil || c.declaration != nil || c.justification == nil {
+		return
+	}
+	shown, problems := declare.ParseJustification(c.approval.Justification)
+	switch step := c.step(); {
+	case len(problems) == 0 && shown != *c.justification:
 		c.said, c.justification = c.justification, &shown
 		c.declared = declare.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args, shown)
+	case len(problems) > 0 && step != nil: // the reason shown was the plan's
+		c.said, c.justification, c.declared = c.justification, nil, c.session.Plan.Digest
 	}
 }
 
@@ -164,8 +176,13 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 	if c.declaration != nil {
 		a.DeclarationID = c.declaration.ID
 	}
+	for _, flag := range c.flags { // what is doubtful about the reasons is shown with them
+		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: flag, Text: flagged[flag]})
+	}
 	if c.justification != nil {
 		a.Justification, _ = json.Marshal(c.justification) // of three strings: can't fail
+	} else if step := c.step(); step != nil {
+		a.Justification, _ = json.Marshal(map[string]string{"plan_step": step.Justification}) // of a string: can't fail
 	}
 	return approval.New(a, now, c.g.o.Limits.ApprovalExpires)
 }

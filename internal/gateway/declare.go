@@ -158,11 +158,20 @@ func (c *crossing) approved() fault.Verdict {
 }
 
 // follows tells whether a sealed plan, however it was approved, has this very call: a step that fixes its arguments.
-func (c *crossing) follows() bool {
+func (c *crossing) follows() bool { return c.step() != nil }
+
+// step is that step; nil if there is none.
+func (c *crossing) step() *session.Step {
 	p := c.session.Plan
-	return p != nil && p.State == session.PlanApproved && slices.ContainsFunc(p.Steps, func(s session.Step) bool {
-		return s.Operation == c.op.ID && s.Arguments != nil && bytes.Equal(s.Arguments, c.args)
-	})
+	if p == nil || p.State != session.PlanApproved {
+		return nil
+	}
+	for i, s := range p.Steps {
+		if s.Operation == c.op.ID && s.Arguments != nil && bytes.Equal(s.Arguments, c.args) {
+			return &p.Steps[i]
+		}
+	}
+	return nil
 }
 
 // risk: what is too risky for the agent's tier to be approved by rule is a person's to decide (HI-2, DE-5).
@@ -175,7 +184,11 @@ func (c *crossing) risk() fault.Verdict {
 	if !tier.asks(c.op.Class.Risk()) || c.approval != nil {
 		return fault.Permitted()
 	}
-	reason := fmt.Sprintf("%s is of risk %s, so a person must decide.", c.op.Name, c.op.Class.Risk())
+	who := "a person"
+	if c.op.Class.Risk() == Critical {
+		who = "two people"
+	}
+	reason := fmt.Sprintf("%s is of risk %s, so %s must decide.", c.op.Name, c.op.Class.Risk(), who)
 	if slices.Index(risks, c.op.Class.Risk()) < slices.Index(risks, High) {
 		reason = fmt.Sprintf("%s is of risk %s, and of agents of this trust tier a person decides on everything from %s.", c.op.Name, c.op.Class.Risk(), tier.AskFrom)
 	}
@@ -329,6 +342,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 			return nil, err
 		}
 		d.ApprovalID, v.ApprovalID = a.ID, &a.ID
+		v.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person has been asked. When it is approved, call " + c.op.Name + " with the declaration_id " + d.ID + "."}}
 		detail["approval_id"] = a.ID
 		ask = &Ask{Approval: a, Declaration: &d, At: now, Most: maxPending, Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) }}
 	default:
