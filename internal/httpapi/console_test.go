@@ -144,7 +144,16 @@ func hostileWorld(t *testing.T) *world {
 	if _, err := people.Kill(ctx, "", hostile); err != nil {
 		t.Fatal(err)
 	}
-	return w
+	for range 500 { // a switch is written behind its answer
+		if k, err := people.KillStatus(ctx); err != nil {
+			t.Fatal(err)
+		} else if k.Global.Durable {
+			return w
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the switch was not written down")
+	return nil
 }
 
 // TestHostilePage renders every part of the page with hostile strings.

@@ -362,7 +362,8 @@ func TestHostileWeb(t *testing.T) {
 			}
 		}
 	})
-	t.Run("the cache", func(t *testing.T) {
+	// A server that only an entry opened is somebody's own: what it serves is nothing that sessions share.
+	t.Run("no cache of a private server", func(t *testing.T) {
 		v := w.visit("http", "tester")
 		count := func(line string) (n int) {
 			for _, e := range site.all() {
@@ -379,15 +380,15 @@ func TestHostileWeb(t *testing.T) {
 				t.Errorf("%q", g.text(t))
 			}
 		}
-		if count("GET /tagged") != 2 || count("unchanged 1") != 1 {
-			t.Errorf("the tag was not used: %d", count("GET /tagged"))
+		if count("GET /tagged") != 2 || count("unchanged 1") != 0 {
+			t.Errorf("kept: %d and %d", count("GET /tagged"), count("unchanged 1"))
 		}
-		other := w.visit("http", "tester") // the cache is for all, and says so
+		other := w.visit("http", "tester")
 		for _, who := range []*visitor{v, other} {
 			g := who.fetch(t, at("/fresh"))
 			permit(t, who, g)
-			if cached := strings.Contains(g.text(t), "Cached: "); cached != (who == other) {
-				t.Errorf("cached %v: %q", cached, g.text(t))
+			if strings.Contains(g.text(t), "Cached: ") {
+				t.Errorf("%q", g.text(t))
 			}
 		}
 		for range 2 {
@@ -397,7 +398,7 @@ func TestHostileWeb(t *testing.T) {
 				t.Error("a cookie was kept")
 			}
 		}
-		if count("GET /fresh") != 1 || count("GET /private") != 2 {
+		if count("GET /fresh") != 2 || count("GET /private") != 2 {
 			t.Errorf("%d fresh, %d private", count("GET /fresh"), count("GET /private"))
 		}
 	})
