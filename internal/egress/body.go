@@ -57,7 +57,6 @@ func (c *Client) readBody(resp *Response, raw *http.Response, method string) err
 		if err != nil {
 			return err
 		}
-		resp.Compressed = strings.TrimPrefix(encoding, "x-")
 		resp.Header.Del("Content-Encoding")
 		resp.Header.Del("Content-Length")
 		plain = &proportionate{r: plain, wire: wire}

@@ -80,7 +80,7 @@ type Client struct {
 	connect  func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) // tests lead public addresses to a local server
 }
 
-// New returns a client, or the error of CheckPolicy.
+// New returns a client, or what is wrong with the policy: a ConfigurationInvalid with the entry's place and the way out.
 func New(p Policy, o Options) (*Client, error) {
 	rules, err := compile(p)
 	if err != nil {
@@ -128,13 +128,12 @@ type Request struct {
 
 // Response is a whole answer, of whatever status.
 type Response struct {
-	URL        string      // where it came from, in canonical form
-	Hops       []string    // every URL gone through, in order; the last is URL
-	Status     int         // as the server said
-	Header     http.Header // hostile, as the body; without Content-Encoding and Content-Length where the body was decompressed
-	Body       []byte      // decompressed
-	Compressed string      // "gzip" or "deflate" where the body came so
-	Public     bool        // every server on the way has only addresses of the internet at large: no entry had to open one
+	URL    string      // where it came from, in canonical form
+	Hops   []string    // every URL gone through, in order; the last is URL
+	Status int         // as the server said
+	Header http.Header // hostile, as the body; without Content-Encoding and Content-Length where the body was decompressed
+	Body   []byte      // decompressed
+	Public bool        // every server on the way has only addresses of the internet at large: no entry had to open one
 }
 
 // Do asks and returns the answer. Its errors are *fault.Error; all but RequestMalformed carry a *Blocked, which says at which stage it

@@ -25,12 +25,7 @@ type rules struct {
 	protocols []string
 }
 
-// CheckPolicy says what is wrong with a policy, with the entry's place and the way out. The error is ConfigurationInvalid.
-func CheckPolicy(p Policy) error {
-	_, err := compile(p)
-	return err
-}
-
+// compile reads a policy.
 func compile(p Policy) (rules, error) {
 	var r rules
 	bad := func(field, remedy, format string, args ...any) (rules, error) {

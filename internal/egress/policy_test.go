@@ -10,13 +10,13 @@ import (
 	"sallyport/internal/fault"
 )
 
-func TestCheckPolicy(t *testing.T) {
+func TestPolicy(t *testing.T) {
 	for _, entry := range []string{
 		"example.com", "EXAMPLE.com.", "*.example.com", "example.com:8443", "*.example.com:8443", "münchen.de", "xn--mnchen-3ya.de", "foo_bar.example.com",
 		"wiki.internal", "wiki.corp:8443", "localhost", "localhost:8080", "127.0.0.1", "127.0.0.1:8080", "10.1.2.3", "10.0.0.0/8", "192.168.7.0/24",
 		"::1", "[::1]", "[::1]:8080", "fd12:3456::/32", "fc00::/7", "8.8.8.8", "2001:4860:4860::8888",
 	} {
-		if err := CheckPolicy(Policy{Domains: []string{entry}}); err != nil {
+		if _, err := compile(Policy{Domains: []string{entry}}); err != nil {
 			t.Errorf("%q: %v", entry, err)
 		}
 	}
@@ -28,7 +28,7 @@ func TestCheckPolicy(t *testing.T) {
 		"100.100.100.200", "168.63.129.16", "192.0.0.192", "224.0.0.1", "255.255.255.255", "ff02::1", "::", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:10.0.0.0/104",
 		"64:ff9b::a00:1", "2002:7f00:1::", "2001:0:1::", "2001:470::5efe:a00:1", "10.0.0.1/8", "10.0.0.0/33", "0.0.0.0/0", "::/0", "128.0.0.0/1",
 	} {
-		err := CheckPolicy(Policy{Domains: []string{"example.com", entry}})
+		_, err := compile(Policy{Domains: []string{"example.com", entry}})
 		if !fault.Is(err, fault.ConfigurationInvalid) {
 			t.Errorf("%q: %v", entry, err)
 			continue

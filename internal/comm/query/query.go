@@ -56,9 +56,8 @@ type Rows struct {
 	Columns []Column `json:"columns"`
 	// Rows hold string, json.Number, float64, bool and nil. Bytes are base64 (standard, padded), told by their column's type bytea or
 	// blob. PostgreSQL's times are those of RFC 3339: with the offset Z for timestamptz, without one where the database knows none.
-	Rows      [][]any       `json:"rows"`
-	Truncated bool          `json:"truncated"` // there is more than the limits allow; what is here is the beginning
-	Elapsed   time.Duration `json:"-"`
+	Rows      [][]any `json:"rows"`
+	Truncated bool    `json:"truncated"` // there is more than the limits allow; what is here is the beginning
 }
 
 // Column names a column as the database does. Type is PostgreSQL's name of the type; in SQLite, where each value has its own, the
@@ -159,7 +158,6 @@ func (d *Databases) Query(ctx context.Context, database, sql string, params []an
 	if err := checkParams(params); err != nil {
 		return nil, err
 	}
-	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	a := &answer{rowsMax: d.rows, bytesMax: d.bytes}
@@ -167,7 +165,6 @@ func (d *Databases) Query(ctx context.Context, database, sql string, params []an
 	if err := e.query(ctx, sql, params, a); err != nil {
 		return nil, err
 	}
-	a.Elapsed = time.Since(start)
 	return &a.Rows, nil
 }
 
