@@ -44,13 +44,16 @@ func LoadOrCreateKey(dir string) (*Signer, error) {
 	keyPath, pubPath := filepath.Join(dir, KeyFile), filepath.Join(dir, PublicFile)
 	secret, err := readKeyFile(keyPath)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(pubPath); err == nil {
+		_, there := os.Lstat(pubPath)
+		if secret, err = readKeyFile(keyPath); there == nil && errors.Is(err, fs.ErrNotExist) { // looked at again: another start may have made both
 			return nil, fmt.Errorf("%s is there and %s is not: restore the key from your backup (without it the log can't go on)", pubPath, keyPath)
 		}
-		if err := createKey(keyPath); err != nil {
-			return nil, fmt.Errorf("create %s: %w", keyPath, err)
+		if errors.Is(err, fs.ErrNotExist) {
+			if err := createKey(keyPath); err != nil {
+				return nil, fmt.Errorf("create %s: %w", keyPath, err)
+			}
+			secret, err = readKeyFile(keyPath)
 		}
-		secret, err = readKeyFile(keyPath)
 	}
 	if err != nil {
 		return nil, err
