@@ -125,6 +125,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		if err := c.reload(ctx); err != nil {
 			return c.refuseBehind(fault.RefuseErr("intent", audited(err)))
 		}
+		c.approval = nil // what the session holds now may not be what the person was shown
 	}
 
 	// Act. From here on an outcome is owed.

@@ -770,3 +770,38 @@ func TestShadowModeOnlyNotesRisk(t *testing.T) {
 		t.Errorf("the record does not say that a person would have been asked: %+v", es[0])
 	}
 }
+
+// A session that moves while an approved call is on its way is looked at again: the approval was for what it held.
+func TestApprovalIsLookedAtAgainWhenTheSessionMoves(t *testing.T) {
+	w := newCommWorld(t)
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	id := w.mustAsk(w.do(p, "comm_send", sendPage, ""))
+	if err := w.respond("bob", &id, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	m := &moving{Store: w.store, session: p.ID}
+	w.g = hostile2Gateway(t, w.world, m)
+	if next := w.mustAsk(w.do(p, "comm_send", sendPage, "")); next == id || w.cmd.runs.Load() != 0 {
+		t.Errorf("a label rose between the judgement and the intent, and the old answer was taken (%d runs)", w.cmd.runs.Load())
+	}
+}
+
+// moving raises a label right before the first intent.
+type moving struct {
+	gateway.Store
+	session string
+	once    sync.Once
+}
+
+func (m *moving) Intent(ctx context.Context, id string, v int64, e audit.Entry, raise []flow.Held, spend ...gateway.Spend) (session.Session, error) {
+	var err error
+	m.once.Do(func() {
+		_, err = m.ChangeSession(ctx, m.session, func(s session.Session) (session.Session, audit.Entry, error) {
+			return s.Raise(flow.Held{Label: flow.Untrusted}), audit.Entry{Kind: audit.Change, Action: "test", Session: m.session}, nil
+		})
+	})
+	if err != nil {
+		return session.Session{}, err
+	}
+	return m.Store.Intent(ctx, id, v, e, raise, spend...)
+}
