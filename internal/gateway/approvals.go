@@ -141,8 +141,27 @@ func (c *crossing) replace(t Twin, now time.Time) (keep bool, next Twin, err err
 // stands tells whether an approval is about the call as it is now: it is no riskier, the session holds no label that was not shown, and
 // the policies are those that were in force.
 func (c *crossing) stands(a approval.Approval) bool {
-	return slices.Index(risks, c.op.Class.Risk()) <= slices.Index(risks, Risk(a.Risk)) && a.PolicyVersion == c.g.o.Policies.Version() &&
+	return c.sameReasons(a) && slices.Index(risks, c.op.Class.Risk()) <= slices.Index(risks, Risk(a.Risk)) && a.PolicyVersion == c.g.o.Policies.Version() &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
+}
+
+// sameReasons tells whether the reasons that the person was shown can be what the call runs on: those of its declaration, of its step in the
+// sealed plan as that is now, or a justification, which takes the place of the one that the call comes with.
+func (c *crossing) sameReasons(a approval.Approval) bool {
+	if c.declaration != nil {
+		return a.DeclarationID == c.declaration.ID
+	}
+	var shown struct {
+		Step string `json:"plan_step"`
+	}
+	if len(a.Justification) == 0 || json.Unmarshal(a.Justification, &shown) != nil {
+		return c.op.command == nil // nobody has to give reasons for it
+	}
+	if shown.Step != "" {
+		step := c.step()
+		return step != nil && step.Justification == shown.Step
+	}
+	return c.justification != nil || c.op.command == nil
 }
 
 // approvedReasons puts the reasons that the person was shown in the place of those that the call came with: they are what it runs on. What it
@@ -184,7 +203,11 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 	} else if step := c.step(); step != nil {
 		a.Justification, _ = json.Marshal(map[string]string{"plan_step": step.Justification}) // of a string: can't fail
 	}
-	return approval.New(a, now, c.g.o.Limits.ApprovalExpires)
+	life := c.g.o.Limits.ApprovalExpires
+	if c.declaration != nil { // a yes that comes after the declaration's end would be worth nothing
+		life = min(life, c.declaration.ExpiresAt.Sub(now))
+	}
+	return approval.New(a, now, life)
 }
 
 func approvalEntry(a approval.Approval, action, by string) audit.Entry {
@@ -350,13 +373,19 @@ func (g *Gateway) withdraw(ctx context.Context, sessionID string) {
 		if err != nil || len(ids) == 0 {
 			return
 		}
+		ended := 0
 		for _, id := range ids {
 			if _, err := g.o.Store.ChangeApproval(ctx, id, func(a approval.Approval, _ *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
 				next, err := a.Supersede(g.now())
 				return next, nil, approvalEntry(a, "approval.withdraw", "rule:session-closed"), err
-			}); err != nil {
+			}); err == nil {
+				ended++
+			} else if !fault.Is(err, fault.ApprovalExpired) && !fault.Is(err, fault.Conflict) { // over in another way is over
 				return
 			}
+		}
+		if ended == 0 {
+			return
 		}
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,16 +58,21 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 			}
 		}
 	}
-	attributions := g.o.Issuer.Find(b)
-	var all []string
+	// Every form in which an address can hold it is looked at. The decoded ones go to Find in one piece, whose work is bounded.
+	var forms, plain []string
 	call.Strings(b, func(_, s string) bool {
-		all = append(all, s)
-		if plain := decoded(s); plain != s {
-			all = append(all, plain)
-			attributions = append(attributions, g.o.Issuer.Find([]byte(plain))...)
+		if strings.Contains(s, guard.TrustLevel) {
+			forms = append(forms, s)
+			plain = append(plain, decodings(s)...)
 		}
 		return true
 	})
+	attributions := g.o.Issuer.Find(b)
+	if len(plain) > 0 {
+		if all, err := json.Marshal(plain); err == nil {
+			attributions = append(attributions, g.o.Issuer.Find(all)...)
+		}
+	}
 	for _, a := range attributions {
 		t := carriedText{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
 		labels := g.o.Labels // of an operation that nobody knows any more
@@ -75,7 +81,7 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 		}
 		add(t, labels)
 	}
-	for _, s := range all {
+	for _, s := range append(forms, plain...) {
 		for _, w := range guard.FindWrapped(s) {
 			h := w.Header()
 			var labels []flow.Label
@@ -88,29 +94,46 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 	return texts, held
 }
 
-// decoded takes the percent-encoding of an address off, of twice encoded ones too; what is no encoding stays. A plus is a space only in
-// queries, and fences have none of either that would matter.
-func decoded(s string) string {
+// maxDecoded bounds what is looked at decoded, in bytes of the encoded string: no address is longer.
+const maxDecoded = 256 << 10
+
+// decodings takes the percent-encoding off, up to three times, with plus as it is and as a space. What is no encoding stays as it is.
+func decodings(s string) (all []string) {
+	if len(s) > maxDecoded {
+		return nil
+	}
 	for range 3 {
-		if !strings.Contains(s, "%") {
+		if spaced := strings.ReplaceAll(s, "+", " "); spaced != s {
+			if all = append(all, spaced); strings.Contains(spaced, "%") {
+				all = append(all, unescape(spaced))
+			}
+		}
+		plain := unescape(s)
+		if plain == s {
 			break
 		}
-		var b strings.Builder
-		for i := 0; i < len(s); i++ {
-			if s[i] == '%' && i+2 < len(s) {
-				if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-					b.WriteByte(byte(v))
-					i += 2
-					continue
-				}
-			}
-			if s[i] == '+' {
-				b.WriteByte(' ')
+		all = append(all, plain)
+		s = plain
+	}
+	return all
+}
+
+// unescape takes one layer of percent-encoding off.
+func unescape(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b.WriteByte(byte(v))
+				i += 2
 				continue
 			}
-			b.WriteByte(s[i])
 		}
-		s = b.String()
+		b.WriteByte(s[i])
 	}
-	return s
+	return b.String()
 }

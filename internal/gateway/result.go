@@ -475,7 +475,8 @@ func (c *crossing) source() string {
 	default:
 		return c.op.ID
 	}
-	return string(c.g.o.Detector.Redact([]byte(source))) // an address can have a secret in it, and this stands in the log
+	redacted := string(c.g.o.Detector.Redact([]byte(source))) // an address can have a secret in it, and this stands in the log
+	return strings.ToValidUTF8(redacted[:min(len(redacted), maxName)], "")
 }
 
 // isBase64 tells whether s is base64 and nothing that could be read.

@@ -131,6 +131,7 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 			return err
 		}
 		var twin gateway.Twin
+		replaced := false // a question that is open: the new one takes its place under the bound
 		if body != nil {
 			if twin.Approval, err = decode[approval.Approval](body); err != nil {
 				return err
@@ -138,6 +139,8 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 			if twin.Declaration, err = t.about(twin.Approval); err != nil {
 				return err
 			}
+			state := twin.Approval.StateAt(q.At)
+			replaced = state == approval.Pending || state == approval.Deferred
 			keep, next, err := q.Twin(twin)
 			if err != nil {
 				return err
@@ -152,18 +155,16 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 		if err != nil {
 			return err
 		}
-		if replaced := body != nil && twin.Approval.State == approval.Superseded; open >= int64(q.Most) && !replaced {
+		if open >= int64(q.Most) && !replaced {
 			return fault.New(fault.LimitQuota, "%d questions of this session wait for a person already.", open).Try("Wait until some of them are answered.")
 		}
-		if body != nil {
+		if twin.Entry != nil { // it changed
 			if err := t.saveBoth(twin.Approval, twin.Declaration); err != nil {
 				return err
 			}
-			if twin.Entry != nil {
-				e := *twin.Entry
-				if err := t.append(&e); err != nil {
-					return err
-				}
+			e := *twin.Entry
+			if err := t.append(&e); err != nil {
+				return err
 			}
 		}
 		if q.Declaration != nil {
