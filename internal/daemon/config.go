@@ -114,7 +114,7 @@ type LimitsConfig struct {
 
 // CommConfig is what the built-in external operations may reach.
 type CommConfig struct {
-	AllowedDomains []string          `yaml:"allowed_domains,omitempty" json:"allowed_domains,omitempty" jsonschema:"Where comm.fetch may go. Empty: every public address. Entries: example.com, *.example.com, an address or prefix (10.0.0.0/8), each with :port if need be. A listed address is opened although it is not public."`
+	AllowedDomains []string          `yaml:"allowed_domains,omitempty" json:"allowed_domains,omitempty" jsonschema:"Where comm.fetch may go. Empty: every public address. Entries: example.com, *.example.com, an address or prefix (10.0.0.0/8), each with :port if need be. A listed address is opened although it is not public; 127.0.0.1, ::1 and localhost on every port if none is given."`
 	Protocols      []string          `yaml:"protocols,omitempty" json:"protocols,omitempty" jsonschema:"Of https and http. Default https."`
 	Methods        []string          `yaml:"methods,omitempty" json:"methods,omitempty" jsonschema:"Methods of comm.fetch besides GET and HEAD, such as POST. A call with one of them is a write."`
 	Search         SearchConfig      `yaml:"search,omitempty" json:"search,omitempty" jsonschema:"Who answers comm.search."`

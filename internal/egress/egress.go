@@ -40,7 +40,7 @@ const (
 type Policy struct {
 	// Domains is the allow-list; empty, any public address is allowed. An entry is a name ("example.com" is that name only), its
 	// subdomains ("*.example.com"), an IP address, or a CIDR prefix; a name or an address may end in ":port". Without a port, 80 and 443 are
-	// allowed.
+	// allowed; of this machine's own loopback address, or "localhost", every port.
 	//
 	// An entry with an address opens it although it is not public: that is the explicit word for a server of one's own. What serves
 	// metadata, and link-local, unspecified and multicast addresses stay closed whatever is listed. "localhost" opens loopback under that

@@ -136,7 +136,13 @@ func entryPort(text string) (host string, port uint16, ok bool) {
 
 // has tells whether e lists the port.
 func (e entry) has(port uint16) bool {
-	return e.port == port || e.port == 0 && (port == 80 || port == 443)
+	return e.port == port || e.port == 0 && (port == 80 || port == 443 || e.machine())
+}
+
+// machine tells whether e is this machine itself, by its one address or by name: who lists it without a port means the programs that
+// listen here, which have no usual port.
+func (e entry) machine() bool {
+	return e.name == "localhost" || e.addrs.IsValid() && e.addrs.IsSingleIP() && e.addrs.Addr().IsLoopback()
 }
 
 // lists tells whether e lists the host, whatever the port.

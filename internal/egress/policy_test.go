@@ -208,3 +208,30 @@ func TestTablesAgree(t *testing.T) {
 		}
 	}
 }
+
+// Who lists this machine without a port means the programs that listen on it, whatever their ports; any other entry means the usual ones.
+func TestPortsOfThisMachine(t *testing.T) {
+	for entry, c := range map[string]struct {
+		url string
+		ok  bool
+	}{
+		"127.0.0.1":      {"http://127.0.0.1:34567/", true},
+		"::1":            {"http://[::1]:34567/", true},
+		"localhost":      {"http://localhost:34567/", true},
+		"127.0.0.1:8080": {"http://127.0.0.1:34567/", false},
+		"localhost:8080": {"http://localhost:34567/", false},
+		"127.0.0.0/8":    {"http://127.0.0.1:34567/", false},
+		"127.0.0.2":      {"http://127.0.0.1:34567/", false},
+		"10.1.2.3":       {"http://10.1.2.3:34567/", false},
+		"10.0.0.0/8":     {"http://10.1.2.3:34567/", false},
+		"example.com":    {"http://example.com:34567/", false},
+	} {
+		client, err := New(Policy{Domains: []string{entry}, Protocols: []string{"http"}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Check(c.url); (err == nil) != c.ok {
+			t.Errorf("%s with the entry %q: %v", c.url, entry, err)
+		}
+	}
+}
