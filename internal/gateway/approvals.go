@@ -395,11 +395,10 @@ const maxTogether = 100
 
 // Batched is what became of one of a batch.
 type Batched struct {
-	Question *Question    `json:"approval,omitempty"`
-	ID       string       `json:"approval_id"`
-	Error    *fault.Error `json:"-"`
-	Problem  string       `json:"problem,omitempty"`
-	Code     fault.Code   `json:"code,omitempty"`
+	Question *Question  `json:"approval,omitempty"`
+	ID       string     `json:"approval_id"`
+	Problem  string     `json:"problem,omitempty"`
+	Code     fault.Code `json:"code,omitempty"`
 }
 
 // RespondTogether answers similar questions with one decision, each under the digest that was looked at (DE-5). They are similar or none

@@ -708,12 +708,3 @@ func (g *Gateway) Refused(p identity.Principal, door, reason string) {
 	}
 	g.behind(&g.waitingDoors, func(ctx context.Context) error { return g.o.Store.Record(ctx, e) })
 }
-
-// UpstreamName is the server's own name of an exposed prompt, for a door that has to rewrite a reference to it.
-func (g *Gateway) UpstreamName(p identity.Principal, prompt string) (string, bool) {
-	o := g.cat.snap.Load().offer(call.Prompt, prompt)
-	if o == nil || !g.visible(agentOf(p), o.Operation) {
-		return "", false
-	}
-	return o.Upstream, true
-}
