@@ -292,9 +292,29 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	if c.decl, err = g.declared(s.Agent); err != nil {
 		return nil, err
 	}
+	r, err := c.readDeclaration(ctx, body)
+	if err != nil {
+		return nil, err
+	}
+	c.justification = &r.Justification
+	d, err := declare.New(declare.Declaration{
+		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: r.Parameters,
+		Justification: r.Justification, Flags: c.flags, Risk: string(c.op.Class.Risk()),
+	}, now, g.o.Limits.ApprovalExpires)
+	if err != nil {
+		return nil, err
+	}
+	c.args, c.digest, c.declared, c.declaration = d.Parameters, d.CallDigest, d.Digest, &d
+	c.carry()
+	return c.decideDeclaration(ctx, &d, now)
+}
+
+// readDeclaration reads a declaration and says everything that is wrong with it; one that can't be taken is on record.
+func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (declare.Request, error) {
+	g := c.g
 	r, problems := declare.Parse(body)
 	snap := g.cat.snap.Load()
-	more, flags := r.Check(g.declareContext(s, func(operation string) bool {
+	more, flags := r.Check(g.declareContext(c.session, func(operation string) bool {
 		op := snap.byID[operation]
 		return op != nil && op.Standing != Unlisted && op.Standing != Unfit
 	}))
@@ -312,42 +332,37 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), clip(f.Message)
 		e.Arguments = &audit.Payload{SHA256: call.HashBytes(body), Size: int64(len(body))}
 		if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
-			return nil, audited(err)
+			return r, audited(err)
 		}
-		return nil, f
+		return r, f
 	}
-	c.justification = &r.Justification
-	d, err := declare.New(declare.Declaration{
-		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: r.Parameters,
-		Justification: r.Justification, Flags: c.flags, Risk: string(c.op.Class.Risk()),
-	}, now, g.o.Limits.ApprovalExpires)
-	if err != nil {
-		return nil, err
-	}
-	c.args, c.digest, c.declared, c.declaration = d.Parameters, d.CallDigest, d.Digest, &d
-	c.carry()
-	v := c.foresee()
+	return r, nil
+}
+
+// decideDeclaration judges a declaration and writes down what became of it, with the question to a person where there is one.
+func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration, now time.Time) (answer DeclareAnswer, err error) {
+	g, v := c.g, c.foresee()
 	e := c.entry(audit.Decision)
 	e.Action, e.Arguments, e.Risk = "declare", g.payload(c.args), d.Risk
 	detail := map[string]any{"declaration": c.declaredDetail()}
 	var ask *Ask
 	switch v.Decision {
 	case fault.Permit:
-		if d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
-			return nil, err
+		if *d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
+			return answer, err
 		}
 	case fault.Ask:
 		a, err := c.newApproval(v, now)
 		if err != nil {
-			return nil, err
+			return answer, err
 		}
 		d.ApprovalID, v.ApprovalID = a.ID, &a.ID
 		v.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person has been asked. When it is approved, call " + c.op.Name + " with the declaration_id " + d.ID + "."}}
 		detail["approval_id"] = a.ID
-		ask = &Ask{Approval: a, Declaration: &d, At: now, Most: maxPending, Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) }}
+		ask = &Ask{Approval: a, Declaration: d, At: now, Most: maxPending, Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) }}
 	default:
-		if d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
-			return nil, err
+		if *d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
+			return answer, err
 		}
 	}
 	write := func() (err error) {
@@ -360,23 +375,23 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 			_, err = g.o.Store.AskPerson(context.WithoutCancel(ctx), *ask)
 			return err
 		}
-		return g.o.Store.Declare(context.WithoutCancel(ctx), d, e)
+		return g.o.Store.Declare(context.WithoutCancel(ctx), *d, e)
 	}
 	err = write()
 	if ask != nil && (fault.Is(err, fault.ApprovalRejected) || fault.Is(err, fault.LimitQuota)) { // nobody is asked again, or nobody more
 		v, ask = fault.RefuseErr("approve", err), nil
 		delete(detail, "approval_id")
-		if d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
-			return nil, err
+		if *d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
+			return answer, err
 		}
 		d.ApprovalID = ""
 		err = write()
 	}
 	if err != nil {
-		return nil, audited(err)
+		return answer, audited(err)
 	}
 	if err := c.taint(ctx); err != nil { // the agent has what it carried in its context, whatever became of the declaration
-		return nil, audited(err)
+		return answer, audited(err)
 	}
 	v.RequestID = c.request
 	return DeclareAnswer{DeclarationID: d.ID, Digest: d.Digest, State: d.State, Verdict: v, ApprovalID: d.ApprovalID, Flags: d.Flags, ExpiresAt: d.ExpiresAt}, nil
