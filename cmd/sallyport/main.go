@@ -36,12 +36,21 @@ var version = ""
 
 func main() {
 	sandbox.Init() // in a process that was started as a sandbox's launcher it does not return
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks; after it signals have their usual effect, so that a second one ends the program at once.
-	context.AfterFunc(ctx, stop)
-	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
+	os.Exit(run(untilAsked(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// untilAsked returns a context that ends with the first signal. By then signals have their usual effect again, so that a second one ends the
+// program at once: first the one, then the other, or a second signal right behind the first would be swallowed.
+func untilAsked() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-asked
+		signal.Stop(asked)
+		cancel()
+	}()
+	return ctx
 }
 
 // cli is what all commands share.
