@@ -128,7 +128,7 @@ operations: {suite.*: {expose_as: "{tool}", output: trusted, sensitivity: none, 
 				w.WriteHeader(http.StatusNotFound)
 				return
 			}
-			proxy.ServeHTTP(w, r)
+			fullDuplex(proxy).ServeHTTP(w, r)
 		})}
 		go front.Serve(ln)
 		cmd := exec.Command(driver, "http://"+ln.Addr().String()+"/mcp")

@@ -190,7 +190,7 @@ func tokenFront(t *testing.T, target, token string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serve(t, &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		FlushInterval: -1,
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
@@ -200,5 +200,18 @@ func tokenFront(t *testing.T, target, token string) string {
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 		},
+	}
+	return serve(t, fullDuplex(proxy))
+}
+
+// fullDuplex lets a proxy read a request's body while it answers. A gateway may answer before the proxy has seen the end of the body; the
+// server would then close the body, the proxy take that for a failed write, and cut the answer off (golang/go#40747).
+func fullDuplex(proxy http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		proxy.ServeHTTP(w, r)
 	})
 }
