@@ -1,16 +1,18 @@
 // Package approval holds a person's answer to one request, named by its digest (DESIGN.md rule 2), as a pure state machine.
 //
-// Promises: an answer counts only for the digest that was shown; CRITICAL takes two people, everything else one (HI-2); nobody answers
-// what they asked for themselves, whatever name they use; one no is a no; what is approved is good for one call, until it expires, and
+// Promises: an answer counts only for the digest that was shown; CRITICAL takes two people, everything else one, and of MEDIUM, where it was
+// asked so, nobody's no for a stated time is enough (HI-2); nobody answers what they asked for themselves, whatever name they use; one no is a no; what is approved is good for one call, until it expires, and
 // only as long as every byte that was shown is as it was; final is final. Whether an approval covers a call now has one implementation:
 // Covers. Nothing here reads a clock; all callers of one store must pass one clock's time.
 //
 // The moves:
 //
 //	pending, deferred  -> approved    as many votes as needed (Approve)
+//	pending            -> approved    by silence: computed when read (Silent, StateAt)
 //	pending            -> deferred    later (Defer); pending again once that time has come
 //	pending, deferred, approved -> rejected    one no (Reject), up to the moment it is spent
-//	pending, deferred, approved -> superseded  the request, its definition or the rules changed (Supersede)
+//	pending, deferred, approved -> superseded  the request, its definition or the rules changed (Supersede), or a person changed the
+//	                                           arguments: another approval takes its place (Modify)
 //	pending, deferred, approved -> expired     computed when read (StateAt)
 //	approved           -> spent       by one call (Spend)
 package approval
@@ -65,7 +67,7 @@ const maxText = 2000
 // Reason is why a person is asked: the stage that asked, its code and its words.
 type Reason struct {
 	Stage string `json:"stage"`
-	Code  string `json:"code"` // a fault.Code
+	Code  string `json:"code"` // a fault.Code, or the rule that gave the risk, as risk.amount
 	Text  string `json:"text"`
 }
 
@@ -99,20 +101,31 @@ type Approval struct {
 	Labels         []string        `json:"labels"`          // what the session holds
 	SessionVersion int64           `json:"session_version"` // of those labels
 	PolicyVersion  string          `json:"policy_version"`
+	Environment    string          `json:"environment"`           // which gateway asked: an answer to another one is none to this
+	Amount         string          `json:"amount,omitempty"`      // as "1250 EUR"; "unreadable"
+	Consequence    string          `json:"consequence,omitempty"` // what could go wrong (HI-3)
+	Destinations   []string        `json:"destinations,omitempty"`
+	SilenceAt      time.Time       `json:"silence_at,omitzero"`     // risk MEDIUM: from then on silence permits (HI-2); zero: it never does
+	ModifiedFrom   string          `json:"modified_from,omitempty"` // the approval whose arguments a person changed
+	ModifiedBy     string          `json:"modified_by,omitempty"`   // that person
+	ModifiedReason string          `json:"modified_reason,omitempty"`
 	Nonce          string          `json:"nonce"`
 	Votes          []Vote          `json:"votes"`
 	Needed         int             `json:"needed"` // distinct people who must approve
 	CreatedAt      time.Time       `json:"created_at"`
 	ExpiresAt      time.Time       `json:"expires_at"` // whole milliseconds
 	DeferredUntil  time.Time       `json:"deferred_until,omitzero"`
-	SpentBy        string          `json:"spent_by,omitempty"` // call id
-	Reason         string          `json:"reason,omitempty"`   // of the rejection
+	SpentBy        string          `json:"spent_by,omitempty"`    // call id
+	ReplacedBy     string          `json:"replaced_by,omitempty"` // of a superseded one: the approval with the changed arguments
+	Reason         string          `json:"reason,omitempty"`      // of the rejection
 }
 
-// needed is how many people a risk takes; 0 for a word that is no risk.
+const medium = "MEDIUM"
+
+// needed is how many people a risk takes where people have to answer; 0 for a word that is no risk.
 func needed(risk string) int {
 	switch risk {
-	case "LOW", "MEDIUM", "HIGH":
+	case "LOW", medium, "HIGH":
 		return 1
 	case "CRITICAL":
 		return 2
@@ -138,6 +151,12 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	if a.Needed == 0 {
 		return a, fault.New(fault.Internal, "unknown risk %q", a.Risk)
 	}
+	if !a.SilenceAt.IsZero() {
+		if a.Risk != medium {
+			return a, fault.New(fault.Internal, "silence permits nothing of risk %s", a.Risk)
+		}
+		a.Needed, a.SilenceAt = 0, a.SilenceAt.UTC().Truncate(time.Millisecond)
+	}
 	if a.CallDigest == "" || a.Session == "" || a.Agent == "" || a.Operation == "" || a.OpenedBy == "" || life <= 0 {
 		return a, fault.New(fault.Internal, "an approval without call, session, agent, operation, who opened the session, or life")
 	}
@@ -145,7 +164,7 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	a.CreatedAt = now.UTC()
 	// Whole milliseconds, so that a store that keeps no more can't change the digest. Never longer than asked for.
 	a.ExpiresAt = now.Add(life).UTC().Truncate(time.Millisecond)
-	a.State, a.Votes, a.DeferredUntil, a.SpentBy, a.Reason = Pending, []Vote{}, time.Time{}, "", ""
+	a.State, a.Votes, a.DeferredUntil, a.SpentBy, a.Reason, a.ReplacedBy = Pending, []Vote{}, time.Time{}, "", "", ""
 	a.Reasons, a.Labels = orEmpty(slices.Clone(a.Reasons)), orEmpty(slices.Clone(a.Labels))
 	a.Digest = a.digest()
 	return a, nil
@@ -181,7 +200,7 @@ func (a Approval) digest() string {
 		}
 	}
 	number := func(n int64) { put(strconv.FormatInt(n, 10)) }
-	put("sallyport/approval/v1", a.ID, a.CallDigest, a.Risk, a.Operation, a.DefinitionHash, string(a.Arguments), a.Session, a.Agent,
+	put("sallyport/approval/v2", a.Environment, a.ID, a.CallDigest, a.Risk, a.Operation, a.DefinitionHash, string(a.Arguments), a.Session, a.Agent,
 		a.Requester, a.OpenedBy, a.DeclarationID, string(a.Justification), a.PolicyVersion, a.Nonce)
 	number(a.SessionVersion)
 	number(int64(a.Needed))
@@ -192,6 +211,14 @@ func (a Approval) digest() string {
 	}
 	number(int64(len(a.Labels)))
 	put(a.Labels...)
+	number(int64(len(a.Destinations)))
+	put(a.Destinations...)
+	put(a.Amount, a.Consequence, a.ModifiedFrom, a.ModifiedBy, a.ModifiedReason)
+	silence := int64(0)
+	if !a.SilenceAt.IsZero() {
+		silence = a.SilenceAt.UnixMilli()
+	}
+	number(silence)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -209,7 +236,16 @@ func (a Approval) StateAt(now time.Time) State {
 	if a.State == Deferred && !a.DeferredUntil.IsZero() && !now.Before(a.DeferredUntil) {
 		return Pending
 	}
+	if a.Silent(now) {
+		return Approved
+	}
 	return a.State
+}
+
+// Silent tells whether silence permits by now: of risk MEDIUM, its time is up, and no person has said anything at all (HI-2). Who put it
+// off has spoken: from then on it takes a yes.
+func (a Approval) Silent(now time.Time) bool {
+	return a.State == Pending && a.Risk == medium && !a.SilenceAt.IsZero() && len(a.Votes) == 0 && !now.Before(a.SilenceAt) && now.Before(a.ExpiresAt)
 }
 
 // Voter is who answers: a person, their roles now, and every other identity that is theirs: other names, mail addresses, and principals
@@ -354,7 +390,7 @@ func (a Approval) Reject(v Voter, digest, reason string, now time.Time) (Approva
 	if err := a.mayAnswer(v, digest, reason, now); err != nil {
 		return a, err
 	}
-	if !strings.ContainsFunc(reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
+	if !says(reason) {
 		return a, fault.New(fault.RequestMalformed, "is missing: say why not").At("reason")
 	}
 	a = a.vote(v, Reject, reason, now)
@@ -367,7 +403,7 @@ func (a Approval) Defer(v Voter, digest string, until, now time.Time) (Approval,
 	if err := a.mayAnswer(v, digest, "", now); err != nil {
 		return a, err
 	}
-	if a.State == Approved {
+	if a.StateAt(now) == Approved {
 		return a, fault.New(fault.Conflict, "The approval is approved already.").Try("Reject it to stop it.")
 	}
 	if earlier, voted := a.of(v); voted && earlier.Decision == Approve {
@@ -391,6 +427,24 @@ func (a Approval) Supersede(now time.Time) (Approval, error) {
 	}
 	a.State = Superseded
 	return a, nil
+}
+
+// Modify voids the approval because the voter wants other arguments, which are asked about in their place under the id next. What was
+// approved by others before is for the old arguments alone. Errors as of Reject.
+func (a Approval) Modify(v Voter, digest, reason, next string, now time.Time) (Approval, error) {
+	if err := a.mayAnswer(v, digest, reason, now); err != nil {
+		return a, err
+	}
+	if !says(reason) {
+		return a, fault.New(fault.RequestMalformed, "is missing: say what was wrong with the arguments").At("reason")
+	}
+	a.State, a.Reason, a.ReplacedBy = Superseded, reason, next
+	return a, nil
+}
+
+// says tells whether a reason has any word in it.
+func says(reason string) bool {
+	return strings.ContainsFunc(reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
 }
 
 // Recount leaves out the yes of everybody who is not entitled any more, as voter tells it, and takes the approval back to pending if too
@@ -426,7 +480,7 @@ func (a Approval) Covers(callDigest string, now time.Time) error {
 	}
 	switch at := a.StateAt(now); at {
 	case Approved:
-		if !a.quorum() {
+		if !a.Silent(now) && !a.quorum() {
 			return fault.New(fault.ApprovalRequired, "Too few people have approved this.")
 		}
 		return nil
@@ -439,6 +493,9 @@ func (a Approval) Covers(callDigest string, now time.Time) error {
 	case Spent:
 		return fault.New(fault.Conflict, "The approval was used by %s; one is for one call.", a.SpentBy)
 	case Superseded:
+		if a.ReplacedBy != "" {
+			return fault.New(fault.ApprovalMismatch, "A person wants other arguments for this call: %s", a.Reason)
+		}
 		return fault.New(fault.ApprovalMismatch, "The request changed after it was asked for.").Try("Make the call again to ask again.")
 	default:
 		return fault.New(fault.Internal, "unknown approval state %q", at)
