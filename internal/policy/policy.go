@@ -1,4 +1,5 @@
-// Package policy holds the permission stage: what an agent's declaration permits, narrowed by the operator's Cedar policies.
+// Package policy holds the permission stage: what an agent's declaration permits, narrowed by the operator's Cedar policies. It also holds
+// the risk rules: how risky a call is (HI-1), by Rules.Rate, as pure as Decide and independent of it.
 //
 // Promises: Decide is pure. A call is allowed if the declaration permits it, no forbid policy matches, and, where the folder holds
 // permit policies, one of them matches: that is Cedar's own rule, and without any permit policy the declaration is the only one. So
