@@ -195,7 +195,7 @@ func (r Rules) Rate(s Subject) Rating {
 	out := Rating{Risk: Low, Consequence: act.consequence}
 	switch {
 	case known:
-		out.raise(act.risk, ReasonAction, act.is+": "+tiers[act.risk]+".")
+		out.raise(act.risk, ReasonAction, act.is+", so "+tiers[act.risk]+".")
 	case s.Write:
 		out.Consequence = writeConsequence
 	default:
@@ -233,7 +233,7 @@ func (r Rules) rateAmount(out *Rating, s Subject, act action) {
 	}
 	if t.fault != "" {
 		out.Amount = "unreadable"
-		out.raise(Critical, ReasonUnreadableAmount, t.fault+": "+tiers[Critical]+".")
+		out.raise(Critical, ReasonUnreadableAmount, t.fault+", so "+tiers[Critical]+".")
 		return
 	}
 	sum, unit := t.own, " "+t.currency
@@ -301,7 +301,7 @@ func (out *Rating) rateContext(c Context) {
 		up(read...)
 	}
 	if c.LeftPlan && c.Untrusted {
-		up(Reason{ReasonLeftPlan, "It is not in the plan that was approved before the session read such content."})
+		up(Reason{ReasonLeftPlan, "It is not in the session's approved plan."})
 	}
 	if c.NewTool {
 		up(Reason{ReasonNewTool, "The tool is new, or its definition has changed."})
