@@ -1,16 +1,20 @@
-// Package console is the web page of the people's side: one status page, rendered here, without scripts.
+// Package console is where people see what agents ask for, and answer: pages rendered here, which work without scripts and are kept up to
+// date by htmx where there are any.
 //
-// Promises: nothing but the sign-in form is shown to who is not signed in; a sign-in is a person's token, checked again with every
-// request, so that a revoked or expired token ends it; the cookie is random, opens nothing elsewhere and is good for 12 hours; every
-// string that an agent or a server made is escaped for HTML and shown without what could hide or reorder text.
+// Promises: nothing but the sign-in is shown to who is not signed in; who may see or do what stands in one table (routes) and demands what
+// the HTTP API demands for the same; a sign-in is checked again with every request and while a stream of events runs, so that a revoked
+// token ends it; the cookie is random, opens nothing elsewhere and is good for 12 hours; a one-time link opens once, within ten minutes, and
+// only by a press of a button. Every string that an agent or a server made is escaped, and shown without what could hide or reorder text;
+// what is asked for is shown whole, and an answer counts only for the digest that was on the page. Nothing is answered by a GET.
+//
+// Pages load nothing from elsewhere, and no script or style stands in them. The files under /static carry a hash of their bytes in their
+// names and may be kept for ever; everything else may not be kept at all.
 package console
 
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	_ "embed"
-	"fmt"
+	"embed"
 	"html/template"
 	"log/slog"
 	"net/http"
@@ -19,200 +23,304 @@ import (
 	"sync"
 	"time"
 
+	"sallyport/internal/agent"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 	"sallyport/internal/session"
-	"sallyport/internal/threat"
 )
 
-const (
-	cookieName  = "sallyport_console"
-	signInTime  = 12 * time.Hour
-	maxSignIns  = 1000 // the oldest goes
-	maxForm     = 4 << 10
-	shownLength = 300 // bytes of one string of somebody else's
-)
+// policy is the Content-Security-Policy of every page.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// Page is what the status page shows.
-type Page struct {
-	Version string
-	Now     time.Time
-	Person  identity.Principal
-
-	Viewer, Auditor, Switches bool // which parts the person may see
-	Missing                   []string
-
-	Kill     gateway.Switches
-	Servers  []Server
-	Sessions []session.Session // newest first
-	Waiting  []gateway.Tool
-	Entries  []audit.Entry // oldest first
-}
-
-// Server is an upstream server.
+// Server is an upstream server. LastError can have its own words in it.
 type Server struct {
 	ID, State   string
 	Definitions int
 	LastError   string
 }
 
-// Options is what a Console is made with. Every field is needed.
+// Store is what is read here besides what the gateway tells; what is changed goes through the gateway.
+type Store interface {
+	Size(ctx context.Context) (int64, error)
+	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
+	Entry(ctx context.Context, index int64) (audit.Entry, []byte, error)
+	Payload(ctx context.Context, key string) ([]byte, error)
+	Checkpoint(ctx context.Context) ([]byte, error)
+	Inclusion(ctx context.Context, index, size int64) (audit.Inclusion, error)
+	Consistency(ctx context.Context, from, size int64) (audit.Consistency, error)
+	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
+}
+
+// Options is what a Console is made with. Every field is needed, but OIDC and Public.
 type Options struct {
-	Version string
-	Log     *slog.Logger
-	Clock   func() time.Time
+	Version   string
+	Log       *slog.Logger
+	Clock     func() time.Time
+	Gateway   *gateway.Gateway
+	Store     Store
+	Agents    agent.Set
+	Upstreams func() []Server
 	// Authenticate tells which person a token stands for. It answers from memory.
 	Authenticate func(secret string) (identity.Principal, error)
-	// Collect gathers what the person may see.
-	Collect func(ctx context.Context, p identity.Principal) Page
+	// Public is the address that people reach the console at ("https://sallyport.example"), or "".
+	Public string
+	OIDC   *OIDC // nil: people sign in with tokens and links alone
+	// Person is the person of the configuration with the id, with the roles of today. It answers from memory. OIDC needs it.
+	Person func(id string) (identity.Principal, error)
+	// Closing ends the streams of events once it is closed.
+	Closing <-chan struct{}
 }
 
-// Console serves "/", "/style.css", "/login" and "/logout".
+// Console is the pages. Make it with New.
 type Console struct {
-	o Options
+	o         Options
+	templates *template.Template
+	beat      time.Duration // between two signs of life on a stream
 
-	mu      sync.Mutex // guards signIns
+	mu      sync.Mutex // guards what follows
 	signIns map[string]signIn
+	links   map[string]link
+	streams map[string]int // open ones, by person
 }
 
-// signIn keeps the token itself, in memory only: asking with it again is how a revocation ends a sign-in.
-type signIn struct {
-	secret string
-	until  time.Time
+// route is one page or act. Who may use it stands here and nowhere else.
+type route struct {
+	method, path string
+	roles        []identity.Role // of which a person needs one; none: any person
+	handle       func(c *Console, w http.ResponseWriter, r *http.Request, p identity.Principal)
 }
 
-// New returns a Console in which nobody is signed in.
-func New(o Options) *Console { return &Console{o: o, signIns: map[string]signIn{}} }
+// routes is everything that needs a sign-in.
+func routes() []route {
+	readers := []identity.Role{identity.Viewer, identity.Approver}
+	approver := []identity.Role{identity.Approver}
+	operator := []identity.Role{identity.Operator}
+	return []route{
+		{"GET", "/{$}", nil, (*Console).overview},
+		{"GET", "/events", nil, (*Console).events},
+		{"POST", "/kill", operator, (*Console).kill},
+		{"POST", "/unkill", operator, (*Console).unkill},
 
-//go:embed style.css
-var style []byte
-
-//go:embed page.html
-var pageText string
-
-var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"p":     func(s any) string { return threat.Printable(fmt.Sprint(s), shownLength) },
-	"at":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"short": func(hash string) string { return hash[:min(12, len(hash))] },
-}).Parse(pageText))
-
-// ServeHTTP implements http.Handler. Transport (origin, host, path) is the caller's.
-func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
-	switch r.URL.Path {
-	case "/style.css":
-		w.Header().Set("Content-Type", "text/css; charset=utf-8")
-		_, _ = w.Write(style) // a client that is gone needs no answer
-	case "/login":
-		c.login(w, r)
-	case "/logout":
-		c.logout(w, r)
-	default:
-		if p, ok := c.Principal(r); ok {
-			v := c.o.Collect(r.Context(), p)
-			v.Version, v.Now, v.Person = c.o.Version, c.o.Clock().UTC(), p
-			slices.Reverse(v.Entries)
-			c.render(w, http.StatusOK, view{Page: &v})
-			return
-		}
-		c.render(w, http.StatusOK, view{})
+		{"GET", "/approvals", readers, (*Console).approvals},
+		{"GET", "/approvals/count", readers, (*Console).waitingCount},
+		{"GET", "/approvals/{id}", readers, (*Console).approval},
+		{"POST", "/approvals/{id}/approve", approver, (*Console).approve},
+		{"POST", "/approvals/{id}/reject", approver, (*Console).reject},
+		{"POST", "/approvals/{id}/defer", approver, (*Console).putOff},
+		{"GET", "/approvals/{id}/modify", approver, (*Console).modifyForm},
+		{"POST", "/approvals/{id}/modify", approver, (*Console).modify},
+		{"GET", "/approvals/{id}/similar", readers, (*Console).similar},
+		{"POST", "/approvals/{id}/similar", approver, (*Console).answerSimilar},
 	}
 }
 
-// view is the status page, or without one the sign-in form.
-type view struct {
-	*Page
-	Refused string // why the sign-in failed
+// places are the entries of the navigation, in their order.
+var places = []place{
+	{"/", "Overview", nil},
+	{"/approvals", "Approvals", []identity.Role{identity.Viewer, identity.Approver}},
 }
 
-func (c *Console) render(w http.ResponseWriter, status int, v view) {
+type place struct {
+	Path, Name string
+	roles      []identity.Role
+}
+
+//go:embed templates/*.html
+var templates embed.FS
+
+// New returns a Console in which nobody is signed in.
+func New(o Options) *Console {
+	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}}
+	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
+	return c
+}
+
+// Register hands every page over under its pattern. Transport (origin, host, path) is the caller's.
+func (c *Console) Register(handle func(pattern string, h http.Handler)) {
+	page := func(method, path string, h http.HandlerFunc) {
+		handle(method+" "+path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Security-Policy", policy)
+			h(w, r)
+		}))
+	}
+	for _, rt := range routes() {
+		page(rt.method, rt.path, func(w http.ResponseWriter, r *http.Request) {
+			p, ok := c.Principal(r)
+			if !ok {
+				c.askWho(w, r)
+				return
+			}
+			if len(rt.roles) > 0 && !slices.ContainsFunc(rt.roles, p.Has) {
+				c.fail(w, r, p, fault.New(fault.RoleMissing, "This needs the role %s; you have %s.", either(rt.roles), listed(p.Roles)).Try("Ask an admin for it."))
+				return
+			}
+			if r.Method == http.MethodPost && !c.readForm(w, r, p) {
+				return
+			}
+			rt.handle(c, w, r, p)
+		})
+	}
+	page("POST", "/login", c.login)
+	page("POST", "/logout", c.logout)
+	page("GET", "/login/link/{code}", c.linkForm)
+	page("POST", "/login/link/{code}", c.useLink)
+	if c.o.OIDC != nil {
+		page("GET", "/login/oidc", c.o.OIDC.Begin)
+		page("GET", "/login/oidc/callback", c.oidcCallback)
+	}
+	page("GET", "/static/{file}", serveStatic)
+}
+
+func either(roles []identity.Role) string {
+	var words []string
+	for _, r := range roles {
+		words = append(words, string(r))
+	}
+	return strings.Join(words, " or ")
+}
+
+func listed(roles []identity.Role) string {
+	if len(roles) == 0 {
+		return "none"
+	}
+	var words []string
+	for _, r := range roles {
+		words = append(words, string(r))
+	}
+	return strings.Join(words, ", ")
+}
+
+// maxForm bounds a form: an approval's changed arguments, escaped for the way, fit.
+const maxForm = 13 << 20
+
+// formTime is how long a form may take to arrive.
+const formTime = 30 * time.Second
+
+// readForm reads a form whole, and answers itself if it can't. A field that is given twice could be read in two ways, and is refused.
+func (c *Console) readForm(w http.ResponseWriter, r *http.Request, p identity.Principal) bool {
+	if err := formOf(w, r, maxForm); err != nil {
+		c.fail(w, r, p, err)
+		return false
+	}
+	return true
+}
+
+func formOf(w http.ResponseWriter, r *http.Request, most int64) error {
+	r.Body = http.MaxBytesReader(w, r.Body, most)
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(formTime)) // best effort: test recorders have none
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	if err := r.ParseForm(); err != nil {
+		return fault.Wrap(err, fault.RequestMalformed, "The form could not be read; nothing was done.").Try("Go back and send it again.")
+	}
+	for name, values := range r.PostForm {
+		if len(values) > 1 {
+			return fault.New(fault.RequestMalformed, "The field is there more than once; nothing was done.").At(name)
+		}
+	}
+	return nil
+}
+
+// view is one page: which template, with what.
+type view struct {
+	template string
+	title    string
+	place    string // the path of its place in the navigation
+	status   int    // 0: 200
+	data     any
+}
+
+// frame is what stands around every page.
+type frame struct {
+	Title, Version string
+	Now            time.Time
+	Person         *identity.Principal // nil: nobody is signed in
+	Places         []place
+	Place          string
+	Waiting        string // how many approvals wait, "" for who does not see them
+	Again          string // where to go from a sign-in page by itself, or ""
+	Body           template.HTML
+}
+
+// show renders a page for who is signed in.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Principal, v view) {
+	f := frame{Person: &p}
+	for _, place := range places {
+		if len(place.roles) == 0 || slices.ContainsFunc(place.roles, p.Has) {
+			f.Places = append(f.Places, place)
+		}
+	}
+	if p.Has(identity.Viewer) || p.Has(identity.Approver) {
+		f.Waiting = c.waiting(r.Context())
+	}
+	c.render(w, v, f)
+}
+
+// render puts a page into its frame. html/template has escaped the body by then.
+func (c *Console) render(w http.ResponseWriter, v view, f frame) {
+	f.Title, f.Place, f.Version, f.Now = v.title, v.place, c.o.Version, c.o.Clock().UTC()
+	f.Body = template.HTML(c.execute(v.template, v.data))
+	c.send(w, v.status, c.execute("layout", f))
+}
+
+// part renders a template by itself, for htmx to put in the place of an older one.
+func (c *Console) part(w http.ResponseWriter, name string, data any) {
+	c.send(w, http.StatusOK, c.execute(name, data))
+}
+
+func (c *Console) execute(name string, data any) []byte {
 	var b bytes.Buffer
-	if err := page.Execute(&b, v); err != nil {
+	if err := c.templates.ExecuteTemplate(&b, name, data); err != nil {
 		panic(err) // the transport's recover answers
+	}
+	return b.Bytes()
+}
+
+func (c *Console) send(w http.ResponseWriter, status int, page []byte) {
+	if status == 0 {
+		status = http.StatusOK
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
+	_, _ = w.Write(page) // a client that is gone needs no answer
 }
 
-// Principal tells who the request's cookie stands for, if it stands for anybody still.
-func (c *Console) Principal(r *http.Request) (identity.Principal, bool) {
-	cookie, err := r.Cookie(cookieName)
-	if err != nil {
-		return identity.Principal{}, false
-	}
-	c.mu.Lock()
-	s, ok := c.signIns[cookie.Value]
-	if ok && !c.o.Clock().Before(s.until) {
-		delete(c.signIns, cookie.Value)
-		ok = false
-	}
-	c.mu.Unlock()
-	if !ok {
-		return identity.Principal{}, false
-	}
-	p, err := c.o.Authenticate(s.secret)
-	return p, err == nil
+// problem is why something was not done, in public words, with the way out.
+type problem struct {
+	Title, Text, Field, Remedy string
 }
 
-func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	refuse := func(status int, why string) { c.render(w, status, view{Refused: why}) }
-	if err := r.ParseForm(); err != nil {
-		refuse(http.StatusBadRequest, "The form could not be read.")
-		return
+func problemOf(err error) problem {
+	f := fault.Of(err)
+	text := f.Code.Sentence()
+	if f.Message != "" && f.Code != fault.Internal {
+		text = f.Message
 	}
-	secret, ok := identity.Bearer("Bearer " + strings.TrimSpace(r.PostForm.Get("token")))
-	if !ok {
-		refuse(http.StatusUnauthorized, "That is not a token of this gateway. It begins with spt_person_.")
-		return
+	if f.Field != "" { // domain errors about fields read on from the field's name
+		text = f.Field + ": " + text
 	}
-	p, err := c.o.Authenticate(secret)
-	if err != nil {
-		e := fault.Of(err)
-		refuse(e.Code.HTTPStatus(), e.Public())
-		return
+	title := map[fault.Code]string{
+		fault.RoleMissing: "Not with your roles", fault.NotFound: "There is nothing here", fault.RequestMalformed: "That could not be taken",
+		fault.StoreUnavailable: "The store does not answer", fault.AuditUnavailable: "The audit log can’t be written",
+	}[f.Code]
+	if title == "" {
+		title = "That did not work"
 	}
-	id, until := rand.Text(), c.o.Clock().Add(signInTime)
-	c.mu.Lock()
-	c.makeRoom()
-	c.signIns[id] = signIn{secret: secret, until: until}
-	c.mu.Unlock()
-	c.o.Log.Info("signed in to the console", "person", p.ID)
-	c.cookie(w, r, id, int(signInTime/time.Second))
-	http.Redirect(w, r, "/", http.StatusSeeOther)
+	return problem{Title: title, Text: text, Field: f.Field, Remedy: f.Remedy}
 }
 
-// makeRoom drops what is over and, if that is not enough, the sign-in that ends first. It holds c.mu.
-func (c *Console) makeRoom() {
-	now := c.o.Clock()
-	first := ""
-	for id, s := range c.signIns {
-		if !now.Before(s.until) {
-			delete(c.signIns, id)
-		} else if first == "" || s.until.Before(c.signIns[first].until) {
-			first = id
-		}
+// fail shows why something could not be done.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, p identity.Principal, err error) {
+	f := fault.Of(err)
+	if f.Code.HTTPStatus() >= 500 {
+		c.o.Log.Error("a page failed", "path", r.URL.Path, "person", p.ID, "code", f.Code, "error", err)
 	}
-	if len(c.signIns) >= maxSignIns {
-		delete(c.signIns, first)
-	}
+	said := problemOf(err)
+	c.show(w, r, p, view{template: "problem", title: said.Title, status: f.Code.HTTPStatus(), data: said})
 }
 
-func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
-	if cookie, err := r.Cookie(cookieName); err == nil {
-		c.mu.Lock()
-		delete(c.signIns, cookie.Value)
-		c.mu.Unlock()
-	}
-	c.cookie(w, r, "", -1)
-	http.Redirect(w, r, "/", http.StatusSeeOther)
-}
-
-func (c *Console) cookie(w http.ResponseWriter, r *http.Request, value string, age int) {
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
-	})
-}
+// voter is who answers.
+func voter(p identity.Principal) approval.Voter { return approval.Voter{Person: p.ID, Roles: p.Roles} }

@@ -204,13 +204,5 @@ func (a *API) plainRoutes(s *side) {
 		func(w http.ResponseWriter, _ *http.Request) error {
 			return send(w, "application/openapi+json", a.openapi, nil)
 		})
-	for _, page := range []struct{ method, path, pattern, summary string }{
-		{http.MethodGet, "/", "/{$}", "The console"},
-		{http.MethodGet, "/style.css", "/style.css", "The console's style"},
-		{http.MethodPost, "/login", "/login", "Sign in to the console, with the form field token"},
-		{http.MethodPost, "/logout", "/logout", "Sign out of the console"},
-	} {
-		s.raw(route{method: page.method, path: page.path, summary: page.summary}, page.pattern, true, "text/html", nil,
-			func(w http.ResponseWriter, r *http.Request) error { a.console.ServeHTTP(w, r); return nil })
-	}
+	a.console.Register(s.mux.Handle)
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +29,7 @@ func with(c *http.Cookie) func(*http.Request) {
 	return func(r *http.Request) { r.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value}) }
 }
 
-const policyOfPages = "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+const policyOfPages = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // TestSignIn: the console shows nothing without a person's token, and a sign-in ends with its time, its token and its sign-out.
 func TestSignIn(t *testing.T) {
@@ -38,7 +37,7 @@ func TestSignIn(t *testing.T) {
 	token := w.token(identity.Person, "carol", identity.Viewer)
 	front := w.send(w.admin, "GET", "/", "", "")
 	if front.status != 200 || front.header.Get("Content-Security-Policy") != policyOfPages || !strings.Contains(front.body, `action="/login"`) ||
-		strings.Contains(front.body, "Sessions") || strings.Contains(front.body, "test") {
+		strings.Contains(front.body, "Approvals") || strings.Contains(front.body, "test") {
 		t.Errorf("the front: %d %v %s", front.status, front.header, front.body)
 	}
 	for name, bad := range map[string]string{
@@ -164,38 +163,24 @@ func TestHostilePage(t *testing.T) {
 	if a.status != 200 || a.header.Get("Content-Security-Policy") != policyOfPages {
 		t.Fatalf("%d %v", a.status, a.header)
 	}
-	for _, bad := range []string{"<img", "<script", "\u202e", "\x1b", "onerror=alert(1)>\"", "{{"} {
+	for _, bad := range []string{"<img src=x", "<script>", "\u202e", "\x1b", "onerror=alert(1)>\"", "{{"} {
 		if strings.Contains(strings.ReplaceAll(a.body, "{{.}}", ""), bad) {
 			t.Errorf("the page has %q in it", bad)
 		}
 	}
-	for _, want := range []string{"&lt;img src=x", `\u202e`, "All agents are stopped", "Tools waiting", "web.web_search", "search_email", "internal", "untrusted", "failed", "kill.disable", "Last audit entries"} {
+	for _, want := range []string{"&lt;img src=x", `\u202e`, "All agents are stopped", "Tools that changed", "web.web_search", "internal", "untrusted", "failed", "kill.disable", "Last audit entries"} {
 		if !strings.Contains(a.body, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if n := strings.Count(a.body, `<th scope="row">`); n < 20 {
-		t.Errorf("only %d rows", n)
-	}
 	// Roles see their parts and no others.
-	for role, parts := range map[identity.Role]string{identity.Viewer: "kill waiting servers sessions", identity.Operator: "kill", identity.Auditor: "audit", identity.Approver: ""} {
+	for role, parts := range map[identity.Role]string{identity.Viewer: "kill waits tools servers sessions", identity.Operator: "kill", identity.Auditor: "audit", identity.Approver: "waits"} {
 		_, c := w.signIn(w.token(identity.Person, "only-"+string(role), role))
 		body := w.send(w.admin, "GET", "/", "", "", with(c)).body
-		for _, part := range []string{"kill", "waiting", "servers", "sessions", "audit"} {
+		for _, part := range []string{"kill", "waits", "tools", "servers", "sessions", "audit"} {
 			if strings.Contains(body, `<h2 id="`+part+`"`) != strings.Contains(" "+parts+" ", " "+part+" ") {
 				t.Errorf("%s and the part %s", role, part)
 			}
-		}
-		if role == identity.Approver && !strings.Contains(body, "Your roles show nothing here") {
-			t.Error("an approver is told nothing")
-		}
-	}
-	if a := w.send(w.admin, "GET", "/style.css", "", ""); a.status != 200 || a.header.Get("Content-Type") != "text/css; charset=utf-8" {
-		t.Errorf("style: %d %v", a.status, a.header)
-	}
-	if out := os.Getenv("SALLYPORT_TEST_PAGE"); out != "" { // to look at
-		if err := os.WriteFile(out, []byte(a.body), 0o600); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"sallyport/internal/agent"
 	"sallyport/internal/audit"
 	"sallyport/internal/console"
+	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 	"sallyport/internal/session"
@@ -52,7 +53,7 @@ type Store interface {
 	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
 }
 
-// Options is what an API is made with. Every field but Log and Clock is needed.
+// Options is what an API is made with. Every field but Log, Clock, Public and OIDC is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -63,6 +64,8 @@ type Options struct {
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
 	Clock  func() time.Time // nil: time.Now
+	Public string           // the address that people reach the console at, as "https://sallyport.example", or ""
+	OIDC   *console.OIDC    // nil: people sign in with tokens and links alone
 }
 
 // ServerStatus is an upstream server and its state. Name, Version and Instructions are its own words: hostile text.
@@ -115,9 +118,9 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: a.servers, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Authenticate(secret)) },
-		Collect:      a.overview,
+		OIDC:         o.OIDC, Person: a.configured,
 	})
 	a.doc = &huma.OpenAPI{
 		OpenAPI: "3.1.0",
@@ -139,6 +142,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.sessionRoutes(a.admin)
 	a.catalogueRoutes(a.admin)
 	a.tokenRoutes(a.admin)
+	a.signInRoutes(a.admin)
 	a.auditRoutes(a.admin)
 	a.plainRoutes(a.admin)
 	a.finishDoc()
@@ -200,6 +204,29 @@ func (a *API) finishDoc() {
 		panic(fmt.Sprintf("httpapi: the OpenAPI document does not encode: %v", err)) // a test makes one
 	}
 	a.openapi = doc
+}
+
+// SignInLink makes a one-time link into the console for the person whose token this is: an address if Public is known, else its path.
+func (a *API) SignInLink(secret string) (url string, expires time.Time, err error) {
+	path, expires, err := a.console.Link(secret)
+	return strings.TrimSuffix(a.o.Public, "/") + path, expires, err
+}
+
+// servers are the upstream servers as the console shows them.
+func (a *API) servers() (all []console.Server) {
+	for _, s := range a.o.Upstreams() {
+		all = append(all, console.Server{ID: s.ID, State: s.State, Definitions: s.Definitions, LastError: s.LastError})
+	}
+	return all
+}
+
+// configured is the person of the configuration with the id, with the roles of today.
+func (a *API) configured(id string) (identity.Principal, error) {
+	roles, ok := a.o.People[id]
+	if !ok {
+		return identity.Principal{}, fault.New(fault.CredentialMissing, "Nobody of the configuration has the id %.80q.", id)
+	}
+	return identity.Principal{Kind: identity.Person, ID: id, Roles: roles}, nil
 }
 
 // person admits a person, with no more roles than the configuration gives them today. Who is not in it has the token's.

@@ -1,0 +1,316 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"sallyport/internal/approval"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// mustRead is the number of characters of arguments from which on an approver has to say that they were read (appr-054).
+const mustRead = 2000
+
+// approvalPage is one question with everything that there is to know about it.
+type approvalPage struct {
+	gateway.Question
+	Problem *problem // why an answer was not taken
+	Typed   typed    // of that answer
+	Done    *gateway.Question
+	Vote    *approval.Vote // in it
+	Oob     bool           // htmx fetches the state and the answer alone
+
+	Exact      []piece
+	Characters int      // of the arguments
+	MustRead   bool     // whether to say that they were read
+	Why        []reason // the agent's justification, or its step of the plan
+	Rules      []approval.Reason
+	Others     []approval.Reason // what other stages asked, and doubts
+	Difference []change          // from what they were before a person changed them
+	Grown      []string          // labels that the session took on since it was asked
+	Changed    string            // what the changed arguments were changed from
+
+	MayNot  *problem       // why this person may not answer
+	Own     *approval.Vote // what this person has said
+	Open    bool           // it can be approved and put off still
+	CanStop bool           // it can be rejected still
+	Yes     int
+	Alike   int       // questions that can be answered with it
+	Wakes   int64     // seconds to when the state changes by itself
+	Until   []instant // to put off to
+	Next    string    // the question to look at after this one
+	Prev    string
+}
+
+// typed is an answer as it was typed, to be shown again when it was not taken.
+type typed struct {
+	Act, Text string
+	Read      bool
+}
+
+type reason struct{ What, Text string }
+
+type instant struct{ Value, Name string }
+
+func (c *Console) approval(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.one(w, r, p, nil, typed{})
+}
+
+// one shows the question of the path, with why an answer to it was not taken if there is a problem.
+func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Principal, refused error, as typed) {
+	q, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	d := c.approvalOf(r.Context(), q, p)
+	d.Typed, d.Oob = as, r.Method == http.MethodGet && r.URL.Query().Get("part") == "state"
+	status := http.StatusOK
+	if refused != nil {
+		f := fault.Of(refused)
+		if status = f.Code.HTTPStatus(); status >= 500 {
+			c.o.Log.Error("an answer could not be taken", "approval_id", q.ID, "person", p.ID, "error", refused)
+		}
+		said := problemOf(refused)
+		said.Title = "Your answer was not taken"
+		d.Problem = &said
+	}
+	if d.Oob {
+		c.part(w, "approval.live", d)
+		return
+	}
+	d.Done, d.Vote = c.done(r, p)
+	c.show(w, r, p, view{template: "approval", title: "Approval of " + q.Operation, place: "/approvals", status: status, data: d})
+}
+
+func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity.Principal) approvalPage {
+	now := c.o.Clock()
+	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
+	d.MustRead = d.Characters > mustRead
+	for _, r := range q.Reasons {
+		if r.Stage == "risk" {
+			d.Rules = append(d.Rules, r)
+		} else {
+			d.Others = append(d.Others, r)
+		}
+	}
+	d.Why = justification(q.Justification)
+	if q.Before != nil {
+		d.Difference = difference(q.Before, q.Arguments)
+	}
+	for _, l := range q.SessionLabels {
+		if !slices.Contains(q.Labels, l) {
+			d.Grown = append(d.Grown, l)
+		}
+	}
+	for _, v := range q.Votes {
+		if v.Decision == approval.Approve {
+			d.Yes++
+		}
+	}
+	if err := q.Entitled(voter(p)); err != nil {
+		said := problemOf(err)
+		d.MayNot = &said
+	}
+	d.Own = voteOf(q.Approval, p.ID)
+	d.CanStop = !q.State.Final() && q.State != approval.Expired
+	d.Open = d.CanStop && q.State != approval.Approved
+	d.Wakes = wakes(q.Approval, now)
+	for _, later := range []struct {
+		name  string
+		after time.Duration
+	}{{"in 10 minutes", 10 * time.Minute}, {"in 1 hour", time.Hour}, {"in 4 hours", 4 * time.Hour}} {
+		if now.Add(later.after).Before(q.ExpiresAt) {
+			d.Until = append(d.Until, instant{later.after.String(), later.name})
+		}
+	}
+	if q.State == approval.Pending {
+		if pending, err := c.o.Gateway.Questions(ctx, approval.Pending, "", "", pageOfApprovals); err == nil { // else without neighbours
+			if i := slices.IndexFunc(pending, func(o gateway.Question) bool { return o.ID == q.ID }); i >= 0 {
+				if i > 0 {
+					d.Prev = pending[i-1].ID
+				}
+				if i+1 < len(pending) {
+					d.Next = pending[i+1].ID
+				}
+			}
+		}
+		if alike, err := c.alike(ctx, q); err == nil {
+			d.Alike = len(alike)
+		}
+	}
+	return d
+}
+
+// wakes is in how many seconds the state changes without anybody's doing: by silence, at the end of a deferral, by expiry. 0: never.
+func wakes(a approval.Approval, now time.Time) int64 {
+	if a.State.Final() || a.State == approval.Expired {
+		return 0
+	}
+	at := a.ExpiresAt
+	for _, t := range []time.Time{a.SilenceAt, a.DeferredUntil} {
+		if t.After(now) && t.Before(at) {
+			at = t
+		}
+	}
+	return max(1, int64((at.Sub(now)+time.Second-1)/time.Second))
+}
+
+// justification is the agent's reasons, under words for its own field names. What has another form is shown as it is.
+func justification(raw json.RawMessage) []reason {
+	if len(raw) == 0 {
+		return nil
+	}
+	var said map[string]string
+	if json.Unmarshal(raw, &said) != nil {
+		return []reason{{"Reasons", string(raw)}}
+	}
+	var out []reason
+	for _, field := range []reason{{"What it was asked", "user_request"}, {"What it does not know", "missing_knowledge"}, {"What it wants it for", "expected_use"}, {"Its step in the plan", "plan_step"}} {
+		if text, ok := said[field.Text]; ok {
+			out = append(out, reason{field.What, text})
+			delete(said, field.Text)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		out = append(out, reason{name, said[name]})
+	}
+	return out
+}
+
+// alike are the questions that can be answered together with q, itself included, in the order in which they were asked. They are of one
+// session, which has only so many open.
+func (c *Console) alike(ctx context.Context, q gateway.Question) ([]gateway.Question, error) {
+	if q.Similar == "" {
+		return []gateway.Question{q}, nil
+	}
+	found, err := c.o.Gateway.Questions(ctx, approval.Pending, q.Session, "", mostCounted)
+	found = slices.DeleteFunc(found, func(o gateway.Question) bool { return o.Similar != q.Similar })
+	slices.Reverse(found)
+	return found, err
+}
+
+// read tells whether the form says that all of the arguments were read, where that has to be said.
+func read(form func(string) string, field string, a approval.Approval) error {
+	n := utf8.RuneCount(a.Arguments)
+	if n > mustRead && form(field) != strconv.Itoa(n) {
+		return fault.New(fault.RequestMalformed, "The arguments have %s characters: read them to the end, and tick that you did.", count(n))
+	}
+	return nil
+}
+
+func (c *Console) approve(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	form := r.PostForm.Get
+	as := typed{Act: "approve", Text: form("comment"), Read: form("read") != ""}
+	q, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	if err == nil {
+		err = read(form, "read", q.Approval)
+	}
+	c.answer(w, r, p, err, as, gateway.Response{Decision: approval.Approve, Reason: form("comment")})
+}
+
+func (c *Console) reject(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	text := r.PostForm.Get("reason")
+	c.answer(w, r, p, nil, typed{Act: "reject", Text: text}, gateway.Response{Decision: approval.Reject, Reason: text})
+}
+
+func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	a := gateway.Response{Decision: approval.Deferral}
+	var err error
+	if until := r.PostForm.Get("until"); until != "" {
+		d, bad := time.ParseDuration(until)
+		if bad != nil || d <= 0 {
+			err = fault.New(fault.RequestMalformed, "Choose one of the times.")
+		}
+		a.Until = c.o.Clock().Add(d).UTC()
+	}
+	c.answer(w, r, p, err, typed{Act: "defer"}, a)
+}
+
+// answer gives a person's answer to the question of the path, under the digest of the page that they saw, and goes on to the next one; or
+// shows the question again, as it is now, with why the answer was not taken.
+func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Principal, err error, as typed, a gateway.Response) {
+	a.Approval, a.Digest = r.PathValue("id"), r.PostForm.Get("digest")
+	if err == nil {
+		_, err = c.o.Gateway.Respond(r.Context(), voter(p), a)
+	}
+	if err != nil {
+		c.one(w, r, p, err, as)
+		return
+	}
+	http.Redirect(w, r, c.onward(r.Context(), p, a.Approval), http.StatusSeeOther)
+}
+
+// modifyPage is the arguments to change.
+type modifyPage struct {
+	gateway.Question
+	Problem      *problem
+	Text, Reason string
+}
+
+func (c *Console) modifyForm(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	q, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	c.show(w, r, p, view{template: "modify", title: "Change the arguments of " + q.Operation, place: "/approvals", data: modifyPage{Question: q, Text: editable(q.Arguments)}})
+}
+
+// editable is JSON as a person can edit it, with everything that could not be seen in a text field escaped. It means the same.
+func editable(raw json.RawMessage) string {
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "", "  ") != nil {
+		return ""
+	}
+	var out strings.Builder
+	for _, r := range b.String() {
+		if r < 0x7f || visible(r) {
+			out.WriteRune(r)
+			continue
+		}
+		out.WriteString(escaped(r))
+	}
+	return out.String()
+}
+
+func (c *Console) modify(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	form, id := r.PostForm.Get, r.PathValue("id")
+	digest := form("digest")
+	var next gateway.Question
+	var err error
+	if digest == "" { // the gateway would take that for "whatever is asked now"
+		err = fault.New(fault.ApprovalMismatch, "The form does not say what was shown.").Try("Look at the request again.")
+	} else {
+		next, err = c.o.Gateway.Modify(r.Context(), voter(p), gateway.Modification{
+			Approval: id, Digest: digest, Arguments: json.RawMessage(form("arguments")), Reason: form("reason"),
+		})
+	}
+	if err == nil {
+		http.Redirect(w, r, "/approvals/"+next.ID, http.StatusSeeOther)
+		return
+	}
+	if f := fault.Of(err); f.Code != fault.RequestMalformed { // it is about the request, not about what was typed
+		c.one(w, r, p, err, typed{Act: "modify"})
+		return
+	}
+	q, bad := c.o.Gateway.Question(r.Context(), id)
+	if bad != nil {
+		c.fail(w, r, p, bad)
+		return
+	}
+	said := problemOf(err)
+	said.Title = "The change was not taken"
+	c.show(w, r, p, view{template: "modify", title: "Change the arguments of " + q.Operation, place: "/approvals", status: http.StatusBadRequest,
+		data: modifyPage{Question: q, Problem: &said, Text: form("arguments"), Reason: form("reason")}})
+}

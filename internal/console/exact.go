@@ -1,0 +1,274 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"sallyport/internal/threat"
+)
+
+// Exact rendering: a JSON value shown whole, so that nobody has to trust what it looks like (appr-054). Each member and element has a line
+// of its own; a backslash of the value is doubled, as in JSON, so that an escape written here can't be taken for one written there; what
+// would hide, move or reorder text is an escape in a mark; runs of spaces are counted; a long string says how long it is. Where a string
+// has lines of its own, each begins with a mark, which no value can bring.
+
+// piece is text of one kind: "" as it is in the value, "esc" an escape, a count or a line's beginning, "note" a word of ours.
+type piece struct{ Kind, Text string }
+
+const (
+	spacesShown  = 2      // more in a row are counted
+	lengthNoted  = 100    // characters from which on a string's length is said
+	combinedMax  = 4      // combining marks in a row; real scripts need fewer
+	deepest      = 16     // levels that are indented
+	linesOfText  = 2000   // of one string; beyond, its line ends are escapes without an end of the line
+	marksOfValue = 50_000 // more than a browser bears: beyond, escapes stand without marks, and are still escapes
+)
+
+type exact struct {
+	pieces []piece
+	kind   string
+	text   strings.Builder
+	marks  int
+}
+
+// exactly renders canonical JSON. What is not JSON is shown as one string.
+func exactly(raw json.RawMessage) []piece {
+	var e exact
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if !json.Valid(raw) || e.value(dec, 0) != nil {
+		e = exact{}
+		e.str(string(raw), 0)
+	}
+	e.flush()
+	return e.pieces
+}
+
+func (e *exact) flush() {
+	if e.text.Len() > 0 {
+		e.pieces = append(e.pieces, piece{e.kind, e.text.String()})
+		e.text.Reset()
+	}
+}
+
+func (e *exact) put(kind, text string) {
+	if kind == "esc" && e.kind != "esc" {
+		if e.marks++; e.marks > marksOfValue {
+			kind = ""
+		}
+	}
+	if kind != e.kind {
+		e.flush()
+		e.kind = kind
+	}
+	e.text.WriteString(text)
+}
+
+func (e *exact) line(depth int) { e.put("", "\n"+strings.Repeat("  ", min(depth, deepest))) }
+
+func (e *exact) value(dec *json.Decoder, depth int) error {
+	tok, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	switch v := tok.(type) {
+	case json.Delim:
+		e.put("", v.String())
+		first := true
+		for ; dec.More(); first = false {
+			if !first {
+				e.put("", ",")
+			}
+			e.line(depth + 1)
+			if v == '{' {
+				name, err := dec.Token()
+				if err != nil {
+					return err
+				}
+				word, _ := name.(string) // a member has a name
+				e.str(word, depth+1)
+				e.put("", ": ")
+			}
+			if err := e.value(dec, depth+1); err != nil {
+				return err
+			}
+		}
+		end, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		if !first {
+			e.line(depth)
+		}
+		e.put("", fmt.Sprint(end))
+	case string:
+		e.str(v, depth)
+	case json.Number:
+		e.put("", v.String())
+	case nil:
+		e.put("", "null")
+	default:
+		e.put("", fmt.Sprint(v))
+	}
+	return nil
+}
+
+func (e *exact) str(s string, depth int) {
+	e.put("", `"`)
+	breaks := strings.Count(s, "\n") <= linesOfText
+	combined := 0
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		part := s[i : i+n]
+		i += n
+		if unicode.Is(unicode.M, r) {
+			combined++
+		} else {
+			combined = 0
+		}
+		switch {
+		case r == '"' || r == '\\':
+			e.put("", `\`+part)
+		case r == ' ':
+			run := 1
+			for i < len(s) && s[i] == ' ' {
+				run, i = run+1, i+1
+			}
+			if run <= spacesShown {
+				e.put("", strings.Repeat(" ", run))
+			} else {
+				e.put("esc", "["+count(run)+" spaces]")
+			}
+		case r > ' ' && r < 0x7f:
+			e.put("", part)
+		case r == '\n' && breaks:
+			e.put("esc", `\n`)
+			if i < len(s) {
+				e.line(depth + 1)
+				e.put("esc", "│")
+				e.put("", " ")
+			}
+		case combined > combinedMax:
+			e.put("esc", escaped(r))
+		case visible(r):
+			e.put("", part)
+		default:
+			e.put("esc", threat.Printable(part, 16))
+		}
+	}
+	e.put("", `"`)
+	if n := utf8.RuneCountInString(s); n >= lengthNoted {
+		e.put("note", " ("+count(n)+" characters)")
+	}
+}
+
+// visible tells whether a rune of valid text shows and stays where it is.
+func visible(r rune) bool { return threat.Printable(string(r), 16) == string(r) }
+
+// escaped writes a rune as JSON would.
+func escaped(r rune) string {
+	if r < 0x10000 {
+		return fmt.Sprintf(`\u%04x`, r)
+	}
+	hi, lo := utf16.EncodeRune(r)
+	return fmt.Sprintf(`\u%04x\u%04x`, hi, lo)
+}
+
+// count writes a number with its thousands apart.
+func count(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// change is a line of a difference: "del" only before, "ins" only after, "" in both.
+type change struct {
+	Kind   string
+	Pieces []piece
+}
+
+// comparedLines is how many lines on each side are compared with one another; beyond, the one side is shown whole and then the other.
+const comparedLines = 1000
+
+// difference compares two values as they are rendered, line by line.
+func difference(before, after json.RawMessage) []change {
+	a, b := linesOf(exactly(before)), linesOf(exactly(after))
+	same := func(x, y []piece) bool { return slices.Equal(x, y) }
+	var out []change
+	add := func(kind string, lines ...[]piece) {
+		for _, l := range lines {
+			out = append(out, change{kind, l})
+		}
+	}
+	head := 0
+	for head < len(a) && head < len(b) && same(a[head], b[head]) {
+		head++
+	}
+	tail := 0
+	for tail < len(a)-head && tail < len(b)-head && same(a[len(a)-1-tail], b[len(b)-1-tail]) {
+		tail++
+	}
+	add("", a[:head]...)
+	x, y := a[head:len(a)-tail], b[head:len(b)-tail]
+	if len(x) > comparedLines || len(y) > comparedLines {
+		add("del", x...)
+		add("ins", y...)
+	} else {
+		longest := make([][]int, len(x)+1) // common lines of what follows
+		for i := range longest {
+			longest[i] = make([]int, len(y)+1)
+		}
+		for i := len(x) - 1; i >= 0; i-- {
+			for j := len(y) - 1; j >= 0; j-- {
+				if same(x[i], y[j]) {
+					longest[i][j] = longest[i+1][j+1] + 1
+				} else {
+					longest[i][j] = max(longest[i+1][j], longest[i][j+1])
+				}
+			}
+		}
+		i, j := 0, 0
+		for i < len(x) || j < len(y) {
+			switch {
+			case i < len(x) && j < len(y) && same(x[i], y[j]):
+				add("", x[i])
+				i, j = i+1, j+1
+			case j == len(y) || i < len(x) && longest[i+1][j] >= longest[i][j+1]:
+				add("del", x[i])
+				i++
+			default:
+				add("ins", y[j])
+				j++
+			}
+		}
+	}
+	add("", a[len(a)-tail:]...)
+	return out
+}
+
+func linesOf(pieces []piece) (lines [][]piece) {
+	var line []piece
+	for _, s := range pieces {
+		rest := s.Text
+		for {
+			text, after, more := strings.Cut(rest, "\n")
+			if text != "" {
+				line = append(line, piece{s.Kind, text})
+			}
+			if !more {
+				break
+			}
+			lines, line, rest = append(lines, line), nil, after
+		}
+	}
+	return append(lines, line)
+}

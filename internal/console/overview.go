@@ -1,0 +1,138 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"sallyport/internal/approval"
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+const (
+	shownSessions = 10
+	shownEntries  = 12
+	shownWaiting  = 5
+	maxReason     = 2000
+	// storeTime is how long the overview waits for the store: the switch on it must not hang with the store.
+	storeTime = 3 * time.Second
+)
+
+// overviewPage is what there is to do and to know, as far as the person's roles go.
+type overviewPage struct {
+	Problem *problem // of an act that was refused
+	Reason  string   // as it was typed
+	Missing []string // what could not be had
+
+	Viewer, Reader, Auditor, Switches, Operator bool
+
+	Kill     gateway.Switches
+	Stopped  []stoppedAgent
+	Waiting  []gateway.Question
+	Tools    []gateway.Tool // that wait to be accepted
+	Servers  []Server
+	Down     int
+	Sessions []session.Session
+	Entries  []audit.Entry // newest first
+}
+
+type stoppedAgent struct {
+	ID string
+	gateway.Switch
+}
+
+func (c *Console) overview(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", data: c.look(r.Context(), p)})
+}
+
+// look collects what the person may see. A part that can't be had is left out and said to be missing.
+func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	d := overviewPage{
+		Viewer: p.Has(identity.Viewer), Reader: p.Has(identity.Viewer) || p.Has(identity.Approver), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator),
+	}
+	missing := func(what string, err error) {
+		if err != nil {
+			c.o.Log.Error("the console could not show something", "what", what, "error", err)
+			d.Missing = append(d.Missing, what)
+		}
+	}
+	if d.Switches = d.Viewer || d.Operator; d.Switches {
+		d.Kill = c.o.Gateway.KillStatus()
+		for id, s := range d.Kill.Agents {
+			if s.Active {
+				d.Stopped = append(d.Stopped, stoppedAgent{id, s})
+			}
+		}
+		slices.SortFunc(d.Stopped, func(a, b stoppedAgent) int { return strings.Compare(a.ID, b.ID) })
+	}
+	var err error
+	if d.Reader {
+		d.Waiting, err = c.o.Gateway.Questions(ctx, approval.Pending, "", "", shownWaiting)
+		missing("the approvals", err)
+	}
+	if d.Viewer {
+		d.Servers = c.o.Upstreams()
+		for _, s := range d.Servers {
+			if s.State != "ready" {
+				d.Down++
+			}
+		}
+		for _, t := range c.o.Gateway.Tools() {
+			if t.Standing == gateway.Quarantined {
+				d.Tools = append(d.Tools, t)
+			}
+		}
+		d.Sessions, err = c.o.Store.SessionsPage(ctx, "", shownSessions, session.Open)
+		missing("the sessions", err)
+	}
+	if d.Auditor {
+		size, err := c.o.Store.Size(ctx)
+		if err == nil {
+			d.Entries, _, err = c.o.Store.Entries(ctx, audit.Filter{Min: max(0, size-shownEntries), Limit: shownEntries})
+		}
+		missing("the audit log", err)
+		slices.Reverse(d.Entries)
+	}
+	return d
+}
+
+func (c *Console) kill(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.flip(w, r, p, c.o.Gateway.Disable)
+}
+
+func (c *Console) unkill(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.flip(w, r, p, c.o.Gateway.Enable)
+}
+
+// flip switches all agents off or on, from memory: nothing here waits for the store.
+func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Principal, flip func(agent, by, reason string) gateway.Switches) {
+	reason := r.PostForm.Get("reason")
+	if err := checkReason(reason); err != nil {
+		d, said := c.look(r.Context(), p), problemOf(err)
+		d.Problem, d.Reason = &said, reason
+		c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", status: http.StatusBadRequest, data: d})
+		return
+	}
+	flip("", p.String(), reason)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// checkReason wants a reason with a word in it.
+func checkReason(reason string) error {
+	if !strings.ContainsFunc(reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
+		return fault.New(fault.RequestMalformed, "A reason is needed: it goes on the record.").At("reason")
+	}
+	if len(reason) > maxReason {
+		return fault.New(fault.RequestMalformed, "A reason has at most %d bytes.", maxReason).At("reason")
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package console
+
+import (
+	"crypto/rand"
+	"net/http"
+	"strings"
+	"time"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+const (
+	cookieName  = "sallyport_console"
+	signInTime  = 12 * time.Hour
+	maxSignIns  = 1000 // the one that ends first goes
+	maxSignForm = 4 << 10
+
+	linkTime      = 10 * time.Minute
+	maxLinks      = 200
+	linksOfPerson = 5
+)
+
+// signIn is one browser that is signed in. Asking who it is again is how a revocation ends it.
+type signIn struct {
+	who   func() (identity.Principal, error) // answers from memory
+	until time.Time
+}
+
+// link is a way in that opens once. It keeps the token itself, in memory only.
+type link struct {
+	secret, person string
+	until          time.Time
+}
+
+// signPage is what the sign-in page shows.
+type signPage struct {
+	Next    string // where to go then
+	Refused string // why the sign-in failed
+	OIDC    bool   // there is another way in
+}
+
+// Principal tells who the request's cookie stands for, if it stands for anybody still.
+func (c *Console) Principal(r *http.Request) (identity.Principal, bool) {
+	cookie, err := r.Cookie(cookieName)
+	if err != nil {
+		return identity.Principal{}, false
+	}
+	c.mu.Lock()
+	s, ok := c.signIns[cookie.Value]
+	if ok && !c.o.Clock().Before(s.until) {
+		delete(c.signIns, cookie.Value)
+		ok = false
+	}
+	c.mu.Unlock()
+	if !ok {
+		return identity.Principal{}, false
+	}
+	p, err := s.who()
+	return p, err == nil
+}
+
+// askWho shows the sign-in in the place of a page. Someone who follows a link from mail or chat comes without the cookie, which is
+// SameSite=Strict, although they are signed in: they are sent to the same page once more, from here, and then the browser sends it.
+func (c *Console) askWho(w http.ResponseWriter, r *http.Request) {
+	next := "/"
+	if r.Method == http.MethodGet && r.URL.Path != "/events" {
+		next = localPath(r.URL.RequestURI())
+	}
+	switch {
+	case r.Header.Get("HX-Request") != "": // a part of a page whose sign-in is over: the whole page is asked for again
+		w.Header().Set("HX-Refresh", "true")
+		c.signInPage(w, http.StatusUnauthorized, signPage{Next: "/"})
+	case r.Method == http.MethodPost:
+		c.signInPage(w, http.StatusUnauthorized, signPage{Next: next, Refused: "You are not signed in any more; nothing was done."})
+	case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate":
+		c.render(w, view{template: "again", title: "One moment", data: next}, frame{Again: next})
+	case r.URL.Path == "/":
+		c.signInPage(w, http.StatusOK, signPage{Next: next})
+	default:
+		c.signInPage(w, http.StatusUnauthorized, signPage{Next: next})
+	}
+}
+
+func (c *Console) signInPage(w http.ResponseWriter, status int, s signPage) {
+	s.OIDC = c.o.OIDC != nil
+	c.render(w, view{template: "signin", title: "Sign in", status: status, data: s}, frame{})
+}
+
+// localPath is a path of this console as it came, or "/" for anything that a browser could take for another address.
+func localPath(s string) string {
+	if len(s) > 1000 || !strings.HasPrefix(s, "/") || strings.HasPrefix(s, "//") || strings.ContainsFunc(s, func(r rune) bool { return r == '\\' || r <= ' ' || r > '~' }) {
+		return "/"
+	}
+	return s
+}
+
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	if err := formOf(w, r, maxSignForm); err != nil {
+		c.signInPage(w, http.StatusBadRequest, signPage{Next: "/", Refused: "The form could not be read."})
+		return
+	}
+	next := localPath(r.PostForm.Get("next"))
+	refuse := func(status int, why string) { c.signInPage(w, status, signPage{Next: next, Refused: why}) }
+	secret, ok := identity.Bearer("Bearer " + strings.TrimSpace(r.PostForm.Get("token")))
+	if !ok {
+		refuse(http.StatusUnauthorized, "That is not a token of this gateway. It begins with spt_person_.")
+		return
+	}
+	if _, err := c.o.Authenticate(secret); err != nil {
+		e := fault.Of(err)
+		refuse(e.Code.HTTPStatus(), e.Public())
+		return
+	}
+	c.enter(w, r, func() (identity.Principal, error) { return c.o.Authenticate(secret) }, next)
+}
+
+// enter signs the browser in as whoever who says it is, now and with every request to come, and sends it to next, a path of this console.
+func (c *Console) enter(w http.ResponseWriter, r *http.Request, who func() (identity.Principal, error), next string) {
+	p, err := who()
+	if err != nil {
+		e := fault.Of(err)
+		c.signInPage(w, e.Code.HTTPStatus(), signPage{Next: localPath(next), Refused: e.Public()})
+		return
+	}
+	id, until := rand.Text(), c.o.Clock().Add(signInTime)
+	c.mu.Lock()
+	if old, err := r.Cookie(cookieName); err == nil {
+		delete(c.signIns, old.Value)
+	}
+	c.makeRoom()
+	c.signIns[id] = signIn{who: who, until: until}
+	c.mu.Unlock()
+	c.o.Log.Info("signed in to the console", "person", p.ID)
+	c.cookie(w, r, id, int(signInTime/time.Second))
+	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+}
+
+// makeRoom drops what is over and, if that is not enough, the sign-in that ends first. It holds c.mu.
+func (c *Console) makeRoom() {
+	now := c.o.Clock()
+	first := ""
+	for id, s := range c.signIns {
+		if !now.Before(s.until) {
+			delete(c.signIns, id)
+		} else if first == "" || s.until.Before(c.signIns[first].until) {
+			first = id
+		}
+	}
+	if len(c.signIns) >= maxSignIns {
+		delete(c.signIns, first)
+	}
+}
+
+func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
+	if cookie, err := r.Cookie(cookieName); err == nil {
+		c.mu.Lock()
+		delete(c.signIns, cookie.Value)
+		c.mu.Unlock()
+	}
+	c.cookie(w, r, "", -1)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+func (c *Console) cookie(w http.ResponseWriter, r *http.Request, value string, age int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	})
+}
+
+// oidcCallback signs in whoever the identity provider says it is. Roles are the configuration's, asked for anew with each request.
+func (c *Console) oidcCallback(w http.ResponseWriter, r *http.Request) {
+	id, err := c.o.OIDC.Finish(w, r)
+	if err != nil {
+		e := fault.Of(err)
+		c.signInPage(w, e.Code.HTTPStatus(), signPage{Next: "/", Refused: e.Public()})
+		return
+	}
+	c.enter(w, r, func() (identity.Principal, error) { return c.o.Person(id) }, "/")
+}
+
+// Link makes a one-time link for the person whose token this is: a path, under the console's address, of a page with one button. It is good
+// until expires, once. Errors are those of the token, fault.CredentialMissing and its like.
+func (c *Console) Link(secret string) (path string, expires time.Time, err error) {
+	p, err := c.o.Authenticate(secret)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	code, now := rand.Text(), c.o.Clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	own, first, firstOwn := 0, "", ""
+	sooner := func(a, b string) string { // of two codes, "" for none
+		if a == "" || c.links[b].until.Before(c.links[a].until) {
+			return b
+		}
+		return a
+	}
+	for id, l := range c.links {
+		if !now.Before(l.until) {
+			delete(c.links, id)
+			continue
+		}
+		if first = sooner(first, id); l.person == p.ID {
+			own, firstOwn = own+1, sooner(firstOwn, id)
+		}
+	}
+	if own >= linksOfPerson {
+		delete(c.links, firstOwn)
+	} else if len(c.links) >= maxLinks {
+		delete(c.links, first)
+	}
+	expires = now.Add(linkTime).UTC()
+	c.links[code] = link{secret: secret, person: p.ID, until: expires}
+	return "/login/link/" + code, expires, nil
+}
+
+// linkForm only shows who would be signed in: whatever fetches a link to preview it uses nothing up.
+func (c *Console) linkForm(w http.ResponseWriter, r *http.Request) {
+	code := r.PathValue("code")
+	c.mu.Lock()
+	l, ok := c.links[code]
+	c.mu.Unlock()
+	if !ok || !c.o.Clock().Before(l.until) {
+		c.deadLink(w)
+		return
+	}
+	c.render(w, view{template: "link", title: "Sign in", data: struct{ Code, Person string }{code, l.person}}, frame{})
+}
+
+func (c *Console) useLink(w http.ResponseWriter, r *http.Request) {
+	code := r.PathValue("code")
+	c.mu.Lock()
+	l, ok := c.links[code]
+	delete(c.links, code)
+	c.mu.Unlock()
+	if !ok || !c.o.Clock().Before(l.until) {
+		c.deadLink(w)
+		return
+	}
+	c.enter(w, r, func() (identity.Principal, error) { return c.o.Authenticate(l.secret) }, "/")
+}
+
+func (c *Console) deadLink(w http.ResponseWriter) {
+	c.signInPage(w, http.StatusGone, signPage{Next: "/", Refused: "This link was used already, or is older than ten minutes. Ask for a new one, or sign in with your token."})
+}

@@ -1,0 +1,118 @@
+package console
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"sallyport/internal/approval"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// similarPage is questions that differ in their arguments alone, each shown with its own, to be answered with one decision (DE-5).
+type similarPage struct {
+	First    gateway.Question
+	Items    []similarItem
+	Problem  *problem
+	Outcomes []gateway.Batched // what became of each, after an answer
+	Reason   string
+	MayNot   *problem
+}
+
+type similarItem struct {
+	gateway.Question
+	Exact      []piece
+	Characters int
+	TooLong    bool // to be answered here: it has its own page
+}
+
+func (c *Console) similar(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.showSimilar(w, r, p, similarPage{}, http.StatusOK)
+}
+
+func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity.Principal, d similarPage, status int) {
+	var err error
+	if d.First, err = c.o.Gateway.Question(r.Context(), r.PathValue("id")); err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	found, err := c.alike(r.Context(), d.First)
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	for _, q := range found {
+		n := utf8.RuneCount(q.Arguments)
+		item := similarItem{Question: q, Characters: n, TooLong: n > mustRead}
+		if !item.TooLong {
+			item.Exact = exactly(q.Arguments)
+		}
+		d.Items = append(d.Items, item)
+	}
+	if err := d.First.Entitled(voter(p)); err != nil {
+		said := problemOf(err)
+		d.MayNot = &said
+	}
+	c.show(w, r, p, view{template: "similar", title: "Similar requests for " + d.First.Operation, place: "/approvals", status: status, data: d})
+}
+
+// answerSimilar answers those that are ticked, each under the digest that it was shown with.
+func (c *Console) answerSimilar(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	form := r.PostForm.Get
+	d := similarPage{Reason: form("reason")}
+	refuse := func(err error) {
+		said := problemOf(err)
+		said.Title = "Your answer was not taken"
+		d.Problem = &said
+		c.showSimilar(w, r, p, d, fault.Of(err).Code.HTTPStatus())
+	}
+	decision := approval.Decision(form("decision"))
+	if decision != approval.Approve && decision != approval.Reject {
+		refuse(fault.New(fault.RequestMalformed, "Press approve or reject."))
+		return
+	}
+	first, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	var answers []gateway.Response
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
+		id, ok := strings.CutPrefix(name, "take.")
+		if !ok {
+			continue
+		}
+		q, err := c.o.Gateway.Question(r.Context(), id)
+		if err == nil && q.Similar != first.Similar {
+			err = fault.New(fault.Conflict, "They are not similar.").Try("Answer each by itself.")
+		}
+		if err == nil && utf8.RuneCount(q.Arguments) > mustRead {
+			err = fault.New(fault.RequestMalformed, "One of them has long arguments.").Try("Open it, read it to its end, and answer it there.")
+		}
+		if err != nil {
+			refuse(err)
+			return
+		}
+		answers = append(answers, gateway.Response{Approval: id, Digest: form("digest." + id), Decision: decision, Reason: d.Reason})
+	}
+	if len(answers) == 0 {
+		refuse(fault.New(fault.RequestMalformed, "None is ticked.").Try("Tick those that you have looked at and mean."))
+		return
+	}
+	if decision == approval.Reject {
+		if err := checkReason(d.Reason); err != nil {
+			refuse(err)
+			return
+		}
+	}
+	if d.Outcomes, err = c.o.Gateway.RespondTogether(r.Context(), voter(p), answers); err != nil {
+		refuse(err)
+		return
+	}
+	d.Reason = ""
+	c.showSimilar(w, r, p, d, http.StatusOK)
+}

@@ -1,0 +1,56 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+
+	"sallyport/internal/approval"
+	"sallyport/internal/threat"
+)
+
+// shownLength is how many bytes of one string of somebody else's are shown in a list.
+const shownLength = 300
+
+// firstLength is how much of the arguments is shown in a list.
+const firstLength = 160
+
+// words are what templates say things with.
+func (c *Console) words() template.FuncMap {
+	return template.FuncMap{
+		"p":     func(s any) string { return threat.Printable(fmt.Sprint(s), shownLength) },
+		"whole": func(s any) string { return threat.Printable(fmt.Sprint(s), 64<<10) },
+		"at":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+		"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"ago":   func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
+		"left":  func(t time.Time) string { return length(t.Sub(c.o.Clock())) },
+		"short": func(hash string) string { return hash[:min(12, len(hash))] },
+		"lower": strings.ToLower,
+		"asset": func(name string) string { return assetPaths[name] },
+		"count": count,
+		"first": func(raw json.RawMessage) string { return threat.Printable(string(raw), firstLength) },
+		"yes": func(votes []approval.Vote) (n int) {
+			for _, v := range votes {
+				if v.Decision == approval.Approve {
+					n++
+				}
+			}
+			return n
+		},
+	}
+}
+
+// length is a time in its largest unit, rounded down: 45 s, 12 min, 3 h, 5 d.
+func length(d time.Duration) string {
+	switch d = max(0, d); {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return fmt.Sprintf("%d d", d/(24*time.Hour))
+}
