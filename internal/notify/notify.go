@@ -1,0 +1,324 @@
+// Package notify tells people that something waits for them or has gone wrong (AU-3): by signed webhook, in a Slack-compatible
+// chat, by e-mail. It says what kind of thing it is, of which agent, how risky, and where to look; never arguments.
+//
+// Promises:
+//   - Send returns when the message is on the disk, not when it is delivered. It belongs behind a decision, never in one.
+//   - A message goes out once for each channel, by its key, over restarts too (appr-049). Killed between a receiver's yes and
+//     our note of it, the message goes out again under the same delivery id; that window can't be closed from this side.
+//   - A channel that fails is tried again with growing pauses for a day and holds up no other. What was given up stays visible.
+//   - A flood becomes a digest: of one event a channel carries Burst messages at once and then one every few seconds, and when
+//     more than Burst wait they go out as one.
+//   - Text of agents is made harmless before it is kept: one line, no controls, no reordering, no secrets, bounded, no address
+//     of the web. The link is ours and leads to the console. (A bare name such as evil.example is left; some readers link it.)
+package notify
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/threat"
+)
+
+// Event is what a message is about.
+type Event string
+
+const (
+	Approval Event = "approval" // a question waits for a person
+	Alert    Event = "alert"    // something went wrong, or HIGH or CRITICAL is asked for
+)
+
+// Events returns every event.
+func Events() []Event { return []Event{Approval, Alert} }
+
+// Message is what people are told. Title, Text and Fields may hold an agent's words.
+type Message struct {
+	Key    string // makes it one message: "approval:appr_…:asked". 1 to 200 bytes
+	Event  Event
+	Title  string
+	Text   string
+	Risk   string // LOW, MEDIUM, HIGH, CRITICAL; anything else is shown as none
+	Link   string // path and query within the console: "/approvals/appr_…"
+	At     time.Time
+	Fields []Field // at most 8 are kept
+}
+
+// Field is a named fact of a message.
+type Field struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Bounds of a message's texts in bytes, as Printable writes them.
+const (
+	maxRaw    = 16 << 10 // what follows is not even looked at
+	maxKey    = 200
+	maxTitle  = 120
+	maxText   = 500
+	maxFields = 8
+	maxName   = 40
+	maxValue  = 200
+)
+
+var risks = []string{"CRITICAL", "HIGH", "MEDIUM", "LOW", ""}
+
+// Notice is one message for one channel in the outbox.
+type Notice struct {
+	ID      int64 // the store's
+	Channel string
+	Key     string
+	Event   Event
+	Body    []byte
+	Added   time.Time
+	Due     time.Time
+	Tries   int
+}
+
+// Counts is what became of a channel's notices since there is one of that name.
+type Counts struct {
+	Waiting     int64
+	Sent        int64 // deliveries: a digest is one
+	Failed      int64 // given up
+	LastError   string
+	LastFailure time.Time
+	LastSuccess time.Time
+}
+
+// Store is the outbox. A method that has returned without error has its effect on the disk, and one that has returned an error
+// may have had it all the same. Times are kept to the microsecond.
+type Store interface {
+	// AddNotices adds those whose channel has had none of that key; all or none.
+	AddNotices(context.Context, []Notice) error
+	// WaitingNotices returns what a channel has waiting of an event, what is due first first.
+	WaitingNotices(ctx context.Context, channel string, e Event, limit int) ([]Notice, error)
+	// FoldNotices puts one notice in the place of several that wait, or is a Conflict when one of them doesn't.
+	FoldNotices(ctx context.Context, ids []int64, into Notice) error
+	// NoticeSent says that a notice was delivered. Saying so again changes nothing.
+	NoticeSent(ctx context.Context, id int64, at time.Time) error
+	// NoticeFailed says why it was not, and when it is due again; the zero time gives it up. Saying so of one that doesn't wait
+	// changes nothing.
+	NoticeFailed(ctx context.Context, id int64, tries int, due time.Time, why string, at time.Time) error
+	// RemoveNotices removes what was added before a time, and with it the memory of its keys.
+	RemoveNotices(ctx context.Context, before time.Time) error
+	// NoticeCounts returns the counts by channel.
+	NoticeCounts(context.Context) (map[string]Counts, error)
+}
+
+// Options of New.
+type Options struct {
+	Store   Store
+	Log     *slog.Logger // nil: nothing is logged
+	Console string       // address of the console as people reach it: "https://sallyport.example"
+	Queue   string       // path of the page that a digest of approvals leads to: "/approvals"
+}
+
+// Notifier tells people. Safe for concurrent use.
+type Notifier struct {
+	store   Store
+	log     *slog.Logger
+	console *url.URL
+	queue   string
+	secrets *threat.Detector
+	workers []*worker
+}
+
+// New returns a Notifier. Two channels with one target are an error, as is a console that is no address.
+func New(channels []*Channel, o Options) (*Notifier, error) {
+	console, err := url.Parse(o.Console)
+	if err != nil || console.Scheme != "https" && console.Scheme != "http" || console.Host == "" || console.User != nil || console.RawQuery != "" || console.Fragment != "" {
+		return nil, fault.Wrap(err, fault.ConfigurationInvalid, "%.100q is not the address of a console.", o.Console).Try("Write it as https://host[:port][/path].")
+	}
+	secrets, err := threat.New()
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "the rules for secrets can't be compiled")
+	}
+	n := &Notifier{store: o.Store, log: o.Log, console: console, queue: o.Queue, secrets: secrets}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	names := map[string]bool{}
+	for _, c := range channels {
+		if names[c.name] {
+			return nil, fault.New(fault.ConfigurationInvalid, "Two entries of kind %s name the same target on %s.", c.kind, c.target).Try("Make them one, with all its events in \"on\".")
+		}
+		names[c.name] = true
+		n.workers = append(n.workers, newWorker(c))
+	}
+	return n, nil
+}
+
+// Send hands a message to every channel that takes its event. After nil it is delivered or visibly given up, whatever happens to
+// this process. A key that a channel has had within the last week (keep) is not sent to it again, so after a start one can
+// send everything that waits. Its error is of the store, and short of a day's trouble sending again is the way out.
+func (n *Notifier) Send(ctx context.Context, m Message) error {
+	if m.Key == "" || len(m.Key) > maxKey {
+		return fault.New(fault.Internal, "a message has a key of %d bytes", len(m.Key))
+	}
+	if !slices.Contains(Events(), m.Event) {
+		return fault.New(fault.Internal, "a message is about %.40q", m.Event)
+	}
+	body, err := json.Marshal(n.harmless(m))
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "a message can't be written")
+	}
+	now := time.Now()
+	var notices []Notice
+	var wake []*worker
+	for _, w := range n.workers {
+		if slices.Contains(w.channel.on, m.Event) {
+			notices = append(notices, Notice{Channel: w.channel.name, Key: m.Key, Event: m.Event, Body: body, Added: now, Due: now})
+			wake = append(wake, w)
+		}
+	}
+	if len(notices) == 0 {
+		return nil
+	}
+	if err := n.store.AddNotices(ctx, notices); err != nil {
+		return err
+	}
+	for _, w := range wake {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// letter is a message as it is kept and sent: harmless.
+type letter struct {
+	Event  Event          `json:"event"`
+	Title  string         `json:"title"`
+	Text   string         `json:"text"`
+	Risk   string         `json:"risk"`
+	Link   string         `json:"link"`
+	At     time.Time      `json:"at"`
+	Fields []Field        `json:"fields"`
+	Digest map[string]int `json:"digest,omitempty"` // risk -> how many it stands for; nil for a message of its own
+}
+
+func (n *Notifier) harmless(m Message) letter {
+	l := letter{Event: m.Event, Title: n.plain(m.Title, maxTitle), Text: n.plain(m.Text, maxText), Risk: m.Risk, Link: n.link(m.Link), At: m.At.UTC(), Fields: []Field{}}
+	if !slices.Contains(risks, l.Risk) {
+		l.Risk = ""
+	}
+	for _, f := range m.Fields[:min(len(m.Fields), maxFields)] {
+		l.Fields = append(l.Fields, Field{n.plain(f.Name, maxName), n.plain(f.Value, maxValue)})
+	}
+	return l
+}
+
+// plain makes a text one that nothing takes for more than a text. Readers of mail and chat make links of addresses, so there is
+// none left in it.
+func (n *Notifier) plain(s string, most int) string {
+	s = s[:min(len(s), maxRaw)]
+	s = string(n.secrets.Redact([]byte(s)))
+	return strings.ReplaceAll(threat.Printable(s, most), "://", "[:]//")
+}
+
+// link is the address of a page of the console: whatever path says, it leads nowhere else.
+func (n *Notifier) link(path string) string {
+	to := *n.console
+	ref, err := url.Parse(path)
+	if err != nil || ref.Scheme != "" || ref.Host != "" || ref.Opaque != "" || !strings.HasPrefix(ref.Path, "/") || len(path) > 500 {
+		return to.String()
+	}
+	to = *to.JoinPath(ref.EscapedPath())
+	to.RawQuery = ref.Query().Encode()
+	return to.String()
+}
+
+// digest is the one letter in the place of several.
+func (n *Notifier) digest(e Event, letters []letter, now time.Time) letter {
+	d := letter{Event: e, At: now.UTC(), Fields: []Field{}, Digest: map[string]int{}}
+	all := 0
+	for _, l := range letters {
+		if l.Digest == nil {
+			l.Digest = map[string]int{l.Risk: 1}
+		}
+		for risk, count := range l.Digest {
+			d.Digest[risk] += count
+			all += count
+		}
+	}
+	var parts []string
+	for _, risk := range slices.Backward(risks) { // the highest last: it stays in Risk
+		if count := d.Digest[risk]; count > 0 {
+			d.Risk = risk
+			number := decimal(count)
+			parts = append(parts, number+" "+cmp.Or(risk, "without a risk"))
+			d.Fields = append(d.Fields, Field{cmp.Or(risk, "none"), number})
+		}
+	}
+	slices.Reverse(parts)
+	slices.Reverse(d.Fields)
+	d.Text = strings.Join(parts, ", ") + "."
+	if e == Approval {
+		d.Title, d.Link = decimal(all)+" requests wait", n.link(n.queue)
+	} else {
+		d.Title, d.Link = decimal(all)+" alerts", n.link("/")
+	}
+	return d
+}
+
+// delivery names one message for one channel, the same at every try, so that a receiver can drop what it has.
+func delivery(channel, key string) string {
+	sum := sha256.Sum256([]byte(channel + "\x00" + key))
+	return "ntf_" + hex.EncodeToString(sum[:12])
+}
+
+// Status is how a channel does.
+type Status struct {
+	Kind   string
+	Target string // the host, never more of the address
+	Counts
+}
+
+// Status returns how each channel does, in the order of New.
+func (n *Notifier) Status(ctx context.Context) ([]Status, error) {
+	counts, err := n.store.NoticeCounts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Status, len(n.workers))
+	for i, w := range n.workers {
+		all[i] = Status{w.channel.kind, w.channel.target, counts[w.channel.name]}
+	}
+	return all, nil
+}
+
+// Run delivers until ctx ends, and has then ended everything that it began: what is under way gets grace to end by itself,
+// because what is cut off goes out a second time after the next start. Not to be called while it runs.
+func (n *Notifier) Run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, w := range n.workers {
+		all.Go(func() { n.work(ctx, w) })
+	}
+	all.Go(func() { n.tidy(ctx) })
+	all.Wait()
+}
+
+// tidy removes old notices, hourly.
+func (n *Notifier) tidy(ctx context.Context) {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		if err := n.store.RemoveNotices(ctx, time.Now().Add(-keep)); err != nil && ctx.Err() == nil {
+			n.log.Warn("old notifications were not removed; the next hour does it", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

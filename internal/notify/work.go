@@ -1,0 +1,268 @@
+package notify
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	mathrand "math/rand/v2"
+	"strconv"
+	"time"
+)
+
+const (
+	// Burst is how many messages of one event a channel carries at once, and the most that wait without becoming a digest.
+	Burst = 20
+	every = 3 * time.Second // one more message after a burst
+
+	foldBatch = 500 // notices that become a digest in one transaction: a decision may be waiting for the same disk
+
+	tryTime      = 10 * time.Second // one try
+	grace        = 2 * time.Second  // for a try that is under way when everything stops
+	longestPause = 5 * time.Minute
+	longestAfter = time.Hour // that a receiver may ask for
+	refusedPause = time.Minute
+	refusedTries = 3
+	giveUpAfter  = 24 * time.Hour
+	keep         = 7 * 24 * time.Hour
+)
+
+// failure is why a try came to nothing. Its text is for people and has no address and no secret in it.
+type failure struct {
+	why     string
+	sent    bool          // it reached somebody all the same: trying again would double it
+	refused bool          // the receiver doesn't want this message; others may pass
+	final   bool          // and asking again is pointless
+	after   time.Duration // when the receiver wants to be asked again; 0 if it didn't say
+}
+
+func (f *failure) Error() string { return f.why }
+
+// worker delivers for one channel. Its goroutine owns everything but wake.
+type worker struct {
+	channel *Channel
+	wake    chan struct{} // holds one
+	paces   map[Event]*pace
+
+	failures  int       // tries in a row that failed because of the channel
+	rests     time.Time // the channel is not asked before
+	storeDown bool      // so that the log has one line for it
+	// settle tells the store how the last try ended; nil when it knows. Nothing goes out before it does: it would go out twice.
+	settle func(context.Context) error
+}
+
+func newWorker(c *Channel) *worker {
+	w := &worker{channel: c, wake: make(chan struct{}, 1), paces: map[Event]*pace{}}
+	for _, e := range c.on {
+		w.paces[e] = new(pace)
+	}
+	return w
+}
+
+// pace lets Burst messages go at once, and then one every few seconds.
+type pace struct{ full time.Time } // when the whole burst is there again
+
+// wait is how long until one may go; not above 0: now.
+func (p *pace) wait(now time.Time) time.Duration { return p.full.Add(-(Burst - 1) * every).Sub(now) }
+
+func (p *pace) take(now time.Time) {
+	if p.full.Before(now) {
+		p.full = now
+	}
+	p.full = p.full.Add(every)
+}
+
+// idle is the wait of who has nothing to do until somebody wakes them.
+const idle = time.Duration(1<<63 - 1)
+
+func (n *Notifier) work(ctx context.Context, w *worker) {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		wait := n.turn(ctx, w)
+		if wait <= 0 {
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case <-w.wake:
+		}
+	}
+}
+
+// turn does one thing for the channel, if there is one to do, and returns how long there is nothing else.
+func (n *Notifier) turn(ctx context.Context, w *worker) time.Duration {
+	now := time.Now()
+	if w.settle != nil {
+		if wait := n.tell(ctx, w); wait > 0 {
+			return wait
+		}
+	}
+	if wait := w.rests.Sub(now); wait > 0 {
+		return wait
+	}
+	wait := idle
+	for _, e := range w.channel.on {
+		if d := w.paces[e].wait(now); d > 0 {
+			wait = min(wait, d)
+			continue
+		}
+		waiting, err := n.store.WaitingNotices(ctx, w.channel.name, e, Burst+1)
+		if err != nil {
+			return n.outage(ctx, w, err)
+		}
+		w.storeDown = false
+		switch due := dueBy(waiting, now); {
+		case len(waiting) == 0:
+		case due == 0:
+			wait = min(wait, waiting[0].Due.Sub(now))
+		case due > Burst:
+			if err := n.fold(ctx, w, e, now); err != nil {
+				return n.outage(ctx, w, err)
+			}
+			return 0
+		default:
+			w.paces[e].take(now)
+			n.try(ctx, w, waiting[0])
+			return n.tell(ctx, w)
+		}
+	}
+	return wait
+}
+
+// dueBy counts those that are due; they come first.
+func dueBy(waiting []Notice, now time.Time) (due int) {
+	for due < len(waiting) && !waiting[due].Due.After(now) {
+		due++
+	}
+	return due
+}
+
+// outage is the wait when the store doesn't answer.
+func (n *Notifier) outage(ctx context.Context, w *worker, err error) time.Duration {
+	if !w.storeDown && ctx.Err() == nil {
+		w.storeDown = true
+		n.log.Warn("notifications wait for the store", "kind", w.channel.kind, "target", w.channel.target, "error", err)
+	}
+	return time.Second
+}
+
+// tell lets the store know how the last try ended.
+func (n *Notifier) tell(ctx context.Context, w *worker) time.Duration {
+	if w.settle == nil {
+		return 0
+	}
+	if err := w.settle(context.WithoutCancel(ctx)); err != nil {
+		return n.outage(ctx, w, err)
+	}
+	w.settle, w.storeDown = nil, false
+	return 0
+}
+
+// fold makes one notice of all that are due, a batch at a time.
+func (n *Notifier) fold(ctx context.Context, w *worker, e Event, now time.Time) error {
+	for {
+		many, err := n.store.WaitingNotices(ctx, w.channel.name, e, foldBatch)
+		if err != nil {
+			return err
+		}
+		full := len(many) == foldBatch
+		if many = many[:dueBy(many, now)]; len(many) < 2 {
+			return nil
+		}
+		ids, letters := make([]int64, len(many)), make([]letter, len(many))
+		into := Notice{Channel: w.channel.name, Key: "digest:" + rand.Text(), Event: e}
+		into.Due = many[0].Due.Add(-time.Microsecond) // first in line: the next batch takes it in
+		for i, one := range many {
+			ids[i] = one.ID
+			if letters[i], err = read(one); err != nil {
+				letters[i] = letter{} // damaged: it counts, as one
+			}
+			if one.Added.After(into.Added) { // its day begins with the newest, which has been tried the least
+				into.Added = one.Added
+			}
+		}
+		if into.Body, err = json.Marshal(n.digest(e, letters, now)); err != nil {
+			return err
+		}
+		if err := n.store.FoldNotices(ctx, ids, into); err != nil || !full {
+			return err
+		}
+	}
+}
+
+func read(one Notice) (l letter, err error) {
+	err = json.Unmarshal(one.Body, &l)
+	return l, err
+}
+
+// try delivers a notice once and leaves in settle how it ended.
+func (n *Notifier) try(ctx context.Context, w *worker, one Notice) {
+	l, err := read(one)
+	if err != nil {
+		err = &failure{why: "the store has it damaged", refused: true, final: true}
+	} else {
+		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryTime)
+		defer cancel()
+		defer context.AfterFunc(ctx, func() {
+			select {
+			case <-time.After(grace):
+				cancel()
+			case <-attempt.Done():
+			}
+		})()
+		err = w.channel.sender.send(attempt, delivery(one.Channel, one.Key), l)
+	}
+	now := time.Now()
+	f := new(failure)
+	if err != nil && !errors.As(err, &f) {
+		f = &failure{why: err.Error()}
+	}
+	if err == nil || f.sent {
+		if f.sent {
+			n.log.Warn("a notification did not reach everybody", "kind", w.channel.kind, "target", w.channel.target, "key", one.Key, "error", f.why)
+		}
+		if w.failures > 0 {
+			n.log.Info("notifications are delivered again", "kind", w.channel.kind, "target", w.channel.target)
+		}
+		w.failures = 0
+		w.settle = func(ctx context.Context) error { return n.store.NoticeSent(ctx, one.ID, now) }
+		return
+	}
+	if ctx.Err() != nil {
+		return // cut off; it waits for the next start
+	}
+	tries := one.Tries + 1
+	pause := backoff(tries)
+	if f.refused {
+		pause = refusedPause
+	}
+	due := now.Add(max(pause, min(f.after, longestAfter)))
+	if f.final || f.refused && tries >= refusedTries || now.Sub(one.Added) >= giveUpAfter {
+		due = time.Time{}
+		n.log.Error("a notification was given up", "kind", w.channel.kind, "target", w.channel.target, "key", one.Key, "tries", tries, "error", f.why)
+	}
+	if !f.refused {
+		if w.failures == 0 {
+			n.log.Warn("notifications can't be delivered; they are tried again for a day", "kind", w.channel.kind, "target", w.channel.target, "error", f.why)
+		}
+		w.failures++
+		w.rests = now.Add(max(backoff(w.failures), min(f.after, longestAfter)))
+	}
+	w.settle = func(ctx context.Context) error {
+		return n.store.NoticeFailed(ctx, one.ID, tries, due, f.why, now)
+	}
+}
+
+// backoff is the pause after so many tries: 1 s, 2 s, 4 s … 5 min, and of that a random part between half and all.
+func backoff(tries int) time.Duration {
+	d := longestPause
+	if tries < 10 {
+		d = min(d, time.Second<<(tries-1))
+	}
+	return d/2 + mathrand.N(d/2+1)
+}
+
+func decimal(n int) string { return strconv.Itoa(n) }
