@@ -137,7 +137,7 @@ func readings(s string) (all []string) {
 		}
 		for _, separator := range []string{"", ",", ".", " ", "'"} {
 			n, ok := ungroup(whole, separator)
-			if separator == point || !ok {
+			if !ok {
 				continue
 			}
 			if !fractional {
@@ -164,7 +164,7 @@ func ungroup(s, separator string) (string, bool) {
 			return "", false
 		}
 	}
-	return strings.Join(groups, ""), len(groups) > 1
+	return strings.Join(groups, ""), true
 }
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

@@ -158,6 +158,14 @@ func TestReadAmount(t *testing.T) {
 	}
 }
 
+func TestReadCode(t *testing.T) {
+	for in, want := range map[string]string{"USD": "USD", "usd": "USD", "Usd": "", "": "", "US": "", "USDT": "", "U1D": "", "ſſſ": "", "ÜSD": "", "\u212aRW": "", " US": ""} {
+		if got := readCode(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
 func TestDecimalAndThousands(t *testing.T) {
 	for in, want := range map[string][2]string{
 		"0": {"0", "0"}, "999": {"999", "999"}, "1000": {"1000", "1,000"}, "12500": {"12500", "12,500"}, "1234567.5": {"1234567.50", "1,234,567.50"},

@@ -43,13 +43,13 @@ func TestRisks(t *testing.T) {
 			t.Errorf("%s: %s, %v, rank %d", r, got, err, r.Rank())
 		}
 	}
-	for _, word := range []string{"", "low", "HIGH ", "SEVERE", "\x1b[1m"} {
+	for _, word := range []string{"", "low", "HIGH ", "SEVERE", "\x1b[1m", strings.Repeat("HIGH", 1000)} {
 		got, err := ParseRisk(word)
 		var e *fault.Error
 		if got != "" || !errors.As(err, &e) || e.Code != fault.ConfigurationInvalid || e.Remedy == "" || Risk(word).Rank() <= Critical.Rank() {
 			t.Errorf("%q: %q, %v, rank %d", word, got, err, Risk(word).Rank())
 		}
-		if err != nil && strings.Contains(err.Error(), "\x1b") {
+		if err != nil && (strings.Contains(err.Error(), "\x1b") || len(err.Error()) > 500) {
 			t.Errorf("%q is shown as it is", word)
 		}
 	}
@@ -166,6 +166,8 @@ func TestRateAmounts(t *testing.T) {
 		{"a name with a point", "", lines, `{"lines.amount":1000}`, High, "1000 USD"},
 		{"a name with a point, inside", "", lines, `{"lines":[{"price.value":1000}]}`, High, "1000 USD"},
 		{"the path does not go on", "", lines, `{"lines":"1000"}`, Critical, "unreadable"},
+		{"the path does not go on, without a currency", "", map[string]string{"lines.amount": "amount"}, `{"lines":"1000"}`, Critical, "unreadable"},
+		{"the path of the currency does not go on", "", map[string]string{"amount": "amount", "price.currency": "currency"}, `{"amount":5,"price":"EUR"}`, Critical, "unreadable"},
 		{"the path goes on", "", nil, `{"amount":{"value":1}}`, Critical, "unreadable"},
 		{"two roles", "", lines, `{"total":500,"lines":[{"amount":500}]}`, High, "1000 USD"},
 		{"each its own currency", "", lines, `{"lines":[{"amount":1,"currency":"JPY"},{"amount":999.99}]}`, High, "1000 USD"},
@@ -299,6 +301,9 @@ func TestRateTexts(t *testing.T) {
 		{Subject{Action: "send_email", Arguments: []byte(`{"amount":"12k"}`)},
 			[]string{"It sends an e-mail, so people can stop it before it runs.", "Its amount can't be read, so it takes two people."}},
 		{Subject{Arguments: []byte(`{"amount":"5 chf"}`)}, []string{"The configuration has no rate for CHF, the currency of its amount, so it takes two people."}},
+		{Subject{Arguments: []byte(`{"amount":5,"currency":"chf."}`)}, []string{"The currency of its amount can't be read, so it takes two people."}},
+		{Subject{Arguments: []byte(`{"amount":"5 CHF","currency":"EUR"}`)}, []string{"Its amount is in two currencies at once, so it takes two people."}},
+		{Subject{Action: "transfer_money", Arguments: []byte(`{}`)}, []string{"It moves money, so a person must approve it.", "Its amount is missing, so it takes two people."}},
 		{Subject{Floor: Critical}, []string{"The operator rates this operation CRITICAL."}},
 		{Subject{Floor: "\x1b"}, []string{"The operator's rating of this operation is no known word, so it counts as CRITICAL."}},
 		{Subject{Write: true, Context: Context{Untrusted: true, Contaminated: true, Labels: []string{"internal", "pii"}, LeftPlan: true}},
@@ -328,6 +333,9 @@ func TestConsequence(t *testing.T) {
 			}
 			seen[got] = true
 		}
+	}
+	if read, write := (Rules{}).Rate(Subject{}).Consequence, (Rules{}).Rate(Subject{Write: true}).Consequence; !strings.HasPrefix(read, "It changes nothing") || write == read {
+		t.Errorf("a read: %q, a write: %q", read, write)
 	}
 	if len(seen) != len(actions)+2 {
 		t.Errorf("%d texts for %d actions, other writes and reads", len(seen), len(actions))
