@@ -31,10 +31,11 @@ var symbols = map[string]string{"$": "USD", "€": "EUR", "£": "GBP"}
 //
 //	[-] number [currency]    or    [-] currency [-] number
 //
-// where the currency is a code of three letters, all capitals or none, or one of $ € £, with or without spaces between; and the number is ASCII
-// digits, grouped in threes by one of comma, point, space and apostrophe or not at all, with a fraction behind a point or a comma or
-// none. It may have readings that differ, and the largest counts: 1,000 and 1.000 are a thousand. Some programs drop commas whatever
-// they stand for, so a fraction behind a comma counts as whole digits (12,50 is 1250), unless points group the digits before it.
+// where the currency is a code of three letters, all capitals or none, or one of $ € £, with or without spaces between; and the number
+// is ASCII digits, grouped in threes by one of comma, point, space and apostrophe or not at all, with a fraction behind a point or a
+// comma or none. It may have readings that differ, and the largest counts: 1,000 and 1.000 are a thousand. Some programs drop commas
+// whatever they stand for, so a fraction behind a comma counts as whole digits (12,50 is 1250), unless points group the digits before
+// it. Anything else can't be read.
 func readAmount(v any) (amount, bool) {
 	switch v := v.(type) {
 	case json.Number:
