@@ -20,6 +20,7 @@ const (
 	minSecret     = 16
 	maxAddress    = 2048
 	maxRecipients = 50
+	maxSender     = 200 // encoded it has to fit into a line of 998 bytes
 )
 
 // Config is one entry of "notify" in sallyport.yaml.
@@ -153,7 +154,7 @@ func (c Config) checkMail(bad func(field, remedy, format string, args ...any)) {
 		bad("smtp", "Write host:port, such as mail.example:587.", "%.100q is not a mail server.", c.SMTP)
 	}
 	address := func(field, s string) {
-		if a, err := mail.ParseAddress(s); err != nil || len(s) > 320 || !printable(a.Address) || strings.ContainsAny(a.Address, " <>\"") {
+		if a, err := mail.ParseAddress(s); err != nil || len(s) > maxSender || !printable(a.Address) || strings.ContainsAny(a.Address, " <>\"") {
 			bad(field, "Write it as name@host.", "%.100q is not a mail address.", s)
 		}
 	}
