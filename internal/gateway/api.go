@@ -21,6 +21,8 @@ type Request struct {
 	Declaration string          // id of the declaration that the call runs on, where the door has a place of its own for it
 	Door        string          // "mcp" or "http"
 	DryRun      bool            // judge only: no effect, no intent (check)
+	Hold        time.Duration   // how long the call may be held while a person decides; 0: it is answered at once. Where silence permits, the call is held until then anyway
+	Waiting     func(Waiting)   // told while the call is held, from the goroutine of the call; nil: nobody
 	Exchange    call.Exchange
 }
 

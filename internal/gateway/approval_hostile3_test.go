@@ -173,7 +173,7 @@ func TestHostile3RejectedUpstreamCallDoesNotRunUndeclared(t *testing.T) {
 		o.Classify = func(server, tool string) gateway.Classification {
 			c := inner(server, tool)
 			if server == "slack" {
-				c.RiskFloor = gateway.High
+				c.RiskFloor = policy.High
 			}
 			return c
 		}

@@ -14,6 +14,7 @@ import (
 	"sallyport/internal/audit"
 	"sallyport/internal/declare"
 	"sallyport/internal/fault"
+	"sallyport/internal/policy"
 	"sallyport/internal/session"
 )
 
@@ -23,8 +24,12 @@ var flagged = map[string]string{
 	declare.NoRequestOnRecord:  "There is no request of a person on record that the agent's words could be held against.",
 }
 
-// maxPending bounds how many questions one session may have open: what people can't read, they would wave through.
-const maxPending = 100
+// maxPending bounds how many questions one session may have open, and maxPendingOfAgent how many all sessions of one agent: what people
+// can't read, they would wave through.
+const (
+	maxPending        = 100
+	maxPendingOfAgent = 500
+)
 
 // askFor is the verdict of a stage that leaves it to a person.
 func askFor(stage, reason string) fault.Verdict {
@@ -68,6 +73,13 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	if err == nil {
 		a = a.Recount(c.g.o.Voter) // who approved must still be one who may
 		covers := a.Covers(c.digest, now)
+		if a.State == approval.Superseded && a.ReplacedBy != "" {
+			if told, ok, err := c.instead(ctx, a); err != nil {
+				return fault.RefuseErr(stage, err)
+			} else if ok {
+				return told
+			}
+		}
 		switch state := a.StateAt(now); {
 		case state == approval.Rejected:
 			return fault.RefuseErr(stage, covers)
@@ -102,7 +114,7 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk
 	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
-	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
+	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
 		if state := t.Approval.StateAt(now); (state == approval.Pending || state == approval.Deferred || state == approval.Approved) && c.stands(t.Approval) {
 			return true, t, nil // another call of the same asked first
 		}
@@ -112,6 +124,7 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		return fault.RefuseErr(stage, err)
 	}
 	v.ApprovalID = &a.ID
+	c.g.changed(ApprovalChanged, a.ID)
 	return v
 }
 
@@ -138,10 +151,13 @@ func (c *crossing) replace(t Twin, now time.Time) (keep bool, next Twin, err err
 	return false, t, nil
 }
 
-// stands tells whether an approval is about the call as it is now: it is no riskier, the session holds no label that was not shown, and
-// the policies are those that were in force.
+// stands tells whether an approval is about the call as it is now: it is no riskier, the session holds no label that was not shown, the
+// policies are those that were in force, and what silence was to permit is still left to silence.
 func (c *crossing) stands(a approval.Approval) bool {
-	return c.sameReasons(a) && slices.Index(risks, c.op.Class.Risk()) <= slices.Index(risks, Risk(a.Risk)) && a.PolicyVersion == c.g.o.Policies.Version() &&
+	if !a.SilenceAt.IsZero() && !c.silence {
+		return false
+	}
+	return c.sameReasons(a) && c.rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() && a.Environment == c.g.o.Environment &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -183,14 +199,22 @@ func (c *crossing) approvedReasons() {
 // newApproval is the question about this call, with everything that the person is shown under its digest.
 func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approval, error) {
 	a := approval.Approval{
-		CallDigest: c.digest, Risk: string(c.op.Class.Risk()), Operation: c.op.ID, DefinitionHash: c.definition(),
+		CallDigest: c.digest, Risk: string(c.rating.Risk), Amount: c.rating.Amount, Consequence: c.rating.Consequence, Operation: c.op.ID, DefinitionHash: c.definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
 		Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
+		Environment: c.g.o.Environment, Destinations: policy.Destinations(c.op.Class.Roles, c.args),
 	}
+	a.Destinations = a.Destinations[:min(len(a.Destinations), maxDestinations)]
 	for _, b := range v.Because {
 		if stage, text, ok := strings.Cut(b.Detail, ": "); ok {
 			a.Reasons = append(a.Reasons, approval.Reason{Stage: stage, Code: string(b.Code), Text: text})
 		}
+	}
+	if m := c.modified; m != nil {
+		a.ModifiedFrom, a.ModifiedBy, a.ModifiedReason = m.from, m.by, m.reason
+	}
+	for _, r := range c.rating.Reasons { // which rules gave the risk
+		a.Reasons = append(a.Reasons, approval.Reason{Stage: "risk", Code: r.Code, Text: r.Text})
 	}
 	if c.declaration != nil {
 		a.DeclarationID = c.declaration.ID
@@ -204,6 +228,9 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 		a.Justification, _ = json.Marshal(map[string]string{"plan_step": step.Justification}) // of a string: can't fail
 	}
 	life := c.g.o.Limits.ApprovalExpires
+	if c.silence { // nobody but the risk stage asks, and it asks for nobody's no
+		a.SilenceAt = now.Add(c.g.o.Limits.MediumDelay)
+	}
 	if c.declaration != nil { // a yes that comes after the declaration's end would be worth nothing
 		life = min(life, c.declaration.ExpiresAt.Sub(now))
 	}
@@ -227,6 +254,25 @@ type Question struct {
 	// Session now: what it holds may have grown since it was asked.
 	SessionLabels []string      `json:"session_labels"`
 	SessionPhase  session.Phase `json:"session_phase,omitempty"`
+
+	// For one question, not in lists.
+	Held        []flow.Held     `json:"held,omitempty"`         // the session's labels with the calls that they came from
+	UserRequest string          `json:"user_request,omitempty"` // what a host or a person put on record; hostile text all the same
+	Plan        *session.Plan   `json:"plan,omitempty"`
+	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
+	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
+}
+
+// Earlier is a decision about the same destination.
+type Earlier struct {
+	ApprovalID  string         `json:"approval_id"`
+	Operation   string         `json:"operation"`
+	Agent       string         `json:"agent_id"`
+	Destination string         `json:"destination"` // as canonical JSON
+	State       approval.State `json:"state"`
+	By          []string       `json:"by,omitempty"` // who answered
+	Reason      string         `json:"reason,omitempty"`
+	At          time.Time      `json:"at"` // of the last answer, else of the question
 }
 
 func (g *Gateway) question(ctx context.Context, a approval.Approval) Question {
@@ -261,7 +307,59 @@ func (g *Gateway) Question(ctx context.Context, id string) (Question, error) {
 	if err != nil {
 		return Question{}, err
 	}
-	return g.question(ctx, a), nil
+	q := g.question(ctx, a)
+	if s, err := g.o.Store.Session(ctx, a.Session); err == nil {
+		q.Held, q.UserRequest, q.Plan = s.Labels, s.UserRequest, s.Plan
+	}
+	if a.ModifiedFrom != "" {
+		before, err := g.o.Store.Approval(ctx, a.ModifiedFrom)
+		if err != nil {
+			return q, err
+		}
+		q.Before = before.Arguments
+	}
+	q.Earlier, err = g.earlier(ctx, a)
+	return q, err
+}
+
+// Waits is how many questions nobody has answered, put off or not.
+func (g *Gateway) Waits(ctx context.Context) (pending, deferred int64, err error) {
+	now := g.now()
+	if pending, err = g.o.Store.CountApprovals(ctx, approval.Pending, now); err != nil {
+		return 0, 0, err
+	}
+	deferred, err = g.o.Store.CountApprovals(ctx, approval.Deferred, now)
+	return pending, deferred, err
+}
+
+const (
+	earlierShown = 5  // decisions that are shown of one destination
+	earlierAsked = 10 // destinations of one call that are looked up
+)
+
+func (g *Gateway) earlier(ctx context.Context, a approval.Approval) ([]Earlier, error) {
+	var all []Earlier
+	now := g.now()
+	for i, d := range a.Destinations {
+		if i == earlierAsked {
+			break
+		}
+		found, err := g.o.Store.Approvals(ctx, ApprovalFilter{Destination: d, Now: now, Limit: earlierShown + 1})
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			if f.ID == a.ID || len(all) == earlierShown*(i+1) {
+				continue
+			}
+			e := Earlier{ApprovalID: f.ID, Operation: f.Operation, Agent: f.Agent, Destination: d, State: f.StateAt(now), Reason: f.Reason, At: f.CreatedAt}
+			for _, v := range f.Votes {
+				e.By, e.At = append(e.By, v.Person), v.At
+			}
+			all = append(all, e)
+		}
+	}
+	return all, nil
 }
 
 // Response is a person's answer to one question.
@@ -280,14 +378,34 @@ func (g *Gateway) Respond(ctx context.Context, voter approval.Voter, r Response)
 	if err == nil {
 		return g.question(ctx, a), nil
 	}
-	if f := fault.Of(err); f.Code != fault.NotFound && f.Code != fault.AuditUnavailable && f.Code != fault.StoreUnavailable {
-		e := approvalEntry(a, "approval."+word(r.Decision), "person:"+voter.Person) // a refused answer is on record too (TH-4)
-		e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), "approve", string(f.Code), clip(f.Public())
-		if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
-			return Question{}, audited(err)
-		}
+	return Question{}, g.refusedAnswer(ctx, voter, a, "approval."+word(r.Decision), err)
+}
+
+// refusedAnswer puts on record that an answer was not taken (TH-4), and returns why.
+func (g *Gateway) refusedAnswer(ctx context.Context, voter approval.Voter, a approval.Approval, action string, err error) error {
+	f := fault.Of(err)
+	if f.Code == fault.NotFound || f.Code == fault.AuditUnavailable || f.Code == fault.StoreUnavailable {
+		return err
 	}
-	return Question{}, err
+	e := approvalEntry(a, action, "person:"+voter.Person)
+	e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), "approve", string(f.Code), clip(f.Public())
+	if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+		return audited(err)
+	}
+	return err
+}
+
+// voter adds to who answers every identity that is theirs. Only people whom the configuration knows can answer.
+func (g *Gateway) voter(v approval.Voter, text string) (approval.Voter, error) {
+	if len(text) > maxJustification {
+		return v, fault.New(fault.RequestMalformed, "at most %d bytes", maxJustification).At("reason")
+	}
+	known, ok := g.o.Voter(v.Person)
+	if !ok {
+		return v, fault.New(fault.RoleMissing, "Nobody knows who %s is: who approves must be listed under people in sallyport.yaml.", short(v.Person))
+	}
+	v.Aliases = append(slices.Clone(v.Aliases), known.Aliases...)
+	return v, nil
 }
 
 // respond returns the approval as it is after the answer, or with an error as it was before.
@@ -301,14 +419,9 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 	} else if s.State != session.Open && r.Decision != approval.Reject {
 		return asked, fault.New(fault.SessionClosed, "The session that asked is closed.")
 	}
-	if len(r.Reason) > maxJustification {
-		return asked, fault.New(fault.RequestMalformed, "at most %d bytes", maxJustification).At("reason")
+	if voter, err = g.voter(voter, r.Reason); err != nil {
+		return asked, err
 	}
-	known, ok := g.o.Voter(voter.Person)
-	if !ok {
-		return asked, fault.New(fault.RoleMissing, "Nobody knows who %s is: who approves must be listed under people in sallyport.yaml.", short(voter.Person))
-	}
-	voter.Aliases = append(slices.Clone(voter.Aliases), known.Aliases...)
 	by := "person:" + voter.Person
 	after, err := g.o.Store.ChangeApproval(context.WithoutCancel(ctx), r.Approval, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
 		now := g.now()
@@ -344,6 +457,7 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 	if err != nil {
 		return asked, err
 	}
+	g.changed(ApprovalChanged, after.ID)
 	return after, nil
 }
 
@@ -380,6 +494,7 @@ func (g *Gateway) withdraw(ctx context.Context, sessionID string) {
 				return next, nil, approvalEntry(a, "approval.withdraw", "rule:session-closed"), err
 			}); err == nil {
 				ended++
+				g.changed(ApprovalChanged, id)
 			} else if !fault.Is(err, fault.ApprovalExpired) && !fault.Is(err, fault.Conflict) { // over in another way is over
 				return
 			}

@@ -93,7 +93,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 	var entries []audit.Entry
 	if firstSight { // that the server was seen is kept even when it offered nothing, so that what it offers later is a newcomer
 		pins = append(pins, Pin{Operation: server + seen, AcceptedAt: now})
-		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: "rule:first-sight", Operation: server + seen, Decision: "ok"})
+		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: firstSeen, Operation: server + seen, Decision: "ok"})
 	}
 	room := maxPins - len(c.pins)
 	for _, d := range defs {
@@ -119,7 +119,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		case known:
 			pin.Pending, pin.PendingDef = d.Hash, d.JSON
 		case firstSight || g.o.Classify(server, d.Name).Named:
-			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: "rule:first-sight", AcceptedAt: now}
+			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: firstSeen, AcceptedAt: now}
 		default:
 			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, AcceptedAt: now}
 		}
@@ -176,6 +176,8 @@ const (
 	maxPins = 20_000
 	// readResource and getPrompt are the operations that stand for all of a server's resources and prompts.
 	readResource, getPrompt = "read_resource", "get_prompt"
+	// firstSeen is who accepts what a server offers when it is first seen, or what the operator's configuration names.
+	firstSeen = "rule:first-sight"
 	// seen is the pin that says that a server was seen, in place of a tool's name. No tool can have it.
 	seen = ".*"
 )
@@ -259,6 +261,7 @@ func (c *catalogue) publish() {
 	for _, f := range c.subs {
 		f()
 	}
+	c.g.changed(ToolChanged, "")
 }
 
 // operation makes an operation of the operator's word on it. What can't be resolved is unfit, not open.
@@ -291,7 +294,7 @@ func exposedName(class Classification, server, tool string) string {
 
 func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 	pin := c.pins[op.ID]
-	op.Hash = pin.Hash
+	op.Hash, op.Accepted = pin.Hash, pin.AcceptedBy != firstSeen
 	switch {
 	case d.Fault != "":
 		op.Standing, op.Fault = Unfit, d.Fault

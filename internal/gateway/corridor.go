@@ -63,11 +63,19 @@ type crossing struct {
 	declared      string                 // digest of what the call runs on: a declaration, made before or in the call, or the sealed plan
 	undeclared    error                  // what is wrong with how the call is declared
 	flags         []string
-	approval      *approval.Approval // a person's answer that covers the call
-	carries       []carriedText      // delivered content in the arguments
-	carried       []flow.Held        // the labels that it has
-	brought       string             // where a command's result is from
-	broughtAt     time.Time          // and when it was there; zero: now
+	approval      *approval.Approval // a person's answer that covers the call, or the silence that permits it
+	until         time.Time          // how long the call is held for an answer; zero: not yet
+	news          string             // the answer for which it was judged again last
+	rating        policy.Rating      // how risky it is, as the session is now
+	rated         bool
+	first         []string      // keys of what the agent has not used before
+	looked        bool          // whether that is known
+	silence       bool          // the risk stage leaves it to a person's silence
+	modified      *modified     // the question takes the place of one whose arguments a person changed
+	carries       []carriedText // delivered content in the arguments
+	carried       []flow.Held   // the labels that it has
+	brought       string        // where a command's result is from
+	broughtAt     time.Time     // and when it was there; zero: now
 
 	requested bool // the limit of external requests has counted it
 	limited   bool // the rate limit has counted this call
@@ -101,10 +109,19 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	if v := c.resolve(ctx); v.Decision != fault.Permit {
 		return c.refuse(ctx, v)
 	}
-	for try := 0; ; try++ {
+	for try := 0; ; {
 		v := c.judge()
 		if v.Decision == fault.Ask {
 			v = c.asked(ctx, v)
+		}
+		if c.wait(ctx, v) { // the call enters again at the top: what was asked about may be answered, and the session have moved
+			if err := c.again(ctx); err != nil {
+				return c.refuse(ctx, fault.RefuseErr("approve", err))
+			}
+			continue
+		}
+		if v := g.killed(c.agent); v.Decision != fault.Permit { // pulled while it was held
+			return c.refuseBehind(v)
 		}
 		if v.Decision != fault.Permit || r.DryRun {
 			return c.refuse(ctx, v)
@@ -125,7 +142,8 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		if err := c.reload(ctx); err != nil {
 			return c.refuseBehind(fault.RefuseErr("intent", audited(err)))
 		}
-		c.approval = nil // what the session holds now may not be what the person was shown
+		c.forget() // what the session holds now may not be what the person was shown
+		try++
 	}
 
 	// Act. From here on an outcome is owed.
@@ -155,6 +173,34 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		a.Brings = append(a.Brings, h.Label)
 	}
 	return a
+}
+
+// forget drops what was found out about the call in a state of the session that is over.
+func (c *crossing) forget() { c.approval, c.rated, c.looked, c.silence = nil, false, false, false }
+
+// again takes a call that was held back to the top, with everything as it is by now.
+func (c *crossing) again(ctx context.Context) error {
+	c.forget()
+	c.session = c.live.current.Load()
+	var err error
+	if c.decl, err = c.g.declared(c.agent); err != nil {
+		return err
+	}
+	op := c.g.cat.snap.Load().byID[c.op.ID]
+	if op == nil || op.Hash != c.op.Hash {
+		return fault.New(fault.ToolUnknown, "The tool changed while the call waited for an answer.").Try("Look at the list of tools again.")
+	}
+	if c.offer == nil { // an offer's operation is not in the list of tools
+		c.op = op
+	}
+	if c.declaration != nil {
+		d, err := c.g.o.Store.Declaration(ctx, c.declaration.ID)
+		if err != nil {
+			return err
+		}
+		c.declaration = &d
+	}
+	return nil
 }
 
 // audited makes sure that a failing log is called that, whatever the store called it.
@@ -285,7 +331,11 @@ func (c *crossing) judge() fault.Verdict {
 // standing: tool accepted and unchanged, session open, time left.
 func (c *crossing) standing() fault.Verdict {
 	const stage = "standing"
+	aside, quarantined := c.g.quarantined(c.agent)
 	switch {
+	case quarantined:
+		return fault.Refuse(stage, fault.AgentQuarantined, "The agent "+c.agent+" is quarantined since "+aside.Since.Format(time.RFC3339)+".",
+			fault.Remedy{Kind: "ask_person", Text: "An operator can restore it."})
 	case c.session.State != session.Open:
 		return fault.Refuse(stage, fault.SessionClosed, "", fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."})
 	case c.op.Standing != Active && !c.decl.Permits(c.op.ID, c.op.Flow.Effect != flow.Read):
@@ -486,7 +536,8 @@ func (c *crossing) intent(ctx context.Context) error {
 	if len(c.carries) > 0 {
 		detail["carries"] = c.carries
 	}
-	spend := Spend{CallDigest: c.digest, CallID: c.id, At: c.g.now()}
+	spend := Spend{CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys()}
+	e.Risk, e.Amount = string(c.rating.Risk), c.rating.Amount
 	if c.declaration != nil {
 		spend.Declaration, spend.Approval = c.declaration.ID, c.declaration.ApprovalID
 	}
@@ -495,6 +546,9 @@ func (c *crossing) intent(ctx context.Context) error {
 		e.Risk = c.approval.Risk
 		e.Approvers = approvers(*c.approval)
 		detail["approval_id"] = c.approval.ID
+		if c.approval.Silent(spend.At) {
+			detail["permitted_by"] = "silence" // nobody's answer (DESIGN.md rule 9)
+		}
 	}
 	if len(detail) > 0 {
 		b, err := json.Marshal(detail)
@@ -522,6 +576,9 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	c.session = c.live.see(s)
 	c.acting = true
+	if c.approval != nil {
+		c.g.changed(ApprovalChanged, c.approval.ID)
+	}
 	return nil
 }
 

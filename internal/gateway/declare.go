@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -174,34 +173,6 @@ func (c *crossing) step() *session.Step {
 	return nil
 }
 
-// risk: what is too risky for the agent's tier to be approved by rule is a person's to decide (HI-2, DE-5).
-func (c *crossing) risk() fault.Verdict {
-	tier := c.g.tierOf(c.decl)
-	if c.op.command == nil && c.declaration == nil { // what nobody has to declare is asked about from where everybody is
-		tier.AskFrom = High
-	}
-	// A plan's approval is no answer here: it is one person's, and not for one call.
-	if !tier.asks(c.op.Class.Risk()) || c.approval != nil {
-		return fault.Permitted()
-	}
-	who := "a person"
-	if c.op.Class.Risk() == Critical {
-		who = "two people"
-	}
-	reason := fmt.Sprintf("%s is of risk %s, so %s must decide.", c.op.Name, c.op.Class.Risk(), who)
-	if slices.Index(risks, c.op.Class.Risk()) < slices.Index(risks, High) {
-		reason = fmt.Sprintf("%s is of risk %s, and of agents of this trust tier a person decides on everything from %s.", c.op.Name, c.op.Class.Risk(), tier.AskFrom)
-	}
-	v := askFor("risk", reason)
-	if c.g.o.Mode == Shadow { // only noted, like verdicts of the flow stage
-		if c.shadow == nil {
-			c.shadow = &v
-		}
-		return fault.Permitted()
-	}
-	return v
-}
-
 // covered tells whether a person has approved this very call, by itself or in a plan: enough for what nobody classified, not for what is risky.
 func (c *crossing) covered() bool { return c.approval != nil || c.planned() }
 
@@ -297,9 +268,12 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		return nil, err
 	}
 	c.justification = &r.Justification
+	if err := c.rate(); err != nil {
+		return nil, err
+	}
 	d, err := declare.New(declare.Declaration{
 		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: r.Parameters,
-		Justification: r.Justification, Flags: c.flags, Risk: string(c.op.Class.Risk()),
+		Justification: r.Justification, Flags: c.flags, Risk: string(c.rating.Risk),
 	}, now, g.o.Limits.ApprovalExpires)
 	if err != nil {
 		return nil, err
@@ -352,6 +326,13 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 			return answer, err
 		}
 	case fault.Ask:
+		if c.silence { // approved by rule; what waits to be stopped is the call
+			v = fault.Permitted()
+			if *d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
+				return answer, err
+			}
+			break
+		}
 		a, err := c.newApproval(v, now)
 		if err != nil {
 			return answer, err
@@ -359,7 +340,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		d.ApprovalID, v.ApprovalID = a.ID, &a.ID
 		v.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person has been asked. When it is approved, call " + c.op.Name + " with the declaration_id " + d.ID + "."}}
 		detail["approval_id"] = a.ID
-		ask = &Ask{Approval: a, Declaration: d, At: now, Most: maxPending, Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) }}
+		ask = &Ask{Approval: a, Declaration: d, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) }}
 	default:
 		if *d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
 			return answer, err
@@ -389,6 +370,9 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 	}
 	if err != nil {
 		return answer, audited(err)
+	}
+	if ask != nil {
+		g.changed(ApprovalChanged, ask.Approval.ID)
 	}
 	if err := c.taint(ctx); err != nil { // the agent has what it carried in its context, whatever became of the declaration
 		return answer, audited(err)

@@ -22,6 +22,7 @@ import (
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
+	"sallyport/internal/policy"
 	"sallyport/internal/session"
 )
 
@@ -101,9 +102,9 @@ func newCommWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 				c = gateway.Classification{Output: gateway.Trusted, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read}}
 				switch tool {
 				case "send":
-					c.RiskFloor = gateway.High
+					c.RiskFloor = policy.High
 				case "wipe":
-					c.RiskFloor = gateway.Critical
+					c.RiskFloor = policy.Critical
 				}
 			}
 			return c
@@ -388,7 +389,7 @@ func TestRiskAsksAPersonWhoseAnswerIsGoodForOneCall(t *testing.T) {
 	}
 	q, err := w.g.Question(t.Context(), id)
 	if err != nil || q.State != approval.Pending || q.Risk != "HIGH" || q.Operation != "comm.send" || string(q.Arguments) != getPage || q.Needed != 1 ||
-		q.Session != p.ID || q.Requester != "erin" || len(q.Reasons) != 1 || q.Reasons[0].Stage != "risk" || !strings.Contains(string(q.Justification), "widget") {
+		q.Session != p.ID || q.Requester != "erin" || len(q.Reasons) != 2 || q.Reasons[0].Stage != "risk" || q.Reasons[1].Code != policy.ReasonOperator || !strings.Contains(string(q.Justification), "widget") {
 		t.Fatalf("%+v, %v", q, err)
 	}
 	for who, want := range map[string]fault.Code{"dave": fault.RoleMissing} {

@@ -38,6 +38,7 @@ type Limits struct {
 	CommRequestsPerMinute int           // external requests of built-in operations that may (EX-5); 0: no limit
 	Budget                time.Duration // time in operations over the session's life (EX-6)
 	ApprovalExpires       time.Duration // how long a declaration, and a question to a person, is good for
+	MediumDelay           time.Duration // how long a call of risk MEDIUM waits to be stopped (HI-2)
 }
 
 // Options is what a Gateway is built of. Every field without a stated default is needed.
@@ -56,6 +57,10 @@ type Options struct {
 	Schema func(schema json.RawMessage) (func(value []byte) error, error)
 	Mode   Mode
 	Limits Limits
+	// Risk holds the thresholds of amounts (HI-1).
+	Risk policy.Rules
+	// Environment is which gateway this is: an answer that was given to another one is none to it.
+	Environment string
 	// Voter is who a person is today: roles and every identity that is theirs; false for people nobody knows. Needed where people approve.
 	Voter func(person string) (approval.Voter, bool)
 	// RemoveFiles removes a session's workspace.
@@ -82,6 +87,14 @@ type Gateway struct {
 	live   map[string]*live
 	own    map[string]*live  // by agent: its open own session
 	rates  map[string]*rates // by agent: of its own sessions
+
+	asideMu sync.RWMutex // guards aside
+	aside   map[string]Quarantine
+
+	watchers watchers
+	started  time.Time
+	draining chan struct{}
+	drained  sync.Once
 
 	waitingCalls, waitingDoors atomic.Int64 // entries that are written behind their answer
 
@@ -115,6 +128,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.Limits.ApprovalExpires <= 0 {
 		return nil, errors.New("an approval that never expires would outlive what it was given for: set how long it is good for")
 	}
+	if o.Limits.MediumDelay <= 0 {
+		return nil, errors.New("a call of risk MEDIUM waits to be stopped: set how long")
+	}
 	gate, err := guard.NewPhaseGate()
 	if err != nil {
 		return nil, err
@@ -122,6 +138,10 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	switches, err := o.Store.Switches(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kill switch: %w", err)
+	}
+	aside, err := o.Store.Quarantines(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading who is quarantined: %w", err)
 	}
 	pins, err := o.Store.Pins(ctx)
 	if err != nil {
@@ -134,7 +154,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	running, stop := context.WithCancel(context.Background())
 	g := &Gateway{
 		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
-		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{},
+		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, aside: aside, draining: make(chan struct{}), started: o.Clock(),
 	}
 	g.kill = newKillSwitch(switches, o.Clock)
 	if g.cat, err = newCatalogue(g, pins); err != nil {
@@ -150,6 +170,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.closed.Swap(true) {
 		return nil
 	}
+	g.Drain()
 	g.stop()
 	done := make(chan struct{})
 	go func() { g.background.Wait(); close(done) }()
@@ -161,5 +182,15 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 }
 
-// now is the time that decisions and entries of one moment share.
-func (g *Gateway) now() time.Time { return g.clock().UTC() }
+// Drain lets calls that are held for an answer go, so that they don't hold up doors that close. Draining twice is harmless.
+func (g *Gateway) Drain() { g.drained.Do(func() { close(g.draining) }) }
+
+// now is the time that decisions and entries of one moment share. It is the clock's, but never behind what has passed since the start: a
+// clock that is set back makes nothing live longer.
+func (g *Gateway) now() time.Time {
+	now := g.clock()
+	if steady := g.started.Round(0).Add(now.Sub(g.started)); steady.After(now.Round(0)) {
+		return steady.UTC()
+	}
+	return now.UTC()
+}

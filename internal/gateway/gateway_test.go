@@ -201,7 +201,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	w.o = gateway.Options{
 		Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
 		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 600, Budget: 300 * time.Second, ApprovalExpires: time.Minute},
+		Limits: gateway.Limits{CallsPerMinute: 600, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 	}
 	for _, f := range tweak {
@@ -630,7 +630,7 @@ func TestRepeatedStructuredContentIsFoldedIn(t *testing.T) {
 
 // Every action of HI-1 has its tier, and the operator's word only raises it.
 func TestRiskByAction(t *testing.T) {
-	tiers := []gateway.Risk{gateway.Low, gateway.Medium, gateway.High, gateway.Critical}
+	tiers := []policy.Risk{policy.Low, policy.Medium, policy.High, policy.Critical}
 	for action, tier := range map[string]int{
 		"transfer_money": 2, "delete_data": 2, "grant_access": 2, "publish_content": 2,
 		"send_email": 1, "schedule_meeting": 1, "book_appointment": 1, "": 0, "search": 0, "Transfer_Money": 0,

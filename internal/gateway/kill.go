@@ -158,11 +158,13 @@ func (k *killSwitch) persist(ctx context.Context, store Store, log *slog.Logger)
 
 // Disable pulls the switch: for one agent, or for all with agent "". Calls in flight are cancelled before it returns (AG-4).
 func (g *Gateway) Disable(agent, by, reason string) Switches {
+	defer g.changed(KillChanged, agent)
 	return g.kill.flip(agent, true, by, reason)
 }
 
 // Enable takes the switch back.
 func (g *Gateway) Enable(agent, by, reason string) Switches {
+	defer g.changed(KillChanged, agent)
 	return g.kill.flip(agent, false, by, reason)
 }
 

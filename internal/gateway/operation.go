@@ -3,11 +3,11 @@ package gateway
 import (
 	"encoding/json"
 	"regexp"
-	"slices"
 	"time"
 
 	"sallyport/flow"
 	"sallyport/internal/call"
+	"sallyport/internal/policy"
 )
 
 // Output is how far an operation's result can be trusted (CONTRACT, operation fields).
@@ -31,38 +31,16 @@ type Classification struct {
 	Shape       *regexp.Regexp
 	Description string // replaces the server's
 	Timeout     time.Duration
-	Action      string // what the operation does, by its name in the risk rules
-	RiskFloor   Risk   // the operator's word; it only raises
-	Listed      bool   // false: no entry of the operator's covers it
-	Named       bool   // an entry of the operator's names it outright, not only by "server.*"
+	Action      string            // what the operation does, by its name in the risk rules
+	RiskFloor   policy.Risk       // the operator's word; it only raises
+	Roles       map[string]string // argument -> role: which one is the amount, the destination …
+	Listed      bool              // false: no entry of the operator's covers it
+	Named       bool              // an entry of the operator's names it outright, not only by "server.*"
 }
 
-// Risk is how much an operation can do (HI-1).
-type Risk string
-
-const (
-	Low      Risk = "LOW"
-	Medium   Risk = "MEDIUM"
-	High     Risk = "HIGH"
-	Critical Risk = "CRITICAL"
-)
-
-// risks is the order of the tiers; what is not in it is above all of them.
-var risks = []Risk{Low, Medium, High, Critical}
-
-// Risk is the tier by the action's name, as far as it can be said before the call: amounts are the call's own.
-func (c Classification) Risk() Risk {
-	tier := Low
-	switch c.Action {
-	case "transfer_money", "delete_data", "grant_access", "publish_content":
-		tier = High
-	case "send_email", "schedule_meeting", "book_appointment":
-		tier = Medium
-	}
-	if slices.Index(risks, c.RiskFloor) > slices.Index(risks, tier) {
-		tier = c.RiskFloor
-	}
-	return tier
+// Risk is the tier as far as it can be said before the call: amounts and context are the call's own.
+func (c Classification) Risk() policy.Risk {
+	return policy.Rules{}.Rate(policy.Subject{Action: c.Action, Floor: c.RiskFloor}).Risk
 }
 
 // Standing is whether an operation can be called at all.
@@ -90,6 +68,7 @@ type Operation struct {
 	Class      Classification
 	Flow       flow.Operation
 	AskFirst   bool // unlisted_operations: ask
+	Accepted   bool // a person accepted its definition: it came, or changed, after its server was first seen
 
 	command *Command // what runs it, of a built-in operation; nil: an upstream server
 

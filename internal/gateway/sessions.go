@@ -354,6 +354,7 @@ func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move fun
 		return s, err
 	}
 	l.see(s)
+	g.changed(SessionChanged, s.ID)
 	return s, nil
 }
 

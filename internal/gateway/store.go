@@ -61,6 +61,15 @@ type Store interface {
 	// in one transaction. change may be called more than once. An error of change is returned as it is and nothing is written.
 	ChangeApproval(ctx context.Context, id string, change func(approval.Approval, *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error)) (approval.Approval, error)
 
+	// CountApprovals is how many approvals are in a state at that time ("": in any).
+	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
+	// Used tells whether an intent has written the key (Spend.First).
+	Used(ctx context.Context, key string) (bool, error)
+
+	// Quarantines returns the agents that are put aside; SaveQuarantine writes one, or with nil that it is over, with its entry.
+	Quarantines(ctx context.Context) (map[string]Quarantine, error)
+	SaveQuarantine(ctx context.Context, agent string, q *Quarantine, e audit.Entry) error
+
 	// Tokens returns every token, revoked ones too. AddToken and RevokeToken write one with its entry.
 	Tokens(ctx context.Context) ([]identity.Token, error)
 	AddToken(ctx context.Context, t identity.Token, e audit.Entry) error
@@ -81,10 +90,20 @@ type Ask struct {
 	Declaration *declare.Declaration // written with it, or nil
 	At          time.Time
 	Most        int // questions of one session that may be open; one more is a fault.LimitQuota
+	MostOfAgent int // and of one agent, in all of its sessions
+	// Instead is the question that this one takes the place of, with other arguments; nil: none. It is changed in the same transaction.
+	Instead *Instead
 	// Twin decides in the transaction about the newest question about the same call, if there is one: to keep it (then nothing is written), to
 	// write it as it returns it, or, with an error, to ask nobody. It may be called more than once.
 	Twin  func(t Twin) (keep bool, next Twin, err error)
 	Entry audit.Entry
+}
+
+// Instead is a question that another takes the place of. Change returns it as it is to be written, with its entry; an error of it is
+// returned as it is and nothing is written. It may be called more than once.
+type Instead struct {
+	ID     string
+	Change func(t Twin) (Twin, error)
 }
 
 // Twin is a question about the same call, with the declaration that it is about (nil if none).
@@ -98,16 +117,19 @@ type Twin struct {
 type ApprovalFilter struct {
 	Session string         // "": of all
 	State   approval.State // "": in any
-	Now     time.Time
-	After   string // id of the last one of the page before; "": from the newest on
-	Limit   int
+	// Destination, without a Session: those about this value of an argument, as canonical JSON.
+	Destination string
+	Now         time.Time
+	After       string // id of the last one of the page before; "": from the newest on
+	Limit       int
 }
 
 // Spend is what an intent uses up: what was approved is approved for one call (DESIGN.md rule 2).
 type Spend struct {
-	Declaration string // id, or ""
-	Approval    string // id, or ""
-	CallDigest  string // of the call that it is spent on
+	Declaration string   // id, or ""
+	Approval    string   // id, or ""
+	First       []string // keys of what the agent uses from now on: see Used
+	CallDigest  string   // of the call that it is spent on
 	CallID      string
 	At          time.Time
 }

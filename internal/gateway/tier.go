@@ -2,11 +2,11 @@ package gateway
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"sallyport/internal/agent"
 	"sallyport/internal/limit"
+	"sallyport/internal/policy"
 )
 
 // Tier is what agents of one trust tier may do unasked and how often (DE-3). A zero field is the gateway's own limit.
@@ -14,7 +14,7 @@ type Tier struct {
 	CommRequestsPerMinute int           // external requests that one session may start in any minute (EX-5)
 	CallsPerMinute        int           // calls of any kind
 	Budget                time.Duration // time in operations over a session's life (EX-6)
-	AskFrom               Risk          // the risk from which a person decides on a declared operation; "" is HIGH
+	AskFrom               policy.Risk   // the risk from which a person decides on a declared operation; "" is HIGH
 }
 
 // The built-in tiers. Standard is that of an agent whose declaration names none.
@@ -27,9 +27,9 @@ const (
 // Tiers returns the built-in tiers by name.
 func Tiers() map[string]Tier {
 	return map[string]Tier{
-		TierRestricted: {CommRequestsPerMinute: 5, AskFrom: Low},
-		TierStandard:   {AskFrom: High},
-		TierTrusted:    {CommRequestsPerMinute: 30, AskFrom: High},
+		TierRestricted: {CommRequestsPerMinute: 5, AskFrom: policy.Low},
+		TierStandard:   {AskFrom: policy.High},
+		TierTrusted:    {CommRequestsPerMinute: 30, AskFrom: policy.High},
 	}
 }
 
@@ -43,7 +43,7 @@ func (g *Gateway) tierOf(d *agent.Declaration) Tier {
 	t.CommRequestsPerMinute = cmp.Or(t.CommRequestsPerMinute, g.o.Limits.CommRequestsPerMinute)
 	t.CallsPerMinute = cmp.Or(t.CallsPerMinute, g.o.Limits.CallsPerMinute)
 	t.Budget = cmp.Or(t.Budget, g.o.Limits.Budget)
-	t.AskFrom = cmp.Or(t.AskFrom, High)
+	t.AskFrom = cmp.Or(t.AskFrom, policy.High)
 	return t
 }
 
@@ -55,11 +55,8 @@ func (g *Gateway) tierOfAgent(id string) Tier {
 	return g.tierOf(&agent.Declaration{TrustTier: TierRestricted})
 }
 
-// asks tells whether a person decides on what is this risky. A word that is no tier is above all of them.
-func (t Tier) asks(r Risk) bool {
-	place := slices.Index(risks, r)
-	return place < 0 || place >= slices.Index(risks, t.AskFrom)
-}
+// asks tells whether a person decides on what is this risky.
+func (t Tier) asks(r policy.Risk) bool { return r.Rank() >= t.AskFrom.Rank() }
 
 // rates are what a session may start in any minute. Own sessions of an agent share one: opening the next renews no limit.
 type rates struct {

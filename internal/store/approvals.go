@@ -9,6 +9,7 @@ import (
 
 	"sallyport/internal/approval"
 	"sallyport/internal/audit"
+	"sallyport/internal/call"
 	"sallyport/internal/declare"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
@@ -83,7 +84,7 @@ func (t *tx) saveApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), body)
+	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), silence(a), body)
 }
 
 func (t *tx) addApproval(a approval.Approval) error {
@@ -92,7 +93,31 @@ func (t *tx) addApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	return t.w.c.exec(insertApproval, a.ID, a.Session, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), body)
+	if err := t.w.c.exec(insertApproval, a.ID, a.Session, a.Agent, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), body); err != nil {
+		return err
+	}
+	for _, d := range a.Destinations {
+		if err := t.w.c.exec(insertDestination, destination(d), a.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// silence is the column for it: NULL once a person has said anything, since silence permits nothing any more then.
+func silence(a approval.Approval) any {
+	if len(a.Votes) > 0 {
+		return nil
+	}
+	return micros(a.SilenceAt)
+}
+
+// destination is an argument's value as the table has it.
+func destination(value string) string {
+	if len(value) > 200 {
+		return call.HashBytes([]byte(value))
+	}
+	return value
 }
 
 // Declare implements gateway.Store.
@@ -155,8 +180,19 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 		if err != nil {
 			return err
 		}
-		if open >= int64(q.Most) && !replaced {
+		ofAgent, err := t.w.c.number(countOpenOfAgent, q.Approval.Agent, q.At.UnixMicro())
+		if err != nil {
+			return err
+		}
+		switch {
+		case replaced || q.Instead != nil:
+		case open >= int64(q.Most):
 			return fault.New(fault.LimitQuota, "%d questions of this session wait for a person already.", open).Try("Wait until some of them are answered.")
+		case ofAgent >= int64(q.MostOfAgent):
+			return fault.New(fault.LimitQuota, "%d questions of this agent wait for a person already.", ofAgent).Try("Wait until some of them are answered.")
+		}
+		if err := t.replace(q.Instead); err != nil {
+			return err
 		}
 		if twin.Entry != nil { // it changed
 			if err := t.saveBoth(twin.Approval, twin.Declaration); err != nil {
@@ -183,6 +219,30 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 		return approval.Approval{}, err
 	}
 	return asked, nil
+}
+
+// replace writes what becomes of the question that another one takes the place of.
+func (t *tx) replace(in *gateway.Instead) error {
+	if in == nil {
+		return nil
+	}
+	old, err := t.approval(in.ID)
+	if err != nil {
+		return err
+	}
+	about, err := t.about(old)
+	if err != nil {
+		return err
+	}
+	next, err := in.Change(gateway.Twin{Approval: old, Declaration: about})
+	if err != nil {
+		return err
+	}
+	if err := t.saveBoth(next.Approval, next.Declaration); err != nil {
+		return err
+	}
+	e := *next.Entry
+	return t.append(&e)
 }
 
 // about is the declaration that an approval is about; nil if none.
@@ -260,6 +320,23 @@ func (t *tx) use(s gateway.Spend) error {
 		if err != nil {
 			return &gateway.SpendError{Err: err}
 		}
+		used, err := t.w.c.has(selectSpent, s.Approval) // what is on record as used stays used, whatever its row says
+		if err != nil {
+			return err
+		}
+		if used {
+			return &gateway.SpendError{Err: fault.New(fault.Conflict, "The approval was used before; one is for one call.")}
+		}
+		t.wrote++
+		if err := t.w.c.exec(insertSpent, s.Approval, s.CallID); err != nil {
+			return err
+		}
+	}
+	for _, key := range s.First {
+		t.wrote++
+		if err := t.w.c.exec(insertUsed, key); err != nil {
+			return err
+		}
 	}
 	if d.ID != "" {
 		if err := t.saveDeclaration(d); err != nil {
@@ -313,9 +390,9 @@ func (r *Reader) OpenApprovals(ctx context.Context, session string, now time.Tim
 
 // standing is a state at a time as the columns have it: $1 is the time.
 var standing = map[approval.State]string{
-	approval.Pending:    "expires > $1 AND (state = 'pending' OR state = 'deferred' AND until <= $1)",
+	approval.Pending:    "expires > $1 AND (state = 'pending' AND (silence IS NULL OR silence > $1) OR state = 'deferred' AND until <= $1)",
 	approval.Deferred:   "expires > $1 AND state = 'deferred' AND (until IS NULL OR until > $1)",
-	approval.Approved:   "expires > $1 AND state = 'approved'",
+	approval.Approved:   "expires > $1 AND (state = 'approved' OR state = 'pending' AND silence <= $1)",
 	approval.Expired:    "expires <= $1 AND state IN ('pending', 'deferred', 'approved')",
 	approval.Rejected:   "$1 > 0 AND state = 'rejected'",
 	approval.Spent:      "$1 > 0 AND state = 'spent'",
@@ -341,9 +418,13 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 	}
 	query := "SELECT body FROM approvals WHERE " + where + " AND n < $2"
 	args := []any{f.Now.UnixMicro(), before, int64(min(max(f.Limit, 0), maxPage))}
-	if f.Session != "" {
+	switch {
+	case f.Session != "":
 		query += " AND session = $4"
 		args = append(args, f.Session)
+	case f.Destination != "":
+		query += " AND n IN (SELECT n FROM approval_destinations WHERE destination = $4)"
+		args = append(args, destination(f.Destination))
 	}
 	page := []approval.Approval{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
@@ -356,4 +437,54 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 		return err
 	}, query+" ORDER BY n DESC LIMIT $3", args...)
 	return page, err
+}
+
+// CountApprovals implements gateway.Store.
+func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error) {
+	where, known := standing[state]
+	if !known {
+		return 0, fault.New(fault.RequestMalformed, "There is no state %.40q.", state).At("state")
+	}
+	var n int64
+	_, err := r.row(ctx, "SELECT count(*) FROM approvals WHERE "+where, []any{now.UnixMicro()}, &n)
+	return n, err
+}
+
+// Used implements gateway.Store.
+func (r *Reader) Used(ctx context.Context, key string) (bool, error) {
+	var one int64
+	return r.row(ctx, selectUsed, []any{key}, &one)
+}
+
+// Quarantines implements gateway.Store.
+func (r *Reader) Quarantines(ctx context.Context) (map[string]gateway.Quarantine, error) {
+	all := map[string]gateway.Quarantine{}
+	err := r.rows(ctx, func(scan func(...any) error) error {
+		var agent string
+		var q gateway.Quarantine
+		var since int64
+		err := scan(&agent, &since, &q.By, &q.Reason)
+		q.Since = time.UnixMicro(since).UTC()
+		all[agent] = q
+		return err
+	}, selectQuarantines)
+	return all, err
+}
+
+// SaveQuarantine implements gateway.Store.
+func (db *DB) SaveQuarantine(ctx context.Context, agent string, q *gateway.Quarantine, e audit.Entry) error {
+	return db.w.do(ctx, &job{run: func(t *tx) error {
+		t.wrote++
+		var err error
+		if q == nil {
+			err = t.w.c.exec(deleteQuarantine, agent)
+		} else {
+			err = t.w.c.exec(upsertQuarantine, agent, q.Since.UnixMicro(), q.By, q.Reason)
+		}
+		if err != nil {
+			return err
+		}
+		e := e // a copy: the caller's stays as it is
+		return t.append(&e)
+	}})
 }

@@ -79,9 +79,10 @@ func TestAppendOnly(t *testing.T) {
 	if _, err := db.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	must(t, db.w.do(t.Context(), &job{run: func(t *tx) error { t.wrote++; return t.w.c.exec(insertSpent, "appr_1", "call_1") }}))
 	tables := map[string][]string{ // table -> key columns, other column
 		"audit_entries": {"idx", "at"}, "audit_tiles": {"n", "hashes"}, "audit_blocks": {"n", "keys"},
-		"audit_payloads": {"key", "bytes"}, "audit_checkpoints": {"size", "note"},
+		"audit_payloads": {"key", "bytes"}, "audit_checkpoints": {"size", "note"}, "audit_spent": {"id", "call_id"},
 	}
 	stranger := outside(t)
 	rows, err := stranger.Query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'audit%'")
@@ -676,7 +677,7 @@ func TestOpen(t *testing.T) {
 		c := outside(t)
 		_, err := c.Exec("UPDATE schema_version SET version = 7")
 		must(t, err)
-		refuses(t, "schema version 7", "versions up to 2", "newer program")
+		refuses(t, "schema version 7", fmt.Sprintf("versions up to %d", newest(t)), "newer program")
 		if _, err := OpenReadOnly(dataDir(t)); err == nil || !strings.Contains(err.Error(), "schema version 7") {
 			t.Errorf("read only: %v", err)
 		}
@@ -1008,4 +1009,12 @@ func TestForeignRows(t *testing.T) {
 	if data, err := db.Payload(t.Context(), call.HashBytes([]byte("a large result"))); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("%q, %v", data, err)
 	}
+}
+
+// newest is the number of the last migration.
+func newest(t *testing.T) int {
+	t.Helper()
+	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
+	must(t, err)
+	return len(files)
 }

@@ -1,0 +1,28 @@
+package gateway
+
+// ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.
+type ToolView struct {
+	Tool
+	Level    int    // 0 reads, 1 write only the person sees and can undo, 2 the rest
+	Risk     string // as far as it can be said before the call
+	Action   string // what it does, by its name in the risk rules; ""
+	Named    bool   // an entry of the operator's names it; Listed without it is one for the whole server
+	AskFirst bool   // a person is asked about every call, because no entry covers it
+	BuiltIn  bool   // it runs in this process and not on a server
+}
+
+// ToolViews returns what Tools returns, in its order, with more about each.
+func (g *Gateway) ToolViews() []ToolView {
+	all := g.Tools()
+	views := make([]ToolView, 0, len(all))
+	snap := g.cat.snap.Load()
+	for _, t := range all {
+		v := ToolView{Tool: t}
+		if op := snap.byID[t.Operation]; op != nil { // one that came or went between the two looks is shown next time
+			v.Level, v.Risk, v.Action = op.Class.Level, string(op.Class.Risk()), op.Class.Action
+			v.Named, v.AskFirst, v.BuiltIn = op.Class.Named, op.AskFirst, op.command != nil
+		}
+		views = append(views, v)
+	}
+	return views
+}

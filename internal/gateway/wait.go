@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"sallyport/internal/approval"
+	"sallyport/internal/fault"
+)
+
+// Waiting is what is said while a call is held for an answer.
+type Waiting struct {
+	ApprovalID string
+	Risk       string
+	SilenceAt  time.Time // when silence permits; zero: only a person's answer does
+}
+
+const (
+	// saying is how often a held call says that it still waits.
+	saying = 5 * time.Second
+	// leastWait is between two looks at an approval whose time should have come.
+	leastWait = 5 * time.Millisecond
+)
+
+// wait holds a call for the answer that it waits for: as long as its door wants, and where silence permits at a stated time until then
+// (HI-2). It tells whether there is something to judge again. A call that ends here has lost nothing: the same call finds the answer.
+func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
+	if v.Decision != fault.Ask || v.ApprovalID == nil || c.r.DryRun {
+		return false
+	}
+	changed, leave := c.g.park(*v.ApprovalID)
+	defer leave()
+	a, err := c.g.o.Store.Approval(ctx, *v.ApprovalID)
+	if err != nil {
+		return false
+	}
+	now := c.g.now()
+	a = a.Recount(c.g.o.Voter)
+	if state := a.StateAt(now); state != approval.Pending && state != approval.Deferred { // answered between the judgement and here
+		news := a.ID+string(state) != c.news // the same news twice is none
+		c.news = a.ID + string(state)
+		return news
+	}
+	if c.until.IsZero() {
+		c.until = now.Add(c.r.Hold)
+	}
+	look := c.until
+	if a.State == approval.Pending && !a.SilenceAt.IsZero() && len(a.Votes) == 0 {
+		look = a.SilenceAt // it comes, whatever the door's patience
+	}
+	if a.ExpiresAt.Before(look) {
+		look = a.ExpiresAt
+	}
+	if !now.Before(look) {
+		return false
+	}
+	say := func() {
+		if c.r.Waiting != nil {
+			c.r.Waiting(Waiting{ApprovalID: a.ID, Risk: a.Risk, SilenceAt: a.SilenceAt})
+		}
+	}
+	say()
+	tick := time.NewTicker(saying)
+	defer tick.Stop()
+	timer := time.NewTimer(max(look.Sub(now), leastWait))
+	defer timer.Stop()
+	for {
+		select {
+		case <-changed:
+			return true
+		case <-timer.C:
+			return true // its time has come, or nobody waits any longer: judged again, it is permitted or asked about as before
+		case <-tick.C:
+			say()
+		case <-ctx.Done():
+			return false
+		case <-c.g.draining:
+			return false
+		}
+	}
+}

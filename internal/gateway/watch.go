@@ -1,0 +1,101 @@
+package gateway
+
+import "sync"
+
+// Change says that something people look at is not as it was: what it is now is read from where it is kept.
+type Change struct {
+	Topic string // "approval", "session", "tool", "kill", "agent"; "": some were missed, so look at everything again
+	ID    string // of what changed
+}
+
+// The topics of changes.
+const (
+	ApprovalChanged = "approval"
+	SessionChanged  = "session"
+	ToolChanged     = "tool"
+	KillChanged     = "kill"
+	AgentChanged    = "agent"
+)
+
+// watched is how many changes may wait for one watcher. Beyond that it is told that it missed some: nobody is waited for.
+const watched = 64
+
+// watchers are those who are told of changes, and the calls that wait for an answer.
+type watchers struct {
+	mu     sync.Mutex // guards the rest
+	next   int
+	byID   map[int]chan Change
+	parked map[string]*parking // by approval
+}
+
+// parking is where calls wait for one approval.
+type parking struct {
+	changed chan struct{} // closed when it changes
+	calls   int
+}
+
+// Watch tells of changes from now on, until end is called. A change is told after it is durable, except for the kill switch, which acts
+// from memory.
+func (g *Gateway) Watch() (changes <-chan Change, end func()) {
+	w := &g.watchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id, ch := w.next, make(chan Change, watched)
+	w.next++
+	if w.byID == nil {
+		w.byID = map[int]chan Change{}
+	}
+	w.byID[id] = ch
+	return ch, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.byID, id)
+	}
+}
+
+// changed tells everybody. It never blocks.
+func (g *Gateway) changed(topic, id string) {
+	w := &g.watchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if topic == ApprovalChanged {
+		if parked := w.parked[id]; parked != nil {
+			close(parked.changed)
+			delete(w.parked, id)
+		}
+	}
+	for _, ch := range w.byID {
+		select {
+		case ch <- Change{Topic: topic, ID: id}:
+		default:
+			select { // only this function sends, under mu: one that is taken out makes room for one
+			case <-ch:
+			default:
+			}
+			ch <- Change{}
+		}
+	}
+}
+
+// park returns what is closed when the approval changes. Park before the approval is read, and leave at the end.
+func (g *Gateway) park(approval string) (changed <-chan struct{}, leave func()) {
+	w := &g.watchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.parked == nil {
+		w.parked = map[string]*parking{}
+	}
+	p := w.parked[approval]
+	if p == nil {
+		p = &parking{changed: make(chan struct{})}
+		w.parked[approval] = p
+	}
+	p.calls++
+	return p.changed, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if p.calls--; p.calls == 0 && w.parked[approval] == p {
+			delete(w.parked, approval)
+		}
+	}
+}
