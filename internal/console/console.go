@@ -63,6 +63,8 @@ type Options struct {
 	Store     Store
 	Agents    agent.Set
 	Upstreams func() []Server
+	// Source is the log as it is now, to be verified.
+	Source func(ctx context.Context) (audit.Source, error)
 	// Authenticate tells which person a token stands for. It answers from memory.
 	Authenticate func(secret string) (identity.Principal, error)
 	// Public is the address that people reach the console at ("https://sallyport.example"), or "".
@@ -78,6 +80,7 @@ type Options struct {
 type Console struct {
 	o         Options
 	templates *template.Template
+	usage     usage
 	beat      time.Duration // between two signs of life on a stream
 
 	mu      sync.Mutex // guards what follows
@@ -98,6 +101,8 @@ func routes() []route {
 	readers := []identity.Role{identity.Viewer, identity.Approver}
 	approver := []identity.Role{identity.Approver}
 	operator := []identity.Role{identity.Operator}
+	viewer := []identity.Role{identity.Viewer}
+	auditor := []identity.Role{identity.Auditor}
 	return []route{
 		{"GET", "/{$}", nil, (*Console).overview},
 		{"GET", "/events", nil, (*Console).events},
@@ -114,6 +119,29 @@ func routes() []route {
 		{"POST", "/approvals/{id}/modify", approver, (*Console).modify},
 		{"GET", "/approvals/{id}/similar", readers, (*Console).similar},
 		{"POST", "/approvals/{id}/similar", approver, (*Console).answerSimilar},
+
+		{"GET", "/sessions", viewer, (*Console).sessions},
+		{"GET", "/sessions/{id}", viewer, (*Console).session},
+		{"POST", "/sessions/{id}/release", operator, (*Console).release},
+		{"POST", "/sessions/{id}/phase", operator, (*Console).setPhase},
+		{"POST", "/sessions/{id}/close", operator, (*Console).closeSession},
+		{"POST", "/sessions/{id}/plan/approve", operator, (*Console).approvePlan},
+		{"POST", "/sessions/{id}/plan/reject", operator, (*Console).rejectPlan},
+
+		{"GET", "/tools", viewer, (*Console).tools},
+		{"GET", "/tools/{operation}", viewer, (*Console).tool},
+		{"POST", "/tools/{operation}/accept", operator, (*Console).acceptTool},
+
+		{"GET", "/agents", viewer, (*Console).agents},
+		{"GET", "/agents/{id}", viewer, (*Console).agent},
+		{"POST", "/agents/{id}/kill", operator, (*Console).killAgent},
+		{"POST", "/agents/{id}/unkill", operator, (*Console).unkillAgent},
+		{"POST", "/agents/{id}/quarantine", operator, (*Console).quarantineAgent},
+		{"POST", "/agents/{id}/restore", operator, (*Console).restoreAgent},
+
+		{"GET", "/audit", auditor, (*Console).auditSearch},
+		{"GET", "/audit/{index}", auditor, (*Console).entry},
+		{"POST", "/audit/{index}/verify", auditor, (*Console).verifyEntry},
 	}
 }
 
@@ -121,6 +149,10 @@ func routes() []route {
 var places = []place{
 	{"/", "Overview", nil},
 	{"/approvals", "Approvals", []identity.Role{identity.Viewer, identity.Approver}},
+	{"/sessions", "Sessions", []identity.Role{identity.Viewer}},
+	{"/tools", "Tools", []identity.Role{identity.Viewer}},
+	{"/agents", "Agents", []identity.Role{identity.Viewer}},
+	{"/audit", "Audit", []identity.Role{identity.Auditor}},
 }
 
 type place struct {

@@ -1,0 +1,201 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"sallyport/internal/agent"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+// countedSessions bounds how many open sessions are counted, the newest.
+const countedSessions = 500
+
+// agentRow is a declared agent and how it stands.
+type agentRow struct {
+	*agent.Declaration
+	Tier       string
+	Kill       *gateway.Switch // its own switch, if it was ever used
+	Quarantine *gateway.Quarantine
+	Open       int // open sessions
+}
+
+// Killed tells whether its own switch is pulled.
+func (a agentRow) Killed() bool { return a.Kill != nil && a.Kill.Active }
+
+// agentsPage is every declared agent.
+type agentsPage struct {
+	Kill   gateway.Switch // of all agents
+	Agents []agentRow
+	// Switched are agents that are stopped although nobody declared them.
+	Switched []switchedAgent
+	AtLeast  bool // there are more open sessions than were counted
+	Missing  string
+}
+
+type switchedAgent struct {
+	ID string
+	gateway.Switch
+}
+
+func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	kill, aside := c.o.Gateway.KillStatus(), c.o.Gateway.Quarantines()
+	d := agentsPage{Kill: kill.Global}
+	open, atLeast, err := c.openSessions(r.Context())
+	if d.AtLeast = atLeast; err != nil { // the switches come from memory, and must be there without the store
+		c.o.Log.Error("the console could not show something", "what", "the agents' sessions", "error", err)
+		d.Missing = problemOf(err).Text
+	}
+	for _, a := range c.o.Agents.All() {
+		row := rowOf(a, kill, aside)
+		row.Open = open[a.AgentID]
+		d.Agents = append(d.Agents, row)
+	}
+	for _, id := range sortedKeys(kill.Agents) {
+		if _, declared := c.o.Agents.Get(id); !declared && kill.Agents[id].Active {
+			d.Switched = append(d.Switched, switchedAgent{id, kill.Agents[id]})
+		}
+	}
+	c.show(w, r, p, view{template: "agents", title: "Agents", place: "/agents", data: d})
+}
+
+func rowOf(a *agent.Declaration, kill gateway.Switches, aside map[string]gateway.Quarantine) agentRow {
+	row := agentRow{Declaration: a, Tier: a.TrustTier}
+	if row.Tier == "" {
+		row.Tier = gateway.TierStandard
+	}
+	if sw, ok := kill.Agents[a.AgentID]; ok {
+		row.Kill = &sw
+	}
+	if q, ok := aside[a.AgentID]; ok {
+		row.Quarantine = &q
+	}
+	return row
+}
+
+// openSessions counts the open sessions by agent.
+func (c *Console) openSessions(ctx context.Context) (byAgent map[string]int, atLeast bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	byAgent = map[string]int{}
+	found, err := c.o.Store.SessionsPage(ctx, "", countedSessions, session.Open)
+	for _, s := range found {
+		byAgent[s.Agent]++
+	}
+	return byAgent, len(found) == countedSessions, err
+}
+
+// agentPage is one agent with its whole declaration.
+type agentPage struct {
+	agentRow
+	Problem  *problem
+	Act      string // the act that was refused
+	Typed    string // its reason, as it was typed
+	Global   gateway.Switch
+	Operator bool
+	Sessions []session.Session // open ones, newest first
+	AtLeast  bool
+	Missing  string
+	Exact    []piece
+}
+
+func (c *Console) agent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.showAgent(w, r, p, agentPage{}, http.StatusOK)
+}
+
+func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.Principal, d agentPage, status int) {
+	id := r.PathValue("id")
+	a, ok := c.o.Agents.Get(id)
+	if !ok {
+		c.fail(w, r, p, fault.New(fault.NotFound, "No agent %.80q is declared.", id).Try("Add a file for it to the agents folder and restart; sallyport init writes an example."))
+		return
+	}
+	kill := c.o.Gateway.KillStatus()
+	d.agentRow, d.Global, d.Operator = rowOf(a, kill, c.o.Gateway.Quarantines()), kill.Global, p.Has(identity.Operator)
+	declaration, err := json.Marshal(a)
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	d.Exact = exactly(declaration)
+	ctx, cancel := context.WithTimeout(r.Context(), storeTime)
+	defer cancel()
+	open, err := c.o.Store.SessionsPage(ctx, "", countedSessions, session.Open)
+	if err != nil {
+		c.o.Log.Error("the console could not show something", "what", "an agent's sessions", "error", err)
+		d.Missing = problemOf(err).Text
+	}
+	for _, s := range open {
+		if s.Agent != id {
+			continue
+		}
+		if d.Open++; len(d.Sessions) < shownSessions {
+			d.Sessions = append(d.Sessions, s)
+		}
+	}
+	d.AtLeast = len(open) == countedSessions
+	c.show(w, r, p, view{template: "agent", title: a.AgentID, place: "/agents", status: status, data: d})
+}
+
+// actOn does one thing to the agent of the path, for a reason.
+func (c *Console) actOn(w http.ResponseWriter, r *http.Request, p identity.Principal, name string, do func(ctx context.Context, agent, reason string) error) {
+	id, reason := r.PathValue("id"), r.PostForm.Get("reason")
+	err := checkReason(reason)
+	if err == nil {
+		err = do(r.Context(), id, reason)
+	}
+	if err == nil {
+		to := "/agents"
+		if _, ok := c.o.Agents.Get(id); ok {
+			to += "/" + url.PathEscape(id)
+		}
+		goOn(w, r, p, to)
+		return
+	}
+	if !p.Has(identity.Viewer) {
+		c.fail(w, r, p, err)
+		return
+	}
+	f, said := fault.Of(err), problemOf(err)
+	if f.Code.HTTPStatus() >= 500 {
+		c.o.Log.Error("an act failed", "act", name, "agent", id, "person", p.ID, "code", f.Code, "error", err)
+	}
+	c.showAgent(w, r, p, agentPage{Problem: &said, Act: name, Typed: reason}, f.Code.HTTPStatus())
+}
+
+// killAgent acts from memory: nothing on this path waits for the store. Any well-formed id may be switched, as over HTTP: an agent that
+// nobody declared is still better switched off than not.
+func (c *Console) killAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.actOn(w, r, p, "kill", switching(p, c.o.Gateway.Disable))
+}
+
+func (c *Console) unkillAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.actOn(w, r, p, "unkill", switching(p, c.o.Gateway.Enable))
+}
+
+func switching(p identity.Principal, flip func(agent, by, reason string) gateway.Switches) func(context.Context, string, string) error {
+	return func(_ context.Context, agent, reason string) error {
+		if err := identity.CheckID(agent); err != nil {
+			return fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("agent")
+		}
+		flip(agent, p.String(), reason)
+		return nil
+	}
+}
+
+func (c *Console) quarantineAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.actOn(w, r, p, "quarantine", func(ctx context.Context, agent, reason string) error {
+		return c.o.Gateway.Quarantine(ctx, agent, reason, p.String())
+	})
+}
+
+func (c *Console) restoreAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.actOn(w, r, p, "restore", func(ctx context.Context, agent, reason string) error {
+		return c.o.Gateway.Restore(ctx, agent, reason, p.String())
+	})
+}

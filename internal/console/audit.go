@@ -1,0 +1,426 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+const (
+	pageOfEntries = 50
+	// lookedAt bounds how many entries of the log one page goes back over; a filter that finds little offers to go on.
+	lookedAt = 200_000
+)
+
+// hashOf is the hex SHA-256 of canonical bytes, as entries have it.
+func hashOf(b []byte) string { return call.HashBytes(b) }
+
+// indexOf reads the index of an entry from a query; -1 for none.
+func indexOf(s string) (int64, error) {
+	if s == "" {
+		return -1, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n == math.MaxInt64 {
+		return 0, fault.New(fault.RequestMalformed, "It must be the index of an entry.").At("before")
+	}
+	return n, nil
+}
+
+// stretch is the newest entries that a filter wants, oldest first. From is where to go on looking for older ones: -1 if there are none.
+type stretch struct {
+	Entries []audit.Entry
+	From    int64
+}
+
+// latest reads the newest n entries that the filter wants of those before an index (-1: of all). The log is read forwards only, so it goes
+// back in pieces that grow, and no further than lookedAt entries.
+func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int) (stretch, error) {
+	size, err := s.Size(ctx)
+	if err != nil {
+		return stretch{}, err
+	}
+	end := size
+	if before >= 0 {
+		end = min(before, size)
+	}
+	first := max(f.Min, 0)
+	if !f.From.IsZero() { // where the filter's time begins is where looking back ends
+		page, _, err := s.Entries(ctx, audit.Filter{Min: first, From: f.From, Limit: 1})
+		if err != nil {
+			return stretch{}, err
+		}
+		if len(page) == 0 {
+			return stretch{From: -1}, nil
+		}
+		first = page[0].Index
+	}
+	if !f.To.IsZero() {
+		page, _, err := s.Entries(ctx, audit.Filter{Min: first, From: f.To, Limit: 1})
+		if err != nil {
+			return stretch{}, err
+		}
+		if len(page) > 0 {
+			end = min(end, page[0].Index)
+		}
+	}
+	var found []audit.Entry
+	for piece, looked := int64(1024), int64(0); end > first && len(found) < n && looked < lookedAt; piece *= 4 {
+		from := max(first, end-piece)
+		older, err := between(ctx, s, f, from, end)
+		if err != nil {
+			return stretch{}, err
+		}
+		found = append(older, found...)
+		looked, end = looked+end-from, from
+	}
+	out := stretch{Entries: found, From: end}
+	if len(found) > n {
+		out.Entries = found[len(found)-n:]
+		out.From = out.Entries[0].Index
+	} else if end <= first {
+		out.From = -1
+	}
+	return out, nil
+}
+
+// between reads the entries that the filter wants with an index of from to end-1.
+func between(ctx context.Context, s Store, f audit.Filter, from, end int64) ([]audit.Entry, error) {
+	f.Min, f.From, f.To, f.Limit = from, time.Time{}, time.Time{}, 1000
+	var found []audit.Entry
+	for {
+		page, next, err := s.Entries(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			if e.Index >= end {
+				return found, nil
+			}
+			found = append(found, e)
+		}
+		if next < 0 || next+1 >= end {
+			return found, nil
+		}
+		f.Min = next + 1
+	}
+}
+
+// auditPage is the entries that a search finds, newest first.
+type auditPage struct {
+	Problem *problem
+	Fields  []searchField
+	Set     bool // some field has a value
+	Entries []audit.Entry
+	Size    int64
+	Older   string // link, or ""
+	Newest  string // link to the first page, or "" on it
+	Stopped bool   // it stopped looking before the page was full
+	Refresh string // this page, where it is live
+}
+
+// searchField is one field of the search form.
+type searchField struct {
+	Name, Label, Value, Type, List string
+	Options                        []string
+}
+
+// timeForms are how a browser's field for a time writes one.
+var timeForms = []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"}
+
+func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	q := r.URL.Query()
+	d := auditPage{Fields: []searchField{
+		{Name: "agent", Label: "Agent"}, {Name: "session", Label: "Session"}, {Name: "operation", Label: "Operation"},
+		{Name: "action", Label: "Action"},
+		{Name: "decision", Label: "Decision", Options: []string{"permit", "ask", "deny", "ok", "error", "unknown", "discarded"}},
+		{Name: "kind", Label: "Kind", Options: []string{"intent", "outcome", "decision", "change"}},
+		{Name: "from", Label: "From (UTC)", Type: "datetime-local"}, {Name: "to", Label: "To (UTC)", Type: "datetime-local"},
+	}}
+	asked, words := url.Values{}, url.Values{}
+	for name, values := range q {
+		if name != "before" {
+			asked[name] = values
+		}
+	}
+	for i := range d.Fields {
+		field := &d.Fields[i]
+		field.Value = q.Get(field.Name)
+		if field.Value == "" {
+			continue
+		}
+		d.Set = true
+		words.Set(field.Name, field.Value)
+		for _, form := range timeForms {
+			if t, err := time.Parse(form, field.Value); field.Type != "" && err == nil {
+				asked[field.Name] = []string{t.Format(time.RFC3339)}
+			}
+		}
+	}
+	if q.Get("call_id") != "" {
+		d.Set = true
+		words.Set("call_id", q.Get("call_id"))
+	}
+	status := http.StatusOK
+	f, err := audit.ParseFilter(asked)
+	before := int64(-1)
+	if err == nil {
+		before, err = indexOf(q.Get("before"))
+	}
+	if err == nil {
+		err = c.search(r.Context(), &d, f, before, words)
+	}
+	if err != nil {
+		said := problemOf(err)
+		d.Problem, status = &said, fault.Of(err).Code.HTTPStatus()
+	}
+	c.show(w, r, p, view{template: "audit", title: "Audit", place: "/audit", status: status, data: d})
+}
+
+func (c *Console) search(ctx context.Context, d *auditPage, f audit.Filter, before int64, words url.Values) error {
+	var err error
+	if d.Size, err = c.o.Store.Size(ctx); err != nil {
+		return err
+	}
+	found, err := latest(ctx, c.o.Store, f, before, pageOfEntries)
+	if err != nil {
+		return err
+	}
+	d.Entries = slices.Clone(found.Entries)
+	slices.Reverse(d.Entries)
+	d.Stopped = found.From >= 0 && len(d.Entries) < pageOfEntries
+	at := func(before int64) string {
+		if words.Del("before"); before >= 0 {
+			words.Set("before", strconv.FormatInt(before, 10))
+		}
+		return strings.TrimSuffix("/audit?"+words.Encode(), "?")
+	}
+	if found.From >= 0 {
+		d.Older = at(found.From)
+	}
+	if before >= 0 {
+		d.Newest = at(-1)
+	} else {
+		d.Refresh = at(-1)
+	}
+	return nil
+}
+
+// entryPage is one entry whole.
+type entryPage struct {
+	audit.Entry
+	Facts     []fact
+	Payloads  []shownPayload
+	Parts     []shownPart // attribution and detail
+	Exact     []piece     // the leaf's bytes
+	Size      int
+	Proof     *audit.Inclusion // against the newest checkpoint
+	Unsigned  bool             // it is newer than that
+	NoProof   string           // why there is none
+	Checks    []checked        // what "verify now" found
+	Verified  bool
+	PrevIndex int64 // -1: none
+	Next      bool
+}
+
+// fact is one field of an entry. Link is where it leads, or "".
+type fact struct{ Name, Value, Link string }
+
+// shownPayload is arguments or a result.
+type shownPayload struct {
+	Name string
+	*audit.Payload
+	Exact []piece
+}
+
+type shownPart struct {
+	Name  string
+	Exact []piece
+}
+
+// checked is one thing that was verified, in words.
+type checked struct {
+	What    string
+	Problem string // "" if it holds
+}
+
+func (c *Console) entry(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	d, _, err := c.oneEntry(r)
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	c.show(w, r, p, view{template: "entry", title: fmt.Sprintf("Entry %d", d.Index), place: "/audit", data: d})
+}
+
+// verifyEntry shows the entry with what became of verifying it. It changes nothing but that a checkpoint is signed, as once a second anyway.
+func (c *Console) verifyEntry(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	d, leaf, err := c.oneEntry(r)
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	d.Verified = true
+	if d.Checks, err = c.verify(r.Context(), d.Index, leaf); err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	c.show(w, r, p, view{template: "entry", title: fmt.Sprintf("Entry %d", d.Index), place: "/audit", data: d})
+}
+
+func (c *Console) oneEntry(r *http.Request) (d entryPage, leaf []byte, err error) {
+	ctx := r.Context()
+	index, err := strconv.ParseInt(r.PathValue("index"), 10, 64)
+	if err != nil || index < 0 {
+		return d, nil, fault.New(fault.NotFound, "There is no such entry.")
+	}
+	if d.Entry, leaf, err = c.o.Store.Entry(ctx, index); err != nil {
+		return d, nil, err
+	}
+	size, err := c.o.Store.Size(ctx)
+	if err != nil {
+		return d, nil, err
+	}
+	d.PrevIndex, d.Next, d.Size, d.Exact = index-1, index+1 < size, len(leaf), exactly(leaf)
+	d.Facts = factsOf(d.Entry)
+	for _, part := range []struct {
+		name string
+		*audit.Payload
+	}{{"Arguments", d.Arguments}, {"Result", d.Result}} {
+		if part.Payload != nil {
+			shown := shownPayload{Name: part.name, Payload: part.Payload}
+			if part.Shown != nil {
+				shown.Exact = exactly(part.Shown)
+			}
+			d.Payloads = append(d.Payloads, shown)
+		}
+	}
+	for _, part := range []struct {
+		name string
+		json.RawMessage
+	}{{"Attribution", d.Attribution}, {"Detail", d.Detail}} {
+		if part.RawMessage != nil {
+			d.Parts = append(d.Parts, shownPart{part.name, exactly(part.RawMessage)})
+		}
+	}
+	proof, err := c.o.Store.Inclusion(ctx, index, 0)
+	switch {
+	case err == nil:
+		d.Proof = &proof
+	case fault.Is(err, fault.RequestMalformed):
+		d.Unsigned = true
+	default:
+		d.NoProof = problemOf(err).Text
+	}
+	return d, leaf, nil
+}
+
+// NextIndex is the entry after it.
+func (d entryPage) NextIndex() int64 { return d.Index + 1 }
+
+// factsOf are the fields of an entry that say something, with where they lead.
+func factsOf(e audit.Entry) (facts []fact) {
+	add := func(name, value, link string) {
+		if value != "" {
+			facts = append(facts, fact{name, value, link})
+		}
+	}
+	search := func(name, value string) string { return "/audit?" + url.Values{name: {value}}.Encode() }
+	add("Kind", string(e.Kind), "")
+	add("Action", e.Action, search("action", e.Action))
+	add("Decision", e.Decision, "")
+	add("Stage", e.Stage, "")
+	add("Code", e.Code, "")
+	add("Reason", e.Reason, "")
+	if e.Shadow {
+		add("Shadow", "the verdict was only noted", "")
+	}
+	add("Agent", e.Agent, "/agents/"+url.PathEscape(e.Agent))
+	add("Session", e.Session, "/sessions/"+url.PathEscape(e.Session))
+	add("Operation", e.Operation, "/tools/"+url.PathEscape(e.Operation))
+	add("Call", e.CallID, search("call_id", e.CallID))
+	add("Requester", e.Requester, "")
+	add("Actor", e.Actor, "")
+	add("Door", e.Door, "")
+	add("Request id", e.RequestID, "")
+	add("Risk", e.Risk, "")
+	add("Amount", e.Amount, "")
+	add("Approvers", strings.Join(e.Approvers, ", "), "")
+	add("Labels", strings.Join(e.Labels, ", "), "")
+	add("Model", e.Model, "")
+	add("Call digest", e.Digest, "")
+	add("Definition", e.DefHash, "")
+	if e.DurationMS > 0 {
+		add("Took", (time.Duration(e.DurationMS) * time.Millisecond).String(), "")
+	}
+	return facts
+}
+
+// verify recomputes what the proofs say from the entry's own bytes, against a checkpoint of the log as it is now.
+func (c *Console) verify(ctx context.Context, index int64, leaf []byte) ([]checked, error) {
+	note, err := c.o.Store.Checkpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	src, err := c.o.Source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pub, err := src.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	return verified(note, pub, index, leaf,
+		func(size int64) (audit.Inclusion, error) { return c.o.Store.Inclusion(ctx, index, size) },
+		func(size int64) (audit.Consistency, error) { return c.o.Store.Consistency(ctx, index+1, size) }), nil
+}
+
+// verified says of each thing that has to hold whether it does. The first that does not ends it: what follows would rest on it.
+func verified(note, pub []byte, index int64, leaf []byte, include func(size int64) (audit.Inclusion, error), consistent func(size int64) (audit.Consistency, error)) (checks []checked) {
+	check := func(what string, err error) bool {
+		found := checked{What: what}
+		if err != nil {
+			found.Problem = err.Error()
+		}
+		checks = append(checks, found)
+		return err == nil
+	}
+	var cp audit.Checkpoint
+	key, err := audit.ParsePublicKey(string(pub))
+	if err == nil {
+		cp, err = audit.OpenCheckpoint(note, key)
+	}
+	if !check("The checkpoint of the log as it is now is signed with the log’s key.", err) {
+		return checks
+	}
+	proof, err := include(cp.Size)
+	if err == nil {
+		if err = proof.Check(leaf); err == nil && (proof.Index != index || proof.Size != cp.Size || proof.RootHash != cp.Root) {
+			err = fmt.Errorf("the proof is of entry %d in a log of %d entries with the root %s, and the checkpoint is of %d entries with the root %s",
+				proof.Index, proof.Size, proof.RootHash, cp.Size, cp.Root)
+		}
+	}
+	if !check(fmt.Sprintf("This entry’s bytes are number %d of the %d that the checkpoint signs.", index, cp.Size), err) {
+		return checks
+	}
+	earlier, err := consistent(cp.Size)
+	if err == nil {
+		if err = earlier.Check(); err == nil && (earlier.From != index+1 || earlier.Size != cp.Size || earlier.RootHash != cp.Root) {
+			err = fmt.Errorf("the proof is of another log: %d of %d entries, root %s", earlier.From, earlier.Size, earlier.RootHash)
+		}
+	}
+	check(fmt.Sprintf("The log of the %d entries up to this one is the beginning of what the checkpoint signs: nothing before it was changed since.", index+1), err)
+	return checks
+}

@@ -1,0 +1,426 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sallyport/internal/session"
+	"sallyport/internal/threat"
+)
+
+// picture is an SVG made of a few kinds of shapes. All looks come from classes of the style sheet, and all words are escaped: the pages'
+// policy allows no inline style, and most words are an agent's or a server's.
+type picture struct {
+	ID            string // of the element; its title and description are named after it. "": it says nothing that does not stand beside it
+	Title, Desc   string
+	Width, Height int
+	Shapes        []shape
+}
+
+// shape is one of them, by which field is set: D a path, Text a text, W a rectangle.
+type shape struct {
+	Class, Tip string
+	D          string
+	X, Y, W, H string
+	Text       string
+}
+
+var svg = template.Must(template.New("picture").Parse(
+	`<svg class="picture" {{if .ID}}id="{{.ID}}" role="img" aria-labelledby="{{.ID}}-title" aria-describedby="{{.ID}}-desc"{{else}}aria-hidden="true"{{end}} ` +
+		`xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}">` +
+		`{{if .ID}}<title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>{{end}}` +
+		`{{range .Shapes}}<g class="{{.Class}}">{{with .Tip}}<title>{{.}}</title>{{end}}` +
+		`{{if .D}}<path d="{{.D}}"></path>{{else if .Text}}<text x="{{.X}}" y="{{.Y}}">{{.Text}}</text>` +
+		`{{else if .W}}<rect x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}"></rect>{{end}}</g>
+{{end}}</svg>`))
+
+// render writes the picture. Its only errors would be the template's own, which a test would show.
+func (p picture) render() template.HTML {
+	var b bytes.Buffer
+	if err := svg.Execute(&b, p); err != nil {
+		panic(err) // the transport's recover answers
+	}
+	return template.HTML(b.String()) // made by a template that escapes
+}
+
+// num writes a coordinate.
+func num(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
+
+// say makes somebody else's words fit for a picture: visible, and no longer than max characters.
+func say(s string, max int) string {
+	runes := []rune(threat.Printable(s, 4*max))
+	if len(runes) > max {
+		return string(runes[:max-1]) + "…"
+	}
+	return string(runes)
+}
+
+func (p *picture) rect(class, tip string, x, y, w, h float64) {
+	p.Shapes = append(p.Shapes, shape{Class: class, Tip: tip, X: num(x), Y: num(y), W: num(math.Max(w, 0.5)), H: num(h)})
+}
+
+func (p *picture) path(class, tip, format string, at ...float64) {
+	words := make([]any, len(at))
+	for i, v := range at {
+		words[i] = num(v)
+	}
+	p.Shapes = append(p.Shapes, shape{Class: class, Tip: tip, D: fmt.Sprintf(format, words...)})
+}
+
+func (p *picture) text(class string, x, y float64, text string) {
+	if text != "" {
+		p.Shapes = append(p.Shapes, shape{Class: class, X: num(x), Y: num(y), Text: text})
+	}
+}
+
+// The measures of the timeline, in pixels.
+const (
+	timelineWidth = 940.0 // what the columns share
+	widest        = 112.0
+	narrowest     = 5.0
+	leftMargin    = 118.0
+	laneHeight    = 52.0
+	bandHeight    = 20.0
+	stripHeight   = 22.0
+	maxRows       = 24  // labels with a row of their own; the rest are in the list
+	maxTies       = 400 // curves drawn; the rest are in the list
+)
+
+// laneWords name the rows; they stand in this order.
+var laneWords = []struct {
+	lane        lane
+	name, words string
+}{
+	{lanePeople, "People", "and the gateway"},
+	{lanePlans, "Plans", "declarations"},
+	{laneSources, "Sources", "bring labels in"},
+	{laneOthers, "Others", "neither"},
+	{laneSinks, "Sinks", "could carry out"},
+	{laneWrites, "Writes", "change something"},
+}
+
+// drawing is the geometry of one timeline.
+type drawing struct {
+	picture
+	t      timeline
+	column float64 // width of one
+	laneY  map[lane]float64
+	rowY   map[string]float64 // by label
+	bottom float64
+	left   float64 // margin
+}
+
+func (d *drawing) x(column int) float64 {
+	return d.left + (float64(column)+0.5)*d.column
+}
+
+// edge is the left edge of a column; of one before the timeline the edge of the first.
+func (d *drawing) edge(column int) float64 {
+	return d.left + float64(max(column, 0))*d.column
+}
+
+// draw makes the picture: what brings data in above, the labels that it brings as bands that run on from there, what could carry data out
+// below, and a curve from the one to the other wherever a call was stopped for it.
+func (t timeline) draw() picture {
+	d := &drawing{t: t, laneY: map[lane]float64{}, rowY: map[string]float64{}, left: leftMargin}
+	d.column = math.Min(widest, math.Max(narrowest, timelineWidth/float64(max(t.Width, 1))))
+	y := 6 + stripHeight + 6
+	used := func(l lane) bool {
+		return slices.ContainsFunc(t.Moments, func(m moment) bool { return m.Lane == l })
+	}
+	var labels []string
+	for _, b := range t.Bands {
+		if !slices.Contains(labels, b.Label) && len(labels) < maxRows {
+			labels = append(labels, b.Label)
+		}
+	}
+	right := leftMargin + float64(t.Width)*d.column
+	lanes := func(which ...lane) {
+		for _, w := range laneWords {
+			if slices.Contains(which, w.lane) && used(w.lane) {
+				d.rect("lane", "", 0, y, right+8, laneHeight)
+				d.text("lane-name", 6, y+22, w.name)
+				d.text("lane-words", 6, y+38, w.words)
+				d.laneY[w.lane] = y + laneHeight/2 - 4
+				y += laneHeight + 4
+			}
+		}
+	}
+	lanes(lanePeople, lanePlans, laneSources)
+	if len(labels) > 0 {
+		y += 4
+		d.text("lane-name", 6, y+15, "Labels held")
+		for i, l := range labels {
+			d.rowY[l] = y + float64(i)*bandHeight
+		}
+		y += float64(len(labels))*bandHeight + 8
+	}
+	lanes(laneOthers, laneSinks, laneWrites)
+	d.bottom = y
+	d.phases()
+	d.bands()
+	d.ties()
+	for _, m := range t.Moments {
+		d.mark(m)
+	}
+	d.axis()
+	d.ID, d.Title, d.Desc = "timeline", "Timeline of the session", t.describe()
+	d.Width, d.Height = int(right)+16, int(y)+34
+	return d.picture
+}
+
+func (d *drawing) phases() {
+	for _, s := range d.t.Phases {
+		x, w := d.edge(s.From), float64(s.To-s.From)*d.column
+		d.rect("phase "+phaseClass(s.Phase), string(s.Phase), x, 6, w, stripHeight)
+		if word := string(s.Phase); w > 7.5*float64(len(word)) {
+			d.text("phase-name", x+5, 6+stripHeight-7, word)
+		}
+		if s.From > 0 {
+			d.path("phase-line", "", "M%s %sV%s", x, 6, d.bottom)
+		}
+	}
+	d.text("lane-name", 6, 6+stripHeight-7, "Phase")
+}
+
+// phaseClass is the phase as a class; nothing else comes to stand in one.
+func phaseClass(p session.Phase) string {
+	if p == session.Execution || p == session.Planning {
+		return string(p)
+	}
+	return "unknown"
+}
+
+func (d *drawing) bands() {
+	for _, b := range d.t.Bands {
+		y, ok := d.rowY[b.Label]
+		if !ok {
+			continue
+		}
+		x := d.edge(-1)
+		if b.Since >= 0 {
+			x = d.x(b.Since)
+		}
+		end := d.edge(b.To)
+		if b.To < d.t.Width {
+			end = d.x(b.To)
+		}
+		from := "before this"
+		if b.From >= 0 {
+			from = fmt.Sprintf("by number %d, %s", b.From+1, say(b.Operation, 60))
+		}
+		class := "band"
+		if b.Label == "untrusted" {
+			class = "band integrity"
+		}
+		d.rect(class, fmt.Sprintf("%s, brought %s", say(b.Label, 40), from), x, y+3, end-x, bandHeight-5)
+		d.text("band-name", x+5, y+14.5, say(b.Label, 24))
+		if b.From >= 0 { // down, or up, from what brought it
+			if m := d.t.Moments[b.From]; d.laneY[m.Lane] > 0 {
+				d.path("rise", "", "M%s %sL%s %s", d.x(b.From), d.laneY[m.Lane], math.Max(x, d.x(b.From)), y+bandHeight/2)
+			}
+		}
+		if b.To < d.t.Width {
+			d.path("release", "released", "M%s %sv%s", end, y+1, bandHeight-2)
+		}
+	}
+}
+
+func (d *drawing) ties() {
+	for i, t := range d.t.Ties {
+		if i == maxTies {
+			break
+		}
+		to := d.t.Moments[t.To]
+		x1, y1 := d.edge(-1), d.rowY[t.Label]+bandHeight/2
+		if t.From >= 0 {
+			x1, y1 = d.x(t.From), d.laneY[d.t.Moments[t.From].Lane]
+		}
+		x2, y2 := d.x(t.To), d.laneY[to.Lane]
+		bend := math.Max(18, (x2-x1)/2)
+		class := "tie " + string(t.Fate)
+		if t.From < 0 {
+			bend = math.Max(8, (x2-x1)/2)
+		}
+		if y1 == y2 { // the same row: over it
+			d.path(class, "", "M%s %sC%s %s %s %s %s %s", x1, y1-8, x1+bend/3, y1-44, x2-bend/3, y2-44, x2, y2-10)
+			continue
+		}
+		d.path(class, "", "M%s %sC%s %s %s %s %s %s", x1, y1, x1+bend, y1, x2, y2-(y2-y1)/2, x2, y2)
+	}
+}
+
+// mark draws one moment: its form tells the lane, what is in it what became of it. Where columns are narrow it is a stroke.
+func (d *drawing) mark(m moment) {
+	x, y := d.x(m.Column), d.laneY[m.Lane]
+	r := math.Min(10, d.column*0.42)
+	tip := ""
+	if d.t.Width > 0 { // in the legend there is nothing to tell
+		tip = fmt.Sprintf("%d. %s", m.Number(), say(m.Title(), 80))
+		if v := m.Verdict(); v != "" {
+			tip += ": " + v
+		}
+	}
+	class := "mark " + string(m.Fate) + " " + string(m.Lane)
+	tall := r
+	if r < 6 { // as wide as there is room, and tall all the same
+		tall = 9
+	}
+	d.Shapes = append(d.Shapes, shape{Class: class, Tip: tip, D: outline(m.Lane, x, y, r, tall)})
+	in := math.Min(r*0.55, 5)
+	switch m.Fate {
+	case fateRefused, fateDiscarded:
+		d.path("sign "+string(m.Fate), "", "M%s %sL%s %sM%s %sL%s %s", x-in, y-in, x+in, y+in, x-in, y+in, x+in, y-in)
+	case fateWaiting, fateAsked, fateUnknown:
+		if r >= 6 {
+			d.text("sign-text "+string(m.Fate), x, y+4.5, "?")
+		} else {
+			d.path("sign "+string(m.Fate), "", "M%s %sv%s", x, y-2, 4)
+		}
+	case fateFailed:
+		d.path("sign failed", "", "M%s %sv%sM%s %sv%s", x, y-in, in*1.1, x, y+in*0.7, 0.8)
+	case fateUnderWay:
+		d.path("sign underway", "", "M%s %sh%s", x-in, y, 2*in)
+	}
+	if len(m.Answers) > 0 && m.Lane != lanePeople { // a person had a word in it
+		d.path("answer", "", "M%s %sh%s", x-math.Min(r, 6), y+13, 2*math.Min(r, 6))
+	}
+	if d.column >= 56 {
+		d.text("mark-name", x, y+25, say(shortName(m), int(d.column/6.6)))
+	}
+}
+
+// shortName is what is written under a mark: the tool's name without its server.
+func shortName(m moment) string {
+	if m.Lane == lanePeople {
+		return strings.TrimPrefix(m.Title(), "Request ")
+	}
+	_, tool, ok := strings.Cut(m.Operation, ".")
+	if !ok {
+		return m.Operation
+	}
+	return tool
+}
+
+// outline is a lane's form, as a path around x, y with half its width and half its height.
+func outline(l lane, x, y, rx, ry float64) string {
+	corners := func(at ...float64) string {
+		var b strings.Builder
+		for i := 0; i < len(at); i += 2 {
+			b.WriteString(map[bool]string{true: "M", false: "L"}[i == 0] + num(x+at[i]*rx) + " " + num(y+at[i+1]*ry))
+		}
+		return b.String() + "Z"
+	}
+	switch l {
+	case laneSinks: // a diamond
+		return corners(0, -1.1, 1.1, 0, 0, 1.1, -1.1, 0)
+	case laneWrites: // a square
+		return corners(-0.9, -0.9, 0.9, -0.9, 0.9, 0.9, -0.9, 0.9)
+	case lanePlans: // a sheet with a corner off
+		return corners(-0.75, -1, 0.35, -1, 0.75, -0.5, 0.75, 1, -0.75, 1)
+	case lanePeople: // a hexagon
+		return corners(-1, 0, -0.5, -0.87, 0.5, -0.87, 1, 0, 0.5, 0.87, -0.5, 0.87)
+	case laneOthers:
+		rx, ry = 0.7*rx, 0.7*ry
+	}
+	return fmt.Sprintf("M%s %sa%s %s 0 1 0 %s 0a%s %s 0 1 0 %s 0Z", num(x-rx), num(y), num(rx), num(ry), num(2*rx), num(rx), num(ry), num(-2*rx))
+}
+
+func (d *drawing) axis() {
+	step := max(1, int(math.Ceil(26/d.column)))
+	for _, m := range d.t.Moments {
+		if m.Column%step == 0 || m.Column == d.t.Width-1 && m.Column%step > step/2 {
+			d.text("tick", d.x(m.Column), d.bottom+14, strconv.Itoa(m.Number()))
+		}
+	}
+	if n := len(d.t.Moments); n > 0 {
+		first, last := d.t.Moments[0].At.UTC(), d.t.Moments[n-1].At.UTC()
+		d.text("time", leftMargin, d.bottom+29, first.Format("2006-01-02 15:04:05"))
+		if float64(d.t.Width)*d.column > 330 {
+			d.text("time end", leftMargin+float64(d.t.Width)*d.column, d.bottom+29, last.Format("2006-01-02 15:04:05")+" UTC")
+		}
+	}
+}
+
+// describe says what the picture shows, for whoever doesn't see it.
+func (t timeline) describe() string {
+	count := map[fate]int{}
+	calls := 0
+	for _, m := range t.Moments {
+		if m.Lane != lanePeople && m.Lane != lanePlans {
+			calls++
+			count[m.Fate]++
+		}
+	}
+	words := []string{fmt.Sprintf("%s from left to right.", many(calls, "call"))}
+	for _, f := range []fate{fatePermitted, fateFailed, fateUnderWay, fateWaiting, fateAsked, fateRefused, fateDiscarded, fateUnknown} {
+		if n := count[f]; n > 0 {
+			words = append(words, fmt.Sprintf("%d %s.", n, moment{Fate: f}.Verdict()))
+		}
+	}
+	for i, b := range t.Bands {
+		if i == 8 {
+			words = append(words, fmt.Sprintf("And %s more.", many(len(t.Bands)-i, "label")))
+			break
+		}
+		from := "since before this timeline"
+		if b.From >= 0 {
+			from = fmt.Sprintf("from number %d, %s", b.From+1, say(b.Operation, 40))
+		}
+		until := ""
+		if b.To < t.Width {
+			until = fmt.Sprintf(", until number %d", b.To+1)
+		}
+		words = append(words, fmt.Sprintf("Label %s %s%s.", say(b.Label, 40), from, until))
+	}
+	stopped := map[int]bool{}
+	for _, x := range t.Ties {
+		stopped[x.To] = true
+	}
+	if len(stopped) > 0 {
+		words = append(words, fmt.Sprintf("%s stopped, asked about or noted because of a label; the curves lead there from what brought it.", many(len(stopped), "call")))
+	}
+	return strings.Join(words, " ") + " The list below says the same."
+}
+
+func many(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.Itoa(n) + " " + word + "s"
+}
+
+// sign is one form of the legend, with what it means.
+type sign struct {
+	Picture template.HTML
+	Words   string
+}
+
+// signs are the legend of the timeline.
+var signs = legend()
+
+func legend() (all []sign) {
+	for _, one := range []struct {
+		words string
+		m     moment
+	}{
+		{"source", moment{Lane: laneSources, Fate: fatePermitted}}, {"sink", moment{Lane: laneSinks, Fate: fatePermitted}},
+		{"write", moment{Lane: laneWrites, Fate: fatePermitted}}, {"other call", moment{Lane: laneOthers, Fate: fatePermitted}},
+		{"plan or declaration", moment{Lane: lanePlans, Fate: fatePermitted}}, {"person’s act", moment{Lane: lanePeople, Fate: fateDone}},
+		{"refused", moment{Lane: laneSinks, Fate: fateRefused}}, {"waits for, or asked, a person", moment{Lane: laneWrites, Fate: fateWaiting}},
+		{"permitted, failed", moment{Lane: laneSinks, Fate: fateFailed}}, {"under way", moment{Lane: laneSinks, Fate: fateUnderWay}},
+		{"outcome unknown", moment{Lane: laneSinks, Fate: fateUnknown}},
+		{"a person answered", moment{Lane: laneWrites, Fate: fatePermitted, Answers: []string{""}}},
+	} {
+		d := drawing{column: 22, laneY: map[lane]float64{one.m.Lane: 13}, left: 2}
+		d.mark(one.m)
+		d.Width, d.Height = 26, 30
+		all = append(all, sign{d.render(), one.words})
+	}
+	return all
+}

@@ -1,0 +1,323 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/approval"
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/session"
+)
+
+const (
+	pageOfSessions = 50
+	// toldEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
+	toldEntries = 3 * maxMoments
+	// askedOfSession bounds how many of a session's questions are looked at, the newest.
+	askedOfSession = 200
+)
+
+// sessionsPage is a page of sessions, newest first.
+type sessionsPage struct {
+	State    session.State
+	Tabs     []tab
+	Sessions []sessionRow
+	After    string
+	Next     string // link to the page after, or ""
+	Refresh  string // this page
+	Agents   bool   // some agent is declared
+}
+
+// sessionRow is one of them.
+type sessionRow struct{ session.Session }
+
+// tab is one choice of a list's filter.
+type tab struct {
+	Name, Path string
+	Current    bool
+}
+
+func (c *Console) sessions(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	q := r.URL.Query()
+	d := sessionsPage{State: session.State(q.Get("state")), After: q.Get("after"), Agents: len(c.o.Agents.All()) > 0}
+	if d.State != "" && d.State != session.Open && d.State != session.Closed {
+		c.fail(w, r, p, fault.New(fault.NotFound, "A session is open or closed.").Try("Choose one of those above the list."))
+		return
+	}
+	link := func(state session.State, after string) string {
+		v := url.Values{}
+		for name, value := range map[string]string{"state": string(state), "after": after} {
+			if value != "" {
+				v.Set(name, value)
+			}
+		}
+		return strings.TrimSuffix("/sessions?"+v.Encode(), "?")
+	}
+	found, err := c.o.Store.SessionsPage(r.Context(), d.After, pageOfSessions+1, d.State)
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	if len(found) > pageOfSessions {
+		found = found[:pageOfSessions]
+		d.Next = link(d.State, found[pageOfSessions-1].ID)
+	}
+	for _, s := range found {
+		d.Sessions = append(d.Sessions, sessionRow{s})
+	}
+	d.Refresh = link(d.State, d.After)
+	for _, t := range []struct {
+		name  string
+		state session.State
+	}{{"all", ""}, {"open", session.Open}, {"closed", session.Closed}} {
+		d.Tabs = append(d.Tabs, tab{t.name, link(t.state, ""), t.state == d.State})
+	}
+	c.show(w, r, p, view{template: "sessions", title: "Sessions", place: "/sessions", data: d})
+}
+
+// sessionPage is one session.
+type sessionPage struct {
+	sessionRow
+	Problem   *problem
+	Act       string // the act that was refused
+	Typed     string // its reason, as it was typed
+	Refresh   string
+	Operator  bool
+	Auditor   bool
+	Readers   bool // may look at approvals
+	Missing   string
+	Questions []gateway.Question // that wait
+	More      bool               // there may be more of them
+	Steps     []stepDone
+	Time      timeline
+	Picture   template.HTML
+	Signs     []sign
+	Earlier   string // link, or ""
+	Newest    bool   // the timeline ends with the session's last entry
+	Other     session.Phase
+}
+
+// stepDone is a step of the plan and what happened to it.
+type stepDone struct {
+	session.Step
+	Calls []moment // the calls that were this step, the latest last
+	More  int      // beyond those
+}
+
+const callsOfStep = 5
+
+func (c *Console) session(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.showSession(w, r, p, sessionPage{}, http.StatusOK)
+}
+
+func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity.Principal, d sessionPage, status int) {
+	ctx, id := r.Context(), r.PathValue("id")
+	var err error
+	if d.Session, err = c.o.Gateway.SessionByID(ctx, id); err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	before, err := indexOf(r.URL.Query().Get("before"))
+	if err != nil {
+		c.fail(w, r, p, err)
+		return
+	}
+	d.Operator, d.Auditor, d.Newest = p.Has(identity.Operator), p.Has(identity.Auditor), before < 0
+	d.Readers = p.Has(identity.Viewer) || p.Has(identity.Approver)
+	d.Other = other(d.Phase)
+	if d.Refresh = "/sessions/" + id; before >= 0 {
+		d.Refresh += fmt.Sprintf("?before=%d", before)
+	}
+	if err := c.tell(ctx, &d, before); err != nil { // the session itself comes from memory, and what can be done to it stays at hand
+		c.o.Log.Error("the console could not show something", "what", "a session's timeline", "session", id, "error", err)
+		d.Missing = problemOf(err).Text
+	}
+	c.show(w, r, p, view{template: "session", title: "Session of " + d.Agent, place: "/sessions", status: status, data: d})
+}
+
+// tell reads what happened in the session, before the entry with that index (-1: to the last).
+func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*storeTime)
+	defer cancel()
+	questions, err := c.o.Gateway.Questions(ctx, "", d.ID, "", askedOfSession)
+	if err != nil {
+		return err
+	}
+	in := told{Session: d.Session, Newest: before < 0, Operation: c.operation(), Questions: map[string]approval.Approval{}}
+	for _, q := range questions {
+		in.Questions[q.ID] = q.Approval
+		if q.State == approval.Pending || q.State == approval.Deferred {
+			d.Questions = append(d.Questions, q)
+		}
+	}
+	d.More = len(questions) == askedOfSession
+	f := audit.Filter{Session: d.ID, From: d.OpenedAt.Add(-time.Second)}
+	found, err := latest(ctx, c.o.Store, f, before, toldEntries)
+	if err != nil {
+		return err
+	}
+	in.Entries, in.Whole = found.Entries, found.From < 0
+	if n := len(in.Entries); n > 0 && in.Entries[0].Action == "session.open" {
+		in.Whole = true
+	}
+	d.Time = newTimeline(in)
+	d.Steps = stepsDone(d.Plan, d.Time)
+	if len(d.Time.Moments) > 0 {
+		d.Picture, d.Signs = d.Time.draw().render(), signs
+		if d.Time.Earlier {
+			d.Earlier = fmt.Sprintf("/sessions/%s?before=%d", url.PathEscape(d.ID), d.Time.Moments[0].First)
+		}
+	}
+	return nil
+}
+
+// operation tells what the catalogue says of an operation.
+func (c *Console) operation() func(id string) (flow.Effect, []flow.Label, []flow.Label, bool) {
+	byID := map[string]gateway.Tool{}
+	for _, t := range c.o.Gateway.Tools() {
+		byID[t.Operation] = t
+	}
+	return func(id string) (flow.Effect, []flow.Label, []flow.Label, bool) {
+		t, ok := byID[id]
+		return flow.Effect(t.Effect), t.Emits, t.BlockedBy, ok
+	}
+}
+
+// stepsDone finds the calls that were steps of the plan: of the same operation and, where the plan fixed them, with the same arguments. Of
+// steps that are alike the calls fill the first ones first.
+func stepsDone(p *session.Plan, t timeline) []stepDone {
+	if p == nil {
+		return nil
+	}
+	steps := make([]stepDone, len(p.Steps))
+	for i, s := range p.Steps {
+		steps[i].Step = s
+	}
+	for _, m := range t.Moments {
+		if m.Lane == lanePeople || m.Lane == lanePlans || m.At.Before(p.Submitted) {
+			continue
+		}
+		at := -1
+		for i, s := range p.Steps {
+			if s.Operation == m.Operation && (s.Arguments == nil || hashOf(s.Arguments) == m.Arguments) && (at < 0 || len(steps[at].Calls) > len(steps[i].Calls)) {
+				at = i
+			}
+		}
+		if at < 0 {
+			continue
+		}
+		if steps[at].Calls = append(steps[at].Calls, m); len(steps[at].Calls) > callsOfStep {
+			steps[at].Calls, steps[at].More = steps[at].Calls[1:], steps[at].More+1
+		}
+	}
+	return steps
+}
+
+// act does one thing to the session of the path, for a reason, and shows the session: again with what was wrong, or as it is by then.
+func (c *Console) act(w http.ResponseWriter, r *http.Request, p identity.Principal, name string, do func(ctx context.Context, id, reason string) error) {
+	id, reason := r.PathValue("id"), r.PostForm.Get("reason")
+	err := checkReason(reason)
+	if err == nil {
+		err = do(r.Context(), id, reason)
+	}
+	if err == nil {
+		goOn(w, r, p, "/sessions/"+url.PathEscape(id))
+		return
+	}
+	if !p.Has(identity.Viewer) { // who may act and not look is told, and shown nothing
+		c.fail(w, r, p, err)
+		return
+	}
+	f, said := fault.Of(err), problemOf(err)
+	if f.Code.HTTPStatus() >= 500 {
+		c.o.Log.Error("an act failed", "act", name, "session", id, "person", p.ID, "code", f.Code, "error", err)
+	}
+	c.showSession(w, r, p, sessionPage{Problem: &said, Act: name, Typed: reason}, f.Code.HTTPStatus())
+}
+
+// goOn leads to the page of what was changed, or to the overview whoever may not see it.
+func goOn(w http.ResponseWriter, r *http.Request, p identity.Principal, path string) {
+	if !p.Has(identity.Viewer) {
+		path = "/"
+	}
+	http.Redirect(w, r, path, http.StatusSeeOther)
+}
+
+func (c *Console) closeSession(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.act(w, r, p, "close", func(ctx context.Context, id, reason string) error {
+		_, err := c.o.Gateway.CloseSession(ctx, id, p.String(), reason)
+		return err
+	})
+}
+
+func (c *Console) setPhase(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.act(w, r, p, "phase", func(ctx context.Context, id, reason string) error {
+		to, err := session.ParsePhase(r.PostForm.Get("phase"))
+		if err != nil {
+			return err
+		}
+		_, err = c.o.Gateway.SetPhase(ctx, id, to, p.String(), reason)
+		return err
+	})
+}
+
+// labelField is what a form's field of a label is called, before the label: each has its own, since no field may be there twice.
+const labelField = "label."
+
+func (c *Console) release(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.act(w, r, p, "release", func(ctx context.Context, id, reason string) error {
+		var labels []flow.Label
+		for name := range r.PostForm {
+			word, ok := strings.CutPrefix(name, labelField)
+			if !ok {
+				continue
+			}
+			l, err := flow.ParseLabel(word)
+			if err != nil {
+				return fault.Wrap(err, fault.RequestMalformed, "%.80q is not a label.", word).At("labels")
+			}
+			labels = append(labels, l)
+		}
+		if len(labels) == 0 {
+			return fault.New(fault.RequestMalformed, "Choose at least one label to release.").At("labels")
+		}
+		slices.Sort(labels)
+		_, err := c.o.Gateway.Release(ctx, id, labels, p.String(), reason)
+		return err
+	})
+}
+
+func (c *Console) approvePlan(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.decidePlan(w, r, p, true)
+}
+
+func (c *Console) rejectPlan(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.decidePlan(w, r, p, false)
+}
+
+// decidePlan answers a plan under the digest that was on the page.
+func (c *Console) decidePlan(w http.ResponseWriter, r *http.Request, p identity.Principal, yes bool) {
+	c.act(w, r, p, "plan", func(ctx context.Context, id, reason string) error {
+		_, err := c.o.Gateway.DecidePlan(ctx, id, r.PostForm.Get("digest"), yes, p.String(), reason)
+		return err
+	})
+}
+
+// Spent is how much of its time in operations the session has used.
+func (s sessionRow) Spent() string {
+	used := s.Used.Round(10 * time.Millisecond)
+	if s.Budget == 0 {
+		return used.String()
+	}
+	return fmt.Sprintf("%s of %s", used, s.Budget)
+}

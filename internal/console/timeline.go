@@ -1,0 +1,664 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"sallyport/flow"
+	"sallyport/internal/approval"
+	"sallyport/internal/audit"
+	"sallyport/internal/fault"
+	"sallyport/internal/session"
+)
+
+// maxMoments bounds what one timeline shows, the newest; the replay of labels goes over everything that it is given.
+const maxMoments = 240
+
+// lane is what something in a session does with data, and the row of the picture that it stands in.
+type lane string
+
+const (
+	laneSources lane = "source" // its results bring labels in, and nothing keeps it from being called
+	lanePlans   lane = "plan"   // plans and declarations
+	laneSinks   lane = "sink"   // refused while the session holds certain labels
+	laneWrites  lane = "write"  // changes something
+	laneOthers  lane = "other"  // none of them
+	lanePeople  lane = "people" // what people did, and the gateway's own moves
+)
+
+// fate is what became of it. The words are shown.
+type fate string
+
+const (
+	fatePermitted fate = "permitted"
+	fateFailed    fate = "failed"   // permitted, and answered with an error
+	fateUnderWay  fate = "underway" // permitted, and not over yet
+	fateWaiting   fate = "waiting"  // a person is asked and has not answered
+	fateAsked     fate = "asked"    // a person was asked, and it did not run by that
+	fateRefused   fate = "refused"
+	fateDiscarded fate = "discarded" // ran, and its result was thrown away
+	fateUnknown   fate = "unknown"   // nobody knows what became of it
+	fateDone      fate = "done"      // of what is no call
+)
+
+// moment is one thing that happened: a call with everything that is on record about it, or a person's act. Its strings are as they are on
+// record: hostile.
+type moment struct {
+	Column    int // place in the timeline, from 0
+	First     int64
+	Last      int64 // indexes of its first and last audit entry
+	At        time.Time
+	Lane      lane
+	Fate      fate
+	CallID    string
+	Operation string // of a call; what was done otherwise
+	Stage     string
+	Code      string
+	Reason    string
+	Risk      string
+	Amount    string
+	Shadow    bool     // it would have been refused: the verdict was only noted
+	Approval  string   // id of the question to a person
+	Answers   []string // what people answered to it
+	Brings    []string // labels that it raised
+	Takes     []string // labels that it released
+	Because   []tie    // why it was not simply permitted
+	Phase     session.Phase
+	Who       string // of a person's act
+	Arguments string // hex SHA-256 of a call's arguments
+
+	request string
+	settled bool // the question was answered for good
+}
+
+// band is a label while the session held it. From is the column of what brought it, -1 for before the timeline; Since is where it was
+// held from, which is later than From only where other things happened while the call ran; To is the column that ended it, or one after the last.
+type band struct {
+	Label     string
+	From      int
+	Since     int
+	To        int
+	Operation string
+	CallID    string
+}
+
+// tie leads from what brought a label (column -1: before the timeline) to what was refused or asked because of it.
+type tie struct {
+	From, To  int
+	Label     string
+	Operation string // what brought it
+	Fate      fate
+}
+
+// span is a stretch of one phase.
+type span struct {
+	Phase    session.Phase
+	From, To int // columns; To is where the next begins, or one after the last
+}
+
+// timeline is what happened in a session: the model of the picture, and of the list below it.
+type timeline struct {
+	Moments []moment
+	Bands   []band
+	Ties    []tie
+	Phases  []span
+	Width   int  // columns
+	Earlier bool // there is more before it
+}
+
+// told is what a timeline is made of.
+type told struct {
+	Session session.Session
+	Entries []audit.Entry // of the session, oldest first
+	Whole   bool          // they begin with the session's first
+	Newest  bool          // they end with the session's last
+	// Operation tells what is known of an operation today; false for one that nobody knows any more.
+	Operation func(id string) (effect flow.Effect, emits, blockedBy []flow.Label, ok bool)
+	// Questions are the session's, by id, in their state of now. One that is not there is as the entries say.
+	Questions map[string]approval.Approval
+}
+
+// replay is a timeline in the making.
+type replay struct {
+	told
+	t         timeline
+	byCall    map[string]int // place in t.Moments, by call id and by request id
+	byAsk     map[string]int // by approval id
+	held      map[string]int // label -> place in t.Bands
+	phase     session.Phase
+	phaseFrom int
+}
+
+// newTimeline is a pure function of what it is told. It makes sense of whatever it is given: entries that fit nowhere are moments of their own.
+func newTimeline(in told) timeline {
+	r := replay{told: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}}
+	r.begin()
+	for _, e := range in.Entries {
+		r.entry(e)
+	}
+	return r.end()
+}
+
+// begin finds what the session held, and which phase it was in, before the first entry.
+func (r *replay) begin() {
+	if r.Whole {
+		return
+	}
+	firstCall, raised := "", map[string]bool{}
+	before := func(label, operation, callID string) {
+		if _, ok := r.held[label]; !ok && !raised[label] {
+			r.held[label] = len(r.t.Bands)
+			r.t.Bands = append(r.t.Bands, band{Label: label, From: -1, Since: -1, Operation: operation, CallID: callID})
+		}
+	}
+	for _, e := range r.Entries {
+		if firstCall == "" && isCall(e) {
+			firstCall = e.CallID
+		}
+		switch e.Action {
+		case "session.release": // what is taken away and did not come was there
+			for _, l := range e.Labels {
+				before(l, "", "")
+			}
+		case "session.phase":
+			if to := phaseOf(e); r.phase == "" && to != "" {
+				r.phase = other(to)
+			}
+		case "plan.approve":
+			if r.phase == "" {
+				r.phase = session.Planning
+			}
+		default:
+			for _, l := range e.Labels {
+				raised[l] = true
+			}
+		}
+	}
+	for _, h := range r.Session.Labels { // ids of calls grow with time
+		if firstCall == "" || h.CallID < firstCall {
+			delete(raised, string(h.Label)) // the entry names it again, as every call of that operation does
+			before(string(h.Label), h.Operation, h.CallID)
+		}
+	}
+	if r.phase == "" {
+		r.phase = r.Session.Phase
+	}
+}
+
+func other(p session.Phase) session.Phase {
+	if p == session.Planning {
+		return session.Execution
+	}
+	return session.Planning
+}
+
+// phaseOf is the phase that an entry says the session came into; "" if it says none.
+func phaseOf(e audit.Entry) session.Phase {
+	var d struct {
+		Phase session.Phase `json:"phase"`
+	}
+	if json.Unmarshal(e.Detail, &d) != nil {
+		return ""
+	}
+	p, err := session.ParsePhase(string(d.Phase))
+	if err != nil {
+		return ""
+	}
+	return p
+}
+
+// isCall tells whether the entry is about a call of an operation.
+func isCall(e audit.Entry) bool {
+	if strings.HasPrefix(e.Action, "approval.") {
+		return e.Action == "approval.ask"
+	}
+	switch e.Action {
+	case "declare", "plan.submit", "plan.approve", "plan.reject":
+		return false
+	}
+	return e.Kind == audit.Intent || e.Kind == audit.Outcome || e.Kind == audit.Decision
+}
+
+// add makes a moment in the next column.
+func (r *replay) add(e audit.Entry, l lane) *moment {
+	r.t.Moments = append(r.t.Moments, moment{
+		Column: len(r.t.Moments), First: e.Index, Last: e.Index, At: e.At, Lane: l, Operation: e.Operation, CallID: e.CallID, request: e.RequestID,
+		Fate: fateDone,
+	})
+	return &r.t.Moments[len(r.t.Moments)-1]
+}
+
+func (r *replay) entry(e audit.Entry) {
+	switch {
+	case isCall(e):
+		r.call(e)
+	case e.Action == "session.taint":
+		r.raise(r.moment(e), e.Labels)
+	case e.Action == "declare", e.Action == "plan.submit":
+		m := r.add(e, lanePlans)
+		m.Operation, m.Reason, m.Stage, m.Code, m.Risk, m.Fate = e.Action, e.Reason, e.Stage, e.Code, e.Risk, decided(e)
+		if e.Action == "declare" {
+			m.Operation = "declare " + e.Operation
+		}
+		m.Approval = detail(e, "approval_id")
+		if m.Approval != "" && m.Fate == fateAsked {
+			r.byAsk[m.Approval] = m.Column
+		}
+		if e.Action == "plan.submit" && e.Decision == "permit" {
+			r.enter(m, session.Execution)
+		}
+	default:
+		r.act(e)
+	}
+}
+
+// act is what a person did, or the gateway of itself.
+func (r *replay) act(e audit.Entry) {
+	m := r.add(e, lanePeople)
+	m.Operation, m.Who, m.Reason, m.Code, m.Stage = e.Action, e.Actor, e.Reason, e.Code, e.Stage
+	if e.Decision == "deny" {
+		m.Fate = fateRefused
+		return
+	}
+	switch e.Action {
+	case "session.open":
+		if p := phaseOf(e); p != "" {
+			r.enter(m, p)
+		}
+		r.raise(m, e.Labels)
+	case "session.phase":
+		if p := phaseOf(e); p != "" {
+			r.enter(m, p)
+		}
+	case "plan.approve":
+		r.enter(m, session.Execution)
+	case "session.release":
+		for _, l := range e.Labels {
+			if i, ok := r.held[l]; ok {
+				r.t.Bands[i].To = m.Column
+				delete(r.held, l)
+			}
+			m.Takes = append(m.Takes, l)
+		}
+	default:
+		if answer, ok := strings.CutPrefix(e.Action, "approval."); ok {
+			m.Approval = detail(e, "approval_id")
+			if i, ok := r.byAsk[m.Approval]; ok {
+				about := &r.t.Moments[i]
+				about.Answers = append(about.Answers, answered(answer, e.Actor))
+				about.settled = about.settled || answer != "defer" && answer != "approve"
+			}
+			return
+		}
+		r.raise(m, e.Labels)
+	}
+}
+
+// answered says in words what was answered, and by whom.
+func answered(answer, by string) string {
+	word, ok := map[string]string{
+		"approve": "approved", "reject": "rejected", "defer": "put off", "supersede": "replaced", "withdraw": "withdrawn", "modify": "changed",
+	}[answer]
+	if !ok {
+		word = answer
+	}
+	return word + " by " + by
+}
+
+// detail is one string of the entry's detail.
+func detail(e audit.Entry, key string) string {
+	var d map[string]any
+	if json.Unmarshal(e.Detail, &d) != nil {
+		return ""
+	}
+	s, _ := d[key].(string)
+	return s
+}
+
+// decided is the fate that a decision without a call gives.
+func decided(e audit.Entry) fate {
+	switch e.Decision {
+	case "permit", "ok":
+		return fatePermitted
+	case "ask":
+		return fateAsked
+	case "deny":
+		return fateRefused
+	}
+	return fateUnknown
+}
+
+// moment finds the call's moment, by its id or its request's, or begins one.
+func (r *replay) moment(e audit.Entry) *moment {
+	for _, key := range []string{"c" + e.CallID, "r" + e.RequestID} {
+		if i, ok := r.byCall[key]; ok && len(key) > 1 {
+			r.byCall["c"+e.CallID], r.byCall["r"+e.RequestID] = i, i
+			return &r.t.Moments[i]
+		}
+	}
+	m := r.add(e, r.laneOf(e.Operation))
+	r.byCall["c"+e.CallID], r.byCall["r"+e.RequestID] = m.Column, m.Column
+	return m
+}
+
+func (r *replay) laneOf(operation string) lane {
+	if r.Operation != nil {
+		if effect, emits, blockedBy, ok := r.Operation(operation); ok {
+			switch {
+			case effect != flow.Read:
+				return laneWrites
+			case len(blockedBy) > 0:
+				return laneSinks
+			case len(emits) > 0:
+				return laneSources
+			}
+		}
+	}
+	return laneOthers
+}
+
+func (r *replay) call(e audit.Entry) {
+	m := r.moment(e)
+	m.Last = max(m.Last, e.Index)
+	if m.Operation == "" && e.Operation != "" {
+		m.Operation, m.Lane = e.Operation, r.laneOf(e.Operation)
+	}
+	if m.CallID == "" {
+		m.CallID = e.CallID
+	}
+	if id := detail(e, "approval_id"); id != "" {
+		m.Approval = id
+	}
+	if e.Arguments != nil {
+		m.Arguments = e.Arguments.SHA256
+	}
+	if e.Stage != "" || e.Code != "" || e.Reason != "" {
+		m.Stage, m.Code, m.Reason = e.Stage, e.Code, e.Reason
+	}
+	if e.Risk != "" {
+		m.Risk = e.Risk
+	}
+	if e.Amount != "" {
+		m.Amount = e.Amount
+	}
+	if len(e.Labels) > 0 {
+		r.raise(m, e.Labels)
+	}
+	switch e.Kind {
+	case audit.Intent:
+		m.Fate = fateUnderWay
+		if detail(e, "permitted_by") == "silence" {
+			m.Answers = append(m.Answers, "permitted by silence")
+		}
+		for _, who := range e.Approvers {
+			if a := answered("approve", "person:"+who); !slices.Contains(m.Answers, a) {
+				m.Answers = append(m.Answers, a)
+			}
+		}
+		if e.Shadow {
+			m.Shadow = true
+			r.because(m, e)
+		} else {
+			m.Stage, m.Code, m.Reason = "", "", "" // why it was asked is not why it runs
+		}
+	case audit.Outcome:
+		switch e.Decision {
+		case "ok":
+			m.Fate = fatePermitted
+		case "error":
+			m.Fate = fateFailed
+		case "discarded":
+			m.Fate = fateDiscarded
+		default:
+			m.Fate = fateUnknown
+		}
+	default:
+		m.Fate = decided(e)
+		if e.Action == "approval.ask" && m.Approval != "" {
+			r.byAsk[m.Approval] = m.Column
+		}
+		if m.Fate == fateRefused || m.Fate == fateAsked {
+			r.because(m, e)
+		}
+	}
+}
+
+// raise begins the bands of labels that are not held yet.
+func (r *replay) raise(m *moment, labels []string) {
+	for _, l := range labels {
+		if _, ok := r.held[l]; ok {
+			continue
+		}
+		r.held[l] = len(r.t.Bands)
+		r.t.Bands = append(r.t.Bands, band{
+			Label: l, From: m.Column, Since: max(m.Column, len(r.t.Moments)-1), To: -1, Operation: m.Operation, CallID: m.CallID,
+		})
+		m.Brings = append(m.Brings, l)
+	}
+}
+
+// because ties the call to what brought the labels that it was refused or asked for.
+func (r *replay) because(m *moment, e audit.Entry) {
+	for _, l := range r.blamed(e) {
+		b := r.t.Bands[r.held[l]]
+		t := tie{From: b.From, To: m.Column, Label: l, Operation: b.Operation, Fate: decided(e)}
+		if m.Shadow {
+			t.Fate = fatePermitted
+		}
+		if !slices.ContainsFunc(m.Because, func(old tie) bool { return old.Label == l && old.From == t.From }) {
+			m.Because = append(m.Because, t)
+		}
+	}
+}
+
+// blamed is which of the labels held then are the reason. An entry has the words of the verdict and not its list, so it is what the words
+// name, what the person who is asked was told, and at the flow stage what the operation is blocked by.
+func (r *replay) blamed(e audit.Entry) []string {
+	var heldNow, blamed []string
+	for l := range r.held {
+		heldNow = append(heldNow, l)
+	}
+	slices.Sort(heldNow)
+	told := r.Questions[detail(e, "approval_id")].Reasons
+	for _, l := range heldNow {
+		if names(e.Reason, l) || slices.ContainsFunc(told, func(why approval.Reason) bool { return raisedBy(why, l) }) {
+			blamed = append(blamed, l)
+		}
+	}
+	if len(blamed) > 0 || e.Stage != "flow" {
+		return blamed
+	}
+	if r.Operation != nil {
+		if _, _, blockedBy, ok := r.Operation(e.Operation); ok {
+			for _, l := range heldNow {
+				if slices.Contains(blockedBy, flow.Label(l)) {
+					blamed = append(blamed, l)
+				}
+			}
+		}
+	}
+	if len(blamed) == 0 && (e.Code == string(fault.FlowContaminated) || e.Code == string(fault.FlowUntrusted)) {
+		return heldNow // the operation is not what it was; one of them it must be
+	}
+	return blamed
+}
+
+// raisedBy tells whether a reason to ask is that the session holds the label.
+func raisedBy(why approval.Reason, label string) bool {
+	switch why.Code {
+	case "risk.untrusted":
+		return label == string(flow.Untrusted)
+	case "risk.contaminated":
+		return label != string(flow.Untrusted)
+	}
+	return why.Stage == "flow" && names(why.Text, label)
+}
+
+// names tells whether the text has the word in it.
+func names(text, word string) bool {
+	if word == "" {
+		return false
+	}
+	inWord := func(s rune) bool {
+		return unicode.IsLetter(s) || unicode.IsDigit(s) || s == '_' || s == '-' || s == '.'
+	}
+	for from := 0; ; {
+		i := strings.Index(text[from:], word)
+		if i < 0 {
+			return false
+		}
+		i += from
+		before, after := []rune(text[max(0, i-4):i]), []rune(text[i+len(word):min(len(text), i+len(word)+4)])
+		clear := len(before) == 0 || !inWord(before[len(before)-1])
+		if clear && (len(after) == 0 || !inWord(after[0]) || after[0] == '.' && (len(after) == 1 || !inWord(after[1]))) {
+			return true
+		}
+		from = i + len(word)
+	}
+}
+
+// enter begins a phase at the moment.
+func (r *replay) enter(m *moment, p session.Phase) {
+	m.Phase = p
+	if p == r.phase {
+		return
+	}
+	if r.phase == "" {
+		r.phase = other(p) // it came from there
+	}
+	if m.Column > r.phaseFrom {
+		r.t.Phases = append(r.t.Phases, span{Phase: r.phase, From: r.phaseFrom, To: m.Column})
+	}
+	r.phase, r.phaseFrom = p, m.Column
+}
+
+// end closes what is open, and keeps the newest columns.
+func (r *replay) end() timeline {
+	t := &r.t
+	t.Width = len(t.Moments)
+	if r.phase == "" {
+		r.phase = r.Session.Phase
+	}
+	if t.Width > r.phaseFrom {
+		t.Phases = append(t.Phases, span{Phase: r.phase, From: r.phaseFrom, To: t.Width})
+	}
+	if r.Newest { // whatever the entries say, no label that the session holds is missing
+		for _, h := range r.Session.Labels {
+			if _, ok := r.held[string(h.Label)]; !ok {
+				r.held[string(h.Label)] = len(t.Bands)
+				t.Bands = append(t.Bands, band{Label: string(h.Label), From: -1, Since: -1, Operation: h.Operation, CallID: h.CallID})
+			}
+		}
+	}
+	for _, i := range r.held {
+		t.Bands[i].To = t.Width
+	}
+	for i := range t.Moments {
+		m := &t.Moments[i]
+		if m.Fate == fateAsked && m.Approval != "" {
+			open := !m.settled
+			if q, ok := r.Questions[m.Approval]; ok {
+				open = q.State == approval.Pending || q.State == approval.Deferred
+			}
+			if open {
+				m.Fate = fateWaiting
+			}
+		}
+		for j := range m.Because {
+			if m.Because[j].Fate == fateAsked {
+				m.Because[j].Fate = m.Fate
+			}
+		}
+	}
+	t.Earlier = !r.Whole
+	t.cut(t.Width - maxMoments)
+	for _, m := range t.Moments {
+		t.Ties = append(t.Ties, m.Because...)
+	}
+	return *t
+}
+
+// cut drops the first n columns; what began in them began before the timeline.
+func (t *timeline) cut(n int) {
+	if n <= 0 {
+		return
+	}
+	shift := func(column int) int { return max(-1, column-n) }
+	t.Earlier, t.Width = true, t.Width-n
+	t.Moments = slices.Clone(t.Moments[n:])
+	for i := range t.Moments {
+		m := &t.Moments[i]
+		m.Column -= n
+		for j := range m.Because {
+			m.Because[j].From, m.Because[j].To = shift(m.Because[j].From), m.Column
+		}
+	}
+	bands := t.Bands[:0]
+	for _, b := range t.Bands {
+		if b.To -= n; b.To > 0 || b.To == 0 && t.Width == 0 {
+			b.From, b.Since = shift(b.From), shift(b.Since)
+			bands = append(bands, b)
+		}
+	}
+	t.Bands = bands
+	phases := t.Phases[:0]
+	for _, p := range t.Phases {
+		if p.To -= n; p.To > 0 {
+			p.From = max(0, p.From-n)
+			phases = append(phases, p)
+		}
+	}
+	t.Phases = phases
+}
+
+// Verdict says in words what became of it.
+func (m moment) Verdict() string {
+	word, ok := map[fate]string{
+		fatePermitted: "permitted", fateFailed: "permitted, failed", fateUnderWay: "under way", fateWaiting: "waits for a person", fateAsked: "asked, did not run",
+		fateRefused: "refused", fateDiscarded: "result thrown away", fateUnknown: "outcome unknown", fateDone: "",
+	}[m.Fate]
+	if !ok {
+		return string(m.Fate)
+	}
+	if m.Shadow {
+		word += " (shadow: would have been refused)"
+	}
+	return word
+}
+
+// Title is what happened, in the words of the list.
+func (m moment) Title() string {
+	if m.Lane != lanePeople {
+		return m.Operation
+	}
+	word, ok := map[string]string{
+		"session.open": "Session opened", "session.close": "Session closed", "session.release": "Labels released", "plan.approve": "Plan approved",
+		"plan.reject": "Plan rejected", "session.remove_files": "Files removed",
+	}[m.Operation]
+	if ok {
+		return word
+	}
+	if m.Operation == "session.phase" {
+		return fmt.Sprintf("Phase: %s", m.Phase)
+	}
+	if answer, ok := strings.CutPrefix(m.Operation, "approval."); ok {
+		verb := answered(answer, "")
+		return "Request " + strings.TrimSuffix(verb, " by ")
+	}
+	return m.Operation
+}
+
+// Number is its place in the list, from 1, as the picture's axis has it.
+func (m moment) Number() int { return m.Column + 1 }
+
+// Word is its lane, in the words of the list.
+func (m moment) Word() string {
+	return map[lane]string{laneSources: "source", laneSinks: "sink", laneWrites: "write", laneOthers: "", lanePlans: "", lanePeople: ""}[m.Lane]
+}
+
+// FromNumber is the place in the list of what brought the label.
+func (t tie) FromNumber() int { return t.From + 1 }

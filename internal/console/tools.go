@@ -1,0 +1,428 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"sallyport/flow"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+const (
+	pageOfTools = 100
+	// usedWithin is how many of the newest entries tell whether an operation is used.
+	usedWithin = 10_000
+)
+
+// usage is which operations were called of late. It reads each entry once.
+type usage struct {
+	mu   sync.Mutex // guards the rest
+	upTo int64      // entries before this have been read
+	last map[string]int64
+}
+
+// look reads what was written since, and returns by operation the index of its last call among the newest usedWithin entries, and how many
+// entries those are. Only calls that were let through count: a refused one can have any name.
+func (u *usage) look(ctx context.Context, s Store) (last map[string]int64, entries int64, err error) {
+	size, err := s.Size(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	first := max(0, size-usedWithin)
+	read, err := between(ctx, s, audit.Filter{Kind: string(audit.Intent)}, max(first, u.upTo), size)
+	if err != nil {
+		return nil, 0, err
+	}
+	if u.last == nil {
+		u.last = map[string]int64{}
+	}
+	for _, e := range read {
+		u.last[e.Operation] = e.Index
+	}
+	maps.DeleteFunc(u.last, func(_ string, index int64) bool { return index < first })
+	u.upTo = max(u.upTo, size)
+	return maps.Clone(u.last), size - first, nil
+}
+
+// toolRow is one operation in the catalogue.
+type toolRow struct {
+	gateway.ToolView
+	Path string
+	Used string // "", or since when: an entry's index
+	Last int64
+}
+
+// Classified says by what the operator's word on it is there.
+func (t toolRow) Classified() string {
+	switch {
+	case t.BuiltIn:
+		return "built in"
+	case t.Named:
+		return "by name"
+	case t.Listed:
+		return "by " + t.Server + ".*"
+	case t.AskFirst:
+		return "not listed: each call is asked about"
+	}
+	return "not listed"
+}
+
+// toolsPage is the catalogue.
+type toolsPage struct {
+	Server    string
+	Standing  gateway.Standing
+	Servers   []string
+	Standings []gateway.Standing
+	Rows      []toolRow
+	All       int // in the whole catalogue
+	Found     int // by the filter
+	Next      string
+	First     string // link to the first page, or "" on it
+	Refresh   string
+	Coverage  []coverage
+	Picture   template.HTML
+	Within    int64 // of so many entries "never used" is said
+	Missing   string
+}
+
+// standings is the closed list, in the order in which they need looking at.
+var standings = []gateway.Standing{gateway.Quarantined, gateway.Unfit, gateway.Unlisted, gateway.Active, gateway.Gone}
+
+func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	q := r.URL.Query()
+	d := toolsPage{Server: q.Get("server"), Standing: gateway.Standing(q.Get("standing")), Standings: standings}
+	if d.Standing != "" && !slices.Contains(standings, d.Standing) {
+		c.fail(w, r, p, fault.New(fault.NotFound, "There is no such standing of tools.").Try("Choose one from the list."))
+		return
+	}
+	all := c.o.Gateway.ToolViews()
+	used, within, err := c.used(r.Context())
+	if err != nil {
+		d.Missing = problemOf(err).Text
+	}
+	d.All, d.Within = len(all), within
+	d.Coverage = cover(all, used)
+	if len(d.Coverage) > 0 {
+		d.Picture = drawCoverage(d.Coverage, within).render()
+	}
+	link := func(after string) string {
+		v := url.Values{}
+		for name, value := range map[string]string{"server": d.Server, "standing": string(d.Standing), "after": after} {
+			if value != "" {
+				v.Set(name, value)
+			}
+		}
+		return strings.TrimSuffix("/tools?"+v.Encode(), "?")
+	}
+	after := q.Get("after")
+	for _, t := range all {
+		if !slices.Contains(d.Servers, t.Server) {
+			d.Servers = append(d.Servers, t.Server)
+		}
+		if d.Server != "" && t.Server != d.Server || d.Standing != "" && t.Standing != d.Standing {
+			continue
+		}
+		if d.Found++; t.Operation <= after && after != "" {
+			continue
+		}
+		if len(d.Rows) == pageOfTools {
+			if d.Next == "" {
+				d.Next = link(d.Rows[pageOfTools-1].Operation)
+			}
+			continue
+		}
+		d.Rows = append(d.Rows, rowOfTool(t, used))
+	}
+	if d.Refresh = link(after); after != "" {
+		d.First = link("")
+	}
+	c.show(w, r, p, view{template: "tools", title: "Tools", place: "/tools", data: d})
+}
+
+// used tells which operations were called of late; nil if the log can't be had, which says nothing.
+func (c *Console) used(ctx context.Context) (map[string]int64, int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	used, within, err := c.usage.look(ctx, c.o.Store)
+	if err != nil {
+		c.o.Log.Error("the console could not show something", "what", "which tools are used", "error", err)
+	}
+	return used, within, err
+}
+
+func rowOfTool(t gateway.ToolView, used map[string]int64) toolRow {
+	row := toolRow{ToolView: t, Path: "/tools/" + url.PathEscape(t.Operation)}
+	if last, ok := used[t.Operation]; ok {
+		row.Used, row.Last = strconv.FormatInt(last, 10), last
+	}
+	return row
+}
+
+// coverage is how the tools of one server are classified.
+type coverage struct {
+	Server  string
+	All     int
+	Parts   []part // in the order of the picture; none is 0
+	Unused  int    // could be called, and were not
+	Counted bool   // whether that is known
+}
+
+// part is some of a server's tools.
+type part struct {
+	Class, Name string
+	N           int
+}
+
+// partOf is which part of its server's bar a tool stands in. What it can't be called for comes before how it is classified.
+func partOf(t gateway.ToolView) part {
+	switch {
+	case t.Standing == gateway.Quarantined:
+		return part{"quarantined", "quarantined", 1}
+	case t.Standing == gateway.Unfit:
+		return part{"unfit", "unfit", 1}
+	case t.Standing == gateway.Gone:
+		return part{"gone", "gone", 1}
+	case t.BuiltIn || t.Named:
+		return part{"named", "by name", 1}
+	case t.Listed:
+		return part{"default", "by server.*", 1}
+	}
+	return part{"unlisted", "not listed", 1}
+}
+
+var partOrder = []string{"named", "default", "unlisted", "quarantined", "unfit", "gone"}
+
+// cover counts by server. used nil: nobody knows.
+func cover(all []gateway.ToolView, used map[string]int64) []coverage {
+	byServer := map[string]*coverage{}
+	for _, t := range all {
+		s := byServer[t.Server]
+		if s == nil {
+			s = &coverage{Server: t.Server, Counted: used != nil}
+			byServer[t.Server] = s
+		}
+		s.All++
+		p := partOf(t)
+		if i := slices.IndexFunc(s.Parts, func(have part) bool { return have.Class == p.Class }); i >= 0 {
+			s.Parts[i].N++
+		} else {
+			s.Parts = append(s.Parts, p)
+		}
+		if _, ok := used[t.Operation]; !ok && t.Standing == gateway.Active {
+			s.Unused++
+		}
+	}
+	var out []coverage
+	for _, server := range slices.Sorted(maps.Keys(byServer)) {
+		s := byServer[server]
+		slices.SortFunc(s.Parts, func(a, b part) int {
+			return cmp.Compare(slices.Index(partOrder, a.Class), slices.Index(partOrder, b.Class))
+		})
+		out = append(out, *s)
+	}
+	return out
+}
+
+// Words is the coverage of one server in a sentence.
+func (s coverage) Words() string {
+	var words []string
+	for _, p := range s.Parts {
+		words = append(words, fmt.Sprintf("%d %s", p.N, p.Name))
+	}
+	text := fmt.Sprintf("%s: %s", many(s.All, "tool"), strings.Join(words, ", "))
+	if s.Counted {
+		text += fmt.Sprintf("; %d not used", s.Unused)
+	}
+	return text
+}
+
+const shownServers = 40 // bars; the rest are in the list
+
+// drawCoverage draws a bar for each server, as long as its share of the largest, in parts by how its tools are classified; a thin bar below
+// it is what was not used.
+func drawCoverage(all []coverage, within int64) picture {
+	const left, width, height = 140.0, 560.0, 40.0
+	p := picture{ID: "coverage", Title: "How the tools are classified, by server"}
+	largest := 1
+	for _, s := range all {
+		largest = max(largest, s.All)
+	}
+	var words []string
+	y := 4.0
+	for i, s := range all {
+		if i == shownServers {
+			words = append(words, fmt.Sprintf("And %s more.", many(len(all)-i, "server")))
+			break
+		}
+		words = append(words, fmt.Sprintf("%s: %s.", say(s.Server, 40), s.Words()))
+		p.text("bar-name", 6, y+18, say(s.Server, 18))
+		x, one := left, width*math.Max(float64(s.All)/float64(largest), 0.12)/float64(s.All)
+		for _, part := range s.Parts {
+			w := float64(part.N) * one
+			p.rect("part "+part.Class, fmt.Sprintf("%s: %d %s", say(s.Server, 40), part.N, part.Name), x, y+4, w, 20)
+			if n := strconv.Itoa(part.N); w > 9*float64(len(n)) {
+				p.text("part-name "+part.Class, x+w/2, y+18.5, n)
+			}
+			x += w
+		}
+		if s.Counted && s.Unused > 0 {
+			p.rect("part unused", fmt.Sprintf("%s: %d not used in the last %d entries", say(s.Server, 40), s.Unused, within), left, y+27, float64(s.Unused)*one, 5)
+		}
+		p.text("bar-words", x+8, y+18, many(s.All, "tool"))
+		y += height
+	}
+	p.Desc = strings.Join(words, " ") + " The table below says the same."
+	p.Width, p.Height = int(left+width+80), int(y)+2
+	return p
+}
+
+// toolPage is one operation.
+type toolPage struct {
+	toolRow
+	Problem    *problem
+	Operator   bool
+	Auditor    bool
+	Says       []string // what the classification means, in sentences
+	Exact      []piece  // the accepted definition
+	Waiting    []piece  // the one that waits, where none was accepted before
+	Difference []change // between the two
+	Agents     []string // who may call it
+	Within     int64
+	UsedKnown  bool
+}
+
+func (c *Console) tool(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.showTool(w, r, p, toolPage{}, http.StatusOK)
+}
+
+func (c *Console) showTool(w http.ResponseWriter, r *http.Request, p identity.Principal, d toolPage, status int) {
+	id := r.PathValue("operation")
+	all := c.o.Gateway.ToolViews()
+	i := slices.IndexFunc(all, func(t gateway.ToolView) bool { return t.Operation == id })
+	if i < 0 {
+		c.fail(w, r, p, fault.New(fault.NotFound, "No server that is or was connected offers %.80q.", id).Try("See all of them under Tools."))
+		return
+	}
+	used, within, err := c.used(r.Context())
+	d.toolRow, d.Within, d.UsedKnown = rowOfTool(all[i], used), within, err == nil
+	d.Operator, d.Auditor = p.Has(identity.Operator), p.Has(identity.Auditor)
+	d.Says = sentences(d.ToolView)
+	switch {
+	case d.Pending != nil && d.Definition != nil:
+		d.Difference = difference(inOrder(d.Definition), inOrder(d.Pending))
+	case d.Pending != nil:
+		d.Waiting = exactly(inOrder(d.Pending))
+	}
+	if d.Definition != nil {
+		d.Exact = exactly(inOrder(d.Definition))
+	}
+	for _, a := range c.o.Agents.All() {
+		if a.Permits(d.Operation, d.Effect != string(flow.Read)) {
+			d.Agents = append(d.Agents, a.AgentID)
+		}
+	}
+	c.show(w, r, p, view{template: "tool", title: d.Operation, place: "/tools", status: status, data: d})
+}
+
+// inOrder is a definition with its members sorted, so that two that differ only in their order don't look different. What is not strict
+// JSON stays as it is.
+func inOrder(definition []byte) []byte {
+	if canonical, err := call.Canonical(definition, call.DefaultLimits()); err == nil {
+		return canonical
+	}
+	return definition
+}
+
+// sentences say what the classification of a tool means for a session.
+func sentences(t gateway.ToolView) (says []string) {
+	list := func(labels []flow.Label) string {
+		var words []string
+		for _, l := range labels {
+			words = append(words, string(l))
+		}
+		return strings.Join(words, ", ")
+	}
+	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
+	switch t.Standing {
+	case gateway.Quarantined:
+		say("It can’t be called: its definition changed, or it is new, and an operator has to look at it first.")
+	case gateway.Unlisted:
+		say("It can’t be called: no entry under operations in sallyport.yaml covers it.")
+	case gateway.Unfit:
+		say("It can’t be called: %s.", strings.TrimSuffix(t.Fault, "."))
+	case gateway.Gone:
+		say("It can’t be called: its server no longer offers it.")
+	}
+	switch {
+	case len(t.Emits) == 0 && len(t.BlockedBy) == 0:
+		say("Its results bring no label into the session, and no label keeps it from being called.")
+	default:
+		if len(t.Emits) > 0 {
+			say("Its results bring %s into the session.", list(t.Emits))
+		} else {
+			say("Its results bring no label into the session.")
+		}
+		if len(t.BlockedBy) > 0 {
+			say("It is refused while the session holds %s.", list(t.BlockedBy))
+		} else {
+			say("No label keeps it from being called.")
+		}
+	}
+	if t.Effect == string(flow.Read) {
+		say("It reads.")
+	} else {
+		say("It changes something%s.", map[int]string{1: ", which only the person sees and can undo"}[t.Level])
+	}
+	if t.ExternalIO {
+		say("It reaches outside, so it is refused while the session is planning.")
+	}
+	say("%s", map[gateway.Output]string{
+		gateway.Trusted:   "What it answers is trusted and handed over as it is.",
+		gateway.Untrusted: "What it answers is not trusted: its text is fenced, and says where it is from.",
+		gateway.Typed:     "What it answers is trusted only while each of its strings has the shape that the operator gave.",
+		gateway.Echo:      "What it answers repeats what it was asked.",
+	}[t.Output])
+	if t.AskFirst {
+		say("A person is asked about every call, since no entry of the configuration covers it.")
+	}
+	if t.Risk != "" {
+		say("By itself it is of risk %s; amounts and what the session has read can raise that, nothing lowers it.", t.Risk)
+	}
+	return slices.DeleteFunc(says, func(s string) bool { return s == "" })
+}
+
+// acceptTool accepts the definition that was on the page, named by its hash.
+func (c *Console) acceptTool(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	id := r.PathValue("operation")
+	if err := c.o.Gateway.AcceptTool(r.Context(), id, r.PostForm.Get("hash"), p.String()); err != nil {
+		if !p.Has(identity.Viewer) {
+			c.fail(w, r, p, err)
+			return
+		}
+		f, said := fault.Of(err), problemOf(err)
+		if f.Code.HTTPStatus() >= 500 {
+			c.o.Log.Error("an act failed", "act", "accept", "operation", id, "person", p.ID, "code", f.Code, "error", err)
+		}
+		c.showTool(w, r, p, toolPage{Problem: &said}, f.Code.HTTPStatus())
+		return
+	}
+	goOn(w, r, p, "/tools/"+url.PathEscape(id))
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
