@@ -20,6 +20,7 @@ import (
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
+	"sallyport/internal/policy"
 	"sallyport/internal/sandbox"
 )
 
@@ -107,7 +108,7 @@ func (c *Config) tiers() map[string]gateway.Tier {
 	all := gateway.Tiers()
 	for id, t := range c.TrustTiers {
 		all[id] = gateway.Tier{
-			CommRequestsPerMinute: t.CommRequestsPerMinute, CallsPerMinute: t.CallsPerMinute, Budget: time.Duration(t.ExecutionBudget), AskFrom: gateway.Risk(t.AskFrom),
+			CommRequestsPerMinute: t.CommRequestsPerMinute, CallsPerMinute: t.CallsPerMinute, Budget: time.Duration(t.ExecutionBudget), AskFrom: policy.Risk(t.AskFrom),
 		}
 	}
 	return all

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,8 +20,11 @@ import (
 	"sallyport/flow"
 	"sallyport/internal/agent"
 	"sallyport/internal/comm"
+	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
+	"sallyport/internal/notify"
+	"sallyport/internal/policy"
 )
 
 // maxConfig bounds the configuration file.
@@ -46,10 +50,11 @@ type Config struct {
 	Comm       CommConfig            `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"What the built-in external operations (comm.fetch, comm.search, comm.query, comm.exec) may reach."`
 	TrustTiers map[string]TierConfig `yaml:"trust_tiers,omitempty" json:"trust_tiers,omitempty" jsonschema:"Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted; an entry replaces what it names."`
 	Approvals  ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
+	Notify     []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`
+	Console    ConsoleConfig         `yaml:"console,omitempty" json:"console,omitempty" jsonschema:"The web page of the people's side."`
 
-	// Sections of later versions: their shape is taken so that one file serves both, and Warnings says that they do nothing yet.
+	// A section of later versions: its shape is taken so that one file serves both, and Warnings says that it does nothing yet.
 	Models []map[string]any `yaml:"models,omitempty" json:"models,omitempty" jsonschema:"Model providers. Not used by this version."`
-	Notify []map[string]any `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told. Not used by this version."`
 
 	// Dir is the folder that relative paths start from.
 	Dir string `yaml:"-" json:"-"`
@@ -91,9 +96,9 @@ type OperationConfig struct {
 	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"Kind of the ids in the records. Not used by this version."`
 	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"none, internal, external or by_arg. Not used by this version."`
 	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"The operation fetches a URL. Not used by this version."`
-	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument. Not used by this version."`
-	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"Risk name of what the operation does, as transfer_money. This version only shows the risk in the manifest."`
-	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL. This version only shows it in the manifest."`
+	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount): amount, currency and destination count for the risk. The others are destination, url, credential, identity, selector, target, time, name, content, text, query, flag."`
+	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
+	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
 	Description   string            `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
 
@@ -154,11 +159,33 @@ type TierConfig struct {
 
 // ApprovalsConfig is how people are asked.
 type ApprovalsConfig struct {
-	Expires        Duration `yaml:"expires,omitempty" json:"expires,omitempty" jsonschema:"How long a declaration, and a question to a person, is good for. Default 30m."`
-	Hold           Duration `yaml:"hold,omitempty" json:"hold,omitempty" jsonschema:"How long a call is held while a person decides. Not used by this version."`
-	MediumDelay    Duration `yaml:"medium_delay,omitempty" json:"medium_delay,omitempty" jsonschema:"How long a MEDIUM call waits to be stopped. Not used by this version."`
-	HighAmount     float64  `yaml:"high_amount,omitempty" json:"high_amount,omitempty" jsonschema:"Amount from which a call is HIGH. Not used by this version."`
-	CriticalAmount float64  `yaml:"critical_amount,omitempty" json:"critical_amount,omitempty" jsonschema:"Amount from which a call is CRITICAL. Not used by this version."`
+	Expires        Duration           `yaml:"expires,omitempty" json:"expires,omitempty" jsonschema:"How long a declaration, and a question to a person, is good for. Default 30m."`
+	Hold           Duration           `yaml:"hold,omitempty" json:"hold,omitempty" jsonschema:"How long a call over MCP is held while a person decides. Default 50s."`
+	MediumDelay    Duration           `yaml:"medium_delay,omitempty" json:"medium_delay,omitempty" jsonschema:"How long a call of risk MEDIUM waits to be stopped before it runs. Default 10s."`
+	HighAmount     float64            `yaml:"high_amount,omitempty" json:"high_amount,omitempty" jsonschema:"Amount from which a call is HIGH, in currency. Default 1000."`
+	CriticalAmount float64            `yaml:"critical_amount,omitempty" json:"critical_amount,omitempty" jsonschema:"Amount from which a call that moves money or deletes data is CRITICAL, in currency. Default 10000."`
+	Currency       string             `yaml:"currency,omitempty" json:"currency,omitempty" jsonschema:"Currency of the amounts above, and of amounts that name none (ISO 4217). Default USD."`
+	Rates          map[string]float64 `yaml:"rates,omitempty" json:"rates,omitempty" jsonschema:"What one unit of another currency is in currency, as {EUR: 1.08}. An amount in a currency that is not here can't be read, and is CRITICAL."`
+}
+
+// rules are the thresholds of the risk rules.
+func (c *ApprovalsConfig) rules() (policy.Rules, error) {
+	return policy.NewRules(c.HighAmount, c.CriticalAmount, c.Currency, c.Rates)
+}
+
+// ConsoleConfig is the web page.
+type ConsoleConfig struct {
+	PublicURL string      `yaml:"public_url,omitempty" json:"public_url,omitempty" jsonschema:"Address that people reach the console at, where a proxy stands before admin_listen, as https://sallyport.example. It stands in links, and is where an identity provider sends people back to."`
+	OIDC      *OIDCConfig `yaml:"oidc,omitempty" json:"oidc,omitempty" jsonschema:"Sign-in with an identity provider (OpenID Connect)."`
+}
+
+// OIDCConfig is an identity provider. Who signs in is found by people[].identities: an address that the provider has verified, or
+// issuer|subject. Roles are those of the configuration.
+type OIDCConfig struct {
+	Issuer       string   `yaml:"issuer" json:"issuer" jsonschema:"Address of the provider, as it stands in its tokens."`
+	ClientID     string   `yaml:"client_id" json:"client_id" jsonschema:"Id that the provider knows this gateway under."`
+	ClientSecret string   `yaml:"client_secret,omitempty" json:"client_secret,omitempty" jsonschema:"Its secret."`
+	Scopes       []string `yaml:"scopes,omitempty" json:"scopes,omitempty" jsonschema:"What is asked for. Default openid, email."`
 }
 
 // Duration is written as Go writes it: 20s, 5m.
@@ -332,6 +359,12 @@ func (c *Config) defaults() {
 	if c.Approvals.Expires == 0 {
 		c.Approvals.Expires = Duration(30 * time.Minute)
 	}
+	if c.Approvals.Hold == 0 {
+		c.Approvals.Hold = Duration(50 * time.Second)
+	}
+	if c.Approvals.MediumDelay == 0 {
+		c.Approvals.MediumDelay = Duration(10 * time.Second)
+	}
 	if c.Comm.Exec.Timeout == 0 {
 		c.Comm.Exec.Timeout = Duration(30 * time.Second)
 	}
@@ -440,6 +473,9 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 		oneOf(field+".effect", o.Effect, "read", "write")
 		oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
 		oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
+		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
+			oneOf(field+".args."+arg, o.Args[arg], roles...)
+		}
 		oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
 		if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
 			bad(field+".level", "use 0, 1 or 2", "%d is not a level", *o.Level)
@@ -494,8 +530,44 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 		}
 	}
 	c.checkComm(bad)
+	c.checkPeople(bad)
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
 	return problems
+}
+
+// roles of arguments (PROVENANCE.md), and currency, which says what an amount is in.
+var roles = []string{
+	"destination", "url", "amount", "currency", "credential", "identity", "selector", "target", "time", "name", "content", "text", "query", "flag",
+}
+
+// rated are the roles that the risk rules look at. The others are for the provenance of arguments.
+var rated = []string{"amount", "currency", "destination"}
+
+// checkPeople finds what is wrong with how people are asked, told and let in.
+func (c *Config) checkPeople(bad func(field, remedy, format string, args ...any)) {
+	if _, err := c.Approvals.rules(); err != nil {
+		f := fault.Of(err)
+		bad(f.Field, f.Remedy, "%s", f.Message)
+	}
+	if c.Approvals.MediumDelay >= c.Approvals.Expires {
+		bad("approvals.medium_delay", "make it shorter than approvals.expires", "a call of risk MEDIUM would expire before it may run")
+	}
+	for i, n := range c.Notify {
+		for _, f := range n.Check() {
+			bad(fmt.Sprintf("notify[%d].%s", i, f.Field), f.Remedy, "%s", f.Message)
+		}
+	}
+	if u, err := url.Parse(c.Console.PublicURL); c.Console.PublicURL != "" &&
+		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.Trim(u.Path, "/") != "") {
+		bad("console.public_url", "write it as https://sallyport.example", "%.100q is not the address of a server", c.Console.PublicURL)
+	}
+	if o := c.Console.OIDC; o != nil {
+		for field, v := range map[string]string{"issuer": o.Issuer, "client_id": o.ClientID} {
+			if v == "" {
+				bad("console.oidc."+field, "write what the provider says", "it is missing")
+			}
+		}
+	}
 }
 
 var exposable = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -549,9 +621,7 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
 	for field, there := range map[string]bool{
-		"models": c.Models != nil, "notify": c.Notify != nil, "flow.free_level_1": c.Flow.FreeLevel1,
-		"approvals.hold": c.Approvals.Hold != 0, "approvals.medium_delay": c.Approvals.MediumDelay != 0,
-		"approvals.high_amount": c.Approvals.HighAmount != 0, "approvals.critical_amount": c.Approvals.CriticalAmount != 0,
+		"models": c.Models != nil, "flow.free_level_1": c.Flow.FreeLevel1,
 	} {
 		if there {
 			all = append(all, Problem{File: file, Field: field, Severity: "P2", Problem: "this version does not use it yet"})
@@ -563,12 +633,26 @@ func (c *Config) Warnings(file string) []Problem {
 		}
 	}
 	for id, o := range c.Operations {
+		field := "operations." + id
+		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
+			if !slices.Contains(rated, o.Args[arg]) {
+				all = append(all, Problem{File: file, Field: field + ".args." + arg, Severity: "P2", Problem: "this version does not use the role " + o.Args[arg] + " yet"})
+			}
+		}
+		if o.Action != "" && !policy.KnownAction(o.Action) {
+			all = append(all, Problem{File: file, Field: field + ".action", Severity: "P2", Problem: fmt.Sprintf("the risk rules know no action %q, so its calls are LOW unless something else raises them", o.Action),
+				Remedy: "check the word, or say risk: as well"})
+		}
+		if policy.NeedsAmount(o.Action) && !slices.Contains(slices.Collect(maps.Values(o.Args)), "amount") {
+			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so no call is CRITICAL however much it moves",
+				Remedy: "name the argument that holds the amount: args: {amount: amount}"})
+		}
 		for name, there := range map[string]bool{
-			"args": o.Args != nil, "trusted_fields": o.TrustedFields != nil, "names": o.Names != nil,
+			"trusted_fields": o.TrustedFields != nil, "names": o.Names != nil,
 			"delegable": o.Delegable != nil, "id_kind": o.IDKind != "", "boundary": o.Boundary != "", "egress_url": o.EgressURL,
 		} {
 			if there {
-				all = append(all, Problem{File: file, Field: "operations." + id + "." + name, Severity: "P2", Problem: "this version does not use it yet"})
+				all = append(all, Problem{File: file, Field: field + "." + name, Severity: "P2", Problem: "this version does not use it yet"})
 			}
 		}
 	}
@@ -607,7 +691,11 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			Output:      gateway.Output(pick(own.Output, base.Output, string(gateway.Untrusted))),
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
 			Action:      pick(own.Action, base.Action, ""),
-			RiskFloor:   gateway.Risk(pick(own.Risk, base.Risk, "")),
+			RiskFloor:   policy.Risk(pick(own.Risk, base.Risk, "")),
+			Roles:       own.Args,
+		}
+		if class.Roles == nil {
+			class.Roles = base.Args
 		}
 		if t := c.Upstreams[server].Timeout; t > 0 {
 			class.Timeout = time.Duration(t)

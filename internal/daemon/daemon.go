@@ -8,6 +8,7 @@ package daemon
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -224,6 +225,11 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
+	rules, err := d.cfg.Approvals.rules()
+	if err != nil {
+		return err
+	}
+	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
 	unlisted := gateway.Unlisted
 	if d.cfg.Unlisted == "ask" {
 		unlisted = gateway.Active
@@ -234,7 +240,9 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		Limits: gateway.Limits{
 			CallsPerMinute: d.cfg.Limits.CallsPerMinute, CommRequestsPerMinute: d.cfg.Limits.CommRequestsPerMinute,
 			Budget: time.Duration(d.cfg.Limits.ExecutionBudget), ApprovalExpires: time.Duration(d.cfg.Approvals.Expires),
+			MediumDelay: time.Duration(d.cfg.Approvals.MediumDelay),
 		},
+		Risk: rules, Environment: hex.EncodeToString(environment[:8]),
 		Schema: func(schema json.RawMessage) (func([]byte) error, error) {
 			s, err := upstream.CompileSchema(schema)
 			if err != nil {
@@ -420,6 +428,9 @@ func (d *Daemon) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), drain)
 		defer cancel()
 		var errs []error
+		if d.gate != nil {
+			d.gate.Drain() // calls that are held for an answer are told to come back
+		}
 		if d.face != nil {
 			d.face.Drain() // ends standing streams, which would otherwise hold the shutdown; running calls finish
 		}

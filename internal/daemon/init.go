@@ -106,6 +106,16 @@ var closedWords = []struct {
 	{"comm.search.provider", []any{"local", "searxng", "brave", "tavily", "opensearch"}},
 	{"trust_tiers.*.ask_from", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
+	{"operations.*.args.*", words(roles)},
+	{"notify.[].kind", []any{"webhook", "slack", "email"}},
+	{"notify.[].on.[]", []any{"approval", "alert"}},
+}
+
+func words(list []string) (all []any) {
+	for _, w := range list {
+		all = append(all, w)
+	}
+	return all
 }
 
 const exampleConfig = `# yaml-language-server: $schema=./sallyport.schema.json
@@ -196,11 +206,14 @@ people:
 #     boundary: by_arg
 #     # Whether the operation fetches a URL.
 #     egress_url: false
-#     # Role of each argument.
-#     args: {query: text}
-#     # Risk name of what it does, and a risk that it has at least: LOW, MEDIUM, HIGH or CRITICAL.
-#     action: search_mail
+#     # Role of each argument: amount, currency and destination count for the risk.
+#     args: {query: query}
 #     risk: LOW
+#   bank.transfer:
+#     # What it does, by its name in the risk rules: transfer_money, delete_data, grant_access and publish_content are HIGH,
+#     # send_email, schedule_meeting and book_appointment MEDIUM. risk says what it is at least.
+#     action: transfer_money
+#     args: {recipient: destination, amount: amount, currency: currency}
 
 # What happens to operations that no entry above names: deny, or ask.
 unlisted_operations: deny
@@ -240,15 +253,31 @@ comm:
 # trust_tiers:
 #   interns: {comm_requests_per_minute: 3, calls_per_minute: 60, execution_budget: 60s, ask_from: LOW}
 
-# How long a declaration, and a question to a person, is good for. The others are not used by this version.
+# How people are asked. expires: how long a declaration, and a question, is good for. hold: how long a call over MCP is held while a
+# person decides. medium_delay: how long a call of risk MEDIUM waits to be stopped. From high_amount on a call is HIGH, from
+# critical_amount on one that moves money or deletes data takes two people; both are in currency. rates say what other currencies are
+# in it: an amount that can't be read is CRITICAL.
 approvals:
   expires: 30m
-  # hold: 50s
-  # medium_delay: 10s
-  # high_amount: 1000
-  # critical_amount: 10000
+  hold: 50s
+  medium_delay: 10s
+  high_amount: 1000
+  critical_amount: 10000
+  currency: USD
+  # rates: {EUR: 1.08, GBP: 1.27}
 
-# Sections of later versions: model providers, who is told.
+# Who is told, of requests (approval) and of HIGH and CRITICAL calls, the kill switch and hasty approving (alert).
+# notify:
+#   - {kind: webhook, url: "https://hooks.example/sallyport", secret: "${HOOK_SECRET}", on: [approval, alert]}
+#   - {kind: slack, url: "${SLACK_WEBHOOK}"}
+#   - {kind: email, smtp: "mail.example:587", from: sallyport@example.com, to: [security@example.com], username: sallyport, password: "${MAIL_PASSWORD}"}
+
+# The web page. public_url is where people reach it through a proxy; with oidc they sign in at an identity provider, and are known by
+# the identities under people.
+# console:
+#   public_url: https://sallyport.example
+#   oidc: {issuer: "https://login.example", client_id: sallyport, client_secret: "${OIDC_SECRET}"}
+
+# A section of later versions: model providers.
 # models: []
-# notify: []
 `

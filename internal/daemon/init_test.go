@@ -55,6 +55,10 @@ func uncomment(t *testing.T, config string) string {
 	t.Helper()
 	t.Setenv("CRM_TOKEN", "x")
 	t.Setenv("SEARCH_KEY", "x")
+	t.Setenv("HOOK_SECRET", "0123456789abcdef0123")
+	t.Setenv("SLACK_WEBHOOK", "https://hooks.example/services/1")
+	t.Setenv("MAIL_PASSWORD", "x")
+	t.Setenv("OIDC_SECRET", "x")
 	comment := regexp.MustCompile(`^(\s*)# ?(\s*(- \{|[a-z_]+:( |$)|[\w.*]+: \{|  ).*)$`)
 	var out []string
 	for line := range strings.Lines(config) {

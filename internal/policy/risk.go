@@ -176,6 +176,12 @@ var actions = map[string]action{
 		"The wrong time or place may be booked, and cancelling may cost money."},
 }
 
+// KnownAction tells whether the rules have a risk for the action. Any other is LOW.
+func KnownAction(action string) bool { _, ok := actions[action]; return ok }
+
+// NeedsAmount tells whether an action is CRITICAL from some amount on, so that its calls should have one that can be read.
+func NeedsAmount(action string) bool { return actions[action].large }
+
 const (
 	writeConsequence = "It changes something that others see or rely on. The change may be wrong, and may not be possible to undo."
 	readConsequence  = "It changes nothing for anyone else. What it returns may be wrong, or written to mislead."
