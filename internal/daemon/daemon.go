@@ -30,6 +30,7 @@ import (
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
 	"sallyport/internal/comm"
+	"sallyport/internal/console"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/httpapi"
@@ -112,7 +113,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.firstTokens(ctx, agents); err != nil {
 		return d, err
 	}
-	d.buildFaces(agents)
+	if err := d.buildFaces(agents); err != nil {
+		return d, err
+	}
 	if err := d.up.Start(ctx); err != nil {
 		return d, err
 	}
@@ -255,11 +258,16 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	return err
 }
 
-func (d *Daemon) buildFaces(declared agent.Set) {
+func (d *Daemon) buildFaces(declared agent.Set) error {
+	signIn, err := d.oidc()
+	if err != nil {
+		return err
+	}
 	d.face = mcpapi.New(d.gate, mcpapi.Options{Log: d.log, Version: d.o.Version, Release: d.up.Release})
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Log: d.log, Version: d.o.Version, Agents: declared, People: d.people(), Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
+		Public: d.consoleURL(), OIDC: signIn,
 	})
 	// Paths are compared as they came: a mux would clean and redirect them (mcp-075).
 	mcp, api := d.face.Handler(), d.api.Agent()
@@ -277,6 +285,42 @@ func (d *Daemon) buildFaces(declared agent.Set) {
 		}
 	}
 	d.agentHTTP, d.adminHTTP = serve(agents), serve(d.api.Admin())
+	return nil
+}
+
+// consoleURL is where people reach the console, without a slash at the end.
+func (d *Daemon) consoleURL() string {
+	if d.cfg.Console.PublicURL != "" {
+		return strings.TrimSuffix(d.cfg.Console.PublicURL, "/")
+	}
+	return d.AdminURL()
+}
+
+// oidc is the sign-in with an identity provider; nil if there is none. Who signs in is whoever has the identity in the configuration,
+// and alone has it.
+func (d *Daemon) oidc() (*console.OIDC, error) {
+	o := d.cfg.Console.OIDC
+	if o == nil {
+		return nil, nil
+	}
+	return console.NewOIDC(console.OIDCConfig{
+		Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Scopes: o.Scopes, Redirect: d.consoleURL() + "/login/oidc/callback",
+	}, console.OIDCOptions{Clock: time.Now, Log: d.log, Person: d.cfg.personOf})
+}
+
+// personOf finds the one person who has an identity: a verified address, or issuer|subject. What two people have is nobody's.
+func (c *Config) personOf(issuer, subject, email string, verified bool) (id string, ok bool) {
+	for _, p := range c.People {
+		if slices.ContainsFunc(p.Identities, func(i string) bool {
+			return i == issuer+"|"+subject || verified && email != "" && strings.EqualFold(i, email)
+		}) {
+			if ok {
+				return "", false
+			}
+			id, ok = p.ID, true
+		}
+	}
+	return id, ok
 }
 
 // servers are the upstream servers as people see them.
@@ -377,6 +421,7 @@ func (d *Daemon) Banner(w io.Writer) {
 
   agents   %s/mcp     %s
   people   %s         token in %s
+  console  %s
   servers  %s
 %s
 A client that speaks MCP over HTTP (sallyport client config prints it for others):
@@ -385,7 +430,21 @@ A client that speaks MCP over HTTP (sallyport client config prints it for others
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), servers, d.unlisted(), d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), d.signInLink(), servers, d.unlisted(), d.AgentURL())
+}
+
+// signInLink signs admin in to the console, once. Without admin's token people have their own ways.
+func (d *Daemon) signInLink() string {
+	secret, err := os.ReadFile(filepath.Join(d.o.Data, "admin.token"))
+	if err == nil {
+		var link string
+		var until time.Time
+		if link, until, err = d.api.SignInLink(strings.TrimSpace(string(secret))); err == nil {
+			return fmt.Sprintf("%s (signs admin in once, until %s; another: sallyport token link)", link, until.Local().Format("15:04"))
+		}
+	}
+	d.log.Debug("no sign-in link", "error", err)
+	return d.consoleURL() + " (a sign-in link: sallyport token link)"
 }
 
 // unlisted is a line that says how many tools nobody named, which is the first thing a new operator wonders about.

@@ -209,11 +209,11 @@ people:
 #     # Role of each argument: amount, currency and destination count for the risk.
 #     args: {query: query}
 #     risk: LOW
-#   bank.transfer:
+#   crm.refund:
 #     # What it does, by its name in the risk rules: transfer_money, delete_data, grant_access and publish_content are HIGH,
 #     # send_email, schedule_meeting and book_appointment MEDIUM. risk says what it is at least.
 #     action: transfer_money
-#     args: {recipient: destination, amount: amount, currency: currency}
+#     args: {account: destination, amount: amount, currency: currency}
 
 # What happens to operations that no entry above names: deny, or ask.
 unlisted_operations: deny
@@ -276,7 +276,7 @@ approvals:
 # the identities under people.
 # console:
 #   public_url: https://sallyport.example
-#   oidc: {issuer: "https://login.example", client_id: sallyport, client_secret: "${OIDC_SECRET}"}
+#   oidc: {issuer: "https://login.example", client_id: sallyport, client_secret: "${OIDC_SECRET}", scopes: [openid, email]}
 
 # A section of later versions: model providers.
 # models: []
