@@ -39,8 +39,7 @@ const (
 	oidcSkew      = 5 * time.Minute  // how far the provider's clock may be ahead; an expired token is expired
 	oidcMaxAnswer = 256 << 10        // bytes of one answer of the provider
 	oidcMaxQuery  = 8 << 10          // bytes of a callback's query
-	oidcMaxCookie = 1 << 10
-	oidcMaxSpent  = 10_000 // callbacks in oidcTime; more are refused
+	oidcMaxSpent  = 10_000           // callbacks in oidcTime; more are refused
 )
 
 // oidcAlgorithms are the signatures that count. Nothing symmetric: the client secret must not make tokens. Not "none".
@@ -197,8 +196,8 @@ func (o *OIDC) Begin(w http.ResponseWriter, r *http.Request) {
 }
 
 // Finish reads the provider's callback and returns the id of the person who signed in. It writes only headers; the answer is the
-// caller's, with a cookie made afresh. Errors are faults with words to show (bounded, not escaped), already logged: RequestMalformed,
-// CredentialMissing, LimitRate, UpstreamFailed.
+// caller's, with a cookie made afresh. Errors are faults with words to show (bounded, one line, not escaped
+// for HTML): RequestMalformed, CredentialMissing, LimitRate, UpstreamFailed. What is worth a line in the log has one already.
 func (o *OIDC) Finish(w http.ResponseWriter, r *http.Request) (person string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), o.patience)
 	defer cancel()
@@ -221,7 +220,7 @@ func (o *OIDC) Finish(w http.ResponseWriter, r *http.Request) (person string, er
 	o.setCookie(w, "", -1)
 	person, err = o.identify(ctx, q, s)
 	if err != nil {
-		o.o.Log.Info("sign-in with the identity provider refused", "why", threat.Printable(err.Error(), 1000))
+		o.o.Log.Info("sign-in with the identity provider refused", "why", err)
 	}
 	return person, err
 }
@@ -346,7 +345,7 @@ func (o *OIDC) provider(ctx context.Context) (*oidcProvider, error) {
 	p, err := o.discover(ctx)
 	if err != nil {
 		o.failure, o.failedAt = oidcDown(err), now
-		o.o.Log.Warn("the identity provider's discovery document can't be used", "issuer", o.c.Issuer, "why", threat.Printable(o.failure.Error(), 500))
+		o.o.Log.Warn("the identity provider's discovery document can't be used", "issuer", o.c.Issuer, "why", o.failure)
 		return nil, o.failure
 	}
 	p.read = now
@@ -399,7 +398,7 @@ func (o *OIDC) discover(ctx context.Context) (*oidcProvider, error) {
 func (o *OIDC) pending(r *http.Request) (oidcPending, error) {
 	none := fault.New(fault.CredentialMissing, "This browser has no sign-in under way, or it took longer than 10 minutes.").Try("%s", o.startAgain())
 	cookies := r.CookiesNamed(o.cookie.Name)
-	if len(cookies) != 1 || len(cookies[0].Value) > oidcMaxCookie { // a second one is of a neighbouring host's making
+	if len(cookies) != 1 { // a second one is of a neighbouring host's making
 		return oidcPending{}, none
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(cookies[0].Value)

@@ -69,6 +69,7 @@ type idp struct {
 	raw      func(claims string) string                       // changes the claims' text
 	signed   func(input string, h map[string]any) string      // signs otherwise
 	instead  map[string]func(http.ResponseWriter) (goOn bool) // by path
+	post     bool                                             // wants the secret in the form
 	lax      bool                                             // takes a code again
 }
 
@@ -133,7 +134,7 @@ func (p *idp) serve(w http.ResponseWriter, r *http.Request) {
 func (p *idp) token(w http.ResponseWriter, r *http.Request) {
 	id, secret, _ := r.BasicAuth()
 	secret, _ = url.QueryUnescape(secret)
-	if r.PostFormValue("client_secret") != "" {
+	if p.post {
 		id, secret = r.PostFormValue("client_id"), r.PostFormValue("client_secret")
 	}
 	if id != oidcTestClient || secret != oidcTestSecret {
@@ -306,20 +307,20 @@ func (g *oidcRig) authorize(address string) *url.URL {
 	return u
 }
 
-func (g *oidcRig) finish(callback *url.URL, cookies ...*http.Cookie) (string, error, *http.Response) {
+func (g *oidcRig) finish(callback *url.URL, cookies ...*http.Cookie) (string, *http.Response, error) {
 	r := httptest.NewRequest("GET", callback.String(), nil)
 	for _, c := range cookies {
 		r.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
 	}
 	w := httptest.NewRecorder()
 	id, err := g.o.Finish(w, r)
-	return id, err, w.Result()
+	return id, w.Result(), err
 }
 
 func (g *oidcRig) signIn() (string, error) {
 	g.t.Helper()
 	cookie, address := g.begin()
-	id, err, _ := g.finish(g.authorize(address), cookie)
+	id, _, err := g.finish(g.authorize(address), cookie)
 	return id, err
 }
 
@@ -433,6 +434,8 @@ func TestOIDCConfig(t *testing.T) {
 		{"issuer with fragment", with(func(c *OIDCConfig) { c.Issuer += "#" }), "console.oidc.issuer"},
 		{"issuer with a bar", with(func(c *OIDCConfig) { c.Issuer += "/a|b" }), "console.oidc.issuer"},
 		{"issuer with a password", with(func(c *OIDCConfig) { c.Issuer = "https://u:p@id.example.com" }), "console.oidc.issuer"},
+		{"issuer without host", with(func(c *OIDCConfig) { c.Issuer = "https:///realm" }), "console.oidc.issuer"},
+		{"redirect with query", with(func(c *OIDCConfig) { c.Redirect += "?a=b" }), "public_url"},
 		{"no issuer", with(func(c *OIDCConfig) { c.Issuer = "" }), "console.oidc.issuer"},
 		{"no client", with(func(c *OIDCConfig) { c.ClientID = "" }), "console.oidc.client_id"},
 		{"no secret", with(func(c *OIDCConfig) { c.ClientSecret = "" }), "console.oidc.client_secret"},
@@ -611,7 +614,10 @@ func TestOIDCAttacks(t *testing.T) {
 		}, code: fault.CredentialMissing, public: "access_denied", cause: `\x1b`},
 		{name: "refused in its own words", query: param("error", "<script>alert(1)</script>"), code: fault.CredentialMissing, public: "reason of its own"},
 
-		{name: "secret as client_secret_post", idp: document("token_endpoint_auth_methods_supported", []string{"client_secret_post"})},
+		{name: "secret as client_secret_post", idp: func(g *oidcRig) {
+			g.idp.post = true
+			document("token_endpoint_auth_methods_supported", []string{"private_key_jwt", "client_secret_post"})(g)
+		}},
 		{name: "secret is wrong", idp: func(g *oidcRig) { g.o.c.ClientSecret = "other" }, code: fault.UpstreamFailed, cause: "invalid_client"},
 		{name: "token endpoint fails", idp: func(g *oidcRig) {
 			g.idp.instead["/token"] = func(w http.ResponseWriter) bool {
@@ -654,7 +660,10 @@ func TestOIDCAttacks(t *testing.T) {
 			g.idp.instead["/keys"] = func(w http.ResponseWriter) bool { w.WriteHeader(500); return true }
 		}, code: fault.UpstreamFailed, cause: "500"},
 		{name: "keys are no keys", idp: func(g *oidcRig) {
-			g.idp.instead["/keys"] = func(w http.ResponseWriter) bool { fmt.Fprint(w, "<html>"); return false }
+			g.idp.instead["/keys"] = func(w http.ResponseWriter) bool {
+				fmt.Fprint(w, "<html>\n\x1b[2J", strings.Repeat("x", 5000))
+				return false
+			}
 		}, code: fault.CredentialMissing, public: unproven},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -669,7 +678,7 @@ func TestOIDCAttacks(t *testing.T) {
 				c.query(g, q)
 				back.RawQuery = q.Encode()
 			}
-			id, err, _ := g.finish(back, cookie)
+			id, _, err := g.finish(back, cookie)
 			if c.code == "" {
 				if id != "alice" || err != nil {
 					t.Fatalf("%q %v", id, err)
@@ -682,6 +691,9 @@ func TestOIDCAttacks(t *testing.T) {
 				t.Fatalf("id %q, code %s, shown %q, error %v", id, e.Code, e.Public(), err)
 			}
 			g.quiet(e.Public())
+			if s := err.Error(); len(s) > 1000 || strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c == 0x202e }) {
+				t.Errorf("for the log: %q", s)
+			}
 			if g.idp.count("/elsewhere") != 0 {
 				t.Error("followed a redirect")
 			}
@@ -730,7 +742,7 @@ func TestOIDCBrowserBinding(t *testing.T) {
 			g := newOIDCRig(t)
 			cookie, address := g.begin()
 			back := g.authorize(address)
-			id, err, resp := g.finish(back, c.cookies(g, cookie)...)
+			id, resp, err := g.finish(back, c.cookies(g, cookie)...)
 			if c.public == "" {
 				if id != "alice" || err != nil {
 					t.Fatalf("%q %v", id, err)
@@ -746,6 +758,15 @@ func TestOIDCBrowserBinding(t *testing.T) {
 		})
 	}
 
+	for _, tail := range []string{"&%zz", "&a;b=c", "&a=%"} {
+		g := newOIDCRig(t)
+		cookie, address := g.begin()
+		back := g.authorize(address)
+		back.RawQuery += tail
+		if id, _, err := g.finish(back, cookie); id != "" || !fault.Is(err, fault.RequestMalformed) {
+			t.Errorf("%s: %q %v", tail, id, err)
+		}
+	}
 	for _, method := range []string{"POST", "HEAD"} {
 		g := newOIDCRig(t)
 		cookie, address := g.begin()
@@ -764,11 +785,11 @@ func TestOIDCOnce(t *testing.T) {
 	cookie, address := g.begin()
 	back := g.authorize(address)
 	g.idp.instead["/token"] = func(w http.ResponseWriter) bool { w.WriteHeader(500); return false }
-	if _, err, resp := g.finish(back, cookie); !fault.Is(err, fault.UpstreamFailed) || len(resp.Cookies()) != 1 || resp.Cookies()[0].MaxAge != -1 {
+	if _, resp, err := g.finish(back, cookie); !fault.Is(err, fault.UpstreamFailed) || len(resp.Cookies()) != 1 || resp.Cookies()[0].MaxAge != -1 {
 		t.Fatal(err, resp.Cookies())
 	}
 	delete(g.idp.instead, "/token")
-	if id, err, _ := g.finish(back, cookie); id != "" || !strings.Contains(fault.Of(err).Public(), "used already") {
+	if id, _, err := g.finish(back, cookie); id != "" || !strings.Contains(fault.Of(err).Public(), "used already") {
 		t.Fatalf("%q %v", id, err)
 	}
 
@@ -797,7 +818,7 @@ func TestOIDCOnce(t *testing.T) {
 	cookie, address = g.begin()
 	back = g.authorize(address)
 	q := back.Query()
-	if id, err, _ := g.finish(back, cookie); id != "alice" {
+	if id, _, err := g.finish(back, cookie); id != "alice" {
 		t.Fatal(err)
 	}
 	// The same code in a sign-in of its own.
@@ -806,7 +827,7 @@ func TestOIDCOnce(t *testing.T) {
 	q2 := back.Query()
 	q2.Set("code", q.Get("code"))
 	back.RawQuery = q2.Encode()
-	if id, err, _ := g.finish(back, cookie); id != "" || !strings.Contains(err.Error(), "invalid_grant") {
+	if id, _, err := g.finish(back, cookie); id != "" || !strings.Contains(err.Error(), "invalid_grant") {
 		t.Fatalf("%q %v", id, err)
 	}
 }
@@ -949,13 +970,24 @@ func TestOIDCProviderDown(t *testing.T) {
 			back := g.authorize(address)
 			g.o.patience = 50 * time.Millisecond
 			g.idp.instead[path] = func(http.ResponseWriter) bool { <-g.idp.free; return false }
-			id, err, _ := g.finish(back, cookie)
+			id, _, err := g.finish(back, cookie)
 			if id != "" || !fault.Is(err, fault.UpstreamFailed) {
 				t.Fatalf("%q %v", id, err)
 			}
 			g.quiet(fault.Of(err).Public())
 		})
 	}
+
+	t.Run("somebody else is asking", func(t *testing.T) {
+		g := newOIDCRig(t)
+		g.o.patience = 50 * time.Millisecond
+		g.o.turn <- struct{}{}
+		w := httptest.NewRecorder()
+		g.o.Begin(w, httptest.NewRequest("GET", "/login/oidc", nil))
+		if w.Code != 502 {
+			t.Error(w.Code)
+		}
+	})
 
 	// Many wait for one slow answer; none for longer than its own patience.
 	t.Run("many", func(t *testing.T) {
