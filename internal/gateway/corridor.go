@@ -684,6 +684,9 @@ func (c *crossing) taint(ctx context.Context) error {
 func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	e := c.entry(audit.Decision)
 	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
+	if c.rated {
+		e.Risk, e.Amount = string(c.rating.Risk), c.rating.Amount
+	}
 	if c.args != nil {
 		if e.Arguments = c.g.payload(c.args); e.Arguments.Stored { // what was refused is not worth keeping whole
 			e.Arguments = &audit.Payload{SHA256: e.Arguments.SHA256, Size: e.Arguments.Size}
