@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport/internal/fault"
@@ -25,21 +26,37 @@ const (
 var plainID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // events tells a page that something changed: an event named after the topic ("approval"), and one after topic and id ("approval:appr_1").
-// There is nothing else in it: the page fetches again what it shows, so that what may be seen is decided in one place. "all" comes first,
-// since something can have changed after the page was made, and whenever a change was missed.
 func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	err := c.Stream(w, r, p, func() bool { _, ok := c.Principal(r); return ok }, func(change gateway.Change) []string {
+		told := []string{"event: " + change.Topic + "\ndata: 1\n\n"}
+		if plainID.MatchString(change.ID) {
+			told = append(told, "event: "+change.Topic+":"+change.ID+"\ndata: 1\n\n")
+		}
+		return told
+	})
+	if err != nil {
+		c.fail(w, r, p, err)
+	}
+}
+
+// Stream tells a person that something changed, in the form of server-sent events that form gives a change. There is nothing else in it: what
+// is shown is fetched again, so that what may be seen is decided in one place. The topic "all" comes first, since something can have changed
+// before the stream began, and whenever a change was missed. The stream ends when the person goes or the gateway closes, and when alive, asked
+// before everything that is written and every 15 seconds, denies that the sign-in is good. With an error nothing was written: fault.LimitRate,
+// too many streams are open.
+func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Principal, alive func() bool, form func(gateway.Change) []string) error {
 	if !c.takeStream(p.ID) {
-		c.fail(w, r, p, fault.New(fault.LimitRate, "Too many pages are open.").Try("Close some; the others keep what they show until they are loaded again."))
-		return
+		return fault.New(fault.LimitRate, "Too many pages and streams of events are open.").Try("Close some; pages that are open keep what they show until they are loaded again.")
 	}
 	defer c.leaveStream(p.ID)
 	changes, end := c.o.Gateway.Watch()
 	defer end()
 	rc := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
+	all := strings.Join(form(gateway.Change{Topic: "all"}), "")
 	write := func(text string) bool {
-		if _, ok := c.Principal(r); !ok { // the page asks again, and is told to sign in
-			_, _ = fmt.Fprint(w, "event: all\ndata: 1\n\n")
+		if !alive() { // a page asks again, and is told to sign in
+			_, _ = fmt.Fprint(w, all)
 			_ = rc.Flush()
 			return false
 		}
@@ -48,8 +65,8 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 		}
 		return rc.Flush() == nil
 	}
-	if !write("retry: 2000\n\nevent: all\ndata: 1\n\n") {
-		return
+	if !write("retry: 2000\n\n" + all) {
+		return nil
 	}
 	beat := time.NewTicker(c.beat)
 	defer beat.Stop()
@@ -57,7 +74,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 	var burst []string         // in the order in which they came, each once
 	tell := func(event string) {
 		if len(burst) >= maxBurst {
-			burst = []string{"all"}
+			burst = []string{all}
 		}
 		if !slices.Contains(burst, event) {
 			burst = append(burst, event)
@@ -66,32 +83,28 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 	for {
 		select {
 		case <-r.Context().Done():
-			return
+			return nil
 		case <-c.o.Closing:
-			return
+			return nil
 		case <-beat.C:
 			if !write(": still here\n\n") {
-				return
+				return nil
 			}
 		case change := <-changes:
 			if change.Topic == "" { // some were missed
 				change = gateway.Change{Topic: "all"}
 			}
-			tell(change.Topic)
-			if plainID.MatchString(change.ID) {
-				tell(change.Topic + ":" + change.ID)
+			for _, event := range form(change) {
+				tell(event)
 			}
 			if pause == nil {
 				pause = time.After(gap)
 			}
 		case <-pause:
-			text := ""
-			for _, event := range burst {
-				text += "event: " + event + "\ndata: 1\n\n"
-			}
+			text := strings.Join(burst, "")
 			pause, burst = nil, nil
 			if !write(text) {
-				return
+				return nil
 			}
 		}
 	}
