@@ -235,8 +235,12 @@ type entryPage struct {
 	Next      bool
 }
 
-// fact is one field of an entry. Link is where it leads, or "".
-type fact struct{ Name, Value, Link string }
+// fact is one field of an entry.
+type fact struct {
+	Name, Value string
+	Link        string // where it leads, or ""
+	Code        bool   // it is for machines
+}
 
 // shownPayload is arguments or a result.
 type shownPayload struct {
@@ -334,7 +338,7 @@ func (d entryPage) NextIndex() int64 { return d.Index + 1 }
 func factsOf(e audit.Entry) (facts []fact) {
 	add := func(name, value, link string) {
 		if value != "" {
-			facts = append(facts, fact{name, value, link})
+			facts = append(facts, fact{name, value, link, slices.Contains([]string{"Session", "Call", "Request id", "Call digest", "Definition", "Code"}, name)})
 		}
 	}
 	search := func(name, value string) string { return "/audit?" + url.Values{name: {value}}.Encode() }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sallyport/flow"
 	"sallyport/internal/session"
 	"sallyport/internal/threat"
 )
@@ -16,6 +17,7 @@ import (
 // picture is an SVG made of a few kinds of shapes. All looks come from classes of the style sheet, and all words are escaped: the pages'
 // policy allows no inline style, and most words are an agent's or a server's.
 type picture struct {
+	Class         string
 	ID            string // of the element; its title and description are named after it. "": it says nothing that does not stand beside it
 	Title, Desc   string
 	Width, Height int
@@ -31,7 +33,7 @@ type shape struct {
 }
 
 var svg = template.Must(template.New("picture").Parse(
-	`<svg class="picture" {{if .ID}}id="{{.ID}}" role="img" aria-labelledby="{{.ID}}-title" aria-describedby="{{.ID}}-desc"{{else}}aria-hidden="true"{{end}} ` +
+	`<svg class="picture{{with .Class}} {{.}}{{end}}" {{if .ID}}id="{{.ID}}" role="img" aria-labelledby="{{.ID}}-title" aria-describedby="{{.ID}}-desc"{{else}}aria-hidden="true"{{end}} ` +
 		`xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}">` +
 		`{{if .ID}}<title id="{{.ID}}-title">{{.Title}}</title><desc id="{{.ID}}-desc">{{.Desc}}</desc>{{end}}` +
 		`{{range .Shapes}}<g class="{{.Class}}">{{with .Tip}}<title>{{.}}</title>{{end}}` +
@@ -80,15 +82,25 @@ func (p *picture) text(class string, x, y float64, text string) {
 
 // The measures of the timeline, in pixels.
 const (
-	timelineWidth = 940.0 // what the columns share
-	widest        = 112.0
-	narrowest     = 5.0
-	leftMargin    = 118.0
-	laneHeight    = 52.0
-	bandHeight    = 20.0
-	stripHeight   = 22.0
-	maxRows       = 24  // labels with a row of their own; the rest are in the list
-	maxTies       = 400 // curves drawn; the rest are in the list
+	laneHeight  = 52.0
+	laneHead    = 14.0 // of a small one, where the name stands above
+	bandHeight  = 20.0
+	stripHeight = 22.0
+	maxRows     = 24  // labels with a row of their own; the rest are in the list
+	maxTies     = 400 // curves drawn; the rest are in the list
+)
+
+// measure is what differs between a screen and a phone.
+type measure struct {
+	small             bool    // the names of the rows stand above them, and not before
+	share             float64 // width that the columns share
+	widest, narrowest float64 // a column
+	left              float64 // margin
+}
+
+var (
+	onScreen = measure{share: 940, widest: 104, narrowest: 5, left: 118}
+	onPhone  = measure{small: true, share: 324, widest: 50, narrowest: 1, left: 4}
 )
 
 // laneWords name the rows; they stand in this order.
@@ -107,12 +119,12 @@ var laneWords = []struct {
 // drawing is the geometry of one timeline.
 type drawing struct {
 	picture
+	measure
 	t      timeline
 	column float64 // width of one
 	laneY  map[lane]float64
 	rowY   map[string]float64 // by label
 	bottom float64
-	left   float64 // margin
 }
 
 func (d *drawing) x(column int) float64 {
@@ -126,9 +138,9 @@ func (d *drawing) edge(column int) float64 {
 
 // draw makes the picture: what brings data in above, the labels that it brings as bands that run on from there, what could carry data out
 // below, and a curve from the one to the other wherever a call was stopped for it.
-func (t timeline) draw() picture {
-	d := &drawing{t: t, laneY: map[lane]float64{}, rowY: map[string]float64{}, left: leftMargin}
-	d.column = math.Min(widest, math.Max(narrowest, timelineWidth/float64(max(t.Width, 1))))
+func (t timeline) draw(m measure) picture {
+	d := &drawing{measure: m, t: t, laneY: map[lane]float64{}, rowY: map[string]float64{}}
+	d.column = math.Min(m.widest, math.Max(m.narrowest, m.share/float64(max(t.Width, 1))))
 	y := 6 + stripHeight + 6
 	used := func(l lane) bool {
 		return slices.ContainsFunc(t.Moments, func(m moment) bool { return m.Lane == l })
@@ -139,22 +151,33 @@ func (t timeline) draw() picture {
 			labels = append(labels, b.Label)
 		}
 	}
-	right := leftMargin + float64(t.Width)*d.column
+	right := d.left + float64(t.Width)*d.column
 	lanes := func(which ...lane) {
 		for _, w := range laneWords {
-			if slices.Contains(which, w.lane) && used(w.lane) {
+			if !slices.Contains(which, w.lane) || !used(w.lane) {
+				continue
+			}
+			if d.small {
+				d.rect("lane", "", 0, y, math.Max(right+4, 170), laneHeight)
+				d.text("lane-words", 4, y+12, w.name+": "+w.words)
+				d.laneY[w.lane] = y + laneHead + (laneHeight-laneHead)/2
+			} else {
 				d.rect("lane", "", 0, y, right+8, laneHeight)
 				d.text("lane-name", 6, y+22, w.name)
 				d.text("lane-words", 6, y+38, w.words)
 				d.laneY[w.lane] = y + laneHeight/2 - 4
-				y += laneHeight + 4
 			}
+			y += laneHeight + 4
 		}
 	}
 	lanes(lanePeople, lanePlans, laneSources)
 	if len(labels) > 0 {
-		y += 4
-		d.text("lane-name", 6, y+15, "Labels held")
+		if y += 4; d.small {
+			d.text("lane-words", 4, y+10, "Labels held")
+			y += laneHead
+		} else {
+			d.text("lane-name", 6, y+15, "Labels held")
+		}
 		for i, l := range labels {
 			d.rowY[l] = y + float64(i)*bandHeight
 		}
@@ -169,8 +192,11 @@ func (t timeline) draw() picture {
 		d.mark(m)
 	}
 	d.axis()
-	d.ID, d.Title, d.Desc = "timeline", "Timeline of the session", t.describe()
+	d.Class, d.ID, d.Title, d.Desc = "large", "timeline", "Timeline of the session", t.describe()
 	d.Width, d.Height = int(right)+16, int(y)+34
+	if d.small {
+		d.Class, d.ID, d.Width = "small", "timeline-small", int(math.Max(right, 170))+6
+	}
 	return d.picture
 }
 
@@ -185,7 +211,9 @@ func (d *drawing) phases() {
 			d.path("phase-line", "", "M%s %sV%s", x, 6, d.bottom)
 		}
 	}
-	d.text("lane-name", 6, 6+stripHeight-7, "Phase")
+	if !d.small {
+		d.text("lane-name", 6, 6+stripHeight-7, "Phase")
+	}
 }
 
 // phaseClass is the phase as a class; nothing else comes to stand in one.
@@ -214,12 +242,12 @@ func (d *drawing) bands() {
 		if b.From >= 0 {
 			from = fmt.Sprintf("by number %d, %s", b.From+1, say(b.Operation, 60))
 		}
-		class := "band"
-		if b.Label == "untrusted" {
-			class = "band integrity"
+		class, name := "band", "band-name"
+		if b.Label == string(flow.Untrusted) {
+			class, name = "band integrity", "band-name integrity"
 		}
 		d.rect(class, fmt.Sprintf("%s, brought %s", say(b.Label, 40), from), x, y+3, end-x, bandHeight-5)
-		d.text("band-name", x+5, y+14.5, say(b.Label, 24))
+		d.text(name, x+5, y+14.5, say(b.Label, 24))
 		if b.From >= 0 { // down, or up, from what brought it
 			if m := d.t.Moments[b.From]; d.laneY[m.Lane] > 0 {
 				d.path("rise", "", "M%s %sL%s %s", d.x(b.From), d.laneY[m.Lane], math.Max(x, d.x(b.From)), y+bandHeight/2)
@@ -290,7 +318,7 @@ func (d *drawing) mark(m moment) {
 	if len(m.Answers) > 0 && m.Lane != lanePeople { // a person had a word in it
 		d.path("answer", "", "M%s %sh%s", x-math.Min(r, 6), y+13, 2*math.Min(r, 6))
 	}
-	if d.column >= 56 {
+	if d.column >= 56 && !d.small {
 		d.text("mark-name", x, y+25, say(shortName(m), int(d.column/6.6)))
 	}
 }
@@ -340,9 +368,9 @@ func (d *drawing) axis() {
 	}
 	if n := len(d.t.Moments); n > 0 {
 		first, last := d.t.Moments[0].At.UTC(), d.t.Moments[n-1].At.UTC()
-		d.text("time", leftMargin, d.bottom+29, first.Format("2006-01-02 15:04:05"))
-		if float64(d.t.Width)*d.column > 330 {
-			d.text("time end", leftMargin+float64(d.t.Width)*d.column, d.bottom+29, last.Format("2006-01-02 15:04:05")+" UTC")
+		d.text("time", d.left, d.bottom+29, first.Format("2006-01-02 15:04:05"))
+		if float64(d.t.Width)*d.column > 300 {
+			d.text("time end", d.left+float64(d.t.Width)*d.column, d.bottom+29, last.Format("2006-01-02 15:04:05")+" UTC")
 		}
 	}
 }
@@ -417,7 +445,7 @@ func legend() (all []sign) {
 		{"outcome unknown", moment{Lane: laneSinks, Fate: fateUnknown}},
 		{"a person answered", moment{Lane: laneWrites, Fate: fatePermitted, Answers: []string{""}}},
 	} {
-		d := drawing{column: 22, laneY: map[lane]float64{one.m.Lane: 13}, left: 2}
+		d := drawing{measure: measure{left: 2}, column: 22, laneY: map[lane]float64{one.m.Lane: 13}}
 		d.mark(one.m)
 		d.Width, d.Height = 26, 30
 		all = append(all, sign{d.render(), one.words})

@@ -101,6 +101,7 @@ type sessionPage struct {
 	Steps     []stepDone
 	Time      timeline
 	Picture   template.HTML
+	Small     template.HTML // the same for a phone
 	Signs     []sign
 	Earlier   string // link, or ""
 	Newest    bool   // the timeline ends with the session's last entry
@@ -173,7 +174,7 @@ func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error 
 	d.Time = newTimeline(in)
 	d.Steps = stepsDone(d.Plan, d.Time)
 	if len(d.Time.Moments) > 0 {
-		d.Picture, d.Signs = d.Time.draw().render(), signs
+		d.Picture, d.Small, d.Signs = d.Time.draw(onScreen).render(), d.Time.draw(onPhone).render(), signs
 		if d.Time.Earlier {
 			d.Earlier = fmt.Sprintf("/sessions/%s?before=%d", url.PathEscape(d.ID), d.Time.Moments[0].First)
 		}

@@ -367,7 +367,8 @@ func TestTimeline(t *testing.T) {
 					t.Errorf("%s\n got %q\nwant %q", x.what, x.got, x.want)
 				}
 			}
-			wellFormed(t, string(got.draw().render()))
+			wellFormed(t, string(got.draw(onScreen).render()))
+			wellFormed(t, string(got.draw(onPhone).render()))
 		})
 	}
 }
@@ -495,18 +496,20 @@ func TestTimelineBounded(t *testing.T) {
 			}
 		}
 		got := newTimeline(s.told())
-		svg := string(got.draw().render())
+		svg := string(got.draw(onScreen).render())
+		small := string(got.draw(onPhone).render())
 		wellFormed(t, svg)
-		if len(svg) > most {
+		wellFormed(t, small)
+		if len(svg)+len(small) > most {
 			t.Errorf("%d entries: %d bytes", n, len(svg))
 		}
 		for _, bad := range []string{"<script", "<img", "\u202e", "\x1b", "\x00", "\u2028", "\xff"} {
-			if strings.Contains(svg, bad) {
+			if strings.Contains(svg+small, bad) {
 				t.Errorf("%d entries: %q gets into the picture", n, bad)
 			}
 		}
-		if t.Log(n, len(svg), got.Width); n >= 200 && got.draw().Width > 1400 {
-			t.Errorf("%d entries: %d pixels wide", n, got.draw().Width)
+		if wide, narrow := got.draw(onScreen).Width, got.draw(onPhone).Width; wide > 1400 || narrow > 346 {
+			t.Errorf("%d entries: %d and %d pixels wide", n, wide, narrow)
 		}
 	}
 }
@@ -582,7 +585,8 @@ func FuzzTimeline(f *testing.F) {
 		before := slices.Clone(in.Entries)
 		got := newTimeline(in)
 		checkTimeline(t, got)
-		wellFormed(t, string(got.draw().render()))
+		wellFormed(t, string(got.draw(onScreen).render()))
+		wellFormed(t, string(got.draw(onPhone).render()))
 		if !reflect.DeepEqual(before, in.Entries) {
 			t.Error("the entries were changed")
 		}

@@ -198,7 +198,9 @@ func partOf(t gateway.ToolView) part {
 		return part{"unfit", "unfit", 1}
 	case t.Standing == gateway.Gone:
 		return part{"gone", "gone", 1}
-	case t.BuiltIn || t.Named:
+	case t.BuiltIn:
+		return part{"builtin", "built in", 1}
+	case t.Named:
 		return part{"named", "by name", 1}
 	case t.Listed:
 		return part{"default", "by server.*", 1}
@@ -206,7 +208,7 @@ func partOf(t gateway.ToolView) part {
 	return part{"unlisted", "not listed", 1}
 }
 
-var partOrder = []string{"named", "default", "unlisted", "quarantined", "unfit", "gone"}
+var partOrder = []string{"builtin", "named", "default", "unlisted", "quarantined", "unfit", "gone"}
 
 // cover counts by server. used nil: nobody knows.
 func cover(all []gateway.ToolView, used map[string]int64) []coverage {
