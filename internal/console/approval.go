@@ -96,7 +96,7 @@ func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Princip
 func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity.Principal) approvalPage {
 	now := c.o.Clock()
 	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
-	d.MustRead = d.Characters > mustRead
+	d.MustRead, d.Viewer = d.Characters > mustRead, p.Has(identity.Viewer)
 	for _, r := range q.Reasons {
 		if r.Stage == "risk" {
 			d.Rules = append(d.Rules, r)

@@ -118,7 +118,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: a.servers, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: a.servers, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})
@@ -143,6 +143,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.catalogueRoutes(a.admin)
 	a.tokenRoutes(a.admin)
 	a.signInRoutes(a.admin)
+	a.eventRoutes(a.admin)
 	a.auditRoutes(a.admin)
 	a.plainRoutes(a.admin)
 	a.finishDoc()
