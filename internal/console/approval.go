@@ -40,6 +40,7 @@ type approvalPage struct {
 	Grown      []string          // labels that the session took on since it was asked
 	Changed    string            // what the changed arguments were changed from
 
+	Viewer  bool           // may see the session's own page
 	MayNot  *problem       // why this person may not answer
 	Own     *approval.Vote // what this person has said
 	Open    bool           // it can be approved and put off still
