@@ -25,15 +25,21 @@ var crowd = []struct {
 // oracle is the same machine told in sets: who said yes, and what ended it. It knows people, not names.
 type oracle struct {
 	need    int
-	yes     map[string]bool
-	end     State // rejected, spent, superseded; "" while it is open
-	put     bool  // deferred
+	yes     map[string]string // by human: the name that they used
+	end     State             // rejected, spent, superseded; "" while it is open
+	put     bool              // deferred
 	until   time.Time
 	expires time.Time
+	silence time.Time // when nobody's word is enough; zero: never
+	word    bool      // somebody has said something
 }
 
 func (o *oracle) alive(now time.Time) bool { return o.end == "" && now.Before(o.expires) }
 func (o *oracle) quorum() bool             { return len(o.yes) >= o.need }
+func (o *oracle) silent(now time.Time) bool {
+	return !o.silence.IsZero() && !o.word && !now.Before(o.silence)
+}
+func (o *oracle) permits(now time.Time) bool { return o.alive(now) && (o.quorum() || o.silent(now)) }
 
 func (o *oracle) state(now time.Time) State {
 	switch {
@@ -41,7 +47,7 @@ func (o *oracle) state(now time.Time) State {
 		return o.end
 	case !now.Before(o.expires):
 		return Expired
-	case o.quorum():
+	case o.quorum(), o.silent(now):
 		return Approved
 	case o.put && (o.until.IsZero() || now.Before(o.until)):
 		return Deferred
@@ -49,13 +55,26 @@ func (o *oracle) state(now time.Time) State {
 	return Pending
 }
 
-// approve, reject, put off, supersede and spend tell whether the move is right, and make it.
-func (o *oracle) approve(human string, now time.Time) bool {
-	if human == "" || !o.alive(now) || o.quorum() || o.yes[human] {
+// approve, reject, put off, supersede, modify and spend tell whether the move is right, and make it.
+func (o *oracle) approve(human, name string, now time.Time) bool {
+	if human == "" || !o.alive(now) || o.quorum() || o.yes[human] != "" {
 		return false
 	}
-	o.yes[human], o.put, o.until = true, false, time.Time{}
+	o.yes[human], o.put, o.until, o.word = name, false, time.Time{}, true
 	return true
+}
+
+// fire takes the role of whoever goes by a name.
+func (o *oracle) fire(name string) {
+	was := o.quorum()
+	for human, used := range o.yes {
+		if used == name {
+			delete(o.yes, human)
+		}
+	}
+	if o.end == "" && was && !o.quorum() && !o.silence.IsZero() { // what was said is gone, that something was said is not
+		o.put = true
+	}
 }
 
 func (o *oracle) reject(human string, now time.Time) bool {
@@ -67,11 +86,15 @@ func (o *oracle) reject(human string, now time.Time) bool {
 }
 
 func (o *oracle) putOff(human string, until, now time.Time) bool {
-	if human == "" || !o.alive(now) || o.quorum() || o.yes[human] || !until.IsZero() && (!until.After(now) || until.After(o.expires)) {
+	if human == "" || !o.alive(now) || o.permits(now) || o.yes[human] != "" || !until.IsZero() && (!until.After(now) || until.After(o.expires)) {
 		return false
 	}
-	o.put, o.until = true, until
+	o.put, o.until, o.word = true, until, true
 	return true
+}
+
+func (o *oracle) modify(human string, now time.Time) bool {
+	return human != "" && o.supersede(now)
 }
 
 func (o *oracle) supersede(now time.Time) bool {
@@ -83,7 +106,7 @@ func (o *oracle) supersede(now time.Time) bool {
 }
 
 func (o *oracle) spend(now time.Time) bool {
-	if !o.alive(now) || !o.quorum() {
+	if !o.permits(now) {
 		return false
 	}
 	o.end = Spent
@@ -94,13 +117,25 @@ func (o *oracle) spend(now time.Time) bool {
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := asked()
-		a.Risk = rapid.SampledFrom([]string{"LOW", "MEDIUM", "HIGH", "CRITICAL", "CRITICAL"}).Draw(t, "risk")
+		a.Risk = rapid.SampledFrom([]string{"LOW", "MEDIUM", "MEDIUM", "HIGH", "CRITICAL", "CRITICAL"}).Draw(t, "risk")
+		if a.Risk == "MEDIUM" && rapid.IntRange(0, 3).Draw(t, "silence") > 0 {
+			a.SilenceAt = t0.Add(time.Duration(rapid.IntRange(1, 30).Draw(t, "silence at")) * time.Second)
+		}
 		a, err := New(a, t0, life)
 		if err != nil {
 			t.Fatal(err)
 		}
 		first := a
-		o := &oracle{need: 1, yes: map[string]bool{}, expires: a.ExpiresAt}
+		o := &oracle{need: 1, yes: map[string]string{}, expires: a.ExpiresAt, silence: a.SilenceAt}
+		fired := map[string]bool{}
+		look := func(person string) (Voter, bool) {
+			for _, c := range crowd {
+				if c.voter.Person == person && !fired[person] {
+					return Voter{Person: person, Roles: []identity.Role{identity.Approver}, Aliases: c.voter.Aliases}, true
+				}
+			}
+			return Voter{}, false
+		}
 		if a.Risk == "CRITICAL" {
 			o.need = 2
 		}
@@ -113,19 +148,23 @@ func TestModel(t *testing.T) {
 			if rapid.IntRange(0, 9).Draw(t, "digest") == 0 {
 				digest = a.CallDigest
 			}
-			before := a
-			event := rapid.SampledFrom([]string{"approve", "approve", "approve", "reject", "defer", "supersede", "spend", "spend"}).Draw(t, "event")
-			if (event == "reject" || event == "supersede") && rapid.Bool().Draw(t, "rare") {
+			event := rapid.SampledFrom([]string{"approve", "approve", "approve", "reject", "defer", "supersede", "modify", "fire", "spend", "spend"}).Draw(t, "event")
+			if (event == "reject" || event == "supersede" || event == "modify") && rapid.Bool().Draw(t, "rare") {
 				continue
 			}
+			a = a.Recount(look) // as whoever reads it does
+			before := a
 			human := who.human
-			if digest != a.Digest {
-				human = "" // an answer to something else is nobody's
+			if digest != a.Digest || fired[who.voter.Person] {
+				human = "" // an answer to something else is nobody's, and so is that of one who has no role any more
+			}
+			if fired[who.voter.Person] {
+				who.voter.Roles = nil
 			}
 			var right bool
 			switch event {
 			case "approve":
-				right = o.approve(human, now)
+				right = o.approve(human, who.voter.Person, now)
 				a, err = a.Approve(who.voter, digest, "", now)
 			case "reject":
 				right = o.reject(human, now)
@@ -137,6 +176,17 @@ func TestModel(t *testing.T) {
 				}
 				right = o.putOff(human, until, now)
 				a, err = a.Defer(who.voter, digest, until, now)
+			case "modify":
+				right = o.modify(human, now)
+				a, err = a.Modify(who.voter, digest, "half of it", "appr_2", now)
+			case "fire":
+				fired[who.voter.Person] = true
+				o.fire(who.voter.Person)
+				a = a.Recount(look)
+				if got, want := a.StateAt(now), o.state(now); got != want || a.Covers(a.CallDigest, now) == nil != o.permits(now) {
+					t.Fatalf("%s lost the role: %s, want %s", who.voter.Person, got, want)
+				}
+				continue
 			case "supersede":
 				right = o.supersede(now)
 				a, err = a.Supersede(now)
@@ -155,7 +205,7 @@ func TestModel(t *testing.T) {
 			if got, want := a.StateAt(now), o.state(now); got != want {
 				t.Fatalf("after %s at %s: %s, want %s", event, now.Sub(t0), got, want)
 			}
-			if covers := a.Covers(a.CallDigest, now) == nil; covers != (o.alive(now) && o.quorum()) {
+			if covers := a.Covers(a.CallDigest, now) == nil; covers != o.permits(now) {
 				t.Fatalf("covers %v after %s: %+v", covers, event, a)
 			}
 			if !fault.Is(a.Covers("another", now), fault.ApprovalMismatch) {
@@ -169,6 +219,7 @@ func TestModel(t *testing.T) {
 				t.Fatalf("%s after %s", event, before.State)
 			}
 			if err == nil && a.State == Spent {
+				quiet := a.Risk == "MEDIUM" && !a.SilenceAt.IsZero() && !now.Before(a.SilenceAt) && !o.word && len(a.Votes) == 0
 				people := map[string]bool{}
 				for _, vote := range a.Votes {
 					for _, c := range crowd {
@@ -177,11 +228,11 @@ func TestModel(t *testing.T) {
 						}
 					}
 				}
-				if delete(people, ""); len(people) < o.need || !now.Before(first.ExpiresAt) || refusedBefore {
+				if delete(people, ""); len(people) < o.need && !quiet || !now.Before(first.ExpiresAt) || refusedBefore {
 					t.Fatalf("spent at %s by the word of %v", now.Sub(t0), people)
 				}
 			}
-			refusedBefore = refusedBefore || a.State == Rejected
+			refusedBefore = refusedBefore || a.State == Rejected || a.State == Superseded
 			if a.digest() != first.Digest || !a.ExpiresAt.Equal(first.ExpiresAt) {
 				t.Fatal("an event changed what was asked")
 			}
