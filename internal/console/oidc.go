@@ -54,7 +54,7 @@ var oidcErrors = []string{
 	"unsupported_grant_type", "unsupported_response_type",
 }
 
-// OIDCConfig is the operator's word on signing in with an identity provider (console.oidc, and public_url for Redirect).
+// OIDCConfig is the operator's word on signing in with an identity provider (console.oidc, and console.public_url for Redirect).
 type OIDCConfig struct {
 	// Issuer is the provider's name exactly as its discovery document has it: https, without a query. http only on loopback.
 	Issuer       string
@@ -126,7 +126,7 @@ func NewOIDC(c OIDCConfig, o OIDCOptions) (*OIDC, error) {
 	}
 	redirect, err := oidcAddress(c.Redirect, true)
 	if err != nil || redirect.RawQuery != "" || !strings.HasPrefix(redirect.Path, "/") {
-		return nil, wrong("public_url", "does not give an address that a sign-in can come back to", "Write how browsers reach the console: https://… (http only on loopback).")
+		return nil, wrong("console.public_url", "does not give an address that a sign-in can come back to", "Write how browsers reach the console: https://… (http only on loopback).")
 	}
 	if c.ClientID == "" {
 		return nil, wrong("console.oidc.client_id", "is missing", "Register Sallyport with the provider and write the id that it gives.")

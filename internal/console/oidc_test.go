@@ -435,15 +435,15 @@ func TestOIDCConfig(t *testing.T) {
 		{"issuer with a bar", with(func(c *OIDCConfig) { c.Issuer += "/a|b" }), "console.oidc.issuer"},
 		{"issuer with a password", with(func(c *OIDCConfig) { c.Issuer = "https://u:p@id.example.com" }), "console.oidc.issuer"},
 		{"issuer without host", with(func(c *OIDCConfig) { c.Issuer = "https:///realm" }), "console.oidc.issuer"},
-		{"redirect with query", with(func(c *OIDCConfig) { c.Redirect += "?a=b" }), "public_url"},
+		{"redirect with query", with(func(c *OIDCConfig) { c.Redirect += "?a=b" }), "console.public_url"},
 		{"no issuer", with(func(c *OIDCConfig) { c.Issuer = "" }), "console.oidc.issuer"},
 		{"no client", with(func(c *OIDCConfig) { c.ClientID = "" }), "console.oidc.client_id"},
 		{"no secret", with(func(c *OIDCConfig) { c.ClientSecret = "" }), "console.oidc.client_secret"},
 		{"no openid", with(func(c *OIDCConfig) { c.Scopes = []string{"email"} }), "console.oidc.scopes"},
 		{"two scopes in one", with(func(c *OIDCConfig) { c.Scopes = []string{"openid", "email offline_access"} }), "console.oidc.scopes"},
-		{"no redirect", with(func(c *OIDCConfig) { c.Redirect = "" }), "public_url"},
-		{"http redirect", with(func(c *OIDCConfig) { c.Redirect = "http://sallyport.example.com/cb" }), "public_url"},
-		{"redirect without path", with(func(c *OIDCConfig) { c.Redirect = "https://sallyport.example.com" }), "public_url"},
+		{"no redirect", with(func(c *OIDCConfig) { c.Redirect = "" }), "console.public_url"},
+		{"http redirect", with(func(c *OIDCConfig) { c.Redirect = "http://sallyport.example.com/cb" }), "console.public_url"},
+		{"redirect without path", with(func(c *OIDCConfig) { c.Redirect = "https://sallyport.example.com" }), "console.public_url"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := NewOIDC(c.c, OIDCOptions{})
