@@ -125,6 +125,9 @@ func TestAnswers(t *testing.T) {
 			if f.refused != test.refused || f.final != test.final || (f.after-test.wait).Abs() > 2*time.Second {
 				t.Errorf("%d %s: %+v", test.status, test.after, f)
 			}
+			if redirect := test.status/100 == 3; strings.Contains(f.why, "redirect") != redirect {
+				t.Errorf("%d: %s", test.status, f.why)
+			}
 		}
 	}
 }
@@ -176,6 +179,7 @@ func TestBadServers(t *testing.T) {
 		"stalls in its header":    {answer: "HTTP/1.1 200 OK\r\nX: ", stay: stay, words: "no answer within 10s"},
 		"talks without end":       {answer: "HTTP/1.1 200 OK\r\n" + strings.Repeat("X: "+strings.Repeat("x", 1000)+"\r\n", 200), words: "headers exceeded"},
 		"is not one":              {answer: "\x1b[2J\u202e\r\n\r\n", words: "malformed HTTP"},
+		"is not one, at length":   {answer: strings.Repeat("x", 5000) + "\r\n\r\n", words: "malformed HTTP"},
 		"speaks of things before": {answer: strings.Repeat("HTTP/1.1 103 Early Hints\r\nX: "+strings.Repeat("x", 1000)+"\r\n\r\n", 500), words: "headers exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -196,7 +196,7 @@ func subject(s string) string {
 	}
 	var words []string
 	for len(s) > 0 {
-		cut := min(len(s), 45) // 60 letters of base64; with what is around them less than 75
+		cut := min(len(s), 39) // 52 letters of base64; with the header's name no more than the 76 that RFC 2047 allows a line
 		for cut < len(s) && !utf8.RuneStart(s[cut]) {
 			cut--
 		}

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 // post office is a mail server: EHLO, STARTTLS, AUTH PLAIN (never without TLS), MAIL, RCPT, DATA.
@@ -263,9 +264,15 @@ func TestMailNeedsTLS(t *testing.T) {
 			}
 		}
 	}
+	// A name for this machine that leads elsewhere.
+	m := open(t, &office{noTLS: true}).to(ownMachine)
+	m.addr = "192.0.2.1:25"
+	if f := failed(t, m.send(t.Context(), "ntf_1", sample)); !strings.Contains(f.why, "leads away") {
+		t.Errorf("%+v", f)
+	}
 	// A password is not said without TLS to a server elsewhere, even if it were asked to.
 	o = open(t, &office{noTLS: true, user: "gate", password: "hush"})
-	m := o.to(ownMachine)
+	m = o.to(ownMachine)
 	m.host = "mail.example"
 	if f := failed(t, m.send(t.Context(), "ntf_1", sample)); !strings.Contains(f.why, "unencrypted") {
 		t.Errorf("%+v", f)
@@ -305,6 +312,7 @@ func TestMailFailures(t *testing.T) {
 		"knows no recipient":    {"RCPT", "550 unknown\r\n", true, "unknown"},
 		"refuses data":          {"DATA", "554 no\r\n", true, "no"},
 		"refuses the text":      {".", "554 no\u202ethanks\r\n", true, `no\u202ethanks`},
+		"refuses at length":     {".", "554 " + strings.Repeat("no ", 1000) + "\r\n", true, "no no"},
 		"is full":               {".", "452 full\r\n", false, "full"},
 		"closes before it's in": {".", "-", false, "EOF"},
 		"stalls before it's in": {".", "…", false, "no answer within"},
@@ -361,7 +369,7 @@ func TestMailHeadersAreOurs(t *testing.T) {
 			t.Errorf("%q: not the same at every try", title)
 		}
 		for line := range strings.SplitSeq(string(raw), "\r\n") {
-			if len(line) > 998 || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+			if len(line) > 998 || len(line) > 76 && strings.Contains(line, "=?utf-8?b?") && !strings.HasPrefix(line, "From:") || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
 				t.Errorf("%.50q: line %.1200q", title, line)
 			}
 		}
@@ -380,6 +388,13 @@ func TestMailHeadersAreOurs(t *testing.T) {
 		slices.Sort(names)
 		if !slices.Equal(names, headers) {
 			t.Errorf("%q: %q", title, names)
+		}
+		for word := range strings.FieldsSeq(got.Header.Get("Subject")) {
+			if text, ok := strings.CutPrefix(word, "=?utf-8?b?"); ok {
+				if b, err := base64.StdEncoding.DecodeString(strings.TrimSuffix(text, "?=")); err != nil || !utf8.Valid(b) {
+					t.Errorf("%q: word %q", title, word)
+				}
+			}
 		}
 		shown, err := new(mime.WordDecoder).DecodeHeader(got.Header.Get("Subject"))
 		if want := strings.TrimSpace("[HIGH] " + l.Title); err != nil || strings.TrimSpace(shown) != want {

@@ -248,6 +248,9 @@ func TestOnceForEachChannel(t *testing.T) {
 		if got := alerts.good(); !slices.Equal(got, []string{"boo"}) {
 			t.Errorf("alerts: %q", got)
 		}
+		if all, err := n.Status(t.Context()); err != nil || all[2].Waiting != 0 || all[2].Sent != 1 {
+			t.Errorf("%+v, %v", all, err)
+		}
 		if one.all()[0].id == two.all()[0].id {
 			t.Error("two channels share a delivery id")
 		}
@@ -311,6 +314,42 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
+// The pauses are the channel's: many messages don't knock more often than one, and once it answers, the next trouble begins anew.
+func TestPausesAreTheChannels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down bool
+		e := ear{answer: func(context.Context, letter, int) error {
+			if down {
+				return &failure{why: "503"}
+			}
+			return nil
+		}}
+		n := notifier(t, newMemory(), e.channel("one"))
+		running(t, n)
+		down = true
+		for i := range 10 {
+			must(t, n.Send(t.Context(), ask(i)))
+		}
+		time.Sleep(time.Hour)
+		if got := len(e.all()); got < 15 || got > 40 {
+			t.Errorf("%d tries in an hour", got)
+		}
+		down = false
+		time.Sleep(time.Hour)
+		if got := len(e.good()); got != 10 {
+			t.Fatalf("%d of 10 delivered", got)
+		}
+		down = true
+		must(t, n.Send(t.Context(), ask(10)))
+		synctest.Wait()
+		down = false
+		time.Sleep(time.Second)
+		if got := len(e.good()); got != 11 {
+			t.Error("a new trouble begins with a long pause")
+		}
+	})
+}
+
 // A message that its receiver chokes on doesn't hold up those behind it.
 func TestPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -329,9 +368,13 @@ func TestPoison(t *testing.T) {
 		if got := len(e.good()); got != 4 {
 			t.Errorf("%d of 4 got past it", got)
 		}
-		time.Sleep(time.Hour)
-		if got := len(e.all()); got > 40 {
-			t.Errorf("%d tries in an hour", got)
+		for i := range 360 {
+			must(t, n.Send(t.Context(), ask(10+i)))
+			time.Sleep(10 * time.Second)
+		}
+		good := len(e.good())
+		if bad := len(e.all()) - good; bad > 40 || good != 4+360 {
+			t.Errorf("%d tries in an hour, %d got past it", bad, good)
 		}
 	})
 }

@@ -173,8 +173,7 @@ func (n *Notifier) fold(ctx context.Context, w *worker, e Event, now time.Time) 
 			return nil
 		}
 		ids, letters := make([]int64, len(many)), make([]letter, len(many))
-		into := Notice{Channel: w.channel.name, Key: "digest:" + rand.Text(), Event: e}
-		into.Due = many[0].Due.Add(-time.Microsecond) // first in line: the next batch takes it in
+		into := Notice{Channel: w.channel.name, Key: "digest:" + rand.Text(), Event: e, Due: now} // a later batch takes it in
 		for i, one := range many {
 			ids[i] = one.ID
 			if letters[i], err = read(one); err != nil {
