@@ -770,8 +770,8 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// TestEvents: a page is told that something changed and nothing more, and the stream ends with the sign-in.
-func TestEvents(t *testing.T) {
+// TestPageEvents: a page is told that something changed and nothing more, and the stream ends with the sign-in.
+func TestPageEvents(t *testing.T) {
 	w := newWorld(t)
 	carol := w.browser("carol", identity.Viewer)
 	req, err := http.NewRequestWithContext(t.Context(), "GET", w.admin.URL+"/events", nil)
