@@ -129,18 +129,46 @@ type Approval struct {
 	Labels         []string         `json:"labels"` // what the session held when it was asked
 	SessionVersion int64            `json:"session_version"`
 	PolicyVersion  string           `json:"policy_version"`
+	Environment    string           `json:"environment"`           // which gateway asked
+	Amount         string           `json:"amount,omitempty"`      // as "1250 EUR"; "unreadable"
+	Consequence    string           `json:"consequence,omitempty"` // what could go wrong, in the gateway's words
+	Destinations   []string         `json:"destinations,omitempty"`
+	SilenceAt      time.Time        `json:"silence_at,omitzero"`     // of risk MEDIUM: it runs from then on unless somebody answers; zero: never by silence
+	ModifiedFrom   string           `json:"modified_from,omitempty"` // the approval whose arguments a person changed
+	ModifiedBy     string           `json:"modified_by,omitempty"`   // that person
+	ModifiedReason string           `json:"modified_reason,omitempty"`
 	Nonce          string           `json:"nonce"`
 	Votes          []Vote           `json:"votes"`
 	Needed         int              `json:"needed"` // distinct people who must approve
 	CreatedAt      time.Time        `json:"created_at"`
 	ExpiresAt      time.Time        `json:"expires_at"`
 	DeferredUntil  time.Time        `json:"deferred_until,omitzero"`
-	SpentBy        string           `json:"spent_by,omitempty"` // call id
-	Reason         string           `json:"reason,omitempty"`   // of the rejection
+	SpentBy        string           `json:"spent_by,omitempty"`    // call id
+	ReplacedBy     string           `json:"replaced_by,omitempty"` // of a superseded one: the approval with the changed arguments
+	Reason         string           `json:"reason,omitempty"`      // of the rejection
 
 	Similar       string   `json:"similar,omitempty"` // the same for those that can be answered together
 	SessionLabels []string `json:"session_labels"`    // what the session holds now
 	SessionPhase  string   `json:"session_phase,omitempty"`
+
+	// For one approval, not in lists.
+	Held        []Held          `json:"held,omitempty"`         // the session's labels with the calls that they came from
+	UserRequest string          `json:"user_request,omitempty"` // what a host or a person put on record; hostile text all the same
+	Plan        *Plan           `json:"plan,omitempty"`
+	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
+	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
+}
+
+// Earlier is a decision about the same destination.
+type Earlier struct {
+	ApprovalID  string    `json:"approval_id"`
+	Operation   string    `json:"operation"`
+	AgentID     string    `json:"agent_id"`
+	Destination string    `json:"destination"` // as JSON
+	State       string    `json:"state"`
+	By          []string  `json:"by,omitempty"` // who answered
+	Reason      string    `json:"reason,omitempty"`
+	At          time.Time `json:"at"` // of the last answer, else of the question
 }
 
 // ApprovalReason is why people are asked.
@@ -213,6 +241,17 @@ func (c *Client) Defer(ctx context.Context, id, digest string, until time.Time) 
 		Digest string    `json:"digest"`
 		Until  time.Time `json:"until,omitzero"`
 	}{digest, until.UTC()})
+}
+
+// Modify asks about the same operation with other arguments, all of them, and returns the new question: it has a digest of its own and is
+// answered like any other. The digest names what you were shown; "" is whatever is asked now. The agent is told the reason. For people who
+// approve.
+func (c *Client) Modify(ctx context.Context, id, digest string, arguments json.RawMessage, reason string) (*Approval, error) {
+	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/modify"), struct {
+		Arguments json.RawMessage `json:"arguments"`
+		Reason    string          `json:"reason"`
+		Digest    string          `json:"digest,omitempty"`
+	}{arguments, reason, digest})
 }
 
 // ApprovalRef names an approval as it was shown.

@@ -28,7 +28,7 @@ var types = map[string]any{
 	"FaultVerdict": client.Verdict{}, "FaultBecause": client.Because{}, "FaultRemedy": client.Remedy{},
 	"DeclareBody": client.NewDeclaration{}, "DeclareJustification": client.Justification{}, "GatewayDeclareAnswer": client.DeclareAnswer{},
 	"DeclareDeclaration": client.Declaration{}, "GatewayQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalVote": client.Vote{},
-	"ApprovalPage": client.ApprovalPage{}, "BatchItem": client.ApprovalRef{}, "GatewayBatched": client.Batched{},
+	"ApprovalPage": client.ApprovalPage{}, "GatewayEarlier": client.Earlier{}, "GatewayQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "GatewayBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{},
 	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
 	"GatewayTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
@@ -39,7 +39,7 @@ var types = map[string]any{
 		FromRoot string `json:"from_root_hash"`
 	}{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
-	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
+	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
 	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "AcceptBody": "-",
 	// The declaration is handed on as it is.
 	"AgentDeclaration": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-",

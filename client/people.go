@@ -147,11 +147,19 @@ type Agent struct {
 	Mode        string          `json:"mode"`
 	StartPhase  string          `json:"start_phase"`
 	Sessions    string          `json:"sessions"`
-	Standing    string          `json:"standing"`
+	Standing    string          `json:"standing"` // approved, quarantined
 	Digest      string          `json:"digest"`
 	Killed      bool            `json:"killed"` // by its own switch or the global one
 	Kill        *Switch         `json:"kill,omitempty"`
+	Quarantine  *Quarantine     `json:"quarantine,omitempty"`
 	Declaration json.RawMessage `json:"declaration,omitempty"`
+}
+
+// Quarantine says since when an agent is put aside, by whom and why.
+type Quarantine struct {
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
 }
 
 // Agents lists the declared agents.
@@ -168,6 +176,17 @@ func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
 // Agent returns one agent with its declaration.
 func (c *Client) Agent(ctx context.Context, id string) (*Agent, error) {
 	return get[Agent](ctx, c, "/v1/agents/"+seg(id), nil)
+}
+
+// Quarantine puts an agent aside until a person restores it: its calls are refused, its sessions and what they hold stay. It acts at once. For
+// people who operate.
+func (c *Client) Quarantine(ctx context.Context, agent, reason string) (*Agent, error) {
+	return do[Agent](ctx, c, http.MethodPost, "/v1/agents/"+seg(agent)+"/quarantine", reasonBody{reason})
+}
+
+// Restore ends an agent's quarantine. For people who operate.
+func (c *Client) Restore(ctx context.Context, agent, reason string) (*Agent, error) {
+	return do[Agent](ctx, c, http.MethodPost, "/v1/agents/"+seg(agent)+"/restore", reasonBody{reason})
 }
 
 // Tool is an operation as the gateway knows it. Definition and Pending are the server's own words: hostile text.
@@ -282,6 +301,18 @@ func (c *Client) CreateToken(ctx context.Context, t NewToken) (*CreatedToken, er
 func (c *Client) RevokeToken(ctx context.Context, tokenID string) error {
 	_, err := c.bytes(ctx, http.MethodDelete, "/v1/tokens/"+seg(tokenID), nil)
 	return err
+}
+
+// SignInLink opens the console once. URL is a path of the people's side ("/login/link/…") where the gateway does not know its own address.
+type SignInLink struct {
+	URL     string    `json:"url"`
+	Expires time.Time `json:"expires"`
+}
+
+// SignInLink makes a one-time link that signs the token's person in to the console. Whoever has the link has the token's roles there: it is
+// as secret as the token until it is used or expires.
+func (c *Client) SignInLink(ctx context.Context) (*SignInLink, error) {
+	return do[SignInLink](ctx, c, http.MethodPost, "/v1/sign-in-links", nil)
 }
 
 // AuditQuery says which entries are wanted. An empty field doesn't restrict.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -31,6 +32,13 @@ type (
 		Until  time.Time `json:"until,omitzero" required:"false" doc:"When to ask again; else when somebody takes it up. It expires all the same."`
 	}
 )
+
+// ModifyBody is what a person wants the arguments to be instead (DE-4).
+type ModifyBody struct {
+	Arguments json.RawMessage `json:"arguments" doc:"All of them: the object that the operation would be called with."`
+	Reason    string          `json:"reason" maxLength:"2000" doc:"The agent is told."`
+	Digest    string          `json:"digest,omitempty" required:"false" maxLength:"128" doc:"Of what you were shown; without it the change is to what is asked now."`
+}
 
 // BatchBody answers similar approvals at once (DE-5), each under its own digest.
 type BatchBody struct {
@@ -97,6 +105,13 @@ func (a *API) approvalRoutes(s *side) {
 			Body DeferBody
 		}) (gateway.Question, error) {
 			return a.g.Respond(ctx, a.voter(p), gateway.Response{Approval: in.ID, Decision: approval.Deferral, Digest: in.Body.Digest, Until: in.Body.Until})
+		})
+	handle(s, route{method: http.MethodPost, path: at + "/modify", roles: approver, summary: "Ask about the same with other arguments; the answer is the new question, which waits to be answered"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body ModifyBody
+		}) (gateway.Question, error) {
+			return a.g.Modify(ctx, a.voter(p), gateway.Modification{Approval: in.ID, Digest: in.Body.Digest, Arguments: in.Body.Arguments, Reason: in.Body.Reason})
 		})
 	handle(s, route{method: http.MethodPost, path: "/v1/approvals/batch", roles: approver, summary: "Answer similar approvals with one decision"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body BatchBody }) (BatchAnswer, error) {

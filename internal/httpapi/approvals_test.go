@@ -417,3 +417,124 @@ func TestApprovalPages(t *testing.T) {
 		t.Errorf("after what is not there: %v", err)
 	}
 }
+
+// TestModify: a person's arguments take the place of the agent's, under a digest of their own, and wait to be answered.
+func TestModify(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	c, _ := w.open("bob")
+	carol := w.client(w.admin, w.token(identity.Person, "carol", identity.Approver))
+	q := w.ask(c, client.Own, "comm_exec", "https://docs.example/all")
+	token := w.token(identity.Person, "carol", identity.Approver)
+	arguments := func(url string) json.RawMessage {
+		return json.RawMessage(strings.ReplaceAll(string(q.Arguments), "https://docs.example/all", url))
+	}
+	for name, c := range map[string]struct{ body, field string }{
+		"no reason":              {`{"arguments":{"url":"x"}}`, "body"},
+		"an empty reason":        {`{"arguments":{"url":"x"},"reason":" "}`, "reason"},
+		"no arguments":           {`{"reason":"x"}`, "body"},
+		"a list":                 {`{"arguments":[],"reason":"x"}`, "arguments"},
+		"a string":               {`{"arguments":"{}","reason":"x"}`, "arguments"},
+		"as they were":           {`{"arguments":` + string(q.Arguments) + `,"reason":"x"}`, "arguments"},
+		"names twice":            {`{"arguments":{"url":"x","url":"y"},"reason":"x"}`, ""},
+		"what is no field":       {`{"arguments":{"url":"x"},"reason":"x","operation":"comm.wire"}`, "operation"},
+		"what the tool can't do": {`{"arguments":{},"reason":"x"}`, ""},
+	} {
+		a := w.send(w.admin, "POST", "/v1/approvals/"+q.ApprovalID+"/modify", token, c.body)
+		if p := a.problem(t); a.status < 400 || a.status >= 500 || c.field != "" && p.Field != c.field {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	if _, err := carol.Modify(ctx, q.ApprovalID, strings.Repeat("0", 64), arguments("https://docs.example/one"), "one is enough"); code(err) != "approval.mismatch" {
+		t.Errorf("of another digest: %v", err)
+	}
+	if _, err := carol.Modify(ctx, "appr_nope", "", arguments("https://docs.example/one"), "one is enough"); code(err) != "not_found" {
+		t.Errorf("of nothing: %v", err)
+	}
+	if now, err := carol.Approval(ctx, q.ApprovalID); err != nil || now.State != "pending" {
+		t.Fatalf("a refused change changed it: %+v %v", now, err)
+	}
+	next, err := carol.Modify(ctx, q.ApprovalID, q.Digest, arguments("https://docs.example/one"), "one is enough")
+	if err != nil || next.State != "pending" || next.ApprovalID == q.ApprovalID || next.Digest == q.Digest || next.ModifiedFrom != q.ApprovalID || next.ModifiedBy != "carol" ||
+		next.ModifiedReason != "one is enough" || string(next.Before) != string(q.Arguments) || !strings.Contains(string(next.Arguments), "docs.example/one") || len(next.Votes) > 0 {
+		t.Fatalf("modified: %+v %v", next, err)
+	}
+	if was, err := carol.Approval(ctx, q.ApprovalID); err != nil || was.State != "superseded" || was.ReplacedBy != next.ApprovalID {
+		t.Errorf("the old one: %+v %v", was, err)
+	}
+	if _, err := carol.Modify(ctx, q.ApprovalID, q.Digest, arguments("https://docs.example/two"), "twice"); code(err) != "conflict" {
+		t.Errorf("of what is over: %v", err)
+	}
+	if told, err := c.Call(ctx, client.Own, "comm_exec", inline(t, "https://docs.example/all")); err != nil || told.Result != nil || !strings.Contains(told.Verdict.Reason, "one is enough") {
+		t.Errorf("the agent is told: %+v %v", told, err)
+	}
+	// Who asked for it, changes nothing of it either.
+	opened, err := w.root().StartSession(ctx, client.OpenSession{AgentID: "worker", Requester: "carol"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := w.ask(w.client(w.agent, opened.SessionToken), client.Own, "comm_exec", "https://docs.example/all")
+	if _, err := carol.Modify(ctx, own.ApprovalID, own.Digest, arguments("https://docs.example/one"), "mine"); code(err) != "role.missing" {
+		t.Errorf("one's own: %v", err)
+	}
+}
+
+// TestOneQuestionIsWhole: what only one question has is there, and not in lists.
+func TestOneQuestionIsWhole(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	c, _ := w.open("bob")
+	if _, err := c.Call(ctx, client.Own, "web_search", nil); err != nil { // brings a label in
+		t.Fatal(err)
+	}
+	q := w.ask(c, client.Own, "comm_exec", "https://docs.example/")
+	if q.Consequence == "" || q.UserRequest != why.UserRequest || len(q.Held) == 0 || q.Held[0].Operation != "web.web_search" || q.Held[0].CallID == "" {
+		t.Errorf("%+v", q)
+	}
+	page, err := w.root().Approvals(ctx, client.ApprovalQuery{})
+	if err != nil || len(page.Approvals) != 1 || page.Approvals[0].Held != nil || page.Approvals[0].UserRequest != "" {
+		t.Errorf("%+v %v", page, err)
+	}
+}
+
+// TestQuarantine: an operator puts an agent aside and takes it back; everybody who sees agents sees it.
+func TestQuarantine(t *testing.T) {
+	w := newWorld(t)
+	ctx := t.Context()
+	c, _ := w.open("bob")
+	op := w.client(w.admin, w.token(identity.Person, "op", identity.Operator))
+	viewer := w.client(w.admin, w.token(identity.Person, "v", identity.Viewer))
+	for name, bad := range map[string]struct{ id, reason, code string }{"no reason": {"worker", " ", "request.malformed"}, "nobody": {"ghost", "x", "not_found"}} {
+		if _, err := op.Quarantine(ctx, bad.id, bad.reason); code(err) != bad.code {
+			t.Errorf("quarantine, %s: %v", name, err)
+		}
+		if _, err := op.Restore(ctx, bad.id, bad.reason); code(err) != bad.code {
+			t.Errorf("restore, %s: %v", name, err)
+		}
+	}
+	if a, err := viewer.Agent(ctx, "worker"); err != nil || a.Standing != "approved" || a.Quarantine != nil {
+		t.Fatalf("%+v %v", a, err)
+	}
+	aside, err := op.Quarantine(ctx, "worker", "asks for passwords")
+	if err != nil || aside.Standing != "quarantined" || aside.Quarantine == nil || aside.Quarantine.By != "person:op" || aside.Quarantine.Reason != "asks for passwords" || aside.Quarantine.Since.IsZero() || aside.Declaration == nil {
+		t.Errorf("%+v %v", aside, err)
+	}
+	all, err := viewer.Agents(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if (a.Standing == "quarantined") != (a.AgentID == "worker") || (a.Quarantine != nil) != (a.AgentID == "worker") {
+			t.Errorf("%+v", a)
+		}
+	}
+	if r, err := c.Call(ctx, client.Own, "think", nil); err != nil || r.Verdict.Code != "agent.quarantined" || r.Result != nil {
+		t.Errorf("it calls: %+v %v", r, err)
+	}
+	if back, err := op.Restore(ctx, "worker", "prompt fixed"); err != nil || back.Standing != "approved" || back.Quarantine != nil {
+		t.Errorf("%+v %v", back, err)
+	}
+	if r, err := c.Call(ctx, client.Own, "think", nil); err != nil || r.Verdict.Decision != "permit" {
+		t.Errorf("restored, it calls: %+v %v", r, err)
+	}
+}

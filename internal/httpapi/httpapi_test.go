@@ -342,7 +342,11 @@ func (w *world) send(server *httptest.Server, method, path, token, body string, 
 		w.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	var read io.Reader = resp.Body
+	if resp.Header.Get("Content-Type") == "text/event-stream" {
+		read = io.LimitReader(resp.Body, 1) // it has no end
+	}
+	b, err := io.ReadAll(read)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -388,9 +392,13 @@ var endpoints = []endpoint{
 	{"POST", "/v1/approvals/{id}/approve", `{"digest":"x"}`, "approver"},
 	{"POST", "/v1/approvals/{id}/reject", `{"digest":"x","reason":"x"}`, "approver"},
 	{"POST", "/v1/approvals/{id}/defer", `{"digest":"x"}`, "approver"},
+	{"POST", "/v1/approvals/{id}/modify", `{"arguments":{},"reason":"x"}`, "approver"},
 	{"POST", "/v1/approvals/batch", `{"decision":"approve","approvals":[{"approval_id":"x","digest":"x"}]}`, "approver"},
 	{"GET", "/v1/agents", "", "viewer"},
 	{"GET", "/v1/agents/{id}", "", "viewer"},
+	{"POST", "/v1/agents/{id}/quarantine", `{"reason":"x"}`, "operator"},
+	{"POST", "/v1/agents/{id}/restore", `{"reason":"x"}`, "operator"},
+	{"GET", "/v1/events", "", "viewer approver operator auditor"},
 	{"GET", "/v1/tools", "", "viewer"},
 	{"POST", "/v1/tools/{operation}/accept", `{"definition_hash":"x"}`, "operator"},
 	{"GET", "/v1/servers", "", "viewer"},

@@ -136,22 +136,23 @@ func status(s session.Session, err error) (gateway.Status, error) {
 
 // Agent is a declared agent. Declaration is there for one agent, not in lists.
 type Agent struct {
-	AgentID    string       `json:"agent_id"`
-	Name       string       `json:"agent_name"`
-	Version    string       `json:"version"`
-	Purpose    string       `json:"purpose"`
-	Mode       agent.Mode   `json:"mode"`
-	StartPhase agent.Phase  `json:"start_phase"`
-	Sessions   agent.Opener `json:"sessions" doc:"who may open fresh ones"`
-	Standing   string       `json:"standing" enum:"approved"`
-	Digest     string       `json:"digest"`
-	Killed     bool         `json:"killed" doc:"by its own switch or the global one"`
-	Kill       *Switch      `json:"kill,omitempty"`
+	AgentID    string              `json:"agent_id"`
+	Name       string              `json:"agent_name"`
+	Version    string              `json:"version"`
+	Purpose    string              `json:"purpose"`
+	Mode       agent.Mode          `json:"mode"`
+	StartPhase agent.Phase         `json:"start_phase"`
+	Sessions   agent.Opener        `json:"sessions" doc:"who may open fresh ones"`
+	Standing   string              `json:"standing" enum:"approved,quarantined"`
+	Digest     string              `json:"digest"`
+	Killed     bool                `json:"killed" doc:"by its own switch or the global one"`
+	Kill       *Switch             `json:"kill,omitempty"`
+	Quarantine *gateway.Quarantine `json:"quarantine,omitempty" doc:"since when it is put aside, by whom and why"`
 
 	Declaration *agent.Declaration `json:"declaration,omitempty"`
 }
 
-func (a *API) agentOf(d *agent.Declaration, kill gateway.Switches) Agent {
+func (a *API) agentOf(d *agent.Declaration, kill gateway.Switches, aside map[string]gateway.Quarantine) Agent {
 	out := Agent{
 		AgentID: d.AgentID, Name: d.AgentName, Version: d.Version, Purpose: d.Purpose, Mode: d.Mode, StartPhase: d.StartPhase, Sessions: d.Sessions,
 		Standing: "approved", // a declaration in the folder counts as that
@@ -160,6 +161,9 @@ func (a *API) agentOf(d *agent.Declaration, kill gateway.Switches) Agent {
 	if sw, ok := kill.Agents[d.AgentID]; ok {
 		own := switchOf(sw)
 		out.Kill, out.Killed = &own, out.Killed || sw.Active
+	}
+	if q, ok := aside[d.AgentID]; ok {
+		out.Standing, out.Quarantine = "quarantined", &q
 	}
 	return out
 }
@@ -182,25 +186,63 @@ type AcceptBody struct {
 	Hash string `json:"definition_hash" maxLength:"128"`
 }
 
+// AsideBody says why an agent is put aside, or why no longer.
+type AsideBody struct {
+	Reason string `json:"reason" maxLength:"2000" doc:"Goes on the record."`
+}
+
+// putAside quarantines an agent. What is put aside and can't be written down is both said.
+func (a *API) putAside(ctx context.Context, agent, reason, by string) error {
+	err := a.g.Quarantine(ctx, agent, reason, by)
+	if _, holds := a.g.Quarantines()[agent]; err != nil && holds {
+		return fault.Wrap(err, fault.Of(err).Code, "The agent is put aside, but only until the gateway is restarted: the store did not take it.").
+			Try("See to the store, then restore the agent and put it aside again.")
+	}
+	return err
+}
+
+// agentByID is one agent with its declaration.
+func (a *API) agentByID(id string) (Agent, error) {
+	d, ok := a.o.Agents.Get(id)
+	if !ok {
+		return Agent{}, fault.New(fault.NotFound, "No agent %.80q is declared.", id).At("id")
+	}
+	out := a.agentOf(d, a.g.KillStatus(), a.g.Quarantines())
+	out.Declaration = d
+	return out, nil
+}
+
 func (a *API) catalogueRoutes(s *side) {
 	handle(s, route{method: http.MethodGet, path: "/v1/agents", roles: viewer, summary: "The declared agents"},
 		func(context.Context, identity.Principal, *none) (AgentList, error) {
-			list, kill := AgentList{Agents: []Agent{}}, a.g.KillStatus()
+			list, kill, aside := AgentList{Agents: []Agent{}}, a.g.KillStatus(), a.g.Quarantines()
 			for _, d := range a.o.Agents.All() {
-				list.Agents = append(list.Agents, a.agentOf(d, kill))
+				list.Agents = append(list.Agents, a.agentOf(d, kill, aside))
 			}
 			return list, nil
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/agents/{id}", roles: viewer, summary: "An agent with its declaration"},
 		func(_ context.Context, _ identity.Principal, in *PathID) (Agent, error) {
-			d, ok := a.o.Agents.Get(in.ID)
-			if !ok {
-				return Agent{}, fault.New(fault.NotFound, "No agent %.80q is declared.", in.ID).At("id")
-			}
-			out := a.agentOf(d, a.g.KillStatus())
-			out.Declaration = d
-			return out, nil
+			return a.agentByID(in.ID)
 		})
+	for _, act := range []struct {
+		path, summary string
+		do            func(ctx context.Context, agent, reason, by string) error
+	}{
+		{"/quarantine", "Put an agent aside: its calls are refused, its sessions stay", a.putAside},
+		{"/restore", "End an agent's quarantine", a.g.Restore},
+	} {
+		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, summary: act.summary},
+			func(ctx context.Context, p identity.Principal, in *struct {
+				PathID
+				Body AsideBody
+			}) (Agent, error) {
+				if err := act.do(ctx, in.ID, in.Body.Reason, p.String()); err != nil {
+					return Agent{}, err
+				}
+				return a.agentByID(in.ID)
+			})
+	}
 	handle(s, route{method: http.MethodGet, path: "/v1/tools", roles: viewer, summary: "Everything that servers offer or offered"},
 		func(context.Context, identity.Principal, *none) (ToolList, error) {
 			list := ToolList{Tools: a.g.Tools()}

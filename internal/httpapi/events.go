@@ -1,0 +1,31 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+)
+
+// eventRoutes tell programs of people what the console's pages are told, by the same stream: its bounds count both.
+func (a *API) eventRoutes(s *side) {
+	roles := []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
+	s.raw(route{method: http.MethodGet, path: "/v1/events", roles: roles, summary: `What changes, as server-sent events: the topic (approval, session, tool, kill, agent) with {"id":"…"} of what changed; "all" first and whenever some were missed`},
+		"/v1/events", false, "text/event-stream", nil, func(w http.ResponseWriter, r *http.Request) error {
+			p, err := s.admit(r, roles)
+			if err != nil {
+				return err
+			}
+			return a.console.Stream(w, r, p, func() bool { _, err := s.admit(r, roles); return err == nil }, event)
+		})
+}
+
+// event is a change as it is told: named after its topic, or "all", which has no id.
+func event(change gateway.Change) []string {
+	data, err := json.Marshal(map[string]string{"id": change.ID})
+	if err != nil {
+		panic(err) // strings encode
+	}
+	return []string{"event: " + change.Topic + "\ndata: " + string(data) + "\n\n"}
+}
