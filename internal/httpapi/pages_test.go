@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,10 @@ import (
 	"golang.org/x/net/html"
 
 	"sallyport/client"
+	"sallyport/internal/approval"
+	"sallyport/internal/audit"
 	"sallyport/internal/console"
+	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 	"sallyport/internal/policy"
 )
@@ -587,6 +591,9 @@ func TestSimilar(t *testing.T) {
 		t.Error("another one stands with them")
 	}
 	with := func(change func(url.Values)) url.Values { v := maps.Clone(take); change(v); return v }
+	if a := carol.post(at, take); !strings.Contains(a.body, "None is ticked") {
+		t.Errorf("none ticked: %d", a.status)
+	}
 	for name, v := range map[string]url.Values{
 		"none ticked": take,
 		"another":     with(func(v url.Values) { v.Set("take."+far.ApprovalID, "yes"); v.Set("digest."+far.ApprovalID, far.Digest) }),
@@ -612,6 +619,47 @@ func TestSimilar(t *testing.T) {
 		if q, err := w.root().Approval(t.Context(), asked[n].ApprovalID); err != nil || q.State != want {
 			t.Errorf("%s is %s", n, q.State)
 		}
+	}
+}
+
+// TestSilence: the page says when silence permits, looks again by then, and stops it also afterwards.
+func TestSilence(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.open("dora")
+	carol := w.browser("carol", identity.Approver)
+	// A call of risk MEDIUM is held until its time has come, so the question is put to the store as it would be asked.
+	like, err := w.g.Question(t.Context(), w.ask(c, client.Own, "comm_exec", "https://docs.example/").ApprovalID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := w.clock.now()
+	ask := like.Approval
+	ask.Risk, ask.SilenceAt, ask.CallDigest = string(policy.Medium), now.Add(10*time.Second), strings.Repeat("1", 64)
+	if ask, err = approval.New(ask, now, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := w.store.AskPerson(t.Context(), gateway.Ask{
+		Approval: ask, At: now, Most: 100, MostOfAgent: 100, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Session: ask.Session},
+		Twin: func(twin gateway.Twin) (bool, gateway.Twin, error) { return false, twin, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := "/approvals/" + asked.ID
+	a := carol.get(at)
+	p := checkPage(t, "medium", a)
+	if !strings.Contains(p.ids["state"], "unless somebody stops it") || !regexp.MustCompile(`load delay:(\d|10)s`).MatchString(a.body) || !strings.Contains(carol.get("/approvals").body, "unless stopped") {
+		t.Errorf("pending: %s", p.ids["state"])
+	}
+	w.clock.forward(15 * time.Second)
+	if p := checkPage(t, "silent", carol.get(at)); !strings.Contains(p.ids["state"], "By silence") || strings.Contains(p.ids["answer"], "Put off") || !strings.Contains(p.ids["answer"], "Stop it") {
+		t.Errorf("after its time: %s %s", p.ids["state"], p.ids["answer"])
+	}
+	if a := carol.post(at+"/reject", url.Values{"digest": {asked.Digest}, "reason": {"not that"}}); a.status != 303 {
+		t.Errorf("stop: %d %s", a.status, a.body)
+	}
+	if p := checkPage(t, "stopped", carol.get(at)); !strings.Contains(p.ids["state"], "not that") {
+		t.Errorf("stopped: %s", p.ids["state"])
 	}
 }
 
