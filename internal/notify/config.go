@@ -28,7 +28,7 @@ type Config struct {
 	Kind   string  `yaml:"kind" json:"kind" jsonschema:"webhook, slack (or anything that takes Slack's incoming webhooks) or email."`
 	URL    string  `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Where to post, for webhook and slack: https, or http to this machine."`
 	Secret string  `yaml:"secret,omitempty" json:"secret,omitempty" jsonschema:"Key that a webhook's messages are signed with, at least 16 bytes. Needed."`
-	On     []Event `yaml:"on,omitempty" json:"on,omitempty" jsonschema:"What to tell: approval, alert. Default both."`
+	On     []Event `yaml:"on,omitempty" json:"on,omitempty" jsonschema:"What to tell: approval (questions to people), alert (what went wrong, and questions of risk HIGH and CRITICAL). Default both."`
 
 	SMTP     string   `yaml:"smtp,omitempty" json:"smtp,omitempty" jsonschema:"Mail server as host:port. Port 465 is TLS from the start; elsewhere STARTTLS is needed, except on this machine."`
 	From     string   `yaml:"from,omitempty" json:"from,omitempty" jsonschema:"Sender of the mail."`
@@ -44,6 +44,17 @@ type Channel struct {
 	target string // host
 	on     []Event
 	sender sender
+}
+
+// takes tells whether the channel is told of m, and as what.
+func (c *Channel) takes(m Message) (as Event, ok bool) {
+	switch {
+	case slices.Contains(c.on, m.Event):
+		return m.Event, true
+	case m.Event == Approval && (m.Risk == "HIGH" || m.Risk == "CRITICAL"):
+		return Alert, slices.Contains(c.on, Alert)
+	}
+	return "", false
 }
 
 // sender delivers. Its error is a *failure where it knows what the error means.

@@ -53,15 +53,15 @@ func (m *mailer) send(ctx context.Context, id string, l letter) error {
 }
 
 func (m *mailer) dialogue(ctx context.Context, text []byte) error {
-	conn, err := dialer(m.protection == ownMachine).DialContext(ctx, "tcp", m.addr)
+	dialled, err := dialer(m.protection == ownMachine).DialContext(ctx, "tcp", m.addr)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer dialled.Close()
 	// Everything that follows ends with ctx: net/smtp knows only the connection's deadline.
-	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	conn = &bounded{Conn: conn, left: maxDialogue}
-	own := literal(conn.LocalAddr())
+	defer context.AfterFunc(ctx, func() { dialled.SetDeadline(time.Unix(1, 0)) })()
+	var conn net.Conn = &bounded{Conn: dialled, left: maxDialogue}
+	own := literal(dialled.LocalAddr())
 	settings := &tls.Config{ServerName: m.host, MinVersion: tls.VersionTLS12, RootCAs: m.roots}
 	if m.protection == implicitTLS {
 		conn = tls.Client(conn, settings)

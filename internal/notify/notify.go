@@ -34,7 +34,7 @@ type Event string
 
 const (
 	Approval Event = "approval" // a question waits for a person
-	Alert    Event = "alert"    // something went wrong, or HIGH or CRITICAL is asked for
+	Alert    Event = "alert"    // something went wrong
 )
 
 // Events returns every event.
@@ -156,7 +156,8 @@ func New(channels []*Channel, o Options) (*Notifier, error) {
 	return n, nil
 }
 
-// Send hands a message to every channel that takes its event. After nil it is delivered or visibly given up, whatever happens to
+// Send hands a message to every channel that takes its event; a question of risk HIGH or CRITICAL is an alert to those that take
+// only alerts. After nil it is delivered or visibly given up, whatever happens to
 // this process. A key that a channel has had within the last week (keep) is not sent to it again, so after a start one can
 // send everything that waits. Its error is of the store, and short of a day's trouble sending again is the way out.
 func (n *Notifier) Send(ctx context.Context, m Message) error {
@@ -174,8 +175,8 @@ func (n *Notifier) Send(ctx context.Context, m Message) error {
 	var notices []Notice
 	var wake []*worker
 	for _, w := range n.workers {
-		if slices.Contains(w.channel.on, m.Event) {
-			notices = append(notices, Notice{Channel: w.channel.name, Key: m.Key, Event: m.Event, Body: body, Added: now, Due: now})
+		if as, ok := w.channel.takes(m); ok {
+			notices = append(notices, Notice{Channel: w.channel.name, Key: m.Key, Event: as, Body: body, Added: now, Due: now})
 			wake = append(wake, w)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -219,6 +220,12 @@ func ask(i int) Message {
 	return Message{Key: fmt.Sprint("approval:", i), Event: Approval, Title: fmt.Sprint("request ", i), Risk: "HIGH", Link: "/approvals/x", At: time.Now()}
 }
 
+func low(i int) Message {
+	m := ask(i)
+	m.Risk = "LOW"
+	return m
+}
+
 func status(t *testing.T, n *Notifier) Status {
 	t.Helper()
 	all, err := n.Status(t.Context())
@@ -232,10 +239,10 @@ func TestOnceForEachChannel(t *testing.T) {
 		n := notifier(t, newMemory(), one.channel("one"), two.channel("two"), alerts.channel("alerts", Alert))
 		running(t, n)
 		for range 3 {
-			must(t, n.Send(t.Context(), ask(1)))
+			must(t, n.Send(t.Context(), low(1)))
 			synctest.Wait()
 		}
-		m := ask(1)
+		m := low(1)
 		m.Title = "another text of the same"
 		must(t, n.Send(t.Context(), m))
 		must(t, n.Send(t.Context(), Message{Key: "a", Event: Alert, Title: "boo"}))
@@ -256,6 +263,32 @@ func TestOnceForEachChannel(t *testing.T) {
 		}
 		if s := status(t, n); s.Sent != 2 || s.Waiting != 0 || s.Target != "one" || s.LastSuccess.IsZero() {
 			t.Errorf("%+v", s)
+		}
+	})
+}
+
+func TestHighIsAnAlert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var both, questions, alerts ear
+		n := notifier(t, newMemory(), both.channel("both"), questions.channel("questions", Approval), alerts.channel("alerts", Alert))
+		running(t, n)
+		for _, risk := range []string{"LOW", "MEDIUM", "HIGH", "CRITICAL", "", "high"} {
+			for range 2 {
+				must(t, n.Send(t.Context(), Message{Key: "q" + risk, Event: Approval, Title: "question " + risk, Risk: risk}))
+			}
+		}
+		must(t, n.Send(t.Context(), Message{Key: "a", Event: Alert, Title: "alert", Risk: "LOW"}))
+		synctest.Wait()
+		for name, test := range map[string]struct {
+			e     *ear
+			heard int
+		}{"both": {&both, 7}, "questions": {&questions, 6}, "alerts": {&alerts, 3}} {
+			if got := test.e.good(); len(got) != test.heard {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+		if got := alerts.good(); !slices.Equal(got, []string{"question HIGH", "question CRITICAL", "alert"}) {
+			t.Errorf("alerts: %q", got)
 		}
 	})
 }
@@ -317,16 +350,16 @@ func TestBackoff(t *testing.T) {
 // The pauses are the channel's: many messages don't knock more often than one, and once it answers, the next trouble begins anew.
 func TestPausesAreTheChannels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var down bool
+		var down atomic.Bool
 		e := ear{answer: func(context.Context, letter, int) error {
-			if down {
+			if down.Load() {
 				return &failure{why: "503"}
 			}
 			return nil
 		}}
 		n := notifier(t, newMemory(), e.channel("one"))
 		running(t, n)
-		down = true
+		down.Store(true)
 		for i := range 10 {
 			must(t, n.Send(t.Context(), ask(i)))
 		}
@@ -334,15 +367,15 @@ func TestPausesAreTheChannels(t *testing.T) {
 		if got := len(e.all()); got < 15 || got > 40 {
 			t.Errorf("%d tries in an hour", got)
 		}
-		down = false
+		down.Store(false)
 		time.Sleep(time.Hour)
 		if got := len(e.good()); got != 10 {
 			t.Fatalf("%d of 10 delivered", got)
 		}
-		down = true
+		down.Store(true)
 		must(t, n.Send(t.Context(), ask(10)))
 		synctest.Wait()
-		down = false
+		down.Store(false)
 		time.Sleep(time.Second)
 		if got := len(e.good()); got != 11 {
 			t.Error("a new trouble begins with a long pause")

@@ -113,6 +113,29 @@ func TestFoldNotices(t *testing.T) {
 	if got := sure(db.WaitingNotices(ctx, "one", notify.Approval, 1000)); len(got) != 1000 || got[0].Key != "k0" {
 		t.Error("a fold that was refused left something")
 	}
+	// The same in one transaction with somebody else's write, which stays.
+	busy, release := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		must(t, db.w.do(ctx, &job{run: func(*tx) error { close(busy); <-release; return nil }}))
+	})
+	<-busy
+	all.Go(func() { must(t, db.AddNotices(ctx, []notify.Notice{notice("two", "k", t0)})) })
+	all.Go(func() {
+		if err := db.FoldNotices(ctx, ids, digest); !fault.Is(err, fault.Conflict) {
+			t.Errorf("in company: %v", err)
+		}
+	})
+	for queued := 0; queued < 2; {
+		db.w.queueMu.Lock()
+		queued = len(db.w.queue)
+		db.w.queueMu.Unlock()
+	}
+	close(release)
+	all.Wait()
+	if got := keys(t, db.Reader, "one"); got[0] != "k0" || len(keys(t, db.Reader, "two")) != 1 {
+		t.Error("a fold that was refused in company left something, or took the company with it")
+	}
 	must(t, db.FoldNotices(ctx, ids[:499], digest))
 	equal(t, "first in line", keys(t, db.Reader, "one")[:2], []string{"digest:1", "k500"})
 	equal(t, "waiting", sure(db.NoticeCounts(ctx))["one"].Waiting, int64(2001))
