@@ -69,26 +69,37 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 			return f.callOwn(ctx, p, r.Tool, own, req.arguments)
 		}
 	}
-	round := 0
+	var at rounds
 	if c == nil && (req.inputResponses != nil || req.requestState != nil) {
 		var e *rpcError
-		if round, e = f.resume(ctx, p, req, &r); e != nil {
+		if at, e = f.resume(ctx, p, req, &r); e != nil {
 			f.g.Refused(p, "mcp", e.message)
 			return nil, e
 		}
 	}
-	f.exchange(ctx, req, s, c, &r.Exchange)
+	if at.answer == "decline" || at.answer == "cancel" {
+		return f.left(ctx, r, at)
+	}
+	if r.Method != "completion/complete" && (c != nil || at.answer == "accept") {
+		r.Hold = f.hold
+	}
+	f.exchange(req, s, c, &r)
 	for {
 		a := f.g.Call(ctx, r)
+		if c == nil {
+			if result := f.askToWait(r, a, at, req.clientCaps); result != nil {
+				return result, nil
+			}
+		}
 		result, e := f.outcome(r, a)
 		if e != nil {
 			return nil, e
 		}
-		again, result, e := f.settle(ctx, &r, a, result, round, s, c)
+		again, result, e := f.settle(ctx, &r, a, result, at.n, s, c)
 		if e != nil || !again {
 			return result, e
 		}
-		round++
+		at.n++
 	}
 }
 
@@ -97,14 +108,13 @@ func invalidParams(message string) *rpcError {
 }
 
 // exchange opens the ways that the client asked for between it and the upstream, and no others: a call that can talk while it runs
-// brings its labels in before its first word.
-func (f *Face) exchange(ctx context.Context, req *request, s *stream, c *connection, x *call.Exchange) {
-	if token := req.progressToken; token != nil {
-		x.Progress = func(params json.RawMessage) {
-			if params = call.SetMember(params, "progressToken", token); params != nil {
-				_ = s.message("notifications/progress", nil, params) // a client that went away is noticed by the context
-			}
-		}
+// brings its labels in before its first word. Who gave a progress token also hears that the call is held.
+func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Request) {
+	x := &r.Exchange
+	if req.progressToken != nil {
+		p := &progress{s: s, token: req.progressToken}
+		x.Progress = p.server
+		r.Waiting = func(w gateway.Waiting) { p.held(waiting(w, f.clock())) }
 	}
 	least := silent
 	if c != nil {
@@ -133,33 +143,54 @@ func (f *Face) exchange(ctx context.Context, req *request, s *stream, c *connect
 	}
 }
 
+// rounds is where a call of 2026-07-28 stands in its multi-round-trip requests; zero is its beginning.
+type rounds struct {
+	n        int    // how many there were, the server's and ours
+	approval string // what the client was asked to wait for, if the last one was ours
+	answer   string // to that: accept, decline, cancel, or "" for none
+}
+
 // resume checks what a client sends back in a multi-round-trip request, and passes it on with the upstream's own state. Which round it
-// is comes from the sealed state alone.
-func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r *gateway.Request) (round int, e *rpcError) {
+// is, and whose, comes from the sealed state alone.
+func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r *gateway.Request) (at rounds, e *rpcError) {
+	var ours json.RawMessage
 	if req.inputResponses != nil {
 		if first(req.inputResponses) != '{' {
-			return 0, badRequest(codeInvalidParams, "params.inputResponses must be an object.")
+			return at, badRequest(codeInvalidParams, "params.inputResponses must be an object.")
 		}
-		r.Exchange.InputResponses = req.inputResponses
+		r.Exchange.InputResponses, ours = apart(req.inputResponses)
 	}
 	if req.requestState == nil {
-		return 0, nil
+		return at, nil
 	}
 	sealed, ok := text(req.requestState)
 	if !ok {
-		return 0, badRequest(codeInvalidParams, "params.requestState must be a string.")
+		return at, badRequest(codeInvalidParams, "params.requestState must be a string.")
 	}
 	sess, err := f.g.SessionFor(ctx, p)
 	if err != nil {
-		return 0, f.faultError(err)
+		return at, f.faultError(err)
 	}
-	round, inner, err := f.seal.open(sealed, bind(p.String(), sess.ID, r.Method, r.Tool, r.Arguments))
+	st, err := f.seal.open(sealed, bind(p.String(), sess.ID, r.Method, r.Tool, r.Arguments))
 	if err != nil {
 		f.log.Warn("request state refused", "principal", p.String(), "session", sess.ID, "method", r.Method, "why", err)
-		return 0, badRequest(codeInvalidParams, "params.requestState is not good for this call: it was changed, was used before, has expired or belongs to another call. Make the call again without it.")
+		return at, badRequest(codeInvalidParams, "params.requestState is not good for this call: it was changed, was used before, has expired or belongs to another call. Make the call again without it.")
 	}
-	r.Exchange.RequestState = inner
-	return round, nil
+	at.n, r.Exchange.RequestState = st.Round, st.Inner
+	if st.Approval == "" {
+		return at, nil
+	}
+	// The round was ours: the server hears what it was answered before, and nothing of this.
+	r.Exchange.InputResponses, at.approval = st.Answers, st.Approval
+	if ours == nil {
+		return at, nil
+	}
+	word, _ := call.Get(ours, "action")
+	switch at.answer, _ = text(word); at.answer {
+	case "accept", "decline", "cancel":
+		return at, nil
+	}
+	return at, badRequest(codeInvalidParams, "params.inputResponses: the action is accept, decline or cancel.")
 }
 
 // outcome is the result of an answer that has one, else its refusal in the form that the method has for it.
@@ -211,7 +242,7 @@ func explain(v fault.Verdict) string {
 	case v.Status != "":
 		b.WriteString(v.Status + ": ")
 	case v.Decision == fault.Ask:
-		b.WriteString("Not done yet: a person must decide. ")
+		b.WriteString("Not done yet: ")
 	case v.Stage == "act", v.Stage == "inspect", v.Stage == "outcome":
 		b.WriteString("Failed: ")
 	default:
@@ -243,8 +274,12 @@ func explain(v fault.Verdict) string {
 			b.WriteString("\nBecause of " + string(c.Code) + ".")
 		}
 	}
-	if v.ApprovalID != nil {
+	switch {
+	case v.ApprovalID == nil:
+	case v.Decision == fault.Ask:
 		b.WriteString("\nThe question to the person is " + *v.ApprovalID + ". Nothing runs by itself when it is answered: the very same call has to be made again.")
+	default: // a person put another call in this one's place
+		b.WriteString("\nThe question about the call that the person wants instead is " + *v.ApprovalID + ". It does not run by itself either.")
 	}
 	if len(v.Remedies) > 0 {
 		b.WriteString("\nWhat you can do:")
@@ -288,11 +323,14 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 			return refuse(fault.ResultInvalid, "The server's requestState is not a string.")
 		}
 	}
+	requests, _ := call.Get(result, "inputRequests")
 	if c == nil {
-		sealed := f.seal.seal(bind(r.Principal.String(), a.Session, r.Method, r.Tool, r.Arguments), round+1, inner)
+		if _, taken := call.Get(requests, approvalKey); taken {
+			return refuse(fault.ResultInvalid, "The server asks back under the name of the gateway's own questions.")
+		}
+		sealed := f.seal.seal(state{binding: bind(r.Principal.String(), a.Session, r.Method, r.Tool, r.Arguments), Round: round + 1, Inner: inner})
 		return false, call.SetMember(result, "requestState", appendJSON(nil, sealed)), nil
 	}
-	requests, _ := call.Get(result, "inputRequests")
 	responses := []byte{'{'}
 	asked := 0
 	for key, request := range call.Members(requests) {

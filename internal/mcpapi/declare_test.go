@@ -117,7 +117,7 @@ func TestExplain(t *testing.T) {
 		v    fault.Verdict
 		want string
 	}{
-		{"ask", ask, `Not done yet: a person must decide. comm_exec is of risk HIGH, so a person must decide.
+		{"ask", ask, `Not done yet: comm_exec is of risk HIGH, so a person must decide.
 Asked by listed: nobody classified it.
 The question to the person is appr_7. Nothing runs by itself when it is answered: the very same call has to be made again.
 What you can do:

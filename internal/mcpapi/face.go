@@ -68,6 +68,11 @@ type Options struct {
 	Version string                 // of this program, told to clients
 	Clock   func() time.Time       // nil: time.Now
 	Release func(clientKey string) // called once when a transport session that was given out as Exchange.ClientKey has ended; may be nil
+
+	// Hold is how long a call is held while a person decides; 0: never. What silence permits is held until then, whatever Hold is.
+	Hold time.Duration
+	// Console is the address at which a person answers the approval with that id; "" or a nil func: there is none.
+	Console func(approvalID string) string
 }
 
 // Face serves MCP. Make it with New and end it with Close.
@@ -76,6 +81,8 @@ type Face struct {
 	log     *slog.Logger
 	clock   func() time.Time
 	release func(string)
+	hold    time.Duration
+	console func(approvalID string) string
 	info    json.RawMessage // this server's Implementation object
 
 	server *mcp.Server
@@ -105,7 +112,7 @@ var revisions = []string{revision0728, revision1125, revision0618}
 
 // New returns a Face that is ready to serve.
 func New(g Gateway, o Options) *Face {
-	f := &Face{g: g, log: o.Log, clock: o.Clock, release: o.Release, cross: http.NewCrossOriginProtection()}
+	f := &Face{g: g, log: o.Log, clock: o.Clock, release: o.Release, hold: o.Hold, console: o.Console, cross: http.NewCrossOriginProtection()}
 	f.stopping, f.halt = context.WithCancel(context.Background())
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -115,6 +122,9 @@ func New(g Gateway, o Options) *Face {
 	}
 	if f.release == nil {
 		f.release = func(string) {}
+	}
+	if f.console == nil {
+		f.console = func(string) string { return "" }
 	}
 	f.seal = newSealer(f.clock)
 	f.conns.byID = map[string]*connection{}

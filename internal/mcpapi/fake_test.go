@@ -110,7 +110,7 @@ func (f *fake) Authenticate(secret string) (identity.Principal, error) {
 }
 
 func (f *fake) Call(ctx context.Context, r gateway.Request) gateway.Answer {
-	if r.Door != "mcp" || r.Tool == "" || r.Session != "" || r.DryRun || (r.Principal.Kind != identity.Agent && r.Principal.Kind != identity.Session) {
+	if r.Door != "mcp" || r.Tool == "" || r.Session != "" || r.DryRun && (r.Hold > 0 || r.Waiting != nil) || (r.Principal.Kind != identity.Agent && r.Principal.Kind != identity.Session) {
 		f.t.Errorf("bad request to the corridor: %+v", r)
 	}
 	if r.Arguments != nil {
@@ -138,6 +138,9 @@ func (f *fake) Call(ctx context.Context, r gateway.Request) gateway.Answer {
 		a.Result = json.RawMessage(`{"content":[{"type":"text","text":"ok"}],"_meta":{"sallyport/attribution":{"call_id":"call_1"}}}`)
 	} else {
 		a.Result = json.RawMessage(`{}`)
+	}
+	if r.DryRun {
+		a.Result, a.RPCError = nil, nil
 	}
 	if a.Verdict.Decision != fault.Permit && (a.Result != nil || a.RPCError != nil) {
 		f.t.Error("a refusal has no result")
@@ -296,13 +299,17 @@ type rig struct {
 	released []string
 }
 
-func newRig(t testing.TB) *rig {
+func newRig(t testing.TB, tweak ...func(*Options)) *rig {
 	r := &rig{t: t, g: newFake(t), clock: &clock{at: time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)}}
-	r.f = New(r.g, Options{Version: "1.2.3", Clock: r.clock.now, Release: func(k string) {
+	o := Options{Version: "1.2.3", Clock: r.clock.now, Release: func(k string) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.released = append(r.released, k)
-	}})
+	}}
+	for _, f := range tweak {
+		f(&o)
+	}
+	r.f = New(r.g, o)
 	r.srv = httptest.NewServer(r.f.Handler())
 	t.Cleanup(func() {
 		r.f.Close()

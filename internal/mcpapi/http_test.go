@@ -668,7 +668,7 @@ func TestRequestState(t *testing.T) {
 	refuse("no string", r.do("POST", "/mcp", modernCall(`"requestState":{},`), h))
 	refuse("no object", r.do("POST", "/mcp", modernCall(`"inputResponses":[],`), h))
 	refuse("another process", func() rawReply {
-		return retry(newSealer(r.clock.now).seal(bind("agent:local", "sess_local", "tools/call", "echo", json.RawMessage(`{"a":1,"b":2}`)), 1, "inner secret"), `{"a":1,"b":2}`, h)
+		return retry(newSealer(r.clock.now).seal(state{binding: bind("agent:local", "sess_local", "tools/call", "echo", json.RawMessage(`{"a":1,"b":2}`)), Round: 1, Inner: "inner secret"}), `{"a":1,"b":2}`, h)
 	}())
 	if rep := retry(s, `{"b":2,"a":1}`, h); rep.status != 200 || rep.code() != 0 { // the same arguments, written otherwise
 		t.Errorf("good: %d %s", rep.status, rep.body)

@@ -37,6 +37,10 @@ type state struct {
 	ID      string `json:"i"`
 	Round   int    `json:"r"`
 	Inner   string `json:"o"` // the upstream's own state
+
+	// Of a round that is the gateway's own (approvalKey): what the client is to wait for, and what it had answered the upstream before.
+	Approval string          `json:"w,omitempty"`
+	Answers  json.RawMessage `json:"q,omitempty"`
 }
 
 // sealer makes and opens request states: AES-256-GCM under a key that never leaves the process, each state good once (mcp-073).
@@ -75,48 +79,48 @@ func bind(principal, session, method, name string, arguments json.RawMessage) bi
 	return binding{Principal: principal, Session: session, Method: method, Name: name, Arguments: call.HashBytes(canonical)}
 }
 
-// seal makes the state of the given round around the upstream's own.
-func (s *sealer) seal(b binding, round int, inner string) string {
+// seal makes a state to hand out, good once and for stateLife.
+func (s *sealer) seal(st state) string {
 	now := s.clock()
-	plain := appendJSON(nil, state{binding: b, Expires: now.Add(stateLife).UnixMilli(), ID: call.NewID("", now), Round: round, Inner: inner})
+	st.Expires, st.ID = now.Add(stateLife).UnixMilli(), call.NewID("", now)
+	plain := appendJSON(nil, st)
 	nonce := make([]byte, s.aead.NonceSize(), s.aead.NonceSize()+len(plain)+s.aead.Overhead())
 	rand.Read(nonce)
 	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, plain, nil))
 }
 
-// open gives back the round and the upstream's state, once. The error is for the log: who sent the state learns only that it is
-// not good.
-func (s *sealer) open(sealed string, b binding) (round int, inner string, err error) {
+// open gives back what was sealed, once. The error is for the log: who sent the state learns only that it is not good.
+func (s *sealer) open(sealed string, b binding) (state, error) {
 	raw, err := decode64(sealed)
 	if err != nil || len(raw) < s.aead.NonceSize() {
-		return 0, "", errors.New("not a state of ours")
+		return state{}, errors.New("not a state of ours")
 	}
 	n := s.aead.NonceSize()
 	plain, err := s.aead.Open(nil, raw[:n], raw[n:], nil)
 	if err != nil {
-		return 0, "", errors.New("changed, or sealed by another process")
+		return state{}, errors.New("changed, or sealed by another process")
 	}
 	var st state
 	if err := json.Unmarshal(plain, &st); err != nil {
-		return 0, "", err
+		return state{}, err
 	}
 	now := s.clock().UnixMilli()
 	switch {
 	case st.binding != b:
-		return 0, "", errors.New("sealed for another call")
+		return state{}, errors.New("sealed for another call")
 	case now >= st.Expires:
-		return 0, "", errors.New("expired")
+		return state{}, errors.New("expired")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, used := s.spent[st.ID]; used {
-		return 0, "", errors.New("used before")
+		return state{}, errors.New("used before")
 	}
 	if len(s.spent) >= maxSpent { // until the next forget
-		return 0, "", errors.New("too many states in use")
+		return state{}, errors.New("too many states in use")
 	}
 	s.spent[st.ID] = st.Expires
-	return st.Round, st.Inner, nil
+	return st, nil
 }
 
 // forget drops what has expired.

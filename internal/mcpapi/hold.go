@@ -1,0 +1,188 @@
+package mcpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+	"time"
+
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/threat"
+)
+
+const (
+	// approvalKey names the one question of a round that is the gateway's own. A server that asks under it is refused, so that none can
+	// pose as the gateway.
+	approvalKey = "sallyport/approval"
+	// ownRounds is up to which round the gateway asks a client to wait. The other half is left to the server, which may ask back once its
+	// call is approved; and clients give up at about maxRounds without showing their agent the last answer.
+	ownRounds = maxRounds / 2
+	// maxKept bounds what a round of ours carries of the server's, in bytes: the client has to send all of it back.
+	maxKept = 1 << 20
+	// maxReason bounds the reason in a question to a person, in bytes.
+	maxReason = 1000
+)
+
+// askToWait is a round of the gateway's own: the client is asked to show a person that they have to decide, and to come back. It is nil
+// where the answer is no ask, or the client can't be asked (again). What the client answers decides how long it waits, never the question:
+// that takes a person who has signed in with us (HI-4).
+func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabilities json.RawMessage) json.RawMessage {
+	v, x := a.Verdict, r.Exchange
+	switch {
+	case v.Decision != fault.Ask, v.ApprovalID == nil, r.Method == "completion/complete":
+		return nil
+	case at.n >= ownRounds, len(x.InputResponses)+len(x.RequestState) > maxKept:
+		return nil
+	case f.stopping.Err() != nil: // what is sealed now nobody can open later
+		return nil
+	}
+	id := *v.ApprovalID
+	link := f.console(id)
+	message := func(where string) string {
+		return threat.Printable(v.Reason, maxReason) + " Nothing has run yet. The question is " + id + ", and who may decide it answers " + where +
+			". An answer here does not decide it: accept waits for theirs, decline and cancel stop waiting."
+	}
+	var params map[string]any
+	switch form, url := elicits(capabilities); {
+	case url && link != "":
+		params = map[string]any{"mode": "url", "url": link, "message": message("at this address")}
+	case form:
+		where := "in Sallyport's console or with the command: sallyport approvals show " + id
+		if link != "" {
+			where = "at " + link
+		}
+		params = map[string]any{"mode": "form", "requestedSchema": json.RawMessage(`{"type":"object","properties":{}}`), "message": message(where)}
+	default:
+		return nil
+	}
+	return appendJSON(nil, map[string]any{
+		"resultType":    "input_required",
+		"inputRequests": map[string]any{approvalKey: map[string]any{"method": "elicitation/create", "params": params}},
+		"requestState": f.seal.seal(state{
+			binding: bind(r.Principal.String(), a.Session, r.Method, r.Tool, r.Arguments), Round: at.n + 1,
+			Inner: x.RequestState, Approval: id, Answers: x.InputResponses,
+		}),
+	})
+}
+
+// elicits tells which modes of elicitation a client with these capabilities has. One that names none has forms.
+func elicits(capabilities json.RawMessage) (form, url bool) {
+	modes, ok := call.Get(capabilities, "elicitation")
+	if !ok || first(modes) != '{' {
+		return false, false
+	}
+	has := func(mode string) bool { v, ok := call.Get(modes, mode); return ok && first(v) == '{' }
+	url = has("url")
+	return has("form") || !url, url
+}
+
+// apart takes the answer to a question of ours out of a client's answers: it is no part of the call. Without any other, servers is nil.
+func apart(responses json.RawMessage) (servers, ours json.RawMessage) {
+	ours, ok := call.Get(responses, approvalKey)
+	if !ok {
+		return responses, nil
+	}
+	for name, value := range call.Members(responses) {
+		if name == approvalKey {
+			continue
+		}
+		if servers == nil {
+			servers = json.RawMessage{'{'}
+		} else {
+			servers = append(servers, ',')
+		}
+		servers = append(append(appendJSON(servers, name), ':'), value...)
+	}
+	if servers != nil {
+		servers = append(servers, '}')
+	}
+	return servers, ours
+}
+
+// left ends the rounds of a client that doesn't wait. Nothing runs, even if it has been approved meanwhile: the client's person has just
+// been told that it doesn't. So it is only judged.
+func (f *Face) left(ctx context.Context, r gateway.Request, at rounds) (json.RawMessage, *rpcError) {
+	r.DryRun = true
+	a := f.g.Call(ctx, r)
+	if a.Verdict.Decision != fault.Permit {
+		return f.refusal(r, a.Verdict, a.Verdict.RequestID)
+	}
+	v := fault.Refuse("approve", fault.ApprovalRequired, "It was not run, because the client stopped waiting for the answer. By now it is permitted.",
+		fault.Remedy{Kind: "approve", Text: "Make the same call again if it is still wanted: it runs."})
+	v.Decision, v.ApprovalID = fault.Ask, &at.approval
+	return f.refusal(r, v, a.Verdict.RequestID)
+}
+
+// waiting says what a held call waits for.
+func waiting(w gateway.Waiting, now time.Time) string {
+	switch {
+	case w.SilenceAt.After(now):
+		return fmt.Sprintf("Runs at %s UTC unless a person stops it: %s (%s).", w.SilenceAt.UTC().Format(time.TimeOnly), w.ApprovalID, w.Risk)
+	case w.Risk == "CRITICAL":
+		return fmt.Sprintf("Waiting for two people to decide on %s (%s).", w.ApprovalID, w.Risk)
+	}
+	return fmt.Sprintf("Waiting for a person to decide on %s (%s).", w.ApprovalID, w.Risk)
+}
+
+// progress sends the progress notifications of one request. MCP wants their numbers to rise over the whole of it, and two speak: the
+// gateway while the call is held, and the server once it runs. What the server says after the gateway is moved up behind what was said
+// before, its total too. Where the gateway says nothing, the server's words pass as they are.
+type progress struct {
+	s     *stream
+	token json.RawMessage
+
+	mu    sync.Mutex // guards the rest, and keeps the order in which it is sent
+	last  float64
+	shift float64 // of what the server says; 0: the gateway has said nothing
+}
+
+// held says that the call waits.
+func (p *progress) held(message string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := math.Floor(p.last) + 1
+	if !(next > p.last) || math.IsInf(next, 0) { // a server that counts to the end of numbers has said the last word
+		return
+	}
+	p.last, p.shift = next, next+1
+	p.send(appendJSON(nil, map[string]any{"progress": next, "message": message}))
+}
+
+// server passes on what the server says.
+func (p *progress) server(params json.RawMessage) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n, ok := number(params, "progress")
+	if p.shift > 0 {
+		if n += p.shift; !ok || !(n > p.last) || math.IsInf(n, 0) {
+			return
+		}
+		params = call.SetMember(params, "progress", appendJSON(nil, n))
+		if total, ok := number(params, "total"); ok {
+			params = call.SetMember(params, "total", appendJSON(nil, min(total+p.shift, math.MaxFloat64)))
+		}
+	}
+	if ok && n > p.last {
+		p.last = n
+	}
+	p.send(params)
+}
+
+// send is called with mu held.
+func (p *progress) send(params json.RawMessage) {
+	if params = call.SetMember(params, "progressToken", p.token); params != nil {
+		_ = p.s.message("notifications/progress", nil, params) // a client that went away is noticed by the context
+	}
+}
+
+// number is a member that is a number.
+func number(object json.RawMessage, name string) (float64, bool) {
+	v, _ := call.Get(object, name)
+	n, err := strconv.ParseFloat(string(v), 64)
+	return n, err == nil
+}
