@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"sallyport/internal/approval"
@@ -38,6 +39,8 @@ type group struct {
 
 // waiting is how many approvals wait for an answer, in words.
 func (c *Console) waiting(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
 	found, err := c.o.Gateway.Questions(ctx, approval.Pending, "", "", mostCounted)
 	switch {
 	case err != nil:
@@ -58,7 +61,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 	if d.State == "" {
 		d.State = approval.Pending
 	}
-	if !known(d.State) {
+	if !slices.Contains(approval.States, d.State) {
 		c.fail(w, r, p, fault.New(fault.NotFound, "There is no such state of approvals.").Try("Choose one of those above the list."))
 		return
 	}
@@ -81,15 +84,6 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 	d.Live = d.After == ""
 	d.Done, d.Vote = c.done(r, p)
 	c.show(w, r, p, view{template: "approvals", title: "Approvals", place: "/approvals", data: d})
-}
-
-func known(s approval.State) bool {
-	for _, one := range approval.States {
-		if s == one {
-			return true
-		}
-	}
-	return false
 }
 
 // together puts similar questions under one another, where the first of them stands.

@@ -21,7 +21,7 @@ const (
 	shownEntries  = 12
 	shownWaiting  = 5
 	maxReason     = 2000
-	// storeTime is how long the overview waits for the store: the switch on it must not hang with the store.
+	// storeTime is how long the overview, and what stands on every page, waits for the store: the switch must not hang with it.
 	storeTime = 3 * time.Second
 )
 
