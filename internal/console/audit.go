@@ -58,23 +58,16 @@ func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int) (
 	}
 	first := max(f.Min, 0)
 	if !f.From.IsZero() { // where the filter's time begins is where looking back ends
-		page, _, err := s.Entries(ctx, audit.Filter{Min: first, From: f.From, Limit: 1})
-		if err != nil {
+		if first, err = since(ctx, s, f.From, first, size); err != nil {
 			return stretch{}, err
 		}
-		if len(page) == 0 {
-			return stretch{From: -1}, nil
-		}
-		first = page[0].Index
 	}
 	if !f.To.IsZero() {
-		page, _, err := s.Entries(ctx, audit.Filter{Min: first, From: f.To, Limit: 1})
+		last, err := since(ctx, s, f.To, first, size)
 		if err != nil {
 			return stretch{}, err
 		}
-		if len(page) > 0 {
-			end = min(end, page[0].Index)
-		}
+		end = min(end, last)
 	}
 	var found []audit.Entry
 	for piece, looked := int64(1024), int64(0); end > first && len(found) < n && looked < lookedAt; piece *= 4 {
@@ -94,6 +87,23 @@ func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int) (
 		out.From = -1
 	}
 	return out, nil
+}
+
+// since is the index of the first entry from first on that is not older than t; size if there is none.
+func since(ctx context.Context, s Store, t time.Time, first, size int64) (int64, error) {
+	f := audit.Filter{Min: first, From: t, Limit: 1}
+	for {
+		page, next, err := s.Entries(ctx, f)
+		switch {
+		case err != nil:
+			return 0, err
+		case len(page) > 0:
+			return page[0].Index, nil
+		case next < 0:
+			return size, nil
+		}
+		f.Min = next + 1
+	}
 }
 
 // between reads the entries that the filter wants with an index of from to end-1.

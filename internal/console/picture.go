@@ -247,7 +247,11 @@ func (d *drawing) bands() {
 			class, name = "band integrity", "band-name integrity"
 		}
 		d.rect(class, fmt.Sprintf("%s, brought %s", say(b.Label, 40), from), x, y+3, end-x, bandHeight-5)
-		d.text(name, x+5, y+14.5, say(b.Label, 24))
+		if word, right := say(b.Label, 24), d.edge(d.t.Width); x+5+7.5*float64(len([]rune(word))) <= right || b.To < d.t.Width {
+			d.text(name, x+5, y+14.5, word)
+		} else { // there is no room after its beginning
+			d.text(name+" end", right-3, y+14.5, word)
+		}
 		if b.From >= 0 { // down, or up, from what brought it
 			if m := d.t.Moments[b.From]; d.laneY[m.Lane] > 0 {
 				d.path("rise", "", "M%s %sL%s %s", d.x(b.From), d.laneY[m.Lane], math.Max(x, d.x(b.From)), y+bandHeight/2)
@@ -272,6 +276,9 @@ func (d *drawing) ties() {
 		x2, y2 := d.x(t.To), d.laneY[to.Lane]
 		bend := math.Max(18, (x2-x1)/2)
 		class := "tie " + string(t.Fate)
+		if len(d.t.Ties) > 20 {
+			class += " many"
+		}
 		if t.From < 0 {
 			bend = math.Max(8, (x2-x1)/2)
 		}
@@ -326,6 +333,10 @@ func (d *drawing) mark(m moment) {
 // shortName is what is written under a mark: the tool's name without its server.
 func shortName(m moment) string {
 	if m.Lane == lanePeople {
+		if word, ok := map[string]string{"session.open": "opened", "session.close": "closed", "session.release": "released", "session.phase": string(m.Phase),
+			"plan.approve": "plan approved", "plan.reject": "plan rejected", "token.create": "token"}[m.Operation]; ok {
+			return word
+		}
 		return strings.TrimPrefix(m.Title(), "Request ")
 	}
 	_, tool, ok := strings.Cut(m.Operation, ".")

@@ -96,7 +96,8 @@ type sessionPage struct {
 	Auditor   bool
 	Readers   bool // may look at approvals
 	Missing   string
-	Questions []gateway.Question // that wait
+	Questions []gateway.Question // that wait, the newest
+	Waits     int                // how many do
 	More      bool               // there may be more of them
 	Steps     []stepDone
 	Time      timeline
@@ -157,7 +158,10 @@ func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error 
 	in := told{Session: d.Session, Newest: before < 0, Operation: c.operation(), Questions: map[string]approval.Approval{}}
 	for _, q := range questions {
 		in.Questions[q.ID] = q.Approval
-		if q.State == approval.Pending || q.State == approval.Deferred {
+		if q.State != approval.Pending && q.State != approval.Deferred {
+			continue
+		}
+		if d.Waits++; len(d.Questions) < shownWaiting {
 			d.Questions = append(d.Questions, q)
 		}
 	}

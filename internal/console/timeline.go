@@ -637,7 +637,7 @@ func (m moment) Title() string {
 	}
 	word, ok := map[string]string{
 		"session.open": "Session opened", "session.close": "Session closed", "session.release": "Labels released", "plan.approve": "Plan approved",
-		"plan.reject": "Plan rejected", "session.remove_files": "Files removed",
+		"plan.reject": "Plan rejected", "session.remove_files": "Files removed", "token.create": "Token made",
 	}[m.Operation]
 	if ok {
 		return word

@@ -486,7 +486,7 @@ func TestTimelineBounded(t *testing.T) {
 			id := fmt.Sprintf("call_%06d", i)
 			switch i % 4 {
 			case 0:
-				s.ran(id, hostileText, hostileText, fmt.Sprintf("%s%d", hostileText, i), "internal")
+				s.ran(id, hostileText, hostileText, fmt.Sprintf("%s%d", hostileText, i%60), "internal")
 			case 1:
 				s.judged(id, "web.search", "deny", "flow", "flow.contaminated", "holds internal "+strings.Repeat(hostileText, 50))
 			case 2:
