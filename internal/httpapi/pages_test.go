@@ -535,6 +535,99 @@ func TestHostileArguments(t *testing.T) {
 	}
 }
 
+// put asks a person for something that no call asked for.
+func (w *world) put(like string, change func(*approval.Approval)) approval.Approval {
+	w.t.Helper()
+	q, err := w.g.Question(w.t.Context(), like)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	now, a := w.clock.now(), q.Approval
+	a.CallDigest = fmt.Sprintf("%064d", now.UnixNano())
+	change(&a)
+	if a, err = approval.New(a, now, time.Minute); err != nil {
+		w.t.Fatal(err)
+	}
+	a, err = w.store.AskPerson(w.t.Context(), gateway.Ask{
+		Approval: a, At: now, Most: 100, MostOfAgent: 100, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Session: a.Session},
+		Twin: func(twin gateway.Twin) (bool, gateway.Twin, error) { return false, twin, nil },
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
+// TestHostileFields: whatever field somebody else's words stand in, they are inert and visible on every page that has them.
+func TestHostileFields(t *testing.T) {
+	w := newWorld(t)
+	opened, err := w.client(w.agent, w.token(identity.Host, "laptop")).Open(t.Context(), client.OpenSession{AgentID: "worker", Requester: "dora", UserRequest: why.UserRequest + hostile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := w.client(w.agent, opened.SessionToken)
+	carol := w.browser("carol", identity.Approver, identity.Viewer)
+	q := w.ask(c, client.Own, "comm_exec", "https://docs.example/")
+	words, err := json.Marshal(map[string]string{"user_request": hostile, "expected_use": hostile, hostile: hostile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // two that are similar
+		a := w.put(q.ApprovalID, func(a *approval.Approval) {
+			a.Operation, a.Agent, a.Requester, a.OpenedBy, a.DefinitionHash, a.PolicyVersion = hostile, hostile, hostile, hostile, hostile, hostile
+			a.Amount, a.Consequence, a.ModifiedFrom, a.ModifiedBy, a.ModifiedReason, a.DeclarationID = hostile, hostile, q.ApprovalID, hostile, hostile, ""
+			a.Justification, a.Destinations = words, []string{hostile}
+			a.Labels, a.Reasons = []string{hostile}, []approval.Reason{{Stage: "risk", Code: hostile, Text: hostile}, {Stage: hostile, Code: hostile, Text: hostile}}
+		})
+		if _, err := w.client(w.admin, w.token(identity.Person, "erin", identity.Approver)).Approve(t.Context(), a.ID, a.Digest, hostile); err != nil {
+			t.Fatal(err)
+		}
+		b := w.put(a.ID, func(*approval.Approval) {})
+		for _, path := range []string{"/", "/approvals", "/approvals?state=approved", "/approvals/" + a.ID, "/approvals/" + a.ID + "?part=state", "/approvals/" + b.ID, "/approvals/" + b.ID + "/similar", "/approvals/" + b.ID + "/modify", "/approvals?done=" + a.ID} {
+			answer := carol.get(path)
+			p := checkPage(t, path, answer)
+			if answer.status != 200 || strings.ContainsAny(p.text, "\u202e\x1b") || strings.Contains(answer.body, "<img src=x") || strings.Contains(answer.body, "<script>") || strings.Contains(answer.body, "onerror=alert(1)>\"") {
+				t.Errorf("%s: %d %s", path, answer.status, answer.body)
+			}
+			if path == "/approvals/"+a.ID && strings.Count(p.text, `\u202egpj.exe`) < 15 {
+				t.Errorf("only %d of the words are shown", strings.Count(p.text, `\u202egpj.exe`))
+			}
+		}
+	}
+}
+
+// TestWhatIsShown: a person sees what there is to know: who, why, by which rule, what was read since, what was decided before.
+func TestWhatIsShown(t *testing.T) {
+	w := newWorld(t)
+	c, _ := w.open("dora")
+	carol := w.browser("carol", identity.Approver)
+	like := w.ask(c, client.Own, "comm_exec", "https://docs.example/1").ApprovalID
+	there := func(a *approval.Approval) { a.Destinations = []string{`"docs.example"`} }
+	before := w.put(like, there)
+	if a := carol.post("/approvals/"+before.ID+"/reject", url.Values{"digest": {before.Digest}, "reason": {"not this week"}}); a.status != 303 {
+		t.Fatal(a.status)
+	}
+	q := w.put(like, there)
+	read, err := c.Call(t.Context(), client.Own, "search_email", nil)
+	if err != nil || read.Verdict.Decision != "permit" {
+		t.Fatalf("%+v %v", read, err)
+	}
+	p := checkPage(t, "one", carol.get("/approvals/"+q.ID))
+	for id, wants := range map[string][]string{
+		"risk": {"HIGH"}, "main": {"What could go wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
+			"Since this was asked it took on internal", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words", "Waits for one person"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(p.ids[id], want) {
+				t.Errorf("%s lacks %q", id, want)
+			}
+		}
+	}
+	if strings.Contains(p.text, "/sessions/") {
+		t.Error("an approver is led to a page of viewers")
+	}
+}
+
 // TestMustRead: who approves long arguments has to say that they read them, and the gateway's word is that of the form.
 func TestMustRead(t *testing.T) {
 	w := asking(t)
@@ -628,23 +721,9 @@ func TestSilence(t *testing.T) {
 	c, _ := w.open("dora")
 	carol := w.browser("carol", identity.Approver)
 	// A call of risk MEDIUM is held until its time has come, so the question is put to the store as it would be asked.
-	like, err := w.g.Question(t.Context(), w.ask(c, client.Own, "comm_exec", "https://docs.example/").ApprovalID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := w.clock.now()
-	ask := like.Approval
-	ask.Risk, ask.SilenceAt, ask.CallDigest = string(policy.Medium), now.Add(10*time.Second), strings.Repeat("1", 64)
-	if ask, err = approval.New(ask, now, time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	asked, err := w.store.AskPerson(t.Context(), gateway.Ask{
-		Approval: ask, At: now, Most: 100, MostOfAgent: 100, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Session: ask.Session},
-		Twin: func(twin gateway.Twin) (bool, gateway.Twin, error) { return false, twin, nil },
+	asked := w.put(w.ask(c, client.Own, "comm_exec", "https://docs.example/").ApprovalID, func(a *approval.Approval) {
+		a.Risk, a.SilenceAt = string(policy.Medium), w.clock.now().Add(10*time.Second)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	at := "/approvals/" + asked.ID
 	a := carol.get(at)
 	p := checkPage(t, "medium", a)
