@@ -114,11 +114,12 @@ func (c *cli) demo() *cobra.Command {
 	var keep bool
 	cmd := c.command(about{
 		use: "demo", short: "Show on this terminal what the gateway does, with servers and an agent of its own",
-		long: `It starts a gateway in a temporary directory with three small MCP servers (mail, docs: internal; web: external) and runs a scripted
-agent through a plan that is refused, a plan that is approved, calls, and a refusal. Nothing outside this machine is contacted.`,
+		long: `It starts a gateway in a temporary directory with four small MCP servers (mail, docs: internal; web: external; bank: moves money) and runs
+a scripted agent through a plan that is refused, a plan that is approved, calls, and a refusal. It ends with a request that a person has to
+answer: in a terminal it waits for yours, in the browser or with sallyport approvals watch. Nothing outside this machine is contacted.`,
 		example: "sallyport demo\nsallyport demo --keep", local: true,
 	}, func(ctx context.Context, _ []string) error {
-		return demo.Run(ctx, demo.Options{Out: c.out, Colours: terminal(c.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", Keep: keep, Version: buildVersion()})
+		return demo.Run(ctx, demo.Options{Out: c.out, Colours: terminal(c.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", Keep: keep, Wait: terminal(c.out), Version: buildVersion()})
 	})
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the gateway running with its console until Ctrl-C")
 	return cmd

@@ -430,21 +430,26 @@ A client that speaks MCP over HTTP (sallyport client config prints it for others
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), d.signInLink(), servers, d.unlisted(), d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), d.consoleLine(), servers, d.unlisted(), d.AgentURL())
 }
 
-// signInLink signs admin in to the console, once. Without admin's token people have their own ways.
-func (d *Daemon) signInLink() string {
+// SignInLink makes a link that signs admin in to the console, once.
+func (d *Daemon) SignInLink() (link string, until time.Time, err error) {
 	secret, err := os.ReadFile(filepath.Join(d.o.Data, "admin.token"))
-	if err == nil {
-		var link string
-		var until time.Time
-		if link, until, err = d.api.SignInLink(strings.TrimSpace(string(secret))); err == nil {
-			return fmt.Sprintf("%s (signs admin in once, until %s; another: sallyport token link)", link, until.Local().Format("15:04"))
-		}
+	if err != nil {
+		return "", until, err
 	}
-	d.log.Debug("no sign-in link", "error", err)
-	return d.consoleURL() + " (a sign-in link: sallyport token link)"
+	return d.api.SignInLink(strings.TrimSpace(string(secret)))
+}
+
+// consoleLine is where the console is. Where admin's token is gone, people have their own ways in.
+func (d *Daemon) consoleLine() string {
+	link, until, err := d.SignInLink()
+	if err != nil {
+		d.log.Debug("no sign-in link", "error", err)
+		return d.consoleURL() + " (a sign-in link: sallyport token link)"
+	}
+	return fmt.Sprintf("%s (signs admin in once, until %s; another: sallyport token link)", link, until.Local().Format("15:04"))
 }
 
 // unlisted is a line that says how many tools nobody named, which is the first thing a new operator wonders about.

@@ -33,6 +33,7 @@ type Options struct {
 	Out     io.Writer
 	Colours bool
 	Keep    bool // leave the gateway running until the context ends
+	Wait    bool // somebody looks on: wait for their answer to the request at the end
 	Version string
 }
 
@@ -43,10 +44,13 @@ upstreams:
   mail: {url: %q}
   docs: {url: %q}
   web:  {url: %q}
+  bank: {url: %q}
+approvals: {currency: EUR}
 operations:
   mail.search_email: {expose_as: search_email, sensitivity: internal_source, effect: read}
   docs.search_docs:  {expose_as: search_docs, sensitivity: internal_source, effect: read}
   web.web_search:    {expose_as: web_search, sensitivity: external, effect: read}
+  bank.transfer:     {expose_as: transfer, sensitivity: none, output: trusted, action: transfer_money, args: {payee: destination, amount: amount, subject: content}}
 `
 
 // Run shows everything. Its error says which step went otherwise.
@@ -62,7 +66,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer behind.close()
 
-	cfg, err := daemon.ParseConfig("demo", fmt.Appendf(nil, config, behind.urls["mail"], behind.urls["docs"], behind.urls["web"]), dir)
+	cfg, err := daemon.ParseConfig("demo", fmt.Appendf(nil, config, behind.urls["mail"], behind.urls["docs"], behind.urls["web"], behind.urls["bank"]), dir)
 	if err != nil {
 		return err
 	}
@@ -76,10 +80,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	go func() { ended <- d.Run(serving) }()
 	defer func() { stop(); err = errors.Join(err, <-ended) }()
 
-	s := &show{o: o, data: data, agentURL: d.AgentURL(), adminURL: d.AdminURL()}
-	within, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	if err := s.play(within); err != nil {
+	s := &show{o: o, data: data, agentURL: d.AgentURL(), adminURL: d.AdminURL(), link: d.SignInLink, paid: behind.paid.Load}
+	if err := s.play(ctx); err != nil {
 		return fmt.Errorf("step %d did not go as it should: %w", s.step, err)
 	}
 	if !o.Keep {
@@ -106,24 +108,44 @@ type show struct {
 	data               string
 	agentURL, adminURL string
 	step               int
+	link               func() (link string, until time.Time, err error) // into the console
+	paid               func() int64                                     // transfers that the bank carried out
 }
 
+// scripted is how long what needs nobody may take.
+const scripted = time.Minute
+
 func (s *show) play(ctx context.Context) error {
-	s.title("A gateway, three MCP servers behind it, and an agent in front")
-	s.say("mail and docs hold internal data, web reaches outside. Agents connect to %s/mcp, people to %s.", s.agentURL, s.adminURL)
-	token, err := os.ReadFile(filepath.Join(s.data, "local.token"))
+	agent, err := s.connect(ctx)
 	if err != nil {
 		return err
+	}
+	defer agent.Close()
+	within, cancel := context.WithTimeout(ctx, scripted)
+	defer cancel()
+	if err := s.script(within, agent); err != nil {
+		return err
+	}
+	return s.decide(ctx, agent)
+}
+
+// connect introduces everybody.
+func (s *show) connect(ctx context.Context) (*mcp.ClientSession, error) {
+	s.title("A gateway, four MCP servers behind it, and an agent in front")
+	s.say("mail and docs hold internal data, web reaches outside, bank moves money. Agents connect to %s/mcp, people to %s.", s.agentURL, s.adminURL)
+	token, err := os.ReadFile(filepath.Join(s.data, "local.token"))
+	if err != nil {
+		return nil, err
 	}
 	transport := &mcp.StreamableClientTransport{
 		Endpoint:   s.agentURL + "/mcp",
 		HTTPClient: &http.Client{Transport: bearer(strings.TrimSpace(string(token)))},
 	}
-	agent, err := mcp.NewClient(&mcp.Implementation{Name: "demo-agent", Version: "1.0.0"}, nil).Connect(ctx, transport, nil)
-	if err != nil {
-		return err
-	}
-	defer agent.Close()
+	return mcp.NewClient(&mcp.Implementation{Name: "demo-agent", Version: "1.0.0"}, nil).Connect(ctx, transport, nil)
+}
+
+// script shows what needs no person.
+func (s *show) script(ctx context.Context, agent *mcp.ClientSession) error {
 	if err := s.tools(ctx, agent); err != nil {
 		return err
 	}
@@ -214,7 +236,7 @@ func (s *show) play(ctx context.Context) error {
 func (s *show) tools(ctx context.Context, agent *mcp.ClientSession) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	want := []string{"search_docs", "search_email", "web_search"}
+	want := []string{"search_docs", "search_email", "transfer", "web_search"}
 	for {
 		list, err := agent.ListTools(ctx, nil)
 		if err != nil {
@@ -236,12 +258,17 @@ func (s *show) tools(ctx context.Context, agent *mcp.ClientSession) error {
 	}
 }
 
-func (s *show) verify(ctx context.Context) error {
+// admin is a client of the people's side.
+func (s *show) admin() (*client.Client, error) {
 	token, err := os.ReadFile(filepath.Join(s.data, "admin.token"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	admin, err := client.New(s.adminURL, strings.TrimSpace(string(token)))
+	return client.New(s.adminURL, strings.TrimSpace(string(token)))
+}
+
+func (s *show) verify(ctx context.Context) error {
+	admin, err := s.admin()
 	if err != nil {
 		return err
 	}

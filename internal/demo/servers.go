@@ -2,9 +2,11 @@ package demo
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -14,10 +16,17 @@ import (
 type servers struct {
 	urls map[string]string // by id
 	http []*http.Server
+	paid atomic.Int64 // transfers that were carried out
 }
 
 type query struct {
 	Query string `json:"query" jsonschema:"words to look for"`
+}
+
+type transfer struct {
+	Payee   string  `json:"payee" jsonschema:"account that gets the money"`
+	Amount  float64 `json:"amount" jsonschema:"in EUR"`
+	Subject string  `json:"subject" jsonschema:"what it is for"`
 }
 
 // Everything that the servers know. The web page tries to talk the agent into something, as web pages do.
@@ -49,20 +58,36 @@ func startServers() (*servers, error) {
 		mcp.AddTool(server, &mcp.Tool{Name: d.tool, Description: d.about}, func(_ context.Context, _ *mcp.CallToolRequest, q query) (*mcp.CallToolResult, any, error) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: find(d.texts, q.Query)}}}, nil, nil
 		})
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+		if err := s.serve(d.id, server); err != nil {
 			s.close()
 			return nil, err
 		}
-		h := &http.Server{
-			Handler:           mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil),
-			ReadHeaderTimeout: 10 * time.Second,
-		}
-		go h.Serve(ln) // ends with close, and with nothing else
-		s.http = append(s.http, h)
-		s.urls[d.id] = "http://" + ln.Addr().String()
+	}
+	bank := mcp.NewServer(&mcp.Implementation{Name: "demo-bank", Version: "1.0.0"}, nil)
+	mcp.AddTool(bank, &mcp.Tool{Name: "transfer", Description: "Transfers money."}, func(_ context.Context, _ *mcp.CallToolRequest, t transfer) (*mcp.CallToolResult, any, error) {
+		s.paid.Add(1)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: fmt.Sprintf("Transferred %.2f EUR to %s.", t.Amount, t.Payee)}}}, nil, nil
+	})
+	if err := s.serve("bank", bank); err != nil {
+		s.close()
+		return nil, err
 	}
 	return s, nil
+}
+
+func (s *servers) serve(id string, server *mcp.Server) error {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	h := &http.Server{
+		Handler:           mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	go h.Serve(ln) // ends with close, and with nothing else
+	s.http = append(s.http, h)
+	s.urls[id] = "http://" + ln.Addr().String()
+	return nil
 }
 
 func (s *servers) close() {
