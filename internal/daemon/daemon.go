@@ -36,6 +36,7 @@ import (
 	"sallyport/internal/httpapi"
 	"sallyport/internal/identity"
 	"sallyport/internal/mcpapi"
+	"sallyport/internal/notify"
 	"sallyport/internal/policy"
 	"sallyport/internal/store"
 	"sallyport/internal/threat"
@@ -63,6 +64,10 @@ type Daemon struct {
 	comm  *comm.Comm
 	face  *mcpapi.Face
 	api   *httpapi.API
+
+	teller   *teller
+	telling  sync.WaitGroup // the teller and what it delivers with
+	stopTell context.CancelFunc
 
 	agentLn, adminLn     net.Listener
 	agentHTTP, adminHTTP *http.Server
@@ -114,6 +119,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	if err := d.buildFaces(agents); err != nil {
+		return d, err
+	}
+	if err := d.buildTeller(); err != nil {
 		return d, err
 	}
 	if err := d.up.Start(ctx); err != nil {
@@ -263,7 +271,10 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 	if err != nil {
 		return err
 	}
-	d.face = mcpapi.New(d.gate, mcpapi.Options{Log: d.log, Version: d.o.Version, Release: d.up.Release})
+	d.face = mcpapi.New(d.gate, mcpapi.Options{
+		Log: d.log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.cfg.Approvals.Hold),
+		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
+	})
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Log: d.log, Version: d.o.Version, Agents: declared, People: d.people(), Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
@@ -321,6 +332,28 @@ func (c *Config) personOf(issuer, subject, email string, verified bool) (id stri
 		}
 	}
 	return id, ok
+}
+
+// buildTeller makes what tells people. It begins at once: what waits since before a restart is told now.
+func (d *Daemon) buildTeller() error {
+	var channels []*notify.Channel
+	for i, c := range d.cfg.Notify {
+		ch, err := notify.ParseChannel(c)
+		if err != nil {
+			return fmt.Errorf("notify[%d]: %w", i, err)
+		}
+		channels = append(channels, ch)
+	}
+	n, err := notify.New(channels, notify.Options{Store: d.store, Log: d.log, Console: d.consoleURL(), Queue: "/approvals"})
+	if err != nil {
+		return err
+	}
+	d.teller = &teller{g: d.gate, n: n, warn: d.log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	ctx, stop := context.WithCancel(context.Background())
+	d.stopTell = stop
+	d.telling.Go(func() { n.Run(ctx) })
+	d.telling.Go(func() { d.teller.run(ctx) })
+	return nil
 }
 
 // servers are the upstream servers as people see them.
@@ -519,6 +552,10 @@ func (d *Daemon) Close() error {
 					errs = append(errs, err)
 				}
 			}
+		}
+		if d.stopTell != nil {
+			d.stopTell()
+			d.telling.Wait()
 		}
 		if d.up != nil {
 			errs = append(errs, d.up.Close())
