@@ -77,6 +77,9 @@ func TestExactlyIsBounded(t *testing.T) {
 		if len(pieces) > 2*marksOfValue+linesOfText+10 || size > 20*len(value) {
 			t.Errorf("%s: %d pieces, %d bytes of %d", name, len(pieces), size, len(value))
 		}
+		if n := strings.Count(plain(pieces), "\n"); n > linesOfText {
+			t.Errorf("%s: %d lines", name, n)
+		}
 		if want := strings.Count(value, "\u202e"); strings.Count(plain(pieces), `\u202e`) != want {
 			t.Errorf("%s: not every mark is there", name)
 		}

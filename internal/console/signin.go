@@ -243,5 +243,5 @@ func (c *Console) useLink(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) deadLink(w http.ResponseWriter) {
-	c.signInPage(w, http.StatusGone, signPage{Next: "/", Refused: "This link was used already, or is older than ten minutes. Ask for a new one, or sign in with your token."})
+	c.signInPage(w, http.StatusGone, signPage{Next: "/", Refused: "This link was used already, or is older than ten minutes. Make a new one with sallyport token link, or sign in with your token."})
 }
