@@ -253,7 +253,7 @@ func boxSandbox(t *testing.T, c *checked) {
 
 func boxAudit(t *testing.T, c *checked) {
 	c.each(t, func(t *testing.T, v *visitor, tool string, g got) {
-		both := c.w.entriesOf(v.session, func(e client.Entry) bool { return e.CallID == g.callID })
+		both := c.w.entriesOf(v.session, func(e client.Entry) bool { return e.CallID == g.callID && e.Action == "call" })
 		if len(both) != 2 || both[0].Kind != "intent" || both[1].Kind != "outcome" {
 			t.Fatalf("%s: %s", tool, show(both))
 		}

@@ -160,6 +160,9 @@ func newPlace(t testing.TB, config string, agents ...string) place {
 	if len(agents) == 0 {
 		agents = []string{declaration("tester")}
 	}
+	if !strings.Contains(config, "approvals:") { // what is MEDIUM need not wait for anybody here
+		config += "\napprovals: {medium_delay: 5ms}\n"
+	}
 	write(t, p.config, "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\n"+config)
 	for i, a := range agents {
 		write(t, filepath.Join(p.dir, "agents", fmt.Sprintf("a%d.yaml", i)), a)
