@@ -310,6 +310,8 @@ func TestAnswers(t *testing.T) {
 		return d
 	}
 	first, second := ask("https://docs.example/1"), ask("https://else.example/2")
+	carols, _ := w.open("carol")
+	w.ask(carols, client.Own, "comm_exec", "https://own.example/") // which she is not led to
 	a := carol.post("/approvals/"+first.ApprovalID+"/approve", url.Values{"digest": {digest(first)}, "comment": {"go on"}})
 	if a.status != 303 || a.header.Get("Location") != "/approvals/"+second.ApprovalID+"?done="+first.ApprovalID {
 		t.Errorf("approve: %d %s", a.status, a.header.Get("Location"))
@@ -342,7 +344,7 @@ func TestAnswers(t *testing.T) {
 	if q := now(second); q.State != "deferred" {
 		t.Errorf("deferred: %+v", q)
 	}
-	if queue := checkPage(t, "queue", carol.get("/approvals?done="+second.ApprovalID)); !strings.Contains(queue.text, "Put off") || !strings.Contains(queue.text, "You put off") || !strings.Contains(queue.ids["queue"], "Nothing waits") {
+	if queue := checkPage(t, "queue", carol.get("/approvals?done="+second.ApprovalID)); !strings.Contains(queue.text, "Put off") || !strings.Contains(queue.text, "You put off") || !strings.Contains(queue.ids["queue"], "for carol") {
 		t.Errorf("the queue: %s", queue.text)
 	}
 	// Change.
@@ -518,7 +520,11 @@ func TestHostileArguments(t *testing.T) {
 			return p.text
 		}
 		one.shown = append(one.shown, "Arguments")
-		page := shown("its page", carol.get("/approvals/"+id))
+		answer := carol.get("/approvals/" + id)
+		if name == "bidi" && !strings.Contains(answer.body, `invoice<mark>\u202e</mark>gpj.exe<mark>\u2066</mark>`) {
+			t.Errorf("what can't be seen is not marked: %s", answer.body)
+		}
+		page := shown("its page", answer)
 		for _, want := range one.shown {
 			if !strings.Contains(page, want) {
 				t.Errorf("%s: %.100q is not shown", name, want)
