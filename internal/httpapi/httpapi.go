@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"path"
 	"reflect"
 	"slices"
@@ -89,6 +90,8 @@ type API struct {
 	o     Options
 	log   *slog.Logger
 	clock func() time.Time
+	// publicHost is the host of Public, which a proxy before the people's side may pass on; "" none.
+	publicHost string
 
 	console       *console.Console
 	calls         *calls
@@ -111,6 +114,9 @@ type side struct {
 // New returns an API that is ready to serve.
 func New(g *gateway.Gateway, s Store, o Options) *API {
 	a := &API{g: g, store: s, o: o, log: o.Log, clock: o.Clock, calls: newCalls(), closing: make(chan struct{})}
+	if u, err := url.Parse(o.Public); err == nil {
+		a.publicHost = u.Host
+	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}

@@ -874,3 +874,25 @@ func FuzzBody(f *testing.F) {
 		}
 	})
 }
+
+// A proxy before the people's side may pass on the host that public_url names, and no other; the agents' side has no such host.
+func TestPublicHost(t *testing.T) {
+	w := newWorld(t)
+	api := httpapi.New(w.g, w.store, httpapi.Options{
+		Agents: agent.NewSet(), Public: "https://gate.example", Upstreams: func() []httpapi.ServerStatus { return nil },
+	})
+	t.Cleanup(api.Close)
+	people, agents := httptest.NewServer(api.Admin()), httptest.NewServer(api.Agent())
+	t.Cleanup(people.Close)
+	t.Cleanup(agents.Close)
+	for _, c := range []struct {
+		side   *httptest.Server
+		host   string
+		status int
+	}{{people, "gate.example", 200}, {people, "GATE.example", 200}, {people, "gate.example:7576", 421}, {people, "x.gate.example", 421}, {people, "", 200}, {agents, "gate.example", 421}} {
+		a := w.send(c.side, "GET", "/healthz", "", "", func(r *http.Request) { r.Host = c.host })
+		if a.status != c.status {
+			t.Errorf("%q: %d %.100s", c.host, a.status, a.body)
+		}
+	}
+}

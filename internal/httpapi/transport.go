@@ -99,7 +99,7 @@ func (s *side) handler() http.Handler {
 			// so what follows on the connection is not read (mcp-101).
 			h.Set("Connection", "close")
 		}
-		if err := plainRequest(r); err != nil {
+		if err := s.plainRequest(r); err != nil {
 			s.a.refuse(w, r, err)
 			return
 		}
@@ -141,8 +141,8 @@ func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 
 // plainRequest refuses requests that two readers could read in two ways (mcp-075): an escaped or unclean path, a header or a parameter
 // given twice, a Host that is not this listener.
-func plainRequest(r *http.Request) error {
-	if !hostAllowed(r) {
+func (s *side) plainRequest(r *http.Request) error {
+	if !s.hostAllowed(r) {
 		return withStatus(http.StatusMisdirectedRequest, fault.New(fault.RequestMalformed, "This listener does not serve that host.").
 			At("Host").Try("Use 127.0.0.1, [::1] or localhost."))
 	}
@@ -167,10 +167,10 @@ func plainRequest(r *http.Request) error {
 }
 
 // hostAllowed defends a loopback listener against DNS rebinding: a browser that was told that evil.example is 127.0.0.1 still says
-// Host: evil.example. X-Forwarded-Host and its like mean nothing here.
-func hostAllowed(r *http.Request) bool {
+// Host: evil.example. X-Forwarded-Host and its like mean nothing here. A proxy before the people's side may say the host of public_url.
+func (s *side) hostAllowed(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return ok && (!loopback(local.String()) || loopback(r.Host))
+	return ok && (!loopback(local.String()) || loopback(r.Host) || s.people && s.a.publicHost != "" && strings.EqualFold(r.Host, s.a.publicHost))
 }
 
 func loopback(hostport string) bool {
