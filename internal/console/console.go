@@ -47,7 +47,6 @@ type Store interface {
 	Size(ctx context.Context) (int64, error)
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
 	Entry(ctx context.Context, index int64) (audit.Entry, []byte, error)
-	Payload(ctx context.Context, key string) ([]byte, error)
 	Checkpoint(ctx context.Context) ([]byte, error)
 	Inclusion(ctx context.Context, index, size int64) (audit.Inclusion, error)
 	Consistency(ctx context.Context, from, size int64) (audit.Consistency, error)
