@@ -733,9 +733,14 @@ func TestModifyRefused(t *testing.T) {
 
 // A policy of the operator's is asked about the new arguments, and refused attempts are on record (TH-4).
 func TestRefusedModificationIsOnRecord(t *testing.T) {
-	w := newPeopleWorld(t)
+	w := newPeopleWorld(t, func(o *gateway.Options) {
+		o.Policies = policies(t, "permit (principal, action, resource); forbid (principal, action, resource) when { context.arguments has x && context.arguments.x > 2 };")
+	})
 	p := w.open("worker", "carol", widgets)
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
+	if _, err := w.modify("bob", id, `{"x":3}`, "more"); !fault.Is(err, fault.PermissionDenied) {
+		t.Errorf("what no policy permits: %v", err)
+	}
 	if _, err := w.modify("carol", id, `{"x":2}`, "mine"); err == nil {
 		t.Fatal("taken")
 	}
