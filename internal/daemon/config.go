@@ -162,6 +162,7 @@ type ApprovalsConfig struct {
 	Expires        Duration           `yaml:"expires,omitempty" json:"expires,omitempty" jsonschema:"How long a declaration, and a question to a person, is good for. Default 30m."`
 	Hold           Duration           `yaml:"hold,omitempty" json:"hold,omitempty" jsonschema:"How long a call over MCP is held while a person decides. Default 50s."`
 	MediumDelay    Duration           `yaml:"medium_delay,omitempty" json:"medium_delay,omitempty" jsonschema:"How long a call of risk MEDIUM waits to be stopped before it runs. Default 10s."`
+	DrillEvery     int                `yaml:"drill_every,omitempty" json:"drill_every,omitempty" jsonschema:"One drill for so many questions: a request that no agent made and that should be rejected, to see whether people read. Default 0: none."`
 	HighAmount     float64            `yaml:"high_amount,omitempty" json:"high_amount,omitempty" jsonschema:"Amount from which a call is HIGH, in currency. Default 1000."`
 	CriticalAmount float64            `yaml:"critical_amount,omitempty" json:"critical_amount,omitempty" jsonschema:"Amount from which a call that moves money or deletes data is CRITICAL, in currency. Default 10000."`
 	Currency       string             `yaml:"currency,omitempty" json:"currency,omitempty" jsonschema:"Currency of the amounts above, and of amounts that name none (ISO 4217). Default USD."`
@@ -548,6 +549,9 @@ func (c *Config) checkPeople(bad func(field, remedy, format string, args ...any)
 	if _, err := c.Approvals.rules(); err != nil {
 		f := fault.Of(err)
 		bad(f.Field, f.Remedy, "%s", f.Message)
+	}
+	if c.Approvals.DrillEvery < 0 {
+		bad("approvals.drill_every", "leave it out for no drills", "can't be negative")
 	}
 	if c.Approvals.MediumDelay >= c.Approvals.Expires {
 		bad("approvals.medium_delay", "make it shorter than approvals.expires", "a call of risk MEDIUM would expire before it may run")

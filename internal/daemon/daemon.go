@@ -251,7 +251,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		Limits: gateway.Limits{
 			CallsPerMinute: d.cfg.Limits.CallsPerMinute, CommRequestsPerMinute: d.cfg.Limits.CommRequestsPerMinute,
 			Budget: time.Duration(d.cfg.Limits.ExecutionBudget), ApprovalExpires: time.Duration(d.cfg.Approvals.Expires),
-			MediumDelay: time.Duration(d.cfg.Approvals.MediumDelay),
+			MediumDelay: time.Duration(d.cfg.Approvals.MediumDelay), DrillEvery: d.cfg.Approvals.DrillEvery,
 		},
 		Risk: rules, Environment: hex.EncodeToString(environment[:8]),
 		Schema: func(schema json.RawMessage) (func([]byte) error, error) {

@@ -264,6 +264,8 @@ approvals:
   high_amount: 1000
   critical_amount: 10000
   currency: USD
+  # One request in so many that no agent made and that should be rejected, to see whether people read what they approve.
+  # drill_every: 50
   # rates: {EUR: 1.08, GBP: 1.27}
 
 # Who is told, of requests (approval) and of HIGH and CRITICAL calls, the kill switch and hasty approving (alert).

@@ -56,6 +56,7 @@ func (t *teller) run(ctx context.Context) {
 					continue
 				}
 				t.approval(ctx, a.Approval)
+				t.missed(ctx, a)
 			case gateway.KillChanged:
 				t.kill(ctx)
 			case "":
@@ -128,6 +129,22 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 		t.send(ctx, m)
 	}
 	t.pace(ctx, a)
+}
+
+// missed raises an alert about a drill that was approved (appr-053).
+func (t *teller) missed(ctx context.Context, q gateway.Question) {
+	if !q.Drill || q.State != approval.Approved {
+		return
+	}
+	var by []string
+	for _, v := range q.Votes {
+		by = append(by, v.Person)
+	}
+	t.send(ctx, notify.Message{
+		Key: "drill:" + q.ID, Event: notify.Alert, Title: "A drill was approved", Link: "/approvals/" + q.ID, At: q.CreatedAt,
+		Text:   "Nobody asked for what was approved; nothing ran. Real requests are read no better.",
+		Fields: []notify.Field{{Name: "approved by", Value: strings.Join(by, ", ")}},
+	})
 }
 
 // pace raises an alert about who approves faster than anybody reads (appr-051).

@@ -125,6 +125,9 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	}
 	v.ApprovalID = &a.ID
 	c.g.changed(ApprovalChanged, a.ID)
+	if a.ID == next.ID {
+		c.g.drill(ctx, a, c.op.Class.Roles)
+	}
 	return v
 }
 
@@ -261,6 +264,8 @@ type Question struct {
 	Plan        *session.Plan   `json:"plan,omitempty"`
 	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
+	// Drill says that no agent asked: it was to be rejected. Told once it is answered.
+	Drill bool `json:"drill,omitempty"`
 }
 
 // Earlier is a decision about the same destination.
@@ -317,6 +322,11 @@ func (g *Gateway) Question(ctx context.Context, id string) (Question, error) {
 			return q, err
 		}
 		q.Before = before.Arguments
+	}
+	if q.State != approval.Pending && q.State != approval.Deferred {
+		if q.Drill, err = g.o.Store.IsDrill(ctx, a.ID); err != nil {
+			return q, err
+		}
 	}
 	q.Earlier, err = g.earlier(ctx, a)
 	return q, err

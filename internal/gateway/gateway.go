@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ type Limits struct {
 	Budget                time.Duration // time in operations over the session's life (EX-6)
 	ApprovalExpires       time.Duration // how long a declaration, and a question to a person, is good for
 	MediumDelay           time.Duration // how long a call of risk MEDIUM waits to be stopped (HI-2)
+	DrillEvery            int           // one drill for so many questions, on average; 0: none
 }
 
 // Options is what a Gateway is built of. Every field without a stated default is needed.
@@ -68,8 +70,10 @@ type Options struct {
 	// Commands are the built-in external operations; Tiers the trust tiers of agents.
 	Commands []Command
 	Tiers    map[string]Tier
-	Clock    Clock        // default time.Now
-	Log      *slog.Logger // default: discard
+	Clock    Clock // default time.Now
+	// Draw draws a number from 0 to n-1, for drills. Default math/rand.
+	Draw func(n int) int
+	Log  *slog.Logger // default: discard
 }
 
 // Gateway is the corridor with its state. Make it with New, end it with Close.
@@ -109,6 +113,9 @@ type Gateway struct {
 func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.Draw == nil {
+		o.Draw = rand.IntN
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

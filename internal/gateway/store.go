@@ -63,6 +63,9 @@ type Store interface {
 
 	// CountApprovals is how many approvals are in a state at that time ("": in any).
 	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
+	// IsDrill tells whether a question is a drill; Drills counts them.
+	IsDrill(ctx context.Context, id string) (bool, error)
+	Drills(ctx context.Context) (DrillCounts, error)
 	// Used tells whether an intent has written the key (Spend.First).
 	Used(ctx context.Context, key string) (bool, error)
 
@@ -93,6 +96,7 @@ type Ask struct {
 	MostOfAgent int // and of one agent, in all of its sessions
 	// Instead is the question that this one takes the place of, with other arguments; nil: none. It is changed in the same transaction.
 	Instead *Instead
+	Drill   bool // no agent asked it
 	// Twin decides in the transaction about the newest question about the same call, if there is one: to keep it (then nothing is written), to
 	// write it as it returns it, or, with an error, to ask nobody. It may be called more than once.
 	Twin  func(t Twin) (keep bool, next Twin, err error)

@@ -211,6 +211,11 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 		if err := t.addApproval(q.Approval); err != nil {
 			return err
 		}
+		if q.Drill {
+			if err := t.w.c.exec(insertDrill, q.Approval.ID); err != nil {
+				return err
+			}
+		}
 		asked = q.Approval
 		e := q.Entry
 		return t.append(&e)
@@ -447,6 +452,19 @@ func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now t
 	}
 	var n int64
 	_, err := r.row(ctx, "SELECT count(*) FROM approvals WHERE "+where, []any{now.UnixMicro()}, &n)
+	return n, err
+}
+
+// IsDrill implements gateway.Store.
+func (r *Reader) IsDrill(ctx context.Context, id string) (bool, error) {
+	var one int64
+	return r.row(ctx, selectDrill, []any{id}, &one)
+}
+
+// Drills implements gateway.Store.
+func (r *Reader) Drills(ctx context.Context) (gateway.DrillCounts, error) {
+	var n gateway.DrillCounts
+	_, err := r.row(ctx, countDrills, nil, &n.Asked, &n.Rejected, &n.Approved)
 	return n, err
 }
 
