@@ -7,8 +7,9 @@
 //
 // Promises: every request carries a bearer credential, and who calls is that credential alone; a transport session belongs to
 // the credential that opened it and means nothing to governance, so a new, dropped or invented session id changes no label; a
-// body is parsed once, strictly, before anything looks at it; a call reaches an upstream only through Gateway.Call; no error
-// text of ours or of the SDK's that is not meant for the agent gets out; a panic costs one answer.
+// body is parsed once, strictly, before anything looks at it; a call reaches an upstream only through Gateway.Call; what an agent's
+// client answers, to whatever it is asked, is nobody's approval; no error text of ours or of the SDK's that is not meant for the agent
+// gets out; a panic costs one answer.
 package mcpapi
 
 import (
@@ -138,7 +139,7 @@ func New(g Gateway, o Options) *Face {
 }
 
 // Drain begins the end: standing streams end now, a transport session ends with the last of its running calls, and no new call is
-// taken. Draining twice is harmless.
+// taken. Calls that are held for a person are the gateway's to let go. Draining twice is harmless.
 func (f *Face) Drain() {
 	f.once.Do(func() {
 		f.end()

@@ -482,9 +482,9 @@ func TestNotHeld(t *testing.T) {
 		hold     time.Duration
 		options  *mcp.ClientOptions
 	}{
-		"no elicitation":      {revision0728, time.Hour, nil},
-		"nothing is held":     {revision1125, 0, nil},
-		"forms and no person": {revision0728, 0, answering(nil)},
+		"no elicitation":  {revision0728, time.Hour, nil},
+		"nothing is held": {revision1125, 0, nil},
+		"asked, not held": {revision0728, 0, answering(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, Options{Hold: c.hold})

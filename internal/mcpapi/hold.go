@@ -72,11 +72,11 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 
 // elicits tells which modes of elicitation a client with these capabilities has. One that names none has forms.
 func elicits(capabilities json.RawMessage) (form, url bool) {
-	modes, ok := call.Get(capabilities, "elicitation")
-	if !ok || first(modes) != '{' {
+	modes, _ := call.Get(capabilities, "elicitation")
+	if first(modes) != '{' {
 		return false, false
 	}
-	has := func(mode string) bool { v, ok := call.Get(modes, mode); return ok && first(v) == '{' }
+	has := func(mode string) bool { v, _ := call.Get(modes, mode); return first(v) == '{' }
 	url = has("url")
 	return has("form") || !url, url
 }
@@ -146,7 +146,7 @@ func (p *progress) held(message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := math.Floor(p.last) + 1
-	if !(next > p.last) || math.IsInf(next, 0) { // a server that counts to the end of numbers has said the last word
+	if !(next > p.last) { // the server has counted to where numbers no longer differ by one: there is nothing above
 		return
 	}
 	p.last, p.shift = next, next+1
@@ -159,12 +159,12 @@ func (p *progress) server(params json.RawMessage) {
 	defer p.mu.Unlock()
 	n, ok := number(params, "progress")
 	if p.shift > 0 {
-		if n += p.shift; !ok || !(n > p.last) || math.IsInf(n, 0) {
+		if n += p.shift; !ok || !(n > p.last) {
 			return
 		}
 		params = call.SetMember(params, "progress", appendJSON(nil, n))
 		if total, ok := number(params, "total"); ok {
-			params = call.SetMember(params, "total", appendJSON(nil, min(total+p.shift, math.MaxFloat64)))
+			params = call.SetMember(params, "total", appendJSON(nil, total+p.shift))
 		}
 	}
 	if ok && n > p.last {
@@ -180,7 +180,7 @@ func (p *progress) send(params json.RawMessage) {
 	}
 }
 
-// number is a member that is a number.
+// number is a member that is a number, and finite.
 func number(object json.RawMessage, name string) (float64, bool) {
 	v, _ := call.Get(object, name)
 	n, err := strconv.ParseFloat(string(v), 64)

@@ -318,6 +318,19 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// A no is told at once, also where it names the question that a person put in its place.
+func TestNoIsNoRound(t *testing.T) {
+	r := newRig(t)
+	r.g.on(func(context.Context, gateway.Request) gateway.Answer {
+		a := asks()
+		a.Verdict.Decision, a.Verdict.Code = fault.Deny, fault.ApprovalMismatch
+		return a
+	})
+	if rep := r.modern(forms, `{}`, "", ""); rep.own() || !rep.asked() {
+		t.Errorf("%s", rep.body)
+	}
+}
+
 // Nothing but calls, reads and prompts is held or asked about, and a gateway that stops starts no round.
 func TestNoRound(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Hold = time.Hour })
@@ -400,7 +413,7 @@ func TestProgressRises(t *testing.T) {
 		{[]string{"0.25", ""}, []float64{0.25, 1}},
 		{[]string{"-9.5", ""}, []float64{-9.5, 1}},
 		{[]string{"1e300", "", "1", "2e300"}, []float64{1e300, 1, 2e300}},
-		{[]string{"", "1e308", "1.79e308", "", "1e999", "1"}, []float64{1, 1e308, 1.79e308}},
+		{[]string{"", "1e308", "1.797e308", "", "1e999", "1", "-1e999"}, []float64{1, 1e308, 1.797e308}},
 		{[]string{"", `"x"`, "null", "true", "{}", "9007199254740993", "9007199254740993"}, []float64{1, 9007199254740994}},
 	} {
 		w := httptest.NewRecorder()
