@@ -182,7 +182,10 @@ func (c *crossing) forget() { c.approval, c.rated, c.looked, c.silence = nil, fa
 func (c *crossing) again(ctx context.Context) error {
 	c.forget()
 	c.session = c.live.current.Load()
-	var err error
+	err := c.g.creds.holds(c.r.Principal)
+	if err != nil {
+		return err
+	}
 	if c.decl, err = c.g.declared(c.agent); err != nil {
 		return err
 	}

@@ -56,6 +56,19 @@ func (g *Gateway) Authenticate(secret string) (identity.Principal, error) {
 	return t.Subject, nil
 }
 
+// holds tells whether the token that the principal came with is still good: a call can be held for longer than its credential lasts.
+func (c *credentials) holds(p identity.Principal) error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for _, t := range c.byHash {
+		if t.ID == p.TokenID && (!t.Revoked.IsZero() || !t.Subject.Expires.IsZero() && !c.clock().Before(t.Subject.Expires)) {
+			return fault.New(fault.CredentialMissing, "The token was revoked or expired while the call waited.").
+				Try("Make a new one with: sallyport token create")
+		}
+	}
+	return nil
+}
+
 // IssueToken makes a token for the subject and returns its secret, which is kept nowhere.
 func (g *Gateway) IssueToken(ctx context.Context, subject identity.Principal, by string) (secret string, t identity.Token, err error) {
 	secret, hash := identity.Mint(subject.Kind)

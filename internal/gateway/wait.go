@@ -44,9 +44,9 @@ func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
 	if c.until.IsZero() {
 		c.until = now.Add(c.r.Hold)
 	}
-	look := c.until
+	look, waiting := c.until, Waiting{ApprovalID: a.ID, Risk: a.Risk}
 	if a.State == approval.Pending && !a.SilenceAt.IsZero() && len(a.Votes) == 0 {
-		look = a.SilenceAt // it comes, whatever the door's patience
+		look, waiting.SilenceAt = a.SilenceAt, a.SilenceAt // it comes, whatever the door's patience
 	}
 	if a.ExpiresAt.Before(look) {
 		look = a.ExpiresAt
@@ -56,7 +56,7 @@ func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
 	}
 	say := func() {
 		if c.r.Waiting != nil {
-			c.r.Waiting(Waiting{ApprovalID: a.ID, Risk: a.Risk, SilenceAt: a.SilenceAt})
+			c.r.Waiting(waiting)
 		}
 	}
 	say()
@@ -67,9 +67,9 @@ func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
 	for {
 		select {
 		case <-changed:
-			return true
+			return ctx.Err() == nil // who has left gets nothing run
 		case <-timer.C:
-			return true // its time has come, or nobody waits any longer: judged again, it is permitted or asked about as before
+			return ctx.Err() == nil // its time has come, or nobody waits any longer: judged again, it is permitted or asked about as before
 		case <-tick.C:
 			say()
 		case <-ctx.Done():
