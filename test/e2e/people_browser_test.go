@@ -1,0 +1,307 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// What the tests of people (people_*_test.go) share: a browser as a person sits at it. It is a real Chromium that reaches this machine
+// alone. What its pages write to the console as an error, or break of their Content-Security-Policy, fails the test.
+
+// patience is how long a browser may take for anything: long, because machines that run tests are loaded.
+const patience = 30 * time.Second
+
+// watching is put before every page's own scripts: it knows whether the page is live, and whether it fetches something just now.
+const watching = `(() => {
+	const s = window.__watch = {open: 0, told: 0, flying: 0};
+	addEventListener("htmx:sseOpen", () => { s.open++ }, true);
+	addEventListener("htmx:sseMessage", () => { s.told++ }, true);
+	const send = XMLHttpRequest.prototype.send;
+	XMLHttpRequest.prototype.send = function () { s.flying++; this.addEventListener("loadend", () => { s.flying-- }); return send.apply(this, arguments) };
+})()`
+
+// settled tells whether a page has what it will have until something happens: its stream is open, and what the first event asked for is there.
+const settled = `document.readyState === "complete" && (!document.querySelector("[sse-connect]") ||
+	!!window.__watch && __watch.open > 0 && __watch.flying === 0 && (__watch.told > 0 || !document.querySelector('[hx-trigger*="sse:all"]')))`
+
+// browser is one Chromium with a profile of its own, at one page.
+type browser struct {
+	t      testing.TB
+	ctx    context.Context
+	script bool // runs the scripts of pages
+
+	mu       sync.Mutex // guards what follows
+	errors   []string
+	expected []string
+}
+
+// chromium finds the program.
+func chromium(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	requireTool(t, false, "Chromium (apt-get install chromium)")
+	return ""
+}
+
+func newBrowser(t testing.TB) *browser {
+	t.Helper()
+	profile := filepath.Join(t.TempDir(), "profile")
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(profile), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"))...)
+	quiet := func(string, ...any) {}
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithLogf(quiet), chromedp.WithErrorf(quiet))
+	b := &browser{t: t, ctx: ctx, script: true}
+	var reading sync.WaitGroup
+	t.Cleanup(func() {
+		cancel()
+		stop()
+		reading.Wait()
+		for end := time.Now().Add(patience); os.RemoveAll(profile) != nil && time.Now().Before(end); { // its last processes may still write
+			time.Sleep(20 * time.Millisecond)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, e := range b.errors {
+			t.Errorf("a page wrote to the console: %s", e)
+		}
+	})
+	if err := chromedp.Do(ctx); err != nil { // starts it; its life must not hang on a deadline
+		t.Fatalf("Chromium does not start: %v", err)
+	}
+	messages := chromedp.Console(ctx)
+	reading.Go(func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			if m.Type == chromedp.ConsoleError || m.Type == chromedp.ConsoleException {
+				b.wrote(fmt.Sprintf("%s (%s) at %s", m.Text, m.Source, m.URL))
+			}
+		}
+	})
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": watching})
+	b.look("light", 1280)
+	return b
+}
+
+func (b *browser) wrote(e string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, words := range b.expected {
+		if strings.Contains(e, words) {
+			return
+		}
+	}
+	b.errors = append(b.errors, e)
+}
+
+// expect names words of errors that are right: what a page says when the gateway is gone, say.
+func (b *browser) expect(words ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = append(b.expected, words...)
+}
+
+// do runs steps within the browser's patience.
+func (b *browser) do(what string, steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, slack(patience))
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		b.t.Fatalf("%s: %v\non the page: %s", what, err, b.text())
+	}
+}
+
+// call is a command of the DevTools protocol.
+func (b *browser) call(method string, parameters map[string]any) {
+	b.t.Helper()
+	b.do(method, chromedp.Func(func(ctx context.Context, t *chromedp.Target) error { return t.Call(ctx, method, parameters, nil) }))
+}
+
+// try evaluates an expression in the page. It fails while the page is being left.
+func try[T any](b *browser, expression string, o ...chromedp.EvaluateOption) (T, error) {
+	ctx, cancel := context.WithTimeout(b.ctx, slack(patience))
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, o...))
+}
+
+// eval is try that fails the test.
+func eval[T any](b *browser, expression string, o ...chromedp.EvaluateOption) T {
+	b.t.Helper()
+	v, err := try[T](b, expression, o...)
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// until waits for an expression to be true.
+func (b *browser) until(what, expression string) {
+	b.t.Helper()
+	for end := time.Now().Add(slack(patience)); ; time.Sleep(20 * time.Millisecond) {
+		if ok, err := try[bool](b, "!!("+expression+")"); err == nil && ok {
+			return
+		}
+		if time.Now().After(end) {
+			b.t.Fatalf("not within %s: %s\non the page: %s", slack(patience), what, b.text())
+		}
+	}
+}
+
+// open goes to an address and waits until the page is there.
+func (b *browser) open(address string) {
+	b.t.Helper()
+	b.do("open "+address, chromedp.Navigate(address))
+	b.settle()
+}
+
+func (b *browser) settle() {
+	b.t.Helper()
+	if b.script {
+		b.until("the page is live", settled)
+	}
+}
+
+// click presses what a selector finds, with the mouse.
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.settle()
+	b.do("click "+selector, chromedp.Click(chromedp.CSS(selector)))
+}
+
+// enter writes into a field, in the place of what is there.
+func (b *browser) enter(selector, text string) {
+	b.t.Helper()
+	b.settle()
+	b.do("write into "+selector, chromedp.SetValue(chromedp.CSS(selector), text))
+}
+
+// press presses keys, wherever the focus is.
+func (b *browser) press(keys string) {
+	b.t.Helper()
+	b.settle()
+	b.do("press a key", chromedp.KeyEvent(keys))
+}
+
+// text is what the page shows, with its spaces folded.
+func (b *browser) text() string {
+	s, err := try[string](b, "document.body.innerText")
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// said is an expression that is true while the page shows words.
+func said(words string) string {
+	return "document.body.innerText.replace(/\\s+/g, ' ').includes(" + quote(words) + ")"
+}
+
+// see waits until the page shows words.
+func (b *browser) see(words string) {
+	b.t.Helper()
+	b.until("the page shows "+words, said(words))
+}
+
+// unseen fails the test if the page shows words.
+func (b *browser) unseen(words string) {
+	b.t.Helper()
+	if text := b.text(); strings.Contains(text, words) {
+		b.t.Errorf("the page shows %q: %s", words, text)
+	}
+}
+
+// at waits until the page is one whose path begins so.
+func (b *browser) at(path string) {
+	b.t.Helper()
+	b.until("the path is "+path, "location.pathname.startsWith("+quote(path)+")")
+}
+
+// look makes the page light or dark, and so wide.
+func (b *browser) look(scheme string, width int) {
+	b.t.Helper()
+	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{
+		{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}, // what scrolls smoothly is missed by clicks
+	}})
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
+}
+
+// withoutScripts switches the scripts of pages off.
+func (b *browser) withoutScripts() {
+	b.t.Helper()
+	b.script = false
+	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true})
+}
+
+// shot writes a picture of the whole page to be looked at, where SALLYPORT_SCREENSHOTS names a folder.
+func (b *browser) shot(name string) {
+	b.t.Helper()
+	dir := os.Getenv("SALLYPORT_SCREENSHOTS")
+	if dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(b.ctx, slack(patience))
+	defer cancel()
+	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	write(b.t, filepath.Join(dir, name+".png"), string(png))
+}
+
+// signIn signs a person in with a token, at the form.
+func (b *browser) signIn(w *world, token string) {
+	b.t.Helper()
+	b.open(w.admin)
+	b.enter("#token", token)
+	b.click("button[type=submit]")
+	b.see("Sign out")
+}
+
+// accessible lets axe look at the page, in every look that people have it in.
+func (b *browser) accessible(page string) {
+	b.t.Helper()
+	axe, err := os.ReadFile(npm(b.t, "axe-core/axe.min.js"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, scheme := range []string{"light", "dark"} {
+		for _, width := range []int{1280, 390} {
+			b.look(scheme, width)
+			b.settle()
+			b.shot(fmt.Sprintf("%s-%s-%d", page, scheme, width))
+			// Evaluated from outside: the page's own policy would not let it in.
+			found := eval[string](b, `(async () => {
+				if (!window.axe) { `+string(axe)+` }
+				const r = await axe.run(document, {resultTypes: ["violations"]});
+				return JSON.stringify(r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 200) + " — " + n.failureSummary).join("; ")));
+			})()`, chromedp.EvalAwaitPromise)
+			var violations []string
+			if err := json.Unmarshal([]byte(found), &violations); err != nil {
+				b.t.Fatal(err)
+			}
+			for _, v := range violations {
+				b.t.Errorf("%s, %s, %d wide: %s", page, scheme, width, v)
+			}
+			if over := eval[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
+				b.t.Errorf("%s, %s, %d wide: the page is %d pixels too wide", page, scheme, width, over)
+			}
+		}
+	}
+	b.look("light", 1280)
+}
