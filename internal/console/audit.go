@@ -20,7 +20,7 @@ import (
 
 const (
 	pageOfEntries = 50
-	// lookedAt bounds how many entries of the log one page goes back over; a filter that finds little offers to go on.
+	// lookedAt bounds how many entries of the log one page of a search goes back over; a filter that finds little offers to go on.
 	lookedAt = 200_000
 )
 
@@ -46,8 +46,8 @@ type stretch struct {
 }
 
 // latest reads the newest n entries that the filter wants of those before an index (-1: of all). The log is read forwards only, so it goes
-// back in pieces that grow, and no further than lookedAt entries.
-func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int) (stretch, error) {
+// back in pieces that grow, until it has gone over most entries.
+func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int, most int64) (stretch, error) {
 	size, err := s.Size(ctx)
 	if err != nil {
 		return stretch{}, err
@@ -70,7 +70,7 @@ func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int) (
 		end = min(end, last)
 	}
 	var found []audit.Entry
-	for piece, looked := int64(1024), int64(0); end > first && len(found) < n && looked < lookedAt; piece *= 4 {
+	for piece, looked := int64(1024), int64(0); end > first && len(found) < n && looked < most; piece *= 4 {
 		from := max(first, end-piece)
 		older, err := between(ctx, s, f, from, end)
 		if err != nil {
@@ -204,7 +204,7 @@ func (c *Console) search(ctx context.Context, d *auditPage, f audit.Filter, befo
 	if d.Size, err = c.o.Store.Size(ctx); err != nil {
 		return err
 	}
-	found, err := latest(ctx, c.o.Store, f, before, pageOfEntries)
+	found, err := latest(ctx, c.o.Store, f, before, pageOfEntries, lookedAt)
 	if err != nil {
 		return err
 	}

@@ -278,7 +278,7 @@ func (w *pagesWorld) session(id string) session.Session {
 func (w *pagesWorld) last(action string) audit.Entry {
 	w.t.Helper()
 	for range 400 { // what the kill switch does is written behind it
-		found, err := latest(w.t.Context(), w.store.DB, audit.Filter{Action: action}, -1, 1)
+		found, err := latest(w.t.Context(), w.store.DB, audit.Filter{Action: action}, -1, 1, lookedAt)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -1040,7 +1040,7 @@ func TestLatest(t *testing.T) {
 			var got []int64
 			before := int64(-1)
 			for {
-				found, err := latest(t.Context(), s, f, before, 40)
+				found, err := latest(t.Context(), s, f, before, 40, lookedAt)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -1065,7 +1065,7 @@ func TestLatest(t *testing.T) {
 	for range 3 * lookedAt {
 		s.entries = append(s.entries, audit.Entry{Index: int64(len(s.entries)), At: time.Unix(0, 0)})
 	}
-	found, err := latest(t.Context(), s, audit.Filter{Agent: "nobody"}, -1, 40)
+	found, err := latest(t.Context(), s, audit.Filter{Agent: "nobody"}, -1, 40, lookedAt)
 	if err != nil || len(found.Entries) != 0 || found.From <= 0 || s.read > 3*lookedAt {
 		t.Errorf("from %d after %d read: %v", found.From, s.read, err)
 	}

@@ -300,6 +300,9 @@ func (d *drawing) mark(m moment) {
 		if v := m.Verdict(); v != "" {
 			tip += ": " + v
 		}
+		if m.Who != "" {
+			tip += " by " + say(m.Who, 40)
+		}
 	}
 	class := "mark " + string(m.Fate) + " " + string(m.Lane)
 	tall := r

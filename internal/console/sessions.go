@@ -23,6 +23,8 @@ const (
 	pageOfSessions = 50
 	// toldEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
 	toldEntries = 3 * maxMoments
+	// lookedBack bounds how many entries of the log are gone over for them. Most are skipped unread: the log's index knows its sessions.
+	lookedBack = 5_000_000
 	// askedOfSession bounds how many of a session's questions are looked at, the newest.
 	askedOfSession = 200
 )
@@ -167,7 +169,7 @@ func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error 
 	}
 	d.More = len(questions) == askedOfSession
 	f := audit.Filter{Session: d.ID, From: d.OpenedAt.Add(-time.Second)}
-	found, err := latest(ctx, c.o.Store, f, before, toldEntries)
+	found, err := latest(ctx, c.o.Store, f, before, toldEntries, lookedBack)
 	if err != nil {
 		return err
 	}
@@ -182,6 +184,8 @@ func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error 
 		if d.Time.Earlier {
 			d.Earlier = fmt.Sprintf("/sessions/%s?before=%d", url.PathEscape(d.ID), d.Time.Moments[0].First)
 		}
+	} else if found.From >= 0 {
+		d.Earlier = fmt.Sprintf("/sessions/%s?before=%d", url.PathEscape(d.ID), found.From)
 	}
 	return nil
 }
@@ -292,9 +296,6 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request, p identity.Pri
 				return fault.Wrap(err, fault.RequestMalformed, "%.80q is not a label.", word).At("labels")
 			}
 			labels = append(labels, l)
-		}
-		if len(labels) == 0 {
-			return fault.New(fault.RequestMalformed, "Choose at least one label to release.").At("labels")
 		}
 		slices.Sort(labels)
 		_, err := c.o.Gateway.Release(ctx, id, labels, p.String(), reason)

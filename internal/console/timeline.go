@@ -214,7 +214,7 @@ func phaseOf(e audit.Entry) session.Phase {
 // isCall tells whether the entry is about a call of an operation.
 func isCall(e audit.Entry) bool {
 	if strings.HasPrefix(e.Action, "approval.") {
-		return e.Action == "approval.ask"
+		return asks(e)
 	}
 	switch e.Action {
 	case "declare", "plan.submit", "plan.approve", "plan.reject":
@@ -222,6 +222,10 @@ func isCall(e audit.Entry) bool {
 	}
 	return e.Kind == audit.Intent || e.Kind == audit.Outcome || e.Kind == audit.Decision
 }
+
+// asks tells whether the entry is a question to people. One that tests them looks like any other, here too: who sees the timeline may be the
+// one who is tested.
+func asks(e audit.Entry) bool { return e.Action == "approval.ask" || e.Action == "approval.drill" }
 
 // add makes a moment in the next column.
 func (r *replay) add(e audit.Entry, l lane) *moment {
@@ -376,6 +380,9 @@ func (r *replay) call(e audit.Entry) {
 	if e.Arguments != nil {
 		m.Arguments = e.Arguments.SHA256
 	}
+	if told := r.Questions[m.Approval].Reasons; asks(e) && e.Reason == "" && len(told) > 0 {
+		e.Stage, e.Reason = told[0].Stage, told[0].Text
+	}
 	if e.Stage != "" || e.Code != "" || e.Reason != "" {
 		m.Stage, m.Code, m.Reason = e.Stage, e.Code, e.Reason
 	}
@@ -418,7 +425,7 @@ func (r *replay) call(e audit.Entry) {
 		}
 	default:
 		m.Fate = decided(e)
-		if e.Action == "approval.ask" && m.Approval != "" {
+		if asks(e) && m.Approval != "" {
 			r.byAsk[m.Approval] = m.Column
 		}
 		if m.Fate == fateRefused || m.Fate == fateAsked {

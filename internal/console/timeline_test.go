@@ -404,6 +404,27 @@ func TestTimelineTells(t *testing.T) {
 	}
 }
 
+// TestTimelineDrill: a question that tests people can't be told from another, neither while it waits nor by what stands beside it.
+func TestTimelineDrill(t *testing.T) {
+	tell := func(action string) timeline {
+		var s story
+		s.open(session.Execution)
+		d, _ := json.Marshal(map[string]any{"approval_id": "appr_1"})
+		e := audit.Entry{Kind: audit.Decision, Action: "approval.ask", Operation: "slack.post", Decision: "ask", Stage: "risk", Code: "approval.required", Reason: "It is risky.", Risk: "HIGH", Detail: d}
+		if action == "approval.drill" {
+			e.Action, e.Stage, e.Reason, e.Actor = action, "approve", "", "rule:drill"
+		}
+		s.add(e)
+		in := s.told()
+		in.Questions = map[string]approval.Approval{"appr_1": {State: approval.Pending, Reasons: []approval.Reason{{Stage: "risk", Code: "approval.required", Text: "It is risky."}}}}
+		return newTimeline(in)
+	}
+	real, drill := tell("approval.ask"), tell("approval.drill")
+	if !reflect.DeepEqual(real, drill) || drill.Moments[1].Fate != fateWaiting {
+		t.Errorf("a drill shows:\n%+v\n%+v", real.Moments[1], drill.Moments[1])
+	}
+}
+
 // TestTimelineNames: a label is found in a reason as a word only.
 func TestTimelineNames(t *testing.T) {
 	for _, c := range []struct {
@@ -553,7 +574,7 @@ func randomEntries(r *rand.Rand, n int) (entries []audit.Entry) {
 	for i := range n {
 		e := audit.Entry{
 			Index: int64(i), At: time.Unix(int64(i), 0), Kind: audit.Kind(pick("intent", "outcome", "decision", "change", "x")),
-			Action: pick("call", "call", "call", "approval.ask", "approval.approve", "approval.reject", "approval.x", "session.open", "session.phase", "session.release",
+			Action: pick("call", "call", "call", "approval.ask", "approval.drill", "approval.approve", "approval.reject", "approval.x", "session.open", "session.phase", "session.release",
 				"session.close", "session.taint", "plan.submit", "plan.approve", "declare", "resources/read", hostileText, ""),
 			CallID: pick("", "c1", "c2", "c3", "c4", fmt.Sprint("c", i)), RequestID: pick("", "r1", "r2", fmt.Sprint("r", i)),
 			Operation: pick("", "mail.search", "web.search", "slack.post", "docs.think", hostileText), Actor: pick("", "person:ann", hostileText),
