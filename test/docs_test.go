@@ -539,7 +539,14 @@ func TestReadmeTour(t *testing.T) {
 }
 
 // The tour of docs/external.md does what it says and prints what it shows, on a clean clone and without a network.
-func TestExternalTour(t *testing.T) {
+func TestExternalTour(t *testing.T) { tour(t, "docs/external.md") }
+
+// So does that of docs/approvals.md.
+func TestApprovalsTour(t *testing.T) { tour(t, "docs/approvals.md") }
+
+// tour runs the marked blocks of a page. Only the ports are others.
+func tour(t *testing.T, page string) {
+	t.Helper()
 	dir := clone(t)
 	for _, tool := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -556,7 +563,7 @@ func TestExternalTour(t *testing.T) {
 	var script, output strings.Builder
 	script.WriteString("set -eo pipefail\n")
 	toured := 0
-	for _, b := range marked(read(t, "docs/external.md")) {
+	for _, b := range marked(read(t, page)) {
 		if b.kind == "output" {
 			fmt.Fprintln(&output, b.text)
 			continue
