@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport/client"
-	"sallyport/internal/threat"
 )
 
 var approvalStates = []string{"pending", "approved", "rejected", "deferred", "expired", "spent", "superseded", "all"}
@@ -62,9 +61,9 @@ func (c *cli) approvals() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(a, func(t *table) { question(t, a) })
+			return c.print(a, func(t *table) { t.question(c, a) })
 		})
-	return group("approvals", "Answer what agents ask people for", list, one, c.approve(), c.reject(), c.deferral(), c.batch())
+	return group("approvals", "Answer what agents ask people for", list, one, c.watch(), c.approve(), c.reject(), c.deferral(), c.modify(), c.batch())
 }
 
 // similar numbers the keys that several approvals share.
@@ -89,51 +88,6 @@ func votes(a *client.Approval) string {
 	return fmt.Sprintf("%d of %d", yes, a.Needed)
 }
 
-// question shows an approval whole. The agent's words come before what the gateway knows, so that however long they are, they push
-// nothing of it off the screen.
-func question(t *table, a *client.Approval) {
-	t.field("operation", a.Operation)
-	t.field("agent", a.AgentID)
-	t.block("arguments", a.Arguments)
-	t.block("the agent's reasons", a.Justification)
-	t.field("approval", a.ApprovalID+", "+a.State)
-	t.field("risk", a.Risk+", "+votes(a)+" approved")
-	for _, r := range a.Reasons {
-		t.field("asked by", r.Stage+": "+r.Text)
-	}
-	t.field("requester", a.Requester)
-	t.field("session", a.SessionID+", opened by "+a.OpenedBy)
-	t.field("phase", a.SessionPhase)
-	t.field("it has read", cmp.Or(show(a.Labels), "nothing that counts"))
-	if !slices.Equal(a.Labels, a.SessionLabels) {
-		t.field("and by now", cmp.Or(show(a.SessionLabels), "nothing that counts"))
-	}
-	t.field("declaration", a.DeclarationID)
-	for _, v := range a.Votes {
-		t.field("answer", show(v.At)+" "+v.Person+": "+v.Decision+reasonText(v.Comment))
-	}
-	t.field("deferred until", a.DeferredUntil)
-	t.field("spent by", a.SpentBy)
-	t.field("asked", a.CreatedAt)
-	t.field("expires", a.ExpiresAt)
-	t.field("digest", a.Digest)
-}
-
-// block shows JSON whole, in as many lines as it takes. Every line is indented and made printable, so none can pass for one of ours.
-func (t *table) block(name string, raw json.RawMessage) {
-	var b bytes.Buffer
-	if json.Indent(&b, raw, "  ", "  ") != nil || b.Len() == 0 {
-		return
-	}
-	t.line("%s:", name)
-	for line := range strings.Lines(b.String()) {
-		t.line("  %s", raws(threat.Printable(strings.TrimRight(strings.TrimPrefix(line, "  "), "\n"), math.MaxInt)))
-	}
-}
-
-// raws is text that is printable already, however long.
-type raws string
-
 // answered shows what became of an approval after an answer.
 func (c *cli) answered(a *client.Approval, err error) error {
 	if err != nil {
@@ -149,21 +103,40 @@ func (c *cli) answered(a *client.Approval, err error) error {
 	})
 }
 
-// lookedAt finds an approval that waits and, where a person reads the output, shows it. Where a digest is given it must be that one.
-func (c *cli) lookedAt(ctx context.Context, cl *client.Client, id, digest string) (*client.Approval, error) {
+// question shows an approval whole and tells whether it could.
+func (t *table) question(c *cli, a *client.Approval) (whole bool) {
+	rows, whole := question(a, c.columns(), time.Now())
+	for _, row := range rows {
+		fmt.Fprintln(t.w, row)
+	}
+	return whole
+}
+
+// lookedAt finds an approval that waits and, where a person reads the output, shows it. Where a digest is given it must be that one. What is to
+// be approved must be shown whole.
+func (c *cli) lookedAt(ctx context.Context, cl *client.Client, id, digest string, toApprove bool) (*client.Approval, error) {
 	a, err := cl.Approval(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if c.output == "table" {
-		if err := c.print(a, func(t *table) { question(t, a); t.line("") }); err != nil {
+		whole := true
+		if err := c.print(a, func(t *table) { whole = t.question(c, a); t.line("") }); err != nil {
 			return nil, err
+		}
+		if !whole && toApprove {
+			return nil, &found{what: fmt.Sprintf("what is not shown whole can't be approved at a prompt: read sallyport approvals show %s --output json, then approve it with --yes --digest %s", a.ApprovalID, a.Digest)}
 		}
 	}
 	if digest != "" && digest != a.Digest {
 		return nil, &found{what: fmt.Sprintf("approval %s has another digest: it is not what you looked at", a.ApprovalID)}
 	}
 	return a, nil
+}
+
+// approving asks for a yes to exactly what was shown.
+func approving(a *client.Approval) string {
+	return fmt.Sprintf("Approve %s, risk %s, digest %.8s?", a.Operation, a.Risk, a.Digest)
 }
 
 // confirmed asks the person at the terminal.
@@ -206,11 +179,11 @@ it is judged again. Scripts give --yes and --digest.`,
 		}
 		id := args[0]
 		if !yes {
-			a, err := c.lookedAt(ctx, cl, id, digest)
+			a, err := c.lookedAt(ctx, cl, id, digest, true)
 			if err != nil {
 				return err
 			}
-			if err := c.confirmed("Approve " + a.Operation + ", risk " + a.Risk + "?"); err != nil {
+			if err := c.confirmed(approving(a)); err != nil {
 				return err
 			}
 			id, digest = a.ApprovalID, a.Digest
@@ -230,7 +203,7 @@ func (c *cli) reject() *cobra.Command {
 		long:    "One no is enough, also after others said yes, up to the moment the call runs.",
 		example: "sallyport approvals reject appr_01J… --reason \"not to customers\"", args: cobra.ExactArgs(1), prints: true,
 	}, func(ctx context.Context, cl *client.Client, args []string) error {
-		a, err := c.lookedAt(ctx, cl, args[0], digest)
+		a, err := c.lookedAt(ctx, cl, args[0], digest, false)
 		if err != nil {
 			return err
 		}
@@ -252,7 +225,7 @@ func (c *cli) deferral() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a, err := c.lookedAt(ctx, cl, args[0], digest)
+		a, err := c.lookedAt(ctx, cl, args[0], digest, false)
 		if err != nil {
 			return err
 		}
@@ -276,6 +249,68 @@ func untilTime(s string, now time.Time) (time.Time, error) {
 		return time.Time{}, usagef("--until is a time from now such as 10m or 2h, or a time such as 2026-11-20T15:00:00Z, not %q", s)
 	}
 	return now.Add(d), nil
+}
+
+func (c *cli) modify() *cobra.Command {
+	var digest, arguments, reason string
+	cmd := c.asPerson(about{
+		use: "modify APPROVAL", short: "Ask about a call with other arguments",
+		long: `The request as it is will not run. Your arguments, all of them, take the place of the agent's under a new digest, and wait to be answered like
+any other request: this approves nothing. The agent is told the reason, and makes the new call or does not. To begin with what it asks for:
+sallyport approvals show APPROVAL --output json.`,
+		example: `sallyport approvals modify appr_01J… --arguments '{"recipient":"DE02…","amount":900}' --reason "900 was agreed"
+sallyport approvals modify appr_01J… --arguments @arguments.json --reason "one page is enough"`, args: cobra.ExactArgs(1), prints: true,
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		raw, err := argumentsOf(arguments)
+		if err != nil {
+			return err
+		}
+		a, err := c.lookedAt(ctx, cl, args[0], digest, false)
+		if err != nil {
+			return err
+		}
+		next, err := cl.Modify(ctx, a.ApprovalID, a.Digest, raw, reason)
+		if err != nil {
+			return err
+		}
+		return c.print(next, func(t *table) {
+			t.line("it is this now:")
+			t.question(c, next)
+			t.line("")
+			t.line("it waits to be answered: sallyport approvals approve %s", next.ApprovalID)
+		})
+	})
+	cmd.Flags().StringVar(&arguments, "arguments", "", "the new arguments: a JSON object, or @FILE with one")
+	must(cmd.MarkFlagRequired("arguments"))
+	reasonFlag(cmd, &reason)
+	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
+	return cmd
+}
+
+// maxArguments bounds a file of arguments; the gateway takes no more in a request.
+const maxArguments = 4 << 20
+
+// argumentsOf reads a JSON object from the command line, or from the file behind an @.
+func argumentsOf(s string) (json.RawMessage, error) {
+	raw := []byte(s)
+	if path, is := strings.CutPrefix(s, "@"); is {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, usagef("--arguments: %v", err)
+		}
+		defer f.Close()
+		if raw, err = io.ReadAll(io.LimitReader(f, maxArguments+1)); err != nil {
+			return nil, usagef("--arguments: %v", err)
+		}
+		if len(raw) > maxArguments {
+			return nil, usagef("--arguments: %s has over %d bytes", path, maxArguments)
+		}
+	}
+	raw = bytes.TrimSpace(raw)
+	if !json.Valid(raw) || raw[0] != '{' {
+		return nil, usagef(`--arguments is all of the new arguments as a JSON object, such as '{"path":"notes.txt"}', or @FILE with one`)
+	}
+	return raw, nil
 }
 
 func (c *cli) batch() *cobra.Command {
@@ -308,7 +343,7 @@ are not similar, none is. It exits with 1 if one was not taken. Scripts that app
 		}
 		if !yes {
 			for i, ref := range refs {
-				a, err := c.lookedAt(ctx, cl, ref.ApprovalID, ref.Digest)
+				a, err := c.lookedAt(ctx, cl, ref.ApprovalID, ref.Digest, decision == "approve")
 				if err != nil {
 					return err
 				}

@@ -2,53 +2,14 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"sallyport/client"
 )
-
-// What is approved is shown to its last byte, and nothing that the agent wrote in it passes for the gateway's words or reaches the terminal
-// as it is.
-func TestQuestionIsWholeAndHarmless(t *testing.T) {
-	hostile := strings.Repeat("filler ", 2000) + "\x1b[2J\u202e\u009b\ndigest   0000\nrisk  LOW" + "\tthe end"
-	arguments, err := json.Marshal(map[string]string{"text": hostile, "digest": "x\x1b[1A", "\nrisk\u2066": "y"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &client.Approval{
-		ApprovalID: "appr_1", State: "pending", Risk: "HIGH", Needed: 1, Operation: "comm.exec", AgentID: "a\x1bb", Requester: "r\u202e", Digest: "abc", Arguments: arguments,
-		Justification: json.RawMessage(`{"user_request":"u\u001b\n` + "\u009b" + `"}`), Labels: []string{"internal"}, SessionLabels: []string{"internal", "pii"},
-		Reasons: []client.ApprovalReason{{Stage: "risk", Code: "approval.required", Text: "t\x1b"}},
-		Votes:   []client.Vote{{Person: "p\x1b", Decision: "approve", Comment: "c\u202e"}},
-	}
-	var out bytes.Buffer
-	c := &cli{out: &out, output: "table"}
-	if err := c.print(a, func(t *table) { question(t, a) }); err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range out.String() {
-		if r != '\n' && (r < ' ' || r == 0x7f || hidden(r)) {
-			t.Fatalf("%U in %q", r, out.String())
-		}
-	}
-	if !strings.Contains(out.String(), "the end\"") || strings.Contains(out.String(), "bytes)") {
-		t.Errorf("the arguments are cut: %d bytes", out.Len())
-	}
-	seen := map[string]int{}
-	for line := range strings.Lines(out.String()) {
-		if name, _, _ := strings.Cut(line, "  "); !strings.HasPrefix(line, " ") {
-			seen[strings.TrimSpace(name)]++
-		}
-	}
-	for _, name := range []string{"operation", "risk", "digest", "asked by", "it has read", "and by now", "answer"} {
-		if seen[name] != 1 {
-			t.Errorf("%d lines begin with %q:\n%s", seen[name], name, out.String())
-		}
-	}
-}
 
 // Nothing but a yes is a yes.
 func TestConfirmed(t *testing.T) {
@@ -79,5 +40,25 @@ func TestSimilar(t *testing.T) {
 	got := similar([]client.Approval{{Similar: "a"}, {Similar: "b"}, {Similar: "c"}, {Similar: "b"}, {}, {}, {Similar: "b"}, {Similar: "c"}})
 	if len(got) != 2 || got["b"] != "1" || got["c"] != "2" {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestArgumentsOf(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "@" + path
+	}
+	for in, want := range map[string]string{
+		`{"a":1}`: `{"a":1}`, " {} \n": "{}", file("good", "{\"a\":\n2}\n"): "{\"a\":\n2}",
+		"": "", "@": "", "[]": "", `"{}"`: "", "{": "", "{}{}": "", file("empty", ""): "", "@" + dir: "", file("none", "{}") + "x": "", file("huge", "{"+strings.Repeat(" ", maxArguments)+"}"): "",
+	} {
+		got, err := argumentsOf(in)
+		if string(got) != want || (err == nil) != (want != "") || err != nil && exitCode(err) != exitUsage {
+			t.Errorf("%.60q: %s %v", in, got, err)
+		}
 	}
 }

@@ -255,7 +255,8 @@ func TestUnreachableIs3(t *testing.T) {
 		{"sessions", "release", "x", "--label", "l", "--reason", "r"}, {"sessions", "close", "x", "--reason", "r"}, {"agents", "list"}, {"agents", "show", "x"},
 		{"tools", "list"}, {"tools", "accept", "a.b", "h"}, {"kill", "--reason", "r"}, {"unkill", "--reason", "r"}, {"audit", "query"}, {"audit", "show", "1"}, {"audit", "export"},
 		{"approvals", "list"}, {"approvals", "show", "x"}, {"approvals", "approve", "x"}, {"approvals", "approve", "x", "--yes", "--digest", "d"}, {"approvals", "reject", "x", "--reason", "r"},
-		{"approvals", "defer", "x"}, {"approvals", "batch", "approve", "x", "y"}, {"approvals", "batch", "approve", "x=d", "y=d", "--yes"},
+		{"approvals", "defer", "x"}, {"approvals", "watch"}, {"approvals", "watch", "-o", "json"}, {"approvals", "modify", "x", "--arguments", "{}", "--reason", "r"},
+		{"agents", "quarantine", "x", "--reason", "r"}, {"agents", "restore", "x", "--reason", "r"}, {"token", "link"}, {"approvals", "batch", "approve", "x", "y"}, {"approvals", "batch", "approve", "x=d", "y=d", "--yes"},
 		{"token", "list"}, {"token", "revoke", "x"}, {"token", "create", "--agent", "x"},
 	}
 	for _, args := range commands {

@@ -390,21 +390,50 @@ func (c *cli) agents() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.print(a, func(t *table) {
-				t.field("agent", a.AgentID)
-				t.field("name", a.Name)
-				t.field("version", a.Version)
-				t.field("purpose", a.Purpose)
-				t.field("mode", a.Mode)
-				t.field("starts in", a.StartPhase)
-				t.field("sessions", a.Sessions)
-				t.field("standing", a.Standing)
-				t.field("killed", a.Killed)
-				t.field("digest", a.Digest)
-				t.line("the whole declaration: --output yaml")
-			})
+			return c.agent(a)
 		})
-	return group("agents", "See the declared agents", list, one)
+	act := func(use, short, long, example string, do func(ctx context.Context, cl *client.Client, id, reason string) (*client.Agent, error)) *cobra.Command {
+		var reason string
+		cmd := c.asPerson(about{use: use, short: short, long: long, example: example, args: cobra.ExactArgs(1), prints: true},
+			func(ctx context.Context, cl *client.Client, args []string) error {
+				a, err := do(ctx, cl, args[0], reason)
+				if err != nil {
+					return err
+				}
+				return c.agent(a)
+			})
+		reasonFlag(cmd, &reason)
+		return cmd
+	}
+	return group("agents", "See the declared agents, put one aside", list, one,
+		act("quarantine AGENT", "Put an agent aside until it is restored", "Its calls are refused; its sessions and what they hold stay. To cancel what runs right now there is sallyport kill.",
+			"sallyport agents quarantine research-assistant --reason \"asks for passwords\"",
+			func(ctx context.Context, cl *client.Client, id, reason string) (*client.Agent, error) {
+				return cl.Quarantine(ctx, id, reason)
+			}),
+		act("restore AGENT", "End an agent's quarantine", "A kill switch that was pulled stays pulled: sallyport unkill.", "sallyport agents restore research-assistant --reason \"prompt fixed\"",
+			func(ctx context.Context, cl *client.Client, id, reason string) (*client.Agent, error) {
+				return cl.Restore(ctx, id, reason)
+			}))
+}
+
+func (c *cli) agent(a *client.Agent) error {
+	return c.print(a, func(t *table) {
+		t.field("agent", a.AgentID)
+		t.field("name", a.Name)
+		t.field("version", a.Version)
+		t.field("purpose", a.Purpose)
+		t.field("mode", a.Mode)
+		t.field("starts in", a.StartPhase)
+		t.field("sessions", a.Sessions)
+		t.field("standing", a.Standing)
+		if q := a.Quarantine; q != nil {
+			t.field("put aside", show(q.Since)+" by "+q.By+reasonText(q.Reason))
+		}
+		t.field("killed", a.Killed)
+		t.field("digest", a.Digest)
+		t.line("the whole declaration: sallyport agents show %s --output yaml", a.AgentID)
+	})
 }
 
 func (c *cli) tools() *cobra.Command {

@@ -38,7 +38,29 @@ func (c *cli) token() *cobra.Command {
 			}
 			return cl.RevokeToken(ctx, args[0])
 		})
-	return group("token", "Make and revoke credentials", c.tokenCreate(), list, revoke)
+	link := c.asPerson(about{
+		use: "link", short: "Make a link that signs you in to the console, once",
+		long: `It signs in the person whose token this command uses, with that token's roles: by default the admin of the data directory, with
+SALLYPORT_TOKEN anybody else. Until it is used or expires, it is as secret as the token.`,
+		example: "sallyport token link\nSALLYPORT_TOKEN=spt_person_… sallyport token link", prints: true,
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		l, err := cl.SignInLink(ctx)
+		if err != nil {
+			return err
+		}
+		if strings.HasPrefix(l.URL, "/") {
+			address, err := c.address(adminSide)
+			if err != nil {
+				return err
+			}
+			l.URL = address + l.URL
+		}
+		if c.output == "table" {
+			fmt.Fprintf(c.err, "It opens the console once, until %s:\n", show(l.Expires))
+		}
+		return c.print(l, func(t *table) { t.line("%s", l.URL) })
+	})
+	return group("token", "Make and revoke credentials", c.tokenCreate(), list, revoke, link)
 }
 
 func (c *cli) tokenCreate() *cobra.Command {

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"sallyport/client"
+	"sallyport/internal/threat"
+)
+
+const (
+	shownArguments = 64 << 10 // bytes of pretty arguments; of larger ones the rest is named, and nobody can say yes to it at a prompt
+	shownSteps     = 50       // of a plan
+	shownSpaces    = 8        // in a row; more are counted
+	longLine       = 1000     // characters of a line of JSON from which on they are counted
+	comparedLines  = 1000     // on each side; beyond, one side is shown whole and then the other
+	nameWidth      = 18       // of the column of names
+	pipeWidth      = 100      // where the output is no terminal
+	leastWidth     = 40
+)
+
+// sheet is text in rows that a terminal shows as they are: none is wider than it, none holds a character that does something, and no row
+// begins with words that are not ours, however an agent's text breaks.
+type sheet struct {
+	width int
+	rows  []string
+}
+
+// columns is the width for what is written to c.out.
+func (c *cli) columns() int {
+	if f, ok := c.out.(*os.File); ok && terminal(f) {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			return max(w, leastWidth)
+		}
+	}
+	return pipeWidth
+}
+
+// plain is text without anything that a terminal obeys, hides or reorders. Long runs of spaces are counted: what stands behind them would be
+// out of sight. Neither \[ nor \x is an escape of JSON's, so that in JSON these can't be taken for what stands there.
+func plain(s string) string {
+	s = threat.Printable(s, math.MaxInt)
+	if !strings.Contains(s, strings.Repeat(" ", shownSpaces+1)) {
+		return s
+	}
+	var out strings.Builder
+	for len(s) > 0 {
+		rest := strings.TrimLeft(s, " ")
+		if n := len(s) - len(rest); n > shownSpaces {
+			fmt.Fprintf(&out, `\[%d spaces]`, n)
+		} else {
+			out.WriteString(s[:n])
+		}
+		text, _, _ := strings.Cut(rest, " ")
+		out.WriteString(text)
+		s = rest[len(text):]
+	}
+	return out.String()
+}
+
+// cells is how many columns a rune takes at most.
+func cells(r rune) int {
+	if r < utf8.RuneSelf {
+		return 1
+	}
+	return 2
+}
+
+// wrapped cuts text into pieces of at most so many columns; between words, if it may and there are any.
+func wrapped(s string, width int, words bool) (pieces []string) {
+	for {
+		used, end, space := 0, len(s), -1
+		for i, r := range s {
+			if used += cells(r); used > width {
+				end = i
+				break
+			}
+			if r == ' ' {
+				space = i
+			}
+		}
+		if end == len(s) {
+			return append(pieces, s)
+		}
+		if words && space > end/2 {
+			pieces, s = append(pieces, s[:space]), s[space+1:]
+			continue
+		}
+		pieces, s = append(pieces, s[:end]), s[end:]
+	}
+}
+
+// field is a name of ours and a value, which may be anybody's, in as many rows as it takes. An empty value has none.
+func (s *sheet) field(name, value string) {
+	if value == "" {
+		return
+	}
+	for i, piece := range wrapped(plain(value), s.width-nameWidth, true) {
+		if i > 0 {
+			name = ""
+		}
+		s.rows = append(s.rows, fmt.Sprintf("%-*s%s", nameWidth, name, piece))
+	}
+}
+
+// lines is text of anybody's, each row behind the mark.
+func (s *sheet) lines(mark string, lines ...string) {
+	mark = "  " + mark + " "
+	for _, line := range lines {
+		body := strings.TrimLeft(line, " ") // the spaces before it are json.Indent's
+		line = line[:len(line)-len(body)] + plain(body)
+		for _, piece := range wrapped(line, s.width-len(mark), false) {
+			s.rows = append(s.rows, mark+piece)
+		}
+		if n := utf8.RuneCountInString(body); n >= longLine {
+			s.rows = append(s.rows, fmt.Sprintf("    (%d characters in this line)", n))
+		}
+	}
+}
+
+// pretty is JSON with a line for each member and element.
+func pretty(raw json.RawMessage) []string {
+	var b bytes.Buffer
+	if json.Indent(&b, raw, "", "  ") != nil {
+		return []string{string(raw)}
+	}
+	return strings.Split(b.String(), "\n")
+}
+
+// question shows an approval with everything that is approved by its digest and what helps to decide. whole is false where it does not show
+// all of the arguments, which it says.
+func question(a *client.Approval, width int, now time.Time) (rows []string, whole bool) {
+	s := &sheet{width: max(width, leastWidth)}
+	s.field("approval", a.ApprovalID+", "+a.State)
+	s.field("risk", a.Risk+", "+votes(a)+" approved")
+	for _, r := range a.Reasons {
+		if r.Stage == "risk" {
+			s.field("  by the rule", r.Code+": "+r.Text)
+		}
+	}
+	s.field("amount", a.Amount)
+	s.field("could go wrong", a.Consequence)
+	s.field("operation", a.Operation)
+	s.field("agent", a.AgentID)
+	s.field("destination", strings.Join(a.Destinations, ", "))
+
+	lines, rest := pretty(a.Arguments), 0
+	for i, left := 0, shownArguments; i < len(lines); i++ {
+		if left -= len(lines[i]) + 1; left < 0 {
+			for _, line := range lines[i:] {
+				rest += len(line)
+			}
+			lines = lines[:i]
+		}
+	}
+	if whole = rest == 0; whole {
+		s.field("arguments", fmt.Sprintf("%d bytes, all of them here", len(a.Arguments)))
+	} else {
+		s.field("arguments", fmt.Sprintf("%d bytes: too many to be shown here", len(a.Arguments)))
+	}
+	s.lines("|", lines...)
+	if !whole {
+		s.field("NOT SHOWN", fmt.Sprintf("%d bytes more: sallyport approvals show %s --output json has them all", rest, a.ApprovalID))
+	}
+	if a.ModifiedFrom != "" {
+		s.field("changed", "by "+a.ModifiedBy+reasonText(a.ModifiedReason)+" (it takes the place of "+a.ModifiedFrom+")")
+		s.difference(pretty(a.Before), pretty(a.Arguments))
+	}
+
+	s.reasons(a.Justification)
+	for _, r := range a.Reasons {
+		if r.Stage != "risk" {
+			s.field("asked by", r.Stage+": "+r.Text)
+		}
+	}
+	s.field("on record", a.UserRequest)
+	s.field("requester", a.Requester)
+	s.field("session", a.SessionID+", opened by "+a.OpenedBy+", in "+cmp.Or(a.SessionPhase, "no known phase"))
+	s.field("it has read", cmp.Or(show(a.Labels), "nothing that counts"))
+	if !slices.Equal(a.Labels, a.SessionLabels) {
+		s.field("and by now", cmp.Or(show(a.SessionLabels), "nothing that counts"))
+	}
+	for _, h := range a.Held {
+		from := "was there from the start"
+		if h.Operation != "" {
+			from = "came from " + h.Operation + ", " + h.CallID
+		}
+		s.field("  label", h.Label+" "+from)
+	}
+	s.plan(a)
+	for _, e := range a.Earlier {
+		by := ""
+		if len(e.By) > 0 {
+			by = " by " + show(e.By)
+		}
+		s.field("earlier", show(e.At)+" "+e.State+by+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
+	}
+	s.field("declaration", a.DeclarationID)
+	for _, v := range a.Votes {
+		s.field("answer", show(v.At)+" "+v.Person+": "+v.Decision+reasonText(v.Comment))
+	}
+	s.field("why not", a.Reason)
+	s.field("replaced by", a.ReplacedBy)
+	s.field("deferred until", show(a.DeferredUntil))
+	s.field("spent by", a.SpentBy)
+	s.field("asked", show(a.CreatedAt))
+	if a.State == "pending" && !a.SilenceAt.IsZero() {
+		s.field("runs by itself", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless somebody says no or puts it off")
+	}
+	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
+	if digest := plain(a.Digest); len(digest) > s.width-nameWidth && len("digest ")+len(digest) <= s.width {
+		s.rows = append(s.rows, "digest "+digest) // in one piece, to be copied
+	} else {
+		s.field("digest", a.Digest)
+	}
+	return s.rows, whole
+}
+
+// within says how long it is until a time that is to come.
+func within(t, now time.Time) string {
+	d := t.Sub(now).Round(time.Second)
+	if d <= 0 {
+		return ""
+	}
+	return ", in " + d.String()
+}
+
+// reasons are the agent's, under words for its own field names.
+func (s *sheet) reasons(raw json.RawMessage) {
+	if len(raw) == 0 {
+		return
+	}
+	s.field("the agent says", "its own words; nobody has checked them")
+	var said map[string]string
+	if json.Unmarshal(raw, &said) != nil {
+		s.lines("|", pretty(raw)...)
+		return
+	}
+	for _, part := range [][2]string{{"user_request", "it was asked"}, {"missing_knowledge", "it lacks"}, {"expected_use", "it wants it for"}, {"plan_step", "in its plan"}} {
+		s.field("  "+part[1], said[part[0]])
+		delete(said, part[0])
+	}
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		s.lines("|", strconv.Quote(name)+": "+strconv.Quote(said[name]))
+	}
+}
+
+// plan marks the steps that are calls of the operation.
+func (s *sheet) plan(a *client.Approval) {
+	if a.Plan == nil {
+		return
+	}
+	s.field("plan", fmt.Sprintf("%s, %s, %d steps; > marks those with %s", a.Plan.PlanID, a.Plan.State, len(a.Plan.Steps), a.Operation))
+	for i, step := range a.Plan.Steps {
+		if i == shownSteps {
+			s.field("", fmt.Sprintf("and %d steps more: sallyport sessions show %s", len(a.Plan.Steps)-i, a.SessionID))
+			break
+		}
+		mark, arguments := " ", ""
+		if step.Operation == a.Operation {
+			mark, arguments = ">", " "+string(step.Arguments)
+		}
+		s.field(fmt.Sprintf("  %s step %d", mark, i), step.Tool+arguments+reasonText(step.Justification))
+	}
+}
+
+// difference shows the lines that are on one side only: - before, + now.
+func (s *sheet) difference(before, after []string) {
+	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
+		before, after = before[1:], after[1:]
+	}
+	for len(before) > 0 && len(after) > 0 && before[len(before)-1] == after[len(after)-1] {
+		before, after = before[:len(before)-1], after[:len(after)-1]
+	}
+	if len(before) > comparedLines || len(after) > comparedLines {
+		s.lines("- |", before...)
+		s.lines("+ |", after...)
+		return
+	}
+	common := make([][]int, len(before)+1) // how many lines of what follows are on both sides
+	for i := range common {
+		common[i] = make([]int, len(after)+1)
+	}
+	for i := len(before) - 1; i >= 0; i-- {
+		for j := len(after) - 1; j >= 0; j-- {
+			if before[i] == after[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			} else {
+				common[i][j] = max(common[i+1][j], common[i][j+1])
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(before) || j < len(after); {
+		switch {
+		case i < len(before) && j < len(after) && before[i] == after[j]:
+			i, j = i+1, j+1
+		case j == len(after) || i < len(before) && common[i+1][j] >= common[i][j+1]:
+			s.lines("- |", before[i])
+			i++
+		default:
+			s.lines("+ |", after[j])
+			j++
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"sallyport/client"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// everywhere is a question with the text wherever an agent, a server or a person could have put it.
+func everywhere(t testing.TB, text string) *client.Approval {
+	t.Helper()
+	obj := func(v any) json.RawMessage {
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+		return bytes.TrimSpace(b.Bytes())
+	}
+	return &client.Approval{
+		ApprovalID: "appr_1", State: "pending", Risk: "HIGH", Needed: 1, Operation: text, AgentID: text, Requester: text, OpenedBy: text, SessionID: text, SessionPhase: text,
+		Digest: strings.Repeat("ab", 32), Arguments: obj(map[string]any{"text": text, text: []any{text, 1}}), Destinations: []string{text}, Amount: text, Consequence: text,
+		Justification: obj(map[string]string{"user_request": text, "missing_knowledge": text, "expected_use": text, "z" + text: text}),
+		Labels:        []string{"internal", text}, SessionLabels: []string{"internal", "pii"}, UserRequest: text, Held: []client.Held{{Label: text, Operation: text, CallID: text}},
+		Plan:    &client.Plan{PlanID: text, State: text, Steps: []client.PlanStep{{Tool: text, Operation: text, Arguments: obj(map[string]string{"a": text}), Justification: text}, {Tool: text}}},
+		Earlier: []client.Earlier{{ApprovalID: text, Operation: text, AgentID: text, Destination: text, State: text, By: []string{text}, Reason: text, At: noon}},
+		Reasons: []client.ApprovalReason{{Stage: "risk", Code: "risk.action", Text: text}, {Stage: text, Code: text, Text: text}},
+		Votes:   []client.Vote{{Person: text, Decision: "approve", Comment: text, At: noon}}, Reason: text,
+		ModifiedFrom: "appr_0", ModifiedBy: text, ModifiedReason: text, Before: obj(map[string]any{"text": text + "x"}), CreatedAt: noon, ExpiresAt: noon.Add(time.Hour), SilenceAt: noon.Add(time.Second),
+	}
+}
+
+// hostile is what agents may write.
+var hostile = map[string]string{
+	"ANSI":             "a\x1b[2J\x1b[1;1H\x1b[31mrisk              LOW\x1b[0m",
+	"title and link":   "\x1b]0;owned\x07\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\",
+	"clipboard":        "\x1b]52;c;ZXZpbA==\x07",
+	"C1":               "\u009b2J\u0085\u0090q",
+	"bidi":             "safe\u202eevil\u2066x\u2069\u200f",
+	"invisible":        "a\u200bb\u2060c\U000e0041d\ufeff\u00ad",
+	"carriage return":  "delete everything\rrisk              LOW",
+	"backspaces":       "evil" + strings.Repeat("\b", 40) + "good",
+	"lines":            "x\n\nrisk              LOW\r\ndigest            0000\v\f",
+	"tabs":             "a\tb\t\tc",
+	"spaces":           "begin" + strings.Repeat(" ", 10_000) + "the end",
+	"spaces to a line": strings.Repeat(" ", 80-nameWidth) + "risk              LOW, 2 of 2 approved",
+	"a word to a line": strings.Repeat("x", 80-nameWidth) + "risk              LOW, 2 of 2 approved",
+	"words to a line":  strings.Repeat("wo ", 300) + "risk              LOW, 2 of 2 approved",
+	"long":             strings.Repeat("QUJD", 5000) + "the end",
+	"wide":             strings.Repeat("漢字", 200),
+	"combining":        "z" + strings.Repeat("\u0301", 500),
+	"not UTF-8":        "a\xff\xfeb\xc3",
+	"format":           "%s %d %!x(MISSING) %%",
+	"fake mark":        "  | \"amount\": 1",
+}
+
+// Whatever is written where, each row is of the width, holds nothing that a terminal obeys, and begins with our words.
+func TestQuestionIsHarmless(t *testing.T) {
+	names := map[string]bool{}
+	calm, _ := question(everywhere(t, "calm"), 200, noon)
+	short, _ := question(everywhere(t, "calm"), 80, noon)
+	for _, row := range append(calm, short...) {
+		names[fmt.Sprintf("%.*s", min(nameWidth, len(row)), row)] = true
+	}
+	for name, text := range hostile {
+		for _, width := range []int{20, 40, 80, 200} {
+			rows, whole := question(everywhere(t, text), width, noon)
+			if !whole {
+				t.Errorf("%s: not whole", name)
+			}
+			count := map[string]int{}
+			for _, row := range rows {
+				used := 0
+				for _, r := range row {
+					if used += cells(r); r < ' ' || r == 0x7f || hidden(r) || !utf8.ValidString(row) {
+						t.Fatalf("%s: %U in %q", name, r, row)
+					}
+				}
+				if most := max(width, leastWidth); used > most && !strings.HasPrefix(row, "    (") {
+					t.Errorf("%s: %d columns of %d: %q", name, used, most, row)
+				}
+				begin := fmt.Sprintf("%.*s", min(nameWidth, len(row)), row)
+				if strings.HasPrefix(row, "digest ababab") {
+					begin = "digest abababababa"
+				}
+				if first, _, _ := strings.Cut(row, " "); first != "" {
+					count[first]++
+				}
+				marked := strings.HasPrefix(row, "  | ") || strings.HasPrefix(row, "  - | ") || strings.HasPrefix(row, "  + | ") || strings.HasPrefix(row, "    (")
+				if !marked && strings.TrimSpace(begin) != "" && !names[begin] {
+					t.Errorf("%s: a row begins with %q", name, row)
+				}
+			}
+			for _, once := range []string{"approval", "risk", "operation", "digest", "expires", "arguments"} {
+				if n := count[once]; n != 1 {
+					t.Errorf("%s: %d rows are called %s", name, n, once)
+				}
+			}
+		}
+	}
+}
+
+// What is approved is shown to its last byte: the rows, put together again, are the arguments.
+func TestQuestionIsExact(t *testing.T) {
+	for name, text := range hostile {
+		if !utf8.ValidString(text) || strings.Contains(text, "         ") {
+			continue // not in canonical JSON; and what is counted is counted
+		}
+		a := everywhere(t, text)
+		rows, _ := question(a, 80, noon)
+		var back strings.Builder
+		in := false
+		for _, row := range rows {
+			if strings.HasPrefix(row, "arguments ") {
+				in = true
+				continue
+			}
+			body, marked := strings.CutPrefix(row, "  | ")
+			if in && !marked && !strings.HasPrefix(row, "    (") {
+				break
+			}
+			if in && marked {
+				back.WriteString(body)
+			}
+		}
+		var got, want any
+		if err := json.Unmarshal(a.Arguments, &want); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal([]byte(strings.ReplaceAll(back.String(), `\U000e0041`, `\udb40\udc41`)), &got); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %v\n%q\n%q", name, err, back.String(), a.Arguments)
+		}
+	}
+	rows, _ := question(everywhere(t, hostile["spaces"]), 80, noon)
+	if text := strings.Join(rows, "\n"); !strings.Contains(text, `begin\[10000 spaces]the end`) || len(rows) > 200 {
+		t.Errorf("%d rows: %.3000s", len(rows), text)
+	}
+}
+
+// What is too large is not cut in silence, and not whole.
+func TestQuestionTooLarge(t *testing.T) {
+	for text, whole := range map[string]bool{strings.Repeat("x", shownArguments-100): true, strings.Repeat("x", shownArguments): false, strings.Repeat("x,", 100): true} {
+		a := &client.Approval{ApprovalID: "appr_1", Arguments: json.RawMessage(`{"a":"` + text + `","b":"the end"}`)}
+		rows, got := question(a, 80, noon)
+		all := strings.Join(rows, "\n")
+		if got != whole || strings.Contains(all, "NOT SHOWN") == whole || strings.Contains(all, "the end") != whole || !strings.Contains(all, fmt.Sprintf("%d bytes", len(a.Arguments))) {
+			t.Errorf("%d: %v, %.300s … %.300s", len(text), got, all, all[max(0, len(all)-300):])
+		}
+	}
+}
+
+func TestQuestionInOrder(t *testing.T) {
+	a := everywhere(t, "calm")
+	a.Reasons = []client.ApprovalReason{{Stage: "risk", Code: "risk.amount", Text: "from 1,000 on"}, {Stage: "flow", Code: "flow.contaminated", Text: "it read mail"}}
+	a.Votes, a.Risk, a.Needed = a.Votes[:1], "CRITICAL", 2
+	a.Arguments, a.Before = json.RawMessage(`{"amount":900,"to":"x"}`), json.RawMessage(`{"amount":1000,"to":"x"}`)
+	rows, _ := question(a, 120, noon)
+	at := 0
+	for _, want := range []string{
+		"approval          appr_1, pending", "risk              CRITICAL, 1 of 2 approved", "  by the rule     risk.amount: from 1,000 on", "amount ", "could go wrong ", "operation ",
+		"arguments         23 bytes, all of them here", "  | {", `  |   "amount": 900,`, "changed           by calm: calm", `  - |   "amount": 1000,`, `  + |   "amount": 900,`,
+		"the agent says ", "  it was asked ", "  it lacks ", "  it wants it for ", "asked by          flow: it read mail", "on record ", "session ", "it has read       internal, calm", "and by now        internal, pii",
+		"  label           calm came from calm, calm", "plan ", "  > step 0", "earlier           2026-11-20T12:00:00Z calm by calm", "answer ", "runs by itself ", "expires           2026-11-20T13:00:00Z, in 1h0m0s", "digest            abab",
+	} {
+		for at < len(rows) && !strings.HasPrefix(rows[at], want) {
+			at++
+		}
+		if at == len(rows) {
+			t.Fatalf("%q is not there, or not in its place:\n%s", want, strings.Join(rows, "\n"))
+		}
+	}
+}
+
+func TestDifference(t *testing.T) {
+	for _, c := range []struct{ before, after, want string }{
+		{"a b c", "a b c", ""}, {"a b c", "a x c", "-b +x"}, {"", "a", "+a"}, {"a", "", "-a"}, {"a b c d", "b c d e", "-a +e"}, {"a a a", "a a", "-a"}, {"a b", "b a", "-a +a"},
+	} {
+		s := &sheet{width: 80}
+		s.difference(strings.Fields(c.before), strings.Fields(c.after))
+		var got []string
+		for _, row := range s.rows {
+			got = append(got, strings.NewReplacer(" ", "", "|", "").Replace(row))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%q to %q: %v", c.before, c.after, got)
+		}
+	}
+	long := strings.Split(strings.Repeat("x,", 3*comparedLines), ",")
+	s := &sheet{width: 80}
+	if s.difference(append([]string{"first"}, long...), append(long, "last")); len(s.rows) < len(long) {
+		t.Errorf("%d rows", len(s.rows))
+	}
+}

@@ -1,0 +1,661 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sallyport/client"
+)
+
+// office plays a gateway with requests in it, and remembers the answers.
+type office struct {
+	*httptest.Server
+	mu      sync.Mutex // guards the rest
+	all     []*client.Approval
+	answers []string
+	refuse  *client.Problem // of answers
+	status  int             // of everything, if it is not 0
+	watch   []chan string
+	drop    chan struct{} // closed: streams end
+}
+
+func newOffice(t testing.TB, all ...*client.Approval) *office {
+	o := &office{all: all, drop: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/events", o.events)
+	mux.HandleFunc("GET /v1/approvals", func(w http.ResponseWriter, r *http.Request) {
+		page := client.ApprovalPage{Approvals: []client.Approval{}}
+		for _, a := range o.all {
+			if page.Next == "" && a.State == r.FormValue("state") && (r.FormValue("after") == "" || a.ApprovalID < r.FormValue("after")) {
+				if len(page.Approvals) == pageOfWatch {
+					page.Next = page.Approvals[pageOfWatch-1].ApprovalID
+					break
+				}
+				page.Approvals = append(page.Approvals, *a)
+			}
+		}
+		reply(w, page)
+	})
+	mux.HandleFunc("GET /v1/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
+		if a := o.find(r.PathValue("id")); a != nil {
+			reply(w, a)
+			return
+		}
+		problem(w, &client.Problem{Status: 404, Code: "not_found", Detail: "There is no such thing here."})
+	})
+	mux.HandleFunc("POST /v1/approvals/{id}/{act}", func(w http.ResponseWriter, r *http.Request) {
+		var b struct {
+			Digest, Reason string
+			Until          time.Time
+		}
+		_ = json.NewDecoder(r.Body).Decode(&b) // of the client
+		a, act := o.find(r.PathValue("id")), r.PathValue("act")
+		if o.refuse != nil {
+			problem(w, o.refuse)
+			return
+		}
+		if a == nil || a.Digest != b.Digest {
+			problem(w, &client.Problem{Status: 409, Code: "approval.mismatch", Detail: "The answer is for something else than what is asked now."})
+			return
+		}
+		o.answers = append(o.answers, strings.TrimRight(fmt.Sprintf("%s %s %s", act, a.ApprovalID, b.Reason), " ")+after(b.Until))
+		switch act {
+		case "approve":
+			a.Votes = append(a.Votes, client.Vote{Person: "me", Decision: "approve"})
+			if len(a.Votes) >= a.Needed {
+				a.State = "approved"
+			}
+		case "reject":
+			a.State = "rejected"
+		case "defer":
+			a.State = "deferred"
+		}
+		reply(w, a)
+	})
+	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/events" {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if o.status != 0 {
+				problem(w, &client.Problem{Status: o.status, Code: "x", Detail: "No."})
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { o.end(); o.Close() })
+	return o
+}
+
+func after(until time.Time) string {
+	if until.IsZero() {
+		return ""
+	}
+	return " for " + until.Sub(noon).String()
+}
+
+func reply(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) } // into a response
+
+func problem(w http.ResponseWriter, p *client.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	reply(w, p)
+}
+
+func (o *office) find(id string) *client.Approval {
+	for _, a := range o.all {
+		if a.ApprovalID == id {
+			return a
+		}
+	}
+	return nil
+}
+
+func (o *office) events(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	ch, drop, status := make(chan string, 100), o.drop, o.status
+	o.watch = append(o.watch, ch)
+	o.mu.Unlock()
+	if status != 0 {
+		problem(w, &client.Problem{Status: status, Code: "x", Detail: "No."})
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	fmt.Fprint(w, "event: all\ndata: {\"id\":\"\"}\n\n")
+	for {
+		w.(http.Flusher).Flush()
+		select {
+		case text := <-ch:
+			fmt.Fprint(w, text)
+		case <-drop:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// end ends the streams that are open.
+func (o *office) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.drop)
+	o.drop = make(chan struct{})
+}
+
+// change changes the office and tells everybody.
+func (o *office) change(id string, f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f()
+	for _, ch := range o.watch {
+		ch <- "event: approval\ndata: {\"id\":\"" + id + "\"}\n\n"
+	}
+}
+
+func (o *office) answered() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.answers)
+}
+
+// asked is a plain request.
+func asked(id string) *client.Approval {
+	return &client.Approval{ApprovalID: id, State: "pending", Risk: "HIGH", Needed: 1, Operation: "comm.exec", AgentID: "local", Digest: id + strings.Repeat("0", 64-len(id)),
+		Arguments: json.RawMessage(`{"path":"` + id + `"}`), CreatedAt: noon, ExpiresAt: noon.Add(30 * time.Minute)}
+}
+
+// screen keeps what is written to it.
+type screen struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// sitting is somebody in front of a watcher.
+type sitting struct {
+	t      *testing.T
+	w      *watcher
+	screen *screen
+	keys   chan []rune
+	read   int // how much of the screen has been looked at
+	ended  chan error
+	stop   func()
+}
+
+func sit(t *testing.T, o *office, height int) *sitting {
+	t.Helper()
+	cl, err := client.New(o.URL, "spt_person_x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &sitting{t: t, screen: &screen{}, keys: make(chan []rune), ended: make(chan error, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	f, fed := newFeed(), make(chan struct{})
+	go func() {
+		defer close(fed)
+		f.run(ctx, cl, func() (*client.Client, error) { return cl, nil }, func(context.Context, time.Duration) {})
+	}()
+	s.w = &watcher{cl: cl, out: s.screen, keys: s.keys, feed: f, now: func() time.Time { return noon }, skipped: map[string]bool{}, size: func() (int, int) { return 80, height }}
+	done := make(chan struct{})
+	go func() { defer close(done); s.ended <- s.w.run(ctx) }()
+	s.stop = func() { cancel(); <-fed; <-done }
+	t.Cleanup(s.stop)
+	return s
+}
+
+// sees waits until the text comes, after what was seen before.
+func (s *sitting) sees(text string) {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		all := s.screen.String()
+		if i := strings.Index(all[s.read:], text); i >= 0 {
+			s.read += i + len(text)
+			return
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%q does not come:\n%s", text, strings.ReplaceAll(all[s.read:], "\r", ""))
+		}
+	}
+}
+
+func (s *sitting) press(keys string) {
+	s.t.Helper()
+	select {
+	case s.keys <- []rune(keys):
+	case <-time.After(10 * time.Second):
+		s.t.Fatal("nobody takes the key")
+	}
+}
+
+func (s *sitting) did(o *office, want ...string) {
+	s.t.Helper()
+	if got := o.answered(); !slices.Equal(got, want) {
+		s.t.Errorf("answered %q, not %q", got, want)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	o := newOffice(t, asked("appr_5"), asked("appr_4"), asked("appr_3"), asked("appr_2"), asked("appr_1"))
+	s := sit(t, o, 40)
+	s.sees("appr_5, pending")
+	s.sees("4 more wait - a approve")
+	s.press("x") // no key of ours
+	s.press("a")
+	s.sees("Approve comm.exec, risk HIGH, digest appr_500? [y/N]")
+	s.press("n")
+	s.sees("not approved: nothing was sent")
+	s.sees("a approve")
+	s.press("a")
+	s.sees("[y/N]")
+	s.press("yes") // only a single key is a yes
+	s.sees("nothing was sent")
+	s.did(o)
+	s.press("ay") // type-ahead is not
+	s.sees("[y/N]")
+	s.did(o)
+	s.press("y")
+	s.sees("appr_5: approved")
+	s.sees("appr_4, pending")
+	s.sees("3 more wait")
+	s.did(o, "approve appr_5")
+
+	s.press("r")
+	s.sees("Why not?")
+	s.press("\r")
+	s.sees("a no needs a reason")
+	s.press("r")
+	s.sees("Why not?")
+	s.press("x\x1b")
+	s.sees("not rejected: nothing was sent")
+	s.press("r")
+	s.sees("Why not?")
+	s.press("not so\x01\u202e much")
+	s.sees("much")
+	s.press("\x7f\x7f\x7f\x7fmany\rayq")
+	s.sees("appr_4: rejected")
+	s.sees("appr_3, pending")
+	s.sees("2 more wait")
+	s.did(o, "approve appr_5", "reject appr_4 not so many")
+
+	s.press("d")
+	s.sees("1 in 10m  3 when somebody takes it up") // an hour would be past its end
+	s.press("2")
+	s.sees("a approve")
+	s.press("d")
+	s.sees("Ask again")
+	s.press("1")
+	s.sees("appr_3: put off")
+	s.sees("appr_2, pending")
+	s.sees("1 more waits")
+	s.did(o, "approve appr_5", "reject appr_4 not so many", "defer appr_3 for 10m0s")
+	s.press("s")
+	s.sees("appr_2: skipped; it still waits")
+	s.sees("appr_1, pending")
+	s.sees("a approve")
+	s.press("d")
+	s.sees("Ask again")
+	s.press("3")
+	s.sees("Nothing else waits. s:")
+	s.press("s")
+	s.sees("appr_2, pending")
+	s.sees("a approve")
+	// One that is newer does not take its place under the person's hands.
+	o.change("appr_6", func() { o.all = append([]*client.Approval{asked("appr_6")}, o.all...) })
+	s.sees("1 more waits")
+	s.press("a")
+	s.sees("digest appr_200?")
+	s.press("Y")
+	s.sees("appr_6, pending")
+	s.sees("a approve")
+	s.press("q")
+	if err := <-s.ended; err != nil {
+		t.Error(err)
+	}
+	s.did(o, "approve appr_5", "reject appr_4 not so many", "defer appr_3 for 10m0s", "defer appr_1", "approve appr_2")
+}
+
+// What happens to a request while it is on the screen is said, and an answer is for what was shown.
+func TestWatchMeanwhile(t *testing.T) {
+	o := newOffice(t, asked("appr_1"))
+	s := sit(t, o, 40)
+	s.sees("a approve")
+	s.press("a")
+	s.sees("[y/N]")
+	// Somebody else was faster, and the yes that is under way is for nothing.
+	o.change("appr_1", func() {
+		o.all[0].State, o.all[0].Reason, o.all[0].Votes = "rejected", "no\x1b[2J", []client.Vote{{Person: "bob", Decision: "reject"}}
+		o.all = append(o.all, asked("appr_2"))
+	})
+	s.sees(`appr_1: it is rejected now, by bob: no\x1b[2J`)
+	s.sees("appr_2, pending")
+	s.press("y")
+	s.sees("a approve")
+	s.did(o)
+	// It changes without anybody's telling.
+	s.press("a")
+	s.sees("[y/N]")
+	o.mu.Lock()
+	o.all[1].Digest, o.all[1].Arguments = strings.Repeat("f", 64), json.RawMessage(`{"path":"elsewhere"}`)
+	o.mu.Unlock()
+	s.press("y")
+	s.sees("your answer was not taken: The answer is for something else")
+	s.sees("appr_2 changed meanwhile; this is what it is now")
+	s.sees("elsewhere")
+	s.sees("a approve")
+	s.did(o)
+	// A vote of somebody else's.
+	o.change("appr_2", func() {
+		o.all[1].Needed, o.all[1].Risk, o.all[1].Votes = 2, "CRITICAL", []client.Vote{{Person: "bob", Decision: "approve"}}
+	})
+	s.sees("changed meanwhile")
+	s.sees("CRITICAL, 1 of 2 approved")
+	s.sees("a approve")
+	// What a person may not, stays on the screen with the way out.
+	o.change("", func() {
+		o.refuse = &client.Problem{Status: 403, Code: "role.missing", Detail: "You asked for this.", Remedy: "Ask another person."}
+	})
+	s.press("a")
+	s.sees("[y/N]")
+	s.press("y")
+	s.sees("You asked for this. Ask another person.")
+	s.sees("a approve")
+	o.change("appr_2", func() { o.refuse, o.all[1].Needed = nil, 3 })
+	s.sees("1 of 3 approved")
+	s.sees("a approve")
+	s.press("a")
+	s.sees("[y/N]")
+	s.press("y")
+	s.sees("approved by you, 2 of 3; it takes another person")
+	s.sees("s: those that you skipped")
+	o.change("appr_2", func() { o.all[1].State, o.all[1].ReplacedBy = "superseded", "appr_3" })
+	s.sees("Nothing waits")
+	s.did(o, "approve appr_2")
+}
+
+// Nobody says yes to what was not on the screen.
+func TestWatchPages(t *testing.T) {
+	long := asked("appr_2")
+	long.Arguments = json.RawMessage(`{"text":"` + strings.Repeat("x", 3000) + `the end"}`)
+	huge := asked("appr_1")
+	huge.Arguments = json.RawMessage(`{"text":"` + strings.Repeat("x", 70_000) + `"}`)
+	o := newOffice(t, long, huge)
+	s := sit(t, o, 20)
+	s.sees("appr_2, pending")
+	s.sees("space: ")
+	if strings.Contains(s.screen.String(), "the end") || strings.Contains(s.screen.String(), "a approve") {
+		t.Error("it is on the screen already")
+	}
+	s.press("a")
+	s.sees("See all of it first")
+	s.press("y")
+	s.press("d") // a question of ours, left again
+	s.sees("Ask again")
+	s.press("x")
+	s.sees("space: ")
+	s.press("a")
+	s.sees("See all of it first")
+	for range 20 {
+		s.press(" ")
+		if strings.Contains(s.screen.String(), "the end") {
+			break
+		}
+		s.sees("rows")
+	}
+	for range 5 {
+		s.press(" ")
+	}
+	s.sees("a approve")
+	s.press("s")
+	s.sees("appr_1, pending")
+	s.sees("can't be approved here")
+	for range 5 {
+		s.press(" ")
+	}
+	s.sees("r reject")
+	s.press("a")
+	s.sees("Not all of it is shown")
+	s.press("y")
+	s.press("s")
+	s.sees("s: those")
+	s.did(o)
+}
+
+// While something has just come up, keys count for nothing but to leave.
+func TestWatchSettles(t *testing.T) {
+	o := newOffice(t, asked("appr_1"))
+	cl, err := client.New(o.URL, "spt_person_x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &screen{}
+	w := &watcher{cl: cl, out: out, feed: newFeed(), now: func() time.Time { return noon }, settle: time.Hour, skipped: map[string]bool{}, size: func() (int, int) { return 80, 60 }}
+	w.look(t.Context())
+	for _, k := range []string{"a", "y", "r", "d", "1", "s", " ", "\r"} {
+		if w.key(t.Context(), []rune(k)) || w.mode != settling || w.shown == nil {
+			t.Errorf("%q does something", k)
+		}
+	}
+	if len(o.answered()) > 0 || strings.Contains(out.String(), "a approve") || !w.key(t.Context(), []rune("q")) {
+		t.Errorf("%v, %q", o.answered(), out.String())
+	}
+}
+
+// Whatever is written into a request, the terminal gets rows, and nothing else that it would obey.
+func TestWatchIsHarmless(t *testing.T) {
+	for name, text := range hostile {
+		a := everywhere(t, text)
+		a.ApprovalID, a.ExpiresAt = "appr_1", noon.Add(time.Hour)
+		o := newOffice(t, a)
+		s := sit(t, o, 1_000_000)
+		s.sees("a approve")
+		s.press("a")
+		s.sees("[y/N]")
+		s.press("n")
+		s.sees("a approve")
+		s.press("r")
+		s.sees("Why not?")
+		s.press(strings.NewReplacer("\r", "", "\n", "", "\x1b", "").Replace(text))
+		s.press("\x7f")
+		s.press("\x1b")
+		s.sees("nothing was sent")
+		o.change("appr_1", func() { o.refuse = &client.Problem{Status: 409, Code: text, Detail: text, Remedy: text, Field: text} })
+		s.press("r")
+		s.sees("Why not?")
+		s.press("no\r")
+		s.sees("not taken")
+		o.change("appr_1", func() { a.State = text })
+		s.sees("appr_1: it is")
+		s.sees("Nothing waits")
+		s.stop()
+		left := strings.NewReplacer("\r\n", "", "\r\x1b[K", "").Replace(s.screen.String())
+		for _, r := range left {
+			if r < ' ' || r == 0x7f || hidden(r) {
+				t.Errorf("%s: %U on the terminal", name, r)
+				break
+			}
+		}
+	}
+}
+
+// The gateway goes away and comes back; a token that is no good ends it.
+func TestWatchGoesOn(t *testing.T) {
+	o := newOffice(t)
+	s := sit(t, o, 40)
+	s.sees("Nothing waits")
+	o.end()
+	s.sees("trying again in 1s")
+	s.sees("the gateway is there again")
+	o.change("appr_1", func() { o.all = append(o.all, asked("appr_1")) })
+	s.sees("appr_1, pending")
+	o.mu.Lock()
+	o.status = 401
+	o.mu.Unlock()
+	o.end()
+	var p *client.Problem
+	if err := <-s.ended; !errors.As(err, &p) || p.Status != 401 {
+		t.Errorf("%v", err)
+	}
+}
+
+// Tries are further and further apart, and near again once one was good.
+func TestFeedBacksOff(t *testing.T) {
+	o := newOffice(t)
+	cl, err := client.New(o.URL, "spt_person_x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var waits []time.Duration
+	f := newFeed()
+	go func() { <-f.bell; o.mu.Lock(); o.status = 503; o.mu.Unlock(); o.end() }()
+	f.run(ctx, cl, func() (*client.Client, error) { return cl, nil }, func(_ context.Context, d time.Duration) {
+		switch waits = append(waits, d); len(waits) {
+		case 7:
+			o.mu.Lock()
+			o.status = 0
+			o.mu.Unlock()
+			time.AfterFunc(50*time.Millisecond, o.end)
+		case 8:
+			cancel()
+		}
+	})
+	want := []time.Duration{1, 2, 4, 8, 16, 30, 30, 1}
+	for i := range want {
+		want[i] *= time.Second
+	}
+	if !slices.Equal(waits, want) {
+		t.Errorf("%v", waits)
+	}
+	for i := range 2 * mostNews {
+		f.tell(func(n *news) { n.changed(fmt.Sprint(i % (mostNews + 10))) })
+	}
+	if n := f.take(); !n.all || len(n.ids) > mostNews {
+		t.Errorf("%d ids", len(n.ids))
+	}
+}
+
+func TestWatchLines(t *testing.T) {
+	for _, output := range formats {
+		critical := asked("appr_1")
+		critical.Risk, critical.Needed, critical.Arguments = "CRITICAL", 2, json.RawMessage(`{"a":"\u001b[2J`+"\u202e"+`\n"}`)
+		o := newOffice(t, asked("appr_2"), critical)
+		t.Setenv(envURL, o.URL)
+		t.Setenv(envToken, "spt_person_x")
+		out, errOut := &screen{}, &screen{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() {
+			ended <- run(ctx, []string{"approvals", "watch", "-o", output}, strings.NewReader("aq"), out, errOut)
+		}()
+		s := &sitting{t: t, screen: out}
+		s.sees("appr_1") // the oldest first
+		s.sees("appr_2")
+		s.sees("\n")
+		o.change("appr_1", func() { critical.Votes = []client.Vote{{Person: "bob", Decision: "approve"}} })
+		s.sees("appr_1")
+		s.sees("\n")
+		o.change("appr_2", func() { o.all[0].State = "rejected" })
+		s.sees("rejected")
+		o.change("appr_2", func() {})
+		o.change("appr_3", func() { o.all = append([]*client.Approval{asked("appr_3")}, o.all...) })
+		s.sees("appr_3")
+		s.sees("comm.exec")
+		cancel()
+		if code := <-ended; code != exitDone || errOut.String() != "" {
+			t.Errorf("%s: %d, %s", output, code, errOut.String())
+		}
+		for _, r := range out.String() {
+			if r != '\n' && (r < ' ' || hidden(r)) {
+				t.Errorf("%s: %U", output, r)
+			}
+		}
+		if output == "json" {
+			var states []string
+			for line := range strings.Lines(out.String()) {
+				var a client.Approval
+				if err := json.Unmarshal([]byte(line), &a); err != nil {
+					t.Fatalf("%v: %s", err, line)
+				}
+				states = append(states, fmt.Sprint(a.ApprovalID, a.State, len(a.Votes)))
+			}
+			if want := []string{"appr_1pending0", "appr_2pending0", "appr_1pending1", "appr_2rejected0", "appr_2rejected0", "appr_3pending0"}; !slices.Equal(states, want) {
+				t.Errorf("%v", states)
+			}
+		}
+	}
+}
+
+// Pages are asked for until there is one to show.
+func TestWatchManyWait(t *testing.T) {
+	var all []*client.Approval
+	for i := range 50 {
+		all = append(all, asked(fmt.Sprintf("appr_%02d", 49-i)))
+	}
+	o := newOffice(t, all...)
+	s := sit(t, o, 60)
+	s.sees("over 19 more wait - a approve")
+	for i := range 25 {
+		s.press("s")
+		s.sees(fmt.Sprintf("appr_%02d, pending", 48-i))
+		s.sees("a approve")
+	}
+	s.press("s")
+	s.sees("over 13 more wait")
+}
+
+func TestRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   []string
+		want string
+	}{
+		"keys":           {[]string{"a", "y"}, "a y"},
+		"arrows":         {[]string{"\x1b[A", "\x1bOP", "q"}, "q"},
+		"among others":   {[]string{"ab\x1b[1;5Ac\x1bxd\x1bOPe", "f\x1b["}, "abcde f"},
+		"escape":         {[]string{"\x1b", "q"}, "\x1b q"},
+		"in two parts":   {[]string{"\xe6\xbc", "\xa2x"}, "漢x"},
+		"not UTF-8":      {[]string{"\xff", "a"}, "\ufffd a"},
+		"Ctrl-C in more": {[]string{"a", "bc\x03d", "e"}, "a"},
+	} {
+		pr, pw := io.Pipe()
+		keys := make(chan []rune, 10)
+		ended := make(chan struct{})
+		go read(t.Context(), pr, keys, func() { close(ended) })
+		for _, part := range c.in {
+			go func() { <-ended; pr.Close() }()
+			_, _ = pw.Write([]byte(part)) // after the end nobody reads
+		}
+		pw.Close()
+		<-ended
+		close(keys)
+		var got []string
+		for k := range keys {
+			got = append(got, string(k))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
