@@ -157,6 +157,7 @@ type Approval struct {
 	Plan        *Plan           `json:"plan,omitempty"`
 	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
+	Drill       bool            `json:"drill,omitempty"`   // no agent asked: it was to be rejected. Told once it is answered
 }
 
 // Earlier is a decision about the same destination.

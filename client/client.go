@@ -98,6 +98,9 @@ func (e *Unreachable) Error() string {
 
 func (e *Unreachable) Unwrap() error { return e.Err }
 
+// ErrTooLarge says that an answer is larger than what is read into memory. Of a list, a shorter page may fit.
+var ErrTooLarge = errors.New("the answer is too large")
+
 // send makes a request and returns its response if the server accepted it.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var r io.Reader
@@ -167,7 +170,7 @@ func (c *Client) bytes(ctx context.Context, method, path string, body any) ([]by
 		return nil, &Unreachable{Address: c.base, Err: err}
 	}
 	if len(b) > maxAnswer {
-		return nil, fmt.Errorf("the answer to %s %s is over %d bytes", method, path, maxAnswer)
+		return nil, fmt.Errorf("%w: to %s %s, over %d bytes", ErrTooLarge, method, path, maxAnswer)
 	}
 	return b, nil
 }

@@ -100,6 +100,9 @@ func (c *cli) answered(a *client.Approval, err error) error {
 		t.field("approved by", votes(a))
 		t.field("deferred until", a.DeferredUntil)
 		t.field("reason", a.Reason)
+		if a.Drill {
+			t.field("a drill", drill)
+		}
 	})
 }
 

@@ -31,6 +31,9 @@ const (
 	leastWidth     = 40
 )
 
+// drill is what is said of a request that tested whether people read.
+const drill = "no agent asked for this: it was to be rejected"
+
 // sheet is text in rows that a terminal shows as they are: none is wider than it, none holds a character that does something, and no row
 // begins with words that are not ours, however an agent's text breaks.
 type sheet struct {
@@ -144,6 +147,9 @@ func pretty(raw json.RawMessage) []string {
 func question(a *client.Approval, width int, now time.Time) (rows []string, whole bool) {
 	s := &sheet{width: max(width, leastWidth)}
 	s.field("approval", a.ApprovalID+", "+a.State)
+	if a.Drill {
+		s.field("a drill", drill)
+	}
 	s.field("risk", a.Risk+", "+votes(a)+" approved")
 	for _, r := range a.Reasons {
 		if r.Stage == "risk" {

@@ -148,6 +148,10 @@ func pendingOnes(ctx context.Context, cl *client.Client, enough func([]client.Ap
 	q := client.ApprovalQuery{State: "pending", Limit: pageOfWatch}
 	for {
 		page, err := cl.Approvals(ctx, q)
+		if errors.Is(err, client.ErrTooLarge) && q.Limit > 1 { // an agent must not hide what waits behind what is large
+			q.Limit = 1
+			continue
+		}
 		if err != nil {
 			return nil, false, err
 		}
@@ -726,6 +730,9 @@ func (w *watcher) answer(ctx context.Context, done string, send func(id, digest 
 		w.say("%s: %s by you, %s; it takes another person", a.ApprovalID, done, votes(a))
 	} else {
 		w.say("%s: %s", a.ApprovalID, done)
+	}
+	if a.Drill {
+		w.say("It was a drill: %s.", drill)
 	}
 	w.shown = nil
 	w.look(ctx)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -38,8 +39,9 @@ func newOffice(t testing.TB, all ...*client.Approval) *office {
 		page := client.ApprovalPage{Approvals: []client.Approval{}}
 		for _, a := range o.all {
 			if page.Next == "" && a.State == r.FormValue("state") && (r.FormValue("after") == "" || a.ApprovalID < r.FormValue("after")) {
-				if len(page.Approvals) == pageOfWatch {
-					page.Next = page.Approvals[pageOfWatch-1].ApprovalID
+				limit, _ := strconv.Atoi(r.FormValue("limit")) // of the client
+				if len(page.Approvals) == limit {
+					page.Next = page.Approvals[limit-1].ApprovalID
 					break
 				}
 				page.Approvals = append(page.Approvals, *a)
@@ -624,6 +626,24 @@ func TestWatchManyWait(t *testing.T) {
 	}
 	s.press("s")
 	s.sees("over 13 more wait")
+}
+
+// What is large hides nothing of what else waits.
+func TestWatchLargeOnes(t *testing.T) {
+	var all []*client.Approval
+	for i := range 18 {
+		a := asked(fmt.Sprintf("appr_%02d", 30-i))
+		a.Arguments = json.RawMessage(`"` + strings.Repeat("x", 4<<20) + `"`)
+		all = append(all, a)
+	}
+	o := newOffice(t, append(all, asked("appr_01"))...)
+	s := sit(t, o, 10_000)
+	s.sees("appr_30, pending")
+	s.sees("can't be approved here")
+	s.sees("r reject")
+	for s.press("s"); !strings.Contains(s.screen.String(), "appr_29, pending"); s.press("x") {
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func TestRead(t *testing.T) {
