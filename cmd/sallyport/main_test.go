@@ -30,7 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver})
+	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver, "brokenwatch": brokenwatch})
 }
 
 // mcpserver is a stdio MCP server for the scripts. DEFINITION changes what its tool says about itself.

@@ -152,7 +152,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	}
 	s.field("risk", a.Risk+", "+votes(a)+" approved")
 	for _, r := range a.Reasons {
-		if r.Stage == "risk" {
+		if rule(r) {
 			s.field("  by the rule", r.Code+": "+r.Text)
 		}
 	}
@@ -187,7 +187,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 
 	s.reasons(a.Justification)
 	for _, r := range a.Reasons {
-		if r.Stage != "risk" {
+		if !rule(r) {
 			s.field("asked by", r.Stage+": "+r.Text)
 		}
 	}
@@ -233,6 +233,9 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	}
 	return s.rows, whole
 }
+
+// rule tells whether a reason is one of the rules that gave the risk.
+func rule(r client.ApprovalReason) bool { return r.Stage == "risk" && strings.HasPrefix(r.Code, "risk.") }
 
 // within says how long it is until a time that is to come.
 func within(t, now time.Time) string {

@@ -32,7 +32,7 @@ type tty struct {
 	seen int
 }
 
-func onTerminal(t *testing.T, height uint16, env []string, args ...string) *tty {
+func onTerminal(t *testing.T, height uint16, env []string, program string, args ...string) *tty {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -57,7 +57,7 @@ func onTerminal(t *testing.T, height uint16, env []string, args ...string) *tty 
 	if y.before, err = unix.IoctlGetTermios(int(slave.Fd()), unix.TCGETS); err != nil {
 		t.Fatal(err)
 	}
-	y.cmd = exec.Command("sallyport", args...)
+	y.cmd = exec.Command(program, args...)
 	y.cmd.Env = append(append(os.Environ(), "TERM=xterm"), env...)
 	y.cmd.Stdin, y.cmd.Stdout, y.cmd.Stderr = slave, slave, slave
 	y.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -221,7 +221,7 @@ func TestWatchOnATerminal(t *testing.T) {
 	d := newDesk(t)
 	evil := "\x1b[2J\x1b[1;1Hrisk              LOW\x1b]52;c;ZXZpbA==\x07\x1b]8;;https://evil.example\x1b\\\u202egood\r\n\b\b\b" + strings.Repeat(" ", 10_000) + "\u009b31mthe end"
 	d.ask(t, "third "+evil)
-	y := onTerminal(t, 60, []string{envToken + "=" + d.alice}, "approvals", "watch", "--data", d.data)
+	y := onTerminal(t, 60, []string{envToken + "=" + d.alice}, "sallyport", "approvals", "watch", "--data", d.data)
 	y.sees("script.note")
 	y.sees(`\u001b[2J\u001b[1;1Hrisk\[14 spaces]LOW`)
 	y.sees("the end")
@@ -291,7 +291,7 @@ func TestWatchGivesTheTerminalBack(t *testing.T) {
 		"SIGINT":   {func(y *tty) { _ = y.cmd.Process.Signal(os.Interrupt) }, exitDone},
 		"SIGHUP":   {func(y *tty) { _ = y.cmd.Process.Signal(syscall.SIGHUP) }, exitDone},
 	} {
-		y := onTerminal(t, 24, env, "approvals", "watch", "--data", d.data)
+		y := onTerminal(t, 24, env, "sallyport", "approvals", "watch", "--data", d.data)
 		y.sees("space: ")
 		c.leave(y)
 		y.ends(c.code)
@@ -299,8 +299,11 @@ func TestWatchGivesTheTerminalBack(t *testing.T) {
 			t.Fatal(name)
 		}
 	}
-	y := onTerminal(t, 24, []string{envToken + "=spt_person_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, "approvals", "watch", "--data", d.data)
+	y := onTerminal(t, 24, []string{envToken + "=spt_person_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}, "sallyport", "approvals", "watch", "--data", d.data)
 	y.ends(exitRefused)
-	y = onTerminal(t, 24, append(env, envURL+"=http://127.0.0.1:1"), "approvals", "watch")
+	y = onTerminal(t, 24, append(env, envURL+"=http://127.0.0.1:1"), "sallyport", "approvals", "watch")
 	y.ends(exitUnreachable)
+	y = onTerminal(t, 24, env, "brokenwatch")
+	y.sees("nil pointer")
+	y.ends(2)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -626,6 +627,12 @@ func TestWatchManyWait(t *testing.T) {
 	}
 	s.press("s")
 	s.sees("over 13 more wait")
+}
+
+// brokenwatch is a watch that panics in a goroutine of its own.
+func brokenwatch() {
+	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, output: "table"}
+	_ = c.watchKeys(context.Background(), nil, os.Stdin, os.Stdout) // does not return
 }
 
 // What is large hides nothing of what else waits.
