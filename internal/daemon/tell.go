@@ -38,7 +38,7 @@ type teller struct {
 
 // run tells until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	changes, end := t.g.Watch()
+	changes, end := t.g.Watch(gateway.ApprovalChanged, gateway.KillChanged)
 	defer end()
 	t.everything(ctx)
 	for {

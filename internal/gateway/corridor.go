@@ -579,6 +579,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	c.session = c.live.see(s)
 	c.acting = true
+	c.g.changed(SessionChanged, c.session.ID)
 	if c.approval != nil {
 		c.g.changed(ApprovalChanged, c.approval.ID)
 	}
@@ -667,6 +668,9 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 	}
 	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
+	}
+	if c.session != nil {
+		c.g.changed(SessionChanged, c.session.ID)
 	}
 	return c.answer(v)
 }

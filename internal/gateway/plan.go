@@ -358,6 +358,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 			return nil, err
 		}
 		l.see(moved)
+		g.changed(SessionChanged, moved.ID)
 		answer.Phase = moved.Phase
 		return answer, nil
 	}

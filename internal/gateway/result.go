@@ -328,6 +328,7 @@ func (c *crossing) outcome(ctx context.Context, out outcome) error {
 		return err
 	}
 	c.session = c.live.see(s)
+	c.g.changed(SessionChanged, s.ID)
 	return nil
 }
 

@@ -66,6 +66,7 @@ func (g *Gateway) hold(s session.Session) *live {
 		}
 		l.meter.spent, l.meter.budget = s.Used, s.Budget
 		g.live[s.ID] = l
+		g.changed(SessionChanged, s.ID)
 	}
 	cur := l.see(s)
 	if cur.Own && cur.State == session.Open {

@@ -1,6 +1,9 @@
 package gateway
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Change says that something people look at is not as it was: what it is now is read from where it is kept.
 type Change struct {
@@ -24,8 +27,14 @@ const watched = 64
 type watchers struct {
 	mu     sync.Mutex // guards the rest
 	next   int
-	byID   map[int]chan Change
+	byID   map[int]watcher
 	parked map[string]*parking // by approval
+}
+
+// watcher is one of them.
+type watcher struct {
+	topics []string // empty: all
+	ch     chan Change
 }
 
 // parking is where calls wait for one approval.
@@ -34,18 +43,18 @@ type parking struct {
 	calls   int
 }
 
-// Watch tells of changes from now on, until end is called. A change is told after it is durable, except for the kill switch, which acts
-// from memory.
-func (g *Gateway) Watch() (changes <-chan Change, end func()) {
+// Watch tells of changes from now on, of these topics or without any of all, until end is called. A change is told after it is durable,
+// except for the kill switch, which acts from memory. A session changes with each of its calls.
+func (g *Gateway) Watch(topics ...string) (changes <-chan Change, end func()) {
 	w := &g.watchers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id, ch := w.next, make(chan Change, watched)
 	w.next++
 	if w.byID == nil {
-		w.byID = map[int]chan Change{}
+		w.byID = map[int]watcher{}
 	}
-	w.byID[id] = ch
+	w.byID[id] = watcher{topics: topics, ch: ch}
 	return ch, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -64,7 +73,11 @@ func (g *Gateway) changed(topic, id string) {
 			delete(w.parked, id)
 		}
 	}
-	for _, ch := range w.byID {
+	for _, one := range w.byID {
+		ch := one.ch
+		if len(one.topics) > 0 && !slices.Contains(one.topics, topic) {
+			continue
+		}
 		select {
 		case ch <- Change{Topic: topic, ID: id}:
 		default:
