@@ -237,6 +237,25 @@ func TestStreamEnds(t *testing.T) {
 	}
 }
 
+// TestStreamOfNobody: a page that was open when the gateway was started anew, and so forgot who is signed in, is told to ask again.
+func TestStreamOfNobody(t *testing.T) {
+	_, server, _, _, _ := listening(t)
+	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	r.AddCookie(&http.Cookie{Name: cookieName, Value: "of-another-start"})
+	resp, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if told, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(told) != "event: all\ndata: 1\n\n" {
+		t.Errorf("%d %q %v", resp.StatusCode, told, err)
+	}
+}
+
 // TestStreamsAreBounded: per person and in all, and what ends makes room.
 func TestStreamsAreBounded(t *testing.T) {
 	c, server, _, closing, signedIn := listening(t)

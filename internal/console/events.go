@@ -39,6 +39,13 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 	}
 }
 
+// askAgain tells a page whose sign-in is over that something changed: it asks again, and is told to sign in. To an error it would only say
+// nothing any more, and go on to look as if it were live.
+func askAgain(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = fmt.Fprint(w, "event: all\ndata: 1\n\n") // a client that is gone needs no answer
+}
+
 // Stream tells a person that something changed, in the form of server-sent events that form gives a change. There is nothing else in it: what
 // is shown is fetched again, so that what may be seen is decided in one place. The topic "all" comes first, since something can have changed
 // before the stream began, and whenever a change was missed. The stream ends when the person goes or the gateway closes, and when alive, asked

@@ -68,6 +68,8 @@ func (c *Console) askWho(w http.ResponseWriter, r *http.Request) {
 		next = localPath(r.URL.RequestURI())
 	}
 	switch {
+	case r.URL.Path == "/events" && r.Header.Get("Accept") == "text/event-stream": // a page that was open when the gateway started anew
+		askAgain(w)
 	case r.Header.Get("HX-Request") != "": // a part of a page whose sign-in is over: the whole page is asked for again
 		w.Header().Set("HX-Refresh", "true")
 		c.signInPage(w, http.StatusUnauthorized, signPage{Next: "/"})
