@@ -41,7 +41,8 @@ type browser struct {
 	script bool // runs the scripts of pages
 
 	mu       sync.Mutex // guards what follows
-	errors   []string
+	written  []string // errors in the console
+	errors   []string // of them, those that are not expected
 	expected []string
 }
 
@@ -102,12 +103,25 @@ func newBrowser(t testing.TB) *browser {
 func (b *browser) wrote(e string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.written = append(b.written, e)
 	for _, words := range b.expected {
 		if strings.Contains(e, words) {
 			return
 		}
 	}
 	b.errors = append(b.errors, e)
+}
+
+// heard is how many errors with these words there were.
+func (b *browser) heard(words string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range b.written {
+		if strings.Contains(e, words) {
+			n++
+		}
+	}
+	return n
 }
 
 // expect names words of errors that are right: what a page says when the gateway is gone, say.
