@@ -488,6 +488,16 @@ func TestHeldAndEnded(t *testing.T) {
 			w.offerAll(w.g, definition("slack", "publish", "Changed."), definition("slack", "mail", "Changed."))
 			w.mustRespond("bob", id, approval.Approve, "")
 		}, fault.ToolQuarantined},
+		"tool changed and accepted": {func(w *commWorld, _ identity.Principal, id string) {
+			for _, tool := range []string{"publish", "mail"} {
+				changed := definition("slack", tool, "Changed.")
+				w.offerAll(w.g, changed)
+				if err := w.g.AcceptTool(w.t.Context(), "slack."+tool, changed.Hash, "person:alice"); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+			w.mustRespond("bob", id, approval.Approve, "")
+		}, fault.ToolUnknown},
 		"modified": {func(w *commWorld, _ identity.Principal, id string) { w.modify("bob", id, `{"to":"other"}`, "other") }, fault.ApprovalMismatch},
 	} {
 		for tool, hold := range map[string]time.Duration{"slack_publish": time.Hour, "slack_mail": 0} {
@@ -1020,6 +1030,34 @@ func TestUnlistedIsNeverSilent(t *testing.T) {
 	}
 	w.mustRespond("bob", id, approval.Approve, "")
 	w.mustPermit(w.do(p, "shy_look", `{}`, ""))
+}
+
+// What was left to silence under other rules is not permitted by it once the rules want a person.
+func TestSilenceIsForTheRulesOfToday(t *testing.T) {
+	w := newPeopleWorld(t, func(o *gateway.Options) {
+		inner := o.Classify
+		o.Classify = func(server, tool string) gateway.Classification {
+			c := inner(server, tool)
+			if server == "comm" && tool == "get" {
+				c.RiskFloor = policy.Medium
+			}
+			return c
+		}
+	})
+	p := w.open("worker", "erin", widgets)
+	get := `{"url":"https://example.com/page",` + because + `}`
+	q := w.asks(p, "comm_get", get)
+	w.is(q, "MEDIUM", policy.ReasonOperator)
+	w.clock.advance(delay)
+	w.o.Tiers = gateway.Tiers()
+	w.o.Tiers["standard"] = gateway.Tier{AskFrom: policy.Medium}
+	w.g = w.again(t)
+	next := w.question(w.mustAsk(w.do(p, "comm_get", get, "")))
+	if next.ID == q.ID || !next.SilenceAt.IsZero() || next.Needed != 1 || w.cmd.runs.Load() != 0 {
+		t.Errorf("%+v", next.Approval)
+	}
+	w.clock.advance(time.Minute)
+	w.mustAsk(w.do(p, "comm_get", get, ""))
 }
 
 // In shadow mode risk is noted and nobody is asked, whatever the risk.
