@@ -40,6 +40,7 @@ type overviewPage struct {
 	Servers  []Server
 	Down     int
 	Sessions []session.Session
+	Drills   gateway.DrillCounts
 	Entries  []audit.Entry // newest first
 }
 
@@ -82,7 +83,7 @@ func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 	if d.Viewer {
 		d.Servers = c.o.Upstreams()
 		for _, s := range d.Servers {
-			if s.State != "ready" {
+			if s.State != "up" {
 				d.Down++
 			}
 		}
@@ -101,6 +102,9 @@ func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 		}
 		missing("the audit log", err)
 		slices.Reverse(d.Entries)
+		d.Entries = slices.DeleteFunc(d.Entries, func(e audit.Entry) bool { return e.Action == "approval.drill" }) // not told to whoever only glances
+		d.Drills, err = c.o.Gateway.Drills(ctx)
+		missing("the drills", err)
 	}
 	return d
 }

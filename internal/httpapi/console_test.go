@@ -118,7 +118,7 @@ func hostileWorld(t *testing.T) *world {
 	w := newWorld(t)
 	ctx := t.Context()
 	w.servers = []httpapi.ServerStatus{
-		{ID: "mail", State: "ready", Definitions: 12},
+		{ID: "mail", State: "up", Definitions: 12},
 		{ID: "web", State: "failed", LastError: hostile, Name: hostile, Instructions: hostile},
 	}
 	agents, people := w.client(w.agent, w.token(identity.Agent, "worker")), w.root()

@@ -255,7 +255,7 @@ func newWorld(t testing.TB) *world {
 			t.Fatal(err)
 		}
 	}
-	w.servers = []httpapi.ServerStatus{{ID: "mail", State: "ready", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
+	w.servers = []httpapi.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
 		Version: "test", Agents: set, Clock: w.clock.now,
 		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},

@@ -335,7 +335,7 @@ func TestPeopleAtWork(t *testing.T) {
 	if _, err := c.Agent(ctx, "nobody"); code(err) != "not_found" {
 		t.Errorf("nobody: %v", err)
 	}
-	if servers, err := c.Servers(ctx); err != nil || len(servers) != 1 || servers[0].ID != "mail" || servers[0].State != "ready" {
+	if servers, err := c.Servers(ctx); err != nil || len(servers) != 1 || servers[0].ID != "mail" || servers[0].State != "up" {
 		t.Errorf("servers: %+v %v", servers, err)
 	}
 
