@@ -17,8 +17,8 @@ import (
 const (
 	// patience is how long somebody who looks on may take to answer.
 	patience = 10 * time.Minute
-	// asking is how often the agent comes back with its call.
-	asking = time.Second
+	// asking is how often it is looked whether there is an answer.
+	asking = 300 * time.Millisecond
 )
 
 // payment is what the agent wants, every time the same: an answer is for one call, to the byte.
@@ -61,24 +61,39 @@ func (s *show) decide(ctx context.Context, agent *mcp.ClientSession) error {
 	if !s.o.Wait {
 		return nil
 	}
-	s.say("The agent comes back with the very same call until it has an answer. Ctrl-C leaves it unanswered.")
-	return s.answered(ctx, agent)
+	s.say("The agent comes back with the very same call when there is an answer. Ctrl-C leaves it unanswered.")
+	return s.answered(ctx, agent, admin, a.ApprovalID)
 }
 
-// answered comes back with the call until it was answered.
-func (s *show) answered(ctx context.Context, agent *mcp.ClientSession) error {
+// answered comes back with the call once it was answered.
+func (s *show) answered(ctx context.Context, agent *mcp.ClientSession, admin *client.Client, id string) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(asking)
 	defer tick.Stop()
 	for {
-		v, answer, err := s.pay(within, agent)
-		switch {
-		case ctx.Err() != nil:
+		select {
+		case <-within.Done():
+		case <-tick.C:
+		}
+		if ctx.Err() != nil {
 			return nil // they have seen enough
-		case errors.Is(within.Err(), context.DeadlineExceeded):
+		}
+		if errors.Is(within.Err(), context.DeadlineExceeded) {
 			s.say("Nobody answered, so nothing was paid.")
 			return nil
+		}
+		a, err := admin.Approval(within, id)
+		if err != nil && within.Err() == nil {
+			return err
+		}
+		if err != nil || a.State == "pending" || a.State == "deferred" {
+			continue
+		}
+		v, answer, err := s.pay(within, agent)
+		switch {
+		case err != nil && within.Err() != nil:
+			continue
 		case err != nil:
 			return err
 		case v.Code == "" && s.paid() == 1:
@@ -94,13 +109,8 @@ func (s *show) answered(ctx context.Context, agent *mcp.ClientSession) error {
 				s.item("%s", r.Text)
 			}
 			return nil
-		case v.Code != string(fault.ApprovalRequired):
-			return fmt.Errorf("the transfer ended as %s %s: %s", v.Decision, v.Code, v.Reason)
 		}
-		select {
-		case <-within.Done():
-		case <-tick.C:
-		}
+		return fmt.Errorf("the transfer ended as %s %s: %s", v.Decision, v.Code, v.Reason)
 	}
 }
 
