@@ -41,8 +41,8 @@ type browser struct {
 	script bool // runs the scripts of pages
 
 	mu       sync.Mutex // guards what follows
-	written  []string // errors in the console
-	errors   []string // of them, those that are not expected
+	written  []string   // errors in the console
+	errors   []string   // of them, those that are not expected
 	expected []string
 }
 

@@ -1,0 +1,340 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"sallyport/client"
+	"sallyport/internal/approval"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/gateway"
+	"sallyport/internal/session"
+	"sallyport/internal/store"
+)
+
+// busy is a desk on which everything that pages show is there: sessions with labels and a plan, answers of every kind, a tool that changed,
+// agents that are stopped and put aside.
+func busy(t *testing.T, words string) (d *desk, paths []string) {
+	t.Helper()
+	bank, mail, bankURL, mailURL := newServers(t)
+	strange := &scripted{name: words, tools: func(int) string {
+		var defs []string
+		for _, name := range []string{"note", words, "a b"} {
+			defs = append(defs, fmt.Sprintf(`{"name":%s,"title":%s,"description":%s,"inputSchema":{"type":"object","description":%s}}`, quote(name), quote(words), quote(words), quote(words)))
+		}
+		return "[" + strings.Join(defs, ",") + "]"
+	}, answer: says(words)}
+	config := strings.Replace(deskConfig(bankURL, mailURL, "trust_tiers: {careful: {ask_from: LOW}}\n"), "upstreams: {", fmt.Sprintf("upstreams: {strange: {url: %q}, gone: {url: %q}, ", strange.url(t), "http://127.0.0.1:1/mcp"), 1)
+	config = strings.Replace(config, "operations:\n", "operations:\n  strange.*: {sensitivity: none, action: delete_data, args: {to: destination}}\n", 1)
+	config += "comm: {allowed_domains: [127.0.0.1], protocols: [http]}\n"
+	d = &desk{world: start(t, config, declaration("tester"), declare("planner", "operator", "planning", []string{"*"}, []string{"*"}),
+		declaration("careful")+"trustTier: careful\n", declaration("stopped"), declaration("aside")), bank: bank, mail: mail}
+	d.offered(3)
+	ctx := t.Context()
+	ask := func(token, tool string, arguments any) string {
+		t.Helper()
+		r := must(t, d.connect(token, revision0728, nil), tool, arguments)
+		if r.verdict == nil || r.verdict.ApprovalID == nil {
+			t.Fatalf("%s was not asked about: %+v", tool, r)
+		}
+		return *r.verdict.ApprovalID
+	}
+	open := func(agent string) (id, token string) {
+		t.Helper()
+		s, err := d.root.StartSession(ctx, client.OpenSession{AgentID: agent, UserRequest: "Pay what is due. " + words, Requester: "vera"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.SessionID, s.SessionToken
+	}
+	people := d.client(d.admin, d.tokenOf("ann", "approver"))
+	fatal := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := func(id string) *client.Approval {
+		t.Helper()
+		a, err := people.Approval(ctx, id)
+		fatal(err)
+		return a
+	}
+	transfer := func(amount int) map[string]any {
+		return map[string]any{"payee": "DE02 1203 0000 0000 2020 51", "amount": amount, "subject": words, words: true}
+	}
+
+	id, token := open("tester")
+	must(t, d.connect(token, revision0728, nil), "mail_search", map[string]any{"q": "offer"})
+	rejected := one(ask(token, "bank_transfer", transfer(1)))
+	_, err := people.Reject(ctx, rejected.ApprovalID, rejected.Digest, "No. "+words)
+	fatal(err)
+	voted := one(ask(token, "bank_transfer", transfer(20000)))
+	_, err = people.Approve(ctx, voted.ApprovalID, voted.Digest, "Yes. "+words)
+	fatal(err)
+	changed := one(ask(token, "bank_transfer", transfer(2)))
+	modified, err := people.Modify(ctx, changed.ApprovalID, changed.Digest, json.RawMessage(`{"payee":"DE02 1203 0000 0000 2020 51","amount":3,"subject":`+quote(words+" changed")+`}`), "Less. "+words)
+	fatal(err)
+	deferred := one(ask(token, "bank_transfer", transfer(4)))
+	_, err = people.Defer(ctx, deferred.ApprovalID, deferred.Digest, time.Time{})
+	fatal(err)
+	pending := ask(token, "bank_transfer", transfer(5))
+	ask(token, "bank_transfer", transfer(6))
+	note := ask(token, "strange_note", map[string]any{"to": words})
+	stopped := ask(token, "mail_send", map[string]any{"to": words, "body": words})
+
+	planned, plannedToken := open("planner")
+	_, err = d.client(d.agent, plannedToken).SubmitPlan(ctx, client.Own, []client.PlanStep{{Tool: "mail_search", Justification: "To know. " + words}, {Tool: "bank_transfer", Justification: words}})
+	fatal(err)
+
+	_, carefulToken := open("careful")
+	plain := strings.Map(func(r rune) rune { // a declaration may have no others
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}, words)
+	declared, err := d.client(d.agent, carefulToken).Declare(ctx, client.Own, client.NewDeclaration{
+		Operation: "comm.fetch", Parameters: json.RawMessage(`{"url":"http://127.0.0.1:1/price"}`),
+		Justification: client.Justification{UserRequest: "Pay what is due. " + plain, MissingKnowledge: "the current list price of product X " + plain, ExpectedUse: "to quote the price with its source " + plain},
+	})
+	fatal(err)
+	if declared.ApprovalID == "" {
+		t.Fatalf("nobody was asked about the declaration: %+v", declared)
+	}
+
+	_, err = d.root.Kill(ctx, "stopped", "It misbehaves. "+words)
+	fatal(err)
+	_, err = d.root.Quarantine(ctx, "aside", "It is looked at. "+words)
+	fatal(err)
+
+	paths = []string{"/", "/approvals"}
+	for _, state := range []approval.State{approval.Rejected, approval.Deferred, approval.Spent} {
+		paths = append(paths, "/approvals?state="+string(state))
+	}
+	for _, approval := range []string{pending, rejected.ApprovalID, voted.ApprovalID, modified.ApprovalID, deferred.ApprovalID, note, stopped, declared.ApprovalID} {
+		paths = append(paths, "/approvals/"+approval)
+	}
+	paths = append(paths, "/approvals/"+pending+"/modify", "/approvals/"+pending+"/similar", "/sessions", "/sessions/"+id, "/sessions/"+planned,
+		"/tools", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/audit", "/audit/3")
+	return d, paths
+}
+
+// name is a path as the name of a picture.
+func pictureOf(path string) string {
+	path = regexp.MustCompile(`(appr|sess)_\w{20}`).ReplaceAllString(path, "$1")
+	return "page" + strings.NewReplacer("/", "-", "?", "-", "=", "-").Replace(path)
+}
+
+// Every page: nothing for axe to complain about, in light and dark, wide and narrow; nothing in the console; nothing wider than the screen; and
+// the same page without scripts.
+func TestPeoplePages(t *testing.T) {
+	d, paths := busy(t, "the usual")
+	b, plain := d.ann(), d.ann()
+	plain.withoutScripts()
+	for _, path := range paths {
+		t.Run(strings.ReplaceAll(path, "/", " "), func(t *testing.T) {
+			b.t, plain.t = t, t
+			b.open(d.admin + path)
+			b.accessible(pictureOf(path))
+			title := eval[string](b, "document.querySelector('h1').innerText")
+			plain.open(d.admin + path)
+			plain.see(strings.Join(strings.Fields(title), " "))
+			if n := eval[int](plain, "document.querySelectorAll('main *').length"); n < 5 {
+				t.Errorf("without scripts there is nothing on the page: %s", plain.text())
+			}
+		})
+	}
+	b.t, plain.t = t, t
+}
+
+// hostileWords are what agents, tools and people could write to run something, to hide something, or to look like something else.
+var hostileWords = []string{
+	`<script>window.__pwned=1</script>`,
+	`"><img src=x onerror="window.__pwned=1">`,
+	`'-window.__pwned=1-'`,
+	`</textarea></pre></title><svg onload=window.__pwned=1>`,
+	`<a hx-get="/" hx-trigger="load" hx-on::load="window.__pwned=1" href="javascript:window.__pwned=1">x</a>`,
+	`{{.}} ${window.__pwned=1} <!-- -->`,
+	"safe\u202egpj.exe\u202c\u2066\u200b\u00ad",
+	"\x1b[2J\x1b]0;gone\x07",
+	"near" + strings.Repeat(" ", 10000) + "far",
+	base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00\x7f\xff window.__pwned=1 ", 150))),
+}
+
+// Whatever words are in whatever field, they run nothing and are seen; what is asked for is shown to its last byte.
+func TestPeopleHostileWords(t *testing.T) {
+	words := strings.Join(hostileWords, "\n")
+	d := newDesk(t, "")
+	b := d.ann()
+	_, token := d.open("tester")
+	r := must(t, d.connect(token, revision0728, nil), "bank_transfer", map[string]any{"payee": "DE02", "amount": 480, "subject": words, "<b>key</b>": words})
+	if r.verdict == nil || r.verdict.ApprovalID == nil {
+		t.Fatalf("not asked: %+v", r)
+	}
+	b.open(d.admin + "/approvals/" + *r.verdict.ApprovalID)
+	shown := eval[string](b, "document.querySelector('pre.exact').innerText")
+	for _, want := range []string{
+		`<script>window.__pwned=1</script>`, `\"><img src=x onerror=\"window.__pwned=1\">`, `</textarea></pre></title><svg onload=window.__pwned=1>`, `"<b>key</b>": `,
+		`safe\u202egpj.exe\u202c\u2066\u200b\u00ad`, `\x1b[2J\x1b]0;gone\x07`, `near[10,000 spaces]far`, hostileWords[9],
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the page does not show %.80s", want)
+		}
+	}
+	for _, width := range []int{1280, 390} {
+		b.look("light", width)
+		b.shot(fmt.Sprintf("hostile-%d", width))
+		if hidden := eval[bool](b, `(() => { const e = document.querySelector("pre.exact"); return e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight + 1 || document.documentElement.scrollWidth > document.documentElement.clientWidth })()`); hidden {
+			t.Errorf("at a width of %d a part of the arguments is out of sight", width)
+		}
+	}
+	b.look("light", 1280)
+	b.click("#do-approve") // not before it is said that they were read
+	b.unseen("You approved")
+	b.click("#read")
+	b.click("#do-approve")
+	b.see("You approved")
+}
+
+// What hostile words there are in every other field runs nothing, on any page, and no page is wider than the screen for them.
+func TestPeopleHostilePages(t *testing.T) {
+	words := strings.Join(hostileWords[:8], " ")
+	d, paths := busy(t, words)
+	b := d.ann()
+	for _, path := range paths {
+		b.open(d.admin + path)
+		for _, width := range []int{1280, 390} {
+			b.look("light", width)
+			b.shot(fmt.Sprintf("hostile-%s-%d", pictureOf(path), width))
+			if over := eval[int](b, "document.documentElement.scrollWidth - document.documentElement.clientWidth"); over > 0 {
+				t.Errorf("%s, %d wide: the page is %d pixels too wide", path, width, over)
+			}
+		}
+		if eval[bool](b, `"__pwned" in window || document.querySelectorAll("img[src=x], svg[onload], script:not([src]), [href^='javascript:'], [hx-on\\:\\:load]").length > 0`) {
+			t.Errorf("%s: words became something else: %s", path, b.text())
+		}
+		if strings.ContainsAny(b.text(), "\u202e\u2066\u200b\x1b\x07") {
+			t.Errorf("%s: the page has characters that hide or move text", path)
+		}
+	}
+}
+
+// fill writes open questions into a store, as if agents had asked for them.
+func (p place) fill(t *testing.T, n int) {
+	t.Helper()
+	if err := os.MkdirAll(p.data, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	signer, err := audit.LoadOrCreateKey(p.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(filepath.Join(p.data, "signing.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
+	db, err := store.Open(p.data, store.Options{Signer: signer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const ofSession, writers = 100, 50
+	var sessions []session.Session
+	for range (n + ofSession - 1) / ofSession {
+		s := session.New("tester", session.Execution, "person:admin", time.Now())
+		if err := db.OpenSession(t.Context(), s, audit.Entry{Kind: audit.Change, Action: "session.open", Agent: s.Agent, Session: s.ID, Actor: s.OpenedBy, Decision: "ok"}); err != nil {
+			t.Fatal(err)
+		}
+		sessions = append(sessions, s)
+	}
+	var writing sync.WaitGroup
+	for writer := range writers {
+		writing.Go(func() {
+			for i := writer; i < n; i += writers {
+				s, arguments := sessions[i/ofSession], fmt.Appendf(nil, `{"amount":%d,"payee":"DE02","subject":"Invoice"}`, i)
+				a, err := approval.New(approval.Approval{
+					CallDigest: call.HashBytes(arguments), Risk: "HIGH", Operation: "bank.transfer", DefinitionHash: "d", Arguments: arguments, Session: s.ID, Agent: s.Agent,
+					OpenedBy: s.OpenedBy, Environment: hex.EncodeToString(environment[:8]), Amount: fmt.Sprint(i, " EUR"), Reasons: []approval.Reason{{Stage: "risk", Code: "risk.action", Text: "It moves money."}},
+				}, time.Now(), time.Hour)
+				if err == nil {
+					_, err = db.AskPerson(context.Background(), gateway.Ask{
+						Approval: a, At: time.Now(), Most: n, MostOfAgent: n, Twin: func(w gateway.Twin) (bool, gateway.Twin, error) { return false, w, nil },
+						Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Agent: a.Agent, Session: a.Session, Operation: a.Operation, Actor: "rule:test", Decision: "ask"},
+					})
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	writing.Wait()
+}
+
+// With 10,000 questions in the queue the pages stay small and quick, the newest is on top, and it can be answered.
+func TestPeopleTenThousand(t *testing.T) {
+	bank, _, bankURL, mailURL := newServers(t)
+	p := newPlace(t, deskConfig(bankURL, mailURL, ""), declaration("tester"), declaration("other"))
+	began := time.Now()
+	p.fill(t, 10_000)
+	t.Logf("filled in %s", time.Since(began).Round(time.Millisecond))
+	w := startAt(t, p)
+	w.offered(3)
+	b := w.ann()
+	began = time.Now()
+	b.open(w.admin + "/approvals")
+	t.Logf("the queue is live after %s", time.Since(began).Round(time.Millisecond))
+	b.see("Approvals 99+ waiting")
+	b.shot("approvals-10000")
+	characters := eval[string](b, `fetch("/approvals").then(r => r.text()).then(s => String(s.length))`, chromedp.EvalAwaitPromise)
+	var size int
+	if _, err := fmt.Sscan(characters, &size); err != nil || size > 200_000 {
+		t.Errorf("the page has %s characters (%v)", characters, err)
+	}
+	t.Logf("the page has %d characters", size)
+	if n := eval[int](b, "document.querySelectorAll('[data-row]').length"); n != 50 {
+		t.Errorf("%d rows", n)
+	}
+	_, token := w.open("other")
+	call := asksPeople(t, w.connect(token, revision1125, nil), "bank_transfer", pay(480))
+	b.see("by other") // by itself, on top
+	b.until("it is on top", `document.querySelector("[data-row]").closest("li").innerText.includes("by other")`)
+	for range 3 {
+		first := eval[string](b, `document.querySelector("[data-row]").id`)
+		b.click(`nav.pages a[rel=next]`)
+		b.until("the next page", `document.readyState === "complete" && document.querySelector("[data-row]") && document.querySelector("[data-row]").id !== `+quote(first))
+	}
+	b.open(w.admin)
+	b.see("Requests that wait")
+	b.open(w.admin + "/approvals")
+	b.click("[data-row]")
+	b.see("Waits for one person.")
+	began = time.Now()
+	b.click("#do-approve")
+	b.see("You approved bank.transfer")
+	t.Logf("answered in %s", time.Since(began).Round(time.Millisecond))
+	if r := call.came(t); r.IsError || len(bank.all()) != 1 {
+		t.Errorf("%+v, transfers: %v", r, bank.all())
+	}
+}
