@@ -63,7 +63,7 @@ var proved = map[string][]string{
 	"appr-046": {"approval TestAttackCases"},
 	"appr-049": {"approval TestAttackCases", "gateway TestAppr049RestartWhilePending"},
 	"appr-051": {"gateway TestAppr051Flooding"},
-	"appr-053": {}, // drills with calls that must be denied are nothing of the gateway's yet
+	"appr-053": {"gateway TestDrills", "gateway TestNoDrills"},
 	"appr-054": {"httpapi TestHostileArguments", "httpapi TestMustRead"},
 	"appr-057": {"approval TestAttackCases", "gateway TestAppr057ShownRedeemedAndSent"},
 	"appr-059": {"gateway TestAppr059StoreDown"},
