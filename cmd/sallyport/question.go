@@ -86,12 +86,12 @@ func wrapped(s string, width int, words bool) (pieces []string) {
 	for {
 		used, end, space := 0, len(s), -1
 		for i, r := range s {
+			if r == ' ' {
+				space = i
+			}
 			if used += cells(r); used > width {
 				end = i
 				break
-			}
-			if r == ' ' {
-				space = i
 			}
 		}
 		if end == len(s) {

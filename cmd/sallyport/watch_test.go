@@ -369,6 +369,13 @@ func TestWatchMeanwhile(t *testing.T) {
 	s.sees("elsewhere")
 	s.sees("a approve")
 	s.did(o)
+	// It changes, and that is told.
+	o.change("appr_2", func() {
+		o.all[1].Digest, o.all[1].Arguments = strings.Repeat("e", 64), json.RawMessage(`{"path":"a third place"}`)
+	})
+	s.sees("appr_2 changed meanwhile; this is what it is now")
+	s.sees("a third place")
+	s.sees("a approve")
 	// A vote of somebody else's.
 	o.change("appr_2", func() {
 		o.all[1].Needed, o.all[1].Risk, o.all[1].Votes = 2, "CRITICAL", []client.Vote{{Person: "bob", Decision: "approve"}}
@@ -627,6 +634,35 @@ func TestWatchManyWait(t *testing.T) {
 	}
 	s.press("s")
 	s.sees("over 13 more wait")
+}
+
+// At a prompt, too, nobody says yes to what was not shown whole.
+func TestApproveShownWhole(t *testing.T) {
+	large := asked("appr_1")
+	large.Arguments = json.RawMessage(`{"text":"` + strings.Repeat("x", 70_000) + `"}`)
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		did  []string
+	}{
+		"approve":             {[]string{"approve", "appr_1"}, exitRefused, nil},
+		"batch":               {[]string{"batch", "approve", "appr_1", "appr_2"}, exitRefused, nil},
+		"approve what is":     {[]string{"approve", "appr_2"}, exitDone, []string{"approve appr_2"}},
+		"approve unseen":      {[]string{"approve", "appr_1", "--yes", "--digest", large.Digest}, exitDone, []string{"approve appr_1"}},
+		"reject all the same": {[]string{"reject", "appr_1", "--reason", "no"}, exitDone, []string{"reject appr_1 no"}},
+	} {
+		again := *large
+		o := newOffice(t, asked("appr_2"), &again)
+		t.Setenv(envURL, o.URL)
+		t.Setenv(envToken, "spt_person_x")
+		var out, errOut bytes.Buffer
+		if code := run(t.Context(), append([]string{"approvals"}, c.args...), strings.NewReader("y\n"), &out, &errOut); code != c.code || !slices.Equal(o.answered(), c.did) {
+			t.Errorf("%s: %d, %v, %s", name, code, o.answered(), errOut.String())
+		}
+		if c.did == nil && !strings.Contains(errOut.String(), "--output json, then approve it with --yes --digest "+large.Digest) {
+			t.Errorf("%s: %s", name, errOut.String())
+		}
+	}
 }
 
 // brokenwatch is a watch that panics in a goroutine of its own.

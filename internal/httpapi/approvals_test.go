@@ -537,4 +537,15 @@ func TestQuarantine(t *testing.T) {
 	if r, err := c.Call(ctx, client.Own, "think", nil); err != nil || r.Verdict.Decision != "permit" {
 		t.Errorf("restored, it calls: %+v %v", r, err)
 	}
+	// What holds and is not written down is said to be that.
+	w.store.mu.Lock()
+	w.store.full = true
+	w.store.mu.Unlock()
+	_, err = op.Quarantine(ctx, "worker", "odd")
+	if code(err) != "store.unavailable" || !strings.Contains(err.Error(), "put aside, but only until") {
+		t.Errorf("not written down: %v", err)
+	}
+	if a, err := viewer.Agent(ctx, "worker"); err != nil || a.Standing != "quarantined" {
+		t.Errorf("%+v %v", a, err)
+	}
 }

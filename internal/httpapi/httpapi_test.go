@@ -72,6 +72,17 @@ type brittle struct {
 	mu    sync.Mutex
 	block chan struct{} // non-nil: SaveSwitches and Record wait for it
 	size  func() (int64, error)
+	full  bool // SaveQuarantine fails
+}
+
+func (b *brittle) SaveQuarantine(ctx context.Context, agent string, q *gateway.Quarantine, e audit.Entry) error {
+	b.mu.Lock()
+	full := b.full
+	b.mu.Unlock()
+	if full {
+		return fault.New(fault.StoreUnavailable, "the disk is full")
+	}
+	return b.DB.SaveQuarantine(ctx, agent, q, e)
 }
 
 func (b *brittle) blocked() {
