@@ -821,7 +821,13 @@ func TestContextRaisesRisk(t *testing.T) {
 	}
 	low := func(w *commWorld, p identity.Principal, tool, arguments string) {
 		w.t.Helper()
-		w.mustPermit(w.do(p, tool, arguments, ""))
+		h := w.hold(p, tool, arguments, 0)
+		select {
+		case a := <-h.answer:
+			w.mustPermit(a)
+		case <-h.waiting:
+			w.t.Fatalf("%s %s waits to be stopped", tool, arguments)
+		}
 	}
 	t.Run("none", func(t *testing.T) {
 		w, p := ground(t)
