@@ -681,6 +681,8 @@ func TestModifyRefused(t *testing.T) {
 	}{
 		"requester":        {id, "carol", digest, `{"sum":1}`, "less", fault.RoleMissing},
 		"viewer":           {id, "dave", digest, `{"sum":1}`, "less", fault.RoleMissing},
+		"viewer, nonsense": {id, "dave", digest, `[1]`, "less", fault.RoleMissing}, // is told nothing about what could be
+		"viewer, a probe":  {sinkID, "dave", "", `{"x":2}`, "less", fault.RoleMissing},
 		"nobody":           {id, "mallory", digest, `{"sum":1}`, "less", fault.RoleMissing},
 		"unchanged":        {id, "bob", digest, ` {"unit":"USD","to":"acme","sum":500.0}`, "less", fault.RequestMalformed},
 		"no reason":        {id, "bob", digest, `{"sum":1}`, " ", fault.RequestMalformed},
