@@ -112,6 +112,9 @@ func (b *browser) wrote(e string) {
 	b.errors = append(b.errors, e)
 }
 
+// broken are the words of pages whose gateway went away.
+var broken = []string{"net::ERR_", "[object Event]", "htmx:sendError", "htmx:afterRequest"}
+
 // heard is how many errors with these words there were.
 func (b *browser) heard(words string) (n int) {
 	b.mu.Lock()
