@@ -1154,6 +1154,9 @@ func TestCheckAsksNobody(t *testing.T) {
 	}
 	q := w.asks(p, "slack_send", mailTo)
 	before = len(w.entries())
+	if a := check("slack_send", mailTo); a.Verdict.Decision != fault.Ask || a.Verdict.ApprovalID == nil || *a.Verdict.ApprovalID != q.ID { // at once
+		t.Errorf("while it waits: %+v", a.Verdict)
+	}
 	w.clock.advance(delay)
 	if a := check("slack_send", mailTo); a.Verdict.Decision != fault.Permit || a.Result != nil {
 		t.Errorf("after the silence: %+v", a.Verdict)
