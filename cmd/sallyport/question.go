@@ -235,7 +235,9 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 }
 
 // rule tells whether a reason is one of the rules that gave the risk.
-func rule(r client.ApprovalReason) bool { return r.Stage == "risk" && strings.HasPrefix(r.Code, "risk.") }
+func rule(r client.ApprovalReason) bool {
+	return r.Stage == "risk" && strings.HasPrefix(r.Code, "risk.")
+}
 
 // within says how long it is until a time that is to come.
 func within(t, now time.Time) string {

@@ -119,7 +119,12 @@ func (c *cli) watchLines(ctx context.Context, cl *client.Client) error {
 						break
 					}
 				}
-				n.ids = slices.DeleteFunc(slices.Collect(keys(open)), func(id string) bool {
+				for id := range open { // what was open and does not wait any more
+					if !slices.Contains(n.ids, id) {
+						n.ids = append(n.ids, id)
+					}
+				}
+				n.ids = slices.DeleteFunc(n.ids, func(id string) bool {
 					return slices.ContainsFunc(waiting, func(a client.Approval) bool { return a.ApprovalID == id })
 				})
 			}

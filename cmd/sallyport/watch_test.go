@@ -593,6 +593,8 @@ func TestWatchLines(t *testing.T) {
 		o.change("appr_3", func() { o.all = append([]*client.Approval{asked("appr_3")}, o.all...) })
 		s.sees("appr_3")
 		s.sees("comm.exec")
+		o.change("appr_1", func() { critical.State = "expired" })
+		s.sees("expired")
 		cancel()
 		if code := <-ended; code != exitDone || errOut.String() != "" {
 			t.Errorf("%s: %d, %s", output, code, errOut.String())
@@ -611,10 +613,36 @@ func TestWatchLines(t *testing.T) {
 				}
 				states = append(states, fmt.Sprint(a.ApprovalID, a.State, len(a.Votes)))
 			}
-			if want := []string{"appr_1pending0", "appr_2pending0", "appr_1pending1", "appr_2rejected0", "appr_2rejected0", "appr_3pending0"}; !slices.Equal(states, want) {
+			if want := []string{"appr_1pending0", "appr_2pending0", "appr_1pending1", "appr_2rejected0", "appr_2rejected0", "appr_3pending0", "appr_1expired1"}; !slices.Equal(states, want) {
 				t.Errorf("%v", states)
 			}
 		}
+	}
+}
+
+// What happened while the gateway was away is printed when it is back.
+func TestWatchLinesCatchUp(t *testing.T) {
+	o := newOffice(t, asked("appr_2"), asked("appr_1"))
+	t.Setenv(envURL, o.URL)
+	t.Setenv(envToken, "spt_person_x")
+	out, errOut := &screen{}, &screen{}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"approvals", "watch"}, strings.NewReader(""), out, errOut) }()
+	s, e := &sitting{t: t, screen: out}, &sitting{t: t, screen: errOut}
+	s.sees("appr_2  pending")
+	o.mu.Lock()
+	o.all[1].State = "rejected"
+	o.all = append([]*client.Approval{asked("appr_3")}, o.all...)
+	o.mu.Unlock()
+	o.end()
+	e.sees("it ended the stream of events; trying again in 1s")
+	e.sees("the gateway is there again")
+	s.sees("appr_3  pending")
+	s.sees("appr_1  rejected")
+	cancel()
+	if code := <-ended; code != exitDone || strings.Count(out.String(), "\n") != 4 {
+		t.Errorf("%d\n%s", code, out.String())
 	}
 }
 
