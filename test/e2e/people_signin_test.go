@@ -198,9 +198,12 @@ func TestPeopleReconnect(t *testing.T) {
 	line.cut()
 	asksPeople(t, cs, "bank_transfer", pay(480))
 	w.waits(1)
+	b.see("The gateway can’t be reached: what stands here may be old.")
 	b.unseen("480 EUR")
+	b.shot("stale")
 	line.down.Store(false)
 	b.see("480 EUR")
+	b.unseen("can’t be reached")
 	asksPeople(t, cs, "bank_transfer", pay(481))
 	b.see("481 EUR")
 
