@@ -133,6 +133,9 @@ func TestAppr006DefinitionChanges(t *testing.T) {
 			if err := w.g.AcceptTool(t.Context(), "slack.publish", changed.Hash, "person:alice"); err != nil {
 				t.Fatal(err)
 			}
+			if _, err := w.modify("bob", id, `{"x":2}`, "less"); !fault.Is(err, fault.Conflict) {
+				t.Errorf("its arguments are changed all the same: %v", err)
+			}
 			if !before { // whoever says yes now says it to what was
 				w.respond("bob", &id, approval.Approve, "")
 			}

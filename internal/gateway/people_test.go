@@ -1027,8 +1027,8 @@ func TestUnlistedIsNeverSilent(t *testing.T) {
 	})
 	w.offer("shy", definition("shy", "look", "New."))
 	p := w.open("worker", "erin", widgets)
-	id := w.mustAsk(w.do(p, "shy_look", `{}`, ""))
-	q := w.question(id)
+	q := w.asks(p, "shy_look", `{}`)
+	id := q.ID
 	if q.Risk != "MEDIUM" || !q.SilenceAt.IsZero() || q.Needed != 1 {
 		t.Errorf("%+v", q.Approval)
 	}
@@ -1140,7 +1140,9 @@ func TestCheckAsksNobody(t *testing.T) {
 	p := w.open("worker", "erin", widgets)
 	check := func(tool, arguments string) gateway.Answer {
 		t.Helper()
-		return w.g.Call(t.Context(), gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", DryRun: true, Hold: time.Hour,
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		return w.g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", DryRun: true, Hold: time.Hour,
 			Waiting: func(gateway.Waiting) { t.Error("a check waits") }})
 	}
 	before := len(w.entries())
