@@ -260,10 +260,9 @@ func TestMediumRunsBySilence(t *testing.T) {
 }
 
 func TestMediumAnswered(t *testing.T) {
-	w := newPeopleWorld(t)
-	p := w.open("worker", "erin", widgets)
 	t.Run("rejected during the delay", func(t *testing.T) {
-		w.t = t
+		w := newPeopleWorld(t)
+		p := w.open("worker", "erin", widgets)
 		h := w.hold(p, "slack_mail", `{"to":"1"}`, 0)
 		w.mustRespond("bob", h.waits().ApprovalID, approval.Reject, "not to customers")
 		a := w.mustRefuse(h.ends(), fault.ApprovalRejected)
@@ -274,7 +273,8 @@ func TestMediumAnswered(t *testing.T) {
 		w.mustRefuse(w.do(p, "slack_mail", `{"to":"1"}`, ""), fault.ApprovalRejected)
 	})
 	t.Run("approved before its time", func(t *testing.T) {
-		w.t = t
+		w := newPeopleWorld(t)
+		p := w.open("worker", "erin", widgets)
 		h := w.hold(p, "slack_mail", `{"to":"2"}`, 0)
 		id := h.waits().ApprovalID
 		w.mustRespond("bob", id, approval.Approve, "")
@@ -286,7 +286,8 @@ func TestMediumAnswered(t *testing.T) {
 		}
 	})
 	t.Run("put off", func(t *testing.T) {
-		w.t = t
+		w := newPeopleWorld(t)
+		p := w.open("worker", "erin", widgets)
 		before := w.sent("mail")
 		h := w.hold(p, "slack_mail", `{"to":"3"}`, 0)
 		id := h.waits().ApprovalID
@@ -302,7 +303,8 @@ func TestMediumAnswered(t *testing.T) {
 		w.mustPermit(w.do(p, "slack_mail", `{"to":"3"}`, ""))
 	})
 	t.Run("put off for longer than the silence, held", func(t *testing.T) {
-		w.t = t
+		w := newPeopleWorld(t)
+		p := w.open("worker", "erin", widgets)
 		h := w.hold(p, "slack_mail", `{"to":"4"}`, time.Hour)
 		id := h.waits().ApprovalID
 		q := w.question(id)
@@ -322,7 +324,8 @@ func TestMediumAnswered(t *testing.T) {
 		}
 	})
 	t.Run("put off and approved by one who lost the role", func(t *testing.T) {
-		w.t = t
+		w := newPeopleWorld(t)
+		p := w.open("worker", "erin", widgets)
 		h := w.hold(p, "slack_mail", `{"to":"5"}`, 0)
 		id := h.waits().ApprovalID
 		h.hangUp()
@@ -367,9 +370,11 @@ func TestMediumWithoutItsCaller(t *testing.T) {
 	w.mustRespond("bob", q.ID, approval.Reject, "once is enough")
 	w.mustRefuse(w.do(p, "slack_mail", mailTo, ""), fault.ApprovalRejected)
 	// And it does not live for ever.
+	w = newPeopleWorld(t)
+	p = w.open("worker", "erin", widgets)
 	q = w.asks(p, "slack_mail", `{"to":"other"}`)
 	w.clock.advance(31 * time.Minute)
-	if next := w.asks(p, "slack_mail", `{"to":"other"}`); next.ID == q.ID || w.sent("mail") != 1 {
+	if next := w.asks(p, "slack_mail", `{"to":"other"}`); next.ID == q.ID || w.sent("mail") != 0 {
 		t.Errorf("an expired silence permits")
 	}
 }
@@ -664,7 +669,7 @@ func TestModifyTellsWhoIsHeld(t *testing.T) {
 	if got := w.mustAsk(w.do(p, "slack_mail", `{"to":"b@example.com"}`, "")); got != q.ID || w.sent("mail") != 0 {
 		t.Errorf("%s, want %s", got, q.ID)
 	}
-	w.mustRespond("bob", q.ID, approval.Approve, "")
+	w.mustRespond("carol", q.ID, approval.Approve, "")
 	w.mustPermit(w.do(p, "slack_mail", `{"to":"b@example.com"}`, ""))
 }
 
@@ -775,7 +780,7 @@ func TestModifyAfterOneOfTwo(t *testing.T) {
 	if len(q.Votes) != 0 || q.Needed != 2 {
 		t.Errorf("%+v", q.Approval)
 	}
-	w.mustRespond("carol", q.ID, approval.Approve, "")
+	w.mustRespond("alice", q.ID, approval.Approve, "")
 	w.mustAsk(w.do(p, "slack_wipe", `{"x":2}`, ""))
 	w.mustRespond("bob", q.ID, approval.Approve, "")
 	w.mustPermit(w.do(p, "slack_wipe", `{"x":2}`, ""))
@@ -805,7 +810,7 @@ func TestModifyDeclaration(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	w.mustAsk(w.do(p, "comm_send", "{}", q.DeclarationID))
-	w.mustRespond("bob", q.ID, approval.Approve, "")
+	w.mustRespond("carol", q.ID, approval.Approve, "")
 	w.mustPermit(w.do(p, "comm_send", "{}", q.DeclarationID))
 	if n := w.cmd.runs.Load(); n != 1 {
 		t.Errorf("%d ran", n)
@@ -937,7 +942,11 @@ func TestContextRaisesRisk(t *testing.T) {
 			t.Errorf("%v", q.Destinations)
 		}
 		w.mustRespond("bob", q.ID, approval.Reject, "no")
-		w.is(w.asks(p, "slack_send", `{"to":"a","x":1}`), "MEDIUM", policy.ReasonFirstDestination) // refused is not used
+		if q := w.asks(p, "slack_send", `{"to":"a","x":1}`); !slices.Contains(codes(q), policy.ReasonFirstDestination) {
+			t.Errorf("what was refused counts as used: %v", codes(q))
+		}
+		w, p = ground(t)
+		w.asks(p, "slack_send", `{"to":"a"}`)
 		q = w.asks(p, "slack_send", `{"to":["a","b"]}`)
 		w.is(q, "MEDIUM", policy.ReasonFirstDestination)
 		if len(q.Earlier) == 0 || q.Earlier[0].Destination != `"a"` {
