@@ -21,13 +21,19 @@ const (
 // amount is one amount as it was written, without its sign.
 type amount struct {
 	value    *big.Rat
-	currency string // ISO 4217; "" none was written
+	currency string // ISO 4217, of its own text; "" none was written
 	twoWays  bool   // it could also be read as less
+}
+
+// unit is a currency that something in a call gives for an amount.
+type unit struct {
+	code string // ISO 4217; "" can't be read
+	sure bool   // it stands where whoever carries the call out looks for it, in a form that leaves no choice
 }
 
 var symbols = map[string]string{"$": "USD", "€": "EUR", "£": "GBP"}
 
-// readAmount reads a decoded JSON value. A number is exact. A string is, with spaces around it,
+// readAmount reads a decoded JSON value: a number, or a string that is, with spaces around it,
 //
 //	[-] number [currency]    or    [-] currency [-] number
 //
@@ -35,32 +41,55 @@ var symbols = map[string]string{"$": "USD", "€": "EUR", "£": "GBP"}
 // is ASCII digits, grouped in threes by one of comma, point, space and apostrophe or not at all, with a fraction behind a point or a
 // comma or none. It may have readings that differ, and the largest counts: 1,000 and 1.000 are a thousand. Some programs drop commas
 // whatever they stand for, so a fraction behind a comma counts as whole digits (12,50 is 1250), unless points group the digits before
-// it. Anything else can't be read.
+// it. Most programs have doubles, so the double nearest to a number is one of its readings (9999.99999999999999999 is 10000). Anything
+// else can't be read.
 func readAmount(v any) (amount, bool) {
 	switch v := v.(type) {
 	case json.Number:
-		n, ok := readNumber(string(v))
-		return amount{value: n}, ok
+		return readNumber(string(v))
 	case string:
 		return readText(v)
 	}
 	return amount{}, false
 }
 
-func readNumber(literal string) (*big.Rat, bool) {
+func readNumber(literal string) (a amount, ok bool) {
 	if len(literal) > maxAmountText {
-		return nil, false
+		return amount{}, false
 	}
 	if _, power, ok := strings.Cut(strings.ToLower(literal), "e"); ok {
 		if n, err := strconv.Atoi(power); err != nil || n > maxAmountPower || n < -maxAmountPower {
-			return nil, false
+			return amount{}, false
 		}
 	}
-	n, ok := new(big.Rat).SetString(literal)
-	if !ok {
-		return nil, false
+	ok = a.read(strings.TrimPrefix(literal, "-"))
+	return a, ok
+}
+
+// read takes one more reading of the amount, a decimal without a sign: as it is, and as the double nearest to it.
+func (a *amount) read(literal string) bool {
+	exact, ok := new(big.Rat).SetString(literal)
+	f, err := strconv.ParseFloat(literal, 64)
+	if !ok || err != nil {
+		return false
 	}
-	return n.Abs(n), true
+	all := []*big.Rat{exact}
+	if double := strconv.FormatFloat(f, 'f', -1, 64); double != literal {
+		n, _ := new(big.Rat).SetString(double)
+		all = append(all, n)
+	}
+	for _, n := range all {
+		switch {
+		case a.value == nil:
+			a.value = n
+		case n.Cmp(a.value) != 0:
+			a.twoWays = true
+			if n.Cmp(a.value) > 0 {
+				a.value = n
+			}
+		}
+	}
+	return true
 }
 
 func readText(s string) (amount, bool) {
@@ -78,17 +107,8 @@ func readText(s string) (amount, bool) {
 		a.currency, s = code, strings.TrimRight(rest, " ")
 	}
 	for _, reading := range readings(s) {
-		n, ok := new(big.Rat).SetString(reading)
-		switch {
-		case !ok:
+		if !a.read(reading) {
 			return amount{}, false
-		case a.value == nil:
-			a.value = n
-		case n.Cmp(a.value) != 0:
-			a.twoWays = true
-			if n.Cmp(a.value) > 0 {
-				a.value = n
-			}
 		}
 	}
 	return a, a.value != nil
@@ -196,6 +216,7 @@ type spot struct {
 	passed []string // for each step of the path, the indexes of the arrays passed behind it: "", "3.", "3.0."
 	value  any      // nil: missing, or null
 	wrong  bool     // the path goes on where there is neither object nor array
+	exact  bool     // every step has a member of its own, named byte for byte as in the path
 }
 
 // paths are those of a role, sorted.
@@ -240,20 +261,22 @@ func begins(path, name string) bool {
 // follow yields every spot that a path leads to, until yield returns false.
 func follow(v any, path string, yield func(spot) bool) {
 	steps := strings.Split(path, ".")
-	walk(v, steps, make([]string, 0, len(steps)), yield)
+	walk(v, steps, spot{passed: make([]string, 0, len(steps)), exact: true}, yield)
 }
 
-func walk(v any, steps, passed []string, yield func(spot) bool) bool {
+// walk follows the rest of a path from v, which at led to.
+func walk(v any, steps []string, at spot, yield func(spot) bool) bool {
 	switch v := v.(type) {
 	case nil:
-		return yield(spot{passed: passed})
+		return yield(at)
 	case []any:
 		if len(v) == 0 {
-			return yield(spot{passed: passed})
+			return yield(at)
 		}
 		for i, e := range v {
-			inner := slices.Clone(passed)
-			inner[len(inner)-1] += strconv.Itoa(i) + "."
+			inner := at
+			inner.passed = slices.Clone(at.passed)
+			inner.passed[len(inner.passed)-1] += strconv.Itoa(i) + "."
 			if !walk(e, steps, inner, yield) {
 				return false
 			}
@@ -265,30 +288,34 @@ func walk(v any, steps, passed []string, yield func(spot) bool) bool {
 		}
 		found := false
 		for n := range steps { // a name may hold points itself
-			m, ok := member(v, strings.Join(steps[:n+1], "."))
+			m, exact, ok := member(v, strings.Join(steps[:n+1], "."))
 			if !ok {
 				continue
 			}
 			found = true
-			if !walk(m, steps[n+1:], append(slices.Clone(passed), make([]string, n+1)...), yield) {
+			inner := at
+			inner.passed = append(slices.Clone(at.passed), make([]string, n+1)...)
+			inner.exact = at.exact && exact && n == 0
+			if !walk(m, steps[n+1:], inner, yield) {
 				return false
 			}
 		}
-		return found || yield(spot{passed: passed})
+		return found || yield(at)
 	}
-	return yield(spot{passed: passed, value: v, wrong: len(steps) > 0})
+	at.value, at.wrong = v, len(steps) > 0
+	return yield(at)
 }
 
-func member(object map[string]any, name string) (any, bool) {
+func member(object map[string]any, name string) (v any, exact, ok bool) {
 	if v, ok := object[name]; ok {
-		return v, true
+		return v, true, true
 	}
 	for n, v := range object {
 		if strings.EqualFold(n, name) {
-			return v, true
+			return v, false, true
 		}
 	}
-	return nil, false
+	return nil, false, false
 }
 
 // shared is the key under which two spots have passed the same elements of the arrays that their paths have in common.
@@ -312,6 +339,7 @@ type total struct {
 	own      *big.Rat // in the currency, if they all have one
 	currency string   // "" if they have several
 	written  bool     // a currency was written; otherwise the base currency is assumed
+	unsure   bool     // one was written that would make less of it, where or how it may be overlooked; the base currency is assumed
 	twoWays  bool
 	fault    string // why it can't be read, for people; "" if it can
 }
@@ -359,15 +387,16 @@ func (r Rules) total(roles map[string]string, arguments []byte, required bool) t
 }
 
 // currencies returns a function that gives the currencies named for one amount of a path. An argument names it for the amounts whose
-// paths share most steps with its own, in the elements of arrays that both are in. One that can't be read is "".
-func currencies(args any, amount string, amounts, paths []string) func(spot) []string {
+// paths share most steps with its own, in the elements of arrays that both are in. It is sure where both stand at their exact paths and
+// the currency is a string of three capitals in no list of its own.
+func currencies(args any, amount string, amounts, paths []string) func(spot) []unit {
 	type beside struct {
 		steps int
-		codes map[string][]string // by the elements passed
+		units map[string][]unit // by the elements passed
 	}
 	var all []beside
 	for _, path := range paths {
-		b := beside{common(amount, path), map[string][]string{}}
+		b := beside{common(amount, path), map[string][]unit{}}
 		if slices.ContainsFunc(amounts, func(other string) bool { return common(other, path) > b.steps }) {
 			continue
 		}
@@ -375,48 +404,60 @@ func currencies(args any, amount string, amounts, paths []string) func(spot) []s
 			if s.value == nil {
 				return true
 			}
-			code := ""
+			var u unit
 			if text, ok := s.value.(string); ok && !s.wrong {
-				if code = symbols[text]; code == "" {
-					code = readCode(text)
+				if u.code = symbols[text]; u.code == "" {
+					u.code = readCode(text)
 				}
+				u.sure = s.exact && isCode(text) && strings.Join(s.passed[b.steps:], "") == ""
 			}
 			key := s.shared(b.steps)
-			if !slices.Contains(b.codes[key], code) && len(b.codes[key]) < 2 { // two are one too many already
-				b.codes[key] = append(b.codes[key], code)
+			known := b.units[key]
+			switch i := slices.IndexFunc(known, func(k unit) bool { return k.code == u.code }); {
+			case i >= 0:
+				known[i].sure = known[i].sure || u.sure
+			case len(known) < 2: // two are one too many already
+				b.units[key] = append(known, u)
 			}
 			return true
 		})
 		all = append(all, b)
 	}
-	return func(s spot) (codes []string) {
+	return func(s spot) (units []unit) {
 		for _, b := range all {
-			codes = append(codes, b.codes[s.shared(b.steps)]...)
+			for _, u := range b.units[s.shared(b.steps)] {
+				u.sure = u.sure && s.exact
+				units = append(units, u)
+			}
 		}
-		return codes
+		return units
 	}
 }
 
-// add adds one amount, for which arguments named the given currencies.
-func (r Rules) add(t total, a amount, given []string) total {
+// add adds one amount, for which arguments gave these currencies. One that makes less of it counts only if it is sure: a server that
+// overlooks it moves as much of its own.
+func (r Rules) add(t total, a amount, given []unit) total {
 	if a.currency != "" {
-		given = append(given, a.currency)
+		given = append(given, unit{code: a.currency})
 	}
-	code := r.base
-	for i, c := range given {
+	code, sure := r.base, false
+	for i, u := range given {
 		switch {
-		case c == "":
+		case u.code == "":
 			return unreadable("The currency of its amount can't be read")
-		case i > 0 && c != code:
+		case i > 0 && u.code != code:
 			return unreadable("Its amount is in two currencies at once")
 		}
-		code = c
+		code, sure = u.code, sure || u.sure
 	}
 	rate := one
 	if code != r.base {
 		if rate = r.rates[code]; rate == nil {
 			return unreadable("The configuration has no rate for " + code + ", the currency of its amount")
 		}
+	}
+	if !sure && rate.Cmp(one) < 0 {
+		code, rate, t.unsure = r.base, one, true
 	}
 	switch {
 	case !t.any:
@@ -433,7 +474,8 @@ func (r Rules) add(t total, a amount, given []string) total {
 var one = big.NewRat(1, 1)
 
 // Destinations returns the values of the arguments with the role destination as canonical JSON scalars, sorted, without repetition;
-// of an object all scalars in it. There are as many as the arguments hold: bounding them is the caller's.
+// of an object all scalars in it, and the names of its members, which may be recipients too. There are as many as the arguments hold:
+// bounding them is the caller's.
 func Destinations(roles map[string]string, arguments []byte) []string {
 	destinations := paths(roles, "destination")
 	if len(destinations) == 0 {
@@ -462,8 +504,8 @@ func scalars(out []string, v any) []string {
 			out = scalars(out, e)
 		}
 	case map[string]any:
-		for _, e := range v {
-			out = scalars(out, e)
+		for name, e := range v {
+			out = scalars(scalars(out, name), e)
 		}
 	default:
 		text, err := json.Marshal(v)

@@ -26,14 +26,17 @@ func TestReadAmount(t *testing.T) {
 		{`-1250.5`, "1250.5", "", false},
 		{`1e+21`, "1000000000000000000000", "", false},
 		{`1e-7`, "0.0000001", "", false},
-		{`9007199254740993`, "9007199254740993", "", false}, // not a double
+		{`9007199254740993`, "9007199254740993", "", true}, // no double: the next ones are 1 less and 3 more
+		{`9007199254740995`, "9007199254740996", "", true},
+		{`-9999.99999999999999999`, "10000", "", true},
+		{`9999.999999999998`, "9999.999999999998", "", false},
 		{`1e40`, "1" + strings.Repeat("0", 40), "", false},
 		{`1e41`, "", "", false},
 		{`1e-41`, "", "", false},
 		{`1e999999999`, "", "", false},
 		{`1e-999999999`, "", "", false},
 		{`1E999999999999999999999`, "", "", false},
-		{strings.Repeat("9", 64), strings.Repeat("9", 64), "", false},
+		{strings.Repeat("9", 64), "1" + strings.Repeat("0", 64), "", true},
 		{strings.Repeat("9", 65), "", "", false},
 
 		{`"0"`, "0", "", false},
@@ -81,6 +84,11 @@ func TestReadAmount(t *testing.T) {
 		{`"-1.000 EUR"`, "1000", "EUR", true},
 		{`"0.999"`, "999", "", true},
 		{`"1.0000"`, "1", "", false},
+		{`"9999.99999999999999999"`, "10000", "", true}, // as a double
+		{`"-$9,999.99999999999999999"`, "10000", "USD", true},
+		{`"999.9999999999999999 EUR"`, "1000", "EUR", true},
+		{`"1000.0000000000000000001"`, "1000.0000000000000000001", "", true}, // more than the double
+		{`"0.1"`, "0.1", "", false},
 		{`"12,50"`, "1250", "", true},
 		{`"12,5000"`, "125000", "", true},
 		{`"1 234,56"`, "123456", "", true},
@@ -131,7 +139,7 @@ func TestReadAmount(t *testing.T) {
 		{`"ＵＳＤ 5"`, "", "", false},      // full width
 		{`"5\u202e000"`, "", "", false}, // right to left
 		{`"5\u200b000"`, "", "", false}, // zero width
-		{`"` + strings.Repeat("9", 64) + `"`, strings.Repeat("9", 64), "", false},
+		{`"` + strings.Repeat("9", 64) + `"`, "1" + strings.Repeat("0", 64), "", true},
 		{`"` + strings.Repeat("9", 65) + `"`, "", "", false},
 
 		{`true`, "", "", false},
@@ -248,7 +256,10 @@ func TestDestinations(t *testing.T) {
 		{`{"message":[{"to":"x"},{"to":[["y"]]},{"to":null},{}]}`, `"x" "y"`},
 		{`{"message.to":"x"}`, `"x"`},
 		{`{"message":"x"}`, `"x"`}, // where the path does not go on, what stands there counts
-		{`{"to":{"address":"x","name":"y","primary":true}}`, `"x" "y" true`},
+		{`{"to":{"address":"x","name":"y","primary":true}}`, `"address" "name" "primary" "x" "y" true`},
+		{`{"to":{"mallory@evil.example":"cc"}}`, `"cc" "mallory@evil.example"`}, // recipients may be the names
+		{`{"to":[{"a":{"b":null}},{"":[]}]}`, `"" "a" "b"`},
+		{`{"message":{"from":"x","to":{"y":{}}}}`, `"y"`},
 		{`{"to":null}`, ``},
 		{`{"to":12345678901234567890}`, `12345678901234567890`},
 		{`{"to":"<a&b>\"\u2028"}`, "\"<a&b>\\\"\u2028\""},

@@ -278,6 +278,9 @@ func (r Rules) rateAmount(out *Rating, s Subject, act action) {
 	if t.twoWays {
 		text += " The amount is written so that it can be read in more than one way; the largest counts."
 	}
+	if t.unsure {
+		text += " A currency that would make it less counts only in the argument for it, as three capital letters: this one counts as " + r.base + "."
+	}
 	out.raise(to, ReasonAmount, text)
 }
 

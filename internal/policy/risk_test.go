@@ -187,6 +187,72 @@ func TestRateAmounts(t *testing.T) {
 	}
 }
 
+// A currency that only the rules read would make an amount small for them alone: the server moves as much of its own. What makes less of
+// an amount counts only where and how nobody can overlook it; everywhere else the larger counts.
+func TestCurrencyThatMayBeOverlooked(t *testing.T) {
+	lines := map[string]string{"amount": "amount", "lines.amount": "amount", "lines.currency": "currency", "total.sum.value": "amount", "total.sum.unit.code": "currency"}
+	outside := map[string]string{"amount": "amount", "lines.currency": "currency"}
+	for _, c := range []struct {
+		name      string
+		roles     map[string]string // nil: amount and currency
+		arguments string
+		amount    string
+	}{
+		{"in its argument", nil, `{"amount":99999,"currency":"JPY"}`, "99999 JPY"},
+		{"in its argument, of a list", nil, `{"amount":[99998,1],"currency":"JPY"}`, "99999 JPY"},
+		{"in its argument, and with the number", nil, `{"amount":"99999 jpy","currency":"JPY"}`, "99999 JPY"},
+		{"in its argument, inside", lines, `{"lines":[{"amount":99998,"currency":"JPY"},{"amount":1,"currency":"JPY"}]}`, "99999 JPY"},
+		{"in its argument, farther down", lines, `{"total":{"sum":{"unit":{"code":"JPY"},"value":99999}}}`, "99999 JPY"},
+
+		{"name in another case", nil, `{"Currency":"JPY","amount":99999}`, "99999 USD"},
+		{"name in other letters", nil, `{"amount":99999,"\u0441urrency":"JPY"}`, "99999 USD"},
+		{"amount's name in another case", nil, `{"Amount":99999,"currency":"JPY"}`, "99999 USD"},
+		{"name in another case, inside", lines, `{"lines":[{"CURRENCY":"JPY","amount":99999}]}`, "99999 USD"},
+		{"name in another case, around", lines, `{"Lines":[{"amount":99999,"currency":"JPY"}]}`, "99999 USD"},
+		{"name in another case, farther down", lines, `{"total":{"sum":{"Unit":{"code":"JPY"},"value":99999}}}`, "99999 USD"},
+		{"name with a point", lines, `{"lines":{"amount":99999},"lines.currency":"JPY"}`, "99999 USD"},
+		{"name with a point, farther down", lines, `{"total":{"sum":{"unit.code":"JPY","value":99999}}}`, "99999 USD"},
+		{"amount's name with a point", lines, `{"lines":{"currency":"JPY"},"lines.amount":99999}`, "99999 USD"},
+		{"in a list", nil, `{"amount":99999,"currency":["JPY"]}`, "99999 USD"},
+		{"in lists", nil, `{"amount":99999,"currency":[["JPY","JPY"]]}`, "99999 USD"},
+		{"in a list of its own", outside, `{"amount":99999,"lines":[{"currency":"JPY"}]}`, "99999 USD"},
+		{"code in lower case", nil, `{"amount":99999,"currency":"jpy"}`, "99999 USD"},
+		{"symbol", nil, `{"amount":99999,"currency":"£"}`, "99999 USD"},
+		{"with the number", nil, `{"amount":"99999 JPY"}`, "99999 USD"},
+		{"with the number, and null", nil, `{"amount":"JPY 99999","currency":null}`, "99999 USD"},
+		{"with the number, as a symbol", nil, `{"amount":"£99,999"}`, "99999 USD"},
+		{"with the number and in another case", nil, `{"Currency":"JPY","amount":"99999 JPY"}`, "99999 USD"},
+		{"one of two", lines, `{"lines":[{"amount":1,"currency":"JPY"},{"amount":"99998.99 JPY"}]}`, "99999 USD"},
+
+		{"no rate", nil, `{"amount":"99999 CHF"}`, "unreadable"},
+		{"not the same", nil, `{"amount":"99999 JPY","currency":"GBP"}`, "unreadable"},
+		{"not the same names", lines, `{"lines":{"amount":99999,"currency":"JPY"},"lines.currency":"GBP"}`, "unreadable"},
+
+		{"one that makes more of it", nil, `{"amount":"99999 EUR"}`, "99999 EUR"},
+		{"one that makes more of it, in another case", nil, `{"CURRENCY":["eur"],"amount":99999}`, "99999 EUR"},
+		{"one that makes as much of it", nil, `{"amount":"99999 CAD"}`, "99999 CAD"},
+	} {
+		if c.roles == nil {
+			c.roles = amountRole
+		}
+		r := newRules(t, 0, 0, "", map[string]float64{"JPY": 0.01, "GBP": 0.7, "EUR": 1.08, "CAD": 1})
+		got := r.Rate(Subject{Roles: c.roles, Arguments: []byte(c.arguments), Write: true})
+		if got.Amount != c.amount || (got.Risk == Low) != (c.amount == "99999 JPY") {
+			t.Errorf("%s: %s, %q, want %q: %v", c.name, got.Risk, got.Amount, c.amount, got.Reasons)
+		}
+		if got.Amount == "99999 USD" && !strings.Contains(c.arguments, "\\u0441") && !strings.Contains(got.Reasons[0].Text, "this one counts as USD") {
+			t.Errorf("%s: nobody is told why: %v", c.name, got.Reasons)
+		}
+		s := Subject{Action: "transfer_money", Roles: c.roles, Arguments: []byte(c.arguments), Write: true}
+		if !maps.Equal(c.roles, amountRole) { // one amount may be missing for what must have one
+			continue
+		}
+		if got := r.Rate(s); (got.Risk == Critical) != (c.amount != "99999 JPY") {
+			t.Errorf("%s: moving it is %s", c.name, got.Risk)
+		}
+	}
+}
+
 // What is compared are the decimals of the configuration and the call, not the floats nearest to them.
 func TestRateIsExact(t *testing.T) {
 	r := newRules(t, 7000, 10000.1, "CHF", map[string]float64{"EUR": 0.7})
@@ -196,7 +262,8 @@ func TestRateIsExact(t *testing.T) {
 	}{
 		{`{"amount":10000,"currency":"EUR"}`, High}, // the float 0.7 is less than 0.7
 		{`{"amount":9999.99,"currency":"EUR"}`, Low},
-		{`{"amount":"6999.9999999999999999999999999"}`, Low},
+		{`{"amount":"6999.999999999999"}`, Low},
+		{`{"amount":"6999.9999999999999999999999999"}`, High}, // what most programs read
 		{`{"amount":"7000.0000000000000000000000000"}`, High},
 		{`{"amount":5,"currency":"USD"}`, Critical}, // the base is another
 	} {
@@ -286,7 +353,7 @@ func TestRateContext(t *testing.T) {
 }
 
 func TestRateTexts(t *testing.T) {
-	rules := newRules(t, 0, 0, "", map[string]float64{"EUR": 1.08})
+	rules := newRules(t, 0, 0, "", map[string]float64{"EUR": 1.08, "JPY": 0.01})
 	for _, c := range []struct {
 		s    Subject
 		want []string
@@ -300,6 +367,12 @@ func TestRateTexts(t *testing.T) {
 				"Its amount is 12,000; from 10,000 it takes two people. The amount is written so that it can be read in more than one way; the largest counts."}},
 		{Subject{Action: "send_email", Arguments: []byte(`{"amount":"12k"}`)},
 			[]string{"It sends an e-mail, so people can stop it before it runs.", "Its amount can't be read, so it takes two people."}},
+		{Subject{Action: "transfer_money", Arguments: []byte(`{"amount":"99999 JPY"}`)},
+			[]string{"It moves money, so a person must approve it.",
+				"It moves 99,999 USD; from 10,000 USD it takes two people. A currency that would make it less counts only in the argument for it, as three capital letters: this one counts as USD."}},
+		{Subject{Action: "transfer_money", Arguments: []byte(`{"amount":"9999.99999999999999999"}`)},
+			[]string{"It moves money, so a person must approve it.",
+				"It moves 10,000 USD; from 10,000 USD it takes two people. The amount is written so that it can be read in more than one way; the largest counts."}},
 		{Subject{Arguments: []byte(`{"amount":"5 chf"}`)}, []string{"The configuration has no rate for CHF, the currency of its amount, so it takes two people."}},
 		{Subject{Arguments: []byte(`{"amount":5,"currency":"chf."}`)}, []string{"The currency of its amount can't be read, so it takes two people."}},
 		{Subject{Arguments: []byte(`{"amount":"5 CHF","currency":"EUR"}`)}, []string{"Its amount is in two currencies at once, so it takes two people."}},
