@@ -411,13 +411,10 @@ func currencies(args any, amount string, amounts, paths []string) func(spot) []u
 				}
 				u.sure = s.exact && isCode(text) && strings.Join(s.passed[b.steps:], "") == ""
 			}
-			key := s.shared(b.steps)
-			known := b.units[key]
-			switch i := slices.IndexFunc(known, func(k unit) bool { return k.code == u.code }); {
-			case i >= 0:
-				known[i].sure = known[i].sure || u.sure
-			case len(known) < 2: // two are one too many already
-				b.units[key] = append(known, u)
+			// What stands at the exact path comes first, and two are one too many already.
+			known := b.units[s.shared(b.steps)]
+			if len(known) < 2 && !slices.ContainsFunc(known, func(k unit) bool { return k.code == u.code }) {
+				b.units[s.shared(b.steps)] = append(known, u)
 			}
 			return true
 		})

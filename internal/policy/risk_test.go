@@ -203,6 +203,7 @@ func TestCurrencyThatMayBeOverlooked(t *testing.T) {
 		{"in its argument, and with the number", nil, `{"amount":"99999 jpy","currency":"JPY"}`, "99999 JPY"},
 		{"in its argument, inside", lines, `{"lines":[{"amount":99998,"currency":"JPY"},{"amount":1,"currency":"JPY"}]}`, "99999 JPY"},
 		{"in its argument, farther down", lines, `{"total":{"sum":{"unit":{"code":"JPY"},"value":99999}}}`, "99999 JPY"},
+		{"in its argument, and with a point", lines, `{"lines":{"amount":99999,"currency":"JPY"},"lines.currency":"JPY"}`, "99999 JPY"},
 
 		{"name in another case", nil, `{"Currency":"JPY","amount":99999}`, "99999 USD"},
 		{"name in other letters", nil, `{"amount":99999,"\u0441urrency":"JPY"}`, "99999 USD"},
