@@ -146,6 +146,7 @@ func TestRateAmounts(t *testing.T) {
 		{"currency an object", "", nil, `{"amount":5,"currency":{"code":"EUR"}}`, Critical, "unreadable"},
 		{"no rate", "", nil, `{"amount":5,"currency":"CHF"}`, Critical, "unreadable"},
 		{"two currencies", "", nil, `{"amount":5,"currency":["EUR","USD"]}`, Critical, "unreadable"},
+		{"two currencies, one of them twice", "", nil, `{"amount":5,"currency":["USD","USD","EUR"]}`, Critical, "unreadable"},
 		{"one currency in a list", "", nil, `{"amount":5,"currency":["EUR"]}`, Low, "5 EUR"},
 		{"a currency and no amount", "", nil, `{"currency":"x"}`, Low, ""},
 		{"exact rate", "", nil, `{"amount":[1428.57,0.0014],"currency":"GBP"}`, Low, "1428.5714 GBP"}, // 999.99998
