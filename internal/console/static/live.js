@@ -1,11 +1,28 @@
 // A page that is no longer told of changes says so: what it shows may be old. A break that mends within seconds is not worth a word.
+// Browsers open six connections to a host and no more, and each page that is live holds one: a page in the background lets go of its own, and
+// asks for everything anew when it is looked at again.
 (function () {
   "use strict";
-  var waiting = 0;
+  var source = null, waiting = 0, opening = false;
   function say(words) { var note = document.getElementById("stale"); if (note && note.textContent !== words) { note.textContent = words; } }
   document.addEventListener("htmx:sseError", function () {
     var note = document.getElementById("stale");
     if (note && !waiting) { waiting = setTimeout(function () { say(note.dataset.words); }, 3000); }
   });
-  document.addEventListener("htmx:sseOpen", function () { clearTimeout(waiting); waiting = 0; say(""); });
+  document.addEventListener("htmx:sseOpen", function (e) {
+    source = e.detail.source;
+    opening = false;
+    clearTimeout(waiting);
+    waiting = 0;
+    say("");
+    if (document.hidden) { source.close(); }
+  });
+  document.addEventListener("visibilitychange", function () {
+    if (!source) { return; }
+    if (document.hidden) { source.close(); }
+    else if (source.readyState === EventSource.CLOSED && !opening) {
+      opening = true;
+      source.onerror(new Event("error")); // as if it had broken: htmx opens another one
+    }
+  });
 })();
