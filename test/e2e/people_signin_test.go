@@ -38,10 +38,10 @@ func (p place) fixed(t testing.TB) (address string) {
 	return "http://" + host
 }
 
-// tab is another page of the same browser, which is who the first one is.
-func (b *browser) tab() *browser {
+// tab is another page of the same browser, signed in as the first one is: in a window of its own, or before the others.
+func (b *browser) tab(window bool) *browser {
 	b.t.Helper()
-	ctx, cancel := chromedp.NewContext(b.ctx)
+	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewWindow(window))
 	b.t.Cleanup(cancel)
 	n := &browser{t: b.t, ctx: ctx, script: true}
 	if err := chromedp.Do(ctx); err != nil {
@@ -87,7 +87,7 @@ func TestPeopleSignIn(t *testing.T) {
 	other.see("Nothing waits for an answer")
 
 	// Signing out in one tab ends the other one's stream: it shows the sign-in by itself.
-	tab := b.tab()
+	tab := b.tab(true)
 	tab.open(w.admin + "/approvals")
 	tab.see("Nothing waits for an answer")
 	b.click(".who button")
@@ -391,4 +391,29 @@ func TestPeopleProvider(t *testing.T) {
 	if err != nil || len(page.Approvals) != 1 || page.Approvals[0].Votes[0].Person != "ann" {
 		t.Errorf("%v %+v", err, page)
 	}
+}
+
+// Each page that is live holds one of the six connections that a browser has to a host: however many tabs are open, the next one loads, and
+// the one that is looked at is live.
+func TestPeopleManyTabs(t *testing.T) {
+	d := newDesk(t, "")
+	cs := d.agentOf(revision1125, nil)
+	first := d.ann()
+	first.expect("[object Event]") // of the streams that were let go of
+	tabs := []*browser{first}
+	for range 8 {
+		tab := first.tab(false)
+		tab.open(d.admin + "/approvals")
+		tab.see("Nothing waits for an answer")
+		tabs = append(tabs, tab)
+	}
+	asksPeople(t, cs, "bank_transfer", pay(480))
+	tabs[8].see("480 EUR")
+	first.call("Page.bringToFront", nil)
+	first.open(d.admin + "/approvals")
+	first.see("480 EUR")
+	asksPeople(t, cs, "bank_transfer", pay(481))
+	first.see("481 EUR")
+	tabs[4].call("Page.bringToFront", nil)
+	tabs[4].see("481 EUR") // what happened while nobody looked
 }
