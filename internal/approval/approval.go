@@ -1,9 +1,10 @@
 // Package approval holds a person's answer to one request, named by its digest (DESIGN.md rule 2), as a pure state machine.
 //
 // Promises: an answer counts only for the digest that was shown; CRITICAL takes two people, everything else one, and of MEDIUM, where it was
-// asked so, nobody's no for a stated time is enough (HI-2); nobody answers what they asked for themselves, whatever name they use; one no is a no; what is approved is good for one call, until it expires, and
-// only as long as every byte that was shown is as it was; final is final. Whether an approval covers a call now has one implementation:
-// Covers. Nothing here reads a clock; all callers of one store must pass one clock's time.
+// asked so, nobody's no for a stated time is enough (HI-2); nobody answers what they asked for themselves, and nobody approves arguments that
+// they wrote, whatever name they use; one no is a no; what is approved is good for one call, until it expires, and only as long as every byte
+// that was shown is as it was; final is final. Whether an approval covers a call now has one implementation: Covers. Nothing here reads a
+// clock; all callers of one store must pass one clock's time.
 //
 // The moves:
 //
@@ -117,6 +118,7 @@ type Approval struct {
 	DeferredUntil  time.Time       `json:"deferred_until,omitzero"`
 	SpentBy        string          `json:"spent_by,omitempty"`    // call id
 	ReplacedBy     string          `json:"replaced_by,omitempty"` // of a superseded one: the approval with the changed arguments
+	SpokenAt       time.Time       `json:"spoken_at,omitzero"`    // when a person last said anything but yes
 	Reason         string          `json:"reason,omitempty"`      // of the rejection
 }
 
@@ -164,7 +166,7 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	a.CreatedAt = now.UTC()
 	// Whole milliseconds, so that a store that keeps no more can't change the digest. Never longer than asked for.
 	a.ExpiresAt = now.Add(life).UTC().Truncate(time.Millisecond)
-	a.State, a.Votes, a.DeferredUntil, a.SpentBy, a.Reason, a.ReplacedBy = Pending, []Vote{}, time.Time{}, "", "", ""
+	a.State, a.Votes, a.DeferredUntil, a.SpentBy, a.Reason, a.ReplacedBy, a.SpokenAt = Pending, []Vote{}, time.Time{}, "", "", "", time.Time{}
 	a.Reasons, a.Labels = orEmpty(slices.Clone(a.Reasons)), orEmpty(slices.Clone(a.Labels))
 	a.Digest = a.digest()
 	return a, nil
@@ -222,8 +224,8 @@ func (a Approval) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// intact tells whether everything that was shown is as it was.
-func (a Approval) intact() bool { return a.Digest == a.digest() }
+// Intact tells whether everything that was shown is as it was. What is not can be neither answered nor used.
+func (a Approval) Intact() bool { return a.Digest == a.digest() }
 
 // StateAt is the state at a time: what is not final when its time is up is expired, and what was put off to an earlier time is pending.
 func (a Approval) StateAt(now time.Time) State {
@@ -291,6 +293,17 @@ func (a Approval) Entitled(v Voter) error {
 	return nil
 }
 
+// mayApprove is what a yes takes besides: whoever wrote the arguments asks for them, and others answer.
+func (a Approval) mayApprove(v Voter) error {
+	if err := a.Entitled(v); err != nil {
+		return err
+	}
+	if v.is(a.ModifiedBy) {
+		return fault.New(fault.RoleMissing, "You wrote these arguments, so another person has to approve them.").Try("Ask another person to answer it, or reject it.")
+	}
+	return nil
+}
+
 // mayAnswer is what every answer is checked for: who, whether it can still be answered, and what was shown to whoever answers.
 func (a Approval) mayAnswer(v Voter, digest, text string, now time.Time) error {
 	if err := a.Entitled(v); err != nil {
@@ -299,7 +312,7 @@ func (a Approval) mayAnswer(v Voter, digest, text string, now time.Time) error {
 	if err := a.open(now); err != nil {
 		return err
 	}
-	if digest == "" || digest != a.Digest || !a.intact() {
+	if digest == "" || digest != a.Digest || !a.Intact() {
 		return fault.New(fault.ApprovalMismatch, "The answer is for something else than what is asked now.").At("digest").Try("Look at the request again.")
 	}
 	if len(text) > maxText || !utf8.ValidString(text) {
@@ -369,6 +382,9 @@ func (a Approval) Approve(v Voter, digest, comment string, now time.Time) (Appro
 	if err := a.mayAnswer(v, digest, comment, now); err != nil {
 		return a, err
 	}
+	if err := a.mayApprove(v); err != nil {
+		return a, err
+	}
 	if earlier, voted := a.of(v); voted && earlier.Decision != Deferral {
 		return a, fault.New(fault.Conflict, "You have approved this already.").Try("Another person has to.")
 	}
@@ -394,7 +410,7 @@ func (a Approval) Reject(v Voter, digest, reason string, now time.Time) (Approva
 		return a, fault.New(fault.RequestMalformed, "is missing: say why not").At("reason")
 	}
 	a = a.vote(v, Reject, reason, now)
-	a.State, a.Reason, a.DeferredUntil = Rejected, reason, time.Time{}
+	a.State, a.Reason, a.DeferredUntil, a.SpokenAt = Rejected, reason, time.Time{}, now.UTC()
 	return a, nil
 }
 
@@ -413,7 +429,7 @@ func (a Approval) Defer(v Voter, digest string, until, now time.Time) (Approval,
 		return a, fault.New(fault.RequestMalformed, "must lie between now and %s, when the request expires", a.ExpiresAt.Format(time.RFC3339)).At("until")
 	}
 	a = a.vote(v, Deferral, "", now)
-	a.State, a.DeferredUntil = Deferred, time.Time{}
+	a.State, a.DeferredUntil, a.SpokenAt = Deferred, time.Time{}, now.UTC()
 	if !until.IsZero() {
 		a.DeferredUntil = until.UTC()
 	}
@@ -438,7 +454,7 @@ func (a Approval) Modify(v Voter, digest, reason, next string, now time.Time) (A
 	if !says(reason) {
 		return a, fault.New(fault.RequestMalformed, "is missing: say what was wrong with the arguments").At("reason")
 	}
-	a.State, a.Reason, a.ReplacedBy = Superseded, reason, next
+	a.State, a.Reason, a.ReplacedBy, a.SpokenAt = Superseded, reason, next, now.UTC()
 	return a, nil
 }
 
@@ -462,7 +478,7 @@ func (a Approval) Recount(voter func(person string) (Voter, bool)) Approval {
 			return false
 		}
 		v, known := voter(vote.Person)
-		return !known || !strings.EqualFold(v.Person, vote.Person) || a.Entitled(v) != nil
+		return !known || !strings.EqualFold(v.Person, vote.Person) || a.mayApprove(v) != nil
 	})
 	if a.State == Approved && !a.quorum() {
 		a.State = Pending
@@ -478,7 +494,7 @@ func (a Approval) Recount(voter func(person string) (Voter, bool)) Approval {
 // for another call, for one that was superseded, and for an approval of which a byte that was shown has changed; fault.Conflict after it
 // was used: the next call is asked about anew.
 func (a Approval) Covers(callDigest string, now time.Time) error {
-	if callDigest == "" || callDigest != a.CallDigest || !a.intact() {
+	if callDigest == "" || callDigest != a.CallDigest || !a.Intact() {
 		return fault.New(fault.ApprovalMismatch, "The approval is for another call.")
 	}
 	switch at := a.StateAt(now); at {

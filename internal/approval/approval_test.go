@@ -113,7 +113,7 @@ func TestNew(t *testing.T) {
 
 // Every field that a person is shown is in the digest, and what is approved is good only as long as each is as it was.
 func TestDigestBindsEverythingShown(t *testing.T) {
-	notShown := []string{"State", "Digest", "Votes", "CreatedAt", "DeferredUntil", "SpentBy", "Reason", "ReplacedBy"}
+	notShown := []string{"State", "Digest", "Votes", "CreatedAt", "DeferredUntil", "SpentBy", "Reason", "ReplacedBy", "SpokenAt"}
 	typ := reflect.TypeFor[Approval]()
 	for i := range typ.NumField() {
 		name := typ.Field(i).Name

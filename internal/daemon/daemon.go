@@ -46,6 +46,9 @@ import (
 // drain is how long calls in flight may take to finish after the daemon was told to stop; after it they are cancelled.
 const drain = 10 * time.Second
 
+// asksPerMinute is how many questions one agent may put before people in any minute: nobody answers more.
+const asksPerMinute = 120
+
 // Options is what a daemon needs besides its configuration.
 type Options struct {
 	Data    string // data directory, created if it is not there
@@ -251,7 +254,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		Limits: gateway.Limits{
 			CallsPerMinute: d.cfg.Limits.CallsPerMinute, CommRequestsPerMinute: d.cfg.Limits.CommRequestsPerMinute,
 			Budget: time.Duration(d.cfg.Limits.ExecutionBudget), ApprovalExpires: time.Duration(d.cfg.Approvals.Expires),
-			MediumDelay: time.Duration(d.cfg.Approvals.MediumDelay), DrillEvery: d.cfg.Approvals.DrillEvery,
+			MediumDelay: time.Duration(d.cfg.Approvals.MediumDelay), DrillEvery: d.cfg.Approvals.DrillEvery, AsksPerMinute: asksPerMinute,
 		},
 		Risk: rules, Environment: hex.EncodeToString(environment[:8]),
 		Schema: func(schema json.RawMessage) (func([]byte) error, error) {

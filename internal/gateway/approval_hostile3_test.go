@@ -565,11 +565,10 @@ func TestHostile3OneApprovalOneRunUnderRace(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if n := w.cmd.runs.Load(); n != 1 {
-		t.Errorf("%d runs on one approval", n)
-	}
+	// What the search brought may have come first: then the person is asked again, and nothing runs.
+	n := w.cmd.runs.Load()
 	got, err := w.g.Declaration(t.Context(), p, "", d.DeclarationID)
-	if err != nil || got.State != declare.Spent {
-		t.Errorf("%v %v", got.State, err)
+	if err != nil || n > 1 || (n == 1) != (got.State == declare.Spent) {
+		t.Errorf("%d runs on one approval, the declaration is %v, %v", n, got.State, err)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"sallyport/flow"
@@ -14,6 +16,7 @@ import (
 	"sallyport/internal/audit"
 	"sallyport/internal/declare"
 	"sallyport/internal/fault"
+	"sallyport/internal/limit"
 	"sallyport/internal/policy"
 	"sallyport/internal/session"
 )
@@ -29,7 +32,35 @@ var flagged = map[string]string{
 const (
 	maxPending        = 100
 	maxPendingOfAgent = 500
+	// maxSilent bounds how many calls of one agent wait for silence: more than people could stop in its time take a yes.
+	maxSilent = 10
+	// maxAsked bounds the arguments that a person is asked about, in bytes.
+	maxAsked = 128 << 10
 )
+
+// askRates are how often agents may ask people, in all of their sessions.
+type askRates struct {
+	mu      sync.Mutex // guards byAgent
+	byAgent map[string]*limit.Window
+}
+
+// take counts a question of an agent's; most are allowed in any minute, 0: any number.
+func (r *askRates) take(agent string, most int, now time.Time) (wait time.Duration, ok bool) {
+	if most <= 0 {
+		return 0, true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byAgent == nil {
+		r.byAgent = map[string]*limit.Window{}
+	}
+	w := r.byAgent[agent]
+	if w == nil { // as many as there are declared agents
+		w = limit.NewWindow(most, time.Minute)
+		r.byAgent[agent] = w
+	}
+	return w.Take(now)
+}
 
 // askFor is the verdict of a stage that leaves it to a person.
 func askFor(stage, reason string) fault.Verdict {
@@ -98,6 +129,14 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	if c.r.DryRun {
 		return v
 	}
+	if len(c.args) > maxAsked {
+		return fault.Refuse(stage, fault.LimitQuota, fmt.Sprintf("A person would have to decide on this call, and nobody reads arguments of %d bytes; at most %d.", len(c.args), maxAsked),
+			fault.Remedy{Kind: "ask_person", Text: "Make it smaller, or ask a person to do it."})
+	}
+	if wait, ok := c.g.asks.take(c.agent, c.g.o.Limits.AsksPerMinute, now); !ok {
+		return fault.Refuse(stage, fault.LimitRate, fmt.Sprintf("At most %d questions a minute of one agent.", c.g.o.Limits.AsksPerMinute),
+			fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
+	}
 	if c.declaration != nil { // spent by another call meanwhile: then there is nothing to ask about
 		d, err := c.g.o.Store.Declaration(ctx, c.declaration.ID)
 		if err == nil {
@@ -112,14 +151,18 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		return fault.RefuseErr(stage, err)
 	}
 	e := c.entry(audit.Decision)
-	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk
+	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk, e.Amount = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk, next.Amount
 	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
-	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
+	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, MostSilent: maxSilent, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
 		if state := t.Approval.StateAt(now); (state == approval.Pending || state == approval.Deferred || state == approval.Approved) && c.stands(t.Approval) {
 			return true, t, nil // another call of the same asked first
 		}
 		return c.replace(t, now)
 	}})
+	if errors.Is(err, ErrTooManySilent) && !c.spoken {
+		c.spoken, c.rated = true, false
+		return c.asked(ctx, c.judge())
+	}
 	if err != nil {
 		return fault.RefuseErr(stage, err)
 	}
@@ -157,10 +200,13 @@ func (c *crossing) replace(t Twin, now time.Time) (keep bool, next Twin, err err
 // stands tells whether an approval is about the call as it is now: it is no riskier, the session holds no label that was not shown, the
 // policies are those that were in force, and what silence was to permit is still left to silence.
 func (c *crossing) stands(a approval.Approval) bool {
-	if !a.SilenceAt.IsZero() && !c.silence {
+	if !a.Intact() { // of a form that nobody can answer any more
 		return false
 	}
-	return c.sameReasons(a) && c.rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() && a.Environment == c.g.o.Environment &&
+	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && (!c.silence || a.CreatedAt.Before(c.g.since)) { // nobody could object while the gateway was down
+		return false
+	}
+	return a.Amount == c.rating.Amount && c.sameReasons(a) && c.rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() && a.Environment == c.g.o.Environment &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -243,7 +289,7 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 func approvalEntry(a approval.Approval, action, by string) audit.Entry {
 	e := audit.Entry{
 		Kind: audit.Change, Action: action, Agent: a.Agent, Session: a.Session, Requester: a.Requester, Actor: by, Operation: a.Operation,
-		Digest: a.CallDigest, DefHash: a.DefinitionHash, Risk: a.Risk, Decision: "ok",
+		Digest: a.CallDigest, DefHash: a.DefinitionHash, Risk: a.Risk, Amount: a.Amount, Decision: "ok",
 	}
 	e.Detail, _ = json.Marshal(map[string]any{"approval_id": a.ID, "digest": a.Digest, "declaration_id": a.DeclarationID}) // of strings: can't fail
 	return e
@@ -291,9 +337,13 @@ func (g *Gateway) question(ctx context.Context, a approval.Approval) Question {
 
 // similar is the key under which questions can be answered together, each under its own digest.
 func similar(a approval.Approval) string {
-	return declare.Declaration{
+	key := declare.Declaration{
 		Agent: a.Agent, Session: a.Session, Operation: a.Operation, DefinitionHash: a.DefinitionHash, Risk: a.Risk, Parameters: a.Arguments,
 	}.Key()
+	if key == "" || len(a.Destinations) == 0 {
+		return key
+	}
+	return key + strings.Join(a.Destinations, "\x00")
 }
 
 // Questions returns approvals, newest first: in one state ("": any), of one session ("": any), those asked before the one with the id after.

@@ -23,7 +23,7 @@ import (
 func TestHostile3CountingQuestionsCostsNoMemory(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
-	big := strings.Repeat("x", 512<<10)
+	big := strings.Repeat("x", 100<<10)
 	for n := range 8 {
 		w.mustAsk(w.do(p, "comm_send", fmt.Sprintf(`{"url":"https://example.com/%d/%s",%s}`, n, big, because), ""))
 	}

@@ -68,8 +68,11 @@ type crossing struct {
 	news          string             // the answer for which it was judged again last
 	rating        policy.Rating      // how risky it is, as the session is now
 	rated         bool
-	first         []string      // keys of what the agent has not used before
-	looked        bool          // whether that is known
+	first         []string        // keys of what the agent has not used before
+	looked        bool            // whether that is known
+	known         map[string]bool // what was found in the store of it; shared by the steps of a plan
+	lookErr       error
+	spoken        bool          // a person has said something but yes about the like lately, or nobody could stop it: silence permits nothing
 	silence       bool          // the risk stage leaves it to a person's silence
 	modified      *modified     // the question takes the place of one whose arguments a person changed
 	carries       []carriedText // delivered content in the arguments
@@ -110,6 +113,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		return c.refuse(ctx, v)
 	}
 	for try := 0; ; {
+		c.lookAround(ctx)
 		v := c.judge()
 		if v.Decision == fault.Ask {
 			v = c.asked(ctx, v)
@@ -176,7 +180,10 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 }
 
 // forget drops what was found out about the call in a state of the session that is over.
-func (c *crossing) forget() { c.approval, c.rated, c.looked, c.silence = nil, false, false, false }
+func (c *crossing) forget() {
+	c.approval, c.shadow = nil, nil
+	c.rated, c.looked, c.silence, c.known = false, false, false, nil
+}
 
 // again takes a call that was held back to the top, with everything as it is by now.
 func (c *crossing) again(ctx context.Context) error {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"sallyport/flow"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
 	"sallyport/internal/declare"
@@ -268,6 +270,8 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		return nil, err
 	}
 	c.justification = &r.Justification
+	c.carry() // what is rated is the call with what it carries
+	c.lookAround(ctx)
 	if err := c.rate(); err != nil {
 		return nil, err
 	}
@@ -279,7 +283,6 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 		return nil, err
 	}
 	c.args, c.digest, c.declared, c.declaration = d.Parameters, d.CallDigest, d.Digest, &d
-	c.carry()
 	return c.decideDeclaration(ctx, &d, now)
 }
 
@@ -340,7 +343,15 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		d.ApprovalID, v.ApprovalID = a.ID, &a.ID
 		v.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person has been asked. When it is approved, call " + c.op.Name + " with the declaration_id " + d.ID + "."}}
 		detail["approval_id"] = a.ID
-		ask = &Ask{Approval: a, Declaration: d, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) }}
+		if wait, ok := g.asks.take(c.agent, g.o.Limits.AsksPerMinute, now); !ok {
+			return answer, fault.New(fault.LimitRate, "At most %d questions a minute of one agent.", g.o.Limits.AsksPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
+		}
+		ask = &Ask{Approval: a, Declaration: d, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Twin: func(t Twin) (bool, Twin, error) {
+			if c.asksTheSame(t, a, now) {
+				return true, t, nil // the agent declares again what it declared before
+			}
+			return c.replace(t, now)
+		}}
 	default:
 		if *d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
 			return answer, err
@@ -353,7 +364,12 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
 		if ask != nil {
 			ask.Entry = e
-			_, err = g.o.Store.AskPerson(context.WithoutCancel(ctx), *ask)
+			asked, err := g.o.Store.AskPerson(context.WithoutCancel(ctx), *ask)
+			if err == nil && asked.DeclarationID != d.ID {
+				*d, err = g.o.Store.Declaration(ctx, asked.DeclarationID)
+				v.ApprovalID = &d.ApprovalID
+				v.Remedies[0].Text = strings.ReplaceAll(v.Remedies[0].Text, ask.Approval.DeclarationID, d.ID)
+			}
 			return err
 		}
 		return g.o.Store.Declare(context.WithoutCancel(ctx), *d, e)
@@ -379,6 +395,15 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 	}
 	v.RequestID = c.request
 	return DeclareAnswer{DeclarationID: d.ID, Digest: d.Digest, State: d.State, Verdict: v, ApprovalID: d.ApprovalID, Flags: d.Flags, ExpiresAt: d.ExpiresAt}, nil
+}
+
+// asksTheSame tells whether a question that waits is the one that would be asked now: about the same declaration but for its id.
+func (c *crossing) asksTheSame(t Twin, a approval.Approval, now time.Time) bool {
+	old := t.Approval
+	state := old.StateAt(now)
+	return (state == approval.Pending || state == approval.Deferred) && t.Declaration != nil && t.Declaration.At(now) == declare.Pending && old.Intact() &&
+		bytes.Equal(old.Justification, a.Justification) && old.Risk == a.Risk && old.Amount == a.Amount && old.PolicyVersion == a.PolicyVersion &&
+		old.Environment == a.Environment && old.ModifiedFrom == "" && slices.Equal(old.Labels, a.Labels)
 }
 
 // foresee judges what can be judged before the moment of the call: everything but the phase.

@@ -40,6 +40,7 @@ type Limits struct {
 	Budget                time.Duration // time in operations over the session's life (EX-6)
 	ApprovalExpires       time.Duration // how long a declaration, and a question to a person, is good for
 	MediumDelay           time.Duration // how long a call of risk MEDIUM waits to be stopped (HI-2)
+	AsksPerMinute         int           // questions to people that one agent may raise in any minute, answered or not; 0: no limit
 	DrillEvery            int           // one drill for so many questions, on average; 0: none
 }
 
@@ -92,11 +93,15 @@ type Gateway struct {
 	own    map[string]*live  // by agent: its open own session
 	rates  map[string]*rates // by agent: of its own sessions
 
-	asideMu sync.RWMutex // guards aside
-	aside   map[string]Quarantine
+	asideSaving sync.Mutex   // held while a quarantine or its end is written, before asideMu
+	asideMu     sync.RWMutex // guards aside
+	aside       map[string]Quarantine
 
 	watchers watchers
-	started  time.Time
+	started  time.Time // as the clock said it
+	since    time.Time // the same, and not before anything that is on record
+	asks     askRates
+	held     heldCalls
 	draining chan struct{}
 	drained  sync.Once
 
@@ -150,6 +155,14 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading who is quarantined: %w", err)
 	}
+	for agent, q := range aside {
+		q.durable = true
+		aside[agent] = q
+	}
+	latest, err := o.Store.LatestApproval(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading when people were asked last: %w", err)
+	}
 	pins, err := o.Store.Pins(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pinned tool definitions: %w", err)
@@ -162,6 +175,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	g := &Gateway{
 		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
 		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, aside: aside, draining: make(chan struct{}), started: o.Clock(),
+	}
+	if g.since = g.started.Round(0); latest.After(g.since) {
+		g.since = latest
 	}
 	g.kill = newKillSwitch(switches, o.Clock)
 	if g.cat, err = newCatalogue(g, pins); err != nil {
@@ -192,11 +208,11 @@ func (g *Gateway) Close(ctx context.Context) error {
 // Drain lets calls that are held for an answer go, so that they don't hold up doors that close. Draining twice is harmless.
 func (g *Gateway) Drain() { g.drained.Do(func() { close(g.draining) }) }
 
-// now is the time that decisions and entries of one moment share. It is the clock's, but never behind what has passed since the start: a
-// clock that is set back makes nothing live longer.
+// now is the time that decisions and entries of one moment share. It is the clock's, but never behind what has passed since the start, nor
+// behind the newest question on record: a clock that is set back, also over a restart, makes nothing live longer.
 func (g *Gateway) now() time.Time {
 	now := g.clock()
-	if steady := g.started.Round(0).Add(now.Sub(g.started)); steady.After(now.Round(0)) {
+	if steady := g.since.Add(now.Sub(g.started)); steady.After(now.Round(0)) {
 		return steady.UTC()
 	}
 	return now.UTC()

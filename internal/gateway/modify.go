@@ -51,14 +51,15 @@ func (g *Gateway) modify(ctx context.Context, voter approval.Voter, m Modificati
 		return next, err
 	}
 	now, by := g.now(), "person:"+voter.Person
-	if old.DeclarationID != "" {
-		if c.declaration, err = g.redeclare(ctx, old.DeclarationID, c.args); err != nil {
-			return next, err
-		}
-	}
 	c.carry()
+	c.lookAround(ctx)
 	if v := strictest(c.standing, c.permit, c.checked, c.flow, c.risk); v.Decision == fault.Deny {
 		return next, fault.New(v.Code, "With these arguments it would be refused: %s", v.Reason).At("arguments")
+	}
+	if old.DeclarationID != "" {
+		if c.declaration, err = g.redeclare(ctx, old.DeclarationID, c.args, string(c.rating.Risk)); err != nil {
+			return next, err
+		}
 	}
 	c.silence = false // a person cared enough to change it: a person answers
 	c.modified = &modified{from: old.ID, by: voter.Person, reason: m.Reason}
@@ -115,6 +116,8 @@ func (g *Gateway) wanted(ctx context.Context, old approval.Approval, m Modificat
 	switch {
 	case args[0] != '{':
 		return nil, fault.New(fault.RequestMalformed, "the arguments must be a JSON object").At("arguments")
+	case len(args) > maxAsked:
+		return nil, fault.New(fault.RequestMalformed, "at most %d bytes", maxAsked).At("arguments")
 	case bytes.Equal(args, old.Arguments):
 		return nil, fault.New(fault.RequestMalformed, "they are as they were").At("arguments").Try("Approve, reject or put off the request as it is.")
 	}
@@ -146,14 +149,14 @@ func (g *Gateway) wanted(ctx context.Context, old approval.Approval, m Modificat
 }
 
 // redeclare is a declaration with other parameters, for the same reasons.
-func (g *Gateway) redeclare(ctx context.Context, id string, parameters json.RawMessage) (*declare.Declaration, error) {
+func (g *Gateway) redeclare(ctx context.Context, id string, parameters json.RawMessage, risk string) (*declare.Declaration, error) {
 	d, err := g.o.Store.Declaration(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	d, err = declare.New(declare.Declaration{
 		Session: d.Session, Agent: d.Agent, Requester: d.Requester, Operation: d.Operation, DefinitionHash: d.DefinitionHash, Parameters: parameters,
-		Justification: d.Justification, Flags: d.Flags, Risk: d.Risk,
+		Justification: d.Justification, Flags: d.Flags, Risk: risk,
 	}, g.now(), g.o.Limits.ApprovalExpires)
 	return &d, err
 }

@@ -1287,7 +1287,7 @@ func TestHeldCallsLeakNothing(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	var all []*held
-	for i := range 20 {
+	for i := range 10 {
 		all = append(all, w.hold(p, "slack_publish", fmt.Sprintf(`{"n":%d}`, i), time.Hour), w.hold(p, "slack_mail", fmt.Sprintf(`{"n":%d}`, i), 0))
 	}
 	for i, h := range all {

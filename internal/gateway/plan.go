@@ -214,7 +214,7 @@ type judgedPlan struct {
 }
 
 // judgeSteps asks the same functions that judge calls: standing, permission and flow. Phase and limits depend on the moment.
-func (g *Gateway) judgeSteps(s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
+func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
 	j := judgedPlan{ops: make([]*Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps)), risks: make([]fault.Verdict, len(steps))}
 	d, err := g.declared(s.Agent)
 	if err != nil {
@@ -223,6 +223,7 @@ func (g *Gateway) judgeSteps(s *session.Session, steps []plannedStep, field stri
 	snap := g.cat.snap.Load()
 	planned := make([]flow.Step, len(steps))
 	var unfit []flow.Violation
+	known := map[string]bool{}
 	for i, st := range steps {
 		op := snap.lookup(st.Tool)
 		v := fault.Permitted()
@@ -232,17 +233,18 @@ func (g *Gateway) judgeSteps(s *session.Session, steps []plannedStep, field stri
 		case op.Standing != Active:
 			v = fault.Refuse("standing", fault.ToolQuarantined, "")
 		default:
-			c := crossing{g: g, agent: s.Agent, session: s, op: op, decl: d, args: st.Arguments}
+			c := crossing{g: g, agent: s.Agent, session: s, op: op, decl: d, args: st.Arguments, known: known}
 			if c.args == nil {
 				c.args = []byte("{}")
 			}
-			c.r.Method = "tools/call"
+			c.r.Method, c.r.DryRun = "tools/call", true
 			if v = c.permit(); v.Decision == fault.Permit {
 				v = c.listed()
 			}
 			if problems := declare.CheckStep(fmt.Sprintf("%s[%d].justification", field, i), st.Justification); v.Decision != fault.Deny && field == "steps" && op.command != nil && len(problems) > 0 {
 				v = fault.RefuseErr("declare", undeclarable(problems))
 			}
+			c.lookAround(ctx)
 			j.risks[i] = c.risk()
 		}
 		j.ops[i], j.verdicts[i] = op, v
@@ -291,7 +293,7 @@ func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessio
 	if err != nil {
 		return nil, err
 	}
-	j, err := g.judgeSteps(l.current.Load(), steps, "planned_calls")
+	j, err := g.judgeSteps(ctx, l.current.Load(), steps, "planned_calls")
 	return j.report, err
 }
 
@@ -336,8 +338,11 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 		if g.kill.active(s.Agent) {
 			return nil, fault.New(fault.KillSwitch, "")
 		}
+		if _, aside := g.quarantined(s.Agent); aside {
+			return nil, fault.New(fault.AgentQuarantined, "")
+		}
 		// Judged here, not in the transaction: a plan is work, and the transaction is everybody's.
-		plan, answer, e, err := g.judgePlan(p, s, steps, planID, now)
+		plan, answer, e, err := g.judgePlan(ctx, p, s, steps, planID, now)
 		if err != nil {
 			return nil, err
 		}
@@ -365,9 +370,9 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 }
 
 // judgePlan makes of the steps a plan with its state, the answer to it and its entry.
-func (g *Gateway) judgePlan(p identity.Principal, s session.Session, steps []plannedStep, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
+func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session.Session, steps []plannedStep, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
 	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: "rule", DecidedAt: now}
-	j, err := g.judgeSteps(&s, steps, "steps")
+	j, err := g.judgeSteps(ctx, &s, steps, "steps")
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}

@@ -15,6 +15,8 @@ type Quarantine struct {
 	Since  time.Time `json:"since"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
+
+	durable bool // the store has it
 }
 
 // Quarantine puts an agent aside until a person restores it: its calls are refused (agent.quarantined), its sessions and what they hold
@@ -25,15 +27,26 @@ func (g *Gateway) Quarantine(ctx context.Context, agent, reason, by string) erro
 	}
 	q := Quarantine{Since: g.now(), By: by, Reason: clip(reason)}
 	g.asideMu.Lock()
-	if _, already := g.aside[agent]; already {
-		g.asideMu.Unlock()
-		return nil
+	if before, already := g.aside[agent]; already {
+		q = before
 	}
 	g.aside[agent] = q
 	g.asideMu.Unlock()
 	defer g.changed(AgentChanged, agent)
+	g.asideSaving.Lock() // one at a time, so that what is written is what was said last
+	defer g.asideSaving.Unlock()
+	if now, is := g.quarantined(agent); !is || now.durable {
+		return nil
+	}
 	e := audit.Entry{Kind: audit.Change, Action: "agent.quarantine", Agent: agent, Actor: by, Reason: q.Reason, Decision: "ok"}
-	return g.o.Store.SaveQuarantine(context.WithoutCancel(ctx), agent, &q, e)
+	if err := g.o.Store.SaveQuarantine(context.WithoutCancel(ctx), agent, &q, e); err != nil {
+		return err // it is written at the next try
+	}
+	g.asideMu.Lock()
+	q.durable = true
+	g.aside[agent] = q
+	g.asideMu.Unlock()
+	return nil
 }
 
 // Restore ends an agent's quarantine, once that is written down.
@@ -41,6 +54,8 @@ func (g *Gateway) Restore(ctx context.Context, agent, reason, by string) error {
 	if err := g.canPutAside(agent, reason); err != nil {
 		return err
 	}
+	g.asideSaving.Lock()
+	defer g.asideSaving.Unlock()
 	if _, is := g.quarantined(agent); !is {
 		return nil
 	}

@@ -25,8 +25,11 @@ func (c *crossing) rate() error {
 	if c.rated {
 		return nil
 	}
-	if err := c.lookAround(); err != nil {
-		return err
+	if !c.looked || c.lookErr != nil {
+		if c.lookErr == nil {
+			return errNotLooked
+		}
+		return c.lookErr
 	}
 	s := c.raised()
 	var around policy.Context
@@ -50,9 +53,15 @@ func (c *crossing) rate() error {
 		Action: c.op.Class.Action, Floor: c.op.Class.RiskFloor, Roles: c.op.Class.Roles, Arguments: c.args,
 		Write: c.consequential(), Context: around,
 	})
+	if c.writes() && !c.consequential() && c.op.Class.Action == "" {
+		c.rating.Consequence = "It changes what only the person sees, and can undo. The change may be wrong."
+	}
 	c.rated = true
 	return nil
 }
+
+// errNotLooked is a defect: a stage may not be judged on what nobody looked up.
+var errNotLooked = fault.New(fault.Internal, "the risk stage before what it needs was looked up")
 
 // consequential tells whether the call changes something that more than the person sees.
 func (c *crossing) consequential() bool {
@@ -66,12 +75,19 @@ func (c *crossing) inPlan() bool {
 	})
 }
 
-// lookAround finds what the call would use that its agent has not used before. Only what could raise the risk is looked up.
-func (c *crossing) lookAround() error {
+// spokenFor is how long silence permits nothing alike after a person said anything but yes about an operation of an agent's.
+const spokenFor = 24 * time.Hour
+
+// lookAround finds what the risk stage needs of the store: what the call would use that its agent has not used before, and whether people
+// have spoken about the like. Only what could raise the risk is looked up. What goes wrong is said by the stage, in its turn.
+func (c *crossing) lookAround(ctx context.Context) {
 	if c.looked {
-		return nil
+		return
 	}
-	c.first = nil
+	c.looked, c.first, c.lookErr = true, nil, nil
+	if c.known == nil {
+		c.known = map[string]bool{}
+	}
 	if c.consequential() {
 		var keys []string
 		if c.op.Accepted {
@@ -82,20 +98,24 @@ func (c *crossing) lookAround() error {
 				c.first = append(c.first, "destination:")
 				break
 			}
-			keys = append(keys, "destination:"+d)
+			keys = append(keys, "destination:"+c.op.ID+"\x00"+d)
 		}
 		for _, key := range keys {
-			used, err := c.g.o.Store.Used(context.Background(), c.usedKey(key))
-			if err != nil {
-				return err
+			used, known := c.known[key]
+			if !known {
+				if used, c.lookErr = c.g.o.Store.Used(ctx, c.usedKey(key)); c.lookErr != nil {
+					return
+				}
+				c.known[key] = used
 			}
 			if !used {
 				c.first = append(c.first, key)
 			}
 		}
 	}
-	c.looked = true
-	return nil
+	if !c.spoken && !c.r.DryRun {
+		c.spoken, c.lookErr = c.g.o.Store.Spoken(ctx, c.agent, c.op.ID, c.g.now().Add(-spokenFor))
+	}
 }
 
 // usedKey is how the store has what the agent used.
@@ -131,6 +151,8 @@ func (c *crossing) risk() fault.Verdict {
 	}
 	var v fault.Verdict
 	switch {
+	case !asks && c.spoken:
+		v = askFor(stage, fmt.Sprintf("%s is of risk %s, and a person has stopped the like lately, or more waits than people could stop: a person must decide.", c.op.Name, rating.Risk))
 	case !asks:
 		v = askFor(stage, fmt.Sprintf("%s is of risk %s: it runs in %s unless a person stops it.", c.op.Name, rating.Risk, c.g.o.Limits.MediumDelay.Round(time.Millisecond)))
 		v.Remedies = []fault.Remedy{{Kind: "wait", Text: "Make the same call again later: it runs unless a person has stopped it."}}
@@ -147,6 +169,6 @@ func (c *crossing) risk() fault.Verdict {
 		}
 		return fault.Permitted()
 	}
-	c.silence = !asks && !c.op.AskFirst // who is asked about more than the risk has to answer
+	c.silence = !asks && !c.spoken && !c.op.AskFirst && rating.Risk == policy.Medium // who is asked about more than the risk has to answer
 	return v
 }

@@ -16,6 +16,9 @@ import (
 // ErrMoved says that the session is no longer at the version that the decision was made on: judge again.
 var ErrMoved = errors.New("the session has moved on")
 
+// ErrTooManySilent says that so many calls of the agent wait for silence already that nobody could stop them all: ask for a yes.
+var ErrTooManySilent = errors.New("too many calls of the agent wait to be stopped")
+
 // Store is what the corridor needs kept. Each method is one transaction; when it returns nil, what it wrote is durable
 // (synchronous=FULL or better). Errors carry fault.StoreUnavailable or fault.AuditUnavailable, fault.NotFound or
 // fault.Conflict; none leaves half of its work behind. Safe for concurrent use; concurrent transactions may share one commit.
@@ -46,7 +49,7 @@ type Store interface {
 	Declare(ctx context.Context, d declare.Declaration, e audit.Entry) error
 	// Declaration returns a declaration as it was last written; fault.NotFound if there is none.
 	Declaration(ctx context.Context, id string) (declare.Declaration, error)
-	// AskPerson writes a question to a person, and the declaration that it is about where there is one, with the entry. It returns the
+	// AskPerson writes, for a session that is open, a question to a person, and the declaration that it is about where there is one, with the entry. It returns the
 	// question that waits: that one, or an older one about the same call that stays.
 	AskPerson(ctx context.Context, q Ask) (approval.Approval, error)
 	// Approval returns an approval as it was last written; fault.NotFound if there is none.
@@ -61,8 +64,12 @@ type Store interface {
 	// in one transaction. change may be called more than once. An error of change is returned as it is and nothing is written.
 	ChangeApproval(ctx context.Context, id string, change func(approval.Approval, *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error)) (approval.Approval, error)
 
+	// LatestApproval is when the newest question was asked; the zero time if none was.
+	LatestApproval(ctx context.Context) (time.Time, error)
 	// CountApprovals is how many approvals are in a state at that time ("": in any).
 	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
+	// Spoken tells whether a person has said anything but yes about an operation of an agent's since that time.
+	Spoken(ctx context.Context, agent, operation string, since time.Time) (bool, error)
 	// IsDrill tells whether a question is a drill; Drills counts them.
 	IsDrill(ctx context.Context, id string) (bool, error)
 	Drills(ctx context.Context) (DrillCounts, error)
@@ -94,6 +101,7 @@ type Ask struct {
 	At          time.Time
 	Most        int // questions of one session that may be open; one more is a fault.LimitQuota
 	MostOfAgent int // and of one agent, in all of its sessions
+	MostSilent  int // and of one agent that wait for silence; one more is ErrTooManySilent
 	// Instead is the question that this one takes the place of, with other arguments; nil: none. It is changed in the same transaction.
 	Instead *Instead
 	Drill   bool // no agent asked it

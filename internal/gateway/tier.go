@@ -43,7 +43,9 @@ func (g *Gateway) tierOf(d *agent.Declaration) Tier {
 	t.CommRequestsPerMinute = cmp.Or(t.CommRequestsPerMinute, g.o.Limits.CommRequestsPerMinute)
 	t.CallsPerMinute = cmp.Or(t.CallsPerMinute, g.o.Limits.CallsPerMinute)
 	t.Budget = cmp.Or(t.Budget, g.o.Limits.Budget)
-	t.AskFrom = cmp.Or(t.AskFrom, policy.High)
+	if t.AskFrom == "" || t.AskFrom.Rank() > policy.High.Rank() { // HIGH is people's to decide, whatever a tier says (HI-2)
+		t.AskFrom = policy.High
+	}
 	return t
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"sallyport/internal/approval"
@@ -22,12 +23,46 @@ const (
 	leastWait = 5 * time.Millisecond
 )
 
+// maxHeld bounds how many calls of one agent are held at a time: each costs what its arguments cost. One more is answered at once.
+const maxHeld = 32
+
+// heldCalls counts the calls that are held, by agent.
+type heldCalls struct {
+	mu      sync.Mutex // guards byAgent
+	byAgent map[string]int
+}
+
+func (h *heldCalls) take(agent string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byAgent == nil {
+		h.byAgent = map[string]int{}
+	}
+	if h.byAgent[agent] >= maxHeld {
+		return false
+	}
+	h.byAgent[agent]++
+	return true
+}
+
+func (h *heldCalls) leave(agent string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byAgent[agent]--; h.byAgent[agent] == 0 {
+		delete(h.byAgent, agent)
+	}
+}
+
 // wait holds a call for the answer that it waits for: as long as its door wants, and where silence permits at a stated time until then
 // (HI-2). It tells whether there is something to judge again. A call that ends here has lost nothing: the same call finds the answer.
 func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
 	if v.Decision != fault.Ask || v.ApprovalID == nil || c.r.DryRun {
 		return false
 	}
+	if !c.g.held.take(c.agent) {
+		return false
+	}
+	defer c.g.held.leave(c.agent)
 	changed, leave := c.g.park(*v.ApprovalID)
 	defer leave()
 	a, err := c.g.o.Store.Approval(ctx, *v.ApprovalID)

@@ -506,7 +506,7 @@ func TestHostileArguments(t *testing.T) {
 		"invisible":  {"a\u200b\u2060\ufeff\u00ad\u3164\U000e0041b", []string{`a\u200b\u2060\ufeff`, `\u3164\U000e0041b`}},
 		"lines":      {"first\n\"reason\": \"approved\"\r\nlast", []string{`first\n`, `│ \"reason\": \"approved\"\r\n`}},
 		"combining":  {"o" + strings.Repeat("\u0301", 40), []string{strings.Repeat(`\u0301`, 30)}},
-		"long":       {strings.Repeat("QUJD", 250_000), []string{strings.Repeat("QUJD", 250_000), "(1,000,000 characters)"}},
+		"long":       {strings.Repeat("QUJD", 25_000), []string{strings.Repeat("QUJD", 25_000), "(100,000 characters)"}},
 		"comment":    {"--><!--", []string{"--><!--"}},
 		"a fake end": {`x" (3 characters)`, []string{`x\" (3 characters)`}},
 	} {
@@ -555,7 +555,7 @@ func (w *world) put(like string, change func(*approval.Approval)) approval.Appro
 		w.t.Fatal(err)
 	}
 	a, err = w.store.AskPerson(w.t.Context(), gateway.Ask{
-		Approval: a, At: now, Most: 100, MostOfAgent: 100, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Session: a.Session},
+		Approval: a, At: now, Most: 100, MostOfAgent: 100, MostSilent: 100, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Session: a.Session},
 		Twin: func(twin gateway.Twin) (bool, gateway.Twin, error) { return false, twin, nil },
 	})
 	if err != nil {

@@ -386,7 +386,7 @@ func TestModifiedWhileHeld(t *testing.T) {
 		h := newHouse(t, Options{Hold: held})
 		cs := h.connect(h.token, revision, answering(nil))
 		done := pay(t.Context(), cs, `{"to":"bob"}`)
-		next, err := h.gate.Modify(t.Context(), people["alice"], gateway.Modification{Approval: h.asked().ID, Arguments: json.RawMessage(`{"to":"carol"}`), Reason: "Carol does it now."})
+		next, err := h.gate.Modify(t.Context(), people["bob"], gateway.Modification{Approval: h.asked().ID, Arguments: json.RawMessage(`{"to":"carol"}`), Reason: "Carol does it now."})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -508,10 +508,10 @@ func TestDrainWhileHeld(t *testing.T) {
 	})
 }
 
-// A hundred clients make the same call while a person approves it once: one runs. The others are told so, or asked about anew, together.
+// Thirty clients make the same call while a person approves it once: one runs. The others are told so, or asked about anew, together.
 func TestOneApprovalIsOneRun(t *testing.T) {
 	h := newHouse(t, Options{Hold: held})
-	const clients = 100
+	const clients = 30
 	var all []<-chan called
 	var sessions []*mcp.ClientSession
 	for i := range clients {
@@ -537,6 +537,8 @@ func TestOneApprovalIsOneRun(t *testing.T) {
 				case c.text() == "paid":
 					paid++
 				case v["code"] == "approval.rejected" && strings.Contains(c.text(), "Once is enough."):
+					late++
+				case v["code"] == "approval.required": // more than are held at a time
 					late++
 				case v["code"] != "conflict":
 					t.Error(c.text())

@@ -13,6 +13,7 @@ import (
 	"sallyport/internal/declare"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
+	"sallyport/internal/session"
 )
 
 // encode writes a body. Arguments in it are canonical and stay so byte for byte.
@@ -84,7 +85,7 @@ func (t *tx) saveApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), silence(a), body)
+	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), silence(a), micros(a.SpokenAt), body)
 }
 
 func (t *tx) addApproval(a approval.Approval) error {
@@ -93,7 +94,7 @@ func (t *tx) addApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	if err := t.w.c.exec(insertApproval, a.ID, a.Session, a.Agent, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), body); err != nil {
+	if err := t.w.c.exec(insertApproval, a.ID, a.Session, a.Agent, a.Operation, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), micros(a.SpokenAt), body); err != nil {
 		return err
 	}
 	for _, d := range a.Destinations {
@@ -151,6 +152,11 @@ func (t *tx) addDeclaration(d declare.Declaration) error {
 func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, error) {
 	var asked approval.Approval
 	err := db.w.do(ctx, &job{run: func(t *tx) error {
+		if s, err := t.session(q.Approval.Session); err != nil {
+			return err
+		} else if s.State != session.Open {
+			return fault.New(fault.SessionClosed, "Session %s is closed.", s.ID)
+		}
 		body, err := t.body(selectApprovalFor, q.Approval.Session, q.Approval.CallDigest)
 		if err != nil {
 			return err
@@ -190,6 +196,15 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 			return fault.New(fault.LimitQuota, "%d questions of this session wait for a person already.", open).Try("Wait until some of them are answered.")
 		case ofAgent >= int64(q.MostOfAgent):
 			return fault.New(fault.LimitQuota, "%d questions of this agent wait for a person already.", ofAgent).Try("Wait until some of them are answered.")
+		}
+		if !q.Approval.SilenceAt.IsZero() {
+			silent, err := t.w.c.number(countSilent, q.Approval.Agent, q.At.UnixMicro())
+			if err != nil {
+				return err
+			}
+			if silent >= int64(q.MostSilent) {
+				return gateway.ErrTooManySilent
+			}
 		}
 		if err := t.replace(q.Instead); err != nil {
 			return err
@@ -421,6 +436,7 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 			return nil, noApproval(f.After)
 		}
 	}
+	order := "n DESC"
 	query := "SELECT body FROM approvals WHERE " + where + " AND n < $2"
 	args := []any{f.Now.UnixMicro(), before, int64(min(max(f.Limit, 0), maxPage))}
 	switch {
@@ -430,6 +446,7 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 	case f.Destination != "":
 		query += " AND n IN (SELECT n FROM approval_destinations WHERE destination = $4)"
 		args = append(args, destination(f.Destination))
+		order = "state IN ('approved', 'rejected', 'spent') DESC, n DESC" // what people said first
 	}
 	page := []approval.Approval{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
@@ -440,8 +457,19 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 		a, err := decode[approval.Approval](body)
 		page = append(page, a)
 		return err
-	}, query+" ORDER BY n DESC LIMIT $3", args...)
+	}, query+" ORDER BY "+order+" LIMIT $3", args...)
 	return page, err
+}
+
+// LatestApproval implements gateway.Store.
+func (r *Reader) LatestApproval(ctx context.Context) (time.Time, error) {
+	var body []byte
+	ok, err := r.row(ctx, selectLatest, nil, &body)
+	if err != nil || !ok {
+		return time.Time{}, err
+	}
+	a, err := decode[approval.Approval](body)
+	return a.CreatedAt, err
 }
 
 // CountApprovals implements gateway.Store.
@@ -466,6 +494,12 @@ func (r *Reader) Drills(ctx context.Context) (gateway.DrillCounts, error) {
 	var n gateway.DrillCounts
 	_, err := r.row(ctx, countDrills, nil, &n.Asked, &n.Rejected, &n.Approved)
 	return n, err
+}
+
+// Spoken implements gateway.Store.
+func (r *Reader) Spoken(ctx context.Context, agent, operation string, since time.Time) (bool, error) {
+	var one int64
+	return r.row(ctx, selectSpoken, []any{agent, operation, since.UnixMicro()}, &one)
 }
 
 // Used implements gateway.Store.

@@ -41,7 +41,7 @@ func question(t testing.TB, s session.Session, n int, change ...func(*approval.A
 
 func ask(t testing.TB, db *DB, a approval.Approval) approval.Approval {
 	t.Helper()
-	got, err := db.AskPerson(t.Context(), gateway.Ask{Approval: a, At: time.Now(), Most: 1000, MostOfAgent: 1000, Entry: change2("approval.ask", a),
+	got, err := db.AskPerson(t.Context(), gateway.Ask{Approval: a, At: time.Now(), Most: 1000, MostOfAgent: 1000, MostSilent: 1000, Entry: change2("approval.ask", a),
 		Twin: func(x gateway.Twin) (bool, gateway.Twin, error) { return false, x, nil }})
 	must(t, err)
 	return got
@@ -178,7 +178,7 @@ func TestVoteNeedsItsEntry(t *testing.T) {
 		"refused":         {Instead: &gateway.Instead{ID: a.ID, Change: func(x gateway.Twin) (gateway.Twin, error) { return x, errors.New("no") }}, Entry: change2("approval.ask", other)},
 		"panicked inside": {Instead: &gateway.Instead{ID: a.ID, Change: func(x gateway.Twin) (gateway.Twin, error) { panic("boo") }}, Entry: change2("approval.ask", other)},
 	} {
-		q.Approval, q.At, q.Most, q.MostOfAgent = other, time.Now(), 10, 10
+		q.Approval, q.At, q.Most, q.MostOfAgent, q.MostSilent = other, time.Now(), 10, 10, 10
 		if _, err := db.AskPerson(t.Context(), q); err == nil {
 			t.Errorf("%s: taken", name)
 		}

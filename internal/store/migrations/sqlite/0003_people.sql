@@ -1,7 +1,11 @@
 -- When silence permits a question of risk MEDIUM, in microseconds since 1970; NULL where only a person's answer does.
 ALTER TABLE approvals ADD COLUMN silence INTEGER;
 ALTER TABLE approvals ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+ALTER TABLE approvals ADD COLUMN operation TEXT NOT NULL DEFAULT '';
+-- When a person last said anything but yes, in microseconds since 1970: silence permits nothing alike for some time then.
+ALTER TABLE approvals ADD COLUMN spoken INTEGER;
 CREATE INDEX approvals_agent ON approvals (agent, state, expires);
+CREATE INDEX approvals_spoken ON approvals (agent, operation, spoken) WHERE spoken IS NOT NULL;
 
 -- Which questions were about which destination: an argument's value as canonical JSON, or its hash where that is long.
 CREATE TABLE approval_destinations (
