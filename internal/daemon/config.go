@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -79,7 +80,8 @@ type UpstreamConfig struct {
 	ClientFeatures []string          `yaml:"client_features,omitempty" json:"client_features,omitempty" jsonschema:"What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default none."`
 }
 
-// OperationConfig is the operator's word on an operation. What is left out comes from the "server.*" entry, then from the defaults.
+// OperationConfig is the operator's word on an operation. What is left out comes from the "server.*" entry, then from the defaults. That
+// entry's args hold unless the operation has another role for the same argument, and its risk unless the operation's is higher.
 type OperationConfig struct {
 	ExposeAs      string            `yaml:"expose_as,omitempty" json:"expose_as,omitempty" jsonschema:"Tool name that the agent sees. Default <server>_<tool>. In a <server>.* entry, {tool} stands for the server's own name."`
 	Sensitivity   string            `yaml:"sensitivity,omitempty" json:"sensitivity,omitempty" jsonschema:"internal_source, external (default), both or none."`
@@ -154,7 +156,7 @@ type TierConfig struct {
 	CommRequestsPerMinute int      `yaml:"comm_requests_per_minute,omitempty" json:"comm_requests_per_minute,omitempty" jsonschema:"External requests of a session in any minute."`
 	CallsPerMinute        int      `yaml:"calls_per_minute,omitempty" json:"calls_per_minute,omitempty" jsonschema:"Calls of a session in any minute."`
 	ExecutionBudget       Duration `yaml:"execution_budget,omitempty" json:"execution_budget,omitempty" jsonschema:"Time in operations over a session's life."`
-	AskFrom               string   `yaml:"ask_from,omitempty" json:"ask_from,omitempty" jsonschema:"Risk from which a person decides on a declared operation: LOW, MEDIUM, HIGH (default) or CRITICAL."`
+	AskFrom               string   `yaml:"ask_from,omitempty" json:"ask_from,omitempty" jsonschema:"Risk from which a person decides on a declared operation: LOW, MEDIUM or HIGH (default). On HIGH and CRITICAL people always decide."`
 }
 
 // ApprovalsConfig is how people are asked.
@@ -525,7 +527,11 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.TrustTiers)) {
 		t, field := c.TrustTiers[id], "trust_tiers."+id
-		oneOf(field+".ask_from", t.AskFrom, "LOW", "MEDIUM", "HIGH", "CRITICAL")
+		if policy.Risk(t.AskFrom) == policy.Critical {
+			bad(field+".ask_from", "leave it out, or ask about more: LOW or MEDIUM", "people always decide on what is HIGH, whatever the agent's tier")
+		} else {
+			oneOf(field+".ask_from", t.AskFrom, "LOW", "MEDIUM", "HIGH")
+		}
 		if t.CommRequestsPerMinute < 0 || t.CallsPerMinute < 0 {
 			bad(field, "leave it out for the limit of everybody", "a limit can't be negative")
 		}
@@ -647,7 +653,9 @@ func (c *Config) Warnings(file string) []Problem {
 			all = append(all, Problem{File: file, Field: field + ".action", Severity: "P2", Problem: fmt.Sprintf("the risk rules know no action %q, so its calls are LOW unless something else raises them", o.Action),
 				Remedy: "check the word, or say risk: as well"})
 		}
-		if policy.NeedsAmount(o.Action) && !slices.Contains(slices.Collect(maps.Values(o.Args)), "amount") {
+		server, tool, _ := strings.Cut(id, ".")
+		action, args, _ := c.judged(server, tool)
+		if policy.NeedsAmount(action) && !slices.Contains(slices.Collect(maps.Values(args)), "amount") {
 			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so no call is CRITICAL however much it moves",
 				Remedy: "name the argument that holds the amount: args: {amount: amount}"})
 		}
@@ -662,6 +670,23 @@ func (c *Config) Warnings(file string) []Problem {
 	}
 	slices.SortFunc(all, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
 	return all
+}
+
+// judged is what the risk of an operation's calls comes from: its action, the roles of its arguments and its risk at least. An entry
+// of its own adds to its server's: it takes no role away that it doesn't replace, and lowers no risk.
+func (c *Config) judged(server, tool string) (action string, roles map[string]string, floor policy.Risk) {
+	own, base := c.Operations[server+"."+tool], c.Operations[server+".*"]
+	roles = maps.Clone(base.Args)
+	if roles == nil {
+		roles = map[string]string{}
+	}
+	maps.Copy(roles, own.Args)
+	for _, word := range []string{base.Risk, own.Risk} {
+		if r := policy.Risk(word); word != "" && (floor == "" || r.Rank() > floor.Rank()) {
+			floor = r
+		}
+	}
+	return cmp.Or(own.Action, base.Action), roles, floor
 }
 
 // Classifier answers for any operation: its own entry, then its server's, then, of a built-in one, what it is by itself, then the
@@ -694,13 +719,8 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			Description: pick(own.Description, base.Description, ""),
 			Output:      gateway.Output(pick(own.Output, base.Output, string(gateway.Untrusted))),
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
-			Action:      pick(own.Action, base.Action, ""),
-			RiskFloor:   policy.Risk(pick(own.Risk, base.Risk, "")),
-			Roles:       own.Args,
 		}
-		if class.Roles == nil {
-			class.Roles = base.Args
-		}
+		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
 		if t := c.Upstreams[server].Timeout; t > 0 {
 			class.Timeout = time.Duration(t)
 		}

@@ -49,6 +49,7 @@ func TestConfigProblems(t *testing.T) {
 		"no method":             {"comm: {methods: [DELETE]}\n", "comm.methods", 1, "DELETE"},
 		"no provider":           {"comm: {search: {provider: oracle}}\n", "comm.search.provider", 1, "not a known search provider"},
 		"no database":           {"comm: {databases: {crm: \"mysql://x\"}}\n", "comm.databases", 1, "crm"},
+		"asks too late":         {"trust_tiers:\n  x: {ask_from: CRITICAL}\n", "trust_tiers.x.ask_from", 2, "people always decide on what is HIGH"},
 		"no tier of risk":       {"trust_tiers: {x: {ask_from: SOME}}\n", "trust_tiers.x.ask_from", 1, "SOME"},
 		"not an operation":      {"operations:\n  a: {}\n", "operations.a", 2, "not an operation"},
 		"glob":                  {"upstreams: {a: {url: http://x}}\noperations:\n  a.git_*: {}\n", "operations.a.git_*", 3, "not an operation"},
@@ -168,6 +169,52 @@ operations:
 			got.ExternalIO != w.external || fmt.Sprint(op.Emits) != w.emits || fmt.Sprint(op.BlockedBy) != w.blocked || got.Timeout.String() != w.timeout {
 			t.Errorf("%s.%s: %+v, %+v", w.server, w.tool, got, op)
 		}
+	}
+}
+
+// An operation's own entry adds to what its server's says about the risk: it loses no role of an argument, and lowers nothing.
+func TestOwnEntryOnlyRaises(t *testing.T) {
+	c, err := ParseConfig("f", []byte(`
+upstreams: {bank: {url: http://x}, shop: {url: http://y}, wire: {url: http://z}}
+operations:
+  bank.*: {action: transfer_money, risk: HIGH, args: {amount: amount, note: content}}
+  bank.pay: {args: {payee: destination}}
+  bank.move: {risk: LOW, args: {amount: name}}
+  bank.wipe: {risk: CRITICAL, action: delete_data}
+  shop.*: {args: {sum: amount}}
+  shop.buy: {action: transfer_money, risk: MEDIUM}
+  wire.send: {action: transfer_money}
+`), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]string{
+		"bank.pay":   "transfer_money HIGH map[amount:amount note:content payee:destination]",
+		"bank.move":  "transfer_money HIGH map[amount:name note:content]",
+		"bank.wipe":  "delete_data CRITICAL map[amount:amount note:content]",
+		"bank.other": "transfer_money HIGH map[amount:amount note:content]",
+		"shop.buy":   "transfer_money MEDIUM map[sum:amount]",
+		"shop.look":  "  map[sum:amount]",
+		"wire.send":  "transfer_money  map[]",
+		"wire.other": "  map[]",
+	} {
+		server, tool, _ := strings.Cut(id, ".")
+		got := c.Classifier(nil)(server, tool)
+		if is := fmt.Sprintf("%s %s %v", got.Action, got.RiskFloor, got.Roles); is != want {
+			t.Errorf("%s: %s, want %s", id, is, want)
+		}
+	}
+	if got := c.Operations["bank.*"].Args; len(got) != 2 {
+		t.Errorf("the server's own roles are %v", got)
+	}
+	var warned []string
+	for _, w := range c.Warnings("f") {
+		if strings.Contains(w.Problem, "role amount") {
+			warned = append(warned, w.Field)
+		}
+	}
+	if want := "[operations.bank.move.args operations.wire.send.args]"; fmt.Sprint(warned) != want {
+		t.Errorf("lint warns of %v, want %s", warned, want)
 	}
 }
 
