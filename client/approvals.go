@@ -119,6 +119,7 @@ type Approval struct {
 	Operation      string           `json:"operation"`
 	DefinitionHash string           `json:"definition_hash"`
 	Arguments      json.RawMessage  `json:"arguments"`
+	ArgumentsSize  int              `json:"arguments_size,omitempty"` // of a list: bytes of arguments too large for it, which are null there; Client.Approval has them
 	SessionID      string           `json:"session_id"`
 	AgentID        string           `json:"agent_id"`
 	Requester      string           `json:"requester"`
@@ -146,6 +147,7 @@ type Approval struct {
 	SpentBy        string           `json:"spent_by,omitempty"`    // call id
 	ReplacedBy     string           `json:"replaced_by,omitempty"` // of a superseded one: the approval with the changed arguments
 	Reason         string           `json:"reason,omitempty"`      // of the rejection
+	SpokenAt       time.Time        `json:"spoken_at,omitzero"`    // when a person last said anything but yes
 
 	Similar       string   `json:"similar,omitempty"` // the same for those that can be answered together
 	SessionLabels []string `json:"session_labels"`    // what the session holds now

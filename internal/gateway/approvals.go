@@ -14,6 +14,7 @@ import (
 	"sallyport/flow"
 	"sallyport/internal/approval"
 	"sallyport/internal/audit"
+	"sallyport/internal/call"
 	"sallyport/internal/declare"
 	"sallyport/internal/fault"
 	"sallyport/internal/limit"
@@ -119,6 +120,9 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 			c.approval = &a
 			return c.judge()
 		case state == approval.Pending, state == approval.Deferred:
+			if c.silence && (a.SilenceAt.IsZero() || len(a.Votes) > 0) { // a person changed it or put it off
+				v = askFor(v.Stage, c.op.Name+" waits for a person's answer.")
+			}
 			v.ApprovalID = &a.ID
 			return v
 		}
@@ -167,8 +171,8 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		return fault.RefuseErr(stage, err)
 	}
 	v.ApprovalID = &a.ID
-	c.g.changed(ApprovalChanged, a.ID)
-	if a.ID == next.ID {
+	if a.ID == next.ID { // else another call of the same asked first, and said so
+		c.g.changed(ApprovalChanged, a.ID)
 		c.g.drill(ctx, a, c.op.Class.Roles)
 	}
 	return v
@@ -303,12 +307,14 @@ type Question struct {
 	// Session now: what it holds may have grown since it was asked.
 	SessionLabels []string      `json:"session_labels"`
 	SessionPhase  session.Phase `json:"session_phase,omitempty"`
+	// ArgumentsSize is how many bytes the arguments have where a list left them out.
+	ArgumentsSize int `json:"arguments_size,omitempty"`
 
 	// For one question, not in lists.
 	Held        []flow.Held     `json:"held,omitempty"`         // the session's labels with the calls that they came from
 	UserRequest string          `json:"user_request,omitempty"` // what a host or a person put on record; hostile text all the same
 	Plan        *session.Plan   `json:"plan,omitempty"`
-	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
+	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, each no first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
 	// Drill says that no agent asked: it was to be rejected. Told once it is answered.
 	Drill bool `json:"drill,omitempty"`
@@ -324,6 +330,18 @@ type Earlier struct {
 	By          []string       `json:"by,omitempty"` // who answered
 	Reason      string         `json:"reason,omitempty"`
 	At          time.Time      `json:"at"` // of the last answer, else of the question
+}
+
+// maxListed bounds the arguments that a list has of one question, in bytes. One question has all of them.
+const maxListed = 2 << 10
+
+// listed is a question as lists have it.
+func (g *Gateway) listed(ctx context.Context, a approval.Approval) Question {
+	q := g.question(ctx, a)
+	if len(q.Arguments) > maxListed {
+		q.ArgumentsSize, q.Arguments = len(q.Arguments), nil
+	}
+	return q
 }
 
 func (g *Gateway) question(ctx context.Context, a approval.Approval) Question {
@@ -351,7 +369,20 @@ func (g *Gateway) Questions(ctx context.Context, state approval.State, sessionID
 	found, err := g.o.Store.Approvals(ctx, ApprovalFilter{Session: sessionID, State: state, Now: g.now(), After: after, Limit: limit})
 	page := []Question{}
 	for _, a := range found {
-		page = append(page, g.question(ctx, a))
+		page = append(page, g.listed(ctx, a))
+	}
+	return page, err
+}
+
+// maxSoon bounds what Soon returns.
+const maxSoon = 50
+
+// Soon returns the questions that silence answers, the next one first: what is not stopped by then runs.
+func (g *Gateway) Soon(ctx context.Context) ([]Question, error) {
+	found, err := g.o.Store.Approvals(ctx, ApprovalFilter{State: approval.Pending, Silent: true, Now: g.now(), Limit: maxSoon})
+	page := []Question{}
+	for _, a := range found {
+		page = append(page, g.listed(ctx, a))
 	}
 	return page, err
 }
@@ -397,6 +428,11 @@ const (
 	earlierAsked = 10 // destinations of one call that are looked up
 )
 
+// saidSo is the answer that brings an approval into a state.
+var saidSo = map[approval.State]approval.Decision{
+	approval.Rejected: approval.Reject, approval.Approved: approval.Approve, approval.Spent: approval.Approve, approval.Deferred: approval.Deferral,
+}
+
 func (g *Gateway) earlier(ctx context.Context, a approval.Approval) ([]Earlier, error) {
 	var all []Earlier
 	now := g.now()
@@ -414,7 +450,9 @@ func (g *Gateway) earlier(ctx context.Context, a approval.Approval) ([]Earlier, 
 			}
 			e := Earlier{ApprovalID: f.ID, Operation: f.Operation, Agent: f.Agent, Destination: d, State: f.StateAt(now), Reason: f.Reason, At: f.CreatedAt}
 			for _, v := range f.Votes {
-				e.By, e.At = append(e.By, v.Person), v.At
+				if saidSo[e.State] == v.Decision {
+					e.By, e.At = append(e.By, v.Person), v.At
+				}
 			}
 			all = append(all, e)
 		}
@@ -482,9 +520,20 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 	if voter, err = g.voter(voter, r.Reason); err != nil {
 		return asked, err
 	}
+	if op := g.cat.snap.Load().byID[asked.Operation]; r.Decision == approval.Approve && op != nil && op.Kind == call.Tool && op.Hash != asked.DefinitionHash {
+		return asked, fault.New(fault.ApprovalMismatch, "%s is not the tool any more that was asked about: its definition has changed.", short(asked.Operation)).
+			Try("Reject it. What the agent calls from now on is asked about anew.")
+	}
+	drill, err := g.o.Store.IsDrill(ctx, asked.ID)
+	if err != nil {
+		return asked, err
+	}
 	by := "person:" + voter.Person
 	after, err := g.o.Store.ChangeApproval(context.WithoutCancel(ctx), r.Approval, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
 		now := g.now()
+		if drill && a.State == approval.Approved {
+			return a, d, audit.Entry{}, fault.New(fault.Conflict, "It was a drill, and is answered.")
+		}
 		a = a.Recount(g.o.Voter) // who may no longer answer does not count
 		e := approvalEntry(a, "approval."+word(r.Decision), by)
 		e.Reason = r.Reason
@@ -561,6 +610,26 @@ func (g *Gateway) withdraw(ctx context.Context, sessionID string) {
 		}
 		if ended == 0 {
 			return
+		}
+	}
+}
+
+// voidQuestions voids what waits, and what was approved and not used, about an operation whose definition has changed (appr-006). What can't
+// be written now is void all the same: its call has another digest by then.
+func (g *Gateway) voidQuestions(ctx context.Context, operation string) {
+	for _, state := range []approval.State{approval.Pending, approval.Deferred, approval.Approved} {
+		found, err := g.o.Store.Approvals(ctx, ApprovalFilter{Operation: operation, State: state, Now: g.now(), Limit: maxPendingOfAgent})
+		if err != nil {
+			g.log.Warn("questions about a tool that changed were not withdrawn; they run nothing", "operation", operation, "error", err)
+			return
+		}
+		for _, a := range found {
+			if _, err := g.o.Store.ChangeApproval(ctx, a.ID, func(a approval.Approval, _ *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
+				next, err := a.Supersede(g.now())
+				return next, nil, approvalEntry(a, "approval.withdraw", "rule:definition"), err
+			}); err == nil {
+				g.changed(ApprovalChanged, a.ID)
+			}
 		}
 	}
 }

@@ -144,6 +144,12 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 	c.publish()
 	if err != nil {
 		g.retryDefinitions(server, defs, c.rounds[server])
+		return err
+	}
+	for _, pin := range pins {
+		if pin.Hash != "" && pin.Pending != "" { // what was asked about is no more
+			g.voidQuestions(ctx, pin.Operation)
+		}
 	}
 	return err
 }

@@ -159,9 +159,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		q.durable = true
 		aside[agent] = q
 	}
-	latest, err := o.Store.LatestApproval(ctx)
+	latest, err := o.Store.Latest(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading when people were asked last: %w", err)
+		return nil, fmt.Errorf("reading how late it was: %w", err)
 	}
 	pins, err := o.Store.Pins(ctx)
 	if err != nil {
@@ -209,7 +209,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 func (g *Gateway) Drain() { g.drained.Do(func() { close(g.draining) }) }
 
 // now is the time that decisions and entries of one moment share. It is the clock's, but never behind what has passed since the start, nor
-// behind the newest question on record: a clock that is set back, also over a restart, makes nothing live longer.
+// behind the newest entry on record: a clock that is set back, also over a restart, makes nothing live longer.
 func (g *Gateway) now() time.Time {
 	now := g.clock()
 	if steady := g.since.Add(now.Sub(g.started)); steady.After(now.Round(0)) {

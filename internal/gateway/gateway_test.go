@@ -225,7 +225,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 
 func (w *world) start() {
 	w.t.Helper()
-	db, err := store.Open(w.dir, store.Options{})
+	db, err := store.Open(w.dir, store.Options{Clock: w.o.Clock})
 	if err != nil {
 		w.t.Fatal(err)
 	}

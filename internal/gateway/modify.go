@@ -143,6 +143,8 @@ func (g *Gateway) wanted(ctx context.Context, old approval.Approval, m Modificat
 	}
 	if j, problems := declare.ParseJustification(old.Justification); len(problems) == 0 {
 		c.justification = &j
+	} else if c.op.command != nil { // the reason is a step of the plan, and the plan has no other step for what it would be then
+		return nil, fault.New(fault.Conflict, "It is a step of the session's plan, with the arguments of the plan.").Try("Reject the request with a reason.")
 	}
 	c.digest = call.Digest(c.agent, s.ID, c.op.ID, c.definition(), args)
 	return c, nil
@@ -161,12 +163,21 @@ func (g *Gateway) redeclare(ctx context.Context, id string, parameters json.RawM
 	return &d, err
 }
 
+// maxReplaced is how often changed arguments are followed to where they were changed again.
+const maxReplaced = 16
+
 // maxTold bounds the arguments that an agent is told in a refusal, in bytes.
 const maxTold = 8 << 10
 
 // instead tells the agent that a person wants other arguments; ok is false where that is over.
 func (c *crossing) instead(ctx context.Context, a approval.Approval) (v fault.Verdict, ok bool, err error) {
 	next, err := c.g.o.Store.Approval(ctx, a.ReplacedBy)
+	for range maxReplaced { // people thought again
+		if err != nil || next.State != approval.Superseded || next.ReplacedBy == "" {
+			break
+		}
+		next, err = c.g.o.Store.Approval(ctx, next.ReplacedBy)
+	}
 	if err != nil {
 		return v, false, err
 	}

@@ -491,7 +491,9 @@ func TestHeldAndEnded(t *testing.T) {
 		}, fault.AgentQuarantined},
 		"tool changed": {func(w *commWorld, _ identity.Principal, id string) {
 			w.offerAll(w.g, definition("slack", "publish", "Changed."), definition("slack", "mail", "Changed."))
-			w.mustRespond("bob", id, approval.Approve, "")
+			if err := w.respond("bob", &id, approval.Approve, ""); err == nil {
+				w.t.Error("a yes to what is no more")
+			}
 		}, fault.ToolQuarantined},
 		"tool changed and accepted": {func(w *commWorld, _ identity.Principal, id string) {
 			for _, tool := range []string{"publish", "mail"} {
@@ -501,8 +503,7 @@ func TestHeldAndEnded(t *testing.T) {
 					w.t.Fatal(err)
 				}
 			}
-			w.mustRespond("bob", id, approval.Approve, "")
-		}, fault.ToolUnknown},
+		}, fault.ToolQuarantined},
 		"modified": {func(w *commWorld, _ identity.Principal, id string) { w.modify("bob", id, `{"to":"other"}`, "other") }, fault.ApprovalMismatch},
 	} {
 		for tool, hold := range map[string]time.Duration{"slack_publish": time.Hour, "slack_mail": 0} {
@@ -517,7 +518,8 @@ func TestHeldAndEnded(t *testing.T) {
 					c.end(w, p, id)
 				}
 				a := h.ends()
-				if a.Verdict.Code != c.code || a.Result != nil || w.sent(strings.TrimPrefix(tool, "slack_")) != 0 {
+				late := name == "tool changed and accepted" && a.Verdict.Code == fault.ToolUnknown // it was judged after both
+				if a.Verdict.Code != c.code && !late || a.Result != nil || w.sent(strings.TrimPrefix(tool, "slack_")) != 0 {
 					t.Errorf("%+v", a.Verdict)
 				}
 				if name == "session closed" {

@@ -111,7 +111,15 @@ func (g *Gateway) Status(ctx context.Context, p identity.Principal, sessionID st
 	}
 	st := StatusOf(*l.current.Load())
 	waiting, err := g.o.Store.OpenApprovals(ctx, st.ID, g.now(), maxPending)
-	st.PendingApprovals = append(st.PendingApprovals, waiting...)
+	for _, id := range waiting {
+		drill, failed := false, error(nil)
+		if g.o.Limits.DrillEvery > 0 { // what no agent asked is none of its business
+			drill, failed = g.o.Store.IsDrill(ctx, id)
+		}
+		if err = errors.Join(err, failed); !drill {
+			st.PendingApprovals = append(st.PendingApprovals, id)
+		}
+	}
 	return st, err
 }
 

@@ -64,8 +64,8 @@ type Store interface {
 	// in one transaction. change may be called more than once. An error of change is returned as it is and nothing is written.
 	ChangeApproval(ctx context.Context, id string, change func(approval.Approval, *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error)) (approval.Approval, error)
 
-	// LatestApproval is when the newest question was asked; the zero time if none was.
-	LatestApproval(ctx context.Context) (time.Time, error)
+	// Latest is the time of the newest entry; the zero time if there is none.
+	Latest(ctx context.Context) (time.Time, error)
 	// CountApprovals is how many approvals are in a state at that time ("": in any).
 	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
 	// Spoken tells whether a person has said anything but yes about an operation of an agent's since that time.
@@ -129,6 +129,10 @@ type Twin struct {
 type ApprovalFilter struct {
 	Session string         // "": of all
 	State   approval.State // "": in any
+	// Silent, without a Session: only those that silence answers, the next one first.
+	Silent bool
+	// Operation, without a Session: those about this operation.
+	Operation string
 	// Destination, without a Session: those about this value of an argument, as canonical JSON.
 	Destination string
 	Now         time.Time

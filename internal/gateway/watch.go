@@ -73,6 +73,12 @@ func (g *Gateway) changed(topic, id string) {
 			delete(w.parked, id)
 		}
 	}
+	if topic == AgentChanged { // put aside, perhaps: calls that are held are judged again
+		for id, parked := range w.parked {
+			close(parked.changed)
+			delete(w.parked, id)
+		}
+	}
 	for _, one := range w.byID {
 		ch := one.ch
 		if len(one.topics) > 0 && !slices.Contains(one.topics, topic) {

@@ -443,10 +443,16 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 	case f.Session != "":
 		query += " AND session = $4"
 		args = append(args, f.Session)
+	case f.Operation != "":
+		query += " AND operation = $4"
+		args = append(args, f.Operation)
+	case f.Silent:
+		query += " AND silence > $1"
+		order = "silence, n"
 	case f.Destination != "":
 		query += " AND n IN (SELECT n FROM approval_destinations WHERE destination = $4)"
 		args = append(args, destination(f.Destination))
-		order = "state IN ('approved', 'rejected', 'spent') DESC, n DESC" // what people said first
+		order = "CASE state WHEN 'rejected' THEN 0 WHEN 'spent' THEN 1 WHEN 'approved' THEN 1 ELSE 2 END, n DESC" // what people said first
 	}
 	page := []approval.Approval{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
@@ -461,15 +467,14 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 	return page, err
 }
 
-// LatestApproval implements gateway.Store.
-func (r *Reader) LatestApproval(ctx context.Context) (time.Time, error) {
-	var body []byte
-	ok, err := r.row(ctx, selectLatest, nil, &body)
+// Latest implements gateway.Store.
+func (r *Reader) Latest(ctx context.Context) (time.Time, error) {
+	var index, at int64
+	ok, err := r.row(ctx, selectLast, nil, &index, &at)
 	if err != nil || !ok {
 		return time.Time{}, err
 	}
-	a, err := decode[approval.Approval](body)
-	return a.CreatedAt, err
+	return time.UnixMicro(at).UTC(), nil
 }
 
 // CountApprovals implements gateway.Store.

@@ -61,7 +61,6 @@ const (
 	selectOpen        = "SELECT id FROM approvals WHERE session = $1 AND state IN ('pending', 'deferred') AND expires > $2 ORDER BY n LIMIT $3"
 	countOpen         = "SELECT count(*) FROM approvals WHERE session = $1 AND state IN ('pending', 'deferred') AND expires > $2"
 	countSilent       = "SELECT count(*) FROM approvals WHERE agent = $1 AND state = 'pending' AND silence > $2 AND expires > $2"
-	selectLatest      = "SELECT body FROM approvals ORDER BY n DESC LIMIT 1"
 	selectSpoken      = "SELECT 1 FROM approvals WHERE agent = $1 AND operation = $2 AND spoken >= $3 LIMIT 1"
 	countOpenOfAgent  = "SELECT count(*) FROM approvals WHERE agent = $1 AND state IN ('pending', 'deferred') AND expires > $2"
 	selectVersion     = "SELECT version FROM schema_version"
