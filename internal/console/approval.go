@@ -43,6 +43,7 @@ type approvalPage struct {
 	Viewer  bool           // may see the session's own page
 	MayNot  *problem       // why this person may not answer
 	Own     *approval.Vote // what this person has said
+	Wrote   bool           // this person wrote the arguments, so that another one approves them
 	Open    bool           // it can be approved and put off still
 	CanStop bool           // it can be rejected still
 	Yes     int
@@ -123,7 +124,7 @@ func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity
 		said := problemOf(err)
 		d.MayNot = &said
 	}
-	d.Own = voteOf(q.Approval, p.ID)
+	d.Own, d.Wrote = voteOf(q.Approval, p.ID), q.ModifiedBy == p.ID
 	d.CanStop = !q.State.Final() && q.State != approval.Expired
 	d.Open = d.CanStop && q.State != approval.Approved
 	d.Wakes = wakes(q.Approval, now)
