@@ -17,7 +17,7 @@ import (
 
 const (
 	// tellPage is how many approvals are read at once after a start, or after changes were missed.
-	tellPage = 500
+	tellPage = 100
 	// tellBack is how far back calls of HIGH and CRITICAL are looked for that nobody was told of.
 	tellBack = 24 * time.Hour
 	// A person who approves more than hastyCount requests within hastySpan is not reading them.
@@ -25,76 +25,136 @@ const (
 	hastySpan  = 5 * time.Minute
 )
 
+// desk is what the teller reads of the gateway.
+type desk interface {
+	Watch(topics ...string) (changes <-chan gateway.Change, end func())
+	Questions(ctx context.Context, state approval.State, session, after string, limit int) ([]gateway.Question, error)
+	Question(ctx context.Context, id string) (gateway.Question, error)
+	Drills(ctx context.Context) (gateway.DrillCounts, error)
+	KillStatus() gateway.Switches
+}
+
 // teller tells people what happens, from changes of the gateway and from what the store holds: a message has one key, so that what was
 // told before a restart is not told again, and what was not is told then.
 type teller struct {
-	g    *gateway.Gateway
+	g    desk
 	n    *notify.Notifier
 	warn func(msg string, args ...any)
+	now  func() time.Time // nil: time.Now
 
-	approved map[string][]time.Time // by person: their last approvals; only run has it
+	// The rest is run's.
+	looked   time.Time              // when the last look at everything began that came to its end
+	approved map[string][]time.Time // by person: when they approved, within hastySpan
 	counted  map[string]bool        // votes that are in it, as approval and person
+	before   map[string]bool        // those that were in counted until turned
+	turned   time.Time
 }
 
 // run tells until ctx ends.
 func (t *teller) run(ctx context.Context) {
 	changes, end := t.g.Watch(gateway.ApprovalChanged, gateway.KillChanged)
 	defer end()
-	t.everything(ctx)
-	for {
+	for all := true; ; {
+		if all { // whatever waits to be told is in what it reads, so many that were missed take one more look
+			for len(changes) > 0 {
+				<-changes
+			}
+			t.everything(ctx)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case c := <-changes:
-			switch c.Topic {
-			case gateway.ApprovalChanged:
-				a, err := t.g.Question(ctx, c.ID)
-				if err != nil {
-					if !fault.Is(err, fault.NotFound) {
-						t.everything(ctx)
-					}
-					continue
-				}
-				t.approval(ctx, a.Approval)
-				t.missed(ctx, a)
-			case gateway.KillChanged:
-				t.kill(ctx)
-			case "":
-				t.everything(ctx)
-			}
+			all = !t.change(ctx, c)
 		}
 	}
+}
+
+// change tells of one change. false: it takes a look at everything.
+func (t *teller) change(ctx context.Context, c gateway.Change) bool {
+	switch c.Topic {
+	case gateway.ApprovalChanged:
+		q, err := t.g.Question(ctx, c.ID)
+		if err != nil {
+			return fault.Is(err, fault.NotFound)
+		}
+		t.approval(ctx, q.Approval)
+		t.missed(ctx, q)
+	case gateway.KillChanged:
+		t.kill(ctx)
+	case "":
+		return false
+	}
+	return true
 }
 
 // everything tells what nobody was told: after a start, and when changes were missed.
 func (t *teller) everything(ctx context.Context) {
+	began := t.clock()
 	t.kill(ctx)
-	for _, state := range []approval.State{approval.Pending, approval.Deferred, approval.Spent} {
-		after := ""
-		for {
-			page, err := t.g.Questions(ctx, state, "", after, tellPage)
-			if err != nil {
-				if ctx.Err() == nil {
-					t.warn("what waits could not be read to tell people", "error", err)
-				}
-				return
-			}
-			for _, q := range page {
-				if state == approval.Spent && time.Since(q.CreatedAt) > tellBack {
-					page = nil
-					break
-				}
+	drills, err := t.g.Drills(ctx)
+	states := []approval.State{approval.Pending, approval.Deferred, approval.Approved, approval.Spent}
+	if drills.Approved > 0 { // approved they stay until their time is up
+		states = append(states, approval.Expired)
+	}
+	for _, state := range states {
+		if err == nil {
+			err = t.each(ctx, state, func(q gateway.Question) error {
 				t.approval(ctx, q.Approval)
-			}
-			if len(page) < tellPage {
-				break
-			}
-			after = page[len(page)-1].ID
+				if drills.Approved == 0 || len(approvers(q.Approval)) == 0 || state != approval.Approved && state != approval.Expired {
+					return nil
+				}
+				q, err := t.g.Question(ctx, q.ID) // lists don't say what is a drill
+				if err == nil {
+					t.missed(ctx, q)
+				}
+				return err
+			})
 		}
+	}
+	switch {
+	case err == nil:
+		t.looked = began
+	case ctx.Err() == nil:
+		t.warn("what waits could not be read to tell people", "error", err)
 	}
 }
 
+// each hands over the approvals in a state, a page at a time, the newest first; of final ones those of the last tellBack that were not
+// final already when everything was looked at last.
+func (t *teller) each(ctx context.Context, state approval.State, tell func(gateway.Question) error) error {
+	for after := ""; ; {
+		page, err := t.g.Questions(ctx, state, "", after, tellPage)
+		if err != nil {
+			return err
+		}
+		for _, q := range page {
+			if state.Final() && t.clock().Sub(q.CreatedAt) > tellBack {
+				return nil
+			}
+			if state.Final() && q.ExpiresAt.Before(t.looked) {
+				continue
+			}
+			if err := tell(q); err != nil {
+				return err
+			}
+		}
+		if len(page) < tellPage {
+			return nil
+		}
+		after = page[len(page)-1].ID
+	}
+}
+
+func (t *teller) clock() time.Time {
+	if t.now == nil {
+		return time.Now()
+	}
+	return t.now()
+}
+
 func (t *teller) approval(ctx context.Context, a approval.Approval) {
+	t.pace(ctx, a)
 	m := notify.Message{Event: notify.Approval, Risk: a.Risk, Link: "/approvals/" + a.ID, At: a.CreatedAt}
 	fields := func(pairs ...string) {
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -121,24 +181,26 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 		}
 		m.Key, m.Event = "approval:"+a.ID+":spent", notify.Alert
 		m.Title = a.Risk + ": " + a.Operation + " was carried out"
-		var by []string
-		for _, v := range a.Votes {
-			by = append(by, v.Person)
-		}
-		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(by, ", "), "call", a.SpentBy)
+		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(approvers(a), ", "), "call", a.SpentBy)
 		t.send(ctx, m)
 	}
-	t.pace(ctx, a)
+}
+
+// approvers are who said yes.
+func approvers(a approval.Approval) (people []string) {
+	for _, v := range a.Votes {
+		if v.Decision == approval.Approve {
+			people = append(people, v.Person)
+		}
+	}
+	return people
 }
 
 // missed raises an alert about a drill that was approved (appr-053).
 func (t *teller) missed(ctx context.Context, q gateway.Question) {
-	if !q.Drill || q.State != approval.Approved {
+	by := approvers(q.Approval)
+	if !q.Drill || q.State != approval.Approved && q.State != approval.Expired || len(by) < max(q.Needed, 1) {
 		return
-	}
-	var by []string
-	for _, v := range q.Votes {
-		by = append(by, v.Person)
 	}
 	t.send(ctx, notify.Message{
 		Key: "drill:" + q.ID, Event: notify.Alert, Title: "A drill was approved", Link: "/approvals/" + q.ID, At: q.CreatedAt,
@@ -149,24 +211,26 @@ func (t *teller) missed(ctx context.Context, q gateway.Question) {
 
 // pace raises an alert about who approves faster than anybody reads (appr-051).
 func (t *teller) pace(ctx context.Context, a approval.Approval) {
+	now := t.clock()
+	if now.Sub(t.turned) > hastySpan { // so a vote is remembered for as long as it would count
+		t.before, t.counted, t.turned = t.counted, map[string]bool{}, now
+	}
 	for _, v := range a.Votes {
-		if v.Decision != approval.Approve || t.counted[a.ID+" "+v.Person] || time.Since(v.At) > hastySpan {
+		key := a.ID + " " + v.Person
+		if v.Decision != approval.Approve || now.Sub(v.At) > hastySpan || t.counted[key] || t.before[key] {
 			continue
 		}
-		if len(t.counted) > 100*hastyCount { // only the last minutes count
-			clear(t.counted)
-			clear(t.approved)
-		}
-		t.counted[a.ID+" "+v.Person] = true
-		times := slices.DeleteFunc(append(t.approved[v.Person], v.At), func(at time.Time) bool { return v.At.Sub(at) > hastySpan })
+		t.counted[key] = true
+		times := slices.DeleteFunc(append(t.approved[v.Person], v.At), func(at time.Time) bool { return now.Sub(at) > hastySpan })
 		t.approved[v.Person] = times
 		if len(times) <= hastyCount {
 			continue
 		}
+		last := slices.MaxFunc(times, time.Time.Compare) // votes may come newest first
 		t.warn("a person approves faster than anybody reads", "person", v.Person, "approvals", len(times), "within", hastySpan)
 		t.send(ctx, notify.Message{
-			Key: fmt.Sprintf("pace:%s:%d", v.Person, v.At.Unix()/int64(hastySpan/time.Second)), Event: notify.Alert,
-			Title: v.Person + " approves faster than anybody reads", At: v.At, Link: "/approvals?state=approved",
+			Key: fmt.Sprintf("pace:%s:%d", v.Person, last.Unix()/int64(hastySpan/time.Second)), Event: notify.Alert,
+			Title: v.Person + " approves faster than anybody reads", At: last, Link: "/approvals?state=approved",
 			Text: fmt.Sprintf("%d requests within %s. Look at what was approved, and at why there are so many.", len(times), hastySpan),
 		})
 	}

@@ -1,0 +1,385 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/internal/approval"
+	"sallyport/internal/gateway"
+	"sallyport/internal/notify"
+)
+
+// fakeDesk is a gateway with these approvals, oldest first.
+type fakeDesk struct {
+	changes  chan gateway.Change
+	all      []approval.Approval
+	drills   []string
+	switches gateway.Switches
+	passes   int       // looks at everything that began
+	during   func()    // runs in each of them
+	broken   error     // of every read
+	limits   []int     // that were asked for
+	clock    time.Time // the gateway's
+}
+
+func (d *fakeDesk) Watch(...string) (<-chan gateway.Change, func()) { return d.changes, func() {} }
+
+func (d *fakeDesk) KillStatus() gateway.Switches { return d.switches }
+
+func (d *fakeDesk) Drills(context.Context) (n gateway.DrillCounts, err error) {
+	d.passes++
+	if d.during != nil {
+		d.during()
+	}
+	for _, a := range d.all {
+		if slices.Contains(d.drills, a.ID) && len(approvers(a)) > 0 {
+			n.Approved++
+		}
+	}
+	return n, d.broken
+}
+
+func (d *fakeDesk) Questions(_ context.Context, state approval.State, _, after string, limit int) (page []gateway.Question, err error) {
+	d.limits = append(d.limits, limit)
+	for _, a := range slices.Backward(d.all) {
+		switch {
+		case after != "":
+			if a.ID == after {
+				after = ""
+			}
+		case len(page) < limit && a.StateAt(d.clock) == state:
+			a.State = state
+			page = append(page, gateway.Question{Approval: a})
+		}
+	}
+	return page, d.broken
+}
+
+func (d *fakeDesk) Question(_ context.Context, id string) (gateway.Question, error) {
+	i := slices.IndexFunc(d.all, func(a approval.Approval) bool { return a.ID == id })
+	if i < 0 || d.broken != nil {
+		return gateway.Question{}, errors.Join(errors.New("unreadable"), d.broken)
+	}
+	a := d.all[i]
+	a.State = a.StateAt(d.clock)
+	return gateway.Question{Approval: a, Drill: slices.Contains(d.drills, id)}, nil
+}
+
+// outbox has each key once, as the store has.
+type outbox struct {
+	notify.Store
+	keys   []string
+	bodies map[string]string
+	tries  int
+}
+
+func (o *outbox) AddNotices(_ context.Context, notices []notify.Notice) error {
+	for _, n := range notices {
+		o.tries++
+		if !slices.Contains(o.keys, n.Key) {
+			o.keys = append(o.keys, n.Key)
+			o.bodies[n.Key] = string(n.Body)
+		}
+	}
+	return nil
+}
+
+// title is that of the message with the key; "" if nobody was told.
+func (o *outbox) title(key string) string {
+	var m struct{ Title string }
+	_ = json.Unmarshal([]byte(o.bodies[key]), &m)
+	return m.Title
+}
+
+func newOutbox() *outbox { return &outbox{bodies: map[string]string{}} }
+
+var noon = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+
+// newTeller is a teller that has just been started, at the desk's time.
+func newTeller(t testing.TB, d *fakeDesk, o *outbox) *teller {
+	t.Helper()
+	ch, err := notify.ParseChannel(notify.Config{Kind: "webhook", URL: "https://hooks.example/x", Secret: "0123456789abcdef0123456789abcdef", On: notify.Events()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := notify.New([]*notify.Channel{ch}, notify.Options{Store: o, Console: "https://sallyport.example", Queue: "/approvals"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.changes == nil {
+		d.changes = make(chan gateway.Change, 64)
+	}
+	return &teller{g: d, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+}
+
+func asked(id, risk string, at time.Time, votes ...approval.Vote) approval.Approval {
+	needed := map[string]int{"HIGH": 1, "CRITICAL": 2, "LOW": 1}[risk]
+	return approval.Approval{ID: id, State: approval.Pending, Risk: risk, Operation: "bank.pay", Agent: "worker", Requester: "erin", Amount: "5 USD", Needed: needed,
+		Reasons: []approval.Reason{{Text: "It moves money."}}, CreatedAt: at, ExpiresAt: at.Add(30 * time.Minute), Votes: votes}
+}
+
+func in(state approval.State, a approval.Approval) approval.Approval {
+	a.State = state
+	return a
+}
+
+func yes(person string, at time.Time) approval.Vote {
+	return approval.Vote{Person: person, Decision: approval.Approve, At: at}
+}
+
+// What is told of an approval, and to the point.
+func TestTellApprovals(t *testing.T) {
+	medium := asked("m", "MEDIUM", noon)
+	medium.SilenceAt = noon.Add(10 * time.Second)
+	later := approval.Vote{Person: "carol", Decision: approval.Deferral, At: noon}
+	for name, c := range map[string]struct {
+		a                approval.Approval
+		key, title, body string // "" nothing is told
+	}{
+		"HIGH":           {asked("a", "HIGH", noon), "approval:a:asked", "HIGH: bank.pay waits for a person", "It moves money."},
+		"CRITICAL":       {asked("a", "CRITICAL", noon), "approval:a:asked", "CRITICAL: bank.pay waits for 2 people", "erin"},
+		"MEDIUM":         {medium, "approval:m:asked", "MEDIUM: bank.pay runs at 12:00:10 UTC unless it is stopped", "worker"},
+		"deferred":       {in(approval.Deferred, asked("a", "HIGH", noon, later)), "", "", ""},
+		"rejected":       {in(approval.Rejected, asked("a", "HIGH", noon)), "", "", ""},
+		"spent HIGH":     {in(approval.Spent, asked("a", "HIGH", noon, later, yes("bob", noon))), "approval:a:spent", "HIGH: bank.pay was carried out", `"bob"`},
+		"spent CRITICAL": {in(approval.Spent, asked("a", "CRITICAL", noon, yes("alice", noon), later, yes("bob", noon))), "approval:a:spent", "CRITICAL: bank.pay was carried out", `"alice, bob"`},
+		"spent MEDIUM":   {in(approval.Spent, medium), "", "", ""},
+		"spent LOW":      {in(approval.Spent, asked("a", "LOW", noon)), "", "", ""},
+	} {
+		d, o := &fakeDesk{clock: noon}, newOutbox()
+		newTeller(t, d, o).approval(t.Context(), c.a)
+		if c.key == "" && len(o.keys) == 0 {
+			continue
+		}
+		if len(o.keys) != 1 || o.keys[0] != c.key || o.title(c.key) != c.title || !strings.Contains(o.bodies[c.key], c.body) || strings.Contains(o.bodies[c.key], "carol") {
+			t.Errorf("%s: %q", name, o.bodies)
+		}
+	}
+}
+
+// A start tells what nobody was told, on every page, and nothing twice.
+func TestTellAfterAStart(t *testing.T) {
+	d, o := &fakeDesk{clock: noon}, newOutbox()
+	for i := range 2*tellPage + 5 {
+		d.all = append(d.all, asked(fmt.Sprint("p", i), "HIGH", noon))
+	}
+	d.all = append(d.all, in(approval.Spent, asked("old", "HIGH", noon.Add(-25*time.Hour))), in(approval.Spent, asked("recent", "HIGH", noon.Add(-23*time.Hour))),
+		in(approval.Spent, asked("quiet", "MEDIUM", noon)), in(approval.Approved, asked("yes", "HIGH", noon, yes("bob", noon))))
+	slices.SortStableFunc(d.all, func(a, b approval.Approval) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	first := newTeller(t, d, o)
+	first.everything(t.Context())
+	if len(o.keys) != 2*tellPage+6 || !slices.Contains(o.keys, "approval:recent:spent") || slices.Contains(o.keys, "approval:old:spent") {
+		t.Fatalf("%d told", len(o.keys))
+	}
+	for _, limit := range d.limits {
+		if limit > 100 {
+			t.Errorf("%d at once", limit)
+		}
+	}
+	newTeller(t, d, o).everything(t.Context())
+	if len(o.keys) != 2*tellPage+6 {
+		t.Errorf("%d told after another start", len(o.keys))
+	}
+	// Looking again costs no write for what was over at the last look.
+	o.tries = 0
+	first.everything(t.Context())
+	if o.tries != 2*tellPage+5 {
+		t.Errorf("%d written again", o.tries)
+	}
+	// What failed to be read is looked at again as a whole.
+	again := newTeller(t, d, o)
+	d.broken = errors.New("no disk")
+	again.everything(t.Context())
+	if d.broken = nil; !again.looked.IsZero() {
+		t.Error("a look that failed counts")
+	}
+}
+
+// However many changes were missed while everything was looked at, they take one more look.
+func TestTellMissedChanges(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	d, o := &fakeDesk{clock: noon, changes: make(chan gateway.Change, 64)}, newOutbox()
+	d.during = func() {
+		switch d.passes {
+		case 1: // of the start
+			for len(d.changes) < cap(d.changes) {
+				d.changes <- gateway.Change{}
+			}
+		case 2:
+			if n := len(d.changes); n > 0 {
+				t.Errorf("%d more looks would follow", n)
+			}
+			d.all = append(d.all, asked("a", "HIGH", noon))
+			cancel()
+		}
+	}
+	newTeller(t, d, o).run(ctx)
+	if d.passes != 2 || !slices.Contains(o.keys, "approval:a:asked") {
+		t.Errorf("%d looks told %v", d.passes, o.keys)
+	}
+}
+
+// What can't be read by itself is looked for with everything.
+func TestTellChange(t *testing.T) {
+	d, o := &fakeDesk{clock: noon, all: []approval.Approval{asked("a", "HIGH", noon)}}, newOutbox()
+	tell := newTeller(t, d, o)
+	for c, want := range map[gateway.Change]bool{
+		{Topic: gateway.ApprovalChanged, ID: "a"}: true, {Topic: gateway.ApprovalChanged, ID: "b"}: false, {Topic: gateway.KillChanged}: true, {}: false,
+	} {
+		if got := tell.change(t.Context(), c); got != want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if len(o.keys) != 1 {
+		t.Errorf("told %v", o.keys)
+	}
+}
+
+// Who approves more than anybody can read is told of, once, however the votes come and whatever was approved before (appr-051).
+func TestTellHaste(t *testing.T) {
+	d, o := &fakeDesk{clock: noon}, newOutbox()
+	tell := newTeller(t, d, o)
+	n := 0
+	approve := func(person string, at time.Time) {
+		n++
+		a := in(approval.Approved, asked(fmt.Sprint("a", n), "HIGH", at, yes(person, at)))
+		tell.approval(t.Context(), a)
+		tell.approval(t.Context(), in(approval.Spent, a)) // the same vote again
+	}
+	alarms := func() (all []string) {
+		for _, k := range o.keys {
+			if strings.HasPrefix(k, "pace:") {
+				all = append(all, k)
+			}
+		}
+		return all
+	}
+	for range 40 { // slow enough
+		approve("bob", d.clock)
+		d.clock = d.clock.Add(16 * time.Second)
+	}
+	if got := alarms(); got != nil {
+		t.Fatalf("%v for who reads", got)
+	}
+	d.clock = d.clock.Add(time.Hour)
+	for range hastyCount {
+		approve("bob", d.clock)
+	}
+	for range 3000 { // others, so many that nobody's count may be forgotten
+		approve(fmt.Sprint("robot", n%500), d.clock)
+	}
+	if got := alarms(); got != nil {
+		t.Fatalf("%v at the limit", got)
+	}
+	approve("bob", d.clock)
+	approve("bob", d.clock)
+	if got := alarms(); len(got) != 1 || !strings.HasPrefix(got[0], "pace:bob:") || !strings.Contains(o.bodies[got[0]], "21 requests within 5m") {
+		t.Fatalf("%v", got)
+	}
+	d.clock = d.clock.Add(4 * time.Minute)
+	if tell.approval(t.Context(), in(approval.Approved, asked("a1", "HIGH", noon, yes("bob", noon)))); len(alarms()) != 1 {
+		t.Error("an old vote counts")
+	}
+	d.clock = d.clock.Add(3 * hastySpan)
+	approve("bob", d.clock)
+	d.clock = d.clock.Add(2 * hastySpan)
+	approve("bob", d.clock)
+	if len(tell.counted)+len(tell.before) > 2 {
+		t.Errorf("%d and %d votes are remembered", len(tell.counted), len(tell.before))
+	}
+}
+
+// A start finds the same haste, newest first, and tells of it once.
+func TestTellHasteAfterAStart(t *testing.T) {
+	d, o := &fakeDesk{clock: noon.Add(2 * time.Minute)}, newOutbox() // the limit of two spans lies between the votes
+	for i := range hastyCount + 5 {
+		at := noon.Add(-2*time.Minute + time.Duration(i)*9*time.Second)
+		d.all = append(d.all, in(approval.Spent, asked(fmt.Sprint("a", i), "LOW", at, yes("bob", at))))
+	}
+	before := newTeller(t, d, o)
+	for _, a := range d.all {
+		before.approval(t.Context(), a)
+	}
+	told := slices.Clone(o.keys)
+	newTeller(t, d, o).everything(t.Context())
+	if len(told) == 0 || !slices.Equal(o.keys, told) {
+		t.Errorf("%v, then %v", told, o.keys)
+	}
+}
+
+// A drill that was approved is an alert, from the change, after changes were missed, and after its time; one that was not is none (appr-053).
+func TestTellDrills(t *testing.T) {
+	drill := func(risk string, state approval.State, votes ...approval.Vote) approval.Approval {
+		return in(state, asked("d", risk, noon, votes...))
+	}
+	defers := approval.Vote{Person: "carol", Decision: approval.Deferral, At: noon}
+	for name, c := range map[string]struct {
+		a     approval.Approval
+		drill bool
+		after time.Duration
+		by    string // "" no alert
+	}{
+		"approved":                  {drill("HIGH", approval.Approved, defers, yes("bob", noon)), true, 0, "bob"},
+		"approved, expired":         {drill("HIGH", approval.Approved, yes("bob", noon)), true, time.Hour, "bob"},
+		"approved by two":           {drill("CRITICAL", approval.Approved, yes("alice", noon), yes("bob", noon)), true, 0, "alice, bob"},
+		"by one of two":             {drill("CRITICAL", approval.Pending, yes("alice", noon)), true, 0, ""},
+		"by one of two, expired":    {drill("CRITICAL", approval.Pending, yes("alice", noon)), true, time.Hour, ""},
+		"rejected":                  {drill("HIGH", approval.Rejected, defers), true, 0, ""},
+		"waits":                     {drill("HIGH", approval.Pending), true, 0, ""},
+		"an agent's own, approved":  {drill("HIGH", approval.Approved, yes("bob", noon)), false, 0, ""},
+		"an agent's own, unclaimed": {drill("HIGH", approval.Approved, yes("bob", noon)), false, time.Hour, ""},
+	} {
+		for way, tell := range map[string]func(*teller){
+			"change": func(x *teller) { x.change(t.Context(), gateway.Change{Topic: gateway.ApprovalChanged, ID: "d"}) },
+			"start":  func(x *teller) { x.everything(t.Context()) },
+		} {
+			d, o := &fakeDesk{clock: noon.Add(c.after), all: []approval.Approval{c.a}}, newOutbox()
+			if c.drill {
+				d.drills = []string{"d"}
+			}
+			tell(newTeller(t, d, o))
+			body := o.bodies["drill:d"]
+			if (body != "") != (c.by != "") || !strings.Contains(body, c.by) || strings.Contains(body, "carol") {
+				t.Errorf("%s, by a %s: %q", name, way, body)
+			}
+		}
+	}
+}
+
+// Every turn of a kill switch is told once.
+func TestTellKillSwitch(t *testing.T) {
+	d, o := &fakeDesk{clock: noon}, newOutbox()
+	tell := newTeller(t, d, o)
+	change := func() { tell.change(t.Context(), gateway.Change{Topic: gateway.KillChanged}) }
+	if change(); len(o.keys) != 0 {
+		t.Errorf("a switch that nobody touched: %v", o.keys)
+	}
+	for i, c := range []struct {
+		agent  string
+		active bool
+		title  string
+	}{
+		{"", true, "All agents were stopped"}, {"", false, "All agents were let work again"},
+		{"worker", true, "The agent worker was stopped"}, {"worker", false, "The agent worker was let work again"},
+	} {
+		sw := gateway.Switch{Active: c.active, Since: noon.Add(time.Duration(i) * time.Second), By: "person:alice", Reason: "a drill of ours"}
+		if c.agent == "" {
+			d.switches.Global = sw
+		} else {
+			d.switches.Agents = map[string]gateway.Switch{c.agent: sw}
+		}
+		change()
+		tell.everything(t.Context())
+		newTeller(t, d, o).everything(t.Context())
+		key := fmt.Sprintf("kill:%s:%d", c.agent, sw.Since.UnixNano())
+		if len(o.keys) != i+1 || o.title(key) != c.title || !strings.Contains(o.bodies[key], "person:alice") || !strings.Contains(o.bodies[key], "a drill of ours") {
+			t.Errorf("%s: %v", c.title, o.bodies)
+		}
+	}
+}
