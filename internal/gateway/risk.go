@@ -113,7 +113,7 @@ func (c *crossing) lookAround(ctx context.Context) {
 			}
 		}
 	}
-	if !c.spoken && !c.r.DryRun {
+	if c.rate() == nil && c.rating.Risk == policy.Medium && !c.spoken && !c.r.DryRun { // of nothing else it matters
 		c.spoken, c.lookErr = c.g.o.Store.Spoken(ctx, c.agent, c.op.ID, c.g.now().Add(-spokenFor))
 	}
 }
