@@ -276,7 +276,7 @@ func (b *browser) shot(name string) {
 	defer cancel()
 	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
 	if err != nil {
-		b.t.Fatal(err)
+		b.t.Fatalf("a picture of %s: %v", name, err)
 	}
 	write(b.t, filepath.Join(dir, name+".png"), string(png))
 }

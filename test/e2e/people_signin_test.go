@@ -74,7 +74,7 @@ func TestPeopleSignIn(t *testing.T) {
 	other.see("This link was used already")
 	other.enter("#token", "spt_person_nobody")
 	other.click("button[type=submit]")
-	other.see("Sign in")
+	other.until("the token is refused", "location.pathname === '/login' && document.querySelector('#refused')")
 	other.accessible("signin")
 	other.unseen("Overview")
 
