@@ -11,9 +11,10 @@ import (
 )
 
 const (
-	cookieName  = "sallyport_console"
+	cookieName  = "sallyport_console" // __Host-sallyport_console where it is Secure: no other host of the domain can set that
 	signInTime  = 12 * time.Hour
 	maxSignIns  = 1000 // the one that ends first goes
+	ownSignIns  = 20   // of one person; the one that ends first goes, so that nobody pushes out others
 	maxSignForm = 4 << 10
 
 	linkTime      = 10 * time.Minute
@@ -23,8 +24,9 @@ const (
 
 // signIn is one browser that is signed in. Asking who it is again is how a revocation ends it.
 type signIn struct {
-	who   func() (identity.Principal, error) // answers from memory
-	until time.Time
+	who    func() (identity.Principal, error) // answers from memory
+	person string
+	until  time.Time
 }
 
 // link is a way in that opens once. It keeps the token itself, in memory only.
@@ -42,14 +44,11 @@ type signPage struct {
 
 // Principal tells who the request's cookie stands for, if it stands for anybody still.
 func (c *Console) Principal(r *http.Request) (identity.Principal, bool) {
-	cookie, err := r.Cookie(cookieName)
-	if err != nil {
-		return identity.Principal{}, false
-	}
+	id := c.cookieOf(r)
 	c.mu.Lock()
-	s, ok := c.signIns[cookie.Value]
+	s, ok := c.signIns[id]
 	if ok && !c.o.Clock().Before(s.until) {
-		delete(c.signIns, cookie.Value)
+		delete(c.signIns, id)
 		ok = false
 	}
 	c.mu.Unlock()
@@ -58,6 +57,28 @@ func (c *Console) Principal(r *http.Request) (identity.Principal, bool) {
 	}
 	p, err := s.who()
 	return p, err == nil
+}
+
+// secure tells whether the browser comes by https, or by a proxy that it reaches so.
+func (c *Console) secure(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(c.o.Public, "https://")
+}
+
+func (c *Console) cookieName(r *http.Request) string {
+	if c.secure(r) {
+		return "__Host-" + cookieName
+	}
+	return cookieName
+}
+
+// cookieOf is the value of the request's cookie, "" without one. Of two, one is of a neighbour's making (another port, another host of the
+// domain), which must not choose who answers: neither counts.
+func (c *Console) cookieOf(r *http.Request) string {
+	cookies := r.CookiesNamed(c.cookieName(r))
+	if len(cookies) != 1 {
+		return ""
+	}
+	return cookies[0].Value
 }
 
 // askWho shows the sign-in in the place of a page. Someone who follows a link from mail or chat comes without the cookie, which is
@@ -127,47 +148,53 @@ func (c *Console) enter(w http.ResponseWriter, r *http.Request, who func() (iden
 	}
 	id, until := rand.Text(), c.o.Clock().Add(signInTime)
 	c.mu.Lock()
-	if old, err := r.Cookie(cookieName); err == nil {
-		delete(c.signIns, old.Value)
-	}
-	c.makeRoom()
-	c.signIns[id] = signIn{who: who, until: until}
+	delete(c.signIns, c.cookieOf(r))
+	c.makeRoom(p.ID)
+	c.signIns[id] = signIn{who: who, person: p.ID, until: until}
 	c.mu.Unlock()
 	c.o.Log.Info("signed in to the console", "person", p.ID)
 	c.cookie(w, r, id, int(signInTime/time.Second))
 	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 }
 
-// makeRoom drops what is over and, if that is not enough, the sign-in that ends first. It holds c.mu.
-func (c *Console) makeRoom() {
+// makeRoom drops what is over and, if that is not enough for one more of the person's, the sign-in that ends first: of theirs, or of all. It
+// holds c.mu.
+func (c *Console) makeRoom(person string) {
 	now := c.o.Clock()
-	first := ""
+	own, first, firstOwn := 0, "", ""
+	sooner := func(a, b string) string {
+		if a == "" || c.signIns[b].until.Before(c.signIns[a].until) {
+			return b
+		}
+		return a
+	}
 	for id, s := range c.signIns {
 		if !now.Before(s.until) {
 			delete(c.signIns, id)
-		} else if first == "" || s.until.Before(c.signIns[first].until) {
-			first = id
+			continue
+		}
+		if first = sooner(first, id); s.person == person {
+			own, firstOwn = own+1, sooner(firstOwn, id)
 		}
 	}
-	if len(c.signIns) >= maxSignIns {
+	if own >= ownSignIns {
+		delete(c.signIns, firstOwn)
+	} else if len(c.signIns) >= maxSignIns {
 		delete(c.signIns, first)
 	}
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
-	if cookie, err := r.Cookie(cookieName); err == nil {
-		c.mu.Lock()
-		delete(c.signIns, cookie.Value)
-		c.mu.Unlock()
-	}
+	c.mu.Lock()
+	delete(c.signIns, c.cookieOf(r))
+	c.mu.Unlock()
 	c.cookie(w, r, "", -1)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
 func (c *Console) cookie(w http.ResponseWriter, r *http.Request, value string, age int) {
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: r.TLS != nil || strings.HasPrefix(c.o.Public, "https://"),
+		Name: c.cookieName(r), Value: value, Path: "/", MaxAge: age, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: c.secure(r),
 	})
 }
 
