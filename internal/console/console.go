@@ -85,8 +85,12 @@ type Console struct {
 	mu      sync.Mutex // guards what follows
 	signIns map[string]signIn
 	links   map[string]link
-	streams map[string]int // open ones, by person
+	streams map[string]int     // open ones, by person
+	pages   map[string][]*page // with an open stream, by sign-in, the oldest first
 }
+
+// listeners are who is told that something changes, as in the HTTP API: nobody without a role.
+var listeners = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
 
 // route is one page or act. Who may use it stands here and nowhere else.
 type route struct {
@@ -104,7 +108,7 @@ func routes() []route {
 	auditor := []identity.Role{identity.Auditor}
 	return []route{
 		{"GET", "/{$}", nil, (*Console).overview},
-		{"GET", "/events", nil, (*Console).events},
+		{"GET", "/events", listeners, (*Console).events},
 		{"POST", "/kill", operator, (*Console).kill},
 		{"POST", "/unkill", operator, (*Console).unkill},
 
@@ -164,7 +168,7 @@ var templates embed.FS
 
 // New returns a Console in which nobody is signed in.
 func New(o Options) *Console {
-	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}}
+	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}, pages: map[string][]*page{}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c
 }
@@ -269,6 +273,7 @@ type frame struct {
 	Title, Version string
 	Now            time.Time
 	Person         *identity.Principal // nil: nobody is signed in
+	Live           bool                // it is told of changes
 	Places         []place
 	Place          string
 	Waiting        string // how many approvals wait, "" for who does not see them
@@ -278,7 +283,7 @@ type frame struct {
 
 // show renders a page for who is signed in.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Principal, v view) {
-	f := frame{Person: &p}
+	f := frame{Person: &p, Live: slices.ContainsFunc(listeners, p.Has)}
 	for _, place := range places {
 		if len(place.roles) == 0 || slices.ContainsFunc(place.roles, p.Has) {
 			f.Places = append(f.Places, place)

@@ -199,13 +199,16 @@ func listening(t *testing.T) (c *Console, server *httptest.Server, revoked *atom
 	}
 }
 
-func listen(t *testing.T, server *httptest.Server, cookie *http.Cookie) *http.Response {
+func listen(t *testing.T, server *httptest.Server, cookie *http.Cookie, site ...string) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+"/events", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.AddCookie(cookie)
+	for _, s := range site {
+		r.Header.Set("Sec-Fetch-Site", s)
+	}
 	resp, err := server.Client().Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -259,12 +262,15 @@ func TestStreamOfNobody(t *testing.T) {
 // TestStreamsAreBounded: per person and in all, and what ends makes room.
 func TestStreamsAreBounded(t *testing.T) {
 	c, server, _, closing, signedIn := listening(t)
-	ann := signedIn("ann")
 	var open []*http.Response
-	for range streamsOfPerson {
+	var ann *http.Cookie
+	for i := range streamsOfPerson {
+		if i%streamsOfSignIn == 0 {
+			ann = signedIn("ann")
+		}
 		open = append(open, listen(t, server, ann))
 	}
-	if resp := listen(t, server, ann); resp.StatusCode != http.StatusTooManyRequests {
+	if resp := listen(t, server, signedIn("ann")); resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("one too many of a person: %d", resp.StatusCode)
 	}
 	if resp := listen(t, server, signedIn("ben")); resp.StatusCode != http.StatusOK {
@@ -283,8 +289,107 @@ func TestStreamsAreBounded(t *testing.T) {
 	server.Close() // waits for the handlers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.streams["ann"] != 0 || c.streams["ben"] != 0 {
-		t.Errorf("still counted: %v", c.streams)
+	if c.streams["ann"] != 0 || c.streams["ben"] != 0 || len(c.pages) != 0 {
+		t.Errorf("still counted: %v %v", c.streams, c.pages)
+	}
+}
+
+// TestNewestPagesListen: of the pages of one sign-in the newest are told of changes, so that a browser's connections are not used up.
+func TestNewestPagesListen(t *testing.T) {
+	_, server, _, _, signedIn := listening(t)
+	ann := signedIn("ann")
+	other := listen(t, server, signedIn("ann"))
+	var open []*http.Response
+	for range streamsOfSignIn + 2 {
+		open = append(open, listen(t, server, ann))
+	}
+	for i, resp := range open[:2] {
+		if rest, err := io.ReadAll(resp.Body); err != nil || !strings.HasSuffix(string(rest), "retry: 60000\n\n") {
+			t.Errorf("%d ends with %.60q %v", i, rest, err)
+		}
+	}
+	for i, resp := range append(open[2:], other) {
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Scan() && !strings.HasPrefix(lines.Text(), ":") {
+		}
+		if lines.Text() != ": still here" {
+			t.Errorf("%d has ended: %q", i, lines.Text())
+		}
+	}
+}
+
+// TestStreamOfElsewhere: a page of another site or port neither listens nor ends the streams of those that do.
+func TestStreamOfElsewhere(t *testing.T) {
+	_, server, _, _, signedIn := listening(t)
+	ann := signedIn("ann")
+	mine := listen(t, server, ann)
+	for site, want := range map[string]int{"same-site": 403, "cross-site": 403, "x": 403, "same-origin": 200, "none": 200} {
+		for range streamsOfSignIn / 2 {
+			if resp := listen(t, server, ann, site); resp.StatusCode != want {
+				t.Errorf("%s: %d", site, resp.StatusCode)
+			}
+			if want == 200 {
+				break
+			}
+		}
+	}
+	lines := bufio.NewScanner(mine.Body)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), ":") {
+	}
+	if lines.Text() != ": still here" {
+		t.Errorf("it has ended: %q", lines.Text())
+	}
+}
+
+// TestSignInsOfPerson: who signs in often ends their own oldest sign-in and nobody else's.
+func TestSignInsOfPerson(t *testing.T) {
+	c, _, _, _, signedIn := listening(t)
+	in := func(cookie *http.Cookie) bool {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.AddCookie(cookie)
+		_, ok := c.Principal(r)
+		return ok
+	}
+	now := time.Now()
+	c.o.Clock = func() time.Time { now = now.Add(time.Millisecond); return now }
+	ben := signedIn("ben")
+	var anns []*http.Cookie
+	for range ownSignIns + 1 {
+		anns = append(anns, signedIn("ann"))
+	}
+	if in(anns[0]) || !in(anns[1]) || !in(anns[ownSignIns]) || !in(ben) {
+		t.Error("another one than ann's oldest has ended")
+	}
+	for range maxSignIns {
+		signedIn("ann")
+	}
+	if !in(ben) || len(c.signIns) != ownSignIns+1 {
+		t.Errorf("%d sign-ins, or ben's is gone", len(c.signIns))
+	}
+}
+
+// TestOneCookie: of two cookies none counts, and behind https the name is one that no other host can set.
+func TestOneCookie(t *testing.T) {
+	c, _, _, _, signedIn := listening(t)
+	ann, ben := signedIn("ann"), signedIn("ben")
+	r := httptest.NewRequest("GET", "/", nil)
+	r.AddCookie(ann)
+	if _, ok := c.Principal(r); !ok || ann.Name != "sallyport_console" {
+		t.Fatalf("%s: %v", ann.Name, ok)
+	}
+	r.AddCookie(ben)
+	if p, ok := c.Principal(r); ok {
+		t.Errorf("with two cookies it is %s", p.ID)
+	}
+	c.o.Public = "https://sallyport.example"
+	safe := signedIn("ann")
+	if safe.Name != "__Host-sallyport_console" || !safe.Secure || safe.Path != "/" || safe.Domain != "" {
+		t.Errorf("%+v", safe)
+	}
+	r = httptest.NewRequest("GET", "/", nil)
+	r.AddCookie(&http.Cookie{Name: cookieName, Value: safe.Value})
+	if _, ok := c.Principal(r); ok {
+		t.Error("the other name opens it too")
 	}
 }
 

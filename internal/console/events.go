@@ -1,6 +1,8 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -16,6 +18,7 @@ import (
 const (
 	maxStreams      = 500
 	streamsOfPerson = 20
+	streamsOfSignIn = 4 // a browser has six connections to a host: one more, and the oldest ends
 	// gap is the least time between two bursts: what changes meanwhile is told at its end, each topic once.
 	gap = 250 * time.Millisecond
 	// maxBurst bounds what is told at once; beyond it, it is "all".
@@ -39,6 +42,39 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 	}
 }
 
+// latestPages gives the request of a page's stream an end: when as many newer ones of the same sign-in have begun as one may have. Streams of
+// programs, which come with a token, have none.
+func (c *Console) latestPages(r *http.Request) (limited *http.Request, leave func()) {
+	id := c.cookieOf(r)
+	if id == "" {
+		return r, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	mine := &page{func() { cancel(errNewer) }}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := append(c.pages[id], mine)
+	if len(all) > streamsOfSignIn {
+		all[0].end()
+		all = all[1:]
+	}
+	c.pages[id] = all
+	return r.WithContext(ctx), func() {
+		cancel(nil)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.pages[id] = slices.DeleteFunc(c.pages[id], func(p *page) bool { return p == mine }); len(c.pages[id]) == 0 {
+			delete(c.pages, id)
+		}
+	}
+}
+
+// page is one that is told of changes.
+type page struct{ end func() }
+
+// errNewer ends a stream for a newer one.
+var errNewer = errors.New("newer pages are open")
+
 // askAgain tells a page whose sign-in is over that something changed: it asks again, and is told to sign in. To an error it would only say
 // nothing any more, and go on to look as if it were live.
 func askAgain(w http.ResponseWriter) {
@@ -50,12 +86,17 @@ func askAgain(w http.ResponseWriter) {
 // is shown is fetched again, so that what may be seen is decided in one place. The topic "all" comes first, since something can have changed
 // before the stream began, and whenever a change was missed. The stream ends when the person goes or the gateway closes, and when alive, asked
 // before everything that is written and every 15 seconds, denies that the sign-in is good. With an error nothing was written: fault.LimitRate,
-// too many streams are open.
+// too many streams are open; fault.RoleMissing, a page of another site or of another port asks, which could use them up.
 func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Principal, alive func() bool, form func(gateway.Change) []string) error {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return fault.New(fault.RoleMissing, "Pages of other sites are not told what changes.").At("Sec-Fetch-Site")
+	}
 	if !c.takeStream(p.ID) {
 		return fault.New(fault.LimitRate, "Too many pages and streams of events are open.").Try("Close some; pages that are open keep what they show until they are loaded again.")
 	}
 	defer c.leaveStream(p.ID)
+	r, leave := c.latestPages(r)
+	defer leave()
 	changes, end := c.o.Gateway.Watch()
 	defer end()
 	rc := http.NewResponseController(w)
@@ -90,6 +131,10 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 	for {
 		select {
 		case <-r.Context().Done():
+			if context.Cause(r.Context()) == errNewer { // it comes back, and not at once: those that are open would end one another
+				_, _ = fmt.Fprint(w, "retry: 60000\n\n")
+				_ = rc.Flush()
+			}
 			return nil
 		case <-c.o.Closing:
 			return nil

@@ -164,7 +164,7 @@ func text(n *html.Node) string {
 // person, "open" to all, or the roles of which a person needs one.
 var pages = []struct{ pattern, needs string }{
 	{"GET /{$}", "any"},
-	{"GET /events", "any"},
+	{"GET /events", "viewer approver operator auditor"},
 	{"POST /kill", "operator"},
 	{"POST /unkill", "operator"},
 	{"GET /approvals", "viewer approver"},
@@ -247,6 +247,9 @@ func TestWhoSeesWhat(t *testing.T) {
 		if path == "/events" {
 			if a := send(nobody); a.status != 401 {
 				t.Errorf("nobody listens: %d", a.status)
+			}
+			if a := send(none); a.status != 403 || strings.Contains(none.get("/").body, "sse-connect") {
+				t.Errorf("who has no role listens: %d", a.status)
 			}
 			continue
 		}
