@@ -295,6 +295,26 @@ func TestTellHaste(t *testing.T) {
 	}
 }
 
+// A vote that is seen again counts once for as long as it counts at all.
+func TestTellHasteCountsOnce(t *testing.T) {
+	d, o := &fakeDesk{clock: noon}, newOutbox()
+	tell := newTeller(t, d, o)
+	tell.approval(t.Context(), asked("first", "HIGH", noon)) // from here on votes are forgotten every hastySpan
+	d.clock = noon.Add(hastySpan - time.Minute)
+	for i := range hastyCount {
+		d.all = append(d.all, in(approval.Approved, asked(fmt.Sprint("a", i), "HIGH", d.clock, yes("bob", d.clock))))
+	}
+	for range 2 * hastySpan / time.Minute {
+		for _, a := range d.all {
+			tell.approval(t.Context(), a)
+		}
+		d.clock = d.clock.Add(time.Minute)
+	}
+	if len(o.keys) != 1 {
+		t.Errorf("%v for %d requests", o.keys, hastyCount)
+	}
+}
+
 // A start finds the same haste, newest first, and tells of it once.
 func TestTellHasteAfterAStart(t *testing.T) {
 	d, o := &fakeDesk{clock: noon.Add(2 * time.Minute)}, newOutbox() // the limit of two spans lies between the votes
