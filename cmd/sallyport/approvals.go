@@ -42,7 +42,7 @@ func (c *cli) approvals() *cobra.Command {
 			together := similar(page.Approvals)
 			t.row("APPROVAL", "STATE", "RISK", "OPERATION", "AGENT", "SESSION", "VOTES", "TOGETHER", "EXPIRES", "ARGUMENTS")
 			for _, a := range page.Approvals {
-				t.row(a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, a.Arguments)
+				t.row(a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, briefly(&a))
 			}
 			if page.Next != "" {
 				t.line("more: sallyport approvals list --state %s --after %s", cmp.Or(q.State, "all"), page.Next)
@@ -64,6 +64,14 @@ func (c *cli) approvals() *cobra.Command {
 			return c.print(a, func(t *table) { t.question(c, a) })
 		})
 	return group("approvals", "Answer what agents ask people for", list, one, c.watch(), c.approve(), c.reject(), c.deferral(), c.modify(), c.batch())
+}
+
+// briefly is as much of the arguments as a list has.
+func briefly(a *client.Approval) string {
+	if a.ArgumentsSize > 0 {
+		return fmt.Sprintf("(%d bytes)", a.ArgumentsSize)
+	}
+	return string(a.Arguments)
 }
 
 // similar numbers the keys that several approvals share.
@@ -258,9 +266,9 @@ func (c *cli) modify() *cobra.Command {
 	var digest, arguments, reason string
 	cmd := c.asPerson(about{
 		use: "modify APPROVAL", short: "Ask about a call with other arguments",
-		long: `The request as it is will not run. Your arguments, all of them, take the place of the agent's under a new digest, and wait to be answered like
-any other request: this approves nothing. The agent is told the reason, and makes the new call or does not. To begin with what it asks for:
-sallyport approvals show APPROVAL --output json.`,
+		long: `The request as it is will not run. Your arguments, all of them, take the place of the agent's under a new digest, and wait for another person's
+answer: this approves nothing, and you can't approve what you wrote. The agent is told the reason, and makes the new call or does not. To begin
+with what it asks for: sallyport approvals show APPROVAL --output json.`,
 		example: `sallyport approvals modify appr_01J… --arguments '{"recipient":"DE02…","amount":900}' --reason "900 was agreed"
 sallyport approvals modify appr_01J… --arguments @arguments.json --reason "one page is enough"`, args: cobra.ExactArgs(1), prints: true,
 	}, func(ctx context.Context, cl *client.Client, args []string) error {
@@ -280,7 +288,7 @@ sallyport approvals modify appr_01J… --arguments @arguments.json --reason "one
 			t.line("it is this now:")
 			t.question(c, next)
 			t.line("")
-			t.line("it waits to be answered: sallyport approvals approve %s", next.ApprovalID)
+			t.line("it waits for somebody else, since nobody approves what they wrote: sallyport approvals approve %s", next.ApprovalID)
 		})
 	})
 	cmd.Flags().StringVar(&arguments, "arguments", "", "the new arguments: a JSON object, or @FILE with one")

@@ -21,7 +21,6 @@ import (
 	"sallyport/internal/daemon"
 	"sallyport/internal/fault"
 	"sallyport/internal/sandbox"
-	"sallyport/internal/threat"
 )
 
 const (
@@ -156,7 +155,7 @@ func remedyOf(err error) string {
 }
 
 // printable makes foreign text safe for a terminal, on one line.
-func printable(s string) string { return threat.Printable(s, 4000) }
+func printable(s string) string { return visible(s, 4000) }
 
 func buildVersion() string {
 	if version != "" {

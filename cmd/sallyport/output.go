@@ -65,8 +65,36 @@ func toYAML(b []byte) ([]byte, error) {
 	return yaml.Dump(&n)
 }
 
+// rightToLeft tells whether a rune makes terminals that know bidirectional text show what stands beside it, digits too, in another order than
+// it is sent: everything in the blocks that Unicode keeps for scripts from right to left. Marks that turn text are no letters; threat.Printable
+// escapes them.
+func rightToLeft(r rune) bool {
+	return r >= 0x0590 && (r <= 0x08ff || r >= 0xfb1d && r <= 0xfdff || r >= 0xfe70 && r <= 0xfeff || r >= 0x10800 && r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff)
+}
+
+// visible is text on one line, as far as it goes, that a terminal shows as it is and in this order: see threat.Printable, and letters from
+// right to left are written as escapes.
+func visible(s string, most int) string {
+	s = threat.Printable(s, most)
+	if !strings.ContainsFunc(s, rightToLeft) {
+		return s
+	}
+	var out strings.Builder
+	for _, r := range s {
+		switch {
+		case !rightToLeft(r):
+			out.WriteRune(r)
+		case r < 0x10000:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&out, `\U%08x`, r)
+		}
+	}
+	return out.String()
+}
+
 func hidden(r rune) bool {
-	return r > '~' && threat.Printable(string(r), utf8.UTFMax) != string(r)
+	return r > '~' && visible(string(r), utf8.UTFMax) != string(r)
 }
 
 func hasHidden(s string) bool {
@@ -102,7 +130,7 @@ const cellWidth = 100
 
 func (t *table) row(cells ...any) {
 	for i, cell := range cells {
-		s := threat.Printable(show(cell), cellWidth)
+		s := visible(show(cell), cellWidth)
 		if s == "" && i < len(cells)-1 {
 			s = "-"
 		}
@@ -116,7 +144,7 @@ func (t *table) row(cells ...any) {
 
 // field is a row of a name and a value that may be long.
 func (t *table) field(name string, value any) {
-	if s := threat.Printable(show(value), 4000); s != "" {
+	if s := visible(show(value), 4000); s != "" {
 		fmt.Fprintf(t.w, "%s\t%s\n", name, s)
 	}
 }

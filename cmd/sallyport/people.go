@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -314,8 +313,12 @@ func (c *cli) answerPlan(name, short, example string, reasoned bool, act func(ct
 		if s.Plan == nil || s.Plan.State != "pending" {
 			return &found{what: fmt.Sprintf("no plan waits for an answer in session %s", s.SessionID)}
 		}
-		if err := c.session(s); err != nil {
+		whole := true
+		if err := c.print(s, func(t *table) { whole = t.session(c, s) }); err != nil {
 			return err
+		}
+		if !whole {
+			return &found{what: fmt.Sprintf("what is not shown whole is not answered from here: read sallyport sessions show %s --output json, which has the digest", s.SessionID)}
 		}
 		return usagef("name the plan by its digest: sallyport sessions %s %s %s", name, s.SessionID, s.Plan.Digest)
 	})
@@ -334,33 +337,45 @@ func (c *cli) acted(s *client.Session, err error) error {
 }
 
 func (c *cli) session(s *client.Session) error {
-	return c.print(s, func(t *table) {
-		t.field("session", s.SessionID)
-		t.field("agent", s.AgentID)
-		t.field("requester", s.Requester)
-		t.field("request", s.UserRequest)
-		t.field("state", s.State)
-		t.field("phase", s.Phase)
-		t.field("labels", labels(s.Labels))
-		t.field("opened", show(s.OpenedAt)+" by "+s.OpenedBy)
-		t.field("closed", s.ClosedAt)
-		t.field("waits for people", s.PendingApprovals)
-		t.field("budget left", fmt.Sprintf("%.1f s", float64(s.BudgetLeftMS)/1000))
-		if s.Plan == nil {
-			return
-		}
-		t.field("plan", s.Plan.PlanID+", "+s.Plan.State)
-		t.field("digest", s.Plan.Digest)
-		if s.Plan.DecidedBy != "" {
-			t.field("decided", show(s.Plan.DecidedAt)+" by "+s.Plan.DecidedBy+reasonText(s.Plan.Reason))
-		}
-		t.line("")
-		t.row("STEP", "TOOL", "OPERATION", "AFTER", "ARGUMENTS", "JUSTIFICATION")
-		for i, step := range s.Plan.Steps {
-			after := strings.Trim(fmt.Sprint(step.After), "[]")
-			t.row(i, step.Tool, step.Operation, after, step.Arguments, step.Justification)
-		}
-	})
+	return c.print(s, func(t *table) { t.session(c, s) })
+}
+
+// session shows a session with all of its plan and tells whether it could.
+func (t *table) session(c *cli, s *client.Session) (whole bool) {
+	rows, whole := sessionRows(s, c.columns())
+	for _, row := range rows {
+		fmt.Fprintln(t.w, row)
+	}
+	return whole
+}
+
+// sessionRows shows a session and everything that its plan is answered by; the digest only together with all of that.
+func sessionRows(s *client.Session, width int) (rows []string, whole bool) {
+	t := &sheet{width: max(width, leastWidth)}
+	t.field("session", s.SessionID)
+	t.field("agent", s.AgentID)
+	t.field("requester", s.Requester)
+	t.field("request", s.UserRequest)
+	t.field("state", s.State)
+	t.field("phase", s.Phase)
+	t.field("labels", show(labels(s.Labels)))
+	t.field("opened", show(s.OpenedAt)+" by "+s.OpenedBy)
+	t.field("closed", show(s.ClosedAt))
+	t.field("waits for people", show(s.PendingApprovals))
+	t.field("budget left", fmt.Sprintf("%.1f s", float64(s.BudgetLeftMS)/1000))
+	if s.Plan == nil {
+		return t.rows, true
+	}
+	t.field("plan", fmt.Sprintf("%s, %s, %d steps", s.Plan.PlanID, s.Plan.State, len(s.Plan.Steps)))
+	if s.Plan.DecidedBy != "" {
+		t.field("decided", show(s.Plan.DecidedAt)+" by "+s.Plan.DecidedBy+reasonText(s.Plan.Reason))
+	}
+	if !t.steps(s.Plan) {
+		t.field("", "sallyport sessions show "+s.SessionID+" --output json has all of it, and its digest")
+		return t.rows, false
+	}
+	t.digest(s.Plan.Digest)
+	return t.rows, true
 }
 
 func reasonText(reason string) string {

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/term"
 
 	"sallyport/client"
-	"sallyport/internal/threat"
 )
 
 const (
@@ -37,8 +36,9 @@ const drill = "no agent asked for this: it was to be rejected"
 // sheet is text in rows that a terminal shows as they are: none is wider than it, none holds a character that does something, and no row
 // begins with words that are not ours, however an agent's text breaks.
 type sheet struct {
-	width int
-	rows  []string
+	width  int
+	rows   []string
+	turned bool // it was said that letters from right to left are escaped
 }
 
 // columns is the width for what is written to c.out.
@@ -54,7 +54,7 @@ func (c *cli) columns() int {
 // plain is text without anything that a terminal obeys, hides or reorders. Long runs of spaces are counted: what stands behind them would be
 // out of sight. Neither \[ nor \x is an escape of JSON's, so that in JSON these can't be taken for what stands there.
 func plain(s string) string {
-	s = threat.Printable(s, math.MaxInt)
+	s = visible(s, math.MaxInt)
 	if !strings.Contains(s, strings.Repeat(" ", shownSpaces+1)) {
 		return s
 	}
@@ -116,6 +116,15 @@ func (s *sheet) field(name, value string) {
 		}
 		s.rows = append(s.rows, fmt.Sprintf("%-*s%s", nameWidth, name, piece))
 	}
+	s.escaped(value)
+}
+
+// escaped says once why letters of some scripts stand as escapes.
+func (s *sheet) escaped(text string) {
+	if !s.turned && strings.ContainsFunc(text, rightToLeft) {
+		s.rows = append(s.rows, "    (right-to-left letters are escaped)")
+		s.turned = true
+	}
 }
 
 // lines is text of anybody's, each row behind the mark.
@@ -130,6 +139,7 @@ func (s *sheet) lines(mark string, lines ...string) {
 		if n := utf8.RuneCountInString(body); n >= longLine {
 			s.rows = append(s.rows, fmt.Sprintf("    (%d characters in this line)", n))
 		}
+		s.escaped(body)
 	}
 }
 
@@ -226,12 +236,17 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 		s.field("runs by itself", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless somebody says no or puts it off")
 	}
 	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
-	if digest := plain(a.Digest); len(digest) > s.width-nameWidth && len("digest ")+len(digest) <= s.width {
-		s.rows = append(s.rows, "digest "+digest) // in one piece, to be copied
-	} else {
-		s.field("digest", a.Digest)
-	}
+	s.digest(a.Digest)
 	return s.rows, whole
+}
+
+// digest is in one piece if there is room, to be copied.
+func (s *sheet) digest(digest string) {
+	if digest := plain(digest); len(digest) > s.width-nameWidth && len("digest ")+len(digest) <= s.width {
+		s.rows = append(s.rows, "digest "+digest)
+		return
+	}
+	s.field("digest", digest)
 }
 
 // rule tells whether a reason is one of the rules that gave the risk.
@@ -285,6 +300,35 @@ func (s *sheet) plan(a *client.Approval) {
 		}
 		s.field(fmt.Sprintf("  %s step %d", mark, i), step.Tool+arguments+reasonText(step.Justification))
 	}
+}
+
+// steps shows all of a plan that is answered by its digest. whole is false where it is larger than what is shown, which it says.
+func (s *sheet) steps(p *client.Plan) (whole bool) {
+	left := shownArguments
+	for i, step := range p.Steps {
+		lines := []string{}
+		if len(step.Arguments) > 0 {
+			lines = pretty(step.Arguments)
+		}
+		left -= len(step.Tool) + len(step.Operation) + len(step.Justification)
+		for _, line := range lines {
+			left -= len(line) + 1
+		}
+		if left < 0 {
+			s.field("NOT SHOWN", fmt.Sprintf("%d of %d steps: with them the plan is too large to be shown here", len(p.Steps)-i, len(p.Steps)))
+			return false
+		}
+		s.field(fmt.Sprintf("step %d", i), step.Tool+", the operation "+cmp.Or(step.Operation, "that nobody knows"))
+		s.field("  after step", strings.Trim(fmt.Sprint(step.After), "[]"))
+		s.field("  it says", step.Justification)
+		if len(lines) == 0 {
+			s.field("  arguments", "any: the plan fixes none")
+			continue
+		}
+		s.field("  arguments", fmt.Sprintf("%d bytes, all of them here", len(step.Arguments)))
+		s.lines("|", lines...)
+	}
+	return true
 }
 
 // difference shows the lines that are on one side only: - before, + now.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"sallyport/client"
@@ -61,6 +62,8 @@ var hostile = map[string]string{
 	"not UTF-8":        "a\xff\xfeb\xc3",
 	"format":           "%s %d %!x(MISSING) %%",
 	"fake mark":        "  | \"amount\": 1",
+	"right to left":    "\u05d0 1111 2222 \u0628 3333",
+	"other scripts":    "\u0660 \ufb1d \ufdf2 \ufefc \u07c0",
 }
 
 // Whatever is written where, each row is of the width, holds nothing that a terminal obeys, and begins with our words.
@@ -104,6 +107,46 @@ func TestQuestionIsHarmless(t *testing.T) {
 				if n := count[once]; n != 1 {
 					t.Errorf("%s: %d rows are called %s", name, n, once)
 				}
+			}
+		}
+	}
+}
+
+// Terminals that know bidirectional text show digits beside a letter from right to left in another order than they are sent: no such letter is
+// shown, in whatever form, and it is said why.
+func TestNothingRunsFromRightToLeft(t *testing.T) {
+	const text = "\u05d0 1111 2222 \u0660\u06dd\ufb1d\ufefc\U00010800\U0001e900\U0001ee00"
+	turns := func(r rune) bool {
+		return unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko, unicode.Cypriot, unicode.Adlam) || r == 0x6dd
+	}
+	a := everywhere(t, text)
+	rows, whole := question(a, 100, noon)
+	if all := strings.Join(rows, "\n"); !whole || strings.ContainsFunc(all, turns) || !strings.Contains(all, `"text": "\u05d0 1111 2222 \u0660`) || strings.Count(all, "right-to-left letters") != 1 {
+		t.Errorf("whole is %v: %s", whole, all)
+	}
+	if rows, _ := question(everywhere(t, "calm"), 100, noon); strings.Contains(strings.Join(rows, "\n"), "right-to-left") {
+		t.Error("it says that letters are escaped where none is")
+	}
+	for _, form := range formats {
+		var out bytes.Buffer
+		c := &cli{out: &out, output: form}
+		if err := c.print(a, func(tb *table) { tb.row(text); tb.field("x", text); tb.line("%s", text) }); err != nil || strings.ContainsFunc(out.String(), turns) {
+			t.Errorf("%s: %v %s", form, err, &out)
+		}
+		out.Reset()
+		if err := c.printOne(a); err != nil || strings.ContainsFunc(out.String(), turns) {
+			t.Errorf("%s: %v %s", form, err, &out)
+		}
+		var back client.Approval
+		if form == "json" && (json.Unmarshal(out.Bytes(), &back) != nil || back.Operation != text) {
+			t.Errorf("not what it was: %s", &out)
+		}
+	}
+	for _, script := range []*unicode.RangeTable{unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko, unicode.Samaritan, unicode.Mandaic, unicode.Cypriot, unicode.Phoenician, unicode.Lydian,
+		unicode.Kharoshthi, unicode.Avestan, unicode.Old_Turkic, unicode.Hanifi_Rohingya, unicode.Yezidi, unicode.Sogdian, unicode.Mende_Kikakui, unicode.Adlam} {
+		for r := range rune(unicode.MaxRune + 1) {
+			if unicode.Is(script, r) && visible(string(r), 100) == string(r) {
+				t.Errorf("%U is shown", r)
 			}
 		}
 	}

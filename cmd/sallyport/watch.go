@@ -22,7 +22,6 @@ import (
 	"golang.org/x/term"
 
 	"sallyport/client"
-	"sallyport/internal/threat"
 )
 
 func (c *cli) watch() *cobra.Command {
@@ -56,7 +55,7 @@ func (c *cli) keyboard() (in, out *os.File) {
 	return in, out
 }
 
-// pageOfWatch is how many requests are asked for at once: each has its arguments with it.
+// pageOfWatch is how many requests are asked for at once: each has the agent's words with it.
 const pageOfWatch = 20
 
 // mostListed is how many waiting requests are printed at the start; of more it is said that there are.
@@ -76,6 +75,13 @@ func (c *cli) watchLines(ctx context.Context, cl *client.Client) error {
 		state := a.State + " " + votes(a)
 		if open[a.ApprovalID] == state {
 			return nil
+		}
+		if a.ArgumentsSize > 0 && c.output != "table" { // a list leaves large arguments out, a document has them
+			whole, err := cl.Approval(ctx, a.ApprovalID)
+			if err != nil {
+				return err
+			}
+			a = whole
 		}
 		if open[a.ApprovalID] = state; a.State != "pending" && a.State != "deferred" && a.State != "approved" {
 			delete(open, a.ApprovalID)
@@ -173,8 +179,8 @@ func (c *cli) printOne(a *client.Approval) error {
 	switch c.output {
 	case "table":
 		var cells []string
-		for _, cell := range []any{a.CreatedAt, a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, votes(a), a.Amount, a.Arguments} {
-			if s := threat.Printable(show(cell), cellWidth); s != "" {
+		for _, cell := range []any{a.CreatedAt, a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, votes(a), a.Amount, briefly(a)} {
+			if s := visible(show(cell), cellWidth); s != "" {
 				cells = append(cells, s)
 			} else {
 				cells = append(cells, "-")

@@ -45,7 +45,11 @@ func newOffice(t testing.TB, all ...*client.Approval) *office {
 					page.Next = page.Approvals[limit-1].ApprovalID
 					break
 				}
-				page.Approvals = append(page.Approvals, *a)
+				listed := *a
+				if len(listed.Arguments) > 2<<10 {
+					listed.ArgumentsSize, listed.Arguments = len(listed.Arguments), nil
+				}
+				page.Approvals = append(page.Approvals, listed)
 			}
 		}
 		reply(w, page)
@@ -621,6 +625,39 @@ func TestWatchLines(t *testing.T) {
 }
 
 // What happened while the gateway was away is printed when it is back.
+// Lists leave large arguments out: a row says how large they are, and a document has them.
+func TestLargeArgumentsAreNotLost(t *testing.T) {
+	const end = "the-last-of-the-arguments"
+	for _, output := range formats {
+		large := asked("appr_1")
+		large.Arguments = json.RawMessage(`{"a":"` + strings.Repeat("x", 3000) + end + `"}`)
+		o := newOffice(t, large)
+		t.Setenv(envURL, o.URL)
+		t.Setenv(envToken, "spt_person_x")
+		out := &screen{}
+		if code := run(t.Context(), []string{"approvals", "list", "--limit", "5", "-o", output}, nil, out, out); code != exitDone || strings.Contains(out.String(), end) || !strings.Contains(out.String(), "3033") {
+			t.Errorf("%s: %d %s", output, code, out)
+		}
+		out = &screen{}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan int, 1)
+		go func() {
+			ended <- run(ctx, []string{"approvals", "watch", "-o", output}, strings.NewReader(""), out, out)
+		}()
+		s := &sitting{t: t, screen: out}
+		want := end
+		if output == "table" {
+			want = "(3033 bytes)"
+		}
+		s.sees("appr_1")
+		s.sees(want)
+		cancel()
+		if code := <-ended; code != exitDone || strings.Contains(out.String(), "arguments_size") {
+			t.Errorf("%s: %d %.300s", output, code, out)
+		}
+	}
+}
+
 func TestWatchLinesCatchUp(t *testing.T) {
 	o := newOffice(t, asked("appr_2"), asked("appr_1"))
 	t.Setenv(envURL, o.URL)
