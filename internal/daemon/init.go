@@ -104,7 +104,7 @@ var closedWords = []struct {
 	{"operations.*.boundary", []any{"none", "internal", "external", "by_arg"}},
 	{"comm.protocols.[]", []any{"https", "http"}},
 	{"comm.search.provider", []any{"local", "searxng", "brave", "tavily", "opensearch"}},
-	{"trust_tiers.*.ask_from", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
+	{"trust_tiers.*.ask_from", []any{"LOW", "MEDIUM", "HIGH"}},
 	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 	{"operations.*.args.*", words(roles)},
 	{"notify.[].kind", []any{"webhook", "slack", "email"}},

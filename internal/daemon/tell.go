@@ -166,9 +166,9 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 	switch a.State {
 	case approval.Pending:
 		m.Key = "approval:" + a.ID + ":asked"
-		m.Title = a.Risk + ": " + a.Operation + " waits for " + people(a.Needed)
+		m.Title = a.Operation + " waits for " + people(a.Needed)
 		if !a.SilenceAt.IsZero() {
-			m.Title = a.Risk + ": " + a.Operation + " runs at " + a.SilenceAt.Format(time.TimeOnly) + " UTC unless it is stopped"
+			m.Title = a.Operation + " runs at " + a.SilenceAt.Format(time.TimeOnly) + " UTC unless it is stopped"
 		}
 		if len(a.Reasons) > 0 {
 			m.Text = a.Reasons[0].Text
@@ -180,7 +180,7 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 			return
 		}
 		m.Key, m.Event = "approval:"+a.ID+":spent", notify.Alert
-		m.Title = a.Risk + ": " + a.Operation + " was carried out"
+		m.Title = a.Operation + " was carried out"
 		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(approvers(a), ", "), "call", a.SpentBy)
 		t.send(ctx, m)
 	}

@@ -142,13 +142,13 @@ func TestTellApprovals(t *testing.T) {
 		a                approval.Approval
 		key, title, body string // "" nothing is told
 	}{
-		"HIGH":           {asked("a", "HIGH", noon), "approval:a:asked", "HIGH: bank.pay waits for a person", "It moves money."},
-		"CRITICAL":       {asked("a", "CRITICAL", noon), "approval:a:asked", "CRITICAL: bank.pay waits for 2 people", "erin"},
-		"MEDIUM":         {medium, "approval:m:asked", "MEDIUM: bank.pay runs at 12:00:10 UTC unless it is stopped", "worker"},
+		"HIGH":           {asked("a", "HIGH", noon), "approval:a:asked", "bank.pay waits for a person", "It moves money."},
+		"CRITICAL":       {asked("a", "CRITICAL", noon), "approval:a:asked", "bank.pay waits for 2 people", "erin"},
+		"MEDIUM":         {medium, "approval:m:asked", "bank.pay runs at 12:00:10 UTC unless it is stopped", "worker"},
 		"deferred":       {in(approval.Deferred, asked("a", "HIGH", noon, later)), "", "", ""},
 		"rejected":       {in(approval.Rejected, asked("a", "HIGH", noon)), "", "", ""},
-		"spent HIGH":     {in(approval.Spent, asked("a", "HIGH", noon, later, yes("bob", noon))), "approval:a:spent", "HIGH: bank.pay was carried out", `"bob"`},
-		"spent CRITICAL": {in(approval.Spent, asked("a", "CRITICAL", noon, yes("alice", noon), later, yes("bob", noon))), "approval:a:spent", "CRITICAL: bank.pay was carried out", `"alice, bob"`},
+		"spent HIGH":     {in(approval.Spent, asked("a", "HIGH", noon, later, yes("bob", noon))), "approval:a:spent", "bank.pay was carried out", `"bob"`},
+		"spent CRITICAL": {in(approval.Spent, asked("a", "CRITICAL", noon, yes("alice", noon), later, yes("bob", noon))), "approval:a:spent", "bank.pay was carried out", `"alice, bob"`},
 		"spent MEDIUM":   {in(approval.Spent, medium), "", "", ""},
 		"spent LOW":      {in(approval.Spent, asked("a", "LOW", noon)), "", "", ""},
 	} {

@@ -29,7 +29,7 @@ func TestModifiedTwice(t *testing.T) {
 	w.mustPermit(w.do(p, "slack_publish", `{"x":3}`, ""))
 }
 
-// The tier says from where a person decides on what could be left to rules: HIGH never could (HI-2). The configuration takes ask_from: CRITICAL.
+// The tier says from where a person decides on what could be left to rules: HIGH never could (HI-2).
 func TestAskFromCriticalLeavesHighToAPerson(t *testing.T) {
 	w := newPeopleWorld(t, func(o *gateway.Options) {
 		d, _ := o.Agents.Get("worker")
