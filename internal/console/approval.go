@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,9 +27,7 @@ type approvalPage struct {
 	gateway.Question
 	Problem *problem // why an answer was not taken
 	Typed   typed    // of that answer
-	Done    *gateway.Question
-	Vote    *approval.Vote // in it
-	Oob     bool           // htmx fetches the state and the answer alone
+	Oob     bool     // htmx fetches the state and the answer alone
 
 	Exact      []piece
 	Characters int      // of the arguments
@@ -91,7 +90,6 @@ func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Princip
 		c.part(w, "approval.live", d)
 		return
 	}
-	d.Done, d.Vote = c.done(r, p)
 	c.show(w, r, p, view{template: "approval", title: "Approval of " + q.Operation, place: "/approvals", status: status, data: d})
 }
 
@@ -196,7 +194,7 @@ func (c *Console) alike(ctx context.Context, q gateway.Question) ([]gateway.Ques
 	if q.Similar == "" {
 		return []gateway.Question{q}, nil
 	}
-	found, err := c.o.Gateway.Questions(ctx, approval.Pending, q.Session, "", mostCounted)
+	found, err := c.o.Gateway.Questions(ctx, approval.Pending, q.Session, "", mostAlike)
 	found = slices.DeleteFunc(found, func(o gateway.Question) bool { return o.Similar != q.Similar })
 	slices.Reverse(found)
 	return found, err
@@ -239,7 +237,7 @@ func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Prin
 	c.answer(w, r, p, err, typed{Act: "defer"}, a)
 }
 
-// answer gives a person's answer to the question of the path, under the digest of the page that they saw, and goes on to the next one; or
+// answer gives a person's answer to the question of the path, under the digest of the page that they saw, and goes back to the queue; or
 // shows the question again, as it is now, with why the answer was not taken.
 func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Principal, err error, as typed, a gateway.Response) {
 	a.Approval, a.Digest = r.PathValue("id"), r.PostForm.Get("digest")
@@ -250,7 +248,7 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Prin
 		c.one(w, r, p, err, as)
 		return
 	}
-	http.Redirect(w, r, c.onward(r.Context(), p, a.Approval), http.StatusSeeOther)
+	http.Redirect(w, r, "/approvals?"+url.Values{"done": {a.Approval}}.Encode(), http.StatusSeeOther)
 }
 
 // modifyPage is the arguments to change.

@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 
@@ -15,7 +14,7 @@ import (
 
 const (
 	pageOfApprovals = 50
-	mostCounted     = 100 // "99+": counting ten thousand would cost more than it tells
+	mostAlike       = 100 // of one session, which has no more open
 )
 
 // queuePage is the queue of one state, newest first. Of those that wait, similar ones stand together.
@@ -24,9 +23,11 @@ type queuePage struct {
 	Vote   *approval.Vote    // how
 	State  approval.State
 	States []approval.State
+	// Soon are those that silence permits, the next one first, on the first page: whoever does nothing lets them run.
+	Soon   []group
 	Groups []group
 	// Later are those put off, on the last page of what is pending.
-	Later []gateway.Question
+	Later []row
 	Next  string // id to go on after
 	After string
 	Live  bool // the first page is kept up to date
@@ -34,21 +35,24 @@ type queuePage struct {
 
 // group is questions that can be answered together, or one by itself.
 type group struct {
-	Questions []gateway.Question
+	Questions []row
+}
+
+// row is a question in a list. Of arguments that are too long for one it has the size.
+type row struct {
+	gateway.Question
+	Focus bool // it is the next one for who has just answered another
 }
 
 // waiting is how many approvals wait for an answer, in words.
 func (c *Console) waiting(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	found, err := c.o.Gateway.Questions(ctx, approval.Pending, "", "", mostCounted)
-	switch {
-	case err != nil:
+	pending, _, err := c.o.Gateway.Waits(ctx)
+	if err != nil {
 		return "?"
-	case len(found) == mostCounted:
-		return strconv.Itoa(mostCounted-1) + "+"
 	}
-	return strconv.Itoa(len(found))
+	return strconv.FormatInt(pending, 10)
 }
 
 func (c *Console) waitingCount(w http.ResponseWriter, r *http.Request, _ identity.Principal) {
@@ -74,16 +78,52 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		found = found[:pageOfApprovals]
 		d.Next = found[pageOfApprovals-1].ID
 	}
-	d.Groups = together(found, d.State == approval.Pending)
-	if d.State == approval.Pending && d.Next == "" {
-		if d.Later, err = c.o.Gateway.Questions(r.Context(), approval.Deferred, "", "", pageOfApprovals); err != nil {
+	if d.Live = d.After == ""; d.Live && d.State == approval.Pending {
+		soon, err := c.o.Gateway.Soon(r.Context())
+		if err != nil {
 			c.fail(w, r, p, err)
 			return
 		}
+		d.Soon = together(soon, true)
+		found = without(found, soon)
 	}
-	d.Live = d.After == ""
-	d.Done, d.Vote = c.done(r, p)
+	d.Groups = together(found, d.State == approval.Pending)
+	if d.State == approval.Pending && d.Next == "" {
+		later, err := c.o.Gateway.Questions(r.Context(), approval.Deferred, "", "", pageOfApprovals)
+		if err != nil {
+			c.fail(w, r, p, err)
+			return
+		}
+		for _, q := range later {
+			d.Later = append(d.Later, row{Question: q})
+		}
+	}
+	if d.Done, d.Vote = c.done(r, p); d.Done != nil {
+		d.focus(p)
+	}
 	c.show(w, r, p, view{template: "approvals", title: "Approvals", place: "/approvals", data: d})
+}
+
+// focus marks the first question that waits for the person. It is a link: after an answer, what a second click or key meets must not be
+// the button under a request that nobody has read.
+func (d *queuePage) focus(p identity.Principal) {
+	for _, groups := range [][]group{d.Soon, d.Groups} {
+		for _, g := range groups {
+			for i, q := range g.Questions {
+				if q.State == approval.Pending && q.Entitled(voter(p)) == nil && voteOf(q.Approval, p.ID) == nil {
+					g.Questions[i].Focus = true
+					return
+				}
+			}
+		}
+	}
+}
+
+// without is what of all is not among some.
+func without(all, some []gateway.Question) []gateway.Question {
+	return slices.DeleteFunc(all, func(q gateway.Question) bool {
+		return slices.ContainsFunc(some, func(s gateway.Question) bool { return s.ID == q.ID })
+	})
 }
 
 // together puts similar questions under one another, where the first of them stands.
@@ -92,11 +132,11 @@ func together(found []gateway.Question, similar bool) []group {
 	at := map[string]int{}
 	for _, q := range found {
 		if i, ok := at[q.Similar]; ok && similar && q.Similar != "" {
-			groups[i].Questions = append(groups[i].Questions, q)
+			groups[i].Questions = append(groups[i].Questions, row{Question: q})
 			continue
 		}
 		at[q.Similar] = len(groups)
-		groups = append(groups, group{[]gateway.Question{q}})
+		groups = append(groups, group{[]row{{Question: q}}})
 	}
 	return groups
 }
@@ -117,20 +157,6 @@ func (c *Console) done(r *http.Request, p identity.Principal) (*gateway.Question
 		}
 	}
 	return nil, nil
-}
-
-// onward is where a person goes after an answer: to the next question that waits for them, or to the queue.
-func (c *Console) onward(ctx context.Context, p identity.Principal, done string) string {
-	query := url.Values{"done": {done}}.Encode()
-	found, err := c.o.Gateway.Questions(ctx, approval.Pending, "", "", pageOfApprovals)
-	if err == nil {
-		for _, q := range found {
-			if q.ID != done && q.Entitled(voter(p)) == nil && voteOf(q.Approval, p.ID) == nil {
-				return "/approvals/" + q.ID + "?" + query
-			}
-		}
-	}
-	return "/approvals?" + query
 }
 
 func voteOf(a approval.Approval, person string) *approval.Vote {

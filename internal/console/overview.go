@@ -20,6 +20,7 @@ const (
 	shownSessions = 10
 	shownEntries  = 12
 	shownWaiting  = 5
+	shownSoon     = 20 // of those that silence permits
 	maxReason     = 2000
 	// storeTime is how long the overview, and what stands on every page, waits for the store: the switch must not hang with it.
 	storeTime = 3 * time.Second
@@ -35,8 +36,8 @@ type overviewPage struct {
 
 	Kill     gateway.Switches
 	Stopped  []stoppedAgent
-	Waiting  []gateway.Question
-	Tools    []gateway.Tool // that wait to be accepted
+	Waiting  []gateway.Question // those that silence permits first
+	Tools    []gateway.Tool     // that wait to be accepted
 	Servers  []Server
 	Down     int
 	Sessions []session.Session
@@ -77,7 +78,12 @@ func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 	}
 	var err error
 	if d.Reader {
-		d.Waiting, err = c.o.Gateway.Questions(ctx, approval.Pending, "", "", shownWaiting)
+		soon, err := c.o.Gateway.Soon(ctx)
+		if newest := []gateway.Question(nil); err == nil {
+			newest, err = c.o.Gateway.Questions(ctx, approval.Pending, "", "", shownWaiting+len(soon))
+			d.Waiting = append(soon, without(newest, soon)...)
+			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon)))]
+		}
 		missing("the approvals", err)
 	}
 	if d.Viewer {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"sallyport/internal/approval"
 	"sallyport/internal/fault"
@@ -18,16 +17,17 @@ type similarPage struct {
 	First    gateway.Question
 	Items    []similarItem
 	Problem  *problem
-	Outcomes []gateway.Batched // what became of each, after an answer
+	Outcomes []gateway.Batched // what became of each, after an answer: instead of those that still wait, so that no second click answers them
 	Reason   string
 	MayNot   *problem
 }
 
 type similarItem struct {
 	gateway.Question
-	Exact      []piece
-	Characters int
-	TooLong    bool // to be answered here: it has its own page
+	Exact   []piece
+	Bytes   int  // of the arguments
+	TooLong bool // to be answered here: it has its own page
+	Wrote   bool // this person wrote the arguments
 }
 
 func (c *Console) similar(w http.ResponseWriter, r *http.Request, p identity.Principal) {
@@ -46,8 +46,8 @@ func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity
 		return
 	}
 	for _, q := range found {
-		n := utf8.RuneCount(q.Arguments)
-		item := similarItem{Question: q, Characters: n, TooLong: n > mustRead}
+		n := max(len(q.Arguments), q.ArgumentsSize)
+		item := similarItem{Question: q, Bytes: n, TooLong: n > mustRead, Wrote: q.ModifiedBy == p.ID}
 		if !item.TooLong {
 			item.Exact = exactly(q.Arguments)
 		}
@@ -90,7 +90,7 @@ func (c *Console) answerSimilar(w http.ResponseWriter, r *http.Request, p identi
 		if err == nil && q.Similar != first.Similar {
 			err = fault.New(fault.Conflict, "They are not similar.").Try("Answer each by itself.")
 		}
-		if err == nil && utf8.RuneCount(q.Arguments) > mustRead {
+		if err == nil && len(q.Arguments) > mustRead {
 			err = fault.New(fault.RequestMalformed, "One of them has long arguments.").Try("Open it, read it to its end, and answer it there.")
 		}
 		if err != nil {

@@ -316,14 +316,18 @@ func TestAnswers(t *testing.T) {
 	carols, _ := w.open("carol")
 	w.ask(carols, client.Own, "comm_exec", "https://own.example/") // which she is not led to
 	a := carol.post("/approvals/"+first.ApprovalID+"/approve", url.Values{"digest": {digest(first)}, "comment": {"go on"}})
-	if a.status != 303 || a.header.Get("Location") != "/approvals/"+second.ApprovalID+"?done="+first.ApprovalID {
+	if a.status != 303 || a.header.Get("Location") != "/approvals?done="+first.ApprovalID { // not under the next one's button: a double click presses it
 		t.Errorf("approve: %d %s", a.status, a.header.Get("Location"))
 	}
 	if q := now(first); q.State != "approved" || q.Votes[0].Person != "carol" || q.Votes[0].Comment != "go on" {
 		t.Errorf("approved: %+v", q)
 	}
-	if next := carol.get(a.header.Get("Location")); !strings.Contains(checkPage(t, "next", next).text, "You approved comm.exec") {
-		t.Error("the next page does not say what was done")
+	if next := carol.get(a.header.Get("Location")); !strings.Contains(checkPage(t, "next", next).text, "You approved comm.exec") || !strings.Contains(next.body, `href="/approvals/`+second.ApprovalID+`" data-row autofocus`) ||
+		strings.Count(next.body, "autofocus") != 1 || strings.Contains(next.body, `id="approve"`) {
+		t.Errorf("the next page does not say what was done, or does not lead to the next request: %s", next.body)
+	}
+	if strings.Contains(carol.get("/approvals").body, "autofocus") {
+		t.Error("the queue by itself moves the focus")
 	}
 	// Stop what was approved; a reason is needed, and what was typed stays.
 	if a := carol.post("/approvals/"+first.ApprovalID+"/reject", url.Values{"digest": {digest(first)}, "reason": {"  "}}); a.status != 400 || !strings.Contains(a.body, `role="alert"`) || !strings.Contains(a.body, "Stop it") {
@@ -714,7 +718,7 @@ func TestSimilar(t *testing.T) {
 	take.Set("take."+asked["b"].ApprovalID, "yes")
 	take.Set("digest."+asked["b"].ApprovalID, asked["a"].Digest) // not what was shown of it
 	a := carol.post(at, take)
-	if a.status != 200 || !strings.Contains(a.body, "not taken") {
+	if a.status != 200 || !strings.Contains(a.body, "not taken") || strings.Contains(a.body, `name="decision"`) || !regexp.MustCompile(`<a href="/approvals/[^"]*/similar" autofocus>`).MatchString(a.body) {
 		t.Errorf("batch: %d %s", a.status, a.body)
 	}
 	for n, want := range map[string]string{"a": "approved", "b": "pending", "c": "pending"} {

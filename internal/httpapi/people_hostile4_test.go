@@ -3,11 +3,16 @@ package httpapi_test
 import (
 	"net/http"
 	"net/url"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sallyport/client"
+	"sallyport/internal/approval"
 	"sallyport/internal/identity"
+	"sallyport/internal/policy"
 )
 
 // TestWroteTheArguments: whoever changed the arguments is not offered to approve them, and everybody else is.
@@ -80,5 +85,58 @@ func TestNeighboursDontListen(t *testing.T) {
 				t.Errorf("a %s page listens to %s: %d", site, path, a.status)
 			}
 		}
+	}
+}
+
+// TestSoonIsInSight: what runs by itself in ten seconds is not hidden behind what can wait, and stands there once.
+func TestSoonIsInSight(t *testing.T) {
+	w := asking(t)
+	c, _ := w.open("dora")
+	carol := w.browser("carol", identity.Approver)
+	first := w.askRaw(c, map[string]any{"text": "0"})
+	medium := func(in time.Duration) string {
+		return w.put(first, func(a *approval.Approval) { a.Risk, a.SilenceAt = string(policy.Medium), w.clock.now().Add(in) }).ID
+	}
+	later, sooner := medium(20*time.Second), medium(10*time.Second)
+	for i := range 50 {
+		w.askRaw(c, map[string]any{"text": i + 1})
+	}
+	newest := w.askRaw(c, map[string]any{"text": strings.Repeat("x", 3000)})
+	for _, path := range []string{"/approvals", "/"} {
+		body := carol.get(path).body
+		var at []int
+		for _, id := range []string{sooner, later, newest} {
+			link := `href="/approvals/` + id + `"`
+			if strings.Count(body, link) != 1 {
+				t.Fatalf("%s has %s %d times", path, id, strings.Count(body, link))
+			}
+			at = append(at, strings.Index(body, link))
+		}
+		if !slices.IsSorted(at) || strings.Count(body, "unless stopped") != 2 {
+			t.Errorf("%s: what runs first does not stand first: %v", path, at)
+		}
+	}
+	if body := carol.get("/approvals").body; !strings.Contains(body, `<code class="args">3,011 bytes</code>`) || !strings.Contains(body, "Run by themselves") {
+		t.Errorf("the queue: %s", body)
+	}
+	if count := carol.get("/approvals/count").body; !strings.HasPrefix(count, "54<") {
+		t.Errorf("the number is %s", count)
+	}
+}
+
+// TestCountingIsCheap: the number in the navigation does not cost the arguments of everything that waits, whose length an agent chooses.
+func TestCountingIsCheap(t *testing.T) {
+	w := asking(t)
+	c, _ := w.open("dora")
+	for i := range 40 {
+		w.askRaw(c, map[string]any{"n": i, "text": strings.Repeat("x", 120_000)})
+	}
+	carol := w.browser("carol", identity.Approver)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	a := w.send(w.admin, "GET", "/approvals/count", "", "", with(carol.cookie))
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; a.status != http.StatusOK || !strings.HasPrefix(a.body, "40<") || n > 1<<20 {
+		t.Errorf("%d %s: %d KiB of memory", a.status, a.body, n>>10)
 	}
 }
