@@ -114,8 +114,18 @@ type sessionPage struct {
 // stepDone is a step of the plan and what happened to it.
 type stepDone struct {
 	session.Step
+	Exact []piece  // its arguments, whole: the plan's digest covers them
 	Calls []moment // the calls that were this step, the latest last
 	More  int      // beyond those
+}
+
+// Needs is which steps come before it, in words and counted from 1; "" none.
+func (s stepDone) Needs() string {
+	var numbers []string
+	for _, i := range s.After {
+		numbers = append(numbers, fmt.Sprint("step ", i+1))
+	}
+	return strings.Join(numbers, ", ")
 }
 
 const callsOfStep = 5
@@ -138,7 +148,7 @@ func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity
 	}
 	d.Operator, d.Auditor, d.Newest = p.Has(identity.Operator), p.Has(identity.Auditor), before < 0
 	d.Readers = p.Has(identity.Viewer) || p.Has(identity.Approver)
-	d.Other = other(d.Phase)
+	d.Other, d.Steps = other(d.Phase), stepsDone(d.Plan, timeline{}) // also where what happened can't be told
 	if d.Refresh = "/sessions/" + id; before >= 0 {
 		d.Refresh += fmt.Sprintf("?before=%d", before)
 	}
@@ -211,6 +221,9 @@ func stepsDone(p *session.Plan, t timeline) []stepDone {
 	steps := make([]stepDone, len(p.Steps))
 	for i, s := range p.Steps {
 		steps[i].Step = s
+		if s.Arguments != nil {
+			steps[i].Exact = exactly(s.Arguments)
+		}
 	}
 	for _, m := range t.Moments {
 		if m.Lane == lanePeople || m.Lane == lanePlans || m.At.Before(p.Submitted) {
