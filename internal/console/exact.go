@@ -28,7 +28,7 @@ const (
 	combinedMax  = 4      // combining marks in a row; real scripts need fewer
 	deepest      = 16     // levels that are indented
 	linesOfText  = 2000   // of one string; beyond, its line ends are escapes without an end of the line
-	marksOfValue = 50_000 // more than a browser bears: beyond, escapes stand without marks, and are still escapes
+	marksOfValue = 50_000 // more than a browser bears: beyond, escapes stand without marks, and are still escapes: each begins with one backslash
 )
 
 type exact struct {
@@ -69,6 +69,14 @@ func (e *exact) put(kind, text string) {
 		e.kind = kind
 	}
 	e.text.WriteString(text)
+}
+
+// unmarked is the backslash of what the value could hold as well, where it stands without a mark.
+func (e *exact) unmarked() string {
+	if e.kind != "esc" && e.marks >= marksOfValue {
+		return `\`
+	}
+	return ""
 }
 
 func (e *exact) line(depth int) { e.put("", "\n"+strings.Repeat("  ", min(depth, deepest))) }
@@ -144,7 +152,7 @@ func (e *exact) str(s string, depth int) {
 			if run <= spacesShown {
 				e.put("", strings.Repeat(" ", run))
 			} else {
-				e.put("esc", "["+count(run)+" spaces]")
+				e.put("esc", e.unmarked()+"["+count(run)+" spaces]")
 			}
 		case r > ' ' && r < 0x7f:
 			e.put("", part)
