@@ -127,6 +127,10 @@ func TestNothingRunsFromRightToLeft(t *testing.T) {
 	if rows, _ := question(everywhere(t, "calm"), 100, noon); strings.Contains(strings.Join(rows, "\n"), "right-to-left") {
 		t.Error("it says that letters are escaped where none is")
 	}
+	only, _ := question(&client.Approval{ApprovalID: "appr_1", Arguments: json.RawMessage(`{"to":"` + text + `"}`)}, 100, noon)
+	if all := strings.Join(only, "\n"); strings.ContainsFunc(all, turns) || !strings.Contains(all, "right-to-left letters") {
+		t.Errorf("in the arguments: %s", all)
+	}
 	for _, form := range formats {
 		var out bytes.Buffer
 		c := &cli{out: &out, output: form}
