@@ -342,7 +342,8 @@ func TestPeopleRejectDefer(t *testing.T) {
 	}
 }
 
-// A person changes the arguments: the difference is shown, the agent is told, and the call with the new ones runs once approved.
+// A person changes the arguments: the difference is shown, the agent is told, and the call with the new ones runs once another person has
+// approved it.
 func TestPeopleModify(t *testing.T) {
 	d := newDesk(t, "")
 	cs := d.agentOf(revision1125, nil)
@@ -371,9 +372,15 @@ func TestPeopleModify(t *testing.T) {
 	if len(d.bank.all()) > 0 {
 		t.Fatal("something ran")
 	}
+	if eval[bool](b, "!!document.querySelector('#do-approve')") {
+		t.Error("ann can approve what she wrote")
+	}
 	call = asksPeople(t, cs, "bank_transfer", pay(408))
-	b.click("#do-approve")
-	b.see("You approved bank.transfer")
+	bob := d.bob()
+	bob.open(d.admin + "/approvals/" + d.waits(1)[0].ApprovalID)
+	bob.see("What ann changed")
+	bob.click("#do-approve")
+	bob.see("You approved bank.transfer")
 	if r := call.came(t); r.IsError || len(d.bank.all()) != 1 || !strings.Contains(d.bank.all()[0], "408") {
 		t.Errorf("the call: %+v, transfers: %v", r, d.bank.all())
 	}
