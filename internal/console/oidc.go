@@ -39,7 +39,7 @@ const (
 	oidcSkew      = 5 * time.Minute  // how far the provider's clock may be ahead; an expired token is expired
 	oidcMaxAnswer = 256 << 10        // bytes of one answer of the provider
 	oidcMaxQuery  = 8 << 10          // bytes of a callback's query
-	oidcMaxSpent  = 10_000           // callbacks in oidcTime; more are refused
+	oidcMaxSpent  = 10_000           // callbacks that are remembered; the oldest goes, so that strangers who fill it keep nobody out
 )
 
 // oidcAlgorithms are the signatures that count. Nothing symmetric: the client secret must not make tokens. Not "none".
@@ -197,7 +197,7 @@ func (o *OIDC) Begin(w http.ResponseWriter, r *http.Request) {
 
 // Finish reads the provider's callback and returns the id of the person who signed in. It writes only headers; the answer is the
 // caller's, with a cookie made afresh. Errors are faults with words to show (bounded, one line, not escaped
-// for HTML): RequestMalformed, CredentialMissing, LimitRate, UpstreamFailed. What is worth a line in the log has one already.
+// for HTML): RequestMalformed, CredentialMissing, UpstreamFailed. What is worth a line in the log has one already.
 func (o *OIDC) Finish(w http.ResponseWriter, r *http.Request) (person string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), o.patience)
 	defer cancel()
@@ -214,8 +214,10 @@ func (o *OIDC) Finish(w http.ResponseWriter, r *http.Request) (person string, er
 		// Not this browser's sign-in, so the one under way stays as it is.
 		return "", fault.New(fault.CredentialMissing, "This answer does not belong to the sign-in that this browser began.").Try("%s", o.startAgain())
 	}
-	if err := o.spend(s); err != nil {
-		return "", err
+	if _, refused := q["error"]; !refused { // a refusal opens nothing, however often it comes
+		if err := o.spend(s); err != nil {
+			return "", err
+		}
 	}
 	o.setCookie(w, "", -1)
 	person, err = o.identify(ctx, q, s)
@@ -427,7 +429,7 @@ func (o *OIDC) sealed(s oidcPending) string {
 	return base64.RawURLEncoding.EncodeToString(o.seal.Seal(nil, nil, []byte(plain), nil))
 }
 
-// spend lets a sign-in come back once, however it ends.
+// spend lets a sign-in come back with a code once, however it ends. So does the provider, which is asked about those that were forgotten.
 func (o *OIDC) spend(s oidcPending) error {
 	now := o.o.Clock()
 	o.spentMu.Lock()
@@ -436,14 +438,17 @@ func (o *OIDC) spend(s oidcPending) error {
 		return fault.New(fault.CredentialMissing, "This sign-in has been used already.").Try("%s", o.startAgain())
 	}
 	if len(o.spent) >= oidcMaxSpent {
+		oldest := ""
 		for state, until := range o.spent {
 			if !now.Before(until) {
 				delete(o.spent, state)
+			} else if oldest == "" || until.Before(o.spent[oldest]) {
+				oldest = state
 			}
 		}
-	}
-	if len(o.spent) >= oidcMaxSpent {
-		return fault.New(fault.LimitRate, "Too many people sign in at once.").Try("Try again in ten minutes, or sign in with a token.")
+		if len(o.spent) >= oidcMaxSpent {
+			delete(o.spent, oldest)
+		}
 	}
 	o.spent[s.state] = s.until
 	return nil

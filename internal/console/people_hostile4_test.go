@@ -61,12 +61,33 @@ func TestBehindTheMarks(t *testing.T) {
 			return slices.DeleteFunc(exactly(raw), func(p piece) bool { return p.Kind == "note" }) // the length, which differs anyway
 		}
 		alike := []string{"   ", "[3 spaces]", `\[3 spaces]`, `\   `, "\u200b", `\u200b`, "\n", `\n`, "\n\u2502 ", "\u2502 "}
-		for i, a := range alike {
-			for _, b := range alike[i+1:] {
-				if slices.Equal(shown(a), shown(b)) {
-					t.Errorf("behind %d marks %q and %q are shown alike", marks, a, b)
-				}
+		var all [][]piece
+		for i, end := range alike {
+			now := shown(end)
+			if at := slices.IndexFunc(all, func(p []piece) bool { return slices.Equal(p, now) }); at >= 0 {
+				t.Errorf("behind %d marks %q and %q are shown alike", marks, alike[at], alike[i])
 			}
+			all = append(all, now)
 		}
+	}
+}
+
+// TestRefusalsAreNotSpent: who comes back with a refusal, which takes no account at the provider, fills nothing.
+func TestRefusalsAreNotSpent(t *testing.T) {
+	g := newOIDCRig(t)
+	cookie, address := g.begin()
+	back := g.authorize(address)
+	q := back.Query()
+	code := q.Get("code")
+	q.Del("code")
+	q.Set("error", "access_denied")
+	back.RawQuery = q.Encode()
+	if id, _, err := g.finish(back, cookie); id != "" || err == nil || len(g.o.spent) != 0 {
+		t.Errorf("%q %v, %d kept", id, err, len(g.o.spent))
+	}
+	q.Set("code", code) // with both it is still a refusal
+	back.RawQuery = q.Encode()
+	if id, _, err := g.finish(back, cookie); id != "" || err == nil || len(g.o.spent) != 0 {
+		t.Errorf("with a code: %q %v, %d kept", id, err, len(g.o.spent))
 	}
 }
