@@ -160,8 +160,8 @@ func newPlace(t testing.TB, config string, agents ...string) place {
 	if len(agents) == 0 {
 		agents = []string{declaration("tester")}
 	}
-	if !strings.Contains(config, "approvals:") { // what is MEDIUM need not wait for anybody here
-		config += "\napprovals: {medium_delay: 5ms}\n"
+	if !strings.Contains(config, "approvals:") { // where no test is about it, nothing waits for anybody
+		config += "\napprovals: {hold: 10ms, medium_delay: 5ms}\n"
 	}
 	write(t, p.config, "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\n"+config)
 	for i, a := range agents {
