@@ -454,6 +454,9 @@ func (g *Gateway) earlier(ctx context.Context, a approval.Approval) ([]Earlier, 
 					e.By, e.At = append(e.By, v.Person), v.At
 				}
 			}
+			if len(e.By) == 0 && f.ReplacedBy == "" && e.State != approval.Spent { // nobody has said anything, and it did not run by silence
+				continue
+			}
 			all = append(all, e)
 		}
 	}

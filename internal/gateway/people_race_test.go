@@ -16,6 +16,7 @@ import (
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
 )
 
 // redeems is how many calls race in TestAppr018RacingRedeems. The issue's figure is 100,000: go test ./internal/gateway -run Appr018 -redeems 100000
@@ -140,10 +141,14 @@ func BenchmarkQueuePage10k(b *testing.B) {
 	const waiting, page = 10_000, 50
 	w := newPeopleWorld(b)
 	var middle string
+	var p identity.Principal
 	for i := range waiting {
+		if i%100 == 0 {
+			p = w.open("worker", "erin", widgets)
+		}
 		a, err := approval.New(approval.Approval{
 			CallDigest: fmt.Sprintf("%064x", i), Risk: "HIGH", Operation: "slack.publish", DefinitionHash: "hash", Arguments: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)),
-			Session: fmt.Sprint("sess_", i/100), Agent: fmt.Sprint("agent", i/500), Requester: "erin", OpenedBy: "host:ci",
+			Session: p.ID, Agent: fmt.Sprint("agent", i/500), Requester: "erin", OpenedBy: "host:ci",
 		}, w.clock.now(), time.Hour)
 		if err != nil {
 			b.Fatal(err)

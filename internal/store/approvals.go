@@ -437,7 +437,8 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 		}
 	}
 	order := "n DESC"
-	query := "SELECT body FROM approvals WHERE " + where + " AND n < $2"
+	// The bodies are read of those that are shown alone: sorting them all would be most of the work.
+	query := "SELECT n FROM approvals WHERE " + where + " AND n < $2"
 	args := []any{f.Now.UnixMicro(), before, int64(min(max(f.Limit, 0), maxPage))}
 	switch {
 	case f.Session != "":
@@ -463,7 +464,7 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 		a, err := decode[approval.Approval](body)
 		page = append(page, a)
 		return err
-	}, query+" ORDER BY "+order+" LIMIT $3", args...)
+	}, "SELECT body FROM approvals WHERE n IN ("+query+" ORDER BY "+order+" LIMIT $3) ORDER BY "+order, args...)
 	return page, err
 }
 
