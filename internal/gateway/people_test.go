@@ -946,13 +946,15 @@ func TestContextRaisesRisk(t *testing.T) {
 		w.mustRespond("bob", q.ID, approval.Reject, "no")
 		if q := w.asks(p, "slack_send", `{"to":"a","x":1}`); !slices.Contains(codes(q), policy.ReasonFirstDestination) {
 			t.Errorf("what was refused counts as used: %v", codes(q))
+		} else if len(q.Earlier) != 1 || q.Earlier[0].Destination != `"a"` || q.Earlier[0].State != approval.Rejected || !slices.Equal(q.Earlier[0].By, []string{"bob"}) {
+			t.Errorf("what was decided about it is not shown: %+v", q.Earlier)
 		}
 		w, p = ground(t)
 		w.asks(p, "slack_send", `{"to":"a"}`)
 		q = w.asks(p, "slack_send", `{"to":["a","b"]}`)
 		w.is(q, "MEDIUM", policy.ReasonFirstDestination)
-		if len(q.Earlier) == 0 || q.Earlier[0].Destination != `"a"` {
-			t.Errorf("what was decided about it is not shown: %+v", q.Earlier)
+		if len(q.Earlier) != 0 {
+			t.Errorf("what nobody has decided is shown: %+v", q.Earlier)
 		}
 		w.mustRespond("bob", q.ID, approval.Approve, "")
 		low(w, p, "slack_send", `{"to":["a","b"]}`)
