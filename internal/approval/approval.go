@@ -299,7 +299,7 @@ func (a Approval) mayApprove(v Voter) error {
 		return err
 	}
 	if v.is(a.ModifiedBy) {
-		return fault.New(fault.RoleMissing, "You wrote these arguments, so another person has to approve them.").Try("Ask another person to answer it, or reject it.")
+		return fault.New(fault.RoleMissing, "You wrote these arguments, so another person has to approve them.").Try("Ask another person to approve it. You may reject it.")
 	}
 	return nil
 }
