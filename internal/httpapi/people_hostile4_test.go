@@ -101,26 +101,44 @@ func TestSoonIsInSight(t *testing.T) {
 	for i := range 50 {
 		w.askRaw(c, map[string]any{"text": i + 1})
 	}
+	last := medium(30 * time.Second) // also among the newest
 	newest := w.askRaw(c, map[string]any{"text": strings.Repeat("x", 3000)})
 	for _, path := range []string{"/approvals", "/"} {
 		body := carol.get(path).body
 		var at []int
-		for _, id := range []string{sooner, later, newest} {
+		for _, id := range []string{sooner, later, last, newest} {
 			link := `href="/approvals/` + id + `"`
 			if strings.Count(body, link) != 1 {
 				t.Fatalf("%s has %s %d times", path, id, strings.Count(body, link))
 			}
 			at = append(at, strings.Index(body, link))
 		}
-		if !slices.IsSorted(at) || strings.Count(body, "unless stopped") != 2 {
+		if !slices.IsSorted(at) || strings.Count(body, "unless stopped") != 3 {
 			t.Errorf("%s: what runs first does not stand first: %v", path, at)
 		}
 	}
 	if body := carol.get("/approvals").body; !strings.Contains(body, `<code class="args">3,011 bytes</code>`) || !strings.Contains(body, "Run by themselves") {
 		t.Errorf("the queue: %s", body)
 	}
-	if count := carol.get("/approvals/count").body; !strings.HasPrefix(count, "54<") {
+	if count := carol.get("/approvals/count").body; !strings.HasPrefix(count, "55<") {
 		t.Errorf("the number is %s", count)
+	}
+	// Silence answers nothing any more where somebody has spoken.
+	q, err := w.g.Question(t.Context(), last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.client(w.admin, w.token(identity.Person, "erin", identity.Approver)).Defer(t.Context(), last, q.Digest, w.clock.now().Add(2*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.forward(3 * time.Second)
+	for _, path := range []string{"/approvals", "/"} {
+		if body := carol.get(path).body; strings.Count(body, "unless stopped") != 2 {
+			t.Errorf("%s says of what was put off that it runs by itself", path)
+		}
+	}
+	if !strings.Contains(carol.get("/approvals").body, `href="/approvals/`+last+`"`) {
+		t.Error("what was put off does not come back")
 	}
 }
 
