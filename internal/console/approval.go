@@ -97,11 +97,13 @@ func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity
 	now := c.o.Clock()
 	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
 	d.MustRead, d.Viewer = d.Characters > mustRead, p.Has(identity.Viewer)
+	ruled := slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return strings.HasPrefix(r.Code, "risk.") })
 	for _, r := range q.Reasons {
-		if r.Stage == "risk" {
-			d.Rules = append(d.Rules, r)
-		} else {
+		switch {
+		case r.Stage != "risk":
 			d.Others = append(d.Others, r)
+		case !ruled || strings.HasPrefix(r.Code, "risk."): // that the risk asks is said by the rules that gave it
+			d.Rules = append(d.Rules, r)
 		}
 	}
 	d.Why = justification(q.Justification)
