@@ -47,7 +47,7 @@ import (
 const drain = 10 * time.Second
 
 // asksPerMinute is how many questions one agent may put before people in any minute: nobody answers more.
-const asksPerMinute = 120
+const asksPerMinute = 300
 
 // Options is what a daemon needs besides its configuration.
 type Options struct {

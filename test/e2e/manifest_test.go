@@ -170,8 +170,8 @@ func TestAcceptanceScenario(t *testing.T) {
 			t.Run("without it", func(t *testing.T) {
 				_, token := w.open("tester")
 				cs := w.connect(token, revision, nil)
-				// It does need the execution phase: any plan opens it.
-				submit(t, cs, "search_email")
+				// It does need the execution phase: any plan opens it. What writes and is not in it would be asked about later.
+				submit(t, cs, "search_email", "github_create_pr")
 				before := len(sent.all())
 				if r := must(t, cs, "search_email", map[string]any{"query": "offer"}); r.IsError {
 					t.Fatal(r.text())
