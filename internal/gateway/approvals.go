@@ -133,6 +133,44 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	if c.r.DryRun {
 		return v
 	}
+	if v := c.mayAsk(ctx, now); v.Decision != fault.Permit {
+		return v
+	}
+	next, err := c.newApproval(v, now)
+	if err != nil {
+		return fault.RefuseErr(stage, err)
+	}
+	e := c.entry(audit.Decision)
+	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk, e.Amount = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk, next.Amount
+	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
+	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, MostSilent: maxSilent, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
+		if state := t.Approval.StateAt(now); (state == approval.Pending || state == approval.Deferred || state == approval.Approved) && c.stands(t.Approval) {
+			return true, t, nil // another call of the same asked first
+		}
+		return c.replace(t, now)
+	}})
+	if errors.Is(err, ErrTooManySilent) && !c.spoken {
+		c.spoken = true
+		if v = c.judge(); v.Decision != fault.Ask {
+			return v
+		}
+		return c.asked(ctx, v)
+	}
+	if err != nil {
+		return fault.RefuseErr(stage, err)
+	}
+	v.ApprovalID = &a.ID
+	if a.ID == next.ID { // else another call of the same asked first, and said so
+		c.g.changed(ApprovalChanged, a.ID)
+		c.g.drill(ctx, a, c.op.Class.Roles)
+	}
+	return v
+}
+
+// mayAsk tells whether a person may be asked about the call: not about what nobody reads, not too often, and not about a declaration that
+// another call has spent meanwhile.
+func (c *crossing) mayAsk(ctx context.Context, now time.Time) fault.Verdict {
+	const stage = "approve"
 	if len(c.args) > maxAsked {
 		return fault.Refuse(stage, fault.LimitQuota, fmt.Sprintf("A person would have to decide on this call, and nobody reads arguments of %d bytes; at most %d.", len(c.args), maxAsked),
 			fault.Remedy{Kind: "ask_person", Text: "Make it smaller, or ask a person to do it."})
@@ -150,32 +188,7 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 			return fault.RefuseErr(stage, err)
 		}
 	}
-	next, err := c.newApproval(v, now)
-	if err != nil {
-		return fault.RefuseErr(stage, err)
-	}
-	e := c.entry(audit.Decision)
-	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk, e.Amount = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk, next.Amount
-	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
-	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, MostSilent: maxSilent, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
-		if state := t.Approval.StateAt(now); (state == approval.Pending || state == approval.Deferred || state == approval.Approved) && c.stands(t.Approval) {
-			return true, t, nil // another call of the same asked first
-		}
-		return c.replace(t, now)
-	}})
-	if errors.Is(err, ErrTooManySilent) && !c.spoken {
-		c.spoken, c.rated = true, false
-		return c.asked(ctx, c.judge())
-	}
-	if err != nil {
-		return fault.RefuseErr(stage, err)
-	}
-	v.ApprovalID = &a.ID
-	if a.ID == next.ID { // else another call of the same asked first, and said so
-		c.g.changed(ApprovalChanged, a.ID)
-		c.g.drill(ctx, a, c.op.Class.Roles)
-	}
-	return v
+	return fault.Permitted()
 }
 
 // replace withdraws an older question about the same call: it was asked about something else by now. A no stays a no.

@@ -182,29 +182,8 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 			}
 			twin = next
 		}
-		open, err := t.w.c.number(countOpen, q.Approval.Session, q.At.UnixMicro())
-		if err != nil {
+		if err := t.room(q, replaced); err != nil {
 			return err
-		}
-		ofAgent, err := t.w.c.number(countOpenOfAgent, q.Approval.Agent, q.At.UnixMicro())
-		if err != nil {
-			return err
-		}
-		switch {
-		case replaced || q.Instead != nil:
-		case open >= int64(q.Most):
-			return fault.New(fault.LimitQuota, "%d questions of this session wait for a person already.", open).Try("Wait until some of them are answered.")
-		case ofAgent >= int64(q.MostOfAgent):
-			return fault.New(fault.LimitQuota, "%d questions of this agent wait for a person already.", ofAgent).Try("Wait until some of them are answered.")
-		}
-		if !q.Approval.SilenceAt.IsZero() {
-			silent, err := t.w.c.number(countSilent, q.Approval.Agent, q.At.UnixMicro())
-			if err != nil {
-				return err
-			}
-			if silent >= int64(q.MostSilent) {
-				return gateway.ErrTooManySilent
-			}
 		}
 		if err := t.replace(q.Instead); err != nil {
 			return err
@@ -239,6 +218,34 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 		return approval.Approval{}, err
 	}
 	return asked, nil
+}
+
+// room tells whether one more question may wait: replaced says that it takes the place of one that does.
+func (t *tx) room(q gateway.Ask, replaced bool) error {
+	a, at := q.Approval, q.At.UnixMicro()
+	if !replaced && q.Instead == nil {
+		open, err := t.w.c.number(countOpen, a.Session, at)
+		if err != nil {
+			return err
+		}
+		if open >= int64(q.Most) {
+			return fault.New(fault.LimitQuota, "%d questions of this session wait for a person already.", open).Try("Wait until some of them are answered.")
+		}
+		if open, err = t.w.c.number(countOpenOfAgent, a.Agent, at); err != nil {
+			return err
+		}
+		if open >= int64(q.MostOfAgent) {
+			return fault.New(fault.LimitQuota, "%d questions of this agent wait for a person already.", open).Try("Wait until some of them are answered.")
+		}
+	}
+	if a.SilenceAt.IsZero() {
+		return nil
+	}
+	silent, err := t.w.c.number(countSilent, a.Agent, at)
+	if err == nil && silent >= int64(q.MostSilent) {
+		err = gateway.ErrTooManySilent
+	}
+	return err
 }
 
 // replace writes what becomes of the question that another one takes the place of.
