@@ -376,6 +376,16 @@ func (a Approval) quorum() bool {
 	return yes >= max(least, a.Needed)
 }
 
+// Approvers are those whose yes counts; nobody's does once it is rejected.
+func (a Approval) Approvers() (people []string) {
+	for _, v := range a.Votes {
+		if v.Decision == Approve && a.State != Rejected {
+			people = append(people, v.Person)
+		}
+	}
+	return people
+}
+
 // Approve is a yes to what the digest names. With enough of them the approval is approved. Errors: fault.RoleMissing,
 // fault.ApprovalMismatch, fault.ApprovalExpired, fault.Conflict.
 func (a Approval) Approve(v Voter, digest, comment string, now time.Time) (Approval, error) {

@@ -101,7 +101,7 @@ func (t *teller) everything(ctx context.Context) {
 		if err == nil {
 			err = t.each(ctx, state, func(q gateway.Question) error {
 				t.approval(ctx, q.Approval)
-				if drills.Approved == 0 || len(approvers(q.Approval)) == 0 || state != approval.Approved && state != approval.Expired {
+				if drills.Approved == 0 || len(q.Approvers()) == 0 || state != approval.Approved && state != approval.Expired {
 					return nil
 				}
 				q, err := t.g.Question(ctx, q.ID) // lists don't say what is a drill
@@ -181,24 +181,14 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 		}
 		m.Key, m.Event = "approval:"+a.ID+":spent", notify.Alert
 		m.Title = a.Operation + " was carried out"
-		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(approvers(a), ", "), "call", a.SpentBy)
+		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(a.Approvers(), ", "), "call", a.SpentBy)
 		t.send(ctx, m)
 	}
 }
 
-// approvers are who said yes.
-func approvers(a approval.Approval) (people []string) {
-	for _, v := range a.Votes {
-		if v.Decision == approval.Approve {
-			people = append(people, v.Person)
-		}
-	}
-	return people
-}
-
 // missed raises an alert about a drill that was approved (appr-053).
 func (t *teller) missed(ctx context.Context, q gateway.Question) {
-	by := approvers(q.Approval)
+	by := q.Approvers()
 	if !q.Drill || q.State != approval.Approved && q.State != approval.Expired || len(by) < max(q.Needed, 1) {
 		return
 	}

@@ -38,7 +38,7 @@ func (d *fakeDesk) Drills(context.Context) (n gateway.DrillCounts, err error) {
 		d.during()
 	}
 	for _, a := range d.all {
-		if slices.Contains(d.drills, a.ID) && len(approvers(a)) > 0 {
+		if slices.Contains(d.drills, a.ID) && len(a.Approvers()) > 0 {
 			n.Approved++
 		}
 	}
