@@ -143,7 +143,7 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk, e.Amount = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk, next.Amount
 	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
-	a, err = c.g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Approval: next, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, MostSilent: maxSilent, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
+	a, err = c.g.ask(ctx, Ask{Approval: next, At: now, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
 		if state := t.Approval.StateAt(now); (state == approval.Pending || state == approval.Deferred || state == approval.Approved) && c.stands(t.Approval) {
 			return true, t, nil // another call of the same asked first
 		}
@@ -165,6 +165,12 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		c.g.drill(ctx, a, c.op.Class.Roles)
 	}
 	return v
+}
+
+// ask puts a question before people, within the bounds of what they can read.
+func (g *Gateway) ask(ctx context.Context, q Ask) (approval.Approval, error) {
+	q.Most, q.MostOfAgent, q.MostSilent = maxPending, maxPendingOfAgent, maxSilent
+	return g.o.Store.AskPerson(context.WithoutCancel(ctx), q)
 }
 
 // mayAsk tells whether a person may be asked about the call: not about what nobody reads, not too often, and not about a declaration that
@@ -568,7 +574,7 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 		if err != nil {
 			return a, d, e, err
 		}
-		e.Approvers = approvers(next)
+		e.Approvers = next.Approvers()
 		if d == nil {
 			return next, nil, e, nil
 		}
@@ -594,15 +600,16 @@ func word(d approval.Decision) string {
 	return "answer"
 }
 
-// approvers are those who said yes.
-func approvers(a approval.Approval) []string {
-	var people []string
-	for _, v := range a.Votes {
-		if v.Decision == approval.Approve && a.State != approval.Rejected {
-			people = append(people, v.Person)
-		}
+// void ends one question by a rule.
+func (g *Gateway) void(ctx context.Context, id, by string) error {
+	_, err := g.o.Store.ChangeApproval(ctx, id, func(a approval.Approval, _ *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
+		next, err := a.Supersede(g.now())
+		return next, nil, approvalEntry(a, "approval.withdraw", by), err
+	})
+	if err == nil {
+		g.changed(ApprovalChanged, id)
 	}
-	return people
+	return err
 }
 
 // withdraw voids the questions of a session that has ended. What can't be written now is void all the same: nobody can say yes to it.
@@ -614,12 +621,8 @@ func (g *Gateway) withdraw(ctx context.Context, sessionID string) {
 		}
 		ended := 0
 		for _, id := range ids {
-			if _, err := g.o.Store.ChangeApproval(ctx, id, func(a approval.Approval, _ *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-				next, err := a.Supersede(g.now())
-				return next, nil, approvalEntry(a, "approval.withdraw", "rule:session-closed"), err
-			}); err == nil {
+			if err := g.void(ctx, id, "rule:session-closed"); err == nil {
 				ended++
-				g.changed(ApprovalChanged, id)
 			} else if !fault.Is(err, fault.ApprovalExpired) && !fault.Is(err, fault.Conflict) { // over in another way is over
 				return
 			}
@@ -640,12 +643,7 @@ func (g *Gateway) voidQuestions(ctx context.Context, operation string) {
 			return
 		}
 		for _, a := range found {
-			if _, err := g.o.Store.ChangeApproval(ctx, a.ID, func(a approval.Approval, _ *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-				next, err := a.Supersede(g.now())
-				return next, nil, approvalEntry(a, "approval.withdraw", "rule:definition"), err
-			}); err == nil {
-				g.changed(ApprovalChanged, a.ID)
-			}
+			_ = g.void(ctx, a.ID, "rule:definition")
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -500,13 +499,7 @@ func (c *crossing) listed() fault.Verdict {
 
 // planned tells whether a person approved a plan with this very step: the operation, and its arguments where the plan fixed them.
 func (c *crossing) planned() bool {
-	p := c.session.Plan
-	if p == nil || p.State != session.PlanApproved || p.DecidedBy == "rule" {
-		return false
-	}
-	return slices.ContainsFunc(p.Steps, func(s session.Step) bool {
-		return s.Operation == c.op.ID && (s.Arguments == nil || bytes.Equal(s.Arguments, c.args))
-	})
+	return c.sealed() && c.session.Plan.DecidedBy != "rule" && c.inPlan()
 }
 
 // entry is what all entries of this call say.
@@ -554,7 +547,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	if c.approval != nil {
 		spend.Declaration, spend.Approval = cmp.Or(spend.Declaration, c.approval.DeclarationID), c.approval.ID
 		e.Risk = c.approval.Risk
-		e.Approvers = approvers(*c.approval)
+		e.Approvers = c.approval.Approvers()
 		detail["approval_id"] = c.approval.ID
 		if c.approval.Silent(spend.At) {
 			detail["permitted_by"] = "silence" // nobody's answer (DESIGN.md rule 9)

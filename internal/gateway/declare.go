@@ -163,13 +163,12 @@ func (c *crossing) follows() bool { return c.step() != nil }
 
 // step is that step; nil if there is none.
 func (c *crossing) step() *session.Step {
-	p := c.session.Plan
-	if p == nil || p.State != session.PlanApproved {
+	if !c.sealed() {
 		return nil
 	}
-	for i, s := range p.Steps {
+	for i, s := range c.session.Plan.Steps {
 		if s.Operation == c.op.ID && s.Arguments != nil && bytes.Equal(s.Arguments, c.args) {
-			return &p.Steps[i]
+			return &c.session.Plan.Steps[i]
 		}
 	}
 	return nil
@@ -346,7 +345,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		if wait, ok := g.asks.take(c.agent, g.o.Limits.AsksPerMinute, now); !ok {
 			return answer, fault.New(fault.LimitRate, "At most %d questions a minute of one agent.", g.o.Limits.AsksPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
 		}
-		ask = &Ask{Approval: a, Declaration: d, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Twin: func(t Twin) (bool, Twin, error) {
+		ask = &Ask{Approval: a, Declaration: d, At: now, Twin: func(t Twin) (bool, Twin, error) {
 			if c.asksTheSame(t, a, now) {
 				return true, t, nil // the agent declares again what it declared before
 			}
@@ -364,7 +363,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
 		if ask != nil {
 			ask.Entry = e
-			asked, err := g.o.Store.AskPerson(context.WithoutCancel(ctx), *ask)
+			asked, err := g.ask(ctx, *ask)
 			if err == nil && asked.DeclarationID != d.ID {
 				*d, err = g.o.Store.Declaration(ctx, asked.DeclarationID)
 				v.ApprovalID = &d.ApprovalID
@@ -387,7 +386,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 	if err != nil {
 		return answer, audited(err)
 	}
-	if ask != nil {
+	if ask != nil && d.ApprovalID == ask.Approval.ID { // else that one waits already
 		g.changed(ApprovalChanged, ask.Approval.ID)
 	}
 	if err := c.taint(ctx); err != nil { // the agent has what it carried in its context, whatever became of the declaration

@@ -47,8 +47,8 @@ func (g *Gateway) drill(ctx context.Context, q approval.Approval, roles map[stri
 	}
 	e := approvalEntry(next, "approval.drill", "rule:drill")
 	e.Kind, e.Decision, e.Stage, e.Code = audit.Decision, string(fault.Ask), "approve", string(fault.ApprovalRequired)
-	if _, err := g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{
-		Approval: next, Drill: true, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Entry: e,
+	if _, err := g.ask(ctx, Ask{
+		Approval: next, Drill: true, At: now, Entry: e,
 		Twin: func(t Twin) (bool, Twin, error) { return false, t, nil }, // its digest is of nothing else
 	}); err != nil {
 		g.log.Info("a drill was not asked", "error", err) // it takes no room from real questions

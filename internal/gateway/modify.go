@@ -75,8 +75,8 @@ func (g *Gateway) modify(ctx context.Context, voter approval.Voter, m Modificati
 	e.Action, e.Actor, e.Decision, e.Stage, e.Code, e.Reason, e.Risk = "approval.ask", by, string(fault.Ask), v.Stage, string(v.Code), m.Reason, next.Risk
 	e.Arguments = g.payload(c.args)
 	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest, "modified_from": old.ID}) // of strings: can't fail
-	return g.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{
-		Approval: next, Declaration: c.declaration, At: now, Most: maxPending, MostOfAgent: maxPendingOfAgent, Entry: e,
+	return g.ask(ctx, Ask{
+		Approval: next, Declaration: c.declaration, At: now, Entry: e,
 		Twin: func(t Twin) (bool, Twin, error) { return c.replace(t, now) },
 		Instead: &Instead{ID: old.ID, Change: func(t Twin) (Twin, error) {
 			digest := m.Digest

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -40,7 +41,7 @@ func (c *crossing) rate() error {
 			around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
 		}
 	}
-	around.LeftPlan = s.Plan != nil && s.Plan.State == session.PlanApproved && !c.inPlan()
+	around.LeftPlan = c.sealed() && !c.inPlan()
 	for _, key := range c.first {
 		switch kind, _, _ := strings.Cut(key, ":"); kind {
 		case "tool":
@@ -68,10 +69,15 @@ func (c *crossing) consequential() bool {
 	return c.writes() && c.op.Class.Level != seldom
 }
 
+// sealed tells whether the session has a plan that was approved, by whomever.
+func (c *crossing) sealed() bool {
+	return c.session.Plan != nil && c.session.Plan.State == session.PlanApproved
+}
+
 // inPlan tells whether the sealed plan has the call as a step: the operation, and its arguments where the plan fixed them.
 func (c *crossing) inPlan() bool {
 	return slices.ContainsFunc(c.session.Plan.Steps, func(s session.Step) bool {
-		return s.Operation == c.op.ID && (s.Arguments == nil || string(s.Arguments) == string(c.args))
+		return s.Operation == c.op.ID && (s.Arguments == nil || bytes.Equal(s.Arguments, c.args))
 	})
 }
 
