@@ -219,7 +219,7 @@ func listen(t *testing.T, server *httptest.Server, cookie *http.Cookie, site ...
 
 // TestStreamEnds: with the sign-in, though nothing changes, and with the gateway.
 func TestStreamEnds(t *testing.T) {
-	c, server, revoked, closing, signedIn := listening(t)
+	_, server, _, closing, signedIn := listening(t)
 	first, second := listen(t, server, signedIn("ann")), listen(t, server, signedIn("ben"))
 	lines := bufio.NewScanner(first.Body)
 	for lines.Scan() && !strings.HasPrefix(lines.Text(), ":") {
@@ -231,7 +231,11 @@ func TestStreamEnds(t *testing.T) {
 	if _, err := io.ReadAll(second.Body); err != nil {
 		t.Errorf("at the end of the gateway: %v", err)
 	}
-	c.o.Closing = nil
+}
+
+// TestStreamEndsWithTheSignIn: and says so, with an event that makes the page ask and be sent to sign in.
+func TestStreamEndsWithTheSignIn(t *testing.T) {
+	_, server, revoked, _, signedIn := listening(t)
 	third := listen(t, server, signedIn("cid"))
 	revoked.Store(true)
 	rest, err := io.ReadAll(third.Body)
