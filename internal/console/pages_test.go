@@ -99,10 +99,10 @@ sessions: host
 `
 
 var pagesClasses = map[string]gateway.Classification{
-	"mail.search": {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: gateway.Trusted, Named: true},
-	"web.search":  {Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: gateway.Untrusted, ExternalIO: true, Named: true},
-	"slack.post":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: gateway.Trusted, Level: 2, RiskFloor: rules.High, Named: true},
-	"docs.think":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: gateway.Trusted},
+	"mail.search": {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: flow.TrustedOutput, Named: true},
+	"web.search":  {Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput, ExternalIO: true, Named: true},
+	"slack.post":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2, RiskFloor: rules.High, Named: true},
+	"docs.think":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput},
 }
 
 // pagesWorld is a console over a gateway on the real store with played servers.
@@ -146,7 +146,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 		Classify: func(server, tool string) gateway.Classification {
 			c, ok := pagesClasses[server+"."+tool]
 			if !ok && server != "docs" {
-				return gateway.Classification{ExternalIO: true, Level: 2, Output: gateway.Untrusted, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+				return gateway.Classification{ExternalIO: true, Level: 2, Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 			}
 			if !ok {
 				c = pagesClasses["docs.think"]

@@ -394,11 +394,11 @@ func sentences(t gateway.ToolView) (says []string) {
 	if t.ExternalIO {
 		say("It reaches outside, so it is refused while the session is planning.")
 	}
-	say("%s", map[gateway.Output]string{
-		gateway.Trusted:   "What it answers is trusted and handed over as it is.",
-		gateway.Untrusted: "What it answers is not trusted: its text is fenced, and says where it is from.",
-		gateway.Typed:     "What it answers is trusted only while each of its strings has the shape that the operator gave.",
-		gateway.Echo:      "What it answers repeats what it was asked.",
+	say("%s", map[flow.Output]string{
+		flow.TrustedOutput:   "What it answers is trusted and handed over as it is.",
+		flow.UntrustedOutput: "What it answers is not trusted: its text is fenced, and says where it is from.",
+		flow.TypedOutput:     "What it answers is trusted only while each of its strings has the shape that the operator gave.",
+		flow.EchoOutput:      "What it answers repeats what it was asked.",
 	}[t.Output])
 	if t.AskFirst {
 		say("A person is asked about every call, since no entry of the configuration covers it.")

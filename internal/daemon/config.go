@@ -717,7 +717,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			Listed: named || covered, Named: named, ExternalIO: true, Level: 2,
 			ExposeAs:    pick(own.ExposeAs, base.ExposeAs, ""),
 			Description: pick(own.Description, base.Description, ""),
-			Output:      gateway.Output(pick(own.Output, base.Output, string(gateway.Untrusted))),
+			Output:      flow.Output(pick(own.Output, base.Output, string(flow.UntrustedOutput))),
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
 		}
 		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
@@ -750,7 +750,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 		class.Flow = flow.Spec{
 			Sensitivity: flow.Sensitivity(pick(own.Sensitivity, base.Sensitivity, string(flow.External))),
 			Effect:      flow.Effect(pick(effect, "", string(flow.Write))),
-			Untrusted:   class.Output == gateway.Untrusted || class.Output == gateway.Echo,
+			Untrusted:   class.Output == flow.UntrustedOutput || class.Output == flow.EchoOutput,
 		}
 		class.Flow.Emits = labelList(own.Emits, base.Emits)
 		class.Flow.BlockedBy = labelList(own.BlockedBy, base.BlockedBy)

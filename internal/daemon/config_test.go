@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"sallyport/flow"
-	"sallyport/internal/gateway"
 )
 
 // Every way in which a file can be wrong names the field, the place where there is one, and what is wrong.
@@ -144,19 +143,19 @@ operations:
 		effect        flow.Effect
 		level         int
 		sensitivity   flow.Sensitivity
-		output        gateway.Output
+		output        flow.Output
 		external      bool
 		emits         string
 		blocked       string
 		timeout       string
 	}{
-		{"fs", "read", true, false, flow.Read, 0, flow.InternalSource, gateway.Trusted, true, "[internal]", "[]", "7s"},
-		{"fs", "delete", true, true, flow.Write, 2, flow.InternalSource, gateway.Trusted, true, "[internal]", "[]", "7s"}, // its own level, not the server's effect
-		{"fs", "note", true, true, flow.Write, 2, flow.InternalSource, gateway.Trusted, true, "[internal]", "[]", "7s"},
-		{"fs", "undo", true, true, flow.Write, 1, flow.InternalSource, gateway.Untrusted, false, "[internal untrusted]", "[]", "7s"},
-		{"web", "search", true, true, flow.Read, 0, flow.External, gateway.Untrusted, true, "[untrusted]", "[internal pii secret]", "30s"},
-		{"web", "other", false, false, flow.Write, 2, flow.External, gateway.Untrusted, true, "[untrusted]", "[internal pii secret]", "30s"},
-		{"unheard", "of", false, false, flow.Write, 2, flow.External, gateway.Untrusted, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"fs", "read", true, false, flow.Read, 0, flow.InternalSource, flow.TrustedOutput, true, "[internal]", "[]", "7s"},
+		{"fs", "delete", true, true, flow.Write, 2, flow.InternalSource, flow.TrustedOutput, true, "[internal]", "[]", "7s"}, // its own level, not the server's effect
+		{"fs", "note", true, true, flow.Write, 2, flow.InternalSource, flow.TrustedOutput, true, "[internal]", "[]", "7s"},
+		{"fs", "undo", true, true, flow.Write, 1, flow.InternalSource, flow.UntrustedOutput, false, "[internal untrusted]", "[]", "7s"},
+		{"web", "search", true, true, flow.Read, 0, flow.External, flow.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"web", "other", false, false, flow.Write, 2, flow.External, flow.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"unheard", "of", false, false, flow.Write, 2, flow.External, flow.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
 	} {
 		got := classify(w.server, w.tool)
 		spec := got.Flow
@@ -233,7 +232,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		classify := c.Classifier(nil) // whatever was taken classifies any name, closed
-		if got := classify("nobody", "knows"); got.Listed || got.Output == gateway.Trusted || !got.ExternalIO {
+		if got := classify("nobody", "knows"); got.Listed || got.Output == flow.TrustedOutput || !got.ExternalIO {
 			t.Errorf("an operation that nobody named is %+v", got)
 		}
 	})

@@ -276,7 +276,7 @@ func (c *catalogue) operation(server, tool string, kind call.Kind) *Operation {
 }
 
 func (c *catalogue) classified(class Classification, server, tool string, kind call.Kind) *Operation {
-	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Standing: Active}
+	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Profile: class.Profile(), Standing: Active}
 	if !class.Listed {
 		op.Standing, op.AskFirst = c.g.o.Unlisted, c.g.o.Unlisted == Active
 	}
@@ -316,7 +316,7 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 			break
 		}
 		op.Definition = def
-		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == Trusted {
+		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == flow.TrustedOutput {
 			check, err := c.g.o.Schema(schema)
 			if err != nil {
 				op.Standing, op.Fault = Unfit, "its outputSchema: "+err.Error()
@@ -352,7 +352,7 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 	// Lists are read without a label rising, so they show nothing that would need one: of a server whose results bring
 	// confidentiality labels nothing (what it has can still be read by name), of one that is only not trusted no free text.
 	brings := slices.DeleteFunc(slices.Clone(op.Flow.Emits), func(l flow.Label) bool { return l == flow.Untrusted })
-	bare := op.Class.Output != Trusted
+	bare := op.Class.Output != flow.TrustedOutput
 	o := Offer{Operation: op, Name: d.Name, Upstream: d.Name, Hidden: len(brings) > 0}
 	if d.Kind == call.Prompt {
 		o.Name = exposedName(op.Class, server, d.Name)
@@ -440,7 +440,7 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 	if op.Class.Description != "" {
 		members["description"] = op.Class.Description
 	}
-	if op.Class.Output != Trusted && op.Class.Output != Typed {
+	if op.Class.Output != flow.TrustedOutput && op.Class.Output != flow.TypedOutput {
 		delete(members, "outputSchema")
 	}
 	delete(members, "_meta")
@@ -632,7 +632,7 @@ type Tool struct {
 	Effect      string       `json:"effect"`
 	Emits       []flow.Label `json:"emits"`
 	BlockedBy   []flow.Label `json:"blocked_by"`
-	Output      Output       `json:"output"`
+	Output      flow.Output  `json:"output"`
 	ExternalIO  bool         `json:"external_io"`
 	Listed      bool         `json:"listed"`
 	Hash        string       `json:"definition_hash,omitempty"`

@@ -99,7 +99,7 @@ func newCommWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 			c := classify(server, tool)
 			if server == "comm" {
 				// The operator's word that would take guards away, on purpose.
-				c = gateway.Classification{Output: gateway.Trusted, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read}}
+				c = gateway.Classification{Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read}}
 				switch tool {
 				case "send":
 					c.RiskFloor = policy.High

@@ -10,16 +10,6 @@ import (
 	"sallyport/internal/policy"
 )
 
-// Output is how far an operation's result can be trusted (CONTRACT, operation fields).
-type Output string
-
-const (
-	Trusted   Output = "trusted"
-	Untrusted Output = "untrusted" // the default: text is fenced
-	Typed     Output = "typed"     // trusted only while every string of the result matches Shape
-	Echo      Output = "echo"      // repeats its arguments
-)
-
 // Classification is the operator's word on one operation, resolved from its own entry, its server's "server.*" entry and the
 // defaults. What a server says about itself never enters here (DESIGN.md rule 6).
 type Classification struct {
@@ -27,13 +17,14 @@ type Classification struct {
 	Flow        flow.Spec
 	ExternalIO  bool
 	Level       int // 0 reads, 1 write only the person sees and can undo, 2 the rest
-	Output      Output
+	Output      flow.Output
 	Shape       *regexp.Regexp
 	Description string // replaces the server's
 	Timeout     time.Duration
 	Action      string            // what the operation does, by its name in the risk rules
 	RiskFloor   policy.Risk       // the operator's word; it only raises
-	Roles       map[string]string // argument -> role: which one is the amount, the destination …
+	Roles       map[string]string // argument -> role: which one is the amount, the destination …; none: nobody said
+	Facts       Facts             // what the operator says about the data of its results
 	Listed      bool              // false: no entry of the operator's covers it
 	Named       bool              // an entry of the operator's names it outright, not only by "server.*"
 }
@@ -41,6 +32,29 @@ type Classification struct {
 // Risk is the tier as far as it can be said before the call: amounts and context are the call's own.
 func (c Classification) Risk() policy.Risk {
 	return policy.Rules{}.Rate(policy.Subject{Action: c.Action, Floor: c.RiskFloor}).Risk
+}
+
+// Facts are what the operator says about an operation's data besides Output and Shape (flow.Profile has the words).
+type Facts struct {
+	TrustedFields, Names, Delegable []string
+	IDKind                          string
+	Boundary                        flow.Boundary
+	EgressURL                       bool
+}
+
+// Profile is all of it as the flow rules read it.
+func (c Classification) Profile() *flow.Profile {
+	p := &flow.Profile{
+		Output: c.Output, Shape: c.Shape, Level: c.Level, TrustedFields: c.Facts.TrustedFields, Names: c.Facts.Names, Delegable: c.Facts.Delegable,
+		IDKind: c.Facts.IDKind, Boundary: c.Facts.Boundary, EgressURL: c.Facts.EgressURL,
+	}
+	for arg, role := range c.Roles {
+		if p.Args == nil {
+			p.Args = map[string]flow.Role{}
+		}
+		p.Args[arg] = flow.Role(role)
+	}
+	return p
 }
 
 // Standing is whether an operation can be called at all.
@@ -67,6 +81,7 @@ type Operation struct {
 	Fault      string
 	Class      Classification
 	Flow       flow.Operation
+	Profile    *flow.Profile
 	AskFirst   bool // unlisted_operations: ask
 	Accepted   bool // a person accepted its definition: it came, or changed, after its server was first seen
 

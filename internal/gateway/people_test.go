@@ -61,10 +61,10 @@ func newPeopleWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 				if c.Flow.Effect == "" {
 					c.Flow = flow.Spec{Sensitivity: flow.External, Effect: flow.Write, BlockedBy: &[]flow.Label{}}
 				}
-				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, gateway.Trusted
+				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, flow.TrustedOutput
 				return c
 			case server == "slack": // covered by "slack.*" only
-				return gateway.Classification{Listed: true, ExternalIO: true, Level: 2, Output: gateway.Trusted,
+				return gateway.Classification{Listed: true, ExternalIO: true, Level: 2, Output: flow.TrustedOutput,
 					Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, BlockedBy: &[]flow.Label{}}}
 			}
 			return inner(server, tool)

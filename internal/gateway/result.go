@@ -71,7 +71,7 @@ func (c *crossing) exchange() *call.Exchange {
 	}
 	progress := pass(x.Progress)
 	x.Progress, x.Log = progress, pass(x.Log)
-	if c.op.Class.Output != Trusted { // words that can't be fenced are not passed on; numbers are
+	if c.op.Class.Output != flow.TrustedOutput { // words that can't be fenced are not passed on; numbers are
 		x.Log = nil
 		if progress != nil {
 			x.Progress = func(params json.RawMessage) { progress(numbersOnly(params)) }
@@ -113,7 +113,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if !mayTalk() || len(c.newLabels(params)) > 0 {
 		return nil, held
 	}
-	if c.op.Class.Output != Trusted {
+	if c.op.Class.Output != flow.TrustedOutput {
 		params = plainJSON(params)
 	}
 	answer, err := ask(ctx, method, params)
@@ -218,8 +218,8 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 			}
 		}
 	}
-	trusted := c.op.Class.Output == Trusted
-	if c.op.Class.Output == Typed {
+	trusted := c.op.Class.Output == flow.TrustedOutput
+	if c.op.Class.Output == flow.TypedOutput {
 		trusted = c.shaped(result)
 	}
 	if !trusted && !(c.op.command != nil && c.op.command.Own) {
@@ -253,7 +253,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 	out.entry.Result = c.g.payload(object)
 	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
 	c.contaminate(out, object)
-	if c.op.Class.Output == Trusted {
+	if c.op.Class.Output == flow.TrustedOutput {
 		out.rpcError = object
 		return
 	}

@@ -110,7 +110,7 @@ func newHouse(t testing.TB, o Options) *house {
 	h.gate, err = gateway.New(t.Context(), gateway.Options{
 		Store: db, Upstreams: h, Agents: agent.NewSet(declared), Policies: policies, Detector: detector, Issuer: issuer,
 		Classify: func(_, tool string) gateway.Classification {
-			c := gateway.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: gateway.Trusted, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
+			c := gateway.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
 			switch tool {
 			case "pay":
 				c.RiskFloor = policy.High

@@ -1,0 +1,497 @@
+package flow
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Bounds of what is kept of a session. What is over them is not kept, and so vouches for nothing.
+const (
+	maxRecords      = 1000    // of one result
+	maxSeenValues   = 4000    // of one result
+	maxEvidence     = 40_000  // values of one session
+	maxApproved     = 1000    // approvals of one session
+	maxDepth        = 32      // of a result's JSON
+	maxParsed       = 8 << 20 // bytes of one result that are looked at
+	maxSegments     = 500     // of one trusted text
+	largeResult     = 500     // values: from here on untrusted text is kept only as what labels name, and links, addresses and numbers
+	maxQueryValues  = 64
+	maxPayloads     = 1000
+	maxDisplayField = 64
+)
+
+// class is what a value of a record is good for.
+type class string
+
+const (
+	classTrusted   class = "t" // of a trusted result
+	classSystem    class = "s" // a trusted field
+	classDelegable class = "d" // a delegable field
+	classFree      class = "f" // anything else: it vouches for nothing, but says where a value was seen
+)
+
+// Seen is what one result showed, as it is kept: enough to find its values again, and to say where they were. It encodes as JSON, which is a
+// format of this package's own; what it doesn't know it ignores.
+type Seen struct {
+	Operation string       `json:"operation"`
+	CallID    string       `json:"call_id"`
+	IDKind    string       `json:"id_kind,omitempty"`
+	Cut       bool         `json:"cut,omitempty"` // there was more than is kept
+	Records   []seenRecord `json:"records,omitempty"`
+	Approved  *approved    `json:"approved,omitempty"`
+}
+
+// seenRecord is one record of a result.
+type seenRecord struct {
+	Named  string      `json:"named,omitempty"` // the naming field that stands in the person's words
+	Only   bool        `json:"only,omitempty"`  // all there was to a query in their words, or to no query
+	Values []seenValue `json:"values"`
+}
+
+type seenValue struct {
+	Field string `json:"field"`
+	Text  string `json:"text"`
+	Class class  `json:"class"`
+	ID    bool   `json:"id,omitempty"` // of an id field
+}
+
+// approved are the arguments of a call that a person said yes to.
+type approved struct {
+	Values []approvedValue `json:"values"`
+}
+
+type approvedValue struct {
+	Argument string `json:"argument"`
+	Text     string `json:"text"`
+}
+
+// Result is a result as an operation gave it. Payloads are what is in it: JSON values where it has structure, otherwise its texts as JSON strings.
+type Result struct {
+	Operation string
+	CallID    string
+	Arguments []byte // canonical JSON object: what was asked for
+	Payloads  []json.RawMessage
+}
+
+// Observe reads a result by what the operator says about the operation, and by the person's words. It never fails: what can't be read shows
+// nothing.
+func Observe(p *Profile, words *Words, r Result) Seen {
+	if p == nil {
+		p = &Profile{}
+	}
+	o := observer{p: p, words: words, seen: Seen{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
+	size := 0
+	var values []any
+	for i, payload := range r.Payloads {
+		if size += len(payload); size > maxParsed || i == maxPayloads {
+			o.seen.Cut = true
+			break
+		}
+		v, err := decode(payload)
+		if err != nil {
+			o.seen.Cut = true
+			continue
+		}
+		values = append(values, v)
+	}
+	o.trusted = (p.Output == TrustedOutput || p.Output == TypedOutput && p.Shape != nil) && !o.seen.Cut
+	if o.trusted && p.Shape != nil {
+		o.trusted = !slices.ContainsFunc(values, func(v any) bool { return !shaped(p, v) })
+	}
+	var records []record
+	for _, v := range values {
+		records = split(records, v)
+	}
+	if len(records) > maxRecords {
+		records, o.seen.Cut = records[:maxRecords], true
+	}
+	total := 0
+	for _, r := range records {
+		total += len(r.fields)
+	}
+	o.large = total > largeResult
+	only := len(records) == 1 && o.queried(r.Arguments)
+	for _, rec := range records {
+		o.record(rec, only)
+	}
+	return o.seen
+}
+
+type observer struct {
+	p       *Profile
+	words   *Words
+	trusted bool
+	large   bool
+	seen    Seen
+	values  int
+}
+
+// queried reports whether everything the call looked for stands in the person's words. A call that looks for nothing in particular asks for
+// what there is.
+func (o *observer) queried(args []byte) bool {
+	v, err := decode(args)
+	if err != nil {
+		return false
+	}
+	told, in := 0, 0
+	leaves(v, "", func(path string, value any) {
+		s, ok := scalar(value)
+		if !ok || s == "" {
+			return
+		}
+		if told++; told > maxQueryValues {
+			return
+		}
+		if f, ok := formOf(s); ok && (o.words.names(s, !o.trusted) || f.kind != text && f.kind != number && o.words.has(f) || o.words.at(s)) {
+			in++
+		}
+	})
+	return told == in && (told > 0 || o.trusted)
+}
+
+func (o *observer) record(rec record, only bool) {
+	out := seenRecord{Only: only}
+	for _, f := range rec.fields {
+		c := classFree
+		switch {
+		case o.trusted:
+			c = classTrusted
+		case f.in(o.p.TrustedFields):
+			c = classSystem
+		case f.in(o.p.Delegable):
+			c = classDelegable
+		case f.key:
+			continue
+		}
+		if out.Named == "" && !f.key && f.in(o.p.Names) && o.words.names(f.text, c != classTrusted && c != classSystem) {
+			out.Named = clipField(f.name)
+		}
+		o.value(&out, f, c)
+	}
+	o.seen.Records = append(o.seen.Records, out)
+}
+
+// value keeps a value, and what stands in it where it is a text of several.
+func (o *observer) value(out *seenRecord, f field, c class) {
+	keep := func(text string, id bool) {
+		if o.values++; o.values > maxSeenValues {
+			o.seen.Cut = true
+			return
+		}
+		out.Values = append(out.Values, seenValue{Field: clipField(f.name), Text: text, Class: c, ID: id})
+	}
+	whole, ok := formOf(f.text)
+	if ok && (c != classFree || !o.large || whole.kind != text || f.in(o.p.Names)) {
+		keep(strings.TrimSpace(f.text), idField(f.name, o.p.IDKind))
+	}
+	switch {
+	case c == classTrusted && whole.kind != mail && whole.kind != link && whole.kind != number:
+		n := 0
+		for part := range segments(f.text) {
+			if n++; n > maxSegments {
+				o.seen.Cut = true
+				break
+			}
+			if part != strings.TrimSpace(f.text) {
+				if _, ok := formOf(part); ok {
+					keep(part, false)
+				}
+			}
+		}
+	case c == classFree && (whole.kind == text || !ok):
+		n := 0
+		for token := range tokens(f.text) {
+			if n++; n > maxSegments {
+				o.seen.Cut = true
+				break
+			}
+			keep(token, false)
+		}
+	}
+}
+
+// segments yields the parts of a text that separators set apart: what stands on a line, between commas, behind a colon.
+func segments(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' || r == '|' || r == ';' }) {
+			line = strings.TrimSpace(line)
+			if line != "" && !yield(line) {
+				return
+			}
+			if head, tail, ok := strings.Cut(line, ": "); ok {
+				for _, part := range []string{strings.TrimSpace(head), strings.TrimSpace(tail)} {
+					if part != "" && !yield(part) {
+						return
+					}
+				}
+				line = tail
+			}
+			if strings.Contains(line, ", ") {
+				for part := range strings.SplitSeq(line, ", ") {
+					if part = strings.Trim(part, " .'\"[]"); part != "" && !yield(part) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// tokens yields the words of a text that are an address, a link, a number or an account.
+func tokens(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for token := range strings.FieldsFuncSeq(s, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>()[]{},;|`, r) }) {
+			token = strings.Trim(token, ".:!?'’*_`")
+			if len(token) > maxValue {
+				continue
+			}
+			if f, ok := formOf(token); ok && f.kind != text && !yield(token) {
+				return
+			}
+		}
+	}
+}
+
+// idField reports whether the field at a path holds the id of its record: what is called id further down is the id of something else.
+func idField(name, kind string) bool {
+	if strings.Contains(name, ".") {
+		return false
+	}
+	name = strings.ToLower(strings.Trim(name, "_"))
+	switch name {
+	case "id", "uuid", "guid", "key", "uid":
+		return true
+	}
+	if kind == "" {
+		return false
+	}
+	bare := strings.NewReplacer("_", "", "-", "").Replace(name)
+	kind = strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(kind))
+	return bare == kind+"id" || bare == kind+"uuid" || bare == kind+"key"
+}
+
+func clipField(name string) string {
+	if len(name) > maxDisplayField {
+		name = strings.ToValidUTF8(name[:maxDisplayField], "")
+	}
+	return name
+}
+
+// field is one scalar of a record: under the name that leads to it, or, of an object used as a table, the name itself.
+type field struct {
+	name string
+	text string
+	key  bool
+}
+
+// in reports whether one of the names told is the field's path, or leads to it.
+func (f field) in(told []string) bool {
+	return f.name != "" && slices.ContainsFunc(told, func(name string) bool {
+		return f.name == name || strings.HasPrefix(f.name, name) && f.name[len(name)] == '.'
+	})
+}
+
+type record struct{ fields []field }
+
+// split adds the records of a value. An object is a record; a list's elements are records of their own; an object whose members are lists of
+// objects is so many records, and one of what is left.
+func split(records []record, v any) []record {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			records = split(records, e)
+		}
+		return records
+	case object:
+		var rest record
+		for _, m := range v {
+			if list, ok := m.value.([]any); ok && len(list) > 0 && !slices.ContainsFunc(list, func(e any) bool { _, ok := e.(object); return !ok }) {
+				for _, e := range list {
+					records = split(records, e)
+				}
+				continue
+			}
+			if inner, ok := m.value.(object); ok && len(v) == 1 {
+				records = split(records, inner)
+				continue
+			}
+			rest.fields = append(rest.fields, field{text: m.name, key: true})
+			rest.fields = flatten(rest.fields, m.name, m.value)
+		}
+		if len(rest.fields) > 0 {
+			records = append(records, rest)
+		}
+		return records
+	}
+	if fields := flatten(nil, "", v); len(fields) > 0 {
+		records = append(records, record{fields})
+	}
+	return records
+}
+
+func flatten(fields []field, name string, v any) []field {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			fields = flatten(fields, name, e)
+		}
+	case object:
+		for _, m := range v {
+			fields = append(fields, field{name: name, text: m.name, key: true})
+			fields = flatten(fields, joined(name, m.name), m.value)
+		}
+	default:
+		if s, ok := scalar(v); ok {
+			if name != "" && len(fields) < maxSeenValues {
+				fields = append(fields, field{name: name, text: s})
+			} else if name == "" {
+				fields = append(fields, field{text: s})
+			}
+		}
+	}
+	return fields
+}
+
+// scalar is a string or a number as text. Booleans and null are no values to compare.
+func scalar(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case json.Number:
+		return v.String(), true
+	}
+	return "", false
+}
+
+// leaves calls f with every scalar of v, booleans too, under its path: names joined by points, list positions left out.
+func leaves(v any, path string, f func(path string, value any)) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			leaves(e, path, f)
+		}
+	case object:
+		for _, m := range v {
+			leaves(m.value, joined(path, m.name), f)
+		}
+	case nil:
+	default:
+		f(path, v)
+	}
+}
+
+func joined(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// shaped reports whether every string of v, names of members too, matches the shape.
+func shaped(p *Profile, v any) bool {
+	switch v := v.(type) {
+	case string:
+		return p.Shape.MatchString(v)
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !shaped(p, e) })
+	case object:
+		return !slices.ContainsFunc(v, func(m member) bool { return !p.Shape.MatchString(m.name) || !shaped(p, m.value) })
+	}
+	return true
+}
+
+// object is a JSON object with its members in order.
+type object []member
+
+type member struct {
+	name  string
+	value any
+}
+
+var errJSON = errors.New("not one JSON value with distinct names, of a depth that can be read")
+
+// decode reads one JSON value strictly: no two members whose names differ in case only, nothing behind it, at most maxDepth deep.
+func decode(b []byte) (any, error) {
+	if !utf8.Valid(b) {
+		return nil, errJSON
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	v, err := decodeValue(d, 0)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errJSON
+	}
+	return v, nil
+}
+
+func decodeValue(d *json.Decoder, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, errJSON
+	}
+	t, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	delim, ok := t.(json.Delim)
+	if !ok {
+		return t, nil
+	}
+	switch delim {
+	case '[':
+		list := []any{}
+		for d.More() {
+			v, err := decodeValue(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		_, err := d.Token()
+		return list, err
+	case '{':
+		o := object{}
+		names := map[string]bool{}
+		for d.More() {
+			t, err := d.Token()
+			if err != nil {
+				return nil, err
+			}
+			name, ok := t.(string)
+			if !ok || names[strings.ToLower(name)] {
+				return nil, errJSON
+			}
+			names[strings.ToLower(name)] = true
+			v, err := decodeValue(d, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			o = append(o, member{name, v})
+		}
+		_, err := d.Token()
+		return o, err
+	}
+	return nil, errJSON
+}
+
+// Text is a text block's payload: the JSON value it consists of, if it is an object or a list, or the text as a JSON string.
+func Text(s string) json.RawMessage {
+	if t := strings.TrimSpace(s); t != "" && (t[0] == '{' || t[0] == '[') && len(t) <= maxParsed {
+		if _, err := decode([]byte(t)); err == nil {
+			return json.RawMessage(t)
+		}
+	}
+	b, err := json.Marshal(s)
+	if err != nil { // a string always encodes
+		panic(err)
+	}
+	return b
+}

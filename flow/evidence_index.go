@@ -1,0 +1,112 @@
+package flow
+
+import "slices"
+
+// Evidence is what a session has seen, ready to be looked up. It is not safe for use by several goroutines while one of them adds. Whatever
+// it has not kept vouches for nothing, so one that is behind asks more, never less.
+type Evidence struct {
+	values   map[form][]spot
+	ids      map[string][]spot // id -> where it stood as the id of a record
+	records  []seenAt
+	approved map[approvedAt]bool
+	sources  map[sourceAt]bool
+	waiting  []approvedAt // approved values, in order: what is seen later may be of a record they name
+	count    int
+	full     bool
+}
+
+// spot is where a value stood.
+type spot struct {
+	record int // index into records
+	field  string
+	class  class
+}
+
+// seenAt is a record with what its result was.
+type seenAt struct {
+	operation, callID, idKind string
+	number, of                int // of its result, from 1
+	named                     string
+	only                      bool
+}
+
+// bound reports whether the person singled the record out.
+func (r *seenAt) bound() bool { return r.named != "" || r.only }
+
+type approvedAt struct {
+	operation, argument string
+	form                form
+}
+
+type sourceAt struct {
+	operation, argument string
+	record              int
+}
+
+// Add takes in what a result showed, or an approval. The order is that in which it came.
+func (e *Evidence) Add(s Seen) {
+	if e.values == nil {
+		e.values, e.ids = map[form][]spot{}, map[string][]spot{}
+		e.approved, e.sources = map[approvedAt]bool{}, map[sourceAt]bool{}
+	}
+	if s.Approved != nil {
+		e.approve(s)
+		return
+	}
+	for i, r := range s.Records {
+		at := len(e.records)
+		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, number: i + 1, of: len(s.Records), named: r.Named, only: r.Only})
+		for _, v := range r.Values {
+			if e.count >= maxEvidence {
+				e.full = true
+				break
+			}
+			f, ok := formOf(v.Text)
+			if !ok {
+				continue
+			}
+			e.count++
+			sp := spot{record: at, field: v.Field, class: v.Class}
+			if !slices.Contains(e.values[f], sp) {
+				e.values[f] = append(e.values[f], sp)
+			}
+			if v.ID {
+				e.ids[v.Text] = append(e.ids[v.Text], sp)
+			}
+		}
+	}
+}
+
+// approve remembers the values that a person said yes to, and the records they stand in: one source is asked about once.
+func (e *Evidence) approve(s Seen) {
+	for _, v := range s.Approved.Values {
+		f, ok := formOf(v.Text)
+		if !ok || len(e.approved) >= maxApproved {
+			continue
+		}
+		e.approved[approvedAt{s.Operation, v.Argument, f}] = true
+		for _, sp := range e.values[f] {
+			e.sources[sourceAt{s.Operation, v.Argument, sp.record}] = true
+		}
+	}
+}
+
+// Approve is what a person's yes to a call adds: the values of its critical arguments. What the person did not see because it vouches for
+// itself is no less approved.
+func Approve(operation, callID string, p *Profile, args []byte) Seen {
+	s := Seen{Operation: operation, CallID: callID, Approved: &approved{}}
+	if p == nil {
+		p = &Profile{}
+	}
+	v, err := decode(args)
+	if err != nil {
+		return s
+	}
+	leaves(v, "", func(path string, value any) {
+		text, ok := scalar(value)
+		if r := p.role(path); ok && (r.Core() || r.Soft()) && len(s.Approved.Values) < maxTraced {
+			s.Approved.Values = append(s.Approved.Values, approvedValue{clipField(path), text})
+		}
+	})
+	return s
+}

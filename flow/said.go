@@ -1,0 +1,306 @@
+package flow
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxWords is how much of a person's request is looked at, in bytes. What stands behind it vouches for nothing.
+const maxWords = 64 << 10
+
+// Words are what a person asked for, in their own words, read once. The zero Words say nothing.
+type Words struct {
+	text  string // folded
+	raw   string
+	forms map[form]bool
+	ids   map[string]string // a token -> the word before it, folded
+	dates map[string]bool   // as 2006-01-02, or 01-02 where no year was said
+	clock map[string]bool   // as 15:04
+}
+
+// ParseWords reads a request.
+func ParseWords(request string) *Words {
+	if len(request) > maxWords {
+		request = request[:maxWords]
+		if i := strings.LastIndexFunc(request, unicode.IsSpace); i > 0 { // half a word is another word
+			request = request[:i]
+		}
+	}
+	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, ids: map[string]string{}, dates: map[string]bool{}, clock: map[string]bool{}}
+	before := ""
+	for token := range strings.FieldsFuncSeq(request, func(r rune) bool {
+		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|`, r)
+	}) {
+		token = strings.Trim(token, ".:!?'’*_`")
+		token = strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s")
+		if token == "" {
+			continue
+		}
+		if f, ok := formOf(token); ok {
+			w.forms[f] = true
+			if f.kind == text {
+				if n, ok := numberOf(strings.ReplaceAll(strings.Trim(strings.TrimSuffix(token, "%"), "$€£"), ",", "")); ok && strings.ContainsAny(token, "$€£,") {
+					w.forms[form{number, n}] = true
+				}
+			}
+		}
+		if _, ok := w.ids[token]; !ok || isKindWord(before, "") {
+			w.ids[token] = before
+		}
+		before = strings.ToLower(strings.Trim(token, "#:"))
+	}
+	w.readDates()
+	return w
+}
+
+// has reports whether the value stands in the words, whole. Texts are found as a phrase between word boundaries; everything else is a token.
+func (w *Words) has(f form) bool {
+	if w == nil {
+		return false
+	}
+	if w.forms[f] {
+		return true
+	}
+	return f.kind == text && w.phrase(f.value)
+}
+
+// phrase finds a folded text of three characters or more between boundaries.
+func (w *Words) phrase(s string) bool {
+	if utf8.RuneCountInString(s) < 3 {
+		return false
+	}
+	for from := 0; ; {
+		i := strings.Index(w.text[from:], s)
+		if i < 0 {
+			return false
+		}
+		if i += from; bounded(w.text, i, i+len(s)) {
+			return true
+		}
+		from = i + 1
+	}
+}
+
+// bounded reports whether text[i:j] is not the middle of a longer word, number, address or path.
+func bounded(text string, i, j int) bool {
+	before, _ := utf8.DecodeLastRuneInString(text[:i])
+	if i > 0 && (inWord(before) || strings.ContainsRune("@-_./\\+%#=&~", before)) {
+		return false
+	}
+	after, n := utf8.DecodeRuneInString(text[j:])
+	if j == len(text) || !inWord(after) && !strings.ContainsRune("@-_/\\+%#=&~.:", after) {
+		return true
+	}
+	if after == '.' || after == ':' { // the end of a sentence
+		next, _ := utf8.DecodeRuneInString(text[j+n:])
+		return j+n == len(text) || unicode.IsSpace(next) || strings.ContainsRune(`"'”’)`, next)
+	}
+	return false
+}
+
+func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
+
+// names reports whether the words name a record by this value of a naming field. Of a field that an outsider may have written, only what an
+// outsider could not have hit by writing ordinary words: two words or more of which one is telling, or one that the person quoted, wrote with
+// a capital inside a sentence, or that is no plain word (a file name, a number of four digits or more).
+func (w *Words) names(value string, outsider bool) bool {
+	f, ok := formOf(value)
+	if !ok || w == nil {
+		return false
+	}
+	if f.kind == number {
+		return false
+	}
+	if !w.has(f) {
+		return false
+	}
+	if f.kind != text {
+		return true
+	}
+	telling, words := 0, 0
+	for word := range strings.FieldsFuncSeq(f.value, func(r rune) bool { return !inWord(r) }) {
+		words++
+		if utf8.RuneCountInString(word) >= 3 && !ordinary[word] {
+			telling++
+		}
+	}
+	switch {
+	case telling == 0:
+		return false
+	case !outsider || words > 1:
+		return true
+	}
+	return strings.ContainsFunc(value, unicode.IsDigit) || w.marked(strings.TrimSpace(value))
+}
+
+// marked reports whether the person set the word apart: in quotes, or with a capital that no sentence begins with.
+func (w *Words) marked(value string) bool {
+	for from := 0; ; {
+		i := indexFold(w.raw[from:], value)
+		if i < 0 {
+			return false
+		}
+		i += from
+		j := i + len(value)
+		if j > len(w.raw) || !strings.EqualFold(w.raw[i:j], value) || !bounded(w.raw, i, j) {
+			from = i + 1
+			if from >= len(w.raw) {
+				return false
+			}
+			continue
+		}
+		before, _ := utf8.DecodeLastRuneInString(w.raw[:i])
+		if i > 0 && strings.ContainsRune(`"'“„«‘`, before) {
+			return true
+		}
+		first, _ := utf8.DecodeRuneInString(w.raw[i:])
+		if unicode.IsUpper(first) && i >= 2 {
+			if end, _ := utf8.DecodeLastRuneInString(strings.TrimRight(w.raw[:i], " ")); inWord(end) || end == ',' {
+				return true
+			}
+		}
+		from = j
+	}
+}
+
+func indexFold(s, sub string) int {
+	for i := range s {
+		if len(s)-i >= len(sub) && strings.EqualFold(s[i:i+len(sub)], sub) {
+			return i
+		}
+	}
+	return -1
+}
+
+// id reports whether the words give the id for a thing of the kind: behind "id", "number", "#" or the kind's own name where it is a number or
+// shorter than four characters, anywhere otherwise.
+func (w *Words) id(value, kind string) bool {
+	if w == nil {
+		return false
+	}
+	for _, token := range []string{value, "#" + value} {
+		before, ok := w.ids[token]
+		if !ok {
+			continue
+		}
+		_, isNumber := numberOf(value)
+		if token != value || !isNumber && utf8.RuneCountInString(value) >= 4 && strings.ContainsFunc(value, unicode.IsDigit) || isKindWord(before, kind) {
+			return true
+		}
+	}
+	return false
+}
+
+func isKindWord(word, kind string) bool {
+	switch word {
+	case "id", "ids", "number", "no", "nr", "#":
+		return true
+	}
+	return kind != "" && (word == strings.ToLower(kind) || word == strings.ToLower(kind)+"s")
+}
+
+// ordinary are words of ordinary requests: a record is not singled out by carrying one of them.
+var ordinary = set(`a about above account accounts action actions add address after again all also always am an and another answer any anyone anything
+appointment appointments are as ask at attach attachment attachments available be because been before below best better between bill bills book both but buy by
+calendar call can cancel change channel channels check cheapest city client clients close colleague come company complete confirm contact contacts contain content
+contents copy could create current customer daily data date day days delete description details did different do document documents does done down draft each
+email emails end event events ever every everyone everything execute expensive extract fetch few file files find first flight flights folder follow following for forward
+found free friend friends from full get give given go going good group had has have he hello help her here hers hey hi him his hotel hotels hour hours how i if
+important in inbox info information instruction instructions invitation invite invoice invoices is issue item items it its job just keep know large largest last
+latest least let like link links list lists ll look lowest mail mails make manager many me meet meeting meetings member members mention message messages minute
+minutes mine money month monthly months more most move much must my name named names need needed new next no not note notes notice notification now number
+of off ok old on once one only open or order orders other others our out over page pages paid participant participants password pay payment payments people
+per person plan plans please point post previous price prices project provide put question rating read ready reason received recent recently recipient record records
+reminder reply report reports request requests reschedule reserve rest restaurant restaurants result results review reviews same save say schedule scheduled
+search second see send sender sent service services set share she should show sign similar since site small so some someone something soon sort start still subject
+such suggest summary summarize sure system take task tasks team tell text than thank thanks that the their them then there these they thing this those three through time
+times title to today todo together tomorrow tonight too total transaction transactions transfer trip two under until up update upcoming us use user username users using
+version very via view visit want was way we website week weekly weeks welcome well were what when where whether which while who whom whose why will with within without
+work world would write year years yes yesterday yet you your yours
+monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november december`)
+
+func set(words string) map[string]bool {
+	m := map[string]bool{}
+	for w := range strings.FieldsSeq(words) {
+		m[w] = true
+	}
+	return m
+}
+
+// at reports whether the words give the date or the time of day of a value that is one.
+func (w *Words) at(value string) bool {
+	d, ok := dateOf(value)
+	if !ok || w == nil {
+		return false
+	}
+	return w.dates[d.Format(time.DateOnly)] || w.dates[d.Format("01-02")] || len(value) > len(time.DateOnly) && w.clock[d.Format("15:04")]
+}
+
+// dateOf reads a date, or a date and a time of day, in the forms that programs write.
+func dateOf(s string) (time.Time, bool) {
+	if len(s) < 8 || len(s) > 40 {
+		return time.Time{}, false
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "02.01.2006", "2006/01/02"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+var months = map[string]time.Month{
+	"january": 1, "february": 2, "march": 3, "april": 4, "may": 5, "june": 6, "july": 7, "august": 8, "september": 9, "october": 10, "november": 11, "december": 12,
+	"jan": 1, "feb": 2, "mar": 3, "apr": 4, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "sept": 9, "oct": 10, "nov": 11, "dec": 12,
+}
+
+// readDates finds the days and times of day in the words: 2024-05-15, May 15th, 2024, 15 May, 12:00, 9am, at 10.
+func (w *Words) readDates() {
+	tokens := strings.FieldsFunc(w.text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"'()[],;`, r) })
+	for i, token := range tokens {
+		token = strings.Trim(token, ".:!?")
+		if d, ok := dateOf(token); ok {
+			w.dates[d.Format(time.DateOnly)] = true
+		}
+		if m, ok := months[token]; ok {
+			for _, at := range []int{i - 1, i + 1} {
+				if at < 0 || at >= len(tokens) {
+					continue
+				}
+				if day, err := strconv.Atoi(strings.TrimRight(tokens[at], "sthndr.:!?")); err == nil && day >= 1 && day <= 31 {
+					w.dates[fmt.Sprintf("%02d-%02d", m, day)] = true
+				}
+			}
+		}
+		hour := token
+		half := 0
+		if cut, ok := strings.CutSuffix(token, "pm"); ok {
+			hour, half = cut, 12
+		} else if cut, ok := strings.CutSuffix(token, "am"); ok {
+			hour = cut
+		} else if !strings.Contains(token, ":") && (i == 0 || tokens[i-1] != "at") {
+			continue
+		}
+		hour, minute, _ := strings.Cut(hour, ":")
+		h, err := strconv.Atoi(hour)
+		m, failed := strconv.Atoi(cmp.Or(minute, "0"))
+		if err == nil && failed == nil && h >= 0 && h < 24 && m >= 0 && m < 60 {
+			w.clock[fmt.Sprintf("%02d:%02d", (h%12+half)%24, m)] = true
+			if half == 0 {
+				w.clock[fmt.Sprintf("%02d:%02d", h, m)] = true
+			}
+		}
+	}
+}
+
+func (w *Words) rawText() string {
+	if w == nil {
+		return ""
+	}
+	return w.raw
+}

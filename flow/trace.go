@@ -1,0 +1,419 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxTraced is how many values of one call are traced. A call with more is asked about.
+const maxTraced = 200
+
+// Verdict is what JudgeCall says. Each is stricter than the one before.
+type Verdict string
+
+// The verdicts.
+const (
+	Permit Verdict = "permit"
+	Ask    Verdict = "ask"
+	Deny   Verdict = "deny"
+)
+
+// Voucher says who or what vouches for a value.
+type Voucher string
+
+// The vouchers, in the order in which they are looked for.
+const (
+	ByNothing   Voucher = ""
+	ByWords     Voucher = "words"     // the person's request has it
+	ByPlan      Voucher = "plan"      // a plan that was sealed while the session was clean has it
+	ByOwn       Voucher = "own"       // it is the person's own identity
+	ByApproval  Voucher = "approval"  // a person said yes to it, or to another value of its record for the same argument
+	ByTrusted   Voucher = "trusted"   // trusted output
+	BySystem    Voucher = "system"    // a trusted field of an untrusted record
+	ByDelegated Voucher = "delegated" // a delegable field of a record that the person's words single out
+	ByPayee     Voucher = "payee"     // an amount, where the person named who gets it
+)
+
+// Finding says where one value of a call came from.
+type Finding struct {
+	Argument  string  `json:"argument"` // name, or path into it
+	Role      Role    `json:"role"`
+	Value     string  `json:"value"` // as in the call, cut to 200 bytes. Hostile: escape it where it is shown
+	Vouched   bool    `json:"vouched"`
+	By        Voucher `json:"by,omitempty"`
+	Text      string  `json:"text"` // a sentence fit for a model: none of the value's or a record's own words are in it
+	Operation string  `json:"operation,omitempty"`
+	CallID    string  `json:"call_id,omitempty"`
+	Record    int     `json:"record,omitempty"` // of the result of that call, from 1
+	Field     string  `json:"field,omitempty"`
+}
+
+// Ruling is JudgeCall's answer.
+type Ruling struct {
+	Verdict  Verdict   `json:"verdict"`
+	Because  []Held    `json:"because"`  // labels that block, or that made it look; never nil
+	Evidence []Finding `json:"evidence"` // of every value that was traced; nil: none was
+	Reason   string    `json:"reason"`   // a sentence fit for a model; "" when nothing had to be looked at
+}
+
+// Situation is what JudgeCall has to know of a session.
+type Situation struct {
+	Held       []Held
+	Words      *Words    // the person's request
+	Own        []string  // the person's own addresses and accounts
+	Evidence   *Evidence // what the session has seen
+	FreeLevel1 bool      // writes that only the person sees and can undo are not traced
+}
+
+// JudgeCall decides about one call (PROVENANCE.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
+// refusal is narrowed: private data may go where the person's words, or what they vouch for, lead. A session that holds untrusted content
+// may go on with writes whose critical arguments are vouched for, and a person is asked about the rest.
+//
+// Untrusted evidence never permits anything: what is added to the evidence out of untrusted text changes no ask into a permit.
+func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
+	labels := Judge(op, s.Held)
+	if p == nil {
+		p = &Profile{Level: 2}
+	}
+	if !op.Sensitivity.Valid() || !labels.Allowed && !p.Told() {
+		return Ruling{Verdict: Deny, Because: labels.Because, Reason: labels.Reason}
+	}
+	tainted := slices.IndexFunc(s.Held, func(h Held) bool { return h.Label == Untrusted })
+	looks := tainted >= 0 && (p.Level > 1 || p.Level == 1 && !s.FreeLevel1 || p.EgressURL)
+	if labels.Allowed && !looks {
+		return Ruling{Verdict: Permit, Because: []Held{}}
+	}
+	t := tracer{op: op, p: p, s: &s}
+	v, err := decode(args)
+	if _, isObject := v.(object); err != nil || !isObject {
+		return Ruling{Verdict: Deny, Because: labels.Because, Reason: shownName(op) + " is blocked: its arguments can't be read"}
+	}
+	t.read(v)
+	if !labels.Allowed && p.Boundary == BoundaryByArg && !t.leaves() {
+		labels = Decision{Allowed: true, Because: []Held{}}
+		if !looks {
+			return Ruling{Verdict: Permit, Because: []Held{}}
+		}
+	}
+	because := labels.Because
+	if labels.Allowed {
+		because = []Held{s.Held[tainted]}
+	} else if !t.core {
+		// Nothing says where the data would go.
+		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
+	}
+	t.trace()
+	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
+	switch bad := t.unvouched(); {
+	case t.tooMany:
+		r.Verdict, r.Reason = Ask, fmt.Sprintf("%s has more than %d values, so a person must look at it", shownName(op), maxTraced)
+	case len(t.findings) == 0:
+		r.Verdict, r.Reason = Ask, fmt.Sprintf("nothing in the arguments of %s can be traced to what the person asked for, and %s", shownName(op), origins(because))
+	case len(bad) > 0:
+		r.Verdict, r.Reason = Ask, chain(bad, "; ")+"; "+origins(because)
+	default:
+		r.Reason = chain(t.sentences(), "; ")
+	}
+	return r
+}
+
+// tracer looks for what vouches for each value of one call.
+type tracer struct {
+	op       Operation
+	p        *Profile
+	s        *Situation
+	values   []traced
+	core     bool // there is a value with a core role
+	tooMany  bool
+	findings []Finding
+}
+
+type traced struct {
+	path string
+	role Role
+	text string
+	ok   bool // a string or a number
+}
+
+// read collects the values of the call.
+func (t *tracer) read(v any) {
+	leaves(v, "", func(path string, value any) {
+		s, ok := scalar(value)
+		if ok && strings.TrimSpace(s) == "" {
+			return
+		}
+		if !ok {
+			s = fmt.Sprint(value)
+		}
+		r := t.p.role(path)
+		if r.Core() {
+			t.core = true
+		}
+		if len(t.values) == maxTraced {
+			t.tooMany = true
+			return
+		}
+		t.values = append(t.values, traced{path, r, s, ok})
+	})
+}
+
+// leaves reports whether a destination is given that is not the person's own.
+func (t *tracer) leaves() bool {
+	return t.tooMany || slices.ContainsFunc(t.values, func(v traced) bool {
+		f, ok := formOf(v.text)
+		return (v.role == Destination || v.role == URL) && !(ok && t.own(f))
+	})
+}
+
+func (t *tracer) own(f form) bool {
+	return slices.ContainsFunc(t.s.Own, func(own string) bool { o, ok := formOf(own); return ok && o == f })
+}
+
+// trace finds what vouches for the core arguments, or where there is none for the soft ones, and for links in what is sent.
+func (t *tracer) trace() {
+	soft := Name
+	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Name }) {
+		soft = Time
+	}
+	for _, v := range t.values {
+		if v.role.Core() && v.role != Amount || !t.core && v.role == soft {
+			t.findings = append(t.findings, t.vouch(v))
+		}
+	}
+	payee := t.payee() // before there are amounts
+	for _, v := range t.values {
+		switch {
+		case v.role == Amount:
+			f := t.vouch(v)
+			if !f.Vouched && payee {
+				f.Vouched, f.By = true, ByPayee
+				f.Text = shown(v.path) + " was worked out, for a payee that the person named"
+			}
+			t.findings = append(t.findings, f)
+		case v.role == Content || t.core && v.role.Soft():
+			for l := range linksIn(v.text) {
+				if len(t.findings) == maxTraced {
+					t.tooMany = true
+					return
+				}
+				f := t.vouch(traced{v.path, URL, l, true})
+				f.Role = v.role
+				if f.Vouched {
+					f.Text = "a link in " + f.Text
+				} else {
+					f.Text = "nothing vouches for a link in " + shown(v.path)
+				}
+				t.findings = append(t.findings, f)
+			}
+		}
+	}
+}
+
+// payee reports whether the person named who gets the money: each destination, or where none is given each selector, by their words, a
+// sealed plan or an approval, or as a record that their words name.
+func (t *tracer) payee() bool {
+	role := Destination
+	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Destination }) {
+		role = Selector
+	}
+	found := false
+	for _, f := range t.findings {
+		if f.Role != role {
+			continue
+		}
+		found = true
+		switch f.By {
+		case ByWords, ByPlan, ByApproval, ByOwn:
+		case ByTrusted, BySystem:
+			if !t.named(f) {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return found
+}
+
+// named reports whether the record of a finding is one that the person's words name.
+func (t *tracer) named(f Finding) bool {
+	e := t.s.Evidence
+	return e != nil && slices.ContainsFunc(e.records, func(r seenAt) bool { return r.callID == f.CallID && r.number == f.Record && r.named != "" })
+}
+
+// vouch finds what vouches for one value.
+func (t *tracer) vouch(v traced) Finding {
+	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clipValue(v.text)}
+	arg := shown(v.path)
+	fm, ok := formOf(v.text)
+	by := func(voucher Voucher, format string, a ...any) Finding {
+		f.Vouched, f.By, f.Text = true, voucher, fmt.Sprintf(format, a...)
+		return f
+	}
+	if !ok || !v.ok {
+		f.Text = "nothing vouches for " + arg
+		return f
+	}
+	if v.role == Selector && t.s.Words.id(v.text, t.p.IDKind) || v.role != Selector && t.inWords(v, fm) {
+		return by(ByWords, "%s is in the person's request", arg)
+	}
+	if v.role != Selector && v.role != Credential && t.own(fm) {
+		return by(ByOwn, "%s is the person's own", arg)
+	}
+	e := t.s.Evidence
+	if e == nil {
+		f.Text = "nothing vouches for " + arg
+		return f
+	}
+	if e.approved[approvedAt{t.op.ID, clipField(v.path), fm}] {
+		return by(ByApproval, "a person approved this %s before", arg)
+	}
+	spots := e.values[fm]
+	if v.role == Selector {
+		spots = e.ids[v.text]
+	}
+	for _, sp := range spots {
+		if r := &e.records[sp.record]; t.vouches(v.role, sp, r) {
+			f.at(r, sp)
+			switch sp.class {
+			case classTrusted:
+				return by(ByTrusted, "%s is from %s%s", arg, f.place(), r.why())
+			case classSystem:
+				return by(BySystem, "%s is from a field that the system sets in %s%s", arg, f.place(), r.why())
+			case classDelegable:
+				return by(ByDelegated, "%s is from %s%s", arg, f.place(), r.why())
+			}
+		}
+	}
+	for _, sp := range e.values[fm] {
+		if e.sources[sourceAt{t.op.ID, clipField(v.path), sp.record}] {
+			f.at(&e.records[sp.record], sp)
+			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
+		}
+	}
+	f.Text = "nothing vouches for " + arg
+	if all := e.values[fm]; len(all) > 0 {
+		r := &e.records[all[0].record]
+		f.at(r, all[0])
+		f.Text += ", which is from " + f.place()
+		switch {
+		case v.role == Selector && len(e.ids[v.text]) > 0:
+			if r.bound() {
+				f.Text += " and the id of something else"
+			} else {
+				f.Text += ", a record that the person's request does not single out"
+			}
+		case all[0].class == classFree:
+			f.Text += ", where an outsider may have written it"
+		default:
+			f.Text += ", a record that the person's request does not single out"
+		}
+	}
+	return f
+}
+
+// inWords reports whether the person's request has the value, as far as the role takes their word for it.
+func (t *tracer) inWords(v traced, f form) bool {
+	switch {
+	case v.role == Time:
+		return t.s.Words.at(v.text) || f.kind != number && t.s.Words.has(f)
+	case f.kind == number && v.role != Amount: // a number means what stands around it
+		return false
+	case v.role == Credential: // to the letter
+		return strings.Contains(" "+t.s.Words.rawText()+" ", v.text) && t.s.Words.has(f)
+	}
+	return t.s.Words.has(f)
+}
+
+// vouches reports whether a value that stood there may be used for the role. What leaves to others or can't be undone has to come from a
+// record that the person singled out.
+func (t *tracer) vouches(role Role, sp spot, r *seenAt) bool {
+	if role == Selector && (sp.class != classTrusted && sp.class != classSystem || !sameKind(t.op.ID, t.p.IDKind, r)) {
+		return false
+	}
+	switch sp.class {
+	case classTrusted, classSystem:
+		return role != Credential && (t.p.Level < 2 || r.bound())
+	case classDelegable:
+		return (role == Destination || role == Target) && r.bound()
+	}
+	return false
+}
+
+// sameKind reports whether an id out of the record may select what the operation changes: the kinds are the same, and where nobody named one,
+// it is the same server's.
+func sameKind(operation, kind string, r *seenAt) bool {
+	if kind != "" || r.idKind != "" {
+		return kind == r.idKind
+	}
+	own, _, _ := strings.Cut(operation, ".")
+	theirs, _, _ := strings.Cut(r.operation, ".")
+	return own == theirs
+}
+
+func (f *Finding) at(r *seenAt, sp spot) {
+	f.Operation, f.CallID, f.Record, f.Field = r.operation, r.callID, r.number, sp.field
+}
+
+// place says where a value was found.
+func (f *Finding) place() string {
+	return fmt.Sprintf("record %d of %s", f.Record, shown(f.Operation))
+}
+
+// why says how the person singled the record out.
+func (r *seenAt) why() string {
+	switch {
+	case r.named != "":
+		return ", which the person's request names"
+	case r.only:
+		return ", all there was to what the person asked for"
+	}
+	return ""
+}
+
+func (t *tracer) unvouched() []string {
+	var out []string
+	for _, f := range t.findings {
+		if !f.Vouched && !slices.Contains(out, f.Text) {
+			out = append(out, f.Text)
+		}
+	}
+	return out
+}
+
+func (t *tracer) sentences() []string {
+	var out []string
+	for _, f := range t.findings {
+		if !slices.Contains(out, f.Text) {
+			out = append(out, f.Text)
+		}
+	}
+	return out
+}
+
+func clipValue(s string) string {
+	if len(s) > 200 {
+		s = strings.ToValidUTF8(s[:200], "")
+	}
+	return s
+}
+
+// linksIn yields what reads as a web address in a text that is sent.
+func linksIn(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		seen := map[string]bool{}
+		for token := range strings.FieldsFuncSeq(bareText(s), func(r rune) bool {
+			return r <= ' ' || strings.ContainsRune(`"“”„«»<>()[]{},;|'’`+"`", r) || r > 0x7f && r == ' '
+		}) {
+			token = strings.Trim(token, ".:!?*_")
+			if seen[token] || !isLink(token) {
+				continue
+			}
+			seen[token] = true
+			if !yield(token) {
+				return
+			}
+		}
+	}
+}
