@@ -42,7 +42,8 @@ type Seen struct {
 	Operation string       `json:"operation"`
 	CallID    string       `json:"call_id"`
 	IDKind    string       `json:"id_kind,omitempty"`
-	Cut       bool         `json:"cut,omitempty"` // there was more than is kept
+	Trusted   bool         `json:"trusted,omitempty"` // the result as a whole can be trusted: its operation can, and it has the shape
+	Cut       bool         `json:"cut,omitempty"`     // there was more than is kept
 	Records   []seenRecord `json:"records,omitempty"`
 	Approved  *approved    `json:"approved,omitempty"`
 }
@@ -104,6 +105,7 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	if o.trusted && p.Shape != nil {
 		o.trusted = !slices.ContainsFunc(values, func(v any) bool { return !shaped(p, v) })
 	}
+	o.seen.Trusted = o.trusted
 	var records []record
 	for _, v := range values {
 		records = split(records, v)

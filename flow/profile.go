@@ -1,6 +1,9 @@
 package flow
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -91,6 +94,20 @@ type Profile struct {
 	Boundary      Boundary        // where what it is given ends up
 	EgressURL     bool            // calling it makes a request whose address can carry data: also a read of this kind is traced
 	Args          map[string]Role // argument, or path into it as a.b, -> role; nil: nobody said, and every argument is critical
+}
+
+// Digest is a hash of everything the profile says: evidence that was taken under another one is worth nothing.
+func (p *Profile) Digest() string {
+	shape := ""
+	if p.Shape != nil {
+		shape = p.Shape.String()
+	}
+	b, err := json.Marshal([]any{p.Output, shape, p.TrustedFields, p.Names, p.Delegable, p.IDKind, p.Level, p.Boundary, p.EgressURL, p.Args})
+	if err != nil { // words, lists and a map of words always encode
+		panic(err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 // Told reports whether the operator has said what the arguments are for.
