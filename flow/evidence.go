@@ -59,7 +59,8 @@ type seenValue struct {
 	Field string `json:"field"`
 	Text  string `json:"text"`
 	Class class  `json:"class"`
-	ID    bool   `json:"id,omitempty"` // of an id field
+	ID    bool   `json:"id,omitempty"`   // of an id field
+	Many  bool   `json:"many,omitempty"` // one of several that stood side by side in a text or as names in a table
 }
 
 // approved are the arguments of a call that a person said yes to.
@@ -119,10 +120,65 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	}
 	o.large = total > largeResult
 	only := len(records) == 1 && o.queried(r.Arguments)
-	for _, rec := range records {
-		o.record(rec, only)
+	named := o.named(records)
+	for i, rec := range records {
+		o.record(rec, named[i], only)
 	}
 	return o.seen
+}
+
+// named finds for each record the field by which the person's words single it out: a naming field that stands in them, or a value that the
+// system set and that they give exactly. What an outsider may have written, and what was not meant as a name, has to lead to one record alone.
+func (o *observer) named(records []record) []string {
+	named := make([]string, len(records))
+	type hit struct {
+		field string
+		form  form
+	}
+	hits := map[hit][]int{}
+	for i, rec := range records {
+		for _, f := range rec.fields {
+			if f.key {
+				continue
+			}
+			name, class := f.in(o.p.Names), o.class(f)
+			outsider := class != classTrusted && class != classSystem
+			switch {
+			case name && o.words.names(f.text, outsider):
+				if !outsider {
+					named[i] = clipField(f.name)
+					continue
+				}
+			case !name && !outsider && f.name != "" && o.words.gives(f.text):
+			default:
+				continue
+			}
+			if fm, ok := formOf(f.text); ok {
+				if h := (hit{f.name, fm}); !slices.Contains(hits[h], i) {
+					hits[h] = append(hits[h], i)
+				}
+			}
+		}
+	}
+	for h, in := range hits {
+		if len(in) == 1 && named[in[0]] == "" {
+			named[in[0]] = clipField(h.field)
+		}
+	}
+	return named
+}
+
+// class is what a value of the field is good for.
+func (o *observer) class(f field) class {
+	switch {
+	case o.trusted:
+		return classTrusted
+	case f.in(o.p.TrustedFields):
+		return classSystem
+	case f.in(o.p.Delegable):
+		return classDelegable
+	}
+	return classFree
 }
 
 type observer struct {
@@ -157,86 +213,79 @@ func (o *observer) queried(args []byte) bool {
 	return told == in && (told > 0 || o.trusted)
 }
 
-func (o *observer) record(rec record, only bool) {
-	out := seenRecord{Only: only}
+func (o *observer) record(rec record, named string, only bool) {
+	out := seenRecord{Named: named, Only: only}
+	keys := map[string]int{}
 	for _, f := range rec.fields {
-		c := classFree
-		switch {
-		case o.trusted:
-			c = classTrusted
-		case f.in(o.p.TrustedFields):
-			c = classSystem
-		case f.in(o.p.Delegable):
-			c = classDelegable
-		case f.key:
-			continue
+		if f.key {
+			keys[f.name]++
 		}
-		if out.Named == "" && !f.key && f.in(o.p.Names) && o.words.names(f.text, c != classTrusted && c != classSystem) {
-			out.Named = clipField(f.name)
+	}
+	for _, f := range rec.fields {
+		if c := o.class(f); !f.key || c != classFree {
+			o.value(&out, f, c, f.key && keys[f.name] > 1)
 		}
-		o.value(&out, f, c)
 	}
 	o.seen.Records = append(o.seen.Records, out)
 }
 
 // value keeps a value, and what stands in it where it is a text of several.
-func (o *observer) value(out *seenRecord, f field, c class) {
-	keep := func(text string, id bool) {
+func (o *observer) value(out *seenRecord, f field, c class, many bool) {
+	keep := func(text string, id, many bool) {
 		if o.values++; o.values > maxSeenValues {
 			o.seen.Cut = true
 			return
 		}
-		out.Values = append(out.Values, seenValue{Field: clipField(f.name), Text: text, Class: c, ID: id})
+		out.Values = append(out.Values, seenValue{Field: clipField(f.name), Text: text, Class: c, ID: id, Many: many})
 	}
 	whole, ok := formOf(f.text)
 	if ok && (c != classFree || !o.large || whole.kind != text || f.in(o.p.Names)) {
-		keep(strings.TrimSpace(f.text), idField(f.name, o.p.IDKind))
+		keep(strings.TrimSpace(f.text), idField(f.name, o.p.IDKind), many)
 	}
 	switch {
-	case c == classTrusted && whole.kind != mail && whole.kind != link && whole.kind != number:
+	case c == classTrusted && (!ok || whole.kind == text):
 		n := 0
-		for part := range segments(f.text) {
+		for part, alone := range segments(f.text) {
 			if n++; n > maxSegments {
 				o.seen.Cut = true
 				break
 			}
-			if part != strings.TrimSpace(f.text) {
-				if _, ok := formOf(part); ok {
-					keep(part, false)
-				}
+			if _, ok := formOf(part); ok && part != strings.TrimSpace(f.text) {
+				keep(part, false, many || !alone)
 			}
 		}
-	case c == classFree && (whole.kind == text || !ok):
+	case c == classFree && (!ok || whole.kind == text):
 		n := 0
 		for token := range tokens(f.text) {
 			if n++; n > maxSegments {
 				o.seen.Cut = true
 				break
 			}
-			keep(token, false)
+			keep(token, false, true)
 		}
 	}
 }
 
-// segments yields the parts of a text that separators set apart: what stands on a line, between commas, behind a colon.
-func segments(s string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for line := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' || r == '|' || r == ';' }) {
+// segments yields the parts of a text that separators set apart: what stands on a line, between commas, behind a colon. alone is a part that
+// has no other beside it.
+func segments(s string) func(yield func(part string, alone bool) bool) {
+	return func(yield func(string, bool) bool) {
+		lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' || r == '|' || r == ';' })
+		for _, line := range lines {
 			line = strings.TrimSpace(line)
-			if line != "" && !yield(line) {
+			if line != "" && !yield(line, len(lines) == 1) {
 				return
 			}
 			if head, tail, ok := strings.Cut(line, ": "); ok {
-				for _, part := range []string{strings.TrimSpace(head), strings.TrimSpace(tail)} {
-					if part != "" && !yield(part) {
-						return
-					}
+				tail = strings.TrimSpace(tail)
+				if head = strings.TrimSpace(head); head != "" && !yield(head, false) || tail != "" && !yield(tail, len(lines) == 1 && !strings.Contains(tail, ", ")) {
+					return
 				}
 				line = tail
 			}
 			if strings.Contains(line, ", ") {
 				for part := range strings.SplitSeq(line, ", ") {
-					if part = strings.Trim(part, " .'\"[]"); part != "" && !yield(part) {
+					if part = strings.Trim(part, " .'\"[]"); part != "" && !yield(part, false) {
 						return
 					}
 				}

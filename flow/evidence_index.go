@@ -20,6 +20,7 @@ type spot struct {
 	record int // index into records
 	field  string
 	class  class
+	many   bool
 }
 
 // seenAt is a record with what its result was.
@@ -30,8 +31,8 @@ type seenAt struct {
 	only                      bool
 }
 
-// bound reports whether the person singled the record out.
-func (r *seenAt) bound() bool { return r.named != "" || r.only }
+// bound reports whether the person singled out the record and, where it has several such values side by side, the value.
+func (r *seenAt) bound(sp spot) bool { return r.named != "" || r.only && !sp.many }
 
 type approvedAt struct {
 	operation, argument string
@@ -66,7 +67,7 @@ func (e *Evidence) Add(s Seen) {
 				continue
 			}
 			e.count++
-			sp := spot{record: at, field: v.Field, class: v.Class}
+			sp := spot{record: at, field: v.Field, class: v.Class, many: v.Many}
 			if !slices.Contains(e.values[f], sp) {
 				e.values[f] = append(e.values[f], sp)
 			}

@@ -18,6 +18,7 @@ type Words struct {
 	text  string // folded
 	raw   string
 	forms map[form]bool
+	exact map[form]bool     // numbers written with a fraction or a unit
 	ids   map[string]string // a token -> the word before it, folded
 	dates map[string]bool   // as 2006-01-02, or 01-02 where no year was said
 	clock map[string]bool   // as 15:04
@@ -31,7 +32,7 @@ func ParseWords(request string) *Words {
 			request = request[:i]
 		}
 	}
-	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, ids: map[string]string{}, dates: map[string]bool{}, clock: map[string]bool{}}
+	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, exact: map[form]bool{}, ids: map[string]string{}, dates: map[string]bool{}, clock: map[string]bool{}}
 	before := ""
 	for token := range strings.FieldsFuncSeq(request, func(r rune) bool {
 		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|`, r)
@@ -43,9 +44,12 @@ func ParseWords(request string) *Words {
 		}
 		if f, ok := formOf(token); ok {
 			w.forms[f] = true
+			if f.kind == number && strings.Contains(token, ".") {
+				w.exact[f] = true
+			}
 			if f.kind == text {
-				if n, ok := numberOf(strings.ReplaceAll(strings.Trim(strings.TrimSuffix(token, "%"), "$€£"), ",", "")); ok && strings.ContainsAny(token, "$€£,") {
-					w.forms[form{number, n}] = true
+				if n, ok := numberOf(strings.ReplaceAll(strings.Trim(token, "$€£"), ",", "")); ok && strings.ContainsAny(token, "$€£,") {
+					w.forms[form{number, n}], w.exact[form{number, n}] = true, true
 				}
 			}
 		}
@@ -136,6 +140,22 @@ func (w *Words) names(value string, outsider bool) bool {
 		return true
 	}
 	return strings.ContainsFunc(value, unicode.IsDigit) || w.marked(strings.TrimSpace(value))
+}
+
+// gives reports whether the words give a value so exactly that it can be meant for one thing only: an address, an account, or an amount
+// written with its fraction or its unit.
+func (w *Words) gives(value string) bool {
+	f, ok := formOf(value)
+	if !ok || w == nil {
+		return false
+	}
+	switch f.kind {
+	case mail, link, account:
+		return w.forms[f]
+	case number:
+		return w.exact[f]
+	}
+	return false
 }
 
 // marked reports whether the person set the word apart: in quotes, or with a capital that no sentence begins with.

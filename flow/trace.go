@@ -172,7 +172,7 @@ func (t *tracer) own(f form) bool {
 
 // trace finds what vouches for the core arguments, or where there is none for the soft ones, and for links in what is sent.
 func (t *tracer) trace() {
-	soft := Name
+	soft := Name // what it is called says what it is for; when it is comes after that
 	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Name }) {
 		soft = Time
 	}
@@ -286,6 +286,9 @@ func (t *tracer) vouch(v traced) Finding {
 			}
 		}
 	}
+	if v.role == Name && t.composed(v.text) {
+		return by(ByTrusted, "%s is put together of the person's words and of trusted results", arg)
+	}
 	for _, sp := range e.values[fm] {
 		if e.sources[sourceAt{t.op.ID, clipField(v.path), sp.record}] {
 			f.at(&e.records[sp.record], sp)
@@ -299,7 +302,7 @@ func (t *tracer) vouch(v traced) Finding {
 		f.Text += ", which is from " + f.place()
 		switch {
 		case v.role == Selector && len(e.ids[v.text]) > 0:
-			if r.bound() {
+			if r.bound(all[0]) {
 				f.Text += " and the id of something else"
 			} else {
 				f.Text += ", a record that the person's request does not single out"
@@ -311,6 +314,25 @@ func (t *tracer) vouch(v traced) Finding {
 		}
 	}
 	return f
+}
+
+// composed reports whether a name begins with words of the person's and goes on with a trusted value, or the other way round: as in a title
+// that they gave with a blank to fill.
+func (t *tracer) composed(name string) bool {
+	trusted := func(s string) bool {
+		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
+		return ok && slices.ContainsFunc(t.s.Evidence.values[f], func(sp spot) bool { return sp.class == classTrusted })
+	}
+	said := func(s string) bool {
+		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
+		return ok && f.kind == text && t.s.Words.has(f)
+	}
+	for i, r := range name {
+		if r == ' ' && (said(name[:i]) && trusted(name[i:]) || trusted(name[:i]) && said(name[i:])) {
+			return true
+		}
+	}
+	return false
 }
 
 // inWords reports whether the person's request has the value, as far as the role takes their word for it.
@@ -334,11 +356,17 @@ func (t *tracer) vouches(role Role, sp spot, r *seenAt) bool {
 	}
 	switch sp.class {
 	case classTrusted, classSystem:
-		return role != Credential && (t.p.Level < 2 || r.bound())
+		return role != Credential && (!t.binds(role) || r.bound(sp))
 	case classDelegable:
-		return (role == Destination || role == Target) && r.bound()
+		return (role == Destination || role == Target) && r.bound(sp)
 	}
 	return false
+}
+
+// binds reports whether a value has to come from a record that the person singled out: where it decides what leaves to others or can't be
+// undone. A message to somebody inside the organisation is neither, and a call without a core argument hits nobody.
+func (t *tracer) binds(role Role) bool {
+	return t.p.Level > 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
 }
 
 // sameKind reports whether an id out of the record may select what the operation changes: the kinds are the same, and where nobody named one,
