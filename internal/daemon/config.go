@@ -45,7 +45,7 @@ type Config struct {
 	Upstreams  map[string]UpstreamConfig  `yaml:"upstreams,omitempty" json:"upstreams,omitempty" jsonschema:"MCP servers behind the gateway, by the id that operations are known under."`
 	Operations map[string]OperationConfig `yaml:"operations,omitempty" json:"operations,omitempty" jsonschema:"The operator's word on each operation, by <server>.<tool>; <server>.* is a default for a server."`
 	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default) or ask."`
-	Flow       FlowConfig                 `yaml:"flow,omitempty" json:"flow,omitempty" jsonschema:"Labels of the flow rules."`
+	Flow       FlowConfig                 `yaml:"flow,omitempty" json:"flow,omitempty" jsonschema:"Labels of the flow rules, and what is free."`
 	Limits     LimitsConfig               `yaml:"limits,omitempty" json:"limits,omitempty" jsonschema:"Limits of one session."`
 
 	Comm       CommConfig            `yaml:"comm,omitempty" json:"comm,omitempty" jsonschema:"What the built-in external operations (comm.fetch, comm.search, comm.query, comm.exec) may reach."`
@@ -59,6 +59,8 @@ type Config struct {
 
 	// Dir is the folder that relative paths start from.
 	Dir string `yaml:"-" json:"-"`
+
+	root *yaml.Node // the file as it was read, to say where things stand
 }
 
 // PersonConfig is a human with roles.
@@ -66,7 +68,7 @@ type PersonConfig struct {
 	ID         string   `yaml:"id" json:"id" jsonschema:"Id of the person."`
 	Name       string   `yaml:"name,omitempty" json:"name,omitempty" jsonschema:"Name as shown."`
 	Roles      []string `yaml:"roles" json:"roles" jsonschema:"Of viewer, approver, operator, auditor, admin."`
-	Identities []string `yaml:"identities,omitempty" json:"identities,omitempty" jsonschema:"The person's own addresses and accounts."`
+	Identities []string `yaml:"identities,omitempty" json:"identities,omitempty" jsonschema:"The person's own addresses and accounts, as alice@example.com: where a call for this person sends to them, nobody is asked."`
 }
 
 // UpstreamConfig is one MCP server: a command to start, or a URL to reach.
@@ -81,7 +83,8 @@ type UpstreamConfig struct {
 }
 
 // OperationConfig is the operator's word on an operation. What is left out comes from the "server.*" entry, then from the defaults. That
-// entry's args hold unless the operation has another role for the same argument, and its risk unless the operation's is higher.
+// entry's args hold unless the operation has another role for the same argument, its risk unless the operation's is higher, and its
+// egress_url whatever the operation says. Lists that are given, empty ones too, replace the server's.
 type OperationConfig struct {
 	ExposeAs      string            `yaml:"expose_as,omitempty" json:"expose_as,omitempty" jsonschema:"Tool name that the agent sees. Default <server>_<tool>. In a <server>.* entry, {tool} stands for the server's own name."`
 	Sensitivity   string            `yaml:"sensitivity,omitempty" json:"sensitivity,omitempty" jsonschema:"internal_source, external (default), both or none."`
@@ -91,23 +94,23 @@ type OperationConfig struct {
 	BlockedBy     *[]string         `yaml:"blocked_by,omitempty" json:"blocked_by,omitempty" jsonschema:"Labels that refuse the call. Default: every confidentiality label for an external operation."`
 	ExternalIO    *bool             `yaml:"external_io,omitempty" json:"external_io,omitempty" jsonschema:"Default true. false lets the operation run in the planning phase."`
 	Output        string            `yaml:"output,omitempty" json:"output,omitempty" jsonschema:"trusted, untrusted (default: text comes fenced), typed (trusted while every string matches shape) or echo."`
-	Shape         string            `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) for output: typed."`
-	TrustedFields []string          `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields of a record that the system sets. Not used by this version."`
-	Names         []string          `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields that name a record. Not used by this version."`
-	Delegable     []string          `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields whose values may be used as arguments. Not used by this version."`
-	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"Kind of the ids in the records. Not used by this version."`
-	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"none, internal, external or by_arg. Not used by this version."`
-	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"The operation fetches a URL. Not used by this version."`
-	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount): amount, currency and destination count for the risk. The others are destination, url, credential, identity, selector, target, time, name, content, text, query, flag."`
+	Shape         string            `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) that every string of a trusted or typed result has to match, or the whole result is untrusted. Begin it with ^ and end it with $. Example: ^[A-Za-z0-9 .,:-]{0,80}$"`
+	TrustedFields []string          `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that the system sets in an otherwise untrusted record, as its id or size: they vouch for their values. Never one that somebody outside can write."`
+	Names         []string          `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields by which a person refers to a record, as its title or file name: where the person's request has the value, the request singles the record out."`
+	Delegable     []string          `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields, never free text, that may say who gets something once the person's request singles the record out, as the sender of a mail."`
+	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"What the ids in results and in arguments denote, as event or file: an id vouches only for an argument of its own kind."`
+	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"Where what it is given ends up: none (stays with the person), internal, external (default), or by_arg (leaves where a destination is given that is not the person's own)."`
+	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"Calling it makes a request whose address can carry data out, so its address is looked at although it is a read."`
+	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector and target have to be vouched for; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be vouched for. For the risk count amount, currency and destination."`
 	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
 	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
 	Description   string            `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
 
-// FlowConfig names the confidentiality labels.
+// FlowConfig names the confidentiality labels, and what is free.
 type FlowConfig struct {
 	Labels     []string `yaml:"labels,omitempty" json:"labels,omitempty" jsonschema:"Confidentiality labels. Default internal, pii, secret. The integrity label untrusted is always there."`
-	FreeLevel1 bool     `yaml:"free_level_1,omitempty" json:"free_level_1,omitempty" jsonschema:"Level 1 writes need no question. Not used by this version."`
+	FreeLevel1 bool     `yaml:"free_level_1,omitempty" json:"free_level_1,omitempty" jsonschema:"Writes of level 1 run without a question after untrusted content. Default false."`
 }
 
 // LimitsConfig bounds one session.
@@ -272,6 +275,7 @@ func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 			return nil, &ConfigError{loadProblems(file, err)}
 		}
 	}
+	c.root = &root
 	c.defaults()
 	if problems := c.check(file, &root); len(problems) > 0 {
 		return nil, &ConfigError{problems}
@@ -477,7 +481,18 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 		oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
 		oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
 		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
-			oneOf(field+".args."+arg, o.Args[arg], roles...)
+			if word := o.Args[arg]; arg == "" {
+				bad(field+".args", "name the argument, or the path into it", "an argument has no name")
+			} else if word == "text" {
+				bad(field+".args."+arg, "use content", "text is no role")
+			} else if _, err := flow.ParseRole(word); err != nil {
+				bad(field+".args."+arg, "use one of "+strings.Join(roles, ", "), "unknown word %q", word)
+			}
+		}
+		for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "names": o.Names, "delegable": o.Delegable} {
+			if slices.Contains(list, "") {
+				bad(field+"."+name, "name the field, as it stands in the results", "a field has no name")
+			}
 		}
 		oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
 		if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
@@ -491,7 +506,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 				bad(field+".shape", "use RE2 syntax", "%v", err)
 			}
 		}
-		if o.Output == "typed" && o.Shape == "" {
+		if o.Output == "typed" && o.Shape == "" && c.Operations[server+".*"].Shape == "" {
 			bad(field+".shape", "add a regular expression that every string of the result matches", "output: typed needs a shape")
 		}
 		for name, list := range map[string]*[]string{"emits": o.Emits, "blocked_by": o.BlockedBy} {
@@ -542,13 +557,10 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	return problems
 }
 
-// roles of arguments (PROVENANCE.md), and currency, which says what an amount is in.
+// roles of arguments, in the words of flow.ParseRole.
 var roles = []string{
-	"destination", "url", "amount", "currency", "credential", "identity", "selector", "target", "time", "name", "content", "text", "query", "flag",
+	"destination", "url", "amount", "credential", "identity", "selector", "target", "time", "name", "content", "query", "flag", "currency",
 }
-
-// rated are the roles that the risk rules look at. The others are for the provenance of arguments.
-var rated = []string{"amount", "currency", "destination"}
 
 // checkPeople finds what is wrong with how people are asked, told and let in.
 func (c *Config) checkPeople(bad func(field, remedy, format string, args ...any)) {
@@ -630,12 +642,8 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 // Warnings says what the file asks for that this version does not do.
 func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
-	for field, there := range map[string]bool{
-		"models": c.Models != nil, "flow.free_level_1": c.Flow.FreeLevel1,
-	} {
-		if there {
-			all = append(all, Problem{File: file, Field: field, Severity: "P2", Problem: "this version does not use it yet"})
-		}
+	if c.Models != nil {
+		all = append(all, Problem{File: file, Field: "models", Severity: "P2", Problem: "this version does not use it yet"})
 	}
 	for id, u := range c.Upstreams {
 		if u.Fallback != "" {
@@ -644,11 +652,6 @@ func (c *Config) Warnings(file string) []Problem {
 	}
 	for id, o := range c.Operations {
 		field := "operations." + id
-		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
-			if !slices.Contains(rated, o.Args[arg]) {
-				all = append(all, Problem{File: file, Field: field + ".args." + arg, Severity: "P2", Problem: "this version does not use the role " + o.Args[arg] + " yet"})
-			}
-		}
 		if o.Action != "" && !policy.KnownAction(o.Action) {
 			all = append(all, Problem{File: file, Field: field + ".action", Severity: "P2", Problem: fmt.Sprintf("the risk rules know no action %q, so its calls are LOW unless something else raises them", o.Action),
 				Remedy: "check the word, or say risk: as well"})
@@ -658,14 +661,6 @@ func (c *Config) Warnings(file string) []Problem {
 		if policy.NeedsAmount(action) && !slices.Contains(slices.Collect(maps.Values(args)), "amount") {
 			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so no call is CRITICAL however much it moves",
 				Remedy: "name the argument that holds the amount: args: {amount: amount}"})
-		}
-		for name, there := range map[string]bool{
-			"trusted_fields": o.TrustedFields != nil, "names": o.Names != nil,
-			"delegable": o.Delegable != nil, "id_kind": o.IDKind != "", "boundary": o.Boundary != "", "egress_url": o.EgressURL,
-		} {
-			if there {
-				all = append(all, Problem{File: file, Field: field + "." + name, Severity: "P2", Problem: "this version does not use it yet"})
-			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
@@ -721,6 +716,11 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
 		}
 		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
+		class.Facts = gateway.Facts{
+			TrustedFields: given(own.TrustedFields, base.TrustedFields), Names: given(own.Names, base.Names), Delegable: given(own.Delegable, base.Delegable),
+			IDKind: pick(own.IDKind, base.IDKind, ""), Boundary: flow.Boundary(pick(own.Boundary, base.Boundary, string(flow.BoundaryExternal))),
+			EgressURL: own.EgressURL || base.EgressURL, // it only makes the rules look closer
+		}
 		if t := c.Upstreams[server].Timeout; t > 0 {
 			class.Timeout = time.Duration(t)
 		}
@@ -756,6 +756,34 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 		class.Flow.BlockedBy = labelList(own.BlockedBy, base.BlockedBy)
 		return class
 	}
+}
+
+// given is the operation's own list if it has one, be it an empty one, else its server's.
+func given(own, base []string) []string {
+	if own == nil {
+		own = base
+	}
+	return own
+}
+
+// identitiesOf are a person's own addresses and accounts, by the person's id or by one of these that nobody else has.
+func (c *Config) identitiesOf(person string) []string {
+	if person == "" {
+		return nil
+	}
+	var of []PersonConfig
+	for _, p := range c.People {
+		if p.ID == person {
+			return p.Identities
+		}
+		if slices.ContainsFunc(p.Identities, func(i string) bool { return strings.EqualFold(i, person) }) {
+			of = append(of, p)
+		}
+	}
+	if len(of) != 1 {
+		return nil
+	}
+	return of[0].Identities
 }
 
 func labelList(own, base *[]string) *[]flow.Label {

@@ -19,52 +19,57 @@ func TestConfigProblems(t *testing.T) {
 		line  int
 		says  string
 	}{
-		"unknown key":           {"mode: enforce\nlisen: x\n", "", 2, `unknown key "lisen"`},
-		"unknown nested key":    {"limits:\n  calls: 3\n", "", 2, `unknown key "calls"`},
-		"duplicate key":         {"mode: enforce\nmode: shadow\n", "", 2, "mode"},
-		"not YAML":              {"mode: [\n", "", 0, ""},
-		"wrong type":            {"people: 7\n", "", 1, ""},
-		"a time without a unit": {"limits: {network_timeout: 30}\n", "", 1, "not a time"},
-		"unset variable":        {"upstreams:\n  a: {url: \"${NOT_SET_ANYWHERE}\"}\n", "", 2, "NOT_SET_ANYWHERE is not set"},
-		"unknown mode":          {"mode: off\n", "mode", 1, `unknown word "off"`},
-		"unknown store":         {"store: mysql\n", "store", 1, "mysql"},
-		"not loopback":          {"listen: 0.0.0.0:7575\n", "listen", 1, "not a loopback address"},
-		"no port":               {"admin_listen: localhost\n", "admin_listen", 1, "not an address"},
-		"one address twice":     {"listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:1\n", "admin_listen", 2, "same as listen"},
-		"unknown role":          {"people:\n  - {id: a, roles: [king]}\n", "people[0].roles", 1, "king"},
-		"person twice":          {"people: [{id: a, roles: []}, {id: a, roles: []}]\n", "people[1].id", 1, "twice"},
-		"both command and url":  {"upstreams:\n  a: {command: [x], url: http://x}\n", "upstreams.a", 2, "either"},
-		"neither":               {"upstreams:\n  a: {}\n", "upstreams.a", 2, "either"},
-		"dot in a server's id":  {"upstreams:\n  a.b: {url: http://x}\n", "upstreams.a.b", 2, "can't be a server's id"},
-		"reserved server":       {"upstreams:\n  comm: {url: http://x}\n", "upstreams.comm", 2, "reserved"},
-		"not a web address":     {"upstreams:\n  a: {url: file:///etc/passwd}\n", "upstreams.a.url", 2, "not a web address"},
-		"unknown feature":       {"upstreams:\n  a: {url: http://x, client_features: [everything]}\n", "upstreams.a.client_features", 2, "everything"},
-		"operation of no one":   {"operations:\n  a.b: {}\n", "operations.a.b", 2, `no upstream "a"`},
-		"no built-in one":       {"operations:\n  comm.fecth: {risk: HIGH}\n", "operations.comm.fecth", 2, "no built-in operation"},
-		"open to planning":      {"operations:\n  comm.fetch: {external_io: false}\n", "operations.comm.fetch.external_io", 2, "never runs in the planning phase"},
-		"trusted outside text":  {"operations:\n  comm.*: {output: trusted}\n", "operations.comm.*.output", 2, "always untrusted"},
-		"an entry of no form":   {"comm: {allowed_domains: [\"https://x.example\"]}\n", "comm.allowed_domains[0]", 1, "URL"},
-		"no protocol":           {"comm: {protocols: [ftp]}\n", "comm.protocols[0]", 1, "ftp"},
-		"no method":             {"comm: {methods: [DELETE]}\n", "comm.methods", 1, "DELETE"},
-		"no provider":           {"comm: {search: {provider: oracle}}\n", "comm.search.provider", 1, "not a known search provider"},
-		"no database":           {"comm: {databases: {crm: \"mysql://x\"}}\n", "comm.databases", 1, "crm"},
-		"asks too late":         {"trust_tiers:\n  x: {ask_from: CRITICAL}\n", "trust_tiers.x.ask_from", 2, "people always decide on what is HIGH"},
-		"no tier of risk":       {"trust_tiers: {x: {ask_from: SOME}}\n", "trust_tiers.x.ask_from", 1, "SOME"},
-		"not an operation":      {"operations:\n  a: {}\n", "operations.a", 2, "not an operation"},
-		"glob":                  {"upstreams: {a: {url: http://x}}\noperations:\n  a.git_*: {}\n", "operations.a.git_*", 3, "not an operation"},
-		"unknown sensitivity":   {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {sensitivity: public}\n", "operations.a.b.sensitivity", 3, "public"},
-		"unknown label":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {emits: [hr]}\n", "operations.a.b.emits", 3, `unknown label "hr"`},
-		"level out of range":    {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 3}\n", "operations.a.b.level", 3, "not a level"},
-		"level against effect":  {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 2, effect: read}\n", "operations.a.b.level", 3, "contradicts"},
-		"typed without shape":   {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed}\n", "operations.a.b.shape", 3, "needs a shape"},
-		"shape of another kind": {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed, shape: \"(?=x)\"}\n", "operations.a.b.shape", 3, "regexp"},
-		"two of one name":       {"upstreams: {a: {url: http://x}, b: {url: http://y}}\noperations:\n  a.x: {expose_as: search}\n  b.y: {expose_as: search}\n", "operations.b.y.expose_as", 4, `a.x has the name "search" already`},
-		"a server of one name":  {"upstreams: {a: {url: http://x}}\noperations:\n  a.*: {expose_as: search}\n", "operations.a.*.expose_as", 3, "all tools"},
-		"the gateway's name":    {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {expose_as: Sallyport_status}\n", "operations.a.b.expose_as", 3, "gateway's own"},
-		"name with a dot":       {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {expose_as: x.y}\n", "operations.a.b.expose_as", 3, "can't be a tool's name"},
-		"label in capitals":     {"flow: {labels: [HR]}\n", "flow.labels", 1, "HR"},
-		"integrity as label":    {"flow: {labels: [untrusted]}\n", "flow.labels", 1, "integrity label"},
-		"alias bomb":            {"a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b, *b]\nd: [*c, *c, *c, *c, *c, *c, *c]\n", "", 0, ""},
+		"unknown key":                 {"mode: enforce\nlisen: x\n", "", 2, `unknown key "lisen"`},
+		"unknown nested key":          {"limits:\n  calls: 3\n", "", 2, `unknown key "calls"`},
+		"duplicate key":               {"mode: enforce\nmode: shadow\n", "", 2, "mode"},
+		"not YAML":                    {"mode: [\n", "", 0, ""},
+		"wrong type":                  {"people: 7\n", "", 1, ""},
+		"a time without a unit":       {"limits: {network_timeout: 30}\n", "", 1, "not a time"},
+		"unset variable":              {"upstreams:\n  a: {url: \"${NOT_SET_ANYWHERE}\"}\n", "", 2, "NOT_SET_ANYWHERE is not set"},
+		"unknown mode":                {"mode: off\n", "mode", 1, `unknown word "off"`},
+		"unknown store":               {"store: mysql\n", "store", 1, "mysql"},
+		"not loopback":                {"listen: 0.0.0.0:7575\n", "listen", 1, "not a loopback address"},
+		"no port":                     {"admin_listen: localhost\n", "admin_listen", 1, "not an address"},
+		"one address twice":           {"listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:1\n", "admin_listen", 2, "same as listen"},
+		"unknown role":                {"people:\n  - {id: a, roles: [king]}\n", "people[0].roles", 1, "king"},
+		"person twice":                {"people: [{id: a, roles: []}, {id: a, roles: []}]\n", "people[1].id", 1, "twice"},
+		"both command and url":        {"upstreams:\n  a: {command: [x], url: http://x}\n", "upstreams.a", 2, "either"},
+		"neither":                     {"upstreams:\n  a: {}\n", "upstreams.a", 2, "either"},
+		"dot in a server's id":        {"upstreams:\n  a.b: {url: http://x}\n", "upstreams.a.b", 2, "can't be a server's id"},
+		"reserved server":             {"upstreams:\n  comm: {url: http://x}\n", "upstreams.comm", 2, "reserved"},
+		"not a web address":           {"upstreams:\n  a: {url: file:///etc/passwd}\n", "upstreams.a.url", 2, "not a web address"},
+		"unknown feature":             {"upstreams:\n  a: {url: http://x, client_features: [everything]}\n", "upstreams.a.client_features", 2, "everything"},
+		"operation of no one":         {"operations:\n  a.b: {}\n", "operations.a.b", 2, `no upstream "a"`},
+		"no built-in one":             {"operations:\n  comm.fecth: {risk: HIGH}\n", "operations.comm.fecth", 2, "no built-in operation"},
+		"open to planning":            {"operations:\n  comm.fetch: {external_io: false}\n", "operations.comm.fetch.external_io", 2, "never runs in the planning phase"},
+		"trusted outside text":        {"operations:\n  comm.*: {output: trusted}\n", "operations.comm.*.output", 2, "always untrusted"},
+		"an entry of no form":         {"comm: {allowed_domains: [\"https://x.example\"]}\n", "comm.allowed_domains[0]", 1, "URL"},
+		"no protocol":                 {"comm: {protocols: [ftp]}\n", "comm.protocols[0]", 1, "ftp"},
+		"no method":                   {"comm: {methods: [DELETE]}\n", "comm.methods", 1, "DELETE"},
+		"no provider":                 {"comm: {search: {provider: oracle}}\n", "comm.search.provider", 1, "not a known search provider"},
+		"no database":                 {"comm: {databases: {crm: \"mysql://x\"}}\n", "comm.databases", 1, "crm"},
+		"asks too late":               {"trust_tiers:\n  x: {ask_from: CRITICAL}\n", "trust_tiers.x.ask_from", 2, "people always decide on what is HIGH"},
+		"no tier of risk":             {"trust_tiers: {x: {ask_from: SOME}}\n", "trust_tiers.x.ask_from", 1, "SOME"},
+		"not an operation":            {"operations:\n  a: {}\n", "operations.a", 2, "not an operation"},
+		"glob":                        {"upstreams: {a: {url: http://x}}\noperations:\n  a.git_*: {}\n", "operations.a.git_*", 3, "not an operation"},
+		"unknown sensitivity":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {sensitivity: public}\n", "operations.a.b.sensitivity", 3, "public"},
+		"unknown label":               {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {emits: [hr]}\n", "operations.a.b.emits", 3, `unknown label "hr"`},
+		"level out of range":          {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 3}\n", "operations.a.b.level", 3, "not a level"},
+		"level against effect":        {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 2, effect: read}\n", "operations.a.b.level", 3, "contradicts"},
+		"typed without shape":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed}\n", "operations.a.b.shape", 3, "needs a shape"},
+		"unknown role of an argument": {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {to: whom}}\n", "operations.a.b.args.to", 3, `unknown word "whom"`},
+		"text is no role":             {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {body: text}}\n", "operations.a.b.args.body", 3, "text is no role"},
+		"argument of no name":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {\"\": content}}\n", "operations.a.b.args", 3, "no name"},
+		"unknown boundary":            {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {boundary: home}\n", "operations.a.b.boundary", 3, "home"},
+		"a field of no name":          {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {trusted_fields: [id, \"\"]}\n", "operations.a.b.trusted_fields", 3, "no name"},
+		"shape of another kind":       {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed, shape: \"(?=x)\"}\n", "operations.a.b.shape", 3, "regexp"},
+		"two of one name":             {"upstreams: {a: {url: http://x}, b: {url: http://y}}\noperations:\n  a.x: {expose_as: search}\n  b.y: {expose_as: search}\n", "operations.b.y.expose_as", 4, `a.x has the name "search" already`},
+		"a server of one name":        {"upstreams: {a: {url: http://x}}\noperations:\n  a.*: {expose_as: search}\n", "operations.a.*.expose_as", 3, "all tools"},
+		"the gateway's name":          {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {expose_as: Sallyport_status}\n", "operations.a.b.expose_as", 3, "gateway's own"},
+		"name with a dot":             {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {expose_as: x.y}\n", "operations.a.b.expose_as", 3, "can't be a tool's name"},
+		"label in capitals":           {"flow: {labels: [HR]}\n", "flow.labels", 1, "HR"},
+		"integrity as label":          {"flow: {labels: [untrusted]}\n", "flow.labels", 1, "integrity label"},
+		"alias bomb":                  {"a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b, *b]\nd: [*c, *c, *c, *c, *c, *c, *c]\n", "", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := ParseConfig("sallyport.yaml", []byte(c.yaml), t.TempDir())
@@ -214,6 +219,74 @@ operations:
 	}
 	if want := "[operations.bank.move.args operations.wire.send.args]"; fmt.Sprint(warned) != want {
 		t.Errorf("lint warns of %v, want %s", warned, want)
+	}
+}
+
+// Labels come field by field: lists that are given replace the server's, roles add to them, and egress_url is never taken away.
+func TestLabelsOfAnOperation(t *testing.T) {
+	c, err := ParseConfig("f", []byte(`
+upstreams: {cal: {url: http://x}}
+operations:
+  cal.*: {effect: read, trusted_fields: [id], names: [title], delegable: [owner], id_kind: event, boundary: internal, output: typed, shape: "^x$", egress_url: true, args: {id: selector}}
+  cal.own: {level: 2, trusted_fields: [], names: [name, subject], id_kind: entry, boundary: none, output: untrusted, egress_url: false, args: {id: content, text: content}}
+  cal.typed: {output: typed}
+`), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems := c.Warnings("f"); len(problems) > 0 {
+		t.Errorf("what is used is warned of: %v", problems)
+	}
+	for tool, want := range map[string]string{
+		"own":    "untrusted ^x$ [] [name subject] [owner] entry 2 none true map[id:content text:content]",
+		"typed":  "typed ^x$ [id] [title] [owner] event 0 internal true map[id:selector]",
+		"other":  "typed ^x$ [id] [title] [owner] event 0 internal true map[id:selector]",
+		"nobody": "typed ^x$ [id] [title] [owner] event 0 internal true map[id:selector]",
+	} {
+		p := c.Classifier(nil)("cal", tool).Profile()
+		if got := strings.TrimSuffix(fmt.Sprintln(p.Output, p.Shape, p.TrustedFields, p.Names, p.Delegable, p.IDKind, p.Level, p.Boundary, p.EgressURL, p.Args), "\n"); got != want {
+			t.Errorf("%s is\n%s\nwant\n%s", tool, got, want)
+		}
+		if problems := p.Check(); problems != nil {
+			t.Errorf("%s: %v", tool, problems)
+		}
+	}
+	p := c.Classifier(nil)("unheard", "of").Profile()
+	if p.Told() || p.Level != 2 || p.Output != flow.UntrustedOutput || p.Boundary != flow.BoundaryExternal || p.TrustedFields != nil || p.EgressURL {
+		t.Errorf("an operation that nobody named says %+v", p)
+	}
+}
+
+// The configuration knows the roles that the flow rules know.
+func TestRoles(t *testing.T) {
+	for _, r := range roles {
+		if _, err := flow.ParseRole(r); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := flow.ParseRole("?"); err == nil || !strings.HasSuffix(err.Error(), strings.Join(roles, ", ")) {
+		t.Errorf("the flow rules know other roles: %v", err)
+	}
+}
+
+// A person's own identities are theirs by id or by one of them, and nobody's when two people have it.
+func TestIdentitiesOf(t *testing.T) {
+	c, err := ParseConfig("f", []byte(`
+people:
+  - {id: alice, roles: [], identities: [alice@example.com, shared@example.com]}
+  - {id: bob, roles: [], identities: [Bob@example.com, shared@example.com, alice]}
+  - {id: carol, roles: []}
+`), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for person, want := range map[string]string{
+		"alice": "[alice@example.com shared@example.com]", "bob": "[Bob@example.com shared@example.com alice]", "bob@example.com": "[Bob@example.com shared@example.com alice]",
+		"shared@example.com": "[]", "carol": "[]", "": "[]", "nobody": "[]",
+	} {
+		if got := fmt.Sprint(c.identitiesOf(person)); got != want {
+			t.Errorf("%q has %s, want %s", person, got, want)
+		}
 	}
 }
 

@@ -147,8 +147,8 @@ agents: agents
 # Folder of *.cedar policies. They can only narrow what declarations grant.
 # policies: policies
 
-# Who may act on the people's side: id, the name as shown, roles (viewer, approver, operator, auditor, admin), and identities,
-# the person's own addresses and accounts. The first start makes a token for admin.
+# Who may act on the people's side: id, the name as shown, roles (viewer, approver, operator, auditor, admin), and identities, the
+# person's own addresses and accounts: an agent that works for them may send there. The first start makes a token for admin.
 people:
   - {id: admin, name: Administrator, roles: [admin]}
   # - {id: alice, name: Alice Ng, roles: [approver, operator], identities: [alice@example.com]}
@@ -176,6 +176,9 @@ people:
 
 # The operator's word on each operation, by <server>.<tool>. <server>.* is a default for a server. What nobody said anything
 # about is external, a write and untrusted.
+#
+# sallyport flow suggest writes entries for what a server offers, for you to read; sallyport lint --data DIR compares them with what
+# its tools take and with what happened.
 # operations:
 #   files.read_text_file: {sensitivity: internal_source, effect: read}
 #   files.list_directory: {sensitivity: internal_source, effect: read}
@@ -194,34 +197,41 @@ people:
 #     blocked_by: []
 #     # false lets it run in the planning phase, because it touches nothing outside.
 #     external_io: true
-#     # How far results are trusted: trusted, untrusted (text comes fenced), typed (trusted while every string matches shape), echo.
+#     # How far results are trusted: trusted, untrusted (text comes fenced), typed (trusted while every string matches shape), echo
+#     # (repeats what it was given). Begin a shape with ^ and end it with $.
 #     output: typed
-#     shape: "^[^<>]{0,400}$"
-#     # For records: fields that the system sets, fields that name a record, fields whose values may be used as arguments, kind of ids.
+#     shape: "^[A-Za-z0-9 .,:@-]{0,80}$"
+#     # Where a result is not trusted: fields that the system sets, which vouch for themselves; fields by which a person refers to a
+#     # record; structured fields that may say who gets something once the person's request names the record; kind of its ids.
 #     trusted_fields: [id, date]
 #     names: [subject]
 #     delegable: [from]
 #     id_kind: email
-#     # Whom a record can come from or reach: none, internal, external or by_arg.
-#     boundary: by_arg
-#     # Whether the operation fetches a URL.
+#     # Where what it is given ends up: none (stays with the person), internal, external, or by_arg (leaves where a destination is
+#     # given that is not the person's own).
+#     boundary: none
+#     # Whether calling it makes a request whose address could carry data out.
 #     egress_url: false
-#     # Role of each argument: amount, currency and destination count for the risk.
+#     # Role of each argument. After untrusted content, destination, url, amount, credential, identity, selector and target have to
+#     # come from the person's request, from the person's own identities or from what can be trusted, or a person is asked; time and
+#     # name where there is none of these. content (links in it are looked at), query, flag and currency are free. An argument
+#     # without a role has to be vouched for.
 #     args: {query: query}
 #     risk: LOW
 #   crm.refund:
 #     # What it does, by its name in the risk rules: transfer_money, delete_data, grant_access and publish_content are HIGH,
 #     # send_email, schedule_meeting and book_appointment MEDIUM. risk says what it is at least.
 #     action: transfer_money
-#     args: {account: destination, amount: amount, currency: currency}
+#     args: {account: destination, amount: amount, currency: currency, reason: content}
 
 # What happens to operations that no entry above names: deny, or ask.
 unlisted_operations: deny
 
-# Labels of confidential data. The integrity label untrusted is always there. free_level_1 is not used by this version.
+# Labels of confidential data. The integrity label untrusted is always there. free_level_1: writes that only the person sees and can
+# undo (level 1) run without a question after untrusted content.
 flow:
   labels: [internal, pii, secret]
-  # free_level_1: false
+  # free_level_1: true
 
 # Limits of one session: calls and external requests (comm.fetch, comm.search, comm.query) in any minute, the longest network and
 # file operation, and the time in operations over its life.
