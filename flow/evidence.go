@@ -121,14 +121,21 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	o.large = total > largeResult
 	only := len(records) == 1 && o.queried(r.Arguments)
 	named := o.named(records)
-	for i, rec := range records {
-		o.record(rec, named[i], only)
+	o.seen.Records = make([]seenRecord, len(records))
+	for i := range records {
+		o.seen.Records[i] = seenRecord{Named: named[i], Only: only}
+	}
+	// What vouches comes first, so that what doesn't can't crowd it out.
+	for _, free := range []bool{false, true} {
+		for i, rec := range records {
+			o.record(&o.seen.Records[i], rec, free)
+		}
 	}
 	return o.seen
 }
 
-// named finds for each record the field by which the person's words single it out: a naming field that stands in them, or a value that the
-// system set and that they give exactly. What an outsider may have written, and what was not meant as a name, has to lead to one record alone.
+// named finds for each record the naming field by which the person's words single it out. What an outsider may have written has to lead to
+// one record alone.
 func (o *observer) named(records []record) []string {
 	named := make([]string, len(records))
 	type hit struct {
@@ -141,16 +148,13 @@ func (o *observer) named(records []record) []string {
 			if f.key {
 				continue
 			}
-			name, class := f.in(o.p.Names), o.class(f)
-			outsider := class != classTrusted && class != classSystem
-			switch {
-			case name && o.words.names(f.text, outsider):
-				if !outsider {
-					named[i] = clipField(f.name)
-					continue
-				}
-			case !name && !outsider && f.name != "" && o.words.gives(f.text):
-			default:
+			c := o.class(f)
+			outsider := c != classTrusted && c != classSystem
+			if !f.in(o.p.Names) || !o.words.names(f.text, outsider) {
+				continue
+			}
+			if !outsider {
+				named[i] = clipField(f.name)
 				continue
 			}
 			if fm, ok := formOf(f.text); ok {
@@ -200,7 +204,7 @@ func (o *observer) queried(args []byte) bool {
 	told, in := 0, 0
 	leaves(v, "", func(path string, value any) {
 		s, ok := scalar(value)
-		if !ok || s == "" {
+		if !ok || s == "" || o.p.Told() && o.p.role(path) == Flag {
 			return
 		}
 		if told++; told > maxQueryValues {
@@ -213,8 +217,8 @@ func (o *observer) queried(args []byte) bool {
 	return told == in && (told > 0 || o.trusted)
 }
 
-func (o *observer) record(rec record, named string, only bool) {
-	out := seenRecord{Named: named, Only: only}
+// record keeps the values of a record: those that outsiders may have written, or the others.
+func (o *observer) record(out *seenRecord, rec record, free bool) {
 	keys := map[string]int{}
 	for _, f := range rec.fields {
 		if f.key {
@@ -222,11 +226,10 @@ func (o *observer) record(rec record, named string, only bool) {
 		}
 	}
 	for _, f := range rec.fields {
-		if c := o.class(f); !f.key || c != classFree {
-			o.value(&out, f, c, f.key && keys[f.name] > 1)
+		if c := o.class(f); (c == classFree) == free && !(f.key && free) {
+			o.value(out, f, c, f.key && keys[f.name] > 1)
 		}
 	}
-	o.seen.Records = append(o.seen.Records, out)
 }
 
 // value keeps a value, and what stands in it where it is a text of several.

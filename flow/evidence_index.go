@@ -10,9 +10,7 @@ type Evidence struct {
 	records  []seenAt
 	approved map[approvedAt]bool
 	sources  map[sourceAt]bool
-	waiting  []approvedAt // approved values, in order: what is seen later may be of a record they name
-	count    int
-	full     bool
+	count    int // values
 }
 
 // spot is where a value stood.
@@ -34,11 +32,13 @@ type seenAt struct {
 // bound reports whether the person singled out the record and, where it has several such values side by side, the value.
 func (r *seenAt) bound(sp spot) bool { return r.named != "" || r.only && !sp.many }
 
+// approvedAt is a value that a person said yes to, as an argument of an operation; of a link, also anywhere.
 type approvedAt struct {
 	operation, argument string
 	form                form
 }
 
+// sourceAt is a record that a person said yes to, as where an argument of an operation came from.
 type sourceAt struct {
 	operation, argument string
 	record              int
@@ -59,8 +59,7 @@ func (e *Evidence) Add(s Seen) {
 		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, number: i + 1, of: len(s.Records), named: r.Named, only: r.Only})
 		for _, v := range r.Values {
 			if e.count >= maxEvidence {
-				e.full = true
-				break
+				return
 			}
 			f, ok := formOf(v.Text)
 			if !ok {
@@ -86,6 +85,9 @@ func (e *Evidence) approve(s Seen) {
 			continue
 		}
 		e.approved[approvedAt{s.Operation, v.Argument, f}] = true
+		if f.kind == link {
+			e.approved[approvedAt{form: f}] = true
+		}
 		for _, sp := range e.values[f] {
 			e.sources[sourceAt{s.Operation, v.Argument, sp.record}] = true
 		}

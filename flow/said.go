@@ -18,7 +18,6 @@ type Words struct {
 	text  string // folded
 	raw   string
 	forms map[form]bool
-	exact map[form]bool     // numbers written with a fraction or a unit
 	ids   map[string]string // a token -> the word before it, folded
 	dates map[string]bool   // as 2006-01-02, or 01-02 where no year was said
 	clock map[string]bool   // as 15:04
@@ -32,24 +31,26 @@ func ParseWords(request string) *Words {
 			request = request[:i]
 		}
 	}
-	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, exact: map[form]bool{}, ids: map[string]string{}, dates: map[string]bool{}, clock: map[string]bool{}}
+	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, ids: map[string]string{}, dates: map[string]bool{}, clock: map[string]bool{}}
 	before := ""
 	for token := range strings.FieldsFuncSeq(request, func(r rune) bool {
 		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|`, r)
 	}) {
 		token = strings.Trim(token, ".:!?'’*_`")
 		token = strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s")
+		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // no space behind the full stop
+			if f, ok := formOf(head); ok && (f.kind == mail || f.kind == link) {
+				w.forms[f] = true
+			}
+		}
 		if token == "" {
 			continue
 		}
 		if f, ok := formOf(token); ok {
 			w.forms[f] = true
-			if f.kind == number && strings.Contains(token, ".") {
-				w.exact[f] = true
-			}
 			if f.kind == text {
 				if n, ok := numberOf(strings.ReplaceAll(strings.Trim(token, "$€£"), ",", "")); ok && strings.ContainsAny(token, "$€£,") {
-					w.forms[form{number, n}], w.exact[form{number, n}] = true, true
+					w.forms[form{number, n}] = true
 				}
 			}
 		}
@@ -60,6 +61,13 @@ func ParseWords(request string) *Words {
 	}
 	w.readDates()
 	return w
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
 }
 
 // has reports whether the value stands in the words, whole. Texts are found as a phrase between word boundaries; everything else is a token.
@@ -126,36 +134,24 @@ func (w *Words) names(value string, outsider bool) bool {
 	if f.kind != text {
 		return true
 	}
-	telling, words := 0, 0
-	for word := range strings.FieldsFuncSeq(f.value, func(r rune) bool { return !inWord(r) }) {
-		words++
-		if utf8.RuneCountInString(word) >= 3 && !ordinary[word] {
-			telling++
-		}
-	}
 	switch {
-	case telling == 0:
+	case telling(f.value) == 0:
 		return false
-	case !outsider || words > 1:
+	case !outsider || len(strings.FieldsFunc(f.value, func(r rune) bool { return !inWord(r) })) > 1:
 		return true
 	}
 	return strings.ContainsFunc(value, unicode.IsDigit) || w.marked(strings.TrimSpace(value))
 }
 
-// gives reports whether the words give a value so exactly that it can be meant for one thing only: an address, an account, or an amount
-// written with its fraction or its unit.
-func (w *Words) gives(value string) bool {
-	f, ok := formOf(value)
-	if !ok || w == nil {
-		return false
+// telling counts the words of a folded text that no ordinary request has.
+func telling(s string) int {
+	n := 0
+	for word := range strings.FieldsFuncSeq(s, func(r rune) bool { return !inWord(r) }) {
+		if utf8.RuneCountInString(word) >= 2 && !ordinary[word] {
+			n++
+		}
 	}
-	switch f.kind {
-	case mail, link, account:
-		return w.forms[f]
-	case number:
-		return w.exact[f]
-	}
-	return false
+	return n
 }
 
 // marked reports whether the person set the word apart: in quotes, or with a capital that no sentence begins with.
@@ -318,9 +314,5 @@ func (w *Words) readDates() {
 	}
 }
 
-func (w *Words) rawText() string {
-	if w == nil {
-		return ""
-	}
-	return w.raw
-}
+// letter reports whether the words have a text to the letter.
+func (w *Words) letter(s string) bool { return w != nil && strings.Contains(w.raw, s) }

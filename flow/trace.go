@@ -199,6 +199,9 @@ func (t *tracer) trace() {
 				}
 				f := t.vouch(traced{v.path, URL, l, true})
 				f.Role = v.role
+				if fm, ok := formOf(l); ok && !f.Vouched && t.s.Evidence != nil && t.s.Evidence.approved[approvedAt{form: fm}] {
+					f.Vouched, f.By, f.Text = true, ByApproval, shown(v.path)+" is one that a person approved before"
+				}
 				if f.Vouched {
 					f.Text = "a link in " + f.Text
 				} else {
@@ -338,12 +341,14 @@ func (t *tracer) composed(name string) bool {
 // inWords reports whether the person's request has the value, as far as the role takes their word for it.
 func (t *tracer) inWords(v traced, f form) bool {
 	switch {
+	case v.role == Credential && !t.s.Words.letter(v.text):
+		return false
 	case v.role == Time:
 		return t.s.Words.at(v.text) || f.kind != number && t.s.Words.has(f)
-	case f.kind == number && v.role != Amount: // a number means what stands around it
+	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number means what stands around it
 		return false
-	case v.role == Credential: // to the letter
-		return strings.Contains(" "+t.s.Words.rawText()+" ", v.text) && t.s.Words.has(f)
+	case f.kind == text && v.role.Core() && v.role != Identity:
+		return t.s.Words.has(f) && (telling(f.value) > 0 || t.s.Words.marked(strings.TrimSpace(v.text)))
 	}
 	return t.s.Words.has(f)
 }
