@@ -66,6 +66,10 @@ type Options struct {
 	Environment string
 	// Voter is who a person is today: roles and every identity that is theirs; false for people nobody knows. Needed where people approve.
 	Voter func(person string) (approval.Voter, bool)
+	// Identities are a person's own addresses and accounts, as configured: what goes there does not leave the person. Default: nobody has any.
+	Identities func(person string) []string
+	// FreeLevel1 lets writes that only the person sees and can undo run unasked after untrusted content came in.
+	FreeLevel1 bool
 	// RemoveFiles removes a session's workspace.
 	RemoveFiles func(session string) error
 	// Commands are the built-in external operations; Tiers the trust tiers of agents.
@@ -127,6 +131,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	if o.Voter == nil {
 		o.Voter = func(string) (approval.Voter, bool) { return approval.Voter{}, false }
+	}
+	if o.Identities == nil {
+		o.Identities = func(string) []string { return nil }
 	}
 	if o.RemoveFiles == nil {
 		o.RemoveFiles = func(string) error { return nil } // there are no workspaces
