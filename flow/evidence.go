@@ -150,7 +150,7 @@ func (o *observer) named(records []record) []string {
 			}
 			c := o.class(f)
 			outsider := c != classTrusted && c != classSystem
-			if !f.in(o.p.Names) || !o.words.names(f.text, outsider) {
+			if !f.in(o.p.Names) && !(o.trusted && o.p.Names == nil) || !o.words.names(f.text, outsider) {
 				continue
 			}
 			if !outsider {

@@ -107,8 +107,14 @@ func Approve(operation, callID string, p *Profile, args []byte) Seen {
 	}
 	leaves(v, "", func(path string, value any) {
 		text, ok := scalar(value)
-		if r := p.role(path); ok && (r.Core() || r.Soft()) && len(s.Approved.Values) < maxTraced {
-			s.Approved.Values = append(s.Approved.Values, approvedValue{clipField(path), text})
+		r := p.role(path)
+		if !ok || !r.Core() && !r.Soft() {
+			return
+		}
+		for _, one := range apart(r, text) {
+			if len(one) <= maxValue && len(s.Approved.Values) < maxTraced {
+				s.Approved.Values = append(s.Approved.Values, approvedValue{clipField(path), one})
+			}
 		}
 	})
 	return s

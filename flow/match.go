@@ -86,8 +86,19 @@ var variation = &unicode.RangeTable{
 // fold is s in lower case with every run of white space as one space.
 func fold(s string) string { return strings.Join(strings.Fields(strings.ToLower(s)), " ") }
 
-// mailOf reads one bare address, as a@b.c. Anything around it, a name or a route, makes it no address.
+// mailOf reads one address, as a@b.c or with a name before it, as A <a@b.c>. Of the two, programs take what stands in the brackets; a name that
+// could be taken for another address, or a list, makes it no address.
 func mailOf(s string) (string, bool) {
+	if name, rest, ok := strings.Cut(s, "<"); ok {
+		address, ok := strings.CutSuffix(rest, ">")
+		if name = strings.TrimSpace(name); len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
+			name = strings.ReplaceAll(name[1:len(name)-1], ",", "")
+		}
+		if !ok || strings.ContainsAny(name, `@<>",;:()[]\`) {
+			return "", false
+		}
+		s = address
+	}
 	s = strings.ToLower(s)
 	local, domain, ok := strings.Cut(s, "@")
 	if !ok || local == "" || !hostname(domain) {

@@ -150,12 +150,28 @@ func (t *tracer) read(v any) {
 		if r.Core() {
 			t.core = true
 		}
-		if len(t.values) == maxTraced {
-			t.tooMany = true
-			return
+		for _, one := range apart(r, s) {
+			if len(t.values) == maxTraced {
+				t.tooMany = true
+				return
+			}
+			t.values = append(t.values, traced{path, r, one, ok})
 		}
-		t.values = append(t.values, traced{path, r, s, ok})
 	})
+}
+
+// apart are the addresses of a list of them in one text, or the text.
+func apart(r Role, s string) []string {
+	if r != Destination || len(s) > maxTraced*maxValue {
+		return []string{s}
+	}
+	list := strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ';' })
+	for _, one := range list {
+		if _, ok := mailOf(strings.TrimSpace(one)); !ok {
+			return []string{s}
+		}
+	}
+	return list
 }
 
 // leaves reports whether a destination is given that is not the person's own.
