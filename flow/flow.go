@@ -27,12 +27,19 @@
 //
 // # One function
 //
-// [Judge] decides, and nothing else does. Enforcement asks it before a call
-// runs, and calls [Raise] before a result is released. [Manifest],
-// [SystemPrompt] and [OrderingHint] tell the agent beforehand what Judge will
-// say, so that it can plan; [Validate] says it of a whole plan. What Validate
-// calls safe runs without a refusal, as long as results bring no labels beyond
-// the declared ones.
+// [JudgeCall] decides about a call, and nothing else does. Its rule of labels is [Judge], which also speaks for calls whose arguments are
+// not known yet: [Manifest], [SystemPrompt] and [OrderingHint] tell the agent beforehand what Judge will say, so that it can plan;
+// [Validate] says it of a whole plan. Enforcement asks JudgeCall before a call runs, and calls [Raise] before a result is released. What
+// Validate calls safe runs without a refusal, as long as results bring no labels beyond the declared ones.
+//
+// # Provenance
+//
+// A session that holds [Untrusted] content may have been told what to do by it. So JudgeCall looks where each critical argument of a call
+// came from: a [Profile] says what the arguments of an operation are for and how far its results can be trusted, [Words] are what the person
+// asked for, [Observe] takes from each result what can be looked up later, and [Evidence] holds it. Who may vouch for a value is [Voucher]'s
+// list; where nobody does, a person is asked. With a profile that tells the roles, a refusal by labels is narrowed in the same way.
+//
+// Evidence only ever vouches: whatever is missing from it, or came out of untrusted text, permits nothing.
 //
 // # Plans
 //
@@ -249,7 +256,7 @@ type Decision struct {
 }
 
 // Judge decides whether op may be called in a session that holds these labels
-// (FL-2). Everything else in this package, and whoever enforces, asks it. An
+// (FL-2), whatever its arguments. Everything else in this package asks it. An
 // operation whose sensitivity isn't known is refused. Adding to held never
 // turns a refusal into a permission.
 func Judge(op Operation, held []Held) Decision {
