@@ -44,9 +44,11 @@ var house = map[string][]string{
 	"internal/console":     {"flow", "internal/approval", "internal/agent", "internal/policy", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
 	"internal/httpapi":     {"flow", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/gateway", "internal/threat", "internal/console"},
 	"internal/connect":     {"internal/fault", "internal/call"},
+	// replay judges recorded work by the rules that the gateway enforces, and enforces nothing.
+	"internal/replay":      {"flow", "internal/fault", "internal/call"},
 	"internal/daemon":      {"*"},
 	"internal/demo":        {"client", "internal/daemon", "internal/threat", "internal/audit", "internal/fault", "internal/gateway"},
-	"cmd/sallyport":        {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway"},
+	"cmd/sallyport":        {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway", "internal/replay"},
 	"test":                 {"*"},
 	"test/bench":           {},
 }

@@ -1,0 +1,171 @@
+package replay
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sallyport/flow"
+)
+
+// run is one piece of work from its start: a person's task, or a task with an attack in it.
+type run struct {
+	task      string
+	injection string
+	prompt    string
+	attacked  bool
+	textOnly  bool              // the attack has no call
+	reached   bool              // the record says that the attack's calls reach its goal
+	fill      map[string][]byte // marker -> what stands there in this run, as the inside of a JSON string
+	calls     []step            // the person's, up to the attack
+	attack    []step            // those that make the attack, each of which has to run for it to get through
+}
+
+// step is one recorded call.
+type step struct {
+	tool   string
+	args   []byte          // canonical JSON object, with markers
+	result json.RawMessage // canonical JSON, with markers
+	failed bool            // the result is an error's text
+}
+
+// tool is one operation under its label.
+type tool struct {
+	op      flow.Operation
+	profile *flow.Profile
+}
+
+// session is the state that the gateway keeps of a session, as far as the flow rules look at it.
+type session struct {
+	tools    *toolbox
+	rules    Rules
+	words    *flow.Words
+	held     []flow.Held
+	evidence *flow.Evidence
+	calls    int
+}
+
+func newSession(tools *toolbox, rules Rules) *session { return &session{tools: tools, rules: rules} }
+
+func (s *session) begin(r *run) {
+	s.words, s.held, s.evidence, s.calls = flow.ParseWords(r.prompt), nil, &flow.Evidence{}, 0
+}
+
+// play judges a call and, where it is done, takes in its result. One that is asked about is taken as approved.
+func (s *session) play(st step, fill map[string][]byte) flow.Ruling {
+	s.calls++
+	id := fmt.Sprintf("call_%d", s.calls)
+	t := s.tools.tool(st.tool)
+	args := substitute(st.args, fill)
+	r := flow.JudgeCall(t.op, t.profile, args, flow.Situation{
+		Held: s.held, Words: s.words, Own: s.tools.own, Evidence: s.evidence, FreeLevel1: s.rules.FreeLevel1,
+	})
+	switch r.Verdict {
+	case flow.Deny:
+		return r
+	case flow.Ask:
+		s.evidence.Add(flow.Approve(t.op.ID, id, t.profile, args))
+	}
+	seen := flow.Observe(t.profile, s.words, flow.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
+	// As the gateway decides it: what repeats what it was given, an error's text too, is untrusted unless the operation is trusted, or
+	// typed and in shape.
+	if seen.Trusted {
+		s.held = flow.Raise(s.held, t.op, id)
+	} else {
+		s.held = flow.Raise(s.held, t.op, id, flow.Untrusted)
+	}
+	if !st.failed { // an error's text names what was asked for: it shows nothing
+		s.evidence.Add(seen)
+	}
+	return r
+}
+
+// payloads is a result as the gateway sees it: a value of a structure, or a text.
+func payloads(result json.RawMessage) []json.RawMessage {
+	if len(result) > 0 && result[0] == '"' {
+		var s string
+		if err := json.Unmarshal(result, &s); err == nil {
+			result = flow.Text(s)
+		}
+	}
+	return []json.RawMessage{result}
+}
+
+const (
+	markerOpen  = "<<INJ"
+	markerClose = ">>"
+	nowMarker   = "<<NOW>>"
+	// someTime stands where a trace left out the time of day at which it was taken.
+	someTime = "2000-01-01 00:00:00"
+)
+
+// substitute writes what stands at each marker into JSON text, in one pass: what is put in is not looked at again.
+func substitute(b []byte, fill map[string][]byte) []byte {
+	if fill == nil || !bytes.Contains(b, []byte("<<")) {
+		return b
+	}
+	out := make([]byte, 0, len(b))
+	for {
+		at := bytes.Index(b, []byte("<<"))
+		if at < 0 {
+			return append(out, b...)
+		}
+		out, b = append(out, b[:at]...), b[at:]
+		if bytes.HasPrefix(b, []byte(nowMarker)) {
+			out, b = append(out, someTime...), b[len(nowMarker):]
+			continue
+		}
+		if name, rest, ok := marker(b); ok {
+			if text, known := fill[name]; known {
+				out, b = append(out, text...), rest
+				continue
+			}
+		}
+		out, b = append(out, b[:1]...), b[1:]
+	}
+}
+
+// marker reads <<INJ:name>>, or <<INJ>> whose name is "", at the start of b.
+func marker(b []byte) (name string, rest []byte, ok bool) {
+	inner, ok := bytes.CutPrefix(b, []byte(markerOpen))
+	if !ok {
+		return "", nil, false
+	}
+	end := bytes.Index(inner, []byte(markerClose))
+	if end < 0 || end > 0 && inner[0] != ':' {
+		return "", nil, false
+	}
+	if end == 0 {
+		return "", inner[len(markerClose):], true
+	}
+	return string(inner[1:end]), inner[end+len(markerClose):], true
+}
+
+// quoted is s as a JSON string in which markers stand as they are.
+func quoted(s string) []byte {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(s); err != nil { // a string always encodes
+		panic(err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// inside is s as it stands inside a JSON string.
+func inside(s string) []byte {
+	b := quoted(s)
+	return b[1 : len(b)-1]
+}
+
+// sample is a few of many names.
+func sample(names map[string]bool) string {
+	all := slices.Sorted(maps.Keys(names))
+	if len(all) > 5 {
+		all = append(all[:5], "…")
+	}
+	return strings.Join(all, ", ")
+}
