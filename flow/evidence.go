@@ -17,6 +17,7 @@ const (
 	maxSeenValues   = 4000    // of one result
 	maxEvidence     = 40_000  // values of one session
 	maxApproved     = 1000    // approvals of one session
+	maxGave         = 1 << 18 // bytes of what one session gave away: above it nothing that it reads back counts
 	maxDepth        = 32      // of a result's JSON
 	maxParsed       = 8 << 20 // bytes of one result that are looked at
 	maxSegments     = 500     // of one trusted text
@@ -46,6 +47,7 @@ type Seen struct {
 	Cut       bool         `json:"cut,omitempty"`     // there was more than is kept
 	Records   []seenRecord `json:"records,omitempty"`
 	Approved  *approved    `json:"approved,omitempty"`
+	Gave      *gave        `json:"gave,omitempty"`
 }
 
 // seenRecord is one record of a result.
@@ -61,6 +63,12 @@ type seenValue struct {
 	Class class  `json:"class"`
 	ID    bool   `json:"id,omitempty"`   // of an id field
 	Many  bool   `json:"many,omitempty"` // one of several that stood side by side in a text or as names in a table
+}
+
+// gave is what a write was given: its texts as gaveForm has them, a line each.
+type gave struct {
+	Text string `json:"text,omitempty"`
+	All  bool   `json:"all,omitempty"` // more than is kept: it may have been anything
 }
 
 // approved are the arguments of a call that a person said yes to.

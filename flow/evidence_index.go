@@ -1,15 +1,21 @@
 package flow
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// Evidence is what a session has seen, ready to be looked up. It is not safe for use by several goroutines while one of them adds. Whatever
-// it has not kept vouches for nothing, so one that is behind asks more, never less.
+// Evidence is what a session has seen, ready to be looked up. It is not safe for use by several goroutines while one of them adds. What is added
+// has to be added in the order in which it came, and nothing left out in between; what was not kept vouches for nothing, so evidence that ends
+// early asks more, never less.
 type Evidence struct {
 	values   map[form][]spot
 	ids      map[string][]spot // id -> where it stood as the id of a record
 	records  []seenAt
 	approved map[approvedAt]bool
 	sources  map[sourceAt]bool
+	gave     []gaveAt
+	gaveSize int
 	count    int // values
 }
 
@@ -32,6 +38,12 @@ type seenAt struct {
 // bound reports whether the person singled out the record and, where it has several such values side by side, the value.
 func (r *seenAt) bound(sp spot) bool { return r.named != "" || r.only && !sp.many }
 
+// gaveAt is what a write was given, and how many records had been seen by then.
+type gaveAt struct {
+	gave
+	record int
+}
+
 // approvedAt is a value that a person said yes to, as an argument of an operation; of a link, also anywhere.
 type approvedAt struct {
 	operation, argument string
@@ -50,8 +62,16 @@ func (e *Evidence) Add(s Seen) {
 		e.values, e.ids = map[form][]spot{}, map[string][]spot{}
 		e.approved, e.sources = map[approvedAt]bool{}, map[sourceAt]bool{}
 	}
-	if s.Approved != nil {
+	switch {
+	case s.Approved != nil:
 		e.approve(s)
+		return
+	case s.Gave != nil:
+		e.gaveSize += len(s.Gave.Text)
+		e.gave = append(e.gave, gaveAt{*s.Gave, len(e.records)})
+		if e.gaveSize > maxGave {
+			e.gave = []gaveAt{{gave{All: true}, e.gave[0].record}}
+		}
 		return
 	}
 	for i, r := range s.Records {
@@ -118,4 +138,41 @@ func Approve(operation, callID string, p *Profile, args []byte) Seen {
 		}
 	})
 	return s
+}
+
+// Gave is what a call adds that writes while its session is untrusted: the texts that it gives away. What is read back later and was among
+// them is no evidence, whatever the operation is that it is read with: else an agent that was talked into it could write down what it wants
+// to be told. It is to be added before the call runs, whatever becomes of it.
+func Gave(operation, callID string, args []byte) Seen {
+	s := Seen{Operation: operation, CallID: callID, Gave: &gave{}}
+	v, err := decode(args)
+	if err != nil || len(args) > maxGave {
+		s.Gave.All = true
+		return s
+	}
+	var b strings.Builder
+	leaves(v, "", func(_ string, value any) {
+		if text, ok := scalar(value); ok {
+			b.WriteString(gaveForm(text))
+			b.WriteByte('\n')
+		}
+	})
+	s.Gave.Text = b.String()
+	return s
+}
+
+// gaveForm is a text with nothing but its letters and digits, so that no change of form hides it.
+func gaveForm(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !inWord(r) {
+			return -1
+		}
+		return r
+	}, fold(s))
+}
+
+// own reports whether a value that stood at a spot is one that the session had given away before it saw it there.
+func (e *Evidence) own(text string, sp spot) bool {
+	text = gaveForm(text)
+	return slices.ContainsFunc(e.gave, func(g gaveAt) bool { return sp.record >= g.record && (g.All || strings.Contains(g.Text, text)) })
 }

@@ -64,6 +64,7 @@ type Situation struct {
 	Own        []string  // the person's own addresses and accounts
 	Evidence   *Evidence // what the session has seen
 	FreeLevel1 bool      // writes that only the person sees and can undo are not traced
+	Plan       *Sealed   // the sealed plan; nil: none
 }
 
 // JudgeCall decides about one call (PROVENANCE.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
@@ -103,11 +104,15 @@ func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 		// Nothing says where the data would go.
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
 	}
+	t.blocked = !labels.Allowed
+	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	t.trace()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
 	switch bad := t.unvouched(); {
 	case t.tooMany:
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("%s has more than %d values, so a person must look at it", shownName(op), maxTraced)
+	case len(t.findings) == 0 && t.followed.Firm:
+		r.Reason = "it is " + t.followed.Text
 	case len(t.findings) == 0:
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("nothing in the arguments of %s can be traced to what the person asked for, and %s", shownName(op), origins(because))
 	case len(bad) > 0:
@@ -125,6 +130,8 @@ type tracer struct {
 	s        *Situation
 	values   []traced
 	core     bool // there is a value with a core role
+	blocked  bool // labels refuse the call
+	followed Followed
 	tooMany  bool
 	findings []Finding
 }
@@ -243,7 +250,11 @@ func (t *tracer) payee() bool {
 		}
 		found = true
 		switch f.By {
-		case ByWords, ByPlan, ByApproval, ByOwn:
+		case ByPlan:
+			if f.CallID != "" { // out of a result, and not the plan's own
+				return false
+			}
+		case ByWords, ByApproval, ByOwn:
 		case ByTrusted, BySystem:
 			if !t.named(f) {
 				return false
@@ -270,6 +281,9 @@ func (t *tracer) vouch(v traced) Finding {
 		f.Vouched, f.By, f.Text = true, voucher, fmt.Sprintf(format, a...)
 		return f
 	}
+	if t.planned(&f, v) {
+		return f
+	}
 	if !ok || !v.ok {
 		f.Text = "nothing vouches for " + arg
 		return f
@@ -293,7 +307,7 @@ func (t *tracer) vouch(v traced) Finding {
 		spots = e.ids[v.text]
 	}
 	for _, sp := range spots {
-		if r := &e.records[sp.record]; t.vouches(v.role, sp, r) {
+		if r := &e.records[sp.record]; t.vouches(v.role, sp, r) && !e.own(v.text, sp) {
 			f.at(r, sp)
 			switch sp.class {
 			case classTrusted:
@@ -340,7 +354,7 @@ func (t *tracer) vouch(v traced) Finding {
 func (t *tracer) composed(name string) bool {
 	trusted := func(s string) bool {
 		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
-		return ok && slices.ContainsFunc(t.s.Evidence.values[f], func(sp spot) bool { return sp.class == classTrusted })
+		return ok && slices.ContainsFunc(t.s.Evidence.values[f], func(sp spot) bool { return sp.class == classTrusted && !t.s.Evidence.own(s, sp) })
 	}
 	said := func(s string) bool {
 		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
