@@ -50,13 +50,16 @@ const (
 	PlanRejected PlanState = "rejected"
 )
 
-// Step is one step of a plan as it was submitted, resolved to an operation.
+// Step is one step of a plan as it was submitted, resolved to an operation. flow.SealedStep has what it fixes.
 type Step struct {
-	Tool          string          `json:"tool"`
-	Operation     string          `json:"operation"`
-	Arguments     json.RawMessage `json:"arguments,omitempty"` // canonical
-	After         []int           `json:"after,omitempty"`
-	Justification string          `json:"justification"`
+	Tool          string                 `json:"tool"`
+	Operation     string                 `json:"operation"`
+	Arguments     json.RawMessage        `json:"arguments,omitempty"` // canonical
+	From          map[string]flow.Source `json:"from,omitempty"`
+	Open          []string               `json:"open,omitempty"`
+	Each          *int                   `json:"each,omitempty"`
+	After         []int                  `json:"after,omitempty"`
+	Justification string                 `json:"justification"`
 }
 
 // Plan is an ordered list of steps under a digest; what is approved is the digest.
@@ -69,6 +72,27 @@ type Plan struct {
 	DecidedBy string    `json:"decided_by,omitempty"` // "rule" or a principal
 	DecidedAt time.Time `json:"decided_at,omitzero"`
 	Reason    string    `json:"reason,omitempty"`
+	// Clean says that the session held no label when the plan was submitted and when it was approved.
+	Clean bool `json:"clean,omitempty"`
+	// Done are the calls made for its steps, in their order. It only grows.
+	Done []flow.Done `json:"done,omitempty"`
+}
+
+// ByPerson tells whether a person approved the plan.
+func (p *Plan) ByPerson() bool {
+	return p.State == PlanApproved && p.DecidedBy != "" && p.DecidedBy != "rule"
+}
+
+// Sealed is the plan as the flow rules read it; nil unless it is approved. Whoever calls must not change it.
+func (p *Plan) Sealed() *flow.Sealed {
+	if p == nil || p.State != PlanApproved {
+		return nil
+	}
+	sealed := &flow.Sealed{Clean: p.Clean, Person: p.ByPerson(), Done: p.Done}
+	for _, s := range p.Steps {
+		sealed.Steps = append(sealed.Steps, flow.SealedStep{Operation: s.Operation, Arguments: s.Arguments, From: s.From, Open: s.Open, Each: s.Each})
+	}
+	return sealed
 }
 
 // PlanDigest is the digest of a plan of the session: its steps in canonical form, bound to session and agent.
@@ -182,9 +206,40 @@ func (s Session) SubmitPlan(p Plan) (Session, error) {
 	default:
 		return s, fault.New(fault.Internal, "unknown plan state %q", p.State)
 	}
+	p.Clean, p.Done = len(s.Labels) == 0, nil
 	s.Plan = &p
 	s.Version++
 	return s, nil
+}
+
+// Take notes that a call is made for a step of the sealed plan: each is called once, or once for each record that it repeats over
+// (fault.Conflict). It doesn't move the version: what calls were judged on stays as it is, and which of two takes a step is decided here.
+func (s Session) Take(d flow.Done) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	if sealed := s.Plan.Sealed(); sealed == nil || !sealed.Take(d) {
+		return s, fault.New(fault.Conflict, "Step %d of the sealed plan has been called.", d.Step)
+	}
+	p := *s.Plan
+	p.Done = append(slices.Clip(p.Done), d)
+	s.Plan = &p
+	return s, nil
+}
+
+// Behind tells whether the session is an earlier state than other, which is the same session's.
+func (s Session) Behind(other Session) bool {
+	if s.Version != other.Version {
+		return s.Version < other.Version
+	}
+	return s.Used < other.Used || len(s.done()) < len(other.done())
+}
+
+func (s Session) done() []flow.Done {
+	if s.Plan == nil {
+		return nil
+	}
+	return s.Plan.Done
 }
 
 // DecidePlan is a person's answer to a pending plan, named by its digest.
@@ -199,7 +254,7 @@ func (s Session) DecidePlan(digest string, approve bool, by, reason string, now 
 		return s, fault.New(fault.ApprovalMismatch, "The plan has changed: its digest is now %s.", s.Plan.Digest).At("digest").Try("Look at the plan again.")
 	}
 	p := *s.Plan
-	p.DecidedBy, p.DecidedAt, p.Reason = by, now.UTC(), reason
+	p.DecidedBy, p.DecidedAt, p.Reason, p.Clean = by, now.UTC(), reason, p.Clean && len(s.Labels) == 0
 	if approve {
 		p.State, s.Phase = PlanApproved, Execution
 	} else {
