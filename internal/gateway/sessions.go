@@ -39,7 +39,7 @@ type owedOutcome struct {
 func (l *live) see(s session.Session) *session.Session {
 	for {
 		cur := l.current.Load()
-		if cur != nil && (cur.Version > s.Version || cur.Version == s.Version && cur.Used >= s.Used) {
+		if cur != nil && !cur.Behind(s) {
 			return cur
 		}
 		if l.current.CompareAndSwap(cur, &s) {

@@ -142,10 +142,11 @@ type ApprovalFilter struct {
 
 // Spend is what an intent uses up: what was approved is approved for one call (DESIGN.md rule 2).
 type Spend struct {
-	Declaration string   // id, or ""
-	Approval    string   // id, or ""
-	First       []string // keys of what the agent uses from now on: see Used
-	CallDigest  string   // of the call that it is spent on
+	Declaration string     // id, or ""
+	Approval    string     // id, or ""
+	First       []string   // keys of what the agent uses from now on: see Used
+	Step        *flow.Done // the step of the sealed plan that it takes, or nil; where another call was faster, ErrMoved
+	CallDigest  string     // of the call that it is spent on
 	CallID      string
 	At          time.Time
 }

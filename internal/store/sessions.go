@@ -130,6 +130,16 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 		if s.State != session.Open || s.Version != version {
 			return gateway.ErrMoved
 		}
+		took := false
+		for _, sp := range spend { // before anything is written: losing a step must cost the others of the batch nothing
+			if sp.Step == nil {
+				continue
+			}
+			if s, err = s.Take(*sp.Step); err != nil {
+				return gateway.ErrMoved
+			}
+			took = true
+		}
 		for _, sp := range spend {
 			if err := t.use(sp); err != nil {
 				return err
@@ -139,7 +149,7 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 			return err
 		}
 		after = s.Raise(raise...)
-		if after.Version == s.Version {
+		if after.Version == s.Version && !took {
 			t.hold(s)
 			return nil
 		}
