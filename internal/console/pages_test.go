@@ -101,7 +101,8 @@ sessions: host
 var pagesClasses = map[string]gateway.Classification{
 	"mail.search": {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: flow.TrustedOutput, Named: true},
 	"web.search":  {Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput, ExternalIO: true, Named: true},
-	"slack.post":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2, RiskFloor: rules.High, Named: true},
+	"slack.post":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2, RiskFloor: rules.High, Named: true,
+		Roles: map[string]string{"channel": "destination", "body": "content"}, Facts: gateway.Facts{TrustedFields: []string{"id"}}},
 	"docs.think":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput},
 }
 
@@ -632,6 +633,11 @@ func TestToolsPages(t *testing.T) {
 	contains(t, one, "Its results bring untrusted into the session.", "It is refused while the session holds internal, pii, secret.", "refused while the session is planning",
 		"not in the last", "the server’s own words", "A tool.", `href="/agents/worker"`)
 	contains(t, w.ask("viewer auditor", "/tools/mail.search", nil).Body.String(), "yes, last in <a href=\"/audit/")
+	// What its label allows stands there, and that it has none.
+	contains(t, page, ">no label<", "<td>labelled</td>", "<td>reads</td>")
+	contains(t, w.ask("viewer", "/tools/slack.post", nil).Body.String(), "What its label allows</h2>", "it runs without a question only if channel is vouched for",
+		"What stands in body is not checked except for links", "no shape limits them", "One wrong word here")
+	contains(t, w.ask("viewer", "/tools/misc.thing", nil).Body.String(), `What its label allows <span class="tag">no label</span>`, "every argument must be vouched for", "sallyport flow suggest misc")
 	if rec := w.ask("viewer", "/tools/no.such", nil); rec.Code != 404 {
 		t.Errorf("a tool that there isn't: %d", rec.Code)
 	}

@@ -351,7 +351,18 @@ func inOrder(definition []byte) []byte {
 	return definition
 }
 
-// sentences say what the classification of a tool means for a session.
+// Labelled says in a word or two whether the operator has said what the arguments are for.
+func (t toolRow) Labelled() string {
+	switch {
+	case t.Profile.Told():
+		return "labelled"
+	case t.Profile != nil && t.Level == 0 && !t.Profile.EgressURL:
+		return "reads"
+	}
+	return "no label"
+}
+
+// sentences say what the classification of a tool means for a session. What its label allows stands in Allows.
 func sentences(t gateway.ToolView) (says []string) {
 	list := func(labels []flow.Label) string {
 		var words []string
@@ -380,7 +391,9 @@ func sentences(t gateway.ToolView) (says []string) {
 		} else {
 			say("Its results bring no label into the session.")
 		}
-		if len(t.BlockedBy) > 0 {
+		if len(t.BlockedBy) > 0 && t.Profile.Told() {
+			say("While the session holds %s it runs only as far as its label allows.", list(t.BlockedBy))
+		} else if len(t.BlockedBy) > 0 {
 			say("It is refused while the session holds %s.", list(t.BlockedBy))
 		} else {
 			say("No label keeps it from being called.")

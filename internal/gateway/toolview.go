@@ -1,5 +1,7 @@
 package gateway
 
+import "sallyport/flow"
+
 // ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.
 type ToolView struct {
 	Tool
@@ -9,6 +11,9 @@ type ToolView struct {
 	Named    bool   // an entry of the operator's names it; Listed without it is one for the whole server
 	AskFirst bool   // a person is asked about every call, because no entry covers it
 	BuiltIn  bool   // it runs in this process and not on a server
+
+	Profile *flow.Profile // what the operator says about its arguments and results; nil: it came or went while the view was made
+	Allows  []string      // what that allows, in sentences
 }
 
 // ToolViews returns what Tools returns, in its order, with more about each.
@@ -21,6 +26,7 @@ func (g *Gateway) ToolViews() []ToolView {
 		if op := snap.byID[t.Operation]; op != nil { // one that came or went between the two looks is shown next time
 			v.Level, v.Risk, v.Action = op.Class.Level, string(op.Class.Risk()), op.Class.Action
 			v.Named, v.AskFirst, v.BuiltIn = op.Class.Named, op.AskFirst, op.command != nil
+			v.Profile, v.Allows = op.Profile, op.Profile.Explain(op.Flow)
 		}
 		views = append(views, v)
 	}
