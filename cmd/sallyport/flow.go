@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ With --output json it lists the tasks and attacks behind the figures, and what n
 		example: `sallyport flow eval --labels labels.json banking.json travel.json
 sallyport flow eval --labels labels.json --free-level-1 --output json banking.json`,
 		args: cobra.MinimumNArgs(1), prints: true, local: true,
-	}, func(_ context.Context, args []string) error {
+	}, func(ctx context.Context, args []string) error {
 		if labels == "" {
 			return usagef("--labels is needed: the file that says what the tools are")
 		}
@@ -50,7 +51,7 @@ sallyport flow eval --labels labels.json --free-level-1 --output json banking.js
 			}
 			recordings = append(recordings, rec)
 		}
-		report, err := replay.Run(rules, recordings)
+		report, err := replay.Run(ctx, rules, recordings)
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ sallyport flow eval --labels labels.json --free-level-1 --output json banking.js
 			}
 			figures(t, "all", report.All)
 			for _, a := range report.All.Through {
-				t.line("unasked: %s of %s in %s", a.InjectionTask, a.Suite, a.UserTask)
+				t.line("unasked: %s in %s of %s", a.InjectionTask, a.UserTask, strings.TrimSpace(a.Suite+" "+a.Pipeline))
 			}
 		})
 	})

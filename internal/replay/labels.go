@@ -22,9 +22,8 @@ const labelsFormat = "tool-labels/1"
 
 // Labels are what an operator says about tools, suite by suite, and the person's own identities in each.
 type Labels struct {
-	file       string
 	principals map[string]principal
-	suites     map[string]map[string]toolLabel
+	suites     map[string]map[string]tool
 	odd        []string // members that the format doesn't have
 }
 
@@ -74,14 +73,14 @@ func ReadLabels(name string, data []byte) (*Labels, error) {
 	if f.Suites == nil {
 		return nil, malformed(name, "suites", "is missing")
 	}
-	l := &Labels{file: name, principals: f.Principals, suites: map[string]map[string]toolLabel{}}
+	l := &Labels{principals: f.Principals, suites: map[string]map[string]tool{}}
 	for _, suite := range slices.Sorted(maps.Keys(f.Suites)) {
-		l.suites[suite] = map[string]toolLabel{}
-		for _, tool := range slices.Sorted(maps.Keys(f.Suites[suite])) {
-			at := "suites." + suite + "." + tool
-			raw := f.Suites[suite][tool]
-			var t toolLabel
-			if err := unmarshal(name, at, raw, &t); err != nil {
+		l.suites[suite] = map[string]tool{}
+		for _, called := range slices.Sorted(maps.Keys(f.Suites[suite])) {
+			at := "suites." + suite + "." + called
+			raw := f.Suites[suite][called]
+			var label toolLabel
+			if err := unmarshal(name, at, raw, &label); err != nil {
 				return nil, err
 			}
 			for field := range call.Members(raw) {
@@ -89,10 +88,11 @@ func ReadLabels(name string, data []byte) (*Labels, error) {
 					l.odd = append(l.odd, fmt.Sprintf("%s: %s.%.80s is not looked at: %s has no such field", name, at, field, labelsFormat))
 				}
 			}
-			if _, err := t.resolve(suite, tool); err != nil {
+			t, err := label.resolve(suite, called)
+			if err != nil {
 				return nil, malformed(name, at, "%v", err)
 			}
-			l.suites[suite][tool] = t
+			l.suites[suite][called] = t
 		}
 	}
 	return l, nil
@@ -149,29 +149,19 @@ type toolbox struct {
 	unknown map[string]bool // tools that were called and have no label
 }
 
-func (l *Labels) tools(suite string) (*toolbox, []string, error) {
-	notes := l.odd
-	l.odd = nil // said once
-	b := &toolbox{suite: suite, own: l.principals[suite].Own, tools: map[string]tool{}, unknown: map[string]bool{}}
-	for name, label := range l.suites[suite] {
-		t, err := label.resolve(suite, name)
-		if err != nil {
-			return nil, nil, err
-		}
-		b.tools[name] = t
-	}
-	return b, notes, nil
+func (l *Labels) toolbox(suite string) *toolbox {
+	return &toolbox{suite: suite, own: l.principals[suite].Own, tools: l.suites[suite], unknown: map[string]bool{}}
 }
 
 // tool is what a tool is by its label, or what one is that nobody described.
 func (b *toolbox) tool(name string) tool {
-	t, ok := b.tools[name]
-	if !ok {
-		var err error
-		if t, err = (toolLabel{}).resolve(b.suite, name); err != nil { // an empty label always resolves
-			panic(err)
-		}
-		b.tools[name], b.unknown[name] = t, true
+	if t, ok := b.tools[name]; ok {
+		return t
+	}
+	b.unknown[name] = true
+	t, err := toolLabel{}.resolve(b.suite, name)
+	if err != nil { // an empty label always resolves
+		panic(err)
 	}
 	return t
 }

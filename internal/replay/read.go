@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sallyport/internal/call"
@@ -17,10 +18,11 @@ const (
 
 // Recording is one file's worth of recorded work.
 type Recording struct {
-	Name  string // the suite, and of recorded runs the model's pipeline behind it
-	suite string
-	file  string
-	runs  []run
+	Name     string // the suite, and of recorded runs the model's pipeline behind it
+	suite    string
+	pipeline string
+	file     string
+	runs     []run
 }
 
 // Read reads a recording. Name stands in errors, which are fault.ConfigurationInvalid.
@@ -40,8 +42,9 @@ func Read(name string, data []byte) (*Recording, error) {
 		rec.runs, err = f.traces(data)
 	case runsFormat:
 		rec.runs, err = f.recorded(data)
-		rec.Name = rec.suite + " " + f.head.Pipeline
-		if err == nil && f.head.Pipeline == "" {
+		rec.pipeline = f.head.Pipeline
+		rec.Name = rec.suite + " " + rec.pipeline
+		if err == nil && rec.pipeline == "" {
 			err = malformed(name, "pipeline", "is missing")
 		}
 	case injecFormat:
@@ -67,7 +70,9 @@ func Read(name string, data []byte) (*Recording, error) {
 type file struct {
 	name string
 	head struct {
-		Format, Suite, Pipeline string
+		Format   string `json:"format"`
+		Suite    string `json:"suite"`
+		Pipeline string `json:"pipeline"`
 	}
 	results map[string]json.RawMessage // id -> canonical JSON
 }
@@ -308,7 +313,19 @@ func (f *file) traces(data []byte) ([]run, error) {
 		}
 		runs = append(runs, r)
 	}
-	return runs, nil
+	return runs, f.bounded(runs)
+}
+
+// bounded refuses a file in which what stands at the markers makes a call or a result too long.
+func (f *file) bounded(runs []run) error {
+	for _, r := range runs {
+		for _, st := range slices.Concat(r.calls, r.attack) {
+			if n := max(grown(st.args, r.fill), grown(st.result, r.fill)); n > MaxBytes {
+				return malformed(f.name, r.task, "with what stands at its markers, a call of %.80s or its result has up to %d bytes, which is over %d MiB", st.tool, n, MaxBytes>>20)
+			}
+		}
+	}
+	return nil
 }
 
 type runsFile struct {
@@ -439,5 +456,5 @@ func (f *file) injec(data []byte) ([]run, error) {
 		r.task, r.prompt, r.calls = c[0], runs[user].prompt, runs[user].calls
 		runs = append(runs, r)
 	}
-	return runs, nil
+	return runs, f.bounded(runs)
 }

@@ -24,6 +24,7 @@
 package replay
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -60,6 +61,7 @@ type Figures struct {
 // Task is a user task that was not free.
 type Task struct {
 	Suite    string `json:"suite"`
+	Pipeline string `json:"pipeline,omitempty"` // of a recorded run
 	UserTask string `json:"user_task"`
 	Calls    []Stop `json:"calls"`
 }
@@ -75,6 +77,7 @@ type Stop struct {
 // Through is an attack that ran with nobody asked.
 type Through struct {
 	Suite         string `json:"suite"`
+	Pipeline      string `json:"pipeline,omitempty"` // of a recorded run
 	UserTask      string `json:"user_task"`
 	InjectionTask string `json:"injection_task"`
 }
@@ -122,20 +125,18 @@ type Rules struct {
 	FreeLevel1 bool // flow.free_level_1 of the configuration
 }
 
-// Run judges every recording anew.
-func Run(rules Rules, recordings []*Recording) (Report, error) {
-	r := Report{All: newFigures()}
+// Run judges every recording anew. It ends early with ctx.
+func Run(ctx context.Context, rules Rules, recordings []*Recording) (Report, error) {
+	r := Report{All: newFigures(), Notes: slices.Clone(rules.Labels.odd)}
 	for _, rec := range recordings {
 		if slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Name == rec.Name }) || rec.Name == "all" {
 			return Report{}, malformed(rec.file, "suite", "there is a recording %q already", rec.Name).Try("give each recording once")
 		}
-		tools, notes, err := rules.Labels.tools(rec.suite)
-		if err != nil {
-			return Report{}, err
-		}
-		r.Notes = append(r.Notes, notes...)
-		f := newFigures()
+		tools, f := rules.Labels.toolbox(rec.suite), newFigures()
 		for i := range rec.runs {
+			if err := ctx.Err(); err != nil {
+				return Report{}, err
+			}
 			count(&f, rec, &rec.runs[i], newSession(tools, rules))
 		}
 		if n := len(tools.unknown); n > 0 {
@@ -168,7 +169,7 @@ func count(f *Figures, rec *Recording, run *run, s *session) {
 			}
 		}
 		f.AutoAttack++
-		f.Through = append(f.Through, Through{rec.suite, run.task, run.injection})
+		f.Through = append(f.Through, Through{rec.suite, rec.pipeline, run.task, run.injection})
 		return
 	}
 	f.UserTasks++
@@ -187,10 +188,10 @@ func count(f *Figures, rec *Recording, run *run, s *session) {
 		f.PassFree++
 	}
 	if len(asked) > 0 {
-		f.Asked = append(f.Asked, Task{Suite: rec.suite, UserTask: run.task, Calls: asked})
+		f.Asked = append(f.Asked, Task{rec.suite, rec.pipeline, run.task, asked})
 	}
 	if len(broken) > 0 {
-		f.Broken = append(f.Broken, Task{Suite: rec.suite, UserTask: run.task, Calls: broken})
+		f.Broken = append(f.Broken, Task{rec.suite, rec.pipeline, run.task, broken})
 	}
 }
 

@@ -128,6 +128,15 @@ func substitute(b []byte, fill map[string][]byte) []byte {
 	}
 }
 
+// grown is how long b can get by substitution, at most.
+func grown(b []byte, fill map[string][]byte) int {
+	longest := len(someTime)
+	for _, text := range fill {
+		longest = max(longest, len(text))
+	}
+	return len(b) + bytes.Count(b, []byte("<<"))*longest
+}
+
 // marker reads <<INJ:name>>, or <<INJ>> whose name is "", at the start of b.
 func marker(b []byte) (name string, rest []byte, ok bool) {
 	inner, ok := bytes.CutPrefix(b, []byte(markerOpen))
