@@ -173,8 +173,8 @@ func (o *observer) named(records []record) []string {
 		}
 	}
 	for h, in := range hits {
-		if len(in) == 1 && named[in[0]] == "" {
-			named[in[0]] = clipField(h.field)
+		if name := clipField(h.field); len(in) == 1 && (named[in[0]] == "" || name < named[in[0]]) { // in whatever order the map has them
+			named[in[0]] = name
 		}
 	}
 	return named
@@ -367,6 +367,9 @@ func split(records []record, v any) []record {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
+			if len(records) > maxRecords {
+				break
+			}
 			records = split(records, e)
 		}
 		return records

@@ -75,6 +75,9 @@ func (e *Evidence) Add(s Seen) {
 		return
 	}
 	for i, r := range s.Records {
+		if len(r.Values) == 0 {
+			continue
+		}
 		at := len(e.records)
 		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, number: i + 1, of: len(s.Records), named: r.Named, only: r.Only})
 		for _, v := range r.Values {
@@ -105,6 +108,7 @@ func (e *Evidence) approve(s Seen) {
 			continue
 		}
 		e.approved[approvedAt{s.Operation, v.Argument, f}] = true
+		e.approved[approvedAt{s.Operation, v.Argument, form{formless, v.Text}}] = true // to the letter, for ids and secrets
 		if f.kind == link {
 			e.approved[approvedAt{form: f}] = true
 		}
@@ -132,8 +136,8 @@ func Approve(operation, callID string, p *Profile, args []byte) Seen {
 			return
 		}
 		for _, one := range apart(r, text) {
-			if len(one) <= maxValue && len(s.Approved.Values) < maxTraced {
-				s.Approved.Values = append(s.Approved.Values, approvedValue{clipField(path), one})
+			if len(one) <= maxValue && len(path) <= maxDisplayField && len(s.Approved.Values) < maxTraced {
+				s.Approved.Values = append(s.Approved.Values, approvedValue{path, one})
 			}
 		}
 	})

@@ -83,6 +83,9 @@ var variation = &unicode.RangeTable{
 	R32: []unicode.Range32{{0xe0100, 0xe01ef, 1}},
 }
 
+// likeASCII are the letters outside ASCII whose lower case is in it: an address with one of them is another address.
+const likeASCII = "\u0130\u212a"
+
 // fold is s in lower case with every run of white space as one space.
 func fold(s string) string { return strings.Join(strings.Fields(strings.ToLower(s)), " ") }
 
@@ -98,6 +101,9 @@ func mailOf(s string) (string, bool) {
 			return "", false
 		}
 		s = address
+	}
+	if strings.ContainsAny(s, likeASCII) {
+		return "", false
 	}
 	s = strings.ToLower(s)
 	local, domain, ok := strings.Cut(s, "@")
@@ -165,7 +171,7 @@ func numberOf(s string) (string, bool) {
 // linkOf reads a web address: with a scheme, or a host name with www. in front or a path behind, or a bare host name. Where it has a user or
 // an odd port, or is not what it seems (a backslash, a space), it has no form as a link and none at all.
 func linkOf(s string) (string, bool) {
-	if strings.ContainsAny(s, " \t\n\r\\\"<>`{}|^") {
+	if strings.ContainsAny(s, " \t\n\r\\\"<>`{}|^"+likeASCII) {
 		return "", false
 	}
 	scheme, rest, ok := strings.Cut(s, "://")

@@ -116,17 +116,24 @@ func (p *Profile) Told() bool { return p != nil && p.Args != nil }
 // role is what the value at a path is for: that of the longest path told that leads to it. An argument nobody spoke of is critical where
 // nobody spoke of any, and content where somebody did... which would let a misspelt label free it: so it is critical too.
 func (p *Profile) role(path string) Role {
-	if r, ok := p.Args[path]; ok {
+	if r, ok := p.told(path); ok {
 		return r
+	}
+	return Target
+}
+
+func (p *Profile) told(path string) (r Role, ok bool) {
+	if r, ok := p.Args[path]; ok {
+		return r, true
 	}
 	for i := len(path) - 1; i > 0; i-- {
 		if path[i] == '.' {
 			if r, ok := p.Args[path[:i]]; ok {
-				return r
+				return r, true
 			}
 		}
 	}
-	return Target
+	return "", false
 }
 
 // Check finds what is wrong with a profile, field by field, as sentences that name field and remedy.

@@ -27,9 +27,7 @@ type Words struct {
 func ParseWords(request string) *Words {
 	if len(request) > maxWords {
 		request = request[:maxWords]
-		if i := strings.LastIndexFunc(request, unicode.IsSpace); i > 0 { // half a word is another word
-			request = request[:i]
-		}
+		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // half a word is another word
 	}
 	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, ids: map[string]string{}, dates: map[string]bool{}, clock: map[string]bool{}}
 	before := ""

@@ -81,7 +81,7 @@ func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 		return Ruling{Verdict: Deny, Because: labels.Because, Reason: labels.Reason}
 	}
 	tainted := slices.IndexFunc(s.Held, func(h Held) bool { return h.Label == Untrusted })
-	looks := tainted >= 0 && (p.Level > 1 || p.Level == 1 && !s.FreeLevel1 || p.EgressURL)
+	looks := tainted >= 0 && (p.Level != 0 && !(p.Level == 1 && s.FreeLevel1) || p.EgressURL)
 	if labels.Allowed && !looks {
 		return Ruling{Verdict: Permit, Because: []Held{}}
 	}
@@ -111,12 +111,12 @@ func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 	switch bad := t.unvouched(); {
 	case t.tooMany:
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("%s has more than %d values, so a person must look at it", shownName(op), maxTraced)
-	case len(t.findings) == 0 && t.followed.Firm:
-		r.Reason = "it is " + t.followed.Text
-	case len(t.findings) == 0:
-		r.Verdict, r.Reason = Ask, fmt.Sprintf("nothing in the arguments of %s can be traced to what the person asked for, and %s", shownName(op), origins(because))
 	case len(bad) > 0:
 		r.Verdict, r.Reason = Ask, chain(bad, "; ")+"; "+origins(because)
+	case len(t.findings) == t.links && t.followed.Firm:
+		r.Reason = "it is " + t.followed.Text
+	case len(t.findings) == t.links: // that the person knows a link in it says nothing about the call
+		r.Verdict, r.Reason = Ask, fmt.Sprintf("nothing in the arguments of %s can be traced to what the person asked for, and %s", shownName(op), origins(because))
 	default:
 		r.Reason = chain(t.sentences(), "; ")
 	}
@@ -134,6 +134,7 @@ type tracer struct {
 	followed Followed
 	tooMany  bool
 	findings []Finding
+	links    int // of the findings, those about links in what is sent
 }
 
 type traced struct {
@@ -178,14 +179,18 @@ func apart(r Role, s string) []string {
 			return []string{s}
 		}
 	}
+	if len(list) == 0 {
+		return []string{s}
+	}
 	return list
 }
 
-// leaves reports whether a destination is given that is not the person's own.
+// leaves reports whether a destination is given that is not the person's own, or what may be one: an argument nobody spoke of.
 func (t *tracer) leaves() bool {
 	return t.tooMany || slices.ContainsFunc(t.values, func(v traced) bool {
 		f, ok := formOf(v.text)
-		return (v.role == Destination || v.role == URL) && !(ok && t.own(f))
+		_, told := t.p.told(v.path)
+		return (v.role == Destination || v.role == URL || !told) && !(ok && t.own(f))
 	})
 }
 
@@ -209,12 +214,12 @@ func (t *tracer) trace() {
 		switch {
 		case v.role == Amount:
 			f := t.vouch(v)
-			if !f.Vouched && payee {
+			if fm, ok := formOf(v.text); ok && fm.kind == number && fm.value[0] != '-' && !f.Vouched && payee {
 				f.Vouched, f.By = true, ByPayee
 				f.Text = shown(v.path) + " was worked out, for a payee that the person named"
 			}
 			t.findings = append(t.findings, f)
-		case v.role == Content || t.core && v.role.Soft():
+		case v.role == Content || v.role.Soft() && (t.core || v.role != soft):
 			for l := range linksIn(v.text) {
 				if len(t.findings) == maxTraced {
 					t.tooMany = true
@@ -230,7 +235,7 @@ func (t *tracer) trace() {
 				} else {
 					f.Text = "nothing vouches for a link in " + shown(v.path)
 				}
-				t.findings = append(t.findings, f)
+				t.findings, t.links = append(t.findings, f), t.links+1
 			}
 		}
 	}
@@ -299,7 +304,11 @@ func (t *tracer) vouch(v traced) Finding {
 		f.Text = "nothing vouches for " + arg
 		return f
 	}
-	if e.approved[approvedAt{t.op.ID, clipField(v.path), fm}] {
+	yes := approvedAt{t.op.ID, v.path, fm}
+	if v.role == Selector || v.role == Credential {
+		yes.form = form{formless, v.text}
+	}
+	if e.approved[yes] {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
 	spots := e.values[fm]
@@ -323,7 +332,7 @@ func (t *tracer) vouch(v traced) Finding {
 		return by(ByTrusted, "%s is put together of the person's words and of trusted results", arg)
 	}
 	for _, sp := range e.values[fm] {
-		if e.sources[sourceAt{t.op.ID, clipField(v.path), sp.record}] {
+		if e.sources[sourceAt{t.op.ID, v.path, sp.record}] {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
@@ -401,7 +410,7 @@ func (t *tracer) vouches(role Role, sp spot, r *seenAt) bool {
 // binds reports whether a value has to come from a record that the person singled out: where it decides what leaves to others or can't be
 // undone. A message to somebody inside the organisation is neither, and a call without a core argument hits nobody.
 func (t *tracer) binds(role Role) bool {
-	return t.p.Level > 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
+	return t.p.Level != 0 && t.p.Level != 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
 }
 
 // sameKind reports whether an id out of the record may select what the operation changes: the kinds are the same, and where nobody named one,
