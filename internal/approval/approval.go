@@ -82,6 +82,20 @@ type Vote struct {
 	Aliases []string `json:"aliases,omitempty"`
 }
 
+// Finding says where one value of the arguments came from, and who vouches for it: flow.Finding, as it was shown.
+type Finding struct {
+	Argument  string `json:"argument"` // name, or path into it
+	Role      string `json:"role"`
+	Value     string `json:"value"` // hostile
+	Vouched   bool   `json:"vouched"`
+	By        string `json:"by,omitempty"` // words, plan, own, approval, trusted, system, delegated, payee
+	Text      string `json:"text"`
+	Operation string `json:"operation,omitempty"`
+	CallID    string `json:"call_id,omitempty"`
+	Record    int    `json:"record,omitempty"` // of the result of that call, from 1
+	Field     string `json:"field,omitempty"`
+}
+
 // Approval is one request for a person's answer, whole. Treat it as a value: moves return a new one and share no slice that they changed.
 type Approval struct {
 	ID             string          `json:"approval_id"`
@@ -106,6 +120,7 @@ type Approval struct {
 	Amount         string          `json:"amount,omitempty"`      // as "1250 EUR"; "unreadable"
 	Consequence    string          `json:"consequence,omitempty"` // what could go wrong (HI-3)
 	Destinations   []string        `json:"destinations,omitempty"`
+	Evidence       []Finding       `json:"evidence,omitempty"`      // where the arguments came from, where that was looked at
 	SilenceAt      time.Time       `json:"silence_at,omitzero"`     // risk MEDIUM: from then on silence permits (HI-2); zero: it never does
 	ModifiedFrom   string          `json:"modified_from,omitempty"` // the approval whose arguments a person changed
 	ModifiedBy     string          `json:"modified_by,omitempty"`   // that person
@@ -221,6 +236,13 @@ func (a Approval) digest() string {
 		silence = a.SilenceAt.UnixMilli()
 	}
 	number(silence)
+	if len(a.Evidence) > 0 { // an approval that was made before there was any keeps its digest
+		put("evidence")
+		number(int64(len(a.Evidence)))
+		for _, f := range a.Evidence {
+			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Vouched), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field)
+		}
+	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 

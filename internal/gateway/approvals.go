@@ -80,14 +80,21 @@ func strictest(stages ...func() fault.Verdict) fault.Verdict {
 			return v
 		}
 		if v.Decision == fault.Ask {
-			if ask.Decision == fault.Permit {
-				ask = v
+			why := v.Because
+			if !slices.ContainsFunc(why, isReason) {
+				why = append(why, fault.Because{Code: fault.ApprovalRequired, Detail: v.Stage + ": " + v.Reason})
 			}
-			ask.Because = append(ask.Because, fault.Because{Code: fault.ApprovalRequired, Operation: "", Detail: v.Stage + ": " + v.Reason})
+			if ask.Decision == fault.Permit {
+				ask, ask.Because = v, nil
+			}
+			ask.Because = append(ask.Because, why...)
 		}
 	}
 	return ask
 }
+
+// isReason tells whether an entry says why a stage asks: its code, and "stage: reason".
+func isReason(b fault.Because) bool { return b.Code != "" }
 
 // asked looks for a person's answer to this very call, and asks for one where there is none. What was approved is judged again from the
 // first stage, with the approval as a fact (DESIGN.md rule 2).
@@ -229,7 +236,7 @@ func (c *crossing) stands(a approval.Approval) bool {
 	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && (!c.silence || a.CreatedAt.Before(c.g.since)) { // nobody could object while the gateway was down
 		return false
 	}
-	return a.Amount == c.rating.Amount && c.sameReasons(a) && c.rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() && a.Environment == c.g.o.Environment &&
+	return a.Amount == c.rating.Amount && c.sameReasons(a) && c.sameEvidence(a) && c.rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() && a.Environment == c.g.o.Environment &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -274,11 +281,11 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 		CallDigest: c.digest, Risk: string(c.rating.Risk), Amount: c.rating.Amount, Consequence: c.rating.Consequence, Operation: c.op.ID, DefinitionHash: c.definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
 		Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
-		Environment: c.g.o.Environment, Destinations: policy.Destinations(c.op.Class.Roles, c.args),
+		Environment: c.g.o.Environment, Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: c.shownEvidence(),
 	}
 	a.Destinations = a.Destinations[:min(len(a.Destinations), maxDestinations)]
 	for _, b := range v.Because {
-		if stage, text, ok := strings.Cut(b.Detail, ": "); ok {
+		if stage, text, ok := strings.Cut(b.Detail, ": "); ok && isReason(b) {
 			a.Reasons = append(a.Reasons, approval.Reason{Stage: stage, Code: string(b.Code), Text: text})
 		}
 	}
@@ -351,12 +358,13 @@ type Earlier struct {
 	At          time.Time      `json:"at"` // of the last answer, else of the question
 }
 
-// maxListed bounds the arguments that a list has of one question, in bytes. One question has all of them.
+// maxListed bounds the arguments that a list has of one question, in bytes. One question has all of them, and where they came from.
 const maxListed = 2 << 10
 
 // listed is a question as lists have it.
 func (g *Gateway) listed(ctx context.Context, a approval.Approval) Question {
 	q := g.question(ctx, a)
+	q.Evidence = nil
 	if len(q.Arguments) > maxListed {
 		q.ArgumentsSize, q.Arguments = len(q.Arguments), nil
 	}

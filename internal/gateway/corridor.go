@@ -73,6 +73,9 @@ type crossing struct {
 	lookErr       error
 	spoken        bool          // a person has said something but yes about the like lately, or nobody could stop it: silence permits nothing
 	silence       bool          // the risk stage leaves it to a person's silence
+	ruling        *flow.Ruling  // where the arguments came from, as the session is now; nil: labels alone decide
+	traceErr      error         // what kept that from being found out
+	followed      *following    // the step of the sealed plan that it follows; nil: nobody has looked
 	modified      *modified     // the question takes the place of one whose arguments a person changed
 	carries       []carriedText // delivered content in the arguments
 	carried       []flow.Held   // the labels that it has
@@ -155,6 +158,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	c.over = true
 	c.talk.Unlock()
 	out := c.inspect(result, err)
+	c.gaveBack(out, err)
 	if v := g.killed(c.agent); v.Decision != fault.Permit {
 		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer
 	}
@@ -167,7 +171,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	if c.session.State != session.Open {
 		return c.answer(fault.Refuse("outcome", fault.SessionClosed, "The session was closed while the call ran; its result was discarded."))
 	}
-	a := c.answer(out.verdict)
+	a := c.answer(c.named(out.verdict))
 	a.Result, a.RPCError = out.result, out.rpcError
 	if c.op.command != nil {
 		a.Metadata = out.entry.Attribution
@@ -180,7 +184,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 
 // forget drops what was found out about the call in a state of the session that is over.
 func (c *crossing) forget() {
-	c.approval, c.shadow = nil, nil
+	c.approval, c.shadow, c.ruling, c.traceErr, c.followed = nil, nil, nil, nil, nil
 	c.rated, c.looked, c.silence, c.known = false, false, false, nil
 }
 
@@ -334,7 +338,7 @@ func (c *crossing) reload(ctx context.Context) error {
 
 // judge runs the judging stages on one version of the session. The strictest verdict wins; the first deny ends it.
 func (c *crossing) judge() fault.Verdict {
-	return strictest(c.standing, c.inPhase, c.declare, c.permit, c.checked, c.limit, c.flow, c.listed, c.risk)
+	return c.named(strictest(c.standing, c.inPhase, c.declare, c.permit, c.checked, c.limit, c.flow, c.listed, c.risk))
 }
 
 // standing: tool accepted and unchanged, session open, time left.
@@ -448,10 +452,19 @@ func (c *crossing) takeRequest() fault.Verdict {
 	return fault.Permitted()
 }
 
-// flow: the labels of the session against the operation's sink rule (FL-2). In shadow mode the verdict is only noted.
+// flow: the labels of the session against the operation's sink rule (FL-2), and where the arguments came from (PROVENANCE, 2). In shadow
+// mode the verdict is only noted.
 func (c *crossing) flow() fault.Verdict {
+	if !c.looked {
+		return fault.RefuseErr("flow", errNotLooked)
+	}
 	s := c.raised()
-	v := c.g.flowVerdict(c.op, &s)
+	var v fault.Verdict
+	if c.ruling == nil && c.traceErr == nil {
+		v = c.g.flowVerdict(c.op, &s)
+	} else {
+		v = c.traceVerdict(&s)
+	}
 	if v.Decision != fault.Permit {
 		for _, t := range c.carries {
 			v.Because = append(v.Because, fault.Because{Operation: t.Operation, CallID: t.CallID, Detail: "the arguments carry text from " + short(t.Source)})
@@ -464,18 +477,11 @@ func (c *crossing) flow() fault.Verdict {
 	return v
 }
 
+// flowVerdict is what labels alone say of an operation.
 func (g *Gateway) flowVerdict(op *Operation, s *session.Session) fault.Verdict {
 	d := flow.Judge(op.Flow, s.Labels)
 	if d.Allowed {
-		for _, h := range s.Labels {
-			if len(op.Flow.BlockedBy) > 0 && !g.knownLabel(h.Label) { // nobody can say any more what the label blocks
-				v := fault.Refuse("flow", fault.FlowContaminated, fmt.Sprintf("the session holds the label %q, which the configuration no longer has", h.Label),
-					fault.Remedy{Kind: "release", Text: "A person can release the label, or put it back under flow.labels."})
-				v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID})
-				return v
-			}
-		}
-		return fault.Permitted()
+		return g.unknownLabel(op, s)
 	}
 	v := fault.Refuse("flow", fault.FlowContaminated, d.Reason,
 		fault.Remedy{Kind: "reorder", Text: "Call " + op.Name + " before the tools that bring such data, in a session that does not hold it yet. sallyport_validate_plan gives a safe order."},
@@ -487,6 +493,19 @@ func (g *Gateway) flowVerdict(op *Operation, s *session.Session) fault.Verdict {
 	return v
 }
 
+// unknownLabel refuses a sink in a session that holds a label which the configuration no longer has: nobody can say any more what it blocks.
+func (g *Gateway) unknownLabel(op *Operation, s *session.Session) fault.Verdict {
+	for _, h := range s.Labels {
+		if len(op.Flow.BlockedBy) > 0 && !g.knownLabel(h.Label) {
+			v := fault.Refuse("flow", fault.FlowContaminated, fmt.Sprintf("the session holds the label %q, which the configuration no longer has", h.Label),
+				fault.Remedy{Kind: "release", Text: "A person can release the label, or put it back under flow.labels."})
+			v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID})
+			return v
+		}
+	}
+	return fault.Permitted()
+}
+
 // listed: an operation that no entry of the operator's names is asked about, where the operator chose that over deny.
 func (c *crossing) listed() fault.Verdict {
 	if !c.op.AskFirst || c.covered() {
@@ -495,11 +514,6 @@ func (c *crossing) listed() fault.Verdict {
 	v := askFor("permit", fmt.Sprintf("No entry of the configuration names %s, so a person must decide.", c.op.ID))
 	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "ask_person", Text: "An operator can classify " + c.op.ID + " under operations in sallyport.yaml."})
 	return v
-}
-
-// planned tells whether a person approved a plan with this very step: the operation, and its arguments where the plan fixed them.
-func (c *crossing) planned() bool {
-	return c.sealed() && c.session.Plan.DecidedBy != "rule" && c.inPlan()
 }
 
 // entry is what all entries of this call say.
@@ -539,7 +553,17 @@ func (c *crossing) intent(ctx context.Context) error {
 	if len(c.carries) > 0 {
 		detail["carries"] = c.carries
 	}
-	spend := Spend{CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys()}
+	if found := c.evidenceDetail(); found != nil {
+		detail["evidence"] = found
+	}
+	kept, err := c.kept()
+	if err != nil {
+		return err
+	}
+	spend := Spend{CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys(), Seen: kept}
+	if spend.Step = c.takes(); spend.Step != nil {
+		detail["plan_step"] = c.followed.Text
+	}
 	e.Risk, e.Amount = string(c.rating.Risk), c.rating.Amount
 	if c.declaration != nil {
 		spend.Declaration, spend.Approval = c.declaration.ID, c.declaration.ApprovalID
@@ -693,6 +717,9 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
 	if c.rated {
 		e.Risk, e.Amount = string(c.rating.Risk), c.rating.Amount
+	}
+	if found := c.evidenceDetail(); found != nil {
+		e.Detail, _ = json.Marshal(map[string]any{"evidence": found}) // of strings and numbers: can't fail
 	}
 	if c.args != nil {
 		if e.Arguments = c.g.payload(c.args); e.Arguments.Stored { // what was refused is not worth keeping whole

@@ -107,7 +107,7 @@ type stuck struct {
 	hold time.Duration
 }
 
-func (s *stuck) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error) {
+func (s *stuck) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
 	s.mu.Lock()
 	hold := s.hold
 	s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *stuck) Outcome(ctx context.Context, id string, e audit.Entry, raise []f
 		time.Sleep(hold)
 		return session.Session{}, fault.New(fault.AuditUnavailable, "")
 	}
-	return s.Store.Outcome(ctx, id, e, raise, used)
+	return s.Store.Outcome(ctx, id, e, raise, used, seen...)
 }
 
 // Stopping never waits for the store: not the second call of a session either.

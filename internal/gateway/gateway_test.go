@@ -84,11 +84,11 @@ func (b *brittle) Intent(ctx context.Context, id string, v int64, e audit.Entry,
 	return b.Store.Intent(ctx, id, v, e, raise, spend...)
 }
 
-func (b *brittle) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error) {
+func (b *brittle) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
 	if err := b.get().outcome; err != nil {
 		return session.Session{}, err
 	}
-	return b.Store.Outcome(ctx, id, e, raise, used)
+	return b.Store.Outcome(ctx, id, e, raise, used, seen...)
 }
 
 func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"sallyport/internal/approval"
 	"sallyport/internal/audit"
@@ -53,8 +54,9 @@ func (g *Gateway) modify(ctx context.Context, voter approval.Voter, m Modificati
 	now, by := g.now(), "person:"+voter.Person
 	c.carry()
 	c.lookAround(ctx)
-	if v := strictest(c.standing, c.permit, c.checked, c.flow, c.risk); v.Decision == fault.Deny {
-		return next, fault.New(v.Code, "With these arguments it would be refused: %s", v.Reason).At("arguments")
+	judged := strictest(c.standing, c.permit, c.checked, c.flow, c.risk)
+	if judged.Decision == fault.Deny {
+		return next, fault.New(judged.Code, "With these arguments it would be refused: %s", judged.Reason).At("arguments")
 	}
 	if old.DeclarationID != "" {
 		if c.declaration, err = g.redeclare(ctx, old.DeclarationID, c.args, string(c.rating.Risk)); err != nil {
@@ -65,6 +67,11 @@ func (g *Gateway) modify(ctx context.Context, voter approval.Voter, m Modificati
 	c.modified = &modified{from: old.ID, by: voter.Person, reason: m.Reason}
 	v := askFor("approve", "A person changed the arguments: "+m.Reason)
 	v.Because = []fault.Because{{Code: fault.ApprovalRequired, Detail: "approve: " + v.Reason}}
+	for _, b := range judged.Because { // whoever answers answers for where the new arguments came from
+		if isReason(b) && strings.HasPrefix(b.Detail, "flow: ") {
+			v.Because = append(v.Because, b)
+		}
+	}
 	if next, err = c.newApproval(v, now); err != nil {
 		return next, err
 	}

@@ -208,7 +208,10 @@ func (w *commWorld) is(q gateway.Question, risk string, reasons ...string) {
 	if q.Risk != risk || !slices.Equal(codes(q), reasons) {
 		w.t.Errorf("%s is %s for %v, want %s for %v", q.Operation, q.Risk, codes(q), risk, reasons)
 	}
-	silent, needed := risk == "MEDIUM", map[string]int{"MEDIUM": 0, "HIGH": 1, "CRITICAL": 2}[risk]
+	silent, needed := risk == "MEDIUM", map[string]int{"LOW": 1, "MEDIUM": 0, "HIGH": 1, "CRITICAL": 2}[risk]
+	if slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return r.Stage == "flow" }) { // silence settles nothing of that
+		silent, needed = false, max(1, needed)
+	}
 	if q.SilenceAt.IsZero() == silent || q.Needed != needed || q.Consequence == "" {
 		w.t.Errorf("%s: silence at %s, %d needed, %q", q.Operation, q.SilenceAt, q.Needed, q.Consequence)
 	}
@@ -847,13 +850,19 @@ func TestContextRaisesRisk(t *testing.T) {
 		w, p := ground(t)
 		low(w, p, "web_search", `{"q":"x"}`)
 		w.is(w.asks(p, "slack_plain", `{}`), "MEDIUM", policy.ReasonUntrusted)
-		low(w, p, "slack_note", `{}`) // level 1
-		low(w, p, "think", `{}`)      // a read
+		w.is(w.asks(p, "slack_note", `{}`), "LOW") // level 1: its arguments are traced, its risk is what it was
+		low(w, p, "think", `{}`)                   // a read
 		low(w, p, "web_search", `{"q":"y"}`)
 		w.is(w.asks(p, "slack_mail", `{}`), "HIGH", policy.ReasonAction, policy.ReasonUntrusted)
 		w.is(w.asks(p, "slack_publish", `{}`), "HIGH", policy.ReasonOperator) // a ground that finds it there is none
 		w.is(w.asks(p, "slack_send", `{"to":"x"}`), "HIGH", policy.ReasonUntrusted, policy.ReasonFirstDestination)
 		w.is(w.asks(p, "slack_wipe", `{}`), "CRITICAL", policy.ReasonOperator)
+	})
+	t.Run("untrusted, with level 1 free", func(t *testing.T) {
+		w, p := ground(t, func(o *gateway.Options) { o.FreeLevel1 = true })
+		low(w, p, "web_search", `{"q":"x"}`)
+		low(w, p, "slack_note", `{}`)
+		w.is(w.asks(p, "slack_plain", `{}`), "MEDIUM", policy.ReasonUntrusted)
 	})
 	t.Run("contaminated", func(t *testing.T) {
 		w, p := ground(t)
@@ -894,7 +903,7 @@ func TestContextRaisesRisk(t *testing.T) {
 		low(w, p, "web_search", `{"q":"x"}`)
 		w.is(w.asks(p, "slack_plain", `{"a":2}`), "MEDIUM", policy.ReasonUntrusted)
 		w.is(w.asks(p, "slack_plain", `{"b":2}`), "HIGH", policy.ReasonUntrusted, policy.ReasonLeftPlan)
-		low(w, p, "slack_note", `{}`)
+		w.is(w.asks(p, "slack_note", `{}`), "LOW")
 		if q := w.asks(p, "slack_plain", `{"b":2}`); q.Plan == nil || len(q.Plan.Steps) != 3 {
 			t.Errorf("what the plan said is not shown: %+v", q.Plan)
 		}

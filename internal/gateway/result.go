@@ -33,6 +33,7 @@ type outcome struct {
 	verdict  fault.Verdict
 	result   json.RawMessage
 	rpcError json.RawMessage
+	seen     []Evidence // what it showed, where it is released
 }
 
 // payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
@@ -218,10 +219,7 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 			}
 		}
 	}
-	trusted := c.op.Class.Output == flow.TrustedOutput
-	if c.op.Class.Output == flow.TypedOutput {
-		trusted = c.shaped(result)
-	}
+	seen, trusted := c.observe(result)
 	if !trusted && !(c.op.command != nil && c.op.command.Own) {
 		c.distrust(out)
 	}
@@ -232,19 +230,9 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 		return
 	}
 	out.result, out.entry.Attribution = wrapped, attribution
-}
-
-// shaped tells whether every string of the result matches the operator's shape: trust holds only while the shape holds.
-func (c *crossing) shaped(result []byte) bool {
-	if c.op.Class.Shape == nil {
-		return false
+	if out.entry.Decision == "ok" { // what an error says vouches for nothing
+		out.seen = c.keepSeen(seen)
 	}
-	ok := true
-	call.Strings(result, func(_, s string) bool {
-		ok = c.op.Class.Shape.MatchString(s)
-		return ok
-	})
-	return ok
 }
 
 // inspectError handles a JSON-RPC error of the server's. Its text is as hostile as any result: it labels, and from an operation
@@ -319,7 +307,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 // outcome writes down what became of the call, with the labels it brings, before anything of it is released. The write does not
 // die with the caller's connection.
 func (c *crossing) outcome(ctx context.Context, out outcome) error {
-	s, err := c.g.o.Store.Outcome(context.WithoutCancel(ctx), c.session.ID, out.entry, out.raise, out.used)
+	s, err := c.g.o.Store.Outcome(context.WithoutCancel(ctx), c.session.ID, out.entry, out.raise, out.used, out.seen...)
 	if err != nil {
 		out.entry.Decision, out.entry.Reason = "unknown", "the outcome could not be written when it was due; the result was not released"
 		out.entry.Result = nil
@@ -429,26 +417,39 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 	return b, attribution, err
 }
 
-// repeats tells whether the structured content says nothing that a text block doesn't: it is that text as JSON, or an object of one
-// member that is that text. Showing it twice would only cost the model's attention.
-func repeats(texts []string, structured json.RawMessage) bool {
-	var only map[string]json.RawMessage
-	var s string
-	if json.Unmarshal(structured, &only) == nil && len(only) == 1 {
-		for _, v := range only {
-			if json.Unmarshal(v, &s) == nil && slices.Contains(texts, s) {
-				return true
-			}
+// repetition is what a text block can be that says what structured content says: that as JSON, or the one text that it is an object of.
+type repetition struct {
+	canonical []byte
+	only      string
+	isOnly    bool
+}
+
+func repetitionOf(structured json.RawMessage) (r repetition) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(structured, &members) == nil && len(members) == 1 {
+		for _, v := range members {
+			r.isOnly = json.Unmarshal(v, &r.only) == nil
 		}
 	}
-	canonical, err := call.Canonical(structured, call.DefaultLimits())
-	if err != nil {
+	r.canonical, _ = call.Canonical(structured, call.DefaultLimits()) // what has no canonical form is repeated by nothing
+	return r
+}
+
+func (r *repetition) of(text string) bool {
+	if r.isOnly && text == r.only {
+		return true
+	}
+	if r.canonical == nil {
 		return false
 	}
-	return slices.ContainsFunc(texts, func(t string) bool {
-		same, err := call.Canonical([]byte(t), call.DefaultLimits())
-		return err == nil && bytes.Equal(same, canonical)
-	})
+	same, err := call.Canonical([]byte(text), call.DefaultLimits())
+	return err == nil && bytes.Equal(same, r.canonical)
+}
+
+// repeats tells whether the structured content says nothing that a text block doesn't. Showing it twice would only cost the model's attention.
+func repeats(texts []string, structured json.RawMessage) bool {
+	r := repetitionOf(structured)
+	return slices.ContainsFunc(texts, r.of)
 }
 
 // wrapQuestions lets the questions of a multi-round-trip result through, and nothing beside them. They are for a person, through a

@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/policy"
-	"sallyport/internal/session"
 )
 
 // seldom is the level of writes that only the person sees and can undo: context does not make them riskier.
@@ -35,13 +32,23 @@ func (c *crossing) rate() error {
 	s := c.raised()
 	var around policy.Context
 	for _, h := range s.Labels {
+		if c.vouched() { // that is what provenance relieves
+			break
+		}
 		if h.Label == flow.Untrusted {
 			around.Untrusted = true
 		} else {
 			around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
 		}
 	}
-	around.LeftPlan = c.sealed() && !c.inPlan()
+	followed, inPlan := c.follow()
+	around.LeftPlan, around.Vouched = c.sealed() && !inPlan, c.vouched() && s.Holds(flow.Untrusted)
+	if followed.Firm { // what the session has read had no say in it
+		around.Untrusted = false
+	}
+	if followed.Exact { // nor is there anything in it but what the plan says
+		around.Contaminated, around.Labels = false, nil
+	}
 	for _, key := range c.first {
 		switch kind, _, _ := strings.Cut(key, ":"); kind {
 		case "tool":
@@ -50,6 +57,7 @@ func (c *crossing) rate() error {
 			around.FirstDestination = true
 		}
 	}
+	around.FirstDestination = around.FirstDestination && !c.personNamed()
 	c.rating = c.g.o.Risk.Rate(policy.Subject{
 		Action: c.op.Class.Action, Floor: c.op.Class.RiskFloor, Roles: c.op.Class.Roles, Arguments: c.args,
 		Write: c.consequential(), Context: around,
@@ -69,28 +77,18 @@ func (c *crossing) consequential() bool {
 	return c.writes() && c.op.Class.Level != seldom
 }
 
-// sealed tells whether the session has a plan that was approved, by whomever.
-func (c *crossing) sealed() bool {
-	return c.session.Plan != nil && c.session.Plan.State == session.PlanApproved
-}
-
-// inPlan tells whether the sealed plan has the call as a step: the operation, and its arguments where the plan fixed them.
-func (c *crossing) inPlan() bool {
-	return slices.ContainsFunc(c.session.Plan.Steps, func(s session.Step) bool {
-		return s.Operation == c.op.ID && (s.Arguments == nil || bytes.Equal(s.Arguments, c.args))
-	})
-}
-
 // spokenFor is how long silence permits nothing alike after a person said anything but yes about an operation of an agent's.
 const spokenFor = 24 * time.Hour
 
-// lookAround finds what the risk stage needs of the store: what the call would use that its agent has not used before, and whether people
+// lookAround finds what the flow and risk stages need of the store: where the arguments came from, what the call would use that its agent has not used before, and whether people
 // have spoken about the like. Only what could raise the risk is looked up. What goes wrong is said by the stage, in its turn.
 func (c *crossing) lookAround(ctx context.Context) {
 	if c.looked {
 		return
 	}
 	c.looked, c.first, c.lookErr = true, nil, nil
+	c.trace(ctx)
+	c.findStep(ctx)
 	if c.known == nil {
 		c.known = map[string]bool{}
 	}
@@ -175,6 +173,6 @@ func (c *crossing) risk() fault.Verdict {
 		}
 		return fault.Permitted()
 	}
-	c.silence = !asks && !c.spoken && !c.op.AskFirst && rating.Risk == policy.Medium // who is asked about more than the risk has to answer
+	c.silence = !asks && !c.spoken && !c.op.AskFirst && !c.unvouched() && rating.Risk == policy.Medium // who is asked about more than the risk has to answer
 	return v
 }

@@ -22,10 +22,12 @@ type live struct {
 	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
 	rates   *rates
 	meter   meter
+	seen    witness
 
 	paying sync.Mutex // held while an owed outcome is being written; never together with mu by anybody who waits for the store
-	mu     sync.Mutex // guards owed
+	mu     sync.Mutex // guards owed and failed
 	owed   []owedOutcome
+	failed []string // calls that took a step of the plan and had no effect, the newest
 }
 
 // owedOutcome is the outcome of a call that could not be written when it was due. Until it is, the session makes no more calls.

@@ -40,8 +40,11 @@ type Store interface {
 	// Labels to raise already now (for calls that talk while they run) are raised in it too.
 	// What it spends (a declaration, an approval) is spent in it too; a *SpendError says that it can't be, and nothing is written.
 	Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held, spend ...Spend) (session.Session, error)
-	// Outcome appends the entry, raises the labels and adds to the used time, in one transaction.
-	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error)
+	// Outcome appends the entry, raises the labels, adds to the used time and, where the session is open, keeps what was seen, in one
+	// transaction. What is over the bounds of one session is not kept, and nothing after it.
+	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...Evidence) (session.Session, error)
+	// Evidence returns what a session has kept after the one with that number, in order.
+	Evidence(ctx context.Context, sessionID string, after int64) ([]Evidence, error)
 	// Record appends entries that change no other state.
 	Record(ctx context.Context, entries ...audit.Entry) error
 
@@ -149,6 +152,15 @@ type Spend struct {
 	CallDigest  string     // of the call that it is spent on
 	CallID      string
 	At          time.Time
+	Seen        []Evidence // what is kept of the call before it runs, in this order
+}
+
+// Evidence is what one result showed, what a person approved, or what a call gave away, as it is kept.
+type Evidence struct {
+	Seq    int64 // of its session, from 1; the store's
+	CallID string
+	Rules  string // digest of the profile that it was observed under: under another one it is worth nothing
+	Body   []byte // a flow.Seen as JSON, at most 1 MiB
 }
 
 // SpendError says why what an intent was to spend can't be spent: it is spent already, has expired, was decided otherwise since.

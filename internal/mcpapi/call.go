@@ -260,7 +260,7 @@ func explain(v fault.Verdict) string {
 		case c.Label != "":
 			b.WriteString("\nThe session holds the label " + c.Label + ".")
 		case c.Detail != "" && (strings.Contains(v.Reason, c.Detail) || strings.HasSuffix(c.Detail, ": "+v.Reason)): // said already
-		case c.Detail != "" && v.Decision == fault.Ask:
+		case c.Detail != "" && c.Code != "" && v.Decision == fault.Ask:
 			b.WriteString("\nAsked by " + c.Detail)
 		case c.Detail != "" && c.Code == fault.DeclarationInvalid && strings.Contains(c.Detail, ": "):
 			b.WriteString("\n- " + c.Detail)

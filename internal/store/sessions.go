@@ -144,6 +144,11 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 			if err := t.use(sp); err != nil {
 				return err
 			}
+			for _, ev := range sp.Seen {
+				if err := t.keep(sessionID, ev); err != nil {
+					return err
+				}
+			}
 		}
 		if err := t.append(&e); err != nil {
 			return err
@@ -166,7 +171,10 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 //
 // Labels are in the session's row with the entry. Used time is in memory with it and in the row within a second: a crash can
 // forget that much of a budget's use, and never a label.
-func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration) (session.Session, error) {
+//
+// What it has seen is kept with it, or not at all where it would be too much: what is not kept vouches for nothing. A closed session keeps
+// nothing more: its result is not released.
+func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
 	if e.Kind != audit.Outcome {
 		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an outcome", e.Kind)
 	}
@@ -183,6 +191,13 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 		}
 		if err := t.append(&e); err != nil {
 			return err
+		}
+		if s.State == session.Open {
+			for _, ev := range seen {
+				if err := t.keep(sessionID, ev); err != nil {
+					return err
+				}
+			}
 		}
 		after = s.Raise(raise...)
 		after.Used += max(0, used)

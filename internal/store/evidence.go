@@ -1,0 +1,47 @@
+package store
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"sallyport/internal/gateway"
+)
+
+// The bounds of what one session keeps, as the schema has them.
+const (
+	maxEvidenceRows = 2000
+	maxEvidenceAll  = 16 << 20 // bytes
+	maxEvidenceRow  = 1 << 20
+)
+
+// keep adds evidence to a session, within its bounds. What is over them is left out without an error: it vouches for nothing, and costs no
+// more than a question to a person. Once the session has no room for one, nothing that comes later is kept: evidence that can take others'
+// worth away must not be left out before some of those.
+func (t *tx) keep(sessionID string, ev gateway.Evidence) error {
+	size := int64(len(ev.Body))
+	if size == 0 || size > maxEvidenceRow {
+		return nil
+	}
+	var seq, total int64
+	err := t.w.c.query(func(v []driver.Value) error { seq, total = v[0].(int64), v[1].(int64); return nil }, selectKept, sessionID)
+	if err != nil || seq >= maxEvidenceRows || total >= maxEvidenceAll {
+		return err
+	}
+	if total += size; total > maxEvidenceAll {
+		total, ev.Body = maxEvidenceAll, []byte("{}") // full from here on
+	}
+	t.wrote++
+	return t.w.c.exec(insertEvidence, sessionID, seq+1, ev.CallID, ev.Rules, total, ev.Body)
+}
+
+// Evidence implements gateway.Store.
+func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) ([]gateway.Evidence, error) {
+	var all []gateway.Evidence
+	err := r.rows(ctx, func(scan func(...any) error) error {
+		var ev gateway.Evidence
+		err := scan(&ev.Seq, &ev.CallID, &ev.Rules, &ev.Body)
+		all = append(all, ev)
+		return err
+	}, selectEvidence, sessionID, after)
+	return all, err
+}
