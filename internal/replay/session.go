@@ -69,18 +69,29 @@ func (s *session) play(st step, fill map[string][]byte) flow.Ruling {
 	case flow.Ask:
 		s.evidence.Add(flow.Approve(t.op.ID, id, t.profile, args))
 	}
-	seen := flow.Observe(t.profile, s.words, flow.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
-	// As the gateway decides it: what repeats what it was given, an error's text too, is untrusted unless the operation is trusted, or
-	// typed and in shape.
-	if seen.Trusted {
-		s.held = flow.Raise(s.held, t.op, id)
-	} else {
-		s.held = flow.Raise(s.held, t.op, id, flow.Untrusted)
+	if t.op.Effect == flow.Write && s.tainted() { // as the gateway does: what outsiders may have had written is not believed when it is read back
+		s.evidence.Add(flow.Gave(t.op.ID, id, args))
 	}
+	seen := flow.Observe(t.profile, s.words, flow.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
+	s.raise(t, id, seen)
 	if !st.failed { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)
 	}
 	return r
+}
+
+func (s *session) tainted() bool {
+	return slices.ContainsFunc(s.held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
+}
+
+// raise adds the labels of a result as the gateway decides it: what repeats what it was given is untrusted, an error's text too, unless the
+// operation is trusted, or has the shape under which it is.
+func (s *session) raise(t tool, id string, seen flow.Seen) {
+	if seen.Trusted || t.profile.Output == flow.TrustedOutput && t.profile.Shape == nil {
+		s.held = flow.Raise(s.held, t.op, id)
+	} else {
+		s.held = flow.Raise(s.held, t.op, id, flow.Untrusted)
+	}
 }
 
 // payloads is a result as the gateway sees it: a value of a structure, or a text.
