@@ -43,14 +43,15 @@ var house = map[string][]string{
 	"internal/mcpapi":      {"flow", "internal/declare", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
 	"internal/console":     {"flow", "internal/approval", "internal/agent", "internal/policy", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
 	"internal/httpapi":     {"flow", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/gateway", "internal/threat", "internal/console"},
+	"internal/suggest":     {"flow", "internal/call", "internal/threat"},
 	"internal/connect":     {"internal/fault", "internal/call"},
 	// replay judges recorded work by the rules that the gateway enforces, and enforces nothing.
-	"internal/replay":      {"flow", "internal/fault", "internal/call"},
-	"internal/daemon":      {"*"},
-	"internal/demo":        {"client", "internal/daemon", "internal/threat", "internal/audit", "internal/fault", "internal/gateway"},
-	"cmd/sallyport":        {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway", "internal/replay"},
-	"test":                 {"*"},
-	"test/bench":           {},
+	"internal/replay": {"flow", "internal/fault", "internal/call"},
+	"internal/daemon": {"*"},
+	"internal/demo":   {"client", "internal/daemon", "internal/threat", "internal/audit", "internal/fault", "internal/gateway"},
+	"cmd/sallyport":   {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway", "internal/replay", "internal/suggest"},
+	"test":            {"*"},
+	"test/bench":      {},
 }
 
 // outside is which packages may import a third-party module. Whatever is not listed may be imported by nobody but tests.

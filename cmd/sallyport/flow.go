@@ -14,7 +14,7 @@ import (
 
 // flowCommand is what there is to ask about the flow rules without a running gateway.
 func flowCommand(c *cli) *cobra.Command {
-	return group("flow", "Ask what the flow rules make of recorded work", c.flowEval())
+	return group("flow", "Ask what the flow rules make of recorded work, and have labels proposed", c.flowEval(), c.flowSuggest())
 }
 
 func (c *cli) flowEval() *cobra.Command {

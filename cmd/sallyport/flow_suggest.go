@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/internal/store"
+	"sallyport/internal/suggest"
+)
+
+func (c *cli) flowSuggest() *cobra.Command {
+	return c.command(about{
+		use: "suggest [SERVER…]", short: "Propose labels for what servers offer, for you to read and paste",
+		long: `It prints entries for "operations:" in sallyport.yaml, made of the tools' names, schemas and descriptions as a gateway has accepted them, with
+comments that say why. Nothing is applied. What a server says about itself never makes a tool trusted or a read: every tool is a write with untrusted
+results until you say otherwise, and what stands in no role has to be vouched for. Above each entry stands what you accept by pasting it.
+It reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` it asks that gateway.`,
+		example: "sallyport flow suggest\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs,
+	}, func(ctx context.Context, args []string) error {
+		tools, err := c.offered(ctx)
+		if err != nil {
+			return err
+		}
+		known := slices.Sorted(maps.Keys(tools))
+		for _, server := range args {
+			if tools[server] == nil {
+				return usagef("no server %q has offered tools here: %s", server, strings.Join(known, ", "))
+			}
+		}
+		if len(args) == 0 {
+			args = known
+		}
+		if len(args) == 0 {
+			return &found{what: "no server has offered tools yet: name some under upstreams in sallyport.yaml and start the gateway once"}
+		}
+		var all []suggest.Proposal
+		for _, server := range slices.Compact(slices.Sorted(slices.Values(args))) {
+			for _, t := range tools[server] {
+				all = append(all, suggest.For(server, t))
+			}
+		}
+		for line := range strings.Lines(suggest.Write(all)) {
+			if _, err := io.WriteString(c.out, visible(strings.TrimSuffix(line, "\n"), maxProposed)+"\n"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// maxProposed bounds a line of a proposal. What servers say is cut before; a name that is longer than a configuration's is none.
+const maxProposed = 4000
+
+// offered are the tools of each upstream server that were offered to the gateway, accepted or not.
+func (c *cli) offered(ctx context.Context) (map[string][]suggest.Tool, error) {
+	tools := map[string][]suggest.Tool{}
+	add := func(operation string, definition []byte) {
+		if server, name, ok := strings.Cut(operation, "."); ok && server != "comm" && server != "knowledge" {
+			tools[server] = append(tools[server], suggest.Tool{Name: name, Definition: definition})
+		}
+	}
+	if os.Getenv(envURL) != "" {
+		cl, err := c.reach(adminSide)
+		if err != nil {
+			return nil, err
+		}
+		all, err := cl.Tools(ctx)
+		for _, t := range all {
+			if t.Kind == "tool" {
+				add(t.Operation, t.Definition)
+			}
+		}
+		return tools, err
+	}
+	r, err := store.OpenReadOnly(c.data)
+	if err != nil {
+		return nil, unusable(fmt.Errorf("%w (or name a running gateway with %s)", err, envURL))
+	}
+	defer r.Close()
+	pins, err := r.Pins(ctx)
+	for _, p := range pins {
+		if p.Definition != nil || p.PendingDef != nil { // otherwise it only says that the server was seen
+			add(p.Operation, p.Definition)
+		}
+	}
+	return tools, err
+}
