@@ -101,6 +101,11 @@ func (f Followed) Done(callID string, loose bool) Done {
 // Vouches reports whether the plan vouches for anything.
 func (s *Sealed) Vouches() bool { return s != nil && (s.Clean || s.Person) }
 
+// Asks reports whether a step takes arguments of the operation from results, so that what follows it depends on evidence.
+func (s *Sealed) Asks(operation string) bool {
+	return slices.ContainsFunc(s.Steps, func(st SealedStep) bool { return st.Operation == operation && len(st.From) > 0 })
+}
+
 // Take reports whether the plan still has the room that d takes: a step is called once, or once for each record; again only instead of a
 // call that failed.
 func (s *Sealed) Take(d Done) bool {
@@ -498,3 +503,15 @@ func (t *tracer) planned(f *Finding, v traced) bool {
 	f.Text = fmt.Sprintf("%s is from record %d of step %d's result, as step %d of the sealed plan says", arg, r.number, a.from.Step, step)
 	return true
 }
+
+// MayServe reports whether, going by the operator's word alone, an argument of an operation may come from a field of another's results. It is
+// what can be said before there is a result: one that doesn't have its shape lends nothing.
+func MayServe(operation string, p *Profile, argument, source string, of *Profile, path string) bool {
+	o := observer{p: of, trusted: of.Output == TrustedOutput || of.Output == TypedOutput && of.Shape != nil}
+	m := matcher{operation: operation, p: p}
+	role := p.role(argument)
+	return m.serves(role, spot{class: o.class(field{name: path})}, &seenAt{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind))
+}
+
+// RoleOf is what an argument is for: as told, or else Target, which has to be vouched for.
+func (p *Profile) RoleOf(argument string) Role { return p.role(argument) }

@@ -133,7 +133,7 @@ func (c *crossing) declare() fault.Verdict {
 		c.justification = &j
 		c.declared = declare.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args, j)
 		return fault.Permitted()
-	case c.follows():
+	case c.step() != nil:
 		c.declared = c.session.Plan.Digest
 		return fault.Permitted()
 	}
@@ -156,22 +156,6 @@ func (c *crossing) approved() fault.Verdict {
 	v := fault.RefuseErr(stage, err)
 	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "declare", Text: "Declare it again: one declaration is for one call."})
 	return v
-}
-
-// follows tells whether a sealed plan, however it was approved, has this very call: a step that fixes its arguments.
-func (c *crossing) follows() bool { return c.step() != nil }
-
-// step is that step; nil if there is none.
-func (c *crossing) step() *session.Step {
-	if !c.sealed() {
-		return nil
-	}
-	for i, s := range c.session.Plan.Steps {
-		if s.Operation == c.op.ID && s.Arguments != nil && bytes.Equal(s.Arguments, c.args) {
-			return &c.session.Plan.Steps[i]
-		}
-	}
-	return nil
 }
 
 // covered tells whether a person has approved this very call, by itself or in a plan: enough for what nobody classified, not for what is risky.

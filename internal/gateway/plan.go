@@ -139,7 +139,13 @@ type plannedStep struct {
 	Arguments     json.RawMessage `json:"arguments"`
 	After         []int           `json:"after"`
 	Justification string          `json:"justification"`
+	Open          []string        `json:"open"`
+	Each          *int            `json:"each"`
+
+	From map[string]flow.Source `json:"-"` // read strictly
 }
+
+var stepFields = []string{"tool", "arguments", "from", "open", "each", "after", "justification"}
 
 // readSteps reads a list of steps strictly. field is what the list is called in the request.
 func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, error) {
@@ -181,12 +187,12 @@ func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, e
 			return nil, fault.New(fault.RequestMalformed, "must be an object with a tool").At(at)
 		}
 		for name := range call.Members(raw) { // to the letter: encoding/json would take Tool for tool
-			if name != "tool" && name != "arguments" && name != "after" && name != "justification" {
-				return nil, fault.New(fault.RequestMalformed, "unknown field").At(at + "." + short(name)).Try("A step has tool, arguments, after and justification.")
+			if !slices.Contains(stepFields, name) {
+				return nil, fault.New(fault.RequestMalformed, "unknown field").At(at+"."+short(name)).Try("A step has %s.", strings.Join(stepFields, ", "))
 			}
 		}
 		if err := json.Unmarshal(raw, &steps[i]); err != nil {
-			return nil, fault.New(fault.RequestMalformed, "tool and justification are strings, arguments is an object, after is a list of step numbers").At(at)
+			return nil, fault.New(fault.RequestMalformed, "tool and justification are strings, arguments and from are objects, open is a list of argument names, after is a list of step numbers, each is one").At(at)
 		}
 		if steps[i].Tool == "" {
 			return nil, fault.New(fault.RequestMalformed, "name the tool").At(at + ".tool")
@@ -200,6 +206,18 @@ func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, e
 				return nil, fault.Of(err).At(at + ".arguments")
 			}
 			steps[i].Arguments = canonical
+		}
+		if raw, ok := call.Get(raw, "from"); ok {
+			var err error
+			if steps[i].From, err = readFrom(raw, i, at+".from"); err != nil {
+				return nil, err
+			}
+		}
+		if e := steps[i].Each; e != nil && (*e < 0 || *e >= i) {
+			return nil, fault.New(fault.RequestMalformed, "must be the number of an earlier step, from 0").At(at + ".each")
+		}
+		if len(steps[i].Open) > maxOpen {
+			return nil, fault.New(fault.RequestMalformed, "at most %d arguments", maxOpen).At(at + ".open")
 		}
 		if !names {
 			if strings.TrimSpace(steps[i].Justification) == "" {
@@ -229,6 +247,9 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 		return j, err
 	}
 	snap := g.cat.snap.Load()
+	if err := checkSources(steps, field, snap.lookup); err != nil {
+		return j, err
+	}
 	planned := make([]flow.Step, len(steps))
 	var unfit []flow.Violation
 	known := map[string]bool{}
@@ -246,18 +267,18 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 				c.args = []byte("{}")
 			}
 			c.r.Method, c.r.DryRun = "tools/call", true
+			c.lookAround(ctx)
 			if v = c.permit(); v.Decision == fault.Permit {
 				v = c.listed()
 			}
 			if problems := declare.CheckStep(fmt.Sprintf("%s[%d].justification", field, i), st.Justification); v.Decision != fault.Deny && field == "steps" && op.command != nil && len(problems) > 0 {
 				v = fault.RefuseErr("declare", undeclarable(problems))
 			}
-			c.lookAround(ctx)
 			j.risks[i] = c.risk()
 		}
 		j.ops[i], j.verdicts[i] = op, v
 		// A step that can't be called moves nothing, so it stands in the order where it was planned.
-		planned[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.After}
+		planned[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.needs()}
 		if v.Decision != fault.Deny {
 			planned[i].Op = op.Flow
 		} else {
@@ -323,6 +344,7 @@ type PlanStep struct {
 	Tool      string        `json:"tool"`
 	Operation string        `json:"operation,omitempty"`
 	Verdict   fault.Verdict `json:"verdict"`
+	Vouches   string        `json:"vouches"` // what of a call of it the plan vouches for, once untrusted content has come in
 }
 
 // SubmitPlan judges a plan and, when every step passes, seals it by rule and opens the execution phase. A plan that needs a person
@@ -387,7 +409,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session
 	answer := PlanAnswer{PlanID: plan.ID, Violations: j.report.Violations, SafeOrdering: j.report.SafeOrdering}
 	for i, st := range steps {
 		v := j.verdicts[i]
-		step := session.Step{Tool: st.Tool, Arguments: st.Arguments, After: st.After, Justification: st.Justification}
+		step := session.Step{Tool: st.Tool, Arguments: st.Arguments, From: st.From, Open: st.Open, Each: st.Each, After: st.After, Justification: st.Justification}
 		if j.ops[i] != nil {
 			step.Operation = j.ops[i].ID
 		}
@@ -404,6 +426,10 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session
 		case v.Decision == fault.Ask && plan.State == session.PlanApproved:
 			plan.State, plan.DecidedBy = session.PlanPending, ""
 		}
+	}
+	plan.Clean = len(s.Labels) == 0 // as it will be when it is put in place
+	for i, vouches := range vouching(&plan, j.ops) {
+		answer.Steps[i].Vouches = vouches
 	}
 	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
 	answer.State, answer.Digest, answer.Reason = plan.State, plan.Digest, plan.Reason

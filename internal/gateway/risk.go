@@ -80,8 +80,9 @@ func (c *crossing) consequential() bool {
 // spokenFor is how long silence permits nothing alike after a person said anything but yes about an operation of an agent's.
 const spokenFor = 24 * time.Hour
 
-// lookAround finds what the flow and risk stages need of the store: where the arguments came from, what the call would use that its agent has not used before, and whether people
-// have spoken about the like. Only what could raise the risk is looked up. What goes wrong is said by the stage, in its turn.
+// lookAround finds what the flow and risk stages need of the store: where the arguments came from, what the call would use that its agent has
+// not used before, and whether people have spoken about the like. Only what could raise the risk is looked up. What goes wrong is said by the
+// stage, in its turn.
 func (c *crossing) lookAround(ctx context.Context) {
 	if c.looked {
 		return

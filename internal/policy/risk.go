@@ -121,9 +121,10 @@ type Context struct {
 	Untrusted        bool     // the session has read what nobody vouches for
 	Contaminated     bool     // the session holds confidential data
 	Labels           []string // the labels of that data, for the reason's text
-	LeftPlan         bool     // the session has a plan and the call is not in it; counts only with Untrusted
+	LeftPlan         bool     // the session has a plan and the call is not in it; counts only with Untrusted or Vouched
 	NewTool          bool     // the operation's definition is new or has changed
 	FirstDestination bool     // nothing was sent to one of its destinations before
+	Vouched          bool     // the session is untrusted, and it is known where everything in the call came from
 }
 
 // Codes of reasons, in the order in which they come.
@@ -309,7 +310,7 @@ func (out *Rating) rateContext(c Context) {
 	if read != nil {
 		up(read...)
 	}
-	if c.LeftPlan && c.Untrusted {
+	if c.LeftPlan && (c.Untrusted || c.Vouched) {
 		up(Reason{ReasonLeftPlan, "It is not in the session's approved plan."})
 	}
 	if c.NewTool {

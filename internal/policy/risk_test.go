@@ -333,14 +333,16 @@ func TestRateContext(t *testing.T) {
 		{"both are one ground", "", both, Medium, "untrusted contaminated"},
 		{"left the plan, clean", "", Context{LeftPlan: true}, Low, ""},
 		{"left the plan, contaminated", "", Context{LeftPlan: true, Contaminated: true}, Medium, "contaminated"},
+		{"vouched for", "", Context{Vouched: true}, Low, ""},
+		{"left the plan, vouched for", "", Context{LeftPlan: true, Vouched: true}, Medium, "left_plan"},
 		{"left the plan, untrusted", "", Context{LeftPlan: true, Untrusted: true}, High, "untrusted left_plan"},
 		{"new tool", "", Context{NewTool: true}, Medium, "new_tool"},
 		{"first destination", "", Context{FirstDestination: true}, Medium, "first_destination"},
 		{"two grounds", "", Context{NewTool: true, FirstDestination: true}, High, "new_tool first_destination"},
-		{"all, to HIGH at most", "", Context{true, true, nil, true, true, true}, High, "untrusted contaminated left_plan"},
+		{"all, to HIGH at most", "", Context{Untrusted: true, Contaminated: true, LeftPlan: true, NewTool: true, FirstDestination: true}, High, "untrusted contaminated left_plan"},
 		{"from MEDIUM", "send_email", Context{FirstDestination: true}, High, "action first_destination"},
-		{"from MEDIUM, all", "send_email", Context{true, true, nil, true, true, true}, High, "action untrusted contaminated"},
-		{"HIGH already", "grant_access", Context{true, true, nil, true, true, true}, High, "action"},
+		{"from MEDIUM, all", "send_email", Context{Untrusted: true, Contaminated: true, LeftPlan: true, NewTool: true, FirstDestination: true}, High, "action untrusted contaminated"},
+		{"HIGH already", "grant_access", Context{Untrusted: true, Contaminated: true, LeftPlan: true, NewTool: true, FirstDestination: true}, High, "action"},
 	} {
 		rules := newRules(t, 0, 0, "", nil)
 		got := rules.Rate(Subject{Action: c.action, Write: true, Context: c.context})

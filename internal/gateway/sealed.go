@@ -1,0 +1,287 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sallyport/flow"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/session"
+)
+
+// What steps say about arguments that they don't fix. The flow package has the rules; these are the bounds of what is read.
+const (
+	maxFrom       = 10  // arguments of one step that come from results
+	maxPlanFrom   = 200 // of all steps
+	maxOpen       = 50  // arguments of one step that are left open
+	maxPlanArgLen = 128 // bytes of an argument's name
+)
+
+// readFrom reads what a step's arguments come from, strictly. at is where the step stands in the request.
+func readFrom(raw json.RawMessage, step int, at string) (map[string]flow.Source, error) {
+	bad := func(where, format string, args ...any) *fault.Error {
+		return fault.New(fault.RequestMalformed, format, args...).At(where)
+	}
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil, bad(at, "must be an object: argument -> {step, field} or {step, role}")
+	}
+	from := map[string]flow.Source{}
+	for name, m := range call.Members(raw) {
+		where := at + "." + short(name)
+		switch {
+		case len(from) == maxFrom:
+			return nil, bad(at, "at most %d arguments of a step come from results", maxFrom)
+		case name == "" || len(name) > maxPlanArgLen || strings.Contains(name, "."):
+			return nil, bad(where, "name an argument of the tool's own: 1 to %d bytes, no point", maxPlanArgLen)
+		case m[0] != '{':
+			return nil, bad(where, "must be an object {step, field} or {step, role}")
+		}
+		s := flow.Source{Step: -1}
+		for key, v := range call.Members(m) {
+			var err error
+			switch key {
+			case "step":
+				err = json.Unmarshal(v, &s.Step)
+				if err != nil || string(v) == "null" {
+					return nil, bad(where+".step", "must be the number of a step, from 0")
+				}
+			case "field":
+				if json.Unmarshal(v, &s.Field) != nil || s.Field == "" || len(s.Field) > flow.MaxField {
+					return nil, bad(where+".field", "must be the path of a field in the step's result, names joined by points, 1 to %d bytes", flow.MaxField)
+				}
+			case "role":
+				var word string
+				if json.Unmarshal(v, &word) != nil {
+					return nil, bad(where+".role", "must be a string")
+				}
+				if s.Role, err = flow.ParseRole(word); err != nil {
+					return nil, bad(where+".role", "%s", err)
+				}
+			default:
+				return nil, bad(where+"."+short(key), "unknown field").Try("It has step, and field or role.")
+			}
+		}
+		switch {
+		case s.Step < 0 || s.Step >= step:
+			return nil, bad(where+".step", "must be the number of an earlier step, from 0")
+		case (s.Field == "") == (s.Role == ""):
+			return nil, bad(where, "say the field that it comes from, or the role that it has, and not both")
+		case s.Role == flow.Credential:
+			return nil, bad(where+".role", "a credential never comes from a result")
+		}
+		from[name] = s
+	}
+	if len(from) == 0 {
+		return nil, bad(at, "name at least one argument, or leave it out")
+	}
+	return from, nil
+}
+
+// checkSources refuses what can't be meant: an argument that is told twice, one that is left open and decides where the call goes, repeating
+// over a step that nothing comes from.
+func checkSources(steps []plannedStep, field string, lookup func(string) *Operation) error {
+	total := 0
+	for i := range steps {
+		st := &steps[i]
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if total += len(st.From); total > maxPlanFrom {
+			return fault.New(fault.RequestMalformed, "at most %d arguments of a plan come from results", maxPlanFrom).At(at + ".from")
+		}
+		p := &flow.Profile{}
+		if op := lookup(st.Tool); op != nil && op.Profile != nil {
+			p = op.Profile
+		}
+		for _, name := range slices.Sorted(maps.Keys(st.From)) {
+			where := at + ".from." + short(name)
+			if _, ok := call.Get(st.Arguments, name); ok {
+				return fault.New(fault.RequestMalformed, "the argument is in arguments too").At(where).Try("Fix it in arguments, or take it from a step.")
+			}
+			if p.RoleOf(name) == flow.Credential {
+				return fault.New(fault.RequestMalformed, "a credential never comes from a result").At(where)
+			}
+		}
+		for j, name := range st.Open {
+			where := fmt.Sprintf("%s.open[%d]", at, j)
+			_, fixed := call.Get(st.Arguments, name)
+			_, from := st.From[name]
+			switch {
+			case name == "" || len(name) > maxPlanArgLen || strings.Contains(name, "."):
+				return fault.New(fault.RequestMalformed, "name an argument of the tool's own: 1 to %d bytes, no point", maxPlanArgLen).At(where)
+			case fixed || from || slices.Contains(st.Open[:j], name):
+				return fault.New(fault.RequestMalformed, "the argument %s is told already", short(name)).At(where)
+			case p.RoleOf(name).Core():
+				return fault.New(fault.RequestMalformed, "%s decides where the call goes or what it hits (its role is %s), so it can't be left open", short(name), p.RoleOf(name)).
+					At(where).Try("Fix it in arguments, take it from an earlier step, or leave out arguments, from and open: then the call goes by where its arguments came from.")
+			}
+		}
+		if st.Each == nil {
+			continue
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Values(st.From)), func(s flow.Source) bool { return s.Step == *st.Each }) {
+			return fault.New(fault.RequestMalformed, "a step that repeats over another takes an argument from it").At(at + ".each").
+				Try("Name in from what differs from call to call.")
+		}
+	}
+	return nil
+}
+
+// needs are the steps that a step's results have to be there for: those told, and those that arguments come from.
+func (st *plannedStep) needs() []int {
+	needs := slices.Clone(st.After)
+	for _, name := range slices.Sorted(maps.Keys(st.From)) {
+		if s := st.From[name].Step; !slices.Contains(needs, s) {
+			needs = append(needs, s)
+		}
+	}
+	return needs
+}
+
+// vouching says for each step what the plan will vouch for.
+func vouching(p *session.Plan, ops []*Operation) []string {
+	out := make([]string, len(p.Steps))
+	for i, st := range p.Steps {
+		sealed := flow.SealedStep{Arguments: st.Arguments, From: st.From, Open: st.Open}
+		switch {
+		case p.State == session.PlanRejected:
+			out[i] = "nothing: the plan is rejected"
+			continue
+		case sealed.Weak():
+			out[i] = "open: goes by where its arguments came from"
+			continue
+		case !p.Clean && p.State == session.PlanApproved && !p.ByPerson():
+			out[i] = "nothing: the session held labels when the plan was sealed, and no person approved it"
+			continue
+		}
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(st.From)) {
+			from := st.From[name]
+			where := "field " + from.Field
+			if from.Field == "" {
+				where = "a field that may serve as " + string(from.Role)
+			}
+			part := fmt.Sprintf("%s from step %d (%s)", short(name), from.Step, where)
+			if to, source := ops[i], ops[from.Step]; from.Field != "" && to != nil && source != nil && p.State == session.PlanApproved && !p.ByPerson() &&
+				to.Profile.RoleOf(name).Core() && !flow.MayServe(to.ID, to.Profile, name, source.ID, source.Profile, from.Field) {
+				part += ", which an outsider may have written: a person is asked once the session is untrusted"
+			}
+			parts = append(parts, part)
+		}
+		if st.Each != nil {
+			parts = append(parts, fmt.Sprintf("once for each record of step %d", *st.Each))
+		}
+		if len(st.Open) > 0 {
+			parts = append(parts, "open: "+short(strings.Join(st.Open, ", ")))
+		}
+		if len(parts) == 0 {
+			out[i] = "fixed"
+		} else if st.Arguments != nil && string(st.Arguments) != "{}" {
+			out[i] = strings.Join(append(parts, "the rest is fixed"), "; ")
+		} else {
+			out[i] = strings.Join(parts, "; ")
+		}
+	}
+	return out
+}
+
+// sealed tells whether the session has a plan that was approved, by whomever.
+func (c *crossing) sealed() bool {
+	return c.session.Plan != nil && c.session.Plan.State == session.PlanApproved
+}
+
+// plan is the session's sealed plan as the flow rules read it; nil if there is none.
+func (c *crossing) plan() *flow.Sealed {
+	s := c.session.Plan.Sealed()
+	if s != nil && c.live != nil {
+		s.Failed = c.live.failedCalls()
+	}
+	return s
+}
+
+// following is what was found of the step that a call follows.
+type following struct {
+	flow.Followed
+	ok bool
+}
+
+// findStep finds the step of the sealed plan that the call follows (PROVENANCE.md section 3), once per state of the session. What the session
+// has seen is looked at where a step takes arguments of the operation from it. What goes wrong is said by the flow stage, in its turn.
+func (c *crossing) findStep(ctx context.Context) {
+	c.followed = nil
+	if s := c.plan(); s != nil && c.live != nil && s.Asks(c.op.ID) {
+		w := &c.live.seen
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if err := w.catchUp(ctx, c.g, c.session.ID); err != nil {
+			c.traceErr = err
+			return
+		}
+		f, ok := s.Follow(c.op.ID, c.op.Profile, c.args, &w.index)
+		c.followed = &following{f, ok}
+	}
+}
+
+// follow is the step that the call follows. Where findStep found no reason to look at what the session has seen, it is found without.
+func (c *crossing) follow() (flow.Followed, bool) {
+	if c.followed == nil {
+		f, ok := c.plan().Follow(c.op.ID, c.op.Profile, c.args, nil)
+		c.followed = &following{f, ok}
+	}
+	return c.followed.Followed, c.followed.ok
+}
+
+// inPlan tells whether the sealed plan has the call as a step that still has room.
+func (c *crossing) inPlan() bool {
+	_, ok := c.follow()
+	return ok
+}
+
+// planned tells whether a person approved a plan with this very step: the operation, and its arguments where the plan tells them.
+func (c *crossing) planned() bool {
+	return c.sealed() && c.session.Plan.ByPerson() && c.inPlan()
+}
+
+// step is the step of the sealed plan, however it was approved, that has this very call: all of its arguments are fixed, or come from where
+// the plan says. Nil if there is none.
+func (c *crossing) step() *session.Step {
+	if f, ok := c.follow(); ok && (f.Fixed || f.Exact) {
+		return &c.session.Plan.Steps[f.Step]
+	}
+	return nil
+}
+
+// takes is the step that the call's intent takes; nil if it follows none.
+func (c *crossing) takes() *flow.Done {
+	f, ok := c.follow()
+	if !ok {
+		return nil
+	}
+	s := c.raised()
+	d := f.Done(c.id, s.Holds(flow.Untrusted) && !f.Exact)
+	return &d
+}
+
+// maxFailed is how many calls that gave their step back are remembered.
+const maxFailed = 500
+
+// gaveBack notes that the call took a step and certainly had no effect: it was never sent, or it only reads and brought nothing. The step may
+// be called again. Only this process knows; after a restart the step counts as called.
+func (c *crossing) gaveBack(out outcome, err error) {
+	var unsent *NotDispatched
+	if _, ok := c.follow(); ok && (errors.As(err, &unsent) || out.entry.Decision != "ok" && !c.writes()) {
+		c.live.mu.Lock()
+		defer c.live.mu.Unlock()
+		c.live.failed = append(c.live.failed[max(0, len(c.live.failed)-maxFailed+1):], c.id)
+	}
+}
+
+func (l *live) failedCalls() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.failed)
+}
