@@ -901,7 +901,7 @@ func TestContextRaisesRisk(t *testing.T) {
 		low(w, p, "slack_plain", `{"a":1}`)
 		low(w, p, "slack_plain", `{"b":1}`) // off the plan, and clean
 		low(w, p, "web_search", `{"q":"x"}`)
-		low(w, p, "slack_plain", `{"a":2}`) // as the plan has it
+		low(w, p, "slack_plain", `{"a":2}`)                                                              // as the plan has it
 		w.is(w.asks(p, "slack_plain", `{"a":2}`), "HIGH", policy.ReasonUntrusted, policy.ReasonLeftPlan) // once
 		w.is(w.asks(p, "slack_plain", `{"b":2}`), "HIGH", policy.ReasonUntrusted, policy.ReasonLeftPlan)
 		w.is(w.asks(p, "slack_note", `{}`), "LOW")
