@@ -108,6 +108,20 @@ type Attribution struct {
 	Declaration   string    `json:"declaration,omitempty"` // digest of the declaration that it came on
 }
 
+// Finding says where one value of a call's arguments came from. Argument, Value and Field are hostile text.
+type Finding struct {
+	Argument  string `json:"argument"` // name, or path into it
+	Role      string `json:"role"`     // what it is for: destination, url, amount, …
+	Value     string `json:"value"`    // cut to 200 bytes
+	Vouched   bool   `json:"vouched"`
+	By        string `json:"by,omitempty"` // words, plan, own, approval, trusted, system, delegated, payee
+	Text      string `json:"text"`         // a sentence
+	Operation string `json:"operation,omitempty"`
+	CallID    string `json:"call_id,omitempty"`
+	Record    int    `json:"record,omitempty"` // of the result of that call, from 1
+	Field     string `json:"field,omitempty"`
+}
+
 // Approval is what an agent asks people for, with their answers. Arguments and Justification are the agent's words: hostile text. Digest
 // is over everything that a person is shown; an answer names it.
 type Approval struct {
@@ -134,6 +148,7 @@ type Approval struct {
 	Amount         string           `json:"amount,omitempty"`      // as "1250 EUR"; "unreadable"
 	Consequence    string           `json:"consequence,omitempty"` // what could go wrong, in the gateway's words
 	Destinations   []string         `json:"destinations,omitempty"`
+	Evidence       []Finding        `json:"evidence,omitempty"`      // where the arguments came from, where that was looked at; not in lists
 	SilenceAt      time.Time        `json:"silence_at,omitzero"`     // of risk MEDIUM: it runs from then on unless somebody answers; zero: never by silence
 	ModifiedFrom   string           `json:"modified_from,omitempty"` // the approval whose arguments a person changed
 	ModifiedBy     string           `json:"modified_by,omitempty"`   // that person

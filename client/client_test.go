@@ -27,7 +27,7 @@ var types = map[string]any{
 	"GatewayPlanAnswer": client.PlanAnswer{}, "GatewayPlanStep": client.JudgedStep{},
 	"FaultVerdict": client.Verdict{}, "FaultBecause": client.Because{}, "FaultRemedy": client.Remedy{},
 	"DeclareBody": client.NewDeclaration{}, "DeclareJustification": client.Justification{}, "GatewayDeclareAnswer": client.DeclareAnswer{},
-	"DeclareDeclaration": client.Declaration{}, "GatewayQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalVote": client.Vote{},
+	"DeclareDeclaration": client.Declaration{}, "GatewayQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalFinding": client.Finding{}, "ApprovalVote": client.Vote{},
 	"ApprovalPage": client.ApprovalPage{}, "GatewayEarlier": client.Earlier{}, "GatewayQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "GatewayBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{},
 	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -35,6 +36,7 @@ type approvalPage struct {
 	Why        []reason // the agent's justification, or its step of the plan
 	Rules      []approval.Reason
 	Others     []approval.Reason // what other stages asked, and doubts
+	Sources    []source          // where the arguments came from
 	Difference []change          // from what they were before a person changed them
 	Grown      []string          // labels that the session took on since it was asked
 	Changed    string            // what the changed arguments were changed from
@@ -60,6 +62,27 @@ type typed struct {
 }
 
 type reason struct{ What, Text string }
+
+// source is where one argument came from.
+type source struct {
+	approval.Finding
+	Exact []piece // the value
+	Who   string  // vouches for it
+}
+
+// voucher says who vouches, in words.
+var voucher = map[string]string{
+	"words": "the person’s request", "plan": "the sealed plan", "own": "it is the person’s own", "approval": "an earlier approval", "trusted": "a trusted result",
+	"system": "a field that the system sets", "delegated": "a record that the request names", "payee": "the payee is the person’s choice",
+}
+
+func sourcesOf(evidence []approval.Finding) (all []source) {
+	for _, f := range evidence {
+		value, _ := json.Marshal(f.Value) // a string always encodes
+		all = append(all, source{Finding: f, Exact: exactly(value), Who: cmp.Or(voucher[f.By], f.By)})
+	}
+	return all
+}
 
 type instant struct{ Value, Name string }
 
@@ -106,7 +129,7 @@ func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity
 			d.Rules = append(d.Rules, r)
 		}
 	}
-	d.Why = justification(q.Justification)
+	d.Why, d.Sources = justification(q.Justification), sourcesOf(q.Evidence)
 	if q.Before != nil {
 		d.Difference = difference(q.Before, q.Arguments)
 	}

@@ -67,6 +67,7 @@ type moment struct {
 	Brings    []string // labels that it raised
 	Takes     []string // labels that it released
 	Because   []tie    // why it was not simply permitted
+	Evidence  []string // what vouched for its arguments, a sentence each
 	Phase     session.Phase
 	Who       string // of a person's act
 	Arguments string // hex SHA-256 of a call's arguments
@@ -323,6 +324,32 @@ func detail(e audit.Entry, key string) string {
 	return s
 }
 
+// maxVouched is how many sentences of evidence a moment has.
+const maxVouched = 5
+
+// vouched are the sentences of an intent that say what vouched for the call's arguments.
+func vouched(e audit.Entry) (all []string) {
+	var d struct {
+		Evidence []struct {
+			Vouched bool   `json:"vouched"`
+			Text    string `json:"text"`
+		} `json:"evidence"`
+	}
+	if json.Unmarshal(e.Detail, &d) != nil {
+		return nil
+	}
+	for _, f := range d.Evidence {
+		if !f.Vouched || slices.Contains(all, f.Text) {
+			continue
+		}
+		if len(all) == maxVouched {
+			return append(all, "and more")
+		}
+		all = append(all, f.Text)
+	}
+	return all
+}
+
 // decided is the fate that a decision without a call gives.
 func decided(e audit.Entry) fate {
 	switch e.Decision {
@@ -411,6 +438,7 @@ func (r *replay) call(e audit.Entry) {
 			r.because(m, e)
 		} else {
 			m.Stage, m.Code, m.Reason = "", "", "" // why it was asked is not why it runs
+			m.Evidence = vouched(e)
 		}
 	case audit.Outcome:
 		switch e.Decision {

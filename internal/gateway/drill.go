@@ -82,6 +82,7 @@ func bait(q approval.Approval, roles map[string]string) (bad approval.Approval, 
 				others := slices.DeleteFunc(slices.Clone(s.as), func(as string) bool { return as == value })
 				quoted, _ := json.Marshal(others[rand.IntN(len(others))]) // of a string: can't fail
 				args, ok = call.SetMember(args, name, quoted), true
+				q.Evidence = strange(q.Evidence, name, quoted)
 				break
 			}
 		}
@@ -94,6 +95,18 @@ func bait(q approval.Approval, roles map[string]string) (bad approval.Approval, 
 	bad.Arguments, bad.DeclarationID, bad.Destinations = canonical, "", policy.Destinations(roles, canonical)
 	bad.CallDigest = call.HashBytes([]byte("drill\x00" + call.NewID("", time.Now()))) // of no call
 	return bad, true
+}
+
+// strange is where the arguments came from, with another value in place of one: nothing vouches for that.
+func strange(evidence []approval.Finding, name string, quoted []byte) []approval.Finding {
+	evidence = slices.Clone(evidence)
+	for i, f := range evidence {
+		if f.Argument != name || json.Unmarshal(quoted, &f.Value) != nil {
+			continue
+		}
+		evidence[i] = approval.Finding{Argument: name, Role: f.Role, Value: f.Value, Text: "nothing vouches for " + name}
+	}
+	return evidence
 }
 
 // keysOf yields the names with a role, of arguments that are not within others.

@@ -12,6 +12,7 @@ import (
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/session"
+	"sallyport/internal/threat"
 )
 
 const (
@@ -266,6 +267,31 @@ func (c *crossing) shownEvidence() []approval.Finding {
 	}
 	return all
 }
+
+// maxSources bounds the records that a question says its answer covers.
+const maxSources = 10
+
+// sources say what else a yes covers: one source is asked about once (PROVENANCE, 2).
+func (c *crossing) sources() []approval.Reason {
+	if !c.unvouched() {
+		return nil
+	}
+	var all []approval.Reason
+	for _, f := range c.ruling.Evidence {
+		if f.Vouched || f.Record == 0 || !f.Role.Core() && !f.Role.Soft() || len(all) == maxSources {
+			continue
+		}
+		r := approval.Reason{Stage: "flow", Code: "flow.source", Text: fmt.Sprintf(
+			"Your yes also covers other values of %s from the same record (%d of %s), for the rest of this session.", shownWord(f.Argument), f.Record, f.Operation)}
+		if !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// shownWord is a name out of a call for a sentence.
+func shownWord(s string) string { return short(threat.Printable(s, 80)) }
 
 // sameEvidence tells whether nothing is unvouched by now that the person was not shown as such.
 func (c *crossing) sameEvidence(a approval.Approval) bool {

@@ -199,12 +199,24 @@ func (f *Face) outcome(r gateway.Request, a gateway.Answer) (json.RawMessage, *r
 	case a.Verdict.Decision == fault.Permit && a.RPCError != nil:
 		return nil, &rpcError{status: http.StatusOK, raw: a.RPCError}
 	case a.Verdict.Decision == fault.Permit && a.Result != nil:
-		return a.Result, nil
+		return reasoned(r, a), nil
 	case a.Verdict.Decision == fault.Permit:
 		f.log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", r.Method)
 		return f.refusal(r, fault.Refuse("", fault.Internal, ""), a.Verdict.RequestID)
 	}
 	return f.refusal(r, a.Verdict, a.Verdict.RequestID)
+}
+
+// reasoned is the result of a call with the verdict beside it where that says what vouched for the arguments.
+func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
+	if a.Verdict.Reason == "" || r.Method != "tools/call" {
+		return a.Result
+	}
+	meta, ok := call.Get(a.Result, "_meta")
+	if !ok || meta[0] != '{' {
+		meta = json.RawMessage("{}")
+	}
+	return call.SetMember(a.Result, "_meta", call.SetMember(meta, "sallyport/verdict", appendJSON(nil, a.Verdict)))
 }
 
 // refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
