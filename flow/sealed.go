@@ -393,7 +393,7 @@ func (m *matcher) leaves(name string) (values []string, ok bool) {
 		for _, one := range list {
 			s, isScalar := scalar(one)
 			for _, part := range apart(m.p.role(name), s) {
-				if part = strings.TrimSpace(part); part != "" && !slices.Contains(values, part) {
+				if strings.TrimSpace(part) != "" && !slices.Contains(values, part) {
 					values = append(values, part)
 				}
 			}
