@@ -38,6 +38,10 @@ type seenAt struct {
 // bound reports whether the person singled out the record and, where it has several such values side by side, the value.
 func (r *seenAt) bound(sp spot) bool { return r.named != "" || r.only && !sp.many }
 
+// sound reports whether no outsider can have written the value: only such values make a record the source of one that was approved, and only such
+// ones come from it.
+func (sp spot) sound() bool { return sp.class == classTrusted || sp.class == classSystem }
+
 // gaveAt is what a write was given, and how many records had been seen by then.
 type gaveAt struct {
 	gave
@@ -113,7 +117,9 @@ func (e *Evidence) approve(s Seen) {
 			e.approved[approvedAt{form: f}] = true
 		}
 		for _, sp := range e.values[f] {
-			e.sources[sourceAt{s.Operation, v.Argument, sp.record}] = true
+			if sp.sound() && f.kind != number {
+				e.sources[sourceAt{s.Operation, v.Argument, sp.record}] = true
+			}
 		}
 	}
 }

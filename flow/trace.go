@@ -332,7 +332,7 @@ func (t *tracer) vouch(v traced) Finding {
 		return by(ByTrusted, "%s is put together of the person's words and of trusted results", arg)
 	}
 	for _, sp := range e.values[fm] {
-		if e.sources[sourceAt{t.op.ID, v.path, sp.record}] {
+		if v.role != Selector && v.role != Credential && sp.sound() && e.sources[sourceAt{t.op.ID, v.path, sp.record}] && !e.own(v.text, sp) {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
