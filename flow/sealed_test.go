@@ -33,6 +33,14 @@ func step(n int) *int { return &n }
 
 func done(step int, call string) Done { return Done{Step: step, CallID: call} }
 
+func manyValues(n int) string {
+	var values []string
+	for i := range n {
+		values = append(values, fmt.Sprintf(`"v%d@x.example"`, i))
+	}
+	return strings.Join(values, ",")
+}
+
 func TestFollow(t *testing.T) {
 	search := SealedStep{Operation: "mail.search", Arguments: []byte(`{"query":"x"}`)}
 	from := func(name, field string) map[string]Source { return map[string]Source{name: {Step: 0, Field: field}} }
@@ -91,6 +99,9 @@ func TestFollow(t *testing.T) {
 		"for each":               {Sealed{Steps: send(SealedStep{From: from("to", "sender"), Each: step(0)}), Done: append(slices.Clone(searched), Done{Step: 1, CallID: "c1", Record: &Record{"c0", 1}})}, `{"to":"bob@x.example"}`, "1 firm exact", "record 2"},
 		"for each, used":         {Sealed{Steps: send(SealedStep{From: from("to", "sender"), Each: step(0)}), Done: append(slices.Clone(searched), Done{Step: 1, CallID: "c1", Record: &Record{"c0", 2}})}, `{"to":"bob@x.example"}`, "", "has been called for the record"},
 		"for each, of nothing":   {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"bob@x.example"}`), Each: step(0)}), Done: searched}, `{"to":"bob@x.example"}`, "", "nothing in it comes from step 0"},
+		"firm before what isn't": {Sealed{Steps: append(send(SealedStep{From: from("to", "reply_to")}), SealedStep{Operation: "mail.send", Arguments: []byte(`{"to":"eve@evil.example"}`)}), Done: searched}, `{"to":"eve@evil.example"}`, "2 firm exact fixed", ""},
+		"too many values":        {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken+1) + `]}`, "", "is not a value"},
+		"many values":            {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken) + `]}`, "", "no record"},
 		"weak":                   {Sealed{Steps: send(SealedStep{})}, `{"to":"z@x.example"}`, "1", "leaves its arguments open"},
 		"weak, taken":            {Sealed{Steps: send(SealedStep{}), Done: []Done{done(1, "c1")}}, `{"to":"z@x.example"}`, "", "has been called"},
 		"firm before weak":       {Sealed{Steps: []SealedStep{{Operation: "mail.send"}, {Operation: "mail.send", Arguments: []byte(`{"to":"z@x.example"}`)}}}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
