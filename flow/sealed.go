@@ -391,13 +391,13 @@ func (m *matcher) leaves(name string) (values []string, ok bool) {
 			list = []any{v.value}
 		}
 		for _, one := range list {
-			s, isScalar := scalar(one)
+			s, _ := scalar(one) // "" of what is none
 			for _, part := range apart(m.p.role(name), s) {
 				if strings.TrimSpace(part) != "" && !slices.Contains(values, part) {
 					values = append(values, part)
 				}
 			}
-			ok = ok && isScalar && len(values) <= maxTaken && strings.TrimSpace(s) != ""
+			ok = ok && len(values) <= maxTaken && strings.TrimSpace(s) != ""
 		}
 	}
 	return values, ok && len(values) > 0
