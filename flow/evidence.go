@@ -117,7 +117,7 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	o.seen.Trusted = o.trusted
 	var records []record
 	for _, v := range values {
-		records = split(records, v)
+		records = o.split(records, v, true)
 	}
 	if len(records) > maxRecords {
 		records, o.seen.Cut = records[:maxRecords], true
@@ -361,33 +361,34 @@ func (f field) in(told []string) bool {
 
 type record struct{ fields []field }
 
-// split adds the records of a value. An object is a record; a list's elements are records of their own; an object whose members are lists of
-// objects is so many records, and one of what is left.
-func split(records []record, v any) []record {
+// split adds the records of a value. An object is a record, and a list's elements are records of their own. An object around them, with
+// members that are lists of objects, is so many records and one of what is left; but one that has a field that labels speak of is a record,
+// and what lies in it is its own: whoever fills a record's list may not make records.
+func (o *observer) split(records []record, v any, outer bool) []record {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			if len(records) > maxRecords {
-				break
-			}
-			records = split(records, e)
+			records = o.split(records, e, false)
 		}
 		return records
 	case object:
+		outer = outer && !slices.ContainsFunc(v, func(m member) bool {
+			f := field{name: m.name}
+			return f.in(o.p.TrustedFields) || f.in(o.p.Names) || f.in(o.p.Delegable) || idField(m.name, o.p.IDKind)
+		})
 		var rest record
 		for _, m := range v {
-			if list, ok := m.value.([]any); ok && len(list) > 0 && !slices.ContainsFunc(list, func(e any) bool { _, ok := e.(object); return !ok }) {
-				for _, e := range list {
-					records = split(records, e)
-				}
-				continue
+			list, isList := m.value.([]any)
+			inner, isObject := m.value.(object)
+			switch {
+			case outer && isList && len(list) > 0 && !slices.ContainsFunc(list, func(e any) bool { _, ok := e.(object); return !ok }):
+				records = o.split(records, list, false)
+			case outer && isObject && len(v) == 1:
+				records = o.split(records, inner, true)
+			default:
+				rest.fields = append(rest.fields, field{text: m.name, key: true})
+				rest.fields = flatten(rest.fields, joined("", m.name), m.value)
 			}
-			if inner, ok := m.value.(object); ok && len(v) == 1 {
-				records = split(records, inner)
-				continue
-			}
-			rest.fields = append(rest.fields, field{text: m.name, key: true})
-			rest.fields = flatten(rest.fields, m.name, m.value)
 		}
 		if len(rest.fields) > 0 {
 			records = append(records, rest)
@@ -451,7 +452,9 @@ func leaves(v any, path string, f func(path string, value any)) {
 	}
 }
 
+// joined is the path of a member. A point in a name is no step of a path.
 func joined(path, name string) string {
+	name = strings.ReplaceAll(name, ".", "%2E")
 	if path == "" {
 		return name
 	}

@@ -81,8 +81,7 @@ const (
 )
 
 // Profile is what the operator says about an operation's data, as PROVENANCE has it: how far its results can be trusted, and what its
-// arguments are for. The zero Profile says nothing: level 2, untrusted output, every argument critical. Field names are those at any depth
-// of a record.
+// arguments are for. The zero Profile says nothing but level 0. Field names are paths in a record, as a or a.b, and hold for what lies below.
 type Profile struct {
 	Output        Output
 	Shape         *regexp.Regexp  // what every string of a trusted or typed result has to match; nil: none
@@ -134,6 +133,16 @@ func (p *Profile) told(path string) (r Role, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// leads reports whether a path is one that a label speaks of, or the beginning of one.
+func (p *Profile) leads(path string) bool {
+	for told := range p.Args {
+		if told == path || strings.HasPrefix(told, path) && told[len(path)] == '.' {
+			return true
+		}
+	}
+	return false
 }
 
 // Check finds what is wrong with a profile, field by field, as sentences that name field and remedy.

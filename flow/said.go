@@ -18,9 +18,10 @@ type Words struct {
 	text  string // folded
 	raw   string
 	forms map[form]bool
-	ids   map[string]string // a token -> the word before it, folded
-	dates map[string]bool   // as 2006-01-02, or 01-02 where no year was said
-	clock map[string]bool   // as 15:04
+	words []string         // every word, as formOf reads it
+	where map[string][]int // a word -> where it stands in them
+	dates map[string]bool  // as 2006-01-02, or 01-02 where no year was said
+	clock map[string]bool  // as 15:04
 }
 
 // ParseWords reads a request.
@@ -29,8 +30,7 @@ func ParseWords(request string) *Words {
 		request = request[:maxWords]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // half a word is another word
 	}
-	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, ids: map[string]string{}, dates: map[string]bool{}, clock: map[string]bool{}}
-	before := ""
+	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, where: map[string][]int{}, dates: map[string]bool{}, clock: map[string]bool{}}
 	for token := range strings.FieldsFuncSeq(request, func(r rune) bool {
 		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|`, r)
 	}) {
@@ -52,10 +52,8 @@ func ParseWords(request string) *Words {
 				}
 			}
 		}
-		if _, ok := w.ids[token]; !ok || isKindWord(before, "") {
-			w.ids[token] = before
-		}
-		before = strings.ToLower(strings.Trim(token, "#:"))
+		w.where[token] = append(w.where[token], len(w.words))
+		w.words = append(w.words, token)
 	}
 	w.readDates()
 	return w
@@ -191,32 +189,48 @@ func indexFold(s, sub string) int {
 	return -1
 }
 
-// id reports whether the words give the id for a thing of the kind: behind "id", "number", "#" or the kind's own name where it is a number or
-// shorter than four characters, anywhere otherwise.
+// id reports whether the words give the id for a thing of the kind. A number, or an id of less than four characters, means what stands
+// before it: the kind's name, where there is one, apart from "id", "number", "#" and other ids ("files 13 and 14"); else one of these.
 func (w *Words) id(value, kind string) bool {
 	if w == nil {
 		return false
 	}
+	_, isNumber := numberOf(value)
+	if !isNumber && utf8.RuneCountInString(value) >= 4 && strings.ContainsFunc(value, unicode.IsDigit) && len(w.where[value]) > 0 {
+		return true
+	}
 	for _, token := range []string{value, "#" + value} {
-		before, ok := w.ids[token]
-		if !ok {
-			continue
-		}
-		_, isNumber := numberOf(value)
-		if token != value || !isNumber && utf8.RuneCountInString(value) >= 4 && strings.ContainsFunc(value, unicode.IsDigit) || isKindWord(before, kind) {
-			return true
+		for _, at := range w.where[token] {
+			if w.kindBefore(at, token[0] == '#', kind) {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-func isKindWord(word, kind string) bool {
-	switch word {
-	case "id", "ids", "number", "no", "nr", "#":
-		return true
+// kindBefore reports whether the words before one say what it is the id of.
+func (w *Words) kindBefore(at int, marked bool, kind string) bool {
+	for i := at - 1; i >= 0 && i >= at-8; i-- {
+		word := strings.ToLower(strings.Trim(w.words[i], "#"))
+		_, isNumber := numberOf(word)
+		switch {
+		case kind != "" && (word == strings.ToLower(kind) || word == strings.ToLower(kind)+"s"):
+			return true
+		case idWords[word]:
+			marked = true
+		case isNumber, between[word]:
+		default:
+			return kind == "" && marked
+		}
 	}
-	return kind != "" && (word == strings.ToLower(kind) || word == strings.ToLower(kind)+"s")
+	return kind == "" && marked
 }
+
+var (
+	idWords = set("id ids number numbers no nr #")
+	between = set("with the of has have whose is are and or to from")
+)
 
 // ordinary are words of ordinary requests: a record is not singled out by carrying one of them.
 var ordinary = set(`a about above account accounts action actions add address after again all also always am an and another answer any anyone anything

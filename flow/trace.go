@@ -146,6 +146,7 @@ type traced struct {
 
 // read collects the values of the call.
 func (t *tracer) read(v any) {
+	t.keys(v, "")
 	leaves(v, "", func(path string, value any) {
 		s, ok := scalar(value)
 		if ok && strings.TrimSpace(s) == "" {
@@ -166,6 +167,29 @@ func (t *tracer) read(v any) {
 			t.values = append(t.values, traced{path, r, one, ok})
 		}
 	})
+}
+
+// keys collects what stands as a member's name where values are meant: {"to": {"a@b.c": …}}. A name that a label speaks of is none.
+func (t *tracer) keys(v any, path string) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			t.keys(e, path)
+		}
+	case object:
+		for _, m := range v {
+			inner := joined(path, m.name)
+			if r := t.p.role(path); path != "" && (r.Core() || r == Content) && !t.p.leads(inner) {
+				t.core = t.core || r.Core()
+				if len(t.values) == maxTraced {
+					t.tooMany = true
+					return
+				}
+				t.values = append(t.values, traced{path, r, m.name, true})
+			}
+			t.keys(m.value, inner)
+		}
+	}
 }
 
 // apart are the addresses of a list of them in one text, or the text.
@@ -274,7 +298,9 @@ func (t *tracer) payee() bool {
 // named reports whether the record of a finding is one that the person's words name.
 func (t *tracer) named(f Finding) bool {
 	e := t.s.Evidence
-	return e != nil && slices.ContainsFunc(e.records, func(r seenAt) bool { return r.callID == f.CallID && r.number == f.Record && r.named != "" })
+	return e != nil && slices.ContainsFunc(e.records, func(r seenAt) bool {
+		return r.operation == f.Operation && r.callID == f.CallID && r.number == f.Record && r.named != ""
+	})
 }
 
 // vouch finds what vouches for one value.
@@ -408,9 +434,9 @@ func (t *tracer) vouches(role Role, sp spot, r *seenAt) bool {
 }
 
 // binds reports whether a value has to come from a record that the person singled out: where it decides what leaves to others or can't be
-// undone. A message to somebody inside the organisation is neither, and a call without a core argument hits nobody.
+// undone, and where private data goes. A message to somebody inside the organisation is neither, and a call without a core argument hits nobody.
 func (t *tracer) binds(role Role) bool {
-	return t.p.Level != 0 && t.p.Level != 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
+	return t.blocked || t.p.Level != 0 && t.p.Level != 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
 }
 
 // sameKind reports whether an id out of the record may select what the operation changes: the kinds are the same, and where nobody named one,
@@ -469,23 +495,4 @@ func clipValue(s string) string {
 		s = strings.ToValidUTF8(s[:200], "")
 	}
 	return s
-}
-
-// linksIn yields what reads as a web address in a text that is sent.
-func linksIn(s string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		seen := map[string]bool{}
-		for token := range strings.FieldsFuncSeq(bareText(s), func(r rune) bool {
-			return r <= ' ' || strings.ContainsRune(`"“”„«»<>()[]{},;|'’`+"`", r) || r > 0x7f && r == ' '
-		}) {
-			token = strings.Trim(token, ".:!?*_")
-			if seen[token] || !isLink(token) {
-				continue
-			}
-			seen[token] = true
-			if !yield(token) {
-				return
-			}
-		}
-	}
 }
