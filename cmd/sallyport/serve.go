@@ -126,13 +126,16 @@ answer: in a terminal it waits for yours, in the browser or with sallyport appro
 }
 
 func (c *cli) lint() *cobra.Command {
-	return c.command(about{
+	var data string
+	cmd := c.command(about{
 		use: "lint [PATH…]", short: "Check configuration and agent declarations",
 		long: `PATH is a configuration file (its name begins with sallyport), a declaration, or a folder of declarations. Without one it checks sallyport.yaml and
-what it names. Problems are errors (the file can't be used), P0 (blocking), P1 and P2. Errors and P0 exit with 1.`,
-		example: "sallyport lint\nsallyport lint agents/assistant.yaml --output json", args: cobra.ArbitraryArgs, prints: true, local: true,
-	}, func(_ context.Context, args []string) error {
-		problems, err := daemon.Lint(args...)
+what it names. Problems are errors (the file can't be used), P0 (blocking), P1 and P2. Errors and P0 exit with 1.
+With --data the labels of the configuration are compared with what a gateway's data directory knows, whether the gateway runs or not: what the
+servers' tools take, and what was called and answered in the newest entries of the audit log.`,
+		example: "sallyport lint\nsallyport lint agents/assistant.yaml --output json\nsallyport lint --data sallyport-data", args: cobra.ArbitraryArgs, prints: true, local: true,
+	}, func(ctx context.Context, args []string) error {
+		problems, err := daemon.Lint(ctx, data, args...)
 		if err != nil {
 			return unusable(err)
 		}
@@ -156,4 +159,7 @@ what it names. Problems are errors (the file can't be used), P0 (blocking), P1 a
 		}
 		return nil
 	})
+	cmd.Flags().StringVar(&data, "data", "", "data directory of a gateway to compare labels with")
+	must(cmd.MarkFlagDirname("data"))
+	return cmd
 }

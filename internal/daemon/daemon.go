@@ -579,12 +579,14 @@ func (d *Daemon) Close() error {
 	return d.closeErr
 }
 
-// Lint checks a configuration file, or a folder or file of declarations. Problems come sorted by file and line.
-func Lint(paths ...string) ([]Problem, error) {
+// Lint checks a configuration file, or a folder or file of declarations. Problems come sorted by file and line. With a data directory,
+// configurations are compared with what that knows: what the servers' tools take, and what was called of late.
+func Lint(ctx context.Context, data string, paths ...string) ([]Problem, error) {
 	if len(paths) == 0 {
 		paths = []string{""}
 	}
 	var all []Problem
+	compared := false
 	for _, p := range paths {
 		if p != "" {
 			st, err := os.Stat(p)
@@ -596,17 +598,21 @@ func Lint(paths ...string) ([]Problem, error) {
 				continue
 			}
 		}
-		problems, err := lintConfig(p)
+		problems, err := lintConfig(ctx, p, data)
 		if err != nil {
 			return nil, err
 		}
+		compared = true
 		all = append(all, problems...)
+	}
+	if data != "" && !compared {
+		return nil, fault.New(fault.ConfigurationInvalid, "a data directory is compared with a configuration, and none is among the files").Try("name sallyport.yaml, too")
 	}
 	return all, nil
 }
 
 // lintConfig checks a configuration file ("": the one in the working directory), and what it names.
-func lintConfig(path string) ([]Problem, error) {
+func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
 	cfg, err := LoadConfig(path)
 	var invalid *ConfigError
 	if errors.As(err, &invalid) {
@@ -619,7 +625,15 @@ func lintConfig(path string) ([]Problem, error) {
 	if name == "" {
 		name = "sallyport.yaml"
 	}
-	all := cfg.Warnings(name)
+	all := append(cfg.Warnings(name), cfg.labelProblems(name)...)
+	if data != "" {
+		seen, err := cfg.lintData(ctx, name, data)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, seen...)
+	}
+	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
 	if cfg.Agents != "" {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)
 		set, _ := agent.Load(cfg.path(cfg.Agents)) // its problems are those above

@@ -42,7 +42,7 @@ func Doctor(ctx context.Context, config, data string) []Check {
 		cfg, _ = ParseConfig("(defaults)", nil, ".") // the rest is looked at as far as it can be
 	default:
 		warnings := 0
-		problems, err := lintConfig(config)
+		problems, err := lintConfig(ctx, config, "")
 		blocked := err
 		for _, p := range problems {
 			if p.Severity.Blocks() {

@@ -46,6 +46,7 @@ func (a Argument) Is(types ...string) bool {
 type Schema struct {
 	Arguments []Argument // sorted by path; a path is there once
 	Cut       bool       // there was more than is read
+	Open      bool       // it doesn't say which arguments there are
 }
 
 // ReadSchema reads a JSON Schema. It follows references within the document, and takes what any of its alternatives takes. What it can't read
@@ -59,6 +60,9 @@ func ReadSchema(schema json.RawMessage) Schema {
 	}
 	r.walk(r.root, "", "", 0)
 	s := Schema{Cut: r.cut}
+	if m, ok := r.root.(map[string]any); !ok || m["properties"] == nil && len(r.found) == 0 && m["additionalProperties"] != false {
+		s.Open = true
+	}
 	for _, a := range r.found {
 		s.Arguments = append(s.Arguments, *a)
 	}
@@ -68,7 +72,7 @@ func ReadSchema(schema json.RawMessage) Schema {
 
 // Takes reports whether a role for the path can meet a value: the schema has it, something below it, or leaves open what is there.
 func (s Schema) Takes(path string) bool {
-	return s.Cut || len(s.Arguments) == 0 || slices.ContainsFunc(s.Arguments, func(a Argument) bool {
+	return s.Cut || s.Open || slices.ContainsFunc(s.Arguments, func(a Argument) bool {
 		return a.Path == path || strings.HasPrefix(a.Path, path+".") || a.Open && strings.HasPrefix(path, a.Path+".")
 	})
 }

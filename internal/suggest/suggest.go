@@ -450,3 +450,6 @@ func text(definition json.RawMessage, member string) (string, bool) {
 	var s string
 	return s, ok && json.Unmarshal(raw, &s) == nil && s != ""
 }
+
+// Writes reports whether a tool's name says that it changes something.
+func Writes(name string) bool { return aboutTool(name).acts > reading }

@@ -79,8 +79,15 @@ func TestSchemaTakes(t *testing.T) {
 			t.Errorf("%s: %v", path, !want)
 		}
 	}
-	if !ReadSchema([]byte(`{}`)).Takes("x") || !ReadSchema([]byte(`{`)).Takes("x") {
-		t.Error("a schema that says nothing, or can't be read, is taken to say no")
+	for _, open := range []string{`{}`, `{`, `[]`, `{"type":"object"}`} {
+		if !ReadSchema([]byte(open)).Takes("x") {
+			t.Errorf("%s says nothing, or can't be read, and is taken to say no", open)
+		}
+	}
+	for _, empty := range []string{`{"properties":{}}`, `{"type":"object","additionalProperties":false}`} {
+		if ReadSchema([]byte(empty)).Takes("x") {
+			t.Errorf("%s takes something", empty)
+		}
 	}
 }
 

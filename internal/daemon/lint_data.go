@@ -1,0 +1,371 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sallyport/flow"
+	"sallyport/internal/agent"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/store"
+	"sallyport/internal/suggest"
+)
+
+// Bounds of what lint looks at in a data directory: the newest entries, and so many bytes of their arguments and results.
+const (
+	lintEntries = 10_000
+	lintBytes   = 64 << 20
+	lintNamed   = 8 // names in one finding
+	lintEnough  = 5 // calls, or results, after which it means something that a thing was never there
+)
+
+// lintData compares the labels with what a data directory knows: the definitions of tools that were accepted, and what was called of late. It
+// never writes, and a gateway may run on the directory.
+func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, error) {
+	r, err := store.OpenReadOnly(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	pins, err := r.Pins(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := dataLint{c: c, file: file, schemas: map[string]suggest.Schema{}, tools: map[string][]string{}, used: map[string]*use{}}
+	for _, p := range pins {
+		server, tool, _ := strings.Cut(p.Operation, ".")
+		definition := p.Definition
+		if definition == nil {
+			definition = p.PendingDef
+		}
+		if _, ours := c.Upstreams[server]; definition == nil || !ours {
+			continue // it only says that the server was seen, or is from another configuration
+		}
+		schema, _ := call.Get(definition, "inputSchema")
+		d.schemas[p.Operation] = suggest.ReadSchema(schema)
+		d.tools[server] = append(d.tools[server], tool)
+	}
+	if err := d.read(ctx, r); err != nil {
+		return nil, err
+	}
+	for _, server := range slices.Sorted(maps.Keys(d.tools)) {
+		d.unlabelled(server, d.tools[server])
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Operations)) {
+		d.entry(id, c.Operations[id])
+	}
+	return d.found, nil
+}
+
+type dataLint struct {
+	c       *Config
+	file    string
+	schemas map[string]suggest.Schema // by operation
+	tools   map[string][]string       // by server
+	used    map[string]*use           // by operation
+	entries int64                     // that were looked at
+	calls   int                       // among them
+	found   []Problem
+}
+
+// use is what is on record of an operation.
+type use struct {
+	calls   int
+	args    map[string]bool // paths that a call had
+	results int             // that could be read as they were
+	trusted int             // of these, that had the shape
+	fields  map[string]bool // that they had, by every path that could lead there
+}
+
+func (d *dataLint) add(severity agent.Severity, field, remedy, format string, args ...any) {
+	d.found = append(d.found, d.c.problem(d.file, field, severity, remedy, format, args...))
+}
+
+// some are the first few of a list of names, as a sentence shows them.
+func some(names []string) string {
+	slices.Sort(names)
+	if more := len(names) - lintNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:lintNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// unlabelled finds tools of a server that nobody said anything about, or only together with all others.
+func (d *dataLint) unlabelled(server string, tools []string) {
+	var unlisted, bare, writes []string
+	for _, tool := range tools {
+		class := d.c.Classifier(nil)(server, tool)
+		switch p := class.Profile(); {
+		case !class.Listed:
+			unlisted = append(unlisted, tool)
+		case class.Named:
+		case p.Level < 2 && suggest.Writes(tool):
+			writes = append(writes, tool)
+		case !p.Told() && p.Level > 0:
+			bare = append(bare, tool)
+		}
+	}
+	const way = "name each under operations; sallyport flow suggest proposes entries"
+	if len(unlisted) > 0 {
+		what := "can't be called"
+		if d.c.Unlisted == "ask" {
+			what = "are asked about at each call"
+		}
+		d.add(agent.P2, "operations", way, "no entry covers these tools of %s, so they %s: %s", server, what, some(unlisted))
+	}
+	if len(writes) > 0 {
+		d.add(agent.P1, "operations."+server+".*", "give each an entry with its own level", "by their names these tools change something, and only %s.* covers them, which says that they hardly do: %s", server, some(writes))
+	}
+	if len(bare) > 0 {
+		d.add(agent.P2, "operations."+server+".*", way, "these tools have no label of their own, so once a session has read untrusted content every argument of theirs must be vouched for: %s", some(bare))
+	}
+}
+
+// entry compares one entry with the schema of its tool and with what was called.
+func (d *dataLint) entry(id string, o OperationConfig) {
+	server, tool, _ := strings.Cut(id, ".")
+	field := "operations." + id
+	takes := func(arg string) bool { return d.schemas[id].Takes(arg) }
+	if tool == "*" {
+		takes = func(arg string) bool {
+			return slices.ContainsFunc(d.tools[server], func(t string) bool { return d.schemas[server+"."+t].Takes(arg) })
+		}
+	}
+	schema, known := d.schemas[id]
+	if _, upstream := d.c.Upstreams[server]; upstream && len(d.tools[server]) > 0 && !known && tool != "*" && tool != "read_resource" && tool != "get_prompt" {
+		d.add(agent.P2, field, "check the name: sallyport tools list", "%s has never offered a tool of this name", server)
+		return
+	}
+	missing := map[string]bool{}
+	if known || tool == "*" && len(d.tools[server]) > 0 {
+		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
+			if !takes(arg) {
+				missing[arg] = true
+				d.add(agent.P1, field+".args."+arg, "check the name in the tool's schema: sallyport tools list --output yaml", "no call has such an argument, so the role %s is given to nothing", o.Args[arg])
+			}
+		}
+	}
+	if tool == "*" {
+		return
+	}
+	p := d.c.Classifier(nil)(server, tool).Profile()
+	if known && p.Told() {
+		var bare []string
+		for _, a := range schema.Arguments {
+			if !roleFor(p, a.Path) {
+				bare = append(bare, a.Path)
+			}
+		}
+		if len(bare) > 0 {
+			d.add(agent.P2, field+".args", "give each a role, or leave it so", "what has no role has to be vouched for like a target: %s", some(bare))
+		}
+	}
+	d.history(id, field, o, p, missing)
+}
+
+// roleFor reports whether somebody gave the path, or what leads to it, a role.
+func roleFor(p *flow.Profile, path string) bool {
+	for {
+		if _, ok := p.Args[path]; ok {
+			return true
+		}
+		i := strings.LastIndexByte(path, '.')
+		if i < 0 {
+			return false
+		}
+		path = path[:i]
+	}
+}
+
+// history finds what of a label never mattered in what is on record.
+func (d *dataLint) history(id, field string, o OperationConfig, p *flow.Profile, missing map[string]bool) {
+	labelled := len(o.Args) > 0 || o.Shape != "" || o.TrustedFields != nil || o.Names != nil || o.Delegable != nil || o.Level != nil && *o.Level == 1
+	if !labelled || d.calls == 0 {
+		return
+	}
+	u := d.used[id]
+	if u == nil {
+		d.add(agent.P2, field, "try it before you rely on its label", "it was not called in the newest %d entries of the log, so its label was never tried", d.entries)
+		return
+	}
+	if u.calls >= lintEnough {
+		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
+			if !u.args[arg] && !missing[arg] {
+				d.add(agent.P2, field+".args."+arg, "check the name", "none of the newest %d calls had this argument", u.calls)
+			}
+		}
+	}
+	if p.Shape != nil && u.results > 0 && u.trusted == 0 && (p.Output == flow.TrustedOutput || p.Output == flow.TypedOutput) {
+		at := field
+		if o.Shape != "" {
+			at += ".shape"
+		}
+		d.add(agent.P2, at, "compare it with a result: sallyport audit query --operation "+id, "no result had the shape (%d were looked at), so all were untrusted", u.results)
+	}
+	if u.results < lintEnough {
+		return
+	}
+	for _, list := range []struct {
+		name   string
+		fields []string
+	}{{"trusted_fields", o.TrustedFields}, {"names", o.Names}, {"delegable", o.Delegable}} {
+		for _, f := range list.fields {
+			if !u.fields[f] {
+				d.add(agent.P2, field+"."+list.name, "write it as it stands in a result: sallyport audit query --operation "+id, "none of the newest %d results had the field %.80q", u.results, f)
+			}
+		}
+	}
+}
+
+// read takes in what the newest entries say about calls and their results.
+func (d *dataLint) read(ctx context.Context, r *store.Reader) error {
+	size, err := r.Size(ctx)
+	if err != nil {
+		return err
+	}
+	left := int64(lintBytes)
+	first := max(0, size-lintEntries)
+	d.entries = size - first
+	for next := first; next >= 0 && next < size; {
+		var page []audit.Entry
+		var last int64
+		page, last, err = r.Entries(ctx, audit.Filter{Min: next, Limit: 1000})
+		if err != nil {
+			return err
+		}
+		for _, e := range page {
+			if err := d.take(ctx, r, e, &left); err != nil {
+				return err
+			}
+		}
+		if next = -1; last >= 0 {
+			next = last + 1
+		}
+	}
+	return nil
+}
+
+func (d *dataLint) take(ctx context.Context, r *store.Reader, e audit.Entry, left *int64) error {
+	if e.Operation == "" || e.Kind != audit.Intent && (e.Kind != audit.Outcome || e.Decision != "ok") {
+		return nil
+	}
+	u := d.used[e.Operation]
+	if u == nil {
+		u = &use{args: map[string]bool{}, fields: map[string]bool{}}
+		d.used[e.Operation] = u
+	}
+	if e.Kind == audit.Intent {
+		u.calls++
+		d.calls++
+		b, err := payload(ctx, r, e.Arguments, left)
+		if err != nil || b == nil {
+			return err
+		}
+		var v any
+		if json.Unmarshal(b, &v) == nil {
+			pathsOf(v, "", u.args)
+		}
+		return nil
+	}
+	server, tool, _ := strings.Cut(e.Operation, ".")
+	p := d.c.Classifier(nil)(server, tool).Profile()
+	if e.Result == nil || e.Result.Redacted || p.Shape == nil && p.TrustedFields == nil && p.Names == nil && p.Delegable == nil {
+		return nil // what was left out of the log would be taken for what was never there
+	}
+	b, err := payload(ctx, r, e.Result, left)
+	if err != nil || b == nil {
+		return err
+	}
+	payloads := payloadsOf(b)
+	seen := flow.Observe(p, &flow.Words{}, flow.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
+	if len(seen.Records) == 0 || seen.Cut {
+		return nil
+	}
+	u.results++
+	if seen.Trusted {
+		u.trusted++
+	}
+	for _, raw := range payloads {
+		var v any
+		if json.Unmarshal(raw, &v) != nil {
+			continue
+		}
+		paths := map[string]bool{}
+		pathsOf(v, "", paths)
+		for path := range paths { // a record may begin anywhere in it
+			for ok := true; ok; _, path, ok = strings.Cut(path, ".") {
+				u.fields[path] = true
+			}
+		}
+	}
+	return nil
+}
+
+// payload is what the log keeps of arguments or a result; nil where it keeps nothing, or so much was read already.
+func payload(ctx context.Context, r *store.Reader, p *audit.Payload, left *int64) ([]byte, error) {
+	switch {
+	case p == nil || *left < p.Size:
+		return nil, nil
+	case p.Shown != nil:
+		*left -= p.Size
+		return p.Shown, nil
+	case !p.Stored:
+		return nil, nil
+	}
+	*left -= p.Size
+	b, err := r.Payload(ctx, p.Key)
+	if fault.Is(err, fault.NotFound) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// payloadsOf are the values and texts of a tool's result.
+func payloadsOf(result []byte) []json.RawMessage {
+	var r struct {
+		Content []struct {
+			Text *string `json:"text"`
+		} `json:"content"`
+		Structured json.RawMessage `json:"structuredContent"`
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return nil
+	}
+	if len(r.Structured) > 0 && string(r.Structured) != "null" {
+		return []json.RawMessage{r.Structured} // its texts say the same
+	}
+	var all []json.RawMessage
+	for _, b := range r.Content {
+		if b.Text != nil {
+			all = append(all, flow.Text(*b.Text))
+		}
+	}
+	return all
+}
+
+// pathsOf collects the paths of a value, in the form that roles are given by.
+func pathsOf(v any, path string, into map[string]bool) {
+	if path != "" && v != nil && len(into) < 10_000 {
+		into[path] = true
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			pathsOf(e, path, into)
+		}
+	case map[string]any:
+		for name, e := range v {
+			at := name
+			if path != "" {
+				at = path + "." + name
+			}
+			pathsOf(e, at, into)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/internal/audit"
+	"sallyport/internal/gateway"
+	"sallyport/internal/store"
+)
+
+// said are the problems as "severity field: …", without files and lines.
+func said(problems []Problem) []string {
+	var all []string
+	for _, p := range problems {
+		all = append(all, fmt.Sprintf("%s %s: %s", p.Severity, p.Field, p.Problem))
+	}
+	return all
+}
+
+// holds checks that there is one problem for each wanted one, which begin and go on with these words, and no other.
+func holds(t *testing.T, problems []Problem, want [][2]string) {
+	t.Helper()
+	got := said(problems)
+	for _, w := range want {
+		i := slices.IndexFunc(got, func(s string) bool { return strings.HasPrefix(s, w[0]+": ") && strings.Contains(s, w[1]) })
+		if i < 0 {
+			t.Errorf("nothing is said of %s, %q, in\n%s", w[0], w[1], strings.Join(said(problems), "\n"))
+			continue
+		}
+		got = slices.Delete(got, i, i+1)
+	}
+	for _, s := range got {
+		t.Errorf("not expected: %s", s)
+	}
+	for _, p := range problems {
+		if p.Remedy == "" || p.File == "" {
+			t.Errorf("no remedy, or no file: %+v", p)
+		}
+	}
+}
+
+func TestLintLabels(t *testing.T) {
+	for name, c := range map[string]struct {
+		entry string // of a.b, or all of operations where it begins with a name
+		want  [][2]string
+	}{
+		"nothing wrong":          {`{sensitivity: external, args: {to: destination, body: content}}`, nil},
+		"a plain read":           {`{effect: read, sensitivity: internal_source}`, nil},
+		"a write with no roles":  {`{sensitivity: external}`, [][2]string{{"P2 operations.a.b.args", "nearly every call is asked about"}}},
+		"a fetch with no roles":  {`{effect: read, egress_url: true}`, [][2]string{{"P2 operations.a.b.args", "all must be vouched for"}}},
+		"its server's roles":     {"a.*: {args: {to: destination}}\n  a.b: {level: 2}", nil},
+		"trusted text":           {`{effect: read, output: trusted}`, [][2]string{{"P2 operations.a.b.output", "vouches for itself"}}},
+		"trusted with a shape":   {`{effect: read, output: trusted, shape: "^[0-9]{4}$"}`, nil},
+		"its server's shape":     {"a.*: {shape: \"^[0-9]{4}$\", output: untrusted}\n  a.b: {effect: read, output: trusted}", [][2]string{{"P2 operations.a.*.shape", "untrusted whatever"}}},
+		"any shape":              {`{effect: read, output: typed, shape: "(?s)^.*$"}`, [][2]string{{"P1 operations.a.b.shape", "every text has this shape"}}},
+		"any shape, unanchored":  {`{effect: read, output: typed, shape: ".*"}`, [][2]string{{"P1 operations.a.b.shape", "every text has this shape"}}},
+		"a shape of nothing":     {`{effect: read, output: typed, shape: "|x"}`, [][2]string{{"P1 operations.a.b.shape", "every text has this shape"}}},
+		"unanchored":             {`{effect: read, output: typed, shape: "[A-Z]{2}[0-9]{4}"}`, [][2]string{{"P1 operations.a.b.shape", "anywhere in it"}}},
+		"half anchored":          {`{effect: read, output: typed, shape: "^a|b$"}`, [][2]string{{"P1 operations.a.b.shape", "anywhere in it"}}},
+		"anchored by line":       {`{effect: read, output: typed, shape: "(?m)^[a-z]{3}$"}`, [][2]string{{"P1 operations.a.b.shape", "anywhere in it"}}},
+		"anchored in all":        {`{effect: read, output: typed, shape: "^(a{3}|b)$|^c$"}`, nil},
+		"prose":                  {`{effect: read, output: typed, shape: "^[^<>]{0,400}$"}`, [][2]string{{"P2 operations.a.b.shape", "a sentence that gives orders"}}},
+		"a shape for nothing":    {`{effect: read, shape: "^[0-9]{4}$"}`, [][2]string{{"P2 operations.a.b.shape", "untrusted whatever"}}},
+		"trusted free text":      {`{effect: read, trusted_fields: [id, meta.Body]}`, [][2]string{{"P1 operations.a.b.trusted_fields", "vouches for itself"}}},
+		"delegable free text":    {`{effect: read, delegable: [from, subject]}`, [][2]string{{"P1 operations.a.b.delegable", "anybody may have written"}}},
+		"names of free text":     {`{effect: read, names: [subject, content]}`, [][2]string{{"P2 operations.a.b.names", "singled out by a text"}}},
+		"useless fields":         {`{effect: read, output: trusted, trusted_fields: [id], delegable: [from]}`, [][2]string{{"P2 operations.a.b.output", ""}, {"P2 operations.a.b.trusted_fields", "changes nothing"}, {"P2 operations.a.b.delegable", "changes nothing"}}},
+		"twice":                  {`{effect: read, trusted_fields: [from], delegable: [from]}`, [][2]string{{"P2 operations.a.b.delegable", "trusted already"}}},
+		"only the person, out":   {`{level: 1, boundary: external, args: {to: destination}}`, [][2]string{{"P1 operations.a.b.boundary", "level 1 says that only the person sees it"}}},
+		"only the person, in":    {`{level: 1, boundary: internal, args: {to: destination}}`, [][2]string{{"P1 operations.a.b.boundary", "others do"}}},
+		"only the person":        {`{level: 1, boundary: none, args: {title: name}}`, nil},
+		"a request to nowhere":   {`{effect: read, egress_url: true, args: {q: query}}`, [][2]string{{"P2 operations.a.b.egress_url", "no argument is the address"}}},
+		"an unseen address":      {`{effect: read, args: {link: url}}`, [][2]string{{"P1 operations.a.b.args.link", "fetched unasked"}}},
+		"a seen address":         {`{effect: read, egress_url: true, args: {link: url}}`, nil},
+		"to somebody, but not":   {`{boundary: none, args: {to: destination}}`, [][2]string{{"P1 operations.a.b.boundary", "to says who else gets it"}}},
+		"by no argument":         {`{boundary: by_arg, args: {title: name}}`, [][2]string{{"P1 operations.a.b.boundary", "no label ever refuses it"}}},
+		"ids of nothing":         {`{args: {id: selector}}`, [][2]string{{"P2 operations.a.b.id_kind", "what the ids denote is not said"}}},
+		"a whole server":         {"a.*: {effect: read, output: typed, shape: \"^[0-9]{4}$\", trusted_fields: [id], args: {body: content, to: destination}}", [][2]string{{"P2 operations.a.*", "looked at: args.body, level 0, output typed, trusted_fields"}}},
+		"a whole server, closed": {"a.*: {sensitivity: both, args: {to: destination}}", nil},
+		"built in":               {"comm.fetch: {risk: HIGH}", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			entry := "a.b: " + c.entry
+			if !strings.HasPrefix(c.entry, "{") {
+				entry = c.entry
+			}
+			cfg, err := ParseConfig("f", []byte("upstreams: {a: {url: http://x}}\noperations:\n  "+entry+"\n"), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			problems := cfg.labelProblems("f")
+			holds(t, problems, c.want)
+			for _, p := range problems {
+				if p.Line < 3 {
+					t.Errorf("no line: %+v", p)
+				}
+			}
+		})
+	}
+}
+
+// dataDir makes a data directory with these definitions and calls.
+func lintWorld(t *testing.T, config string, pins []gateway.Pin, entries []audit.Entry) (file, dir string) {
+	t.Helper()
+	root := t.TempDir()
+	file, dir = filepath.Join(root, "sallyport.yaml"), filepath.Join(root, "data")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	signer, err := audit.LoadOrCreateKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(dir, store.Options{Signer: signer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range []error{db.SavePins(t.Context(), pins), db.Record(t.Context(), entries...), db.Close()} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file, dir
+}
+
+func pin(operation, properties string) gateway.Pin {
+	return gateway.Pin{Operation: operation, Hash: "h", Definition: []byte(`{"name":"x","inputSchema":{"type":"object","properties":` + properties + `}}`), AcceptedAt: time.Unix(1, 0)}
+}
+
+// called is a call with its result, as the log has it.
+func called(t *testing.T, n int, operation, args, result string) []audit.Entry {
+	t.Helper()
+	var all []audit.Entry
+	for i := range n {
+		id := fmt.Sprintf("call_%s_%d", operation, i)
+		all = append(all, audit.Entry{Kind: audit.Intent, Operation: operation, CallID: id, Decision: "permit", Arguments: &audit.Payload{Size: int64(len(args)), Shown: json.RawMessage(args)}},
+			audit.Entry{Kind: audit.Outcome, Operation: operation, CallID: id, Decision: "ok", Result: &audit.Payload{Size: int64(len(result)), Shown: json.RawMessage(result)}})
+	}
+	return all
+}
+
+func TestLintComparesLabelsWithTools(t *testing.T) {
+	file, dir := lintWorld(t, `
+upstreams: {mail: {url: http://x}, docs: {url: http://y}, new: {url: http://z}}
+operations:
+  mail.send: {sensitivity: external, args: {to: destination, boddy: content, payment.sum: amount, extra.x: content}}
+  mail.gone: {effect: read}
+  docs.*: {effect: read, args: {query: query, nowhere: query}}
+  docs.named: {level: 2, args: {query: query}}
+  new.tool: {effect: read}
+`, []gateway.Pin{
+		{Operation: "mail.*", AcceptedAt: time.Unix(1, 0)},
+		pin("mail.send", `{"to":{"type":"string"},"body":{"type":"string"},"payment":{"type":"object","properties":{"amount":{"type":"number"}}},"extra":{"type":"object"}}`),
+		pin("mail.other", `{}`), pin("mail.third", `{}`),
+		pin("docs.search", `{"query":{"type":"string"}}`), pin("docs.delete_all", `{}`), pin("docs.named", `{"query":{"type":"string"}}`),
+		pin("elsewhere.x", `{}`), // of another configuration
+	}, nil)
+	problems, err := Lint(t.Context(), dir, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	problems = slices.DeleteFunc(problems, func(p Problem) bool { return strings.Contains(p.Problem, "frees something for every tool") })
+	holds(t, problems, [][2]string{
+		{"P2 operations", "no entry covers these tools of mail, so they can't be called: other, third"},
+		{"P1 operations.mail.send.args.boddy", "given to nothing"},
+		{"P1 operations.mail.send.args.payment.sum", "given to nothing"},
+		{"P2 operations.mail.send.args", "has to be vouched for like a target: body, extra, payment.amount"},
+		{"P2 operations.mail.gone", "never offered"},
+		{"P1 operations.docs.*", "only docs.* covers them, which says that they hardly do: delete_all"},
+		{"P1 operations.docs.*.args.nowhere", "given to nothing"},
+	})
+	plain, err := Lint(t.Context(), "", file)
+	if err != nil || len(plain) != 1 {
+		t.Errorf("without a data directory: %v %v", said(plain), err)
+	}
+	if _, err := Lint(t.Context(), t.TempDir(), file); err == nil {
+		t.Error("a directory without a database is taken for one")
+	}
+	if _, err := Lint(t.Context(), dir, t.TempDir()); err == nil || !strings.Contains(err.Error(), "none is among the files") {
+		t.Errorf("a data directory and no configuration: %v", err)
+	}
+}
+
+func TestLintComparesLabelsWithWhatHappened(t *testing.T) {
+	structured := func(v string) string { return `{"content":[],"structuredContent":` + v + `}` }
+	var entries []audit.Entry
+	entries = append(entries, called(t, 5, "mail.send", `{"to":"bob","nested":{"deep":[{"x":1}]}}`, `{"content":[{"type":"text","text":"sent"}]}`)...)
+	entries = append(entries, called(t, 4, "mail.seldom", `{"to":"bob"}`, structured(`{"x":1}`))...)
+	entries = append(entries, called(t, 5, "mail.search", `{"q":"x"}`, structured(`{"emails":[{"id":"1","read":true,"head":{"from":"a@b.example"}}]}`))...)
+	entries = append(entries, called(t, 1, "mail.day", `{}`, `{"content":[{"type":"text","text":"today"}]}`)...)
+	entries = append(entries, called(t, 1, "mail.code", `{}`, `{"content":[{"type":"text","text":"x1"}]}`)...)
+	entries = append(entries, called(t, 1, "mail.code", `{}`, `{"content":[{"type":"text","text":"1234"}]}`)...)
+	secret := called(t, 1, "mail.secret", `{}`, `{"content":[{"type":"text","text":"[redacted]"}]}`)
+	secret[1].Result.Redacted = true
+	entries = append(entries, secret...)
+	entries = append(entries, audit.Entry{Kind: audit.Decision, Operation: "mail.never", Decision: "deny"}) // a refused call is none
+	file, dir := lintWorld(t, `
+upstreams: {mail: {url: http://x}}
+operations:
+  mail.send: {args: {to: destination, cc: destination, nested.deep.x: content}}
+  mail.seldom: {args: {to: destination, cc: destination}, trusted_fields: [y]}
+  mail.search: {effect: read, trusted_fields: [id, read, size], names: [title], delegable: [head.from, to], args: {q: query}}
+  mail.day: {effect: read, output: typed, shape: "^[0-9-]{10}$"}
+  mail.code: {effect: read, output: typed, shape: "^[0-9]{4}$"}
+  mail.secret: {effect: read, output: typed, shape: "^[0-9]{4}$"}
+  mail.never: {args: {to: destination}}
+  mail.plain: {effect: read}
+`, nil, entries)
+	problems, err := Lint(t.Context(), dir, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, problems, [][2]string{
+		{"P2 operations.mail.send.args.cc", "none of the newest 5 calls had this argument"},
+		{"P2 operations.mail.search.trusted_fields", `had the field "size"`},
+		{"P2 operations.mail.search.names", `had the field "title"`},
+		{"P2 operations.mail.search.delegable", `had the field "to"`},
+		{"P2 operations.mail.day.shape", "no result had the shape (1 were"},
+		{"P2 operations.mail.never", fmt.Sprintf("not called in the newest %d entries", len(entries))},
+	})
+}
+
+// Only the newest entries are looked at, and of them only so many bytes.
+func TestLintIsBounded(t *testing.T) {
+	old := called(t, 1, "a.old", `{}`, `{}`)
+	for len(old) < lintEntries+5 {
+		old = append(old, audit.Entry{Kind: audit.Intent, Operation: "a.new", CallID: fmt.Sprint(len(old)), Decision: "permit"})
+	}
+	huge := called(t, 1, "a.new", `{}`, `{"content":[{"type":"text","text":"x"}]}`)
+	huge[1].Result.Size = lintBytes + 1
+	file, dir := lintWorld(t, "upstreams: {a: {url: http://x}}\noperations:\n  a.old: {args: {to: destination}}\n  a.new: {effect: read, output: typed, shape: \"^[0-9]$\"}\n", nil, append(old, huge...))
+	problems, err := Lint(t.Context(), dir, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, problems, [][2]string{{"P2 operations.a.old", "not called in the newest 10000 entries"}})
+}
