@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"sallyport/internal/daemon"
 	"sallyport/internal/replay"
+	"sallyport/internal/store"
 )
 
 // flowCommand is what there is to ask about the flow rules without a running gateway.
@@ -18,60 +22,158 @@ func flowCommand(c *cli) *cobra.Command {
 }
 
 func (c *cli) flowEval() *cobra.Command {
-	var labels string
+	var labels, config, session string
 	var free bool
-	cmd := c.command(about{
-		use: "eval TRACE…", short: "Replay recorded work, and count what would be asked",
-		long: `Each TRACE holds recorded calls and results. They are judged anew by the rules that the gateway enforces, under the labels of --labels: how
-many tasks pass with no question, how many questions a task brings, and how many attacks would run with nobody asked. Nothing is called.
-With --output json it lists the tasks and attacks behind the figures, and what nothing vouched for.`,
+	var cmd *cobra.Command
+	cmd = c.command(about{
+		use: "eval [TRACE…]", short: "Replay recorded work, and count what would be asked",
+		long: `Judges recorded calls anew, by the rules that the gateway enforces. Nothing is called and nothing is written.
+
+With --labels, each TRACE holds tasks with their calls and results, and attacks: how many tasks pass with no question, how many questions a task
+brings, and how many attacks would run with nobody asked. With --output json it lists the tasks and attacks behind the figures, and what nothing
+vouched for.
+
+With --session, the calls of a session of the gateway's own are taken from the log in the data directory and judged under the configuration of
+now: what was decided then, what the flow rules would say today, and by which evidence. Permissions, limits and risk are not judged anew.`,
 		example: `sallyport flow eval --labels labels.json banking.json travel.json
-sallyport flow eval --labels labels.json --free-level-1 --output json banking.json`,
-		args: cobra.MinimumNArgs(1), prints: true, local: true,
+sallyport flow eval --labels labels.json --free-level-1 --output json banking.json
+sallyport flow eval --session sess_01 --config changed.yaml`,
+		args: cobra.ArbitraryArgs, prints: true,
 	}, func(ctx context.Context, args []string) error {
-		if labels == "" {
-			return usagef("--labels is needed: the file that says what the tools are")
+		given := cmd.Flags().Changed
+		switch {
+		case session != "" && (len(args) > 0 || labels != "" || given("free-level-1")):
+			return usagef("--session takes its labels from the configuration: leave out --labels, --free-level-1 and TRACE")
+		case session != "":
+			return c.flowSession(ctx, config, session)
+		case labels == "" || len(args) == 0:
+			return usagef("name TRACE files and --labels, or a --session of the gateway's own")
+		case given("config") || given("data"):
+			return usagef("--config and --data are for --session")
 		}
-		b, err := readTrace(labels)
-		if err != nil {
+		return c.flowTraces(ctx, labels, free, args)
+	})
+	f := cmd.Flags()
+	f.StringVar(&labels, "labels", "", "file that says what the tools of TRACE are (tool-labels/1)")
+	f.BoolVar(&free, "free-level-1", false, "writes that only the person sees and can undo are free, as with flow.free_level_1")
+	f.StringVar(&session, "session", "", "id of a session of the gateway's own")
+	f.StringVar(&config, "config", "", "configuration to judge the session under (default: sallyport.yaml if it is there)")
+	must(cmd.MarkFlagFilename("labels", "json"))
+	must(cmd.MarkFlagFilename("config", "yaml", "yml"))
+	return cmd
+}
+
+func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces []string) error {
+	b, err := readTrace(labels)
+	if err != nil {
+		return unusable(err)
+	}
+	rules := replay.Rules{FreeLevel1: free}
+	if rules.Labels, err = replay.ReadLabels(labels, b); err != nil {
+		return err
+	}
+	var recordings []*replay.Recording
+	for _, name := range traces {
+		if b, err = readTrace(name); err != nil {
 			return unusable(err)
 		}
-		rules := replay.Rules{FreeLevel1: free}
-		if rules.Labels, err = replay.ReadLabels(labels, b); err != nil {
-			return err
-		}
-		var recordings []*replay.Recording
-		for _, name := range args {
-			if b, err = readTrace(name); err != nil {
-				return unusable(err)
-			}
-			rec, err := replay.Read(name, b)
-			if err != nil {
-				return err
-			}
-			recordings = append(recordings, rec)
-		}
-		report, err := replay.Run(ctx, rules, recordings)
+		rec, err := replay.Read(name, b)
 		if err != nil {
 			return err
 		}
-		for _, note := range report.Notes {
-			fmt.Fprintf(c.err, "note: %s\n", printable(note))
+		recordings = append(recordings, rec)
+	}
+	report, err := replay.Run(ctx, rules, recordings)
+	if err != nil {
+		return err
+	}
+	for _, note := range report.Notes {
+		fmt.Fprintf(c.err, "note: %s\n", printable(note))
+	}
+	return c.print(report, func(t *table) {
+		t.row("SUITE", "TASKS", "FREE", "QUESTIONS", "A TASK", "BROKEN", "ATTACKS", "UNASKED", "RATE")
+		for _, p := range report.Parts {
+			figures(t, p.Name, p.Figures)
 		}
-		return c.print(report, func(t *table) {
-			t.row("SUITE", "TASKS", "FREE", "QUESTIONS", "A TASK", "BROKEN", "ATTACKS", "UNASKED", "RATE")
-			for _, p := range report.Parts {
-				figures(t, p.Name, p.Figures)
-			}
-			figures(t, "all", report.All)
-			for _, a := range report.All.Through {
-				t.line("unasked: %s in %s of %s", a.InjectionTask, a.UserTask, strings.TrimSpace(a.Suite+" "+a.Pipeline))
-			}
-		})
+		figures(t, "all", report.All)
+		for _, a := range report.All.Through {
+			t.line("unasked: %s in %s of %s", a.InjectionTask, a.UserTask, strings.TrimSpace(a.Suite+" "+a.Pipeline))
+		}
 	})
-	cmd.Flags().StringVar(&labels, "labels", "", "file that says what the tools are (tool-labels/1)")
-	cmd.Flags().BoolVar(&free, "free-level-1", false, "writes that only the person sees and can undo are free, as with flow.free_level_1")
-	return cmd
+}
+
+func (c *cli) flowSession(ctx context.Context, config, id string) error {
+	cfg, err := daemon.LoadConfig(config)
+	if err != nil {
+		return unusable(err)
+	}
+	rules := replay.Config{Classify: cfg.Classifier(nil), Labels: cfg.Flow.Labels, FreeLevel1: cfg.Flow.FreeLevel1, Own: identitiesOf(cfg)}
+	log, err := store.OpenReadOnly(c.data)
+	if err != nil {
+		return unusable(err)
+	}
+	past, err := replay.Session(ctx, log, rules, id)
+	if err = errors.Join(err, log.Close()); err != nil {
+		return err
+	}
+	return c.print(past, func(t *table) {
+		t.row("CALL", "OPERATION", "THEN", "FLOW NOW", "CHANGED")
+		for _, call := range past.Calls {
+			now := "unknown"
+			if call.Now != nil {
+				now = string(call.Now.Decision)
+			}
+			t.row(call.CallID, call.Operation, thenOf(call.Then), now, call.Changed)
+		}
+		t.line("%d of %d calls would be decided otherwise", past.Changed, len(past.Calls))
+		for _, call := range past.Calls {
+			if call.Now != nil && call.Now.Reason != "" {
+				t.line("%s: %s", call.CallID, call.Now.Reason)
+			}
+			if call.Note != "" {
+				t.line("%s: note: %s", call.CallID, call.Note)
+			}
+		}
+		for _, note := range past.Notes {
+			t.line("note: %s", note)
+		}
+	})
+}
+
+func thenOf(t replay.Then) string {
+	s := t.Decision
+	if t.OnlyLogged {
+		s += ", only logged"
+	}
+	if t.Stage != "" {
+		s += " by " + t.Stage
+	}
+	if len(t.Approvers) > 0 {
+		s += ", approved by " + strings.Join(t.Approvers, " and ")
+	}
+	if t.Outcome != "" && t.Outcome != "ok" {
+		s += ", " + t.Outcome
+	}
+	return s
+}
+
+// identitiesOf finds a person's own addresses and accounts: by the person's id, or by one of these that nobody else has.
+func identitiesOf(cfg *daemon.Config) func(person string) []string {
+	return func(person string) []string {
+		var of [][]string
+		for _, p := range cfg.People {
+			if p.ID == person {
+				return p.Identities
+			}
+			if slices.ContainsFunc(p.Identities, func(i string) bool { return strings.EqualFold(i, person) }) {
+				of = append(of, p.Identities)
+			}
+		}
+		if len(of) != 1 {
+			return nil
+		}
+		return of[0]
+	}
 }
 
 func figures(t *table, name string, f replay.Figures) {

@@ -77,8 +77,8 @@ type file struct {
 	results map[string]json.RawMessage // id -> canonical JSON
 }
 
-// store is what a file keeps its results in: each is {"json": value} or {"items": [ids]}.
-type store struct {
+// keeping is what a file keeps its results in: each is {"json": value} or {"items": [ids]}.
+type keeping struct {
 	Results map[string]struct {
 		JSON  json.RawMessage `json:"json"`
 		Items *[]string       `json:"items"`
@@ -86,7 +86,7 @@ type store struct {
 	Items map[string]json.RawMessage `json:"items"`
 }
 
-func (f *file) stored(s store) error {
+func (f *file) stored(s keeping) error {
 	f.results = make(map[string]json.RawMessage, len(s.Results))
 	size := 0
 	for id, r := range s.Results {
@@ -202,7 +202,7 @@ type traceFile struct {
 		SecurityInsert *bool           `json:"security_insert"`
 		SecurityAppend *bool           `json:"security_append"`
 	} `json:"cases"`
-	store
+	keeping
 }
 
 // traces reads tasks and cases of ground truth.
@@ -211,7 +211,7 @@ func (f *file) traces(data []byte) ([]run, error) {
 	if err := unmarshal(f.name, "", data, &t); err != nil {
 		return nil, err
 	}
-	if err := f.stored(t.store); err != nil {
+	if err := f.stored(t.keeping); err != nil {
 		return nil, err
 	}
 	harmless := map[string][]byte{}
@@ -336,7 +336,7 @@ type runsFile struct {
 		Security      *bool     `json:"security"`
 		Calls         []rawCall `json:"calls"`
 	} `json:"runs"`
-	store
+	keeping
 }
 
 // recorded reads runs of a real model. There the attack stands in the results as it came, and whose a call is nobody can tell.
@@ -345,7 +345,7 @@ func (f *file) recorded(data []byte) ([]run, error) {
 	if err := unmarshal(f.name, "", data, &t); err != nil {
 		return nil, err
 	}
-	if err := f.stored(t.store); err != nil {
+	if err := f.stored(t.keeping); err != nil {
 		return nil, err
 	}
 	var runs []run

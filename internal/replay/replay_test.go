@@ -140,14 +140,16 @@ func TestMarkers(t *testing.T) {
 
 // TestReadBack: what was written after untrusted content came in is not believed when it is read back.
 func TestReadBack(t *testing.T) {
-	at := func(tool, args, result string) step { return step{tool: tool, args: []byte(args), result: json.RawMessage(result)} }
+	at := func(tool, args, result string) step {
+		return step{tool: tool, args: []byte(args), result: json.RawMessage(result)}
+	}
 	inbox, lookup := at("inbox", `{}`, `[{"id":"1"}]`), at("lookup", `{"name":"Dora"}`, `{"name":"Dora","address":"dora@far.example"}`)
 	note, send := at("note", `{"text":"dora@far.example","title":"Dora"}`, `null`), at("send", `{"to":"dora@far.example"}`, `null`)
 	for _, c := range []struct {
 		calls []step
 		want  flow.Verdict
 	}{{[]step{inbox, lookup, send}, flow.Permit}, {[]step{inbox, note, lookup, send}, flow.Ask}, {[]step{note, inbox, lookup, send}, flow.Permit}} {
-		s := newSession(labels(t).toolbox("office"), Rules{})
+		s := newTrial(labels(t).toolbox("office"), Rules{})
 		s.begin(&run{prompt: "Read my inbox and write to Dora"})
 		var last flow.Ruling
 		for _, st := range c.calls {

@@ -38,8 +38,8 @@ type tool struct {
 	profile *flow.Profile
 }
 
-// session is the state that the gateway keeps of a session, as far as the flow rules look at it.
-type session struct {
+// trial is the state that the gateway keeps of a session, as far as the flow rules look at it.
+type trial struct {
 	tools    *toolbox
 	rules    Rules
 	words    *flow.Words
@@ -48,14 +48,14 @@ type session struct {
 	calls    int
 }
 
-func newSession(tools *toolbox, rules Rules) *session { return &session{tools: tools, rules: rules} }
+func newTrial(tools *toolbox, rules Rules) *trial { return &trial{tools: tools, rules: rules} }
 
-func (s *session) begin(r *run) {
+func (s *trial) begin(r *run) {
 	s.words, s.held, s.evidence, s.calls = flow.ParseWords(r.prompt), nil, &flow.Evidence{}, 0
 }
 
 // play judges a call and, where it is done, takes in its result. One that is asked about is taken as approved.
-func (s *session) play(st step, fill map[string][]byte) flow.Ruling {
+func (s *trial) play(st step, fill map[string][]byte) flow.Ruling {
 	s.calls++
 	id := fmt.Sprintf("call_%d", s.calls)
 	t := s.tools.tool(st.tool)
@@ -73,25 +73,24 @@ func (s *session) play(st step, fill map[string][]byte) flow.Ruling {
 		s.evidence.Add(flow.Gave(t.op.ID, id, args))
 	}
 	seen := flow.Observe(t.profile, s.words, flow.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
-	s.raise(t, id, seen)
+	s.held = raised(s.held, t, id, seen)
 	if !st.failed { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)
 	}
 	return r
 }
 
-func (s *session) tainted() bool {
+func (s *trial) tainted() bool {
 	return slices.ContainsFunc(s.held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
 }
 
-// raise adds the labels of a result as the gateway decides it: what repeats what it was given is untrusted, an error's text too, unless the
-// operation is trusted, or has the shape under which it is.
-func (s *session) raise(t tool, id string, seen flow.Seen) {
+// raised is what a session holds after a result, as the gateway decides it: what repeats what it was given is untrusted, an error's text too,
+// unless the operation is trusted, or has the shape under which it is.
+func raised(held []flow.Held, t tool, id string, seen flow.Seen) []flow.Held {
 	if seen.Trusted || t.profile.Output == flow.TrustedOutput && t.profile.Shape == nil {
-		s.held = flow.Raise(s.held, t.op, id)
-	} else {
-		s.held = flow.Raise(s.held, t.op, id, flow.Untrusted)
+		return flow.Raise(held, t.op, id)
 	}
+	return flow.Raise(held, t.op, id, flow.Untrusted)
 }
 
 // payloads is a result as the gateway sees it: a value of a structure, or a text.

@@ -1,0 +1,506 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/session"
+	"sallyport/internal/store"
+	"sallyport/internal/threat"
+)
+
+// maxEntries bounds how much of one session is judged anew.
+const maxEntries = 50_000
+
+// Config is what a configuration says that the flow rules go by.
+type Config struct {
+	Classify   func(server, tool string) gateway.Classification
+	Labels     []string                     // flow.labels
+	Own        func(person string) []string // a person's own addresses and accounts; nil: nobody has any
+	FreeLevel1 bool
+}
+
+// Past is a session of the gateway's own, judged anew.
+type Past struct {
+	Session   string     `json:"session_id"`
+	Agent     string     `json:"agent_id"`
+	Requester string     `json:"requester,omitempty"`
+	Calls     []PastCall `json:"calls"`   // in the order in which they came; never nil
+	Changed   int        `json:"changed"` // how many of them would be decided otherwise
+	Notes     []string   `json:"notes"`   // what keeps the answer from being the whole truth; never nil
+}
+
+// PastCall is one call: what was decided then, and what the flow rules say of it under the configuration of now.
+type PastCall struct {
+	CallID    string    `json:"call_id"`
+	At        time.Time `json:"at"`
+	Operation string    `json:"operation"`
+	Then      Then      `json:"then"`
+	Now       *Now      `json:"now"` // nil: nobody can say, and Note says why
+	Changed   bool      `json:"changed"`
+	Note      string    `json:"note,omitempty"`
+}
+
+// Then is what the log says.
+type Then struct {
+	Decision   string   `json:"decision"` // permit, ask or deny
+	Stage      string   `json:"stage,omitempty"`
+	Code       string   `json:"code,omitempty"`
+	Reason     string   `json:"reason,omitempty"`
+	Approvers  []string `json:"approvers,omitempty"`
+	OnlyLogged bool     `json:"only_logged,omitempty"` // mode: shadow
+	Outcome    string   `json:"outcome,omitempty"`     // ok, error, unknown, discarded; "" it did not run
+}
+
+// Now is what the flow rules say. The other stages of the gateway are not asked.
+type Now struct {
+	Decision flow.Verdict   `json:"decision"`
+	Reason   string         `json:"reason"`
+	Because  []flow.Held    `json:"because"`
+	Evidence []flow.Finding `json:"evidence"`
+}
+
+// Session judges the calls of a session anew. What it had read is taken from the log, where results of more than 1 MiB are kept by their hash
+// only: those show nothing. Secrets are redacted in what is kept. A call that was asked about and ran is taken as approved again; a call that
+// would be refused now brings no result; one that did not run then has none to bring. Whether the log is as it was written is for
+// audit.Verify to say.
+func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past, error) {
+	s, err := log.Session(ctx, id)
+	if err != nil {
+		return Past{}, err
+	}
+	p := &player{
+		log: log, config: c, words: flow.ParseWords(s.UserRequest), plan: s.Plan, evidence: &flow.Evidence{}, tools: map[string]tool{},
+		calls: map[string]*pastCall{}, asked: map[string]string{}, ran: map[string]bool{},
+		past: Past{Session: s.ID, Agent: s.Agent, Requester: s.Requester, Notes: []string{}},
+	}
+	if c.Own != nil {
+		p.own = c.Own(s.Requester)
+	}
+	entries, err := p.entries(ctx, id)
+	if err != nil {
+		return Past{}, err
+	}
+	for _, e := range entries {
+		if e.Kind == audit.Intent {
+			p.ran[e.CallID] = true
+		}
+	}
+	for i := range entries {
+		if err := p.entry(ctx, &entries[i]); err != nil {
+			return Past{}, err
+		}
+	}
+	return p.report(), nil
+}
+
+// player is a session of the log as it would be under another configuration.
+type player struct {
+	log    *store.Reader
+	config Config
+	words  *flow.Words
+	own    []string
+	plan   *session.Plan
+	tools  map[string]tool // by operation
+
+	held     []flow.Held
+	evidence *flow.Evidence
+	sealed   *flow.Sealed // from the time at which the plan was approved
+
+	calls map[string]*pastCall
+	order []*pastCall
+	asked map[string]string // approval -> stage that asked
+	ran   map[string]bool   // calls with an intent
+	past  Past
+}
+
+type pastCall struct {
+	PastCall
+	method string
+	args   []byte
+	done   bool // it would be done
+}
+
+func (p *player) entries(ctx context.Context, id string) ([]audit.Entry, error) {
+	var all []audit.Entry
+	f := audit.Filter{Session: id, Limit: 1000}
+	for {
+		page, next, err := p.log.Entries(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, page...); len(all) > maxEntries {
+			p.past.Notes = append(p.past.Notes, fmt.Sprintf("only the first %d entries of the session were looked at", maxEntries))
+			return all[:maxEntries], nil
+		}
+		if next < 0 {
+			return all, nil
+		}
+		f.Min = next + 1
+	}
+}
+
+// detail is what is read of an entry's detail.
+type detail struct {
+	Approval string            `json:"approval_id"`
+	Carries  []json.RawMessage `json:"carries"`
+	Evidence []struct {
+		Vouched bool `json:"vouched"`
+	} `json:"evidence"`
+}
+
+func (p *player) entry(ctx context.Context, e *audit.Entry) error {
+	if p.sealed == nil && p.plan != nil && p.plan.State == session.PlanApproved && !e.At.Before(p.plan.DecidedAt) {
+		if p.sealed = p.plan.Sealed(); p.sealed != nil {
+			p.sealed.Done = nil
+		}
+	}
+	switch {
+	case e.Action == "session.open", e.Action == "session.taint":
+		p.raise(e, e.Labels)
+		return nil
+	case e.Action == "session.release":
+		p.held = slices.DeleteFunc(slices.Clone(p.held), func(h flow.Held) bool { return slices.Contains(e.Labels, string(h.Label)) })
+		return nil
+	case e.CallID == "" || !slices.Contains([]string{"call", "resources/read", "prompts/get", "approval.ask"}, e.Action):
+		return nil
+	}
+	var d detail
+	if len(e.Detail) > 0 {
+		if err := json.Unmarshal(e.Detail, &d); err != nil {
+			return fault.Wrap(err, fault.StoreUnavailable, "The detail of entry %d can't be read.", e.Index)
+		}
+	}
+	c := p.calls[e.CallID]
+	if c == nil {
+		c = &pastCall{PastCall: PastCall{CallID: e.CallID, At: e.At, Operation: e.Operation}, method: e.Action}
+		p.calls[e.CallID] = c
+		p.order = append(p.order, c)
+	}
+	var err error
+	switch {
+	case e.Kind == audit.Outcome:
+		c.Then.Outcome = e.Decision
+		return p.outcome(ctx, c, e)
+	case e.Action == "approval.ask":
+		p.asked[d.Approval] = e.Stage
+		c.method = "call"
+		a, err := p.log.Approval(ctx, d.Approval)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		c.args = a.Arguments
+	default:
+		if c.args, err = p.kept(ctx, e.Arguments); err != nil {
+			return err
+		}
+	}
+	if e.Arguments != nil && e.Arguments.Redacted {
+		c.note("secrets in its arguments are redacted in the log, and can't be traced")
+	}
+	if e.Kind == audit.Intent {
+		p.intent(c, e, d)
+		return nil
+	}
+	c.Then.Decision, c.Then.Stage, c.Then.Code, c.Then.Reason = e.Decision, e.Stage, e.Code, e.Reason
+	p.judge(c)
+	if !p.ran[c.CallID] && c.Now != nil && c.Now.Decision == flow.Permit && e.Decision == "deny" && e.Stage == "flow" {
+		c.note("it did not run then, so nobody knows what its result would have shown")
+		t := p.tool(c.Operation)
+		p.held = raised(p.held, t, c.CallID, flow.Seen{})
+	}
+	return nil
+}
+
+func (p *player) raise(e *audit.Entry, words []string) {
+	for _, word := range words {
+		p.held = flow.Raise(p.held, flow.Operation{ID: e.Operation}, e.CallID, flow.Label(word))
+	}
+}
+
+// intent is a call that ran.
+func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
+	if len(d.Carries) > 0 { // its arguments brought labels of what was delivered before
+		p.raise(e, e.Labels)
+	}
+	if c.Then.Decision == "" {
+		c.Then.Decision = "permit"
+		if d.Approval != "" || len(e.Approvers) > 0 { // it repeats a call that waited for this answer
+			c.Then.Decision, c.Then.Stage = "ask", p.asked[d.Approval]
+			for _, f := range d.Evidence {
+				if !f.Vouched {
+					c.Then.Stage = "flow"
+				}
+			}
+		}
+		if e.Shadow {
+			c.Then.OnlyLogged, c.Then.Stage, c.Then.Code, c.Then.Reason = true, e.Stage, e.Code, e.Reason
+		}
+	}
+	c.Then.Approvers = e.Approvers
+	p.judge(c)
+	if c.Now == nil || c.Now.Decision == flow.Deny {
+		return
+	}
+	c.done = true
+	t := p.tool(c.Operation)
+	if c.Now.Decision == flow.Ask {
+		p.evidence.Add(flow.Approve(c.Operation, c.CallID, t.profile, c.args))
+	}
+	tainted := slices.ContainsFunc(p.held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
+	if f, ok := p.sealed.Follow(c.Operation, t.profile, c.args, p.evidence); ok {
+		if done := f.Done(c.CallID, tainted && !f.Exact); p.sealed.Take(done) {
+			p.sealed.Done = append(p.sealed.Done, done)
+		}
+	}
+	if t.op.Effect == flow.Write && tainted {
+		p.evidence.Add(flow.Gave(c.Operation, c.CallID, c.args))
+	}
+}
+
+// judge asks the flow rules. Of a call that is judged twice, before a person's answer and before it ran, the stricter word stands.
+func (p *player) judge(c *pastCall) {
+	now := p.ruling(c)
+	if now == nil || c.Now != nil && slices.Index(strictness, c.Now.Decision) > slices.Index(strictness, now.Decision) {
+		return
+	}
+	c.Now = now
+}
+
+var strictness = []flow.Verdict{flow.Permit, flow.Ask, flow.Deny}
+
+func (p *player) ruling(c *pastCall) *Now {
+	if server, _, _ := strings.Cut(c.Operation, "."); server == "comm" {
+		c.note("a built-in operation, which is not judged anew")
+		return nil
+	}
+	t := p.tool(c.Operation)
+	if t.profile == nil {
+		c.note("the configuration makes no operation of it")
+		return nil
+	}
+	if at := slices.IndexFunc(p.held, func(h flow.Held) bool {
+		return h.Label != flow.Untrusted && !slices.Contains(p.config.Labels, string(h.Label))
+	}); at >= 0 && len(t.op.BlockedBy) > 0 {
+		return &Now{flow.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []flow.Finding{}}
+	}
+	if c.method != "call" { // resources and prompts: labels alone
+		d := flow.Judge(t.op, p.held)
+		now := &Now{flow.Permit, d.Reason, d.Because, []flow.Finding{}}
+		if !d.Allowed {
+			now.Decision = flow.Deny
+		}
+		return now
+	}
+	if c.args == nil {
+		c.note("its arguments were not kept")
+		return nil
+	}
+	r := flow.JudgeCall(t.op, t.profile, c.args, flow.Situation{
+		Held: p.held, Words: p.words, Own: p.own, Evidence: p.evidence, FreeLevel1: p.config.FreeLevel1, Plan: p.sealed,
+	})
+	if r.Evidence == nil {
+		r.Evidence = []flow.Finding{}
+	}
+	return &Now{r.Verdict, r.Reason, r.Because, r.Evidence}
+}
+
+// outcome takes in what a call that would be done brought back.
+func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error {
+	if e.Result == nil { // it brought nothing
+		return nil
+	}
+	if server, _, _ := strings.Cut(c.Operation, "."); server == "comm" {
+		p.raise(e, e.Labels)
+		return nil
+	}
+	if !c.done {
+		return nil
+	}
+	t := p.tool(c.Operation)
+	for _, word := range e.Labels { // what was found in it, as opposed to what the operation was said to bring
+		if (word == threat.LabelPII || word == threat.LabelSecret) && slices.Contains(p.config.Labels, word) {
+			p.raise(e, []string{word})
+		}
+	}
+	result, err := p.kept(ctx, e.Result)
+	if err != nil {
+		return err
+	}
+	var seen flow.Seen
+	if result == nil {
+		c.note("its result was not kept, so it shows nothing")
+	} else {
+		payloads, plain := contents(result)
+		seen = flow.Observe(t.profile, p.words, flow.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads})
+		if t.profile.Shape != nil && !plain {
+			seen = flow.Seen{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
+		}
+		if e.Result.Redacted {
+			c.note("secrets in its result are redacted in the log")
+		}
+	}
+	p.held = raised(p.held, t, c.CallID, seen)
+	if e.Decision == "ok" {
+		p.evidence.Add(seen)
+	}
+	return nil
+}
+
+// tool is an operation under the configuration; its profile is nil where it can't be one.
+func (p *player) tool(id string) tool {
+	if t, ok := p.tools[id]; ok {
+		return t
+	}
+	server, name, _ := strings.Cut(id, ".")
+	class := p.config.Classify(server, name)
+	spec := class.Flow
+	spec.ID, spec.Name = id, id
+	var t tool
+	labels := make([]flow.Label, len(p.config.Labels))
+	for i, word := range p.config.Labels {
+		labels[i] = flow.Label(word)
+	}
+	if op, err := flow.Resolve(spec, labels); err == nil {
+		t = tool{op, class.Profile()}
+		if op.Effect == flow.Write && t.profile.Level == 0 { // a write that nobody gave a level
+			t.profile.Level = 2
+		}
+	}
+	p.tools[id] = t
+	return t
+}
+
+// kept is a body as the log has it: nil where it has only its hash.
+func (p *player) kept(ctx context.Context, b *audit.Payload) ([]byte, error) {
+	switch {
+	case b == nil:
+		return nil, nil
+	case b.Stored:
+		return p.log.Payload(ctx, b.Key)
+	}
+	return b.Shown, nil
+}
+
+func (c *pastCall) note(s string) {
+	if !strings.Contains(c.Note, s) {
+		c.Note = strings.TrimPrefix(c.Note+"; "+s, "; ")
+	}
+}
+
+func (p *player) report() Past {
+	p.past.Calls = []PastCall{}
+	for _, c := range p.order {
+		if c.Now != nil {
+			c.Changed = c.Then.otherwise(c.Now.Decision)
+		}
+		if c.Changed {
+			p.past.Changed++
+		}
+		p.past.Calls = append(p.past.Calls, c.PastCall)
+	}
+	return p.past
+}
+
+// otherwise reports whether a call would be decided otherwise. What another stage stopped or asked about, it does again.
+func (t Then) otherwise(now flow.Verdict) bool {
+	switch {
+	case t.Decision == "deny":
+		return t.Stage == "flow" && now != flow.Deny
+	case t.Decision == "ask" && t.Stage != "flow":
+		return now == flow.Deny
+	}
+	return t.Decision != string(now)
+}
+
+// contents are the values and texts in a result, each once, as the gateway reads them. plain says that there is nothing else in it.
+func contents(result []byte) (all []json.RawMessage, plain bool) {
+	type block struct {
+		Type     string          `json:"type"`
+		Text     *string         `json:"text"`
+		Resource *block          `json:"resource"`
+		Content  json.RawMessage `json:"content"`
+	}
+	var r struct {
+		Content    []json.RawMessage `json:"content"`
+		Structured json.RawMessage   `json:"structuredContent"`
+		Contents   []block           `json:"contents"`
+		Messages   []block           `json:"messages"`
+	}
+	if json.Unmarshal(result, &r) != nil {
+		return nil, false
+	}
+	plain = true
+	for name := range call.Members(result) {
+		plain = plain && (name == "content" || name == "structuredContent" || name == "isError")
+	}
+	var structured []byte
+	if len(r.Structured) > 0 && string(r.Structured) != "null" {
+		all = append(all, r.Structured)
+		structured = r.Structured
+	}
+	add := func(b block) {
+		if b.Resource != nil {
+			b = *b.Resource
+		}
+		if b.Text != nil && !repeats(structured, *b.Text) {
+			all = append(all, flow.Text(*b.Text))
+		}
+	}
+	for _, raw := range r.Content {
+		var b block
+		if json.Unmarshal(raw, &b) != nil {
+			plain = false
+			continue
+		}
+		members := 0
+		for range call.Members(raw) {
+			members++
+		}
+		plain = plain && b.Type == "text" && b.Text != nil && members == 2
+		add(b)
+	}
+	for _, b := range r.Contents {
+		add(b)
+	}
+	for _, m := range r.Messages {
+		var b block
+		if json.Unmarshal(m.Content, &b) == nil {
+			add(b)
+		}
+	}
+	return all, plain
+}
+
+// repeats reports whether a text says what the structured content says: it is that as JSON, or the one text that that is an object of.
+func repeats(structured []byte, text string) bool {
+	if structured == nil {
+		return false
+	}
+	members := 0
+	var only string
+	for _, v := range call.Members(structured) {
+		if members++; json.Unmarshal(v, &only) != nil {
+			members = 2
+		}
+	}
+	if members == 1 && text == only {
+		return true
+	}
+	a, err := call.Canonical(structured, call.DefaultLimits())
+	if err != nil {
+		return false
+	}
+	b, err := call.Canonical([]byte(text), call.DefaultLimits())
+	return err == nil && bytes.Equal(a, b)
+}

@@ -1,0 +1,340 @@
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport/flow"
+	"sallyport/internal/audit"
+	"sallyport/internal/call"
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/session"
+	"sallyport/internal/store"
+)
+
+// past is a data directory with one session, written as the gateway writes it.
+type past struct {
+	t   *testing.T
+	dir string
+	db  *store.DB
+	s   session.Session
+	n   int
+}
+
+func newPast(t *testing.T, request string, plan *session.Plan) *past {
+	t.Helper()
+	p := &past{t: t, dir: t.TempDir()}
+	var err error
+	if p.db, err = store.Open(p.dir, store.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.db.Close() }) // a second Close says so
+	p.s = session.New("worker", session.Execution, "host:desk", time.Now())
+	p.s.UserRequest, p.s.Requester, p.s.Plan = request, "pat", plan
+	p.must(p.db.OpenSession(t.Context(), p.s, audit.Entry{Kind: audit.Change, Action: "session.open", Agent: "worker", Session: p.s.ID, Decision: "ok"}))
+	return p
+}
+
+func (p *past) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// body is a payload as the gateway keeps it.
+func body(s string) *audit.Payload {
+	b := &audit.Payload{SHA256: call.HashBytes([]byte(s)), Size: int64(len(s))}
+	switch {
+	case len(s) > 1<<20:
+	case len(s) > 1<<10:
+		b.Stored, b.Bytes, b.Key = true, []byte(s), b.SHA256
+	default:
+		b.Shown = json.RawMessage(s)
+	}
+	return b
+}
+
+func (p *past) entry(kind audit.Kind, op, args string) audit.Entry {
+	e := audit.Entry{Kind: kind, Action: "call", Agent: "worker", Session: p.s.ID, Requester: "pat", Actor: "agent:worker", Door: "mcp", CallID: fmt.Sprintf("call_%d", p.n), Operation: op}
+	if args != "" {
+		e.Arguments = body(args)
+	}
+	return e
+}
+
+// ran is a call that was permitted. Change is what is different about its intent and its outcome.
+func (p *past) ran(op, args, result string, labels []string, change ...func(intent, outcome *audit.Entry)) {
+	p.t.Helper()
+	p.n++
+	in, out := p.entry(audit.Intent, op, args), p.entry(audit.Outcome, op, "")
+	in.Decision, out.Decision, out.Labels = "permit", "ok", labels
+	if result != "" {
+		out.Result = body(result)
+	}
+	for _, f := range change {
+		f(&in, &out)
+	}
+	s, err := p.db.Intent(p.t.Context(), p.s.ID, p.s.Version, in, nil)
+	p.must(err)
+	p.s = s
+	p.s, err = p.db.Outcome(p.t.Context(), p.s.ID, out, nil, time.Millisecond)
+	p.must(err)
+}
+
+func (p *past) refused(op, args, decision, stage string) {
+	p.t.Helper()
+	p.n++
+	e := p.entry(audit.Decision, op, args)
+	e.Decision, e.Stage, e.Code, e.Reason = decision, stage, stage+".denied", "no"
+	p.must(p.db.Record(p.t.Context(), e))
+}
+
+// under judges the session again, as sallyport flow eval does: with the gateway down.
+func (p *past) under(c Config) Past {
+	p.t.Helper()
+	r, err := store.OpenReadOnly(p.dir)
+	p.must(err)
+	defer r.Close()
+	got, err := Session(p.t.Context(), r, c, p.s.ID)
+	p.must(err)
+	return got
+}
+
+// office is a configuration. Change is what is different about some operations.
+func office(change map[string]func(*gateway.Classification)) Config {
+	return Config{Labels: []string{"internal", "pii"}, Own: func(person string) []string { return []string{person + "@corp.example"} },
+		Classify: func(server, tool string) gateway.Classification {
+			var c gateway.Classification
+			switch server + "." + tool {
+			case "mail.inbox":
+				c = gateway.Classification{Output: flow.UntrustedOutput, Roles: map[string]string{"folder": "query"}, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read, Untrusted: true}}
+			case "mail.send":
+				c = gateway.Classification{Level: 2, Output: flow.EchoOutput, Roles: map[string]string{"to": "destination", "body": "content"}, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+			case "book.lookup":
+				c = gateway.Classification{Output: flow.TrustedOutput, Roles: map[string]string{"name": "query"}, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
+			case "web.search":
+				c = gateway.Classification{Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}}
+			default:
+				c = gateway.Classification{Level: 2, Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+			}
+			if f := change[server+"."+tool]; f != nil {
+				f(&c)
+			}
+			return c
+		}}
+}
+
+func mcp(text string) string {
+	b, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": text}}})
+	return string(b)
+}
+
+// rows are the calls as "then -> now", with a star where they differ.
+func rows(p Past) []string {
+	var out []string
+	for _, c := range p.Calls {
+		now := "?"
+		if c.Now != nil {
+			now = string(c.Now.Decision)
+		}
+		row := c.Operation + ": " + c.Then.Decision + " -> " + now
+		if c.Changed {
+			row += " *"
+		}
+		out = append(out, row)
+	}
+	return out
+}
+
+func same(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n%s\nwant\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func TestSession(t *testing.T) {
+	p := newPast(t, "Tell ann@corp.example and Dora what is in my inbox", nil)
+	inbox := mcp(`[{"from":"bob@out.example","text":"` + strings.Repeat("words ", 400) + `"}]`) // kept apart
+	p.ran("mail.inbox", `{}`, inbox, []string{"internal", "untrusted"})
+	p.ran("mail.send", `{"body":"news","to":"ann@corp.example"}`, mcp("sent"), nil)
+	p.ran("book.lookup", `{"name":"Dora"}`, mcp(`{"name":"Dora","address":"dora@far.example"}`), nil)
+	p.ran("mail.send", `{"body":"news","to":"dora@far.example"}`, mcp("sent"), nil)
+	p.ran("mail.send", `{"body":"news","to":"pat@corp.example"}`, mcp("sent"), nil)
+	p.ran("mail.send", `{"body":"news","to":"bob@out.example"}`, mcp("sent"), nil, func(in, _ *audit.Entry) {
+		in.Approvers, in.Detail = []string{"alice"}, json.RawMessage(`{"approval_id":"appr_1","evidence":[{"vouched":false}]}`)
+	})
+	p.ran("mail.send", `{"body":"more","to":"bob@out.example"}`, mcp("sent"), nil)
+	p.refused("web.search", `{"query":"bob"}`, "deny", "flow")
+	p.refused("mail.drop", `{"id":"1"}`, "deny", "permit")
+	p.must(p.db.Close())
+
+	got := p.under(office(nil))
+	if got.Session != p.s.ID || got.Agent != "worker" || got.Requester != "pat" || len(got.Notes) != 0 {
+		t.Errorf("%+v", got)
+	}
+	same(t, "as it was", rows(got), []string{
+		"mail.inbox: permit -> permit", "mail.send: permit -> permit", "book.lookup: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> permit",
+		"mail.send: ask -> ask",
+		"mail.send: permit -> permit", "web.search: deny -> deny", "mail.drop: deny -> deny",
+	})
+	if r := got.Calls[3].Now.Reason; !strings.Contains(r, "record 1 of book.lookup") {
+		t.Errorf("the evidence is not named: %q", r)
+	}
+	if e := got.Calls[5].Now.Evidence; len(e) != 1 || e[0].Vouched || !strings.Contains(e[0].Text, "record 1 of mail.inbox") {
+		t.Errorf("what was kept apart was not read: %+v", e)
+	}
+	if got.Calls[5].Then.Approvers[0] != "alice" || got.Calls[5].Then.Outcome != "ok" {
+		t.Errorf("then: %+v", got.Calls[5].Then)
+	}
+
+	same(t, "nobody says what the arguments are for", rows(p.under(office(map[string]func(*gateway.Classification){
+		"mail.send": func(c *gateway.Classification) { c.Roles = nil },
+	}))), []string{
+		"mail.inbox: permit -> permit", "mail.send: permit -> deny *", "book.lookup: permit -> permit", "mail.send: permit -> deny *", "mail.send: permit -> deny *",
+		"mail.send: ask -> deny *", "mail.send: permit -> deny *", "web.search: deny -> deny", "mail.drop: deny -> deny",
+	})
+	got = p.under(office(map[string]func(*gateway.Classification){
+		"mail.inbox": func(c *gateway.Classification) {
+			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = flow.TrustedOutput, flow.None, false
+		},
+		"mail.send": func(c *gateway.Classification) { c.Output, c.Flow.Untrusted = flow.TrustedOutput, false },
+	}))
+	same(t, "the inbox is trusted", rows(got), []string{
+		"mail.inbox: permit -> permit", "mail.send: permit -> permit", "book.lookup: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> permit",
+		"mail.send: ask -> permit *", "mail.send: permit -> permit", "web.search: deny -> permit *",
+		"mail.drop: deny -> ask", // another stage stopped it, and stops it again
+	})
+	if got.Changed != 2 || !strings.Contains(got.Calls[7].Note, "did not run then") {
+		t.Errorf("%d changed, %+v", got.Changed, got.Calls[7])
+	}
+}
+
+// TestSessionNotKept: what is not in the log shows nothing, and brings its labels none the less.
+func TestSessionNotKept(t *testing.T) {
+	p := newPast(t, "Write to Dora what Eve says", nil)
+	address := `{"name":"Dora","address":"dora@far.example"`
+	p.ran("book.lookup", `{"name":"Dora"}`, mcp(address+`,"notes":"`+strings.Repeat("x", 1<<20)+`"}`), nil)
+	p.ran("mail.inbox", `{}`, mcp(`[]`), []string{"internal", "untrusted"})
+	p.ran("mail.send", `{"to":"dora@far.example"}`, mcp("sent"), nil)
+	p.ran("book.lookup", `{"name":"Dora"}`, mcp(address+`}`), nil, func(_, out *audit.Entry) { out.Result.Redacted = true })
+	p.ran("mail.send", `{"to":"dora@far.example"}`, mcp("sent"), nil, func(in, _ *audit.Entry) { in.Arguments.Redacted = true })
+	p.refused("mail.send", `{"to":"dora@far.example"}`, "deny", "flow")
+	p.n++
+	e := p.entry(audit.Decision, "mail.send", "")
+	e.Decision, e.Stage, e.Arguments = "deny", "flow", &audit.Payload{SHA256: call.HashBytes(nil), Size: 5000}
+	p.must(p.db.Record(t.Context(), e))
+	p.ran("comm.fetch", `{"url":"https://far.example"}`, mcp("page"), []string{"untrusted"})
+	got := p.under(office(nil))
+	same(t, "rows", rows(got), []string{
+		"book.lookup: permit -> permit", "mail.inbox: permit -> permit", "mail.send: permit -> ask *", "book.lookup: permit -> permit", "mail.send: permit -> permit",
+		"mail.send: deny -> permit *", "mail.send: deny -> ?", "comm.fetch: permit -> ?",
+	})
+	for i, note := range map[int]string{0: "its result was not kept", 3: "secrets in its result", 4: "secrets in its arguments", 6: "its arguments were not kept", 7: "built-in operation"} {
+		if !strings.Contains(got.Calls[i].Note, note) {
+			t.Errorf("call %d: note %q, want %q", i, got.Calls[i].Note, note)
+		}
+	}
+	// Trust that hangs on a shape is lost with the result.
+	shaped := p.under(office(map[string]func(*gateway.Classification){
+		"book.lookup": func(c *gateway.Classification) { c.Shape = regexp.MustCompile(`^[^<]*$`) },
+		"mail.inbox": func(c *gateway.Classification) {
+			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = flow.TrustedOutput, flow.None, false
+		},
+	}))
+	if h := shaped.Calls[2].Now; h.Decision != flow.Ask || h.Because[0].CallID != "call_1" {
+		t.Errorf("a result that was not kept was trusted by its shape: %+v", h)
+	}
+}
+
+// TestSessionLabels: labels that people and detectors gave and took.
+func TestSessionLabels(t *testing.T) {
+	p := newPast(t, "Look around", nil)
+	search := func() { p.ran("web.search", `{"query":"a"}`, mcp("found"), nil) }
+	p.ran("book.lookup", `{"name":"a"}`, mcp("555"), []string{"pii", "internal"}) // internal by the label of then
+	search()
+	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.release", Session: p.s.ID, Agent: "worker", Labels: []string{"pii"}}))
+	search()
+	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.taint", Session: p.s.ID, Agent: "worker", Labels: []string{"internal"}}))
+	search()
+	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.release", Session: p.s.ID, Agent: "worker", Labels: []string{"internal"}}))
+	p.ran("web.search", `{"query":"a"}`, mcp("found"), nil, func(in, _ *audit.Entry) {
+		in.Detail, in.Labels = json.RawMessage(`{"carries":[{"source":"elsewhere"}]}`), []string{"internal"}
+	})
+	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.taint", Session: p.s.ID, Agent: "worker", Labels: []string{"lost"}}))
+	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.release", Session: p.s.ID, Agent: "worker", Labels: []string{"internal"}}))
+	search()
+	got := p.under(office(nil))
+	same(t, "rows", rows(got), []string{
+		"book.lookup: permit -> permit", "web.search: permit -> deny *", "web.search: permit -> permit", "web.search: permit -> deny *", "web.search: permit -> deny *", "web.search: permit -> deny *",
+	})
+	if r := got.Calls[5].Now.Reason; !strings.Contains(r, `"lost"`) {
+		t.Errorf("a label that the configuration lacks: %q", r)
+	}
+}
+
+// TestSessionPlan: a call that follows the sealed plan is permitted once.
+func TestSessionPlan(t *testing.T) {
+	plan := &session.Plan{ID: "plan_1", State: session.PlanApproved, DecidedBy: "person:alice", DecidedAt: time.Now().Add(-time.Minute), Clean: true,
+		Steps: []session.Step{{Tool: "send", Operation: "mail.send", Arguments: json.RawMessage(`{"to":"bob@out.example"}`)}}}
+	p := newPast(t, "Do it", plan)
+	p.ran("mail.inbox", `{}`, mcp("[]"), []string{"internal", "untrusted"})
+	p.ran("mail.send", `{"to":"bob@out.example"}`, mcp("sent"), nil)
+	p.ran("mail.send", `{"to":"eve@out.example"}`, mcp("sent"), nil)
+	got := p.under(office(nil))
+	same(t, "rows", rows(got), []string{"mail.inbox: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> ask *"})
+	if e := got.Calls[1].Now.Evidence; len(e) != 1 || e[0].By != flow.ByPlan {
+		t.Errorf("evidence: %+v", e)
+	}
+}
+
+func TestSessionNobody(t *testing.T) {
+	p := newPast(t, "", nil)
+	p.must(p.db.Close())
+	r, err := store.OpenReadOnly(p.dir)
+	p.must(err)
+	defer r.Close()
+	if _, err := Session(t.Context(), r, office(nil), "sess_none"); !fault.Is(err, fault.NotFound) {
+		t.Errorf("no such session: %v", err)
+	}
+	if got := p.under(office(nil)); len(got.Calls) != 0 || got.Calls == nil {
+		t.Errorf("a session without calls: %+v", got)
+	}
+}
+
+func TestContents(t *testing.T) {
+	for _, c := range []struct {
+		result, want string
+		plain        bool
+	}{
+		{mcp("a"), `["a"]`, true},
+		{mcp(`{"a":1}`), `[{"a":1}]`, true},
+		{`{"content":[{"type":"text","text":"{\"a\": 1}"}],"structuredContent":{"a":1}}`, `[{"a":1}]`, true},
+		{`{"content":[{"type":"text","text":"x"}],"structuredContent":{"result":"x"},"isError":false}`, `[{"result":"x"}]`, true},
+		{`{"content":[{"type":"text","text":"y"}],"structuredContent":{"result":"x"}}`, `[{"result":"x"},"y"]`, true},
+		{`{"content":[{"type":"text","text":"y","annotations":{}}]}`, `["y"]`, false},
+		{`{"content":[{"type":"image","data":"AA=="}]}`, `[]`, false},
+		{`{"content":[{"type":"resource","resource":{"uri":"a:b","text":"y"}}]}`, `["y"]`, false},
+		{`{"contents":[{"uri":"a:b","text":"y"}]}`, `["y"]`, false},
+		{`{"messages":[{"role":"user","content":{"type":"text","text":"y"}}]}`, `["y"]`, false},
+		{`{"content":[1]}`, `[]`, false},
+		{`{"content":1}`, `[]`, false},
+		{`{"content":[],"more":"y"}`, `[]`, false},
+	} {
+		all, plain := contents([]byte(c.result))
+		if all == nil {
+			all = []json.RawMessage{}
+		}
+		got, _ := json.Marshal(all)
+		if string(got) != c.want || plain != c.plain {
+			t.Errorf("%s: %s, %v", c.result, got, plain)
+		}
+	}
+}
