@@ -47,6 +47,7 @@ type Finding struct {
 	CallID    string  `json:"call_id,omitempty"`
 	Record    int     `json:"record,omitempty"` // of the result of that call, from 1
 	Field     string  `json:"field,omitempty"`
+	Covers    bool    `json:"covers,omitempty"` // a person's yes also covers other values that the system set in this record, for this argument
 }
 
 // Ruling is JudgeCall's answer.
@@ -365,17 +366,24 @@ func (t *tracer) vouch(v traced) Finding {
 	}
 	f.Text = "nothing vouches for " + arg
 	if all := e.values[fm]; len(all) > 0 {
-		r := &e.records[all[0].record]
-		f.at(r, all[0])
+		first := all[0]
+		if i := slices.IndexFunc(all, spot.sound); i >= 0 {
+			first = all[i]
+			f.Covers = v.role != Selector && v.role != Credential && fm.kind != number
+		}
+		r := &e.records[first.record]
+		f.at(r, first)
 		f.Text += ", which is from " + f.place()
 		switch {
+		case e.own(v.text, first):
+			f.Text += ", where the session may have written it itself"
 		case v.role == Selector && len(e.ids[v.text]) > 0:
-			if r.bound(all[0]) {
+			if r.bound(first) {
 				f.Text += " and the id of something else"
 			} else {
 				f.Text += ", a record that the person's request does not single out"
 			}
-		case all[0].class == classFree:
+		case first.class == classFree:
 			f.Text += ", where an outsider may have written it"
 		default:
 			f.Text += ", a record that the person's request does not single out"
