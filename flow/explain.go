@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Explain says in sentences what a profile allows: what a session that has read untrusted content, or holds labels that block the
@@ -48,7 +49,8 @@ func (p *Profile) core() []string {
 func (p *Profile) explainCalls(blocked bool) (says []string) {
 	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
 	const after = "Once the session has read untrusted content, "
-	traced := p.Level > 0 || p.EgressURL
+	grave := p.Level != 0 && p.Level != 1
+	traced := p.Level != 0 || p.EgressURL
 	switch {
 	case !traced:
 		say("It counts as a read that carries nothing out: what its arguments are is not looked at, whatever the session has read.")
@@ -61,7 +63,7 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	if p.Level == 1 && !p.EgressURL {
 		say("It counts as a write that only the person sees and can undo: with flow.free_level_1 it runs without a question.")
 	}
-	if p.Level <= 0 && p.EgressURL {
+	if p.Level == 0 && p.EgressURL {
 		say("It is a read whose address can carry data out, so it is looked at like a write.")
 	}
 	if !p.Told() {
@@ -71,42 +73,42 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	switch {
 	case !traced:
 	case len(core) > 0:
-		say(after+"it runs without a question only if %s vouched for.", areAll(core))
+		say(after+"a call outside the sealed plan runs without a question only if %s vouched for.", areAll(core))
 	default:
 		soft := p.having(Name)
 		if len(soft) == 0 {
 			soft = p.having(Time)
 		}
 		if len(soft) > 0 {
-			say(after+"it runs without a question only if %s vouched for.", areAll(soft))
+			say(after+"a call outside the sealed plan runs without a question only if %s vouched for.", areAll(soft))
 		} else {
-			say(after + "a person is asked: no argument has a role that could be vouched for.")
+			say(after + "a person is asked about a call outside the sealed plan: no argument has a role that could be vouched for.")
 		}
 	}
 	// Who may vouch, by role: what stands behind "vouched for" above.
-	bound := ""
-	if p.Level > 1 {
-		bound = ", of a record that the request singles out"
+	results := "trusted results and fields"
+	if grave {
+		results += " of a record that the request singles out"
 	}
-	const request = "the person's request"
-	who := []struct {
+	const request, own, delegated = "the person's request", "the person's own identities", "delegable fields of a record that the request singles out"
+	to := results
+	if grave && p.Boundary == BoundaryInternal {
+		to = "any trusted result or field, since it stays inside the organisation"
+	}
+	for _, w := range []struct {
 		role Role
-		by   string
+		by   []string
 	}{
-		{Destination, request + ", the person's own identities, trusted results and fields" + bound + ", and delegable fields of a record that the request singles out"},
-		{URL, request + ", and trusted results and fields" + bound},
-		{Amount, request + ", and trusted results and fields" + bound + "; where the person named who gets it, any amount passes"},
-		{Credential, request + " alone, to the letter"},
-		{Identity, request + ", the person's own identities, and trusted results and fields" + bound},
-		{Selector, request + ", and ids " + ofKind(p.IDKind) + " in trusted results and fields" + bound},
-		{Target, request + ", trusted results and fields" + bound + ", and delegable fields of a record that the request singles out"},
-	}
-	if p.Level > 1 && p.Boundary == BoundaryInternal {
-		who[0].by = request + ", the person's own identities, any trusted result or field, since it stays inside the organisation, and delegable fields of a record that the request singles out"
-	}
-	for _, w := range who {
+		{Destination, []string{request, own, to, delegated}},
+		{URL, []string{request, results}},
+		{Amount, []string{request, results, "where the person named who gets it, anywhere"}},
+		{Credential, []string{request + ", to the letter"}},
+		{Identity, []string{request, own, results}},
+		{Selector, []string{request, "ids " + ofKind(p.IDKind) + " in " + results}},
+		{Target, []string{request, own, results, delegated}},
+	} {
 		if args := p.having(w.role); len(args) > 0 {
-			say("For %s (%s) vouch %s, and what a person approved before.", list(args), w.role, w.by)
+			say("%s (%s) may come from %s; or what a person approved before.", list(args), w.role, strings.Join(w.by, "; "))
 		}
 	}
 	if !traced {
@@ -133,12 +135,12 @@ func (p *Profile) explainLabels(blocked []Label) string {
 	case p.Boundary == BoundaryByArg && len(p.having(Destination, URL)) == 0:
 		return fmt.Sprintf("That the session holds %s never refuses it: it is said to leave by an argument, and none is a destination or url.", labels)
 	case p.Boundary == BoundaryByArg:
-		return fmt.Sprintf("While the session holds %s it runs without a look at that as long as %s, where given, the person's own; otherwise only if %s vouched for, or a person is asked.",
+		return fmt.Sprintf("While the session holds %s it runs without a look at that as long as %s, where given, the person's own; otherwise only if %s vouched for, by what the request names or singles out, or a person is asked.",
 			labels, are(p.having(Destination, URL)), areAll(p.core()))
 	case len(p.core()) == 0:
 		return fmt.Sprintf("While the session holds %s it is refused, since no argument that has a role says where the data would go.", labels)
 	}
-	return fmt.Sprintf("While the session holds %s it runs only if %s vouched for, or a person is asked; without any of these it is refused.", labels, areAll(p.core()))
+	return fmt.Sprintf("While the session holds %s it runs only if %s vouched for, by what the request names or singles out, or a person is asked; a call with nothing to vouch for is refused.", labels, areAll(p.core()))
 }
 
 func (p *Profile) explainResults() (says []string) {

@@ -635,7 +635,7 @@ func TestToolsPages(t *testing.T) {
 	contains(t, w.ask("viewer auditor", "/tools/mail.search", nil).Body.String(), "yes, last in <a href=\"/audit/")
 	// What its label allows stands there, and that it has none.
 	contains(t, page, ">no label<", "<td>labelled</td>", "<td>reads</td>")
-	contains(t, w.ask("viewer", "/tools/slack.post", nil).Body.String(), "What its label allows</h2>", "it runs without a question only if channel is vouched for",
+	contains(t, w.ask("viewer", "/tools/slack.post", nil).Body.String(), "What its label allows</h2>", "runs without a question only if channel is vouched for",
 		"What stands in body is not checked except for links", "no shape limits them", "One wrong word here")
 	contains(t, w.ask("viewer", "/tools/misc.thing", nil).Body.String(), `What its label allows <span class="tag">no label</span>`, "every argument must be vouched for", "sallyport flow suggest misc")
 	if rec := w.ask("viewer", "/tools/no.such", nil); rec.Code != 404 {

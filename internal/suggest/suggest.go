@@ -281,7 +281,7 @@ func (t about) role(a Argument) (role flow.Role, why string) {
 	case t.reads() && (a.Is("boolean") || a.Enum) && is(name, "verbose", "pretty", "sort", "sort_by", "order", "order_by", "ascending", "descending"):
 		return flow.Flag, "how it answers"
 	case is(name, "currency"):
-		return "", "say currency: currency if amounts come in several, so that the risk is rated in the right one; it is free then"
+		return "", "the risk of an amount is rated in its own currency only with currency: currency, which frees it"
 	}
 	return "", "its name doesn't tell"
 }
@@ -347,8 +347,10 @@ func Write(all []Proposal) string {
 		b.WriteByte('\n')
 	}
 	line(0, "# Proposed entries for sallyport.yaml, made of what the servers say about their tools: read each before you paste it.")
-	line(0, "# By pasting an entry you accept that agents with permission may call the tool, and what stands above it. Everything that isn't said is the")
-	line(0, "# stricter choice. What a server says about itself is never a reason to trust it, so results are untrusted and every tool is a write here.")
+	line(0, "# By pasting an entry you accept that agents with permission may call the tool; what stands above the entry; and, where it has args, that a")
+	line(0, "# session that holds internal data may call it where everything that has to be vouched for is: the rest of the call goes along.")
+	line(0, "# Everything that isn't said is the stricter choice. What a server says about itself is no reason to trust it, so every tool is a write here, and")
+	line(0, "# what it answers untrusted.")
 	line(0, "operations:")
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b Proposal) int { return cmp.Compare(a.Operation, b.Operation) })
@@ -376,14 +378,11 @@ func Write(all []Proposal) string {
 func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 	switch {
 	case len(p.Args) == 0:
-		line(2, "# You accept: nothing more. No argument has a role, so once a session has read untrusted content each call is asked about.")
+		line(2, "# You accept: nothing else; no argument has a role, so once a session has read untrusted content each call is asked about.")
 	case len(p.Frees) == 0:
-		line(2, "# You accept: nothing an outsider wrote passes; each argument has to be vouched for.")
+		line(2, "# You accept: nothing else; each argument has to be vouched for.")
 	default:
-		line(2, "# You accept: an outsider may have written %s.", comment(strings.Join(p.Frees, ", ")))
-	}
-	if len(p.Args) > 0 && p.Sensitivity != flow.None {
-		line(2, "# And that in a session that holds internal data it runs where what has to be vouched for is; the rest of the call goes along.")
+		line(2, "# You accept: what stands in %s may be an outsider's.", comment(strings.Join(p.Frees, ", ")))
 	}
 	if p.Cut {
 		line(2, "# Its schema is larger or deeper than is read here, or can't be read: what isn't below has to be vouched for.")
@@ -415,8 +414,12 @@ func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 			line(6, "%s: %s  # %s", key(arg), p.Args[arg], p.reasons[arg])
 		}
 	}
+	at := 4
+	if len(p.Args) > 0 {
+		at = 6
+	}
 	for _, arg := range p.Left {
-		line(6, "# %s: %s, so it has to be vouched for", comment(arg), p.reasons[arg])
+		line(at, "# %s: %s, so it has to be vouched for", comment(arg), p.reasons[arg])
 	}
 }
 
