@@ -87,7 +87,7 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 	if c.Own != nil {
 		p.own = c.Own(s.Requester)
 	}
-	entries, err := p.entries(ctx, id)
+	entries, err := p.entries(ctx, id, maxEntries)
 	if err != nil {
 		return Past{}, err
 	}
@@ -131,7 +131,7 @@ type pastCall struct {
 	done   bool // it would be done
 }
 
-func (p *player) entries(ctx context.Context, id string) ([]audit.Entry, error) {
+func (p *player) entries(ctx context.Context, id string, most int) ([]audit.Entry, error) {
 	var all []audit.Entry
 	f := audit.Filter{Session: id, Limit: 1000}
 	for {
@@ -139,9 +139,9 @@ func (p *player) entries(ctx context.Context, id string) ([]audit.Entry, error) 
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, page...); len(all) > maxEntries {
-			p.past.Notes = append(p.past.Notes, fmt.Sprintf("only the first %d entries of the session were looked at", maxEntries))
-			return all[:maxEntries], nil
+		if all = append(all, page...); len(all) > most {
+			p.past.Notes = append(p.past.Notes, fmt.Sprintf("only the first %d entries of the session were looked at", most))
+			return all[:most], nil
 		}
 		if next < 0 {
 			return all, nil

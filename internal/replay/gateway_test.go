@@ -282,16 +282,106 @@ func TestSessionLabels(t *testing.T) {
 
 // TestSessionPlan: a call that follows the sealed plan is permitted once.
 func TestSessionPlan(t *testing.T) {
-	plan := &session.Plan{ID: "plan_1", State: session.PlanApproved, DecidedBy: "person:alice", DecidedAt: time.Now().Add(-time.Minute), Clean: true,
+	plan := &session.Plan{ID: "plan_1", State: session.PlanApproved, DecidedBy: "person:alice", DecidedAt: time.Now().Add(-time.Minute), Clean: true, Done: []flow.Done{{Step: 0, CallID: "call_2"}},
 		Steps: []session.Step{{Tool: "send", Operation: "mail.send", Arguments: json.RawMessage(`{"to":"bob@out.example"}`)}}}
 	p := newPast(t, "Do it", plan)
 	p.ran("mail.inbox", `{}`, mcp("[]"), []string{"internal", "untrusted"})
 	p.ran("mail.send", `{"to":"bob@out.example"}`, mcp("sent"), nil)
 	p.ran("mail.send", `{"to":"eve@out.example"}`, mcp("sent"), nil)
+	p.ran("mail.send", `{"to":"bob@out.example"}`, mcp("sent"), nil) // the step is taken
 	got := p.under(office(nil))
-	same(t, "rows", rows(got), []string{"mail.inbox: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> ask *"})
+	same(t, "rows", rows(got), []string{"mail.inbox: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> ask *", "mail.send: permit -> ask *"})
 	if e := got.Calls[1].Now.Evidence; len(e) != 1 || e[0].By != flow.ByPlan {
 		t.Errorf("evidence: %+v", e)
+	}
+}
+
+// TestSessionShows: what shows nothing in the gateway shows nothing here.
+func TestSessionShows(t *testing.T) {
+	address := mcp(`{"name":"Dora","address":"dora@far.example"}`)
+	lookup := func(p *past, change ...func(in, out *audit.Entry)) {
+		p.ran("book.lookup", `{"name":"Dora"}`, address, nil, change...)
+	}
+	send := func(p *past) { p.ran("mail.send", `{"to":"dora@far.example"}`, mcp("sent"), nil) }
+	inbox := func(p *past) { p.ran("mail.inbox", `{}`, mcp("[]"), []string{"internal", "untrusted"}) }
+	for _, c := range []struct {
+		name   string
+		do     func(p *past)
+		change map[string]func(*gateway.Classification)
+		want   string // of the last call
+	}{
+		{"a trusted result", func(p *past) { lookup(p); inbox(p); send(p) }, nil, "mail.send: permit -> permit"},
+		{"a shape that can't speak for all of it", func(p *past) {
+			p.ran("book.lookup", `{"name":"Dora"}`, strings.TrimSuffix(address, "}")+`,"more":{"data":"AA=="}}`, nil)
+			send(p)
+		}, map[string]func(*gateway.Classification){
+			"book.lookup": func(c *gateway.Classification) { c.Shape = regexp.MustCompile(`^[^<]*$`) },
+		}, "mail.send: permit -> ask *"},
+		{"an error", func(p *past) { lookup(p, func(_, out *audit.Entry) { out.Decision = "error" }); inbox(p); send(p) }, nil, "mail.send: permit -> ask *"},
+		{"no result", func(p *past) {
+			lookup(p, func(_, out *audit.Entry) { out.Decision, out.Result = "unknown", nil })
+			inbox(p)
+			send(p)
+		}, nil, "mail.send: permit -> ask *"},
+		{"a call that is refused now", func(p *past) { inbox(p); lookup(p); send(p) }, map[string]func(*gateway.Classification){
+			"book.lookup": func(c *gateway.Classification) { c.Flow.Sensitivity, c.Roles = flow.External, nil },
+		}, "mail.send: permit -> ask *"},
+		{"what was written before", func(p *past) {
+			inbox(p)
+			p.ran("book.write", `{"address":"dora@far.example"}`, mcp("done"), nil)
+			lookup(p)
+			send(p)
+		}, map[string]func(*gateway.Classification){
+			"book.write": func(c *gateway.Classification) {
+				c.Roles, c.Flow.Sensitivity = map[string]string{"address": "content"}, flow.None
+			},
+		}, "mail.send: permit -> ask *"},
+		{"labels of a built-in operation", func(p *past) {
+			p.ran("comm.query", `{}`, mcp("rows"), []string{"internal"})
+			p.ran("web.search", `{"query":"a"}`, mcp("found"), nil)
+		}, nil, "web.search: permit -> deny *"},
+		{"a resource", func(p *past) {
+			inbox(p)
+			p.ran("web.read_resource", `{"uri":"a:b"}`, `{"contents":[{"uri":"a:b","text":"x"}]}`, nil, func(in, out *audit.Entry) { in.Action, out.Action = "resources/read", "resources/read" })
+		}, nil, "web.read_resource: permit -> deny *"},
+		{"a resource that is no sink", func(p *past) {
+			inbox(p)
+			p.ran("web.read_resource", `{"uri":"a:b"}`, `{"contents":[]}`, nil, func(in, out *audit.Entry) { in.Action, out.Action = "resources/read", "resources/read" })
+		}, map[string]func(*gateway.Classification){
+			"web.read_resource": func(c *gateway.Classification) { c.Flow.Sensitivity = flow.None },
+		}, "web.read_resource: permit -> permit"},
+		{"a write without a level", func(p *past) { inbox(p); send(p) }, map[string]func(*gateway.Classification){
+			"mail.send": func(c *gateway.Classification) { c.Flow.Sensitivity, c.Level = flow.None, 0 },
+		}, "mail.send: permit -> ask *"},
+		{"a call that would have been refused before it was answered", func(p *past) {
+			inbox(p)
+			p.refused("web.search", `{}`, "ask", "risk")
+			p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.release", Session: p.s.ID, Agent: "worker", Labels: []string{"internal", "untrusted"}}))
+			p.n--
+			p.ran("web.search", `{}`, mcp("x"), nil)
+		}, nil, "web.search: ask -> deny *"},
+		{"an answer to a server's question", func(p *past) {
+			inbox(p)
+			e := p.entry(audit.Decision, "web.search", `{}`)
+			e.Action, e.Decision = "answer", "permit"
+			p.must(p.db.Record(t.Context(), e))
+		}, nil, "mail.inbox: permit -> permit"},
+		{"what is only logged", func(p *past) {
+			inbox(p)
+			p.ran("web.search", `{}`, mcp("x"), nil, func(in, _ *audit.Entry) { in.Shadow, in.Stage, in.Code = true, "flow", "flow.contaminated" })
+		}, nil, "web.search: permit -> deny *"},
+		{"an operation that nobody can make", func(p *past) { inbox(p) }, map[string]func(*gateway.Classification){
+			"mail.inbox": func(c *gateway.Classification) { c.Flow.Sensitivity = "odd" },
+		}, "mail.inbox: permit -> ?"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPast(t, "Read my inbox and write to Dora", nil)
+			c.do(p)
+			got := rows(p.under(office(c.change)))
+			if last := got[len(got)-1]; last != c.want {
+				t.Errorf("%s, want %s", last, c.want)
+			}
+		})
 	}
 }
 
@@ -306,6 +396,20 @@ func TestSessionNobody(t *testing.T) {
 	}
 	if got := p.under(office(nil)); len(got.Calls) != 0 || got.Calls == nil {
 		t.Errorf("a session without calls: %+v", got)
+	}
+}
+
+// TestSessionBounded: of a long session the beginning is judged, and that is said.
+func TestSessionBounded(t *testing.T) {
+	p := newPast(t, "", nil)
+	for range 3 {
+		p.ran("book.lookup", `{}`, mcp("x"), nil)
+	}
+	pl := &player{log: p.db.Reader}
+	all, err := pl.entries(t.Context(), p.s.ID, 4)
+	p.must(err)
+	if len(all) != 4 || len(pl.past.Notes) != 1 {
+		t.Errorf("%d entries, notes %q", len(all), pl.past.Notes)
 	}
 }
 

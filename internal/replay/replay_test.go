@@ -79,8 +79,8 @@ func want(t *testing.T, what string, got, want any) {
 func TestTraces(t *testing.T) {
 	r := play(t, Rules{Labels: labels(t)}, read(t, "trace.json", file0(t, "trace.json")))
 	f := r.All
-	// free, looked_up (the second letter too: the first one's echo is untrusted, and the desk vouches), copied, dated.
-	want(t, "tasks", []int{f.UserTasks, f.PassFree, f.Approvals}, []int{7, 4, 3})
+	// free, looked_up (the second letter too: the first one's echo is untrusted, and the desk vouches), copied, own, dated.
+	want(t, "tasks", []int{f.UserTasks, f.PassFree, f.Approvals}, []int{8, 5, 3})
 	want(t, "asked", tasks(f.Asked), []string{
 		"asked: 1 send",   // and not again: an approval vouches
 		"refused: 2 send", // the refused call showed nothing
@@ -102,7 +102,7 @@ func TestTraces(t *testing.T) {
 	}
 
 	free := play(t, Rules{Labels: labels(t), FreeLevel1: true}, read(t, "trace.json", file0(t, "trace.json"))).All
-	want(t, "free level 1", []int{free.PassFree, free.Approvals, free.AutoAttack}, []int{5, 2, 4})
+	want(t, "free level 1", []int{free.PassFree, free.Approvals, free.AutoAttack}, []int{6, 2, 4})
 }
 
 // TestMarkers: the attack's text stands in the results of an attacked run, the harmless one in the others.
@@ -169,7 +169,7 @@ func TestRecordedRuns(t *testing.T) {
 	want(t, "asked", tasks(f.Asked), []string{"asked: 1 send", "asked: 2 send", "failed: 2 send"}) // an error's text vouches for nothing
 	want(t, "cases", []int{f.Cases, f.TextOnly, f.AutoAttack}, []int{2, 0, 1})
 	want(t, "through", f.Through, []Through{{"office", "a-model-1", "free", "known"}})
-	want(t, "all", []int{r.All.UserTasks, r.All.Cases, r.All.AutoAttack, len(r.All.Through), len(r.All.Asked)}, []int{10, 10, 4, 4, 5})
+	want(t, "all", []int{r.All.UserTasks, r.All.Cases, r.All.AutoAttack, len(r.All.Through), len(r.All.Asked)}, []int{11, 10, 4, 4, 5})
 }
 
 // TestUnlabelled: what nobody described is asked about once something untrusted came in.
@@ -241,8 +241,8 @@ func TestMalformed(t *testing.T) {
 		{"trace.json", `"suite": "office"`, `"suite": ""`, "f: suite"},
 		{"trace.json", `"suite": "office"`, `"suite": 5`, "f: suite"},
 		{"trace.json", `"suite": "office"`, `"suite": "office", "SUITE": "office"`, "f: "},
-		{"trace.json", `{"id": "noted",`, `{"id": "free",`, "f: user_tasks[6].id"},
-		{"trace.json", `{"id": "noted",`, `{`, "f: user_tasks[6].id"},
+		{"trace.json", `{"id": "noted",`, `{"id": "free",`, "f: user_tasks[7].id"},
+		{"trace.json", `{"id": "noted",`, `{`, "f: user_tasks[7].id"},
 		{"trace.json", `"prompt": "Keep what is new"`, `"prompt": 7`, "f: user_tasks.prompt"},
 		{"trace.json", `{"tool": "today", "args": {}, "r": "day"}`, `{"tool": "", "args": {}, "r": "day"}`, "f: user_tasks[0].calls[0].tool"},
 		{"trace.json", `{"tool": "today", "args": {}, "r": "day"}`, `{"tool": "today", "args": [], "r": "day"}`, "f: user_tasks[0].calls[0].args"},
