@@ -437,7 +437,7 @@ func contents(result []byte) (all []json.RawMessage, plain bool) {
 		Contents   []block           `json:"contents"`
 		Messages   []block           `json:"messages"`
 	}
-	if json.Unmarshal(result, &r) != nil {
+	if call.Check(result, limits()) != nil || json.Unmarshal(result, &r) != nil {
 		return nil, false
 	}
 	plain = true

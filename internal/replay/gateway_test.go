@@ -430,6 +430,9 @@ func TestContents(t *testing.T) {
 		{`{"messages":[{"role":"user","content":{"type":"text","text":"y"}}]}`, `["y"]`, false},
 		{`{"content":[1]}`, `[]`, false},
 		{`{"content":1}`, `[]`, false},
+		{`{"content":[],"Content":[]}`, `[]`, false},
+		{`[]`, `[]`, false},
+		{``, `[]`, false},
 		{`{"content":[],"more":"y"}`, `[]`, false},
 	} {
 		all, plain := contents([]byte(c.result))
@@ -441,4 +444,17 @@ func TestContents(t *testing.T) {
 			t.Errorf("%s: %s, %v", c.result, got, plain)
 		}
 	}
+}
+
+func FuzzContents(f *testing.F) {
+	f.Add([]byte(mcp(`{"a":1}`)))
+	f.Add([]byte(`{"content":[{"type":"resource","resource":{"text":"y","resource":null}}],"structuredContent":{"result":"x"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all, _ := contents(data)
+		for _, raw := range all {
+			if !json.Valid(raw) {
+				t.Errorf("%q is no JSON", raw)
+			}
+		}
+	})
 }

@@ -160,7 +160,8 @@ func (f *file) step(at, tool string, args json.RawMessage) (step, error) {
 	if tool == "" {
 		return step{}, malformed(f.name, at+".tool", "is missing")
 	}
-	if len(args) == 0 || args[0] != '{' {
+	// A model may have given anything, and the environment refused it.
+	if len(args) == 0 || args[0] != '{' && f.head.Format != runsFormat {
 		return step{}, malformed(f.name, at+".args", "is no object")
 	}
 	canonical, err := call.Canonical(args, limits())
@@ -270,6 +271,10 @@ func (f *file) traces(data []byte) ([]run, error) {
 			continue
 		}
 		r := run{task: c.UserTask, injection: c.InjectionTask, prompt: runs[user].prompt, attacked: true, textOnly: a.source == "text_only", calls: runs[user].calls, attack: a.calls}
+		if r.textOnly { // nothing to replay
+			runs = append(runs, r)
+			continue
+		}
 		if c.SecurityInsert == nil || c.SecurityAppend == nil {
 			return nil, malformed(f.name, at+".security_insert", "it or security_append is missing")
 		}
@@ -289,7 +294,7 @@ func (f *file) traces(data []byte) ([]run, error) {
 				return nil, err
 			}
 		}
-		if len(r.attack) == 0 && !r.textOnly {
+		if len(r.attack) == 0 {
 			return nil, malformed(f.name, at+".attack_calls", "is empty, and the injection task is not text_only")
 		}
 		if c.First == nil || *c.First < 0 || *c.First >= len(r.calls) {

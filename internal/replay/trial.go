@@ -27,7 +27,7 @@ type run struct {
 // step is one recorded call.
 type step struct {
 	tool   string
-	args   []byte          // canonical JSON object, with markers
+	args   []byte          // canonical JSON, with markers: an object, but where a model gave something else
 	result json.RawMessage // canonical JSON, with markers
 	failed bool            // the result is an error's text
 }
