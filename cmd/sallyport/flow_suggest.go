@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -81,7 +80,7 @@ func (c *cli) offered(ctx context.Context) (map[string][]suggest.Tool, error) {
 	}
 	r, err := store.OpenReadOnly(c.data)
 	if err != nil {
-		return nil, unusable(fmt.Errorf("%w (or name a running gateway with %s)", err, envURL))
+		return nil, unusable(err)
 	}
 	defer r.Close()
 	pins, err := r.Pins(ctx)

@@ -245,8 +245,6 @@ func (t about) role(a Argument) (role flow.Role, why string) {
 	switch {
 	case strings.Count(a.Path, ".") > 3:
 		return "", "too deep to tell"
-	case a.Open:
-		return "", "its members are not told"
 	case has(w, "password", "passwd", "passphrase", "secret", "apikey", "otp", "credential", "credentials") || has(w, "api", "private", "access", "ssh", "signing") && has(w, "key", "token"):
 		return flow.Credential, "a secret: only the request itself vouches"
 	case has(w, "token"):

@@ -97,7 +97,7 @@ func TestReadSchemaIsBounded(t *testing.T) {
 	for i := range 10_000 {
 		fmt.Fprintf(&wide, `"p%d":{"type":"string"},`, i)
 	}
-	bomb := `{"properties":{"a":{"anyOf":[` + strings.Repeat(`{"$ref":"#"},`, 200) + `{"$ref":"#"}]}}}`
+	bomb := `{"properties":{"a":{"$ref":"#/x"}},"x":{"anyOf":[` + strings.Repeat(`{"$ref":"#/x"},`, 500) + `{"$ref":"#/x"}]}}`
 	for name, schema := range map[string]string{
 		"wide": `{"properties":{` + strings.TrimSuffix(wide.String(), ",") + `}}`,
 		"bomb": bomb, "deep": strings.Repeat(`{"properties":{"a":`, 2000) + `{}` + strings.Repeat(`}}`, 2000),
@@ -126,6 +126,7 @@ func TestSuggestRoles(t *testing.T) {
 		{"create_note", `{"name":{"type":"string"},"content":{"type":"string"}}`, "content:content name:name"},
 		{"create_user", `{"name":{"type":"string"},"email":{"type":"string"}}`, "email:destination"},
 		{"run_query", `{"query":{"type":"string"},"content":{"type":"string"},"title":{"type":"string"}}`, ""},
+		{"run_job", `{"date":{"type":"string","format":"date"},"x":{"type":"string"}}`, ""},
 		{"http_request", `{"url":{"type":"string"},"body":{"type":"string"}}`, "url:url"},
 		{"mark_as_read", `{"query":{"type":"string"},"x":{"type":"string"}}`, ""},
 		{"get_or_create", `{"query":{"type":"string"},"x":{"type":"string"}}`, ""},
@@ -144,6 +145,10 @@ func TestSuggestRoles(t *testing.T) {
 		}
 		if problems := p.Profile().Check(); problems != nil {
 			t.Errorf("%s: %v", c.tool, problems)
+		}
+		// What may read the organisation's own data brings it in and could carry it out, as long as nobody says otherwise.
+		if reads := strings.HasPrefix(c.tool, "search") || strings.HasPrefix(c.tool, "fetch"); reads != (p.Sensitivity == flow.Both) || !reads && p.Sensitivity != flow.External {
+			t.Errorf("%s is %s", c.tool, p.Sensitivity)
 		}
 		if p.Profile().Output != flow.UntrustedOutput || p.Profile().Level != 2 || p.Profile().TrustedFields != nil {
 			t.Errorf("%s: a server's words made it %+v", c.tool, p.Profile())
@@ -223,7 +228,7 @@ func TestSuggestionsAreNeverMorePermissive(t *testing.T) {
 func TestAnnotationsAreNoLabels(t *testing.T) {
 	plain := tool(t, "search_mail", `{"folder":{"type":"string"},"query":{"type":"string"}}`)
 	boast := plain
-	boast.Definition = json.RawMessage(strings.Replace(string(plain.Definition), `"description"`, `"annotations":{"readOnlyHint":true,"destructiveHint":false},"outputSchema":{"properties":{"id":{"type":"string"},"title":{"type":"string"},"sender":{"type":"string"},"evil\n#":{}}},"description"`, 1))
+	boast.Definition = json.RawMessage(strings.Replace(string(plain.Definition), `"description"`, `"annotations":{"readOnlyHint":true,"destructiveHint":false},"outputSchema":{"properties":{"id":{"type":"string"},"title":{"type":"string"},"sender":{"type":"string"},"sender\n    effect: read #":{"type":"string"}}},"description"`, 1))
 	pasted := func(p Proposal) string {
 		var keep []string
 		for l := range strings.Lines(Write([]Proposal{p})) {
