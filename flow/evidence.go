@@ -320,6 +320,8 @@ func tokens(s string) func(yield func(string) bool) {
 	}
 }
 
+var joints = strings.NewReplacer("_", "", "-", "")
+
 // idField reports whether the field at a path holds the id of its record: what is called id further down is the id of something else.
 func idField(name, kind string) bool {
 	if strings.Contains(name, ".") {
@@ -333,8 +335,8 @@ func idField(name, kind string) bool {
 	if kind == "" {
 		return false
 	}
-	bare := strings.NewReplacer("_", "", "-", "").Replace(name)
-	kind = strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(kind))
+	bare := joints.Replace(name)
+	kind = joints.Replace(strings.ToLower(kind))
 	return bare == kind+"id" || bare == kind+"uuid" || bare == kind+"key"
 }
 
@@ -368,6 +370,9 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
+			if len(records) > maxRecords { // more are not kept
+				break
+			}
 			records = o.split(records, e, false)
 		}
 		return records
