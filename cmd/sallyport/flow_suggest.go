@@ -20,8 +20,8 @@ func (c *cli) flowSuggest() *cobra.Command {
 		long: `It prints entries for "operations:" in sallyport.yaml, made of the tools' names, schemas and descriptions as a gateway has accepted them, with
 comments that say why. Nothing is applied. What a server says about itself never makes a tool trusted or a read: every tool is a write with untrusted
 results until you say otherwise, and what stands in no role has to be vouched for. Above each entry stands what you accept by pasting it.
-It reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` it asks that gateway.`,
-		example: "sallyport flow suggest\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs,
+With --output json or yaml it prints the same as data, which is nothing to paste. It reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` it asks that gateway.`,
+		example: "sallyport flow suggest\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs, prints: true,
 	}, func(ctx context.Context, args []string) error {
 		tools, err := c.offered(ctx)
 		if err != nil {
@@ -44,6 +44,9 @@ It reads the data directory, whether a gateway runs on it or not; with ` + envUR
 			for _, t := range tools[server] {
 				all = append(all, suggest.For(server, t))
 			}
+		}
+		if c.output != "table" {
+			return c.print(all, nil)
 		}
 		for line := range strings.Lines(suggest.Write(all)) {
 			if _, err := io.WriteString(c.out, visible(strings.TrimSuffix(line, "\n"), maxProposed)+"\n"); err != nil {

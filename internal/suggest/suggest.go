@@ -24,16 +24,17 @@ const (
 // it may be what a hostile server wants to be believed: it never says that results can be trusted, never calls anything a read, and frees
 // only the arguments in Frees.
 type Proposal struct {
-	Operation   string // <server>.<tool>
-	Sensitivity flow.Sensitivity
-	Action      string // of the risk rules; ""
-	IDKind      string
-	EgressURL   bool
-	Args        map[string]flow.Role
-	Left        []string // arguments that have no role: they have to be vouched for
-	Frees       []string // arguments that an outsider may write without a question, sorted
-	Cut         bool     // the schema has more than was read: what wasn't has to be vouched for
-	Skipped     string   // why there is no proposal; ""
+	Operation   string               `json:"operation"` // <server>.<tool>
+	Sensitivity flow.Sensitivity     `json:"sensitivity"`
+	Action      string               `json:"action,omitempty"` // of the risk rules
+	IDKind      string               `json:"id_kind,omitempty"`
+	EgressURL   bool                 `json:"egress_url,omitempty"`
+	Args        map[string]flow.Role `json:"args"`
+	Left        []string             `json:"without_role,omitempty"` // arguments that have no role: they have to be vouched for
+	Frees       []string             `json:"frees,omitempty"`        // arguments that an outsider may write without a question, sorted
+	Cut         bool                 `json:"cut,omitempty"`          // the schema has more than was read: what wasn't has to be vouched for
+	Skipped     string               `json:"skipped,omitempty"`      // why there is no proposal
+	Allows      []string             `json:"allows,omitempty"`       // what it would allow, in sentences
 
 	tool     Tool
 	reasons  map[string]string // argument -> why it has its role, or none
@@ -91,6 +92,7 @@ func For(server string, tool Tool) Proposal {
 	p.anchored()
 	slices.Sort(p.Frees)
 	p.results(t)
+	p.Allows = p.Profile().Explain(flow.Operation{ID: p.Operation, Sensitivity: p.Sensitivity, BlockedBy: []flow.Label{flow.Internal}})
 	return p
 }
 
