@@ -142,6 +142,41 @@ func (st *plannedStep) needs() []int {
 	return needs
 }
 
+// leads tells what becomes of a step that labels would refuse, where it says where private data would go (PROVENANCE.md section 1): it is
+// permitted if the person's words lead there, and asked about if the plan does. A plan that a rule approves takes private data nowhere.
+func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operation, i int) (v fault.Verdict, ok bool) {
+	st, op := &steps[i], ops[i]
+	if op == nil || !op.Profile.Told() || st.Arguments == nil && st.From == nil {
+		return v, false
+	}
+	core := false
+	for name := range call.Members(st.Arguments) {
+		core = core || op.Profile.RoleOf(name).Core()
+	}
+	for name, from := range st.From {
+		if !op.Profile.RoleOf(name).Core() {
+			continue
+		}
+		if source := ops[from.Step]; source == nil || from.Field != "" && !flow.MayServe(op.ID, op.Profile, name, source.ID, source.Profile, from.Field) {
+			return v, false
+		}
+		core = true
+	}
+	if !core {
+		return v, false
+	}
+	if len(st.From) == 0 {
+		at := flow.Situation{Words: flow.ParseWords(s.UserRequest), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}}
+		for _, l := range op.Flow.BlockedBy {
+			at.Held = append(at.Held, flow.Held{Label: l})
+		}
+		if flow.JudgeCall(op.Flow, op.Profile, st.Arguments, at).Verdict == flow.Permit {
+			return fault.Permitted(), true
+		}
+	}
+	return askFor("flow", op.Name+" would take private data where the plan says, so a person must approve the plan."), true
+}
+
 // vouching says for each step what the plan will vouch for.
 func vouching(p *session.Plan, ops []*Operation) []string {
 	out := make([]string, len(p.Steps))
