@@ -49,15 +49,43 @@ type Plan struct {
 	DecidedBy string     `json:"decided_by,omitempty"`
 	DecidedAt time.Time  `json:"decided_at,omitzero"`
 	Reason    string     `json:"reason,omitempty"`
+	Clean     bool       `json:"clean,omitempty"` // the session held no label when it was submitted and when it was approved
+	Done      []StepDone `json:"done,omitempty"`  // the calls made for its steps, in their order
 }
 
-// PlanStep is one step of a plan. Whoever submits a plan leaves Operation empty.
+// PlanStep is one step of a plan. Whoever submits a plan leaves Operation empty. Steps are counted from 0. One with Arguments, From or Open
+// has no other argument than those; one with none of them leaves everything open, and vouches for nothing.
 type PlanStep struct {
-	Tool          string          `json:"tool"`
-	Operation     string          `json:"operation,omitempty"`
-	Arguments     json.RawMessage `json:"arguments,omitempty"`
-	After         []int           `json:"after,omitempty"` // steps that must come before, counted from 0
-	Justification string          `json:"justification"`
+	Tool          string                `json:"tool"`
+	Operation     string                `json:"operation,omitempty"`
+	Arguments     json.RawMessage       `json:"arguments,omitempty"` // fixed
+	From          map[string]StepSource `json:"from,omitempty"`      // argument -> where in an earlier step's result it comes from
+	Open          []string              `json:"open,omitempty"`      // arguments that the agent chooses when it calls
+	Each          *int                  `json:"each,omitempty"`      // the earlier step for each record of whose result it is called once; nil: it is called once
+	After         []int                 `json:"after,omitempty"`     // steps that must come before
+	Justification string                `json:"justification"`
+}
+
+// StepSource says where an argument comes from: from a field of one record of an earlier step's result, or from one that may serve for a role.
+type StepSource struct {
+	Step  int    `json:"step"`
+	Field string `json:"field,omitempty"` // path in the record, names joined by points
+	Role  string `json:"role,omitempty"`  // in place of a field, such as destination
+}
+
+// StepDone is a call that was made for a step.
+type StepDone struct {
+	Step    int         `json:"step"`
+	CallID  string      `json:"call_id"`
+	Record  *StepRecord `json:"record,omitempty"`  // of a step that is called for each
+	Loose   bool        `json:"loose,omitempty"`   // untrusted content may have had a say in its arguments
+	Instead string      `json:"instead,omitempty"` // the call that failed before it
+}
+
+// StepRecord is one record of a call's result.
+type StepRecord struct {
+	CallID string `json:"call_id"`
+	Number int    `json:"number"` // from 1
 }
 
 // OpenSession asks for a fresh session.
@@ -101,9 +129,10 @@ type ManifestTool struct {
 
 // PlannedCall is one call of a plan that is to be validated.
 type PlannedCall struct {
-	Tool      string          `json:"tool"`
-	Arguments json.RawMessage `json:"arguments,omitempty"`
-	After     []int           `json:"after,omitempty"`
+	Tool      string                `json:"tool"`
+	Arguments json.RawMessage       `json:"arguments,omitempty"`
+	From      map[string]StepSource `json:"from,omitempty"`
+	After     []int                 `json:"after,omitempty"`
 }
 
 // PlanReport says whether planned calls would run in their order, and in which order they would.
@@ -148,6 +177,7 @@ type JudgedStep struct {
 	Tool      string  `json:"tool"`
 	Operation string  `json:"operation,omitempty"`
 	Verdict   Verdict `json:"verdict"`
+	Vouches   string  `json:"vouches"` // what of a call of it the plan vouches for, once untrusted content has come in
 }
 
 // Verdict is what the gateway decided about a call.

@@ -32,9 +32,12 @@ func TestPlanIsShownWhole(t *testing.T) {
 	}{
 		"long":          {[]client.PlanStep{{Tool: "pay", Operation: "bank.pay", Arguments: arguments, Justification: "the last words"}}, true, []string{"IBAN-OF-THIEF", "the last words", "bank.pay"}},
 		"any arguments": {[]client.PlanStep{{Tool: "pay", Operation: "bank.pay", After: []int{2, 4}}}, true, []string{"any: the plan fixes none", "after step      2 4"}},
-		"large":         {[]client.PlanStep{{Tool: "note"}, {Tool: "pay", Arguments: large}}, false, []string{"step 0", "NOT SHOWN         1 of 2 steps"}},
-		"together":      {[]client.PlanStep{{Tool: "pay", Arguments: half}, {Tool: "pay", Arguments: half}}, false, []string{"NOT SHOWN         1 of 2 steps"}},
-		"words":         {[]client.PlanStep{{Tool: "pay", Justification: strings.Repeat("x ", shownArguments)}}, false, []string{"NOT SHOWN         1 of 1 steps"}},
+		"from results": {[]client.PlanStep{{Tool: "find"}, {Tool: "pay", Each: new(int), Open: []string{"text"}, From: map[string]client.StepSource{"to": {Field: "iban"}, "sum": {Role: "amount"}}}}, true,
+			[]string{"none but these", `"sum" from step 0: what may serve as amount`, `"to" from step 0: the field "iban"`, `"text" open`, "called once for each record of step 0"}},
+		"much from": {[]client.PlanStep{{Tool: "pay", Open: []string{strings.Repeat("x", shownArguments)}}}, false, []string{"NOT SHOWN         1 of 1 steps"}},
+		"large":     {[]client.PlanStep{{Tool: "note"}, {Tool: "pay", Arguments: large}}, false, []string{"step 0", "NOT SHOWN         1 of 2 steps"}},
+		"together":  {[]client.PlanStep{{Tool: "pay", Arguments: half}, {Tool: "pay", Arguments: half}}, false, []string{"NOT SHOWN         1 of 2 steps"}},
+		"words":     {[]client.PlanStep{{Tool: "pay", Justification: strings.Repeat("x ", shownArguments)}}, false, []string{"NOT SHOWN         1 of 1 steps"}},
 	} {
 		s := planned(c.steps...)
 		rows, whole := sessionRows(s, 100)
@@ -58,7 +61,8 @@ func TestPlanIsHarmless(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := planned(client.PlanStep{Tool: text, Operation: text, Arguments: arguments, Justification: text})
+		s := planned(client.PlanStep{Tool: text, Operation: text, Arguments: arguments, Justification: text,
+			From: map[string]client.StepSource{text[:min(len(text), 200)]: {Field: text[:min(len(text), 200)]}, "role": {Role: text[:min(len(text), 200)]}}, Open: []string{text[:min(len(text), 200)]}})
 		s.AgentID, s.UserRequest, s.OpenedBy, s.Labels = text, text, text, []client.Held{{Label: text}}
 		rows, whole := sessionRows(s, 80)
 		if !whole {

@@ -297,6 +297,9 @@ func (s *sheet) plan(a *client.Approval) {
 		mark, arguments := " ", ""
 		if step.Operation == a.Operation {
 			mark, arguments = ">", " "+string(step.Arguments)
+			for _, line := range sources(step) {
+				arguments += "; " + line
+			}
 		}
 		s.field(fmt.Sprintf("  %s step %d", mark, i), step.Tool+arguments+reasonText(step.Justification))
 	}
@@ -311,7 +314,8 @@ func (s *sheet) steps(p *client.Plan) (whole bool) {
 			lines = pretty(step.Arguments)
 		}
 		left -= len(step.Tool) + len(step.Operation) + len(step.Justification)
-		for _, line := range lines {
+		rest := sources(step)
+		for _, line := range slices.Concat(lines, rest) {
 			left -= len(line) + 1
 		}
 		if left < 0 {
@@ -321,14 +325,39 @@ func (s *sheet) steps(p *client.Plan) (whole bool) {
 		s.field(fmt.Sprintf("step %d", i), step.Tool+", the operation "+cmp.Or(step.Operation, "that nobody knows"))
 		s.field("  after step", strings.Trim(fmt.Sprint(step.After), "[]"))
 		s.field("  it says", step.Justification)
-		if len(lines) == 0 {
+		switch {
+		case len(lines) > 0:
+			s.field("  arguments", fmt.Sprintf("%d bytes, all of them here", len(step.Arguments)))
+			s.lines("|", lines...)
+		case len(rest) == 0:
 			s.field("  arguments", "any: the plan fixes none")
-			continue
+		default:
+			s.field("  arguments", "none but these")
 		}
-		s.field("  arguments", fmt.Sprintf("%d bytes, all of them here", len(step.Arguments)))
-		s.lines("|", lines...)
+		for _, line := range rest {
+			s.field("", line)
+		}
 	}
 	return true
+}
+
+// sources says which arguments of a step come from results or are left open, and how often it is called, a line each.
+func sources(step client.PlanStep) (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(step.From)) {
+		from := step.From[name]
+		where := "the field " + strconv.Quote(from.Field)
+		if from.Field == "" {
+			where = "what may serve as " + from.Role
+		}
+		lines = append(lines, fmt.Sprintf("%s from step %d: %s of one record", strconv.Quote(name), from.Step, where))
+	}
+	for _, name := range step.Open {
+		lines = append(lines, strconv.Quote(name)+" open: the agent chooses it")
+	}
+	if step.Each != nil {
+		lines = append(lines, fmt.Sprintf("called once for each record of step %d", *step.Each))
+	}
+	return lines
 }
 
 // difference shows the lines that are on one side only: - before, + now.

@@ -91,10 +91,10 @@ type CallAnswer struct {
 // ValidateBody and PlanBody name their one field; the gateway reads the steps strictly itself.
 type (
 	ValidateBody struct {
-		PlannedCalls []json.RawMessage `json:"planned_calls" doc:"Tool names, or objects {tool, arguments?, after?}."`
+		PlannedCalls []json.RawMessage `json:"planned_calls" doc:"Tool names, or objects {tool, arguments?, from?, after?}."`
 	}
 	PlanBody struct {
-		Steps []json.RawMessage `json:"steps" doc:"Objects {tool, arguments?, after?, justification}."`
+		Steps []json.RawMessage `json:"steps" doc:"Objects {tool, arguments?, from?, open?, each?, after?, justification}. from: argument to {step, field} or {step, role}, where in an earlier step's result it comes from; open: arguments chosen when it is called; each: the earlier step for each record of whose result it is called once."`
 	}
 )
 
