@@ -120,6 +120,7 @@ type Finding struct {
 	CallID    string `json:"call_id,omitempty"`
 	Record    int    `json:"record,omitempty"` // of the result of that call, from 1
 	Field     string `json:"field,omitempty"`
+	Covers    bool   `json:"covers,omitempty"` // a yes also covers other values that the system set in this record, for this argument
 }
 
 // Approval is what an agent asks people for, with their answers. Arguments and Justification are the agent's words: hostile text. Digest

@@ -94,6 +94,7 @@ type Finding struct {
 	CallID    string `json:"call_id,omitempty"`
 	Record    int    `json:"record,omitempty"` // of the result of that call, from 1
 	Field     string `json:"field,omitempty"`
+	Covers    bool   `json:"covers,omitempty"` // a yes also covers other values that the system set in this record, for this argument
 }
 
 // Approval is one request for a person's answer, whole. Treat it as a value: moves return a new one and share no slice that they changed.
@@ -240,7 +241,7 @@ func (a Approval) digest() string {
 		put("evidence")
 		number(int64(len(a.Evidence)))
 		for _, f := range a.Evidence {
-			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Vouched), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field)
+			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Vouched), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field, strconv.FormatBool(f.Covers))
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))

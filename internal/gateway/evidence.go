@@ -87,7 +87,11 @@ func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) err
 // traced tells whether provenance decides about the call: a tool's, with nothing beside its arguments. Built-in operations are declared and
 // have rules of their own; they are traced where the operator has told what their arguments are for.
 func (c *crossing) traced() bool {
-	return c.r.Method == "tools/call" && c.answers == nil && (c.op.command == nil || c.op.Profile.Told() || c.op.Profile.EgressURL)
+	return c.r.Method == "tools/call" && c.answers == nil && c.op.traced()
+}
+
+func (op *Operation) traced() bool {
+	return op.command == nil || op.Profile.Told() || op.Profile.EgressURL
 }
 
 // profile is what the flow rules go by: a write that nobody gave a level is of the highest, whatever its default says.
@@ -262,7 +266,7 @@ func (c *crossing) shownEvidence() []approval.Finding {
 	for _, f := range c.ruling.Evidence {
 		all = append(all, approval.Finding{
 			Argument: f.Argument, Role: string(f.Role), Value: f.Value, Vouched: f.Vouched, By: string(f.By), Text: f.Text, Operation: f.Operation, CallID: f.CallID,
-			Record: f.Record, Field: f.Field,
+			Record: f.Record, Field: f.Field, Covers: f.Covers,
 		})
 	}
 	return all
@@ -278,11 +282,11 @@ func (c *crossing) sources() []approval.Reason {
 	}
 	var all []approval.Reason
 	for _, f := range c.ruling.Evidence {
-		if f.Vouched || f.Record == 0 || !f.Role.Core() && !f.Role.Soft() || len(all) == maxSources {
+		if f.Vouched || !f.Covers || len(all) == maxSources {
 			continue
 		}
 		r := approval.Reason{Stage: "flow", Code: "flow.source", Text: fmt.Sprintf(
-			"Your yes also covers other values of %s from the same record (%d of %s), for the rest of this session.", shownWord(f.Argument), f.Record, f.Operation)}
+			"Your yes also covers other values of %s that the system set in the same record (%d of %s), for the rest of this session.", shownWord(f.Argument), f.Record, f.Operation)}
 		if !slices.Contains(all, r) {
 			all = append(all, r)
 		}

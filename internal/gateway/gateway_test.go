@@ -63,18 +63,26 @@ func (u *upstreams) count() int {
 // brittle is the real store, with writes that can be made to fail or wait.
 type brittle struct {
 	gateway.Store
-	mu      sync.Mutex
-	intent  error
-	outcome error
-	record  error
-	block   chan struct{} // non-nil: SaveSwitches and Record wait for it
+	mu       sync.Mutex
+	intent   error
+	outcome  error
+	record   error
+	evidence error
+	block    chan struct{} // non-nil: SaveSwitches and Record wait for it
 }
 
 func (b *brittle) set(f func(*brittle)) { b.mu.Lock(); defer b.mu.Unlock(); f(b) }
 func (b *brittle) get() brittle {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return brittle{intent: b.intent, outcome: b.outcome, record: b.record, block: b.block}
+	return brittle{intent: b.intent, outcome: b.outcome, record: b.record, evidence: b.evidence, block: b.block}
+}
+
+func (b *brittle) Evidence(ctx context.Context, id string, after int64) ([]gateway.Evidence, error) {
+	if err := b.get().evidence; err != nil {
+		return nil, err
+	}
+	return b.Store.Evidence(ctx, id, after)
 }
 
 func (b *brittle) Intent(ctx context.Context, id string, v int64, e audit.Entry, raise []flow.Held, spend ...gateway.Spend) (session.Session, error) {
