@@ -82,8 +82,8 @@ func unescape(s string) string {
 	}
 }
 
-// doers are schemes that do something without a host behind them.
-var doers = []string{"javascript:", "data:", "vbscript:", "file:", "blob:", "tel:", "sms:", "mailto:", "intent:", "ms-"}
+// doers are schemes that do something without two slashes and a host behind them.
+var doers = []string{"http:", "https:", "ftp:", "javascript:", "data:", "vbscript:", "file:", "blob:", "tel:", "sms:", "mailto:", "intent:", "ms-"}
 
 // linkAt finds where a link begins in a word: -1 nowhere. That is at its scheme, or its host name.
 func linkAt(word string) int {
