@@ -1,0 +1,97 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"sallyport/flow"
+	"sallyport/internal/gateway"
+)
+
+// Evidence is kept with the outcome or intent that it belongs to, in order, and within the bounds of one session; over them nothing more is,
+// so that what takes others' worth away is never left out before some of those.
+func TestEvidence(t *testing.T) {
+	ctx := t.Context()
+	db := openDB(t)
+	rules := strings.Repeat("0", 64)
+	ev := func(id string, size int) gateway.Evidence {
+		return gateway.Evidence{CallID: id, Rules: rules, Body: bytes.Repeat([]byte("x"), size)}
+	}
+	calls := 0
+	call := func(s string, seen ...gateway.Evidence) {
+		t.Helper()
+		calls++
+		sess := get(t)(db.Session(ctx, s))
+		e := intent(sess, fmt.Sprint("call_", calls))
+		get(t)(db.Intent(ctx, s, sess.Version, e, nil))
+		get(t)(db.Outcome(ctx, s, outcome(e, "ok"), nil, 0, seen...))
+	}
+	ids := func(s string, after int64) (all []string) {
+		t.Helper()
+		kept, err := db.Evidence(ctx, s, after)
+		must(t, err)
+		for _, ev := range kept {
+			all = append(all, fmt.Sprint(ev.Seq, " ", ev.CallID, " ", len(ev.Body)))
+		}
+		return all
+	}
+
+	a, b := opened(t, db, "a"), opened(t, db, "b")
+	call(a.ID, ev("c1", 10), ev("c1", 20))
+	call(b.ID, ev("c2", 30))
+	call(a.ID, ev("c3", 1<<20), ev("c3", 1<<20+1), ev("c3", 0))
+	e := intent(a, "c9")
+	get(t)(db.Intent(ctx, a.ID, a.Version, e, nil, gateway.Spend{Seen: []gateway.Evidence{ev("c9", 5)}}))
+	if got, want := ids(a.ID, 0), []string{"1 c1 10", "2 c1 20", "3 c3 1048576", "4 c9 5"}; !slices.Equal(got, want) {
+		t.Errorf("kept %v, want %v", got, want)
+	}
+	if got := ids(a.ID, 3); !slices.Equal(got, []string{"4 c9 5"}) {
+		t.Errorf("after the third %v", got)
+	}
+	if got := ids(b.ID, 0); !slices.Equal(got, []string{"1 c2 30"}) {
+		t.Errorf("of the other %v", got)
+	}
+
+	// An intent that fails keeps nothing.
+	if _, err := db.Intent(ctx, a.ID, a.Version+7, intent(a, "c10"), nil, gateway.Spend{Seen: []gateway.Evidence{ev("c10", 5)}}); err == nil || len(ids(a.ID, 4)) != 0 {
+		t.Errorf("%v, %v", err, ids(a.ID, 4))
+	}
+
+	// By size: the one that has no room is the end.
+	c := opened(t, db, "c")
+	for range 15 {
+		call(c.ID, ev("big", 1<<20))
+	}
+	call(c.ID, ev("most", 1<<20-10))
+	call(c.ID, ev("more", 11))
+	call(c.ID, ev("small", 1))
+	if got := ids(c.ID, 15); !slices.Equal(got, []string{"16 most 1048566", "17 more 2"}) {
+		t.Errorf("at the end %v", got)
+	}
+
+	// By number.
+	d := opened(t, db, "d")
+	for i := range 21 {
+		var many []gateway.Evidence
+		for range 100 {
+			many = append(many, ev(fmt.Sprint("n", i), 1))
+		}
+		call(d.ID, many...)
+	}
+	if got := ids(d.ID, 1999); !slices.Equal(got, []string{"2000 n19 1"}) {
+		t.Errorf("at the end %v", got)
+	}
+
+	// Of a session that has ended nothing is kept.
+	f := opened(t, db, "f")
+	e = intent(f, "late")
+	get(t)(db.Intent(ctx, f.ID, f.Version, e, nil))
+	get(t)(db.ChangeSession(ctx, f.ID, closing))
+	get(t)(db.Outcome(ctx, f.ID, outcome(e, "ok"), []flow.Held{{Label: "internal"}}, 0, ev("late", 1)))
+	if got := ids(f.ID, 0); got != nil {
+		t.Errorf("of a closed session %v", got)
+	}
+}
