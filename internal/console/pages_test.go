@@ -607,6 +607,15 @@ func TestStepsDone(t *testing.T) {
 	if want := []string{"2+0", "1,5+0", "8,9,10,11,12+1", "4+0"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+	// What is on record counts, and beside it only what did not run.
+	p.Done = []flow.Done{{Step: 3, CallID: "c1"}}
+	p.Submitted = at
+	tl.Moments = []moment{{Operation: "b", At: at, CallID: "c1", Fate: fatePermitted, Column: 1}, {Operation: "b", At: at, CallID: "c2", Fate: fatePermitted, Column: 2}, {Operation: "b", At: at, CallID: "c3", Fate: fateAsked, Column: 3}}
+	for i, s := range stepsDone(p, tl) {
+		if want := map[int][]string{1: {"c3"}, 3: {"c1"}}[i]; len(s.Calls) != len(want) || len(want) > 0 && s.Calls[0].CallID != want[0] {
+			t.Errorf("step %d: %+v", i, s.Calls)
+		}
+	}
 	if stepsDone(nil, tl) != nil {
 		t.Error("steps of no plan")
 	}

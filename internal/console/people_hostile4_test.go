@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport/flow"
 	"sallyport/internal/audit"
 	"sallyport/internal/fault"
 	"sallyport/internal/session"
@@ -19,7 +20,8 @@ func TestPlansAreShownWhole(t *testing.T) {
 	w := newPagesWorld(t)
 	s, _ := w.open("planner", "")
 	arguments, _ := json.Marshal(map[string]string{"about": strings.Repeat("the invoice of May ", 20) + "   \u202e", "to": "IBAN-OF-THIEF"})
-	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x", Arguments: arguments, After: []int{1}}, {Tool: "docs_think", Operation: "docs.think", Justification: "y"}}}
+	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x", Arguments: arguments, After: []int{1}}, {Tool: "docs_think", Operation: "docs.think", Justification: "y"},
+		{Tool: "docs_think", Operation: "docs.think", Justification: "z", From: map[string]flow.Source{"to": {Field: "iban\u202e"}}, Open: []string{"text"}, Each: new(int)}}}
 	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
 	if _, err := w.store.ChangeSession(t.Context(), s.ID, func(now session.Session) (session.Session, audit.Entry, error) {
 		next, err := now.SubmitPlan(plan)
@@ -37,7 +39,7 @@ func TestPlansAreShownWhole(t *testing.T) {
 			t.Errorf("%d: the log can or can't be read", i)
 		}
 	}
-	for _, want := range []string{plan.Digest, "Approve the plan", "IBAN-OF-THIEF", `<mark>[4 spaces]\u202e</mark>`, "after step 2"} {
+	for _, want := range []string{plan.Digest, "Approve the plan", "IBAN-OF-THIEF", `<mark>[4 spaces]\u202e</mark>`, "after step 1", `&#34;to&#34; comes from step 0: field &#34;iban\u202e&#34; of one record of its result`, "&#34;text&#34; is open: the agent chooses it", "called once for each record of step 0", "any arguments: the plan fixes none"} {
 		for i, page := range pages {
 			if !strings.Contains(page, want) {
 				t.Errorf("%d: the page of the plan lacks %s", i, want)

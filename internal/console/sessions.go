@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -119,13 +121,36 @@ type stepDone struct {
 	More  int      // beyond those
 }
 
-// Needs is which steps come before it, in words and counted from 1; "" none.
+// Needs is which steps come before it, in words and counted from 0, as everywhere; "" none.
 func (s stepDone) Needs() string {
 	var numbers []string
 	for _, i := range s.After {
-		numbers = append(numbers, fmt.Sprint("step ", i+1))
+		numbers = append(numbers, fmt.Sprint("step ", i))
 	}
 	return strings.Join(numbers, ", ")
+}
+
+// Sources says of each argument that the step doesn't fix where it comes from, and how often the step is called: the plan's digest covers all
+// of it.
+func (s stepDone) Sources() (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(s.From)) {
+		from := s.From[name]
+		where := "field " + strconv.Quote(from.Field)
+		if from.Field == "" {
+			where = "a field that may serve as " + string(from.Role)
+		}
+		lines = append(lines, fmt.Sprintf("%s comes from step %d: %s of one record of its result", strconv.Quote(name), from.Step, where))
+	}
+	for _, name := range s.Open {
+		lines = append(lines, strconv.Quote(name)+" is open: the agent chooses it")
+	}
+	switch {
+	case s.Each != nil:
+		lines = append(lines, fmt.Sprintf("called once for each record of step %d", *s.Each))
+	case len(lines) == 0 && s.Arguments == nil:
+		lines = append(lines, "any arguments: the plan fixes none, and vouches for none")
+	}
+	return lines
 }
 
 const callsOfStep = 5
@@ -212,8 +237,8 @@ func (c *Console) operation() func(id string) (flow.Effect, []flow.Label, []flow
 	}
 }
 
-// stepsDone finds the calls that were steps of the plan: of the same operation and, where the plan fixed them, with the same arguments. Of
-// steps that are alike the calls fill the first ones first.
+// stepsDone finds the calls that were steps of the plan: those that are on record as such, and those that were refused before they could be, of
+// the same operation and, where the plan fixed them, with the same arguments. Of steps that are alike such calls fill the first ones first.
 func stepsDone(p *session.Plan, t timeline) []stepDone {
 	if p == nil {
 		return nil
@@ -229,12 +254,7 @@ func stepsDone(p *session.Plan, t timeline) []stepDone {
 		if m.Lane == lanePeople || m.Lane == lanePlans || m.At.Before(p.Submitted) {
 			continue
 		}
-		at := -1
-		for i, s := range p.Steps {
-			if s.Operation == m.Operation && (s.Arguments == nil || hashOf(s.Arguments) == m.Arguments) && (at < 0 || len(steps[at].Calls) > len(steps[i].Calls)) {
-				at = i
-			}
-		}
+		at := stepOf(p, steps, m)
 		if at < 0 {
 			continue
 		}
@@ -243,6 +263,24 @@ func stepsDone(p *session.Plan, t timeline) []stepDone {
 		}
 	}
 	return steps
+}
+
+// stepOf is the step that a call was, or would have been; -1 if it was none.
+func stepOf(p *session.Plan, steps []stepDone, m moment) int {
+	if i := slices.IndexFunc(p.Done, func(d flow.Done) bool { return d.CallID == m.CallID }); i >= 0 && p.Done[i].Step < len(steps) {
+		return p.Done[i].Step
+	}
+	if len(p.Done) > 0 && m.Fate != fateAsked && m.Fate != fateWaiting && m.Fate != fateRefused { // it ran, and for none
+		return -1
+	}
+	at := -1
+	for i, s := range p.Steps {
+		if s.Operation == m.Operation && len(s.From) == 0 && len(s.Open) == 0 && (s.Arguments == nil || hashOf(s.Arguments) == m.Arguments) &&
+			(at < 0 || len(steps[at].Calls) > len(steps[i].Calls)) {
+			at = i
+		}
+	}
+	return at
 }
 
 // act does one thing to the session of the path, for a reason, and shows the session: again with what was wrong, or as it is by then.
