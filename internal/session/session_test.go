@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"slices"
 	"testing"
 	"time"
@@ -112,7 +113,8 @@ func TestPlans(t *testing.T) {
 
 func TestPlanDigestBindsEverything(t *testing.T) {
 	steps := func() []Step {
-		return []Step{{Tool: "a", Operation: "s.a", Arguments: []byte(`{"x":1}`), After: []int{1}, Justification: "why"}, {Tool: "b", Operation: "s.b", Justification: "why"}}
+		each := 1
+		return []Step{{Tool: "a", Operation: "s.a", Arguments: []byte(`{"x":1}`), From: map[string]flow.Source{"y": {Step: 1, Field: "sender"}}, Open: []string{"z"}, Each: &each, After: []int{1}, Justification: "why"}, {Tool: "b", Operation: "s.b", Justification: "why"}}
 	}
 	base := PlanDigest("sess_1", "agent", steps())
 	if PlanDigest("sess_1", "agent", steps()) != base {
@@ -123,6 +125,12 @@ func TestPlanDigestBindsEverything(t *testing.T) {
 		"arguments": func(s []Step) []Step { s[0].Arguments = []byte(`{"x":2}`); return s }, "after": func(s []Step) []Step { s[0].After = nil; return s },
 		"justification": func(s []Step) []Step { s[0].Justification = "because"; return s }, "order": func(s []Step) []Step { slices.Reverse(s); return s },
 		"length": func(s []Step) []Step { return s[:1] },
+		"from":   func(s []Step) []Step { s[1].From = map[string]flow.Source{"to": {Field: "sender"}}; return s },
+		"field":  func(s []Step) []Step { s[0].From = map[string]flow.Source{"y": {Step: 1, Field: "other"}}; return s },
+		"source": func(s []Step) []Step { s[0].From = map[string]flow.Source{"y": {Step: 2, Field: "sender"}}; return s },
+		"role":   func(s []Step) []Step { s[0].From = map[string]flow.Source{"y": {Step: 1, Role: flow.Target}}; return s },
+		"open":   func(s []Step) []Step { s[0].Open = nil; return s },
+		"each":   func(s []Step) []Step { s[0].Each = nil; return s },
 	} {
 		if PlanDigest("sess_1", "agent", change(steps())) == base {
 			t.Errorf("the digest does not bind the %s", name)
@@ -198,5 +206,96 @@ func TestBudgetLeft(t *testing.T) {
 		if s.Used = used; s.BudgetLeft() != left {
 			t.Errorf("used %s: left %s", used, s.BudgetLeft())
 		}
+	}
+}
+
+// A plan that was written before plans said what is taken from results decodes as what it was, under the digest that it had: its steps still
+// fix what they fixed, and a rule's vouches for nothing, since nobody knows whether the session was clean.
+func TestOldPlansDecode(t *testing.T) {
+	const old = `{"session_id":"sess_1","agent_id":"a","phase":"execution","state":"open","labels":[],"version":3,"plan":{"plan_id":"plan_1","digest":"3f06a4ecf8da3ad4a3a4a41ea24b6b0f0e1a3d7f","state":"approved","decided_by":"rule",
+		"steps":[{"tool":"t","operation":"s.t","arguments":{"x":1},"after":[0],"justification":"why"},{"tool":"u","operation":"s.u","justification":"why"}],"submitted":"2026-01-02T03:04:05Z"}}`
+	var s Session
+	if err := json.Unmarshal([]byte(old), &s); err != nil {
+		t.Fatal(err)
+	}
+	sealed := s.Plan.Sealed()
+	if sealed.Vouches() || sealed.Steps[0].Weak() || !sealed.Steps[1].Weak() {
+		t.Errorf("%+v", sealed)
+	}
+	if f, ok := sealed.Follow("s.t", nil, []byte(`{"x":1}`), nil); !ok || !f.Fixed || f.Firm {
+		t.Errorf("%+v", f)
+	}
+	s.Plan.DecidedBy = "person:p"
+	if f, ok := s.Plan.Sealed().Follow("s.t", nil, []byte(`{"x":1}`), nil); !ok || !f.Firm {
+		t.Errorf("%+v", f)
+	}
+	b, err := json.Marshal(s.Plan.Steps)
+	if err != nil || string(b) != `[{"tool":"t","operation":"s.t","arguments":{"x":1},"after":[0],"justification":"why"},{"tool":"u","operation":"s.u","justification":"why"}]` {
+		t.Errorf("the digest would be another: %s, %v", b, err)
+	}
+}
+
+func TestCleanIsWhatThePlanWasSealedIn(t *testing.T) {
+	dirty := fresh().Raise(held("internal")...)
+	for name, c := range map[string]struct {
+		s    Session
+		p    Plan
+		want bool
+	}{
+		"clean": {fresh(), plan(PlanApproved), true}, "dirty": {dirty, plan(PlanApproved), false},
+		"said to be clean": {dirty, Plan{ID: "p", Digest: "d", State: PlanApproved, Clean: true, Done: []flow.Done{{CallID: "c"}}}, false},
+	} {
+		s, err := c.s.SubmitPlan(c.p)
+		if err != nil || s.Plan.Clean != c.want || s.Plan.Done != nil {
+			t.Errorf("%s: %+v, %v", name, s.Plan, err)
+		}
+	}
+	pending, err := fresh().SubmitPlan(plan(PlanPending))
+	if err != nil || pending.Plan.Sealed() != nil {
+		t.Fatalf("%+v, %v", pending.Plan, err)
+	}
+	for labels, want := range map[flow.Label]bool{"": true, "internal": false} {
+		s := pending
+		if labels != "" {
+			s = s.Raise(held(labels)...)
+		}
+		if s, err = s.DecidePlan("d", true, "person:p", "", t0); err != nil || s.Plan.Clean != want || !s.Plan.Sealed().Person {
+			t.Errorf("%q: %+v, %v", labels, s.Plan, err)
+		}
+	}
+}
+
+func TestTake(t *testing.T) {
+	p := plan(PlanApproved)
+	p.Steps = []Step{{Operation: "s.a"}, {Operation: "s.b"}}
+	s, err := fresh().SubmitPlan(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := s.Take(flow.Done{Step: 0, CallID: "c0"})
+	if err != nil || one.Version != s.Version || len(one.Plan.Done) != 1 || s.Plan.Done != nil || !s.Behind(one) || one.Behind(s) || s.Behind(s) {
+		t.Errorf("%+v, %v", one.Plan, err)
+	}
+	if _, err := one.Take(flow.Done{Step: 0, CallID: "c1"}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("twice: %v", err)
+	}
+	two, err := one.Take(flow.Done{Step: 1, CallID: "c1"})
+	other, err2 := one.Take(flow.Done{Step: 1, CallID: "c2"})
+	if err != nil || err2 != nil || two.Plan.Done[1].CallID != "c1" || other.Plan.Done[1].CallID != "c2" {
+		t.Errorf("%+v %+v", two.Plan, other.Plan)
+	}
+	for name, s := range map[string]Session{"no plan": fresh(), "pending": func() Session { s, _ := fresh().SubmitPlan(plan(PlanPending)); return s }()} {
+		if _, err := s.Take(flow.Done{CallID: "c"}); !fault.Is(err, fault.Conflict) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	closed, _ := s.Close(t0)
+	if _, err := closed.Take(flow.Done{CallID: "c"}); !fault.Is(err, fault.SessionClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	later := s
+	later.Used++
+	if newer := s.Raise(held("x")...); !s.Behind(later) || later.Behind(s) || !later.Behind(newer) || newer.Behind(later) {
+		t.Error("what is newer is not told")
 	}
 }
