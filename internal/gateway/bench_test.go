@@ -3,10 +3,12 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
 )
 
 // The judging stages together: everything between the credential and the intent, with eight arguments.
@@ -43,4 +45,37 @@ func BenchmarkCall(b *testing.B) {
 			})
 		})
 	}
+}
+
+// Judging a send whose destination has to be looked for among ten thousand values that the session has seen; and the same call where the
+// person's words settle it, and in a session that has read nothing, for which nothing is looked up.
+func BenchmarkTrace(b *testing.B) {
+	w := newTracedWorld(b)
+	p := w.open("worker", "erin", errand)
+	send := func(p identity.Principal, address string) gateway.Request {
+		return gateway.Request{Principal: p, Method: "tools/call", Tool: "slack_send", Arguments: json.RawMessage(to(address)), Door: "mcp", DryRun: true}
+	}
+	run := func(name string, r gateway.Request) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if a := w.g.Call(b.Context(), r); a.Verdict.Decision != fault.Permit {
+					b.Fatal(a.Verdict)
+				}
+			}
+		})
+	}
+	run("clean", send(p, "sales@acme.example"))
+	for i := range 20 {
+		var list []string
+		for j := range 250 {
+			list = append(list, fmt.Sprintf(`{"id":"n-%d","subject":"Offer %[1]d","sender":"s%[1]d@acme.example"}`, 1000*i+j))
+		}
+		w.says("mail.find", structured("["+strings.Join(list, ",")+"]"))
+		w.mustPermit(w.do(p, "mail_find", `{"q":"Offer"}`, ""))
+	}
+	w.says("mail.find", structured(inbox))
+	w.mustPermit(w.do(p, "mail_find", `{"q":"Acme"}`, ""))
+	run("words", send(p, "anna@corp.example"))
+	run("evidence", send(p, "sales@acme.example"))
 }

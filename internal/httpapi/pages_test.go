@@ -590,6 +590,7 @@ func TestHostileFields(t *testing.T) {
 			a.Operation, a.Agent, a.Requester, a.OpenedBy, a.DefinitionHash, a.PolicyVersion = hostile, hostile, hostile, hostile, hostile, hostile
 			a.Amount, a.Consequence, a.ModifiedFrom, a.ModifiedBy, a.ModifiedReason, a.DeclarationID = hostile, hostile, q.ApprovalID, hostile, hostile, ""
 			a.Justification, a.Destinations = words, []string{hostile}
+			a.Evidence = []approval.Finding{{Argument: hostile, Role: hostile, Value: hostile, By: hostile, Text: hostile, Operation: hostile, CallID: hostile, Record: 3, Field: hostile}, {Vouched: true, By: hostile, Argument: "b"}}
 			a.Labels, a.Reasons = []string{hostile}, []approval.Reason{{Stage: "risk", Code: hostile, Text: hostile}, {Stage: hostile, Code: hostile, Text: hostile}}
 		})
 		if _, err := w.client(w.admin, w.token(identity.Person, "erin", identity.Approver)).Approve(t.Context(), a.ID, a.Digest, hostile); err != nil {
@@ -602,7 +603,7 @@ func TestHostileFields(t *testing.T) {
 			if answer.status != 200 || strings.ContainsAny(p.text, "\u202e\x1b") || strings.Contains(answer.body, "<img src=x") || strings.Contains(answer.body, "<script>") || strings.Contains(answer.body, "onerror=alert(1)>\"") {
 				t.Errorf("%s: %d %s", path, answer.status, answer.body)
 			}
-			if path == "/approvals/"+a.ID && strings.Count(p.text, `\u202egpj.exe`) < 15 {
+			if path == "/approvals/"+a.ID && strings.Count(p.text, `\u202egpj.exe`) < 22 {
 				t.Errorf("only %d of the words are shown", strings.Count(p.text, `\u202egpj.exe`))
 			}
 		}
@@ -615,7 +616,13 @@ func TestWhatIsShown(t *testing.T) {
 	c, _ := w.open("dora")
 	carol := w.browser("carol", identity.Approver)
 	like := w.ask(c, client.Own, "comm_exec", "https://docs.example/1").ApprovalID
-	there := func(a *approval.Approval) { a.Destinations = []string{`"docs.example"`} }
+	there := func(a *approval.Approval) {
+		a.Destinations = []string{`"docs.example"`}
+		a.Evidence = []approval.Finding{
+			{Argument: "to", Role: "destination", Value: "pay@acme.example", Text: "nothing vouches for to", Operation: "mail.find", CallID: "call_7", Record: 3, Field: "sender"},
+			{Argument: "id", Role: "selector", Value: "m-7", Vouched: true, By: "words", Text: "id is in the person's request"},
+		}
+	}
 	before := w.put(like, there)
 	if a := carol.post("/approvals/"+before.ID+"/reject", url.Values{"digest": {before.Digest}, "reason": {"not this week"}}); a.status != 303 {
 		t.Fatal(a.status)
@@ -627,8 +634,9 @@ func TestWhatIsShown(t *testing.T) {
 	}
 	p := checkPage(t, "one", carol.get("/approvals/"+q.ID))
 	for id, wants := range map[string][]string{
-		"risk": {"HIGH"}, "main": {"What could go wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
-			"Since this was asked it took on internal", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words", "Waits for one person"},
+		"risk": {"HIGH"}, "sources": {"Where each argument came from"}, "main": {"What could go wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
+			"Since this was asked it took on internal", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words", "Waits for one person",
+			"destination", `"pay@acme.example"`, "nothing vouches for to", "record 3 of mail.find", "sender", "call_7", "by nobody", `"m-7"`, "id is in the person's request", "the person’s request"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(p.ids[id], want) {
