@@ -101,9 +101,9 @@ sessions: host
 var pagesClasses = map[string]gateway.Classification{
 	"mail.search": {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: flow.TrustedOutput, Named: true},
 	"web.search":  {Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput, ExternalIO: true, Named: true},
-	"slack.post":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2, RiskFloor: rules.High, Named: true,
+	"slack.post": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2, RiskFloor: rules.High, Named: true,
 		Roles: map[string]string{"channel": "destination", "body": "content"}, Facts: gateway.Facts{TrustedFields: []string{"id"}}},
-	"docs.think":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput},
+	"docs.think": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput},
 }
 
 // pagesWorld is a console over a gateway on the real store with played servers.
@@ -647,6 +647,12 @@ func TestToolsPages(t *testing.T) {
 	contains(t, w.ask("viewer", "/tools/slack.post", nil).Body.String(), "What its label allows</h2>", "runs without a question only if channel is vouched for",
 		"What stands in body is not checked except for links", "no shape limits them", "One wrong word here")
 	contains(t, w.ask("viewer", "/tools/misc.thing", nil).Body.String(), `What its label allows <span class="tag">no label</span>`, "every argument must be vouched for", "sallyport flow suggest misc")
+	// A view of what is not traced says so, and claims nothing of its arguments.
+	for _, row := range []toolRow{{ToolView: gateway.ToolView{BuiltIn: true}}, {ToolView: gateway.ToolView{Traced: true, Profile: &flow.Profile{EgressURL: true}}}} {
+		if got, want := row.Labelled(), map[bool]string{true: "no label", false: "not traced"}[row.Traced]; got != want {
+			t.Errorf("%+v is %s, want %s", row, got, want)
+		}
+	}
 	if rec := w.ask("viewer", "/tools/no.such", nil); rec.Code != 404 {
 		t.Errorf("a tool that there isn't: %d", rec.Code)
 	}

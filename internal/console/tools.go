@@ -354,6 +354,8 @@ func inOrder(definition []byte) []byte {
 // Labelled says in a word or two whether the operator has said what the arguments are for.
 func (t toolRow) Labelled() string {
 	switch {
+	case !t.Traced:
+		return "not traced"
 	case t.Profile.Told():
 		return "labelled"
 	case t.Profile != nil && t.Level == 0 && !t.Profile.EgressURL:

@@ -1,6 +1,9 @@
 package gateway
 
-import "sallyport/flow"
+import (
+	"sallyport/flow"
+	"sallyport/internal/call"
+)
 
 // ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.
 type ToolView struct {
@@ -14,6 +17,7 @@ type ToolView struct {
 
 	Profile *flow.Profile // what the operator says about its arguments and results; nil: it came or went while the view was made
 	Allows  []string      // what that allows, in sentences
+	Traced  bool          // provenance decides about its calls at all
 }
 
 // ToolViews returns what Tools returns, in its order, with more about each.
@@ -27,6 +31,7 @@ func (g *Gateway) ToolViews() []ToolView {
 			v.Level, v.Risk, v.Action = op.Class.Level, string(op.Class.Risk()), op.Class.Action
 			v.Named, v.AskFirst, v.BuiltIn = op.Class.Named, op.AskFirst, op.command != nil
 			v.Profile, v.Allows = op.Profile, op.Profile.Explain(op.Flow)
+			v.Traced = op.Kind == call.Tool && op.traced()
 		}
 		views = append(views, v)
 	}
