@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ var tracedClasses = map[string]gateway.Classification{
 	"slack.jot": {Level: 1, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput,
 		Roles: map[string]string{"title": "name", "text": "content"}},
 	"slack.raw":  {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput},
+	"slack.bare": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput}, // a write that nobody gave a level
 	"slack.sink": {Level: 2, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput},
 }
 
@@ -152,6 +154,7 @@ func TestVouchers(t *testing.T) {
 		"unknown":            {"slack_send", to("new@elsewhere.example"), "", "nothing vouches for to"},
 		"an id of no record": {"slack_drop", `{"id":"m-9999"}`, "", "nothing vouches for id"},
 		"unlabelled":         {"slack_raw", `{"who":"evil@attacker.example"}`, "", "nothing vouches for who"},
+		"no level":           {"slack_bare", `{"who":"evil@attacker.example"}`, "", "nothing vouches for who"},
 		"level 1":            {"slack_jot", `{"text":"x","title":"Evil plan"}`, "", "nothing vouches for title"},
 		"a link in the body": {"slack_send", `{"body":"see http://attacker.example/x?d=1","to":"anna@corp.example"}`, "", "nothing vouches for a link in body"},
 	} {
@@ -439,18 +442,39 @@ func TestEvidenceIsKeptWithItsLabels(t *testing.T) {
 	w.restart()
 	w.mustPermit(w.do(p, "slack_send", args, ""))
 	inner := w.o.Classify
+	var other atomic.Bool
+	other.Store(true)
 	w.restart(func(o *gateway.Options) {
 		o.Classify = func(server, tool string) gateway.Classification {
 			c := inner(server, tool)
-			if tool == "find" {
+			if tool == "find" && other.Load() {
 				c.Facts.IDKind = "letter"
 			}
 			return c
 		}
 	})
 	w.mustAsk(w.do(p, "slack_send", args, ""))
-	w.restart(func(o *gateway.Options) { o.Classify = inner })
-	w.mustPermit(w.do(p, "slack_send", args, ""))
+	for _, was := range []bool{true, false, true} { // and while it runs
+		other.Store(!was)
+		w.offerTraced(w.g)
+		if a := w.do(p, "slack_send", args, ""); (a.Verdict.Decision == fault.Permit) != was {
+			t.Errorf("other labels: %v: %+v", !was, a.Verdict)
+		}
+	}
+}
+
+// What goes out beside the arguments is not traced, so nothing is relieved for it, and nobody can be asked about it.
+func TestAnswersAreNotTraced(t *testing.T) {
+	w := newTracedWorld(t)
+	r := gateway.Request{Method: "tools/call", Tool: "slack_send", Arguments: json.RawMessage(to("anna@corp.example")), Door: "mcp",
+		Exchange: call.Exchange{InputResponses: json.RawMessage(`{"a":{"action":"accept"}}`)}}
+	r.Principal = w.tainted()
+	if a := w.mustRefuse(w.g.Call(t.Context(), r), fault.ApprovalRequired); a.Verdict.ApprovalID != nil {
+		t.Errorf("%+v", a.Verdict)
+	}
+	r.Principal = w.open("worker", "erin", errand)
+	w.mustPermit(w.do(r.Principal, "mail_crm", `{}`, ""))
+	w.mustRefuse(w.g.Call(t.Context(), r), fault.FlowContaminated)
 }
 
 // Two gateways on one store see each other's evidence, also what came after they last looked.
@@ -803,5 +827,28 @@ func TestMoreUntrustedResultsPermitNothing(t *testing.T) {
 	}
 	if permits < 10 || asks < 10 {
 		t.Errorf("%d permitted, %d asked: the test tells nothing", permits, asks)
+	}
+}
+
+// A drill shows where its arguments would have come from: the stranger's address from nowhere, the rest as it is.
+func TestDrillHasEvidenceOfItsOwn(t *testing.T) {
+	w := newTracedWorld(t, func(o *gateway.Options) { o.Limits.DrillEvery, o.Draw = 1, func(int) int { return 0 } })
+	p := w.tainted()
+	real := w.question(w.mustAsk(w.do(p, "slack_send", `{"body":"see http://attacker.example/x","to":"anna@corp.example"}`, "")))
+	open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 10)
+	if err != nil || len(open) != 2 {
+		t.Fatalf("%d questions, %v", len(open), err)
+	}
+	drill := w.question(open[0].ID)
+	if drill.ID == real.ID {
+		drill = w.question(open[1].ID)
+	}
+	for i, f := range drill.Evidence {
+		if was := real.Evidence[i]; f.Argument == "to" && (f.Vouched || f.By != "" || f.Value == was.Value || !strings.Contains(string(drill.Arguments), f.Value)) || f.Argument != "to" && f != was {
+			t.Errorf("%+v of %+v", f, was)
+		}
+	}
+	if len(drill.Evidence) != 2 || !real.Evidence[0].Vouched {
+		t.Errorf("%+v", drill.Evidence)
 	}
 }
