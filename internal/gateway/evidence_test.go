@@ -852,3 +852,53 @@ func TestDrillHasEvidenceOfItsOwn(t *testing.T) {
 		t.Errorf("%+v", drill.Evidence)
 	}
 }
+
+// Texts of resources and prompts are evidence like a tool's; what is only blob or subscription is none.
+func TestResourcesAndPromptsAreEvidence(t *testing.T) {
+	for method, result := range map[string]string{
+		"resources/read":      `{"contents":[{"uri":"crm://people","text":"[{\"name\":\"Bob Stone\",\"email\":\"bob.stone@corp.example\"}]"}]}`,
+		"prompts/get":         `{"messages":[{"role":"user","content":{"type":"text","text":"[{\"name\":\"Bob Stone\",\"email\":\"bob.stone@corp.example\"}]"}}]}`,
+		"resources/subscribe": `{"contents":[{"uri":"crm://people","text":"[{\"name\":\"Bob Stone\",\"email\":\"bob.stone@corp.example\"}]"}]}`,
+	} {
+		t.Run(method, func(t *testing.T) {
+			w := newTracedWorld(t, func(o *gateway.Options) {
+				inner := o.Classify
+				o.Classify = func(server, tool string) gateway.Classification {
+					if server != "shy" {
+						return inner(server, tool)
+					}
+					return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: flow.TrustedOutput, Facts: gateway.Facts{Names: []string{"name"}},
+						Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
+				}
+			})
+			resource, prompt := []byte(`{"name":"n","uri":"crm://people"}`), []byte(`{"name":"people"}`)
+			w.offer("shy", call.Definition{Server: "shy", Name: "crm://people", Kind: call.Resource, JSON: resource, Hash: call.HashBytes(resource)},
+				call.Definition{Server: "shy", Name: "people", Kind: call.Prompt, JSON: prompt, Hash: call.HashBytes(prompt)})
+			w.says("shy.", result)
+			w.says("shy.people", result)
+			p := w.tainted()
+			name := "crm://people"
+			if method == "prompts/get" {
+				for _, o := range w.g.Offers(t.Context(), as("worker"), call.Prompt) {
+					name = o.Name
+				}
+			}
+			w.mustPermit(w.g.Call(t.Context(), gateway.Request{Principal: p, Method: method, Tool: name, Door: "mcp"}))
+			a := w.do(p, "slack_send", to("bob.stone@corp.example"), "")
+			if (a.Verdict.Decision == fault.Permit) != (method != "resources/subscribe") {
+				t.Errorf("%+v", a.Verdict)
+			}
+		})
+	}
+}
+
+// Arguments that can't be traced because of how they are built are refused, with a way out.
+func TestUntraceableArguments(t *testing.T) {
+	w := newTracedWorld(t)
+	deep := `{"who":` + strings.Repeat(`[`, 40) + `"anna@corp.example"` + strings.Repeat(`]`, 40) + `}`
+	p := w.open("worker", "erin", errand)
+	w.mustPermit(w.do(p, "slack_raw", deep, ""))
+	if a := w.mustRefuse(w.do(w.tainted(), "slack_raw", deep, ""), fault.FlowUntrusted); len(a.Verdict.Remedies) == 0 {
+		t.Errorf("%+v", a.Verdict)
+	}
+}
