@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -338,6 +339,43 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		}
 	})
 
+	t.Run("a step of the plan is taken once", func(t *testing.T) {
+		ctx := t.Context()
+		s := open(t, time.Now)
+		a := opened(t, s, "a")
+		planned := get(t)(s.ChangeSession(ctx, a.ID, func(x session.Session) (session.Session, audit.Entry, error) {
+			x, err := x.SubmitPlan(session.Plan{ID: "plan_1", Digest: "d", State: session.PlanApproved, Steps: []session.Step{{Operation: "o"}, {Operation: "o"}}, Submitted: a.OpenedAt})
+			return x, change("plan.submit", x), err
+		}))
+		var wg sync.WaitGroup
+		var won, lost atomic.Int32
+		for i := range 20 {
+			wg.Go(func() {
+				id := fmt.Sprintf("c%d", i)
+				switch _, err := s.Intent(ctx, a.ID, planned.Version, intent(a, id), nil, gateway.Spend{CallID: id, Step: &flow.Done{Step: i % 2, CallID: id}}); {
+				case err == nil:
+					won.Add(1)
+				case errors.Is(err, gateway.ErrMoved):
+					lost.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if won.Load() != 2 || lost.Load() != 18 {
+			t.Errorf("%d took one of two steps, %d did not", won.Load(), lost.Load())
+		}
+		want := get(t)(s.Session(ctx, a.ID))
+		if len(want.Plan.Done) != 2 || want.Plan.Done[0].Step == want.Plan.Done[1].Step || want.Version != planned.Version {
+			t.Errorf("%+v", want.Plan)
+		}
+		equal(t, "entries", actions(log(t, s)), []string{"session.open", "plan.submit", "call", "call"})
+		must(t, s.Close())
+		s = open(t, time.Now)
+		equal(t, "session", get(t)(s.Session(ctx, a.ID)), want)
+		must(t, s.Close())
+	})
 	t.Run("state survives", func(t *testing.T) {
 		ctx := t.Context()
 		s := open(t, time.Now)
