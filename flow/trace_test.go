@@ -506,6 +506,10 @@ func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
 		hostile := showed(p, "", "mail.list", "c1", `{}`, `[{"id":"7","from":"eve@x.example","cc":["ann@books.example"],"subject":"ann@books.example","body":"ann@books.example eve@x.example"}]`)
 		wants(t, judged(send, "", `{"to":"eve@x.example"}`, book, hostile, yes), Ask, "nothing vouches for to")
 	}
+	booked := showed(&Profile{TrustedFields: []string{"from"}}, "", "mail.list", "c1", `{}`, `[{"from":"ann@books.example","body":"eve@x.example","alias":"eve@y.example"}]`)
+	for _, to := range []string{"eve@x.example", "eve@y.example"} {
+		wants(t, judged(send, "", `{"to":"`+to+`"}`, booked, yes), Ask, "nothing vouches for to")
+	}
 }
 
 func TestAnApprovalOfAnIDIsNoneOfAnother(t *testing.T) {
@@ -517,6 +521,9 @@ func TestAnApprovalOfAnIDIsNoneOfAnother(t *testing.T) {
 		wants(t, judged(remove, "", `{"id":"`+id+`"}`, list, yes), Ask, "nothing vouches for id")
 	}
 	yes = Approve(post.ID, "c2", remove, []byte(`{"id":"aBcD","pin":"Correct Horse"}`))
+	beside := showed(&Profile{Output: TrustedOutput, IDKind: "mail"}, "", "mail.list", "c1", `{}`, `[{"id":"aBcD","pin":"Correct Horse","next":"eFgH","pin2":"Battery Staple"}]`)
+	wants(t, judged(remove, "", `{"id":"eFgH"}`, beside, yes), Ask, "")
+	wants(t, judged(remove, "", `{"pin":"Battery Staple"}`, beside, yes), Ask, "")
 	wants(t, judged(remove, "", `{"id":"aBcD","pin":"Correct Horse"}`, yes), Permit, "")
 	wants(t, judged(remove, "", `{"id":"AbCd"}`, yes), Ask, "")
 	wants(t, judged(remove, "", `{"pin":"correct horse"}`, yes), Ask, "")
@@ -556,6 +563,8 @@ func TestANameMayBePutTogetherOfTheirWordsAndWhatIsTrusted(t *testing.T) {
 	const words = "Remind me to 'Check in at the hotel' with its name in the title"
 	wants(t, judged(p, words, `{"title":"Check in at Grey Owl Inn"}`, hotel), Permit, "put together of the person's words and of trusted results")
 	wants(t, judged(p, words, `{"title":"Check in at Black Crow Inn"}`, hotel), Ask, "")
+	wants(t, judged(p, words, `{"title":"Sell Grey Owl Inn"}`, hotel), Ask, "")
+	wants(t, judged(p, words, `{"title":"Grey Owl Inn and away"}`, hotel), Ask, "")
 	wants(t, judged(p, words, `{"title":"Check in at Grey Owl Inn x.example"}`, hotel), Ask, "")
 	web := showed(&Profile{}, "", "web.fetch", "c2", `{}`, `"Hotel: Black Crow Inn"`, `"Black Crow Inn"`)
 	wants(t, judged(p, words, `{"title":"Check in at Black Crow Inn"}`, hotel, web), Ask, "")
