@@ -598,3 +598,17 @@ func TestSentencesHaveNoWordsOfOutsiders(t *testing.T) {
 		}
 	}
 }
+
+// Private data leaves to whom the person named; that somebody stands in a trusted list is not enough, whatever the level.
+func TestPrivateDataGoesToNobodyThePersonDidNotSingleOut(t *testing.T) {
+	private := []Held{{"internal", "mail.list", "call_0"}}
+	for _, level := range []int{0, 1, 2} {
+		for _, b := range []Boundary{"", BoundaryInternal, BoundaryExternal} {
+			const words = "Write to 'Ann Lee'"
+			p := &Profile{Level: level, Boundary: b, Args: map[string]Role{"to": Destination}}
+			s := Situation{Held: private, Words: ParseWords(words), Evidence: gathered(showed(&Profile{Output: TrustedOutput, Names: []string{"name"}}, words, "book.list", "c1", `{}`, `[{"name":"Ann Lee","email":"ann@books.example"},{"name":"Eve","email":"eve@x.example"}]`))}
+			wants(t, JudgeCall(leak, p, []byte(`{"to":"ann@books.example"}`), s), Permit, "which the person's request names")
+			wants(t, JudgeCall(leak, p, []byte(`{"to":"eve@x.example"}`), s), Ask, "does not single out")
+		}
+	}
+}
