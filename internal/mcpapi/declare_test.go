@@ -108,6 +108,13 @@ func TestExplain(t *testing.T) {
 	ask.Because = []fault.Because{
 		{Code: fault.ApprovalRequired, Detail: "risk: " + ask.Reason}, {Code: fault.ApprovalRequired, Detail: "listed: nobody classified it."},
 	}
+	traced := fault.Refuse("flow", fault.ApprovalRequired, "nothing vouches for to; mail.find (call_1) loaded untrusted data")
+	traced.Decision = fault.Ask
+	traced.Because = []fault.Because{
+		{Label: "untrusted", Operation: "mail.find", CallID: "call_1"}, {Detail: "nothing vouches for to"},
+		{Operation: "mail.people", CallID: "call_2", Detail: "cc is from record 3 of mail.people, which the person's request names"},
+		{Code: fault.FlowUntrusted, Detail: "flow: " + traced.Reason}, {Code: fault.ApprovalRequired, Detail: "risk: it is of risk MEDIUM"},
+	}
 	inline := fault.Refuse("declare", fault.DeclarationInvalid, "justification.expected_use: is vague: say what for")
 	inline.Because = []fault.Because{{Code: fault.DeclarationInvalid, Detail: "justification.expected_use"}}
 	carried := fault.Refuse("flow", fault.FlowContaminated, "It carries mail.")
@@ -122,6 +129,11 @@ Asked by listed: nobody classified it.
 The question to the person is appr_7. Nothing runs by itself when it is answered: the very same call has to be made again.
 What you can do:
 - A person has been asked. Make the same call again later.
+The same call can succeed later.`},
+		{"traced", traced, `Not done yet: nothing vouches for to; mail.find (call_1) loaded untrusted data
+The session holds the label untrusted since mail.find was called (call_1).
+Detail: cc is from record 3 of mail.people, which the person's request names (mail.people, call_2).
+Asked by risk: it is of risk MEDIUM
 The same call can succeed later.`},
 		{"a field", fault.RefuseErr("declare", fault.New(fault.DeclarationInvalid, "This session has no such declaration.").At("declaration_id").Try("Declare it first.")),
 			`Refused: This session has no such declaration. Declare it first.
@@ -138,6 +150,30 @@ Repeating the same call will not help.`},
 			t.Errorf("%s:\n%s\nnot\n%s", c.name, got, want)
 		}
 	}
+}
+
+// What vouched for the arguments of a call stands beside its result, which is as it was.
+func TestPermitNamesItsEvidence(t *testing.T) {
+	eras(t, func(t *testing.T, revision string) {
+		r := newRig(t)
+		for result, kept := range map[string]any{`{"content":[{"type":"text","text":"done"}]}`: nil, `{"_meta":{"k":"v"},"content":[{"type":"text","text":"done"}]}`: "v"} {
+			for _, reason := range []string{"", "to is in the person's request"} {
+				r.g.on(func(context.Context, gateway.Request) gateway.Answer {
+					v := fault.Permitted()
+					v.Reason = reason
+					return gateway.Answer{CallID: "call_1", Verdict: v, Result: json.RawMessage(result)}
+				})
+				res, err := r.connect(agentToken, revision, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				v, told := res.Meta["sallyport/verdict"].(map[string]any)
+				if told != (reason != "") || told && (v["reason"] != reason || v["decision"] != "permit") || res.Meta["k"] != kept || res.Content[0].(*mcp.TextContent).Text != "done" {
+					t.Errorf("%s, %q: %+v", result, reason, res)
+				}
+			}
+		}
+	})
 }
 
 // An ask of the corridor reaches a model with the approval's id, in words and in the verdict.
