@@ -501,6 +501,10 @@ func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
 	wants(t, judged(send, "", `{"to":"ann@old.example"}`, book, yes), Permit, "to is from record 1 of book.list, which a person approved as its source before")
 	wants(t, judged(send, "", `{"to":"bob@books.example"}`, book, yes), Ask, "")
 	wants(t, judged(send, "", `{"to":"ann@old.example"}`, yes, book), Ask, "") // what came later nobody looked at
+	// A number that was approved says nothing about the others beside it.
+	pay := &Profile{Level: 2, Args: map[string]Role{"amount": Amount}}
+	bills := showed(&Profile{Output: TrustedOutput}, "", "bank.list", "c1", `{}`, `[{"amount":100,"fee":25},{"amount":1}]`)
+	wants(t, judged(pay, "", `{"amount":25}`, bills, Approve(post.ID, "c2", pay, []byte(`{"amount":100}`))), Ask, "nothing vouches for amount")
 	// An outsider who writes the approved value into a record of theirs, or into one that a system fills in, gains nothing.
 	for _, p := range []*Profile{{}, {Names: []string{"subject"}}, {Delegable: []string{"from", "cc"}}, {TrustedFields: []string{"id"}}} {
 		hostile := showed(p, "", "mail.list", "c1", `{}`, `[{"id":"7","from":"eve@x.example","cc":["ann@books.example"],"subject":"ann@books.example","body":"ann@books.example eve@x.example"}]`)
