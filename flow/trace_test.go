@@ -510,6 +510,7 @@ func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
 		hostile := showed(p, "", "mail.list", "c1", `{}`, `[{"id":"7","from":"eve@x.example","cc":["ann@books.example"],"subject":"ann@books.example","body":"ann@books.example eve@x.example"}]`)
 		wants(t, judged(send, "", `{"to":"eve@x.example"}`, book, hostile, yes), Ask, "nothing vouches for to")
 	}
+	wants(t, judged(send, "", `{"to":"eve@x.example"}`, showed(&Profile{TrustedFields: []string{"from"}}, "", "mail.list", "c1", `{}`, `[{"from":"eve@x.example","body":"ann@books.example"},{"from":"x"}]`), yes), Ask, "nothing vouches for to")
 	booked := showed(&Profile{TrustedFields: []string{"from"}}, "", "mail.list", "c1", `{}`, `[{"from":"ann@books.example","body":"eve@x.example","alias":"eve@y.example"}]`)
 	for _, to := range []string{"eve@x.example", "eve@y.example"} {
 		wants(t, judged(send, "", `{"to":"`+to+`"}`, booked, yes), Ask, "nothing vouches for to")
