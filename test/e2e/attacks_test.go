@@ -201,8 +201,9 @@ upstreams:
 operations:
   vault.*: {expose_as: "{tool}", sensitivity: internal_source, effect: read}
   out.*:   {expose_as: "{tool}", sensitivity: external}
-  local.*: {expose_as: "{tool}", sensitivity: none, effect: write}
+  local.*: {expose_as: "{tool}", sensitivity: none, level: 1}
   evil.*:  %s
+flow: {free_level_1: true}
 %s`, s.vault.url(t), s.out.url(t), s.local.url(t), s.evil.url(t), evilSays, more), agents...)
 	s.id, s.token = s.open("tester")
 	s.cs = s.connect(s.token, revision1125, nil)

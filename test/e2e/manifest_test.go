@@ -200,10 +200,12 @@ func TestAcceptanceScenario(t *testing.T) {
 					t.Errorf("the refused call reached the server: %v", got)
 				}
 				// A tool that nothing blocks still works, and so does going on with internal ones.
-				for _, name := range []string{"github_create_pr", "search_docs"} {
-					if r := must(t, cs, name, map[string]any{}); r.IsError {
-						t.Errorf("%s: %s", name, r.text())
-					}
+				if r := must(t, cs, "search_docs", map[string]any{}); r.IsError {
+					t.Errorf("search_docs: %s", r.text())
+				}
+				// What writes is not blocked either; but the mails may be outsiders' words, and nothing in it is the person's.
+				if r := must(t, cs, "github_create_pr", map[string]any{}); r.code() != "approval.required" || r.verdict.Stage != "flow" {
+					t.Errorf("github_create_pr: %s", r.text())
 				}
 				// A new connection, another revision or an invented session id cleans nothing.
 				again := w.connect(token, revision0618, nil)

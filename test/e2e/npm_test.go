@@ -32,9 +32,10 @@ upstreams:
   memory:     {command: [%q, %q], env: {MEMORY_FILE_PATH: %q}}
   everything: {command: [%q, %q, stdio]}
 operations:
-  files.*:      {sensitivity: internal_source}
-  memory.*:     {sensitivity: none}
+  files.*:      {sensitivity: internal_source, effect: read}
+  memory.*:     {sensitivity: none, level: 1}
   everything.*: {sensitivity: none, output: trusted, effect: read}
+flow: {free_level_1: true}
 `,
 		program, npm(t, "@modelcontextprotocol/server-filesystem/dist/index.js"), docs,
 		program, npm(t, "@modelcontextprotocol/server-memory/dist/index.js"), filepath.Join(t.TempDir(), "memory.jsonl"),
