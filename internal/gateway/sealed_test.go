@@ -290,6 +290,39 @@ func TestWhoSealedThePlan(t *testing.T) {
 	})
 }
 
+// What has nothing to trace runs when the plan has it to the letter, whatever the session has read.
+func TestPlanOfNothingToTrace(t *testing.T) {
+	w := newPlanWorld(t)
+	p := w.open("worker", "erin", chores)
+	w.sealedBy(true, p, `[{"tool":"mail_find","arguments":{"q":"widgets"},"justification":"find who asked about widgets"},{"tool":"slack_raw","arguments":{},"justification":"mark widgets as sold out"},{"tool":"slack_raw","arguments":{},"justification":"mark widgets as sold out again"}]`)
+	w.mustPermit(w.do(p, "mail_find", `{"q":"widgets"}`, ""))
+	w.mustPermit(w.do(p, "slack_raw", `{}`, ""))
+	w.mustPermit(w.do(p, "mail_crm", `{}`, ""))
+	w.mustPermit(w.do(p, "slack_raw", `{}`, ""))
+	if q := w.asks(p, "slack_raw", `{}`); !slices.Contains(codes(q), policy.ReasonLeftPlan) || !slices.Contains(codes(q), policy.ReasonContaminated) {
+		t.Errorf("%v", codes(q))
+	}
+}
+
+// Where nothing was sent before, a rule's plan is no person's word for it; a person's is.
+func TestPlanOfAFirstDestination(t *testing.T) {
+	steps := `[{"tool":"mail_find","arguments":{"q":"widgets"},"justification":"find who asked about widgets"},{"tool":"slack_send","arguments":` + to("new@n.example") + `,"justification":"tell them that widgets are sold out"},` +
+		`{"tool":"slack_send","from":{"to":{"step":0,"field":"sender"}},"open":["body"],"justification":"tell them that widgets are sold out"}]`
+	w := newPlanWorld(t)
+	w.says("mail.find", structured(`{"mails":[{"id":"m-1041","sender":"fay@f.example"}]}`))
+	for _, rule := range []bool{true, false} {
+		p := w.open("worker", "erin", chores)
+		w.sealedBy(rule, p, steps)
+		w.mustPermit(w.do(p, "mail_find", `{"q":"widgets"}`, ""))
+		w.is(w.asks(p, "slack_send", to("fay@f.example")), "MEDIUM", policy.ReasonFirstDestination)
+		if rule {
+			w.is(w.asks(p, "slack_send", to("new@n.example")), "MEDIUM", policy.ReasonFirstDestination)
+		} else {
+			w.mustPermit(w.do(p, "slack_send", to("new@n.example"), ""))
+		}
+	}
+}
+
 // Outside the plan a call that is vouched for has one tier more all the same.
 func TestVouchedOutsideThePlan(t *testing.T) {
 	w := newPlanWorld(t)
@@ -310,6 +343,7 @@ func TestPlanTakesPrivateData(t *testing.T) {
 	}{
 		"fixed":                {`[` + read + `,` + tell + `]`, chores, session.PlanPending},
 		"in the person's word": {`[` + read + `,` + tell + `]`, "Tell boss@corp.example what widgets cost us.", session.PlanApproved},
+		"before what it needs": {`[` + strings.Replace(tell, `"open"`, `"after":[1],"open"`, 1) + `,` + read + `]`, chores, session.PlanRejected},
 		"weak":                 {`[` + read + `,{"tool":"slack_send","justification":"tell the boss what widgets cost"}]`, chores, session.PlanRejected},
 		"nobody said":          {`[` + read + `,{"tool":"slack_send","arguments":{"body":"x"},"justification":"tell the boss what widgets cost"}]`, chores, session.PlanRejected},
 		"from a result":        {`[` + find + `,` + read + `,{"tool":"slack_send","from":{"to":{"step":0,"field":"sender"}},"open":["body"],"justification":"tell them what widgets cost"}]`, chores, session.PlanPending},

@@ -267,7 +267,7 @@ func TestCleanIsWhatThePlanWasSealedIn(t *testing.T) {
 
 func TestTake(t *testing.T) {
 	p := plan(PlanApproved)
-	p.Steps = []Step{{Operation: "s.a"}, {Operation: "s.b"}}
+	p.Steps = []Step{{Operation: "s.a"}, {Operation: "s.b"}, {Operation: "s.c"}, {Operation: "s.d"}}
 	s, err := fresh().SubmitPlan(p)
 	if err != nil {
 		t.Fatal(err)
@@ -283,6 +283,18 @@ func TestTake(t *testing.T) {
 	other, err2 := one.Take(flow.Done{Step: 1, CallID: "c2"})
 	if err != nil || err2 != nil || two.Plan.Done[1].CallID != "c1" || other.Plan.Done[1].CallID != "c2" {
 		t.Errorf("%+v %+v", two.Plan, other.Plan)
+	}
+	three, err := two.Take(flow.Done{Step: 2, CallID: "c3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	four, err := three.Take(flow.Done{Step: 3, CallID: "c4"})
+	other, err2 = three.Take(flow.Done{Step: 3, CallID: "c5"})
+	if err != nil || err2 != nil || four.Plan.Done[3].CallID != "c4" || other.Plan.Done[3].CallID != "c5" {
+		t.Errorf("a move changed what an earlier one returned: %+v %+v", four.Plan.Done, other.Plan.Done)
+	}
+	if rejected := (&Plan{State: PlanRejected, DecidedBy: "person:p"}); rejected.ByPerson() {
+		t.Error("a person approved what a person rejected")
 	}
 	for name, s := range map[string]Session{"no plan": fresh(), "pending": func() Session { s, _ := fresh().SubmitPlan(plan(PlanPending)); return s }()} {
 		if _, err := s.Take(flow.Done{CallID: "c"}); !fault.Is(err, fault.Conflict) {
