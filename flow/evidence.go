@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -23,6 +24,7 @@ const (
 	maxSegments     = 500     // of one trusted text
 	largeResult     = 500     // values: from here on untrusted text is kept only as what labels name, and links, addresses and numbers
 	maxQueryValues  = 64
+	maxNames        = 200 // of one result, that stand in the person's words: with more, none is singled out
 	maxPayloads     = 1000
 	maxDisplayField = 64
 )
@@ -142,8 +144,8 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	return o.seen
 }
 
-// named finds for each record the naming field by which the person's words single it out. What an outsider may have written has to lead to
-// one record alone.
+// named finds for each record the naming field by which the person's words single it out. It has to lead to one record alone: two of the same
+// name, or one whose name is part of what the words say of another, are not singled out.
 func (o *observer) named(records []record) []string {
 	named := make([]string, len(records))
 	type hit struct {
@@ -153,16 +155,11 @@ func (o *observer) named(records []record) []string {
 	hits := map[hit][]int{}
 	for i, rec := range records {
 		for _, f := range rec.fields {
-			if f.key {
+			if f.key || !f.in(o.p.Names) && !(o.trusted && o.p.Names == nil) {
 				continue
 			}
 			c := o.class(f)
-			outsider := c != classTrusted && c != classSystem
-			if !f.in(o.p.Names) && !(o.trusted && o.p.Names == nil) || !o.words.names(f.text, outsider) {
-				continue
-			}
-			if !outsider {
-				named[i] = clipField(f.name)
+			if !o.words.names(f.text, c != classTrusted && c != classSystem) {
 				continue
 			}
 			if fm, ok := formOf(f.text); ok {
@@ -173,7 +170,10 @@ func (o *observer) named(records []record) []string {
 		}
 	}
 	for h, in := range hits {
-		if name := clipField(h.field); len(in) == 1 && (named[in[0]] == "" || name < named[in[0]]) { // in whatever order the map has them
+		longer := len(hits) <= maxNames && slices.ContainsFunc(slices.Collect(maps.Keys(hits)), func(other hit) bool {
+			return len(other.form.value) > len(h.form.value) && strings.Contains(other.form.value, h.form.value) && !slices.Equal(hits[other], in)
+		})
+		if name := clipField(h.field); len(in) == 1 && !longer && len(hits) <= maxNames && (named[in[0]] == "" || name < named[in[0]]) { // in whatever order the map has them
 			named[in[0]] = name
 		}
 	}

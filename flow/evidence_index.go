@@ -163,8 +163,12 @@ func Gave(operation, callID string, args []byte) Seen {
 	var b strings.Builder
 	leaves(v, "", func(_ string, value any) {
 		if text, ok := scalar(value); ok {
-			b.WriteString(gaveForm(text))
-			b.WriteByte('\n')
+			b.WriteString(gaveForm(text) + "\n")
+			for token := range tokens(text) { // as it is compared: 1200.5 is read back as 1200.50
+				if f, ok := formOf(token); ok {
+					b.WriteString(gaveForm(f.value) + "\n")
+				}
+			}
 		}
 	})
 	s.Gave.Text = b.String()
@@ -181,8 +185,16 @@ func gaveForm(s string) string {
 	}, fold(s))
 }
 
-// own reports whether a value that stood at a spot is one that the session had given away before it saw it there.
-func (e *Evidence) own(text string, sp spot) bool {
-	text = gaveForm(text)
-	return slices.ContainsFunc(e.gave, func(g gaveAt) bool { return sp.record >= g.record && (g.All || strings.Contains(g.Text, text)) })
+// written is the first record that may only repeat the value, because the session had given it away by then.
+func (e *Evidence) written(value string) int {
+	forms := []string{gaveForm(value)}
+	if f, ok := formOf(value); ok {
+		forms = append(forms, gaveForm(f.value))
+	}
+	for _, g := range e.gave { // in order
+		if g.All || slices.ContainsFunc(forms, func(f string) bool { return strings.Contains(g.Text, f) }) {
+			return g.record
+		}
+	}
+	return len(e.records)
 }

@@ -96,8 +96,8 @@ func TestObserve(t *testing.T) {
 `},
 		"trusted, named": {trusted, `{}`, []string{`[{"title":"Blue Heron"},{"title":"Heron"}]`}, `1 named(title) t  "title"
 1 named(title) t title "Blue Heron"
-2 named(title) t  "title"
-2 named(title) t title "Heron"
+2 t  "title"
+2 t title "Heron"
 `},
 		"a trusted text":                   {trusted, `{}`, []string{`"Hotel: Owl Inn, Pay to: eve@x.example\n5 stars"`}, "1 only t  \"Hotel: Owl Inn, Pay to: eve@x.example\\n5 stars\"\n1 only t  many \"Hotel: Owl Inn, Pay to: eve@x.example\"\n1 only t  many \"Hotel\"\n1 only t  many \"Owl Inn, Pay to: eve@x.example\"\n1 only t  many \"Owl Inn\"\n1 only t  many \"Pay to: eve@x.example\"\n1 only t  many \"5 stars\"\n"},
 		"asked for in their words":         {mail, `{"query":"Blue Heron"}`, []string{`[{"sender":"ann@books.example"}]`}, "1 only d sender \"ann@books.example\"\n"},

@@ -13,7 +13,7 @@ import (
 func linksIn(s string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		seen := map[string]bool{}
-		for chunk := range strings.FieldsFuncSeq(bareText(s), func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`<>"`, r) }) {
+		for chunk := range chunks(s) {
 			parts := []string{chunk}
 			if before, _, ok := strings.Cut(chunk, "["); ok && strings.Contains(chunk[len(before):], "](") && strings.HasSuffix(strings.TrimRight(chunk, ".,:;!?"), ")") {
 				parts = strings.Split(chunk, "](") // [words](address)
@@ -35,15 +35,52 @@ func linksIn(s string) func(yield func(string) bool) {
 	}
 }
 
-// bareText is a text as a reader sees it, and as programs read it that show it: without characters that are not drawn, with entities and
-// escapes resolved, with the wide forms of ASCII as ASCII, and the characters that count as points and slashes in addresses as those.
-func bareText(s string) string {
+// chunks yields the words of a text in each way that a program may read it: as it stands, and with entities and escapes resolved; with
+// characters that are not drawn left out, and as gaps.
+func chunks(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		ways := []string{s}
+		if r := resolved(s); r != s {
+			ways = append(ways, r)
+		}
+		for _, way := range ways {
+			bare := bareText(way)
+			if strings.ContainsFunc(way, unseen) {
+				bare += " " + bareText(strings.Map(func(r rune) rune {
+					if unseen(r) {
+						return ' '
+					}
+					return r
+				}, way))
+			}
+			for chunk := range strings.FieldsFuncSeq(bare, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`<>"`, r) }) {
+				if !yield(chunk) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// resolved is a text with its entities and escapes resolved.
+func resolved(s string) string {
 	if strings.Contains(s, "&") {
 		s = html.UnescapeString(s)
 	}
 	if strings.Contains(s, `\u`) {
 		s = unescape(s)
 	}
+	return s
+}
+
+// unseen reports whether a character is not drawn.
+func unseen(r rune) bool {
+	return !unicode.IsSpace(r) && (r < ' ' || r == 0x7f || r > 0x7f && (unicode.Is(unicode.C, r) || unicode.Is(variation, r)))
+}
+
+// bareText is a text as a reader sees it: without characters that are not drawn, with the wide forms of ASCII as ASCII, and the characters that
+// count as points and slashes in addresses as those.
+func bareText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '。' || r == '｡' || r == '․' || r == '܁' || r == '܂' || r == '٠' || r == '۰':
@@ -54,7 +91,7 @@ func bareText(s string) string {
 			return '/'
 		case unicode.IsSpace(r):
 			return ' '
-		case r < ' ' || r == 0x7f || r > 0x7f && (unicode.Is(unicode.C, r) || unicode.Is(variation, r)):
+		case unseen(r):
 			return -1
 		}
 		return r

@@ -97,7 +97,7 @@ func mailOf(s string) (string, bool) {
 		if name = strings.TrimSpace(name); len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
 			name = strings.ReplaceAll(name[1:len(name)-1], ",", "")
 		}
-		if !ok || strings.ContainsAny(name, `@<>",;:()[]\`) {
+		if !ok || strings.ContainsAny(name, "@<>\",;:()[]\\\n\r\t") || linkAt(bareText(name)) >= 0 {
 			return "", false
 		}
 		s = address

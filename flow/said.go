@@ -31,10 +31,10 @@ func ParseWords(request string) *Words {
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // half a word is another word
 	}
 	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, where: map[string][]int{}, dates: map[string]bool{}, clock: map[string]bool{}}
-	for token := range strings.FieldsFuncSeq(request, func(r rune) bool {
+	for token := range strings.FieldsFuncSeq(digitCommas(request, ',', inNumber), func(r rune) bool {
 		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|`, r)
 	}) {
-		token = strings.Trim(token, ".:!?'’*_`")
+		token = strings.Trim(digitCommas(token, inNumber, ','), ".:!?'’*_`")
 		token = strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s")
 		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // no space behind the full stop
 			if f, ok := formOf(head); ok && (f.kind == mail || f.kind == link) {
@@ -47,7 +47,7 @@ func ParseWords(request string) *Words {
 		if f, ok := formOf(token); ok {
 			w.forms[f] = true
 			if f.kind == text {
-				if n, ok := numberOf(strings.ReplaceAll(strings.Trim(token, "$€£"), ",", "")); ok && strings.ContainsAny(token, "$€£,") {
+				if n, ok := amountOf(token); ok {
 					w.forms[form{number, n}] = true
 				}
 			}
@@ -57,6 +57,34 @@ func ParseWords(request string) *Words {
 	}
 	w.readDates()
 	return w
+}
+
+// inNumber stands for a comma between digits while words are split.
+const inNumber = '\ue000'
+
+// digitCommas puts one character for another where it stands between digits.
+func digitCommas(s string, from, to rune) string {
+	digit := func(r rune) bool { return r >= '0' && r <= '9' }
+	runes := []rune(s)
+	for i := 1; i+1 < len(runes); i++ {
+		if runes[i] == from && digit(runes[i-1]) && digit(runes[i+1]) {
+			runes[i] = to
+		}
+	}
+	return string(runes)
+}
+
+// amountOf reads a number with a sign of a currency, or with commas between its thousands.
+func amountOf(token string) (string, bool) {
+	bare := strings.Trim(token, "$€£")
+	whole, fraction, _ := strings.Cut(bare, ".")
+	groups := strings.Split(whole, ",")
+	for i, g := range groups {
+		if len(groups) > 1 && (len(g) > 3 || i > 0 && len(g) != 3) || strings.Contains(fraction, ",") {
+			return "", false
+		}
+	}
+	return numberOf(strings.ReplaceAll(bare, ",", ""))
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

@@ -437,17 +437,6 @@ func (m *matcher) spots(from Source, role Role, value string, calls map[string]b
 	return found
 }
 
-// written is the first record that may only repeat the value, because the session had given it away by then.
-func (e *Evidence) written(value string) int {
-	value = gaveForm(value)
-	for _, g := range e.gave { // in order
-		if g.All || strings.Contains(g.Text, value) {
-			return g.record
-		}
-	}
-	return len(e.records)
-}
-
 // serves reports whether the operator's word lets a value that stood there serve for the role, once a plan has singled the record out.
 func (m *matcher) serves(role Role, sp spot, r *seenAt) bool {
 	switch {

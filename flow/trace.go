@@ -267,7 +267,7 @@ func (t *tracer) trace() {
 }
 
 // payee reports whether the person named who gets the money: each destination, or where none is given each selector, by their words, a
-// sealed plan or an approval, or as a record that their words name.
+// sealed plan, or as a record that their words name. A yes to a payment says nothing about the next one's amount.
 func (t *tracer) payee() bool {
 	role := Destination
 	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Destination }) {
@@ -284,7 +284,7 @@ func (t *tracer) payee() bool {
 			if f.CallID != "" { // out of a result, and not the plan's own
 				return false
 			}
-		case ByWords, ByApproval, ByOwn:
+		case ByWords, ByOwn:
 		case ByTrusted, BySystem:
 			if !t.named(f) {
 				return false
@@ -338,12 +338,12 @@ func (t *tracer) vouch(v traced) Finding {
 	if e.approved[yes] {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
-	spots := e.values[fm]
+	spots, written := e.values[fm], e.written(v.text)
 	if v.role == Selector {
 		spots = e.ids[v.text]
 	}
 	for _, sp := range spots {
-		if r := &e.records[sp.record]; t.vouches(v.role, sp, r) && !e.own(v.text, sp) {
+		if r := &e.records[sp.record]; t.vouches(v.role, sp, r) && sp.record < written {
 			f.at(r, sp)
 			switch sp.class {
 			case classTrusted:
@@ -359,7 +359,7 @@ func (t *tracer) vouch(v traced) Finding {
 		return by(ByTrusted, "%s is put together of the person's words and of trusted results", arg)
 	}
 	for _, sp := range e.values[fm] {
-		if v.role != Selector && v.role != Credential && sp.sound() && e.sources[sourceAt{t.op.ID, v.path, sp.record}] && !e.own(v.text, sp) {
+		if v.role != Selector && v.role != Credential && sp.sound() && e.sources[sourceAt{t.op.ID, v.path, sp.record}] && sp.record < written {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
@@ -375,7 +375,7 @@ func (t *tracer) vouch(v traced) Finding {
 		f.at(r, first)
 		f.Text += ", which is from " + f.place()
 		switch {
-		case e.own(v.text, first):
+		case first.record >= written:
 			f.Text += ", where the session may have written it itself"
 		case v.role == Selector && len(e.ids[v.text]) > 0:
 			if r.bound(first) {
@@ -397,7 +397,12 @@ func (t *tracer) vouch(v traced) Finding {
 func (t *tracer) composed(name string) bool {
 	trusted := func(s string) bool {
 		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
-		return ok && slices.ContainsFunc(t.s.Evidence.values[f], func(sp spot) bool { return sp.class == classTrusted && !t.s.Evidence.own(s, sp) })
+		if !ok {
+			return false
+		}
+		spots := t.s.Evidence.values[f]
+		i := slices.IndexFunc(spots, func(sp spot) bool { return sp.class == classTrusted })
+		return i >= 0 && spots[i].record < t.s.Evidence.written(s)
 	}
 	said := func(s string) bool {
 		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
