@@ -186,38 +186,6 @@ func TestEmptyRecordsAreKept(t *testing.T) {
 	}
 }
 
-// time
-func TestSlow(t *testing.T) {
-	start := time.Now()
-	big := "[" + strings.Repeat("1,", 4<<20-2) + "1]"
-	Observe(nil, nil, Result{Payloads: []json.RawMessage{json.RawMessage(big)}})
-	t.Log("4M scalars", time.Since(start))
-	start = time.Now()
-	e := &Evidence{}
-	one := "[" + strings.Repeat(`{"a":"bob@x.com"},`, 999) + `{"a":"bob@x.com"}]`
-	for i := range 41 {
-		see(e, nil, "", "a.b", fmt.Sprint(i), `{}`, one)
-	}
-	t.Log("40000 same", time.Since(start))
-	start = time.Now()
-	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "name": Name}}
-	JudgeCall(openOp(2), p, []byte(`{"to":["bob@x.com"`+strings.Repeat(`,"bob@x.com"`, 198)+`]}`), Situation{Held: openHeld, Evidence: e})
-	t.Log("judge 199 of these", time.Since(start))
-	start = time.Now()
-	words := strings.Repeat("the meeting of the ants and bees today, ", 1500)
-	w := ParseWords(words)
-	t.Log("words", time.Since(start))
-	start = time.Now()
-	Observe(&Profile{Names: []string{"n"}}, w, Result{Payloads: []json.RawMessage{json.RawMessage(`{"n":["the ants"` + strings.Repeat(`,"the bees ant"`, 500_000) + `]}`)}})
-	t.Log("500k names", time.Since(start))
-	start = time.Now()
-	n := 0
-	for range linksIn(strings.Repeat("a.b.c.d.e.f.g.", 1<<16)) {
-		n++
-	}
-	t.Log("links", n, time.Since(start))
-}
-
 // no core, name vouched, link in time
 func TestLinkInTime(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"title": Name, "when": Time}}
