@@ -95,7 +95,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	pending := ask(token, "bank_transfer", transfer(5))
 	ask(token, "bank_transfer", transfer(6))
 	note := ask(token, "strange_note", map[string]any{"to": words})
-	stopped := ask(token, "mail_send", map[string]any{"to": words, "body": words})
+	stopped := ask(token, "mail_send", map[string]any{"to": words + " of others", "body": words})
 
 	planned, plannedToken := open("planner")
 	_, err = d.client(d.agent, plannedToken).SubmitPlan(ctx, client.Own, []client.PlanStep{{Tool: "mail_search", Justification: "To know. " + words}, {Tool: "bank_transfer", Justification: words}})
