@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 func openOp(level int) Operation {
@@ -342,21 +341,6 @@ func TestShorterSubject(t *testing.T) {
 	s := Observe(p, ParseWords("Answer the mail 'Offer for Blue Heron'"), Result{Payloads: []json.RawMessage{json.RawMessage(`[{"subject":"Offer for Blue Heron","sender":"ann@books.example"},{"subject":"Blue Heron","sender":"eve@x.example"},{"subject":"for Blue","sender":"eve@x.example"}]`)}})
 	if s.Records[1].Named != "" || s.Records[2].Named != "" {
 		t.Errorf("%+v", s.Records)
-	}
-}
-
-// own() is asked for every spot
-func TestSlowOwn(t *testing.T) {
-	e := &Evidence{}
-	e.Add(Gave("a.b", "c0", []byte(`{"x":"`+strings.Repeat("a", maxGave-1000)+`bobxcom"}`)))
-	for i := range 10 {
-		see(e, &Profile{Output: TrustedOutput}, "", "a.b", fmt.Sprint(i), `{}`, "["+strings.Repeat(`{"a":"bob@x.com"},`, 999)+`{"a":"bob@x.com"}]`)
-	}
-	p := &Profile{Level: 1, Args: map[string]Role{"to": Destination, "name": Name}}
-	start := time.Now()
-	JudgeCall(openOp(2), p, []byte(`{"to":["bob@x.com"`+strings.Repeat(`,"bob@x.com"`, 98)+`]}`), Situation{Held: openHeld, Evidence: e})
-	if d := time.Since(start); d > 300*time.Millisecond {
-		t.Error(d)
 	}
 }
 
