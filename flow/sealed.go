@@ -36,7 +36,7 @@ type SealedStep struct {
 	Arguments []byte            // canonical JSON object of what is fixed; nil: nothing is
 	From      map[string]Source // argument -> where it comes from
 	Open      []string          // arguments that the agent may choose; they go by where they came from
-	Each      *int              // the step may be called once for every record that this step's results show; nil: once
+	Each      *int              // the step may be called once for every record that this step's results show; nil: once. A read as often as it likes
 }
 
 // Weak reports whether the step leaves everything open.
@@ -55,6 +55,7 @@ type Done struct {
 	Record  *Record `json:"record,omitempty"`  // the one that the step was made for, of a step that is repeated
 	Loose   bool    `json:"loose,omitempty"`   // untrusted content may have had a say in its arguments: no argument comes from its result
 	Instead string  `json:"instead,omitempty"` // the call that failed before it, and had no effect
+	Again   bool    `json:"again,omitempty"`   // it only reads, or its step vouches for nothing: the step may be called again
 }
 
 // Sealed is an approved plan with what was done of it. Only one that was clean or that a person decided vouches for anything.
@@ -81,6 +82,7 @@ type Followed struct {
 
 	record  *Record
 	instead string
+	again   bool
 	args    map[string]plannedArg
 }
 
@@ -95,7 +97,7 @@ type plannedArg struct {
 
 // Done is what is to be kept of the call when it is made.
 func (f Followed) Done(callID string, loose bool) Done {
-	return Done{Step: f.Step, CallID: callID, Record: f.record, Loose: loose, Instead: f.instead}
+	return Done{Step: f.Step, CallID: callID, Record: f.record, Loose: loose, Instead: f.instead, Again: f.again}
 }
 
 // Vouches reports whether the plan vouches for anything.
@@ -106,11 +108,14 @@ func (s *Sealed) Asks(operation string) bool {
 	return slices.ContainsFunc(s.Steps, func(st SealedStep) bool { return st.Operation == operation && len(st.From) > 0 })
 }
 
-// Take reports whether the plan still has the room that d takes: a step is called once, or once for each record; again only instead of a
-// call that failed.
+// Take reports whether the plan still has the room that d takes: a step that changes something is called once, or once for each record; again
+// only instead of a call that failed.
 func (s *Sealed) Take(d Done) bool {
 	if d.Step < 0 || d.Step >= len(s.Steps) || len(s.Done) >= MaxDone || d.CallID == "" || (s.Steps[d.Step].Each != nil) != (d.Record != nil) {
 		return false
+	}
+	if d.Again {
+		return true
 	}
 	holds := ""
 	for _, done := range s.Done {
@@ -154,11 +159,12 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 	for i := range s.Done {
 		m.taken[slotOf(s.Done[i].Step, s.Done[i].Record)] = &s.Done[i]
 	}
-	for slot, d := range m.taken { // not those that failed and were called again
-		if m.results[slot.step] == nil {
-			m.results[slot.step] = map[string]bool{}
+	for _, d := range s.Done {
+		if m.results[d.Step] == nil {
+			m.results[d.Step] = map[string]bool{}
 		}
-		m.results[slot.step][d.CallID] = !d.Loose
+		m.results[d.Step][d.CallID] = !d.Loose
+		delete(m.results[d.Step], d.Instead) // it failed
 	}
 	weak, soft, why := Followed{Step: -1}, Followed{Step: -1}, ""
 	for i := range s.Steps {
@@ -166,11 +172,8 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 			continue
 		}
 		if s.Steps[i].Weak() {
-			instead, ok := m.room(i, nil)
-			if !ok {
-				why = cmp.Or(why, fmt.Sprintf("step %d of the sealed plan has been called", i))
-			} else if weak.Step < 0 {
-				weak = Followed{Step: i, Text: fmt.Sprintf("step %d of the sealed plan, which leaves its arguments open", i), instead: instead}
+			if weak.Step < 0 {
+				weak = Followed{Step: i, Text: fmt.Sprintf("step %d of the sealed plan, which leaves its arguments open", i), again: true}
 			}
 			continue
 		}
@@ -205,6 +208,9 @@ type matcher struct {
 
 // room reports whether the step can be called, for that record, and which failed call that would be instead of.
 func (m *matcher) room(step int, record *Record) (instead string, ok bool) {
+	if m.p.Level == 0 {
+		return "", true
+	}
 	if len(m.s.Done) >= MaxDone {
 		return "", false
 	}
@@ -223,7 +229,7 @@ func (m *matcher) match(at int) (f Followed, problem string) {
 	if step.Arguments != nil && json.Unmarshal(step.Arguments, &fixed) != nil || len(step.From) > maxFrom || len(step.Open) > maxOpen {
 		return f, which + " can't be read"
 	}
-	f = Followed{Step: at, Fixed: true, args: map[string]plannedArg{}}
+	f = Followed{Step: at, Fixed: true, again: m.p.Level == 0, args: map[string]plannedArg{}}
 	open := false
 	for _, name := range slices.Sorted(maps.Keys(m.args)) {
 		value, isFixed := fixed[name]

@@ -104,7 +104,7 @@ func TestFollow(t *testing.T) {
 		"too many values":        {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken+1) + `]}`, "", "is not a value"},
 		"many values":            {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken) + `]}`, "", "no record"},
 		"weak":                   {Sealed{Steps: send(SealedStep{})}, `{"to":"z@x.example"}`, "1", "leaves its arguments open"},
-		"weak, taken":            {Sealed{Steps: send(SealedStep{}), Done: []Done{done(1, "c1")}}, `{"to":"z@x.example"}`, "", "has been called"},
+		"weak, taken":            {Sealed{Steps: send(SealedStep{}), Done: []Done{done(1, "c1")}}, `{"to":"z@x.example"}`, "1", "leaves its arguments open"},
 		"firm before weak":       {Sealed{Steps: []SealedStep{{Operation: "mail.send"}, {Operation: "mail.send", Arguments: []byte(`{"to":"z@x.example"}`)}}}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
 		"weak behind others":     {Sealed{Steps: []SealedStep{{Operation: "mail.send", Arguments: []byte(`{"to":"z@x.example"}`)}, {Operation: "mail.send"}}}, `{"to":"y@x.example"}`, "1", "open"},
 		"alike, in order":        {Sealed{Steps: []SealedStep{{Operation: "mail.send", Arguments: []byte(`{}`)}, {Operation: "mail.send", Arguments: []byte(`{}`)}}, Done: []Done{done(0, "c1")}}, `{}`, "1 firm exact fixed", ""},
@@ -112,7 +112,7 @@ func TestFollow(t *testing.T) {
 		"arguments doubled":      {Sealed{Steps: send(SealedStep{})}, `{"to":"a","to":"b"}`, "", "can't be read"},
 		"arguments a list":       {Sealed{Steps: send(SealedStep{})}, `[]`, "", "can't be read"},
 		"no arguments":           {Sealed{Steps: send(SealedStep{})}, `null`, "", "can't be read"},
-		"no room at all":         {Sealed{Steps: send(SealedStep{}), Done: make([]Done, MaxDone)}, `{}`, "", "has been called"},
+		"no room at all":         {Sealed{Steps: send(SealedStep{Arguments: []byte(`{}`)}), Done: make([]Done, MaxDone)}, `{}`, "", "has been called"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.plan.Clean = true
@@ -403,7 +403,10 @@ func TestNoStepIsTakenTwice(t *testing.T) {
 		}
 		used := map[string]bool{}
 		for _, d := range s.Done {
-			if failed[d.CallID] {
+			if failed[d.CallID] || d.Again {
+				if d.Again && !s.Steps[d.Step].Weak() {
+					t.Fatalf("a step that changes something may be called again: %+v", d)
+				}
 				continue
 			}
 			at := fmt.Sprint(d.Step)
@@ -416,4 +419,23 @@ func TestNoStepIsTakenTwice(t *testing.T) {
 			used[at] = true
 		}
 	})
+}
+
+// What only reads may be read again, as the plan says, and its results all count.
+func TestReadsMayBeRepeated(t *testing.T) {
+	s := Sealed{Clean: true, Steps: []SealedStep{{Operation: "mail.find", Arguments: []byte(`{"q":"offers"}`)}}}
+	for i := range 3 {
+		f, ok := s.Follow("mail.find", &Profile{}, []byte(`{"q":"offers"}`), nil)
+		d := f.Done(fmt.Sprintf("c%d", i), false)
+		if !ok || !f.Exact || !d.Again || !s.Take(d) {
+			t.Fatalf("%d: %+v", i, f)
+		}
+		s.Done = append(s.Done, d)
+	}
+	if f, ok := s.Follow("mail.find", &Profile{Level: 2}, []byte(`{"q":"offers"}`), nil); ok {
+		t.Errorf("a write is repeated: %+v", f)
+	}
+	if f, ok := s.Follow("mail.find", &Profile{}, []byte(`{"q":"demands"}`), nil); ok {
+		t.Errorf("read otherwise: %+v", f)
+	}
 }

@@ -264,7 +264,7 @@ func (c *crossing) findStep(ctx context.Context) {
 // follow is the step that the call follows. Where findStep found no reason to look at what the session has seen, it is found without.
 func (c *crossing) follow() (flow.Followed, bool) {
 	if c.followed == nil {
-		f, ok := c.plan().Follow(c.op.ID, c.op.Profile, c.args, nil)
+		f, ok := c.plan().Follow(c.op.ID, c.profile(), c.args, nil)
 		c.followed = &following{f, ok}
 	}
 	return c.followed.Followed, c.followed.ok
@@ -298,6 +298,9 @@ func (c *crossing) takes() *flow.Done {
 	}
 	s := c.raised()
 	d := f.Done(c.id, s.Holds(flow.Untrusted) && !f.Exact)
+	if d.Again && !c.session.Plan.Sealed().Take(d) { // it takes no room, and there is none to note it in
+		return nil
+	}
 	return &d
 }
 
