@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -107,7 +106,7 @@ func (c *cli) flowSession(ctx context.Context, config, id string) error {
 	if err != nil {
 		return unusable(err)
 	}
-	rules := replay.Config{Classify: cfg.Classifier(nil), Labels: cfg.Flow.Labels, FreeLevel1: cfg.Flow.FreeLevel1, Own: identitiesOf(cfg)}
+	rules := replay.Config{Classify: cfg.Classifier(nil), Labels: cfg.Flow.Labels, FreeLevel1: cfg.Flow.FreeLevel1, Own: cfg.IdentitiesOf}
 	log, err := store.OpenReadOnly(c.data)
 	if err != nil {
 		return unusable(err)
@@ -155,25 +154,6 @@ func thenOf(t replay.Then) string {
 		s += ", " + t.Outcome
 	}
 	return s
-}
-
-// identitiesOf finds a person's own addresses and accounts: by the person's id, or by one of these that nobody else has.
-func identitiesOf(cfg *daemon.Config) func(person string) []string {
-	return func(person string) []string {
-		var of [][]string
-		for _, p := range cfg.People {
-			if p.ID == person {
-				return p.Identities
-			}
-			if slices.ContainsFunc(p.Identities, func(i string) bool { return strings.EqualFold(i, person) }) {
-				of = append(of, p.Identities)
-			}
-		}
-		if len(of) != 1 {
-			return nil
-		}
-		return of[0]
-	}
 }
 
 func figures(t *table, name string, f replay.Figures) {

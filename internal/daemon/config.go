@@ -766,8 +766,8 @@ func given(own, base []string) []string {
 	return own
 }
 
-// identitiesOf are a person's own addresses and accounts, by the person's id or by one of these that nobody else has.
-func (c *Config) identitiesOf(person string) []string {
+// IdentitiesOf are a person's own addresses and accounts, by the person's id or by one of these that nobody else has.
+func (c *Config) IdentitiesOf(person string) []string {
 	if person == "" {
 		return nil
 	}

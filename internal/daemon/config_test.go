@@ -284,7 +284,7 @@ people:
 		"alice": "[alice@example.com shared@example.com]", "bob": "[Bob@example.com shared@example.com alice]", "bob@example.com": "[Bob@example.com shared@example.com alice]",
 		"shared@example.com": "[]", "carol": "[]", "": "[]", "nobody": "[]",
 	} {
-		if got := fmt.Sprint(c.identitiesOf(person)); got != want {
+		if got := fmt.Sprint(c.IdentitiesOf(person)); got != want {
 			t.Errorf("%q has %s, want %s", person, got, want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
 	"sallyport/internal/store"
 	"sallyport/internal/suggest"
 )
@@ -282,7 +283,7 @@ func (d *dataLint) take(ctx context.Context, r *store.Reader, e audit.Entry, lef
 	if err != nil || b == nil {
 		return err
 	}
-	payloads := payloadsOf(b)
+	payloads, _ := gateway.Payloads("tools/call", b)
 	seen := flow.Observe(p, &flow.Words{}, flow.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
 	if len(seen.Records) == 0 || seen.Cut {
 		return nil
@@ -324,29 +325,6 @@ func payload(ctx context.Context, r *store.Reader, p *audit.Payload, left *int64
 		return nil, nil
 	}
 	return b, err
-}
-
-// payloadsOf are the values and texts of a tool's result.
-func payloadsOf(result []byte) []json.RawMessage {
-	var r struct {
-		Content []struct {
-			Text *string `json:"text"`
-		} `json:"content"`
-		Structured json.RawMessage `json:"structuredContent"`
-	}
-	if json.Unmarshal(result, &r) != nil {
-		return nil
-	}
-	if len(r.Structured) > 0 && string(r.Structured) != "null" {
-		return []json.RawMessage{r.Structured} // its texts say the same
-	}
-	var all []json.RawMessage
-	for _, b := range r.Content {
-		if b.Text != nil {
-			all = append(all, flow.Text(*b.Text))
-		}
-	}
-	return all
 }
 
 // pathsOf collects the paths of a value, in the form that roles are given by.

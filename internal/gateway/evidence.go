@@ -344,7 +344,7 @@ func (c *crossing) evidence(body []byte) Evidence {
 // observe reads what came back by what the operator says about the operation: what it shows, and whether it can be trusted. Both are one
 // decision, but that what is trusted without a shape is so however much it is.
 func (c *crossing) observe(result json.RawMessage) (seen flow.Seen, trusted bool) {
-	payloads, plain := payloadsOf(c.r.Method, result)
+	payloads, plain := Payloads(c.r.Method, result)
 	seen = flow.Observe(c.op.Profile, c.live.seen.words(c.session), flow.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads})
 	switch out := c.op.Class.Output; {
 	case out == flow.TrustedOutput && c.op.Class.Shape == nil:
@@ -372,9 +372,9 @@ func (c *crossing) keepSeen(seen flow.Seen) []Evidence {
 	return []Evidence{c.evidence(body)}
 }
 
-// payloadsOf are the values and texts in a result, each once. plain says that there is nothing else in it: no other kind of block, no member
+// Payloads are the values and texts in a result of an MCP method, each once. plain says that there is nothing else in it: no other kind of block, no member
 // beside those that are looked at. What can't be read has no payloads.
-func payloadsOf(method string, result json.RawMessage) (all []json.RawMessage, plain bool) {
+func Payloads(method string, result json.RawMessage) (all []json.RawMessage, plain bool) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(result, &members) != nil || members["resultType"] != nil {
 		return nil, false

@@ -1,7 +1,6 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 
 	"sallyport/flow"
 	"sallyport/internal/audit"
-	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/session"
@@ -341,7 +339,7 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 	if result == nil {
 		c.note("its result was not kept, so it shows nothing")
 	} else {
-		payloads, plain := contents(result)
+		payloads, plain := gateway.Payloads(method(e.Action), result)
 		seen = flow.Observe(t.profile, p.words, flow.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads})
 		if t.profile.Shape != nil && !plain {
 			seen = flow.Seen{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
@@ -423,84 +421,10 @@ func (t Then) otherwise(now flow.Verdict) bool {
 	return t.Decision != string(now)
 }
 
-// contents are the values and texts in a result, each once, as the gateway reads them. plain says that there is nothing else in it.
-func contents(result []byte) (all []json.RawMessage, plain bool) {
-	type block struct {
-		Type     string          `json:"type"`
-		Text     *string         `json:"text"`
-		Resource *block          `json:"resource"`
-		Content  json.RawMessage `json:"content"`
+// method is the MCP method of an entry about a call.
+func method(action string) string {
+	if action == "call" {
+		return "tools/call"
 	}
-	var r struct {
-		Content    []json.RawMessage `json:"content"`
-		Structured json.RawMessage   `json:"structuredContent"`
-		Contents   []block           `json:"contents"`
-		Messages   []block           `json:"messages"`
-	}
-	if call.Check(result, limits()) != nil || json.Unmarshal(result, &r) != nil {
-		return nil, false
-	}
-	plain = true
-	for name := range call.Members(result) {
-		plain = plain && (name == "content" || name == "structuredContent" || name == "isError")
-	}
-	var structured []byte
-	if len(r.Structured) > 0 && string(r.Structured) != "null" {
-		all = append(all, r.Structured)
-		structured = r.Structured
-	}
-	add := func(b block) {
-		if b.Resource != nil {
-			b = *b.Resource
-		}
-		if b.Text != nil && !repeats(structured, *b.Text) {
-			all = append(all, flow.Text(*b.Text))
-		}
-	}
-	for _, raw := range r.Content {
-		var b block
-		if json.Unmarshal(raw, &b) != nil {
-			plain = false
-			continue
-		}
-		members := 0
-		for range call.Members(raw) {
-			members++
-		}
-		plain = plain && b.Type == "text" && b.Text != nil && members == 2
-		add(b)
-	}
-	for _, b := range r.Contents {
-		add(b)
-	}
-	for _, m := range r.Messages {
-		var b block
-		if json.Unmarshal(m.Content, &b) == nil {
-			add(b)
-		}
-	}
-	return all, plain
-}
-
-// repeats reports whether a text says what the structured content says: it is that as JSON, or the one text that that is an object of.
-func repeats(structured []byte, text string) bool {
-	if structured == nil {
-		return false
-	}
-	members := 0
-	var only string
-	for _, v := range call.Members(structured) {
-		if members++; json.Unmarshal(v, &only) != nil {
-			members = 2
-		}
-	}
-	if members == 1 && text == only {
-		return true
-	}
-	a, err := call.Canonical(structured, call.DefaultLimits())
-	if err != nil {
-		return false
-	}
-	b, err := call.Canonical([]byte(text), call.DefaultLimits())
-	return err == nil && bytes.Equal(a, b)
+	return action
 }

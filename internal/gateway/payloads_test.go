@@ -1,0 +1,67 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"sallyport/internal/gateway"
+)
+
+// oneText is a result of one text.
+func oneText(text string) string {
+	b, _ := json.Marshal(text) // a string encodes
+	return `{"content":[{"type":"text","text":` + string(b) + `}]}`
+}
+
+func TestPayloads(t *testing.T) {
+	for _, c := range []struct {
+		result, want string
+		plain        bool
+	}{
+		{oneText("a"), `["a"]`, true},
+		{oneText(`{"a":1}`), `[{"a":1}]`, true},
+		{`{"content":[{"type":"text","text":"{\"a\": 1}"}],"structuredContent":{"a":1}}`, `[{"a":1}]`, true},
+		{`{"content":[{"type":"text","text":"x"}],"structuredContent":{"result":"x"},"isError":false}`, `[{"result":"x"}]`, true},
+		{`{"content":[{"type":"text","text":"y"}],"structuredContent":{"result":"x"}}`, `[{"result":"x"},"y"]`, true},
+		{`{"content":[{"type":"text","text":"y","annotations":{}}]}`, `["y"]`, false},
+		{`{"content":[{"type":"image","data":"AA=="}]}`, `[]`, false},
+		{`{"content":[{"type":"resource","resource":{"uri":"a:b","text":"y"}}]}`, `["y"]`, false},
+		{`{"contents":[{"uri":"a:b","text":"y"}]}`, `["y"]`, false},
+		{`{"messages":[{"role":"user","content":{"type":"text","text":"y"}}]}`, `["y"]`, false},
+		{`{"content":[1]}`, `[]`, false},
+		{`{"content":1}`, `[]`, false},
+		{`{"content":[],"Content":[]}`, `[]`, false},
+		{`[]`, `[]`, false},
+		{``, `[]`, false},
+		{`{"content":[],"more":"y"}`, `[]`, false},
+	} {
+		method := "tools/call"
+		if strings.HasPrefix(c.result, `{"contents"`) {
+			method = "resources/read"
+		} else if strings.HasPrefix(c.result, `{"messages"`) {
+			method = "prompts/get"
+		}
+		all, plain := gateway.Payloads(method, json.RawMessage(c.result))
+		if all == nil {
+			all = []json.RawMessage{}
+		}
+		got, _ := json.Marshal(all)
+		if string(got) != c.want || plain != c.plain {
+			t.Errorf("%s: %s, %v", c.result, got, plain)
+		}
+	}
+}
+
+func FuzzPayloads(f *testing.F) {
+	f.Add([]byte(oneText(`{"a":1}`)))
+	f.Add([]byte(`{"content":[{"type":"resource","resource":{"text":"y","resource":null}}],"structuredContent":{"result":"x"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all, _ := gateway.Payloads("tools/call", data)
+		for _, raw := range all {
+			if !json.Valid(raw) {
+				t.Errorf("%q is no JSON", raw)
+			}
+		}
+	})
+}
