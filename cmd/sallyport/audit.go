@@ -192,7 +192,7 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 		}
 		key := ""
 		if pub != "" {
-			b, err := readSmall(pub)
+			b, err := readRegular(pub, maxSmall)
 			if err != nil {
 				return unusable(err)
 			}
@@ -202,7 +202,7 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 		}
 		var kept [][]byte
 		for _, name := range anchors {
-			b, err := readSmall(name)
+			b, err := readRegular(name, maxSmall)
 			if err != nil {
 				return unusable(err)
 			}

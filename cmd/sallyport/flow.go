@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,7 +61,7 @@ sallyport flow eval --session sess_01 --config changed.yaml`,
 }
 
 func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces []string) error {
-	b, err := readTrace(labels)
+	b, err := readRegular(labels, replay.MaxBytes)
 	if err != nil {
 		return unusable(err)
 	}
@@ -73,7 +71,7 @@ func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces [
 	}
 	var recordings []*replay.Recording
 	for _, name := range traces {
-		if b, err = readTrace(name); err != nil {
+		if b, err = readRegular(name, replay.MaxBytes); err != nil {
 			return unusable(err)
 		}
 		rec, err := replay.Read(name, b)
@@ -168,25 +166,4 @@ func figures(t *table, name string, f replay.Figures) {
 		mean = fmt.Sprintf("%.2f", float64(f.Approvals)/float64(f.UserTasks))
 	}
 	t.row(name, f.UserTasks, share(f.PassFree, f.UserTasks), f.Approvals, mean, len(f.Broken), f.Cases, f.AutoAttack, share(f.AutoAttack, f.Cases))
-}
-
-// readTrace reads a file that may be as long as a trace can be.
-func readTrace(path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, replay.MaxBytes+1))
-	if err == nil && len(b) > replay.MaxBytes {
-		err = fmt.Errorf("%s is longer than %d MiB, which is all that is read", path, replay.MaxBytes>>20)
-	}
-	return b, err
 }

@@ -35,7 +35,7 @@ func (c *cli) address(s side) (string, error) {
 		return strings.TrimRight(u, "/"), nil
 	}
 	path := filepath.Join(c.data, "addresses.json")
-	b, err := readSmall(path)
+	b, err := readRegular(path, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", &unreachable{fmt.Sprintf("no gateway was ever started with the data directory %s: start one with sallyport serve, or name the directory of a running one with --data (or its address with %s)", c.data, envURL)}
 	}
@@ -55,7 +55,7 @@ func (c *cli) credential(s side) (string, error) {
 		return strings.TrimSpace(t), nil
 	}
 	path := filepath.Join(c.data, s.tokenFile)
-	b, err := readSmall(path)
+	b, err := readRegular(path, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
 		way := "sallyport token create --person ID --role ROLE"
 		if s == agentSide {
@@ -86,8 +86,11 @@ func (c *cli) reach(s side) (*client.Client, error) {
 	return cl, nil
 }
 
-// readSmall reads a small regular file; a pipe or device is not opened.
-func readSmall(path string) ([]byte, error) {
+// maxSmall bounds tokens, addresses and the like, in bytes.
+const maxSmall = 64 << 10
+
+// readRegular reads a regular file of no more than that many bytes; a pipe or device is not opened.
+func readRegular(path string, most int64) ([]byte, error) {
 	st, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -100,5 +103,9 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, 64<<10))
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s has more than %d bytes, which is all that is read", path, most)
+	}
+	return b, err
 }
