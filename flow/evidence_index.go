@@ -12,8 +12,8 @@ type Evidence struct {
 	values   map[form][]spot
 	ids      map[string][]spot // id -> where it stood as the id of a record
 	records  []seenAt
-	approved map[approvedAt]bool
-	sources  map[sourceAt]bool
+	approved map[approvedAt][]yes
+	sources  map[sourceAt][]yes
 	gave     []gaveAt
 	gaveSize int
 	count    int // values
@@ -64,7 +64,7 @@ type sourceAt struct {
 func (e *Evidence) Add(s Seen) {
 	if e.values == nil {
 		e.values, e.ids = map[form][]spot{}, map[string][]spot{}
-		e.approved, e.sources = map[approvedAt]bool{}, map[sourceAt]bool{}
+		e.approved, e.sources = map[approvedAt][]yes{}, map[sourceAt][]yes{}
 	}
 	switch {
 	case s.Approved != nil:
@@ -94,8 +94,8 @@ func (e *Evidence) Add(s Seen) {
 			}
 			e.count++
 			sp := spot{record: at, field: v.Field, class: v.Class, many: v.Many}
-			if !slices.Contains(e.values[f], sp) {
-				e.values[f] = append(e.values[f], sp)
+			if all := e.values[f]; len(all) == 0 || all[len(all)-1] != sp { // a list of the same
+				e.values[f] = append(all, sp)
 			}
 			if v.ID {
 				e.ids[v.Text] = append(e.ids[v.Text], sp)
@@ -104,30 +104,49 @@ func (e *Evidence) Add(s Seen) {
 	}
 }
 
-// approve remembers the values that a person said yes to, and the records they stand in: one source is asked about once.
+// yes is a person's approval: the labels that the session held when it was given. It says nothing about data that came later.
+type yes struct{ labels []Label }
+
+// covers reports whether one of them was given with these labels in sight.
+func covers(given []yes, blocking []Held) bool {
+	return slices.ContainsFunc(given, func(y yes) bool {
+		return !slices.ContainsFunc(blocking, func(h Held) bool { return !slices.Contains(y.labels, h.Label) })
+	})
+}
+
+// approve remembers the values that a person said yes to, and the records that they were shown to stand in: one source is asked about once.
 func (e *Evidence) approve(s Seen) {
+	y := yes{s.Approved.Labels}
 	for _, v := range s.Approved.Values {
 		f, ok := formOf(v.Text)
 		if !ok || len(e.approved) >= maxApproved {
 			continue
 		}
-		e.approved[approvedAt{s.Operation, v.Argument, f}] = true
-		e.approved[approvedAt{s.Operation, v.Argument, form{formless, v.Text}}] = true // to the letter, for ids and secrets
+		ats := []approvedAt{{s.Operation, v.Argument, f}, {s.Operation, v.Argument, form{formless, v.Text}}} // to the letter, for ids and secrets
 		if f.kind == link {
-			e.approved[approvedAt{form: f}] = true
+			ats = append(ats, approvedAt{form: f})
 		}
-		for _, sp := range e.values[f] {
-			if sp.sound() && f.kind != number {
-				e.sources[sourceAt{s.Operation, v.Argument, sp.record}] = true
+		for _, at := range ats {
+			e.approved[at] = append(e.approved[at], y)
+		}
+	}
+	for _, src := range s.Approved.Sources {
+		for i := range e.records {
+			if r := &e.records[i]; r.operation == src.Operation && r.callID == src.CallID && r.number == src.Record && len(e.sources) < maxApproved {
+				at := sourceAt{s.Operation, src.Argument, i}
+				e.sources[at] = append(e.sources[at], y)
 			}
 		}
 	}
 }
 
-// Approve is what a person's yes to a call adds: the values of its critical arguments. What the person did not see because it vouches for
-// itself is no less approved.
-func Approve(operation, callID string, p *Profile, args []byte) Seen {
+// Approve is what a person's yes to a call adds: the values of its critical arguments, also of those that vouch for themselves, and the records
+// that the person was shown as covered. Shown are the findings they saw, held the labels of the session at that time.
+func Approve(operation, callID string, p *Profile, args []byte, shown []Finding, held []Held) Seen {
 	s := Seen{Operation: operation, CallID: callID, Approved: &approved{}}
+	for _, h := range held {
+		s.Approved.Labels = append(s.Approved.Labels, h.Label)
+	}
 	if p == nil {
 		p = &Profile{}
 	}
@@ -147,6 +166,11 @@ func Approve(operation, callID string, p *Profile, args []byte) Seen {
 			}
 		}
 	})
+	for _, f := range shown {
+		if f.Covers && !f.Vouched && len(s.Approved.Sources) < maxTraced {
+			s.Approved.Sources = append(s.Approved.Sources, approvedSource{f.Argument, f.Operation, f.CallID, f.Record})
+		}
+	}
 	return s
 }
 
@@ -185,14 +209,20 @@ func gaveForm(s string) string {
 	}, fold(s))
 }
 
-// written is the first record that may only repeat the value, because the session had given it away by then.
+// written is the first record that may only repeat the value, because the session had given it away by then: whole, or, of an address, a link
+// or an account, in pieces.
 func (e *Evidence) written(value string) int {
-	forms := []string{gaveForm(value)}
+	whole, pieces := []string{gaveForm(value)}, []string(nil)
 	if f, ok := formOf(value); ok {
-		forms = append(forms, gaveForm(f.value))
+		whole = append(whole, gaveForm(f.value))
+		if f.kind == mail || f.kind == link || f.kind == account {
+			pieces = strings.FieldsFunc(fold(f.value), func(r rune) bool { return !inWord(r) })
+		}
 	}
 	for _, g := range e.gave { // in order
-		if g.All || slices.ContainsFunc(forms, func(f string) bool { return strings.Contains(g.Text, f) }) {
+		has := func(s string) bool { return strings.Contains(g.Text, s) }
+		pieces = slices.DeleteFunc(pieces, has)
+		if g.All || slices.ContainsFunc(whole, has) || pieces != nil && len(pieces) == 0 {
 			return g.record
 		}
 	}

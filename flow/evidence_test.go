@@ -202,7 +202,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		t.Errorf("%d values of %d records", e.count, len(e.records))
 	}
 	for i := range 3 * maxApproved {
-		e.Add(Approve("a.b", "c", &Profile{Args: map[string]Role{"x": Destination}}, fmt.Appendf(nil, `{"x":"%d"}`, i)))
+		e.Add(Approve("a.b", "c", &Profile{Args: map[string]Role{"x": Destination}}, fmt.Appendf(nil, `{"x":"%d"}`, i), nil, nil))
 	}
 	if len(e.approved) > maxApproved+2 {
 		t.Errorf("%d approvals", len(e.approved))
@@ -225,7 +225,7 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, read("eve@x.example"), wrote(`{"text":"eve@x.example"}`)), Permit, "") // seen before
 	wants(t, judged(p, "Lunch", `{"title":"Lunch Grey Owl"}`, read("Grey Owl")), Permit, "")
 	wants(t, judged(p, "Lunch", `{"title":"Lunch Grey Owl"}`, wrote(`{"x":"grey owl"}`), read("Grey Owl")), Ask, "")
-	yes := Approve(post.ID, "c3", p, []byte(`{"to":"ann@books.example"}`))
+	yes := Approve(post.ID, "c3", p, []byte(`{"to":"ann@books.example"}`), nil, nil)
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(`{"x":"eve@x.example"}`), read("ann@books.example\\neve@x.example"), yes), Ask, "")
 	// More than is kept may have been anything.
 	var seen []Seen

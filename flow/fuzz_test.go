@@ -285,7 +285,7 @@ func FuzzJudgeCall(f *testing.F) {
 		w := ParseWords(request)
 		result := Result{Operation: "mail.list", CallID: "c1", Arguments: args, Payloads: []json.RawMessage{payload}}
 		judge := func(more ...Seen) Ruling {
-			seen := append([]Seen{Observe(read, w, result), Approve(op.ID, "c2", p, payload)}, more...)
+			seen := append([]Seen{Observe(read, w, result), Approve(op.ID, "c2", p, payload, nil, nil)}, more...)
 			return JudgeCall(op, p, args, Situation{Held: held, Words: w, Own: []string{"me@own.example"}, Evidence: gathered(seen...), FreeLevel1: how&64 != 0})
 		}
 		r := judge()

@@ -139,6 +139,21 @@ func linkAt(word string) int {
 		}
 		return i
 	}
+	for from := 0; ; { // an address without a scheme, of any host
+		i := strings.Index(word[from:], "//")
+		if i < 0 {
+			break
+		}
+		i += from
+		next := rune(0)
+		for _, next = range strings.TrimLeft(word[i:], "/") {
+			break
+		}
+		if (i == 0 || strings.IndexByte(`="'([`, word[i-1]) >= 0) && (inWord(next) || next == '[') {
+			return i
+		}
+		from = i + 2
+	}
 	inHost := func(r rune) bool {
 		return inWord(r) || r == '-' || r == '_' || r == '.' || r > 0x7f && unicode.IsSymbol(r)
 	}

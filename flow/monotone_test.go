@@ -126,7 +126,7 @@ func drawCall(t *rapid.T) *call {
 		switch rapid.IntRange(0, 4).Draw(t, "evidence") {
 		case 0:
 			p, b := c.profile, encoded(drawObject(t, 2, []string{"to", "x", "body", "id"}, "approved"))
-			c.seen = append(c.seen, func(*Words) Seen { return Approve(c.op.ID, fmt.Sprint("yes", i), p, b) })
+			c.seen = append(c.seen, func(*Words) Seen { return Approve(c.op.ID, fmt.Sprint("yes", i), p, b, nil, nil) })
 		case 1:
 			b := encoded(drawObject(t, 3, []string{"to", "text"}, "gave"))
 			c.seen = append(c.seen, func(*Words) Seen { return Gave(c.op.ID, fmt.Sprint("gave", i), b) })

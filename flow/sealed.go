@@ -303,7 +303,11 @@ func (m *matcher) fill(step *SealedStep, f *Followed) (problem string) {
 		return fmt.Sprintf("nothing in it comes from step %d, which it repeats over", *step.Each)
 	}
 	for _, source := range slices.Sorted(maps.Keys(bySource)) {
-		found, problem := m.records(step, f.Step, source, bySource[source])
+		calls := m.results[source]
+		if step.Each != nil && *step.Each == source {
+			calls = m.first(source)
+		}
+		found, problem := m.records(step, f.Step, source, bySource[source], calls)
 		if problem != "" {
 			return problem
 		}
@@ -338,6 +342,16 @@ func (m *matcher) fill(step *SealedStep, f *Followed) (problem string) {
 	return ""
 }
 
+// first is the first call for a step that did not fail: what is repeated for each record is not repeated for each time that they are read.
+func (m *matcher) first(source int) map[string]bool {
+	for _, d := range m.s.Done {
+		if sound, ok := m.results[source][d.CallID]; ok && d.Step == source && !slices.Contains(m.s.Failed, d.CallID) {
+			return map[string]bool{d.CallID: sound}
+		}
+	}
+	return nil
+}
+
 func served(args map[string]plannedArg) bool {
 	for _, a := range args {
 		if !a.serves {
@@ -348,11 +362,10 @@ func served(args map[string]plannedArg) bool {
 }
 
 // records finds the records of the source step's results that have the values of all these arguments.
-func (m *matcher) records(step *SealedStep, at, source int, args []string) (found map[int]map[string]plannedArg, problem string) {
-	if source < 0 || source >= at || m.e == nil || len(m.results[source]) == 0 {
+func (m *matcher) records(step *SealedStep, at, source int, args []string, calls map[string]bool) (found map[int]map[string]plannedArg, problem string) {
+	if source < 0 || source >= at || m.e == nil || len(calls) == 0 {
 		return nil, fmt.Sprintf("step %d has not been called", source)
 	}
-	calls := m.results[source]
 	for _, name := range args {
 		values, ok := m.leaves(name)
 		if !ok {

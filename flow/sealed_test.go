@@ -439,3 +439,16 @@ func TestReadsMayBeRepeated(t *testing.T) {
 		t.Errorf("read otherwise: %+v", f)
 	}
 }
+
+// What is done once for each record is not done again because the records are read again.
+func TestReadingAgainRepeatsNothing(t *testing.T) {
+	s := Sealed{Clean: true, Steps: []SealedStep{{Operation: "mail.find"}, {Operation: "mail.send", From: map[string]Source{"to": {Field: "sender"}}, Each: new(int)}}, Done: []Done{
+		{Step: 0, CallID: "c0", Again: true}, {Step: 1, CallID: "n0", Record: &Record{"c0", 1}}, {Step: 0, CallID: "c1", Again: true},
+	}}
+	e := shownMail("c0", `[{"sender":"ann@x.example"},{"sender":"bob@x.example"}]`, "c1", `[{"sender":"ann@x.example"},{"sender":"bob@x.example"},{"sender":"cid@x.example"}]`)
+	for to, want := range map[string]bool{"ann@x.example": false, "bob@x.example": true, "cid@x.example": false} {
+		if f, ok := s.Follow("mail.send", sending, []byte(`{"to":"`+to+`"}`), e); ok != want {
+			t.Errorf("%s: %+v", to, f)
+		}
+	}
+}

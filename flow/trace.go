@@ -2,6 +2,7 @@ package flow
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -101,11 +102,13 @@ func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 	because := labels.Because
 	if labels.Allowed {
 		because = []Held{s.Held[tainted]}
-	} else if !t.core {
+	} else if !t.core || !t.destined() {
 		// Nothing says where the data would go.
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
 	}
-	t.blocked = !labels.Allowed
+	if t.blocked = !labels.Allowed; t.blocked {
+		t.blocking = labels.Because
+	}
 	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	t.trace()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
@@ -130,8 +133,9 @@ type tracer struct {
 	p        *Profile
 	s        *Situation
 	values   []traced
-	core     bool // there is a value with a core role
-	blocked  bool // labels refuse the call
+	core     bool   // there is a value with a core role
+	blocked  bool   // labels refuse the call
+	blocking []Held // these
 	followed Followed
 	tooMany  bool
 	findings []Finding
@@ -219,6 +223,15 @@ func (t *tracer) leaves() bool {
 	})
 }
 
+// destined reports whether the call says where data goes, as far as the operation lets it: to a destination, a URL, or what a selector selects.
+func (t *tracer) destined() bool {
+	has := func(r Role) bool { return r == Destination || r == URL }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(t.p.Args)), has) {
+		return true
+	}
+	return slices.ContainsFunc(t.values, func(v traced) bool { return has(v.role) || v.role == Selector })
+}
+
 func (t *tracer) own(f form) bool {
 	return slices.ContainsFunc(t.s.Own, func(own string) bool { o, ok := formOf(own); return ok && o == f })
 }
@@ -252,7 +265,7 @@ func (t *tracer) trace() {
 				}
 				f := t.vouch(traced{v.path, URL, l, true})
 				f.Role = v.role
-				if fm, ok := formOf(l); ok && !f.Vouched && t.s.Evidence != nil && t.s.Evidence.approved[approvedAt{form: fm}] {
+				if fm, ok := formOf(l); ok && !f.Vouched && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blocking) {
 					f.Vouched, f.By, f.Text = true, ByApproval, shown(v.path)+" is one that a person approved before"
 				}
 				if f.Vouched {
@@ -331,11 +344,11 @@ func (t *tracer) vouch(v traced) Finding {
 		f.Text = "nothing vouches for " + arg
 		return f
 	}
-	yes := approvedAt{t.op.ID, v.path, fm}
+	at := approvedAt{t.op.ID, v.path, fm}
 	if v.role == Selector || v.role == Credential {
-		yes.form = form{formless, v.text}
+		at.form = form{formless, v.text}
 	}
-	if e.approved[yes] {
+	if covers(e.approved[at], t.blocking) {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
 	spots, written := e.values[fm], e.written(v.text)
@@ -359,7 +372,7 @@ func (t *tracer) vouch(v traced) Finding {
 		return by(ByTrusted, "%s is put together of the person's words and of trusted results", arg)
 	}
 	for _, sp := range e.values[fm] {
-		if v.role != Selector && v.role != Credential && sp.sound() && e.sources[sourceAt{t.op.ID, v.path, sp.record}] && sp.record < written {
+		if v.role != Selector && v.role != Credential && sp.sound() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blocking) && sp.record < written {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
@@ -407,6 +420,9 @@ func (t *tracer) composed(name string) bool {
 	said := func(s string) bool {
 		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
 		return ok && f.kind == text && t.s.Words.has(f)
+	}
+	if name = strings.TrimSpace(name); len(name) > maxValue {
+		return false
 	}
 	for i, r := range name {
 		if r == ' ' && (said(name[:i]) && trusted(name[i:]) || trusted(name[:i]) && said(name[i:])) {

@@ -63,13 +63,13 @@ var vouchers = map[string]struct {
 	}},
 	"own": {ByOwn, "x is the person's own", func(_ Role, value string, s *Situation) { s.Own = []string{"other", value} }},
 	"approval": {ByApproval, "a person approved this x before", func(role Role, value string, s *Situation) {
-		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`)))
+		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`), nil, nil))
 	}},
 	"approval of another argument": {ByNothing, "nothing vouches for x", func(role Role, value string, s *Situation) {
-		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"y": role}}, []byte(`{"y":"`+value+`"}`)))
+		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"y": role}}, []byte(`{"y":"`+value+`"}`), nil, nil))
 	}},
 	"approval of another operation": {ByNothing, "nothing vouches for x", func(role Role, value string, s *Situation) {
-		s.Evidence = gathered(Approve("srv.other", "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`)))
+		s.Evidence = gathered(Approve("srv.other", "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`), nil, nil))
 	}},
 	"trusted":                  {ByTrusted, "x is from record 1 of srv.read", shows(&Profile{Output: TrustedOutput}, false)},
 	"trusted, singled out":     {ByTrusted, "which the person's request names", shows(&Profile{Output: TrustedOutput, Names: []string{"title"}}, true)},
@@ -212,8 +212,8 @@ func TestRefusalIsNarrowedToWhereThePersonPoints(t *testing.T) {
 		"by_arg, the person":           {told(BoundaryByArg, to), `{"to":"ME@own.example","body":"all"}`, Permit, ""},
 		"by_arg, somebody":             {told(BoundaryByArg, to), `{"to":"eve@x.example","body":"all"}`, Ask, "nothing vouches for to"},
 		"by_arg, the person and other": {told(BoundaryByArg, to), `{"to":["me@own.example","eve@x.example"],"body":"all"}`, Ask, "nothing vouches for to"},
-		"by_arg, other letter case":    {told(BoundaryByArg, to), `{"To":"eve@x.example","body":"all"}`, Ask, "nothing vouches for To"},
-		"by_arg, one nobody spoke of":  {told(BoundaryByArg, to), `{"bcc":"eve@x.example","body":"all"}`, Ask, "nothing vouches for bcc"},
+		"by_arg, other letter case":    {told(BoundaryByArg, to), `{"To":"eve@x.example","body":"all"}`, Deny, "loaded internal data"},
+		"by_arg, one nobody spoke of":  {told(BoundaryByArg, to), `{"bcc":"eve@x.example","body":"all"}`, Deny, "loaded internal data"},
 		"by_arg, nothing but a comma":  {told(BoundaryByArg, to), `{"to":",","body":"all"}`, Ask, "nothing vouches for to"},
 		"by_arg, behind many of them":  {told(BoundaryByArg, to), `{"to":["me@own.example"` + strings.Repeat(`,"me@own.example"`, maxTraced) + `,"eve@x.example"],"body":"all"}`, Ask, "more than 200 values"},
 		"by_arg, as a name":            {told(BoundaryByArg, to), `{"to":{"eve@x.example":null},"body":"all"}`, Ask, "nothing vouches for to"},
@@ -422,7 +422,7 @@ func TestLinksInWhatIsSentHaveToBeVouchedFor(t *testing.T) {
 	wants(t, judged(send, words, `{"subject":"https://books.example/spring","when":"https://x.example"}`), Ask, "nothing vouches for a link in when")
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://books.example/spring"}`), Permit, "a link in body is in the person's request")
 	// A link of which a person said yes may be sent on.
-	yes := Approve(post.ID, "c1", &Profile{Args: map[string]Role{"url": URL}}, []byte(`{"url":"https://x.example/a"}`))
+	yes := Approve(post.ID, "c1", &Profile{Args: map[string]Role{"url": URL}}, []byte(`{"url":"https://x.example/a"}`), nil, nil)
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://x.example/a"}`, yes), Permit, "a link in body is one that a person approved before")
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://x.example/b"}`, yes), Ask, "")
 	// Knowing the link is not knowing the call.
@@ -496,7 +496,8 @@ func TestShortAndNumericValuesAreNeverFoundInsideOthers(t *testing.T) {
 func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
 	send := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
 	book := showed(&Profile{Output: TrustedOutput}, "", "book.list", "c1", `{}`, `[{"email":"ann@books.example","alias":"ann@old.example"},{"email":"bob@books.example"}]`)
-	yes := Approve(post.ID, "c2", send, []byte(`{"to":"ann@books.example"}`))
+	asked := judged(send, "", `{"to":"ann@books.example"}`, book)
+	yes := Approve(post.ID, "c2", send, []byte(`{"to":"ann@books.example"}`), asked.Evidence, nil)
 	wants(t, judged(send, "", `{"to":"ann@old.example"}`, book), Ask, "")
 	wants(t, judged(send, "", `{"to":"ann@old.example"}`, book, yes), Permit, "to is from record 1 of book.list, which a person approved as its source before")
 	wants(t, judged(send, "", `{"to":"bob@books.example"}`, book, yes), Ask, "")
@@ -504,7 +505,7 @@ func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
 	// A number that was approved says nothing about the others beside it.
 	pay := &Profile{Level: 2, Args: map[string]Role{"amount": Amount}}
 	bills := showed(&Profile{Output: TrustedOutput}, "", "bank.list", "c1", `{}`, `[{"amount":100,"fee":25},{"amount":1}]`)
-	wants(t, judged(pay, "", `{"amount":25}`, bills, Approve(post.ID, "c2", pay, []byte(`{"amount":100}`))), Ask, "nothing vouches for amount")
+	wants(t, judged(pay, "", `{"amount":25}`, bills, Approve(post.ID, "c2", pay, []byte(`{"amount":100}`), nil, nil)), Ask, "nothing vouches for amount")
 	// An outsider who writes the approved value into a record of theirs, or into one that a system fills in, gains nothing.
 	for _, p := range []*Profile{{}, {Names: []string{"subject"}}, {Delegable: []string{"from", "cc"}}, {TrustedFields: []string{"id"}}} {
 		hostile := showed(p, "", "mail.list", "c1", `{}`, `[{"id":"7","from":"eve@x.example","cc":["ann@books.example"],"subject":"ann@books.example","body":"ann@books.example eve@x.example"}]`)
@@ -520,12 +521,12 @@ func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
 func TestAnApprovalOfAnIDIsNoneOfAnother(t *testing.T) {
 	remove := &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"id": Selector, "pin": Credential}}
 	list := showed(&Profile{TrustedFields: []string{"id", "size"}, IDKind: "mail"}, "", "mail.list", "c1", `{}`, `[{"id":"7","size":9,"body":"all of these: 7, 8 and 9"},{"id":"8"},{"id":"9","size":7}]`)
-	yes := Approve(post.ID, "c2", remove, []byte(`{"id":"7"}`))
+	yes := Approve(post.ID, "c2", remove, []byte(`{"id":"7"}`), nil, nil)
 	wants(t, judged(remove, "", `{"id":"7"}`, list, yes), Permit, "a person approved this id before")
 	for _, id := range []string{"8", "9", "7.0", "07"} {
 		wants(t, judged(remove, "", `{"id":"`+id+`"}`, list, yes), Ask, "nothing vouches for id")
 	}
-	yes = Approve(post.ID, "c2", remove, []byte(`{"id":"aBcD","pin":"Correct Horse"}`))
+	yes = Approve(post.ID, "c2", remove, []byte(`{"id":"aBcD","pin":"Correct Horse"}`), nil, nil)
 	beside := showed(&Profile{Output: TrustedOutput, IDKind: "mail"}, "", "mail.list", "c1", `{}`, `[{"id":"aBcD","pin":"Correct Horse","next":"eFgH","pin2":"Battery Staple"}]`)
 	wants(t, judged(remove, "", `{"id":"eFgH"}`, beside, yes), Ask, "")
 	wants(t, judged(remove, "", `{"pin":"Battery Staple"}`, beside, yes), Ask, "")
@@ -536,7 +537,7 @@ func TestAnApprovalOfAnIDIsNoneOfAnother(t *testing.T) {
 	a, b := strings.Repeat("a", maxDisplayField), strings.Repeat("a", maxDisplayField+1)
 	long := &Profile{Level: 2, Args: map[string]Role{a: Destination, b: Destination}}
 	for _, c := range [][2]string{{a, b}, {b, a}, {b, b + "c"}} {
-		wants(t, judged(long, "", `{"`+c[1]+`":"ann@books.example"}`, Approve(post.ID, "c2", long, []byte(`{"`+c[0]+`":"ann@books.example"}`))), Ask, "nothing vouches")
+		wants(t, judged(long, "", `{"`+c[1]+`":"ann@books.example"}`, Approve(post.ID, "c2", long, []byte(`{"`+c[0]+`":"ann@books.example"}`), nil, nil)), Ask, "nothing vouches")
 	}
 }
 

@@ -313,7 +313,11 @@ func (c *crossing) sameEvidence(a approval.Approval) bool {
 func (c *crossing) kept() ([]Evidence, error) {
 	var all []Evidence
 	if c.personApproved() && len(c.approval.Evidence) > 0 && c.traced() {
-		body, err := json.Marshal(flow.Approve(c.op.ID, c.id, c.op.Profile, c.args))
+		var shown []flow.Finding
+		if c.ruling != nil {
+			shown = c.ruling.Evidence
+		}
+		body, err := json.Marshal(flow.Approve(c.op.ID, c.id, c.op.Profile, c.args, shown, c.raised().Labels))
 		if err != nil {
 			return nil, err
 		}

@@ -253,7 +253,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 	c.done = true
 	t := p.tool(c.Operation)
 	if c.Now.Decision == flow.Ask {
-		p.evidence.Add(flow.Approve(c.Operation, c.CallID, t.profile, c.args))
+		p.evidence.Add(flow.Approve(c.Operation, c.CallID, t.profile, c.args, c.Now.Evidence, p.held))
 	}
 	tainted := slices.ContainsFunc(p.held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
 	if f, ok := p.sealed.Follow(c.Operation, t.profile, c.args, p.evidence); ok {

@@ -67,7 +67,7 @@ func (s *trial) play(st step, fill map[string][]byte) flow.Ruling {
 	case flow.Deny:
 		return r
 	case flow.Ask:
-		s.evidence.Add(flow.Approve(t.op.ID, id, t.profile, args))
+		s.evidence.Add(flow.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
 	}
 	if t.op.Effect == flow.Write && s.tainted() { // as the gateway does: what outsiders may have had written is not believed when it is read back
 		s.evidence.Add(flow.Gave(t.op.ID, id, args))
