@@ -293,7 +293,7 @@ func TestRulingsDependOnNothingElse(t *testing.T) {
 // Every value that decides has its finding.
 func TestNoCoreValueIsOverlooked(t *testing.T) {
 	permitted := 0
-	rapid.Check(t, func(t *rapid.T) {
+	property := func(t *rapid.T) {
 		c := drawCall(t)
 		c.held, c.profile.Level = fromOutside, 2
 		r := c.judge()
@@ -322,8 +322,11 @@ func TestNoCoreValueIsOverlooked(t *testing.T) {
 		if !core && !slices.ContainsFunc(r.Evidence, func(f Finding) bool { return f.Role.Soft() }) {
 			t.Fatalf("permitted for nothing: %+v", r)
 		}
-	})
-	if permitted == 0 {
-		t.Error("nothing was permitted")
 	}
+	for range 20 { // in a hundred random calls there may be none that is permitted
+		if rapid.Check(t, property); permitted > 0 {
+			return
+		}
+	}
+	t.Error("nothing was permitted")
 }
