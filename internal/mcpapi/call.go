@@ -161,6 +161,9 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 		r.Exchange.InputResponses, ours = apart(req.inputResponses)
 	}
 	if req.requestState == nil {
+		if r.Exchange.InputResponses != nil { // every question of a server's goes out with a state of ours
+			return at, badRequest(codeInvalidParams, "params.inputResponses answer no question: there is no params.requestState with them. Make the call again without them.")
+		}
 		return at, nil
 	}
 	sealed, ok := text(req.requestState)
