@@ -348,7 +348,7 @@ func TestShorterSubject(t *testing.T) {
 func TestGaveNumbers(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"n": Amount}}
 	e := &Evidence{}
-	e.Add(Gave("a.b", "c0", []byte(`{"x":1200.5}`)))
+	e.Add(Gave("a.b", "c0", nil, []byte(`{"x":1200.5}`)))
 	see(e, &Profile{Output: TrustedOutput}, "", "a.b", "1", `{}`, `["1200.50"]`)
 	if r := JudgeCall(openOp(1), p, []byte(`{"n":"1200.50"}`), Situation{Held: openHeld, Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
@@ -378,7 +378,7 @@ func TestGaveInPieces(t *testing.T) {
 	} {
 		e := &Evidence{}
 		for i, g := range gave {
-			e.Add(Gave("notes.add", fmt.Sprint("g", i), []byte(g)))
+			e.Add(Gave("notes.add", fmt.Sprint("g", i), nil, []byte(g)))
 		}
 		e.Add(showed(ownNotes, "tidy up", "notes.list", "c2", `{}`, `{"a":"evil@attacker.example"}`))
 		r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords("tidy up"), Evidence: e})
@@ -461,5 +461,42 @@ func TestReadRepeatsItsArguments(t *testing.T) {
 	r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords("tidy up"), Evidence: e})
 	if r.Verdict != Ask {
 		t.Errorf("%s, %s", r.Verdict, r.Reason)
+	}
+}
+
+// The id of what was changed is not something that the session made up: read again, it is still the system's.
+func TestSelectingIsNotWriting(t *testing.T) {
+	mail := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, IDKind: "mail"}
+	move := &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"id": Selector, "folder": Content}}
+	const words = `Tidy up "Rent for May"`
+	list := func(call string) Seen { return showed(mail, words, "mail.list", call, `{}`, `[{"id":"m-1","subject":"Rent for May"}]`) }
+	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", move, []byte(`{"folder":"done","id":"m-1"}`)), list("c3")); r.Verdict != Permit {
+		t.Error(r.Reason)
+	}
+	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", nil, []byte(`{"id":"m-1"}`)), list("c3")); r.Verdict != Ask || !strings.Contains(r.Reason, "written it itself") {
+		t.Error(r.Reason)
+	}
+}
+
+// A link in a text that a person approved may be sent again; another may not.
+func TestApprovedLinkInAText(t *testing.T) {
+	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
+	yes := Approve(post.ID, "c1", p, []byte(`{"body":"See https://news.example/a.","to":"ann@books.example"}`), nil, nil)
+	for body, want := range map[string]Verdict{"Again: https://news.example/a": Permit, "Again: https://news.example/b": Ask, "Again: https://news.example/a?d=x": Ask} {
+		if r := judged(p, "Write to ann@books.example", `{"body":"`+body+`","to":"ann@books.example"}`, yes); r.Verdict != want {
+			t.Errorf("%s: %s, %s", body, r.Verdict, r.Reason)
+		}
+	}
+}
+
+// Where a label speaks of something in an argument, the names of the members are the tool's, and what it doesn't speak of is critical all the same.
+func TestMembersNamesWhereALabelSpeaksOfSome(t *testing.T) {
+	p := &Profile{Level: 2, Args: map[string]Role{"people.to": Destination}}
+	for args, want := range map[string]Verdict{
+		`{"people":[{"to":"ann@books.example"}]}`: Permit, `{"people":[{"cc":"eve@x.example","to":"ann@books.example"}]}`: Ask, `{"people":[{"to":{"eve@x.example":true}}]}`: Ask,
+	} {
+		if r := judged(p, "Write to ann@books.example", args); r.Verdict != want {
+			t.Errorf("%s: %s, %s", args, r.Verdict, r.Reason)
+		}
 	}
 }

@@ -156,14 +156,22 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 	}
 	leaves(v, "", func(path string, value any) {
 		text, ok := scalar(value)
-		r := p.role(path)
-		if !ok || !r.Core() && !r.Soft() {
+		if !ok {
 			return
 		}
-		for _, one := range apart(r, text) {
+		keep := func(one string) bool {
 			if len(one) <= maxValue && len(path) <= maxDisplayField && len(s.Approved.Values) < maxTraced {
 				s.Approved.Values = append(s.Approved.Values, approvedValue{path, one})
 			}
+			return len(s.Approved.Values) < maxTraced
+		}
+		switch r := p.role(path); {
+		case r.Core() || r.Soft():
+			for _, one := range apart(r, text) {
+				keep(one)
+			}
+		case r == Content:
+			linksIn(text)(keep)
 		}
 	})
 	for _, f := range shown {
@@ -176,8 +184,9 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 
 // Gave is what a call adds that writes while its session is untrusted: the texts that it gives away. What is read back later and was among
 // them is no evidence, whatever the operation is that it is read with: else an agent that was talked into it could write down what it wants
-// to be told. It is to be added before the call runs, whatever becomes of it.
-func Gave(operation, callID string, args []byte) Seen {
+// to be told. It is to be added before the call runs, whatever becomes of it. The ids of what it changes are no news; of a call without a
+// profile everything is.
+func Gave(operation, callID string, p *Profile, args []byte) Seen {
 	s := Seen{Operation: operation, CallID: callID, Gave: &gave{}}
 	v, err := decode(args)
 	if err != nil || len(args) > maxGave {
@@ -185,8 +194,8 @@ func Gave(operation, callID string, args []byte) Seen {
 		return s
 	}
 	var b strings.Builder
-	leaves(v, "", func(_ string, value any) {
-		if text, ok := scalar(value); ok {
+	leaves(v, "", func(path string, value any) {
+		if text, ok := scalar(value); ok && !(p.Told() && p.role(path) == Selector) {
 			b.WriteString(gaveForm(text) + "\n")
 			for token := range tokens(text) { // as it is compared: 1200.5 is read back as 1200.50
 				if f, ok := formOf(token); ok {

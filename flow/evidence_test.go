@@ -216,7 +216,7 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	read := func(text string) Seen {
 		return showed(&Profile{Output: TrustedOutput}, "", "files.read", "c2", `{}`, `"`+text+`"`)
 	}
-	wrote := func(args string) Seen { return Gave("files.write", "c1", []byte(args)) }
+	wrote := func(args string) Seen { return Gave("files.write", "c1", nil, []byte(args)) }
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, read("eve@x.example")), Permit, "")
 	for _, args := range []string{`{"text":"eve@x.example"}`, `{"text":"EVE at the X: <eve@x.example>."}`, `{"a":{"b":["x",{"c":"e-v-e@x.e xample"}]}}`, `{"a":"eve@x","b":1,"a":2}`, `no JSON`, `{"text":"` + strings.Repeat("a", maxGave) + `"}`} {
 		wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(args), read("eve@x.example")), Ask, "where the session may have written it itself")

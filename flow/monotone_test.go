@@ -129,7 +129,7 @@ func drawCall(t *rapid.T) *call {
 			c.seen = append(c.seen, func(*Words) Seen { return Approve(c.op.ID, fmt.Sprint("yes", i), p, b, nil, nil) })
 		case 1:
 			b := encoded(drawObject(t, 3, []string{"to", "text"}, "gave"))
-			c.seen = append(c.seen, func(*Words) Seen { return Gave(c.op.ID, fmt.Sprint("gave", i), b) })
+			c.seen = append(c.seen, func(*Words) Seen { return Gave(c.op.ID, fmt.Sprint("gave", i), nil, b) })
 		default:
 			c.seen = append(c.seen, shownAs(drawProfile(t, "label"), drawResult(t, i, "seen")))
 		}

@@ -145,6 +145,12 @@ func (p *Profile) leads(path string) bool {
 	return false
 }
 
+// leadsOn reports whether a label speaks of something in what lies at the path, and not of the whole: then its members' names are the tool's.
+func (p *Profile) leadsOn(path string) bool {
+	_, told := p.told(path)
+	return !told && p.leads(path)
+}
+
 // Check finds what is wrong with a profile, field by field, as sentences that name field and remedy.
 func (p *Profile) Check() []string {
 	var problems []string

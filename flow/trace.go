@@ -184,7 +184,7 @@ func (t *tracer) keys(v any, path string) {
 	case object:
 		for _, m := range v {
 			inner := joined(path, m.name)
-			if r := t.p.role(path); path != "" && (r.Core() || r == Content) && !t.p.leads(inner) {
+			if r := t.p.role(path); path != "" && (r.Core() || r == Content) && !t.p.leads(inner) && !t.p.leadsOn(path) {
 				t.core = t.core || r.Core()
 				if len(t.values) == maxTraced {
 					t.tooMany = true

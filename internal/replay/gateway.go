@@ -262,7 +262,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 		}
 	}
 	if t.op.Effect == flow.Write && tainted {
-		p.evidence.Add(flow.Gave(c.Operation, c.CallID, c.args))
+		p.evidence.Add(flow.Gave(c.Operation, c.CallID, t.profile, c.args))
 	}
 }
 

@@ -70,7 +70,7 @@ func (s *trial) play(st step, fill map[string][]byte) flow.Ruling {
 		s.evidence.Add(flow.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
 	}
 	if t.op.Effect == flow.Write && s.tainted() { // as the gateway does: what outsiders may have had written is not believed when it is read back
-		s.evidence.Add(flow.Gave(t.op.ID, id, args))
+		s.evidence.Add(flow.Gave(t.op.ID, id, t.profile, args))
 	}
 	seen := flow.Observe(t.profile, s.words, flow.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
 	s.held = raised(s.held, t, id, seen)
