@@ -469,7 +469,9 @@ func TestSelectingIsNotWriting(t *testing.T) {
 	mail := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, IDKind: "mail"}
 	move := &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"id": Selector, "folder": Content}}
 	const words = `Tidy up "Rent for May"`
-	list := func(call string) Seen { return showed(mail, words, "mail.list", call, `{}`, `[{"id":"m-1","subject":"Rent for May"}]`) }
+	list := func(call string) Seen {
+		return showed(mail, words, "mail.list", call, `{}`, `[{"id":"m-1","subject":"Rent for May"}]`)
+	}
 	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", move, []byte(`{"folder":"done","id":"m-1"}`)), list("c3")); r.Verdict != Permit {
 		t.Error(r.Reason)
 	}
