@@ -28,7 +28,7 @@ type pausing struct {
 	release chan struct{}
 }
 
-func (p *pausing) OpenSession(ctx context.Context, s session.Session, e audit.Entry) error {
+func (p *pausing) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...gateway.Evidence) error {
 	p.mu.Lock()
 	wait := p.armed
 	p.armed = false
@@ -37,7 +37,7 @@ func (p *pausing) OpenSession(ctx context.Context, s session.Session, e audit.En
 		close(p.reached)
 		<-p.release
 	}
-	return p.Store.OpenSession(ctx, s, e)
+	return p.Store.OpenSession(ctx, s, e, given...)
 }
 
 func hostile2Gateway(t *testing.T, w *world, s gateway.Store) *gateway.Gateway {

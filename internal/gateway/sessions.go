@@ -154,7 +154,12 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 		s = session.New(p.ID, session.Phase(d.StartPhase), p.String(), g.now())
 		s.Own, s.Budget = true, g.tierOf(d).Budget
 		s = s.Raise(last.Labels...)
-		err = g.o.Store.OpenSession(ctx, s, opened(s, p.String()))
+		s.Follows = last.ID
+		given, err := g.given(ctx, last.ID)
+		if err != nil {
+			return nil, err
+		}
+		err = g.o.Store.OpenSession(ctx, s, opened(s, p.String()), given...)
 		if err == nil {
 			return g.hold(s), nil
 		}
@@ -178,6 +183,41 @@ func (g *Gateway) lastOwn(ctx context.Context, agent string) (session.Session, e
 		return session.Session{}, nil
 	}
 	return last, err
+}
+
+// What the next session takes over of what the one before has kept: above it, the agent may have written down anything.
+const (
+	maxTaken    = 1000    // pieces of evidence
+	maxTakenAll = 4 << 20 // bytes
+)
+
+// given is what the agent's last own session gave away while it was untrusted, and those before it: read back in the next one, it is no more
+// evidence than it was there. "" is no session.
+func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
+	if last == "" {
+		return nil, nil
+	}
+	kept, err := g.o.Store.Evidence(ctx, last, 0)
+	if err != nil {
+		return nil, err
+	}
+	var all []Evidence
+	size := 0
+	for _, ev := range kept {
+		var seen flow.Seen
+		if err := json.Unmarshal(ev.Body, &seen); err != nil {
+			return nil, fault.Wrap(err, fault.StoreUnavailable, "What the session before has seen can't be read.")
+		}
+		if seen.Gave != nil {
+			all = append(all, ev)
+		}
+		size += len(ev.Body)
+	}
+	if len(kept) <= maxTaken && size <= maxTakenAll {
+		return all, nil
+	}
+	body, err := json.Marshal(flow.Gave("", "session", nil, nil))
+	return []Evidence{{CallID: "session", Rules: (&flow.Profile{}).Digest(), Body: body}}, err
 }
 
 // declared finds the agent's declaration; an agent without one does nothing.
@@ -292,8 +332,12 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 			return s, err
 		}
 		next := s.Raise(last.Labels...).Raise(labels...)
-		next.Used = max(s.Used, last.Used)
-		err = g.o.Store.OpenSession(ctx, next, opened(next, p.String()))
+		next.Used, next.Follows = max(s.Used, last.Used), last.ID
+		given, err := g.given(ctx, last.ID)
+		if err != nil {
+			return s, err
+		}
+		err = g.o.Store.OpenSession(ctx, next, opened(next, p.String()), given...)
 		if fault.Is(err, fault.Conflict) {
 			continue // another connection opened one in between
 		}

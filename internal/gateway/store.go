@@ -23,9 +23,10 @@ var ErrTooManySilent = errors.New("too many calls of the agent wait to be stoppe
 // (synchronous=FULL or better). Errors carry fault.StoreUnavailable or fault.AuditUnavailable, fault.NotFound or
 // fault.Conflict; none leaves half of its work behind. Safe for concurrent use; concurrent transactions may share one commit.
 type Store interface {
-	// OpenSession writes a new session and its entry. For an own session it is a Conflict when the agent has an open
-	// one, or when the last one holds a label that it doesn't: what was read to inherit has moved on, so read it again.
-	OpenSession(ctx context.Context, s session.Session, e audit.Entry) error
+	// OpenSession writes a new session, its entry and the evidence that it takes over. For an own session it is a Conflict when the agent has an
+	// open one, when the last one isn't the one that it follows, or holds a label that it doesn't: what was read to inherit has moved on, so
+	// read it again.
+	OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...Evidence) error
 	// Session returns a session by id; fault.NotFound if there is none.
 	Session(ctx context.Context, id string) (session.Session, error)
 	// OwnSession returns the open own session of an agent; fault.NotFound if there is none.

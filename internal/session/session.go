@@ -54,7 +54,8 @@ const (
 type Step struct {
 	Tool          string                 `json:"tool"`
 	Operation     string                 `json:"operation"`
-	Arguments     json.RawMessage        `json:"arguments,omitempty"` // canonical
+	Definition    string                 `json:"definition,omitempty"` // hash of the operation's definition when it was submitted; "" of plans before they had it
+	Arguments     json.RawMessage        `json:"arguments,omitempty"`  // canonical
 	From          map[string]flow.Source `json:"from,omitempty"`
 	Open          []string               `json:"open,omitempty"`
 	Each          *int                   `json:"each,omitempty"`
@@ -114,6 +115,7 @@ type Session struct {
 	UserRequest string        `json:"user_request,omitempty"`
 	OpenedBy    string        `json:"opened_by"` // principal, as kind:id
 	Own         bool          `json:"own"`       // the session that the agent's own token stands for
+	Follows     string        `json:"-"`         // of an own session that is to be opened: the one before; "": there is none
 	Phase       Phase         `json:"phase"`
 	State       State         `json:"state"`
 	Labels      []flow.Held   `json:"labels"`

@@ -121,7 +121,7 @@ func TestPlanDigestBindsEverything(t *testing.T) {
 		t.Fatal("not deterministic")
 	}
 	for name, change := range map[string]func(s []Step) []Step{
-		"tool": func(s []Step) []Step { s[0].Tool = "c"; return s }, "operation": func(s []Step) []Step { s[0].Operation = "s.c"; return s },
+		"tool": func(s []Step) []Step { s[0].Tool = "c"; return s }, "definition": func(s []Step) []Step { s[0].Definition = "h"; return s }, "operation": func(s []Step) []Step { s[0].Operation = "s.c"; return s },
 		"arguments": func(s []Step) []Step { s[0].Arguments = []byte(`{"x":2}`); return s }, "after": func(s []Step) []Step { s[0].After = nil; return s },
 		"justification": func(s []Step) []Step { s[0].Justification = "because"; return s }, "order": func(s []Step) []Step { slices.Reverse(s); return s },
 		"length": func(s []Step) []Step { return s[:1] },

@@ -39,7 +39,11 @@ func noDeclaration(id string) error {
 }
 
 func noApproval(id string) error {
-	return fault.New(fault.NotFound, "There is no approval %.80q.", id).At("approval_id")
+	e := fault.New(fault.NotFound, "There is no approval %.80q.", id).At("approval_id")
+	if strings.HasPrefix(id, "plan_") {
+		return e.Try("A plan is decided on in its session: sallyport sessions show, sallyport sessions approve-plan.")
+	}
+	return e
 }
 
 // body returns the body that a query finds; nil if it finds none.

@@ -33,7 +33,7 @@ func decodeSession(body []byte, used int64) (s session.Session, err error) {
 }
 
 // OpenSession implements gateway.Store.
-func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry) error {
+func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...gateway.Evidence) error {
 	body, err := encodeSession(s)
 	if err != nil {
 		return err
@@ -49,13 +49,23 @@ func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry)
 		if err := t.append(&e); err != nil {
 			return err
 		}
-		t.hold(s)
-		return t.w.c.exec(insertSession, s.ID, s.Agent, own, string(s.Phase), string(s.State), s.Version, int64(s.Used), body)
+		opened := s
+		opened.Follows = "" // as it is read back
+		t.hold(opened)
+		if err := t.w.c.exec(insertSession, s.ID, s.Agent, own, string(s.Phase), string(s.State), s.Version, int64(s.Used), body); err != nil {
+			return err
+		}
+		for _, ev := range given {
+			if err := t.keep(s.ID, ev); err != nil {
+				return err
+			}
+		}
+		return nil
 	}})
 }
 
-// free refuses a session whose id is taken, and an own session where the agent has an open one or that lacks a label of the one before: its
-// maker has read that too early. It only looks: a refusal must
+// free refuses a session whose id is taken, and an own session where the agent has an open one, that follows another than the newest, or that
+// lacks a label of that: its maker has read that too early. It only looks: a refusal must
 // cost the others of its batch nothing.
 func (t *tx) free(s session.Session) error {
 	switch _, err := t.session(s.ID); {
@@ -74,8 +84,14 @@ func (t *tx) free(s session.Session) error {
 	if id != "" {
 		return fault.New(fault.Conflict, "Agent %s has an open session already: %s.", s.Agent, id).Try("Use it, or close it first.")
 	}
-	if id, err = t.w.c.text(selectNewest, s.Agent); err != nil || id == "" {
+	if id, err = t.w.c.text(selectNewest, s.Agent); err != nil {
 		return err
+	}
+	if id != s.Follows {
+		return fault.New(fault.Conflict, "Agent %s has opened another session since this one was made.", s.Agent)
+	}
+	if id == "" {
+		return nil
 	}
 	last, err := t.session(id)
 	if err != nil {

@@ -81,7 +81,15 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 			t.Errorf("an own session without the labels of the one before: %v", err)
 		}
 		again = again.Raise(closed.Labels...)
-		must(t, s.OpenSession(ctx, again, change("session.open", again)))
+		if err := s.OpenSession(ctx, again, change("session.open", again)); !fault.Is(err, fault.Conflict) {
+			t.Errorf("an own session that follows another than the newest: %v", err)
+		}
+		again.Follows = first.ID
+		must(t, s.OpenSession(ctx, again, change("session.open", again), gateway.Evidence{Seq: 7, CallID: "call_0", Rules: call.HashBytes(nil), Body: []byte(`{"gave":{}}`)}))
+		if given, err := s.Evidence(ctx, again.ID, 0); err != nil || len(given) != 1 || given[0].Seq != 1 || given[0].CallID != "call_0" || string(given[0].Body) != `{"gave":{}}` {
+			t.Errorf("taken over: %+v, %v", given, err)
+		}
+		again.Follows = ""
 		equal(t, "own again", get(t)(s.OwnSession(ctx, "a")), again)
 
 		page, err := s.SessionsPage(ctx, "", 2, "")
