@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport/flow"
 	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
@@ -92,9 +93,33 @@ func bait(q approval.Approval, roles map[string]string) (bad approval.Approval, 
 		return q, false
 	}
 	bad = q
+	bad.Reasons = covering(q)
 	bad.Arguments, bad.DeclarationID, bad.Destinations = canonical, "", policy.Destinations(roles, canonical)
 	bad.CallDigest = call.HashBytes([]byte("drill\x00" + call.NewID("", time.Now()))) // of no call
 	return bad, true
+}
+
+// covering are a question's reasons with those that say what else a yes covers made anew, by what the question shows. No yes to a drill covers
+// another record.
+func covering(q approval.Approval) []approval.Reason {
+	var all []approval.Reason
+	again := false
+	for _, r := range q.Reasons {
+		switch {
+		case r.Code != codeSource:
+			all = append(all, r)
+		case !again:
+			again = true
+			var names []string
+			for _, f := range q.Evidence {
+				if r := flow.Role(f.Role); !f.Vouched && (r.Core() || r.Soft()) {
+					names = append(names, f.Argument)
+				}
+			}
+			all = append(all, usedAgain(q.Operation, names)...)
+		}
+	}
+	return all
 }
 
 // strange is where the arguments came from, with another value in place of one: nothing vouches for that.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"sallyport/flow"
@@ -84,10 +85,17 @@ func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) err
 	return nil
 }
 
-// traced tells whether provenance decides about the call: a tool's, with nothing beside its arguments. Built-in operations are declared and
-// have rules of their own; they are traced where the operator has told what their arguments are for.
+// traced tells whether provenance decides about the call: a tool's, or one for a resource where the operator has told what its uri is for or
+// that reading it carries data away. Built-in operations are declared and have rules of their own; they are traced where the operator has
+// told what their arguments are for.
 func (c *crossing) traced() bool {
-	return c.r.Method == "tools/call" && c.answers == nil && c.op.traced()
+	switch c.r.Method {
+	case "tools/call":
+		return c.op.traced()
+	case "resources/read", "resources/subscribe":
+		return c.op.Profile.Told() || c.op.Profile.EgressURL
+	}
+	return false
 }
 
 func (op *Operation) traced() bool {
@@ -133,11 +141,18 @@ func (c *crossing) trace(ctx context.Context) {
 
 // vouched tells whether the call was traced and everything in it is vouched for: then the session's labels make it no riskier.
 func (c *crossing) vouched() bool {
-	return c.ruling != nil && c.ruling.Verdict == flow.Permit && len(c.ruling.Evidence) > 0
+	return c.answers == nil && c.ruling != nil && c.ruling.Verdict == flow.Permit && len(c.ruling.Evidence) > 0
 }
 
 // unvouched tells whether the flow stage leaves the call to a person.
-func (c *crossing) unvouched() bool { return c.ruling != nil && c.ruling.Verdict == flow.Ask }
+func (c *crossing) unvouched() bool {
+	return c.answers == nil && c.ruling != nil && c.ruling.Verdict == flow.Ask
+}
+
+// lookedAt tells whether the trace had to look at the call. What goes out beside the arguments of such a call can't be traced, so it doesn't go out.
+func (c *crossing) lookedAt() bool {
+	return c.ruling != nil && (c.ruling.Verdict != flow.Permit || len(c.ruling.Because) > 0)
+}
 
 // personApproved tells whether a person has said yes to this very call; silence is no yes.
 func (c *crossing) personApproved() bool {
@@ -147,7 +162,7 @@ func (c *crossing) personApproved() bool {
 // personNamed tells whether the destinations of the call are the person's own choice: in their words, their own, in a sealed plan, or approved
 // before. In a clean session nothing has been traced; there the words alone are looked at.
 func (c *crossing) personNamed() bool {
-	if c.live == nil || !c.traced() {
+	if c.live == nil || !c.traced() || c.answers != nil {
 		return false
 	}
 	var findings []flow.Finding
@@ -190,6 +205,11 @@ func (c *crossing) traceVerdict(s *session.Session) fault.Verdict {
 	r := c.ruling
 	labels := flow.Judge(c.op.Flow, s.Labels)
 	switch {
+	case c.answers != nil && !labels.Allowed:
+		return c.g.flowVerdict(c.op, s)
+	case c.answers != nil && c.lookedAt(): // an agent may send them unasked
+		return fault.Refuse(stage, fault.FlowUntrusted, "Answers to a server's questions can't be traced, and the session holds labels.",
+			fault.Remedy{Kind: "new_session", Text: "Make the call anew without answers, or ask for a separate session for it."})
 	case r.Verdict == flow.Permit, r.Verdict == flow.Ask && c.personApproved():
 		return fault.Permitted()
 	case r.Verdict == flow.Ask:
@@ -275,23 +295,57 @@ func (c *crossing) shownEvidence() []approval.Finding {
 // maxSources bounds the records that a question says its answer covers.
 const maxSources = 10
 
+// codeSource is the code of reasons that say what else a yes covers.
+const codeSource = "flow.source"
+
 // sources say what else a yes covers: one source is asked about once (PROVENANCE, 2).
 func (c *crossing) sources() []approval.Reason {
 	if !c.unvouched() {
 		return nil
 	}
+	var names []string
 	var all []approval.Reason
 	for _, f := range c.ruling.Evidence {
-		if f.Vouched || !f.Covers || len(all) == maxSources {
+		if f.Vouched {
 			continue
 		}
-		r := approval.Reason{Stage: "flow", Code: "flow.source", Text: fmt.Sprintf(
+		if f.Role.Core() || f.Role.Soft() { // not a link in what is sent
+			names = append(names, f.Argument)
+		}
+		if !f.Covers || len(all) == maxSources {
+			continue
+		}
+		r := approval.Reason{Stage: "flow", Code: codeSource, Text: fmt.Sprintf(
 			"Your yes also covers other values of %s that the system set in the same record (%d of %s), for the rest of this session.", shownWord(f.Argument), f.Record, f.Operation)}
 		if !slices.Contains(all, r) {
 			all = append(all, r)
 		}
 	}
-	return all
+	return append(usedAgain(c.op.ID, names), all...)
+}
+
+// usedAgain says that a yes vouches for the values of the arguments with these names, not for the one call alone.
+func usedAgain(operation string, arguments []string) []approval.Reason {
+	var names []string
+	more := 0
+	for _, name := range arguments {
+		switch name = shownWord(name); {
+		case slices.Contains(names, name):
+		case len(names) == maxSources:
+			more++
+		default:
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	list := strings.Join(names, ", ")
+	if more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return []approval.Reason{{Stage: "flow", Code: codeSource, Text: fmt.Sprintf(
+		"Your yes also lets the values of %s be used again in calls of %s, with any other arguments, for the rest of this session.", list, operation)}}
 }
 
 // shownWord is a name out of a call for a sentence.
@@ -312,7 +366,7 @@ func (c *crossing) sameEvidence(a approval.Approval) bool {
 // gives away in a session that outsiders have written in, so that it is not believed when it is read back.
 func (c *crossing) kept() ([]Evidence, error) {
 	var all []Evidence
-	if c.personApproved() && len(c.approval.Evidence) > 0 && c.traced() {
+	if c.personApproved() && len(c.approval.Evidence) > 0 && c.traced() && c.answers == nil {
 		var shown []flow.Finding
 		if c.ruling != nil {
 			shown = c.ruling.Evidence
@@ -328,9 +382,9 @@ func (c *crossing) kept() ([]Evidence, error) {
 			if given == nil {
 				continue
 			}
-			body, err := json.Marshal(flow.Gave(c.op.ID, c.id, given))
+			body, err := json.Marshal(flow.Gave(c.op.ID, c.id, c.op.Profile, given))
 			if err == nil && len(body) > maxSeen {
-				body, err = json.Marshal(flow.Gave(c.op.ID, c.id, nil)) // it may have been anything
+				body, err = json.Marshal(flow.Gave(c.op.ID, c.id, nil, nil)) // it may have been anything
 			}
 			if err != nil {
 				return nil, err

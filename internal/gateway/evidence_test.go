@@ -327,8 +327,9 @@ func TestApprovalVouchesForTheRecord(t *testing.T) {
 		t.Errorf("%d ran", w.sent("send"))
 	}
 	// Of what an outsider wrote a yes covers that alone.
+	const sameValues = "Your yes also lets the values of to be used again in calls of slack.send, with any other arguments, for the rest of this session."
 	id = w.mustAsk(w.do(p, "slack_send", outsider, ""))
-	if q := w.question(id); q.Evidence[0].Covers || slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return r.Code == "flow.source" }) {
+	if q := w.question(id); q.Evidence[0].Covers || slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return r.Code == "flow.source" && r.Text != sameValues }) {
 		t.Errorf("shown: %+v", q.Approval)
 	}
 	w.mustRespond("bob", id, approval.Approve, "")
@@ -463,15 +464,13 @@ func TestEvidenceIsKeptWithItsLabels(t *testing.T) {
 	}
 }
 
-// What goes out beside the arguments is not traced, so nothing is relieved for it, and nobody can be asked about it.
+// What goes out beside the arguments can't be traced, so it doesn't go out where the trace would look, and nothing is relieved for it.
 func TestAnswersAreNotTraced(t *testing.T) {
 	w := newTracedWorld(t)
 	r := gateway.Request{Method: "tools/call", Tool: "slack_send", Arguments: json.RawMessage(to("anna@corp.example")), Door: "mcp",
 		Exchange: call.Exchange{InputResponses: json.RawMessage(`{"a":{"action":"accept"}}`)}}
 	r.Principal = w.tainted()
-	if a := w.mustRefuse(w.g.Call(t.Context(), r), fault.ApprovalRequired); a.Verdict.ApprovalID != nil {
-		t.Errorf("%+v", a.Verdict)
-	}
+	w.mustRefuse(w.g.Call(t.Context(), r), fault.FlowUntrusted)
 	r.Principal = w.open("worker", "erin", errand)
 	w.mustPermit(w.do(r.Principal, "mail_crm", `{}`, ""))
 	w.mustRefuse(w.g.Call(t.Context(), r), fault.FlowContaminated)

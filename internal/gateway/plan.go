@@ -372,6 +372,9 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 	if err != nil {
 		return nil, err
 	}
+	if err := g.taintBy(ctx, p, l, body); err != nil {
+		return nil, err
+	}
 	now := g.now()
 	planID := call.NewID("plan_", now)
 	for try := 0; ; try++ {
@@ -410,6 +413,21 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 	}
 }
 
+// taintBy raises the labels of delivered content in a plan: the agent has it in its context, so the plan is one that outsiders could speak into.
+func (g *Gateway) taintBy(ctx context.Context, p identity.Principal, l *live, plan json.RawMessage) error {
+	_, held := g.carriedIn(plan)
+	s := l.current.Load()
+	if !slices.ContainsFunc(held, func(h flow.Held) bool { return !s.Holds(h.Label) }) {
+		return nil
+	}
+	e := audit.Entry{Action: "session.taint", Actor: p.String(), Reason: "the steps of a submitted plan carried labelled text"}
+	for _, h := range held {
+		e.Labels = append(e.Labels, string(h.Label))
+	}
+	_, err := g.change(context.WithoutCancel(ctx), s.ID, e, func(s session.Session) (session.Session, error) { return s.Raise(held...), nil })
+	return err
+}
+
 // judgePlan makes of the steps a plan with its state, the answer to it and its entry.
 func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session.Session, steps []plannedStep, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
 	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: "rule", DecidedAt: now}
@@ -422,7 +440,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session
 		v := j.verdicts[i]
 		step := session.Step{Tool: st.Tool, Arguments: st.Arguments, From: st.From, Open: st.Open, Each: st.Each, After: st.After, Justification: st.Justification}
 		if j.ops[i] != nil {
-			step.Operation = j.ops[i].ID
+			step.Operation, step.Definition = j.ops[i].ID, j.ops[i].Hash
 		}
 		plan.Steps = append(plan.Steps, step)
 		shown := v

@@ -106,6 +106,9 @@ func number(raw json.RawMessage) bool {
 // again on what the session holds by then, before the question and before the answer; and the answer is on record before it goes.
 func (c *crossing) ask(ctx context.Context, method string, params json.RawMessage, ask func(context.Context, string, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
 	held := fault.New(fault.FlowContaminated, "The question was held back.")
+	if c.lookedAt() && c.g.o.Mode != Shadow { // an answer would go out untraced
+		return nil, held
+	}
 	mayTalk := func() bool {
 		s := c.live.current.Load()
 		v := c.g.flowVerdict(c.op, s)

@@ -196,11 +196,11 @@ func vouching(p *session.Plan, ops []*Operation) []string {
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(st.From)) {
 			from := st.From[name]
-			where := "field " + from.Field
+			where := "field " + shownWord(from.Field)
 			if from.Field == "" {
 				where = "a field that may serve as " + string(from.Role)
 			}
-			part := fmt.Sprintf("%s from step %d (%s)", short(name), from.Step, where)
+			part := fmt.Sprintf("%s from step %d (%s)", shownWord(name), from.Step, where)
 			if to, source := ops[i], ops[from.Step]; from.Field != "" && to != nil && source != nil && p.State == session.PlanApproved && !p.ByPerson() &&
 				to.Profile.RoleOf(name).Core() && !flow.MayServe(to.ID, to.Profile, name, source.ID, source.Profile, from.Field) {
 				part += ", which an outsider may have written: a person is asked once the session is untrusted"
@@ -211,7 +211,7 @@ func vouching(p *session.Plan, ops []*Operation) []string {
 			parts = append(parts, fmt.Sprintf("once for each record of step %d", *st.Each))
 		}
 		if len(st.Open) > 0 {
-			parts = append(parts, "open: "+short(strings.Join(st.Open, ", ")))
+			parts = append(parts, "open: "+shownWord(strings.Join(st.Open, ", ")))
 		}
 		if len(parts) == 0 {
 			out[i] = "fixed"
@@ -232,7 +232,15 @@ func (c *crossing) sealed() bool {
 // plan is the session's sealed plan as the flow rules read it; nil if there is none.
 func (c *crossing) plan() *flow.Sealed {
 	s := c.session.Plan.Sealed()
-	if s != nil && c.live != nil {
+	if s == nil || c.answers != nil { // what goes out beside the arguments is in no plan
+		return nil
+	}
+	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (DESIGN.md rule 2)
+		if st.Operation == c.op.ID && st.Definition != "" && st.Definition != c.op.Hash {
+			s.Steps[i].Operation = ""
+		}
+	}
+	if c.live != nil {
 		s.Failed = c.live.failedCalls()
 	}
 	return s
@@ -256,7 +264,7 @@ func (c *crossing) findStep(ctx context.Context) {
 			c.traceErr = err
 			return
 		}
-		f, ok := s.Follow(c.op.ID, c.op.Profile, c.args, &w.index)
+		f, ok := s.Follow(c.op.ID, c.profile(), c.args, &w.index)
 		c.followed = &following{f, ok}
 	}
 }
