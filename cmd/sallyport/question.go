@@ -22,6 +22,8 @@ import (
 const (
 	shownArguments = 64 << 10 // bytes of pretty arguments; of larger ones the rest is named, and nobody can say yes to it at a prompt
 	shownSteps     = 50       // of a plan
+	shownFindings  = 100      // about where values came from
+	shownValue     = 120      // bytes of a value there; the arguments have it whole
 	shownSpaces    = 8        // in a row; more are counted
 	longLine       = 1000     // characters of a line of JSON from which on they are counted
 	comparedLines  = 1000     // on each side; beyond, one side is shown whole and then the other
@@ -190,6 +192,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	if !whole {
 		s.field("NOT SHOWN", fmt.Sprintf("%d bytes more: sallyport approvals show %s --output json has them all", rest, a.ApprovalID))
 	}
+	s.origins(a)
 	if a.ModifiedFrom != "" {
 		s.field("changed", "by "+a.ModifiedBy+reasonText(a.ModifiedReason)+" (it takes the place of "+a.ModifiedFrom+")")
 		s.difference(pretty(a.Before), pretty(a.Arguments))
@@ -281,6 +284,59 @@ func (s *sheet) reasons(raw json.RawMessage) {
 	for _, name := range slices.Sorted(maps.Keys(said)) {
 		s.lines("|", strconv.Quote(name)+": "+strconv.Quote(said[name]))
 	}
+}
+
+// origins says where the values of the arguments came from: first those that nobody vouches for.
+func (s *sheet) origins(a *client.Approval) {
+	if len(a.Evidence) == 0 {
+		return
+	}
+	s.rows = append(s.rows, "where it came from")
+	all := slices.Clone(a.Evidence)
+	slices.SortStableFunc(all, func(a, b client.Finding) int {
+		switch {
+		case a.Vouched == b.Vouched:
+			return 0
+		case b.Vouched:
+			return -1
+		}
+		return 1
+	})
+	for i, f := range all {
+		if i == shownFindings {
+			s.field("  NOT SHOWN", fmt.Sprintf("%d more: sallyport approvals show %s --output json has them all", len(all)-i, a.ApprovalID))
+			break
+		}
+		name, by := "  NOBODY VOUCHES", ""
+		if f.Vouched {
+			name, by = "  vouched for", ", by "+cmp.Or(vouchers[f.By], visible(f.By, shownValue), "what is not said")
+		}
+		s.field(name, fmt.Sprintf("%s (%s) = %s%s", shortly(f.Argument), cmp.Or(visible(f.Role, shownValue), "no role"), shortly(f.Value), by))
+		s.escaped(f.Argument + f.Role + f.Value)
+		s.field("    why", f.Text)
+		if f.Operation != "" {
+			from := f.Operation
+			if f.Record > 0 {
+				from = fmt.Sprintf("record %d of %s", f.Record, from)
+			}
+			if f.Field != "" {
+				from += ", field " + shortly(f.Field)
+			}
+			s.field("    source", strings.TrimSuffix(from+", "+f.CallID, ", "))
+		}
+		if f.Covers {
+			s.field("    a yes covers", "other values that the system set in this record too, for this argument")
+		}
+	}
+}
+
+// shortly is text in quotes that it can't end itself, shortened.
+func shortly(s string) string { return visible(strconv.Quote(s), shownValue) }
+
+// vouchers are who or what says so, by the words of Finding.By.
+var vouchers = map[string]string{
+	"words": "the request", "plan": "the approved plan", "own": "the person's own identity", "approval": "an earlier approval", "trusted": "trusted output",
+	"system": "what the system set", "delegated": "a record that the request names", "payee": "the request, which says who gets it",
 }
 
 // plan marks the steps that are calls of the operation.
