@@ -141,13 +141,11 @@ func (c *crossing) trace(ctx context.Context) {
 
 // vouched tells whether the call was traced and everything in it is vouched for: then the session's labels make it no riskier.
 func (c *crossing) vouched() bool {
-	return c.answers == nil && c.ruling != nil && c.ruling.Verdict == flow.Permit && len(c.ruling.Evidence) > 0
+	return c.ruling != nil && c.ruling.Verdict == flow.Permit && len(c.ruling.Evidence) > 0
 }
 
 // unvouched tells whether the flow stage leaves the call to a person.
-func (c *crossing) unvouched() bool {
-	return c.answers == nil && c.ruling != nil && c.ruling.Verdict == flow.Ask
-}
+func (c *crossing) unvouched() bool { return c.ruling != nil && c.ruling.Verdict == flow.Ask }
 
 // lookedAt tells whether the trace had to look at the call. What goes out beside the arguments of such a call can't be traced, so it doesn't go out.
 func (c *crossing) lookedAt() bool {
@@ -366,7 +364,7 @@ func (c *crossing) sameEvidence(a approval.Approval) bool {
 // gives away in a session that outsiders have written in, so that it is not believed when it is read back.
 func (c *crossing) kept() ([]Evidence, error) {
 	var all []Evidence
-	if c.personApproved() && len(c.approval.Evidence) > 0 && c.traced() && c.answers == nil {
+	if c.personApproved() && len(c.approval.Evidence) > 0 && c.traced() {
 		var shown []flow.Finding
 		if c.ruling != nil {
 			shown = c.ruling.Evidence

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sallyport/flow"
+	"sallyport/internal/approval"
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
@@ -242,5 +243,53 @@ func TestYesSaysWhatElseItCovers_hostile5(t *testing.T) {
 	}
 	if v.Decision == fault.Permit && !shown {
 		t.Errorf("shown: %+v; then %+v", q.Reasons, v)
+	}
+}
+
+// Nor where the session is clean: whom the person named, and what a person approved in a plan, says nothing about what goes out beside it.
+func TestAnswersRelieveNothing_hostile5(t *testing.T) {
+	w := newPlanWorld(t)
+	judged := func(p identity.Principal, tool, arguments string, answers json.RawMessage) fault.Verdict {
+		return w.g.Call(t.Context(), gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", DryRun: true,
+			Exchange: call.Exchange{InputResponses: answers}}).Verdict
+	}
+	named := w.open("worker", "erin", "Write to fay@new.example")
+	planned := w.open("worker", "erin", chores)
+	w.sealedBy(false, planned, `[{"tool":"slack_send","arguments":`+to("ann@a.example")+`,"justification":"tell ann about the widgets"}]`)
+	for _, c := range []struct {
+		p               identity.Principal
+		tool, arguments string
+	}{{named, "slack_send", to("fay@new.example")}, {planned, "shy_look", `{}`}} {
+		if v := judged(c.p, c.tool, c.arguments, nil); v.Decision != fault.Permit {
+			t.Errorf("%s: %+v", c.tool, v)
+		}
+		if v := judged(c.p, c.tool, c.arguments, json.RawMessage(`{"q":{"action":"accept","content":{"to":"eve@evil.example"}}}`)); v.Decision == fault.Permit {
+			t.Errorf("%s with answers: %+v", c.tool, v)
+		}
+	}
+}
+
+// A drill says of its own evidence what a yes covers, not of the question's that it is a copy of.
+func TestDrillSaysWhatAYesCovers_hostile5(t *testing.T) {
+	w := newTracedWorld(t, func(o *gateway.Options) { o.Limits.DrillEvery, o.Draw = 2, func(int) int { return 0 } })
+	p := w.tainted()
+	w.says("mail.people", structured(`[{"name":"Ann","email":"ann@books.example"},{"name":"Bob","email":"bob@books.example"}]`))
+	w.mustPermit(w.do(p, "mail_people", `{}`, ""))
+	q := w.asks(p, "slack_send", to("ann@books.example"))
+	open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 10)
+	if err != nil || len(open) != 2 {
+		t.Fatalf("%d questions, %v", len(open), err)
+	}
+	for _, o := range open {
+		var texts []string
+		for _, r := range w.question(o.ID).Reasons {
+			if r.Code == "flow.source" {
+				texts = append(texts, r.Text)
+			}
+		}
+		all := strings.Join(texts, "\n")
+		if !strings.Contains(all, "the values of to be used again") || strings.Contains(all, "in the same record") != (o.ID == q.ID) {
+			t.Errorf("of the drill: %v: %q", o.ID != q.ID, texts)
+		}
 	}
 }
