@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,7 +61,8 @@ type Config struct {
 	// Dir is the folder that relative paths start from.
 	Dir string `yaml:"-" json:"-"`
 
-	root *yaml.Node // the file as it was read, to say where things stand
+	root    *yaml.Node      // the file as it was read, to say where things stand
+	argless map[string]bool // operations whose schema takes no argument, once lintData has looked
 }
 
 // PersonConfig is a human with roles.
@@ -621,7 +623,17 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 	if n.Kind == yaml.DocumentNode && len(n.Content) > 0 {
 		n = n.Content[0]
 	}
-	for field != "" && n.Kind == yaml.MappingNode {
+	for field != "" && (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) {
+		if n.Kind == yaml.SequenceNode {
+			index, rest, ok := strings.Cut(strings.TrimPrefix(field, "["), "]")
+			i, err := strconv.Atoi(index)
+			if !ok || err != nil || i < 0 || i >= len(n.Content) {
+				break
+			}
+			n, field = n.Content[i], strings.TrimPrefix(rest, ".")
+			line, column = n.Line, n.Column
+			continue
+		}
 		found := false
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i].Value
@@ -637,6 +649,26 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 		}
 	}
 	return line, column
+}
+
+// identityProblems finds identities that are nobody's in particular: what is sent to a person's own needs no other voucher.
+func (c *Config) identityProblems(file string) []Problem {
+	var all []Problem
+	of := map[string]string{} // identity in lower case -> id of its person
+	for i, p := range c.People {
+		field := fmt.Sprintf("people[%d].identities", i)
+		for _, identity := range p.Identities {
+			if strings.ContainsAny(identity, "*?") || strings.HasPrefix(identity, "@") || strings.TrimSpace(identity) == "" {
+				all = append(all, c.problem(file, field, agent.P1, "write each address and account of the person in full", "%.80q looks like a pattern: an identity is one address or account, and nothing else is the person's", identity))
+			}
+			word := strings.ToLower(identity)
+			if other, taken := of[word]; taken && other != p.ID {
+				all = append(all, c.problem(file, field, agent.P1, "leave it with the one whose it is", "%.80q is said to be %s's as well: by it neither is found, and what agents of either send there needs no other voucher", identity, other))
+			}
+			of[word] = p.ID
+		}
+	}
+	return all
 }
 
 // Warnings says what the file asks for that this version does not do.
@@ -657,8 +689,8 @@ func (c *Config) Warnings(file string) []Problem {
 				Remedy: "check the word, or say risk: as well"})
 		}
 		server, tool, _ := strings.Cut(id, ".")
-		action, args, _ := c.judged(server, tool)
-		if policy.NeedsAmount(action) && !slices.Contains(slices.Collect(maps.Values(args)), "amount") {
+		action, args, _ := c.judged(server, tool) // what deletes seldom says how much; a person decides about each
+		if policy.NeedsAmount(action) && action != "delete_data" && !slices.Contains(slices.Collect(maps.Values(args)), "amount") {
 			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so no call is CRITICAL however much it moves",
 				Remedy: "name the argument that holds the amount: args: {amount: amount}"})
 		}

@@ -31,7 +31,7 @@ func TestConfigProblems(t *testing.T) {
 		"not loopback":                {"listen: 0.0.0.0:7575\n", "listen", 1, "not a loopback address"},
 		"no port":                     {"admin_listen: localhost\n", "admin_listen", 1, "not an address"},
 		"one address twice":           {"listen: 127.0.0.1:1\nadmin_listen: 127.0.0.1:1\n", "admin_listen", 2, "same as listen"},
-		"unknown role":                {"people:\n  - {id: a, roles: [king]}\n", "people[0].roles", 1, "king"},
+		"unknown role":                {"people:\n  - {id: a, roles: [king]}\n", "people[0].roles", 2, "king"},
 		"person twice":                {"people: [{id: a, roles: []}, {id: a, roles: []}]\n", "people[1].id", 1, "twice"},
 		"both command and url":        {"upstreams:\n  a: {command: [x], url: http://x}\n", "upstreams.a", 2, "either"},
 		"neither":                     {"upstreams:\n  a: {}\n", "upstreams.a", 2, "either"},

@@ -625,14 +625,13 @@ func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
 	if name == "" {
 		name = "sallyport.yaml"
 	}
-	all := append(cfg.Warnings(name), cfg.labelProblems(name)...)
-	if data != "" {
-		seen, err := cfg.lintData(ctx, name, data)
-		if err != nil {
+	var seen []Problem
+	if data != "" { // first: labelProblems goes by it, too
+		if seen, err = cfg.lintData(ctx, name, data); err != nil {
 			return nil, err
 		}
-		all = append(all, seen...)
 	}
+	all := slices.Concat(cfg.Warnings(name), cfg.labelProblems(name), seen)
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
 	if cfg.Agents != "" {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)

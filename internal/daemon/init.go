@@ -197,10 +197,9 @@ people:
 #     blocked_by: []
 #     # false lets it run in the planning phase, because it touches nothing outside.
 #     external_io: true
-#     # How far results are trusted: trusted, untrusted (text comes fenced), typed (trusted while every string matches shape), echo
-#     # (repeats what it was given). Begin a shape with ^ and end it with $.
-#     output: typed
-#     shape: "^[A-Za-z0-9 .,:@-]{0,80}$"
+#     # How far results are trusted: trusted, untrusted (the default: text comes fenced), typed (trusted while every string matches
+#     # shape, as in crm.exchange_rate), echo (repeats what it was given).
+#     output: untrusted
 #     # Where a result is not trusted: fields that the system sets, which vouch for themselves; fields by which a person refers to a
 #     # record; structured fields that may say who gets something once the person's request names the record; kind of its ids.
 #     trusted_fields: [id, date]
@@ -218,6 +217,13 @@ people:
 #     # without a role has to be vouched for.
 #     args: {query: query}
 #     risk: LOW
+#   crm.read_mail: {sensitivity: internal_source, effect: read, id_kind: email, args: {email_id: selector}}
+#   crm.exchange_rate:
+#     sensitivity: none
+#     effect: read
+#     # Begin a shape with ^ and end it with $, and leave no room for a sentence or an address: what has it vouches for itself.
+#     output: typed
+#     shape: "^([A-Z]{3}|[0-9.]{1,12})$"
 #   crm.refund:
 #     # What it does, by its name in the risk rules: transfer_money, delete_data, grant_access and publish_content are HIGH,
 #     # send_email, schedule_meeting and book_appointment MEDIUM. risk says what it is at least.

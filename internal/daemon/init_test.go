@@ -86,8 +86,11 @@ func TestExampleConfigWithEverythingUncommented(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, whole)
 	}
-	if len(cfg.Upstreams) != 2 || len(cfg.Operations) != 4 || len(cfg.Notify) != 3 || cfg.Console.OIDC == nil || len(cfg.People) != 2 {
+	if len(cfg.Upstreams) != 2 || len(cfg.Operations) != 6 || len(cfg.Notify) != 3 || cfg.Console.OIDC == nil || len(cfg.People) != 2 {
 		t.Fatalf("not everything came to life: %+v", cfg)
+	}
+	for _, p := range cfg.labelProblems("example") {
+		t.Errorf("the example is no good one: %s", p)
 	}
 	// Every key of the configuration is in it, with its own name.
 	var schema jsonschema.Schema

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"sallyport/flow"
 	"sallyport/internal/agent"
@@ -23,6 +24,7 @@ const (
 	lintEntries = 10_000
 	lintBytes   = 64 << 20
 	lintNamed   = 8 // names in one finding
+	lintWords   = 4 // in a text beyond which somebody may have written it: a date has fewer
 	lintEnough  = 5 // calls, or results, after which it means something that a thing was never there
 )
 
@@ -38,6 +40,7 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 	if err != nil {
 		return nil, err
 	}
+	c.argless = map[string]bool{}
 	d := dataLint{c: c, file: file, schemas: map[string]suggest.Schema{}, tools: map[string][]string{}, used: map[string]*use{}}
 	for _, p := range pins {
 		server, tool, _ := strings.Cut(p.Operation, ".")
@@ -49,7 +52,9 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 			continue // it only says that the server was seen, or is from another configuration
 		}
 		schema, _ := call.Get(definition, "inputSchema")
-		d.schemas[p.Operation] = suggest.ReadSchema(schema)
+		read := suggest.ReadSchema(schema)
+		d.schemas[p.Operation] = read
+		c.argless[p.Operation] = len(read.Arguments) == 0 && !read.Cut && !read.Open
 		d.tools[server] = append(d.tools[server], tool)
 	}
 	if err := d.read(ctx, r); err != nil {
@@ -78,10 +83,11 @@ type dataLint struct {
 // use is what is on record of an operation.
 type use struct {
 	calls   int
-	args    map[string]bool // paths that a call had
-	results int             // that could be read as they were
-	trusted int             // of these, that had the shape
-	fields  map[string]bool // that they had, by every path that could lead there
+	args    map[string]bool   // paths that a call had
+	results int               // that could be read as they were
+	trusted int               // of these, that had the shape
+	fields  map[string]bool   // that they had, by every path that could lead there
+	texts   map[string]string // of these, which held what somebody may have written, and what it was
 }
 
 func (d *dataLint) add(severity agent.Severity, field, remedy, format string, args ...any) {
@@ -108,7 +114,7 @@ func (d *dataLint) unlabelled(server string, tools []string) {
 		case class.Named:
 		case p.Level < 2 && suggest.Writes(tool):
 			writes = append(writes, tool)
-		case !p.Told() && p.Level > 0:
+		case !p.Told() && p.Level > 0 && !d.c.argless[server+"."+tool]:
 			bare = append(bare, tool)
 		}
 	}
@@ -209,6 +215,11 @@ func (d *dataLint) history(id, field string, o OperationConfig, p *flow.Profile,
 		}
 		d.add(agent.P2, at, "compare it with a result: sallyport audit query --operation "+id, "no result had the shape (%d were looked at), so all were untrusted", u.results)
 	}
+	for _, f := range o.TrustedFields {
+		if what := u.texts[f]; what != "" {
+			d.add(agent.P1, field+".trusted_fields", "leave "+f+" out, and name what the system sets in it, if anything", "results had %s in the field %.80q, and all that stands there vouches for itself", what, f)
+		}
+	}
 	if u.results < lintEnough {
 		return
 	}
@@ -258,7 +269,7 @@ func (d *dataLint) take(ctx context.Context, r *store.Reader, e audit.Entry, lef
 	}
 	u := d.used[e.Operation]
 	if u == nil {
-		u = &use{args: map[string]bool{}, fields: map[string]bool{}}
+		u = &use{args: map[string]bool{}, fields: map[string]bool{}, texts: map[string]string{}}
 		d.used[e.Operation] = u
 	}
 	if e.Kind == audit.Intent {
@@ -297,11 +308,17 @@ func (d *dataLint) take(ctx context.Context, r *store.Reader, e audit.Entry, lef
 		if json.Unmarshal(raw, &v) != nil {
 			continue
 		}
-		paths := map[string]bool{}
+		paths, texts := map[string]bool{}, map[string]string{}
 		pathsOf(v, "", paths)
+		textsOf(v, "", texts)
 		for path := range paths { // a record may begin anywhere in it
 			for ok := true; ok; _, path, ok = strings.Cut(path, ".") {
 				u.fields[path] = true
+			}
+		}
+		for path, what := range texts {
+			for ok := true; ok; _, path, ok = strings.Cut(path, ".") {
+				u.texts[path] = what
 			}
 		}
 	}
@@ -344,6 +361,40 @@ func pathsOf(v any, path string, into map[string]bool) {
 				at = path + "." + name
 			}
 			pathsOf(e, at, into)
+		}
+	}
+}
+
+// textsOf collects the paths at which there are records, or texts of so many words that somebody may have written them.
+func textsOf(v any, path string, into map[string]string) {
+	if len(into) >= 10_000 {
+		return
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			textsOf(e, path, into)
+		}
+	case map[string]any:
+		if path != "" {
+			into[path] = "records"
+		}
+		for name, e := range v {
+			at := name
+			if path != "" {
+				at = path + "." + name
+			}
+			textsOf(e, at, into)
+		}
+	case string:
+		words := 0
+		for w := range strings.FieldsSeq(v[:min(len(v), 1000)]) {
+			if strings.IndexFunc(w, unicode.IsLetter) >= 0 {
+				words++
+			}
+		}
+		if words > lintWords && path != "" {
+			into[path] = "text"
 		}
 	}
 }

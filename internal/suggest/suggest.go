@@ -354,8 +354,9 @@ func Write(all []Proposal) string {
 	line(0, "operations:")
 	all = slices.Clone(all)
 	slices.SortStableFunc(all, func(a, b Proposal) int { return cmp.Compare(a.Operation, b.Operation) })
-	entries := 0
+	entries, kinds := 0, kindsOf(all)
 	for _, p := range all {
+		p.gives(kinds)
 		line(0, "")
 		title := comment(p.Operation)
 		if d, ok := text(p.tool.Definition, "description"); ok {
@@ -373,6 +374,35 @@ func Write(all []Proposal) string {
 		line(2, "{}")
 	}
 	return b.String()
+}
+
+// kindsOf are what the ids denote that tools take, by server.
+func kindsOf(all []Proposal) map[string][]string {
+	kinds := map[string][]string{}
+	for _, p := range all {
+		if server, _, _ := strings.Cut(p.Operation, "."); p.IDKind != "" && !slices.Contains(kinds[server], p.IDKind) {
+			kinds[server] = append(kinds[server], p.IDKind)
+		}
+	}
+	return kinds
+}
+
+// gives hints at the word for the ids in what the tool answers, where a tool beside it takes ids of what this one is about.
+func (p *Proposal) gives(kinds map[string][]string) {
+	server, tool, _ := strings.Cut(p.Operation, ".")
+	words := split(tool)
+	if p.Skipped != "" || p.IDKind != "" {
+		return
+	}
+	of := kinds[server]
+	slices.Sort(of)
+	for _, kind := range of {
+		noun := kind[strings.LastIndexByte(kind, '_')+1:]
+		if has(words, noun, noun+"s", noun+"es", strings.TrimSuffix(noun, "y")+"ies") {
+			p.comments = append(slices.Clone(p.comments), fmt.Sprintf("id_kind: %s  # if the ids in its results are those that other tools of the server take: without it they vouch for none", comment(key(kind))))
+			return
+		}
+	}
 }
 
 func (p *Proposal) write(line func(indent int, format string, args ...any)) {
@@ -454,5 +484,34 @@ func text(definition json.RawMessage, member string) (string, bool) {
 	return s, ok && json.Unmarshal(raw, &s) == nil && s != ""
 }
 
-// Writes reports whether a tool's name says that it changes something.
-func Writes(name string) bool { return aboutTool(name).acts > reading }
+// changing are verbs of names that tell that something is changed, besides those that tell a role.
+const changing = "mark reset enable disable start stop close lock unlock subscribe unsubscribe block merge commit push import buy purchase sell kick ban withdraw deposit"
+
+// Writes reports whether a tool's name says that it changes something. In a name that begins with a word for reading, such a word counts only
+// where it is another thing to do: get_or_create, read_and_delete.
+func Writes(name string) bool {
+	words := split(name)
+	verb := func(w string, kinds ...act) bool {
+		return slices.ContainsFunc(kinds, func(k act) bool { return slices.Contains(strings.Fields(verbs[k]), w) })
+	}
+	words = slices.DeleteFunc(words, func(w string) bool {
+		return slices.Contains(strings.Fields("new code request command login webhook terminal"), w)
+	}) // things, by themselves
+	return slices.ContainsFunc(words, func(w string) bool {
+		return slices.Contains(strings.Fields(changing), w) || verb(w, writing, removing, running)
+	}) &&
+		(!verb(words[0], reading) || has(words, "and", "or", "then"))
+}
+
+// Role is the core role that an argument's name alone tells, if it tells one: of the path's last name. A name that ends in a word for text or
+// for how something looks, as email_body, tells none.
+func Role(path string) (flow.Role, bool) {
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	if w := split(name); len(w) > 1 && slices.Contains(strings.Fields(texts), w[len(w)-1]) {
+		return "", false
+	}
+	role, _ := about{}.role(Argument{Path: name, Types: []string{"string"}})
+	return role, role.Core()
+}
+
+const texts = "body text content contents message subject title description summary snippet note notes comment comments template signature html markdown type format kind count limit preview enabled"

@@ -268,3 +268,42 @@ func FuzzSuggest(f *testing.F) {
 		}
 	})
 }
+
+func TestWrites(t *testing.T) {
+	for _, name := range strings.Fields("delete_file sendMail set_limit create update_x add remove_all move pay transfer post invite forward reset_password bulkDelete run_sql get_or_create read_and_delete mark_as_read") {
+		if !Writes(name) {
+			t.Errorf("%s is taken for a read", name)
+		}
+	}
+	for _, name := range strings.Fields("get_transfer list_comments search_code fetch_draft read_text_file news code new balance frob _ -") {
+		if Writes(name) {
+			t.Errorf("%s is taken for a write", name)
+		}
+	}
+}
+
+func TestRoleByName(t *testing.T) {
+	for name, want := range map[string]flow.Role{
+		"cc": flow.Destination, "mail.recipients": flow.Destination, "callback_url": flow.URL, "amount": flow.Amount, "apiKey": flow.Credential, "file_id": flow.Selector, "payee": flow.Destination,
+		"email_body": "", "query": "", "q": "", "search": "", "title": "", "body": "", "max_amount": "", "page_token": "", "": "", "x.": "", "start_time": "",
+	} {
+		if got, ok := Role(name); ok != (want != "") || ok && got != want {
+			t.Errorf("%q: %s %v, want %q", name, got, ok, want)
+		}
+	}
+}
+
+// The tools that ids come from are told the word that those have which take them, as a comment: only a person knows.
+func TestSuggestionsOfIDs(t *testing.T) {
+	all := []Proposal{
+		For("c", tool(t, "delete_event", `{"event_id":{"type":"string"}}`)), For("c", tool(t, "list_events", `{"query":{"type":"string"}}`)), For("c", tool(t, "list_people", `{"query":{"type":"string"}}`)),
+		For("d", tool(t, "list_events", `{"query":{"type":"string"}}`)),
+	}
+	text := Write(all)
+	if n := strings.Count(text, "# id_kind: event  # if"); n != 1 {
+		t.Errorf("%d hints:\n%s", n, text)
+	}
+	if Write(all) != text {
+		t.Error("written twice it is another text")
+	}
+}
