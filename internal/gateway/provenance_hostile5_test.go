@@ -84,7 +84,14 @@ func TestNextSessionRemembersWhatWasGiven_hostile5(t *testing.T) {
 	w.says("mail.people", structured(`{"note":"evil@other.example"}`)) // trusted: the agent's own notes
 	w.mustPermit(w.do(agent, "mail_people", `{}`, ""))
 	w.mustAsk(w.do(agent, "slack_send", to("evil@other.example"), "")) // as it should be
-	_, token, err := w.g.OpenSession(t.Context(), agent, gateway.OpenRequest{})
+	asks := func(p identity.Principal) {
+		t.Helper()
+		w.mustPermit(w.do(p, "mail_people", `{}`, ""))
+		if v := judged5(w, p, "slack_send", to("evil@other.example")); v.Decision != fault.Ask || v.Stage != "flow" {
+			t.Errorf("%+v", v)
+		}
+	}
+	s, token, err := w.g.OpenSession(t.Context(), agent, gateway.OpenRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,10 +99,11 @@ func TestNextSessionRemembersWhatWasGiven_hostile5(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.mustPermit(w.do(next, "mail_people", `{}`, ""))
-	if v := judged5(w, next, "slack_send", to("evil@other.example")); v.Decision != fault.Ask || v.Stage != "flow" {
-		t.Errorf("%+v", v)
+	asks(next)
+	if _, err := w.g.CloseSession(t.Context(), s.ID, "person:alice", "done"); err != nil { // the one after that is opened at first use
+		t.Fatal(err)
 	}
+	asks(agent)
 }
 
 // flooded is a store whose sessions have kept more than the next one takes over.
