@@ -266,7 +266,7 @@ func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 	var root yaml.Node
 	if !blank(data) {
 		if err := yaml.Load(data, &root); err != nil {
-			return nil, &ConfigError{loadProblems(file, err)}
+			return nil, &ConfigError{loadProblems(file, nil, err)}
 		}
 		var problems []Problem
 		expandEnv(file, &root, &problems)
@@ -274,7 +274,7 @@ func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 			return nil, &ConfigError{problems}
 		}
 		if err := root.Load(c, yaml.WithKnownFields()); err != nil {
-			return nil, &ConfigError{loadProblems(file, err)}
+			return nil, &ConfigError{loadProblems(file, &root, err)}
 		}
 	}
 	c.root = &root
@@ -295,17 +295,87 @@ func blank(data []byte) bool {
 	return true
 }
 
-func loadProblems(file string, err error) []Problem {
+// loadProblems are what the library says, in words of the file's. root is nil where the file is not YAML at all.
+func loadProblems(file string, root *yaml.Node, err error) []Problem {
 	var all *yaml.LoadErrors
 	if !errors.As(err, &all) {
 		return []Problem{{File: file, Severity: "error", Problem: strings.TrimPrefix(err.Error(), "yaml: ")}}
 	}
 	var problems []Problem
 	for _, e := range all.Errors {
-		what := goField.ReplaceAllString(e.Message, `unknown key "$1"`)
-		problems = append(problems, Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: what})
+		p := Problem{File: file, Line: e.Mark.Line, Column: e.Mark.Column, Severity: "error", Problem: goField.ReplaceAllString(e.Message, `unknown key "$1"`)}
+		if root != nil {
+			p.Field = fieldAt(root, p.Line, p.Column, p.Problem != e.Message)
+		}
+		if m := goType.FindStringSubmatch(p.Problem); m != nil {
+			is, ok := yamlKinds[m[1]]
+			if !ok {
+				is = "a value of another kind"
+			}
+			want, form := formOf(p.Field, m[2])
+			p.Problem, p.Remedy = fmt.Sprintf("%s stands here, where %s belongs", is, want), form
+		}
+		problems = append(problems, p)
 	}
 	return problems
+}
+
+// goType is how the library says that a value is of the wrong kind.
+var goType = regexp.MustCompile(`^cannot construct !!(\w+)(?:\s.*)? into (\S+)$`)
+
+var yamlKinds = map[string]string{"seq": "a list", "map": "a map", "str": "text", "int": "a number", "float": "a number", "bool": "true or false", "null": "nothing"}
+
+// formOf says what belongs in a field that is read into a type of Go's, and how that is written.
+func formOf(field, goType string) (want, form string) {
+	name := field[strings.LastIndexByte(field, '.')+1:]
+	switch {
+	case name == "args":
+		return "each argument with its role", "write it as args: {to: destination}"
+	case goType == "string":
+		return "one text", "write it as " + name + ": text"
+	case goType == "int":
+		return "a whole number", "write it as " + name + ": 1"
+	case goType == "float64":
+		return "a number", "write it as " + name + ": 1.5"
+	case goType == "bool":
+		return "true or false", "write it as " + name + ": true"
+	case goType == "[]string":
+		return "a list", "write it as " + name + ": [one, another]"
+	case strings.HasPrefix(goType, "[]"):
+		return "a list of entries", "begin each with - and indent its keys"
+	case goType == "map[string]string", goType == "map[string]float64":
+		return "a map", "write it as " + name + ": {name: value}"
+	}
+	return "a map", "write its keys below it, indented, each with a value"
+}
+
+// fieldAt is the dotted field whose value begins at a place, or, of a key that nobody knows, whose key does.
+func fieldAt(n *yaml.Node, line, column int, key bool) string {
+	for i, v := range n.Content {
+		at, here := "", v
+		switch {
+		case n.Kind == yaml.DocumentNode:
+			return fieldAt(v, line, column, key)
+		case n.Kind == yaml.SequenceNode:
+			at = fmt.Sprintf("[%d]", i)
+		case n.Kind != yaml.MappingNode || i%2 == 0:
+			continue
+		default:
+			at = n.Content[i-1].Value
+			if key {
+				here = n.Content[i-1]
+			}
+		}
+		if here.Line == line && here.Column == column {
+			return at
+		}
+		if rest := fieldAt(v, line, column, key); rest != "" && rest[0] != '[' {
+			return at + "." + rest
+		} else if rest != "" {
+			return at + rest
+		}
+	}
+	return ""
 }
 
 // goField is how the library says that a key is unknown: in words of the program's, not of the file's.
