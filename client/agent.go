@@ -57,12 +57,13 @@ type Plan struct {
 // has no other argument than those; one with none of them leaves everything open, and vouches for nothing.
 type PlanStep struct {
 	Tool          string                `json:"tool"`
-	Operation     string                `json:"operation,omitempty"`
-	Arguments     json.RawMessage       `json:"arguments,omitempty"` // fixed
-	From          map[string]StepSource `json:"from,omitempty"`      // argument -> where in an earlier step's result it comes from
-	Open          []string              `json:"open,omitempty"`      // arguments that the agent chooses when it calls
-	Each          *int                  `json:"each,omitempty"`      // the earlier step for each record of whose result it is called once; nil: it is called once
-	After         []int                 `json:"after,omitempty"`     // steps that must come before
+	Operation     string                `json:"operation,omitempty"`  // told by the gateway
+	Definition    string                `json:"definition,omitempty"` // hash of its definition when the plan was submitted; told by the gateway
+	Arguments     json.RawMessage       `json:"arguments,omitempty"`  // fixed
+	From          map[string]StepSource `json:"from,omitempty"`       // argument -> where in an earlier step's result it comes from
+	Open          []string              `json:"open,omitempty"`       // arguments that the agent chooses when it calls
+	Each          *int                  `json:"each,omitempty"`       // the earlier step for each record of whose result it is called once; nil: it is called once
+	After         []int                 `json:"after,omitempty"`      // steps that must come before
 	Justification string                `json:"justification"`
 }
 
@@ -80,6 +81,7 @@ type StepDone struct {
 	Record  *StepRecord `json:"record,omitempty"`  // of a step that is called for each
 	Loose   bool        `json:"loose,omitempty"`   // untrusted content may have had a say in its arguments
 	Instead string      `json:"instead,omitempty"` // the call that failed before it
+	Again   bool        `json:"again,omitempty"`   // the step may be called again: it only reads, or vouches for nothing
 }
 
 // StepRecord is one record of a call's result.
