@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,7 +64,7 @@ sallyport flow eval --session sess_01 --config changed.yaml`,
 func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces []string) error {
 	b, err := readRegular(labels, replay.MaxBytes)
 	if err != nil {
-		return unusable(err)
+		return unusable(fmt.Errorf("--labels: %w", err))
 	}
 	rules := replay.Rules{FreeLevel1: free}
 	if rules.Labels, err = replay.ReadLabels(labels, b); err != nil {
@@ -72,7 +73,7 @@ func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces [
 	var recordings []*replay.Recording
 	for _, name := range traces {
 		if b, err = readRegular(name, replay.MaxBytes); err != nil {
-			return unusable(err)
+			return unusable(fmt.Errorf("TRACE: %w", err))
 		}
 		rec, err := replay.Read(name, b)
 		if err != nil {
@@ -101,6 +102,9 @@ func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces [
 
 func (c *cli) flowSession(ctx context.Context, config, id string) error {
 	cfg, err := daemon.LoadConfig(config)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("--config: %w", err)
+	}
 	if err != nil {
 		return unusable(err)
 	}
@@ -118,7 +122,9 @@ func (c *cli) flowSession(ctx context.Context, config, id string) error {
 		for _, call := range past.Calls {
 			now := "unknown"
 			if call.Now != nil {
-				now = string(call.Now.Decision)
+				if now = string(call.Now.Decision); call.Now.Unlabelled {
+					now += ", unlabelled"
+				}
 			}
 			t.row(call.CallID, call.Operation, thenOf(call.Then), now, call.Changed)
 		}

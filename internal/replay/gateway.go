@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sallyport/flow"
+	"sallyport/internal/approval"
 	"sallyport/internal/audit"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
@@ -62,10 +63,11 @@ type Then struct {
 
 // Now is what the flow rules say. The other stages of the gateway are not asked.
 type Now struct {
-	Decision flow.Verdict   `json:"decision"`
-	Reason   string         `json:"reason"`
-	Because  []flow.Held    `json:"because"`
-	Evidence []flow.Finding `json:"evidence"`
+	Decision   flow.Verdict   `json:"decision"`
+	Reason     string         `json:"reason"`
+	Because    []flow.Held    `json:"because"`
+	Evidence   []flow.Finding `json:"evidence"`
+	Unlabelled bool           `json:"unlabelled,omitempty"` // no entry of the configuration covers the operation, so the strictest is assumed
 }
 
 // Session judges the calls of a session anew. What it had read is taken from the log, where results of more than 1 MiB are kept by their hash
@@ -79,7 +81,7 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 	}
 	p := &player{
 		log: log, config: c, words: flow.ParseWords(s.UserRequest), plan: s.Plan, evidence: &flow.Evidence{}, tools: map[string]tool{},
-		calls: map[string]*pastCall{}, asked: map[string]string{}, ran: map[string]bool{},
+		calls: map[string]*pastCall{}, asked: map[string]string{}, ran: map[string]bool{}, unlabelled: map[string]bool{},
 		past: Past{Session: s.ID, Agent: s.Agent, Requester: s.Requester, Notes: []string{}},
 	}
 	if c.Own != nil {
@@ -115,11 +117,12 @@ type player struct {
 	evidence *flow.Evidence
 	sealed   *flow.Sealed // from the time at which the plan was approved
 
-	calls map[string]*pastCall
-	order []*pastCall
-	asked map[string]string // approval -> stage that asked
-	ran   map[string]bool   // calls with an intent
-	past  Past
+	calls      map[string]*pastCall
+	order      []*pastCall
+	asked      map[string]string // approval -> stage that asked
+	unlabelled map[string]bool   // operations that no entry of the configuration covers
+	ran        map[string]bool   // calls with an intent
+	past       Past
 }
 
 type pastCall struct {
@@ -127,6 +130,7 @@ type pastCall struct {
 	method string
 	args   []byte
 	done   bool // it would be done
+	asked  bool // then, the flow rules would have had a person asked, whoever asked first
 }
 
 func (p *player) entries(ctx context.Context, id string, most int) ([]audit.Entry, error) {
@@ -198,6 +202,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 			return err
 		}
 		c.args = a.Arguments
+		c.asked = c.asked || e.Stage == "flow" || slices.ContainsFunc(a.Evidence, func(f approval.Finding) bool { return !f.Vouched })
 	default:
 		if c.args, err = p.kept(ctx, e.Arguments); err != nil {
 			return err
@@ -237,7 +242,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 			c.Then.Decision, c.Then.Stage = "ask", p.asked[d.Approval]
 			for _, f := range d.Evidence {
 				if !f.Vouched {
-					c.Then.Stage = "flow"
+					c.Then.Stage, c.asked = "flow", true
 				}
 			}
 		}
@@ -269,6 +274,10 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 // judge asks the flow rules. Of a call that is judged twice, before a person's answer and before it ran, the stricter word stands.
 func (p *player) judge(c *pastCall) {
 	now := p.ruling(c)
+	if now != nil && p.unlabelled[c.Operation] {
+		now.Unlabelled = true
+		now.Reason = strings.TrimSuffix("unlabelled: no entry under operations covers it, so it is taken for a write that leaves; "+now.Reason, "; ")
+	}
 	if now == nil || c.Now != nil && slices.Index(strictness, c.Now.Decision) > slices.Index(strictness, now.Decision) {
 		return
 	}
@@ -290,11 +299,11 @@ func (p *player) ruling(c *pastCall) *Now {
 	if at := slices.IndexFunc(p.held, func(h flow.Held) bool {
 		return h.Label != flow.Untrusted && !slices.Contains(p.config.Labels, string(h.Label))
 	}); at >= 0 && len(t.op.BlockedBy) > 0 {
-		return &Now{flow.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []flow.Finding{}}
+		return &Now{flow.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []flow.Finding{}, false}
 	}
 	if c.method != "call" { // resources and prompts: labels alone
 		d := flow.Judge(t.op, p.held)
-		now := &Now{flow.Permit, d.Reason, d.Because, []flow.Finding{}}
+		now := &Now{flow.Permit, d.Reason, d.Because, []flow.Finding{}, false}
 		if !d.Allowed {
 			now.Decision = flow.Deny
 		}
@@ -310,7 +319,7 @@ func (p *player) ruling(c *pastCall) *Now {
 	if r.Evidence == nil {
 		r.Evidence = []flow.Finding{}
 	}
-	return &Now{r.Verdict, r.Reason, r.Because, r.Evidence}
+	return &Now{r.Verdict, r.Reason, r.Because, r.Evidence, false}
 }
 
 // outcome takes in what a call that would be done brought back.
@@ -362,6 +371,7 @@ func (p *player) tool(id string) tool {
 	}
 	server, name, _ := strings.Cut(id, ".")
 	class := p.config.Classify(server, name)
+	p.unlabelled[id] = !class.Listed
 	spec := class.Flow
 	spec.ID, spec.Name = id, id
 	var t tool
@@ -400,7 +410,7 @@ func (p *player) report() Past {
 	p.past.Calls = []PastCall{}
 	for _, c := range p.order {
 		if c.Now != nil {
-			c.Changed = c.Then.otherwise(c.Now.Decision)
+			c.Changed = c.Then.otherwise(c.asked, c.Now.Decision)
 		}
 		if c.Changed {
 			p.past.Changed++
@@ -410,13 +420,14 @@ func (p *player) report() Past {
 	return p.past
 }
 
-// otherwise reports whether a call would be decided otherwise. What another stage stopped or asked about, it does again.
-func (t Then) otherwise(now flow.Verdict) bool {
+// otherwise reports whether a call would be decided otherwise. What another stage stopped, it stops again; a call that another stage had asked
+// about is decided otherwise where the flow rules now ask too, and didn't, or refuse it.
+func (t Then) otherwise(asked bool, now flow.Verdict) bool {
 	switch {
 	case t.Decision == "deny":
 		return t.Stage == "flow" && now != flow.Deny
 	case t.Decision == "ask" && t.Stage != "flow":
-		return now == flow.Deny
+		return now == flow.Deny || now == flow.Ask && !asked
 	}
 	return t.Decision != string(now)
 }

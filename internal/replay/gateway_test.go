@@ -217,6 +217,37 @@ func TestSession(t *testing.T) {
 	}
 }
 
+// What the flow rules ask about now and didn't then is marked, also where the risk had a person asked; and a tool that no entry covers is
+// called unlabelled, so that what is said of it isn't taken for the word of a label.
+func TestSessionAskedByFlowNow(t *testing.T) {
+	p := newPast(t, "Tell ann@corp.example what is in my inbox", nil)
+	asked := func(evidence string) func(in, _ *audit.Entry) {
+		return func(in, _ *audit.Entry) {
+			in.Approvers, in.Detail = []string{"alice"}, json.RawMessage(`{"approval_id":"appr_1","evidence":[`+evidence+`]}`)
+		}
+	}
+	p.ran("mail.inbox", `{}`, mcp(`[{"from":"bob@out.example"}]`), []string{"internal", "untrusted"})
+	p.ran("mail.send", `{"to":"bob@out.example"}`, mcp("sent"), nil, asked(`{"vouched":true}`))
+	p.ran("mail.send", `{"to":"eve@out.example"}`, mcp("sent"), nil, asked(`{"vouched":false}`))
+	p.ran("mail.send", `{"to":"ann@corp.example"}`, mcp("sent"), nil, asked(``))
+	p.ran("mail.sweep", `{"all":"yes"}`, mcp("done"), nil)
+	p.must(p.db.Close())
+	known := office(nil)
+	classify := known.Classify
+	known.Classify = func(server, tool string) gateway.Classification {
+		c := classify(server, tool)
+		c.Listed = tool != "sweep"
+		return c
+	}
+	got := p.under(known)
+	same(t, "rows", rows(got), []string{"mail.inbox: permit -> permit", "mail.send: ask -> ask *", "mail.send: ask -> ask", "mail.send: ask -> permit", "mail.sweep: permit -> deny *"})
+	for i, c := range got.Calls {
+		if c.Now.Unlabelled != (i == 4) || strings.HasPrefix(c.Now.Reason, "unlabelled: no entry under operations covers it") != (i == 4) {
+			t.Errorf("%s: %+v", c.Operation, c.Now)
+		}
+	}
+}
+
 // TestSessionNotKept: what is not in the log shows nothing, and brings its labels none the less.
 func TestSessionNotKept(t *testing.T) {
 	p := newPast(t, "Write to Dora what Eve says", nil)

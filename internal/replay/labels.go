@@ -68,7 +68,8 @@ func ReadLabels(name string, data []byte) (*Labels, error) {
 		return nil, err
 	}
 	if f.Format != labelsFormat {
-		return nil, malformed(name, "format", "%.40q is not %s", f.Format, labelsFormat)
+		return nil, malformed(name, "format", "%.40q is not %s, so this is no file of labels", f.Format, labelsFormat).
+			Try("name one after --labels that begins with {\"format\": \"%s\", and recorded work as TRACE", labelsFormat)
 	}
 	if f.Suites == nil {
 		return nil, malformed(name, "suites", "is missing")
@@ -194,7 +195,11 @@ func unmarshal(file, at string, data []byte, v any) error {
 		if at != "" && field != "" {
 			at += "."
 		}
-		return malformed(file, at+field, "must not be a %s", wrong.Value)
+		article := "a"
+		if wrong.Value == "array" || wrong.Value == "object" {
+			article = "an"
+		}
+		return malformed(file, at+field, "must not be %s %s", article, wrong.Value)
 	}
 	return malformed(file, at, "%v", err)
 }
