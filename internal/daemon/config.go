@@ -732,6 +732,9 @@ func (c *Config) identityProblems(file string) []Problem {
 				all = append(all, c.problem(file, field, agent.P1, "write each address and account of the person in full", "%.80q looks like a pattern: an identity is one address or account, and nothing else is the person's", identity))
 			}
 			word := strings.ToLower(identity)
+			if kind, _, ok := strings.Cut(word, ":"); ok && (kind == "agent" || kind == "host") {
+				continue // may act for several people
+			}
 			if other, taken := of[word]; taken && other != p.ID {
 				all = append(all, c.problem(file, field, agent.P1, "leave it with the one whose it is", "%.80q is said to be %s's as well: by it neither is found, and what agents of either send there needs no other voucher", identity, other))
 			}

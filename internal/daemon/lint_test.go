@@ -129,10 +129,10 @@ func TestLintLabels(t *testing.T) {
 // Identities are what needs no other voucher: none may be a pattern, or two people's.
 func TestLintIdentities(t *testing.T) {
 	cfg, err := ParseConfig("f", []byte(`people:
-  - {id: a, roles: [viewer], identities: [a@x.example, "*@x.example"]}
+  - {id: a, roles: [viewer], identities: [a@x.example, "*@x.example", "agent:one"]}
   - id: b
     roles: [viewer]
-    identities: [A@X.example, "@y.example", b@x.example, b@x.example]
+    identities: [A@X.example, "@y.example", b@x.example, b@x.example, "agent:one"]
 `), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
