@@ -443,3 +443,22 @@ func TestSessionBounded(t *testing.T) {
 		t.Errorf("%d entries, notes %q", len(all), pl.past.Notes)
 	}
 }
+
+func TestOtherwise(t *testing.T) {
+	for _, c := range []struct {
+		then  Then
+		asked bool // by the flow rules, whoever asked first
+		now   flow.Verdict
+		want  bool
+	}{
+		{Then{Decision: "ask", Stage: "risk"}, false, flow.Ask, true}, {Then{Decision: "ask", Stage: "risk"}, true, flow.Ask, false},
+		{Then{Decision: "ask", Stage: "risk"}, true, flow.Deny, true}, {Then{Decision: "ask", Stage: "risk"}, true, flow.Permit, false},
+		{Then{Decision: "ask", Stage: "flow"}, true, flow.Ask, false}, {Then{Decision: "ask", Stage: "flow"}, true, flow.Permit, true},
+		{Then{Decision: "deny", Stage: "permit"}, false, flow.Ask, false}, {Then{Decision: "deny", Stage: "flow"}, false, flow.Ask, true},
+		{Then{Decision: "permit"}, false, flow.Ask, true}, {Then{Decision: "permit"}, false, flow.Permit, false},
+	} {
+		if got := c.then.otherwise(c.asked, c.now); got != c.want {
+			t.Errorf("%+v, asked %v, now %s: %v", c.then, c.asked, c.now, got)
+		}
+	}
+}
