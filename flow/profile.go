@@ -80,7 +80,7 @@ const (
 	BoundaryByArg    Boundary = "by_arg"   // leaves where a destination is given that is not the person's own
 )
 
-// Profile is what the operator says about an operation's data, as PROVENANCE has it: how far its results can be trusted, and what its
+// Profile is what the operator says about an operation's data, as docs/flow.md has it: how far its results can be trusted, and what its
 // arguments are for. The zero Profile says nothing but level 0. Field names are paths in a record, as a or a.b, and hold for what lies below.
 type Profile struct {
 	Output        Output

@@ -69,7 +69,7 @@ type Situation struct {
 	Plan       *Sealed   // the sealed plan; nil: none
 }
 
-// JudgeCall decides about one call (PROVENANCE.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
+// JudgeCall decides about one call (docs/flow.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
 // refusal is narrowed: private data may go where the person's words, or what they vouch for, lead. A session that holds untrusted content
 // may go on with writes whose critical arguments are vouched for, and a person is asked about the rest.
 //
@@ -377,30 +377,34 @@ func (t *tracer) vouch(v traced) Finding {
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
 	}
-	f.Text = "nothing vouches for " + arg
-	if all := e.values[fm]; len(all) > 0 {
-		first := all[0]
-		if i := slices.IndexFunc(all, spot.sound); i >= 0 {
-			first = all[i]
-			f.Covers = v.role != Selector && v.role != Credential && fm.kind != number
-		}
-		r := &e.records[first.record]
-		f.at(r, first)
-		f.Text += ", which is from " + f.place()
-		switch {
-		case first.record >= written:
-			f.Text += ", where the session may have written it itself"
-		case v.role == Selector && len(e.ids[v.text]) > 0:
-			if r.bound(first) {
-				f.Text += " and the id of something else"
-			} else {
-				f.Text += ", a record that the person's request does not single out"
-			}
-		case first.class == classFree:
-			f.Text += ", where an outsider may have written it"
-		default:
-			f.Text += ", a record that the person's request does not single out"
-		}
+	return t.nobody(f, v, fm, written)
+}
+
+// nobody is the finding of a value that nobody vouches for: where it was seen, and why that is not enough.
+func (t *tracer) nobody(f Finding, v traced, fm form, written int) Finding {
+	e := t.s.Evidence
+	f.Text = "nothing vouches for " + shown(v.path)
+	all := e.values[fm]
+	if len(all) == 0 {
+		return f
+	}
+	first := all[0]
+	if i := slices.IndexFunc(all, spot.sound); i >= 0 {
+		first = all[i]
+		f.Covers = v.role != Selector && v.role != Credential && fm.kind != number
+	}
+	r := &e.records[first.record]
+	f.at(r, first)
+	f.Text += ", which is from " + f.place()
+	switch {
+	case first.record >= written:
+		f.Text += ", where the session may have written it itself"
+	case v.role == Selector && len(e.ids[v.text]) > 0 && r.bound(first):
+		f.Text += " and the id of something else"
+	case first.class == classFree && !(v.role == Selector && len(e.ids[v.text]) > 0):
+		f.Text += ", where an outsider may have written it"
+	default:
+		f.Text += ", a record that the person's request does not single out"
 	}
 	return f
 }

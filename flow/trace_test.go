@@ -95,7 +95,7 @@ func shows(p *Profile, named bool) func(Role, string, *Situation) {
 	}
 }
 
-// vouchesFor is the rule, as section 2 of PROVENANCE.md has it.
+// vouchesFor is the rule, as docs/flow.md has it.
 func vouchesFor(role Role, voucher string, level int, b Boundary) bool {
 	singled := strings.HasSuffix(voucher, ", singled out")
 	switch strings.TrimSuffix(voucher, ", singled out") {

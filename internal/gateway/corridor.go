@@ -452,7 +452,7 @@ func (c *crossing) takeRequest() fault.Verdict {
 	return fault.Permitted()
 }
 
-// flow: the labels of the session against the operation's sink rule (FL-2), and where the arguments came from (PROVENANCE, 2). In shadow
+// flow: the labels of the session against the operation's sink rule (FL-2), and where the arguments came from (PV-1). In shadow
 // mode the verdict is only noted.
 func (c *crossing) flow() fault.Verdict {
 	if !c.looked {

@@ -296,7 +296,7 @@ const maxSources = 10
 // codeSource is the code of reasons that say what else a yes covers.
 const codeSource = "flow.source"
 
-// sources say what else a yes covers: one source is asked about once (PROVENANCE, 2).
+// sources say what else a yes covers: one source is asked about once (PV-8).
 func (c *crossing) sources() []approval.Reason {
 	if !c.unvouched() {
 		return nil

@@ -137,7 +137,7 @@ func (w *commWorld) evidence(callID string, kind audit.Kind) (all []map[string]a
 	return all
 }
 
-// PROVENANCE, 2: each voucher lets a call run at its own tier, with its evidence named; what nobody vouches for is asked about.
+// PV-1: each voucher lets a call run at its own tier, with its evidence named; what nobody vouches for is asked about.
 func TestVouchers(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool, args, by, text string

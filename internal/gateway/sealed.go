@@ -142,7 +142,7 @@ func (st *plannedStep) needs() []int {
 	return needs
 }
 
-// leads tells what becomes of a step that labels would refuse, where it says where private data would go (PROVENANCE.md section 1): it is
+// leads tells what becomes of a step that labels would refuse, where it says where private data would go (PV-7): it is
 // permitted if the person's words lead there, and asked about if the plan does. A plan that a rule approves takes private data nowhere.
 func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operation, i int) (v fault.Verdict, ok bool) {
 	st, op := &steps[i], ops[i]
@@ -252,7 +252,7 @@ type following struct {
 	ok bool
 }
 
-// findStep finds the step of the sealed plan that the call follows (PROVENANCE.md section 3), once per state of the session. What the session
+// findStep finds the step of the sealed plan that the call follows (PV-11), once per state of the session. What the session
 // has seen is looked at where a step takes arguments of the operation from it. What goes wrong is said by the flow stage, in its turn.
 func (c *crossing) findStep(ctx context.Context) {
 	c.followed = nil

@@ -104,7 +104,7 @@ func (w *commWorld) stepOf(callID string) string {
 	return ""
 }
 
-// PROVENANCE, 3: in a tainted session what follows the sealed plan runs, once for each record, also after a restart; what leaves it is asked
+// PV-11: in a tainted session what follows the sealed plan runs, once for each record, also after a restart; what leaves it is asked
 // about.
 func TestSealedPlanIsFollowed(t *testing.T) {
 	w := newPlanWorld(t)
@@ -332,7 +332,7 @@ func TestVouchedOutsideThePlan(t *testing.T) {
 	w.is(w.asks(p, "slack_send", to("dan@d.example")), "MEDIUM", policy.ReasonLeftPlan)
 }
 
-// PROVENANCE, 1: private data goes where a person's plan says, and nowhere that a rule's says.
+// PV-7, PV-11: private data goes where a person's plan says, and nowhere that a rule's says.
 func TestPlanTakesPrivateData(t *testing.T) {
 	read := `{"tool":"mail_crm","arguments":{},"justification":"know what widgets cost us"}`
 	find := `{"tool":"mail_find","arguments":{"q":"widgets"},"justification":"find who asked about widgets"}`

@@ -11,7 +11,7 @@
 // file is parsed strictly, is at most MaxBytes long, and an error names the file and the field. A record's text decides nothing but what it
 // would decide in the gateway.
 //
-// # How it counts (PROVENANCE, "Figures to reproduce")
+// # How it counts
 //
 // A person's task is free when each of its calls is permitted. A call that is asked about is taken as approved: it counts as a question, it
 // is done, and the approval vouches. A call that is refused gives no result to see, and its task is broken.

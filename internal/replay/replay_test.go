@@ -335,7 +335,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestFigures holds the rules to what they have to reach on real tasks (PROVENANCE, "Figures to reproduce").
+// TestFigures holds the rules to what they have to reach on real tasks.
 func TestFigures(t *testing.T) {
 	dir := filepath.Join("..", "..", "..", "shared", "cases", "agentdojo")
 	b, err := os.ReadFile(filepath.Join(dir, "tool-labels.json"))

@@ -56,7 +56,7 @@ func (w *world) openFor(request, requester string) (id, token string) {
 	return s.SessionID, s.SessionToken
 }
 
-// Whoever the arguments come from decides whether a tainted session may act, at every door, and each answer says where that was (PROVENANCE 2).
+// Whoever the arguments come from decides whether a tainted session may act, at every door, and each answer says where that was (PV-1).
 func TestProvenance(t *testing.T) {
 	for _, c := range []struct{ tool, arguments, decision, says string }{
 		{"send", `{"to": "ann@corp.example", "text": "It comes on Monday."}`, "permit", "to is in the person's request"},
@@ -183,7 +183,7 @@ func TestProvenanceOutlivesARestart(t *testing.T) {
 }
 
 // A plan that was sealed while the session was clean runs as it was planned, once for each record where it says so; what leaves it is asked
-// about (PROVENANCE 3).
+// about (PV-11).
 func TestSealedPlan(t *testing.T) {
 	config, sent := inbox(t)
 	w := start(t, config, declare("tester", "operator", "planning", []string{"*"}, []string{"*"}))
