@@ -46,7 +46,7 @@ var house = map[string][]string{
 	"internal/suggest":     {"flow", "internal/call", "internal/threat"},
 	"internal/connect":     {"internal/fault", "internal/call"},
 	// replay judges recorded work by the rules that the gateway enforces, and enforces nothing.
-	"internal/replay": {"flow", "internal/fault", "internal/call", "internal/audit", "internal/session", "internal/threat", "internal/gateway", "internal/store"},
+	"internal/replay": {"flow", "internal/fault", "internal/call", "internal/audit", "internal/session", "internal/approval", "internal/threat", "internal/gateway", "internal/store"},
 	"internal/daemon": {"*"},
 	"internal/demo":   {"client", "internal/daemon", "internal/threat", "internal/audit", "internal/fault", "internal/gateway"},
 	"cmd/sallyport":   {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway", "internal/replay", "internal/suggest"},

@@ -619,7 +619,7 @@ func TestWhatIsShown(t *testing.T) {
 	there := func(a *approval.Approval) {
 		a.Destinations = []string{`"docs.example"`}
 		a.Evidence = []approval.Finding{
-			{Argument: "to", Role: "destination", Value: "pay@acme.example", Text: "nothing vouches for to", Operation: "mail.find", CallID: "call_7", Record: 3, Field: "sender"},
+			{Argument: "to", Role: "destination", Value: "pay@acme.example", Text: "nothing vouches for to, which is from record 3 of mail.find", Operation: "mail.find", CallID: "call_7", Record: 3, Field: "sender"},
 			{Argument: "id", Role: "selector", Value: "m-7", Vouched: true, By: "words", Text: "id is in the person's request"},
 		}
 	}
