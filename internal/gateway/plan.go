@@ -281,6 +281,9 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 		planned[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.needs()}
 		if v.Decision != fault.Deny {
 			planned[i].Op = op.Flow
+			if st.Arguments != nil && len(st.From) == 0 && g.wordsLead(s, op, st.Arguments) { // whatever the session has read by then
+				planned[i].Op.BlockedBy = nil
+			}
 		} else {
 			suggestion := "leave this step out, or use another tool"
 			if v.Code == fault.DeclarationInvalid {
@@ -293,7 +296,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 	if err != nil {
 		return j, fault.Wrap(err, fault.RequestMalformed, "%s", strings.ReplaceAll(err.Error(), "planned_calls", field))
 	}
-	if field == "steps" { // what validate-plan describes are labels alone
+	if field == "steps" { // what a person is asked about with the plan
 		j.report.Violations = slices.DeleteFunc(j.report.Violations, func(bad flow.Violation) bool {
 			i := bad.AtStep
 			v, ok := g.leads(s, steps, j.ops, i)

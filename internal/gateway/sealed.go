@@ -142,8 +142,22 @@ func (st *plannedStep) needs() []int {
 	return needs
 }
 
+// wordsLead tells whether a call with these arguments runs whatever the session has read before it: the person's words, or who they are, lead
+// to everything in it that decides.
+func (g *Gateway) wordsLead(s *session.Session, op *Operation, args json.RawMessage) bool {
+	if !op.Profile.Told() || len(op.Flow.BlockedBy) == 0 {
+		return false
+	}
+	at := flow.Situation{Words: flow.ParseWords(s.UserRequest), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}}
+	for _, l := range op.Flow.BlockedBy {
+		at.Held = append(at.Held, flow.Held{Label: l})
+	}
+	return flow.JudgeCall(op.Flow, op.Profile, args, at).Verdict == flow.Permit
+}
+
 // leads tells what becomes of a step that labels would refuse, where it says where private data would go (PV-7): it is
-// permitted if the person's words lead there, and asked about if the plan does. A plan that a rule approves takes private data nowhere.
+// permitted if the person's words lead there (wordsLead), and asked about if the plan does. A plan that a rule approves takes private data
+// nowhere.
 func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operation, i int) (v fault.Verdict, ok bool) {
 	st, op := &steps[i], ops[i]
 	if op == nil || !op.Profile.Told() || st.Arguments == nil && st.From == nil {
@@ -164,15 +178,6 @@ func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operatio
 	}
 	if !core {
 		return v, false
-	}
-	if len(st.From) == 0 {
-		at := flow.Situation{Words: flow.ParseWords(s.UserRequest), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}}
-		for _, l := range op.Flow.BlockedBy {
-			at.Held = append(at.Held, flow.Held{Label: l})
-		}
-		if flow.JudgeCall(op.Flow, op.Profile, st.Arguments, at).Verdict == flow.Permit {
-			return fault.Permitted(), true
-		}
 	}
 	return askFor("flow", op.Name+" would take private data where the plan says, so a person must approve the plan."), true
 }

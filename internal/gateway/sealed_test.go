@@ -508,3 +508,23 @@ func TestValidateKeepsSources(t *testing.T) {
 		t.Errorf("%+v %v", a, err)
 	}
 }
+
+// validate-plan knows where the person's words lead, as the call itself does; what they don't say is blocked by the labels read before.
+func TestValidatePlanKnowsWhatThePersonSaid(t *testing.T) {
+	w := newPlanWorld(t)
+	p := w.open("worker", "erin", "Tell boss@corp.example what widgets cost us.")
+	for to, valid := range map[string]bool{"boss@corp.example": true, "eve@e.example": false} {
+		r, err := w.g.ValidatePlan(t.Context(), p, p.ID, json.RawMessage(`{"planned_calls":["mail_crm",{"tool":"slack_send","arguments":{"body":"42","to":"`+to+`"}}]}`))
+		report, ok := r.(flow.Report)
+		if err != nil || !ok || report.Valid != valid || (len(report.Violations) == 0) != valid {
+			t.Errorf("%s: %+v %v", to, r, err)
+		}
+	}
+	w.sealedBy(true, p, `[{"tool":"mail_crm","justification":"know what widgets cost us"}]`)
+	w.mustPermit(w.do(p, "mail_crm", `{}`, ""))
+	for to, want := range map[string]fault.Decision{"boss@corp.example": fault.Permit, "eve@e.example": fault.Ask} {
+		if v := w.do(p, "slack_send", `{"body":"42","to":"`+to+`"}`, "").Verdict; v.Decision != want && !(want == fault.Permit && v.Stage == "risk") {
+			t.Errorf("%s: %+v", to, v)
+		}
+	}
+}
