@@ -127,8 +127,9 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 		o.trusted = !slices.ContainsFunc(values, func(v any) bool { return !shaped(p, v) })
 	}
 	o.seen.Trusted = o.trusted
-	if v, err := decode(r.Arguments); err == nil {
-		leaves(v, "", func(_ string, value any) {
+	args, err := decode(r.Arguments)
+	if err == nil {
+		leaves(args, "", func(_ string, value any) {
 			if s, ok := scalar(value); ok && len(o.asked) < maxQueryValues {
 				if f, ok := formOf(s); ok {
 					o.asked[f] = true
@@ -148,7 +149,7 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 		total += len(r.fields)
 	}
 	o.large = total > largeResult
-	only := len(records) == 1 && o.queried(r.Arguments)
+	only := len(records) == 1 && err == nil && o.queried(args)
 	named := o.named(records)
 	o.seen.Records = make([]seenRecord, len(records))
 	for i := range records {
@@ -244,13 +245,9 @@ type observer struct {
 
 // queried reports whether everything the call looked for stands in the person's words. A call that looks for nothing in particular asks for
 // what there is.
-func (o *observer) queried(args []byte) bool {
-	v, err := decode(args)
-	if err != nil {
-		return false
-	}
+func (o *observer) queried(args any) bool {
 	told, in := 0, 0
-	leaves(v, "", func(path string, value any) {
+	leaves(args, "", func(path string, value any) {
 		s, ok := scalar(value)
 		if ok && s == "" || o.p.Told() && o.p.role(path) == Flag {
 			return

@@ -30,7 +30,7 @@ type spot struct {
 // seenAt is a record with what its result was.
 type seenAt struct {
 	operation, callID, idKind string
-	number, of                int // of its result, from 1
+	number                    int // of its result, from 1
 	named                     string
 	only                      bool
 }
@@ -83,7 +83,7 @@ func (e *Evidence) Add(s Seen) {
 			continue
 		}
 		at := len(e.records)
-		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, number: i + 1, of: len(s.Records), named: r.Named, only: r.Only})
+		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, number: i + 1, named: r.Named, only: r.Only})
 		for _, v := range r.Values {
 			if e.count >= maxEvidence {
 				return

@@ -31,14 +31,13 @@ func (c *crossing) rate() error {
 	}
 	s := c.raised()
 	var around policy.Context
-	for _, h := range s.Labels {
-		if c.vouched() { // that is what provenance relieves
-			break
-		}
-		if h.Label == flow.Untrusted {
-			around.Untrusted = true
-		} else {
-			around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
+	if !c.vouched() { // that is what provenance relieves
+		for _, h := range s.Labels {
+			if h.Label == flow.Untrusted {
+				around.Untrusted = true
+			} else {
+				around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
+			}
 		}
 	}
 	followed, inPlan := c.follow()
