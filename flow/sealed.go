@@ -492,7 +492,7 @@ func names(args []string) string {
 func (t *tracer) planned(f *Finding, v traced) bool {
 	name, _, _ := strings.Cut(v.path, ".")
 	a, ok := t.followed.args[name]
-	if !ok || !t.s.Plan.Vouches() || t.blocked && !t.s.Plan.Person {
+	if !ok || !t.s.Plan.Vouches() || t.blocked() && !t.s.Plan.Person {
 		return false
 	}
 	arg, step := shown(v.path), t.followed.Step
@@ -500,7 +500,7 @@ func (t *tracer) planned(f *Finding, v traced) bool {
 		f.Vouched, f.By, f.Text = true, ByPlan, fmt.Sprintf("%s is fixed in step %d of the sealed plan", arg, step)
 		return true
 	}
-	trusts := t.s.Plan.Person && !t.blocked && v.role != Credential
+	trusts := t.s.Plan.Person && !t.blocked() && v.role != Credential
 	link := v.role == URL && t.p.role(v.path) != URL // in what is sent
 	if !trusts && (!a.serves || link && !a.booked) {
 		return false

@@ -106,9 +106,7 @@ func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 		// Nothing says where the data would go.
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
 	}
-	if t.blocked = !labels.Allowed; t.blocked {
-		t.blocking = labels.Because
-	}
+	t.blocking = labels.Because
 	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	t.trace()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
@@ -134,8 +132,7 @@ type tracer struct {
 	s        *Situation
 	values   []traced
 	core     bool   // there is a value with a core role
-	blocked  bool   // labels refuse the call
-	blocking []Held // these
+	blocking []Held // the labels that refuse the call; none: none does
 	followed Followed
 	tooMany  bool
 	findings []Finding
@@ -278,6 +275,9 @@ func (t *tracer) trace() {
 		}
 	}
 }
+
+// blocked reports whether labels refuse the call.
+func (t *tracer) blocked() bool { return len(t.blocking) > 0 }
 
 // payee reports whether the person named who gets the money: each destination, or where none is given each selector, by their words, a
 // sealed plan, or as a record that their words name. A yes to a payment says nothing about the next one's amount.
@@ -469,7 +469,7 @@ func (t *tracer) vouches(role Role, sp spot, r *seenAt) bool {
 // binds reports whether a value has to come from a record that the person singled out: where it decides what leaves to others or can't be
 // undone, and where private data goes. A message to somebody inside the organisation is neither, and a call without a core argument hits nobody.
 func (t *tracer) binds(role Role) bool {
-	return t.blocked || t.p.Level != 0 && t.p.Level != 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
+	return t.blocked() || t.p.Level != 0 && t.p.Level != 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
 }
 
 // sameKind reports whether an id out of the record may select what the operation changes: the kinds are the same, and where nobody named one,
