@@ -188,6 +188,17 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	return a, nil
 }
 
+// Begin returns a question that nobody has seen yet as one that is asked at now: its silence and its life begin then.
+func (a Approval) Begin(now time.Time) Approval {
+	late := now.UTC().Truncate(time.Millisecond).Sub(a.CreatedAt.Truncate(time.Millisecond))
+	a.CreatedAt, a.ExpiresAt = now.UTC(), a.ExpiresAt.Add(late)
+	if !a.SilenceAt.IsZero() {
+		a.SilenceAt = a.SilenceAt.Add(late)
+	}
+	a.Digest = a.digest()
+	return a
+}
+
 func orEmpty[T any](s []T) []T {
 	if s == nil {
 		return []T{}

@@ -224,3 +224,26 @@ func TestModifiedIsShown(t *testing.T) {
 		t.Errorf("%s, %v", b, err)
 	}
 }
+
+// What is asked later than it was made up lives and waits as long, under a digest of its own.
+func TestBegin(t *testing.T) {
+	a := asked()
+	a.Risk, a.SilenceAt = "MEDIUM", t0.Add(10*time.Second)
+	a, err := New(a, t0, life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := a.Begin(t0.Add(3 * time.Second))
+	if got := b.SilenceAt.Sub(a.SilenceAt); got != 3*time.Second {
+		t.Errorf("silence moved by %s", got)
+	}
+	if got := b.ExpiresAt.Sub(a.ExpiresAt); got != 3*time.Second {
+		t.Errorf("its end moved by %s", got)
+	}
+	if !b.CreatedAt.Equal(t0.Add(3*time.Second)) || !b.Intact() || b.Digest == a.Digest || b.ID != a.ID {
+		t.Errorf("%+v", b)
+	}
+	if b = open(t, "HIGH").Begin(t0.Add(time.Second)); !b.SilenceAt.IsZero() {
+		t.Error("silence permits what needs a person")
+	}
+}

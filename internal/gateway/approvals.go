@@ -149,8 +149,14 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	}
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Stage, e.Code, e.Reason, e.Risk, e.Amount = "approval.ask", string(fault.Ask), v.Stage, string(v.Code), v.Reason, next.Risk, next.Amount
-	e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
-	a, err = c.g.ask(ctx, Ask{Approval: next, At: now, Entry: e, Twin: func(t Twin) (bool, Twin, error) {
+	begin := func() (approval.Approval, audit.Entry) {
+		if !next.SilenceAt.IsZero() {
+			next = next.Begin(c.g.now())
+		}
+		e.Detail, _ = json.Marshal(map[string]any{"approval_id": next.ID, "digest": next.Digest}) // of two strings: can't fail
+		return next, e
+	}
+	a, err = c.g.ask(ctx, Ask{Approval: next, At: now, Begin: begin, Twin: func(t Twin) (bool, Twin, error) {
 		if state := t.Approval.StateAt(now); (state == approval.Pending || state == approval.Deferred || state == approval.Approved) && c.stands(t.Approval) {
 			return true, t, nil // another call of the same asked first
 		}

@@ -120,3 +120,20 @@ func TestHostile4ClosedSessionAsksNobody(t *testing.T) {
 		t.Errorf("%d questions of a closed session wait for people (%v)", len(open), err)
 	}
 }
+
+// The time in which people can stop a call is theirs whole, however long a busy store took to write the question.
+func TestSilenceBeginsWhenTheQuestionIsWritten(t *testing.T) {
+	w := newPeopleWorld(t)
+	c := &closesFirst{Store: w.store}
+	w.o.Store = c
+	w.g = w.again(t)
+	p := w.open("worker", "erin", widgets)
+	c.before = func() { w.clock.advance(3 * delay) }
+	q := w.asks(p, "slack_mail", mailTo)
+	if q.State != approval.Pending || !q.SilenceAt.Equal(w.clock.now().Add(delay)) || !q.CreatedAt.Equal(w.clock.now()) || !q.Intact() {
+		t.Errorf("at %s it is %s, asked at %s, and silence permits at %s", w.clock.now(), q.State, q.CreatedAt, q.SilenceAt)
+	}
+	if w.sent("mail") != 0 {
+		t.Error("it ran, and nobody could have stopped it")
+	}
+}

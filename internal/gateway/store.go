@@ -109,6 +109,9 @@ type Ask struct {
 	// Instead is the question that this one takes the place of, with other arguments; nil: none. It is changed in the same transaction.
 	Instead *Instead
 	Drill   bool // no agent asked it
+	// Begin, where it is set, returns Approval and Entry as of the time at which they are written: silence permits nothing that people could
+	// not see for as long as they were promised. It may be called more than once.
+	Begin func() (approval.Approval, audit.Entry)
 	// Twin decides in the transaction about the newest question about the same call, if there is one: to keep it (then nothing is written), to
 	// write it as it returns it, or, with an error, to ask nobody. It may be called more than once.
 	Twin  func(t Twin) (keep bool, next Twin, err error)

@@ -187,6 +187,9 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 			}
 			twin = next
 		}
+		if q.Begin != nil {
+			q.Approval, q.Entry = q.Begin()
+		}
 		if err := t.room(q, replaced); err != nil {
 			return err
 		}
