@@ -104,15 +104,15 @@ func TestHostile2RotationsThatCrossLaunder(t *testing.T) {
 type stuck struct {
 	gateway.Store
 	mu   sync.Mutex
-	hold time.Duration
+	hold chan struct{} // outcomes wait until it is closed; nil: none does
 }
 
 func (s *stuck) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
 	s.mu.Lock()
 	hold := s.hold
 	s.mu.Unlock()
-	if hold > 0 {
-		time.Sleep(hold)
+	if hold != nil {
+		<-hold
 		return session.Session{}, fault.New(fault.AuditUnavailable, "")
 	}
 	return s.Store.Outcome(ctx, id, e, raise, used, seen...)
@@ -136,33 +136,31 @@ func TestHostile2KillDoesNotWaitForOwedOutcomes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var worst time.Duration
-	var pulled time.Time
 	for _, arg := range []string{`{"q":"first"}`, `{"q":"late"}`} {
 		wg.Go(func() {
 			g.Call(context.Background(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(arg), Door: "mcp"})
-			mu.Lock()
-			worst = max(worst, time.Since(pulled))
-			mu.Unlock()
 		})
 	}
 	<-started
 	<-started
-	st.mu.Lock()
-	st.hold = 1900 * time.Millisecond
-	st.mu.Unlock()
-	mu.Lock()
-	pulled = time.Now()
-	mu.Unlock()
-	g.Disable("worker", "person:admin", "stop")
-	wg.Wait()
-	st.mu.Lock()
-	st.hold = 0
-	st.mu.Unlock()
-	if worst > time.Second {
-		t.Errorf("a killed call was answered after %s: it waited for the store behind another call's outcome", worst)
+	hold := make(chan struct{})
+	set := func(to chan struct{}) {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		st.hold = to
 	}
+	set(hold)
+	g.Disable("worker", "person:admin", "stop")
+	answered := make(chan struct{})
+	go func() { wg.Wait(); close(answered) }()
+	select {
+	case <-answered:
+	case <-time.After(10 * time.Second):
+		t.Error("a killed call waits for the store behind another call's outcome")
+	}
+	set(nil)
+	close(hold)
+	<-answered
 }
 
 // An agent that may open sessions has no rate and no budget at all.

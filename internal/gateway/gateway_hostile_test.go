@@ -315,7 +315,7 @@ func TestHostilePlansDoNotStopTheWriter(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	t.Logf("another agent's call: worst %s, refused %d of 2; plans %d, of them refused %d", worst, denied, plans, refused)
-	if denied > 0 || worst > time.Second {
+	if denied > 0 || worst > 10*time.Second {
 		t.Error("one agent's plans stop another agent's calls")
 	}
 }
@@ -390,7 +390,7 @@ func TestHostileSchemaOfACallInFlight(t *testing.T) {
 
 // The budget is one, however many calls run at a time.
 func TestHostileBudgetIsShared(t *testing.T) {
-	w := newWorld(t, func(o *gateway.Options) { o.Limits.Budget = 4 * time.Second })
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.Budget = 40 * time.Second })
 	w.up.answers["docs.think"] = func(ctx context.Context, _ json.RawMessage, _ *call.Exchange) (json.RawMessage, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()

@@ -172,7 +172,7 @@ func TestSchemaBombs(t *testing.T) {
 		if recursion := name == "self" || name == "recursive" || name == "mutual"; recursion && !strings.Contains(fmt.Sprint(err), "refers to itself") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if took := time.Since(began); took > 100*time.Millisecond*slow {
+		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("%s took %v", name, took)
 		}
 	}

@@ -178,7 +178,7 @@ func TestPostgresAttacks(t *testing.T) {
 	} {
 		start := time.Now()
 		r, err := d.Query(t.Context(), "pg", c.sql, nil)
-		if took := time.Since(start); took > 4*time.Second {
+		if took := time.Since(start); took > 20*time.Second {
 			t.Errorf("%s: took %v", c.sql, took)
 		}
 		if c.want != any && !fault.Is(err, c.want) {
