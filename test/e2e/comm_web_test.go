@@ -212,7 +212,7 @@ func hostileSite(t testing.TB, forbidden string) *website {
 func TestHostileWeb(t *testing.T) {
 	secret := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "SECRET-WORDS") })
 	site := hostileSite(t, secret.url)
-	w := start(t, opens(site.url)+"limits: {comm_requests_per_minute: 10000, calls_per_minute: 100000, execution_budget: 10h, network_timeout: "+slack(time.Second).String()+"}\n")
+	w := start(t, opens(site.url)+"limits: {comm_requests_per_minute: 10000, calls_per_minute: 100000, execution_budget: 10h, network_timeout: 4s}\n")
 	at := func(path string) string { return site.url + path }
 	to := func(u string) string {
 		return site.url + "/to?u=" + strings.NewReplacer(":", "%3A", "/", "%2F", "?", "%3F", "&", "%26").Replace(u)

@@ -67,7 +67,7 @@ func newDesk(t testing.TB, more string) *desk {
 // offered waits until the servers have said what they offer.
 func (w *world) offered(n int) {
 	w.t.Helper()
-	eventually(w.t, slack(10*time.Second), "the tools are there", func() bool {
+	eventually(w.t, 10*time.Second, "the tools are there", func() bool {
 		tools, err := w.root.Tools(context.Background())
 		found := 0
 		for _, tool := range tools {
@@ -152,7 +152,7 @@ func (c *inFlight) came(t testing.TB) result {
 func (w *world) waits(n int) []client.Approval {
 	w.t.Helper()
 	var open []client.Approval
-	eventually(w.t, slack(20*time.Second), fmt.Sprintf("%d questions wait", n), func() bool {
+	eventually(w.t, 20*time.Second, fmt.Sprintf("%d questions wait", n), func() bool {
 		page, err := w.root.Approvals(context.Background(), client.ApprovalQuery{State: "pending", Limit: 200})
 		if err != nil {
 			return false
@@ -428,7 +428,7 @@ func (w *world) agentToken() string {
 
 // A request that expires while its page is open says so by itself, and can't be answered any more.
 func TestPeopleExpires(t *testing.T) {
-	d := newDesk(t, "approvals: {currency: EUR, hold: 1s, medium_delay: 1s, expires: "+slack(5*time.Second).String()+"}\n")
+	d := newDesk(t, "approvals: {currency: EUR, hold: 1s, medium_delay: 1s, expires: 20s}\n")
 	b := d.ann()
 	call := asksPeople(t, d.agentOf(revision1125, nil), "bank_transfer", pay(480))
 	q := d.waits(1)[0]
@@ -484,7 +484,7 @@ func TestPeopleAtOnce(t *testing.T) {
 
 // What is MEDIUM runs by itself after its time, unless a person stops it; where they did, silence says yes no more.
 func TestPeopleMedium(t *testing.T) {
-	d := newDesk(t, "approvals: {currency: EUR, hold: 2m, medium_delay: "+slack(8*time.Second).String()+"}\n")
+	d := newDesk(t, "approvals: {currency: EUR, hold: 2m, medium_delay: 30s}\n")
 	cs := d.agentOf(revision1125, nil)
 	b := d.ann()
 	b.open(d.admin + "/approvals")

@@ -66,7 +66,7 @@ func TestPeopleDemo(t *testing.T) {
 		<-ended
 	})
 	link := regexp.MustCompile(`http://\S+/login/link/\w+`)
-	eventually(t, slack(60*time.Second), "the demo prints a link", func() bool { return link.MatchString(printed.String()) })
+	eventually(t, 60*time.Second, "the demo prints a link", func() bool { return link.MatchString(printed.String()) })
 
 	b := newBrowser(t)
 	b.expect(broken...) // the demo takes its gateway along
@@ -82,7 +82,7 @@ func TestPeopleDemo(t *testing.T) {
 	b.see("What could go wrong")
 	b.shot("demo-3-request")
 	b.click("#do-approve")
-	eventually(t, slack(30*time.Second), "the demo says that it was carried out", func() bool {
+	eventually(t, 30*time.Second, "the demo says that it was carried out", func() bool {
 		return strings.Contains(printed.String(), "You approved it, and it was carried out once")
 	})
 	t.Logf("3 clicks, %s from the link to the answer", time.Since(began).Round(time.Millisecond))

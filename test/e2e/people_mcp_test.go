@@ -183,7 +183,7 @@ func TestPeopleKill9(t *testing.T) {
 		_, _ = callTool(t.Context(), cs, "bank_transfer", pay(480)) // ends with the gateway
 	}()
 	before := w.waits(1)[0]
-	eventually(t, slack(20*time.Second), "the webhook comes", func() bool { return hook.about(before.ApprovalID) == 1 })
+	eventually(t, 20*time.Second, "the webhook comes", func() bool { return hook.about(before.ApprovalID) == 1 })
 	w.kill()
 	_ = cs.Close()
 	<-ended
@@ -205,7 +205,7 @@ func TestPeopleKill9(t *testing.T) {
 	// A newer question is told of, by which time the older one would have been told of again.
 	other := asksPeople(t, w.connect(token, revision1125, nil), "bank_transfer", pay(481))
 	newer := w.waits(1)[0]
-	eventually(t, slack(20*time.Second), "the newer one's webhook comes", func() bool { return hook.about(newer.ApprovalID) == 1 })
+	eventually(t, 20*time.Second, "the newer one's webhook comes", func() bool { return hook.about(newer.ApprovalID) == 1 })
 	if _, err := w.client(w.admin, w.tokenOf("bob", "approver")).Reject(t.Context(), newer.ApprovalID, newer.Digest, "enough"); err != nil {
 		t.Error(err)
 	}
@@ -261,7 +261,7 @@ func TestPeopleKill9Dispatched(t *testing.T) {
 	b.open(w.admin + "/approvals/" + q.ApprovalID)
 	b.click("#do-approve")
 	b.see("You approved bank.transfer")
-	eventually(t, slack(20*time.Second), "the call is under way", func() bool { return got.Load() == 1 })
+	eventually(t, 20*time.Second, "the call is under way", func() bool { return got.Load() == 1 })
 	w.kill()
 	_ = cs.Close()
 	<-ended
@@ -318,7 +318,7 @@ func TestPeopleToolChanges(t *testing.T) {
 	b.open(w.admin + "/approvals/" + q.ApprovalID)
 	b.settle()
 	define("Moves money, and a copy to us.")
-	eventually(t, slack(20*time.Second), "the tool is put aside", func() bool {
+	eventually(t, 20*time.Second, "the tool is put aside", func() bool {
 		tools, err := w.root.Tools(t.Context())
 		return err == nil && slices.ContainsFunc(tools, func(t client.Tool) bool { return t.Operation == "bank.transfer" && t.Standing == "quarantined" })
 	})

@@ -57,7 +57,7 @@ func TestPeopleSignIn(t *testing.T) {
 	_, _, bank, mail := newServers(t)
 	w := launch(t, newPlace(t, deskConfig(bank, mail, "")))
 	printed := regexp.MustCompile(`http://\S+/login/link/\w+`)
-	eventually(t, slack(10*time.Second), "serve prints a link", func() bool { return printed.MatchString(w.output.String()) })
+	eventually(t, 10*time.Second, "serve prints a link", func() bool { return printed.MatchString(w.output.String()) })
 	link := printed.FindString(w.output.String())
 	if link == "" {
 		t.Fatalf("no link in\n%s", w.output)
@@ -251,7 +251,7 @@ func TestPeopleOtherOrigins(t *testing.T) {
 		b.open(origin + "/fetch")
 		b.until("the request went out", said("sent")+"||"+said("refused"))
 		b.open(origin + "/frame")
-		eventually(t, slack(patience), "the frame is refused", func() bool { return b.heard("frame-ancestors") == i+1 })
+		eventually(t, patience, "the frame is refused", func() bool { return b.heard("frame-ancestors") == i+1 })
 	}
 	if open := d.waits(1); len(open[0].Votes) > 0 || len(d.bank.all()) > 0 {
 		t.Errorf("%+v, transfers: %v", open[0], d.bank.all())
