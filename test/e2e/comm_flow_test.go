@@ -320,7 +320,7 @@ func TestDeclarationsEnd(t *testing.T) {
 // A declaration, and a question, is good for as long as approvals.expires says.
 func TestDeclarationsExpire(t *testing.T) {
 	site := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("plain")) })
-	w := start(t, people+opens(site.url)+plenty+"operations: {comm.fetch: {risk: HIGH}}\napprovals: {expires: 1s, hold: 10ms, medium_delay: 5ms}\n")
+	w := start(t, people+opens(site.url)+plenty+"operations: {comm.fetch: {risk: HIGH}}\napprovals: {expires: 5s, hold: 10ms, medium_delay: 5ms}\n")
 	alice := w.person("alice", "approver")
 	v := w.visit("http", "tester")
 	for _, approved := range []bool{true, false} {
@@ -334,7 +334,7 @@ func TestDeclarationsExpire(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, 5*time.Second, "the declaration expires", func() bool { return !time.Now().Before(d.ExpiresAt) })
+		eventually(t, 30*time.Second, "the declaration expires", func() bool { return !time.Now().Before(d.ExpiresAt) })
 		refusal(t, v.declared(t, "comm_fetch", d.DeclarationID), "approval.expired")
 		if _, err := alice.Approve(t.Context(), q.ApprovalID, q.Digest, ""); code(err) != "approval.expired" {
 			t.Errorf("approved too late: %v", err)
