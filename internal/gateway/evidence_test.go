@@ -555,7 +555,7 @@ func TestWhatIsNoEvidence(t *testing.T) {
 		}
 		w.mustRefuse(w.do(p, "mail_people", `{}`, ""), fault.KillSwitch)
 		w.g.Enable("worker", "person:alice", "fine")
-		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) { // its outcome is written behind the answer
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // its outcome is written behind the answer
 			a := w.do(p, "slack_send", args, "")
 			if a.Verdict.Code == fault.ApprovalRequired {
 				break
@@ -589,7 +589,7 @@ func TestWhatIsNoEvidence(t *testing.T) {
 		w.store.set(func(b *brittle) { b.outcome = errors.New("the disk is full") })
 		w.mustRefuse(w.do(p, "mail_people", `{}`, ""), fault.AuditUnavailable)
 		w.store.set(func(b *brittle) { b.outcome = nil })
-		for deadline := time.Now().Add(5 * time.Second); w.do(p, "mail_crm", `{}`, "").Verdict.Decision != fault.Permit; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); w.do(p, "mail_crm", `{}`, "").Verdict.Decision != fault.Permit; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the outcome stays owed")
 			}

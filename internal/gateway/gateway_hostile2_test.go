@@ -297,9 +297,13 @@ func TestHostile2LongURIDoesNotLockTheSession(t *testing.T) {
 	}
 	a := w.g.Call(t.Context(), gateway.Request{Principal: as("worker"), Method: "resources/read", Tool: uri, Door: "mcp"})
 	t.Logf("the read: %s %s", a.Verdict.Decision, a.Verdict.Code)
-	time.Sleep(600 * time.Millisecond) // two attempts to write what is owed
-	if a := w.call("worker", "think"); a.Verdict.Decision != fault.Permit {
-		t.Errorf("the session is locked: %s", a.Verdict.Code)
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) { // what is owed is written behind the answer
+		if a = w.call("worker", "think"); a.Verdict.Decision == fault.Permit {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the session is locked: %s", a.Verdict.Code)
+		}
 	}
 }
 

@@ -152,7 +152,7 @@ func TestHostile4KillDoesNotWaitForWhatWasUsed(t *testing.T) {
 	select {
 	case a := <-done:
 		w.mustRefuse(a, fault.KillSwitch)
-	case <-time.After(2 * time.Second):
+	case <-time.After(10 * time.Second):
 		t.Error("the call of a killed agent hangs with the store: the look-up has no context")
 	}
 }

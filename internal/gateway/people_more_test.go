@@ -80,7 +80,7 @@ func TestQuarantineEndsHeldCalls(t *testing.T) {
 	select {
 	case a := <-h.answer:
 		w.mustRefuse(a, fault.AgentQuarantined)
-	case <-time.After(time.Second):
+	case <-time.After(10 * time.Second):
 		t.Error("the call of a quarantined agent stays held for an hour")
 		h.hangUp()
 		h.ends()

@@ -17,7 +17,7 @@ func (w *commWorld) silentlyRuns(p identity.Principal, tool, arguments, declarat
 	before := w.sent(strings.TrimPrefix(tool, "slack_"))
 	done := make(chan gateway.Answer, 1)
 	go func() { done <- w.do(p, tool, arguments, declaration) }()
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		select {
 		case a := <-done:
 			return a.Verdict.Decision == fault.Permit || w.sent(strings.TrimPrefix(tool, "slack_")) > before

@@ -104,7 +104,7 @@ func TestCutOff(t *testing.T) {
 				defer c.mu.Unlock()
 				return len(c.pending) == 1
 			})
-			time.Sleep(20 * time.Millisecond) // written, too
+			time.Sleep(300 * time.Millisecond) // written, too
 			_, err := run(m, what, nil)
 			if !fault.Is(err, fault.UpstreamFailed) || !dispatched(err) {
 				t.Fatal(err)
@@ -197,7 +197,7 @@ func TestUnreadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := func(pad int) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, err := m.Do(ctx, "srv", "tools/call", toolCall("run", `{"pad":"`+strings.Repeat("p", pad)+`"}`), nil)
 		return err

@@ -350,7 +350,7 @@ func TestPeers(t *testing.T) {
 				if strings.HasPrefix(peer.name, "http") {
 					until(t, "the call hangs", func() bool { return hanging.Load() == 1 })
 				} else {
-					time.Sleep(20 * time.Millisecond)
+					time.Sleep(300 * time.Millisecond) // it has been written
 				}
 				cancel()
 				var nd *gateway.NotDispatched
