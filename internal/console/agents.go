@@ -154,11 +154,7 @@ func (c *Console) actOn(w http.ResponseWriter, r *http.Request, p identity.Princ
 		if _, ok := c.o.Agents.Get(id); ok {
 			to += "/" + url.PathEscape(id)
 		}
-		goOn(w, r, p, to)
-		return
-	}
-	if !p.Has(identity.Viewer) {
-		c.fail(w, r, p, err)
+		http.Redirect(w, r, to, http.StatusSeeOther)
 		return
 	}
 	f, said := fault.Of(err), problemOf(err)

@@ -41,7 +41,6 @@ type approvalPage struct {
 	Grown      []string          // labels that the session took on since it was asked
 	Changed    string            // what the changed arguments were changed from
 
-	Viewer  bool           // may see the session's own page
 	MayNot  *problem       // why this person may not answer
 	Own     *approval.Vote // what this person has said
 	Wrote   bool           // this person wrote the arguments, so that another one approves them
@@ -119,7 +118,7 @@ func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Princip
 func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity.Principal) approvalPage {
 	now := c.o.Clock()
 	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
-	d.MustRead, d.Viewer = d.Characters > mustRead, p.Has(identity.Viewer)
+	d.MustRead = d.Characters > mustRead
 	ruled := slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return strings.HasPrefix(r.Code, "risk.") })
 	for _, r := range q.Reasons {
 		switch {

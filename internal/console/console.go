@@ -89,8 +89,12 @@ type Console struct {
 	pages   map[string][]*page // with an open stream, by sign-in, the oldest first
 }
 
-// listeners are who is told that something changes, as in the HTTP API: nobody without a role.
-var listeners = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
+// readers are who looks at what agents do and ask for, and is told that it changes, as in the HTTP API: who answers, operates or audits has to
+// see what it is about. The log is the auditors' alone.
+var readers = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
+
+// reads tells whether the person is one of them.
+func reads(p identity.Principal) bool { return slices.ContainsFunc(readers, p.Has) }
 
 // route is one page or act. Who may use it stands here and nowhere else.
 type route struct {
@@ -101,14 +105,12 @@ type route struct {
 
 // routes is everything that needs a sign-in.
 func routes() []route {
-	readers := []identity.Role{identity.Viewer, identity.Approver}
 	approver := []identity.Role{identity.Approver}
 	operator := []identity.Role{identity.Operator}
-	viewer := []identity.Role{identity.Viewer}
 	auditor := []identity.Role{identity.Auditor}
 	return []route{
 		{"GET", "/{$}", nil, (*Console).overview},
-		{"GET", "/events", listeners, (*Console).events},
+		{"GET", "/events", readers, (*Console).events},
 		{"POST", "/kill", operator, (*Console).kill},
 		{"POST", "/unkill", operator, (*Console).unkill},
 
@@ -123,20 +125,20 @@ func routes() []route {
 		{"GET", "/approvals/{id}/similar", readers, (*Console).similar},
 		{"POST", "/approvals/{id}/similar", approver, (*Console).answerSimilar},
 
-		{"GET", "/sessions", viewer, (*Console).sessions},
-		{"GET", "/sessions/{id}", viewer, (*Console).session},
+		{"GET", "/sessions", readers, (*Console).sessions},
+		{"GET", "/sessions/{id}", readers, (*Console).session},
 		{"POST", "/sessions/{id}/release", operator, (*Console).release},
 		{"POST", "/sessions/{id}/phase", operator, (*Console).setPhase},
 		{"POST", "/sessions/{id}/close", operator, (*Console).closeSession},
 		{"POST", "/sessions/{id}/plan/approve", operator, (*Console).approvePlan},
 		{"POST", "/sessions/{id}/plan/reject", operator, (*Console).rejectPlan},
 
-		{"GET", "/tools", viewer, (*Console).tools},
-		{"GET", "/tools/{operation}", viewer, (*Console).tool},
+		{"GET", "/tools", readers, (*Console).tools},
+		{"GET", "/tools/{operation}", readers, (*Console).tool},
 		{"POST", "/tools/{operation}/accept", operator, (*Console).acceptTool},
 
-		{"GET", "/agents", viewer, (*Console).agents},
-		{"GET", "/agents/{id}", viewer, (*Console).agent},
+		{"GET", "/agents", readers, (*Console).agents},
+		{"GET", "/agents/{id}", readers, (*Console).agent},
 		{"POST", "/agents/{id}/kill", operator, (*Console).killAgent},
 		{"POST", "/agents/{id}/unkill", operator, (*Console).unkillAgent},
 		{"POST", "/agents/{id}/quarantine", operator, (*Console).quarantineAgent},
@@ -151,10 +153,10 @@ func routes() []route {
 // places are the entries of the navigation, in their order.
 var places = []place{
 	{"/", "Overview", nil},
-	{"/approvals", "Approvals", []identity.Role{identity.Viewer, identity.Approver}},
-	{"/sessions", "Sessions", []identity.Role{identity.Viewer}},
-	{"/tools", "Tools", []identity.Role{identity.Viewer}},
-	{"/agents", "Agents", []identity.Role{identity.Viewer}},
+	{"/approvals", "Approvals", readers},
+	{"/sessions", "Sessions", readers},
+	{"/tools", "Tools", readers},
+	{"/agents", "Agents", readers},
 	{"/audit", "Audit", []identity.Role{identity.Auditor}},
 }
 
@@ -283,13 +285,13 @@ type frame struct {
 
 // show renders a page for who is signed in.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Principal, v view) {
-	f := frame{Person: &p, Live: slices.ContainsFunc(listeners, p.Has)}
+	f := frame{Person: &p, Live: reads(p)}
 	for _, place := range places {
 		if len(place.roles) == 0 || slices.ContainsFunc(place.roles, p.Has) {
 			f.Places = append(f.Places, place)
 		}
 	}
-	if p.Has(identity.Viewer) || p.Has(identity.Approver) {
+	if f.Live {
 		f.Waiting = c.waiting(r.Context())
 	}
 	c.render(w, v, f)

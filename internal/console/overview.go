@@ -32,7 +32,7 @@ type overviewPage struct {
 	Reason  string   // as it was typed
 	Missing []string // what could not be had
 
-	Viewer, Reader, Auditor, Switches, Operator bool
+	Reader, Auditor, Operator bool
 
 	Kill     gateway.Switches
 	Stopped  []stoppedAgent
@@ -58,16 +58,14 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request, p identity.Pr
 func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	d := overviewPage{
-		Viewer: p.Has(identity.Viewer), Reader: p.Has(identity.Viewer) || p.Has(identity.Approver), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator),
-	}
+	d := overviewPage{Reader: reads(p), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator)}
 	missing := func(what string, err error) {
 		if err != nil {
 			c.o.Log.Error("the console could not show something", "what", what, "error", err)
 			d.Missing = append(d.Missing, what)
 		}
 	}
-	if d.Switches = d.Viewer || d.Operator; d.Switches {
+	if d.Reader {
 		d.Kill = c.o.Gateway.KillStatus()
 		for id, s := range d.Kill.Agents {
 			if s.Active {
@@ -75,9 +73,6 @@ func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 			}
 		}
 		slices.SortFunc(d.Stopped, func(a, b stoppedAgent) int { return strings.Compare(a.ID, b.ID) })
-	}
-	var err error
-	if d.Reader {
 		soon, err := c.o.Gateway.Soon(ctx)
 		if newest := []gateway.Question(nil); err == nil {
 			newest, err = c.o.Gateway.Questions(ctx, approval.Pending, "", "", shownWaiting+len(soon))
@@ -85,8 +80,6 @@ func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon)))]
 		}
 		missing("the approvals", err)
-	}
-	if d.Viewer {
 		d.Servers = c.o.Upstreams()
 		for _, s := range d.Servers {
 			if s.State != "up" {

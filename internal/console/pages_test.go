@@ -306,14 +306,15 @@ func TestPagesRoles(t *testing.T) {
 	w := newPagesWorld(t)
 	s, do := w.open("worker", "")
 	do("mail_search", `{"q":"x"}`)
-	all := []string{"viewer", "approver", "operator", "auditor"}
+	const reader = "viewer approver operator auditor"
+	all := strings.Fields(reader)
 	for _, c := range []struct {
 		path string
 		form url.Values
 		role string
 	}{
-		{"/sessions", nil, "viewer"}, {"/sessions/" + s.ID, nil, "viewer"}, {"/tools", nil, "viewer"}, {"/tools/mail.search", nil, "viewer"},
-		{"/agents", nil, "viewer"}, {"/agents/worker", nil, "viewer"}, {"/audit", nil, "auditor"}, {"/audit/0", nil, "auditor"},
+		{"/sessions", nil, reader}, {"/sessions/" + s.ID, nil, reader}, {"/tools", nil, reader}, {"/tools/mail.search", nil, reader},
+		{"/agents", nil, reader}, {"/agents/worker", nil, reader}, {"/audit", nil, "auditor"}, {"/audit/0", nil, "auditor"},
 		{"/audit/0/verify", url.Values{}, "auditor"},
 		{"/sessions/" + s.ID + "/release", url.Values{}, "operator"}, {"/sessions/" + s.ID + "/phase", url.Values{}, "operator"},
 		{"/sessions/" + s.ID + "/close", url.Values{}, "operator"}, {"/sessions/" + s.ID + "/plan/approve", url.Values{}, "operator"},
@@ -324,9 +325,9 @@ func TestPagesRoles(t *testing.T) {
 		for _, role := range append([]string{"", "none"}, all...) {
 			got := w.ask(role, c.path, c.form).Code
 			switch {
-			case role == "" && got != 401, role != "" && role != c.role && got != 403:
+			case role == "" && got != 401, role != "" && !slices.Contains(strings.Fields(c.role), role) && got != 403:
 				t.Errorf("%s as %q: %d", c.path, role, got)
-			case role == c.role && (got == 401 || got == 403):
+			case slices.Contains(strings.Fields(c.role), role) && (got == 401 || got == 403):
 				t.Errorf("%s as %q: %d", c.path, role, got)
 			}
 		}
@@ -337,12 +338,7 @@ func TestPagesRoles(t *testing.T) {
 	if after := w.session(s.ID); after.Version != w.session(s.ID).Version || after.State != session.Open || len(after.Labels) != 1 {
 		t.Errorf("something was done: %+v", after)
 	}
-	// Who may act and not look is shown nothing with the refusal, and led away from the page after the act.
-	rec := w.ask("operator", "/sessions/"+s.ID+"/close", url.Values{"reason": {""}})
-	if rec.Code != 400 || strings.Contains(rec.Body.String(), "mail.search") {
-		t.Errorf("an operator sees the session in a refusal: %d", rec.Code)
-	}
-	if rec := w.ask("operator", "/sessions/"+s.ID+"/close", url.Values{"reason": {"enough"}}); rec.Code != 303 || rec.Header().Get("Location") != "/" {
+	if rec := w.ask("operator", "/sessions/"+s.ID+"/close", url.Values{"reason": {"enough"}}); rec.Code != 303 || rec.Header().Get("Location") != "/sessions/"+s.ID {
 		t.Errorf("an operator is led to %s: %d", rec.Header().Get("Location"), rec.Code)
 	}
 }

@@ -98,7 +98,6 @@ type sessionPage struct {
 	Refresh   string
 	Operator  bool
 	Auditor   bool
-	Readers   bool // may look at approvals
 	Missing   string
 	Questions []gateway.Question // that wait, the newest
 	Waits     int                // how many do
@@ -172,7 +171,6 @@ func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity
 		return
 	}
 	d.Operator, d.Auditor, d.Newest = p.Has(identity.Operator), p.Has(identity.Auditor), before < 0
-	d.Readers = p.Has(identity.Viewer) || p.Has(identity.Approver)
 	d.Other, d.Steps = other(d.Phase), stepsDone(d.Plan, timeline{}) // also where what happened can't be told
 	if d.Refresh = "/sessions/" + id; before >= 0 {
 		d.Refresh += fmt.Sprintf("?before=%d", before)
@@ -291,11 +289,7 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, p identity.Princip
 		err = do(r.Context(), id, reason)
 	}
 	if err == nil {
-		goOn(w, r, p, "/sessions/"+url.PathEscape(id))
-		return
-	}
-	if !p.Has(identity.Viewer) { // who may act and not look is told, and shown nothing
-		c.fail(w, r, p, err)
+		http.Redirect(w, r, "/sessions/"+url.PathEscape(id), http.StatusSeeOther)
 		return
 	}
 	f, said := fault.Of(err), problemOf(err)
@@ -303,14 +297,6 @@ func (c *Console) act(w http.ResponseWriter, r *http.Request, p identity.Princip
 		c.o.Log.Error("an act failed", "act", name, "session", id, "person", p.ID, "code", f.Code, "error", err)
 	}
 	c.showSession(w, r, p, sessionPage{Problem: &said, Act: name, Typed: reason}, f.Code.HTTPStatus())
-}
-
-// goOn leads to the page of what was changed, or to the overview whoever may not see it.
-func goOn(w http.ResponseWriter, r *http.Request, p identity.Principal, path string) {
-	if !p.Has(identity.Viewer) {
-		path = "/"
-	}
-	http.Redirect(w, r, path, http.StatusSeeOther)
 }
 
 func (c *Console) closeSession(w http.ResponseWriter, r *http.Request, p identity.Principal) {

@@ -61,7 +61,6 @@ type BatchAnswer struct {
 // approvalRoutes are people's answers to what agents ask for. An answer runs nothing: the agent's next call does, judged again.
 func (a *API) approvalRoutes(s *side) {
 	const at = "/v1/approvals/{id}"
-	readers := []identity.Role{identity.Viewer, identity.Approver}
 	approver := []identity.Role{identity.Approver}
 	handle(s, route{method: http.MethodGet, path: "/v1/approvals", roles: readers, summary: "What agents ask people for, newest first"},
 		func(ctx context.Context, _ identity.Principal, in *struct {

@@ -5,19 +5,17 @@ import (
 	"net/http"
 
 	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
 )
 
 // eventRoutes tell programs of people what the console's pages are told, by the same stream: its bounds count both.
 func (a *API) eventRoutes(s *side) {
-	roles := []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
-	s.raw(route{method: http.MethodGet, path: "/v1/events", roles: roles, summary: `What changes, as server-sent events: the topic (approval, session, tool, kill, agent) with {"id":"…"} of what changed; "all" first and whenever some were missed`},
+	s.raw(route{method: http.MethodGet, path: "/v1/events", roles: readers, summary: `What changes, as server-sent events: the topic (approval, session, tool, kill, agent) with {"id":"…"} of what changed; "all" first and whenever some were missed`},
 		"/v1/events", false, "text/event-stream", nil, func(w http.ResponseWriter, r *http.Request) error {
-			p, err := s.admit(r, roles)
+			p, err := s.admit(r, readers)
 			if err != nil {
 				return err
 			}
-			return a.console.Stream(w, r, p, func() bool { _, err := s.admit(r, roles); return err == nil }, event)
+			return a.console.Stream(w, r, p, func() bool { _, err := s.admit(r, readers); return err == nil }, event)
 		})
 }
 

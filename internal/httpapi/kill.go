@@ -68,7 +68,7 @@ func (a *API) killRoutes(s *side) {
 				return a.killStatus(act.flip(in.AgentID, p.String(), in.Body.Reason)), nil
 			})
 	}
-	handle(s, route{method: http.MethodGet, path: at + "status", roles: []identity.Role{identity.Viewer, identity.Operator}, summary: "Every switch that was ever used"},
+	handle(s, route{method: http.MethodGet, path: at + "status", roles: readers, summary: "Every switch that was ever used"},
 		func(context.Context, identity.Principal, *none) (KillStatus, error) {
 			return a.killStatus(a.g.KillStatus()), nil
 		})

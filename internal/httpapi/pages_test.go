@@ -167,28 +167,28 @@ var pages = []struct{ pattern, needs string }{
 	{"GET /events", "viewer approver operator auditor"},
 	{"POST /kill", "operator"},
 	{"POST /unkill", "operator"},
-	{"GET /approvals", "viewer approver"},
-	{"GET /approvals/count", "viewer approver"},
-	{"GET /approvals/{id}", "viewer approver"},
+	{"GET /approvals", "viewer approver operator auditor"},
+	{"GET /approvals/count", "viewer approver operator auditor"},
+	{"GET /approvals/{id}", "viewer approver operator auditor"},
 	{"POST /approvals/{id}/approve", "approver"},
 	{"POST /approvals/{id}/reject", "approver"},
 	{"POST /approvals/{id}/defer", "approver"},
 	{"GET /approvals/{id}/modify", "approver"},
 	{"POST /approvals/{id}/modify", "approver"},
-	{"GET /approvals/{id}/similar", "viewer approver"},
+	{"GET /approvals/{id}/similar", "viewer approver operator auditor"},
 	{"POST /approvals/{id}/similar", "approver"},
-	{"GET /sessions", "viewer"},
-	{"GET /sessions/{id}", "viewer"},
+	{"GET /sessions", "viewer approver operator auditor"},
+	{"GET /sessions/{id}", "viewer approver operator auditor"},
 	{"POST /sessions/{id}/release", "operator"},
 	{"POST /sessions/{id}/phase", "operator"},
 	{"POST /sessions/{id}/close", "operator"},
 	{"POST /sessions/{id}/plan/approve", "operator"},
 	{"POST /sessions/{id}/plan/reject", "operator"},
-	{"GET /tools", "viewer"},
-	{"GET /tools/{operation}", "viewer"},
+	{"GET /tools", "viewer approver operator auditor"},
+	{"GET /tools/{operation}", "viewer approver operator auditor"},
 	{"POST /tools/{operation}/accept", "operator"},
-	{"GET /agents", "viewer"},
-	{"GET /agents/{id}", "viewer"},
+	{"GET /agents", "viewer approver operator auditor"},
+	{"GET /agents/{id}", "viewer approver operator auditor"},
 	{"POST /agents/{id}/kill", "operator"},
 	{"POST /agents/{id}/unkill", "operator"},
 	{"POST /agents/{id}/quarantine", "operator"},
@@ -632,7 +632,8 @@ func TestWhatIsShown(t *testing.T) {
 	if err != nil || read.Verdict.Decision != "permit" {
 		t.Fatalf("%+v %v", read, err)
 	}
-	p := checkPage(t, "one", carol.get("/approvals/"+q.ID))
+	one := carol.get("/approvals/" + q.ID)
+	p := checkPage(t, "one", one)
 	for id, wants := range map[string][]string{
 		"risk": {"HIGH"}, "sources": {"Where each argument came from"}, "main": {"What could go wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
 			"Since this was asked it took on internal", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words", "Waits for one person",
@@ -644,8 +645,8 @@ func TestWhatIsShown(t *testing.T) {
 			}
 		}
 	}
-	if strings.Contains(p.text, "/sessions/") {
-		t.Error("an approver is led to a page of viewers")
+	if !strings.Contains(one.body, `href="/sessions/`+q.Session+`"`) {
+		t.Error("an approver is not led to the session")
 	}
 }
 

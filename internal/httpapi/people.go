@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	viewer   = []identity.Role{identity.Viewer}
+	// readers look at what agents do and ask for: who answers, operates or audits has to see what it is about.
+	readers  = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
 	operator = []identity.Role{identity.Operator}
 	auditor  = []identity.Role{identity.Auditor}
 	admin    = []identity.Role{identity.Admin}
@@ -52,7 +53,7 @@ type DigestBody struct {
 
 func (a *API) sessionRoutes(s *side) {
 	const at = "/v1/sessions/{id}"
-	handle(s, route{method: http.MethodGet, path: "/v1/sessions", roles: viewer, summary: "Sessions, newest first"},
+	handle(s, route{method: http.MethodGet, path: "/v1/sessions", roles: readers, summary: "Sessions, newest first"},
 		func(ctx context.Context, _ identity.Principal, in *struct {
 			State string `query:"state" enum:"open,closed"`
 			After string `query:"after" maxLength:"128" doc:"Next of the page before."`
@@ -73,7 +74,7 @@ func (a *API) sessionRoutes(s *side) {
 		func(ctx context.Context, p identity.Principal, in *struct{ Body OpenBody }) (OpenedSession, error) {
 			return a.open(ctx, p, in.Body)
 		})
-	handle(s, route{method: http.MethodGet, path: at, roles: viewer, summary: "A session with its plan and labels"},
+	handle(s, route{method: http.MethodGet, path: at, roles: readers, summary: "A session with its plan and labels"},
 		func(ctx context.Context, _ identity.Principal, in *PathID) (gateway.Status, error) {
 			return status(a.g.SessionByID(ctx, in.ID))
 		})
@@ -213,7 +214,7 @@ func (a *API) agentByID(id string) (Agent, error) {
 }
 
 func (a *API) catalogueRoutes(s *side) {
-	handle(s, route{method: http.MethodGet, path: "/v1/agents", roles: viewer, summary: "The declared agents"},
+	handle(s, route{method: http.MethodGet, path: "/v1/agents", roles: readers, summary: "The declared agents"},
 		func(context.Context, identity.Principal, *none) (AgentList, error) {
 			list, kill, aside := AgentList{Agents: []Agent{}}, a.g.KillStatus(), a.g.Quarantines()
 			for _, d := range a.o.Agents.All() {
@@ -221,7 +222,7 @@ func (a *API) catalogueRoutes(s *side) {
 			}
 			return list, nil
 		})
-	handle(s, route{method: http.MethodGet, path: "/v1/agents/{id}", roles: viewer, summary: "An agent with its declaration"},
+	handle(s, route{method: http.MethodGet, path: "/v1/agents/{id}", roles: readers, summary: "An agent with its declaration"},
 		func(_ context.Context, _ identity.Principal, in *PathID) (Agent, error) {
 			return a.agentByID(in.ID)
 		})
@@ -243,7 +244,7 @@ func (a *API) catalogueRoutes(s *side) {
 				return a.agentByID(in.ID)
 			})
 	}
-	handle(s, route{method: http.MethodGet, path: "/v1/tools", roles: viewer, summary: "Everything that servers offer or offered"},
+	handle(s, route{method: http.MethodGet, path: "/v1/tools", roles: readers, summary: "Everything that servers offer or offered"},
 		func(context.Context, identity.Principal, *none) (ToolList, error) {
 			list := ToolList{Tools: a.g.Tools()}
 			if list.Tools == nil {
@@ -266,7 +267,7 @@ func (a *API) catalogueRoutes(s *side) {
 			}
 			return gateway.Tool{}, fault.New(fault.NotFound, "The definition is accepted, but no server that is connected offers %.80q.", in.Operation)
 		})
-	handle(s, route{method: http.MethodGet, path: "/v1/servers", roles: viewer, summary: "The upstream servers and their states"},
+	handle(s, route{method: http.MethodGet, path: "/v1/servers", roles: readers, summary: "The upstream servers and their states"},
 		func(context.Context, identity.Principal, *none) (ServerList, error) {
 			list := ServerList{Servers: a.o.Upstreams()}
 			if list.Servers == nil {
