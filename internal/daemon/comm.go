@@ -63,7 +63,7 @@ func (c *ExecConfig) options() exec.Options {
 }
 
 // checkComm finds what is wrong with the section comm, as the packages that use it say it.
-func (c *Config) checkComm(bad func(field, remedy, format string, args ...any)) {
+func (c *Config) checkComm(p *complaints) {
 	take := func(section string, err error) {
 		if err == nil {
 			return
@@ -73,7 +73,7 @@ func (c *Config) checkComm(bad func(field, remedy, format string, args ...any)) 
 		if f.Field != "" {
 			field += "." + f.Field
 		}
-		bad(field, f.Remedy, "%s", f.Message)
+		p.bad(field, f.Remedy, "%s", f.Message)
 	}
 	web, err := egress.New(c.Comm.egress(""), egress.Options{})
 	take("comm", err)

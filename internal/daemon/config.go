@@ -462,171 +462,215 @@ func (c *Config) path(p string) string {
 	return filepath.Join(c.Dir, p)
 }
 
-// check finds contradictions. Where it can, it says at which line.
+// complaints are what is wrong with a file, each where it is.
+type complaints struct {
+	file string
+	root *yaml.Node
+	all  []Problem
+}
+
+// bad complains about a field. Where it can, it says at which line.
+func (p *complaints) bad(field, remedy, format string, args ...any) {
+	line, column := whereIs(p.root, field)
+	p.all = append(p.all, Problem{File: p.file, Line: line, Column: column, Field: field, Severity: "error", Problem: fmt.Sprintf(format, args...), Remedy: remedy})
+}
+
+// oneOf wants a field that is there to have one of the words.
+func (p *complaints) oneOf(field, value string, words ...string) {
+	if value != "" && !slices.Contains(words, value) {
+		p.bad(field, "use one of "+strings.Join(words, ", "), "unknown word %q", value)
+	}
+}
+
+// check finds contradictions.
 func (c *Config) check(file string, root *yaml.Node) []Problem {
-	var problems []Problem
-	bad := func(field, remedy, format string, args ...any) {
-		line, column := whereIs(root, field)
-		problems = append(problems, Problem{File: file, Line: line, Column: column, Field: field, Severity: "error", Problem: fmt.Sprintf(format, args...), Remedy: remedy})
-	}
-	oneOf := func(field, value string, words ...string) {
-		if value != "" && !slices.Contains(words, value) {
-			bad(field, "use one of "+strings.Join(words, ", "), "unknown word %q", value)
-		}
-	}
+	p := &complaints{file: file, root: root}
+	p.oneOf("store", c.Store, "sqlite")
+	p.oneOf("mode", c.Mode, "enforce", "shadow")
+	p.oneOf("unlisted_operations", c.Unlisted, "deny", "ask")
+	c.checkListeners(p)
+	c.checkPeople(p)
+	c.checkUpstreams(p)
+	c.checkOperations(p)
+	c.checkLimits(p)
+	c.checkComm(p)
+	c.checkApprovals(p)
+	slices.SortStableFunc(p.all, func(a, b Problem) int { return a.Line - b.Line })
+	return p.all
+}
+
+func (c *Config) checkListeners(p *complaints) {
 	for field, addr := range map[string]string{"listen": c.Listen, "admin_listen": c.AdminListen} {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
-			bad(field, "write it as 127.0.0.1:7575", "%q is not an address", addr)
+			p.bad(field, "write it as 127.0.0.1:7575", "%q is not an address", addr)
 		} else if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			bad(field, "listen on 127.0.0.1 and put a TLS proxy in front", "%q is not a loopback address; tokens would cross the network in the clear", addr)
+			p.bad(field, "listen on 127.0.0.1 and put a TLS proxy in front", "%q is not a loopback address; tokens would cross the network in the clear", addr)
 		}
 	}
 	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
-		bad("admin_listen", "use another port", "it is the same as listen")
+		p.bad("admin_listen", "use another port", "it is the same as listen")
 	}
-	oneOf("store", c.Store, "sqlite")
-	oneOf("mode", c.Mode, "enforce", "shadow")
-	oneOf("unlisted_operations", c.Unlisted, "deny", "ask")
-	labels, err := c.labels()
-	if err != nil {
-		bad("flow.labels", "use lower-case words", "%v", err)
-	}
+}
+
+func (c *Config) checkPeople(p *complaints) {
 	ids := map[string]bool{}
-	for i, p := range c.People {
+	for i, person := range c.People {
 		field := fmt.Sprintf("people[%d]", i)
-		if err := identity.CheckID(p.ID); err != nil {
-			bad(field+".id", "", "%v", err)
+		if err := identity.CheckID(person.ID); err != nil {
+			p.bad(field+".id", "", "%v", err)
 		}
-		if ids[p.ID] {
-			bad(field+".id", "", "%q is there twice", p.ID)
+		if ids[person.ID] {
+			p.bad(field+".id", "", "%q is there twice", person.ID)
 		}
-		ids[p.ID] = true
-		for _, r := range p.Roles {
+		ids[person.ID] = true
+		for _, r := range person.Roles {
 			if _, err := identity.ParseRole(r); err != nil {
-				bad(field+".roles", "", "%v", err)
+				p.bad(field+".roles", "", "%v", err)
 			}
 		}
 	}
+}
+
+func (c *Config) checkUpstreams(p *complaints) {
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
 		u, field := c.Upstreams[id], "upstreams."+id
 		switch {
 		case identity.CheckID(id) != nil || strings.Contains(id, "."):
-			bad(field, "use letters, digits, - and _", "%q can't be a server's id", id)
+			p.bad(field, "use letters, digits, - and _", "%q can't be a server's id", id)
 		case id == "comm" || id == "knowledge" || id == "sallyport":
-			bad(field, "choose another id", "%q is reserved for the gateway's own operations", id)
+			p.bad(field, "choose another id", "%q is reserved for the gateway's own operations", id)
 		}
 		if (len(u.Command) == 0) == (u.URL == "") {
-			bad(field, "give one of command and url", "a server has either a command or a url")
+			p.bad(field, "give one of command and url", "a server has either a command or a url")
 		}
 		if u.URL != "" && !strings.HasPrefix(u.URL, "http://") && !strings.HasPrefix(u.URL, "https://") {
-			bad(field+".url", "use http:// or https://", "%q is not a web address", u.URL)
+			p.bad(field+".url", "use http:// or https://", "%q is not a web address", u.URL)
 		}
 		for _, f := range u.ClientFeatures {
-			oneOf(field+".client_features", f, "elicitation", "sampling", "roots")
+			p.oneOf(field+".client_features", f, "elicitation", "sampling", "roots")
 		}
+	}
+}
+
+func (c *Config) checkOperations(p *complaints) {
+	labels, err := c.labels()
+	if err != nil {
+		p.bad("flow.labels", "use lower-case words", "%v", err)
 	}
 	exposed := map[string]string{}
 	for _, id := range slices.Sorted(maps.Keys(c.Operations)) {
-		o, field := c.Operations[id], "operations."+id
+		field := "operations." + id
 		server, tool, ok := strings.Cut(id, ".")
 		if !ok || server == "" || tool == "" || strings.Contains(tool, "*") && tool != "*" {
-			bad(field, "write <server>.<tool> or <server>.*", "%q is not an operation", id)
+			p.bad(field, "write <server>.<tool> or <server>.*", "%q is not an operation", id)
 			continue
 		}
-		if _, known := c.Upstreams[server]; !known && server != "comm" && server != "knowledge" {
-			bad(field, "add it to upstreams or remove the entry", "there is no upstream %q", server)
+		c.checkOperation(p, server, tool, labels)
+		checkExposed(p, id, tool, c.Operations[id].ExposeAs, exposed)
+	}
+}
+
+func (c *Config) checkOperation(p *complaints, server, tool string, labels []flow.Label) {
+	id := server + "." + tool
+	o, field := c.Operations[id], "operations."+id
+	if _, known := c.Upstreams[server]; !known && server != "comm" && server != "knowledge" {
+		p.bad(field, "add it to upstreams or remove the entry", "there is no upstream %q", server)
+	}
+	if server == "comm" && tool != "*" && !slices.Contains(comm.Names, tool) { // a misspelt word would be no word
+		p.bad(field, "use one of comm."+strings.Join(comm.Names, ", comm."), "there is no built-in operation %q", id)
+	}
+	if server == "comm" { // what would take a guard away from the built-in operations is no choice
+		if o.ExternalIO != nil && !*o.ExternalIO {
+			p.bad(field+".external_io", "remove it", "comm.* reaches outside, so it never runs in the planning phase")
 		}
-		if server == "comm" && tool != "*" && !slices.Contains(comm.Names, tool) { // a misspelt word would be no word
-			bad(field, "use one of comm."+strings.Join(comm.Names, ", comm."), "there is no built-in operation %q", id)
-		}
-		if server == "comm" { // what would take a guard away from the built-in operations is no choice
-			if o.ExternalIO != nil && !*o.ExternalIO {
-				bad(field+".external_io", "remove it", "comm.* reaches outside, so it never runs in the planning phase")
-			}
-			if o.Output != "" && o.Output != "untrusted" {
-				bad(field+".output", "remove it", "what comm.* brings is from outside and always untrusted")
-			}
-		}
-		oneOf(field+".sensitivity", o.Sensitivity, "internal_source", "external", "both", "none")
-		oneOf(field+".effect", o.Effect, "read", "write")
-		oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
-		oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
-		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
-			if word := o.Args[arg]; arg == "" {
-				bad(field+".args", "name the argument, or the path into it", "an argument has no name")
-			} else if word == "text" {
-				bad(field+".args."+arg, "use content", "text is no role")
-			} else if _, err := flow.ParseRole(word); err != nil {
-				bad(field+".args."+arg, "use one of "+strings.Join(roles, ", "), "unknown word %q", word)
-			}
-		}
-		for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "names": o.Names, "delegable": o.Delegable} {
-			if slices.Contains(list, "") {
-				bad(field+"."+name, "name the field, as it stands in the results", "a field has no name")
-			}
-		}
-		oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
-		if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
-			bad(field+".level", "use 0, 1 or 2", "%d is not a level", *o.Level)
-		}
-		if o.Level != nil && o.Effect != "" && (*o.Level == 0) != (o.Effect == "read") {
-			bad(field+".level", "leave one of them out", "level %d contradicts effect %s", *o.Level, o.Effect)
-		}
-		if o.Shape != "" {
-			if _, err := regexp.Compile(o.Shape); err != nil {
-				bad(field+".shape", "use RE2 syntax", "%v", err)
-			}
-		}
-		if o.Output == "typed" && o.Shape == "" && c.Operations[server+".*"].Shape == "" {
-			bad(field+".shape", "add a regular expression that every string of the result matches", "output: typed needs a shape")
-		}
-		for name, list := range map[string]*[]string{"emits": o.Emits, "blocked_by": o.BlockedBy} {
-			for _, l := range deref(list) {
-				if !slices.Contains(labels, flow.Label(l)) && flow.Label(l) != flow.Untrusted {
-					bad(field+"."+name, "add it to flow.labels", "unknown label %q", l)
-				}
-			}
-		}
-		if name := o.ExposeAs; name != "" {
-			if plain := strings.ReplaceAll(name, "{tool}", "x"); !exposable.MatchString(plain) {
-				bad(field+".expose_as", "use letters, digits, _ and -, at most 64", "%q can't be a tool's name", name)
-			}
-			if strings.HasPrefix(strings.ToLower(name), "sallyport_") {
-				bad(field+".expose_as", "choose another name", "names that begin with sallyport_ are the gateway's own")
-			}
-			if other, taken := exposed[name]; taken && !strings.Contains(name, "{tool}") {
-				bad(field+".expose_as", "choose another name", "%s has the name %q already", other, name)
-			}
-			if tool == "*" && !strings.Contains(name, "{tool}") {
-				bad(field+".expose_as", "use {tool} in it, or name the tool", "all tools of the server would have the name %q", name)
-			}
-			exposed[name] = id
+		if o.Output != "" && o.Output != "untrusted" {
+			p.bad(field+".output", "remove it", "what comm.* brings is from outside and always untrusted")
 		}
 	}
+	p.oneOf(field+".sensitivity", o.Sensitivity, "internal_source", "external", "both", "none")
+	p.oneOf(field+".effect", o.Effect, "read", "write")
+	p.oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
+	p.oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
+	for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
+		if word := o.Args[arg]; arg == "" {
+			p.bad(field+".args", "name the argument, or the path into it", "an argument has no name")
+		} else if word == "text" {
+			p.bad(field+".args."+arg, "use content", "text is no role")
+		} else if _, err := flow.ParseRole(word); err != nil {
+			p.bad(field+".args."+arg, "use one of "+strings.Join(roles, ", "), "unknown word %q", word)
+		}
+	}
+	for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "names": o.Names, "delegable": o.Delegable} {
+		if slices.Contains(list, "") {
+			p.bad(field+"."+name, "name the field, as it stands in the results", "a field has no name")
+		}
+	}
+	p.oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
+	if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
+		p.bad(field+".level", "use 0, 1 or 2", "%d is not a level", *o.Level)
+	}
+	if o.Level != nil && o.Effect != "" && (*o.Level == 0) != (o.Effect == "read") {
+		p.bad(field+".level", "leave one of them out", "level %d contradicts effect %s", *o.Level, o.Effect)
+	}
+	if o.Shape != "" {
+		if _, err := regexp.Compile(o.Shape); err != nil {
+			p.bad(field+".shape", "use RE2 syntax", "%v", err)
+		}
+	}
+	if o.Output == "typed" && o.Shape == "" && c.Operations[server+".*"].Shape == "" {
+		p.bad(field+".shape", "add a regular expression that every string of the result matches", "output: typed needs a shape")
+	}
+	for name, list := range map[string]*[]string{"emits": o.Emits, "blocked_by": o.BlockedBy} {
+		for _, l := range deref(list) {
+			if !slices.Contains(labels, flow.Label(l)) && flow.Label(l) != flow.Untrusted {
+				p.bad(field+"."+name, "add it to flow.labels", "unknown label %q", l)
+			}
+		}
+	}
+}
+
+// checkExposed wants names for agents that clients can show and that are there once; exposed are those seen, with their operations.
+func checkExposed(p *complaints, id, tool, name string, exposed map[string]string) {
+	field := "operations." + id + ".expose_as"
+	if name == "" {
+		return
+	}
+	if plain := strings.ReplaceAll(name, "{tool}", "x"); !exposable.MatchString(plain) {
+		p.bad(field, "use letters, digits, _ and -, at most 64", "%q can't be a tool's name", name)
+	}
+	if strings.HasPrefix(strings.ToLower(name), "sallyport_") {
+		p.bad(field, "choose another name", "names that begin with sallyport_ are the gateway's own")
+	}
+	if other, taken := exposed[name]; taken && !strings.Contains(name, "{tool}") {
+		p.bad(field, "choose another name", "%s has the name %q already", other, name)
+	}
+	if tool == "*" && !strings.Contains(name, "{tool}") {
+		p.bad(field, "use {tool} in it, or name the tool", "all tools of the server would have the name %q", name)
+	}
+	exposed[name] = id
+}
+
+func (c *Config) checkLimits(p *complaints) {
 	for field, n := range map[string]int{
 		"limits.calls_per_minute": c.Limits.CallsPerMinute, "limits.comm_requests_per_minute": c.Limits.CommRequestsPerMinute,
 		"comm.exec.memory_mib": c.Comm.Exec.MemoryMiB, "comm.exec.processes": c.Comm.Exec.Processes, "comm.exec.output_kib": c.Comm.Exec.OutputKiB,
 	} {
 		if n < 0 {
-			bad(field, "leave it out for the default", "can't be negative")
+			p.bad(field, "leave it out for the default", "can't be negative")
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.TrustTiers)) {
 		t, field := c.TrustTiers[id], "trust_tiers."+id
 		if policy.Risk(t.AskFrom) == policy.Critical {
-			bad(field+".ask_from", "leave it out, or ask about more: LOW or MEDIUM", "people always decide on what is HIGH, whatever the agent's tier")
+			p.bad(field+".ask_from", "leave it out, or ask about more: LOW or MEDIUM", "people always decide on what is HIGH, whatever the agent's tier")
 		} else {
-			oneOf(field+".ask_from", t.AskFrom, "LOW", "MEDIUM", "HIGH")
+			p.oneOf(field+".ask_from", t.AskFrom, "LOW", "MEDIUM", "HIGH")
 		}
 		if t.CommRequestsPerMinute < 0 || t.CallsPerMinute < 0 {
-			bad(field, "leave it out for the limit of everybody", "a limit can't be negative")
+			p.bad(field, "leave it out for the limit of everybody", "a limit can't be negative")
 		}
 	}
-	c.checkComm(bad)
-	c.checkPeople(bad)
-	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Line - b.Line })
-	return problems
 }
 
 // roles of arguments, in the words of flow.ParseRole.
@@ -634,31 +678,31 @@ var roles = []string{
 	"destination", "url", "amount", "credential", "identity", "selector", "target", "time", "name", "content", "query", "flag", "currency",
 }
 
-// checkPeople finds what is wrong with how people are asked, told and let in.
-func (c *Config) checkPeople(bad func(field, remedy, format string, args ...any)) {
+// checkApprovals finds what is wrong with how people are asked, told and let in.
+func (c *Config) checkApprovals(p *complaints) {
 	if _, err := c.Approvals.rules(); err != nil {
 		f := fault.Of(err)
-		bad(f.Field, f.Remedy, "%s", f.Message)
+		p.bad(f.Field, f.Remedy, "%s", f.Message)
 	}
 	if c.Approvals.DrillEvery < 0 {
-		bad("approvals.drill_every", "leave it out for no drills", "can't be negative")
+		p.bad("approvals.drill_every", "leave it out for no drills", "can't be negative")
 	}
 	if c.Approvals.MediumDelay >= c.Approvals.Expires {
-		bad("approvals.medium_delay", "make it shorter than approvals.expires", "a call of risk MEDIUM would expire before it may run")
+		p.bad("approvals.medium_delay", "make it shorter than approvals.expires", "a call of risk MEDIUM would expire before it may run")
 	}
 	for i, n := range c.Notify {
 		for _, f := range n.Check() {
-			bad(fmt.Sprintf("notify[%d].%s", i, f.Field), f.Remedy, "%s", f.Message)
+			p.bad(fmt.Sprintf("notify[%d].%s", i, f.Field), f.Remedy, "%s", f.Message)
 		}
 	}
 	if u, err := url.Parse(c.Console.PublicURL); c.Console.PublicURL != "" &&
 		(err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.Trim(u.Path, "/") != "") {
-		bad("console.public_url", "write it as https://sallyport.example", "%.100q is not the address of a server", c.Console.PublicURL)
+		p.bad("console.public_url", "write it as https://sallyport.example", "%.100q is not the address of a server", c.Console.PublicURL)
 	}
 	if o := c.Console.OIDC; o != nil {
 		for field, v := range map[string]string{"issuer": o.Issuer, "client_id": o.ClientID} {
 			if v == "" {
-				bad("console.oidc."+field, "write what the provider says", "it is missing")
+				p.bad("console.oidc."+field, "write what the provider says", "it is missing")
 			}
 		}
 	}
