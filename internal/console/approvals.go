@@ -26,6 +26,7 @@ type queuePage struct {
 	// Soon are those that silence permits, the next one first, on the first page: whoever does nothing lets them run.
 	Soon   []group
 	Groups []group
+	Plans  *plansPart // on the first page of what is pending
 	// Later are those put off, on the last page of what is pending.
 	Later []row
 	Next  string // id to go on after
@@ -44,7 +45,7 @@ type row struct {
 	Focus bool // it is the next one for who has just answered another
 }
 
-// waiting is how many approvals wait for an answer, in words.
+// waiting is how many approvals and plans wait for an answer, in words.
 func (c *Console) waiting(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -52,7 +53,11 @@ func (c *Console) waiting(ctx context.Context) string {
 	if err != nil {
 		return "?"
 	}
-	return strconv.FormatInt(pending, 10)
+	plans, err := c.plans(ctx)
+	if err != nil {
+		return "?"
+	}
+	return strconv.FormatInt(pending+int64(len(plans)), 10)
 }
 
 func (c *Console) waitingCount(w http.ResponseWriter, r *http.Request, _ identity.Principal) {
@@ -86,6 +91,12 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		}
 		d.Soon = together(soon, true)
 		found = without(found, soon)
+		plans, err := c.plansOf(r.Context(), p)
+		if err != nil {
+			c.fail(w, r, p, err)
+			return
+		}
+		d.Plans = &plans
 	}
 	d.Groups = together(found, d.State == approval.Pending)
 	if d.State == approval.Pending && d.Next == "" {

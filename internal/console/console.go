@@ -82,6 +82,8 @@ type Console struct {
 	usage     usage
 	beat      time.Duration // between two signs of life on a stream
 
+	planQueue planQueue
+
 	mu      sync.Mutex // guards what follows
 	signIns map[string]signIn
 	links   map[string]link
@@ -116,6 +118,7 @@ func routes() []route {
 
 		{"GET", "/approvals", readers, (*Console).approvals},
 		{"GET", "/approvals/count", readers, (*Console).waitingCount},
+		{"GET", "/approvals/plans", readers, (*Console).plansWaiting},
 		{"GET", "/approvals/{id}", readers, (*Console).approval},
 		{"POST", "/approvals/{id}/approve", approver, (*Console).approve},
 		{"POST", "/approvals/{id}/reject", approver, (*Console).reject},
@@ -278,7 +281,7 @@ type frame struct {
 	Live           bool                // it is told of changes
 	Places         []place
 	Place          string
-	Waiting        string // how many approvals wait, "" for who does not see them
+	Waiting        string // how many approvals and plans wait, "" for who does not see them
 	Again          string // where to go from a sign-in page by itself, or ""
 	Body           template.HTML
 }

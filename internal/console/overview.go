@@ -37,6 +37,7 @@ type overviewPage struct {
 	Kill     gateway.Switches
 	Stopped  []stoppedAgent
 	Waiting  []gateway.Question // those that silence permits first
+	Plans    plansPart          // that wait too
 	Tools    []gateway.Tool     // that wait to be accepted
 	Servers  []Server
 	Down     int
@@ -80,6 +81,8 @@ func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon)))]
 		}
 		missing("the approvals", err)
+		d.Plans, err = c.plansOf(ctx, p)
+		missing("the plans that wait", err)
 		d.Servers = c.o.Upstreams()
 		for _, s := range d.Servers {
 			if s.State != "up" {

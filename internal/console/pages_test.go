@@ -507,6 +507,20 @@ func TestSessionActs(t *testing.T) {
 	}
 }
 
+// pend puts a plan into a session that a person must answer.
+func (w *pagesWorld) pend(s session.Session) session.Plan {
+	w.t.Helper()
+	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x"}}}
+	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
+	if _, err := w.store.ChangeSession(w.t.Context(), s.ID, func(now session.Session) (session.Session, audit.Entry, error) {
+		next, err := now.SubmitPlan(plan)
+		return next, audit.Entry{Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Decision: "ask"}, err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return plan
+}
+
 // TestSessionPlan: a plan that waits is answered under the digest that was shown, and the page says what became of its steps.
 func TestSessionPlan(t *testing.T) {
 	w := newPagesWorld(t)
@@ -546,19 +560,72 @@ func TestSessionPlan(t *testing.T) {
 	}
 }
 
+// TestPlansInTheQueue: a plan that waits stands where approvers look, and is counted there, until it is answered or its session ends.
+func TestPlansInTheQueue(t *testing.T) {
+	w := newPagesWorld(t)
+	count := func() string { return w.ask("approver", "/approvals/count", nil).Body.String() }
+	if page := w.ask("approver", "/approvals", nil).Body.String(); strings.Contains(page, "for an answer</h2>") || !strings.HasPrefix(count(), "0<") {
+		t.Errorf("plans that nobody submitted wait: %s", count())
+	}
+	var waiting []session.Session
+	for i := range shownPlans + 2 {
+		s, _ := w.open("planner", "x")
+		w.pend(s)
+		if _, err := w.g.SetPhase(t.Context(), s.ID, session.Planning, "person:ann", "tells that it changed"); err != nil {
+			t.Fatal(err)
+		}
+		waiting = append(waiting, w.session(s.ID))
+		if got := count(); !strings.HasPrefix(got, fmt.Sprint(i+1, "<")) {
+			t.Fatalf("after %d plans: %s", i+1, got)
+		}
+	}
+	newest, part := waiting[len(waiting)-1], func(role, seen string) *httptest.ResponseRecorder {
+		return w.ask(role, "/approvals/plans?seen="+seen, nil)
+	}
+	page := w.ask("approver", "/approvals", nil).Body.String()
+	contains(t, page, fmt.Sprint(len(waiting), " plans wait for an answer"), `href="/sessions/`+newest.ID+`#plan"`, "docs_think", "Plan of one step", "An operator answers a plan", "Shown are the newest")
+	if n := strings.Count(page, `#plan"`); n != shownPlans {
+		t.Errorf("%d plans are shown", n)
+	}
+	for _, role := range []string{"viewer", "approver", "operator", "auditor"} {
+		contains(t, w.ask(role, "/", nil).Body.String(), `href="/sessions/`+newest.ID+`#plan"`)
+	}
+	contains(t, part("operator", "").Body.String(), "A plan is answered on the page of its session")
+	if strings.Contains(w.ask("approver", "/approvals?state=approved", nil).Body.String(), `#plan"`) {
+		t.Error("a plan waits among what is approved")
+	}
+	seen := regexp.MustCompile(`seen=([0-9a-f]{64})"`).FindStringSubmatch(page)
+	if rec := part("approver", seen[1]); rec.Code != 204 || rec.Body.Len() != 0 {
+		t.Errorf("what the page has is sent again: %d", rec.Code)
+	}
+	if rec := w.ask("operator", "/sessions/"+newest.ID+"/plan/reject", url.Values{"digest": {newest.Plan.Digest}, "reason": {"no"}}); rec.Code != 303 {
+		t.Fatalf("%d %s", rec.Code, rec.Body)
+	}
+	if _, err := w.g.CloseSession(t.Context(), waiting[0].ID, "person:ann", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	// However many changes nobody asked about, none is lost.
+	for range 100 {
+		for _, s := range waiting[2:] {
+			if _, err := w.g.SetPhase(t.Context(), s.ID, session.Planning, "person:ann", "again"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := count(); !strings.HasPrefix(got, fmt.Sprint(len(waiting)-2, "<")) {
+		t.Errorf("two are answered, and there wait %s", got)
+	}
+	if rec := part("approver", seen[1]); rec.Code != 200 || strings.Contains(rec.Body.String(), newest.ID) {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
+
 // TestSessionPlanPending: a person's answer to a plan that waits counts for the digest on the page alone.
 func TestSessionPlanPending(t *testing.T) {
 	w := newPagesWorld(t)
 	for _, yes := range []bool{true, false} {
 		s, _ := w.open("planner", "")
-		plan := session.Plan{ID: "plan_1", State: session.PlanPending, Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x"}}}
-		plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
-		if _, err := w.store.ChangeSession(t.Context(), s.ID, func(now session.Session) (session.Session, audit.Entry, error) {
-			next, err := now.SubmitPlan(plan)
-			return next, audit.Entry{Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Decision: "ask"}, err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		plan := w.pend(s)
 		at, path := "/sessions/"+s.ID, map[bool]string{true: "/plan/approve", false: "/plan/reject"}[yes]
 		for _, form := range []url.Values{{"digest": {"other"}, "reason": {"fine"}}, {"digest": {plan.Digest}, "reason": {""}}, {"reason": {"fine"}}} {
 			if rec := w.ask("viewer operator", at+path, form); rec.Code < 400 {

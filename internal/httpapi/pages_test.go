@@ -169,6 +169,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /unkill", "operator"},
 	{"GET /approvals", "viewer approver operator auditor"},
 	{"GET /approvals/count", "viewer approver operator auditor"},
+	{"GET /approvals/plans", "viewer approver operator auditor"},
 	{"GET /approvals/{id}", "viewer approver operator auditor"},
 	{"POST /approvals/{id}/approve", "approver"},
 	{"POST /approvals/{id}/reject", "approver"},

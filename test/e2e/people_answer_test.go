@@ -178,7 +178,7 @@ func TestPeopleApprove(t *testing.T) {
 	cs := d.agentOf(revision1125, nil)
 	b := d.ann()
 	b.open(d.admin + "/approvals")
-	b.see("Nothing waits for an answer")
+	b.see("No request waits for an answer")
 
 	call := asksPeople(t, cs, "bank_transfer", pay(480))
 	b.see("bank.transfer 480 EUR") // by itself

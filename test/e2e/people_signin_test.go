@@ -84,12 +84,12 @@ func TestPeopleSignIn(t *testing.T) {
 	other.enter("#token", w.tokenOf("bob", "approver"))
 	other.click("button[type=submit]")
 	other.at("/approvals")
-	other.see("Nothing waits for an answer")
+	other.see("No request waits for an answer")
 
 	// Signing out in one tab ends the other one's stream: it shows the sign-in by itself.
 	tab := b.tab(true)
 	tab.open(w.admin + "/approvals")
-	tab.see("Nothing waits for an answer")
+	tab.see("No request waits for an answer")
 	b.click(".who button")
 	b.see("Your token")
 	w.offered(3)
@@ -192,7 +192,7 @@ func TestPeopleReconnect(t *testing.T) {
 	b.open(line.address + "/approvals")
 	b.enter("#token", token)
 	b.click("button[type=submit]")
-	b.see("Nothing waits for an answer")
+	b.see("No request waits for an answer")
 	b.settle()
 	line.down.Store(true)
 	line.cut()
@@ -404,7 +404,7 @@ func TestPeopleManyTabs(t *testing.T) {
 	for range 8 {
 		tab := first.tab(false)
 		tab.open(d.admin + "/approvals")
-		tab.see("Nothing waits for an answer")
+		tab.see("No request waits for an answer")
 		tabs = append(tabs, tab)
 	}
 	asksPeople(t, cs, "bank_transfer", pay(480))
