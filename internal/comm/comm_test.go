@@ -12,12 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"sallyport/flow"
 	"sallyport/internal/call"
 	"sallyport/internal/comm/exec"
+	"sallyport/internal/comm/search"
 	"sallyport/internal/egress"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
@@ -239,6 +241,55 @@ func TestFetch(t *testing.T) {
 	} {
 		if fetch.Writes([]byte(parameters)) != writes {
 			t.Errorf("%s: writes %v", parameters, !writes)
+		}
+	}
+}
+
+// The scope says where is searched: internal asks no service, and web says so where there is none to ask.
+func TestSearchScope(t *testing.T) {
+	w := newWorld(t)
+	w.mustRun("fetch", object{"url": w.url + "/page"})
+	for _, scope := range []string{"", "internal", "web"} {
+		parameters := object{"query": "widget costs"}
+		if scope != "" {
+			parameters["scope"] = scope
+		}
+		text, b := w.mustRun("search", parameters)
+		var answer struct {
+			Results []struct{ Title, URL, Path string }
+			Note    string
+		}
+		if err := json.Unmarshal([]byte(text), &answer); err != nil || len(answer.Results) != 1 || answer.Results[0].Title != "Widget prices" ||
+			answer.Results[0].URL != w.url+"/page" || !strings.HasPrefix(answer.Results[0].Path, "fetched/") || b.Source != "search:local" {
+			t.Errorf("%q: %v from %s: %s", scope, err, b.Source, text)
+		}
+		if (answer.Note != "") != (scope == "web") {
+			t.Errorf("%q: note %q", scope, answer.Note)
+		}
+	}
+	var asked atomic.Int64
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		fmt.Fprint(w, `{"results":[{"title":"Found","url":"https://shop.example/","content":"outside"}]}`)
+	}))
+	t.Cleanup(service.Close)
+	c, err := New(Options{Data: t.TempDir(), Search: search.Config{Provider: "searxng", URL: service.URL}, NetworkTimeout: 30 * time.Second, FileTimeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, command := range c.Commands() {
+		w.commands[command.Name] = command
+	}
+	for scope, want := range map[string]string{"internal": "search:local", "web": "search:searxng"} {
+		before := asked.Load()
+		text, b := w.mustRun("search", object{"query": "widget costs", "scope": scope})
+		if b.Source != want || (asked.Load() > before) != (scope == "web") || strings.Contains(text, "outside") != (scope == "web") || strings.Contains(text, "note") {
+			t.Errorf("%s: from %s, asked %d: %s", scope, b.Source, asked.Load()-before, text)
 		}
 	}
 }

@@ -51,6 +51,11 @@ func TestSearchService(t *testing.T) {
 				t.Errorf("a redirect was followed: %s", g.fenced())
 			}
 			before := len(service.all())
+			g = v.ask(t, "comm_search", map[string]any{"query": "product X price 2026", "scope": "internal"})
+			permit(t, v, g)
+			if seen := service.all()[before:]; len(seen) > 0 || g.meta.Source != "search:local" || strings.Contains(g.text(t), "shop.example") {
+				t.Errorf("a search inside told the service %q and gave %s", seen, g.text(t))
+			}
 			permit(t, v, v.ask(t, "comm_query", map[string]any{"database": "shop", "sql": "SELECT name FROM customer"}))
 			refusal(t, search(v, "Ann Example offer 40000"), "flow.contaminated")
 			if seen := service.all()[before:]; len(seen) > 0 {

@@ -28,6 +28,10 @@ const (
 	k1, b = 1.2, 0.75
 )
 
+// Fetched is the folder of a workspace that comm.fetch keeps pages in: a head (Title, where there is one, URL, and what else is known), an
+// empty line, and the page's text. Whoever may write there can make a page up, as its text.
+const Fetched = "fetched/"
+
 // document is what is kept of a file that has one of the words.
 type document struct {
 	hit    Hit
@@ -131,7 +135,8 @@ func (s *localSearch) file(fsys fs.FS, name string) {
 func (s *localSearch) document(name, text string) {
 	d := document{counts: make([]int, len(s.terms))}
 	at := nearest{last: make([]int, len(s.terms))}
-	words(name, func(w string, _ int) bool {
+	called, address, text := page(name, text)
+	words(called+" "+address, func(w string, _ int) bool {
 		if i, ok := s.terms[w]; ok {
 			d.counts[i]++
 		}
@@ -158,8 +163,31 @@ func (s *localSearch) document(name, text string) {
 	if !any {
 		return
 	}
-	d.hit = Hit{Title: title(name, text), URL: name, Snippet: snippet(text, at.start), Source: "local"}
+	if called == "" {
+		called = title(name, text)
+	}
+	d.hit = Hit{Title: called, URL: address, Path: name, Snippet: snippet(text, at.start), Source: "local"}
 	s.found = append(s.found, d)
+}
+
+// page takes a fetched page apart, into its title or "", its address, and its text. Any other file is all text, at its path.
+func page(name, text string) (title, address, body string) {
+	head, body, ok := strings.Cut(text, "\n\n")
+	if !ok || !strings.HasPrefix(name, Fetched) {
+		return "", name, text
+	}
+	title, rest, ok := strings.Cut(head, "\n")
+	if title, ok = strings.CutPrefix(title, "Title: "); !ok {
+		title, rest = "", head
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	if line, ok = strings.CutPrefix(line, "URL: "); !ok {
+		return "", name, text
+	}
+	if address, ok = webLink(line); !ok {
+		return "", name, text
+	}
+	return plain(title, maxTitle), address, body
 }
 
 // nearest finds where the most different words of the query stand close together.
@@ -202,7 +230,7 @@ func (s *localSearch) best(count int) []Hit {
 		case x.score < y.score:
 			return 1
 		}
-		return strings.Compare(x.hit.URL, y.hit.URL)
+		return strings.Compare(x.hit.Path, y.hit.Path)
 	})
 	hits := []Hit{}
 	for _, d := range s.found[:min(count, len(s.found))] {

@@ -50,9 +50,10 @@ type Config struct {
 // Hit is one result. Every text is valid UTF-8 on one line.
 type Hit struct {
 	Title     string `json:"title"`               // at most 300 characters
-	URL       string `json:"url"`                 // http or https; of a local hit the path in its file system
+	URL       string `json:"url"`                 // http or https; of a local file that is no fetched page its path
 	Snippet   string `json:"snippet"`             // at most 1000 characters
 	Published string `json:"published,omitempty"` // as the service wrote it; at most 64 characters
+	Path      string `json:"path,omitempty"`      // of a local hit: where its text is in its file system
 	Source    string `json:"source"`              // the provider
 }
 
@@ -197,8 +198,8 @@ func New(c Config, client *http.Client) (*Searcher, error) {
 // Local tells whether nothing is asked over the network.
 func (s *Searcher) Local() bool { return s.cfg.local() }
 
-// Search gives at most count hits, the best first; count 0 is 10, and 20 is the most. The local search looks through local, whose
-// Open must not block on pipes; the others don't look at it. Errors: request.malformed (query, count), upstream.failed, time.exceeded.
+// Search gives at most count hits, the best first; count 0 is 10, and 20 is the most. Where local is given, or there is no service, it looks
+// through local, whose Open must not block on pipes, and asks nobody. Errors: request.malformed (query, count), upstream.failed, time.exceeded.
 func (s *Searcher) Search(ctx context.Context, query string, count int, local []fs.FS) ([]Hit, error) {
 	if err := checkQuery(query); err != nil {
 		return nil, err
@@ -211,7 +212,7 @@ func (s *Searcher) Search(ctx context.Context, query string, count int, local []
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	if s.Local() {
+	if s.Local() || local != nil {
 		return searchLocal(ctx, query, count, local)
 	}
 	data, err := s.ask(ctx, query, count)

@@ -467,6 +467,46 @@ func TestLocal(t *testing.T) {
 	}
 }
 
+// A page that comm.fetch brought is found by its own title and address, and its head is no text of it; what doesn't have that form, or lies
+// elsewhere, is a file like any other.
+func TestLocalPages(t *testing.T) {
+	const head = "URL: https://shop.example/x?a=1\nStatus: 200\nType: text/html\n\n"
+	long := "Title: Widgets\nURL: https://shop.example/" + strings.Repeat("x", maxURL) + "\n\nA widget."
+	fsys := fstest.MapFS{
+		"fetched/0.md": file("Title: Price list\n" + head + "# Product X\n\nIt costs 49 euros."),
+		"fetched/1.md": file(head + "# Gadgets\n\nNone left."),
+		"fetched/2.md": file("Title: Widgets\nURL: javascript:alert(1)\nStatus: 200\n\nA widget."),
+		"fetched/3.md": file(long),
+		"notes.md":     file("Title: Mine\n" + head + "A sprocket."),
+	}
+	for query, want := range map[string]Hit{
+		"costs":        {Title: "Price list", URL: "https://shop.example/x?a=1", Path: "fetched/0.md", Snippet: "# Product X It costs 49 euros."},
+		"list":         {Title: "Price list", URL: "https://shop.example/x?a=1", Path: "fetched/0.md", Snippet: "# Product X It costs 49 euros."},
+		"gadgets left": {Title: "Gadgets", URL: "https://shop.example/x?a=1", Path: "fetched/1.md", Snippet: "# Gadgets None left."},
+		"sprocket":     {Title: "Title: Mine", URL: "notes.md", Path: "notes.md"},
+		"alert":        {Title: "Title: Widgets", URL: "fetched/2.md", Path: "fetched/2.md"},
+	} {
+		hits := local(t, query, 5, fsys)
+		if len(hits) != 1 {
+			t.Errorf("%q: %+v", query, hits)
+			continue
+		}
+		want.Source = "local"
+		if want.Snippet == "" {
+			want.Snippet = hits[0].Snippet
+		}
+		if hits[0] != want {
+			t.Errorf("%q: %+v, not %+v", query, hits[0], want)
+		}
+	}
+	if hits := local(t, "status type html", 5, fsys); urls(hits) != "notes.md fetched/2.md" {
+		t.Errorf("found by its head: %+v", hits)
+	}
+	if hits := local(t, "widget", 5, fstest.MapFS{"fetched/3.md": file(long)}); urls(hits) != "fetched/3.md" {
+		t.Errorf("%+v", hits)
+	}
+}
+
 type brokenFS struct{}
 
 func (brokenFS) Open(string) (fs.File, error) { return nil, errors.New("broken") }
