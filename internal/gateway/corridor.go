@@ -733,7 +733,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 func (c *crossing) refuseBehind(v fault.Verdict) Answer {
 	if !c.r.DryRun {
 		e := c.refusal(v)
-		c.g.behind(&c.g.waitingCalls, func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
+		c.g.refusedCalls.record(c.g, e)
 	}
 	return c.answer(v)
 }
@@ -757,36 +757,50 @@ func (c *crossing) panicked() Answer {
 	} else if !c.r.DryRun {
 		e := c.entry(audit.Decision)
 		e.Decision, e.Code, e.Reason = string(fault.Deny), string(fault.Internal), "the gateway failed inside"
-		c.g.behind(&c.g.waitingCalls, func(ctx context.Context) error { return c.g.o.Store.Record(ctx, e) })
+		c.g.refusedCalls.record(c.g, e)
 	}
 	return c.answer(v)
 }
 
-// maxBehind bounds how many entries of one kind wait for a store that does not answer. Above it they are in the program's log only.
-const maxBehind = 10_000
+const (
+	// maxBehind bounds how many entries of one kind wait for a store that does not answer. Above it they are in the program's log only.
+	maxBehind = 10_000
+	// maxBeside bounds how many of them the store is given at a time, so that what a stopped agent keeps trying takes no more than a turn of
+	// the store from everybody else's calls.
+	maxBeside = 64
+)
 
-// behind writes an entry that nobody waits for, until the store takes it or the gateway closes. Calls and what doors turn away are
-// counted apart, so that a flood at the doors does not crowd out the record of refused calls.
-func (g *Gateway) behind(waiting *atomic.Int64, write func(context.Context) error) {
-	if waiting.Add(1) > maxBehind {
-		waiting.Add(-1)
+// behind are entries of one kind that are written behind their answers. Calls and what doors turn away are apart, so that a flood at the
+// doors does not crowd out the record of refused calls.
+type behind struct {
+	waiting atomic.Int64
+	beside  chan struct{} // has a place for each that the store is given at a time
+	gaveUp  atomic.Bool   // the gateway closes, and the store takes none
+}
+
+// record writes an entry that nobody waits for, until the store takes it or the gateway closes.
+func (b *behind) record(g *Gateway, e audit.Entry) {
+	if b.waiting.Add(1) > maxBehind {
+		b.waiting.Add(-1)
 		g.log.Error("a refusal was not written down: too many wait for the store")
 		return
 	}
 	g.background.Go(func() {
-		defer waiting.Add(-1)
-		for {
-			err := write(context.Background())
-			if err == nil {
+		defer b.waiting.Add(-1)
+		b.beside <- struct{}{}
+		defer func() { <-b.beside }()
+		var err error
+		for !b.gaveUp.Load() {
+			if err = g.o.Store.Record(context.Background(), e); err == nil {
 				return
 			}
 			select {
 			case <-time.After(250 * time.Millisecond):
 			case <-g.running.Done():
-				g.log.Error("an audit entry was not written down", "error", err)
-				return
+				b.gaveUp.Store(true)
 			}
 		}
+		g.log.Error("an audit entry was not written down", "error", err)
 	})
 }
 
@@ -800,5 +814,5 @@ func (g *Gateway) Refused(p identity.Principal, door, reason string) {
 	if p.Kind == identity.Session {
 		e.Session = p.ID
 	}
-	g.behind(&g.waitingDoors, func(ctx context.Context) error { return g.o.Store.Record(ctx, e) })
+	g.refusedAtDoors.record(g, e)
 }

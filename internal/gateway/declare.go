@@ -242,7 +242,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	if v := g.killed(s.Agent); v.Decision != fault.Permit {
 		e := c.refusal(v)
 		e.Action = "declare"
-		g.behind(&g.waitingCalls, func(ctx context.Context) error { return g.o.Store.Record(ctx, e) })
+		g.refusedCalls.record(g, e)
 		return nil, fault.New(fault.KillSwitch, "")
 	}
 	if c.decl, err = g.declared(s.Agent); err != nil {

@@ -109,7 +109,7 @@ type Gateway struct {
 	draining chan struct{}
 	drained  sync.Once
 
-	waitingCalls, waitingDoors atomic.Int64 // entries that are written behind their answer
+	refusedCalls, refusedAtDoors behind
 
 	background sync.WaitGroup  // writes that must not be lost, and the switch's writer
 	running    context.Context // ends with Close; only for background writers
@@ -182,6 +182,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	g := &Gateway{
 		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
 		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, aside: aside, draining: make(chan struct{}), started: o.Clock(),
+		refusedCalls: behind{beside: make(chan struct{}, maxBeside)}, refusedAtDoors: behind{beside: make(chan struct{}, maxBeside)},
 	}
 	if g.since = g.started.Round(0); latest.After(g.since) {
 		g.since = latest

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -382,5 +383,52 @@ func TestHostile2QuestionOutlivesItsCall(t *testing.T) {
 	}
 	if answered > 0 {
 		t.Error("an answer went to the server after the outcome of its call was written")
+	}
+}
+
+// crowded counts the entries that the store is given at a time, and takes none until it is let go.
+type crowded struct {
+	gateway.Store
+	now, most, all atomic.Int64
+	once           sync.Once
+	full, let      chan struct{}
+}
+
+func (c *crowded) Record(ctx context.Context, e ...audit.Entry) error {
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+	if n == 64 {
+		c.once.Do(func() { close(c.full) })
+	}
+	<-c.let
+	c.all.Add(1)
+	return c.Store.Record(ctx, e...)
+}
+
+// What a stopped agent keeps trying does not crowd out the calls of others: the store is given few of its refusals at a time, and in the end
+// all of them.
+func TestStoppedAgentDoesNotCrowdTheStore(t *testing.T) {
+	w := newWorld(t)
+	c := &crowded{Store: w.store, full: make(chan struct{}), let: make(chan struct{})}
+	g := hostile2Gateway(t, w, c)
+	g.Disable("worker", "person:admin", "stop")
+	const tries = 1000
+	for range tries {
+		if a := g.Call(t.Context(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Code != fault.KillSwitch {
+			t.Fatalf("%+v", a.Verdict)
+		}
+	}
+	<-c.full
+	if a := g.Call(t.Context(), gateway.Request{Principal: as("planner"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Decision != fault.Permit {
+		t.Errorf("another agent's call: %+v", a.Verdict)
+	}
+	close(c.let)
+	if err := g.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c.most.Load() != 64 || c.all.Load() != tries {
+		t.Errorf("%d at a time, %d of %d written", c.most.Load(), c.all.Load(), tries)
 	}
 }
