@@ -167,10 +167,16 @@ func lintWorld(t *testing.T, config string, pins []gateway.Pin, entries []audit.
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{db.SavePins(t.Context(), pins), db.Record(t.Context(), entries...), db.Close()} {
-		if err != nil {
+	if err := db.SavePins(t.Context(), pins); err != nil {
+		t.Fatal(err)
+	}
+	for some := range slices.Chunk(entries, 500) { // few at a time: the store gives each write 2 s
+		if err := db.Record(t.Context(), some...); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
 	}
 	return file, dir
 }
