@@ -359,7 +359,7 @@ func (c *Comm) writeFile(timeout time.Duration) gateway.Command {
 		{name: "expected_sha256", kind: "text", doc: "The SHA-256 that the file has now, or absent: write only then.", most: 64},
 	}, func(v values) error {
 		if v["content"] == nil {
-			return fault.New(fault.RequestMalformed, "It is missing.").At("content").Try("Give an empty text to empty the file.")
+			return fault.New(fault.RequestMalformed, "content is missing.").At("content").Try("Give an empty text to empty the file.")
 		}
 		return nil
 	}, func(ctx context.Context, session string, v values) (gateway.Brought, error) {
@@ -417,7 +417,7 @@ func (c *Comm) exec(timeout time.Duration, network bool) gateway.Command {
 	}, func(v values) error {
 		switch argv := v.texts("argv"); {
 		case len(argv) == 0:
-			return fault.New(fault.RequestMalformed, "Name a program.").At("argv")
+			return fault.New(fault.RequestMalformed, "argv is empty.").At("argv").Try("Name a program, and its arguments after it. %s", known)
 		case c.programs == nil || !slices.Contains(c.programs.Programs(), argv[0]):
 			return fault.New(fault.PermissionDenied, "The program is not allowed. %s", known).At("argv[0]").
 				Try("An operator can allow programs under comm.exec.allow in sallyport.yaml.")

@@ -48,6 +48,18 @@ func newWorld(t *testing.T) *world {
 			fmt.Fprint(w, `<title>Widget prices</title><main><h1>Prices</h1><p>A widget costs <a href="/detail">7 EUR</a>.</p></main>`)
 		case "/moved":
 			http.Redirect(w, r, "/page", http.StatusFound)
+		case "/loop":
+			http.Redirect(w, r, "/loop", http.StatusFound)
+		case "/zip":
+			w.Header().Set("Content-Type", "application/zip")
+		case "/lie":
+			w.Header().Set("Content-Type", "image/png")
+			fmt.Fprint(w, "words")
+		case "/large":
+			w.Header().Set("Content-Length", "99999999")
+		case "/torn":
+			w.Header().Set("Content-Length", "10")
+			fmt.Fprint(w, "x")
 		case "/pixel":
 			w.Header().Set("Content-Type", "image/png")
 			_, _ = w.Write([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00"))
@@ -205,11 +217,20 @@ func TestWhatParametersNameIsJudgedBefore(t *testing.T) {
 		"a program by path": {"exec", object{"argv": []string{"/bin/sh"}}, fault.PermissionDenied},
 		"no program":        {"exec", object{"argv": []string{}}, fault.RequestMalformed},
 		"offset below zero": {"read_file", object{"path": "a", "offset": -1}, fault.RequestMalformed},
+		"no address":        {"fetch", object{"format": "text"}, fault.RequestMalformed},
+		"another parameter": {"fetch", object{"url": w.url + "/page", "fence": false}, fault.RequestMalformed},
+		"no content":        {"write_file", object{"path": "a"}, fault.RequestMalformed},
+		"append a word":     {"write_file", object{"path": "a", "content": "x", "append": "yes"}, fault.RequestMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command := w.commands[c.operation]
-			if err := command.Check(canonical(t, c.parameters)); !fault.Is(err, c.code) {
-				t.Errorf("%v, want %s", err, c.code)
+			err := command.Check(canonical(t, c.parameters))
+			if !fault.Is(err, c.code) {
+				t.Fatalf("%v, want %s", err, c.code)
+			}
+			// A model is shown the sentence alone.
+			if f := fault.Of(err); f.Code == fault.RequestMalformed && !strings.Contains(f.Public(), f.Field) {
+				t.Errorf("%q doesn't name %s", f.Public(), f.Field)
 			}
 		})
 	}
@@ -241,6 +262,31 @@ func TestFetch(t *testing.T) {
 	} {
 		if fetch.Writes([]byte(parameters)) != writes {
 			t.Errorf("%s: writes %v", parameters, !writes)
+		}
+	}
+}
+
+// What is refused says what to do instead.
+func TestRefusalsTellTheWayOut(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		operation  string
+		parameters object
+		code       fault.Code
+		words      string
+	}{
+		"a loop":               {"fetch", object{"url": w.url + "/loop"}, fault.EgressBlocked, "the address that they should lead to"},
+		"a type":               {"fetch", object{"url": w.url + "/zip"}, fault.ResultInvalid, "HTML"},
+		"another type":         {"fetch", object{"url": w.url + "/lie"}, fault.ResultInvalid, "another address"},
+		"a large page":         {"fetch", object{"url": w.url + "/large"}, fault.ResultTooLarge, "something smaller"},
+		"an answer cut off":    {"fetch", object{"url": w.url + "/torn"}, fault.UpstreamFailed, "another address"},
+		"a method":             {"fetch", object{"url": w.url + "/page", "method": "post"}, fault.PermissionDenied, "GET, HEAD or POST, in capitals"},
+		"a file":               {"read_file", object{"path": "absent.md"}, fault.NotFound, "comm_list_files"},
+		"a digest":             {"write_file", object{"path": "a.md", "content": "x", "expected_sha256": "00"}, fault.RequestMalformed, "expected_sha256"},
+		"an address of no one": {"fetch", object{"url": "https://10.0.0.1/"}, fault.EgressBlocked, "comm.allowed_domains"},
+	} {
+		if _, err := w.run(session, c.operation, c.parameters); !fault.Is(err, c.code) || !strings.Contains(fault.Of(err).Public(), c.words) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -71,17 +71,17 @@ func (ps params) parse(raw json.RawMessage) (values, error) {
 	for name, member := range call.Members(raw) {
 		i := slices.IndexFunc(ps, func(p param) bool { return p.name == name })
 		if i < 0 {
-			return nil, fault.New(fault.RequestMalformed, "There is no such parameter.").At(clip(name)).Try("The parameters are %s.", ps.names())
+			return nil, fault.New(fault.RequestMalformed, "There is no parameter %q.", clip(name)).At(clip(name)).Try("The parameters are %s.", ps.names())
 		}
 		value, wrong := ps[i].read(member)
 		if wrong != "" {
-			return nil, fault.New(fault.RequestMalformed, "%s", wrong).At(name)
+			return nil, fault.New(fault.RequestMalformed, "%s %s", name, wrong).At(name)
 		}
 		v[name] = value
 	}
 	for _, p := range ps {
 		if s, text := v[p.name].(string); p.required && (v[p.name] == nil || text && strings.TrimSpace(s) == "") {
-			return nil, fault.New(fault.RequestMalformed, "It is missing.").At(p.name).Try("It is: %s", p.doc)
+			return nil, fault.New(fault.RequestMalformed, "%s is missing.", p.name).At(p.name).Try("It is: %s", p.doc)
 		}
 	}
 	return v, nil
@@ -95,39 +95,39 @@ func (ps params) names() string {
 	return strings.Join(names, ", ")
 }
 
-// read returns the value, or what is wrong with it.
+// read returns the value, or what is wrong with it, to be read after its name.
 func (p param) read(raw json.RawMessage) (value any, wrong string) {
 	switch p.kind {
 	case "text":
 		var s *string
 		switch {
 		case json.Unmarshal(raw, &s) != nil || s == nil:
-			return nil, "It must be a string."
+			return nil, "must be a string."
 		case len(*s) > p.most:
-			return nil, fmt.Sprintf("It has more than %d bytes.", p.most)
+			return nil, fmt.Sprintf("has more than %d bytes.", p.most)
 		case p.words != nil && !slices.Contains(p.words, *s):
-			return nil, "It must be one of " + strings.Join(p.words, ", ") + "."
+			return nil, "must be one of " + strings.Join(p.words, ", ") + "."
 		}
 		return *s, ""
 	case "integer":
 		var n *int64
 		if json.Unmarshal(raw, &n) != nil || n == nil || *n < int64(p.least) || *n > int64(p.most) {
-			return nil, fmt.Sprintf("It must be a whole number from %d to %d.", p.least, p.most)
+			return nil, fmt.Sprintf("must be a whole number from %d to %d.", p.least, p.most)
 		}
 		return *n, ""
 	case "flag":
 		var b *bool
 		if json.Unmarshal(raw, &b) != nil || b == nil {
-			return nil, "It must be true or false."
+			return nil, "must be true or false."
 		}
 		return *b, ""
 	case "texts":
 		var list []*string
 		if raw[0] != '[' || json.Unmarshal(raw, &list) != nil || slices.Contains(list, nil) {
-			return nil, "It must be a list of strings."
+			return nil, "must be a list of strings."
 		}
 		if len(list) > p.most {
-			return nil, fmt.Sprintf("It has more than %d elements.", p.most)
+			return nil, fmt.Sprintf("has more than %d elements.", p.most)
 		}
 		texts := make([]string, len(list))
 		for i, s := range list {
@@ -139,10 +139,10 @@ func (p param) read(raw json.RawMessage) (value any, wrong string) {
 		dec.UseNumber()
 		var list []any
 		if raw[0] != '[' || dec.Decode(&list) != nil {
-			return nil, "It must be a list."
+			return nil, "must be a list."
 		}
 		if len(list) > p.most {
-			return nil, fmt.Sprintf("It has more than %d elements.", p.most)
+			return nil, fmt.Sprintf("has more than %d elements.", p.most)
 		}
 		return list, ""
 	}

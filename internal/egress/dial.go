@@ -27,8 +27,8 @@ var errNoAddress = errors.New("no address")
 
 // resolve returns the addresses of t, all of them judged. The error is a *Blocked where a rule refuses one, ctx's, or how the name system failed.
 func (c *Client) resolve(ctx context.Context, t *target) ([]netip.AddrPort, error) {
-	refuse := func(stage, reason string, cause error) ([]netip.AddrPort, error) {
-		return nil, &Blocked{Stage: stage, Reason: reason, URL: clip(t.url.String()), cause: cause}
+	refuse := func(stage, reason, remedy string) ([]netip.AddrPort, error) {
+		return nil, &Blocked{Stage: stage, Reason: reason, URL: clip(t.url.String()), remedy: remedy}
 	}
 	var addrs []netip.Addr
 	switch {
@@ -49,19 +49,19 @@ func (c *Client) resolve(ctx context.Context, t *target) ([]netip.AddrPort, erro
 			return nil, errNoAddress
 		}
 		if len(addrs) > maxAnswer {
-			return refuse("resolve", quote(t.host)+" has more than "+strconv.Itoa(maxAnswer)+" addresses.", nil)
+			return refuse("resolve", quote(t.host)+" has more than "+strconv.Itoa(maxAnswer)+" addresses.", "")
 		}
 	}
 	to := make([]netip.AddrPort, len(addrs))
 	for i, a := range addrs {
 		to[i] = netip.AddrPortFrom(a.Unmap(), t.port) // Go's resolver hands over IPv4 addresses in mapped form
 		if c.own(to[i]) {
-			return refuse("dial", quote(t.host)+" is this gateway.", nil)
+			return refuse("dial", quote(t.host)+" is this gateway.", "")
 		}
 	}
 	for _, a := range to {
 		if !public(a.Addr()) && !c.rules.opens(t.host, a) {
-			return refuse("resolve", quote(t.host)+" has an address that is not public.", nil)
+			return refuse("resolve", quote(t.host)+" has an address that is not public.", openable(a.Addr()))
 		}
 	}
 	return to, nil

@@ -168,7 +168,7 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 
 		next, b := c.follow(t, resp.Header.Values("Location"))
 		if b == nil && len(hops) > maxHops {
-			b = &Blocked{Stage: "redirect", Reason: "More than 5 redirects.", URL: clip(hops[len(hops)-1])}
+			b = &Blocked{Stage: "redirect", Reason: "More than 5 redirects.", URL: clip(hops[len(hops)-1]), remedy: wayAround}
 		}
 		if b != nil {
 			return nil, b.fault(fault.EgressBlocked)
@@ -199,10 +199,13 @@ func redirects(status int) bool {
 	return false
 }
 
+// wayAround is the way out where redirects lead nowhere.
+const wayAround = "Use the address that they should lead to, if you know it."
+
 // follow judges where a redirect leads, from scratch.
 func (c *Client) follow(from *target, locations []string) (*target, *Blocked) {
 	refuse := func(reason string) (*target, *Blocked) {
-		return nil, &Blocked{Stage: "redirect", Reason: reason, URL: clip(from.url.String())}
+		return nil, &Blocked{Stage: "redirect", Reason: reason, URL: clip(from.url.String()), remedy: wayAround}
 	}
 	if len(locations) != 1 || locations[0] == "" {
 		return refuse("A redirect must name one destination.")
@@ -331,15 +334,16 @@ func (c *Client) failed(ctx context.Context, t *target, stage string, l *link, e
 		b.Reason = "The request to " + host + " was cancelled."
 		return b.fault(fault.UpstreamFailed)
 	case errors.Is(err, errTooLarge) || l != nil && l.spent.Load():
-		b.Reason = c.tooLarge(host)
+		b.Reason, b.remedy = c.tooLarge(host), "Look for something smaller: a part of it, or another form."
 		return b.fault(fault.ResultTooLarge)
 	case stage == "resolve":
-		b.Reason = host + " has no address that could be found out."
+		b.Reason, b.remedy = host+" has no address that could be found out.", "Look whether the name is spelt right, or try again later."
 		return b.fault(fault.UpstreamFailed)
 	case dialling:
-		b.Reason = "No connection to " + host + " could be made."
+		b.Reason, b.remedy = "No connection to "+host+" could be made.", "Try again later, or another address."
 		return b.fault(fault.UpstreamFailed)
 	}
+	b.remedy = "The same may stand at another address." // not "again": a POST may have had its effect
 	var certificate *tls.CertificateVerificationError
 	var network net.Error
 	switch {

@@ -127,6 +127,14 @@ func escape(s string) string {
 	return b.String()
 }
 
+// openable is the way out where an address is not public, or "" where there is none.
+func openable(a netip.Addr) string {
+	if never(a) {
+		return ""
+	}
+	return "An operator can open a server of their own by adding its address, and its port if that is neither 80 nor 443, to comm.allowed_domains."
+}
+
 // judgeHost completes t with the host.
 func (r rules) judgeHost(t *target, host string) *Blocked {
 	refuse := func(reason, remedy string) *Blocked {
@@ -152,11 +160,7 @@ func (r rules) judgeHost(t *target, host string) *Blocked {
 	if t.addr.IsValid() {
 		t.host = t.addr.String()
 		if !public(t.addr) && !r.opens(t.host, netip.AddrPortFrom(t.addr, t.port)) {
-			remedy := ""
-			if !never(t.addr) {
-				remedy = "An operator can open a server of their own by adding its address, and its port if that is neither 80 nor 443, to comm.allowed_domains."
-			}
-			return refuse(t.host+" is not a public address.", remedy)
+			return refuse(t.host+" is not a public address.", openable(t.addr))
 		}
 	}
 	t.url.Host = t.host

@@ -284,7 +284,7 @@ type stopped struct{ error }
 // check refuses arguments that could be taken for more than one, or that are not text.
 func check(argv []string, stdin string) error {
 	bad := func(field, format string, args ...any) error {
-		return fault.New(fault.RequestMalformed, format, args...).At(field)
+		return fault.New(fault.RequestMalformed, "%s "+format+".", append([]any{field}, args...)...).At(field)
 	}
 	if len(argv) == 0 || len(argv) > maxArguments {
 		return bad("argv", "must have 1 to %d elements", maxArguments)

@@ -54,6 +54,9 @@ func kindOf(mediaType string) kind {
 	return refused
 }
 
+// elsewhere is the way out where what a server sends is of no use.
+const elsewhere = "Look for the same at another address."
+
 const served = "HTML, plain text, Markdown, JSON, XML, PNG, JPEG, GIF, WebP and PDF are served."
 
 // read makes a page of an answer: its type, and its text or data.
@@ -111,7 +114,7 @@ func (f *Fetcher) fill(p *Page, format string, resp *egress.Response) error {
 			return lies(p.MediaType)
 		}
 		if int64(len(resp.Body)) > limit {
-			return fault.New(fault.ResultTooLarge, "The %s has %d bytes; the limit is %d.", what, len(resp.Body), limit)
+			return fault.New(fault.ResultTooLarge, "The %s has %d bytes; the limit is %d.", what, len(resp.Body), limit).Try("Look for a smaller one.")
 		}
 		p.Data = resp.Body
 		return nil
@@ -134,7 +137,7 @@ func (f *Fetcher) fill(p *Page, format string, resp *egress.Response) error {
 }
 
 func lies(mediaType string) error {
-	return fault.New(fault.ResultInvalid, "The content is not what its type says, %s; it was discarded.", mediaType)
+	return fault.New(fault.ResultInvalid, "The content is not what its type says, %s; it was discarded.", mediaType).Try(elsewhere)
 }
 
 var xmlEncoding = regexp.MustCompile(`^<\?xml[^>]{0,200}?\sencoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']`)

@@ -173,7 +173,7 @@ func (f *Fetcher) Fetch(ctx context.Context, r Request) (*Page, error) {
 	now := f.now().UTC()
 	if resp.Status == http.StatusNotModified {
 		if old == nil {
-			return nil, fault.New(fault.ResultInvalid, "The server says that the page is unchanged, but it was not asked that.")
+			return nil, fault.New(fault.ResultInvalid, "The server says that the page is unchanged, but it was not asked that.").Try(elsewhere)
 		}
 		old.renew(resp.Header, now)
 		f.keep(old, resp)
@@ -203,6 +203,13 @@ func (f *Fetcher) keep(r *record, resp *egress.Response) {
 // personal tells whether a URL has a query or parameters in its path, which is where tokens, names and what is looked for stand.
 func personal(url string) bool { return strings.ContainsAny(url, "?;") }
 
+func (f *Fetcher) methodsHelp() string {
+	if slices.Contains(f.methods, http.MethodPost) {
+		return "Use GET, HEAD or POST, in capitals."
+	}
+	return "Use GET or HEAD, in capitals; an operator can allow POST under comm.methods."
+}
+
 // check refuses what can't be asked, and puts the defaults in.
 func (f *Fetcher) check(r *Request) error {
 	if r.Method == "" {
@@ -216,7 +223,7 @@ func (f *Fetcher) check(r *Request) error {
 	case accepts[r.Format] == "":
 		return fault.New(fault.RequestMalformed, "There is no format %.20q.", r.Format).At("format").Try(`Ask for "markdown", "text" or "raw".`)
 	case f.Writes(r.Method) && !slices.Contains(f.methods, r.Method):
-		return fault.New(fault.PermissionDenied, "The method %.20q is not allowed.", r.Method).At("method").Try("Use GET or HEAD; an operator can allow POST.")
+		return fault.New(fault.PermissionDenied, "The method %.20q is not allowed.", r.Method).At("method").Try("%s", f.methodsHelp())
 	case r.Body == "" && r.ContentType == "":
 		return nil
 	case r.Method != http.MethodPost:

@@ -459,7 +459,7 @@ func slurp(ctx context.Context, r io.Reader, size, most int64) ([]byte, error) {
 // path.blocked, conflict (Expected), limit.quota, request.malformed, result.too_large (append), time.exceeded.
 func (w *Workspace) Write(ctx context.Context, name string, content []byte, o WriteOptions) (*File, error) {
 	if o.Expected != "" && o.Expected != Absent && !isSHA256(o.Expected) {
-		return nil, fault.New(fault.RequestMalformed, `It is neither a SHA-256 in lower-case hexadecimal nor "absent"`).At("expected_sha256")
+		return nil, fault.New(fault.RequestMalformed, `expected_sha256 is neither a SHA-256 in lower-case hexadecimal nor "absent".`).At("expected_sha256")
 	}
 	if most := w.store.opt.MaxFile; int64(len(content)) > most {
 		return nil, fault.New(fault.RequestMalformed, "the content of %d bytes is over the limit of %d", len(content), most).At("content")
@@ -551,7 +551,7 @@ func (w *Workspace) current(ctx context.Context, root *os.Root, rel string, o Wr
 		return standing{}, err
 	}
 	if fi.Mode().Perm()&0o200 == 0 {
-		return standing{}, fault.New(fault.PathBlocked, "The file is read-only.").At("path")
+		return standing{}, fault.New(fault.PathBlocked, "The file is read-only.").At("path").Try("Write to another name.")
 	}
 	if o.Expected == Absent {
 		return standing{}, conflict("The file is there already.")
@@ -660,7 +660,7 @@ func (w *Workspace) open(p place) (*os.Root, error) {
 }
 
 func notRegular() error {
-	return fault.New(fault.PathBlocked, "The path is not a regular file.").At("path")
+	return fault.New(fault.PathBlocked, "The path is not a regular file.").At("path").Try("A folder is listed with comm_list_files.")
 }
 
 func tooLarge(most int64) error {
@@ -681,7 +681,7 @@ func refusal(err error) error {
 	}
 	switch no {
 	case syscall.ENOENT, syscall.ENOTDIR:
-		return fault.Wrap(err, fault.NotFound, "There is no such file in the workspace.").At("path")
+		return fault.Wrap(err, fault.NotFound, "There is no such file in the workspace.").At("path").Try("comm_list_files tells what is there.")
 	case syscall.ELOOP, syscall.EACCES, syscall.EPERM, syscall.ENXIO, syscall.EISDIR, syscall.EEXIST, syscall.ENAMETOOLONG, syscall.EINVAL:
 		return fault.Wrap(err, fault.PathBlocked, "The path can't be used.").At("path")
 	case syscall.ENOSPC, syscall.EDQUOT:
