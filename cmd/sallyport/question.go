@@ -17,11 +17,13 @@ import (
 	"golang.org/x/term"
 
 	"sallyport/client"
+	"sallyport/internal/threat"
 )
 
 const (
 	shownArguments = 64 << 10 // bytes of pretty arguments; of larger ones the rest is named, and nobody can say yes to it at a prompt
 	shownSteps     = 50       // of a plan
+	shownDoubts    = 10       // about words that look like others
 	shownFindings  = 100      // about where values came from
 	shownValue     = 120      // bytes of a value there; the arguments have it whole
 	shownSpaces    = 8        // in a row; more are counted
@@ -173,6 +175,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.field("operation", a.Operation)
 	s.field("agent", a.AgentID)
 	s.field("destination", strings.Join(a.Destinations, ", "))
+	s.doubts(a)
 
 	lines, rest := pretty(a.Arguments), 0
 	for i, left := 0, shownArguments; i < len(lines); i++ {
@@ -241,6 +244,19 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
 	s.digest(a.Digest)
 	return s.rows, whole
+}
+
+// doubts are about what the arguments look like: a terminal shows the letters of several scripts alike.
+func (s *sheet) doubts(a *client.Approval) {
+	texts, why := threat.LookalikesIn(a.Arguments, shownDoubts)
+	for i, text := range texts {
+		s.field("  LOOK TWICE", shortly(text)+": "+why[i])
+	}
+	for _, d := range a.Destinations { // the gateway lists few
+		if why := threat.NameLookalike(d); why != "" {
+			s.field("  LOOK TWICE", "the destination "+shortly(d)+": "+why)
+		}
+	}
 }
 
 // digest is in one piece if there is room, to be copied.

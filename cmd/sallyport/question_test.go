@@ -69,7 +69,7 @@ var hostile = map[string]string{
 
 // Whatever is written where, each row is of the width, holds nothing that a terminal obeys, and begins with our words.
 func TestQuestionIsHarmless(t *testing.T) {
-	names := map[string]bool{}
+	names := map[string]bool{"  LOOK TWICE      ": true} // not said of what is calm
 	calm, _ := question(everywhere(t, "calm"), 200, noon)
 	short, _ := question(everywhere(t, "calm"), 80, noon)
 	for _, row := range append(calm, short...) {
@@ -219,6 +219,22 @@ func TestQuestionTooLarge(t *testing.T) {
 		if got != whole || strings.Contains(all, "NOT SHOWN") == whole || strings.Contains(all, "the end") != whole || !strings.Contains(all, fmt.Sprintf("%d bytes", len(a.Arguments))) {
 			t.Errorf("%d: %v, %.300s … %.300s", len(text), got, all, all[max(0, len(all)-300):])
 		}
+	}
+}
+
+// What can pass for other letters is named, since a terminal shows it alike.
+func TestQuestionLookalikes(t *testing.T) {
+	a := &client.Approval{ApprovalID: "appr_1", Arguments: json.RawMessage(`{"to":"sales@аcme.example","body":"see xn--pple-43d.com"}`), Destinations: []string{`"sales@аcme.example"`}}
+	rows, _ := question(a, 200, noon)
+	all := strings.Join(rows, "\n")
+	for _, want := range []string{"LOOK TWICE      \"аcme\": Cyrillic and Latin letters", `LOOK TWICE      "xn--pple-43d": a name in code`, `LOOK TWICE      the destination`} {
+		if !strings.Contains(all, want) {
+			t.Errorf("there is no %s in\n%s", want, all)
+		}
+	}
+	a.Arguments, a.Destinations = json.RawMessage(`{"to":"sales@acme.example","body":"Отчёт для USB-кабеля"}`), []string{`"sales@acme.example"`}
+	if rows, _ := question(a, 200, noon); strings.Contains(strings.Join(rows, "\n"), "LOOK TWICE") {
+		t.Errorf("what is plain is doubted: %s", strings.Join(rows, "\n"))
 	}
 }
 

@@ -29,6 +29,8 @@ func plain(pieces []piece) string {
 			b.WriteString("⟦" + p.Text + "⟧")
 		case "note":
 			b.WriteString("⟨" + p.Text + "⟩")
+		case "odd":
+			b.WriteString("⟪" + p.Text + "⟫")
 		default:
 			b.WriteString(p.Text)
 		}
@@ -53,6 +55,8 @@ func TestExactly(t *testing.T) {
 		{quote("one\ntwo\n"), "{\n  \"k\": \"one⟦\\n⟧\n    ⟦│⟧ two⟦\\n⟧\"\n}"},
 		{quote("é ü 漢 🙂"), "{\n  \"k\": \"é ü 漢 🙂\"\n}"},
 		{quote("e" + strings.Repeat("\u0301", 6)), "{\n  \"k\": \"e" + strings.Repeat("\u0301", 4) + "⟦\\u0301\\u0301⟧\"\n}"},
+		{quote("to раypal.com, xn--a-\u202e"), "{\n  \"k\": \"to ⟪раypal⟫.com, ⟪xn--a-⟫⟦\\u202e⟧\"\n}"},
+		{"{\"gοοgle\":1}", "{\n  \"⟪gοοgle⟫\": 1\n}"},
 		{quote(strings.Repeat("x", 1234)), "{\n  \"k\": \"" + strings.Repeat("x", 1234) + "\"⟨ (1,234 characters)⟩\n}"},
 		{"{\"\u202ek\":1}", "{\n  \"⟦\\u202e⟧k\": 1\n}"},
 		{"no \x1b JSON", "\"no ⟦\\x1b⟧ JSON\""},

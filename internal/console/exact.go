@@ -19,7 +19,8 @@ import (
 // would hide, move or reorder text is an escape in a mark; runs of spaces are counted; a long string says how long it is. Where a string
 // has lines of its own, each begins with a mark, which no value can bring.
 
-// piece is text of one kind: "" as it is in the value, "esc" an escape, a count or a line's beginning, "note" a word of ours.
+// piece is text of one kind: "" as it is in the value, "odd" the same where it can be taken for other letters, "esc" an escape, a count or a
+// line's beginning, "note" a word of ours.
 type piece struct{ Kind, Text string }
 
 const (
@@ -28,6 +29,8 @@ const (
 	combinedMax  = 4      // combining marks in a row; real scripts need fewer
 	deepest      = 16     // levels that are indented
 	linesOfText  = 2000   // of one string; beyond, its line ends are escapes without an end of the line
+	oddMarked    = 200    // words that can be taken for others, of one string
+	oddShown     = 10     // of them, at the top of a page
 	marksOfValue = 50_000 // more than a browser bears: beyond, escapes stand without marks, and are still escapes: each begins with one backslash
 )
 
@@ -132,7 +135,15 @@ func (e *exact) str(s string, depth int) {
 	e.put("", `"`)
 	breaks := strings.Count(s, "\n") <= linesOfText
 	combined := 0
+	odd := threat.Lookalikes(s, oddMarked)
 	for i := 0; i < len(s); {
+		for len(odd) > 0 && odd[0].End <= i {
+			odd = odd[1:]
+		}
+		asIs := ""
+		if len(odd) > 0 && odd[0].Start <= i {
+			asIs = "odd"
+		}
 		r, n := utf8.DecodeRuneInString(s[i:])
 		part := s[i : i+n]
 		i += n
@@ -155,7 +166,7 @@ func (e *exact) str(s string, depth int) {
 				e.put("esc", e.unmarked()+"["+count(run)+" spaces]")
 			}
 		case r > ' ' && r < 0x7f:
-			e.put("", part)
+			e.put(asIs, part)
 		case r == '\n' && breaks:
 			e.put("esc", `\n`)
 			if i < len(s) {
@@ -166,7 +177,7 @@ func (e *exact) str(s string, depth int) {
 		case combined > combinedMax:
 			e.put("esc", escaped(r))
 		case visible(r):
-			e.put("", part)
+			e.put(asIs, part)
 		default:
 			e.put("esc", threat.Printable(part, 16))
 		}
@@ -175,6 +186,18 @@ func (e *exact) str(s string, depth int) {
 	if n := utf8.RuneCountInString(s); n >= lengthNoted {
 		e.put("note", " ("+count(n)+" characters)")
 	}
+}
+
+// doubt is text that a reader can take for other text.
+type doubt struct{ Text, Why string }
+
+// doubtsOf are those of a JSON value.
+func doubtsOf(raw json.RawMessage) (all []doubt) {
+	texts, why := threat.LookalikesIn(raw, oddShown)
+	for i, text := range texts {
+		all = append(all, doubt{text, why[i]})
+	}
+	return all
 }
 
 // visible tells whether a rune of valid text shows and stays where it is.

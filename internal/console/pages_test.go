@@ -620,6 +620,24 @@ func TestPlansInTheQueue(t *testing.T) {
 	}
 }
 
+// TestLookalikes: what is written in letters that can pass for others is marked where it is asked about, and said.
+func TestLookalikes(t *testing.T) {
+	w := newPagesWorld(t)
+	for arguments, odd := range map[string][]string{
+		`{"channel":"sales@acme.example","body":"Отчёт для USB-кабеля"}`: nil,
+		`{"channel":"sales@аcme.example","body":"see xn--pple-43d.com"}`: {`<mark class="odd">аcme</mark>`, `<mark class="odd">xn--pple-43d</mark>`, "<code>аcme</code>: Cyrillic and Latin letters", "<code>xn--pple-43d</code>: a name in code", "</code> <strong class=\"bad\">Latin and Cyrillic letters"},
+		`{"channel":"sales@пример.com","body":"x"}`:                      {"</code> <strong class=\"bad\">Latin and Cyrillic letters"},
+	} {
+		_, do := w.open("worker", "x")
+		a := do("slack_post", arguments)
+		page := w.ask("approver", "/approvals/"+*a.Verdict.ApprovalID, nil).Body.String()
+		contains(t, page, odd...)
+		if odd == nil && (strings.Contains(page, `class="odd"`) || strings.Contains(page, "Look twice") || strings.Contains(page, "</code> <strong class=\"bad\">")) {
+			t.Errorf("%s is marked", arguments)
+		}
+	}
+}
+
 // TestSessionPlanPending: a person's answer to a plan that waits counts for the digest on the page alone.
 func TestSessionPlanPending(t *testing.T) {
 	w := newPagesWorld(t)

@@ -28,6 +28,7 @@ func (c *Console) words() template.FuncMap {
 		"left":  func(t time.Time) string { return length(t.Sub(c.o.Clock())) },
 		"short": func(hash string) string { return hash[:min(12, len(hash))] },
 		"lower": strings.ToLower,
+		"odd":   threat.NameLookalike,
 		"asset": func(name string) string { return assetPaths[name] },
 		"count": count,
 		"first": func(raw json.RawMessage) string { return threat.Printable(string(raw), firstLength) },
