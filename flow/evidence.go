@@ -64,6 +64,7 @@ type seenValue struct {
 	Text  string `json:"text"`
 	Class class  `json:"class"`
 	ID    bool   `json:"id,omitempty"`   // of an id field
+	Code  bool   `json:"code,omitempty"` // of another field that the system sets, and an id where an argument has the field's name
 	Many  bool   `json:"many,omitempty"` // one of several that stood side by side in a text or as names in a table
 }
 
@@ -164,8 +165,8 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	return o.seen
 }
 
-// named finds for each record the naming field by which the person's words single it out. It has to lead to one record alone: two of the same
-// name, or one whose name is part of what the words say of another, are not singled out.
+// named finds for each record the naming field, or the id that the system set, by which the person's words single it out. It has to lead to one
+// record alone: two of the same name, or one whose name is part of what the words say of another, are not singled out.
 func (o *observer) named(records []record) []string {
 	named := make([]string, len(records))
 	type hit struct {
@@ -175,11 +176,10 @@ func (o *observer) named(records []record) []string {
 	hits := map[hit][]int{}
 	for i, rec := range records {
 		for _, f := range rec.fields {
-			if f.key || !f.in(o.p.Names) && !(o.trusted && o.p.Names == nil) {
-				continue
-			}
 			c := o.class(f)
-			if !o.names(f.text, c != classTrusted && c != classSystem) {
+			booked := c == classTrusted || c == classSystem
+			told := f.in(o.p.Names) || o.trusted && o.p.Names == nil
+			if f.key || !(told && o.names(f.text, !booked)) && !(booked && numbering(f.name, o.p.IDKind) && o.words.id(f.text, o.p.IDKind)) {
 				continue
 			}
 			if fm, ok := formOf(f.text); ok {
@@ -191,7 +191,7 @@ func (o *observer) named(records []record) []string {
 	}
 	for h, in := range hits {
 		longer := len(hits) <= maxNames && slices.ContainsFunc(slices.Collect(maps.Keys(hits)), func(other hit) bool {
-			return len(other.form.value) > len(h.form.value) && strings.Contains(other.form.value, h.form.value) && !slices.Equal(hits[other], in)
+			return h.form.kind != number && len(other.form.value) > len(h.form.value) && strings.Contains(other.form.value, h.form.value) && !slices.Equal(hits[other], in)
 		})
 		if name := clipField(h.field); len(in) == 1 && !longer && len(hits) <= maxNames && (named[in[0]] == "" || name < named[in[0]]) { // in whatever order the map has them
 			named[in[0]] = name
@@ -281,6 +281,7 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	keep := func(text string, id, many bool) {
 		c := c
+		code := !id && !many && !f.key && o.p.IDKind != "" && (c == classTrusted || c == classSystem) && f.name != "" && !strings.Contains(f.name, ".") && !strings.ContainsFunc(text, unicode.IsSpace)
 		if f, ok := formOf(text); ok && o.asked[f] && !id {
 			c = classFree
 		}
@@ -288,7 +289,7 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 			o.seen.Cut = true
 			return
 		}
-		out.Values = append(out.Values, seenValue{Field: clipField(f.name), Text: text, Class: c, ID: id, Many: many})
+		out.Values = append(out.Values, seenValue{Field: clipField(f.name), Text: text, Class: c, ID: id, Code: code, Many: many})
 	}
 	whole, ok := formOf(f.text)
 	if ok && (c != classFree || !o.large || whole.kind != text || f.in(o.p.Names)) {
@@ -379,6 +380,21 @@ func idField(name, kind string) bool {
 	bare := joints.Replace(name)
 	kind = joints.Replace(strings.ToLower(kind))
 	return bare == kind+"id" || bare == kind+"uuid" || bare == kind+"key"
+}
+
+// numbering reports whether people call a record by what stands in the field: its id, or its number.
+func numbering(name, kind string) bool {
+	bare := strings.ToLower(joints.Replace(name))
+	return idField(name, kind) || bare == "number" || bare == strings.ToLower(joints.Replace(kind))+"number"
+}
+
+// idNamed reports whether a field has the name of an argument that takes the id of a record of the kind: number, or issue_number of an issue.
+func idNamed(field, kind, argument string) bool {
+	bare := func(s string) string { return strings.ToLower(joints.Replace(s)) }
+	argument = bare(argument[strings.LastIndexByte(argument, '.')+1:])
+	of := bare(kind)
+	field = bare(field)
+	return slices.Contains([]string{field, field + "s", of + field, of + field + "s"}, argument) || field == of+argument
 }
 
 func clipField(name string) string {

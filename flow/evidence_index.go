@@ -25,6 +25,7 @@ type spot struct {
 	field  string
 	class  class
 	many   bool
+	own    bool // in the index of ids: of a field that is called one
 }
 
 // seenAt is a record with what its result was.
@@ -41,6 +42,31 @@ func (r *seenAt) bound(sp spot) bool { return r.named != "" || r.only && !sp.man
 // sound reports whether no outsider can have written the value: only such values make a record the source of one that was approved, and only such
 // ones come from it.
 func (sp spot) sound() bool { return sp.class == classTrusted || sp.class == classSystem }
+
+// valuesOf is where a value stood. What is no amount stands there in another form, too, where it was written in groups of digits or without.
+func (e *Evidence) valuesOf(f form, r Role) []spot {
+	if other, ok := f.alike(); ok && r != Amount && len(e.values[other]) > 0 {
+		return slices.Concat(e.values[f], e.values[other])
+	}
+	return e.values[f]
+}
+
+// idsFor is where an id stood as that of a record, in a field that is called one, or as the argument is that it is for: number, or
+// issue_number of an issue.
+func (e *Evidence) idsFor(id, argument string) []spot {
+	all := e.ids[id]
+	i := slices.IndexFunc(all, func(sp spot) bool { return !sp.own })
+	if i < 0 {
+		return all
+	}
+	var out []spot
+	for _, sp := range all {
+		if sp.own || idNamed(sp.field, e.records[sp.record].idKind, argument) {
+			out = append(out, sp)
+		}
+	}
+	return out
+}
 
 // gaveAt is what a write was given, and how many records had been seen by then.
 type gaveAt struct {
@@ -97,7 +123,10 @@ func (e *Evidence) Add(s Seen) {
 			if all := e.values[f]; len(all) == 0 || all[len(all)-1] != sp { // a list of the same
 				e.values[f] = append(all, sp)
 			}
-			if v.ID {
+			if v.ID || v.Code {
+				if sp.own = v.ID; v.Code {
+					sp.class = classSystem
+				}
 				e.ids[v.Text] = append(e.ids[v.Text], sp)
 			}
 		}

@@ -18,6 +18,7 @@ type Words struct {
 	text  string // folded
 	raw   string
 	forms map[form]bool
+	rows  map[string]bool  // accounts and telephone numbers that are written in groups
 	words []string         // every word, as formOf reads it
 	where map[string][]int // a word -> where it stands in them
 	dates map[string]bool  // as 2006-01-02, or 01-02 where no year was said
@@ -30,14 +31,19 @@ func ParseWords(request string) *Words {
 		request = request[:maxWords]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // half a word is another word
 	}
-	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, where: map[string][]int{}, dates: map[string]bool{}, clock: map[string]bool{}}
+	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, rows: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, clock: map[string]bool{}}
 	for token := range strings.FieldsFuncSeq(digitCommas(request, ',', inNumber), func(r rune) bool {
-		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|`, r)
+		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|「」『』《》〈〉【】（）、，。；：！？`, r)
 	}) {
 		token = strings.Trim(digitCommas(token, inNumber, ','), ".:!?'’*_`")
 		token = strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s")
 		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // no space behind the full stop
 			if f, ok := formOf(head); ok && (f.kind == mail || f.kind == link) {
+				w.forms[f] = true
+			}
+		}
+		if i := strings.IndexAny(token, "'’:"); i > 0 { // an ending that hangs on, as in ann@books.example'a
+			if f, ok := formOf(token[:i]); ok && f.kind == mail {
 				w.forms[f] = true
 			}
 		}
@@ -52,11 +58,17 @@ func ParseWords(request string) *Words {
 				}
 			}
 		}
-		w.where[token] = append(w.where[token], len(w.words))
-		w.words = append(w.words, token)
+		w.add(token)
+		w.unspaced(token)
 	}
+	w.readRows()
 	w.readDates()
 	return w
+}
+
+func (w *Words) add(word string) {
+	w.where[word] = append(w.where[word], len(w.words))
+	w.words = append(w.words, word)
 }
 
 // inNumber stands for a comma between digits while words are split.
@@ -74,9 +86,12 @@ func digitCommas(s string, from, to rune) string {
 	return string(runes)
 }
 
-// amountOf reads a number with a sign of a currency, or with commas between its thousands.
+// amountOf reads a number with a sign of a currency, with commas between its thousands, or with a comma before its cents.
 func amountOf(token string) (string, bool) {
-	bare := strings.Trim(token, "$€£")
+	bare := strings.Trim(token, "$€£¥₹")
+	if units, cents, ok := strings.Cut(bare, ","); ok && (len(cents) == 1 || len(cents) == 2) && (!strings.Contains(units, ".") || len(units) > 4 && units[len(units)-4] == '.') { // 1.250,00
+		bare = strings.ReplaceAll(units, ".", ",") + "." + cents
+	}
 	whole, fraction, _ := strings.Cut(bare, ".")
 	groups := strings.Split(whole, ",")
 	for i, g := range groups {
@@ -102,7 +117,14 @@ func (w *Words) has(f form) bool {
 	if w.forms[f] {
 		return true
 	}
-	return f.kind == text && w.phrase(f.value)
+	switch f.kind {
+	case text:
+		return w.phrase(f.value)
+	case account:
+		other, ok := f.alike()
+		return w.rows[f.value] || ok && w.forms[other]
+	}
+	return false
 }
 
 // phrase finds a folded text of three characters or more between boundaries.
@@ -195,7 +217,7 @@ func (w *Words) marked(value string) bool {
 			continue
 		}
 		before, _ := utf8.DecodeLastRuneInString(w.raw[:i])
-		if i > 0 && strings.ContainsRune(`"'“„«‘`, before) {
+		if i > 0 && strings.ContainsRune(`"'“„«‘「『《〈【`, before) {
 			return true
 		}
 		first, _ := utf8.DecodeRuneInString(w.raw[i:])
@@ -239,11 +261,17 @@ func (w *Words) id(value, kind string) bool {
 
 // kindBefore reports whether the words before one say what it is the id of.
 func (w *Words) kindBefore(at int, marked bool, kind string) bool {
+	parts := strings.FieldsFunc(strings.ToLower(kind), func(r rune) bool { return !inWord(r) })
+	initials := ""
+	for _, p := range parts {
+		first, _ := utf8.DecodeRuneInString(p)
+		initials += string(first)
+	}
 	for i := at - 1; i >= 0 && i >= at-8; i-- {
 		word := strings.ToLower(strings.Trim(w.words[i], "#"))
 		_, isNumber := numberOf(word)
 		switch {
-		case kind != "" && (word == strings.ToLower(kind) || word == strings.ToLower(kind)+"s"):
+		case w.kindAt(i, parts), len(parts) > 1 && (word == initials || word == initials+"s"):
 			return true
 		case idWords[word]:
 			marked = true
@@ -255,9 +283,21 @@ func (w *Words) kindBefore(at int, marked bool, kind string) bool {
 	return kind == "" && marked
 }
 
+// kindAt reports whether the words up to one are the name of a kind, or of several of it: pull request, pull-requests.
+func (w *Words) kindAt(at int, parts []string) bool {
+	name, said := strings.Join(parts, ""), ""
+	for i := at; i >= 0 && len(said) < len(name) && name != ""; i-- {
+		said = strings.Join(strings.FieldsFunc(strings.ToLower(w.words[i]), func(r rune) bool { return !inWord(r) }), "") + said
+		if said == name || said == name+"s" || said == name+"es" || said == strings.TrimSuffix(name, "y")+"ies" {
+			return true
+		}
+	}
+	return false
+}
+
 var (
-	idWords = set("id ids number numbers no nr #")
-	between = set("with the of has have whose is are and or to from")
+	idWords = set("id ids number numbers no nr # nummer nummern numéro numéros número números numero numeri")
+	between = set("with the of has have whose is are and or to from mit der die das dem den und oder von avec le la les de du et ou con el los las y")
 )
 
 // ordinary are words of ordinary requests: a record is not singled out by carrying one of them.

@@ -372,7 +372,7 @@ func (m *matcher) records(step *SealedStep, at, source int, args []string, calls
 			return nil, shown(name) + " is not a value, or a short list of values, that a result can have shown"
 		}
 		for _, v := range values {
-			here := m.spots(step.From[name], m.p.role(name), v, calls)
+			here := m.spots(step.From[name], name, v, calls)
 			if found == nil { // the first value of all
 				found = map[int]map[string]plannedArg{}
 				for r := range here {
@@ -423,7 +423,8 @@ func (m *matcher) leaves(name string) (values []string, ok bool) {
 }
 
 // spots finds the records of the calls that have the value where the source says.
-func (m *matcher) spots(from Source, role Role, value string, calls map[string]bool) map[int]plannedArg {
+func (m *matcher) spots(from Source, argument, value string, calls map[string]bool) map[int]plannedArg {
+	role := m.p.role(argument)
 	found := map[int]plannedArg{}
 	f, ok := formOf(value)
 	if !ok {
@@ -445,11 +446,11 @@ func (m *matcher) spots(from Source, role Role, value string, calls map[string]b
 		}
 		found[sp.record] = plannedArg{from: from, record: sp.record, serves: serves, booked: booked}
 	}
-	for _, sp := range m.e.values[f] {
+	for _, sp := range m.e.valuesOf(f, role) {
 		keep(sp, role != Selector)
 	}
 	if role == Selector { // an id is one to the letter, out of an id field
-		for _, sp := range m.e.ids[value] {
+		for _, sp := range m.e.idsFor(value, argument) {
 			keep(sp, true)
 		}
 	}
@@ -518,7 +519,7 @@ func MayServe(operation string, p *Profile, argument, source string, of *Profile
 	o := observer{p: of, trusted: of.Output == TrustedOutput || of.Output == TypedOutput && of.Shape != nil}
 	m := matcher{operation: operation, p: p}
 	role := p.role(argument)
-	return m.serves(role, spot{class: o.class(field{name: path})}, &seenAt{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind))
+	return m.serves(role, spot{class: o.class(field{name: path})}, &seenAt{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(path, of.IDKind, argument))
 }
 
 // RoleOf is what an argument is for: as told, or else Target, which has to be vouched for.

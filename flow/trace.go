@@ -230,7 +230,8 @@ func (t *tracer) destined() bool {
 }
 
 func (t *tracer) own(f form) bool {
-	return slices.ContainsFunc(t.s.Own, func(own string) bool { o, ok := formOf(own); return ok && o == f })
+	other, _ := f.alike()
+	return slices.ContainsFunc(t.s.Own, func(own string) bool { o, ok := formOf(own); return ok && (o == f || o == other) })
 }
 
 // trace finds what vouches for the core arguments, or where there is none for the soft ones, and for links in what is sent.
@@ -351,9 +352,9 @@ func (t *tracer) vouch(v traced) Finding {
 	if covers(e.approved[at], t.blocking) {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
-	spots, written := e.values[fm], e.written(v.text)
+	spots, written := e.valuesOf(fm, v.role), e.written(v.text)
 	if v.role == Selector {
-		spots = e.ids[v.text]
+		spots = e.idsFor(v.text, v.path)
 	}
 	for _, sp := range spots {
 		if r := &e.records[sp.record]; t.vouches(v.role, sp, r) && sp.record < written {
@@ -399,9 +400,9 @@ func (t *tracer) nobody(f Finding, v traced, fm form, written int) Finding {
 	switch {
 	case first.record >= written:
 		f.Text += ", where the session may have written it itself"
-	case v.role == Selector && len(e.ids[v.text]) > 0 && r.bound(first):
+	case v.role == Selector && len(e.idsFor(v.text, v.path)) > 0 && r.bound(first):
 		f.Text += " and the id of something else"
-	case first.class == classFree && !(v.role == Selector && len(e.ids[v.text]) > 0):
+	case first.class == classFree && !(v.role == Selector && len(e.idsFor(v.text, v.path)) > 0):
 		f.Text += ", where an outsider may have written it"
 	default:
 		f.Text += ", a record that the person's request does not single out"
@@ -447,6 +448,9 @@ func (t *tracer) inWords(v traced, f form) bool {
 		return false
 	case f.kind == text && v.role.Core() && v.role != Identity:
 		return t.s.Words.has(f) && (telling(f.value) > 0 || t.s.Words.marked(strings.TrimSpace(v.text)))
+	case f.kind == number && v.role != Amount:
+		other, _ := f.alike()
+		return t.s.Words.has(f) || t.s.Words.has(other)
 	}
 	return t.s.Words.has(f)
 }
