@@ -118,15 +118,17 @@ LIMIT 1`
 
 // writers are functions that everybody may call and that write to the server's disk from a READ ONLY transaction: what is undone was still
 // written. They make large objects (the server itself refuses that from version 16 on), messages in the write-ahead log, and files of
-// snapshots. textual are those that run a text as SQL, in which such a name can be put together from pieces; the last ones come with
+// snapshots. reaching are those that act on others, or on the statement's own limits, at once: settings, the role's other sessions, locks that
+// programs agree on. textual are those that run a text as SQL, in which such a name can be put together from pieces; the last ones come with
 // extensions.
 const (
-	writers = `lo_creat|lo_create|lo_from_bytea|lo_put|lo_import|lo_truncate|lo_truncate64|lo_unlink|lowrite|pg_logical_emit_message|pg_export_snapshot`
-	textual = `query_to_xml|query_to_xmlschema|query_to_xml_and_xmlschema|ts_stat|ts_rewrite|crosstab[0-9]*|crosstab_hash|connectby|connectby_text|connectby_text_serial|xpath_table`
+	writers  = `lo_creat|lo_create|lo_from_bytea|lo_put|lo_import|lo_truncate|lo_truncate64|lo_unlink|lowrite|pg_logical_emit_message|pg_export_snapshot`
+	reaching = `set_config|pg_terminate_backend|pg_cancel_backend|pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?`
+	textual  = `query_to_xml|query_to_xmlschema|query_to_xml_and_xmlschema|ts_stat|ts_rewrite|crosstab[0-9]*|crosstab_hash|connectby|connectby_text|connectby_text_serial|xpath_table`
 )
 
 // writing finds one of these as a name of its own, or the beginning of a name that is written in escapes, in a text in lower case.
-var writing = regexp.MustCompile(`(?:^|[^a-z0-9_$\x{80}-\x{10ffff}])(?:(` + writers + `|` + textual + `)(?:$|[^a-z0-9_$\x{80}-\x{10ffff}])|(u&)")`)
+var writing = regexp.MustCompile(`(?:^|[^a-z0-9_$\x{80}-\x{10ffff}])(?:(` + writers + `|` + reaching + `|` + textual + `)(?:$|[^a-z0-9_$\x{80}-\x{10ffff}])|(u&)")`)
 
 // checkText is the one place where a text is judged by a pattern, because the server lets everybody call these functions, and no setting,
 // plan or transaction tells or holds them back. A function has to be named to be called, so what gets by is a function or a view of the
@@ -136,7 +138,7 @@ func checkText(sql string) error {
 	if found == nil {
 		return nil
 	}
-	return fault.New(fault.PermissionDenied, "The statement names %s, with which a server can be written to even by what only reads.", strings.TrimSpace(found[1]+found[2])).
+	return fault.New(fault.PermissionDenied, "The statement names %s, which does more than read.", strings.TrimSpace(found[1]+found[2])).
 		At("sql").Try("Do without it. If it is part of a text, bind the text as a parameter.")
 }
 
@@ -150,7 +152,14 @@ WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.proname ~ ('^(' || $1 ||
 HAVING count(*) > 0
 UNION ALL
 SELECT 'Its role may fill the server''s disk with temporary files for as long as a query lasts. To bound them: ALTER ROLE ' || quote_ident(current_user) || ' SET temp_file_limit = ''1GB'';'
-WHERE current_setting('temp_file_limit') = '-1'`
+WHERE current_setting('temp_file_limit') = '-1'
+UNION ALL
+SELECT 'Its role may change ' || min(c.oid::regclass::text) || CASE WHEN count(*) > 1 THEN ' and ' || count(*) - 1 || ' more tables or views' ELSE '' END
+  || '. The transaction, which only reads, holds it back; a role that may do nothing but SELECT needs no holding back.'
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'v', 'm', 'f', 'p') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND has_schema_privilege(n.oid, 'USAGE')
+  AND (has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE') OR has_any_column_privilege(c.oid, 'INSERT, UPDATE'))
+HAVING count(*) > 0`
 
 func (p *postgres) warnings(ctx context.Context) ([]string, error) {
 	c, err := p.start(ctx)

@@ -128,17 +128,19 @@ func TestPostgresAttacks(t *testing.T) {
 		{"SELECT query_to_xml('COMMIT', true, true, '')", any},
 		{"SELECT query_to_xml('SET ROLE writer', true, true, '')", any},
 		{"SELECT * FROM ts_stat('DELETE FROM item RETURNING name::tsvector')", any},
-		{"SELECT query_to_xml('SELECT set_config(''transaction_read_only'', ''off'', false), definer_writes()', true, true, '')", any},
-		// settings, roles
-		{"SELECT set_config('transaction_read_only', 'off', true)", any},
-		{"SELECT set_config('transaction_read_only', 'off', false), writes()", any},
-		{"SELECT set_config('default_transaction_read_only', 'off', false)", any},
-		{"SELECT set_config('work_mem', '1GB', false), set_config('search_path', 'evil', false), set_config('datestyle', 'German', false)", any},
-		{"SELECT set_config('role', 'writer', false)", any},
-		{"SELECT set_config('role', 'writer', false), definer_writes()", any},
-		{"SELECT set_config('session_authorization', 'owner', false)", any},
-		{"SELECT set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false) FROM generate_series(1, 200)", any},
-		{"SELECT set_config('client_encoding', 'LATIN1', false), 'é'", any},
+		{"SELECT query_to_xml('SELECT setting(''transaction_read_only'', ''off'', false), definer_writes()', true, true, '')", any},
+		// settings, roles; and what an operator's own function could do to them, which no name tells
+		{"SELECT set_config('work_mem', '1GB', false)", fault.PermissionDenied},
+		{"SELECT pg_catalog.\"set_config\"('statement_timeout', '0', true)", fault.PermissionDenied},
+		{"SELECT setting('transaction_read_only', 'off', true)", any},
+		{"SELECT setting('transaction_read_only', 'off', false), writes()", any},
+		{"SELECT setting('default_transaction_read_only', 'off', false)", any},
+		{"SELECT setting('work_mem', '1GB', false), setting('search_path', 'evil', false), setting('datestyle', 'German', false)", any},
+		{"SELECT setting('role', 'writer', false)", any},
+		{"SELECT setting('role', 'writer', false), definer_writes()", any},
+		{"SELECT setting('session_authorization', 'owner', false)", any},
+		{"SELECT setting('statement_timeout', '0', false), setting('lock_timeout', '0', false) FROM generate_series(1, 200)", any},
+		{"SELECT setting('client_encoding', 'LATIN1', false), 'é'", any},
 		{"UPDATE pg_settings SET setting = '1GB' WHERE name = 'work_mem'", fault.PermissionDenied},
 		// files and programs
 		{"SELECT pg_read_file('/etc/passwd')", fault.PermissionDenied},
@@ -158,9 +160,13 @@ func TestPostgresAttacks(t *testing.T) {
 		{"SELECT pg_terminate_backend(" + pid + ")", fault.PermissionDenied},
 		{"SELECT pg_cancel_backend(" + pid + ")", fault.PermissionDenied},
 		{"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = 'app'", fault.PermissionDenied},
-		{"SELECT pg_terminate_backend(pg_backend_pid())", fault.UpstreamFailed},
-		{"SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)", fault.TimeExceeded},
-		{"SELECT pg_advisory_lock(7), pg_advisory_lock_shared(8), pg_try_advisory_lock(9)", any},
+		{"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = current_user", fault.PermissionDenied},
+		{"SELECT pg_cancel_backend(pg_backend_pid()), pg_sleep(1)", fault.PermissionDenied},
+		{"SELECT ends(pg_backend_pid())", fault.UpstreamFailed},
+		{"SELECT cancels(pg_backend_pid()), pg_sleep(1)", fault.TimeExceeded},
+		{"SELECT pg_advisory_lock(7)", fault.PermissionDenied},
+		{"SELECT pg_try_advisory_xact_lock_shared(8)", fault.PermissionDenied},
+		{"SELECT locks(7)", any},
 		{"SELECT pg_reload_conf()", fault.PermissionDenied},
 		{"SELECT pg_switch_wal()", fault.PermissionDenied},
 		{"SELECT pg_create_physical_replication_slot('evil')", any},
@@ -170,8 +176,8 @@ func TestPostgresAttacks(t *testing.T) {
 		{"SELECT cursor_to_xml('sallyport', 10, true, true, '')", any},
 		// time and size
 		{"SELECT pg_sleep(60)", fault.TimeExceeded},
-		{"SELECT set_config('statement_timeout', '0', false), pg_sleep(60)", fault.TimeExceeded},
-		{"SELECT set_config('statement_timeout', '0', false), pg_sleep(CASE WHEN i > 100 THEN 60 ELSE 0 END) FROM generate_series(1, 200) i", any},
+		{"SELECT setting('statement_timeout', '0', false), pg_sleep(60)", fault.TimeExceeded},
+		{"SELECT setting('statement_timeout', '0', false), pg_sleep(CASE WHEN i > 100 THEN 60 ELSE 0 END) FROM generate_series(1, 200) i", any},
 		{"WITH RECURSIVE r AS (SELECT 1 UNION ALL SELECT 1 FROM r) SELECT count(*) FROM r", fault.TimeExceeded},
 		{"SELECT repeat('x', 300000000)", any},
 		{"SELECT repeat('x', 2000000000)", any},
@@ -447,12 +453,15 @@ func TestCheckText(t *testing.T) {
 		"lo_unlink(1)", "SELECT lowrite(0,'')", "SELECT 1 WHERE\nlo_import('x')>0", "SELECT pg_logical_emit_message(true, '', '')", "SELECT pg_log\u0130cal_emit_message(true, '', '')",
 		`SELECT U&"lo\005fcreat"(-1)`, `SELECT u&"\006co_creat"(-1)`, `SELECT U&"!006co_creat" UESCAPE '!' (-1)`, "SELECT pg_export_snapshot()",
 		"SELECT query_to_xml('x',true,true,'')", "SELECT * FROM ts_stat('x')", "SELECT ts_rewrite('a', 'b')", "SELECT * FROM crosstab3('x')", "SELECT e''lo_creat", "SELECT 1 LIMIT lo_creat(1)",
+		"SELECT set_config('role', 'x', false)", "SELECT PG_TERMINATE_BACKEND(1)", "SELECT pg_cancel_backend (1)", "SELECT pg_advisory_lock(1)", "SELECT pg_advisory_xact_lock(1)",
+		"SELECT pg_try_advisory_lock_shared(1)", "SELECT pg_advisory_xact_lock_shared(1)",
 	} {
 		if err := checkText(sql); !fault.Is(err, fault.PermissionDenied) || fault.Of(err).Field != "sql" {
 			t.Errorf("%s: %v", sql, err)
 		}
 	}
-	for _, sql := range []string{"SELECT hello_create FROM item", "SELECT lo_creation, xlo_put, lo_put_at, lo_putä, älo_put, lo_put$ FROM item", "SELECT a&b, u&b, U&'x'", "SELECT lo_get(1), loread(1, 2), xpath('/a', 'b')"} {
+	for _, sql := range []string{"SELECT hello_create FROM item", "SELECT lo_creation, xlo_put, lo_put_at, lo_putä, älo_put, lo_put$ FROM item", "SELECT a&b, u&b, U&'x'", "SELECT lo_get(1), loread(1, 2), xpath('/a', 'b')",
+		"SELECT reset_config, set_configuration, current_setting('role'), pg_advisory_unlock(1), pg_backend_pid() FROM item"} {
 		if err := checkText(sql); err != nil {
 			t.Errorf("%s: %v", sql, err)
 		}
@@ -464,18 +473,25 @@ func TestPostgresWarnings(t *testing.T) {
 	d := openPostgres(t, "reader", Options{})
 	owner := as(t, "owner")
 	all, err := d.Warnings(t.Context(), "pg")
-	if err != nil || len(all) != 2 || !strings.Contains(all[0], "pg_logical_emit_message(boolean,text,text)") || !strings.Contains(all[1], "temp_file_limit") {
+	if err != nil || len(all) != 3 || !strings.Contains(all[0], "pg_logical_emit_message(boolean,text,text)") || !strings.Contains(all[1], "temp_file_limit") ||
+		!strings.Contains(all[2], "may change cheap and ") {
 		t.Fatal(all, err)
 	}
 	defer func() {
 		ask(t, owner, "ALTER ROLE reader RESET temp_file_limit")
 		ask(t, owner, strings.Replace(strings.Replace(all[0][strings.Index(all[0], "REVOKE"):], "REVOKE", "GRANT", 1), "FROM", "TO", 1))
 	}()
-	for _, w := range all {
+	for _, w := range all[:2] {
 		_, statement, _ := strings.Cut(w, ": ")
 		ask(t, owner, statement)
 	}
 	d = openPostgres(t, "reader", Options{})
+	if left, err := d.Warnings(t.Context(), "pg"); err != nil || len(left) != 1 || left[0] != all[2] {
+		t.Error(left, err)
+	}
+	ask(t, owner, "ALTER ROLE app SET temp_file_limit = '1GB'")
+	defer ask(t, owner, "ALTER ROLE app RESET temp_file_limit")
+	d = openPostgres(t, "app", Options{}) // which may read, and nothing else
 	if all, err := d.Warnings(t.Context(), "pg"); err != nil || len(all) != 0 {
 		t.Error(all, err)
 	}
