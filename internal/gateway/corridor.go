@@ -31,6 +31,8 @@ const (
 	maxRejudge = 8
 	// maxAct bounds one operation where neither its configuration nor the session's budget is tighter.
 	maxAct = 5 * time.Minute
+	// maxAtOnce bounds the calls of one agent that are under way, in all of its sessions (TH-5): each takes memory, and a turn of the store.
+	maxAtOnce = 512
 	// maxName bounds URIs and names of prompts, in bytes: they stand in records and attributions.
 	maxName = 8 << 10
 )
@@ -104,12 +106,16 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 			answer = c.panicked()
 		}
 	}()
-	g.kill.enter(c)
+	atOnce := g.kill.enter(c)
 	defer g.kill.leave(c)
 
-	// Judge. The switch comes before any work; the rest in the order of the design.
+	// Judge. The switch and the bound on calls under way come before any work; the rest in the order of the design.
 	if v := g.killed(c.agent); v.Decision != fault.Permit {
 		return c.refuseBehind(v)
+	}
+	if atOnce > maxAtOnce {
+		return c.refuseBehind(fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d calls of one agent at a time.", maxAtOnce),
+			fault.Remedy{Kind: "wait", Text: "Try again when one of them has ended."}))
 	}
 	if v := c.resolve(ctx); v.Decision != fault.Permit {
 		return c.refuse(ctx, v)

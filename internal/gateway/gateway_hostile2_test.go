@@ -432,3 +432,32 @@ func TestStoppedAgentDoesNotCrowdTheStore(t *testing.T) {
 		t.Errorf("%d at a time, %d of %d written", c.most.Load(), c.all.Load(), tries)
 	}
 }
+
+// One agent has so many calls under way and no more, in all of its sessions; that is nothing to another, and over when one of them ends.
+func TestCallsAtOnce(t *testing.T) {
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.CallsPerMinute = 0 })
+	const most = 512
+	under, end := make(chan struct{}, most+1), make(chan struct{})
+	w.up.answers["docs.think"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
+		under <- struct{}{}
+		<-end
+		return text("ok"), nil
+	}
+	var wg sync.WaitGroup
+	for range most {
+		wg.Go(func() { w.mustPermit(w.call("worker", "think")) })
+	}
+	for range most {
+		<-under
+	}
+	a := w.mustRefuse(w.call("worker", "think"), fault.LimitRate)
+	if !a.Verdict.Retriable || a.Verdict.Stage != "limit" {
+		t.Errorf("%+v", a.Verdict)
+	}
+	go func() { w.mustPermit(w.call("planner", "think")); under <- struct{}{} }()
+	<-under // at the server
+	close(end)
+	<-under // answered
+	wg.Wait()
+	w.mustPermit(w.call("worker", "think"))
+}

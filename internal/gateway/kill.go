@@ -46,16 +46,17 @@ func (k *killSwitch) active(agent string) bool {
 }
 
 // enter registers a call so that the switch can cancel it. Register first, then look at the switch: a switching in between is
-// then seen by one or the other.
-func (k *killSwitch) enter(c *crossing) {
+// then seen by one or the other. It returns how many calls of the agent are under way with it.
+func (k *killSwitch) enter(c *crossing) int {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	calls := k.inflight[c.agent]
 	if calls == nil {
 		calls = map[*crossing]struct{}{}
 		k.inflight[c.agent] = calls
 	}
 	calls[c] = struct{}{}
-	k.mu.Unlock()
+	return len(calls)
 }
 
 func (k *killSwitch) leave(c *crossing) {
