@@ -42,6 +42,14 @@ type Server struct {
 	LastError   string
 }
 
+// Deliveries is how one way of sending messages to people does. LastError can have the receiver's words in it.
+type Deliveries struct {
+	Kind, Target             string // "webhook", and the host
+	Owed, GivenUp            int64
+	LastError                string
+	LastFailure, LastSuccess time.Time
+}
+
 // Store is what is read here besides what the gateway tells; what is changed goes through the gateway.
 type Store interface {
 	Size(ctx context.Context) (int64, error)
@@ -53,7 +61,7 @@ type Store interface {
 	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
 }
 
-// Options is what a Console is made with. Every field is needed, but OIDC and Public.
+// Options is what a Console is made with. Every field is needed, but OIDC, Public and Deliveries.
 type Options struct {
 	Version   string
 	Log       *slog.Logger
@@ -62,6 +70,8 @@ type Options struct {
 	Store     Store
 	Agents    agent.Set
 	Upstreams func() []Server
+	// Deliveries tells how messages to people get on; nil: none are sent.
+	Deliveries func(ctx context.Context) ([]Deliveries, error)
 	// Source is the log as it is now, to be verified.
 	Source func(ctx context.Context) (audit.Source, error)
 	// Authenticate tells which person a token stands for. It answers from memory.

@@ -22,6 +22,8 @@ const (
 	shownWaiting  = 5
 	shownSoon     = 20 // of those that silence permits
 	maxReason     = 2000
+	// toldOf is how long messages that were given up are spoken of after the last failure.
+	toldOf = 7 * 24 * time.Hour
 	// storeTime is how long the overview, and what stands on every page, waits for the store: the switch must not hang with it.
 	storeTime = 3 * time.Second
 )
@@ -41,6 +43,7 @@ type overviewPage struct {
 	Tools    []gateway.Tool     // that wait to be accepted
 	Servers  []Server
 	Down     int
+	Troubled []Deliveries // messages that nobody got, for operators
 	Sessions []session.Session
 	Drills   gateway.DrillCounts
 	Entries  []audit.Entry // newest first
@@ -96,6 +99,18 @@ func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
 		}
 		d.Sessions, err = c.o.Store.SessionsPage(ctx, "", shownSessions, session.Open)
 		missing("the sessions", err)
+	}
+	if d.Operator && c.o.Deliveries != nil {
+		all, err := c.o.Deliveries(ctx)
+		missing("the deliveries of messages", err)
+		for _, one := range all {
+			if !one.LastFailure.After(one.LastSuccess) { // what is owed is under way
+				one.Owed = 0
+			}
+			if one.Owed > 0 || one.GivenUp > 0 && c.o.Clock().Sub(one.LastFailure) < toldOf {
+				d.Troubled = append(d.Troubled, one)
+			}
+		}
 	}
 	if d.Auditor {
 		size, err := c.o.Store.Size(ctx)

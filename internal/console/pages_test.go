@@ -620,6 +620,33 @@ func TestPlansInTheQueue(t *testing.T) {
 	}
 }
 
+// TestDeliveries: operators see which messages to people did not arrive, and nobody sees any where all did.
+func TestDeliveries(t *testing.T) {
+	w := newPagesWorld(t)
+	const title = "Messages that did not arrive"
+	if page := w.ask("operator", "/", nil).Body.String(); strings.Contains(page, title) {
+		t.Error("messages that nobody sends did not arrive")
+	}
+	long := time.Now().Add(-toldOf - time.Minute)
+	all := []Deliveries{{Kind: "email", Target: "fine.example", Owed: 2, LastFailure: time.Now(), LastSuccess: time.Now()}, {Kind: "slack", Target: "old.example", GivenUp: 5, LastError: "x", LastFailure: long}}
+	var err error
+	w.c.o.Deliveries = func(context.Context) ([]Deliveries, error) { return all, err }
+	if page := w.ask("operator", "/", nil).Body.String(); strings.Contains(page, title) {
+		t.Error("messages that arrived, or were given up long ago, did not arrive")
+	}
+	all = append(all, Deliveries{Kind: "webhook", Target: "hooks.example", Owed: 3, LastError: "<b>it\u202e says 500", LastFailure: time.Now()}, Deliveries{Kind: "slack", Target: "chat.example", GivenUp: 2, LastError: "it says 404", LastFailure: time.Now()})
+	page := w.ask("operator", "/", nil).Body.String()
+	contains(t, page, title, "hooks.example", "3 still to be sent", `&lt;b&gt;it\u202e says 500`, "chat.example", "2 given up", "it says 404")
+	if strings.Contains(page, "fine.example") || strings.Contains(page, "old.example") {
+		t.Error("a channel without trouble is shown")
+	}
+	if strings.Contains(w.ask("viewer approver auditor", "/", nil).Body.String(), title) {
+		t.Error("who operates nothing is told")
+	}
+	err = errors.New("the disk is gone")
+	contains(t, w.ask("operator", "/", nil).Body.String(), "the deliveries of messages can’t be shown")
+}
+
 // TestLookalikes: what is written in letters that can pass for others is marked where it is asked about, and said.
 func TestLookalikes(t *testing.T) {
 	w := newPagesWorld(t)

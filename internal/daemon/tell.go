@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sallyport/internal/approval"
+	"sallyport/internal/console"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/notify"
@@ -254,6 +255,18 @@ func (t *teller) send(ctx context.Context, m notify.Message) {
 	if err := t.n.Send(ctx, m); err != nil && ctx.Err() == nil {
 		t.warn("people could not be told; it is tried again at the next start", "key", m.Key, "error", err)
 	}
+}
+
+// deliveries tells how messages get on, channel by channel.
+func (t *teller) deliveries(ctx context.Context) ([]console.Deliveries, error) {
+	found, err := t.n.Status(ctx)
+	var all []console.Deliveries
+	for _, s := range found {
+		all = append(all, console.Deliveries{
+			Kind: s.Kind, Target: s.Target, Owed: s.Waiting, GivenUp: s.Failed, LastError: s.LastError, LastFailure: s.LastFailure, LastSuccess: s.LastSuccess,
+		})
+	}
+	return all, err
 }
 
 func people(n int) string {

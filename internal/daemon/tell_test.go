@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport/internal/approval"
+	"sallyport/internal/console"
 	"sallyport/internal/gateway"
 	"sallyport/internal/notify"
 )
@@ -77,10 +78,15 @@ type outbox struct {
 	keys   []string
 	bodies map[string]string
 	tries  int
+	counts map[string]notify.Counts
+	broken error
+
+	channel string // of the last notice
 }
 
 func (o *outbox) AddNotices(_ context.Context, notices []notify.Notice) error {
 	for _, n := range notices {
+		o.channel = n.Channel
 		o.tries++
 		if !slices.Contains(o.keys, n.Key) {
 			o.keys = append(o.keys, n.Key)
@@ -88,6 +94,10 @@ func (o *outbox) AddNotices(_ context.Context, notices []notify.Notice) error {
 		}
 	}
 	return nil
+}
+
+func (o *outbox) NoticeCounts(context.Context) (map[string]notify.Counts, error) {
+	return o.counts, o.broken
 }
 
 // title is that of the message with the key; "" if nobody was told.
@@ -116,6 +126,24 @@ func newTeller(t testing.TB, d *fakeDesk, o *outbox) *teller {
 		d.changes = make(chan gateway.Change, 64)
 	}
 	return &teller{g: d, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+}
+
+// TestDeliveries: what became of messages is told of each channel, those with no trouble too.
+func TestDeliveries(t *testing.T) {
+	o := newOutbox()
+	te := newTeller(t, &fakeDesk{clock: noon}, o)
+	if err := te.n.Send(t.Context(), notify.Message{Key: "x", Event: notify.Alert, At: noon}); err != nil {
+		t.Fatal(err)
+	}
+	o.counts = map[string]notify.Counts{o.channel: {Waiting: 2, Failed: 1, LastError: "it says 500", LastFailure: noon, LastSuccess: noon.Add(-time.Hour)}}
+	want := console.Deliveries{Kind: "webhook", Target: "hooks.example", Owed: 2, GivenUp: 1, LastError: "it says 500", LastFailure: noon, LastSuccess: noon.Add(-time.Hour)}
+	if got, err := te.deliveries(t.Context()); err != nil || len(got) != 1 || got[0] != want {
+		t.Errorf("%+v %v", got, err)
+	}
+	o.broken = errors.New("the disk is gone")
+	if _, err := te.deliveries(t.Context()); err == nil {
+		t.Error("what is not known is told")
+	}
 }
 
 func asked(id, risk string, at time.Time, votes ...approval.Vote) approval.Approval {
