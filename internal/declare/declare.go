@@ -194,7 +194,11 @@ func (r Request) Check(c Context) (problems []Problem, flags []string) {
 	case r.Operation == "":
 		add(p, "operation", "is missing")
 	case c.Known == nil || !c.Known(r.Operation):
-		add(p, "operation", "is unknown: there is no such operation here")
+		if dotted := strings.Replace(r.Operation, "_", ".", 1); c.Known != nil && c.Known(dotted) { // the tool's name, as a model knows it
+			add(p, "operation", "is the name of a tool: write %s", dotted)
+		} else {
+			add(p, "operation", "is unknown: there is no such operation here")
+		}
 	}
 	r.checkParameters(p)
 	flags = r.Justification.check(p, c.UserRequest)

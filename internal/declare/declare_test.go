@@ -187,7 +187,7 @@ func TestDeclaration_WrongSessionRejected(t *testing.T) {
 }
 
 func TestDeclaration_UnknownOperationRejected(t *testing.T) {
-	for op, words := range map[string]string{"": "is missing", `""`: "is missing", `"comm.teleport"`: "is unknown", `"COMM.SEARCH"`: "is unknown", `{}`: "must be a string"} {
+	for op, words := range map[string]string{"": "is missing", `""`: "is missing", `"comm.teleport"`: "is unknown", `"COMM.SEARCH"`: "is unknown", `"comm_search"`: "is the name of a tool: write comm.search", `"comm_teleport"`: "is unknown", `{}`: "must be a string"} {
 		refused(t, op, valid(t, "operation", op), "operation", words)
 	}
 	if problems, _ := judge(valid(t), Context{Session: session, UserRequest: record}); !slices.Equal(fields(problems), []string{"operation"}) {

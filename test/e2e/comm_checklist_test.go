@@ -63,7 +63,7 @@ func newChecked(t *testing.T) *checked {
   allowed_domains: [%q]
   protocols: [http]
   databases: {shop: "sqlite:%s"}
-  exec: {allow: [cat, env, pwd, bash], timeout: 2s}
+  exec: {allow: [cat, env, pwd, bash]}
 %s`, people, strings.TrimPrefix(site.url, "http://"), sqliteFile(t), plenty)
 	return &checked{w: start(t, config, declaration("tester"), declare("planner", "operator", "planning", []string{"*"}, []string{"*"})), site: site, config: config}
 }
@@ -248,7 +248,9 @@ func boxSandbox(t *testing.T, c *checked) {
 	if strings.Count(environment, "\n") != 7 || !strings.Contains(environment, "PATH=/usr/local/bin:/usr/bin:/bin\n") {
 		t.Errorf("environment %s", environment)
 	}
-	refusal(t, v.ask(t, "comm_exec", map[string]any{"argv": []string{"bash", "-c", "while :; do :; done"}}), "time.exceeded")
+	w := start(t, people+"comm: {exec: {allow: [bash], timeout: 1s}}\n"+plenty, declaration("tester"))
+	refusal(t, w.visit("http", "tester").ask(t, "comm_exec", map[string]any{"argv": []string{"bash", "-c", "while :; do :; done"}}), "time.exceeded")
+	w.close(t)
 }
 
 func boxAudit(t *testing.T, c *checked) {

@@ -166,7 +166,7 @@ func TestKillSwitchEndsAFetch(t *testing.T) {
 		<-r.Context().Done()
 		gone <- r.URL.Path
 	})
-	w := start(t, opens(site.url)+"limits: {comm_requests_per_minute: 10000, network_timeout: 5s}\n")
+	w := start(t, opens(site.url)+plenty)
 	for _, door := range doors {
 		for _, path := range []string{"/silent", "/half"} {
 			for _, agent := range []string{"tester", ""} {
@@ -183,7 +183,7 @@ func TestKillSwitchEndsAFetch(t *testing.T) {
 						g, err := v.try(ctx, "comm_fetch", with(map[string]any{"url": site.url + path}))
 						ended <- end{g, err}
 					}()
-					eventually(t, 10*time.Second, "the fetch waits", func() bool { return slices.Contains(site.all()[before:], "waiting "+path) })
+					eventually(t, 20*time.Second, "the fetch waits", func() bool { return slices.Contains(site.all()[before:], "waiting "+path) })
 					began := time.Now()
 					if _, err := w.root.Kill(ctx, agent, "test"); err != nil {
 						t.Fatal(err)
@@ -217,7 +217,7 @@ func TestKillSwitchEndsAFetch(t *testing.T) {
 					if _, err := w.root.Unkill(ctx, agent, "test"); err != nil {
 						t.Fatal(err)
 					}
-					eventually(t, 5*time.Second, "the outcome is written", func() bool {
+					eventually(t, 30*time.Second, "the outcome is written", func() bool {
 						return len(w.entriesOf(v.session, isOutcome)) == 1
 					})
 					if o := w.entriesOf(v.session, isOutcome)[0]; o.Code != "kill_switch.active" || o.Decision == "ok" {
