@@ -11,7 +11,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -103,6 +105,116 @@ func TestChecklistIsWhole(t *testing.T) {
 		if !slices.Equal(pair[0], pair[1]) {
 			t.Errorf("%s: the source has %q, the tests %q", name, pair[0], pair[1])
 		}
+	}
+}
+
+// required are the tests that sources 000 and 002 ask for, and the bypass attempts that 002 says to watch for, each with the test that is it.
+var required = map[string]string{
+	"000 Block comm.* in planning phase":                "guard/phase_test.go: TestPhaseGate_BlockCommInPlanning",
+	"000 Allow comm.* in execution phase":               "guard/phase_test.go: TestPhaseGate_AllowCommInExecution",
+	"000 Block comm.* in unknown phase":                 "guard/phase_test.go: TestPhaseGate_BlockCommInUnknownPhase",
+	"000 Allow non-comm operations in all phases":       "guard/phase_test.go: TestPhaseGate_AllowNonCommInAllPhases",
+	"000 Valid declaration accepted":                    "internal/declare/declare_test.go: TestDeclaration_ValidAccepted",
+	"000 Missing justification rejected":                "internal/declare/declare_test.go: TestDeclaration_MissingJustificationRejected",
+	"000 Invalid phase rejected":                        "internal/declare/declare_test.go: TestDeclaration_InvalidPhaseRejected",
+	"000 Malformed parameters rejected":                 "internal/declare/declare_test.go: TestDeclaration_MalformedParametersRejected",
+	"000 Path traversal blocked":                        "test/e2e/comm_files_test.go: TestPathAttacks",
+	"000 Unauthorized network access blocked":           "test/e2e/comm_files_test.go: TestPrograms/no network",
+	"000 Timeout enforced":                              "test/e2e/comm_files_test.go: TestPrograms/the time-out discards, and the whole tree is gone",
+	"000 Environment variable restrictions enforced":    "test/e2e/comm_files_test.go: TestPrograms/the environment is that of EX-3",
+	"000 Correct format generated":                      "guard/attribution_test.go: TestAttribution_FormatHelper",
+	"000 Missing attribution rejected":                  "guard/attribution_test.go: TestAttribution_RejectMissingAttribution",
+	"000 Wrong session ID rejected":                     "guard/attribution_test.go: TestAttribution_RejectWrongSession",
+	"000 Attribution preserved through transformations": "guard/attribution_test.go: TestAttribution_PreservedThroughTransformations",
+	"000 External content marked correctly":             "guard/fence_test.go: TestFence_ContentMarkedWhateverItIs",
+	"000 LLM warning injected":                          "guard/fence_test.go: TestFence_LLMPromptInjection",
+	"000 Source URL preserved":                          "guard/fence_test.go: TestFence_PreserveSourceURL",
+	"000 Unwrap for display works correctly":            "guard/fence_test.go: TestFence_UnwrapForDisplay",
+	"000 LLM generates declaration":                     "test/e2e/comm_flow_test.go: TestDeclareApproveExecuteAttributeFence",
+	"000 Governance evaluates and approves":             "test/e2e/comm_flow_test.go: TestDeclareApproveExecuteAttributeFence",
+	"000 Execution phase runs in sandbox":               "test/e2e/comm_flow_test.go: TestDeclareApproveExecuteAttributeFence",
+	"000 Result attributed and fenced":                  "test/e2e/comm_flow_test.go: TestDeclareApproveExecuteAttributeFence",
+	"000 Audit log created":                             "test/e2e/comm_flow_test.go: TestDeclareApproveExecuteAttributeFence",
+	"000 All three guards work together":                "guard/integration_test.go: TestGuards_AllThreeWorkTogether",
+	"000 Planning phase blocks properly":                "guard/integration_test.go: TestGuards_PlanningBlocks",
+	"000 Attribution enforced":                          "guard/integration_test.go: TestGuards_AttributionEnforced",
+	"000 Content fence applied":                         "guard/integration_test.go: TestGuards_FenceApplied",
+	"000 Bypass attempts detected and blocked":          "test/e2e/comm_checklist_test.go: TestRedLines",
+	"000 Malicious declarations rejected":               "internal/declare/declare_test.go: TestDeclaration_LooseJSONRejected",
+	"000 Phase transitions validated":                   "guard/integration_test.go: TestGuards_PhaseTransitions",
+
+	"002 Block comm.* operations in planning phase":  "guard/phase_test.go: TestPhaseGate_BlockCommInPlanning",
+	"002 Allow comm.* operations in execution phase": "guard/phase_test.go: TestPhaseGate_AllowCommInExecution",
+	"002 Block comm.* operations in unknown phase":   "guard/phase_test.go: TestPhaseGate_BlockCommInUnknownPhase",
+	"002 Allow non-comm operations in all phases":    "guard/phase_test.go: TestPhaseGate_AllowNonCommInAllPhases",
+	"002 Non-throwing is_allowed() method":           "guard/phase_test.go: TestPhaseGate_IsAllowedDoesNotThrow",
+	"002 Phase validation":                           "guard/phase_test.go: TestPhaseGate_PhaseValidation",
+	"002 Enforce correct attribution format":         "guard/attribution_test.go: TestAttribution_CorrectFormatEnforced",
+	"002 Reject missing attribution":                 "guard/attribution_test.go: TestAttribution_RejectMissingAttribution",
+	"002 Reject wrong prefix":                        "guard/attribution_test.go: TestAttribution_RejectWrongPrefix",
+	"002 Reject wrong session ID":                    "guard/attribution_test.go: TestAttribution_RejectWrongSession",
+	"002 Format helper generates valid attribution":  "guard/attribution_test.go: TestAttribution_FormatHelper",
+	"002 Format validation method":                   "guard/attribution_test.go: TestAttribution_FormatValidation",
+	"002 Handle missing metadata field":              "guard/attribution_test.go: TestAttribution_MissingMetadataField",
+	"002 Wrap content with marker and warning":       "guard/fence_test.go: TestFence_WrapWithMarkerAndWarning",
+	"002 Generate LLM prompt injection":              "guard/fence_test.go: TestFence_LLMPromptInjection",
+	"002 Identify wrapped content":                   "guard/fence_test.go: TestFence_IdentifyWrappedContent",
+	"002 Unwrap for display with warnings":           "guard/fence_test.go: TestFence_UnwrapForDisplay",
+	"002 Reject unwrapping invalid content":          "guard/fence_test.go: TestFence_RejectUnwrappingInvalidContent",
+	"002 Preserve source URL":                        "guard/fence_test.go: TestFence_PreserveSourceURL",
+	"002 All three guards working together":          "guard/integration_test.go: TestGuards_AllThreeWorkTogether",
+	"002 Planning phase blocks properly":             "guard/integration_test.go: TestGuards_PlanningBlocks",
+	"002 Missing attribution caught":                 "guard/integration_test.go: TestGuards_MissingAttributionCaught",
+
+	`002 Renaming operations to avoid "comm." prefix`:             "guard/phase_test.go: TestPhaseGate_BypassByRenaming",
+	"002 Setting execution_phase to None or invalid values":       "guard/phase_test.go: TestPhaseGate_BypassByMissingPhase",
+	"002 Wrapping comm operations in non-comm namespaces":         "guard/phase_test.go: TestPhaseGate_BypassByWrappingInOtherNamespaces",
+	"002 Race conditions in phase transitions":                    "guard/phase_test.go: TestPhaseGate_BypassByRace",
+	"002 Omitting attribution metadata":                           "guard/attribution_test.go: TestAttribution_BypassByOmitting",
+	"002 Using incorrect attribution format":                      "guard/attribution_test.go: TestAttribution_BypassByMalforming",
+	"002 Forging attribution with wrong session IDs":              "guard/attribution_test.go: TestAttribution_BypassByForeignSession",
+	"002 Post-processing to remove attribution":                   "guard/attribution_test.go: TestAttribution_BypassByPostProcessing",
+	"002 Wrapping attributed content without preserving markers":  "guard/attribution_test.go: TestAttribution_BypassByRepackaging",
+	"002 Removing UNTRUSTED_EXTERNAL_CONTENT marker":              "guard/fence_test.go: TestFence_BypassByStrippingTheMarker",
+	"002 Stripping warning messages":                              "guard/fence_test.go: TestFence_BypassByStrippingTheWarning",
+	"002 Repackaging content without markers":                     "guard/fence_test.go: TestFence_BypassByRepackaging",
+	"002 Instructing LLM to ignore warnings":                      "guard/fence_test.go: TestFence_BypassByInstructionsToIgnoreWarnings",
+	"002 Mixing trusted and untrusted content without separation": "guard/fence_test.go: TestFence_BypassByMixing",
+}
+
+// Every test that the sources list is there by name, and the list above is theirs, word for word.
+func TestRequiredTestsAreThere(t *testing.T) {
+	for name, place := range required {
+		file, test, _ := strings.Cut(place, ": ")
+		test, part, _ := strings.Cut(test, "/")
+		text := string(read(t, filepath.Join(root(), file)))
+		_, body, ok := strings.Cut(text, "\nfunc "+test+"(t *testing.T) {")
+		if body, _, _ = strings.Cut(body, "\nfunc "); !ok || part != "" && !strings.Contains(body, "t.Run("+strconv.Quote(part)+",") {
+			t.Errorf("%s: there is no %s", name, place)
+		}
+	}
+	var listed []string
+	bypass := regexp.MustCompile(`^[0-9]+\. (.+)$`)
+	for _, source := range []string{"000", "002"} {
+		found, err := filepath.Glob(filepath.Join(root(), "..", "shared", "requirements", source+"_*.txt"))
+		requireTool(t, err == nil && len(found) == 1, "source "+source+" beside the repository")
+		section, attempts := "", false
+		for line := range strings.Lines(string(read(t, found[0]))) {
+			line = strings.TrimSpace(line)
+			if title, ok := strings.CutPrefix(line, "## "); ok {
+				section = title
+			}
+			attempts = strings.HasPrefix(line, "**Bypass Attempts") || attempts && line != ""
+			if test, ok := strings.CutPrefix(line, "- ✅ "); ok && (section == "Testing Requirements" || section == "Test Requirements") {
+				listed = append(listed, source+" "+test)
+			} else if m := bypass.FindStringSubmatch(line); attempts && m != nil {
+				listed = append(listed, source+" "+m[1])
+			}
+		}
+	}
+	slices.Sort(listed)
+	if have := slices.Sorted(maps.Keys(required)); !slices.Equal(listed, have) {
+		t.Errorf("the sources list %q, and there is %q", listed, have)
 	}
 }
 
