@@ -123,6 +123,7 @@ func routes() []route {
 	return []route{
 		{"GET", "/{$}", nil, (*Console).overview},
 		{"GET", "/events", readers, (*Console).events},
+		{"POST", "/logout/everywhere", nil, (*Console).logoutEverywhere},
 		{"POST", "/kill", operator, (*Console).kill},
 		{"POST", "/unkill", operator, (*Console).unkill},
 

@@ -47,6 +47,7 @@ type overviewPage struct {
 	Sessions []session.Session
 	Drills   gateway.DrillCounts
 	Entries  []audit.Entry // newest first
+	SignIns  []signedIn    // of the person
 }
 
 type stoppedAgent struct {
@@ -55,14 +56,14 @@ type stoppedAgent struct {
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", data: c.look(r.Context(), p)})
+	c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", data: c.look(r, p)})
 }
 
 // look collects what the person may see. A part that can't be had is left out and said to be missing.
-func (c *Console) look(ctx context.Context, p identity.Principal) overviewPage {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
+func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
+	ctx, cancel := context.WithTimeout(r.Context(), storeTime)
 	defer cancel()
-	d := overviewPage{Reader: reads(p), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator)}
+	d := overviewPage{Reader: reads(p), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator), SignIns: c.signInsOf(r, p.ID)}
 	missing := func(what string, err error) {
 		if err != nil {
 			c.o.Log.Error("the console could not show something", "what", what, "error", err)
@@ -138,7 +139,7 @@ func (c *Console) unkill(w http.ResponseWriter, r *http.Request, p identity.Prin
 func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Principal, flip func(agent, by, reason string) gateway.Switches) {
 	reason := r.PostForm.Get("reason")
 	if err := checkReason(reason); err != nil {
-		d, said := c.look(r.Context(), p), problemOf(err)
+		d, said := c.look(r, p), problemOf(err)
 		d.Problem, d.Reason = &said, reason
 		c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", status: http.StatusBadRequest, data: d})
 		return

@@ -647,6 +647,70 @@ func TestDeliveries(t *testing.T) {
 	contains(t, w.ask("operator", "/", nil).Body.String(), "the deliveries of messages can’t be shown")
 }
 
+// TestSignOutEverywhere: ends every sign-in and link of the person, and of nobody else.
+func TestSignOutEverywhere(t *testing.T) {
+	w := newPagesWorld(t)
+	w.c.o.Authenticate = func(secret string) (identity.Principal, error) {
+		return identity.Principal{Kind: identity.Person, ID: strings.TrimPrefix(secret, "spt_person_"), Roles: []identity.Role{identity.Viewer}}, nil
+	}
+	send := func(method, path, form string, cookie *http.Cookie) *http.Response {
+		r := httptest.NewRequest(method, path, strings.NewReader(form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if cookie != nil {
+			r.AddCookie(cookie)
+		}
+		rec := httptest.NewRecorder()
+		w.mux.ServeHTTP(rec, r)
+		return rec.Result()
+	}
+	signIn := func(person string) *http.Cookie {
+		resp := send("POST", "/login", "token=spt_person_"+person, nil)
+		if resp.StatusCode != 303 {
+			t.Fatal(resp.StatusCode)
+		}
+		return resp.Cookies()[0]
+	}
+	body := func(resp *http.Response) string { b, _ := io.ReadAll(resp.Body); return string(b) }
+	one, two, ben := signIn("ann"), signIn("ann"), signIn("ben")
+	used, _, err := w.c.Link("spt_person_ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, _, err := w.c.Link("spt_person_ben")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := body(send("GET", "/", "", one))
+	contains(t, page, "Where you are signed in", `action="/logout/everywhere"`)
+	if strings.Count(page, "<li>since ") != 2 || strings.Count(page, "this browser") != 1 {
+		t.Errorf("not two, of which one is this: %s", page)
+	}
+	if resp := send("GET", "/logout/everywhere", "", one); resp.StatusCode == 303 {
+		t.Error("a link signs out")
+	}
+	resp := send("POST", "/logout/everywhere", "", one)
+	if set := resp.Cookies(); resp.StatusCode != 303 || resp.Header.Get("Location") != "/" || len(set) != 1 || set[0].MaxAge >= 0 {
+		t.Errorf("%d %v", resp.StatusCode, resp.Header)
+	}
+	for _, cookie := range []*http.Cookie{one, two} {
+		if resp := send("GET", "/approvals", "", cookie); resp.StatusCode != 401 {
+			t.Errorf("still signed in: %d", resp.StatusCode)
+		}
+	}
+	if resp := send("POST", used, "", nil); resp.StatusCode != 410 {
+		t.Errorf("the link still opens: %d", resp.StatusCode)
+	}
+	if resp := send("GET", "/approvals", "", ben); resp.StatusCode != 200 {
+		t.Errorf("somebody else is signed out: %d", resp.StatusCode)
+	}
+	if resp := send("GET", others, "", nil); resp.StatusCode != 200 {
+		t.Errorf("somebody else's link is gone: %d", resp.StatusCode)
+	}
+	if resp := send("POST", "/logout/everywhere", "", one); resp.StatusCode != 401 {
+		t.Errorf("who is not signed in signs out: %d", resp.StatusCode)
+	}
+}
+
 // TestLookalikes: what is written in letters that can pass for others is marked where it is asked about, and said.
 func TestLookalikes(t *testing.T) {
 	w := newPagesWorld(t)

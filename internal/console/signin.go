@@ -2,7 +2,9 @@ package console
 
 import (
 	"crypto/rand"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -188,6 +190,40 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	delete(c.signIns, c.cookieOf(r))
 	c.mu.Unlock()
+	c.cookie(w, r, "", -1)
+	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// signedIn is one sign-in as its person sees it.
+type signedIn struct {
+	Since time.Time
+	Here  bool // the one that asks
+}
+
+// signInsOf are those of a person that are good still, the newest first.
+func (c *Console) signInsOf(r *http.Request, person string) (all []signedIn) {
+	here, now := c.cookieOf(r), c.o.Clock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, s := range c.signIns {
+		if s.person == person && now.Before(s.until) {
+			all = append(all, signedIn{Since: s.until.Add(-signInTime), Here: id == here})
+		}
+	}
+	slices.SortFunc(all, func(a, b signedIn) int { return b.Since.Compare(a.Since) })
+	return all
+}
+
+// logoutEverywhere ends every sign-in of the person, and the links that would make another. Tokens are not touched: whoever has one can sign
+// in again until it is revoked.
+func (c *Console) logoutEverywhere(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.mu.Lock()
+	ended := len(c.signIns)
+	maps.DeleteFunc(c.signIns, func(_ string, s signIn) bool { return s.person == p.ID })
+	maps.DeleteFunc(c.links, func(_ string, l link) bool { return l.person == p.ID })
+	ended -= len(c.signIns)
+	c.mu.Unlock()
+	c.o.Log.Info("signed out of the console everywhere", "person", p.ID, "sign_ins", ended)
 	c.cookie(w, r, "", -1)
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }

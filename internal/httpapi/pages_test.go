@@ -165,6 +165,7 @@ func text(n *html.Node) string {
 var pages = []struct{ pattern, needs string }{
 	{"GET /{$}", "any"},
 	{"GET /events", "viewer approver operator auditor"},
+	{"POST /logout/everywhere", "any"},
 	{"POST /kill", "operator"},
 	{"POST /unkill", "operator"},
 	{"GET /approvals", "viewer approver operator auditor"},
@@ -261,6 +262,16 @@ func TestWhoSeesWhat(t *testing.T) {
 			t.Errorf("%s without a sign-in: %d", p.pattern, a.status)
 		} else {
 			checkPage(t, p.pattern, a)
+		}
+		if path == "/logout/everywhere" { // of nobody's whose sign-in is needed below
+			leaver := w.browser("leaver", identity.Viewer)
+			if a := leaver.post(path, nil, func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }); a.status != 403 {
+				t.Errorf("another site signs out: %d", a.status)
+			}
+			if a := send(leaver); a.status != 303 || leaver.get("/approvals").status != 401 {
+				t.Errorf("%s: %d", path, a.status)
+			}
+			continue
 		}
 		if a := send(none); p.needs != "any" && a.status != 403 {
 			t.Errorf("%s without a role: %d", p.pattern, a.status)
