@@ -61,6 +61,7 @@ func ParseWords(request string) *Words {
 		w.add(token)
 		w.unspaced(token)
 	}
+	w.readLinks(request)
 	w.readRows()
 	w.readDates()
 	return w

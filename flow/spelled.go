@@ -35,6 +35,30 @@ func (w *Words) unspaced(token string) {
 	}
 }
 
+// readLinks finds the web addresses that have brackets of their own, as https://books.example/Heron_(bird).
+func (w *Words) readLinks(request string) {
+	for chunk := range strings.FieldsFuncSeq(request, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>`, r) }) {
+		at := linkAt(chunk)
+		if at < 0 || !strings.Contains(chunk[at:], "(") || !strings.Contains(chunk[at:], "://") {
+			continue
+		}
+		address := chunk[at:]
+		for address != "" {
+			cut := strings.TrimRight(address, ".,;:!?'’*_`]}|")
+			if strings.HasSuffix(cut, ")") && strings.Count(cut, ")") > strings.Count(cut, "(") {
+				cut = cut[:len(cut)-1]
+			}
+			if cut == address {
+				break
+			}
+			address = cut
+		}
+		if f, ok := formOf(address); ok && f.kind == link && strings.Count(address, "(") == strings.Count(address, ")") {
+			w.forms[f] = true
+		}
+	}
+}
+
 // readRows finds the account and telephone numbers that are written in groups: DE89 3704 0044 0532 0130 00, +49 (30) 1234-567. A row of groups
 // counts as a whole only. Each group has a digit, but for capitals between others, as in GB29 NWBK 6016 1331 9268 19; two letters and two digits
 // begin a row.

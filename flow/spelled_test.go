@@ -243,3 +243,40 @@ func TestIDsOfKindsOfTwoWords(t *testing.T) {
 		}
 	}
 }
+
+func TestAddressesWithBrackets(t *testing.T) {
+	for words, want := range map[string]string{
+		"Read https://books.example/Heron_(bird).":           "https://books.example/Heron_(bird)",
+		"(see https://books.example/Heron_(bird))":           "https://books.example/Heron_(bird)",
+		"[this](https://books.example/Heron_(bird)), please": "https://books.example/Heron_(bird)",
+		"<https://books.example/a_(b)_(c)?d=(e)>":            "https://books.example/a_(b)_(c)?d=(e)",
+		"(https://books.example/a)":                          "https://books.example/a",
+	} {
+		w := ParseWords(words)
+		if !hasValue(w, want) {
+			t.Errorf("%q has no %q", words, want)
+		}
+		for _, other := range []string{want + ")", want + "(", want + "/x", "https://books.example/Heron_(bird", "https://books.example/a_(b)", "https://books.example/a_(b)_(c)"} {
+			if hasValue(w, other) {
+				t.Errorf("%q has %q", words, other)
+			}
+		}
+	}
+}
+
+// A short number is that of an argument only where the request calls it so.
+func TestAShortNumberMeansWhatTheRequestCallsIt(t *testing.T) {
+	p := &Profile{Level: 2, Args: map[string]Role{"port": Target, "to.extension": Destination, "room_no": Target}}
+	for _, c := range []struct {
+		words, args string
+		want        Verdict
+	}{
+		{"Open port 8443", `{"port":8443}`, Permit}, {"Open ports 80 and 8443", `{"port":8443}`, Permit}, {"Open port 8443", `{"port":"8443"}`, Permit}, {"Dial extension 17", `{"to":{"extension":17}}`, Permit},
+		{"Open port 8443", `{"port":844}`, Ask}, {"Open port 8443", `{"port":443}`, Ask}, {"Open 8443 ports", `{"port":8443}`, Ask}, {"Open number 8443", `{"port":8443}`, Ask},
+		{"Open port 8443", `{"to":{"extension":8443}}`, Ask}, {"Open port 8443", `{"other":8443}`, Ask}, {"Open port 8443", `{"":8443}`, Ask},
+	} {
+		if r := judged(p, c.words, c.args); r.Verdict != c.want {
+			t.Errorf("%q, %s: %s, %s", c.words, c.args, r.Verdict, r.Reason)
+		}
+	}
+}

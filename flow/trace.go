@@ -444,8 +444,8 @@ func (t *tracer) inWords(v traced, f form) bool {
 		return false
 	case v.role == Time:
 		return t.s.Words.at(v.text) || f.kind != number && t.s.Words.has(f)
-	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number means what stands around it
-		return false
+	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number means what stands around it: port 8443
+		return t.s.Words.id(v.text, v.path[strings.LastIndexByte(v.path, '.')+1:])
 	case f.kind == text && v.role.Core() && v.role != Identity:
 		return t.s.Words.has(f) && (telling(f.value) > 0 || t.s.Words.marked(strings.TrimSpace(v.text)))
 	case f.kind == number && v.role != Amount:
