@@ -335,6 +335,11 @@ func (c *Comm) readFile(timeout time.Duration) gateway.Command {
 			return gateway.Brought{}, err
 		}
 		b := gateway.Brought{Source: "workspace:" + f.Path}
+		if name, ok := strings.CutPrefix(f.Path, "cache/"); ok {
+			if url, at := c.fetcher.Origin(name); url != "" {
+				b.Source, b.At = url, at
+			}
+		}
 		if utf8.Valid(f.Bytes) {
 			b.Blocks = append(b.Blocks, gateway.Block{Text: string(f.Bytes)})
 		} else {

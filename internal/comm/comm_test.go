@@ -38,6 +38,7 @@ type world struct {
 	t        *testing.T
 	commands map[string]gateway.Command
 	url      string
+	data     string
 }
 
 func newWorld(t *testing.T) *world {
@@ -92,7 +93,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{t: t, commands: map[string]gateway.Command{}, url: web.URL}
+	w := &world{t: t, commands: map[string]gateway.Command{}, url: web.URL, data: filepath.Join(dir, "data")}
 	for _, command := range c.Commands() {
 		w.commands[command.Name] = command
 	}
@@ -337,6 +338,28 @@ func TestSearchScope(t *testing.T) {
 		if b.Source != want || (asked.Load() > before) != (scope == "web") || strings.Contains(text, "outside") != (scope == "web") || strings.Contains(text, "note") {
 			t.Errorf("%s: from %s, asked %d: %s", scope, b.Source, asked.Load()-before, text)
 		}
+	}
+}
+
+// A page that is read back from the cache is from where it was fetched; any other file there is from the cache.
+func TestCachedPageKeepsItsSource(t *testing.T) {
+	w := newWorld(t)
+	for name, content := range map[string]string{
+		"page":  `{"version":2,"url":"https://pages.example/x","fetched_at":"2026-01-02T03:04:05Z"}` + "\nthe text",
+		"old":   `{"version":1,"url":"https://pages.example/x"}` + "\nthe text",
+		"other": "https://pages.example/x\n",
+	} {
+		if err := os.WriteFile(filepath.Join(w.data, "cache", name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{"page": "https://pages.example/x", "old": "workspace:cache/old", "other": "workspace:cache/other"} {
+		if _, b := w.mustRun("read_file", object{"path": "cache/" + name}); b.Source != want || b.At.IsZero() != (name != "page") {
+			t.Errorf("%s is from %s at %s", name, b.Source, b.At)
+		}
+	}
+	if _, b := w.mustRun("read_file", object{"path": "cache/page", "offset": 90}); b.Source != "https://pages.example/x" {
+		t.Errorf("a part of it is from %s", b.Source)
 	}
 }
 

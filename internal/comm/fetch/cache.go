@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
@@ -213,6 +214,28 @@ func (c *cache) get(request, accept string) *record {
 		return nil
 	}
 	return r
+}
+
+// Origin is where a file of the cache is from, by its name, and when it was fetched; "" if it is no page.
+func (f *Fetcher) Origin(name string) (url string, at time.Time) {
+	if f.cache == nil {
+		return "", at
+	}
+	info, err := f.cache.root.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return "", at
+	}
+	file, err := f.cache.root.Open(name)
+	if err != nil {
+		return "", at
+	}
+	defer file.Close()
+	head, err := bufio.NewReader(io.LimitReader(file, maxHead+1)).ReadBytes('\n')
+	r := &record{}
+	if err != nil || json.Unmarshal(head, r) != nil || r.Version != cacheVersion {
+		return "", at
+	}
+	return r.URL, r.FetchedAt
 }
 
 func parseRecord(raw []byte) *record {
