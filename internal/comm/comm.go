@@ -94,7 +94,7 @@ func New(o Options) (c *Comm, err error) {
 		}
 	}
 	c.commands = []gateway.Command{
-		c.fetch(o.NetworkTimeout), c.search(o.NetworkTimeout), c.query(o.NetworkTimeout),
+		c.fetch(o.NetworkTimeout, len(o.Methods) > 0), c.search(o.NetworkTimeout), c.query(o.NetworkTimeout),
 		c.readFile(o.FileTimeout), c.writeFile(o.FileTimeout), c.listFiles(o.FileTimeout), c.exec(o.ExecTimeout, o.Exec.Network),
 	}
 	return c, nil
@@ -159,7 +159,7 @@ func scope(words ...string) param {
 	return param{name: "scope", kind: "text", doc: "Where to look: " + strings.Join(words, " or ") + ".", words: words, most: 16}
 }
 
-func (c *Comm) fetch(timeout time.Duration) gateway.Command {
+func (c *Comm) fetch(timeout time.Duration, writes bool) gateway.Command {
 	write := func(v values) bool { return c.fetcher.Writes(cmp.Or(v.text("method"), "GET")) }
 	ps := params{
 		{name: "url", kind: "text", doc: "The https address of the page.", required: true, most: 8 << 10},
@@ -183,9 +183,11 @@ func (c *Comm) fetch(timeout time.Duration) gateway.Command {
 		}
 		return c.deliver(ctx, session, page), nil
 	})
-	command.Writes = func(raw json.RawMessage) bool {
-		v, err := ps.parse(raw)
-		return err != nil || write(v) // what can't be read isn't called a read
+	if writes { // else every method that writes is refused, and there is nothing to tell apart
+		command.Writes = func(raw json.RawMessage) bool {
+			v, err := ps.parse(raw)
+			return err != nil || write(v) // what can't be read isn't called a read
+		}
 	}
 	return command
 }

@@ -80,24 +80,34 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	db.Close()
-	c, err := New(Options{
-		Data: filepath.Join(dir, "data"), Egress: egress.Policy{Domains: []string{strings.TrimPrefix(web.URL, "http://")}, Protocols: []string{"http"}, UserAgent: "Sallyport/test"},
+	w := &world{t: t, url: web.URL, data: filepath.Join(dir, "data")}
+	w.remake(Options{
+		Data: w.data, Egress: egress.Policy{Domains: []string{strings.TrimPrefix(web.URL, "http://")}, Protocols: []string{"http"}, UserAgent: "Sallyport/test"},
 		Methods: []string{"POST"}, Databases: map[string]string{"notes": "sqlite:" + file}, Exec: exec.Options{Allow: []string{"cat"}},
-		NetworkTimeout: 5 * time.Second, FileTimeout: 5 * time.Second, ExecTimeout: 10 * time.Second,
 	})
-	if err != nil {
-		t.Fatal(err)
+	return w
+}
+
+// remake replaces the operations by those of other options.
+func (w *world) remake(o Options) {
+	w.t.Helper()
+	if o.Data == "" {
+		o.Data = w.t.TempDir()
 	}
-	t.Cleanup(func() {
+	o.NetworkTimeout, o.FileTimeout, o.ExecTimeout = 30*time.Second, 30*time.Second, 30*time.Second
+	c, err := New(o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
 		if err := c.Close(); err != nil {
-			t.Error(err)
+			w.t.Error(err)
 		}
 	})
-	w := &world{t: t, commands: map[string]gateway.Command{}, url: web.URL, data: filepath.Join(dir, "data")}
+	w.commands = map[string]gateway.Command{}
 	for _, command := range c.Commands() {
 		w.commands[command.Name] = command
 	}
-	return w
 }
 
 func canonical(t *testing.T, v any) json.RawMessage {
@@ -292,6 +302,23 @@ func TestRefusalsTellTheWayOut(t *testing.T) {
 	}
 }
 
+// A method that writes has to be the operator's word; without it there is nothing in comm.fetch that could be a write.
+func TestMethodsAreTheOperators(t *testing.T) {
+	w := newWorld(t)
+	if w.commands["fetch"].Writes == nil {
+		t.Error("POST is allowed, and nobody can tell that it is a write")
+	}
+	w.remake(Options{Egress: egress.Policy{Domains: []string{strings.TrimPrefix(w.url, "http://")}, Protocols: []string{"http"}}})
+	if w.commands["fetch"].Writes != nil {
+		t.Error("no method writes here, and comm.fetch may write")
+	}
+	for _, method := range []string{"POST", "PUT", "post"} {
+		if _, err := w.run(session, "fetch", object{"url": w.url + "/echo", "method": method}); !fault.Is(err, fault.PermissionDenied) || fault.Of(err).Field != "method" {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+}
+
 // The scope says where is searched: internal asks no service, and web says so where there is none to ask.
 func TestSearchScope(t *testing.T) {
 	w := newWorld(t)
@@ -320,18 +347,7 @@ func TestSearchScope(t *testing.T) {
 		fmt.Fprint(w, `{"results":[{"title":"Found","url":"https://shop.example/","content":"outside"}]}`)
 	}))
 	t.Cleanup(service.Close)
-	c, err := New(Options{Data: t.TempDir(), Search: search.Config{Provider: "searxng", URL: service.URL}, NetworkTimeout: 30 * time.Second, FileTimeout: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	for _, command := range c.Commands() {
-		w.commands[command.Name] = command
-	}
+	w.remake(Options{Search: search.Config{Provider: "searxng", URL: service.URL}})
 	for scope, want := range map[string]string{"internal": "search:local", "web": "search:searxng"} {
 		before := asked.Load()
 		text, b := w.mustRun("search", object{"query": "widget costs", "scope": scope})
