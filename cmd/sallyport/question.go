@@ -253,8 +253,8 @@ func (s *sheet) doubts(a *client.Approval) {
 		s.field("  LOOK TWICE", shortly(text)+": "+why[i])
 	}
 	for _, d := range a.Destinations { // the gateway lists few
-		if why := threat.NameLookalike(d); why != "" {
-			s.field("  LOOK TWICE", "the destination "+shortly(d)+": "+why)
+		if why := threat.NameLookalike(d); why != "" && len(threat.Lookalikes(d, 1)) == 0 { // else its word is among those above
+			s.field("  LOOK TWICE", visible(d, shownValue)+": "+why)
 		}
 	}
 }

@@ -224,10 +224,10 @@ func TestQuestionTooLarge(t *testing.T) {
 
 // What can pass for other letters is named, since a terminal shows it alike.
 func TestQuestionLookalikes(t *testing.T) {
-	a := &client.Approval{ApprovalID: "appr_1", Arguments: json.RawMessage(`{"to":"sales@аcme.example","body":"see xn--pple-43d.com"}`), Destinations: []string{`"sales@аcme.example"`}}
+	a := &client.Approval{ApprovalID: "appr_1", Arguments: json.RawMessage(`{"to":"sales@аcme.example","body":"see xn--pple-43d.com"}`), Destinations: []string{`"sales@аcme.example"`, `"sales@пример.com"`}}
 	rows, _ := question(a, 200, noon)
 	all := strings.Join(rows, "\n")
-	for _, want := range []string{"LOOK TWICE      \"аcme\": Cyrillic and Latin letters", `LOOK TWICE      "xn--pple-43d": a name in code`, `LOOK TWICE      the destination`} {
+	for _, want := range []string{"LOOK TWICE      \"аcme\": Cyrillic and Latin letters", `LOOK TWICE      "xn--pple-43d": a name in code`, `LOOK TWICE      "sales@пример.com": Latin and Cyrillic`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("there is no %s in\n%s", want, all)
 		}

@@ -34,6 +34,8 @@ type approvalPage struct {
 	Doubts     []doubt  // about the arguments: they may not be what they look like
 	Characters int      // of the arguments
 	MustRead   bool     // whether to say that they were read
+	Tool       string   // the path of its page, "" if there is none any more
+	Says       string   // what its server says that it does, of the definition that was asked about
 	Why        []reason // the agent's justification, or its step of the plan
 	Rules      []approval.Reason
 	Others     []approval.Reason // what other stages asked, and doubts
@@ -129,6 +131,13 @@ func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity
 			d.Rules = append(d.Rules, r)
 		}
 	}
+	tools := c.o.Gateway.Tools()
+	if i := slices.IndexFunc(tools, func(t gateway.Tool) bool { return t.Operation == q.Operation }); i >= 0 {
+		d.Tool = "/tools/" + url.PathEscape(q.Operation)
+		if tools[i].Hash == q.DefinitionHash {
+			d.Says = description(tools[i].Definition)
+		}
+	}
 	d.Why, d.Sources = justification(q.Justification), sourcesOf(q.Evidence)
 	if q.Before != nil {
 		d.Difference = difference(q.Before, q.Arguments)
@@ -175,6 +184,15 @@ func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity
 		}
 	}
 	return d
+}
+
+// description is a definition's own.
+func description(definition json.RawMessage) string {
+	var said struct {
+		Description string `json:"description"`
+	}
+	_ = json.Unmarshal(definition, &said) // what has none says nothing
+	return said.Description
 }
 
 // wakes is in how many seconds the state changes without anybody's doing: by silence, at the end of a deferral, by expiry. 0: never.
