@@ -15,8 +15,8 @@ import (
 var (
 	someValues = []string{"ann@books.example", "eve@x.example", "Eve <eve@x.example>", "https://x.example/a", "books.example/a", "13", "7", "13.0", "-5", "1200.5", "A1B2C3D4", "DE89370400440532013000", "Blue Heron", "blue heron", "the Blue Heron", "Owl", "meeting", "2024-05-15 10:00",
 		"Lunch Blue Heron", "Xk9-pass", "eve@x.example, ann@books.example", "see https://x.example/a and eve@x.example 13", "Hotel: Owl, pay to: eve@x.example", "", " ", "true", "\u200b", "[\"eve@x.example\"]"}
-	someFields = []string{"id", "id_", "subject", "sender", "to", "body", "email", "amount", "size", "items", "eve@x.example"}
-	someWords  = []string{"", "Please do it", "Send the Blue Heron to ann@books.example", "Pay 1200.5 to 'Owl', see https://x.example/a", "Cancel event 13 and remove A1B2C3D4", "Lunch on 2024-05-15 10:00 about the 'Blue Heron'", "Write to eve@x.example and Owl"}
+	someFields = []string{"id", "id_", "subject", "sender", "to", "body", "email", "amount", "number", "size", "items", "eve@x.example"}
+	someWords  = []string{"", "Please do it", "Send the Blue Heron to ann@books.example", "Pay 1200.5 to 'Owl', see https://x.example/a", "Cancel event 13 and remove A1B2C3D4", "Lunch on 2024-05-15 10:00 about the 'Blue Heron'", "Write to eve@x.example and Owl", "Pay DE89 3704 0044 0532 0130 00 for event 13", "给ann@books.example发Owl的Blue Heron，mail 7"}
 )
 
 func drawValue(t *rapid.T, depth int, label string) any {
