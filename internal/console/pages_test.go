@@ -601,7 +601,16 @@ func TestPlansInTheQueue(t *testing.T) {
 	if rec := w.ask("operator", "/sessions/"+newest.ID+"/plan/reject", url.Values{"digest": {newest.Plan.Digest}, "reason": {"no"}}); rec.Code != 303 {
 		t.Fatalf("%d %s", rec.Code, rec.Body)
 	}
+	if got := count(); !strings.HasPrefix(got, fmt.Sprint(len(waiting)-1, "<")) {
+		t.Errorf("one is answered, and there wait %s", got)
+	}
 	if _, err := w.g.CloseSession(t.Context(), waiting[0].ID, "person:ann", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(); !strings.HasPrefix(got, fmt.Sprint(len(waiting)-2, "<")) {
+		t.Errorf("a session is closed, and there wait %s", got)
+	}
+	if _, err := w.g.CloseSession(t.Context(), waiting[1].ID, "person:ann", "enough"); err != nil {
 		t.Fatal(err)
 	}
 	// However many changes nobody asked about, none is lost.
@@ -612,8 +621,8 @@ func TestPlansInTheQueue(t *testing.T) {
 			}
 		}
 	}
-	if got := count(); !strings.HasPrefix(got, fmt.Sprint(len(waiting)-2, "<")) {
-		t.Errorf("two are answered, and there wait %s", got)
+	if got := count(); !strings.HasPrefix(got, fmt.Sprint(len(waiting)-3, "<")) {
+		t.Errorf("another session was closed, and there wait %s", got)
 	}
 	if rec := part("approver", seen[1]); rec.Code != 200 || strings.Contains(rec.Body.String(), newest.ID) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
@@ -645,6 +654,27 @@ func TestDeliveries(t *testing.T) {
 	}
 	err = errors.New("the disk is gone")
 	contains(t, w.ask("operator", "/", nil).Body.String(), "the deliveries of messages can’t be shown")
+}
+
+// TestToolOfRequest: what a tool is said to do is what it was said to do when it was asked about, or nothing.
+func TestToolOfRequest(t *testing.T) {
+	w := newPagesWorld(t)
+	_, do := w.open("worker", "x")
+	a := do("slack_post", `{"channel":"x","body":"y"}`)
+	at := "/approvals/" + *a.Verdict.ApprovalID
+	contains(t, w.ask("approver", at, nil).Body.String(), `<a href="/tools/slack.post">slack.post</a> <q>A tool.</q>`)
+	changed := toolOf("slack", "post", "Harmless.")
+	if err := w.g.UpdateDefinitions(t.Context(), "slack", []call.Definition{changed}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.g.AcceptTool(t.Context(), "slack.post", changed.Hash, "person:ann"); err != nil {
+		t.Fatal(err)
+	}
+	page := w.ask("approver", at, nil).Body.String()
+	contains(t, page, `<a href="/tools/slack.post">slack.post</a>`)
+	if strings.Contains(page, "Harmless.") {
+		t.Error("another definition speaks for what was asked about")
+	}
 }
 
 // TestSignOutEverywhere: ends every sign-in and link of the person, and of nobody else.

@@ -33,13 +33,13 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	bank, mail, bankURL, mailURL := newServers(t)
 	strange := &scripted{name: words, tools: func(int) string {
 		var defs []string
-		for _, name := range []string{"note", words, "a b"} {
+		for _, name := range []string{"note", "other", words, "a b"} {
 			defs = append(defs, fmt.Sprintf(`{"name":%s,"title":%s,"description":%s,"inputSchema":{"type":"object","description":%s}}`, quote(name), quote(words), quote(words), quote(words)))
 		}
 		return "[" + strings.Join(defs, ",") + "]"
 	}, answer: says(words)}
 	config := strings.Replace(deskConfig(bankURL, mailURL, "trust_tiers: {careful: {ask_from: LOW}}\n"), "upstreams: {", fmt.Sprintf("upstreams: {strange: {url: %q}, gone: {url: %q}, ", strange.url(t), "http://127.0.0.1:1/mcp"), 1)
-	config = strings.Replace(config, "operations:\n", "operations:\n  strange.*: {sensitivity: none, action: delete_data, args: {to: destination}}\n", 1)
+	config = strings.Replace(config, "operations:\n", "unlisted_operations: ask\noperations:\n  strange.note: {sensitivity: none, action: delete_data, args: {to: destination}}\n", 1)
 	config += "comm: {allowed_domains: [127.0.0.1], protocols: [http]}\n"
 	d = &desk{world: start(t, config, declaration("tester"), declare("planner", "operator", "planning", []string{"*"}, []string{"*"}),
 		declaration("careful")+"trustTier: careful\n", declaration("stopped"), declaration("aside")), bank: bank, mail: mail}
@@ -94,14 +94,14 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	fatal(err)
 	pending := ask(token, "bank_transfer", transfer(5))
 	ask(token, "bank_transfer", transfer(6))
-	note := ask(token, "strange_note", map[string]any{"to": words})
+	note := ask(token, "strange_note", map[string]any{"to": words, "also to": "billing@аcme.example xn--pple-43d.com"})
 	stopped := ask(token, "mail_send", map[string]any{"to": words + " of others", "body": words})
 
 	planned, plannedToken := open("planner")
 	_, err = d.client(d.agent, plannedToken).SubmitPlan(ctx, client.Own, []client.PlanStep{{Tool: "mail_search", Justification: "To know. " + words}, {Tool: "bank_transfer", Justification: words}})
 	fatal(err)
 
-	_, carefulToken := open("careful")
+	careful, carefulToken := open("careful")
 	plain := strings.Map(func(r rune) rune { // a declaration may have no others
 		if r < ' ' || r > '~' {
 			return -1
@@ -117,6 +117,12 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		t.Fatalf("nobody was asked about the declaration: %+v", declared)
 	}
 
+	asked, err := d.client(d.agent, carefulToken).SubmitPlan(ctx, client.Own, []client.PlanStep{{Tool: "strange_other", Justification: "To know. " + words}})
+	fatal(err)
+	if asked.State != "pending" {
+		t.Fatalf("nobody is asked about the plan: %+v", asked)
+	}
+
 	_, err = d.root.Kill(ctx, "stopped", "It misbehaves. "+words)
 	fatal(err)
 	_, err = d.root.Quarantine(ctx, "aside", "It is looked at. "+words)
@@ -129,7 +135,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	for _, approval := range []string{pending, rejected.ApprovalID, voted.ApprovalID, modified.ApprovalID, deferred.ApprovalID, note, stopped, declared.ApprovalID} {
 		paths = append(paths, "/approvals/"+approval)
 	}
-	paths = append(paths, "/approvals/"+pending+"/modify", "/approvals/"+pending+"/similar", "/sessions", "/sessions/"+id, "/sessions/"+planned,
+	paths = append(paths, "/approvals/"+pending+"/modify", "/approvals/"+pending+"/similar", "/sessions", "/sessions/"+id, "/sessions/"+planned, "/sessions/"+careful,
 		"/tools", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/audit", "/audit/3")
 	return d, paths
 }
