@@ -403,6 +403,20 @@ func TestOnlyByASwitch(t *testing.T) {
 	}
 }
 
+// What gives one record because it was asked for one has not given all there is.
+func TestOnlyTheFirst(t *testing.T) {
+	mail := &Profile{Delegable: []string{"sender"}, Args: map[string]Role{"q": Query, "limit": Flag}}
+	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination}}
+	const words = `Answer the mail about "Spring Offer"`
+	for args, want := range map[string]Verdict{`{"q":"Spring Offer","limit":50}`: Permit, `{"q":"Spring Offer"}`: Permit, `{"q":"Spring Offer","limit":1}`: Ask, `{"q":"Spring Offer","limit":"1"}`: Ask, `{"q":"Spring Offer","limit":1.0}`: Ask} {
+		e := gathered(showed(mail, words, "mail.find", "c1", args, `[{"subject":"re","sender":"evil@attacker.example"}]`))
+		r := JudgeCall(post, p, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords(words), Evidence: e})
+		if r.Verdict != want {
+			t.Errorf("%s: %s, %s", args, r.Verdict, r.Reason)
+		}
+	}
+}
+
 // Private data leaves only to a destination that is vouched for: a call that leaves the destination out, where the operation has one, goes to
 // whatever the tool's default is.
 func TestDestinationLeftOut(t *testing.T) {

@@ -166,27 +166,48 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 }
 
 // named finds for each record the naming field, or the id that the system set, by which the person's words single it out. It has to lead to one
-// record alone: two of the same name, or one whose name is part of what the words say of another, are not singled out.
+// record alone: two of the same name, or one whose name is part of what the words say of another, are not singled out. What people call a thing
+// without its ending counts where nothing in the result has that name in full.
 func (o *observer) named(records []record) []string {
 	named := make([]string, len(records))
 	type hit struct {
 		field string
 		form  form
 	}
-	hits := map[hit][]int{}
+	hits, loose := map[hit][]int{}, map[hit][]int{}
 	for i, rec := range records {
 		for _, f := range rec.fields {
 			c := o.class(f)
 			booked := c == classTrusted || c == classSystem
 			told := f.in(o.p.Names) || o.trusted && o.p.Names == nil
-			if f.key || !(told && o.names(f.text, !booked)) && !(booked && numbering(f.name, o.p.IDKind) && o.words.id(f.text, o.p.IDKind)) {
+			if f.key {
 				continue
 			}
-			if fm, ok := formOf(f.text); ok {
-				if h := (hit{f.name, fm}); !slices.Contains(hits[h], i) {
-					hits[h] = append(hits[h], i)
+			add := func(in map[hit][]int, name string) {
+				if fm, ok := formOf(name); ok {
+					if h := (hit{f.name, fm}); !slices.Contains(in[h], i) {
+						in[h] = append(in[h], i)
+					}
 				}
 			}
+			if told && o.names(f.text, !booked) || booked && numbering(f.name, o.p.IDKind) && o.words.id(f.text, o.p.IDKind) {
+				add(hits, f.text)
+			} else if told {
+				for _, name := range shortened(f.text) {
+					if o.names(name, !booked) {
+						add(loose, name)
+					}
+				}
+			}
+		}
+	}
+	full := map[form]bool{}
+	for h := range hits {
+		full[h.form] = true
+	}
+	for h, in := range loose {
+		if !full[h.form] {
+			hits[h] = in
 		}
 	}
 	for h, in := range hits {
@@ -249,7 +270,13 @@ func (o *observer) queried(args any) bool {
 	told, in := 0, 0
 	leaves(args, "", func(path string, value any) {
 		s, ok := scalar(value)
-		if ok && s == "" || o.p.Told() && o.p.role(path) == Flag {
+		if ok && s == "" {
+			return
+		}
+		if o.p.Told() && o.p.role(path) == Flag {
+			if n, _ := numberOf(s); n == "1" { // of all there is, one
+				told++
+			}
 			return
 		}
 		if told++; told > maxQueryValues || !ok || strings.Contains(path, ".") { // a switch, and what a member is called, narrow a look as a word does

@@ -3,6 +3,7 @@ package flow
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -189,6 +190,40 @@ func (w *Words) names(value string, outsider bool) bool {
 	}
 	return strings.ContainsFunc(value, unicode.IsDigit) || w.marked(strings.TrimSpace(value))
 }
+
+// shortened are the names that people have for what carries the name: a file without its ending, with blanks for what stands for them; a
+// message without what an answer puts in front; a person with the first name first. One word alone is none of them: it means too much.
+func shortened(name string) []string {
+	if len(name) > maxValue {
+		return nil
+	}
+	name = strings.TrimSpace(name)
+	short := name
+	for { // Re: Fwd: Re:
+		head, rest, ok := strings.Cut(short, ":")
+		if !ok || !answers[strings.ToLower(head)] {
+			break
+		}
+		short = strings.TrimSpace(rest)
+	}
+	var out []string
+	if short != name {
+		out = append(out, short)
+	}
+	if base, ending, ok := cutLast(name, "."); ok && files[strings.ToLower(ending)] {
+		out = append(out, base)
+		if spaced := strings.NewReplacer("_", " ", "-", " ").Replace(base); spaced != base {
+			out = append(out, spaced)
+		}
+	}
+	if last, first, ok := strings.Cut(name, ", "); ok && !strings.Contains(first, ",") {
+		out = append(out, first+" "+last)
+	}
+	return slices.DeleteFunc(out, func(s string) bool { return len(strings.FieldsFunc(s, func(r rune) bool { return !inWord(r) })) < 2 })
+}
+
+// answers are what mail programs put in front of a subject.
+var answers = set("re fw fwd aw wg tr sv vs rv res enc rif antw vá ynt")
 
 // telling counts the words of a folded text that no ordinary request has.
 func telling(s string) int {

@@ -1,6 +1,8 @@
 package flow
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -240,6 +242,46 @@ func TestIDsOfKindsOfTwoWords(t *testing.T) {
 	} {
 		if got := ParseWords(c.words).id(c.id, c.kind); got != c.want {
 			t.Errorf("%q gives %s %q: %v", c.words, c.kind, c.id, got)
+		}
+	}
+}
+
+// People leave out what a name has around it. Where something has the name in full, that is meant; two of them are nobody.
+func TestNamesThatPeopleShorten(t *testing.T) {
+	for _, c := range []struct {
+		words string
+		names []string // of the records, of which the first is the one
+		want  Verdict
+	}{
+		{"Share the Q3 report", []string{"Q3 report.docx", "Q4 report.docx"}, Permit},
+		{"Share the team budget", []string{"team_budget.xlsx", "x.txt"}, Permit},
+		{"Share the team budget", []string{"team-budget.xlsx"}, Permit},
+		{"Share team-budget", []string{"team-budget.xlsx"}, Permit},
+		{"Answer 'Blue Heron'", []string{"Re: AW: Blue Heron", "Re: Owl"}, Permit},
+		{"Call Jane Falcon", []string{"Falcon, Jane", "Heron, Jane"}, Permit},
+		{"Share the Q3 report", []string{"Q3 report.docx", "Q3 report.pdf"}, Ask}, // which?
+		{"Share the Q3 report", []string{"Q3 report.docx", "Q3 report"}, Ask},     // the other
+		{"Share the Q3 report", []string{"Q3 report", "Q3 report.docx"}, Permit},
+		{"Share the Q3 report", []string{"Q3 report.docx", "the Q3 report.docx"}, Ask},
+		{"Answer 'Blue Heron'", []string{"Re: Blue Heron", "Blue Heron"}, Ask},
+		{"Answer 'Blue Heron'", []string{"Re: Blue Heron", "Fwd: Blue Heron"}, Ask},
+		{"Share 'Q3 report.pdf'", []string{"Q3 report.docx"}, Ask}, // another file
+		{"Share the 'Salaries'", []string{"Salaries.xlsx"}, Ask},
+		{"Answer 'Heron'", []string{"Re: Heron"}, Ask},
+		{"Share the report", []string{"the report.docx"}, Ask},
+		{"Share the Q3 report", []string{"Q3 report.company"}, Ask},
+		{"Share the Q3 report", []string{"Q3 report: final.docx"}, Ask},
+		{"Call Jane Falcon", []string{"Falcon, Jane, Dr."}, Ask},
+		{"Call Jane Falcon", []string{"Falcon,Jane"}, Ask},
+	} {
+		p := &Profile{Level: 2, Args: map[string]Role{"id": Selector}}
+		var shown []string
+		for i, name := range c.names {
+			shown = append(shown, `{"id":"f`+strconv.Itoa(i)+`","name":"`+name+`"}`)
+		}
+		r := judged(p, c.words, `{"id":"f0"}`, showed(&Profile{TrustedFields: []string{"id"}, Names: []string{"name"}}, c.words, "srv.list", "call_1", `{"query":"x"}`, "["+strings.Join(shown, ",")+"]"))
+		if r.Verdict != c.want {
+			t.Errorf("%q, shown %q: %s, %s", c.words, c.names, r.Verdict, r.Reason)
 		}
 	}
 }
