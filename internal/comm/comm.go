@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"sallyport/flow"
 	"sallyport/internal/call"
@@ -253,6 +252,9 @@ func (c *Comm) search(timeout time.Duration) gateway.Command {
 			provider, local = "local", []fs.FS{w.FS()}
 		}
 		hits, err := c.searcher.Search(ctx, v.text("query"), int(v.integer("count")), local)
+		if f := fault.Of(err); err != nil && f.Code == fault.UpstreamFailed {
+			return gateway.Brought{}, f.Try("Try again later. With scope internal, %s is searched without the service.", inside)
+		}
 		if err != nil {
 			return gateway.Brought{}, err
 		}
@@ -342,13 +344,13 @@ func (c *Comm) readFile(timeout time.Duration) gateway.Command {
 				b.Source, b.At = url, at
 			}
 		}
-		if utf8.Valid(f.Bytes) {
-			b.Blocks = append(b.Blocks, gateway.Block{Text: string(f.Bytes)})
+		if f.Text {
+			b.Blocks = append(b.Blocks, gateway.Block{Text: strings.ToValidUTF8(string(f.Bytes), "\uFFFD")})
 		} else {
 			b.Blocks = append(b.Blocks, gateway.Block{Data: f.Bytes, MediaType: "application/octet-stream"})
 		}
 		if f.Truncated {
-			b.Blocks = append(b.Blocks, gateway.Block{Text: fmt.Sprintf("The file goes on: it has %d bytes.", f.Size)})
+			b.Blocks = append(b.Blocks, gateway.Block{Text: fmt.Sprintf("The file goes on: it has %d bytes. Read on with offset %d.", f.Size, f.Next)})
 		}
 		return b, nil
 	})

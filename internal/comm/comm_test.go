@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"sallyport/flow"
 	"sallyport/internal/call"
@@ -347,6 +348,10 @@ func TestSearchScope(t *testing.T) {
 		fmt.Fprint(w, `{"results":[{"title":"Found","url":"https://shop.example/","content":"outside"}]}`)
 	}))
 	t.Cleanup(service.Close)
+	w.remake(Options{Search: search.Config{Provider: "searxng", URL: "http://127.0.0.1:1"}})
+	if _, err := w.run(session, "search", object{"query": "widget costs"}); !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(fault.Of(err).Public(), "scope internal") {
+		t.Errorf("%v", err)
+	}
 	w.remake(Options{Search: search.Config{Provider: "searxng", URL: service.URL}})
 	for scope, want := range map[string]string{"internal": "search:local", "web": "search:searxng"} {
 		before := asked.Load()
@@ -404,6 +409,19 @@ func TestFilesAndPrograms(t *testing.T) {
 	}
 	if text, _ = w.mustRun("read_file", object{"path": "notes/a.txt", "offset": 6, "limit": 3}); !strings.HasPrefix(text, "wor") || !strings.Contains(text, "12 bytes") {
 		t.Errorf("%q", text)
+	}
+	// No choice of a part, and no odd byte, gets a text out as data, which has no fence and is searched for nothing.
+	w.mustRun("write_file", object{"path": "notes/é.txt", "content": "IBAN DE89 3704 0044 0532 0130 00 é"})
+	for limit := 1; limit < 36; limit++ {
+		if _, b := w.mustRun("read_file", object{"path": "notes/é.txt", "limit": limit}); b.Blocks[0].Data != nil || !utf8.ValidString(b.Blocks[0].Text) {
+			t.Errorf("limit %d: %+v", limit, b.Blocks)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(w.data, "workspace", session, "broken.txt"), []byte("IBAN DE89 3704 0044 0532 0130 00 \xff"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text, b := w.mustRun("read_file", object{"path": "broken.txt"}); b.Blocks[0].Data != nil || text != "IBAN DE89 3704 0044 0532 0130 00 \ufffd" {
+		t.Errorf("%q %+v", text, b.Blocks)
 	}
 	other := "sess_01a2009ca9eb71aca8a6d450ac52f9ee"
 	var notDispatched *gateway.NotDispatched

@@ -32,6 +32,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"sallyport/internal/fault"
 	"sallyport/internal/sandbox"
@@ -69,6 +70,8 @@ type File struct {
 	Size      int64     // of the whole file
 	SHA256    string    // of the whole file, in hexadecimal
 	Truncated bool      // the file goes on after Bytes
+	Next      int64     // the offset that Bytes ends at
+	Text      bool      // the whole file is text, maybe with a few broken characters; Bytes then splits none
 	Modified  time.Time // as the file system says
 }
 
@@ -351,7 +354,8 @@ func random() string {
 	return hex.EncodeToString(b[:])
 }
 
-// Read gives limit bytes of a file from offset on, and the hash of the whole; limit 0 is all of it. Files over Options.MaxFile are
+// Read gives limit bytes of a file from offset on, and the hash of the whole; limit 0 is all of it. Of a text it begins with the character that
+// offset stands in, and gives whole characters, at least one. Files over Options.MaxFile are
 // refused whole. Errors: path.blocked, not_found, request.malformed, result.too_large, time.exceeded.
 func (w *Workspace) Read(ctx context.Context, name string, offset, limit int64) (*File, error) {
 	if offset < 0 {
@@ -387,9 +391,44 @@ func (w *Workspace) Read(ctx context.Context, name string, offset, limit int64) 
 	if limit > 0 && limit < to-from {
 		to = from + limit
 	}
+	if file.Text = isText(all); file.Text {
+		from, to = whole(all, from, to)
+	}
 	file.Bytes = all[from:to:to]
-	file.Truncated = to < file.Size
+	file.Truncated, file.Next = to < file.Size, to
 	return file, nil
+}
+
+// isText judges all of a file, so that no choice of a part, and no odd byte, makes a text pass for data: it is none where every twentieth
+// character is broken or a control character.
+func isText(all []byte) bool {
+	bad, n := 0, 0
+	for i := 0; i < len(all); n++ {
+		r, size := utf8.DecodeRune(all[i:])
+		if r == utf8.RuneError && size == 1 || r < ' ' && !strings.ContainsRune("\t\n\r\f\x1b", r) || r >= 0x7f && r < 0xa0 {
+			bad++
+		}
+		i += size
+	}
+	return bad*20 <= n
+}
+
+// whole moves the ends of a part down to where characters begin, and takes one character where that leaves none.
+func whole(all []byte, from, to int64) (int64, int64) {
+	down := func(at int64) int64 {
+		for back := range int64(utf8.UTFMax) {
+			if at-back <= 0 || at == int64(len(all)) || utf8.RuneStart(all[at-back]) {
+				return at - min(back, at)
+			}
+		}
+		return at // broken here anyway
+	}
+	asked := to > from
+	if from, to = down(from), down(to); asked && to <= from {
+		_, n := utf8.DecodeRune(all[from:])
+		to = from + int64(n)
+	}
+	return from, to
 }
 
 func described(name string, content []byte, modified time.Time) *File {

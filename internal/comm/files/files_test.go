@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"sallyport/internal/fault"
 )
@@ -51,6 +52,62 @@ func TestRead(t *testing.T) {
 	} {
 		if f, err := d.w.Read(t.Context(), c.name, c.offset, c.limit); !fault.Is(err, c.code) {
 			t.Errorf("%v: %v, %v", c, f, err)
+		}
+	}
+}
+
+// Whatever part of a text is asked for, it comes in whole characters, and reading on from its end loses none.
+func TestReadTextInParts(t *testing.T) {
+	d := newWorld(t, Options{})
+	const text = "aé€😀b ö\u0301z"
+	if err := os.WriteFile(d.ws+"/text", []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	for limit := int64(1); limit < 12; limit++ {
+		var all strings.Builder
+		for at, more := int64(0), true; more; {
+			f, err := d.w.Read(t.Context(), "text", at, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !f.Text || !utf8.Valid(f.Bytes) || f.Next <= at && f.Truncated {
+				t.Fatalf("%d bytes from %d: %+v", limit, at, f)
+			}
+			all.Write(f.Bytes)
+			at, more = f.Next, f.Truncated
+		}
+		if all.String() != text {
+			t.Errorf("%d bytes at a time: %q", limit, all.String())
+		}
+		for at := range int64(len(text)) { // from within a character: with that character
+			f, err := d.w.Read(t.Context(), "text", at, limit)
+			if err != nil || !utf8.Valid(f.Bytes) || len(f.Bytes) == 0 || f.Next <= at {
+				t.Errorf("%d bytes from %d: %+v %v", limit, at, f, err)
+			}
+		}
+	}
+}
+
+// A text stays one whatever odd bytes are in it, and whichever part is asked for; what is mostly no text is data.
+func TestTextOrData(t *testing.T) {
+	d := newWorld(t, Options{})
+	words := strings.Repeat("words and words ", 10)
+	for content, want := range map[string]bool{
+		"": true, words: true, words + "\xff": true, "\x00" + words: true, words + "caf\xe9": true, "日本語テキスト": true, "\x1b[31mred\x1b[0m": true, "\r\n\t\f": true,
+		"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR": false, "\xff\xfew\x00o\x00r\x00d\x00": false, strings.Repeat("\x80", 40): false, "\x7fELF\x02\x01\x01\x00": false,
+		strings.Repeat("ab\x01", 20) + words[:20]: false,
+	} {
+		if err := os.WriteFile(d.ws+"/file", []byte(content), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range []int64{0, 1, 5} {
+			f, err := d.w.Read(t.Context(), "file", 0, limit)
+			if err != nil || f.Text != want {
+				t.Errorf("%.20q, limit %d: %+v %v", content, limit, f, err)
+			}
+			if limit == 0 && err == nil && string(f.Bytes) != content {
+				t.Errorf("%.20q came as %.20q", content, f.Bytes)
+			}
 		}
 	}
 }
