@@ -24,9 +24,10 @@ type queuePage struct {
 	State  approval.State
 	States []approval.State
 	// Soon are those that silence permits, the next one first, on the first page: whoever does nothing lets them run.
-	Soon   []group
-	Groups []group
-	Plans  *plansPart // on the first page of what is pending
+	Soon    []group
+	Groups  []group
+	Plans   *plansPart // on the first page of what is pending
+	NoPlans bool       // they could not be had
 	// Later are those put off, on the last page of what is pending.
 	Later []row
 	Next  string // id to go on after
@@ -91,12 +92,13 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		}
 		d.Soon = together(soon, true)
 		found = without(found, soon)
-		plans, err := c.plansOf(r.Context(), p)
-		if err != nil {
-			c.fail(w, r, p, err)
-			return
+		ctx, cancel := context.WithTimeout(r.Context(), storeTime)
+		plans, err := c.plansOf(ctx, p)
+		cancel()
+		if d.Plans = &plans; err != nil { // requests can be answered all the same
+			c.o.Log.Error("the console could not show something", "what", "the plans that wait", "error", err)
+			d.Plans, d.NoPlans = nil, true
 		}
-		d.Plans = &plans
 	}
 	d.Groups = together(found, d.State == approval.Pending)
 	if d.State == approval.Pending && d.Next == "" {

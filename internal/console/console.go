@@ -184,7 +184,7 @@ var templates embed.FS
 
 // New returns a Console in which nobody is signed in.
 func New(o Options) *Console {
-	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}, pages: map[string][]*page{}}
+	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}, pages: map[string][]*page{}, planQueue: planQueue{turn: make(chan struct{}, 1)}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
@@ -21,7 +20,7 @@ const (
 // planQueue knows which sessions have a plan that waits for a person. The store can't be asked for them, so every open session is read once, and
 // from then on those that changed, when somebody asks.
 type planQueue struct {
-	mu      sync.Mutex            // guards what follows
+	turn    chan struct{}         // holds one, and guards what follows: nobody waits here longer than for the store
 	changes <-chan gateway.Change // nil: nobody has asked
 	whole   bool                  // waiting has every one, but for what is in changes
 	waiting map[string]session.Session
@@ -34,8 +33,12 @@ func planWaits(s session.Session) bool {
 // plans are the sessions with a plan that waits, the newest first.
 func (c *Console) plans(ctx context.Context) ([]session.Session, error) {
 	q := &c.planQueue
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	select {
+	case q.turn <- struct{}{}:
+		defer func() { <-q.turn }()
+	case <-ctx.Done():
+		return nil, fault.Wrap(ctx.Err(), fault.StoreUnavailable, "")
+	}
 	if q.changes == nil {
 		q.changes, _ = c.o.Gateway.Watch(gateway.SessionChanged) // for as long as there is a gateway
 	}
@@ -73,7 +76,7 @@ func (c *Console) plans(ctx context.Context) ([]session.Session, error) {
 	return all, nil
 }
 
-// readPlans reads every open session. The caller holds q.mu.
+// readPlans reads every open session. It is the caller's turn.
 func (c *Console) readPlans(ctx context.Context, q *planQueue) error {
 	waiting := map[string]session.Session{}
 	for after := ""; ; {
