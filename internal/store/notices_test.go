@@ -208,7 +208,7 @@ func runNotifier(n *notify.Notifier) (stop func()) {
 // delivered waits until nothing waits.
 func delivered(t testing.TB, n *notify.Notifier) notify.Status {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		all, err := n.Status(t.Context())
 		must(t, err)
 		if all[0].Waiting == 0 {
