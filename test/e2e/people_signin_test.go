@@ -98,6 +98,24 @@ func TestPeopleSignIn(t *testing.T) {
 	tab.unseen("bank.transfer")
 	other.see("bank.transfer") // who is signed in still sees it
 
+	// Signing out everywhere ends the sign-ins of one's other browsers too, whose pages show it by themselves.
+	b.expect("status of 401", "net::ERR_", "[object Event]")
+	b.signIn(w, w.tokenOf("bob", "approver"))
+	b.open(w.admin + "/approvals")
+	b.see("bank.transfer")
+	other.expect("[object Event]")
+	third := b.tab(false)
+	third.expect("status of 401", "net::ERR_", "[object Event]")
+	third.open(w.admin + "/")
+	third.see("Where you are signed in")
+	third.click("form[action='/logout/everywhere'] button")
+	third.see("Your token")
+	b.see("Your token")
+	other.see("Your token")
+	other.unseen("bank.transfer")
+	other.signIn(w, w.tokenOf("bob", "approver"))
+	other.open(w.admin + "/approvals")
+
 	// A token that is revoked ends the sign-in that was made with it.
 	tokens, err := w.root.Tokens(t.Context())
 	if err != nil {
