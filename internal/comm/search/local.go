@@ -176,7 +176,7 @@ func page(name, text string) (title, address, body string) {
 	if !ok || !strings.HasPrefix(name, Fetched) {
 		return "", name, text
 	}
-	title, rest, ok := strings.Cut(head, "\n")
+	title, rest, _ := strings.Cut(head, "\n")
 	if title, ok = strings.CutPrefix(title, "Title: "); !ok {
 		title, rest = "", head
 	}
