@@ -252,7 +252,7 @@ func accountOf(s string) (string, bool) {
 // alike is the other form that the digits of an account or telephone number have: in groups they are an account, in one piece they read as a
 // number.
 func (f form) alike() (other form, ok bool) {
-	if len(f.value) < 8 || f.value[0] == '0' || strings.ContainsFunc(f.value, func(r rune) bool { return r < '0' || r > '9' }) {
+	if strings.ContainsFunc(f.value, func(r rune) bool { return r < '0' || r > '9' }) {
 		return form{}, false
 	}
 	switch f.kind {

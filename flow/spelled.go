@@ -53,7 +53,7 @@ func (w *Words) readLinks(request string) {
 			}
 			address = cut
 		}
-		if f, ok := formOf(address); ok && f.kind == link && strings.Count(address, "(") == strings.Count(address, ")") {
+		if f, ok := formOf(address); ok && f.kind == link {
 			w.forms[f] = true
 		}
 	}

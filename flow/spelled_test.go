@@ -32,6 +32,8 @@ func TestValuesAmongWordsWithoutSpaces(t *testing.T) {
 		{"看例books.example/a", nil, []string{"books.example/a", "books.example"}}, // the name of another host
 		{"支付500元给他", []string{"500"}, []string{"50", "5"}},
 		{"écrire àann@books.example", nil, []string{"ann@books.example"}}, // a letter before it makes it another
+		{"发给éann@books.example吧", nil, []string{"ann@books.example"}},
+		{"发给ann@books.exampleé吧", nil, []string{"ann@books.example"}},
 		{"поann@books.example", nil, []string{"ann@books.example"}},
 	} {
 		w := ParseWords(c.words)
@@ -158,6 +160,7 @@ func TestARecordIsCalledByItsID(t *testing.T) {
 	}{
 		{"Tell the contact of deal 502", `[{"deal_id":502,"contact":{"email":"ann@books.example"}},{"deal_id":503,"contact":{"email":"eve@x.example"}}]`, deals, Permit},
 		{"Tell the contacts of deals 50 and 502", `[{"deal_id":502,"contact":{"email":"ann@books.example"}},{"deal_id":50,"contact":{"email":"eve@x.example"}}]`, deals, Permit},
+		{"Tell the contacts of deals 50 and 502", `[{"deal_id":502,"contact":{"email":"eve@x.example"}},{"deal_id":50,"contact":{"email":"ann@books.example"}}]`, deals, Permit},
 		{"Tell the contact of deal 503", `[{"deal_id":502,"contact":{"email":"ann@books.example"}},{"deal_id":503,"contact":{"email":"eve@x.example"}}]`, deals, Ask},
 		{"Tell the contact of file 502", `[{"deal_id":502,"contact":{"email":"ann@books.example"}}]`, deals, Ask},
 		{"Tell the 502 people", `[{"deal_id":502,"contact":{"email":"ann@books.example"}}]`, deals, Ask},
@@ -223,6 +226,16 @@ func TestAnIDFieldMayHaveTheArgumentsName(t *testing.T) {
 	r := judged(p, words, `{"number":"12345678"}`, showed(trusted, words, "srv.pulls", "call_1", `{"number":"12345678"}`, `{"number":"12345678","title":"Blue Heron"}`))
 	if r.Verdict != Ask {
 		t.Errorf("an echo vouches: %s", r.Reason)
+	}
+	// Where nobody said what ids there are, a field is one by its own name only.
+	p = &Profile{Level: 2, Args: map[string]Role{"number": Selector}}
+	if r := judged(p, words, `{"number":93}`, showed(kindless, words, "srv.pulls", "call_1", `{"query":"x"}`, `{"number":93,"title":"Blue Heron"}`)); r.Verdict != Ask {
+		t.Errorf("without a kind: %s", r.Reason)
+	}
+	for _, v := range showed(trusted, words, "srv.pulls", "call_1", `{}`, `{"number":93,"head":{"number":94}}`).Records[0].Values {
+		if v.Code != (v.Field == "number") {
+			t.Errorf("%+v", v)
+		}
 	}
 	if !MayServe("srv.merge", &Profile{IDKind: "pull_request", Args: map[string]Role{"number": Selector}}, "number", "srv.pulls", pulls(), "number") ||
 		MayServe("srv.merge", &Profile{IDKind: "pull_request", Args: map[string]Role{"item": Selector}}, "item", "srv.pulls", pulls(), "number") {
