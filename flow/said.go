@@ -166,8 +166,8 @@ func bounded(text string, i, j int) bool {
 func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
 
 // names reports whether the words name a record by this value of a naming field. Of a field that an outsider may have written, only what an
-// outsider could not have hit by writing ordinary words: two words or more of which one is telling, or one that the person quoted, wrote with
-// a capital inside a sentence, or that is no plain word (a file name, a number of four digits or more).
+// outsider could not have hit by writing ordinary words: two words or more of which one is telling, those aside that only join others; or one
+// that the person quoted, wrote with a capital inside a sentence, or that is no plain word (a file name, a number of four digits or more).
 func (w *Words) names(value string, outsider bool) bool {
 	f, ok := formOf(value)
 	if !ok || w == nil {
@@ -185,7 +185,9 @@ func (w *Words) names(value string, outsider bool) bool {
 	switch {
 	case telling(f.value) == 0:
 		return false
-	case !outsider || len(strings.FieldsFunc(f.value, func(r rune) bool { return !inWord(r) })) > 1:
+	case !outsider:
+		return true
+	case len(slices.DeleteFunc(strings.FieldsFunc(f.value, func(r rune) bool { return !inWord(r) }), func(word string) bool { return joining[word] })) > 1:
 		return true
 	}
 	return strings.ContainsFunc(value, unicode.IsDigit) || w.marked(strings.TrimSpace(value))
@@ -355,6 +357,11 @@ times title to today todo together tomorrow tonight too total transaction transa
 version very via view visit want was way we website week weekly weeks welcome well were what when where whether which while who whom whose why will with within without
 work world would write year years yes yesterday yet you your yours
 monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november december`)
+
+// joining are the ordinary words that only join others: with one of them a word is no more of a name than alone.
+var joining = set(`a all also an and any are as at be been but by can could did do does each for from had has have he her him his how i if in is it its just may me
+must my no not of off on or our out over please she should so some that the their them then there these they this those to too under up us via was we were what
+when where which while who whom whose why will with would you your`)
 
 func set(words string) map[string]bool {
 	m := map[string]bool{}

@@ -75,6 +75,8 @@ func TestNamingARecord(t *testing.T) {
 		"Blue Heron":         {true, true},
 		"the Blue Heron":     {true, true},
 		"about the":          {false, false}, // ordinary words
+		"said so":            {true, false},  // one word, and one that only joins
+		"to Owl":             {true, false},
 		"meeting notes":      {false, false},
 		"the":                {false, false},
 		"mail":               {false, false},
@@ -116,6 +118,11 @@ func TestOrdinaryWordsNameNothing(t *testing.T) {
 		all = append(all, word)
 	}
 	w := ParseWords("so " + strings.Join(all, " ") + ".")
+	for word := range joining {
+		if !ordinary[word] {
+			t.Errorf("%q only joins, and is not ordinary", word)
+		}
+	}
 	for i, word := range all {
 		if w.names(word, true) || w.names(word, false) || i > 0 && w.names(all[i-1]+" "+word, true) {
 			t.Errorf("%q names a record", word)
