@@ -129,8 +129,11 @@ type Rules struct {
 func Run(ctx context.Context, rules Rules, recordings []*Recording) (Report, error) {
 	r := Report{All: newFigures(), Notes: slices.Clone(rules.Labels.odd)}
 	for _, rec := range recordings {
-		if slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Name == rec.Name }) || rec.Name == "all" {
+		if slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Name == rec.Name }) {
 			return Report{}, malformed(rec.file, "suite", "there is a recording %q already", rec.Name).Try("give each recording once")
+		}
+		if rec.Name == "all" {
+			return Report{}, malformed(rec.file, "suite", "all is what the sum is called").Try("give the suite another name")
 		}
 		tools, f := rules.Labels.toolbox(rec.suite), newFigures()
 		for i := range rec.runs {

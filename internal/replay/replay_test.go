@@ -224,7 +224,7 @@ func TestRunRefuses(t *testing.T) {
 		t.Errorf("the same recording twice: %v", err)
 	}
 	all := read(t, "x", []byte(strings.Replace(string(file0(t, "trace.json")), `"suite": "office"`, `"suite": "all"`, 1)))
-	if _, err := Run(context.Background(), Rules{Labels: labels(t)}, []*Recording{all}); !fault.Is(err, fault.ConfigurationInvalid) {
+	if _, err := Run(context.Background(), Rules{Labels: labels(t)}, []*Recording{all}); !fault.Is(err, fault.ConfigurationInvalid) || !strings.Contains(err.Error(), "x: suite: all is") {
 		t.Errorf("a suite called all: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
