@@ -24,7 +24,7 @@ func (c *cli) approvals() *cobra.Command {
 	query := client.ApprovalQuery{}
 	list := c.asPerson(about{
 		use: "list", short: "List what agents ask people for, newest first",
-		long:    "Those with the same number under TOGETHER are similar: sallyport approvals batch answers them at once.",
+		long:    "Those with the same number under TOGETHER are similar: sallyport approvals batch answers them at once. Plans that wait stand below.",
 		example: "sallyport approvals list\nsallyport approvals list --state all --session sess_01J…", prints: true,
 	}, func(ctx context.Context, cl *client.Client, _ []string) error {
 		q := query
@@ -38,6 +38,12 @@ func (c *cli) approvals() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		var plans []client.Session
+		if c.output == "table" && q.State == "pending" && q.Session == "" && q.After == "" {
+			if plans, err = waitingPlans(ctx, cl); err != nil { // requests can be answered all the same
+				fmt.Fprintf(c.err, "sallyport: whether plans wait is not known: %s\n", printable(err.Error()))
+			}
+		}
 		return c.print(page, func(t *table) {
 			together := similar(page.Approvals)
 			t.row("APPROVAL", "STATE", "RISK", "OPERATION", "AGENT", "SESSION", "VOTES", "TOGETHER", "EXPIRES", "ARGUMENTS")
@@ -46,6 +52,9 @@ func (c *cli) approvals() *cobra.Command {
 			}
 			if page.Next != "" {
 				t.line("more: sallyport approvals list --state %s --after %s", cmp.Or(q.State, "all"), page.Next)
+			}
+			for _, s := range plans {
+				t.line("a plan of %s waits for an operator, steps: %d. sallyport sessions approve-plan %s", s.AgentID, len(s.Plan.Steps), s.SessionID)
 			}
 		})
 	})
@@ -64,6 +73,25 @@ func (c *cli) approvals() *cobra.Command {
 			return c.print(a, func(t *table) { t.question(c, a) })
 		})
 	return group("approvals", "Answer what agents ask people for", list, one, c.watch(), c.approve(), c.reject(), c.deferral(), c.modify(), c.batch())
+}
+
+// waitingPlans are the sessions whose plan waits for a person, the newest first.
+func waitingPlans(ctx context.Context, cl *client.Client) (waiting []client.Session, err error) {
+	q := client.SessionQuery{State: "open", Limit: 500}
+	for {
+		page, err := cl.Sessions(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range page.Sessions {
+			if s.Plan != nil && s.Plan.State == "pending" {
+				waiting = append(waiting, s)
+			}
+		}
+		if q.After = page.Next; q.After == "" {
+			return waiting, nil
+		}
+	}
 }
 
 // briefly is as much of the arguments as a list has.

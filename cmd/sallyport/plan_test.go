@@ -110,3 +110,42 @@ func TestApprovePlanTellsTheDigestOfWhatItShows(t *testing.T) {
 		}
 	}
 }
+
+// sallyport approvals list names plans that wait, wherever among the open sessions they are, and nothing else reads sessions.
+func TestListNamesPlansThatWait(t *testing.T) {
+	waits, sealed := planned(client.PlanStep{Tool: "pay"}), planned(client.PlanStep{Tool: "pay"})
+	waits.SessionID, waits.Plan.State, sealed.SessionID, sealed.Plan.State = "sess_waits", "pending", "sess_sealed", "approved"
+	asked, broken := 0, false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch q := r.URL.Query(); {
+		case r.URL.Path == "/v1/approvals":
+			_ = json.NewEncoder(w).Encode(client.ApprovalPage{})
+		case broken:
+			problem(w, &client.Problem{Status: 503, Code: "store.unavailable", Detail: "No."})
+		case r.URL.Path == "/v1/sessions" && q.Get("state") == "open" && q.Get("after") == "":
+			asked++
+			_ = json.NewEncoder(w).Encode(client.SessionPage{Sessions: []client.Session{*sealed, {SessionID: "sess_none"}}, Next: "sess_none"})
+		case r.URL.Path == "/v1/sessions" && q.Get("after") == "sess_none":
+			_ = json.NewEncoder(w).Encode(client.SessionPage{Sessions: []client.Session{*waits}})
+		default:
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+	}))
+	defer server.Close()
+	t.Setenv(envURL, server.URL)
+	t.Setenv(envToken, "t")
+	for args, named := range map[string]bool{"": true, "--state rejected": false, "--session sess_1": false, "--after appr_1": false, "--output json": false} {
+		var out, errOut bytes.Buffer
+		asked = 0
+		code := run(t.Context(), append([]string{"approvals", "list"}, strings.Fields(args)...), nil, &out, &errOut)
+		if all := out.String(); code != exitDone || strings.Contains(all, "sallyport sessions approve-plan sess_waits") != named || strings.Contains(all, "sess_sealed") || (asked > 0) != named {
+			t.Errorf("%q: exit %d, %s%s", args, code, all, errOut.String())
+		}
+	}
+	broken = true
+	var out, errOut bytes.Buffer
+	if code := run(t.Context(), []string{"approvals", "list"}, nil, &out, &errOut); code != exitDone || !strings.Contains(out.String(), "APPROVAL") || !strings.Contains(errOut.String(), "whether plans wait is not known") {
+		t.Errorf("without sessions: exit %d, %s%s", code, out.String(), errOut.String())
+	}
+}
