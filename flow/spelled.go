@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -106,6 +107,16 @@ func (w *Words) readRows() {
 		last, i = end, end
 	}
 	flush()
+	for chunk := range strings.FieldsSeq(w.raw) { // 06.12.34.56.78
+		chunk = strings.TrimPrefix(strings.Trim(chunk, ".,;:!?()\"'"), "+")
+		groups := strings.FieldsFunc(chunk, func(r rune) bool { return r == '.' || r == '/' })
+		whole := strings.Join(groups, "")
+		day := len(groups) == 3 && len(whole) == 8 // in whatever order
+		odd := func(g string) bool { return len(g) < 2 || strings.Trim(g, "0123456789") != "" }
+		if a, ok := accountOf(whole); ok && !day && len(groups) > 2 && len(whole)+len(groups)-1 == len(chunk) && !slices.ContainsFunc(groups, odd) {
+			w.rows[a] = true
+		}
+	}
 }
 
 func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
