@@ -572,3 +572,25 @@ func TestHostile3OneApprovalOneRunUnderRace(t *testing.T) {
 		t.Errorf("%d runs on one approval, the declaration is %v, %v", n, got.State, err)
 	}
 }
+
+// What an operation would refuse to do is refused in a plan, as far as the plan says what it will be called with.
+func TestPlanStepIsChecked(t *testing.T) {
+	w := newCommWorld(t)
+	for arguments, want := range map[string]fault.Code{
+		`,"arguments":{"url":"https://forbidden.example/"}`:    fault.EgressBlocked,
+		`,"arguments":{"url":"https://example.com/","page":2}`: fault.RequestMalformed,
+		`,"arguments":{}`: fault.RequestMalformed,
+		`,"arguments":{"url":"https://example.com/page"}`: "",
+		``: "", // nothing is said: the call is checked, then
+	} {
+		a := w.submit(w.open("worker", "erin", "What do widgets cost in 2026?"), `[{"tool":"comm_get"`+arguments+`,"justification":"what widgets cost in 2026"}]`)
+		switch {
+		case want == "":
+			if a.State == "rejected" || len(a.Violations) > 0 {
+				t.Errorf("%s: %+v", arguments, a)
+			}
+		case a.State != "rejected" || len(a.Violations) != 1 || a.Violations[0].Code != string(want):
+			t.Errorf("%s: %+v", arguments, a)
+		}
+	}
+}

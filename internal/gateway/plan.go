@@ -239,6 +239,26 @@ type judgedPlan struct {
 	report   flow.Report
 }
 
+// judgeStep judges a step by what is known before it is called. A plan that is submitted, whose field is steps, has to say why it reaches outside.
+func (c *crossing) judgeStep(st plannedStep, field string, at int) fault.Verdict {
+	v := c.permit()
+	if v.Decision == fault.Permit {
+		v = c.listed()
+	}
+	if v.Decision == fault.Deny || c.op.command == nil {
+		return v
+	}
+	if problems := declare.CheckStep(fmt.Sprintf("%s[%d].justification", field, at), st.Justification); field == "steps" && len(problems) > 0 {
+		return fault.RefuseErr("declare", undeclarable(problems))
+	}
+	if st.Arguments != nil && len(st.From) == 0 && len(st.Open) == 0 { // all that it will be called with
+		if checked := c.checked(); checked.Decision == fault.Deny {
+			return checked
+		}
+	}
+	return v
+}
+
 // judgeSteps asks the same functions that judge calls: standing, permission and flow. Phase and limits depend on the moment.
 func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
 	j := judgedPlan{ops: make([]*Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps)), risks: make([]fault.Verdict, len(steps))}
@@ -268,12 +288,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 			}
 			c.r.Method, c.r.DryRun = "tools/call", true
 			c.lookAround(ctx)
-			if v = c.permit(); v.Decision == fault.Permit {
-				v = c.listed()
-			}
-			if problems := declare.CheckStep(fmt.Sprintf("%s[%d].justification", field, i), st.Justification); v.Decision != fault.Deny && field == "steps" && op.command != nil && len(problems) > 0 {
-				v = fault.RefuseErr("declare", undeclarable(problems))
-			}
+			v = c.judgeStep(st, field, i)
 			j.risks[i] = c.risk()
 		}
 		j.ops[i], j.verdicts[i] = op, v
@@ -286,7 +301,10 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 			}
 		} else {
 			suggestion := "leave this step out, or use another tool"
-			if v.Code == fault.DeclarationInvalid {
+			switch v.Code {
+			case fault.RequestMalformed:
+				suggestion = "correct its arguments"
+			case fault.DeclarationInvalid:
 				suggestion = "say in its justification what exactly is needed and what for"
 			}
 			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion})

@@ -227,7 +227,7 @@ func (f *Face) refusal(r gateway.Request, v fault.Verdict, requestID string) (js
 	if v.RequestID = requestID; requestID == "" {
 		v.RequestID = f.requestID()
 	}
-	if r.Method == "tools/call" && v.Code != fault.RequestMalformed {
+	if r.Method == "tools/call" && (v.Code != fault.RequestMalformed || v.Stage != "resolve") {
 		return refused(v), nil
 	}
 	code, data := v.Code.RPCCode(), map[string]any{"verdict": v}

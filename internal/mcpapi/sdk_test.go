@@ -223,11 +223,7 @@ func TestEveryCode(t *testing.T) {
 			return gateway.Answer{Verdict: fault.RefuseErr("x", fault.Wrap(errors.New("the cause"), c, ""))}
 		})
 		rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}`, h)
-		if c == fault.RequestMalformed {
-			if rep.code() != codeInvalidParams || rep.member("error", "data", "verdict") == nil {
-				t.Errorf("%s: %s", c, rep.body)
-			}
-		} else if string(rep.member("result", "isError")) != "true" || string(rep.member("result", "_meta", "sallyport/verdict", "code")) != `"`+string(c)+`"` {
+		if string(rep.member("result", "isError")) != "true" || string(rep.member("result", "_meta", "sallyport/verdict", "code")) != `"`+string(c)+`"` {
 			t.Errorf("%s: %s", c, rep.body)
 		}
 		for method, params := range map[string]string{
@@ -242,6 +238,21 @@ func TestEveryCode(t *testing.T) {
 			if rep.code() != want || string(rep.member("error", "data", "verdict", "code")) != `"`+string(c)+`"` || strings.Contains(string(rep.body), "cause\"") && strings.Contains(string(rep.body), "the cause") {
 				t.Errorf("%s %s: %s", c, method, rep.body)
 			}
+		}
+	}
+}
+
+// Arguments that are no arguments at all are the client's mistake; what a tool doesn't take is the model's, which reads results only.
+func TestMalformedCalls(t *testing.T) {
+	r := newRig(t)
+	h := r.open(agentToken, "{}")
+	for stage, protocol := range map[string]bool{"resolve": true, "declare": false} {
+		r.g.on(func(context.Context, gateway.Request) gateway.Answer {
+			return gateway.Answer{Verdict: fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "It is missing.").At("url"))}
+		})
+		rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}`, h)
+		if told := rep.code() == codeInvalidParams && rep.member("error", "data", "verdict") != nil; told != protocol || (string(rep.member("result", "isError")) == "true") == protocol {
+			t.Errorf("%s: %s", stage, rep.body)
 		}
 	}
 }
