@@ -189,7 +189,7 @@ func FuzzObserve(f *testing.F) {
 		}
 		values := 0
 		for _, rec := range s.Records {
-			if rec.Named != "" && p.Names == nil && !s.Trusted {
+			if rec.Named != "" && p.Names == nil && p.TrustedFields == nil && !s.Trusted {
 				t.Fatalf("named by nothing: %+v", rec)
 			}
 			for _, v := range rec.Values {
@@ -198,7 +198,10 @@ func FuzzObserve(f *testing.F) {
 				if !ok || len(v.Field) > maxDisplayField || v.ID && strings.Contains(v.Field, ".") {
 					t.Fatalf("%+v is kept", v)
 				}
-				if v.Class == classTrusted != s.Trusted || v.Class == classSystem && p.TrustedFields == nil || v.Class == classDelegable && p.Delegable == nil {
+				if v.Code && (v.ID || !s.Trusted && p.TrustedFields == nil) {
+					t.Fatalf("%+v passes for an id", v)
+				}
+				if v.Class == classTrusted && !s.Trusted || s.Trusted && v.Class != classTrusted && v.Class != classFree /* what was asked for */ || v.Class == classSystem && p.TrustedFields == nil || v.Class == classDelegable && p.Delegable == nil {
 					t.Fatalf("%+v of %+v", v, p)
 				}
 				if p.Shape != nil && s.Trusted && !v.Many && !p.Shape.MatchString(v.Text) && regexp.MustCompile(`^[^0-9]*$`).MatchString(v.Text) {
