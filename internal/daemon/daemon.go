@@ -282,6 +282,7 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 		Log: d.log, Version: d.o.Version, Agents: declared, People: d.people(), Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), OIDC: signIn,
+		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
 	})
 	// Paths are compared as they came: a mux would clean and redirect them (mcp-075).
 	mcp, api := d.face.Handler(), d.api.Agent()

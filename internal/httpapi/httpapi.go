@@ -62,6 +62,8 @@ type Options struct {
 	// People are the persons of the configuration with their roles. A token opens no more than its person's roles of today.
 	People    map[string][]identity.Role
 	Upstreams func() []ServerStatus
+	// Deliveries tells how messages to people get on; nil: none are sent.
+	Deliveries func(ctx context.Context) ([]console.Deliveries, error)
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
 	Clock  func() time.Time // nil: time.Now
@@ -124,7 +126,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: a.servers, Source: o.Source, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: a.servers, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})

@@ -29,7 +29,7 @@ const (
 type Role string
 
 const (
-	Viewer   Role = "viewer"   // sees sessions, tools, agents
+	Viewer   Role = "viewer"   // sees requests, sessions, tools, agents, as whoever has a role does
 	Approver Role = "approver" // answers approvals
 	Operator Role = "operator" // switches, accepts tools, phases, releases, closes
 	Auditor  Role = "auditor"  // reads the audit

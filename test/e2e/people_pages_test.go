@@ -168,6 +168,17 @@ func TestPeoplePages(t *testing.T) {
 	b.t, plain.t = t, t
 }
 
+// A message that nobody gets stands on the overview of who operates, with why.
+func TestPeopleMessages(t *testing.T) {
+	d := newDesk(t, "notify: [{kind: webhook, url: \"https://127.0.0.1:1/x\", secret: 0123456789abcdef0123456789abcdef, on: [approval, alert]}]\n")
+	b := d.ann()
+	asksPeople(t, d.agentOf(revision1125, nil), "bank_transfer", pay(480))
+	eventually(t, patience, "the overview says that a message did not arrive", func() bool {
+		b.open(d.admin + "/")
+		return strings.Contains(b.text(), "Messages that did not arrive webhook to 127.0.0.1: 1 still to be sent")
+	})
+}
+
 // hostileWords are what agents, tools and people could write to run something, to hide something, or to look like something else.
 var hostileWords = []string{
 	`<script>window.__pwned=1</script>`,
