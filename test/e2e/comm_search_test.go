@@ -112,6 +112,17 @@ func TestPostIsAWrite(t *testing.T) {
 		other := closed.visit(door, "tester")
 		refusal(t, other.ask(t, "comm_fetch", post), "permission.denied")
 	}
+	for at, readOnly := range map[*world]bool{w: false, closed: true} { // and clients are told so
+		tools, err := at.visit(doors[0], "tester").cs.ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tool := range tools.Tools {
+			if tool.Name == "comm_fetch" && tool.Annotations.ReadOnlyHint != readOnly {
+				t.Errorf("%s is announced as read-only: %v", tool.Name, !readOnly)
+			}
+		}
+	}
 	n := 0
 	for _, line := range site.all() {
 		if strings.HasPrefix(line, "POST") {
