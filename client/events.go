@@ -15,8 +15,8 @@ import (
 
 // Event says that something is not as it was. What it is now is asked for.
 type Event struct {
-	Topic string // approval, session, tool, kill, agent; "all": anything may have changed
-	ID    string // of what changed; of an agent for agent and kill; "" for "all" and for the global kill switch
+	Topic string // approval, plan, session, tool, kill, agent; "all": anything may have changed
+	ID    string // of what changed; of an agent for agent and kill, of a session for plan; "" for "all" and for the global kill switch
 }
 
 const (

@@ -54,11 +54,11 @@ func (c *Console) waiting(ctx context.Context) string {
 	if err != nil {
 		return "?"
 	}
-	plans, err := c.plans(ctx)
+	_, plans, err := c.o.Gateway.WaitingPlans(ctx, 0)
 	if err != nil {
 		return "?"
 	}
-	return strconv.FormatInt(pending+int64(len(plans)), 10)
+	return strconv.FormatInt(pending+plans, 10)
 }
 
 func (c *Console) waitingCount(w http.ResponseWriter, r *http.Request, _ identity.Principal) {

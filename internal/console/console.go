@@ -92,8 +92,6 @@ type Console struct {
 	usage     usage
 	beat      time.Duration // between two signs of life on a stream
 
-	planQueue planQueue
-
 	mu      sync.Mutex // guards what follows
 	signIns map[string]signIn
 	links   map[string]link
@@ -184,7 +182,7 @@ var templates embed.FS
 
 // New returns a Console in which nobody is signed in.
 func New(o Options) *Console {
-	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}, pages: map[string][]*page{}, planQueue: planQueue{turn: make(chan struct{}, 1)}}
+	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}, pages: map[string][]*page{}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c
 }

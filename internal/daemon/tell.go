@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sallyport/internal/gateway"
 	"sallyport/internal/notify"
 	"sallyport/internal/policy"
+	"sallyport/internal/session"
 )
 
 const (
@@ -32,6 +34,8 @@ type desk interface {
 	Questions(ctx context.Context, state approval.State, session, after string, limit int) ([]gateway.Question, error)
 	Question(ctx context.Context, id string) (gateway.Question, error)
 	Drills(ctx context.Context) (gateway.DrillCounts, error)
+	SessionByID(ctx context.Context, id string) (session.Session, error)
+	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
 	KillStatus() gateway.Switches
 }
 
@@ -53,7 +57,7 @@ type teller struct {
 
 // run tells until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	changes, end := t.g.Watch(gateway.ApprovalChanged, gateway.KillChanged)
+	changes, end := t.g.Watch(gateway.ApprovalChanged, gateway.PlanChanged, gateway.KillChanged)
 	defer end()
 	for all := true; ; {
 		if all { // whatever waits to be told is in what it reads, so many that were missed take one more look
@@ -81,6 +85,12 @@ func (t *teller) change(ctx context.Context, c gateway.Change) bool {
 		}
 		t.approval(ctx, q.Approval)
 		t.missed(ctx, q)
+	case gateway.PlanChanged:
+		s, err := t.g.SessionByID(ctx, c.ID)
+		if err != nil {
+			return fault.Is(err, fault.NotFound)
+		}
+		t.plan(ctx, s)
 	case gateway.KillChanged:
 		t.kill(ctx)
 	case "":
@@ -93,7 +103,14 @@ func (t *teller) change(ctx context.Context, c gateway.Change) bool {
 func (t *teller) everything(ctx context.Context) {
 	began := t.clock()
 	t.kill(ctx)
-	drills, err := t.g.Drills(ctx)
+	waiting, _, err := t.g.WaitingPlans(ctx, tellPage)
+	for _, s := range waiting {
+		t.plan(ctx, s)
+	}
+	var drills gateway.DrillCounts
+	if err == nil {
+		drills, err = t.g.Drills(ctx)
+	}
 	states := []approval.State{approval.Pending, approval.Deferred, approval.Approved, approval.Spent}
 	if drills.Approved > 0 { // approved they stay until their time is up
 		states = append(states, approval.Expired)
@@ -185,6 +202,21 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(a.Approvers(), ", "), "call", a.SpentBy)
 		t.send(ctx, m)
 	}
+}
+
+// plan tells of a plan that waits: until it is answered its agent does nothing that reaches outside.
+func (t *teller) plan(ctx context.Context, s session.Session) {
+	if !s.PlanWaits() {
+		return
+	}
+	m := notify.Message{
+		Key: "plan:" + s.Plan.ID, Event: notify.Approval, Title: "A plan of " + s.Agent + " waits for an operator", Link: "/sessions/" + s.ID, At: s.Plan.Submitted,
+		Fields: []notify.Field{{Name: "agent", Value: s.Agent}, {Name: "steps", Value: strconv.Itoa(len(s.Plan.Steps))}},
+	}
+	if s.Requester != "" {
+		m.Fields = append(m.Fields, notify.Field{Name: "for", Value: s.Requester})
+	}
+	t.send(ctx, m)
 }
 
 // missed raises an alert about a drill that was approved (appr-053).

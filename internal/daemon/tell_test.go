@@ -12,14 +12,17 @@ import (
 
 	"sallyport/internal/approval"
 	"sallyport/internal/console"
+	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
 	"sallyport/internal/notify"
+	"sallyport/internal/session"
 )
 
 // fakeDesk is a gateway with these approvals, oldest first.
 type fakeDesk struct {
 	changes  chan gateway.Change
 	all      []approval.Approval
+	sessions []session.Session // oldest first
 	drills   []string
 	switches gateway.Switches
 	passes   int       // looks at everything that began
@@ -30,6 +33,26 @@ type fakeDesk struct {
 }
 
 func (d *fakeDesk) Watch(...string) (<-chan gateway.Change, func()) { return d.changes, func() {} }
+
+func (d *fakeDesk) SessionByID(_ context.Context, id string) (session.Session, error) {
+	i := slices.IndexFunc(d.sessions, func(s session.Session) bool { return s.ID == id })
+	switch {
+	case d.broken != nil:
+		return session.Session{}, d.broken
+	case i < 0:
+		return session.Session{}, fault.New(fault.NotFound, "")
+	}
+	return d.sessions[i], nil
+}
+
+func (d *fakeDesk) WaitingPlans(_ context.Context, limit int) (newest []session.Session, all int64, err error) {
+	for _, s := range slices.Backward(d.sessions) {
+		if s.PlanWaits() {
+			newest = append(newest, s)
+		}
+	}
+	return newest[:min(limit, len(newest))], int64(len(newest)), d.broken
+}
 
 func (d *fakeDesk) KillStatus() gateway.Switches { return d.switches }
 
@@ -188,6 +211,34 @@ func TestTellApprovals(t *testing.T) {
 		if len(o.keys) != 1 || o.keys[0] != c.key || o.title(c.key) != c.title || !strings.Contains(o.bodies[c.key], c.body) || strings.Contains(o.bodies[c.key], "carol") {
 			t.Errorf("%s: %q", name, o.bodies)
 		}
+	}
+}
+
+// People are told of a plan that waits, once, as it comes and after a start; of none that is answered or over.
+func TestTellPlans(t *testing.T) {
+	waits := func(id string, state session.PlanState) session.Session {
+		return session.Session{ID: id, Agent: "worker", Requester: "erin", State: session.Open, Plan: &session.Plan{ID: "plan_" + id, State: state, Submitted: noon, Steps: make([]session.Step, 3)}}
+	}
+	closed := waits("c", session.PlanPending)
+	closed.State = session.Closed
+	d, o := &fakeDesk{clock: noon, sessions: []session.Session{waits("a", session.PlanPending), waits("b", session.PlanApproved), closed, {ID: "d", State: session.Open}}}, newOutbox()
+	te := newTeller(t, d, o)
+	for _, id := range []string{"a", "b", "c", "d", "gone"} {
+		if !te.change(t.Context(), gateway.Change{Topic: gateway.PlanChanged, ID: id}) {
+			t.Errorf("%s: looks at everything", id)
+		}
+	}
+	if len(o.keys) != 1 || o.title("plan:plan_a") != "A plan of worker waits for an operator" || !strings.Contains(o.bodies["plan:plan_a"], `/sessions/a"`) || !strings.Contains(o.bodies["plan:plan_a"], "erin") {
+		t.Fatalf("%q", o.bodies)
+	}
+	d.sessions = append(d.sessions, waits("e", session.PlanPending))
+	te.everything(t.Context())
+	if len(o.keys) != 2 || o.title("plan:plan_e") == "" {
+		t.Errorf("after a start: %q", o.keys)
+	}
+	d.broken = errors.New("the disk is gone")
+	if te.change(t.Context(), gateway.Change{Topic: gateway.PlanChanged, ID: "a"}) {
+		t.Error("what could not be read is not looked for again")
 	}
 }
 

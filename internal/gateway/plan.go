@@ -429,6 +429,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 		}
 		l.see(moved)
 		g.changed(SessionChanged, moved.ID)
+		g.changed(PlanChanged, moved.ID)
 		answer.Phase = moved.Phase
 		return answer, nil
 	}

@@ -402,6 +402,9 @@ func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move fun
 	}
 	l.see(s)
 	g.changed(SessionChanged, s.ID)
+	if s.Plan != nil { // decided on, or over with its session
+		g.changed(PlanChanged, s.ID)
+	}
 	return s, nil
 }
 
@@ -469,6 +472,11 @@ func (g *Gateway) forget(s session.Session) *live {
 		delete(g.own, s.Agent)
 	}
 	return closed
+}
+
+// WaitingPlans returns open sessions whose plan waits for a person, the newest first and at most limit of them, and how many there are.
+func (g *Gateway) WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error) {
+	return g.o.Store.WaitingPlans(ctx, limit)
 }
 
 // DecidePlan is a person's answer to a plan that waits, named by the digest they saw.

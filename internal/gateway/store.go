@@ -70,6 +70,8 @@ type Store interface {
 
 	// Latest is the time of the newest entry; the zero time if there is none.
 	Latest(ctx context.Context) (time.Time, error)
+	// WaitingPlans returns open sessions whose plan waits for a person, the newest first and at most limit of them, and how many there are.
+	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
 	// CountApprovals is how many approvals are in a state at that time ("": in any).
 	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
 	// Spoken tells whether a person has said anything but yes about an operation of an agent's since that time.

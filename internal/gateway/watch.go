@@ -7,13 +7,14 @@ import (
 
 // Change says that something people look at is not as it was: what it is now is read from where it is kept.
 type Change struct {
-	Topic string // "approval", "session", "tool", "kill", "agent"; "": some were missed, so look at everything again
-	ID    string // of what changed
+	Topic string // "approval", "plan", "session", "tool", "kill", "agent"; "": some were missed, so look at everything again
+	ID    string // of what changed; of a plan that of its session
 }
 
 // The topics of changes.
 const (
 	ApprovalChanged = "approval"
+	PlanChanged     = "plan"
 	SessionChanged  = "session"
 	ToolChanged     = "tool"
 	KillChanged     = "kill"

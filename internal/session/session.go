@@ -244,6 +244,11 @@ func (s Session) done() []flow.Done {
 	return s.Plan.Done
 }
 
+// PlanWaits reports whether a person has to decide on the session's plan.
+func (s Session) PlanWaits() bool {
+	return s.State == Open && s.Plan != nil && s.Plan.State == PlanPending
+}
+
 // DecidePlan is a person's answer to a pending plan, named by its digest.
 func (s Session) DecidePlan(digest string, approve bool, by, reason string, now time.Time) (Session, error) {
 	if err := s.open(); err != nil {

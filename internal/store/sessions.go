@@ -317,6 +317,11 @@ func (r *Reader) SessionsPage(ctx context.Context, after string, limit int, stat
 			return nil, noSession(after)
 		}
 	}
+	return r.sessions(ctx, selectPage, before, string(state), int64(min(max(limit, 0), maxPage)))
+}
+
+// sessions reads rows of a session's body and used time.
+func (r *Reader) sessions(ctx context.Context, query string, args ...any) ([]session.Session, error) {
 	page := []session.Session{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
 		var body []byte
@@ -327,6 +332,15 @@ func (r *Reader) SessionsPage(ctx context.Context, after string, limit int, stat
 		s, err := decodeSession(body, used)
 		page = append(page, s)
 		return err
-	}, selectPage, before, string(state), int64(min(max(limit, 0), maxPage)))
+	}, query, args...)
 	return page, err
+}
+
+// WaitingPlans implements gateway.Store. Used time may be a second old.
+func (r *Reader) WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error) {
+	if _, err = r.row(ctx, countPlans, nil, &all); err != nil {
+		return nil, 0, err
+	}
+	newest, err = r.sessions(ctx, selectPlans, int64(min(max(limit, 0), maxPage)))
+	return newest, all, err
 }

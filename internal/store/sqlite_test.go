@@ -675,10 +675,10 @@ func TestOpen(t *testing.T) {
 	t.Run("newer schema", func(t *testing.T) {
 		must(t, openDB(t).Close())
 		c := outside(t)
-		_, err := c.Exec("UPDATE schema_version SET version = 7")
+		_, err := c.Exec(fmt.Sprint("UPDATE schema_version SET version = ", newest(t)+1))
 		must(t, err)
-		refuses(t, "schema version 7", fmt.Sprintf("versions up to %d", newest(t)), "newer program")
-		if _, err := OpenReadOnly(dataDir(t)); err == nil || !strings.Contains(err.Error(), "schema version 7") {
+		refuses(t, fmt.Sprint("schema version ", newest(t)+1), fmt.Sprintf("versions up to %d", newest(t)), "newer program")
+		if _, err := OpenReadOnly(dataDir(t)); err == nil || !strings.Contains(err.Error(), fmt.Sprint("schema version ", newest(t)+1)) {
 			t.Errorf("read only: %v", err)
 		}
 	})
@@ -747,6 +747,43 @@ func TestMigrationInterrupted(t *testing.T) {
 			t.Errorf("a newer schema: %v", err)
 		}
 		must(t, c.close())
+	}
+}
+
+// TestMigratedPlans: plans that waited before the store could be asked for them still do.
+func TestMigratedPlans(t *testing.T) {
+	dir := dataDir(t)
+	db, err := Open(dir, Options{})
+	must(t, err)
+	var want []string
+	for i, state := range []session.PlanState{session.PlanPending, session.PlanRejected, session.PlanPending, ""} {
+		s := newSession(fmt.Sprint("a", i), false)
+		must(t, db.OpenSession(t.Context(), s, change("session.open", s)))
+		if state == "" {
+			continue
+		}
+		_, err := db.ChangeSession(t.Context(), s.ID, func(s session.Session) (session.Session, audit.Entry, error) {
+			next, err := s.SubmitPlan(session.Plan{ID: "plan_" + s.ID, State: state, Steps: []session.Step{{Tool: "x"}}})
+			return next, change("plan.submit", next), err
+		})
+		must(t, err)
+		if state == session.PlanPending {
+			want = append([]string{s.ID}, want...)
+		}
+	}
+	must(t, db.Close())
+	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
+	must(t, err)
+	for _, q := range []string{"DROP INDEX sessions_plan_waits", "ALTER TABLE sessions DROP COLUMN plan_waits", "UPDATE schema_version SET version = 6"} {
+		must(t, c.script(q))
+	}
+	must(t, c.close())
+	db, err = Open(dir, Options{})
+	must(t, err)
+	defer db.Close()
+	got, all, err := db.WaitingPlans(t.Context(), 10)
+	if err != nil || !slices.Equal(ids(got), want) || all != 2 {
+		t.Errorf("%v, %d, %v", ids(got), all, err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -105,6 +106,46 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 			t.Errorf("page after nothing: %v", err)
 		}
 		equal(t, "entries", actions(log(t, s)), []string{"session.open", "session.open", "session.close", "session.open"})
+	})
+	run("plans that wait", func(t *testing.T, s engine) {
+		ctx := t.Context()
+		var waiting []string
+		move := func(id string, how func(session.Session) (session.Session, error)) {
+			t.Helper()
+			_, err := s.ChangeSession(ctx, id, func(x session.Session) (session.Session, audit.Entry, error) {
+				next, err := how(x)
+				return next, change("session.move", next), err
+			})
+			must(t, err)
+		}
+		waits := func(want ...string) {
+			t.Helper()
+			newest, all, err := s.WaitingPlans(ctx, 2)
+			must(t, err)
+			if !slices.Equal(ids(newest), want[:min(2, len(want))]) || all != int64(len(want)) {
+				t.Errorf("%q of %d wait, not %q", ids(newest), all, want)
+			}
+		}
+		waits()
+		for range 4 {
+			x := newSession("a", false)
+			must(t, s.OpenSession(ctx, x, change("session.open", x)))
+			id := x.ID
+			move(id, func(x session.Session) (session.Session, error) {
+				return x.SubmitPlan(session.Plan{ID: "plan_" + id, Digest: "d", State: session.PlanPending, Steps: []session.Step{{Tool: "x"}}})
+			})
+			waiting = append([]string{id}, waiting...)
+			waits(waiting...)
+		}
+		move(waiting[0], func(x session.Session) (session.Session, error) {
+			return x.DecidePlan("d", true, "person:b", "", time.Now())
+		})
+		waits(waiting[1:]...)
+		move(waiting[1], func(x session.Session) (session.Session, error) {
+			return x.DecidePlan("d", false, "person:b", "no", time.Now())
+		})
+		move(waiting[2], func(x session.Session) (session.Session, error) { return x.Close(time.Now()) })
+		waits(waiting[3])
 	})
 	run("a change is whole or not at all", func(t *testing.T, s engine) {
 		ctx := t.Context()

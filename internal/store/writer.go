@@ -464,7 +464,11 @@ func (t *tx) save(s session.Session) error {
 	if err != nil {
 		return err
 	}
-	n, err := t.w.c.changed(updateSession, s.ID, string(s.Phase), string(s.State), s.Version, int64(s.Used), body)
+	waits := int64(0)
+	if s.PlanWaits() {
+		waits = 1
+	}
+	n, err := t.w.c.changed(updateSession, s.ID, string(s.Phase), string(s.State), s.Version, int64(s.Used), waits, body)
 	if err == nil && n != 1 {
 		err = noSession(s.ID)
 	}
