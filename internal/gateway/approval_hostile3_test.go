@@ -594,3 +594,29 @@ func TestPlanStepIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// Whoever submits a plan that waits is told what waits: the plan, and not a call that they could make again.
+func TestPlanThatWaitsSaysSo(t *testing.T) {
+	w := shyWorld(t)
+	changes, end := w.g.Watch(gateway.PlanChanged)
+	defer end()
+	p := w.open("planner", "erin", "What do widgets cost in 2026?")
+	plan := w.submit(p, `[{"tool":"shy_look","justification":"why not"}]`)
+	remedies := plan.Steps[0].Verdict.Remedies
+	if plan.State != session.PlanPending || len(remedies) != 2 || !strings.Contains(remedies[0].Text, "asked about the plan") || remedies[1].Kind != "ask_person" {
+		t.Errorf("%s: %+v", plan.State, remedies)
+	}
+	if c := <-changes; c.Topic != gateway.PlanChanged || c.ID != p.ID {
+		t.Errorf("%+v", c)
+	}
+	newest, all, err := w.g.WaitingPlans(t.Context(), 10)
+	if err != nil || all != 1 || len(newest) != 1 || newest[0].ID != p.ID || newest[0].Plan.Digest != plan.Digest {
+		t.Errorf("%d %+v %v", all, newest, err)
+	}
+	if _, err := w.g.CloseSession(t.Context(), p.ID, "person:alice", "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if c := <-changes; c.ID != p.ID {
+		t.Errorf("%+v", c)
+	}
+}

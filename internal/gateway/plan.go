@@ -466,6 +466,10 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session
 		}
 		plan.Steps = append(plan.Steps, step)
 		shown := v
+		if v.Decision == fault.Ask { // what a person decides on is the plan
+			others := slices.DeleteFunc(slices.Clone(v.Remedies), func(r fault.Remedy) bool { return r.Kind == "approve" })
+			shown.Remedies = append([]fault.Remedy{{Kind: "approve", Text: "An operator has been asked about the plan. Its steps can be called once it is approved."}}, others...)
+		}
 		if v.Decision == fault.Permit && j.risks[i].Decision == fault.Ask { // the plan can be approved; the call will be asked about all the same
 			shown = j.risks[i]
 			shown.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person will be asked when it is called."}}
