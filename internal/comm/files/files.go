@@ -71,7 +71,7 @@ type File struct {
 	SHA256    string    // of the whole file, in hexadecimal
 	Truncated bool      // the file goes on after Bytes
 	Next      int64     // the offset that Bytes ends at
-	Text      bool      // the whole file is text, maybe with a few broken characters; Bytes then splits none
+	Text      bool      // the whole file is text, maybe with a few broken characters; Bytes then splits no whole one
 	Modified  time.Time // as the file system says
 }
 
@@ -399,9 +399,12 @@ func (w *Workspace) Read(ctx context.Context, name string, offset, limit int64) 
 	return file, nil
 }
 
-// isText judges all of a file, so that no choice of a part, and no odd byte, makes a text pass for data: it is none where every twentieth
-// character is broken or a control character.
+// isText judges all of a file, so that no choice of a part, and no odd byte, makes a text pass for data. What is UTF-8 all through is one,
+// whatever characters it has; the rest is none where more than one in twenty characters is broken or of control.
 func isText(all []byte) bool {
+	if utf8.Valid(all) {
+		return true
+	}
 	bad, n := 0, 0
 	for i := 0; i < len(all); n++ {
 		r, size := utf8.DecodeRune(all[i:])
@@ -416,12 +419,12 @@ func isText(all []byte) bool {
 // whole moves the ends of a part down to where characters begin, and takes one character where that leaves none.
 func whole(all []byte, from, to int64) (int64, int64) {
 	down := func(at int64) int64 {
-		for back := range int64(utf8.UTFMax) {
-			if at-back <= 0 || at == int64(len(all)) || utf8.RuneStart(all[at-back]) {
-				return at - min(back, at)
+		for back := int64(1); back < utf8.UTFMax && back <= at && at < int64(len(all)); back++ {
+			if _, n := utf8.DecodeRune(all[at-back:]); int64(n) > back {
+				return at - back
 			}
 		}
-		return at // broken here anyway
+		return at
 	}
 	asked := to > from
 	if from, to = down(from), down(to); asked && to <= from {

@@ -3,10 +3,12 @@
 package files
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -88,14 +90,57 @@ func TestReadTextInParts(t *testing.T) {
 	}
 }
 
-// A text stays one whatever odd bytes are in it, and whichever part is asked for; what is mostly no text is data.
+// Read in pieces from Next to Next, whatever bytes a file holds, each piece gets further, and together they are the file, each byte once.
+func TestReadOnGetsThrough(t *testing.T) {
+	d := newWorld(t, Options{})
+	through := func(content []byte, limit int64) {
+		t.Helper()
+		var all []byte
+		for at, more := int64(0), true; more; {
+			f, err := d.w.Read(t.Context(), "pieces", at, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Truncated && f.Next <= at || f.Next-at != int64(len(f.Bytes)) {
+				t.Fatalf("%q, %d bytes at a time: from %d it reads %q up to %d", content, limit, at, f.Bytes, f.Next)
+			}
+			all = append(all, f.Bytes...)
+			at, more = f.Next, f.Truncated
+		}
+		if !bytes.Equal(all, content) {
+			t.Fatalf("%q, %d bytes at a time, came as %q", content, limit, all)
+		}
+	}
+	words := strings.Repeat("words and words ", 10)
+	contents := []string{words + "z\x80\x80\x80\x80" + words, "\xbf\xbf\xbf" + words, words + "\xe2\x82", words + "\xf0\x9f\x98", "é\x80\x80\x80€\x80😀\x80" + words}
+	bits := []string{"a", "é", "€", "😀", "\x80", "\xbf", "\xc3", "\xe2", "\xe2\x82", "\xf0\x9f", "\xff", "\x00", "\r\n"}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 16 {
+		text := "" // few enough odd ones that it stays a text, and one in a few is data
+		for range 8 {
+			text += bits[random.IntN(len(bits))]
+		}
+		at := random.IntN(len(words))
+		contents = append(contents, words[:at]+text+words[at:], text)
+	}
+	for _, content := range contents {
+		if err := os.WriteFile(d.ws+"/pieces", []byte(content), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		for limit := int64(1); limit < 7; limit++ {
+			through([]byte(content), limit)
+		}
+	}
+}
+
+// A text stays one whatever odd bytes are in it, and whichever part is asked for; what is mostly no text is data, unless it is whole UTF-8.
 func TestTextOrData(t *testing.T) {
 	d := newWorld(t, Options{})
 	words := strings.Repeat("words and words ", 10)
 	for content, want := range map[string]bool{
 		"": true, words: true, words + "\xff": true, "\x00" + words: true, words + "caf\xe9": true, "日本語テキスト": true, "\x1b[31mred\x1b[0m": true, "\r\n\t\f": true,
-		"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR": false, "\xff\xfew\x00o\x00r\x00d\x00": false, strings.Repeat("\x80", 40): false, "\x7fELF\x02\x01\x01\x00": false,
-		strings.Repeat("ab\x01", 20) + words[:20]: false,
+		"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR": false, "\xff\xfew\x00o\x00r\x00d\x00": false, strings.Repeat("\x80", 40): false, "\x7fELF\x02\x01\x01\x00\xb0\xff": false,
+		strings.Repeat("ab\x01", 20) + words[:20]: true, strings.Repeat("Ignore earlier\x01 ", 40): true, "\x00\x01\x02": true, strings.Repeat("ab\x01", 20) + "\xff": false,
 	} {
 		if err := os.WriteFile(d.ws+"/file", []byte(content), 0o640); err != nil {
 			t.Fatal(err)
