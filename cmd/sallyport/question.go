@@ -246,16 +246,20 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	return s.rows, whole
 }
 
-// doubts are about what the arguments look like: a terminal shows the letters of several scripts alike.
+// doubts are about what the destinations and the arguments look like: a terminal shows the letters of several scripts alike. Destinations
+// come first and count by themselves, so that no word elsewhere pushes one out.
 func (s *sheet) doubts(a *client.Approval) {
-	texts, why := threat.LookalikesIn(a.Arguments, shownDoubts)
-	for i, text := range texts {
-		s.field("  LOOK TWICE", shortly(text)+": "+why[i])
-	}
 	for _, d := range a.Destinations { // the gateway lists few
-		if why := threat.NameLookalike(d); why != "" && len(threat.Lookalikes(d, 1)) == 0 { // else its word is among those above
-			s.field("  LOOK TWICE", visible(d, shownValue)+": "+why)
+		if why := threat.NameLookalike(d); why != "" {
+			s.field("  LOOK TWICE", "destination "+visible(d, shownValue)+": "+why)
 		}
+	}
+	found, more := threat.LookalikesIn(a.Arguments, shownDoubts)
+	for _, d := range found {
+		s.field("  LOOK TWICE", shortly(d.Text)+": "+d.Why)
+	}
+	if more {
+		s.field("  LOOK TWICE", fmt.Sprintf("and more than these %d words in the arguments can pass for others", shownDoubts))
 	}
 }
 

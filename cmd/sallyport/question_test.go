@@ -227,7 +227,7 @@ func TestQuestionLookalikes(t *testing.T) {
 	a := &client.Approval{ApprovalID: "appr_1", Arguments: json.RawMessage(`{"to":"sales@аcme.example","body":"see xn--pple-43d.com"}`), Destinations: []string{`"sales@аcme.example"`, `"sales@пример.com"`}}
 	rows, _ := question(a, 200, noon)
 	all := strings.Join(rows, "\n")
-	for _, want := range []string{"LOOK TWICE      \"аcme\": Cyrillic and Latin letters", `LOOK TWICE      "xn--pple-43d": a name in code`, `LOOK TWICE      "sales@пример.com": Latin and Cyrillic`} {
+	for _, want := range []string{"LOOK TWICE      \"аcme\": Cyrillic and Latin letters", `LOOK TWICE      "xn--pple-43d": a name in code`, `LOOK TWICE      destination "sales@пример.com": Latin and Cyrillic`, `LOOK TWICE      destination "sales@аcme.example": Latin and Cyrillic`} {
 		if !strings.Contains(all, want) {
 			t.Errorf("there is no %s in\n%s", want, all)
 		}
@@ -235,6 +235,27 @@ func TestQuestionLookalikes(t *testing.T) {
 	a.Arguments, a.Destinations = json.RawMessage(`{"to":"sales@acme.example","body":"Отчёт для USB-кабеля"}`), []string{`"sales@acme.example"`}
 	if rows, _ := question(a, 200, noon); strings.Contains(strings.Join(rows, "\n"), "LOOK TWICE") {
 		t.Errorf("what is plain is doubted: %s", strings.Join(rows, "\n"))
+	}
+}
+
+// Words elsewhere push no destination out, and that not all are listed is said.
+func TestQuestionLookalikesManyWords(t *testing.T) {
+	for n, more := range map[int]bool{shownDoubts: false, shownDoubts + 1: true} {
+		body := ""
+		for i := range n {
+			body += "kмh" + string(rune('a'+i)) + " "
+		}
+		raw, _ := json.Marshal(map[string]string{"body": strings.Repeat("kмha ", 100) + body, "to": "pay@paypal.com"})
+		rows, _ := question(&client.Approval{Arguments: raw, Destinations: []string{`"pay@pаypal.com"`}}, 200, noon)
+		all := strings.Join(rows, "\n")
+		for _, want := range []string{`LOOK TWICE      destination "pay@pаypal.com": Latin and Cyrillic`, `LOOK TWICE      "kмhj": `} {
+			if !strings.Contains(all, want) {
+				t.Errorf("%d words: there is no %s in\n%s", n, want, all)
+			}
+		}
+		if strings.Contains(all, "and more than these 10 words") != more {
+			t.Errorf("%d words: that there are more is said or isn't:\n%s", n, all)
+		}
 	}
 }
 

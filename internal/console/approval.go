@@ -31,7 +31,7 @@ type approvalPage struct {
 	Oob     bool     // htmx fetches the state and the answer alone
 
 	Exact      []piece
-	Doubts     []doubt  // about the arguments: they may not be what they look like
+	Doubts     doubts   // about what may not be what it looks like
 	Characters int      // of the arguments
 	MustRead   bool     // whether to say that they were read
 	Tool       string   // the path of its page, "" if there is none any more
@@ -120,7 +120,7 @@ func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Princip
 
 func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity.Principal) approvalPage {
 	now := c.o.Clock()
-	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Doubts: doubtsOf(q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
+	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Doubts: doubtsOf(q.Destinations, q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
 	d.MustRead = d.Characters > mustRead
 	ruled := slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return strings.HasPrefix(r.Code, "risk.") })
 	for _, r := range q.Reasons {

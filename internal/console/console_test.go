@@ -72,11 +72,15 @@ func TestExactly(t *testing.T) {
 func TestExactlyIsBounded(t *testing.T) {
 	for name, value := range map[string]string{
 		"marks": strings.Repeat("a\u202e", 200_000), "lines": strings.Repeat("a\n", 200_000), "one mark": strings.Repeat("\u202e", 500_000), "spaces": strings.Repeat("a   ", 200_000),
+		"odd": strings.Repeat("kмh ", 200_000), "odd and marks": strings.Repeat("kмh \u202e", 200_000),
 	} {
 		raw, _ := json.Marshal(value)
 		pieces, size := exactly(raw), 0
 		for _, p := range pieces {
 			size += len(p.Text)
+		}
+		if said := slices.Contains(pieces, piece{"note", unmarkedToo}); said != (name != "one mark") {
+			t.Errorf("%s: that not all is marked is said: %v", name, said)
 		}
 		if len(pieces) > 2*marksOfValue+linesOfText+10 || size > 20*len(value) {
 			t.Errorf("%s: %d pieces, %d bytes of %d", name, len(pieces), size, len(value))

@@ -29,9 +29,8 @@ const (
 	combinedMax  = 4      // combining marks in a row; real scripts need fewer
 	deepest      = 16     // levels that are indented
 	linesOfText  = 2000   // of one string; beyond, its line ends are escapes without an end of the line
-	oddMarked    = 200    // words that can be taken for others, of one string
-	oddShown     = 10     // of them, at the top of a page
-	marksOfValue = 50_000 // more than a browser bears: beyond, escapes stand without marks, and are still escapes: each begins with one backslash
+	oddShown     = 10     // words that can be taken for others, at the top of a page
+	marksOfValue = 50_000 // more than a browser bears: beyond, which is said, escapes stand without marks, and are still escapes: each begins with one backslash
 )
 
 type exact struct {
@@ -40,6 +39,9 @@ type exact struct {
 	text   strings.Builder
 	marks  int
 }
+
+// unmarkedToo is said before a value of which not everything is marked that should be.
+const unmarkedToo = "(there is too much to mark: behind the last mark nothing is marked)\n"
 
 // exactly renders canonical JSON. What is not JSON is shown as one string.
 func exactly(raw json.RawMessage) []piece {
@@ -51,6 +53,9 @@ func exactly(raw json.RawMessage) []piece {
 		e.str(string(raw), 0)
 	}
 	e.flush()
+	if e.marks > marksOfValue {
+		e.pieces = slices.Insert(e.pieces, 0, piece{"note", unmarkedToo})
+	}
 	return e.pieces
 }
 
@@ -62,7 +67,7 @@ func (e *exact) flush() {
 }
 
 func (e *exact) put(kind, text string) {
-	if kind == "esc" && e.kind != "esc" {
+	if (kind == "esc" || kind == "odd") && e.kind != kind {
 		if e.marks++; e.marks > marksOfValue {
 			kind = ""
 		}
@@ -135,7 +140,7 @@ func (e *exact) str(s string, depth int) {
 	e.put("", `"`)
 	breaks := strings.Count(s, "\n") <= linesOfText
 	combined := 0
-	odd := threat.Lookalikes(s, oddMarked)
+	odd := slices.Collect(threat.Lookalikes(s))
 	for i := 0; i < len(s); {
 		for len(odd) > 0 && odd[0].End <= i {
 			odd = odd[1:]
@@ -188,16 +193,25 @@ func (e *exact) str(s string, depth int) {
 	}
 }
 
-// doubt is text that a reader can take for other text.
-type doubt struct{ Text, Why string }
+// doubts are about what can be taken for something else: the destinations, all of them, and words of the arguments.
+type doubts struct {
+	Destinations []threat.Doubt
+	Words        []threat.Doubt
+	More         bool // not all words are listed
+}
 
-// doubtsOf are those of a JSON value.
-func doubtsOf(raw json.RawMessage) (all []doubt) {
-	texts, why := threat.LookalikesIn(raw, oddShown)
-	for i, text := range texts {
-		all = append(all, doubt{text, why[i]})
+// Any tells whether there are any.
+func (d doubts) Any() bool { return len(d.Destinations) > 0 || len(d.Words) > 0 }
+
+// doubtsOf are those of a call. Words elsewhere push no destination out.
+func doubtsOf(destinations []string, arguments json.RawMessage) (d doubts) {
+	for _, to := range destinations {
+		if why := threat.NameLookalike(to); why != "" {
+			d.Destinations = append(d.Destinations, threat.Doubt{Text: to, Why: why})
+		}
 	}
-	return all
+	d.Words, d.More = threat.LookalikesIn(arguments, oddShown)
+	return d
 }
 
 // visible tells whether a rune of valid text shows and stays where it is.

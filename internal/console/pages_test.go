@@ -777,6 +777,28 @@ func TestLookalikes(t *testing.T) {
 	}
 }
 
+// TestLookalikesManyWords: words elsewhere push neither the destination out nor the marks of what follows them, that not all are listed is said,
+// and where several are answered together each is marked.
+func TestLookalikesManyWords(t *testing.T) {
+	w := newPagesWorld(t)
+	body := strings.Repeat("kмh ", 300)
+	for i := range 2 * oddShown {
+		body += fmt.Sprintf("kмh%c ", 'a'+i)
+	}
+	_, do := w.open("worker", "x")
+	a := do("slack_post", fmt.Sprintf(`{"channel":"pay@pаypal.com","body":"%spay gοοgle.com"}`, body))
+	at := "/approvals/" + *a.Verdict.ApprovalID
+	marked := []string{"the destination <code>&#34;pay@pаypal.com&#34;</code>: Latin and Cyrillic", "<dd><code>&#34;pay@pаypal.com&#34;</code> <strong class=\"bad\">Latin and Cyrillic", "<code>kмhi</code>: ", "and more words than these"}
+	contains(t, w.ask("approver", at, nil).Body.String(), append(marked, `<mark class="odd">gοοgle</mark>`, `<mark class="odd">pаypal</mark>`)...)
+	do("slack_post", `{"channel":"pay@pаypal.com","body":"x"}`)
+	page := w.ask("approver", at+"/similar", nil).Body.String()
+	for _, want := range marked[:2] {
+		if strings.Count(page, want) != 2 {
+			t.Errorf("similar ones, %d times: %s", strings.Count(page, want), want)
+		}
+	}
+}
+
 // TestSessionPlanPending: a person's answer to a plan that waits counts for the digest on the page alone.
 func TestSessionPlanPending(t *testing.T) {
 	w := newPagesWorld(t)

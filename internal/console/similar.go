@@ -25,7 +25,7 @@ type similarPage struct {
 type similarItem struct {
 	gateway.Question
 	Exact   []piece
-	Doubts  []doubt
+	Doubts  doubts
 	Bytes   int  // of the arguments
 	TooLong bool // to be answered here: it has its own page
 	Wrote   bool // this person wrote the arguments
@@ -50,7 +50,7 @@ func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity
 		n := max(len(q.Arguments), q.ArgumentsSize)
 		item := similarItem{Question: q, Bytes: n, TooLong: n > mustRead, Wrote: q.ModifiedBy == p.ID}
 		if !item.TooLong {
-			item.Exact, item.Doubts = exactly(q.Arguments), doubtsOf(q.Arguments)
+			item.Exact, item.Doubts = exactly(q.Arguments), doubtsOf(q.Destinations, q.Arguments)
 		}
 		d.Items = append(d.Items, item)
 	}

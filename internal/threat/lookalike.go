@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -24,42 +25,54 @@ const (
 	another = "they can pass for others"
 )
 
-// Lookalikes finds them in text of any kind, at most so many, in their order. Words of another script beside Latin ones are none.
-func Lookalikes(s string, most int) (found []Lookalike) {
-	if plainly(s) {
-		return nil
-	}
-	for at := 0; at < len(s) && len(found) < most; {
-		end := at + piece(s[at:], parts)
-		if end == at {
-			_, n := utf8.DecodeRuneInString(s[at:])
-			at += n
-			continue
+// Doubt is a text that can be taken for another.
+type Doubt struct{ Text, Why string }
+
+// Lookalikes finds them in text of any kind, in their order. Words of another script beside Latin ones are none.
+func Lookalikes(s string) iter.Seq[Lookalike] {
+	return func(yield func(Lookalike) bool) {
+		if plainly(s) {
+			return
 		}
-		found = inToken(found, s, at, end, most)
-		at = end
+		for at := 0; at < len(s); {
+			end := at + piece(s[at:], parts)
+			if end == at {
+				_, n := utf8.DecodeRuneInString(s[at:])
+				at += n
+				continue
+			}
+			if !inToken(s, at, end, yield) {
+				return
+			}
+			at = end
+		}
 	}
-	return found
 }
 
-// LookalikesIn finds them in the strings and names of a JSON value, each text once, as Start 0 to its end. What is not JSON is one text.
-func LookalikesIn(value []byte, most int) (texts []string, why []string) {
+// LookalikesIn finds them in the strings and names of a JSON value, each text once. What is not JSON is one text. It stops at so many, and
+// more says that there are others.
+func LookalikesIn(value []byte, most int) (found []Doubt, more bool) {
 	seen := map[string]bool{}
 	look := func(s string) {
-		for _, l := range Lookalikes(s, most-len(texts)) {
-			if text := s[l.Start:l.End]; !seen[text] {
-				seen[text] = true
-				texts, why = append(texts, text), append(why, l.Why)
+		for l := range Lookalikes(s) {
+			text := s[l.Start:l.End]
+			if seen[text] {
+				continue
 			}
+			if more = len(found) >= most; more {
+				return
+			}
+			seen[text] = true
+			found = append(found, Doubt{text, l.Why})
 		}
 	}
 	if !json.Valid(value) {
 		look(string(value))
-		return texts, why
+		return found, more
 	}
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.UseNumber()
-	for len(texts) < most {
+	for !more {
 		token, err := dec.Token()
 		if err != nil {
 			break
@@ -68,7 +81,7 @@ func LookalikesIn(value []byte, most int) (texts []string, why []string) {
 			look(s)
 		}
 	}
-	return texts, why
+	return found, more
 }
 
 // NameLookalike says why a name as a whole, such as an address that something is sent to, can be taken for another one; "" if nothing says so.
@@ -81,8 +94,8 @@ func NameLookalike(s string) string {
 	if why := all.mixed(); why != "" {
 		return why
 	}
-	if found := Lookalikes(s, 1); len(found) > 0 {
-		return found[0].Why
+	for l := range Lookalikes(s) {
+		return l.Why
 	}
 	return ""
 }
@@ -116,45 +129,47 @@ func parts(r rune) bool {
 // inWord tells whether a rune is of a word: letters that stand together are read together.
 func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r) }
 
-// inToken adds those between at and end, where nothing parts.
-func inToken(found []Lookalike, s string, at, end, most int) []Lookalike {
+// inToken yields those between at and end, where nothing parts, and tells whether to go on.
+func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
 	token := s[at:end]
 	if plainly(token) {
-		return found
+		return true
 	}
 	var all scripts
 	for _, r := range token {
 		all.add(r)
 	}
-	for i := 0; i < len(token) && len(found) < most; {
+	for i := 0; i < len(token); {
 		r, n := utf8.DecodeRuneInString(token[i:])
 		if !inWord(r) {
 			i += n
 			continue
 		}
+		why := ""
 		if label := token[i:]; len(label) >= 4 && strings.EqualFold(label[:4], "xn--") {
-			n := piece(label, func(r rune) bool { return r >= utf8.RuneSelf || r != '-' && !inWord(r) })
-			found = append(found, Lookalike{at + i, at + i + n, inCode})
-			i += n
-			continue
+			n, why = piece(label, func(r rune) bool { return r >= utf8.RuneSelf || r != '-' && !inWord(r) }), inCode
+		} else {
+			n = piece(token[i:], func(r rune) bool { return !inWord(r) })
+			word := token[i : i+n]
+			var own scripts
+			alike := true // all of its letters look like Latin ones
+			for _, r := range word {
+				own.add(r)
+				alike = alike && (!unicode.IsLetter(r) || looksLatin(r))
+			}
+			switch mixed := own.mixed(); {
+			case mixed != "" && own.letters > 2: // kΩ is a unit
+				why = mixed
+			case mixed == "" && own.n == 1 && own.names[0] != latin && alike && own.letters > 1 && all.mixed() != "":
+				why = own.names[0] + " letters that look like Latin ones"
+			}
 		}
-		n = piece(token[i:], func(r rune) bool { return !inWord(r) })
-		word := token[i : i+n]
-		var own scripts
-		alike := true // all of its letters look like Latin ones
-		for _, r := range word {
-			own.add(r)
-			alike = alike && (!unicode.IsLetter(r) || looksLatin(r))
-		}
-		switch why := own.mixed(); {
-		case why != "" && own.letters > 2: // kΩ is a unit
-			found = append(found, Lookalike{at + i, at + i + n, why})
-		case why == "" && own.n == 1 && own.names[0] != latin && alike && own.letters > 1 && all.mixed() != "":
-			found = append(found, Lookalike{at + i, at + i + n, own.names[0] + " letters that look like Latin ones"})
+		if why != "" && !yield(Lookalike{at + i, at + i + n, why}) {
+			return false
 		}
 		i += n
 	}
-	return found
+	return true
 }
 
 // coded tells whether there may be a name in code.

@@ -1,6 +1,7 @@
 package threat
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestLookalikes(t *testing.T) {
 		{"", nil},
 	} {
 		var got []string
-		for _, l := range Lookalikes(c.in, 10) {
+		for l := range Lookalikes(c.in) {
 			got = append(got, c.in[l.Start:l.End])
 			if l.Why == "" {
 				t.Errorf("%q: nobody says why", c.in)
@@ -43,9 +44,6 @@ func TestLookalikes(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q, want %q", c.in, got, c.want)
 		}
-	}
-	if got := Lookalikes(strings.Repeat("pаypal ", 1000), 7); len(got) != 7 {
-		t.Errorf("%d of at most 7", len(got))
 	}
 }
 
@@ -62,15 +60,32 @@ func TestNameLookalike(t *testing.T) {
 }
 
 func TestLookalikesIn(t *testing.T) {
-	texts, why := LookalikesIn([]byte(`{"раypal":[1,"p\u0430ypal.com раypal",{"to":"xn--a.example"}]}`), 10)
-	if !slices.Equal(texts, []string{"раypal", "pаypal", "xn--a"}) || len(why) != 3 {
-		t.Errorf("%q %q", texts, why)
-	}
-	if texts, _ := LookalikesIn([]byte(`not JSON: pаypal`), 10); !slices.Equal(texts, []string{"pаypal"}) {
-		t.Errorf("%q", texts)
-	}
-	if texts, _ := LookalikesIn([]byte(`["pаypal","раypal"]`), 1); len(texts) != 1 {
-		t.Errorf("%q", texts)
+	for _, c := range []struct {
+		in   string
+		most int
+		want []string
+		more bool
+	}{
+		{`{"раypal":[1,"p\u0430ypal.com раypal",{"to":"xn--a.example"}]}`, 10, []string{"раypal", "pаypal", "xn--a"}, false},
+		{`{"раypal":[1,"p\u0430ypal.com раypal",{"to":"xn--a.example"}]}`, 3, []string{"раypal", "pаypal", "xn--a"}, false},
+		{`not JSON: pаypal`, 10, []string{"pаypal"}, false},
+		{`not JSON: pаypal раypal`, 1, []string{"pаypal"}, true},
+		{`["pаypal","раypal","gοοgle"]`, 1, []string{"pаypal"}, true},
+		{`["pаypal","раypal"]`, 0, nil, true},
+		{`["plain"]`, 0, nil, false},
+		// Copies of one word are one, and push nothing out.
+		{`{"body":"` + strings.Repeat("kмh ", 1000) + `pay pаypal.com","to":"раypal"}`, 3, []string{"kмh", "pаypal", "раypal"}, false},
+	} {
+		found, more := LookalikesIn([]byte(c.in), c.most)
+		var got []string
+		for _, d := range found {
+			if got = append(got, d.Text); d.Why == "" {
+				t.Errorf("%.80s: nobody says why", c.in)
+			}
+		}
+		if !slices.Equal(got, c.want) || more != c.more {
+			t.Errorf("%.80s, at most %d: %q and more: %v, want %q, %v", c.in, c.most, got, more, c.want, c.more)
+		}
 	}
 }
 
@@ -95,23 +110,22 @@ func TestScriptOf(t *testing.T) {
 	}
 }
 
-// FuzzLookalikes: what is found lies in the text, in order, in whole runes, and no more than was asked for.
+// FuzzLookalikes: what is found lies in the text, in order, in whole runes; of a value, each once and no more than was asked for.
 func FuzzLookalikes(f *testing.F) {
 	f.Add("go to pаypal.com xn--a \xff", 3)
 	f.Fuzz(func(t *testing.T, s string, most int) {
-		at := 0
-		found := Lookalikes(s, most)
-		for _, l := range found {
+		at, texts := 0, map[string]bool{}
+		for l := range Lookalikes(s) {
 			if l.Start < at || l.End <= l.Start || l.End > len(s) || utf8.ValidString(s) && !utf8.ValidString(s[l.Start:l.End]) {
-				t.Fatalf("%q: %+v", s, found)
+				t.Fatalf("%q: %+v", s, l)
 			}
-			at = l.End
-		}
-		if len(found) > max(0, most) {
-			t.Fatalf("%d of at most %d", len(found), most)
+			at, texts[s[l.Start:l.End]] = l.End, true
 		}
 		NameLookalike(s)
-		LookalikesIn([]byte(s), most)
+		raw, err := json.Marshal(s)
+		if found, more := LookalikesIn(raw, most); err == nil && utf8.ValidString(s) && (len(found) != min(max(0, most), len(texts)) || more != (len(found) < len(texts))) {
+			t.Fatalf("%q: %q, and more: %v, of %d", s, found, more, len(texts))
+		}
 	})
 }
 
@@ -120,7 +134,8 @@ func BenchmarkLookalikes(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				Lookalikes(text, 10)
+				for range Lookalikes(text) {
+				}
 			}
 		})
 	}
