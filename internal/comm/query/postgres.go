@@ -22,16 +22,25 @@ import (
 )
 
 const (
-	batch     = 100             // rows of one FETCH
-	lockWait  = 5 * time.Second // for a lock that somebody else holds
-	resetWait = 5 * time.Second // to make a connection as good as new
+	batch     = 100              // rows of one FETCH
+	lockWait  = 5 * time.Second  // for a lock that somebody else holds
+	resetWait = 5 * time.Second  // to make a connection as good as new
+	oldest    = 10 * time.Minute // a connection; what was asked when it was made is asked again then
 	cursor    = "DECLARE sallyport NO SCROLL CURSOR WITHOUT HOLD FOR "
 )
 
 type postgres struct {
 	id   string
 	cfg  *pgconn.Config
-	pool *pool[*pgconn.PgConn]
+	age  time.Duration // of a connection that is not used again
+	pool *pool[*link]
+}
+
+// link is one connection, and what the server said when it was made.
+type link struct {
+	*pgconn.PgConn
+	since  time.Time
+	acting *regexp.Regexp // the names that a statement may not hold
 }
 
 func newPostgres(id, dsn string, bytes int, timeout time.Duration) (*postgres, error) {
@@ -48,26 +57,27 @@ func newPostgres(id, dsn string, bytes int, timeout time.Duration) (*postgres, e
 	cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
 	}
-	p := &postgres{id: threat.Printable(id, 64), cfg: cfg}
+	p := &postgres{id: threat.Printable(id, 64), cfg: cfg, age: oldest}
 	p.pool = newPool(p.connect, p.disconnect)
 	return p, nil
 }
 
 func (p *postgres) close() { p.pool.shutdown() }
 
-func (p *postgres) connect(ctx context.Context) (*pgconn.PgConn, error) {
+func (p *postgres) connect(ctx context.Context) (*link, error) {
 	c, err := pgconn.ConnectConfig(ctx, p.cfg)
 	if err != nil {
 		return nil, p.away(ctx, err)
 	}
-	if err := p.checkRole(ctx, c); err != nil {
-		p.disconnect(c)
+	l := &link{PgConn: c, since: time.Now()}
+	if l.acting, err = p.checkRole(ctx, c); err != nil {
+		p.disconnect(l)
 		return nil, err
 	}
-	return c, nil
+	return l, nil
 }
 
-func (p *postgres) disconnect(c *pgconn.PgConn) {
+func (p *postgres) disconnect(c *link) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	c.Close(ctx)
@@ -116,39 +126,75 @@ WHERE (NOT l.lanpltrusted AND l.lanname NOT IN ('internal', 'c', 'sql')
   AND EXISTS (SELECT 1 FROM me WHERE has_function_privilege(me.oid, p.oid, 'EXECUTE'))
 LIMIT 1`
 
-// writers are functions that everybody may call and that write to the server's disk from a READ ONLY transaction: what is undone was still
-// written. They make large objects (the server itself refuses that from version 16 on), messages in the write-ahead log, and files of
-// snapshots. reaching are those that act on others, or on the statement's own limits, at once: settings, the role's other sessions, locks that
-// programs agree on. textual are those that run a text as SQL, in which such a name can be put together from pieces; the last ones come with
-// extensions.
+// acting finds the functions that may act beyond the transaction: what is undone was still done. The server itself calls them VOLATILE, they
+// are written in C, and they are not known to be harmless. So what a later version or an extension brings is refused until somebody has looked
+// at it. There are those that make large objects (the server refuses that from version 16 on), messages in the write-ahead log, files and
+// workers, those that tend an index, those that act on settings, on the role's other sessions and on locks that programs agree on, and those
+// that run a text as SQL, in which a name can be put together from pieces. The last are found by what they are in C, too: crosstab and its
+// like call themselves STABLE and are given other names. What takes internal values, triggers and handlers can't be called.
+const acting = `
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_language l ON l.oid = p.prolang
+WHERE l.lanname IN ('internal', 'c')
+  AND (p.provolatile = 'v' AND p.proname !~ '^(` + harmless + `)$' OR l.lanname = 'c' AND p.prosrc ~ '^(` + textual + `)$')
+  AND NOT 'pg_catalog.internal'::pg_catalog.regtype = ANY (p.proargtypes) AND p.prorettype::pg_catalog.regtype::text !~ '(trigger|handler)$'
+  AND NOT (p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND p.proname ~ '^lo(_|write$)' AND pg_catalog.current_setting('server_version_num')::int >= 160000)`
+
+// harmless are VOLATILE functions in C that act on nothing but the answer, the time it takes and the transaction, and those that the server
+// itself holds back: by READ ONLY, by the rollback, from who doesn't replicate or is no superuser, or unless it is being upgraded.
 const (
-	writers  = `lo_creat|lo_create|lo_from_bytea|lo_put|lo_import|lo_truncate|lo_truncate64|lo_unlink|lowrite|pg_logical_emit_message|pg_export_snapshot`
-	reaching = `set_config|pg_terminate_backend|pg_cancel_backend|pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?`
-	textual  = `query_to_xml|query_to_xmlschema|query_to_xml_and_xmlschema|ts_stat|ts_rewrite|crosstab[0-9]*|crosstab_hash|connectby|connectby_text|connectby_text_serial|xpath_table`
+	harmless = `amvalidate|\w+_validator|clock_timestamp|timeofday|current_query|random|random_normal|gen_random_uuid|uuidv[47]|` +
+		`currval|lastval|pg_sequence_last_value|currtid2|pg_sleep|pg_advisory_unlock(_all|_shared)?|cursor_to_xml(schema)?|` +
+		`pg_(database|indexes|relation|table|tablespace|total_relation)_size|pg_control_(checkpoint|init|recovery|system)|` +
+		`pg_current_wal_(flush_|insert_)?lsn|pg_last_(committed_xact|wal_receive_lsn|wal_replay_lsn|xact_replay_timestamp)|` +
+		`pg_is_(in_recovery|wal_replay_paused)|pg_get_(multixact_members|wal_replay_pause_state|wal_resource_managers)|` +
+		`pg_(lock_status|blocking_pids|safe_snapshot_blocking_pids|isolation_test_session_is_blocked|notification_queue_usage)|` +
+		`pg_(prepared_xact|partition_ancestors|partition_tree|jit_available|(database_)?collation_actual_version)|` +
+		`pg_xact_(status|commit_timestamp|commit_timestamp_origin)|txid_status|` +
+		`pg_stat_get_\w+|pg_stat_clear_snapshot|pg_stat_force_next_flush|lo_(open|close|get|lseek|lseek64|tell|tell64)|loread|` +
+		// held back
+		`nextval|setval|pg_notify|binary_upgrade_\w+|pg_nextoid|pg_stop_making_pinned_objects|pg_import_system_collations|pg_extension_config_dump|` +
+		`pg_read_file_old|pg_rotate_logfile_old|pg_(create|copy)_(logical|physical)_replication_slot|pg_drop_replication_slot|` +
+		`pg_replication_slot_advance|pg_logical_slot_(get|peek)_(binary_)?changes|` +
+		// of extensions that come with PostgreSQL
+		`gen_random_bytes|gen_salt|pgp_(pub|sym)_encrypt(_bytea)?|uuid_generate_v\w+|normal_rand|pg_stat_statements(_info)?|pgrowlocks|` +
+		`pg_old_snapshot_time_mapping|ssl_\w+`
+	textual = `query_to_xml|query_to_xmlschema|query_to_xml_and_xmlschema|ts_stat|ts_rewrite|crosstab[0-9]*|crosstab_hash|connectby|connectby_text|connectby_text_serial|xpath_table`
 )
 
-// writing finds one of these as a name of its own, or the beginning of a name that is written in escapes, in a text in lower case.
-var writing = regexp.MustCompile(`(?:^|[^a-z0-9_$\x{80}-\x{10ffff}])(?:(` + writers + `|` + reaching + `|` + textual + `)(?:$|[^a-z0-9_$\x{80}-\x{10ffff}])|(u&)")`)
+// names asks for those that the role can call as itself or as any role that it can become.
+const names = `SELECT DISTINCT p.proname` + acting + `
+  AND EXISTS (SELECT 1 FROM pg_roles r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
+    AND has_function_privilege(r.oid, p.oid, 'EXECUTE') AND has_schema_privilege(r.oid, p.pronamespace, 'USAGE'))`
 
-// checkText is the one place where a text is judged by a pattern, because the server lets everybody call these functions, and no setting,
+// naming finds one of these as a name of its own, or the beginning of a name that is written in escapes, in a text in lower case.
+func naming(names []string) (*regexp.Regexp, error) {
+	all := textual
+	for _, n := range names {
+		all += "|" + regexp.QuoteMeta(strings.ReplaceAll(strings.ToLower(n), `"`, `""`))
+	}
+	const edge = `[^a-z0-9_$\x{80}-\x{10ffff}]`
+	return regexp.Compile(`(?:^|` + edge + `)(?:(` + all + `)(?:$|` + edge + `)|(u&)")`)
+}
+
+// checkText is the one place where a text is judged by a pattern, because the server lets the role call these functions, and no setting,
 // plan or transaction tells or holds them back. A function has to be named to be called, so what gets by is a function or a view of the
 // operator's own that calls one; see warnings for what closes that, too.
-func checkText(sql string) error {
-	found := writing.FindStringSubmatch(strings.ToLower(sql))
+func checkText(acting *regexp.Regexp, sql string) error {
+	found := acting.FindStringSubmatch(strings.ToLower(sql))
 	if found == nil {
 		return nil
 	}
-	return fault.New(fault.PermissionDenied, "The statement names %s, which does more than read.", strings.TrimSpace(found[1]+found[2])).
+	return fault.New(fault.PermissionDenied, "The statement names %s, which does more than read.", threat.Printable(strings.TrimSpace(found[1]+found[2]), 128)).
 		At("sql").Try("Do without it. If it is part of a text, bind the text as a parameter.")
 }
 
 // unbounded are the grants and limits of the role that leave more open than need be.
 const unbounded = `
-SELECT 'Its role may call functions that write to the server''s disk even where they are undone. Statements that name them are refused here; functions and '
-  || 'views of your own that call them are not. To close that: REVOKE EXECUTE ON FUNCTION ' || string_agg(p.oid::regprocedure::text, ', ' ORDER BY p.oid::regprocedure::text) || ' FROM PUBLIC;'
-FROM pg_proc p
-WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.proname ~ ('^(' || $1 || ')$') AND has_function_privilege(p.oid, 'EXECUTE')
-  AND (p.proname !~ '^lo' OR current_setting('server_version_num')::int < 160000)
+SELECT 'Its role may call functions that act even where the transaction is undone, such as on the server''s disk, settings, sessions or locks. Statements '
+  || 'that name them are refused here; functions and views of your own that call them are not. To close that, and with a GRANT to the roles that need '
+  || 'one (pg_dump needs set_config): REVOKE EXECUTE ON FUNCTION ' || string_agg(p.oid::regprocedure::text, ', ' ORDER BY p.oid::regprocedure::text)
+  || ' FROM PUBLIC, ' || quote_ident(current_user) || ';'` + acting + `
+  AND has_function_privilege(p.oid, 'EXECUTE') AND has_schema_privilege(p.pronamespace, 'USAGE')
 HAVING count(*) > 0
 UNION ALL
 SELECT 'Its role may fill the server''s disk with temporary files for as long as a query lasts. To bound them: ALTER ROLE ' || quote_ident(current_user) || ' SET temp_file_limit = ''1GB'';'
@@ -167,33 +213,39 @@ func (p *postgres) warnings(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	defer p.end(c)
-	res := c.ExecParams(ctx, unbounded, [][]byte{[]byte(writers)}, nil, nil, nil).Read()
+	res := c.ExecParams(ctx, unbounded, nil, nil, nil, nil).Read()
 	if res.Err != nil {
 		return nil, p.failed(ctx, res.Err)
 	}
 	var all []string
 	for _, r := range res.Rows {
-		all = append(all, threat.Printable(string(r[0]), 2000))
+		all = append(all, threat.Printable(string(r[0]), 8000))
 	}
 	return all, nil
 }
 
-// checkRole refuses a role that no READ ONLY transaction would hold back. There is no switch for this.
-func (p *postgres) checkRole(ctx context.Context, c *pgconn.PgConn) error {
-	found := ""
-	results, err := c.Exec(ctx, "BEGIN READ ONLY; SET LOCAL search_path = pg_catalog; "+powers+"; ROLLBACK").ReadAll()
+// checkRole refuses a role that no READ ONLY transaction would hold back, and tells which names this one may not use. There is no switch for this.
+func (p *postgres) checkRole(ctx context.Context, c *pgconn.PgConn) (*regexp.Regexp, error) {
+	results, err := c.Exec(ctx, "BEGIN READ ONLY; SET LOCAL search_path = pg_catalog; "+powers+"; "+names+"; ROLLBACK").ReadAll()
 	if err != nil {
-		return p.away(ctx, err)
+		return nil, p.away(ctx, err)
 	}
-	for _, r := range results {
-		for _, row := range r.Rows {
-			found = string(row[0])
+	if len(results) != 5 {
+		return nil, p.away(ctx, errors.New("not the answers that were asked for"))
+	}
+	if len(results[2].Rows) == 0 {
+		var all []string
+		for _, row := range results[3].Rows {
+			all = append(all, valid(string(row[0])))
 		}
+		acting, err := naming(all)
+		if err != nil {
+			return nil, p.away(ctx, err)
+		}
+		return acting, nil
 	}
-	if found == "" {
-		return nil
-	}
-	return fault.New(fault.ConfigurationInvalid, "The role that database %s is read with %s, and is not used.", p.id, threat.Printable(found, 128)).
+	found := string(results[2].Rows[0][0])
+	return nil, fault.New(fault.ConfigurationInvalid, "The role that database %s is read with %s, and is not used.", p.id, threat.Printable(found, 128)).
 		At("databases").Try("Let an operator make one that can only read: CREATE ROLE sallyport_read LOGIN PASSWORD '…'; " +
 		"GRANT USAGE ON SCHEMA public TO sallyport_read; GRANT SELECT ON ALL TABLES IN SCHEMA public TO sallyport_read; " +
 		"and, for a function that was named, REVOKE EXECUTE ON FUNCTION … FROM PUBLIC.")
@@ -219,8 +271,8 @@ func limit(ctx context.Context) string {
 	return "SET LOCAL statement_timeout = " + strconv.FormatInt(max(left.Milliseconds(), 1), 10)
 }
 
-// start returns a connection in a new transaction. A connection that died while idle is replaced: nothing was asked on it yet.
-func (p *postgres) start(ctx context.Context) (*pgconn.PgConn, error) {
+// start returns a connection in a new transaction. A connection that is old or died while idle is replaced: nothing was asked on it yet.
+func (p *postgres) start(ctx context.Context) (*link, error) {
 	for {
 		c, used, err := p.pool.get(ctx)
 		if err != nil {
@@ -228,6 +280,10 @@ func (p *postgres) start(ctx context.Context) (*pgconn.PgConn, error) {
 				return nil, p.away(ctx, err)
 			}
 			return nil, err
+		}
+		if used && time.Since(c.since) >= p.age {
+			p.pool.put(c, false)
+			continue
 		}
 		_, err = c.Exec(ctx, begin(ctx)).ReadAll()
 		if err == nil {
@@ -241,7 +297,7 @@ func (p *postgres) start(ctx context.Context) (*pgconn.PgConn, error) {
 }
 
 // end undoes whatever was done, and gives the connection back if it is as it was.
-func (p *postgres) end(c *pgconn.PgConn) { p.pool.put(c, reset(c)) }
+func (p *postgres) end(c *link) { p.pool.put(c, reset(c.PgConn)) }
 
 func reset(c *pgconn.PgConn) bool {
 	if c.IsClosed() {
@@ -258,14 +314,14 @@ func reset(c *pgconn.PgConn) bool {
 }
 
 func (p *postgres) query(ctx context.Context, sql string, params []any, a *answer) error {
-	if err := checkText(sql); err != nil {
-		return err
-	}
 	c, err := p.start(ctx)
 	if err != nil {
 		return err
 	}
 	defer p.end(c)
+	if err := checkText(c.acting, sql); err != nil {
+		return err
+	}
 
 	values := make([][]byte, len(params))
 	for i, v := range params {
@@ -279,14 +335,14 @@ func (p *postgres) query(ctx context.Context, sql string, params []any, a *answe
 		}
 	}
 	if _, err := c.ExecParams(ctx, cursor+sql, values, nil, nil, nil).Close(); err != nil {
-		if p.refused(ctx, c, sql, err) {
+		if p.refused(ctx, c.PgConn, sql, err) {
 			return notARead("This is not a single statement that only reads.")
 		}
 		return p.failed(ctx, err)
 	}
 	var oids []uint32
 	for more := true; more; {
-		more, err = fetch(ctx, c, min(batch, a.rowsMax+1-len(a.Rows.Rows)), &oids, a)
+		more, err = fetch(ctx, c.PgConn, min(batch, a.rowsMax+1-len(a.Rows.Rows)), &oids, a)
 		var long *pgproto3.ExceededMaxBodyLenErr
 		if errors.As(err, &long) { // the connection is of no use any more
 			a.Truncated = true
@@ -296,7 +352,7 @@ func (p *postgres) query(ctx context.Context, sql string, params []any, a *answe
 			return p.failed(ctx, err)
 		}
 	}
-	return p.nameTypes(ctx, c, oids, a)
+	return p.nameTypes(ctx, c.PgConn, oids, a)
 }
 
 // fetch adds up to n rows to the answer and says whether there may be more and room for them.
