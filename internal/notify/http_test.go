@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -306,11 +307,15 @@ func TestSlack(t *testing.T) {
 
 // The whole way over a real server that fails in several ways first: one message, told once, with one id.
 func TestServerComesBack(t *testing.T) {
+	var mu sync.Mutex
 	var ids, signatures []string
 	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
 		ids = append(ids, r.Header.Get("Sallyport-Delivery"))
 		signatures = append(signatures, r.Header.Get("Sallyport-Signature"))
-		switch len(ids) {
+		n := len(ids)
+		mu.Unlock()
+		switch n {
 		case 1:
 			w.WriteHeader(500)
 		case 2:
@@ -333,6 +338,8 @@ func TestServerComesBack(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+	mu.Lock()
+	defer mu.Unlock()
 	if len(ids) != 4 || len(slices.Compact(ids)) != 1 || signatures[0] == signatures[3] {
 		t.Errorf("%q %q", ids, signatures)
 	}
