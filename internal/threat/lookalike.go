@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"iter"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -12,9 +13,13 @@ import (
 	"unicode/utf8"
 )
 
-// Lookalike is a part of a text that a reader can take for another: "аррӏе" in Cyrillic letters, "раypal" in letters of two scripts, the
-// "xn--pple-43d.com" that is shown elsewhere as аpple.com. What is written in the letters of one script alone is not found, whatever it
-// looks like, and neither is rn for m.
+// Lookalike is a part of a text that a reader can take for another: "раypal" in letters of two scripts, "аррӏе.com" in Cyrillic ones that
+// look like Latin ones, the "xn--pple-43d.com" that is shown elsewhere as аpple.com.
+//
+// Not found is what is written in the letters of one script alone, whatever it looks like: "аррӏе" beside nothing, ɑ for a, rn for m. Outside
+// of addresses neither are two letters ("hр"), words that a hyphen joins to Latin ones ("SEO-курс"), nor letters of scripts that are written
+// to Latin words without a space, such as Hebrew, Arabic, Thai and those of India. East Asian letters are taken for no others, and digits and
+// dots of other scripts for what they are. NameLookalike is stricter.
 type Lookalike struct {
 	Start, End int // bytes of the text
 	Why        string
@@ -23,6 +28,7 @@ type Lookalike struct {
 const (
 	inCode  = "a name in code (xn--), which programs show in other letters"
 	another = "they can pass for others"
+	joint   = "it has a character that can pass for a dot or a slash"
 )
 
 // Doubt is a text that can be taken for another.
@@ -85,7 +91,7 @@ func LookalikesIn(value []byte, most int) (found []Doubt, more bool) {
 }
 
 // NameLookalike says why a name as a whole, such as an address that something is sent to, can be taken for another one; "" if nothing says so.
-// In a name letters of two scripts are enough.
+// In a name letters of two scripts are enough, and so is what looks like a dot or a slash and is none.
 func NameLookalike(s string) string {
 	var all scripts
 	for _, r := range s {
@@ -93,6 +99,12 @@ func NameLookalike(s string) string {
 	}
 	if why := all.mixed(); why != "" {
 		return why
+	}
+	wide := !all.has(latin) // then these are punctuation of the language
+	for _, r := range s {
+		if strings.ContainsRune("․﹒ꓸ܁܂⸼⁄∕⧸⟋╱", r) || !wide && strings.ContainsRune("。．｡／⼃〳", r) {
+			return joint
+		}
 	}
 	for l := range Lookalikes(s) {
 		return l.Why
@@ -126,8 +138,24 @@ func parts(r rune) bool {
 	return r == utf8.RuneError || unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("“”„«»、。，", r)
 }
 
-// inWord tells whether a rune is of a word: letters that stand together are read together.
-func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r) }
+// inWord tells whether a rune is of a word: letters that stand together are read together. East Asian letters are of none, and those that
+// are written to Latin words without a space only in an address.
+func inWord(r rune, address bool) bool {
+	switch name := scriptOf(r); name {
+	case "":
+		return unicode.IsLetter(r) || unicode.IsMark(r) || unicode.IsDigit(r)
+	case eastAsian:
+		return false
+	case "Hebrew", "Arabic", "Thai", "Lao", "Khmer", "Myanmar", "Tibetan", "Devanagari", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala":
+		return address
+	}
+	return true
+}
+
+// separates tells whether a rune stands between the labels of an address.
+func separates(r rune) bool { return strings.ContainsRune("@/:?#&=%~!\\⁄∕／", r) || dot(r) }
+
+func dot(r rune) bool { return strings.ContainsRune(".․．｡﹒", r) }
 
 // inToken yields those between at and end, where nothing parts, and tells whether to go on.
 func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
@@ -139,38 +167,99 @@ func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
 	for _, r := range token {
 		all.add(r)
 	}
-	for i := 0; i < len(token); {
-		r, n := utf8.DecodeRuneInString(token[i:])
-		if !inWord(r) {
+	for from := 0; from < len(token); {
+		to := from + piece(token[from:], separates)
+		if to == from {
+			_, n := utf8.DecodeRuneInString(token[from:])
+			from += n
+			continue
+		}
+		if !inLabel(token, from, to, all.has(latin) || all.has(fullWidth) || all.has(styled), func(l Lookalike) bool {
+			return yield(Lookalike{at + l.Start, at + l.End, l.Why})
+		}) {
+			return false
+		}
+		from = to
+	}
+	return true
+}
+
+// inLabel yields those of a token's label, and tells whether to go on. beside: the token has Latin letters.
+func inLabel(token string, from, to int, beside bool, yield func(Lookalike) bool) bool {
+	address := ofAddress(token, from, to)
+	alike := beside && address && !file(token[to:]) // all of its letters that are not Latin look so
+	if alike {
+		for _, r := range token[from:to] {
+			if name := scriptOf(r); name != "" && name != latin && name != eastAsian && !looksLatin(r, name) {
+				alike = false
+				break
+			}
+		}
+	}
+	for i := from; i < to; {
+		rest := token[i:to]
+		r, n := utf8.DecodeRuneInString(rest)
+		if !inWord(r, address) {
 			i += n
 			continue
 		}
+		if scriptOf(r) == styled && strings.HasPrefix(rest[n:], "\ufe0f") { // an emoji
+			i += n + len("\ufe0f")
+			continue
+		}
 		why := ""
-		if label := token[i:]; len(label) >= 4 && strings.EqualFold(label[:4], "xn--") {
-			n, why = piece(label, func(r rune) bool { return r >= utf8.RuneSelf || r != '-' && !inWord(r) }), inCode
+		if len(rest) >= 4 && strings.EqualFold(rest[:4], "xn--") {
+			n, why = piece(rest, func(r rune) bool { return r >= utf8.RuneSelf || r != '-' && !inWord(r, address) }), inCode
 		} else {
-			n = piece(token[i:], func(r rune) bool { return !inWord(r) })
-			word := token[i : i+n]
+			n = piece(rest, func(r rune) bool { return !inWord(r, address) })
 			var own scripts
-			alike := true // all of its letters look like Latin ones
-			for _, r := range word {
+			for _, r := range rest[:n] {
 				own.add(r)
-				alike = alike && (!unicode.IsLetter(r) || looksLatin(r))
 			}
 			switch mixed := own.mixed(); {
-			case mixed != "" && own.letters > 2: // kΩ is a unit
-				why = mixed
-			case mixed == "" && own.n == 1 && own.names[0] != latin && alike && own.letters > 1 && all.mixed() != "":
+			case mixed != "":
+				unit := measure(rest[:n])
+				if address && !(unit && unicode.IsDigit(r)) || own.letters > 2 && !unit { // 10kΩ@25℃, 4.7kΩ
+					why = mixed
+				}
+			case alike && own.n == 1 && own.names[0] != latin:
 				why = own.names[0] + " letters that look like Latin ones"
 			}
 		}
-		if why != "" && !yield(Lookalike{at + i, at + i + n, why}) {
+		if why != "" && !yield(Lookalike{i, i + n, why}) {
 			return false
 		}
 		i += n
 	}
 	return true
 }
+
+// ofAddress tells whether a dot or an @ joins a token's label to another one; in numbers it joins none.
+func ofAddress(token string, from, to int) bool {
+	joins := func(left, joint, right rune) bool {
+		return (joint == '@' || dot(joint)) && inWord(left, true) && inWord(right, true) && (scriptOf(left) != "" || scriptOf(right) != "")
+	}
+	last, _ := utf8.DecodeLastRuneInString(token[from:to])
+	first, _ := utf8.DecodeRuneInString(token[from:to])
+	before, n := utf8.DecodeLastRuneInString(token[:from])
+	outer, _ := utf8.DecodeLastRuneInString(token[:from-n])
+	after, n := utf8.DecodeRuneInString(token[to:])
+	next, _ := utf8.DecodeRuneInString(token[to+n:])
+	return joins(outer, before, first) || joins(last, after, next)
+}
+
+// file tells whether what follows a label is the end of a file's name: nothing that is reached by a name ends so.
+func file(rest string) bool {
+	end, ok := strings.CutPrefix(rest, ".")
+	return ok && slices.Contains([]string{"pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "txt", "csv", "jpg", "jpeg", "png", "html", "xml", "json"}, strings.ToLower(end))
+}
+
+var units = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\d*([µμ](m|g|s|l|L|A|V|W|F|H|N|C|T|K|J|Pa|Hz|mol|M|Sv|Gy|Bq|Ci|bar|kat|rad|eV|Wb|lm|lx|ℓ)|[kMGTmnµμ]?[ΩΩ](m|cm|mm)?|[kdcm]?ℓ)\d*$`)
+})
+
+// measure tells whether a word is a unit, with or without its figure.
+func measure(word string) bool { return units().MatchString(word) }
 
 // coded tells whether there may be a name in code.
 func coded(s string) bool {
@@ -189,7 +278,7 @@ const (
 	latin     = "Latin"
 	eastAsian = "East Asian"
 	fullWidth = "fullwidth"
-	styled    = "mathematical or circled"
+	styled    = "mathematical, circled or numeral"
 )
 
 // scripts are those of some letters.
@@ -216,9 +305,11 @@ func (s *scripts) add(r rune) {
 	}
 }
 
-// mixed says which scripts don't go together. Latin letters stand in Chinese, Japanese and Korean words too.
+func (s *scripts) has(name string) bool { return slices.Contains(s.names[:s.n], name) }
+
+// mixed says which scripts don't go together. Latin letters stand in Chinese, Japanese and Korean words too, of either width.
 func (s *scripts) mixed() string {
-	if s.n < 2 || s.n == 2 && (s.names == [4]string{latin, eastAsian} || s.names == [4]string{eastAsian, latin}) {
+	if s.n < 2 || s.n == 2 && s.has(eastAsian) && (s.has(latin) || s.has(fullWidth)) {
 		return ""
 	}
 	return strings.Join(s.names[:s.n-1], ", ") + " and " + s.names[s.n-1] + " letters in one name: " + another
@@ -267,9 +358,18 @@ func scriptOf(r rune) string {
 			return latin
 		}
 		return ""
+	case r == 0xb5: // the sign, which is of no script, and looks as the letter does
+		return "Greek"
 	case r >= 0xff21 && r <= 0xff3a, r >= 0xff41 && r <= 0xff5a:
 		return fullWidth
-	case r >= 0x1d400 && r <= 0x1d7ff, r >= 0x24b6 && r <= 0x24e9, r >= 0x1f130 && r <= 0x1f189:
+	case r >= 0x1d400 && r <= 0x1d7ff, r >= 0x249c && r <= 0x24e9, r >= 0x1f110 && r <= 0x1f169, r >= 0x1f170 && r <= 0x1f189:
+		return styled
+	case r >= 0x2100 && r <= 0x214f && (r == 0x212a || unicode.Is(unicode.Common, r)) && unicode.IsLetter(r): // ℓ, ℂ, and the sign of kelvin
+		return styled
+	case r >= 0x2160 && r <= 0x2188:
+		if strings.ContainsRune("ⅡⅢⅣⅥⅦⅧⅨⅪⅫ", r) { // no letter looks so
+			return ""
+		}
 		return styled
 	case !unicode.IsLetter(r):
 		return ""
@@ -285,8 +385,14 @@ func scriptOf(r rune) string {
 	return ""
 }
 
-// looksLatin tells whether a letter of another script can be taken for a Latin one.
-func looksLatin(r rune) bool {
-	return strings.ContainsRune("асԁеһіјӏорԗԛѕԝхуүъЬҽпгѵѡкАВЕЅІЈКМНОРСТХУҮԌԚԜӀ"+"αγικνορτυχωΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ"+"օոսցհԼՏՕ", r) ||
-		r >= 0xff21 && r <= 0xff5a || r >= 0x1d400 && r <= 0x1d7ff || r >= 0x24b6 && r <= 0x24e9 || r >= 0x1f130 && r <= 0x1f189
+// looksLatin tells whether a letter of another script can be taken for a Latin one. Alphabets that nobody writes names in today are there for
+// little else.
+func looksLatin(r rune, script string) bool {
+	switch script {
+	case fullWidth, styled, "Lisu", "Coptic", "Deseret", "Old_Italic", "Lycian", "Lydian", "Carian", "Runic", "Gothic", "Elbasan":
+		return true
+	case "Cherokee":
+		return strings.ContainsRune("ᎠᎡᎢᎥᎩᎪᎫᎬᎳᎷᎻᎽᏀᏂᏃᏆᏎᏏᏒᏔᏕᏙᏚᏞᏟᏢᏦᏧᏮᏳᏴ", unicode.ToUpper(r))
+	}
+	return strings.ContainsRune("асԁеһіјӏорԗԛѕԝхуүъЬҽпгѵѡкАВЕЅІЈКМНОРСТХУҮԌԚԜӀ"+"αγικνορτυχωΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ"+"օոսցհԼՏՕ", r)
 }

@@ -31,6 +31,15 @@ func TestLookalikes(t *testing.T) {
 		{"xn--pple-43d.com and ops@XN--80AK6AA92E.com,xn--", []string{"xn--pple-43d", "XN--80AK6AA92E", "xn--"}},
 		{"https://www.xn--pple-43d.com:443/xn", []string{"xn--pple-43d"}},
 		{"maxn--x", nil},
+		// In an address a letter or two are enough, and it need not be a word.
+		{"paypaℓ.com paypaⅼ.com Paypa\u212a fℴr", []string{"paypaℓ", "paypaⅼ", "Paypa\u212a", "fℴr"}},
+		{"ⓟaypal ⒫aypal 🅿aypal 🄿aypal", []string{"ⓟaypal", "⒫aypal", "🅿aypal", "🄿aypal"}},
+		{"hр.com pay@hр.com hр@163.com х.com www.х.com х@mail.example", []string{"hр", "hр", "hр", "х", "х", "х"}},
+		{"ᏢᎪᎽᏢᎪᏞ.com ꓑꓮꓬꓑꓮꓡ.com ⲣⲁⲩ.com ⓟⓐⓨ.com ꮲꭺᎽ.com", []string{"ᏢᎪᎽᏢᎪᏞ", "ꓑꓮꓬꓑꓮꓡ", "ⲣⲁⲩ", "ⓟⓐⓨ", "ꮲꭺᎽ"}},
+		{"раура1.com раура-security.com аррӏе一secure.com р\u200baypal.com", []string{"раура1", "раура", "аррӏе", "р"}},
+		{"paypaל.com", []string{"paypaל"}},
+		{"аррӏе.pdf.com", []string{"аррӏе"}},
+		{"аррӏе․com/x pay.аррӏе．com", []string{"аррӏе", "аррӏе"}},
 		{"pаypal\xffpаypal\x00pаypal", []string{"pаypal", "pаypal", "pаypal"}},
 		{"", nil},
 	} {
@@ -52,6 +61,9 @@ func TestNameLookalike(t *testing.T) {
 		"ops@acme.example": "", "Müller GmbH": "", "Иван Петров": "", "пример.рф": "", "東京 branch": "", "12-34-56": "", "": "",
 		"пример.com": "Cyrillic and Latin letters", "ops@пример.example": "Latin and Cyrillic", "раypal.com": "Cyrillic and Latin", "αβγ д": "Greek and Cyrillic",
 		`"www.xn--pple-43d.com"`: "in code", "аррӏе": "", "a д α א": "Latin, Cyrillic, Greek and Hebrew", "ａcme": "fullwidth and Latin",
+		"paypaℓ.com": "Latin and mathematical", "hр.com": "Latin and Cyrillic", "х.com": "Cyrillic and Latin", "ＡＢＣ会社": "", "ＡＢＣ会社 Tokyo": "fullwidth",
+		"pay.com∕evil.example": "a dot or a slash", "https://pay.com⁄x": "a dot or a slash", "pay․com": "a dot or a slash", "example。com": "a dot or a slash", "example.com／x": "a dot or a slash",
+		"東京／大阪": "", "Ｊ．フロント": "", "пример․рф": "a dot or a slash", "ᏢᎪᎽ.com": "Cherokee and Latin", "a/b.c": "",
 	} {
 		if got := NameLookalike(name); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: %q, want %q", name, got, want)
@@ -89,12 +101,34 @@ func TestLookalikesIn(t *testing.T) {
 	}
 }
 
+// TestLookalikesOfOneLanguage: ordinary texts of one language are not doubted.
+func TestLookalikesOfOneLanguage(t *testing.T) {
+	for _, text := range []string{
+		"Die Größe beträgt 5 µm, 10 μmol/L, 4.7kΩ, 10kΩ@25℃, 3MΩcm, 250mℓ und 2 ㎡; Nr. № 5, ½ l, x², H₂O, 20 °C, 5 Å, 37℃, ™ © ® ª º ⁿ.",
+		"Straße, z.B. für die Umstellung: mueller@beispiel.example, https://beispiel.example/straße?q=größe",
+		"ℹ️ Info 🅿️Parken Ⓜ️ Metro 🇩🇪Deutschland 👨‍👩‍👧 ✅ fertig ➜ weiter ♥️",
+		"Смотрите SEO-курс, IP-АТС, ТВ-TV, web-рост и USB-хост; т.е. так, см. https://ru.example/wiki/Оса, файл «оса.pdf» и расход_по_смете.xlsx.",
+		"Пишите на sales@acme.example или ivan.petrov@пример.рф. Сайт: пример.com, 5 мкм, № 12, 100 ₽.",
+		"Η εφαρμογή API της Αθήνας: info@acme.example, αρχείο.pdf, https://el.example/wiki/Αθήνα, 5 μm, 10 €·h, Ω.",
+		"厚度为5µm的薄膜和10kΩ电阻，α射线与β细胞，第Ⅲ章，请访问www.example.com网站，版本2.0，π值。联系user@example.com吧。",
+		"ＮＨＫとNTTのＴシャツ、ＦＦⅦ、５０００円、２５℃、5μmのフィルム、www.example.comを参照。メーカーABCの㈱、①〜③、ⓐ項目、メール：user@example.comまで",
+		"API를 사용해 5µm 두께의 ⓐ항목, ㈜회사, naver.com에서 확인, user@example.com으로 보내세요. 10kΩ저항",
+		"इस APIको WhatsAppपर भेजें: user@example.com, ५ µm, ₹500, हिन्दी।",
+		"הAPI וGoogle בWindows: user@example.com, مرحبا بكم في APIالجديد, แอปFacebookเวอร์ชัน2.0 ใช้ได้",
+		"Հայերեն API, ქართული API, Tiếng Việt: đường dẫn, Hawaiʻi, naïve œuvre, İstanbul’da",
+	} {
+		for l := range Lookalikes(text) {
+			t.Errorf("%q: %s", text[l.Start:l.End], l.Why)
+		}
+	}
+}
+
 // TestScriptOf: the table that is searched says of every letter what the standard library says.
 func TestScriptOf(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		got := scriptOf(r)
 		switch {
-		case got == fullWidth || got == styled:
+		case got == fullWidth || got == styled || r == 0xb5:
 			continue
 		case got == "":
 			if unicode.IsLetter(r) && !unicode.In(r, unicode.Common, unicode.Inherited) {
