@@ -188,13 +188,13 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	return a, nil
 }
 
-// Begin returns a question that nobody has seen yet as one that is asked at now: its silence and its life begin then.
+// Begin returns a question that nobody has seen yet as one that is asked at now: its silence begins then. Its end stays where it was, which may
+// be that of a declaration.
 func (a Approval) Begin(now time.Time) Approval {
-	late := now.UTC().Truncate(time.Millisecond).Sub(a.CreatedAt.Truncate(time.Millisecond))
-	a.CreatedAt, a.ExpiresAt = now.UTC(), a.ExpiresAt.Add(late)
 	if !a.SilenceAt.IsZero() {
-		a.SilenceAt = a.SilenceAt.Add(late)
+		a.SilenceAt = a.SilenceAt.Add(now.UTC().Truncate(time.Millisecond).Sub(a.CreatedAt.Truncate(time.Millisecond)))
 	}
+	a.CreatedAt = now.UTC()
 	a.Digest = a.digest()
 	return a
 }

@@ -210,7 +210,7 @@ func (t *teller) plan(ctx context.Context, s session.Session) {
 		return
 	}
 	m := notify.Message{
-		Key: "plan:" + s.Plan.ID, Event: notify.Approval, Title: "A plan of " + s.Agent + " waits for an operator", Link: "/sessions/" + s.ID, At: s.Plan.Submitted,
+		Key: "plan:" + s.Plan.Digest, Event: notify.Approval, Title: "A plan of " + s.Agent + " waits for an operator", Link: "/sessions/" + s.ID, At: s.Plan.Submitted,
 		Fields: []notify.Field{{Name: "agent", Value: s.Agent}, {Name: "steps", Value: strconv.Itoa(len(s.Plan.Steps))}},
 	}
 	if s.Requester != "" {

@@ -217,7 +217,7 @@ func TestTellApprovals(t *testing.T) {
 // People are told of a plan that waits, once, as it comes and after a start; of none that is answered or over.
 func TestTellPlans(t *testing.T) {
 	waits := func(id string, state session.PlanState) session.Session {
-		return session.Session{ID: id, Agent: "worker", Requester: "erin", State: session.Open, Plan: &session.Plan{ID: "plan_" + id, State: state, Submitted: noon, Steps: make([]session.Step, 3)}}
+		return session.Session{ID: id, Agent: "worker", Requester: "erin", State: session.Open, Plan: &session.Plan{ID: "plan_" + id, Digest: "digest_" + id, State: state, Submitted: noon, Steps: make([]session.Step, 3)}}
 	}
 	closed := waits("c", session.PlanPending)
 	closed.State = session.Closed
@@ -228,12 +228,12 @@ func TestTellPlans(t *testing.T) {
 			t.Errorf("%s: looks at everything", id)
 		}
 	}
-	if len(o.keys) != 1 || o.title("plan:plan_a") != "A plan of worker waits for an operator" || !strings.Contains(o.bodies["plan:plan_a"], `/sessions/a"`) || !strings.Contains(o.bodies["plan:plan_a"], "erin") {
+	if len(o.keys) != 1 || o.title("plan:digest_a") != "A plan of worker waits for an operator" || !strings.Contains(o.bodies["plan:digest_a"], `/sessions/a"`) || !strings.Contains(o.bodies["plan:digest_a"], "erin") {
 		t.Fatalf("%q", o.bodies)
 	}
 	d.sessions = append(d.sessions, waits("e", session.PlanPending))
 	te.everything(t.Context())
-	if len(o.keys) != 2 || o.title("plan:plan_e") == "" {
+	if len(o.keys) != 2 || o.title("plan:digest_e") == "" {
 		t.Errorf("after a start: %q", o.keys)
 	}
 	d.broken = errors.New("the disk is gone")

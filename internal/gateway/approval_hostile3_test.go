@@ -620,3 +620,28 @@ func TestPlanThatWaitsSaysSo(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// A plan that waits is a question to people, and counts as one.
+func TestPlansThatWaitAreCounted(t *testing.T) {
+	w := shyWorld(t)
+	w.o.Limits.AsksPerMinute = 5
+	w.g = w.again(t)
+	if err := w.g.UpdateDefinitions(t.Context(), "shy", []call.Definition{definition("shy", "look", "New.")}); err != nil {
+		t.Fatal(err)
+	}
+	p := w.open("planner", "erin", "What do widgets cost in 2026?")
+	steps := json.RawMessage(`{"steps":[{"tool":"shy_look","justification":"why not"}]}`)
+	for n := range 8 {
+		_, err := w.g.SubmitPlan(t.Context(), p, "", steps)
+		if n < 5 && err != nil || n >= 5 && !fault.Is(err, fault.LimitRate) {
+			t.Fatalf("plan %d: %v", n, err)
+		}
+	}
+	if _, err := w.g.SubmitPlan(t.Context(), p, "", json.RawMessage(`{"steps":[{"tool":"comm_get","arguments":`+getPage+`,"justification":"what widgets cost in 2026"}]}`)); err != nil {
+		t.Errorf("a plan that nobody has to look at: %v", err)
+	}
+	w.clock.advance(time.Minute)
+	if _, err := w.g.SubmitPlan(t.Context(), w.open("planner", "erin", "What do widgets cost in 2026?"), "", steps); err != nil {
+		t.Errorf("a minute later: %v", err)
+	}
+}

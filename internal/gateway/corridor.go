@@ -114,7 +114,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		return c.refuseBehind(v)
 	}
 	if atOnce > maxAtOnce {
-		return c.refuseBehind(fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d calls of one agent at a time.", maxAtOnce),
+		return c.refuse(ctx, fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d calls of one agent at a time.", maxAtOnce),
 			fault.Remedy{Kind: "wait", Text: "Try again when one of them has ended."}))
 	}
 	if v := c.resolve(ctx); v.Decision != fault.Permit {
@@ -696,13 +696,26 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 	if err := c.taint(ctx); err != nil {
 		return c.refuseBehind(fault.RefuseErr(v.Stage, audited(err)))
 	}
-	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), c.refusal(v)); err != nil {
+	if err := c.g.recordRefusal(ctx, c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
 	}
 	if c.session != nil {
 		c.g.changed(SessionChanged, c.session.ID)
 	}
 	return c.answer(v)
+}
+
+// recordRefusal writes a refusal down in its turn, or says within 2 s that it can't be.
+func (g *Gateway) recordRefusal(ctx context.Context, e audit.Entry) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRefusing)
+	defer cancel()
+	select {
+	case g.refusing <- struct{}{}:
+		defer func() { <-g.refusing }()
+		return g.o.Store.Record(ctx, e)
+	case <-ctx.Done():
+		return fault.New(fault.AuditUnavailable, "too many refusals wait to be written down")
+	}
 }
 
 // taint raises the labels of what the arguments carried although the call was refused: the agent has it in its context.
@@ -771,9 +784,11 @@ func (c *crossing) panicked() Answer {
 const (
 	// maxBehind bounds how many entries of one kind wait for a store that does not answer. Above it they are in the program's log only.
 	maxBehind = 10_000
-	// maxBeside bounds how many of them the store is given at a time, so that what a stopped agent keeps trying takes no more than a turn of
-	// the store from everybody else's calls.
+	// maxBeside bounds how many of them, and of the refusals that are waited for, the store is given at a time, so that what an agent keeps
+	// trying takes no more than a turn of the store from everybody else's calls.
 	maxBeside = 64
+	// maxRefusing is how long a refusal waits for its turn and for the store (DESIGN.md rule 1).
+	maxRefusing = 2 * time.Second
 )
 
 // behind are entries of one kind that are written behind their answers. Calls and what doors turn away are apart, so that a flood at the
@@ -781,7 +796,6 @@ const (
 type behind struct {
 	waiting atomic.Int64
 	beside  chan struct{} // has a place for each that the store is given at a time
-	gaveUp  atomic.Bool   // the gateway closes, and the store takes none
 }
 
 // record writes an entry that nobody waits for, until the store takes it or the gateway closes.
@@ -795,18 +809,18 @@ func (b *behind) record(g *Gateway, e audit.Entry) {
 		defer b.waiting.Add(-1)
 		b.beside <- struct{}{}
 		defer func() { <-b.beside }()
-		var err error
-		for !b.gaveUp.Load() {
-			if err = g.o.Store.Record(context.Background(), e); err == nil {
+		for {
+			err := g.o.Store.Record(context.Background(), e)
+			if err == nil {
 				return
 			}
 			select {
 			case <-time.After(250 * time.Millisecond):
 			case <-g.running.Done():
-				b.gaveUp.Store(true)
+				g.log.Error("an audit entry was not written down", "error", err)
+				return
 			}
 		}
-		g.log.Error("an audit entry was not written down", "error", err)
 	})
 }
 

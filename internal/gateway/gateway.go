@@ -109,6 +109,7 @@ type Gateway struct {
 	draining chan struct{}
 	drained  sync.Once
 
+	refusing                     chan struct{} // has a place for each refusal that the store is given at a time
 	refusedCalls, refusedAtDoors behind
 
 	background sync.WaitGroup  // writes that must not be lost, and the switch's writer
@@ -182,7 +183,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	g := &Gateway{
 		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
 		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, aside: aside, draining: make(chan struct{}), started: o.Clock(),
-		refusedCalls: behind{beside: make(chan struct{}, maxBeside)}, refusedAtDoors: behind{beside: make(chan struct{}, maxBeside)},
+		refusing: make(chan struct{}, maxBeside), refusedCalls: behind{beside: make(chan struct{}, maxBeside)}, refusedAtDoors: behind{beside: make(chan struct{}, maxBeside)},
 	}
 	if g.since = g.started.Round(0); latest.After(g.since) {
 		g.since = latest

@@ -392,6 +392,7 @@ type crowded struct {
 	now, most, all atomic.Int64
 	once           sync.Once
 	full, let      chan struct{}
+	stumbles       atomic.Bool // the next one fails
 }
 
 func (c *crowded) Record(ctx context.Context, e ...audit.Entry) error {
@@ -402,7 +403,14 @@ func (c *crowded) Record(ctx context.Context, e ...audit.Entry) error {
 	if n == 64 {
 		c.once.Do(func() { close(c.full) })
 	}
-	<-c.let
+	select {
+	case <-c.let:
+	case <-ctx.Done():
+		return fault.New(fault.AuditUnavailable, "")
+	}
+	if c.stumbles.Swap(false) {
+		return fault.New(fault.AuditUnavailable, "")
+	}
 	c.all.Add(1)
 	return c.Store.Record(ctx, e...)
 }
@@ -424,18 +432,27 @@ func TestStoppedAgentDoesNotCrowdTheStore(t *testing.T) {
 	if a := g.Call(t.Context(), gateway.Request{Principal: as("planner"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Decision != fault.Permit {
 		t.Errorf("another agent's call: %+v", a.Verdict)
 	}
+	if n := c.most.Load(); n != 64 {
+		t.Errorf("%d at a time", n)
+	}
+	c.stumbles.Store(true) // which costs one entry when the gateway closes, and not all that wait
+	closed := make(chan error, 1)
+	go func() { closed <- g.Close(t.Context()) }()
+	for call := (gateway.Request{Principal: as("planner"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); g.Call(t.Context(), call).Verdict.Decision == fault.Permit; {
+		time.Sleep(time.Millisecond) // until it closes
+	}
 	close(c.let)
-	if err := g.Close(t.Context()); err != nil {
+	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}
-	if c.most.Load() != 64 || c.all.Load() != tries {
-		t.Errorf("%d at a time, %d of %d written", c.most.Load(), c.all.Load(), tries)
+	if n := c.all.Load(); n < tries-1 {
+		t.Errorf("%d of %d written", n, tries)
 	}
 }
 
 // One agent has so many calls under way and no more, in all of its sessions; that is nothing to another, and over when one of them ends.
 func TestCallsAtOnce(t *testing.T) {
-	w := newWorld(t, func(o *gateway.Options) { o.Limits.CallsPerMinute = 0 })
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.Budget, o.Limits.CallsPerMinute = 0, 0 })
 	const most = 512
 	under, end := make(chan struct{}, most+1), make(chan struct{})
 	w.up.answers["docs.think"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
@@ -454,10 +471,44 @@ func TestCallsAtOnce(t *testing.T) {
 	if !a.Verdict.Retriable || a.Verdict.Stage != "limit" {
 		t.Errorf("%+v", a.Verdict)
 	}
+	if es := w.entriesOf(a.CallID); len(es) != 1 || es[0].Code != string(fault.LimitRate) {
+		t.Errorf("on record: %+v", es)
+	}
 	go func() { w.mustPermit(w.call("planner", "think")); under <- struct{}{} }()
 	<-under // at the server
 	close(end)
 	<-under // answered
 	wg.Wait()
 	w.mustPermit(w.call("worker", "think"))
+}
+
+// Refusals that callers wait for take turns at the store, too, and each is on record.
+func TestRefusalsTakeTurns(t *testing.T) {
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.CallsPerMinute = 0 })
+	c := &crowded{Store: w.store, full: make(chan struct{}), let: make(chan struct{})}
+	g := hostile2Gateway(t, w, c)
+	const tries = 300
+	var wg sync.WaitGroup
+	var limited, late atomic.Int64
+	for range tries {
+		wg.Go(func() {
+			switch a := g.Call(context.Background(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "nothing", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Code {
+			case fault.ToolUnknown:
+				limited.Add(1)
+			case fault.AuditUnavailable: // on a machine that is that slow
+				late.Add(1)
+			default:
+				t.Errorf("%+v", a.Verdict)
+			}
+		})
+	}
+	<-c.full
+	if a := g.Call(t.Context(), gateway.Request{Principal: as("planner"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Decision != fault.Permit {
+		t.Errorf("another agent's call: %+v", a.Verdict)
+	}
+	close(c.let)
+	wg.Wait()
+	if c.most.Load() != 64 || c.all.Load() != limited.Load() || limited.Load()+late.Load() != tries {
+		t.Errorf("%d at a time; %d answered, %d written, %d late", c.most.Load(), limited.Load(), c.all.Load(), late.Load())
+	}
 }

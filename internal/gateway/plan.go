@@ -411,6 +411,12 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 		if err != nil {
 			return nil, err
 		}
+		if plan.State == session.PlanPending && try == 0 {
+			if wait, ok := g.asks.take(s.Agent, g.o.Limits.AsksPerMinute, now); !ok {
+				return nil, fault.New(fault.LimitRate, "At most %d questions a minute of one agent, and this plan would be one.", g.o.Limits.AsksPerMinute).
+					Try("Try again in %s.", wait.Round(time.Millisecond))
+			}
+		}
 		moved, err := g.o.Store.ChangeSession(ctx, s.ID, func(cur session.Session) (session.Session, audit.Entry, error) {
 			if cur.Version != s.Version {
 				return cur, e, ErrMoved
