@@ -270,8 +270,8 @@ func TestPostgresActing(t *testing.T) {
 		CREATE FUNCTION closed.schedule() RETURNS int LANGUAGE internal VOLATILE AS 'pg_backend_pid';
 		CREATE FUNCTION act.archive() RETURNS int LANGUAGE internal VOLATILE AS 'pg_backend_pid'; REVOKE EXECUTE ON FUNCTION act.archive() FROM PUBLIC;
 		CREATE FUNCTION act.only_writer() RETURNS int LANGUAGE internal VOLATILE AS 'pg_backend_pid'; REVOKE EXECUTE ON FUNCTION act.only_writer() FROM PUBLIC;
-		GRANT EXECUTE ON FUNCTION act.only_writer() TO writer`)
-	defer ask(t, owner, "DROP SCHEMA act CASCADE; DROP SCHEMA closed CASCADE")
+		GRANT EXECUTE ON FUNCTION act.only_writer() TO writer; CREATE ROLE apart LOGIN NOINHERIT; GRANT writer TO apart`)
+	defer ask(t, owner, "DROP SCHEMA act CASCADE; DROP SCHEMA closed CASCADE; DROP ROLE apart")
 	d := openPostgres(t, "reader", Options{})
 	refused := func(name, sql string) {
 		t.Helper()
@@ -290,6 +290,10 @@ func TestPostgresActing(t *testing.T) {
 		"unheard": "SELECT act . UNheard ()", `un ""heard`: `SELECT act."Un ""heard"()`, "only_writer": "SELECT act.only_writer()",
 	} {
 		refused(name, sql)
+	}
+	apart := openPostgres(t, "apart", Options{}) // which SET ROLE makes a writer
+	if _, err := apart.Query(t.Context(), "pg", "SELECT act.only_writer()", nil); !fault.Is(err, fault.PermissionDenied) || !strings.Contains(err.Error(), "does more than read") {
+		t.Error(err)
 	}
 	if n := ask(t, owner, "SELECT brin_summarize_new_values('act.grown_brin')"); n != "0" {
 		t.Errorf("%s ranges of the index were lost", n)
@@ -520,7 +524,7 @@ func TestPostgresAway(t *testing.T) {
 
 func TestCheckText(t *testing.T) {
 	acting, err := naming([]string{"lo_creat", "lo_create", "lo_put", "lo_from_bytea", "lo_unlink", "lowrite", "lo_import", "pg_logical_emit_message", "pg_export_snapshot", "set_config",
-		"pg_terminate_backend", "pg_cancel_backend", "pg_advisory_lock", "pg_advisory_xact_lock", "pg_try_advisory_lock_shared", "pg_advisory_xact_lock_shared", `Odd "name".*`})
+		"pg_terminate_backend", "pg_cancel_backend", "pg_advisory_lock", "pg_advisory_xact_lock", "pg_try_advisory_lock_shared", "pg_advisory_xact_lock_shared", `Odd "name"`, "f(x)"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -530,7 +534,7 @@ func TestCheckText(t *testing.T) {
 		`SELECT U&"lo\005fcreat"(-1)`, `SELECT u&"\006co_creat"(-1)`, `SELECT U&"!006co_creat" UESCAPE '!' (-1)`, "SELECT pg_export_snapshot()",
 		"SELECT query_to_xml('x',true,true,'')", "SELECT * FROM ts_stat('x')", "SELECT ts_rewrite('a', 'b')", "SELECT * FROM crosstab3('x')", "SELECT e''lo_creat", "SELECT 1 LIMIT lo_creat(1)",
 		"SELECT set_config('role', 'x', false)", "SELECT PG_TERMINATE_BACKEND(1)", "SELECT pg_cancel_backend (1)", "SELECT pg_advisory_lock(1)", "SELECT pg_advisory_xact_lock(1)",
-		"SELECT pg_try_advisory_lock_shared(1)", "SELECT pg_advisory_xact_lock_shared(1)", `SELECT "Odd ""name"".*"()`, "SELECT crosstab_hash('x')",
+		"SELECT pg_try_advisory_lock_shared(1)", "SELECT pg_advisory_xact_lock_shared(1)", `SELECT "Odd ""name"""()`, `SELECT "f(x)"()`, "SELECT crosstab_hash('x')",
 	} {
 		if err := checkText(acting, sql); !fault.Is(err, fault.PermissionDenied) || fault.Of(err).Field != "sql" {
 			t.Errorf("%s: %v", sql, err)
