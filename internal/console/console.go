@@ -92,11 +92,13 @@ type Console struct {
 	usage     usage
 	beat      time.Duration // between two signs of life on a stream
 
-	mu      sync.Mutex // guards what follows
-	signIns map[string]signIn
-	links   map[string]link
-	streams map[string]int     // open ones, by person
-	pages   map[string][]*page // with an open stream, by sign-in, the oldest first
+	mu        sync.Mutex // guards what follows
+	signIns   map[string]signIn
+	links     map[string]link
+	signOuts  uint64             // how many times people signed out everywhere
+	signedOut map[string]uint64  // which of them was each person's last
+	streams   map[string]int     // open ones, by person
+	pages     map[string][]*page // with an open stream, by sign-in, the oldest first
 }
 
 // readers are who looks at what agents do and ask for, and is told that it changes, as in the HTTP API: who answers, operates or audits has to
@@ -182,7 +184,7 @@ var templates embed.FS
 
 // New returns a Console in which nobody is signed in.
 func New(o Options) *Console {
-	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, streams: map[string]int{}, pages: map[string][]*page{}}
+	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, signedOut: map[string]uint64{}, streams: map[string]int{}, pages: map[string][]*page{}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c
 }

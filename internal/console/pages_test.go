@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -756,6 +757,49 @@ func TestSignOutEverywhere(t *testing.T) {
 	}
 	if resp := send("POST", "/logout/everywhere", "", one); resp.StatusCode != 401 {
 		t.Errorf("who is not signed in signs out: %d", resp.StatusCode)
+	}
+}
+
+// TestSignOutEverywhereDuringSignIn: a sign-in that is under way while its person signs out everywhere comes to nothing, by whatever way in; of
+// another person it does not.
+func TestSignOutEverywhereDuringSignIn(t *testing.T) {
+	for _, who := range []string{"ann", "ben"} {
+		for _, way := range []string{"link", "token"} {
+			w := newPagesWorld(t)
+			during := func() {}
+			w.c.o.Authenticate = func(string) (identity.Principal, error) {
+				during()
+				return identity.Principal{Kind: identity.Person, ID: who, Roles: []identity.Role{identity.Viewer}}, nil
+			}
+			path, _, err := w.c.Link("spt_person_x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			form := url.Values{}
+			if way == "token" {
+				path, form = "/login", url.Values{"token": {"spt_person_x"}}
+			}
+			during = func() {
+				during = func() {}
+				if rec := w.ask("viewer", "/logout/everywhere", url.Values{}); rec.Code != 303 { // ann's
+					t.Errorf("%d", rec.Code)
+				}
+			}
+			rec := w.ask("", path, form)
+			in := slices.ContainsFunc(slices.Collect(maps.Values(w.c.signIns)), func(s signIn) bool { return s.person == who })
+			if want := who != "ann"; in != want || (rec.Code == 303) != want {
+				t.Errorf("%s by %s: signed in: %v, %d", who, way, in, rec.Code)
+			}
+			if who == "ann" {
+				contains(t, rec.Body.String(), "signed out everywhere")
+				if path, _, err = w.c.Link("spt_person_x"); err != nil {
+					t.Fatal(err)
+				}
+				if rec := w.ask("", path, url.Values{}); rec.Code != 303 {
+					t.Errorf("nobody can sign in again: %d", rec.Code)
+				}
+			}
+		}
 	}
 }
 

@@ -120,7 +120,15 @@ func localPath(s string) string {
 	return s
 }
 
+// began is when a sign-in begins, among the times that people sign out everywhere.
+func (c *Console) began() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.signOuts
+}
+
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	began := c.began()
 	if err := formOf(w, r, maxSignForm); err != nil {
 		c.signInPage(w, http.StatusBadRequest, signPage{Next: "/", Refused: "The form could not be read."})
 		return
@@ -137,11 +145,12 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		refuse(e.Code.HTTPStatus(), e.Public())
 		return
 	}
-	c.enter(w, r, func() (identity.Principal, error) { return c.o.Authenticate(secret) }, next)
+	c.enter(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(secret) }, next)
 }
 
-// enter signs the browser in as whoever who says it is, now and with every request to come, and sends it to next, a path of this console.
-func (c *Console) enter(w http.ResponseWriter, r *http.Request, who func() (identity.Principal, error), next string) {
+// enter signs the browser in as whoever who says it is, now and with every request to come, and sends it to next, a path of this console. It
+// does not where that person has signed out everywhere since the sign-in began.
+func (c *Console) enter(w http.ResponseWriter, r *http.Request, began uint64, who func() (identity.Principal, error), next string) {
 	p, err := who()
 	if err != nil {
 		e := fault.Of(err)
@@ -150,6 +159,11 @@ func (c *Console) enter(w http.ResponseWriter, r *http.Request, who func() (iden
 	}
 	id, until := rand.Text(), c.o.Clock().Add(signInTime)
 	c.mu.Lock()
+	if c.signedOut[p.ID] > began {
+		c.mu.Unlock()
+		c.signInPage(w, http.StatusUnauthorized, signPage{Next: localPath(next), Refused: "You signed out everywhere while this sign-in was under way. Sign in again."})
+		return
+	}
 	delete(c.signIns, c.cookieOf(r))
 	c.makeRoom(p.ID)
 	c.signIns[id] = signIn{who: who, person: p.ID, until: until}
@@ -214,10 +228,12 @@ func (c *Console) signInsOf(r *http.Request, person string) (all []signedIn) {
 	return all
 }
 
-// logoutEverywhere ends every sign-in of the person, and the links that would make another. Tokens are not touched: whoever has one can sign
+// logoutEverywhere ends every sign-in of the person, also those under way, and the links that would make another. Tokens are not touched: whoever has one can sign
 // in again until it is revoked.
 func (c *Console) logoutEverywhere(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	c.mu.Lock()
+	c.signOuts++
+	c.signedOut[p.ID] = c.signOuts
 	ended := len(c.signIns)
 	maps.DeleteFunc(c.signIns, func(_ string, s signIn) bool { return s.person == p.ID })
 	maps.DeleteFunc(c.links, func(_ string, l link) bool { return l.person == p.ID })
@@ -236,13 +252,14 @@ func (c *Console) cookie(w http.ResponseWriter, r *http.Request, value string, a
 
 // oidcCallback signs in whoever the identity provider says it is. Roles are the configuration's, asked for anew with each request.
 func (c *Console) oidcCallback(w http.ResponseWriter, r *http.Request) {
+	began := c.began()
 	id, err := c.o.OIDC.Finish(w, r)
 	if err != nil {
 		e := fault.Of(err)
 		c.signInPage(w, e.Code.HTTPStatus(), signPage{Next: "/", Refused: e.Public()})
 		return
 	}
-	c.enter(w, r, func() (identity.Principal, error) { return c.o.Person(id) }, "/")
+	c.enter(w, r, began, func() (identity.Principal, error) { return c.o.Person(id) }, "/")
 }
 
 // Link makes a one-time link for the person whose token this is: a path, under the console's address, of a page with one button. It is good
@@ -299,12 +316,13 @@ func (c *Console) useLink(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	l, ok := c.links[code]
 	delete(c.links, code)
+	began := c.signOuts // now the link is out of reach of who signs out
 	c.mu.Unlock()
 	if !ok || !c.o.Clock().Before(l.until) {
 		c.deadLink(w)
 		return
 	}
-	c.enter(w, r, func() (identity.Principal, error) { return c.o.Authenticate(l.secret) }, "/")
+	c.enter(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(l.secret) }, "/")
 }
 
 func (c *Console) deadLink(w http.ResponseWriter) {
