@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -171,11 +172,13 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 func (o *observer) named(records []record) []string {
 	named := make([]string, len(records))
 	type hit struct {
-		field string
+		id    bool   // by the record's id or number, whatever the field is called
+		field string // of another
 		form  form
 	}
 	hits, loose := map[hit][]int{}, map[hit][]int{}
 	for i, rec := range records {
+		hasID := slices.ContainsFunc(rec.fields, func(f field) bool { return !f.key && idField(f.name, o.p.IDKind) })
 		for _, f := range rec.fields {
 			c := o.class(f)
 			booked := c == classTrusted || c == classSystem
@@ -183,19 +186,21 @@ func (o *observer) named(records []record) []string {
 			if f.key {
 				continue
 			}
-			add := func(in map[hit][]int, name string) {
-				if fm, ok := formOf(name); ok {
-					if h := (hit{f.name, fm}); !slices.Contains(in[h], i) {
-						in[h] = append(in[h], i)
-					}
+			add := func(in map[hit][]int, h hit, name string) {
+				var ok bool
+				if h.form, ok = formOf(name); ok && !slices.Contains(in[h], i) {
+					in[h] = append(in[h], i)
 				}
 			}
-			if told && o.names(f.text, !booked) || booked && numbering(f.name, o.p.IDKind) && o.words.id(f.text, o.p.IDKind) {
-				add(hits, f.text)
-			} else if told {
+			switch {
+			case booked && numbering(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.gives(f.text):
+				add(hits, hit{id: true}, f.text)
+			case told && o.names(f.text, !booked):
+				add(hits, hit{field: f.name}, f.text)
+			case told:
 				for _, name := range shortened(f.text) {
 					if o.names(name, !booked) {
-						add(loose, name)
+						add(loose, hit{field: f.name}, name)
 					}
 				}
 			}
@@ -211,10 +216,18 @@ func (o *observer) named(records []record) []string {
 		}
 	}
 	for h, in := range hits {
-		longer := len(hits) <= maxNames && slices.ContainsFunc(slices.Collect(maps.Keys(hits)), func(other hit) bool {
-			return h.form.kind != number && len(other.form.value) > len(h.form.value) && strings.Contains(other.form.value, h.form.value) && !slices.Equal(hits[other], in)
+		less := !h.id && len(hits) <= maxNames && slices.ContainsFunc(slices.Collect(maps.Keys(hits)), func(other hit) bool {
+			part, of := h.form.value, other.form.value
+			if other.id { // who writes an id into a name is not meant by it
+				part, of = of, part
+			}
+			return (other.id || len(of) > len(part)) && strings.Contains(of, part) && !slices.Equal(hits[other], in)
 		})
-		if name := clipField(h.field); len(in) == 1 && !longer && len(hits) <= maxNames && (named[in[0]] == "" || name < named[in[0]]) { // in whatever order the map has them
+		name := clipField(h.field)
+		if h.id {
+			name = "id"
+		}
+		if len(in) == 1 && !less && len(hits) <= maxNames && (named[in[0]] == "" || name < named[in[0]]) { // in whatever order the map has them
 			named[in[0]] = name
 		}
 	}
@@ -239,18 +252,26 @@ const maxNaming = 2000
 
 // names reports whether the words name a record by the value.
 func (o *observer) names(value string, outsider bool) bool {
-	at := naming{value, outsider}
+	return o.known(naming{value, outsider, false}, func() bool { return o.words.names(value, outsider) })
+}
+
+// gives reports whether the words give the value as an id.
+func (o *observer) gives(value string) bool {
+	return o.known(naming{value, false, true}, func() bool { return o.words.id(value, o.p.IDKind) })
+}
+
+func (o *observer) known(at naming, look func() bool) bool {
 	known, ok := o.naming[at]
 	if !ok && len(o.naming) < maxNaming {
-		known = o.words.names(value, outsider)
+		known = look()
 		o.naming[at] = known
 	}
 	return known
 }
 
 type naming struct {
-	value    string
-	outsider bool
+	value        string
+	outsider, id bool
 }
 
 type observer struct {
@@ -274,7 +295,7 @@ func (o *observer) queried(args any) bool {
 			return
 		}
 		if o.p.Told() && o.p.role(path) == Flag {
-			if n, _ := numberOf(s); n == "1" { // of all there is, one
+			if !ok || !wholeSize(path, s) {
 				told++
 			}
 			return
@@ -287,6 +308,14 @@ func (o *observer) queried(args any) bool {
 		}
 	})
 	return told == in && (told > 0 || o.trusted)
+}
+
+// wholeSize reports whether a switch of this name leaves all there is: a limit of two or more. Where to begin, what to leave out and one alone
+// narrow a look as a word does.
+func wholeSize(name, value string) bool {
+	n, err := strconv.Atoi(value)
+	name = bareName(name)
+	return err == nil && n > 1 && slices.ContainsFunc([]string{"limit", "max", "count", "size", "top", "perpage"}, func(size string) bool { return strings.Contains(name, size) })
 }
 
 // record keeps the values of a record: those that outsiders may have written, or the others.
@@ -309,8 +338,10 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	keep := func(text string, id, many bool) {
 		c := c
 		code := !id && !many && !f.key && o.p.IDKind != "" && (c == classTrusted || c == classSystem) && f.name != "" && !strings.Contains(f.name, ".") && !strings.ContainsFunc(text, unicode.IsSpace)
-		if f, ok := formOf(text); ok && o.asked[f] && !id {
-			c = classFree
+		if fm, ok := formOf(text); ok && !id {
+			if other, _ := fm.alike(); o.asked[fm] || o.asked[other] {
+				c, code = classFree, code && numbering(f.name, o.p.IDKind)
+			}
 		}
 		if o.values++; o.values > maxSeenValues {
 			o.seen.Cut = true
@@ -411,17 +442,20 @@ func idField(name, kind string) bool {
 
 // numbering reports whether people call a record by what stands in the field: its id, or its number.
 func numbering(name, kind string) bool {
-	bare := strings.ToLower(joints.Replace(name))
-	return idField(name, kind) || bare == "number" || bare == strings.ToLower(joints.Replace(kind))+"number"
+	bare := bareName(name)
+	return idField(name, kind) || bare == "number" || bare == bareName(kind)+"number"
 }
+
+// bareName is a name as idNamed takes it: in lower case, without what joins its words.
+func bareName(s string) string { return strings.ToLower(joints.Replace(s)) }
 
 // idNamed reports whether a field has the name of an argument that takes the id of a record of the kind: number, or issue_number of an issue.
 func idNamed(field, kind, argument string) bool {
-	bare := func(s string) string { return strings.ToLower(joints.Replace(s)) }
-	argument = bare(argument[strings.LastIndexByte(argument, '.')+1:])
-	of := bare(kind)
-	field = bare(field)
-	return slices.Contains([]string{field, field + "s", of + field, of + field + "s"}, argument) || field == of+argument
+	if field == "" || argument == "" {
+		return false
+	}
+	one := strings.TrimSuffix(argument, "s")
+	return argument == field || one == field || strings.TrimPrefix(argument, kind) == field || strings.TrimPrefix(one, kind) == field || strings.TrimPrefix(field, kind) == argument
 }
 
 func clipField(name string) string {

@@ -25,13 +25,15 @@ type spot struct {
 	field  string
 	class  class
 	many   bool
-	own    bool // in the index of ids: of a field that is called one
+	own    bool   // in the index of ids: of a field that is called one
+	bare   string // in the index of ids: the field's name as idNamed takes it, where it is not called one
 }
 
 // seenAt is a record with what its result was.
 type seenAt struct {
 	operation, callID, idKind string
-	number                    int // of its result, from 1
+	bareKind                  string // as idNamed takes it
+	number                    int    // of its result, from 1
 	named                     string
 	only                      bool
 }
@@ -59,9 +61,14 @@ func (e *Evidence) idsFor(id, argument string) []spot {
 	if i < 0 {
 		return all
 	}
+	argument = argument[strings.LastIndexByte(argument, '.')+1:]
+	if len(argument) > 2*maxDisplayField { // no field and its kind have such a name
+		argument = ""
+	}
+	argument = bareName(argument)
 	var out []spot
 	for _, sp := range all {
-		if sp.own || idNamed(sp.field, e.records[sp.record].idKind, argument) {
+		if sp.own || idNamed(sp.bare, e.records[sp.record].bareKind, argument) {
 			out = append(out, sp)
 		}
 	}
@@ -104,12 +111,13 @@ func (e *Evidence) Add(s Seen) {
 		}
 		return
 	}
+	kind := bareName(clipField(s.IDKind))
 	for i, r := range s.Records {
 		if len(r.Values) == 0 {
 			continue
 		}
 		at := len(e.records)
-		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, number: i + 1, named: r.Named, only: r.Only})
+		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, bareKind: kind, number: i + 1, named: r.Named, only: r.Only})
 		for _, v := range r.Values {
 			if e.count >= maxEvidence {
 				return
@@ -125,7 +133,7 @@ func (e *Evidence) Add(s Seen) {
 			}
 			if v.ID || v.Code {
 				if sp.own = v.ID; v.Code {
-					sp.class = classSystem
+					sp.class, sp.bare = classSystem, bareName(clipField(v.Field))
 				}
 				e.ids[v.Text] = append(e.ids[v.Text], sp)
 			}

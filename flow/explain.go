@@ -168,8 +168,8 @@ func (p *Profile) explainResults() (says []string) {
 	if len(p.Names) > 0 {
 		say("A request that has the value of %s singles the record out.", or(shownAll(p.Names)))
 	}
-	if trusted && p.IDKind != "" || slices.ContainsFunc(p.TrustedFields, func(f string) bool { return numbering(f, p.IDKind) }) {
-		say("A request that gives the id of a record singles it out.")
+	if trusted || slices.ContainsFunc(p.TrustedFields, func(f string) bool { return numbering(f, p.IDKind) }) {
+		say("A request that gives the id or the number of a record singles it out.")
 	}
 	if len(p.Delegable) > 0 && (!trusted || p.Shape != nil) {
 		say("In a record that the request singles out, %s may say who gets something, although an outsider may have written it.", or(shownAll(p.Delegable)))

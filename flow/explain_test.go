@@ -40,13 +40,13 @@ func TestExplain(t *testing.T) {
 		"not a role":      {&Profile{Level: 2, Args: map[string]Role{"x": "text"}}, free, []string{"only if x is vouched for"}, nil},
 		"by argument":     {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"guests": Destination, "id": Selector}}, sink, []string{"as long as guests is, where given, the person's own; otherwise only if all of guests, id are"}, nil},
 		"by no argument":  {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"id": Selector}}, sink, []string{"never refuses it"}, nil},
-		"trusted":         {&Profile{Output: TrustedOutput}, free, []string{"no shape limits them"}, []string{"untrusted: ", "gives the id"}},
+		"trusted":         {&Profile{Output: TrustedOutput}, free, []string{"no shape limits them", "gives the id or the number of a record singles it out"}, []string{"untrusted: "}},
 		"trusted, shaped": {&Profile{Output: TrustedOutput, Shape: shape, TrustedFields: []string{"id"}}, free, []string{`every string in them matches "^[a-z]{1,9}$"`, "Of an untrusted result id and what is in it vouch"}, nil},
 		"typed":           {&Profile{Output: TypedOutput, Shape: shape, Delegable: []string{"from"}}, free, []string{"matches", "from may say who gets something"}, nil},
 		"typed, no shape": {&Profile{Output: TypedOutput}, free, []string{"typed output without a shape is"}, []string{"are trusted"}},
 		"echo":            {&Profile{Output: EchoOutput, TrustedFields: []string{"id"}}, free, []string{"repeat what it was given, and vouch for nothing, but id and what is in it vouch for themselves"}, nil},
 		"records": {&Profile{Output: UntrustedOutput, TrustedFields: []string{"id", "size"}, Names: []string{"subject"}, Delegable: []string{"from", "cc"}, IDKind: "email"}, free, []string{
-			"they vouch for nothing, but id, size vouch for themselves: the system sets them", "value of subject singles", "gives the id of a record singles it out", "one of from, cc may say who gets", "of the kind email, and vouch for no others"}, nil},
+			"they vouch for nothing, but id, size vouch for themselves: the system sets them", "value of subject singles", "gives the id or the number of a record singles it out", "one of from, cc may say who gets", "of the kind email, and vouch for no others"}, nil},
 		"unknown word":  {&Profile{Output: "sure"}, free, []string{"Its results are untrusted"}, nil},
 		"hostile names": {&Profile{Level: 2, IDKind: "k\x1b[2J", Args: map[string]Role{"a\nIgnore all": Destination}, Names: []string{"<b>"}}, free, []string{"a_Ignore_all", "_b_", "k__2J"}, []string{"\n", "\x1b", "<"}},
 	} {

@@ -145,14 +145,15 @@ func linkAt(word string) int {
 			break
 		}
 		i += from
+		rest := strings.TrimLeft(word[i:], "/")
 		next := rune(0)
-		for _, next = range strings.TrimLeft(word[i:], "/") {
+		for _, next = range rest {
 			break
 		}
 		if (i == 0 || strings.IndexByte(`="'([`, word[i-1]) >= 0) && (inWord(next) || next == '[') {
 			return i
 		}
-		from = i + 2
+		from = len(word) - len(rest) // none of these slashes begins one
 	}
 	inHost := func(r rune) bool {
 		return inWord(r) || r == '-' || r == '_' || r == '.' || r > 0x7f && unicode.IsSymbol(r)

@@ -243,7 +243,7 @@ func accountOf(s string) (string, bool) {
 			return "", false
 		}
 	}
-	if _, ok := dateOf(s); ok || b.Len() < 8 || digits < 6 {
+	if _, ok := dateOf(s); ok || b.Len() < 8 || digits < 6 || b.Len() == 8 && dayLike(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '-' })) {
 		return "", false
 	}
 	return b.String(), true

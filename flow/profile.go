@@ -122,13 +122,19 @@ func (p *Profile) role(path string) Role {
 }
 
 func (p *Profile) told(path string) (r Role, ok bool) {
-	if r, ok := p.Args[path]; ok {
-		return r, true
+	label, ok := p.label(path)
+	return p.Args[label], ok
+}
+
+// label is the longest path told that leads to one.
+func (p *Profile) label(path string) (label string, ok bool) {
+	if _, ok := p.Args[path]; ok {
+		return path, true
 	}
 	for i := len(path) - 1; i > 0; i-- {
 		if path[i] == '.' {
-			if r, ok := p.Args[path[:i]]; ok {
-				return r, true
+			if _, ok := p.Args[path[:i]]; ok {
+				return path[:i], true
 			}
 		}
 	}

@@ -20,7 +20,8 @@ type Words struct {
 	raw   string
 	forms map[form]bool
 	rows  map[string]bool  // accounts and telephone numbers that are written in groups
-	words []string         // every word, as formOf reads it
+	words []string         // every word, as formOf reads it; "" where what follows says nothing of what stands before
+	plain []string         // their letters and digits, in lower case
 	where map[string][]int // a word -> where it stands in them
 	dates map[string]bool  // as 2006-01-02, or 01-02 where no year was said
 	clock map[string]bool  // as 15:04
@@ -33,17 +34,23 @@ func ParseWords(request string) *Words {
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // half a word is another word
 	}
 	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, rows: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, clock: map[string]bool{}}
-	for token := range strings.FieldsFuncSeq(digitCommas(request, ',', inNumber), func(r rune) bool {
-		return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{},;|「」『』《》〈〉【】（）、，。；：！？`, r)
-	}) {
-		token = strings.Trim(digitCommas(token, inNumber, ','), ".:!?'’*_`")
-		token = strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s")
+	last := ""
+	for gap, whole := range split(request) {
+		token := strings.Trim(whole, ".:!?'’*_`")
+		head, tail, _ := strings.Cut(whole, token)
+		if strings.ContainsAny(head, ".!?") || !carriesOn(gap, last) {
+			w.gap()
+		}
+		last = token
+		if bare := strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s"); bare != token || strings.ContainsAny(tail, ".!?") && !idWords[strings.ToLower(token)] {
+			token, last = bare, ""
+		}
 		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // no space behind the full stop
 			if f, ok := formOf(head); ok && (f.kind == mail || f.kind == link) {
 				w.forms[f] = true
 			}
 		}
-		if i := strings.IndexAny(token, "'’:"); i > 0 { // an ending that hangs on, as in ann@books.example'a
+		if i := strings.IndexAny(token, "'’:"); i > 0 && ending(token[i:]) { // as in ann@books.example'a
 			if f, ok := formOf(token[:i]); ok && f.kind == mail {
 				w.forms[f] = true
 			}
@@ -63,29 +70,68 @@ func ParseWords(request string) *Words {
 		w.unspaced(token)
 	}
 	w.readLinks(request)
-	w.readRows()
+	w.readRows(request)
 	w.readDates()
 	return w
 }
 
 func (w *Words) add(word string) {
 	w.where[word] = append(w.where[word], len(w.words))
-	w.words = append(w.words, word)
+	w.words, w.plain = append(w.words, word), append(w.plain, bareWord(word))
 }
 
-// inNumber stands for a comma between digits while words are split.
-const inNumber = '\ue000'
+func (w *Words) gap() { w.words, w.plain = append(w.words, ""), append(w.plain, "") }
 
-// digitCommas puts one character for another where it stands between digits.
-func digitCommas(s string, from, to rune) string {
-	digit := func(r rune) bool { return r >= '0' && r <= '9' }
-	runes := []rune(s)
-	for i := 1; i+1 < len(runes); i++ {
-		if runes[i] == from && digit(runes[i-1]) && digit(runes[i+1]) {
-			runes[i] = to
+// bareWord is a word's letters and digits, in lower case.
+func bareWord(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !inWord(r) }), "")
+}
+
+// split yields the words of a request, each with what stands between it and the one before. Wide punctuation separates words as other does, but
+// not where it may belong to one: a comma or colon between digits is of a number, and a stop between letters may be a point of a host name.
+func split(request string) func(yield func(gap, word string) bool) {
+	runes := []rune(request)
+	digit := func(i int) bool { return i >= 0 && i < len(runes) && runes[i] >= '0' && runes[i] <= '9' }
+	letter := func(i int) bool { return i >= 0 && i < len(runes) && inWord(runes[i]) }
+	apart := func(i int) bool {
+		switch r := runes[i]; r {
+		case ',', '，', '：':
+			return !digit(i-1) || !digit(i+1)
+		case '。':
+			return !letter(i-1) || !letter(i+1)
+		default:
+			return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{};|「」『』《》〈〉【】（）、；！？`, r)
 		}
 	}
-	return string(runes)
+	return func(yield func(string, string) bool) {
+		for from, at := 0, 0; at < len(runes); from = at {
+			for at < len(runes) && apart(at) {
+				at++
+			}
+			word := at
+			for at < len(runes) && !apart(at) {
+				at++
+			}
+			if at > word && !yield(string(runes[from:word]), string(runes[word:at])) {
+				return
+			}
+		}
+	}
+}
+
+// carriesOn reports whether what stands between two words lets the second be told by the first: blanks of one line, quotes, a comma behind a
+// number.
+func carriesOn(gap, last string) bool {
+	_, listed := numberOf(strings.Trim(last, "#"))
+	return last != "" && !strings.ContainsFunc(gap, func(r rune) bool {
+		return r != ' ' && r != '\t' && r != '\u00a0' && r != '\u3000' && !strings.ContainsRune(`"“”„«»‘「」『』《》〈〉：`, r) && !(listed && strings.ContainsRune(",，、", r))
+	})
+}
+
+// ending reports whether s is an ending that hangs on a word: an apostrophe or a colon, and up to four letters.
+func ending(s string) bool {
+	_, n := utf8.DecodeRuneInString(s)
+	return utf8.RuneCountInString(s) <= 5 && !strings.ContainsFunc(s[n:], func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
 }
 
 // amountOf reads a number with a sign of a currency, with commas between its thousands, or with a comma before its cents.
@@ -277,19 +323,24 @@ func indexFold(s, sub string) int {
 	return -1
 }
 
+// maxLooks is how often an id is looked for in the words.
+const maxLooks = 100
+
 // id reports whether the words give the id for a thing of the kind. A number, or an id of less than four characters, means what stands
 // before it: the kind's name, where there is one, apart from "id", "number", "#" and other ids ("files 13 and 14"); else one of these.
 func (w *Words) id(value, kind string) bool {
-	if w == nil {
+	if w == nil || len(kind) > maxDisplayField {
 		return false
 	}
 	_, isNumber := numberOf(value)
 	if !isNumber && utf8.RuneCountInString(value) >= 4 && strings.ContainsFunc(value, unicode.IsDigit) && len(w.where[value]) > 0 {
 		return true
 	}
+	called := calledBy(kind)
 	for _, token := range []string{value, "#" + value} {
-		for _, at := range w.where[token] {
-			if w.kindBefore(at, token[0] == '#', kind) {
+		at := w.where[token]
+		for _, at := range at[:min(len(at), maxLooks)] {
+			if w.kindBefore(at, token[0] == '#', called) {
 				return true
 			}
 		}
@@ -297,45 +348,91 @@ func (w *Words) id(value, kind string) bool {
 	return false
 }
 
-// kindBefore reports whether the words before one say what it is the id of.
-func (w *Words) kindBefore(at int, marked bool, kind string) bool {
-	parts := strings.FieldsFunc(strings.ToLower(kind), func(r rune) bool { return !inWord(r) })
-	initials := ""
-	for _, p := range parts {
-		first, _ := utf8.DecodeRuneInString(p)
-		initials += string(first)
-	}
-	for i := at - 1; i >= 0 && i >= at-8; i-- {
-		word := strings.ToLower(strings.Trim(w.words[i], "#"))
-		_, isNumber := numberOf(word)
-		switch {
-		case w.kindAt(i, parts), len(parts) > 1 && (word == initials || word == initials+"s"):
-			return true
-		case idWords[word]:
-			marked = true
-		case isNumber, between[word]:
-		default:
-			return kind == "" && marked
-		}
-	}
-	return kind == "" && marked
+// called are the ways in which people say a kind, and several of it: pull request, pull-requests, PR.
+type called struct {
+	one, many []string
+	initials  string
 }
 
-// kindAt reports whether the words up to one are the name of a kind, or of several of it: pull request, pull-requests.
-func (w *Words) kindAt(at int, parts []string) bool {
-	name, said := strings.Join(parts, ""), ""
-	for i := at; i >= 0 && len(said) < len(name) && name != ""; i-- {
-		said = strings.Join(strings.FieldsFunc(strings.ToLower(w.words[i]), func(r rune) bool { return !inWord(r) }), "") + said
-		if said == name || said == name+"s" || said == name+"es" || said == strings.TrimSuffix(name, "y")+"ies" {
-			return true
+func calledBy(kind string) (c called) {
+	name := bareWord(kind)
+	if name == "" {
+		return c
+	}
+	c.many = []string{name + "s", name + "es", strings.TrimSuffix(name, "y") + "ies"}
+	if c.one = []string{name}; strings.HasSuffix(name, "s") {
+		c.many = append(c.many, name)
+	}
+	if parts := strings.FieldsFunc(strings.ToUpper(kind), func(r rune) bool { return !inWord(r) }); len(parts) > 1 {
+		for _, p := range parts {
+			first, _ := utf8.DecodeRuneInString(p)
+			c.initials += string(first)
 		}
 	}
-	return false
+	return c
+}
+
+// kindBefore reports whether the words before one say what it is the id of. Of the words that may stand in between, a number joins on only as
+// one of a list of several ("files 13 and 14", not "file 13 to 3 people"), and what has no "id", "number" or "#" only without others ("mails with 2
+// attachments").
+func (w *Words) kindBefore(at int, marked bool, kind called) bool {
+	own := marked // the id's own "#"
+	listed, several, open, joined, is := false, false, false, false, false
+	said := func(many bool) bool { return !open && (own || !listed || several || many) }
+	for i := at - 1; i >= 0 && i >= at-8; i-- {
+		bare := strings.Trim(w.words[i], "#")
+		word := strings.ToLower(bare)
+		_, isNumber := numberOf(word)
+		short := strings.TrimSuffix(bare, "s")
+		switch many := w.ends(i, kind.many); {
+		case many || w.ends(i, kind.one):
+			return (marked || !joined && !is) && said(many)
+		case kind.initials != "" && short == kind.initials && !ordinary[strings.ToLower(short)]:
+			return marked && said(short != bare)
+		case idWords[word]:
+			if joined {
+				return false
+			}
+			marked, several = true, several || strings.HasSuffix(word, "s") || word == "nummern"
+		case isNumber:
+			if joined || is {
+				return false
+			}
+			listed, open = true, false
+		case lists[word]:
+			open = true
+		case word == "is" || word == "are":
+			is = true
+		case between[word]:
+			joined = true
+		default:
+			return kind.one == nil && marked && said(false)
+		}
+	}
+	return kind.one == nil && marked && said(false)
+}
+
+// ends reports whether the words up to one are a name, run together. What begins behind a word that only joins is no name's end.
+func (w *Words) ends(at int, names []string) bool {
+	if word := w.plain[at]; joining[word] || between[word] || lists[word] {
+		return false
+	}
+	return slices.ContainsFunc(names, func(rest string) bool {
+		for i := at; i >= 0 && w.plain[i] != ""; i-- {
+			before, ok := strings.CutSuffix(rest, w.plain[i])
+			if !ok || before == "" {
+				return ok
+			}
+			rest = before
+		}
+		return false
+	})
 }
 
 var (
 	idWords = set("id ids number numbers no nr # nummer nummern numéro numéros número números numero numeri")
-	between = set("with the of has have whose is are and or to from mit der die das dem den und oder von avec le la les de du et ou con el los las y")
+	lists   = set("and or und oder et ou y")
+	between = set("with the of has have whose to from mit der die das dem den von avec le la les de du con el los las")
 )
 
 // ordinary are words of ordinary requests: a record is not singled out by carrying one of them.

@@ -519,7 +519,7 @@ func MayServe(operation string, p *Profile, argument, source string, of *Profile
 	o := observer{p: of, trusted: of.Output == TrustedOutput || of.Output == TypedOutput && of.Shape != nil}
 	m := matcher{operation: operation, p: p}
 	role := p.role(argument)
-	return m.serves(role, spot{class: o.class(field{name: path})}, &seenAt{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(path, of.IDKind, argument))
+	return m.serves(role, spot{class: o.class(field{name: path})}, &seenAt{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(bareName(path), bareName(of.IDKind), bareName(argument[strings.LastIndexByte(argument, '.')+1:])))
 }
 
 // RoleOf is what an argument is for: as told, or else Target, which has to be vouched for.

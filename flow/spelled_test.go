@@ -73,7 +73,7 @@ func TestNumbersInGroups(t *testing.T) {
 		{"Fax to (555) 010-7788.", []string{"555-010-7788"}, []string{"1555-010-7788"}},
 		{"Call 06.12.34.56.78, or +1.415.555.2671.", []string{"0612345678"}, []string{"12345678-", "061234567"}},
 		{"Call +49.30.555.2671.", []string{"+49-30-555-2671"}, []string{"305552671"}},
-		{"Call 0176/55/5667", []string{"0176-55-5667"}, nil},
+		{"Call 0176/55/5667", nil, []string{"0176-55-5667"}},
 		{"on 12.05.2026, 05/12/2026, 2026/05/12 and 1.234.567.89x at 10.20.30.4 or 1234.5678 or 12..345678 or a12.3456.7890 or 12..3456.7899 or 1.234.56787 or 1.2345.6786", nil, []string{"1234567899-", "123456787-", "123456786-", "A1234567890", "12052026-", "05122026-", "20260512-", "1234567890-", "1020304 "[:7] + "-", "12345678-", "1234567890-"}},
 		{"Order 114-5532-8871, 114-5532-8872", []string{"11455328871-", "11455328872-"}, []string{"114553288711455328872-"}},
 		{"My account 12345678", nil, []string{"ACCOUNT12345678"}},
@@ -252,7 +252,7 @@ func TestIDsOfKindsOfTwoWords(t *testing.T) {
 		words, id, kind string
 		want            bool
 	}{
-		{"Merge pull request 93", "93", "pull_request", true}, {"Merge Pull-Request #93", "93", "pull_request", true}, {"Merge pull requests 92 and 93", "93", "pull-request", true}, {"Merge PR #93", "93", "pull_request", true}, {"Merge PRs 92 and 93", "93", "pull_request", true},
+		{"Merge pull request 93", "93", "pull_request", true}, {"Merge Pull-Request #93", "93", "pull_request", true}, {"Merge pull requests 92 and 93", "93", "pull-request", true}, {"Merge PR #93", "93", "pull_request", true}, {"Merge PRs 92 and 93", "93", "pull_request", false}, {"Merge PRs #92 and #93", "92", "pull_request", true}, {"Merge PR number 93", "93", "pull_request", true},
 		{"Merge request 93", "93", "pull_request", false}, {"Merge pull 93", "93", "pull_request", false}, {"Merge push request 93", "93", "pull_request", false}, {"Merge p 93", "93", "pull", false}, {"Merge #93", "93", "pull_request", false},
 		{"Delete entries 1 and 2", "2", "entry", true}, {"Delete boxes 1 and 2", "2", "box", true}, {"Delete box 2", "2", "boxes", false},
 		{"Lösche den Termin mit der Nummer 42", "42", "termin", true}, {"Supprime le message avec le numéro 42", "42", "message", true}, {"Borra el mensaje con el número 42", "42", "mensaje", true}, {"Lösche den Termin, 42 Leute", "42", "mail", false},
@@ -325,12 +325,12 @@ func TestAddressesWithBrackets(t *testing.T) {
 
 // A short number is that of an argument only where the request calls it so.
 func TestAShortNumberMeansWhatTheRequestCallsIt(t *testing.T) {
-	p := &Profile{Level: 2, Args: map[string]Role{"port": Target, "to.extension": Destination, "room_no": Target}}
+	p := &Profile{Level: 2, Args: map[string]Role{"port": Target, "to.extension": Destination, "room_no": Target, "lock.door": Target}}
 	for _, c := range []struct {
 		words, args string
 		want        Verdict
 	}{
-		{"Open port 8443", `{"port":8443}`, Permit}, {"Open ports 80 and 8443", `{"port":8443}`, Permit}, {"Open port 8443", `{"port":"8443"}`, Permit}, {"Dial extension 17", `{"to":{"extension":17}}`, Permit},
+		{"Open port 8443", `{"port":8443}`, Permit}, {"Open ports 80 and 8443", `{"port":8443}`, Permit}, {"Open port 8443", `{"port":"8443"}`, Permit}, {"Dial extension 17", `{"to":{"extension":17}}`, Ask}, {"Open door 5", `{"lock":{"door":5}}`, Permit},
 		{"Open port 8443", `{"port":844}`, Ask}, {"Open port 8443", `{"port":443}`, Ask}, {"Open 8443 ports", `{"port":8443}`, Ask}, {"Open number 8443", `{"port":8443}`, Ask},
 		{"Open port 8443", `{"to":{"extension":8443}}`, Ask}, {"Open port 8443", `{"other":8443}`, Ask}, {"Open port 8443", `{"":8443}`, Ask},
 	} {

@@ -330,7 +330,7 @@ func (t *tracer) vouch(v traced) Finding {
 	if t.planned(&f, v) {
 		return f
 	}
-	if !ok || !v.ok {
+	if !ok || !v.ok || v.role == Amount && fm.kind == account {
 		f.Text = "nothing vouches for " + arg
 		return f
 	}
@@ -385,6 +385,7 @@ func (t *tracer) vouch(v traced) Finding {
 func (t *tracer) nobody(f Finding, v traced, fm form, written int) Finding {
 	e := t.s.Evidence
 	f.Text = "nothing vouches for " + shown(v.path)
+	anID := v.role == Selector && len(e.idsFor(v.text, v.path)) > 0
 	all := e.values[fm]
 	if len(all) == 0 {
 		return f
@@ -400,9 +401,9 @@ func (t *tracer) nobody(f Finding, v traced, fm form, written int) Finding {
 	switch {
 	case first.record >= written:
 		f.Text += ", where the session may have written it itself"
-	case v.role == Selector && len(e.idsFor(v.text, v.path)) > 0 && r.bound(first):
+	case anID && r.bound(first):
 		f.Text += " and the id of something else"
-	case first.class == classFree && !(v.role == Selector && len(e.idsFor(v.text, v.path)) > 0):
+	case first.class == classFree && !anID:
 		f.Text += ", where an outsider may have written it"
 	default:
 		f.Text += ", a record that the person's request does not single out"
@@ -445,7 +446,9 @@ func (t *tracer) inWords(v traced, f form) bool {
 	case v.role == Time:
 		return t.s.Words.at(v.text) || f.kind != number && t.s.Words.has(f)
 	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number means what stands around it: port 8443
-		return t.s.Words.id(v.text, v.path[strings.LastIndexByte(v.path, '.')+1:])
+		label, ok := t.p.label(v.path)
+		name := label[strings.LastIndexByte(label, '.')+1:]
+		return ok && v.role == Target && bareWord(name) != "" && !ordinary[bareWord(name)] && t.s.Words.id(v.text, name)
 	case f.kind == text && v.role.Core() && v.role != Identity:
 		return t.s.Words.has(f) && (telling(f.value) > 0 || t.s.Words.marked(strings.TrimSpace(v.text)))
 	case f.kind == number && v.role != Amount:
