@@ -38,6 +38,7 @@ func TestLookalikes(t *testing.T) {
 		{"ᏢᎪᎽᏢᎪᏞ.com ꓑꓮꓬꓑꓮꓡ.com ⲣⲁⲩ.com ⓟⓐⓨ.com ꮲꭺᎽ.com", []string{"ᏢᎪᎽᏢᎪᏞ", "ꓑꓮꓬꓑꓮꓡ", "ⲣⲁⲩ", "ⓟⓐⓨ", "ꮲꭺᎽ"}},
 		{"раура1.com раура-security.com аррӏе一secure.com р\u200baypal.com", []string{"раура1", "раура", "аррӏе", "р"}},
 		{"paypaל.com", []string{"paypaל"}},
+		{"mℓ.com µtorrent 🄟aypal", []string{"mℓ", "µtorrent", "🄟aypal"}},
 		{"аррӏе.pdf.com", []string{"аррӏе"}},
 		{"аррӏе․com/x pay.аррӏе．com", []string{"аррӏе", "аррӏе"}},
 		{"pаypal\xffpаypal\x00pаypal", []string{"pаypal", "pаypal", "pаypal"}},
