@@ -764,7 +764,7 @@ func TestSignOutEverywhere(t *testing.T) {
 // another person it does not.
 func TestSignOutEverywhereDuringSignIn(t *testing.T) {
 	for _, who := range []string{"ann", "ben"} {
-		for _, way := range []string{"link", "token"} {
+		for _, way := range []string{"link", "token", "provider"} {
 			w := newPagesWorld(t)
 			during := func() {}
 			w.c.o.Authenticate = func(string) (identity.Principal, error) {
@@ -775,9 +775,21 @@ func TestSignOutEverywhereDuringSignIn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			form := url.Values{}
-			if way == "token" {
-				path, form = "/login", url.Values{"token": {"spt_person_x"}}
+			enter := func() *httptest.ResponseRecorder { return w.ask("", path, url.Values{}) }
+			switch way {
+			case "token":
+				enter = func() *httptest.ResponseRecorder { return w.ask("", "/login", url.Values{"token": {"spt_person_x"}}) }
+			case "provider":
+				rig := newOIDCRig(t)
+				w.c.o.OIDC, w.c.o.Person = rig.o, w.c.o.Authenticate
+				cookie, address := rig.begin()
+				back := httptest.NewRequest("GET", rig.authorize(address).String(), nil)
+				back.AddCookie(&http.Cookie{Name: cookie.Name, Value: cookie.Value})
+				enter = func() *httptest.ResponseRecorder {
+					rec := httptest.NewRecorder()
+					w.c.oidcCallback(rec, back)
+					return rec
+				}
 			}
 			during = func() {
 				during = func() {}
@@ -785,7 +797,7 @@ func TestSignOutEverywhereDuringSignIn(t *testing.T) {
 					t.Errorf("%d", rec.Code)
 				}
 			}
-			rec := w.ask("", path, form)
+			rec := enter()
 			in := slices.ContainsFunc(slices.Collect(maps.Values(w.c.signIns)), func(s signIn) bool { return s.person == who })
 			if want := who != "ann"; in != want || (rec.Code == 303) != want {
 				t.Errorf("%s by %s: signed in: %v, %d", who, way, in, rec.Code)
