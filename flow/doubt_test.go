@@ -27,8 +27,8 @@ func TestANumberIsNotWhatStandsByChance(t *testing.T) {
 		{"Move the meeting to 10 and tell Ann", `{"to":"10"}`, to, Ask},
 		{"Dial extension 17", `{"extension":17}`, to, Ask},
 		{"Forward it to 3 colleagues", `{"to":3}`, target("to"), Ask},
-		{"Forward it to 3 colleagues", `{"forward_to":3}`, target("forward_to"), Ask},
-		{"Forward it to 3 colleagues", `{"forwardTo":3}`, target("forwardTo"), Ask},
+		{"Please forward to 3 colleagues", `{"forward_to":3}`, target("forward_to"), Ask},
+		{"Please forward to 3 colleagues", `{"forwardTo":3}`, target("forwardTo"), Ask},
 		{"Take 5 from 3 colleagues", `{"from":3}`, target("from"), Ask},
 		{"Send the user 3 ideas", `{"user":3}`, target("user"), Ask},
 		{"Open number 8443", `{"number":8443}`, target("number"), Ask},
@@ -70,7 +70,8 @@ func TestANumberIsNotWhatStandsByChance(t *testing.T) {
 		{"Send file 13 to 3 people", `{"id":3}`, selector("file"), Ask},
 		{"Cancel event 7 and 3 reminders", `{"id":3}`, selector("event"), Ask},
 		{"Cancel the event and 3 reminders", `{"id":3}`, selector("event"), Ask},
-		{"Cancel the event that is 3 hours long", `{"id":3}`, selector("event"), Ask},
+		{"Send file 13 to #3", `{"id":3}`, selector("file"), Ask},
+		{"Cancel what clashes: the event is 3 hours long", `{"id":3}`, selector("event"), Ask},
 		{"Cancel the event with the number of 3 guests", `{"id":3}`, selector("event"), Ask},
 		{"Say the number of 3 guests", `{"id":3}`, selector(""), Ask},
 		{"Open number 6 and 3 others", `{"id":3}`, selector(""), Ask},
@@ -176,6 +177,8 @@ func TestGroupsOfDigitsThatAreNoNumber(t *testing.T) {
 		{"on 2026-05-12 1000 we meet", nil, []string{"202605121000"}},
 		{"+49.30 1234 5678", nil, []string{"12345678-"}},
 		{"Pay 0612 345678 50.00 EUR", nil, []string{"0612345678"}},
+		{"x-1234 5678, é-1234 5678 or 2+3 4567 890", nil, []string{"12345678", "34567890"}},
+		{"- 1234 5678", []string{"12345678-"}, nil},
 	} {
 		w := ParseWords(c.words)
 		for _, s := range c.has {
@@ -226,11 +229,11 @@ func TestWhatNoIDSinglesOut(t *testing.T) {
 // A call that asked for one, or for the second, didn't get all there was; only a limit of two or more leaves it.
 func TestAllThereWas(t *testing.T) {
 	to := &Profile{Level: 2, Args: map[string]Role{"to": Destination}}
-	mail := &Profile{Delegable: []string{"sender"}, Args: map[string]Role{"q": Query, "limit": Flag, "maxResults": Flag, "per_page": Flag, "offset": Flag, "page": Flag, "latest": Flag, "sort": Flag}}
+	mail := &Profile{Delegable: []string{"sender"}, Args: map[string]Role{"q": Query, "limit": Flag, "maxResults": Flag, "per_page": Flag, "offset": Flag, "page": Flag, "latest": Flag, "sort": Flag, "account": Flag, "max": Flag}}
 	const words = `Answer the mail about "Spring Offer"`
 	for more, want := range map[string]Verdict{
 		`"limit":1`: Ask, `"limit":"01"`: Ask, `"limit":" 1"`: Ask, `"limit":"+1"`: Ask, `"limit":1.5`: Ask, `"limit":1e0`: Ask, `"limit":0`: Ask, `"limit":-1`: Ask, `"limit":{"max":1}`: Ask, `"limit":true`: Ask,
-		`"limit":50,"offset":1`: Ask, `"limit":50,"offset":2`: Ask, `"page":2`: Ask, `"latest":true`: Ask, `"latest":false`: Ask, `"sort":"date"`: Ask,
+		`"limit":50,"offset":1`: Ask, `"limit":50,"offset":2`: Ask, `"page":2`: Ask, `"account":12`: Ask, `"max":50`: Ask, `"latest":true`: Ask, `"latest":false`: Ask, `"sort":"date"`: Ask,
 		`"limit":50`: Permit, `"limit":"50"`: Permit, `"maxResults":2`: Permit, `"per_page":20,"limit":null`: Permit, `"sort":""`: Permit,
 	} {
 		args := `{"q":"Spring Offer",` + more + `}`
@@ -332,6 +335,11 @@ func TestLooksForAnIDAreCounted(t *testing.T) {
 	for n, want := range map[int]bool{maxLooks - 1: true, maxLooks: false} {
 		if got := ParseWords(strings.Repeat("1 ", n)+"issue 1").id("1", "issue"); got != want {
 			t.Errorf("behind %d others: %v", n, got)
+		}
+	}
+	for n, want := range map[int]bool{maxDisplayField: true, maxDisplayField + 1: false} {
+		if got := ParseWords(strings.Repeat("x", n)+" 1").id("1", strings.Repeat("x", n)); got != want {
+			t.Errorf("a kind of %d letters: %v", n, got)
 		}
 	}
 }

@@ -310,12 +310,14 @@ func (o *observer) queried(args any) bool {
 	return told == in && (told > 0 || o.trusted)
 }
 
-// wholeSize reports whether a switch of this name leaves all there is: a limit of two or more. Where to begin, what to leave out and one alone
-// narrow a look as a word does.
-func wholeSize(name, value string) bool {
+// limits are the names, as bareName has them, by which calls say how much they want at most.
+var limits = set("limit maxresults maxitems maxcount maxrows count top perpage pagesize")
+
+// wholeSize reports whether a switch at a path leaves all there is: a limit of two or more. Where to begin, what to leave out and one alone narrow
+// a look as a word does.
+func wholeSize(path, value string) bool {
 	n, err := strconv.Atoi(value)
-	name = bareName(name)
-	return err == nil && n > 1 && slices.ContainsFunc([]string{"limit", "max", "count", "size", "top", "perpage"}, func(size string) bool { return strings.Contains(name, size) })
+	return err == nil && n > 1 && limits[bareName(path[strings.LastIndexByte(path, '.')+1:])]
 }
 
 // record keeps the values of a record: those that outsiders may have written, or the others.

@@ -119,7 +119,9 @@ func (w *Words) readRows(request string) {
 		switch {
 		case hasDigit(group):
 			if len(r.groups) == 0 {
-				gap = text[max(0, i-1):i] // "+" or "(", or neither
+				if gap = text[max(0, i-1):i]; gap == "+" && i > 1 && strings.IndexByte(" \n(\"':", text[i-2]) < 0 || gap == "-" && i > 1 && text[i-2] != ' ' && text[i-2] != '\n' {
+					r.broken = true // 2+3, x-1: there is something in front
+				}
 			} else if international(group) {
 				flush()
 				gap = ""
