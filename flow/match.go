@@ -139,7 +139,7 @@ func hostname(s string) bool {
 			}
 		}
 	}
-	return letters && len(s[strings.LastIndexByte(s, '.')+1:]) > 1
+	return letters && utf8.RuneCountInString(s[strings.LastIndexByte(s, '.')+1:]) > 1
 }
 
 // numberOf reads a decimal number without a unit: digits, a point, a sign, an exponent of two digits. Digits with leading zeros are no number
