@@ -169,6 +169,8 @@ func TestGroupsOfDigitsThatAreNoNumber(t *testing.T) {
 		{"Pay\nDE02 1001 0010 0006 8201 01\nDE89 3704 0044 0532 0130 00\nThanks", []string{"DE02100100100006820101", "DE89370400440532013000"}, nil},
 		{"Call 06 12 34 56 78\nThanks, 5 times", []string{"0612345678"}, nil},
 		{"Call +49 30 1234567\n\n20 Main Street", []string{"+49 30 1234567"}, nil},
+		{"Pay DE02 1001 0010 0006 8201 01 EUR 50", nil, []string{"DE02100100100006820101", "DE02100100100006820101EUR50"}},
+		{"Call (555) 010-7788 90 or (555) 010 7788-90", nil, []string{"555010778890", "5550107788"}},
 		{"Send 20 555-010-7788", []string{"555-010-7788"}, []string{"+20 555 010 7788"}},
 		{"Send 20 5550107788", []string{"5550107788"}, []string{"+20 555 010 7788"}},
 		{"Send 20 (555) 010-7788", nil, []string{"+20 555 010 7788", "555-010-7788"}},
@@ -315,6 +317,11 @@ func TestWorkIsBounded(t *testing.T) {
 		"letters without spaces in a request": repeated("文a", 4),
 		"brackets in a request":               repeated("1)(", 1),
 		"groups in a request":                 repeated("1-", 2),
+		"the brackets of an address in a request": func() {
+			for range 300 {
+				ParseWords("http://books.example/(" + strings.Repeat(")", maxWords-100))
+			}
+		},
 		"wide stops in a request":             repeated("a。", 2),
 		"digits and wide commas in a request": repeated("1，", 2),
 	} {
@@ -327,6 +334,15 @@ func TestWorkIsBounded(t *testing.T) {
 				t.Error("it takes more than 30 seconds")
 			}
 		})
+	}
+}
+
+// What an address may be a piece of is looked at as far as a host's name can go.
+func TestHowFarAnAddressGoesOn(t *testing.T) {
+	for s, want := range map[string]bool{"公司.cn": true, "公司。": true, "公司/a.b": false, "公司": false, "": false, strings.Repeat("文", 80) + ".cn": true, strings.Repeat("文", 90) + ".cn": false} {
+		if got := pointed(s); got != want {
+			t.Errorf("%q: %v", s, got)
+		}
 	}
 }
 
