@@ -32,6 +32,7 @@ func TestANumberIsNotWhatStandsByChance(t *testing.T) {
 		{"Take 5 from 3 colleagues", `{"from":3}`, target("from"), Ask},
 		{"Send the user 3 ideas", `{"user":3}`, target("user"), Ask},
 		{"Open number 8443", `{"number":8443}`, target("number"), Ask},
+		{"Open number 8443", `{"_":8443}`, target("_"), Ask},
 		{"Open port 8443", `{"port":8443}`, target("port"), Permit},
 		// behind a name that the agent gave, or behind none
 		{"Book flights, leaving terminal 5", `{"to":{"terminal":5}}`, to, Ask},

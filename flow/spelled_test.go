@@ -207,6 +207,7 @@ func TestAnIDFieldMayHaveTheArgumentsName(t *testing.T) {
 		{"number", `{"pull_request_number":93,"title":"Blue Heron"}`, `93`, &Profile{IDKind: "pull_request", TrustedFields: []string{"pull_request_number"}, Names: []string{"title"}}, Permit},
 		{"number", `{"number":93,"title":"Blue Heron"}`, `93`, trusted, Permit},
 		{"number", `{"number":93,"title":"Blue Heron"}`, `93.0`, pulls(), Ask},
+		{"number" + strings.Repeat("_", 2*maxDisplayField), `{"number":93,"title":"Blue Heron"}`, `93`, pulls(), Ask},
 		{"number", `{"number":93,"title":"Blue Heron"}`, `9`, pulls(), Ask},
 		{"number", `{"number":"093","title":"Blue Heron"}`, `93`, pulls(), Ask},
 		{"number", `{"size":93,"number":1,"title":"Blue Heron"}`, `93`, pulls(), Ask},
