@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"sallyport/flow"
@@ -272,6 +273,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 	}
 	planned := make([]flow.Step, len(steps))
 	var unfit []flow.Violation
+	said := sync.OnceValue(func() *flow.Words { return flow.ParseWords(s.UserRequest) })
 	known := map[string]bool{}
 	for i, st := range steps {
 		op := snap.lookup(st.Tool)
@@ -296,7 +298,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 		planned[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.needs()}
 		if v.Decision != fault.Deny {
 			planned[i].Op = op.Flow
-			if st.Arguments != nil && len(st.From) == 0 && g.wordsLead(s, op, st.Arguments) { // whatever the session has read by then
+			if st.Arguments != nil && len(st.From) == 0 && g.wordsLead(s, op, st.Arguments, said) { // whatever the session has read by then
 				planned[i].Op.BlockedBy = nil
 			}
 		} else {

@@ -143,12 +143,12 @@ func (st *plannedStep) needs() []int {
 }
 
 // wordsLead tells whether a call with these arguments runs whatever the session has read before it: the person's words, or who they are, lead
-// to everything in it that decides.
-func (g *Gateway) wordsLead(s *session.Session, op *Operation, args json.RawMessage) bool {
+// to everything in it that decides. said reads the person's words.
+func (g *Gateway) wordsLead(s *session.Session, op *Operation, args json.RawMessage, said func() *flow.Words) bool {
 	if !op.Profile.Told() || len(op.Flow.BlockedBy) == 0 {
 		return false
 	}
-	at := flow.Situation{Words: flow.ParseWords(s.UserRequest), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}}
+	at := flow.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}}
 	for _, l := range op.Flow.BlockedBy {
 		at.Held = append(at.Held, flow.Held{Label: l})
 	}
