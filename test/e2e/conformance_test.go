@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -150,12 +151,27 @@ func readResults(t *testing.T, dir string) (passed, idle []string, failed map[st
 	return passed, idle, failed
 }
 
+// written is the time at the end of a folder's name.
+var written = regexp.MustCompile(`-\d{4}-\d\d-\d\dT[\d-]+Z$`)
+
 // scenario takes the time and the word "server" off a folder's name.
 func scenario(folder string) string {
-	if i := strings.LastIndex(folder, "-20"); i > 0 && strings.Contains(folder[i:], "T") {
-		folder = folder[:i]
+	return strings.TrimPrefix(written.ReplaceAllString(folder, ""), "server-")
+}
+
+// What time it is makes no difference to a scenario's name.
+func TestScenarioNames(t *testing.T) {
+	for folder, want := range map[string]string{
+		"server-tools-list-2026-11-22T11-20-09-380Z":     "tools-list",
+		"server-tools-list-2026-11-20T20-20-20-200Z":     "tools-list",
+		"tasks-wire-fields-2026-11-22T11-19-09-405Z":     "tasks-wire-fields",
+		"server-sep-2020-thing-2026-11-22T11-19-09-405Z": "sep-2020-thing",
+		"server-without-a-time":                          "without-a-time",
+	} {
+		if got := scenario(folder); got != want {
+			t.Errorf("%s: %s", folder, got)
+		}
 	}
-	return strings.TrimPrefix(folder, "server-")
 }
 
 // everythingServer starts the Go SDK's conformance server, in a process of its own as nobody here wrote it.
