@@ -16,6 +16,12 @@ var archCalls = []uint32{
 // archMetadata is the same for metadata.
 var archMetadata = []uint32{unix.SYS_INOTIFY_INIT, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT}
 
+// archServerCalls and archSharedCalls are the same for serverCalls and sharedCalls.
+var (
+	archServerCalls = []uint32{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_CREATE_MODULE, unix.SYS_USELIB, unix.SYS_USTAT, unix.SYS_SYSFS, unix.SYS__SYSCTL, unix.SYS_NFSSERVCTL}
+	archSharedCalls = []uint32{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES, unix.SYS_FUTIMESAT}
+)
+
 func init() {
 	moded[unix.SYS_MKDIR], moded[unix.SYS_MKNOD], moded[unix.SYS_CREAT] = 1, 1, 1
 	chmods[unix.SYS_CHMOD] = 1

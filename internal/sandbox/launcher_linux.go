@@ -42,6 +42,7 @@ type order struct {
 	Limits   Limits
 	Threads  int // that this user has already, where RLIMIT_NPROC counts them
 	Test     bool
+	Server   *serverOrder // where it is a Server, and not a run
 }
 
 // started is what the launcher writes before it starts the program: a status without it, or none at all, is that of a program that never ran.
@@ -54,6 +55,8 @@ type status struct {
 	Exec   string `json:",omitempty"` // it could, but the program could not be executed
 	Exit   int
 	Signal int
+
+	server bool // the launcher ends as its program did
 }
 
 // Init turns this process into the launcher if it was started as one, and then never returns. It must be the first call of main, and of TestMain in
@@ -73,8 +76,14 @@ func Init() {
 		s.Failed = err.Error()
 	}
 	data, _ := json.Marshal(s)
-	unix.Write(statusFD, data)
-	unix.Exit(0) // and not os.Exit, which under the race detector sleeps for a second
+	unix.Write(statusFD, data) // of a server that ran nobody reads it any more
+	if s.Signal != 0 {
+		s.Exit = 128 + s.Signal
+	}
+	if !s.server {
+		s.Exit = 0
+	}
+	unix.Exit(s.Exit) // and not os.Exit, which under the race detector sleeps for a second
 }
 
 func launch() (status, error) {
@@ -96,17 +105,8 @@ func launch() (status, error) {
 		in.Read(make([]byte, 1))
 		unix.Kill(0, unix.SIGKILL)
 	}()
-	if o.Tier == Full {
-		if err := o.newRoot(); err != nil {
-			return status{}, fmt.Errorf("building the root: %w", err)
-		}
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(".", &st); err != nil {
-		return status{}, fmt.Errorf("workspace: %w", err)
-	}
-	if st.Dev != o.Device || st.Ino != o.Inode {
-		return status{}, errors.New("the workspace is not the directory that was checked")
+	if err := o.surroundings(); err != nil {
+		return status{}, err
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil { // the launcher's memory is nobody's business
 		return status{}, os.NewSyscallError("prctl", err)
@@ -125,7 +125,9 @@ func launch() (status, error) {
 		return status{}, err
 	}
 	c.report = int(w.Fd())
-	unix.Write(statusFD, []byte(started))
+	if o.Server == nil {
+		unix.Write(statusFD, []byte(started))
+	}
 	pid, errno := c.start()
 	w.Close()
 	if errno != 0 {
@@ -143,6 +145,10 @@ func launch() (status, error) {
 		}
 		return status{}, reason
 	}
+	if o.Server != nil {
+		unix.Write(statusFD, []byte("{}"))
+		unix.Close(statusFD)
+	}
 	for {
 		var ws unix.WaitStatus
 		got, err := unix.Wait4(-1, &ws, 0, nil)
@@ -151,11 +157,41 @@ func launch() (status, error) {
 		case err != nil:
 			unix.Exit(1) // without a word: the program ran, and how it ended is not known
 		case got == pid && ws.Signaled():
-			return status{Exit: -1, Signal: int(ws.Signal())}, nil
+			return status{Exit: -1, Signal: int(ws.Signal()), server: o.Server != nil}, nil
 		case got == pid && ws.Exited():
-			return status{Exit: ws.ExitStatus()}, nil
+			return status{Exit: ws.ExitStatus(), server: o.Server != nil}, nil
 		}
 	}
+}
+
+// surroundings builds the root and the network, and goes to where the program starts.
+func (o *order) surroundings() error {
+	if o.Server == nil {
+		if o.Tier == Full {
+			if err := o.newRoot(); err != nil {
+				return fmt.Errorf("building the root: %w", err)
+			}
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(".", &st); err != nil {
+			return fmt.Errorf("workspace: %w", err)
+		}
+		if st.Dev != o.Device || st.Ino != o.Inode {
+			return errors.New("the workspace is not the directory that was checked")
+		}
+		return nil
+	}
+	if o.Tier == Full {
+		if !o.Network {
+			if err := o.loopback(); err != nil {
+				return fmt.Errorf("building the network: %w", err)
+			}
+		}
+		if err := o.serverRoot(); err != nil {
+			return fmt.Errorf("building the root: %w", err)
+		}
+	}
+	return os.NewSyscallError("chdir "+o.Dir, unix.Chdir(o.Dir))
 }
 
 // ignoreSignals keeps the program from ending the launcher, which is the first process of its namespace: signals from inside reach such a process
@@ -182,6 +218,9 @@ type child struct {
 	program   *unix.SockFprog
 	null      *byte // ""
 	argv, env **byte
+	execAt    int
+	execPath  *byte
+	execFlags int
 	report    int
 	test      *tests
 }
@@ -201,12 +240,18 @@ func (o *order) child() (*child, error) {
 		{unix.RLIMIT_NPROC, same(uint64(l.Processes + launcher + o.Threads))},
 		{unix.RLIMIT_AS, same(uint64(l.Memory))},
 	}
+	rules, network := o.rules, o.Network
+	// A socket of the family AF_UNIX stays inside where the root is new and the abstract names are its own or Landlock keeps them.
+	unixSockets := o.Tier == Full && (!o.Network || o.Landlock >= 6)
+	f := filter(o.Tier, o.Network, unixSockets)
+	if o.Server != nil { // what it may reach of the network is the namespace's and the filter's matter, and how much it takes the operator's
+		c.limits, rules, network = c.limits[:1], o.serverRules, true
+		f = o.serverFilter(unixSockets)
+	}
 	var err error
-	if c.ruleset, err = ruleset(o.Landlock, o.Network, o.rules()); err != nil {
+	if c.ruleset, err = ruleset(o.Landlock, network, rules()); err != nil {
 		return nil, err
 	}
-	// A socket of the family AF_UNIX stays inside where the root is new and the abstract names are its own or Landlock keeps them.
-	f := filter(o.Tier, o.Network, o.Tier == Full && (!o.Network || o.Landlock >= 6))
 	c.program = &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	if o.Test {
 		c.test = newTests()
@@ -221,6 +266,13 @@ func (o *order) child() (*child, error) {
 		return nil, err
 	}
 	c.argv, c.env = &argv[0], &env[0]
+	c.execAt, c.execPath, c.execFlags = programFD, c.null, unix.AT_EMPTY_PATH
+	if o.Server != nil { // a script's interpreter opens it again, by its name
+		if c.execPath, err = syscall.BytePtrFromString(o.Program); err != nil {
+			return nil, err
+		}
+		c.execAt, c.execFlags = unix.AT_FDCWD, 0
+	}
 	return c, nil
 }
 
@@ -316,7 +368,7 @@ func (c *child) become() {
 		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
 	}
 	failed[0] = stepExec
-	_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, programFD, uintptr(unsafe.Pointer(c.null)), uintptr(unsafe.Pointer(c.argv)), uintptr(unsafe.Pointer(c.env)), unix.AT_EMPTY_PATH, 0)
+	_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, uintptr(c.execAt), uintptr(unsafe.Pointer(c.execPath)), uintptr(unsafe.Pointer(c.argv)), uintptr(unsafe.Pointer(c.env)), uintptr(c.execFlags), 0)
 fail:
 	failed[1] = byte(errno)
 	syscall.RawSyscall(unix.SYS_WRITE, uintptr(c.report), uintptr(unsafe.Pointer(&failed)), 2)

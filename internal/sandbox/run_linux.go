@@ -190,6 +190,9 @@ func attr(o order) *syscall.SysProcAttr {
 	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
 	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getegid(), Size: 1}}
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN} // in the new user namespace, to build the root
+	if o.Server != nil {
+		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_NET_ADMIN) // in the new network namespace, to bring up its loopback
+	}
 	if o.Root {
 		// Only root may drop the groups it is in, as anybody else could gain rights by that.
 		a.GidMappingsEnableSetgroups = true

@@ -4,6 +4,9 @@ package sandbox
 
 import (
 	"context"
+	"net"
+	"os/exec"
+	"time"
 
 	"sallyport/internal/fault"
 )
@@ -18,3 +21,17 @@ func probe() Report {
 func run(context.Context, Command, Tier) (Outcome, error) {
 	return Outcome{}, fault.New(fault.SandboxUnavailable, "")
 }
+
+// Process is a server in its sandbox. There is none here.
+type Process struct{ Cmd *exec.Cmd }
+
+// Command refuses: nothing holds a server here.
+func (s Server) Command() (*Process, error) {
+	return nil, fault.New(fault.SandboxUnavailable, "This machine can't hold a server's sandbox: %s", probe().Missing[0])
+}
+
+// Started is never called.
+func (p *Process) Started(time.Duration) (net.Listener, error) { return nil, nil }
+
+// Close does nothing.
+func (p *Process) Close() {}

@@ -1,0 +1,76 @@
+package sandbox
+
+import (
+	"path/filepath"
+	"strings"
+
+	"sallyport/internal/fault"
+)
+
+// Network is what a server can reach.
+type Network string
+
+const (
+	AnyNetwork   Network = "any"   // the machine's whole network, its loopback included
+	NoNetwork    Network = "none"  // nothing but its own loopback
+	ProxyNetwork Network = "proxy" // nothing but a listener on its own loopback that the gateway accepts on
+)
+
+// Server is a program that runs for long and is not trusted: an MCP server on its pipes. It sees the system's programs and libraries and what is
+// listed here, and nothing else: no other files, and no process but its own. Lists have absolute paths without links; what is not there is left out.
+//
+// Where the kernel gives namespaces, what is not listed does not exist for it. Where it has only Landlock (ABI 6 and later), the server can't open
+// it, but can ask whether it is there, for its size, owner, mode and times; it can't have sockets of the family AF_UNIX, change modes, owners or
+// times by a file's name, or leave its process group.
+type Server struct {
+	Path    string   // the program; a script is fine
+	Argv    []string // with the program's name first
+	Env     []string // all of it, but TMPDIR and, with ProxyNetwork, the variables that name the proxy
+	Dir     string   // where it starts
+	Folder  string   // its own: it reads, writes and executes there
+	Read    []string // more that it may read and execute
+	Write   []string // more that it may read, write and execute
+	Secrets []string // what it can't reach, whatever is listed above. Folder may lie in one of them
+	Network Network
+}
+
+// Servers tells in which tier this machine holds a Server: Full with namespaces, Partial with Landlock and seccomp alone, or None. Where it is not
+// Full, missing says what keeps the machine from it, and the way to get it.
+func Servers() (tier Tier, missing []string) {
+	r := Probe()
+	switch {
+	case r.Tier == Full:
+		return Full, nil
+	case ready && r.Seccomp && r.Landlock >= 6:
+		return Partial, r.Missing
+	}
+	return None, r.Missing
+}
+
+func (s *Server) check() error {
+	bad := func(field, message string) error { return fault.New(fault.RequestMalformed, "%s", message).At(field) }
+	if len(s.Argv) == 0 {
+		return bad("argv", "must not be empty")
+	}
+	for _, text := range append(append([]string{s.Path, s.Dir, s.Folder}, s.Argv...), s.Env...) {
+		if strings.ContainsRune(text, 0) {
+			return bad("argv", "must not contain NUL")
+		}
+	}
+	for name, path := range map[string]string{"path": s.Path, "dir": s.Dir, "folder": s.Folder} {
+		if !filepath.IsAbs(path) {
+			return bad(name, "must be an absolute path")
+		}
+	}
+	for _, list := range [][]string{s.Read, s.Write, s.Secrets} {
+		for _, p := range list {
+			if p == "/" || !filepath.IsAbs(p) || filepath.Clean(p) != p {
+				return bad("paths", "must be absolute, free of dots, and not the root")
+			}
+		}
+	}
+	if !plain(s.Folder) {
+		return bad("folder", "must exist and be free of links")
+	}
+	return nil
+}

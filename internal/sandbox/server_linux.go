@@ -1,0 +1,493 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"sallyport/internal/fault"
+)
+
+// What a server gets of the system beside what a program of comm.exec gets. Nothing here belongs to anybody; what a machine hasn't got is left out.
+var (
+	serverDirs = []string{"/opt", "/nix", "/gnu/store", "/snap", "/home/linuxbrew/.linuxbrew", "/sys/fs/cgroup", "/sys/devices/system/cpu"}
+	serverEtc  = []string{
+		"/etc/passwd", "/etc/group", "/etc/protocols", "/etc/host.conf", "/etc/gai.conf", "/etc/mime.types", "/etc/magic", "/etc/timezone", "/etc/fonts",
+		"/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem", "/etc/pki/tls/cert.pem", "/etc/pki/java", "/etc/crypto-policies",
+		"/etc/os-release", "/etc/debian_version", "/etc/lsb-release", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld-musl-x86_64.path", "/etc/ld-musl-aarch64.path",
+		"/etc/terminfo", "/etc/locale.alias", "/etc/default/locale", "/etc/shells", "/etc/gitconfig", "/etc/java-17-openjdk", "/etc/java-21-openjdk", "/etc/python3", "/etc/node",
+	}
+	serverDevices = []string{"/dev/random", "/dev/full"}
+)
+
+// What a server may keep in memory in place of files, where it has a /tmp and a /dev/shm of its own.
+const serverTemp = "size=512m,nr_inodes=262144,mode=1777"
+
+// serverOrder is what the launcher is told of a Server, beside what an order has for every program.
+type serverOrder struct {
+	Folder  string
+	Read    []string
+	Write   []string
+	Secrets []string
+	Proxy   bool
+}
+
+// Process is a server that was started in its sandbox, or is about to be.
+type Process struct {
+	// Cmd is to be given its pipes and started by the caller, who also waits for it. It ends as the server did, a signal as 128 and its number.
+	Cmd *exec.Cmd
+
+	order       []byte
+	ours, their struct{ order, status *os.File } // order is a pipe that lives as long as the gateway, status a socket
+}
+
+// Command prepares s. Errors are fault.SandboxUnavailable where the machine can't hold it, and fault.RequestMalformed where s can't be run as it is.
+func (s Server) Command() (*Process, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	tier, missing := Servers()
+	if tier == None {
+		return nil, fault.New(fault.SandboxUnavailable, "This machine can't hold a server's sandbox: %s", strings.Join(missing, " "))
+	}
+	return s.command(tier)
+}
+
+func (s Server) command(tier Tier) (*Process, error) {
+	if tier != Full && s.Network == ProxyNetwork {
+		return nil, fault.New(fault.SandboxUnavailable, "Without namespaces a list of hosts can't be held.").Try("Write egress: none or egress: any, or give the gateway namespaces (sallyport doctor).")
+	}
+	o := order{
+		Tier: tier, Landlock: landlockABI(), Root: os.Geteuid() == 0, Program: s.Path, Argv: s.Argv, Env: s.Env, Dir: s.Dir, Network: s.Network == AnyNetwork, Temp: filepath.Join(s.Folder, "tmp"),
+		Server: &serverOrder{Folder: s.Folder, Read: s.Read, Write: s.Write, Secrets: s.Secrets, Proxy: s.Network == ProxyNetwork},
+	}
+	if err := os.Mkdir(o.Temp, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{order: text}
+	if p.their.order, p.ours.order, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		p.Close()
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	p.ours.status, p.their.status = os.NewFile(uintptr(pair[0]), "status"), os.NewFile(uintptr(pair[1]), "status")
+	p.Cmd = &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{launcherName}, Env: []string{}, Dir: "/", // nothing of ours
+		ExtraFiles: []*os.File{p.their.order, p.their.status}, SysProcAttr: attr(o),
+	}
+	return p, nil
+}
+
+// Started is called once Cmd was started. It returns when the server's program runs in its sandbox. listener is for ProxyNetwork: it is on the
+// server's own loopback, and nobody but the server can reach it.
+func (p *Process) Started(within time.Duration) (listener net.Listener, err error) {
+	p.their.order.Close()
+	p.their.status.Close()
+	defer p.ours.status.Close()
+	if err := p.ours.order.SetWriteDeadline(time.Now().Add(within)); err != nil {
+		return nil, err
+	}
+	if _, err := p.ours.order.Write(p.order); err != nil {
+		return nil, fault.Wrap(err, fault.SandboxUnavailable, "The server's sandbox did not take its order.")
+	}
+	conn, err := net.FileConn(p.ours.status)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	conn.SetReadDeadline(time.Now().Add(within))
+	defer func() {
+		if err != nil && listener != nil {
+			listener.Close()
+			listener = nil
+		}
+	}()
+	data, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, nr, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(data, rights)
+		if err != nil || n == 0 {
+			return listener, fault.Wrap(fmt.Errorf("its launcher ended without a word: %w", err), fault.SandboxUnavailable, "The server's sandbox failed before the server ran.")
+		}
+		if listener == nil && nr > 0 {
+			if listener, err = receivedListener(rights[:nr]); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		var s status
+		switch err := json.Unmarshal(data[:n], &s); {
+		case err != nil:
+			return listener, err
+		case s.Failed != "":
+			return listener, fault.Wrap(errors.New(s.Failed), fault.SandboxUnavailable, "The server's sandbox could not be built: %s.", s.Failed)
+		case s.Exec != "":
+			return listener, fault.Wrap(errors.New(s.Exec), fault.RequestMalformed, "The server's program can't be executed: %s.", s.Exec)
+		}
+		return listener, nil
+	}
+}
+
+func receivedListener(rights []byte) (net.Listener, error) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) != 1 {
+		return nil, errors.Join(err, errors.New("no socket was handed over"))
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 1 {
+		return nil, errors.Join(err, errors.New("no socket was handed over"))
+	}
+	unix.CloseOnExec(fds[0])
+	f := os.NewFile(uintptr(fds[0]), "proxy")
+	defer f.Close()
+	return net.FileListener(f)
+}
+
+// Close gives up what the gateway holds of the process: its launcher then ends it, if it still runs.
+func (p *Process) Close() {
+	for _, f := range []*os.File{p.their.order, p.their.status, p.ours.order, p.ours.status} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// serverRoot replaces the root, like newRoot, by one with what a server may see. What it hides lies under empty directories.
+func (o *order) serverRoot() error {
+	const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return os.NewSyscallError("mount private", err)
+	}
+	s := o.Server
+	links := map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2"}
+	var trees []tree
+	take := func(attrs uint64, paths ...string) error {
+		for _, p := range paths {
+			if target, err := os.Readlink(p); err == nil && filepath.Dir(p) == "/" {
+				links[p] = target // /bin -> usr/bin
+				continue
+			}
+			t, err := hold(p, attrs)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			trees = append(trees, t)
+		}
+		return nil
+	}
+	const device = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
+	if err := errors.Join(
+		take(readOnly, o.system()...), take(device, devices...), take(device, serverDevices...),
+		take(readOnly, s.Read...), take(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, s.Write...),
+	); err != nil {
+		return err
+	}
+	folder, err := hold(s.Folder, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if err != nil {
+		return err
+	}
+	proc := serverProc()
+
+	// Any directory will do to build on: what was in it is held already.
+	const at = "/usr"
+	memory := func(path, options string) error {
+		if err := os.MkdirAll(at+path, 0o755); err != nil {
+			return err
+		}
+		return os.NewSyscallError("mount tmpfs", unix.Mount("sandbox", at+path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options))
+	}
+	if err := errors.Join(memory("", "size=1m,mode=0755"), memory(tempDir, serverTemp), memory("/var/tmp", serverTemp), memory("/dev/shm", serverTemp)); err != nil {
+		return err
+	}
+	if proc >= 0 {
+		trees = append(trees, tree{"/proc", proc, true})
+	}
+	for _, t := range trees {
+		if err := t.attach(at); err != nil {
+			return err
+		}
+	}
+	// Secrets lie over what was let in, and the folder over the secrets.
+	covers := []string{at}
+	const nothing = at + "/.hidden" // a file that can't be opened
+	if err := os.WriteFile(nothing, nil, 0); err != nil {
+		return err
+	}
+	for _, secret := range s.Secrets {
+		st, err := os.Lstat(at + secret)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+			continue // nothing that was let in holds it
+		}
+		if err != nil {
+			return err
+		}
+		if st.IsDir() {
+			if err := memory(secret, "size=64k,mode=0755"); err != nil {
+				return err
+			}
+			covers = append(covers, at+secret)
+			continue
+		}
+		copied, err := unix.OpenTree(unix.AT_FDCWD, nothing, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return os.NewSyscallError("open_tree", err)
+		}
+		if err := (tree{secret, copied, false}).attach(at); err != nil {
+			return err
+		}
+	}
+	if err := folder.attach(at); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(at+o.Dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for from, to := range links {
+		if err := os.Symlink(to, at+from); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	for _, path := range covers {
+		if err := attributes(unix.AT_FDCWD, path, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
+			return os.NewSyscallError("mount_setattr root", err)
+		}
+	}
+	if err := unix.Chdir(at); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil { // the old root is now on top of the new one
+		return os.NewSyscallError("pivot_root", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return os.NewSyscallError("umount", err)
+	}
+	return unix.Chdir("/")
+}
+
+// serverProc is a /proc of the new PID namespace: all of it where the kernel gives one, since servers look there for processors and memory, else
+// what freshProc gives.
+func serverProc() int {
+	fd, err := unix.Fsopen("proc", unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		defer unix.Close(fd)
+		if unix.FsconfigCreate(fd) == nil {
+			if proc, err := unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC); err == nil {
+				return proc
+			}
+		}
+	}
+	return freshProc()
+}
+
+// system is what every server may read and execute.
+func (o *order) system() []string {
+	return slices.Concat(systemDirs, serverDirs, systemEtc, networkEtc, serverEtc, resolved(networkEtc))
+}
+
+// resolved are the targets of those paths that are links, which may lie in a place that is not let in, as that of /etc/resolv.conf does.
+func resolved(paths []string) (targets []string) {
+	for _, p := range paths {
+		if real, err := filepath.EvalSymlinks(p); err == nil && real != p && !inside(real, systemDirs) {
+			targets = append(targets, real)
+		}
+	}
+	return targets
+}
+
+// serverRules are what Landlock lets a server do. In its own root they hold once more what is let in, and what comes to be there later: a file that
+// takes a secret's place has no rule.
+func (o *order) serverRules() []rule {
+	s := o.Server
+	const all = work | execute
+	rules := []rule{{"/", readDir, false}} // names of what is there; Landlock can't tell a directory from what is below it
+	for _, p := range o.system() {
+		rules = append(rules, rule{p, readFile | readDir | execute, true})
+	}
+	for _, p := range slices.Concat(devices, serverDevices) {
+		rules = append(rules, rule{p, readFile | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE, true})
+	}
+	for _, p := range s.Read {
+		rules = append(rules, besides(p, s.Secrets, readFile|readDir|execute)...)
+	}
+	for _, p := range s.Write {
+		rules = append(rules, besides(p, s.Secrets, all)...)
+	}
+	if o.Tier == Full { // its own; programs that don't ask where they may keep what is temporary look there
+		for _, p := range []string{tempDir, "/var/tmp", "/dev/shm"} {
+			rules = append(rules, besides(p, s.Secrets, all)...)
+		}
+	}
+	return append(rules, rule{s.Folder, all, false}, rule{"/proc", readFile | readDir, true})
+}
+
+// besides are rules for path and what is below it, but for the secrets: where one lies below a directory, all that lies beside it gets a rule of its
+// own. What is made beside it later has none.
+func besides(path string, secrets []string, rights uint64) []rule {
+	if inside(path, secrets) {
+		return nil
+	}
+	if !slices.ContainsFunc(secrets, func(s string) bool { return inside(s, []string{path}) }) {
+		return []rule{{path, rights, true}}
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil // it can't be taken apart, so none of it is let in
+	}
+	var rules []rule
+	for _, e := range entries {
+		if e.Type()&os.ModeSymlink == 0 { // a rule for a link would be one for where it leads
+			rules = append(rules, besides(filepath.Join(path, e.Name()), secrets, rights)...)
+		}
+	}
+	return rules
+}
+
+// loopback brings up the loopback of the new network namespace and, where the gateway is to listen there, hands a listener over.
+func (o *order) loopback() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(request))); errno != 0 {
+		return os.NewSyscallError("bringing up the loopback", errno)
+	}
+	if !o.Server.Proxy {
+		return nil
+	}
+	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(l)
+	if err := errors.Join(unix.Bind(l, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(l, 128)); err != nil {
+		return err
+	}
+	name, err := unix.Getsockname(l)
+	if err != nil {
+		return err
+	}
+	proxy := fmt.Sprintf("http://127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
+	for _, variable := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"} {
+		o.Env = append(o.Env, variable+"="+proxy)
+	}
+	o.Env = append(o.Env, "NODE_USE_ENV_PROXY=1")
+	return os.NewSyscallError("handing the proxy's socket over", unix.Sendmsg(statusFD, []byte("proxy"), unix.UnixRights(l), nil, 0))
+}
+
+// serverCalls are the system calls that no server needs and that reach beyond what it may see, or parts of the kernel that only administrators use.
+var serverCalls = []uint32{
+	unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT,
+	unix.SYS_FSPICK, unix.SYS_MOUNT_SETATTR, unix.SYS_SETNS, unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE,
+	unix.SYS_PROCESS_MRELEASE, unix.SYS_KCMP, unix.SYS_PIDFD_GETFD, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
+	unix.SYS_IO_URING_REGISTER, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE,
+	unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT,
+	unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SETHOSTNAME,
+	unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_FANOTIFY_INIT, unix.SYS_VHANGUP, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_LOOKUP_DCOOKIE,
+}
+
+// sharedCalls are those that without namespaces reach what belongs to other programs of the gateway's user: they name a file where Landlock does not
+// judge what is done to it, share memory by a number, or leave the process group that holds the tree together.
+var sharedCalls = []uint32{
+	unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWNAT, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR,
+	unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_SEMGET,
+	unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, unix.SYS_SETSID, unix.SYS_SETPGID,
+}
+
+// Requests to a terminal that put words into another program's mouth.
+const tiocSTI, tiocLinux, tiocCons = 0x5412, 0x541C, 0x541D
+
+// serverFilter is the seccomp program of a server. It lets through what it doesn't name: a server is a program that its author chose, with needs that
+// nobody listed. What may be reached is the matter of the root, of Landlock and of the namespaces.
+func (o *order) serverFilter(unixSockets bool) []unix.SockFilter {
+	p := []unix.SockFilter{
+		load(4), skip(unix.BPF_JEQ, auditArch, 1), {Code: unix.BPF_JMP | unix.BPF_JA, K: 1}, answer(refuse),
+		load(0), {Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: x32, Jf: 1}, answer(refuse),
+	}
+	refused := slices.Concat(serverCalls, archServerCalls)
+	if o.Tier != Full {
+		refused = slices.Concat(refused, sharedCalls, archSharedCalls)
+	}
+	for _, c := range refused {
+		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(refuse))
+	}
+	for _, c := range []uint32{unix.SYS_CLONE3, unix.SYS_OPENAT2} { // what they do is said in memory, where a filter can't look
+		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(absent))
+	}
+	for _, modes := range []map[uint32]uint32{moded, chmods} {
+		for call, mode := range modes {
+			if !slices.Contains(refused, call) {
+				p = append(p, when(call, argument{index: mode, without: lends})...)
+			}
+		}
+	}
+	for call, flags := range opens {
+		p = append(p, skip(unix.BPF_JEQ, call, 7), load(16+8*flags), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: makes, Jt: 1}, answer(allow))
+		p = append(p, load(16+8*(flags+1)), skip(unix.BPF_JSET, lends, 1), answer(refuse), answer(allow))
+	}
+	var families []uint32
+	if unixSockets {
+		families = append(families, unix.AF_UNIX)
+	}
+	if o.Network || o.Tier == Full { // in a network namespace of its own there is nothing but its loopback
+		families = append(families, unix.AF_INET, unix.AF_INET6)
+	}
+	// Of netlink, only questions about addresses and routes, which programs ask to know their own.
+	p = append(p, skip(unix.BPF_JEQ, unix.SYS_SOCKET, 6+len(families)))
+	p = append(p, load(16))
+	for i, f := range families {
+		p = append(p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: f, Jt: uint8(len(families) - i + 3)})
+	}
+	p = append(p, skip(unix.BPF_JEQ, unix.AF_NETLINK, 2), load(16+8*2), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.NETLINK_ROUTE, Jt: 1}, answer(refuse), answer(allow))
+	pair := []argument{{index: 0, values: []uint32{unix.AF_UNIX}}}
+	if !unixSockets {
+		pair = append(pair, argument{index: 1, without: unix.SOCK_DGRAM}) // the bit that SOCK_RAW has too: such a socket can send to any path
+	}
+	p = append(p, when(unix.SYS_SOCKETPAIR, pair...)...)
+	p = append(p, when(unix.SYS_CLONE, argument{index: 0, without: newNamespace})...)
+	p = append(p, when(unix.SYS_UNSHARE, argument{index: 0, without: newNamespace})...)
+	if o.Tier != Full { // the gateway has the same user, and is there to be named
+		self := argument{index: 0, values: []uint32{0}}
+		p = append(p, when(unix.SYS_PRLIMIT64, self)...)
+		p = append(p, when(unix.SYS_SCHED_SETAFFINITY, self)...)
+		p = append(p, when(unix.SYS_SCHED_SETSCHEDULER, self)...)
+		p = append(p, when(unix.SYS_SCHED_SETATTR, self)...)
+		p = append(p, when(unix.SYS_SCHED_SETPARAM, self)...)
+		p = append(p, when(unix.SYS_SETPRIORITY, self, argument{index: 1, values: []uint32{0}})...)
+		p = append(p, when(unix.SYS_IOPRIO_SET, argument{index: 0, values: []uint32{1}}, argument{index: 1, values: []uint32{0}})...)
+		// By an open file only, which Landlock has judged: with a name it would be any.
+		p = append(p, when(unix.SYS_UTIMENSAT, argument{index: 1, values: []uint32{0}})...)
+	}
+	p = append(p, skip(unix.BPF_JEQ, unix.SYS_IOCTL, 6), load(16+8))
+	for i, request := range []uint32{tiocSTI, tiocLinux, tiocCons} {
+		p = append(p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: request, Jt: uint8(3 - i)})
+	}
+	return append(p, answer(allow), answer(refuse), answer(allow))
+}

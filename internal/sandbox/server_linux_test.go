@@ -1,0 +1,380 @@
+//go:build amd64 || arm64
+
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// serverWorld is a gateway's machine in small: a data directory with a key and the folders of two servers, a project with the configuration, and a home.
+type serverWorld struct {
+	data, folder, other, project, home string
+	server                             Server
+}
+
+func newServerWorld(t *testing.T) *serverWorld {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &serverWorld{data: root + "/data", folder: root + "/data/servers/mine", other: root + "/data/servers/other", project: root + "/project", home: root + "/home"}
+	for path, text := range map[string]string{
+		w.data + "/signing.key": "the key", w.other + "/notes": "another's", w.folder + "/own": "own",
+		w.project + "/sallyport.yaml": "tokens", w.project + "/docs/a.txt": "a document", w.home + "/.ssh/id": "a person's key",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := filepath.EvalSymlinks("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = Server{
+		Path: self, Argv: []string{helperName}, Dir: w.project, Folder: w.folder, Env: []string{"PATH=/usr/bin:/bin"},
+		Read: []string{self}, Write: []string{w.project}, Secrets: []string{w.data, w.project + "/sallyport.yaml"}, Network: AnyNetwork,
+	}
+	return w
+}
+
+// start runs s and returns what it wrote and how it ended.
+func startServer(t *testing.T, s Server, tier Tier) (output string, exit int) {
+	t.Helper()
+	p, err := s.command(tier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	var out bytes.Buffer
+	p.Cmd.Stdout, p.Cmd.Stderr = &out, &out
+	if err := p.Cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := p.Started(time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if listener != nil {
+		defer listener.Close()
+		go func() {
+			for {
+				c, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				c.Close()
+			}
+		}()
+	}
+	p.Cmd.Wait()
+	return out.String(), p.Cmd.ProcessState.ExitCode()
+}
+
+// eachServerTier runs f in both tiers that this machine can hold.
+func eachServerTier(t *testing.T, f func(t *testing.T, tier Tier)) {
+	best, missing := Servers()
+	if best == None {
+		cannot(t, strings.Join(missing, " "))
+	}
+	t.Run("partial", func(t *testing.T) { f(t, Partial) })
+	if best == Full {
+		t.Run("full", func(t *testing.T) { f(t, Full) })
+	}
+}
+
+func TestServerReach(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		w := newServerWorld(t)
+		l, err := net.Listen("unix", w.home+"/agent.sock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		hidden, err := net.Listen("unix", "@"+t.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hidden.Close()
+		neighbour := exec.Command("/usr/bin/sleep", "600")
+		neighbour.Env = []string{"TOKEN=of-another-server"}
+		if err := neighbour.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { neighbour.Process.Kill(); neighbour.Wait() }()
+		process := func(pid int, file string) string { return fmt.Sprintf("/proc/%d/%s", pid, file) }
+
+		for _, c := range []struct {
+			name string
+			may  bool
+			argv []string
+		}{
+			{"its own folder", true, []string{"read", w.folder + "/own"}},
+			{"a new file in its folder", true, []string{"create", w.folder + "/new"}},
+			{"a document that the operator named", true, []string{"read", w.project + "/docs/a.txt"}},
+			{"a new document", true, []string{"create", w.project + "/docs/b.txt"}},
+			{"the system's programs", true, []string{"list", "/usr/bin"}},
+			{"the key", false, []string{"read", w.data + "/signing.key"}},
+			{"the key by way of its folder", false, []string{"read", w.folder + "/../../signing.key"}},
+			{"the key by way of its root", false, []string{"read", "/proc/self/root" + w.data + "/signing.key"}},
+			{"another server's folder", false, []string{"read", w.other + "/notes"}},
+			{"the configuration beside the documents", false, []string{"read", w.project + "/sallyport.yaml"}},
+			{"the configuration, written", false, []string{"create", w.project + "/sallyport.yaml"}},
+			{"the configuration, by a link", false, []string{"link", w.project + "/sallyport.yaml", w.folder + "/link"}},
+			{"the configuration, moved away", false, []string{"rename", w.project + "/sallyport.yaml", w.folder + "/moved"}},
+			{"the project, moved away", false, []string{"rename", w.project + "/docs", w.folder + "/moved"}},
+			{"a person's home", false, []string{"read", w.home + "/.ssh/id"}},
+			{"shadow passwords", false, []string{"read", "/etc/shadow"}},
+			{"a program's start, changed", false, []string{"create", "/etc/profile.d/x.sh"}},
+			{"the gateway's environment", false, []string{"read", process(os.Getpid(), "environ")}},
+			{"the gateway's memory", false, []string{"read", process(os.Getpid(), "mem")}},
+			{"the gateway's files", false, []string{"links", process(os.Getpid(), "fd/1")}},
+			{"the gateway's root", false, []string{"read", process(os.Getpid(), "root") + w.data + "/signing.key"}},
+			{"another server's environment", false, []string{"read", process(neighbour.Process.Pid, "environ")}},
+			{"its launcher's memory", false, []string{"read", "/proc/1/mem"}},
+			{"a signal to the gateway", false, []string{"kill", strconv.Itoa(os.Getpid())}},
+			{"a signal to another server", false, []string{"kill", strconv.Itoa(neighbour.Process.Pid)}},
+			{"the gateway's limits", false, []string{"prlimit", strconv.Itoa(os.Getpid())}},
+			{"a socket in a home", false, []string{"unix", w.home + "/agent.sock"}},
+			{"an abstract socket", false, []string{"unix", "@" + t.Name()}},
+			{"a socket by a pair", false, []string{"socketpair", w.home + "/agent.sock"}},
+			{"a user namespace", false, []string{"clone", strconv.Itoa(unix.CLONE_NEWUSER)}},
+			{"a mount namespace", false, []string{"clone", strconv.Itoa(unix.CLONE_NEWNS | unix.CLONE_NEWUSER)}},
+			{"mount", false, []string{"syscall", strconv.Itoa(unix.SYS_MOUNT)}},
+			{"umount", false, []string{"syscall", strconv.Itoa(unix.SYS_UMOUNT2)}},
+			{"setns", false, []string{"syscall", strconv.Itoa(unix.SYS_SETNS)}},
+			{"ptrace", false, []string{"syscall", strconv.Itoa(unix.SYS_PTRACE)}},
+			{"process_vm_readv", false, []string{"syscall", strconv.Itoa(unix.SYS_PROCESS_VM_READV)}},
+			{"pidfd_getfd", false, []string{"syscall", strconv.Itoa(unix.SYS_PIDFD_GETFD)}},
+			{"bpf", false, []string{"syscall", strconv.Itoa(unix.SYS_BPF)}},
+			{"io_uring", false, []string{"syscall", strconv.Itoa(unix.SYS_IO_URING_SETUP)}},
+			{"keys", false, []string{"syscall", strconv.Itoa(unix.SYS_KEYCTL)}},
+			{"open by handle", false, []string{"syscall", strconv.Itoa(unix.SYS_OPEN_BY_HANDLE_AT)}},
+			{"a terminal's input", false, []string{"ioctl"}},
+			{"the mode of the key", false, []string{"chmod", w.data + "/signing.key"}},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				s := w.server
+				s.Argv = append([]string{helperName}, c.argv...)
+				out, exit := startServer(t, s, tier)
+				if want := map[bool]int{true: succeeded, false: failed}[c.may]; exit != want || strings.Contains(out, "the key") && !c.may {
+					t.Errorf("%v ended with %d, want %d: %s", c.argv, exit, want, out)
+				}
+			})
+		}
+		// In a root of its own the server may find an empty directory where the data directory is, and do with it what it likes.
+		for _, argv := range [][]string{{"create", w.data + "/new"}, {"chmod", w.data}} {
+			s := w.server
+			s.Argv = append([]string{helperName}, argv...)
+			startServer(t, s, tier)
+		}
+		if st, err := os.Stat(w.data); err != nil || st.Mode().Perm() != 0o755 {
+			t.Errorf("the data directory's mode is now %v, %v", st.Mode(), err)
+		}
+		if _, err := os.Stat(w.data + "/new"); err == nil {
+			t.Error("there is a new file in the data directory")
+		}
+		if data, err := os.ReadFile(w.project + "/sallyport.yaml"); err != nil || string(data) != "tokens" {
+			t.Errorf("the configuration is now %q, %v", data, err)
+		}
+	})
+}
+
+// A configuration that an editor puts in place of the old one, while the server runs, is as far from it as the old one was.
+func TestServerDoesNotReachAReplacedSecret(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		w := newServerWorld(t)
+		s := w.server
+		s.Path, s.Argv = "/bin/sh", []string{"sh", "-c", `echo up; read line; cat sallyport.yaml; echo $?; cat docs/a.txt`}
+		p, err := s.command(tier)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		in, _ := p.Cmd.StdinPipe()
+		out, _ := p.Cmd.StdoutPipe()
+		if err := p.Cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Started(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		ready := make([]byte, 3)
+		if _, err := io.ReadFull(out, ready); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(w.project+"/new", []byte("new tokens"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(w.project+"/new", w.project+"/sallyport.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(in, "go\n")
+		rest, _ := io.ReadAll(out)
+		p.Cmd.Wait()
+		if got := string(rest); got != "1\na document" {
+			t.Errorf("the server read %q", got)
+		}
+	})
+}
+
+func TestServerNetwork(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				c.Close()
+			}
+		}()
+		w := newServerWorld(t)
+		for _, n := range []Network{AnyNetwork, NoNetwork, ProxyNetwork} {
+			s := w.server
+			s.Network, s.Argv = n, []string{helperName, "tcp", l.Addr().String()}
+			if n == ProxyNetwork && tier != Full {
+				if _, err := s.command(tier); err == nil {
+					t.Error("a list of hosts can't be held without namespaces, and nothing says so")
+				}
+				continue
+			}
+			out, exit := startServer(t, s, tier)
+			if want := map[bool]int{true: succeeded, false: failed}[n == AnyNetwork]; exit != want {
+				t.Errorf("%s: ended with %d, want %d: %s", n, exit, want, out)
+			}
+		}
+		if tier == Full {
+			s := w.server
+			s.Network, s.Path, s.Argv = ProxyNetwork, "/bin/bash", []string{"bash", "-c", `p=${HTTPS_PROXY#http://}; exec 3<>/dev/tcp/${p%:*}/${p#*:} && echo reached`}
+			if out, _ := startServer(t, s, tier); !strings.Contains(out, "reached") {
+				t.Errorf("the proxy's listener can't be reached: %s", out)
+			}
+		}
+	})
+}
+
+// What a server leaves behind ends with it, and all of it ends with the gateway.
+func TestServerTreeEnds(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		w := newServerWorld(t)
+		s := w.server
+		mark := filepath.Join(w.folder, "alive")
+		s.Path, s.Argv = "/bin/sh", []string{"sh", "-c", `(while :; do echo x >> ` + mark + `; sleep 0.02; done) & echo up; read line`}
+		p, err := s.command(tier)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, _ := p.Cmd.StdinPipe()
+		defer in.Close()
+		out, _ := p.Cmd.StdoutPipe()
+		if err := p.Cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Started(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		p.Close() // as when the gateway is killed
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		ended := make(chan struct{})
+		go func() { p.Cmd.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			t.Fatal("the server outlives the gateway")
+		}
+		if tier != Full {
+			return // its group is the caller's to end
+		}
+		before, err := os.ReadFile(mark)
+		if err != nil {
+			return // it never wrote
+		}
+		time.Sleep(200 * time.Millisecond)
+		if after, _ := os.ReadFile(mark); len(after) != len(before) {
+			t.Error("what the server started outlives it")
+		}
+	})
+}
+
+func TestServerExitCode(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		w := newServerWorld(t)
+		s := w.server
+		s.Path = "/bin/sh"
+		for script, want := range map[string]int{"exit 7": 7, "kill -TERM $$": 128 + 15} {
+			s.Argv = []string{"sh", "-c", script}
+			if out, exit := startServer(t, s, tier); exit != want {
+				t.Errorf("%s ended with %d, want %d: %s", script, exit, want, out)
+			}
+		}
+	})
+}
+
+func TestServerRefusesWhatItCanNotHold(t *testing.T) {
+	w := newServerWorld(t)
+	for name, change := range map[string]func(*Server){
+		"no arguments":       func(s *Server) { s.Argv = nil },
+		"a relative program": func(s *Server) { s.Path = "sh" },
+		"the root":           func(s *Server) { s.Write = []string{"/"} },
+		"dots":               func(s *Server) { s.Read = []string{"/usr/../etc"} },
+		"a folder by a link": func(s *Server) {
+			link := filepath.Join(t.TempDir(), "link")
+			os.Symlink(w.folder, link)
+			s.Folder = link
+		},
+		"NUL": func(s *Server) { s.Env = []string{"A=\x00"} },
+	} {
+		s := w.server
+		change(&s)
+		if err := s.check(); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+func BenchmarkServerStart(b *testing.B) {
+	folder, err := filepath.EvalSymlinks(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		p, err := Server{Path: "/bin/true", Argv: []string{"true"}, Dir: folder, Folder: folder, Network: AnyNetwork}.Command()
+		if err != nil {
+			b.Skip("not measured: ", err)
+		}
+		if err := p.Cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := p.Started(time.Minute); err != nil {
+			b.Fatal(err)
+		}
+		p.Cmd.Wait()
+		p.Close()
+	}
+}
