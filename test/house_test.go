@@ -39,7 +39,7 @@ var house = map[string][]string{
 	"internal/gateway":     {"flow", "guard", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/policy", "internal/limit", "internal/threat"},
 	"internal/notify":      {"internal/fault", "internal/threat"},
 	"internal/store":       {"flow", "internal/notify", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway"},
-	"internal/upstream":    {"internal/fault", "internal/identity", "internal/call", "internal/threat", "internal/gateway"},
+	"internal/upstream":    {"internal/fault", "internal/identity", "internal/call", "internal/threat", "internal/gateway", "internal/sandbox", "internal/egress"},
 	"internal/mcpapi":      {"flow", "internal/declare", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
 	"internal/console":     {"flow", "internal/approval", "internal/agent", "internal/policy", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
 	"internal/httpapi":     {"flow", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/gateway", "internal/threat", "internal/console"},

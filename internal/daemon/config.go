@@ -61,6 +61,7 @@ type Config struct {
 	// Dir is the folder that relative paths start from.
 	Dir string `yaml:"-" json:"-"`
 
+	file    string          // where it was read; empty for the defaults
 	root    *yaml.Node      // the file as it was read, to say where things stand
 	argless map[string]bool // operations whose schema takes no argument, once lintData has looked
 }
@@ -79,6 +80,10 @@ type UpstreamConfig struct {
 	Env            map[string]string `yaml:"env,omitempty" json:"env,omitempty" jsonschema:"Environment variables for the command, besides PATH, HOME, USER, LANG, LC_ALL and TMPDIR."`
 	URL            string            `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Address of a streamable HTTP server."`
 	Headers        map[string]string `yaml:"headers,omitempty" json:"headers,omitempty" jsonschema:"Headers for every request to the server: its own credential belongs here. The agent's token is never forwarded."`
+	Sandbox        string            `yaml:"sandbox,omitempty" json:"sandbox,omitempty" jsonschema:"How a stdio server is confined: full (its folder, and the hosts that egress lists), partial (default: also what its command and environment name, and the network) or none (it can do what the gateway can, as read its keys)."`
+	Folder         string            `yaml:"folder,omitempty" json:"folder,omitempty" jsonschema:"The confined server's own folder, which is its home, too. Default: one in the data directory."`
+	Paths          []string          `yaml:"paths,omitempty" json:"paths,omitempty" jsonschema:"More files and folders that the server may read and write in the sandbox partial, beside those that its command and environment name."`
+	Egress         Egress            `yaml:"egress,omitempty" json:"egress,omitempty" jsonschema:"What a confined server may reach of the network: any (default in partial), none (default in full), or a list of hosts, which it reaches through a proxy of the gateway's. A program that honours no proxy reaches nothing then."`
 	Fallback       string            `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another upstream to use when this one fails. Not used by this version."`
 	Timeout        Duration          `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one call. Default limits.network_timeout."`
 	ClientFeatures []string          `yaml:"client_features,omitempty" json:"client_features,omitempty" jsonschema:"What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default none."`
@@ -256,7 +261,11 @@ func LoadConfig(path string) (*Config, error) {
 	if len(data) > maxConfig {
 		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxConfig)
 	}
-	return ParseConfig(path, data, filepath.Dir(path))
+	c, err := ParseConfig(path, data, filepath.Dir(path))
+	if err == nil {
+		c.file = path
+	}
+	return c, err
 }
 
 // ParseConfig reads a configuration strictly, expands the environment, applies the defaults and checks it as a whole. Every
@@ -550,6 +559,7 @@ func (c *Config) checkUpstreams(p *complaints) {
 		for _, f := range u.ClientFeatures {
 			p.oneOf(field+".client_features", f, "elicitation", "sampling", "roots")
 		}
+		u.checkConfinement(p, field)
 	}
 }
 
@@ -795,6 +805,10 @@ func (c *Config) Warnings(file string) []Problem {
 		all = append(all, Problem{File: file, Field: "models", Severity: "P2", Problem: "this version does not use it yet"})
 	}
 	for id, u := range c.Upstreams {
+		if u.Sandbox == "none" {
+			all = append(all, c.problem(file, "upstreams."+id+".sandbox", "P1", "leave it out; sallyport doctor says what the sandbox partial would keep from it, and paths lets more in",
+				"the server can read the gateway's keys and tokens, and act as any person"))
+		}
 		if u.Fallback != "" {
 			all = append(all, Problem{File: file, Field: "upstreams." + id + ".fallback", Severity: "P2", Problem: "this version does not use it yet"})
 		}

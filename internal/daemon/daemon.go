@@ -201,30 +201,18 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	var servers []upstream.Config
-	for id, u := range d.cfg.Upstreams {
-		timeout := time.Duration(u.Timeout)
-		if timeout == 0 {
-			timeout = time.Duration(d.cfg.Limits.NetworkTimeout)
-		}
-		dir, command := "", slices.Clone(u.Command)
-		if len(command) > 0 {
-			dir = d.cfg.Dir // what is relative in a command starts from the configuration, as everything does
-			if program := command[0]; strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
-				if command[0], err = filepath.Abs(filepath.Join(dir, program)); err != nil {
-					return err
-				}
-			}
-		}
-		servers = append(servers, upstream.Config{
-			ID: id, Command: command, Dir: dir, Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: timeout, ClientFeatures: u.ClientFeatures,
-		})
+	servers, house, err := d.cfg.servers(d.o.Data)
+	if err != nil {
+		return err
+	}
+	for _, id := range d.cfg.unconfined() {
+		d.log.Warn("a server runs without a sandbox: it can read the gateway's keys and tokens, and act as any person", "server", id, "remedy", "remove sandbox: none from its entry")
 	}
 	if d.comm, err = comm.New(d.commOptions()); err != nil {
 		return err
 	}
 	d.up, err = upstream.New(servers, upstream.Options{
-		Log: d.log,
+		Log: d.log, House: house, Own: d.listeners(),
 		Definitions: func(server string, defs []call.Definition) {
 			if err := d.gate.UpdateDefinitions(context.Background(), server, defs); err != nil {
 				d.log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)
@@ -460,14 +448,14 @@ func (d *Daemon) Banner(w io.Writer) {
   people   %s         token in %s
   console  %s
   servers  %s
-%s
+%s%s
 A client that speaks MCP over HTTP (sallyport client config prints it for others):
 
   {"mcpServers": {"sallyport": {"type": "http", "url": "%s/mcp",
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), d.consoleLine(), servers, d.unlisted(), d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), d.consoleLine(), servers, d.unlisted(), d.unconfinedNote(), d.AgentURL())
 }
 
 // SignInLink makes a link that signs admin in to the console, once.

@@ -61,7 +61,7 @@ func Init(dir string) (written []string, err error) {
 // whole, has the last word.
 func ConfigSchema() ([]byte, error) {
 	duration := &jsonschema.Schema{Type: "string", Pattern: `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$|\$\{`, Examples: []any{"20s", "5m"}}
-	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[Duration](): duration}})
+	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[Duration](): duration, reflect.TypeFor[Egress](): egressSchema}})
 	if err != nil {
 		return nil, fmt.Errorf("the configuration has no schema: %w", err)
 	}
@@ -97,6 +97,7 @@ var closedWords = []struct {
 	{"mode", []any{"enforce", "shadow"}},
 	{"unlisted_operations", []any{"deny", "ask"}},
 	{"people.[].roles.[]", []any{"viewer", "approver", "operator", "auditor", "admin"}},
+	{"upstreams.*.sandbox", []any{"full", "partial", "none"}},
 	{"upstreams.*.client_features.[]", []any{"elicitation", "sampling", "roots"}},
 	{"operations.*.sensitivity", []any{"internal_source", "external", "both", "none"}},
 	{"operations.*.effect", []any{"read", "write"}},

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"code.dny.dev/ssrf"
+
+	"sallyport/internal/fault"
 )
 
 const (
@@ -65,6 +67,23 @@ func (c *Client) resolve(ctx context.Context, t *target) ([]netip.AddrPort, erro
 		}
 	}
 	return to, nil
+}
+
+// Tunnel connects to a host and port that the policy permits for the protocol, which is what a proxy does for a program that speaks it. The
+// addresses are vetted as for a request.
+func (c *Client) Tunnel(ctx context.Context, protocol, hostport string) (net.Conn, error) {
+	t, b := c.judge(protocol + "://" + hostport)
+	if b != nil {
+		return nil, b.fault(fault.EgressBlocked)
+	}
+	if t.url.Path != "" && t.url.Path != "/" || t.url.RawQuery != "" {
+		return nil, fault.New(fault.EgressBlocked, "A tunnel leads to a host and a port, and nothing more.")
+	}
+	addrs, err := c.resolve(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	return c.dial(ctx, t, addrs)
 }
 
 // own tells whether a connection there would end at the gateway itself.

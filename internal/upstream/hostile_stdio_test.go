@@ -141,7 +141,7 @@ func TestDownFailsFast(t *testing.T) {
 }
 
 func TestMissingProgram(t *testing.T) {
-	m, _ := start(t, Config{Command: []string{"/no/such/program"}}, nil)
+	m, _ := start(t, Config{Command: []string{"/no/such/program"}, Confine: Confinement{Sandbox: Unconfined}}, nil)
 	if s := m.Status()[0]; s.State == Up || !strings.Contains(s.LastError, "can't be found") {
 		t.Fatalf("%+v", s)
 	}
@@ -165,6 +165,7 @@ func TestNoChildLeft(t *testing.T) {
 		pids := filepath.Join(t.TempDir(), "pids")
 		cfg := childConfig("stubborn")
 		cfg.Env["PIDS"] = pids
+		cfg.Confine = Confinement{Sandbox: Unconfined} // in a sandbox the numbers are others, and TestConfinedTreeEnds looks at it
 		m, _ := start(t, cfg, nil)
 		if _, err := run(m, "ok", nil); err != nil {
 			t.Fatal(err)

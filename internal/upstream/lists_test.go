@@ -13,6 +13,7 @@ import (
 
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
 )
 
 // TestEndlessLists: lists that break a bound are not taken, and the rest of the server goes on.
@@ -231,8 +232,15 @@ func TestConfigIsChecked(t *testing.T) {
 		"relative program path":       {ID: "a", Command: []string{"./x"}},
 		"headers are for urls":        {ID: "a", Command: []string{"x"}, Headers: map[string]string{"A": "b"}},
 		"NUL":                         {ID: "a", Command: []string{"x", "a\x00b"}},
-		"can't be set":                {ID: "a", Command: []string{"x"}, Env: map[string]string{"A=B": "x"}},
-		"variables of the dynamic lo": {ID: "a", Command: []string{"x"}, Env: map[string]string{"LD_PRELOAD": "x"}},
+		"can't be set":                {ID: "a", Command: []string{"x"}, Env: map[string]string{"A=B": "x"}, Confine: Confinement{Sandbox: Unconfined}},
+		"variables of the dynamic lo": {ID: "a", Command: []string{"x"}, Env: map[string]string{"LD_PRELOAD": "x"}, Confine: Confinement{Sandbox: Unconfined}},
+		"unknown sandbox":             {ID: "a", Command: []string{"x"}},
+		"has no folder":               {ID: "a", Command: []string{"x"}, Confine: Confinement{Sandbox: Partial}},
+		"its folder alone":            {ID: "a", Command: []string{"x"}, Confine: Confinement{Sandbox: Full, Folder: "/f", Paths: []string{"/p"}}},
+		"hold its folder":             {ID: "a", Command: []string{"x"}, Confine: Confinement{Sandbox: Unconfined, Network: sandbox.NoNetwork}},
+		"never the root":              {ID: "a", Command: []string{"x"}, Confine: Confinement{Sandbox: Partial, Folder: "/f", Paths: []string{"/"}}},
+		"without the network for it":  {ID: "a", Command: []string{"x"}, Confine: Confinement{Sandbox: Partial, Folder: "/f", Hosts: []string{"example.com"}}},
+		"are for commands":            {ID: "a", URL: "http://x/", Confine: Confinement{Sandbox: Partial}},
 	} {
 		_, err := New([]Config{c}, Options{})
 		if !fault.Is(err, fault.ConfigurationInvalid) || !strings.Contains(err.Error(), want) {

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sallyport/internal/call"
+	"sallyport/internal/egress"
 	"sallyport/internal/gateway"
 )
 
@@ -35,6 +36,9 @@ type server struct {
 	log      *slog.Logger
 	maxFrame int
 	http     *http.Transport // nil for stdio
+
+	otherFolders []string       // of the servers beside it, which it doesn't reach
+	egress       *egress.Client // for the hosts that it may reach; nil where there is no such list
 
 	backoffMin, backoffMax time.Duration
 
@@ -69,7 +73,7 @@ func newServer(cfg Config, o Options) *server {
 		maxFrame:   int(o.MaxResult) + frameSlack,
 		backoffMin: 100 * time.Millisecond, backoffMax: 30 * time.Second,
 		tried: make(chan struct{}), changed: make(chan struct{}, 1),
-		now:        Status{ID: cfg.ID, State: Connecting, Since: time.Now()},
+		now:        Status{ID: cfg.ID, State: Connecting, Since: time.Now(), Sandbox: cfg.Confine.Sandbox},
 		dedicated:  map[string]*dedicated{},
 		subscribed: map[string]map[string]struct{}{},
 	}

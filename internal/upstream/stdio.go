@@ -13,6 +13,8 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,12 +22,14 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport/internal/gateway"
+	"sallyport/internal/sandbox"
 )
 
 const (
 	inputTime   = 500 * time.Millisecond // a process has after its input closed; many never look at that
 	stopTime    = 2 * time.Second        // a process has after SIGTERM
 	writeTime   = 30 * time.Second       // a process may leave its input unread
+	enclosing   = time.Minute            // a sandbox may take to be built
 	exitTime    = 200 * time.Millisecond // between a process's pipes closing and its end being seen
 	writeQueue  = 64
 	stderrLine  = 1 << 10
@@ -43,6 +47,8 @@ type child struct {
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
+	walls  *sandbox.Process // nil where the server is not confined
+	proxy  *proxy           // its way to the hosts that it may reach; nil where there is none
 	queue  chan *letter
 	exited chan struct{} // closed when the process is reaped and its group is dead
 
@@ -64,7 +70,7 @@ const (
 
 func startChild(c *conversation) (*child, error) {
 	cfg := c.s.cfg
-	path, err := exec.LookPath(cfg.Command[0])
+	path, err := lookProgram(cfg.Command[0])
 	if err != nil {
 		return nil, fmt.Errorf("its program can't be found: %w", err)
 	}
@@ -89,20 +95,15 @@ func startChild(c *conversation) (*child, error) {
 			ours[i], theirs[i] = r, w
 		}
 	}
-	cmd := &exec.Cmd{Path: path, Args: cfg.Command, Dir: cfg.Dir, Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2], SysProcAttr: processGroup()}
-	cmd.Env = make([]string, 0, len(inherited)+len(cfg.Env)) // never nil, which would mean all of ours
-	for _, name := range inherited {
-		if value, ok := os.LookupEnv(name); ok {
-			if _, own := cfg.Env[name]; !own {
-				cmd.Env = append(cmd.Env, name+"="+value)
-			}
-		}
+	cmd, walls, err := command(c.s, path)
+	if err != nil {
+		closeAll(ours)
+		closeAll(theirs)
+		return nil, err
 	}
-	for name, value := range cfg.Env {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
 	ch := &child{
-		c: c, cmd: cmd, stdin: ours[0], stdout: ours[1], stderr: ours[2],
+		c: c, cmd: cmd, walls: walls, stdin: ours[0], stdout: ours[1], stderr: ours[2],
 		queue: make(chan *letter, writeQueue), exited: make(chan struct{}),
 	}
 	started := make(chan error, 1)
@@ -120,15 +121,68 @@ func startChild(c *conversation) (*child, error) {
 		c.fail(fmt.Errorf("its process ended: %s", ch.reap()))
 		close(ch.exited)
 	})
-	if err := <-started; err != nil {
+	err = <-started
+	if err != nil {
+		err = fmt.Errorf("its process can't be started: %w", err)
+	} else if walls != nil {
+		err = ch.enclosed()
+	}
+	if err != nil {
+		if walls != nil {
+			walls.Close() // its launcher ends with it
+		}
 		closeAll(ours)
 		c.wg.Wait()
-		return nil, fmt.Errorf("its process can't be started: %w", err)
+		return nil, err
 	}
 	c.wg.Go(ch.write)
 	c.wg.Go(ch.read)
 	c.wg.Go(ch.logStderr)
 	return ch, nil
+}
+
+// command is how the server's process is started: in its sandbox, unless the operator wrote that it has none.
+func command(s *server, program string) (*exec.Cmd, *sandbox.Process, error) {
+	cfg := s.cfg
+	env := make([]string, 0, len(inherited)+len(cfg.Env)) // never nil, which would mean all of ours
+	for _, name := range inherited {
+		if value, ok := os.LookupEnv(name); ok {
+			if _, own := cfg.Env[name]; !own {
+				env = append(env, name+"="+value)
+			}
+		}
+	}
+	for name, value := range cfg.Env {
+		env = append(env, name+"="+value)
+	}
+	if cfg.Confine.Sandbox == Unconfined {
+		return &exec.Cmd{Path: program, Args: cfg.Command, Dir: cfg.Dir, Env: env, SysProcAttr: processGroup()}, nil, nil
+	}
+	env = slices.DeleteFunc(env, func(kv string) bool { // these are the sandbox's
+		name, _, _ := strings.Cut(kv, "=")
+		_, own := cfg.Env[name]
+		return name == "TMPDIR" || name == "TEMP" || name == "HOME" && !own
+	})
+	walls, err := s.confined(program, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	return walls.Cmd, walls, nil
+}
+
+// enclosed waits until the server runs in its sandbox, and opens its way to the hosts that it may reach.
+func (ch *child) enclosed() error {
+	listener, err := ch.walls.Started(enclosing)
+	if err != nil {
+		return err
+	}
+	if listener != nil {
+		if ch.proxy, err = newProxy(ch.c.s.egress, listener, ch.c.log); err != nil {
+			listener.Close()
+			return err
+		}
+	}
+	return nil
 }
 
 func (ch *child) opened() {}
@@ -154,6 +208,12 @@ func (ch *child) close() {
 		timer.Stop()
 	}
 	<-ch.exited
+	if ch.walls != nil {
+		ch.walls.Close()
+	}
+	if ch.proxy != nil {
+		ch.proxy.close()
+	}
 	ch.stdout.Close()
 	ch.stderr.Close()
 }

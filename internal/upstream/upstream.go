@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -15,8 +16,10 @@ import (
 	"time"
 
 	"sallyport/internal/call"
+	"sallyport/internal/egress"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
+	"sallyport/internal/sandbox"
 )
 
 // Config is one server, as the operator configured it. Exactly one of Command and URL is set.
@@ -29,6 +32,9 @@ type Config struct {
 	Headers map[string]string // sent with every request to URL; the server's own credential
 	Timeout time.Duration     // of a call whose context has no deadline; default 20 s
 
+	// Confine is how Command is confined. It is not for a URL.
+	Confine Confinement
+
 	// ClientFeatures is what the server may ask of an agent's client: a subset of elicitation, sampling, roots. Default none (mcp-105).
 	ClientFeatures []string
 }
@@ -37,6 +43,9 @@ type Config struct {
 type Options struct {
 	Log       *slog.Logger // default: discard
 	MaxResult int64        // bytes of one result; default 16 MiB
+
+	House House            // what the sandboxes of all servers have in common
+	Own   []netip.AddrPort // the gateway's own listeners, which no server reaches by its list of hosts
 
 	// Definitions receives the whole current list of a server after each connection and each change. It is called by one goroutine
 	// per server. A list that broke a bound is not delivered; what was delivered before it stands.
@@ -66,7 +75,8 @@ type Status struct {
 	LastError    string    `json:"last_error,omitempty"`
 	Restarts     int       `json:"restarts"` // connections after the first
 	Definitions  int       `json:"definitions"`
-	Since        time.Time `json:"since"` // of the state
+	Sandbox      Sandbox   `json:"sandbox,omitempty"` // of a server that the gateway starts
+	Since        time.Time `json:"since"`             // of the state
 }
 
 const (
@@ -121,8 +131,23 @@ func New(cfgs []Config, o Options) (*Manager, error) {
 		if cfg.Timeout == 0 {
 			cfg.Timeout = defaultTimeout
 		}
-		m.servers[cfg.ID] = newServer(cfg, o)
+		s := newServer(cfg, o)
+		if len(cfg.Confine.Hosts) > 0 {
+			var err error
+			if s.egress, err = egress.New(egress.Policy{Domains: cfg.Confine.Hosts, Protocols: []string{"https", "http"}}, egress.Options{Own: o.Own}); err != nil {
+				return nil, fault.Wrap(err, fault.ConfigurationInvalid, "upstream %s: %s", cfg.ID, fault.Of(err).Message).At("upstreams." + cfg.ID + ".egress")
+			}
+		}
+		m.servers[cfg.ID] = s
 		m.order = append(m.order, cfg.ID)
+	}
+	for _, s := range m.servers {
+		for _, other := range m.servers {
+			if f := other.cfg.Confine.Folder; f != "" && f != s.cfg.Confine.Folder {
+				s.otherFolders = append(s.otherFolders, f)
+			}
+		}
+		slices.Sort(s.otherFolders)
 	}
 	return m, nil
 }
@@ -158,6 +183,8 @@ func check(cfg Config) error {
 			return invalid(id, "has a fragment in its url")
 		case len(cfg.Env) > 0 || cfg.Dir != "":
 			return invalid(id, "has a url; env and dir are for commands")
+		case cfg.Confine.Sandbox != "" || cfg.Confine.Folder != "" || len(cfg.Confine.Paths)+len(cfg.Confine.Hosts) > 0 || cfg.Confine.Network != "":
+			return invalid(id, "has a url; sandbox, folder, paths and egress are for commands")
 		}
 		return checkHeaders(id, cfg.Headers)
 	}
@@ -175,6 +202,9 @@ func check(cfg Config) error {
 			return invalid(id, "has a NUL in its command")
 		}
 	}
+	if err := checkConfinement(id, cfg.Confine); err != nil {
+		return err
+	}
 	for name, value := range cfg.Env {
 		switch {
 		case !envPattern.MatchString(name) || strings.ContainsRune(value, 0):
@@ -182,6 +212,27 @@ func check(cfg Config) error {
 		case strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_"):
 			// They make the loader run other code than the program named (mcp-110).
 			return invalid(id, "sets %s; variables of the dynamic loader are refused", name)
+		}
+	}
+	return nil
+}
+
+func checkConfinement(id string, c Confinement) error {
+	switch {
+	case !slices.Contains([]Sandbox{Full, Partial, Unconfined}, c.Sandbox):
+		return invalid(id, "has the unknown sandbox %q; known are full, partial and none", c.Sandbox)
+	case c.Sandbox == Unconfined && (c.Network != "" || c.Folder != "" || len(c.Paths) > 0):
+		return invalid(id, "has no sandbox that would hold its folder, its paths or its egress")
+	case c.Sandbox == Full && len(c.Paths) > 0:
+		return invalid(id, "has the sandbox full, in which it has its folder alone; paths are for partial")
+	case (c.Network == sandbox.ProxyNetwork) != (len(c.Hosts) > 0):
+		return invalid(id, "has a list of hosts without the network for it, or the network without a list")
+	case c.Sandbox != Unconfined && !filepath.IsAbs(c.Folder):
+		return invalid(id, "has no folder")
+	}
+	for _, p := range c.Paths {
+		if !filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/" {
+			return invalid(id, "has the path %q; paths are absolute, and never the root", p)
 		}
 	}
 	return nil

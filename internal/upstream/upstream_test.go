@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"sync"
@@ -24,18 +25,28 @@ import (
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/gateway"
+	"sallyport/internal/sandbox"
 )
 
 // The test binary is also the child process of the stdio tests: childMode says which.
 const childMode = "SALLYPORT_TEST_CHILD"
 
 func TestMain(m *testing.M) {
+	sandbox.Init() // servers are started through this binary
 	if mode := os.Getenv(childMode); mode != "" {
 		runChild(mode)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	dir, err := os.MkdirTemp("", "sallyport-upstream-")
+	if err != nil {
+		panic(err)
+	}
+	folders = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) { os.RemoveAll(dir); os.Exit(code) }))
 }
+
+// folders is where servers of the tests have their folders.
+var folders string
 
 // sdkServer is a well-behaved peer.
 func sdkServer() *mcp.Server {
@@ -218,7 +229,7 @@ func start(t testing.TB, cfg Config, change func(*Options)) (*Manager, *seen) {
 }
 
 func childConfig(mode string) Config {
-	return Config{ID: "srv", Command: []string{os.Args[0]}, Env: map[string]string{childMode: mode}}
+	return Config{ID: "srv", Command: []string{os.Args[0]}, Env: map[string]string{childMode: mode}, Confine: Confinement{Sandbox: Partial, Folder: filepath.Join(folders, "srv")}}
 }
 
 // serve runs an HTTP server for the test.

@@ -1,0 +1,187 @@
+package daemon
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v4"
+
+	"sallyport/internal/egress"
+	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
+	"sallyport/internal/upstream"
+)
+
+// Egress is what a confined server may reach of the network: the word none or any, or a list of hosts.
+type Egress struct {
+	Word  string // none, any, or "" where there is a list or nothing
+	Hosts []string
+}
+
+// UnmarshalYAML reads either form.
+func (e *Egress) UnmarshalYAML(n *yaml.Node) error {
+	switch {
+	case n.Kind == yaml.ScalarNode && (n.Value == "none" || n.Value == "any"):
+		e.Word = n.Value
+		return nil
+	case n.Kind == yaml.SequenceNode && len(n.Content) > 0:
+		return n.Load(&e.Hosts)
+	}
+	return fmt.Errorf("egress is none, any or a list of hosts such as [api.example.com]")
+}
+
+// MarshalYAML writes it back in the form that it had.
+func (e Egress) MarshalYAML() (any, error) {
+	if e.Hosts != nil {
+		return e.Hosts, nil
+	}
+	return e.Word, nil
+}
+
+// IsZero tells whether nothing was said.
+func (e Egress) IsZero() bool { return e.Word == "" && e.Hosts == nil }
+
+var egressSchema = &jsonschema.Schema{
+	AnyOf: []*jsonschema.Schema{{Enum: []any{"none", "any"}}, {Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: jsonschema.Ptr(1)}, {Type: "string", Pattern: `\$\{`}},
+}
+
+// checkConfinement finds contradictions between what is said of a server's sandbox.
+func (u UpstreamConfig) checkConfinement(p *complaints, field string) {
+	p.oneOf(field+".sandbox", u.Sandbox, "full", "partial", "none")
+	said := map[string]bool{"sandbox": u.Sandbox != "", "folder": u.Folder != "", "paths": u.Paths != nil, "egress": !u.Egress.IsZero()}
+	for _, key := range slices.Sorted(maps.Keys(said)) {
+		switch {
+		case !said[key]:
+		case u.URL != "":
+			p.bad(field+"."+key, "remove it", "a server that is reached by a url runs elsewhere; only one with a command can be confined")
+		case u.Sandbox == "none" && key != "sandbox":
+			p.bad(field+"."+key, "remove it, or sandbox: none", "a server without a sandbox is kept from nothing")
+		case u.Sandbox == "full" && key == "paths":
+			p.bad(field+"."+key, "use sandbox: partial, or move what it needs into its folder", "a server in the sandbox full has its folder alone")
+		}
+	}
+	if slices.Contains(u.Paths, "/") || filepath.Clean(u.Folder) == "/" {
+		p.bad(field, "name folders", "the root is no folder of one server")
+	}
+	if u.Egress.Hosts != nil {
+		if _, err := egress.New(egress.Policy{Domains: u.Egress.Hosts}, egress.Options{}); err != nil {
+			f := fault.Of(err)
+			p.bad(field+".egress", f.Remedy, "%s", f.Message)
+		}
+	}
+}
+
+// unconfined are the servers that the operator wants without a sandbox.
+func (c *Config) unconfined() (ids []string) {
+	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
+		if c.Upstreams[id].Sandbox == "none" {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// servers are the upstreams as the client takes them, and what their sandboxes have in common.
+func (c *Config) servers(data string) (servers []upstream.Config, house upstream.House, err error) {
+	if house, err = c.house(data); err != nil {
+		return nil, house, err
+	}
+	dir, err := filepath.Abs(c.Dir)
+	if err != nil {
+		return nil, house, err
+	}
+	absolute := func(p string) string {
+		if rest, ok := strings.CutPrefix(p, "~/"); ok && house.Home != "" {
+			return filepath.Join(house.Home, rest)
+		}
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(dir, p)
+		}
+		return filepath.Clean(p)
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
+		u := c.Upstreams[id]
+		s := upstream.Config{
+			ID: id, Command: slices.Clone(u.Command), Env: u.Env, URL: u.URL, Headers: u.Headers, Timeout: time.Duration(u.Timeout), ClientFeatures: u.ClientFeatures,
+		}
+		if s.Timeout == 0 {
+			s.Timeout = time.Duration(c.Limits.NetworkTimeout)
+		}
+		if len(s.Command) > 0 {
+			s.Dir = dir // what is relative in a command starts from the configuration, as everything does
+			if program := s.Command[0]; strings.ContainsRune(program, filepath.Separator) {
+				s.Command[0] = absolute(program)
+			}
+			s.Confine = upstream.Confinement{Sandbox: upstream.Sandbox(u.Sandbox)}
+			if s.Confine.Sandbox == "" {
+				s.Confine.Sandbox = upstream.Partial
+			}
+			if s.Confine.Sandbox != upstream.Unconfined {
+				s.Confine.Folder = filepath.Join(house.Secrets[0], "servers", id)
+				if u.Folder != "" {
+					s.Confine.Folder = absolute(u.Folder)
+				}
+				for _, p := range u.Paths {
+					s.Confine.Paths = append(s.Confine.Paths, absolute(p))
+				}
+				s.Confine.Hosts = u.Egress.Hosts
+				switch {
+				case u.Egress.Hosts != nil:
+					s.Confine.Network = sandbox.ProxyNetwork
+				case u.Egress.Word != "":
+					s.Confine.Network = sandbox.Network(u.Egress.Word)
+				}
+			}
+		}
+		servers = append(servers, s)
+	}
+	return servers, house, nil
+}
+
+// house is what no server reaches, each place by its name and by where that leads, with the data directory first; and the user's home.
+func (c *Config) house(data string) (upstream.House, error) {
+	var h upstream.House
+	for _, p := range []string{data, c.file, c.path(c.Agents), c.path(c.Policies)} {
+		if p == "" {
+			continue
+		}
+		p, err := filepath.Abs(p)
+		if err != nil {
+			return h, err
+		}
+		h.Secrets = append(h.Secrets, p)
+		if real, err := filepath.EvalSymlinks(p); err == nil && real != p {
+			h.Secrets = append(h.Secrets, real)
+		}
+	}
+	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) && filepath.Clean(home) != "/" {
+		h.Home = filepath.Clean(home)
+	}
+	return h, nil
+}
+
+// listeners are the gateway's own, which no server reaches by its list of hosts.
+func (d *Daemon) listeners() (own []netip.AddrPort) {
+	for _, l := range []interface{ String() string }{d.agentLn.Addr(), d.adminLn.Addr()} {
+		if a, err := netip.ParseAddrPort(l.String()); err == nil {
+			own = append(own, a)
+		}
+	}
+	return own
+}
+
+// unconfinedNote says at each start which servers have no sandbox.
+func (d *Daemon) unconfinedNote() string {
+	ids := d.cfg.unconfined()
+	if len(ids) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("  warning  without a sandbox, by the configuration: %s. Each can read the gateway's keys and tokens, and act as any person.\n", strings.Join(ids, ", "))
+}

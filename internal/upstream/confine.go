@@ -1,0 +1,287 @@
+package upstream
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
+)
+
+// Sandbox is how a server that the gateway starts is confined.
+type Sandbox string
+
+const (
+	Full       Sandbox = "full"    // it has its folder, and of the network the hosts that the operator lists
+	Partial    Sandbox = "partial" // beside these it has what its command and environment name, and by default the network
+	Unconfined Sandbox = "none"    // it can do what the gateway can
+)
+
+// Confinement is what an operator says about a server's sandbox. The zero value is Partial with the whole network.
+type Confinement struct {
+	Sandbox Sandbox
+	Folder  string          // the server's own: absolute, made when it is not there
+	Paths   []string        // more that it may read and write, absolute
+	Network sandbox.Network // "" is any in Partial and none in Full
+	Hosts   []string        // of ProxyNetwork
+}
+
+// House is what the servers' sandboxes have in common.
+type House struct {
+	Secrets []string // what no server reaches: the data directory, the configuration, declarations, policies
+	Home    string   // the home of the gateway's user; a server that it starts has its folder for a home
+}
+
+// toolchains are where language runtimes and package runners keep programs and libraries, in the home of the gateway's user, and the variable that
+// tells a program with another home where that is. Credentials of package registries lie elsewhere.
+var toolchains = []struct{ dir, variable string }{
+	{".nvm/versions", ""}, {".volta", "VOLTA_HOME"}, {".asdf", "ASDF_DATA_DIR"}, {".local/share/mise", "MISE_DATA_DIR"}, {".local/share/fnm", ""}, {".fnm", ""}, {".n", ""},
+	{".pyenv", "PYENV_ROOT"}, {".rbenv", "RBENV_ROOT"}, {".rustup/toolchains", ""}, {".cargo/bin", ""}, {".sdkman/candidates", ""}, {".deno/bin", ""}, {".bun/bin", ""},
+	{".local/bin", ""}, {".local/lib", ""}, {".local/pipx/venvs", ""}, {".local/share/pipx", "PIPX_HOME"}, {".local/share/uv/python", "UV_PYTHON_INSTALL_DIR"},
+	{".local/share/uv/tools", "UV_TOOL_DIR"}, {".local/share/pnpm", "PNPM_HOME"}, {"go/bin", ""}, {".dotnet", "DOTNET_ROOT"}, {".cache/ms-playwright", "PLAYWRIGHT_BROWSERS_PATH"},
+	{".cache/puppeteer", "PUPPETEER_CACHE_DIR"},
+}
+
+// systemDirs hold programs that every server may run.
+var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu/store", "/snap", "/home/linuxbrew/.linuxbrew"}
+
+// codeFiles are what an interpreter is given to run: its project is read, and not written.
+var codeFiles = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".py", ".pyz", ".rb", ".php", ".pl", ".jar", ".sh", ".bash", ".lua", ".wasm", ".dll", ".exs"}
+
+// projectMarks lie at the top of a project.
+var projectMarks = []string{"package.json", "pyproject.toml", "setup.py", "requirements.txt", "pyvenv.cfg", "go.mod", "Cargo.toml", "Gemfile", "composer.json", "deno.json", ".git"}
+
+// reach is what a server's sandbox lets in beside its folder, and the variables that tell it where its tools are.
+type reach struct {
+	read, write []string
+	env         []string
+}
+
+// reachOf reads a server's configuration as its operator would: what the command and the environment name, the server is meant to have.
+func reachOf(cfg Config, program string, h House) reach {
+	var r reach
+	add := func(list *[]string, paths ...string) {
+		for _, p := range paths {
+			if p != "" && p != "/" && !within(p, systemDirs) && !slices.Contains(*list, p) {
+				*list = append(*list, p)
+			}
+		}
+	}
+	code := func(file string) { add(&r.read, file); add(&r.read, installation(file, h.Home)...) }
+	code(program)
+	if real, err := filepath.EvalSymlinks(program); err == nil {
+		code(real)
+	}
+	path := os.Getenv("PATH")
+	if own, ok := cfg.Env["PATH"]; ok {
+		path = own
+	}
+	for _, dir := range filepath.SplitList(path) {
+		if filepath.IsAbs(dir) && exists(dir) {
+			add(&r.read, filepath.Clean(dir))
+			add(&r.read, installation(filepath.Join(dir, "x"), h.Home)...)
+		}
+	}
+	if h.Home != "" {
+		for _, t := range toolchains {
+			if dir := filepath.Join(h.Home, t.dir); exists(dir) {
+				add(&r.read, dir)
+				if _, own := cfg.Env[t.variable]; t.variable != "" && !own {
+					r.env = append(r.env, t.variable+"="+dir)
+				}
+			}
+		}
+	}
+	named := func(value string) {
+		for _, p := range pathsIn(value, cfg.Dir, h.Home) {
+			switch st, err := os.Stat(p); {
+			case err != nil:
+			case st.Mode().IsRegular() && slices.Contains(codeFiles, strings.ToLower(filepath.Ext(p))):
+				code(p)
+			case st.Mode().IsRegular() || st.IsDir():
+				if cfg.Confine.Sandbox != Full {
+					add(&r.write, p)
+				}
+			}
+		}
+	}
+	for _, arg := range cfg.Command[1:] {
+		named(arg)
+	}
+	for _, value := range cfg.Env {
+		named(value)
+	}
+	add(&r.write, cfg.Confine.Paths...)
+	slices.Sort(r.write) // a folder comes before what is below it
+	slices.Sort(r.read)
+	r.read = outermost(r.read)
+	return r
+}
+
+// installation is what belongs to a program or script beside its own file: the tree of its runtime, its modules, its project. It is never the
+// home itself, or what holds it.
+func installation(file, home string) (dirs []string) {
+	keep := func(dir string) {
+		if dir != "/" && !(home != "" && within(home, []string{dir})) {
+			dirs = append(dirs, dir)
+		}
+	}
+	dir := filepath.Dir(file)
+	if before, _, ok := strings.Cut(file, "/node_modules/"); ok {
+		keep(before + "/node_modules")
+	}
+	if base := filepath.Base(dir); base == "bin" || base == "sbin" || base == "shims" {
+		if top := filepath.Dir(dir); top != filepath.Join(home, ".local") {
+			for _, part := range []string{"lib", "lib64", "share", "libexec", "pyvenv.cfg"} {
+				if exists(filepath.Join(top, part)) {
+					keep(top)
+					break
+				}
+			}
+		}
+	}
+	if !slices.Contains(codeFiles, strings.ToLower(filepath.Ext(file))) {
+		return dirs
+	}
+	for at := dir; at != "/" && at != home; at = filepath.Dir(at) {
+		for _, mark := range projectMarks {
+			if exists(filepath.Join(at, mark)) {
+				keep(at)
+				return dirs
+			}
+		}
+	}
+	keep(dir)
+	return dirs
+}
+
+// pathsIn are the paths that a value names: the value itself, what stands after an equals sign, and the parts of a list.
+func pathsIn(value, dir, home string) (paths []string) {
+	if len(value) > 4096 {
+		return nil
+	}
+	candidates := []string{value}
+	if _, after, ok := strings.Cut(value, "="); ok {
+		candidates = append(candidates, after)
+	}
+	for _, c := range slices.Clone(candidates) {
+		candidates = append(candidates, strings.FieldsFunc(c, func(r rune) bool { return r == ':' || r == ',' || r == ';' })...)
+	}
+	for _, c := range candidates {
+		c = strings.TrimPrefix(strings.Trim(c, `"' `), "file://")
+		if rest, ok := strings.CutPrefix(c, "~/"); ok && home != "" {
+			c = filepath.Join(home, rest)
+		}
+		if c == "" || strings.Contains(c, "://") || strings.HasPrefix(c, "-") {
+			continue
+		}
+		if !filepath.IsAbs(c) {
+			c = filepath.Join(dir, c)
+		}
+		if c = filepath.Clean(c); exists(c) && !slices.Contains(paths, c) {
+			paths = append(paths, c)
+		}
+	}
+	return paths
+}
+
+// outermost leaves out what lies below another of the paths, which are sorted.
+func outermost(paths []string) (kept []string) {
+	for _, p := range paths {
+		if !within(p, kept) {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// within tells whether path is one of dirs or below one.
+func within(path string, dirs []string) bool {
+	return slices.ContainsFunc(dirs, func(d string) bool { return path == d || strings.HasPrefix(path, strings.TrimSuffix(d, "/")+"/") })
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// confined is the server's process in its sandbox, ready to be started.
+func (s *server) confined(program string, env []string) (*sandbox.Process, error) {
+	server, err := s.sandboxed(program, env)
+	if err != nil {
+		return nil, err
+	}
+	return server.Command()
+}
+
+// sandboxed is the sandbox of the server's program.
+func (s *server) sandboxed(program string, env []string) (sandbox.Server, error) {
+	cfg, h := s.cfg, s.o.House
+	if err := os.MkdirAll(cfg.Confine.Folder, 0o700); err != nil {
+		return sandbox.Server{}, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be made.", cfg.ID).At("upstreams." + cfg.ID + ".folder")
+	}
+	folder, err := filepath.EvalSymlinks(cfg.Confine.Folder)
+	if err != nil {
+		return sandbox.Server{}, err
+	}
+	if err := homeLinks(folder, h.Home, cfg.Confine.Paths); err != nil {
+		return sandbox.Server{}, err
+	}
+	r := reachOf(cfg, program, h)
+	env = append(slices.Clone(env), r.env...)
+	if _, own := cfg.Env["HOME"]; !own {
+		env = append(env, "HOME="+folder)
+	}
+	network := cfg.Confine.Network
+	if network == "" {
+		network = sandbox.AnyNetwork
+		if cfg.Confine.Sandbox == Full {
+			network = sandbox.NoNetwork
+		}
+	}
+	return sandbox.Server{
+		Path: program, Argv: cfg.Command, Env: env, Dir: cfg.Dir, Folder: folder, Read: r.read, Write: r.write,
+		Secrets: append(slices.Clone(h.Secrets), s.otherFolders...), Network: network,
+	}, nil
+}
+
+// homeLinks lets a server find what the operator gave it of the home of the gateway's user where it would look for it: in its own home, which is its
+// folder. What is there already stays. The server can write there, so nothing is followed out of it.
+func homeLinks(folder, home string, paths []string) error {
+	if home == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, p := range paths {
+		rest, ok := strings.CutPrefix(p, home+"/")
+		if !ok || within(folder, []string{p}) {
+			continue
+		}
+		if _, err := root.Lstat(rest); err == nil {
+			continue
+		}
+		if err := root.MkdirAll(filepath.Dir(rest), 0o700); err != nil {
+			return err
+		}
+		if err := root.Symlink(p, rest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookProgram finds a command's program.
+func lookProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
+}

@@ -1,0 +1,122 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+	"time"
+
+	"sallyport/internal/egress"
+)
+
+const (
+	proxyDial    = 30 * time.Second
+	proxyTunnels = 256
+)
+
+// proxy is a confined server's only way out: to the hosts that its operator listed, on addresses that the gateway has vetted. It listens on the
+// loopback of the server's own network namespace, so nobody else reaches it. A server whose program honours no proxy reaches nothing.
+type proxy struct {
+	hosts   *egress.Client
+	log     *slog.Logger
+	http    *http.Server
+	forward *httputil.ReverseProxy
+	room    chan struct{}
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	tunnels sync.WaitGroup
+}
+
+func newProxy(hosts *egress.Client, l net.Listener, log *slog.Logger) (*proxy, error) {
+	if hosts == nil {
+		return nil, errors.New("there is a proxy and no list of hosts")
+	}
+	p := &proxy{hosts: hosts, log: log, room: make(chan struct{}, proxyTunnels)}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.forward = &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.Host = r.Out.URL.Host },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return hosts.Tunnel(ctx, "http", addr) }},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			p.refuse(w, r.URL.Host, err)
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	p.http = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: p.forward.ErrorLog}
+	p.tunnels.Go(func() { p.http.Serve(l) })
+	return p, nil
+}
+
+func (p *proxy) close() {
+	p.cancel()
+	p.http.Close()
+	p.tunnels.Wait()
+}
+
+func (p *proxy) refuse(w http.ResponseWriter, host string, err error) {
+	p.log.Warn("a server was kept from a host", "host", printable(host, 256), "error", plain(err))
+	http.Error(w, "This server may not reach "+printable(host, 256)+": an operator can add it to its egress.", http.StatusForbidden)
+}
+
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodConnect {
+		if r.URL.Scheme != "http" || r.URL.Host == "" || r.URL.User != nil {
+			http.Error(w, "This is a proxy: it takes CONNECT, and requests with the whole address of an http server.", http.StatusBadRequest)
+			return
+		}
+		http.NewResponseController(w).EnableFullDuplex() // else a fast answer may be cut off (golang/go#40747)
+		p.forward.ServeHTTP(w, r)
+		return
+	}
+	select {
+	case p.room <- struct{}{}:
+		defer func() { <-p.room }()
+	default:
+		http.Error(w, "Too many connections are open.", http.StatusServiceUnavailable)
+		return
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, proxyDial)
+	there, err := p.hosts.Tunnel(ctx, "https", r.Host)
+	cancel()
+	if err != nil {
+		p.refuse(w, r.Host, err)
+		return
+	}
+	defer there.Close()
+	here, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer here.Close()
+	stop := context.AfterFunc(p.ctx, func() { there.Close(); here.Close() })
+	defer stop()
+	if _, err := io.WriteString(here, "HTTP/1.1 200 Connection Established\r\n\r\n"); err != nil {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() {
+		if n := buffered.Reader.Buffered(); n > 0 {
+			if _, err := io.CopyN(there, buffered, int64(n)); err != nil {
+				return
+			}
+		}
+		pipe(there, here)
+	})
+	both.Go(func() { pipe(here, there) })
+	both.Wait()
+}
+
+// pipe copies to the end, and passes the end on.
+func pipe(to, from net.Conn) {
+	io.Copy(to, from)
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+		return
+	}
+	to.Close()
+}
