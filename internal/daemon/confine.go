@@ -161,6 +161,7 @@ func (c *Config) house(data string) (upstream.House, error) {
 			h.Secrets = append(h.Secrets, real)
 		}
 	}
+	h.Packages = filepath.Join(h.Secrets[0], "packages")
 	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) && filepath.Clean(home) != "/" {
 		h.Home = filepath.Clean(home)
 	}

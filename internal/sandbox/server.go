@@ -28,9 +28,10 @@ type Server struct {
 	Env     []string // all of it, but TMPDIR and, with ProxyNetwork, the variables that name the proxy
 	Dir     string   // where it starts
 	Folder  string   // its own: it reads, writes and executes there
+	Code    []string // what the gateway keeps for it: read and executed, also where it lies in one of Secrets
 	Read    []string // more that it may read and execute
 	Write   []string // more that it may read, write and execute
-	Secrets []string // what it can't reach, whatever is listed above. Folder may lie in one of them
+	Secrets []string // what it can't reach, although it is listed in Read or Write, or lies below what is
 	Network Network
 }
 
@@ -62,7 +63,7 @@ func (s *Server) check() error {
 			return bad(name, "must be an absolute path")
 		}
 	}
-	for _, list := range [][]string{s.Read, s.Write, s.Secrets} {
+	for _, list := range [][]string{s.Code, s.Read, s.Write, s.Secrets} {
 		for _, p := range list {
 			if p == "/" || !filepath.IsAbs(p) || filepath.Clean(p) != p {
 				return bad("paths", "must be absolute, free of dots, and not the root")

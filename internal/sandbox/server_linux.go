@@ -39,6 +39,7 @@ const serverTemp = "size=512m,nr_inodes=262144,mode=1777"
 // serverOrder is what the launcher is told of a Server, beside what an order has for every program.
 type serverOrder struct {
 	Folder  string
+	Code    []string
 	Read    []string
 	Write   []string
 	Secrets []string
@@ -72,7 +73,7 @@ func (s Server) command(tier Tier) (*Process, error) {
 	}
 	o := order{
 		Tier: tier, Landlock: landlockABI(), Root: os.Geteuid() == 0, Program: s.Path, Argv: s.Argv, Env: s.Env, Dir: s.Dir, Network: s.Network == AnyNetwork, Temp: filepath.Join(s.Folder, "tmp"),
-		Server: &serverOrder{Folder: s.Folder, Read: s.Read, Write: s.Write, Secrets: s.Secrets, Proxy: s.Network == ProxyNetwork},
+		Server: &serverOrder{Folder: s.Folder, Code: s.Code, Read: s.Read, Write: s.Write, Secrets: s.Secrets, Proxy: s.Network == ProxyNetwork},
 	}
 	if err := os.Mkdir(o.Temp, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -204,10 +205,19 @@ func (o *order) serverRoot() error {
 	); err != nil {
 		return err
 	}
+	var own []tree
+	for _, p := range s.Code {
+		t, err := hold(p, readOnly)
+		if err != nil {
+			return err
+		}
+		own = append(own, t)
+	}
 	folder, err := hold(s.Folder, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
 		return err
 	}
+	own = append(own, folder)
 	proc := serverProc()
 
 	// Any directory will do to build on: what was in it is held already.
@@ -229,7 +239,7 @@ func (o *order) serverRoot() error {
 			return err
 		}
 	}
-	// Secrets lie over what was let in, and the folder over the secrets.
+	// Secrets lie over what was let in, and what is the server's own over the secrets.
 	covers := []string{at}
 	const nothing = at + "/.hidden" // a file that can't be opened
 	if err := os.WriteFile(nothing, nil, 0); err != nil {
@@ -258,8 +268,10 @@ func (o *order) serverRoot() error {
 			return err
 		}
 	}
-	if err := folder.attach(at); err != nil {
-		return err
+	for _, t := range own {
+		if err := t.attach(at); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(at+o.Dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -327,6 +339,9 @@ func (o *order) serverRules() []rule {
 	}
 	for _, p := range slices.Concat(devices, serverDevices) {
 		rules = append(rules, rule{p, readFile | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE, true})
+	}
+	for _, p := range s.Code {
+		rules = append(rules, rule{p, readFile | readDir | execute, false})
 	}
 	for _, p := range s.Read {
 		rules = append(rules, besides(p, s.Secrets, readFile|readDir|execute)...)

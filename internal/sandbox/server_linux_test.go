@@ -33,7 +33,7 @@ func newServerWorld(t *testing.T) *serverWorld {
 	}
 	w := &serverWorld{data: root + "/data", folder: root + "/data/servers/mine", other: root + "/data/servers/other", project: root + "/project", home: root + "/home"}
 	for path, text := range map[string]string{
-		w.data + "/signing.key": "the key", w.other + "/notes": "another's", w.folder + "/own": "own",
+		w.data + "/signing.key": "the key", w.other + "/notes": "another's", w.folder + "/own": "own", w.data + "/packages/mine/code": "code",
 		w.project + "/sallyport.yaml": "tokens", w.project + "/docs/a.txt": "a document", w.home + "/.ssh/id": "a person's key",
 	} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -48,7 +48,7 @@ func newServerWorld(t *testing.T) *serverWorld {
 		t.Fatal(err)
 	}
 	w.server = Server{
-		Path: self, Argv: []string{helperName}, Dir: w.project, Folder: w.folder, Env: []string{"PATH=/usr/bin:/bin"},
+		Path: self, Argv: []string{helperName}, Dir: w.project, Folder: w.folder, Code: []string{w.data + "/packages/mine"}, Env: []string{"PATH=/usr/bin:/bin"},
 		Read: []string{self}, Write: []string{w.project}, Secrets: []string{w.data, w.project + "/sallyport.yaml"}, Network: AnyNetwork,
 	}
 	return w
@@ -127,6 +127,9 @@ func TestServerReach(t *testing.T) {
 		}{
 			{"its own folder", true, []string{"read", w.folder + "/own"}},
 			{"a new file in its folder", true, []string{"create", w.folder + "/new"}},
+			{"what the gateway keeps for it", true, []string{"read", w.data + "/packages/mine/code"}},
+			{"what the gateway keeps for it, written", false, []string{"create", w.data + "/packages/mine/code"}},
+			{"something beside that", false, []string{"create", w.data + "/packages/mine/new"}},
 			{"a document that the operator named", true, []string{"read", w.project + "/docs/a.txt"}},
 			{"a new document", true, []string{"create", w.project + "/docs/b.txt"}},
 			{"the system's programs", true, []string{"list", "/usr/bin"}},

@@ -1,6 +1,9 @@
 package upstream
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,8 +34,9 @@ type Confinement struct {
 
 // House is what the servers' sandboxes have in common.
 type House struct {
-	Secrets []string // what no server reaches: the data directory, the configuration, declarations, policies
-	Home    string   // the home of the gateway's user; a server that it starts has its folder for a home
+	Secrets  []string // what no server reaches: the data directory, the configuration, declarations, policies
+	Home     string   // the home of the gateway's user; a server that it starts has its folder for a home
+	Packages string   // where packages of the npm registry are kept
 }
 
 // toolchains are where language runtimes and package runners keep programs and libraries, in the home of the gateway's user, and the variable that
@@ -208,17 +212,41 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// confined is the server's process in its sandbox, ready to be started.
-func (s *server) confined(program string, env []string) (*sandbox.Process, error) {
-	server, err := s.sandboxed(program, env)
-	if err != nil {
-		return nil, err
+// launch is what is started for a server: a program of the machine's, or of a package that the gateway keeps.
+type launch struct {
+	program string
+	argv    []string
+	code    []string // what the gateway keeps of it
+}
+
+// launch finds the program, and fetches the package where npx would. A machine without a sandbox has nowhere to fetch it in: npx does it then.
+func (s *server) launch(ctx context.Context) (launch, error) {
+	p, ok := PackageOf(s.cfg.Command)
+	if tier, _ := sandbox.Servers(); !ok || s.o.House.Packages == "" || tier == sandbox.None {
+		program, err := lookProgram(s.cfg.Command[0])
+		if err != nil {
+			return launch{}, fmt.Errorf("its program can't be found: %w", err)
+		}
+		return launch{program: program, argv: s.cfg.Command}, nil
 	}
-	return server.Command()
+	pin, err := p.Fetched(s.o.House.Packages)
+	if err != nil {
+		s.log.Info("fetching the package, once", "package", p.spec())
+		if pin, err = p.Fetch(ctx, s.o.House.Packages, s.o.House); err != nil {
+			return launch{}, err
+		}
+		s.log.Info("fetched the package; the server starts from it from now on", "package", pin.Name, "version", pin.Version, "integrity", pin.Integrity)
+	}
+	dir, err := filepath.EvalSymlinks(p.folder(s.o.House.Packages))
+	if err != nil {
+		return launch{}, err
+	}
+	program := filepath.Join(dir, pin.Bin)
+	return launch{program: program, argv: append([]string{program}, p.Args...), code: []string{dir}}, nil
 }
 
 // sandboxed is the sandbox of the server's program.
-func (s *server) sandboxed(program string, env []string) (sandbox.Server, error) {
+func (s *server) sandboxed(l launch, env []string) (sandbox.Server, error) {
 	cfg, h := s.cfg, s.o.House
 	if err := os.MkdirAll(cfg.Confine.Folder, 0o700); err != nil {
 		return sandbox.Server{}, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be made.", cfg.ID).At("upstreams." + cfg.ID + ".folder")
@@ -230,7 +258,7 @@ func (s *server) sandboxed(program string, env []string) (sandbox.Server, error)
 	if err := homeLinks(folder, h.Home, cfg.Confine.Paths); err != nil {
 		return sandbox.Server{}, err
 	}
-	r := reachOf(cfg, program, h)
+	r := reachOf(cfg, l.program, h)
 	env = append(slices.Clone(env), r.env...)
 	if _, own := cfg.Env["HOME"]; !own {
 		env = append(env, "HOME="+folder)
@@ -243,7 +271,7 @@ func (s *server) sandboxed(program string, env []string) (sandbox.Server, error)
 		}
 	}
 	return sandbox.Server{
-		Path: program, Argv: cfg.Command, Env: env, Dir: cfg.Dir, Folder: folder, Read: r.read, Write: r.write,
+		Path: l.program, Argv: l.argv, Env: env, Dir: cmp.Or(cfg.Dir, folder), Folder: folder, Code: l.code, Read: r.read, Write: r.write,
 		Secrets: append(slices.Clone(h.Secrets), s.otherFolders...), Network: network,
 	}, nil
 }

@@ -131,8 +131,8 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 	if s.http != nil {
 		c.wire = newHTTPWire(c)
 	} else {
-		patience = time.Minute // package runners download before they start
-		if c.wire, err = startChild(c); err != nil {
+		patience = time.Minute // package runners other than npx download before they start
+		if c.wire, err = startChild(ctx, c); err != nil {
 			c.cancel(err)
 			return nil, err
 		}

@@ -68,11 +68,10 @@ const (
 	letterTaken   // back by its sender: never left
 )
 
-func startChild(c *conversation) (*child, error) {
-	cfg := c.s.cfg
-	path, err := lookProgram(cfg.Command[0])
+func startChild(ctx context.Context, c *conversation) (*child, error) {
+	l, err := c.s.launch(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("its program can't be found: %w", err)
+		return nil, err
 	}
 	var ours, theirs [3]*os.File // stdin, stdout, stderr
 	closeAll := func(files [3]*os.File) {
@@ -95,7 +94,7 @@ func startChild(c *conversation) (*child, error) {
 			ours[i], theirs[i] = r, w
 		}
 	}
-	cmd, walls, err := command(c.s, path)
+	cmd, walls, err := c.s.command(l)
 	if err != nil {
 		closeAll(ours)
 		closeAll(theirs)
@@ -142,7 +141,7 @@ func startChild(c *conversation) (*child, error) {
 }
 
 // command is how the server's process is started: in its sandbox, unless the operator wrote that it has none.
-func command(s *server, program string) (*exec.Cmd, *sandbox.Process, error) {
+func (s *server) command(l launch) (*exec.Cmd, *sandbox.Process, error) {
 	cfg := s.cfg
 	env := make([]string, 0, len(inherited)+len(cfg.Env)) // never nil, which would mean all of ours
 	for _, name := range inherited {
@@ -156,14 +155,18 @@ func command(s *server, program string) (*exec.Cmd, *sandbox.Process, error) {
 		env = append(env, name+"="+value)
 	}
 	if cfg.Confine.Sandbox == Unconfined {
-		return &exec.Cmd{Path: program, Args: cfg.Command, Dir: cfg.Dir, Env: env, SysProcAttr: processGroup()}, nil, nil
+		return &exec.Cmd{Path: l.program, Args: l.argv, Dir: cfg.Dir, Env: env, SysProcAttr: processGroup()}, nil, nil
 	}
 	env = slices.DeleteFunc(env, func(kv string) bool { // these are the sandbox's
 		name, _, _ := strings.Cut(kv, "=")
 		_, own := cfg.Env[name]
 		return name == "TMPDIR" || name == "TEMP" || name == "HOME" && !own
 	})
-	walls, err := s.confined(program, env)
+	server, err := s.sandboxed(l, env)
+	if err != nil {
+		return nil, nil, err
+	}
+	walls, err := server.Command()
 	if err != nil {
 		return nil, nil, err
 	}

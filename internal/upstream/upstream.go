@@ -26,7 +26,7 @@ import (
 type Config struct {
 	ID      string            // the operator's name for it: letters, digits, '_' and '-', at most 64
 	Command []string          // program (an absolute path, or a name found in PATH) and arguments; never a shell
-	Dir     string            // working directory of Command; "" is ours
+	Dir     string            // working directory of Command; "" is its folder, or ours where it is not confined
 	Env     map[string]string // added to the minimal environment of Command
 	URL     string            // streamable HTTP endpoint
 	Headers map[string]string // sent with every request to URL; the server's own credential

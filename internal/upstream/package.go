@@ -1,0 +1,264 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
+)
+
+// fetchTime is how long fetching a package with all that it depends on may take.
+const fetchTime = 5 * time.Minute
+
+// Package is what npx would run: a package of the npm registry and its arguments.
+type Package struct {
+	Name    string // as the registry knows it, @scope/name
+	Version string // a version, a range or a tag, as the operator wrote it; "" is the newest
+	Args    []string
+}
+
+// Pin says which package was fetched. The server is started from it, with no registry, until it is fetched anew.
+type Pin struct {
+	Name      string    `json:"name"`
+	Requested string    `json:"requested,omitempty"`
+	Version   string    `json:"version"`
+	Integrity string    `json:"integrity"` // of the package itself, as the registry says it; of those it depends on it stands in its package-lock.json
+	At        time.Time `json:"at"`
+	Bin       string    `json:"bin"` // the program, below the folder
+}
+
+var (
+	packageSpec    = regexp.MustCompile(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*)(?:@([A-Za-z0-9._~^><=*+-]{1,64}))?$`)
+	exactVersion   = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`)
+	packageRunners = []string{"npx", "npx.cmd"}
+)
+
+// PackageOf tells whether a command runs a package of the npm registry by npx, and which.
+func PackageOf(command []string) (Package, bool) {
+	if len(command) < 2 || !slices.Contains(packageRunners, filepath.Base(command[0])) {
+		return Package{}, false
+	}
+	rest := command[1:]
+	for len(rest) > 0 && slices.Contains([]string{"-y", "--yes", "-q", "--quiet"}, rest[0]) {
+		rest = rest[1:]
+	}
+	if len(rest) == 0 {
+		return Package{}, false
+	}
+	m := packageSpec.FindStringSubmatch(rest[0])
+	if m == nil {
+		return Package{}, false
+	}
+	return Package{Name: m[1], Version: m[2], Args: rest[1:]}, true
+}
+
+// Pinned tells whether the operator named one version.
+func (p Package) Pinned() bool { return exactVersion.MatchString(p.Version) }
+
+func (p Package) spec() string {
+	if p.Version == "" {
+		return p.Name
+	}
+	return p.Name + "@" + p.Version
+}
+
+// folder is where the package is kept below dir. Neither part can have a slash that isn't replaced, or be a name with a meaning of its own.
+func (p Package) folder(dir string) string {
+	return filepath.Join(dir, "npm-"+strings.NewReplacer("/", "+", "<", "lt", ">", "gt", "*", "any").Replace(p.spec()))
+}
+
+// Fetched is the pin of a package that is kept below dir.
+func (p Package) Fetched(dir string) (Pin, error) {
+	var pin Pin
+	data, err := os.ReadFile(filepath.Join(p.folder(dir), "pin.json"))
+	if err != nil {
+		return pin, err
+	}
+	return pin, json.Unmarshal(data, &pin)
+}
+
+// fetching holds off a second fetch of the same package by this program.
+var fetching sync.Mutex
+
+// Fetch fetches the package and what it depends on from the registry of the user's npm, and keeps them below dir. No script of any package is run,
+// and npm itself runs in a sandbox where it can write nothing but that folder. What was there is replaced once the new one is whole.
+func (p Package) Fetch(ctx context.Context, dir string, h House) (Pin, error) {
+	fetching.Lock()
+	defer fetching.Unlock()
+	failed := func(err error, format string, args ...any) (Pin, error) {
+		return Pin{}, fault.Wrap(err, fault.UpstreamFailed, "The package %s can't be fetched: %s", p.spec(), fmt.Sprintf(format, args...)).
+			Try("Look whether npm is installed and reaches its registry, or install the package yourself and give its program as the command.")
+	}
+	npm, err := lookProgram("npm")
+	if err != nil {
+		return failed(err, "npm is not installed.")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return failed(err, "its folder can't be made.")
+	}
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return failed(err, "its folder can't be found.")
+	}
+	work, err := os.MkdirTemp(dir, ".fetch-")
+	if err != nil {
+		return failed(err, "its folder can't be made.")
+	}
+	defer os.RemoveAll(work)
+	if err := p.install(ctx, npm, work, h); err != nil {
+		return failed(err, "%v", err)
+	}
+	for _, scratch := range []string{"tmp", ".npm"} {
+		if err := os.RemoveAll(filepath.Join(work, scratch)); err != nil {
+			return failed(err, "its folder can't be cleaned.")
+		}
+	}
+	pin, err := p.pin(work)
+	if err != nil {
+		return failed(err, "%v", err)
+	}
+	data, err := json.MarshalIndent(pin, "", "  ")
+	if err != nil {
+		return Pin{}, err
+	}
+	if err := os.WriteFile(filepath.Join(work, "pin.json"), append(data, '\n'), 0o600); err != nil {
+		return failed(err, "its pin can't be written.")
+	}
+	kept := p.folder(dir)
+	old := work + ".old"
+	if err := os.Rename(kept, old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return failed(err, "the one from before can't be moved away.")
+	}
+	defer os.RemoveAll(old)
+	if err := os.Rename(work, kept); err != nil {
+		return failed(err, "it can't be put in its place.")
+	}
+	return pin, nil
+}
+
+// install runs npm.
+func (p Package) install(ctx context.Context, npm, work string, h House) error {
+	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	cfg := Config{Command: []string{npm}, Confine: Confinement{Sandbox: Full}}
+	r := reachOf(cfg, npm, h)
+	env := append(r.env, "HOME="+work, "PATH="+os.Getenv("PATH"), "npm_config_update_notifier=false", "npm_config_cache="+filepath.Join(work, ".npm"))
+	for _, name := range []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "NODE_EXTRA_CA_CERTS", "LANG"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	if rc := filepath.Join(h.Home, ".npmrc"); h.Home != "" && exists(rc) { // the registry, and who may read it
+		env, r.read = append(env, "npm_config_userconfig="+rc), append(r.read, rc)
+	}
+	r.read = append(r.read, "/etc/npmrc")
+	server := sandbox.Server{
+		Path: npm, Env: env, Dir: work, Folder: work, Read: r.read, Secrets: h.Secrets, Network: sandbox.AnyNetwork,
+		Argv: []string{"npm", "install", "--prefix", work, "--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--install-links=false", "--loglevel=error", "--", p.spec()},
+	}
+	walls, err := server.Command()
+	if err != nil {
+		return err
+	}
+	defer walls.Close()
+	said := &tail{most: 2 << 10}
+	walls.Cmd.Stdout, walls.Cmd.Stderr = said, said
+	if err := walls.Cmd.Start(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, walls.Close) // its launcher then ends it
+	defer stop()
+	if _, err := walls.Started(enclosing); err != nil {
+		walls.Close()
+		walls.Cmd.Wait()
+		return err
+	}
+	if err := walls.Cmd.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return fmt.Errorf("npm says: %s", printable(said.String(), 1<<10))
+	}
+	return nil
+}
+
+// pin reads what was installed. All of it comes from the registry.
+func (p Package) pin(work string) (Pin, error) {
+	var manifest struct {
+		Version string
+		Bin     json.RawMessage
+	}
+	root, err := os.OpenRoot(work)
+	if err != nil {
+		return Pin{}, err
+	}
+	defer root.Close()
+	read := func(name string, into any) error {
+		f, err := root.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() || st.Size() > 16<<20 {
+			return errors.Join(err, fmt.Errorf("%s is no file of a usual size", name))
+		}
+		return json.NewDecoder(f).Decode(into)
+	}
+	in := filepath.Join("node_modules", filepath.FromSlash(p.Name))
+	if err := read(filepath.Join(in, "package.json"), &manifest); err != nil {
+		return Pin{}, fmt.Errorf("its package.json can't be read: %w", err)
+	}
+	bins := map[string]string{}
+	name := p.Name[strings.LastIndexByte(p.Name, '/')+1:]
+	var single string
+	if json.Unmarshal(manifest.Bin, &single) == nil && single != "" {
+		bins[name] = single
+	} else if err := json.Unmarshal(manifest.Bin, &bins); err != nil || len(bins) == 0 {
+		return Pin{}, errors.New("it has no program")
+	}
+	if _, ok := bins[name]; !ok {
+		if len(bins) != 1 {
+			return Pin{}, errors.New("it has several programs, and none with its own name: give the one to start as the command")
+		}
+		for only := range bins {
+			name = only
+		}
+	}
+	pin := Pin{Name: p.Name, Requested: p.Version, Version: manifest.Version, At: time.Now().UTC(), Bin: filepath.Join(in, filepath.FromSlash(bins[name]))}
+	if st, err := root.Stat(pin.Bin); err != nil || !st.Mode().IsRegular() {
+		return Pin{}, errors.Join(err, errors.New("its program is not there"))
+	}
+	var lock struct {
+		Packages map[string]struct{ Integrity string }
+	}
+	if err := read("package-lock.json", &lock); err != nil {
+		return Pin{}, fmt.Errorf("its package-lock.json can't be read: %w", err)
+	}
+	if pin.Integrity = lock.Packages["node_modules/"+p.Name].Integrity; pin.Integrity == "" {
+		return Pin{}, errors.New("the registry gave no hash of it")
+	}
+	return pin, nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	most int
+	data []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.data = append(t.data, p...)
+	t.data = t.data[max(0, len(t.data)-t.most):]
+	return len(p), nil
+}
+
+func (t *tail) String() string { return strings.TrimSpace(string(t.data)) }
