@@ -27,9 +27,11 @@ import (
 	"sallyport/client"
 	"sallyport/internal/daemon"
 	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {
+	sandbox.Init() // servers are started through this binary
 	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver, "brokenwatch": brokenwatch})
 }
 

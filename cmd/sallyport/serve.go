@@ -44,7 +44,7 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 		if err != nil {
 			return unusable(err)
 		}
-		d.Banner(c.out)
+		d.Banner(c.out, terminal(c.out))
 		return d.Run(ctx)
 	})
 	cmd.Flags().StringVar(&config, "config", "", "configuration file (default: sallyport.yaml if it is there)")

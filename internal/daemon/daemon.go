@@ -68,6 +68,8 @@ type Daemon struct {
 	face  *mcpapi.Face
 	api   *httpapi.API
 
+	adminToken string // of the person admin, where this start made it
+
 	teller   *teller
 	telling  sync.WaitGroup // the teller and what it delivers with
 	stopTell context.CancelFunc
@@ -371,7 +373,7 @@ func (d *Daemon) people() map[string][]identity.Role {
 	return people
 }
 
-// firstTokens makes the tokens of admin and local where their files are not there yet.
+// firstTokens makes the tokens of admin and local, once each: whoever removes a file, or revokes the token, means it.
 func (d *Daemon) firstTokens(ctx context.Context, agents agent.Set) error {
 	first := map[string]identity.Principal{
 		"admin.token": {Kind: identity.Person, ID: "admin", Roles: []identity.Role{identity.Admin}},
@@ -386,12 +388,18 @@ func (d *Daemon) firstTokens(ctx context.Context, agents agent.Set) error {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		if slices.ContainsFunc(d.gate.ListTokens(), func(t identity.Token) bool { return t.Subject.Kind == subject.Kind && t.Subject.ID == subject.ID }) {
+			continue
+		}
 		secret, _, err := d.gate.IssueToken(ctx, subject, "gateway:start")
 		if err != nil {
 			return err
 		}
 		if err := writeFile(path, []byte(secret+"\n")); err != nil {
 			return err
+		}
+		if subject.Kind == identity.Person {
+			d.adminToken = secret
 		}
 	}
 	return nil
@@ -428,8 +436,8 @@ func (d *Daemon) AgentURL() string { return "http://" + d.agentLn.Addr().String(
 // AdminURL is where people reach it.
 func (d *Daemon) AdminURL() string { return "http://" + d.adminLn.Addr().String() }
 
-// Banner says where everything is.
-func (d *Daemon) Banner(w io.Writer) {
+// Banner says where everything is. To a person at a terminal it shows the token of admin that this start made, this once.
+func (d *Daemon) Banner(w io.Writer, terminal bool) {
 	servers := "none yet: add some under upstreams in sallyport.yaml (sallyport init writes an example)"
 	if states := d.up.Status(); len(states) > 0 {
 		var list []string
@@ -442,10 +450,19 @@ func (d *Daemon) Banner(w io.Writer) {
 	if _, err := os.Lstat(filepath.Join(d.o.Data, "local.token")); err != nil {
 		token = "make a token with: sallyport token create --agent ID"
 	}
+	admin := filepath.Join(d.o.Data, "admin.token")
+	people := "token in " + admin
+	if _, err := os.Lstat(admin); err != nil {
+		people = "with a token of one's own"
+	}
+	if terminal && d.adminToken != "" {
+		people = "admin's token, shown this once: " + d.adminToken +
+			"\n                                    keep it where you keep passwords, and delete " + admin + ": it is not made again"
+	}
 	fmt.Fprintf(w, `Sallyport %s
 
   agents   %s/mcp     %s
-  people   %s         token in %s
+  people   %s         %s
   console  %s
   servers  %s
 %s%s
@@ -455,7 +472,7 @@ A client that speaks MCP over HTTP (sallyport client config prints it for others
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), filepath.Join(d.o.Data, "admin.token"), d.consoleLine(), servers, d.unlisted(), d.unconfinedNote(), d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.unlisted(), d.unconfinedNote(), d.AgentURL())
 }
 
 // SignInLink makes a link that signs admin in to the console, once.

@@ -164,6 +164,15 @@ people:
 #     command: [npx, -y, "@modelcontextprotocol/server-filesystem@2026.8.31", ./docs]
 #     # Environment of the command, besides PATH, HOME, USER, LANG, LC_ALL and TMPDIR.
 #     env: {NODE_ENV: production}
+#     # How it is confined: full (its folder, and the hosts that egress lists), partial (also what its command and environment name, as
+#     # ./docs above) or none (it can do what the gateway can).
+#     sandbox: partial
+#     # Its own folder, which is its home, too. Without it: one in the data directory.
+#     folder: ./servers/files
+#     # More that it may read and write.
+#     paths: [./shared]
+#     # What it may reach of the network: any (default in partial), none (default in full), or a list of hosts.
+#     egress: none
 #   crm:
 #     url: https://crm.example/mcp
 #     # Headers of every request to the server: its own credential belongs here. The agent's token is never forwarded.

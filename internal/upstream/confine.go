@@ -102,7 +102,13 @@ func reachOf(cfg Config, program string, h House) reach {
 	named := func(value string) {
 		for _, p := range pathsIn(value, cfg.Dir, h.Home) {
 			switch st, err := os.Stat(p); {
-			case err != nil:
+			case err != nil || databases(p) && !st.IsDir():
+				// It is to be made, or has files beside it that come and go: so the folder is meant.
+				if parent := filepath.Dir(p); cfg.Confine.Sandbox != Full && !broad(parent, cfg.Dir, h.Home) {
+					add(&r.write, parent)
+				} else if err == nil && cfg.Confine.Sandbox != Full {
+					add(&r.write, p)
+				}
 			case st.Mode().IsRegular() && slices.Contains(codeFiles, strings.ToLower(filepath.Ext(p))):
 				code(p)
 			case st.Mode().IsRegular() || st.IsDir():
@@ -182,14 +188,27 @@ func pathsIn(value, dir, home string) (paths []string) {
 		if c == "" || strings.Contains(c, "://") || strings.HasPrefix(c, "-") {
 			continue
 		}
+		raw := c
 		if !filepath.IsAbs(c) {
 			c = filepath.Join(dir, c)
 		}
-		if c = filepath.Clean(c); exists(c) && !slices.Contains(paths, c) {
+		c = filepath.Clean(c)
+		// A name with nothing there is a path only if it is written as one, and there is a folder to make it in.
+		if written := strings.Contains(raw, "/"); (exists(c) || written && exists(filepath.Dir(c))) && !slices.Contains(paths, c) {
 			paths = append(paths, c)
 		}
 	}
 	return paths
+}
+
+// databases tells whether a file is one of those that keep others beside it.
+func databases(file string) bool {
+	return slices.Contains([]string{".db", ".sqlite", ".sqlite3", ".duckdb"}, strings.ToLower(filepath.Ext(file)))
+}
+
+// broad tells whether a folder holds more than one server's affairs, so that naming a file in it can't mean all of it.
+func broad(dir, start, home string) bool {
+	return dir == "/" || dir == start || home != "" && within(home, []string{dir}) || within(start, []string{dir}) || slices.Contains([]string{"/tmp", "/var/tmp", "/dev/shm", "/etc", "/var", "/srv", "/mnt", "/media", "/home"}, dir)
 }
 
 // outermost leaves out what lies below another of the paths, which are sorted.
