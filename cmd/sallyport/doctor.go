@@ -12,8 +12,10 @@ func (c *cli) doctor() *cobra.Command {
 	var config string
 	cmd := c.command(about{
 		use: "doctor", short: "Look at an installation and say what is missing",
-		long: `Looks at the configuration, the data directory, the sandbox that comm.exec needs, the databases that the configuration names, and whether a
-gateway answers. It changes nothing. What failed makes it exit with 1, and says what to do.`,
+		long: `Looks at the configuration, the data directory, the sandbox that comm.exec and the servers need, the databases that the configuration names,
+and whether a gateway answers. For each server that the gateway starts it proves the sandbox: from inside it tries to reach the gateway's keys, files
+and processes. Where no gateway runs, it also starts each server in its sandbox, so that you see what would break before it does. It fetches npm
+packages and makes servers' folders, as a start would, and changes nothing else. What failed makes it exit with 1, and says what to do.`,
 		example: "sallyport doctor\nsallyport doctor --config sallyport.yaml --output json", prints: true,
 	}, func(ctx context.Context, _ []string) error {
 		checks := daemon.Doctor(ctx, config, c.data)

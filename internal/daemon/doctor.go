@@ -10,14 +10,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"sallyport/internal/call"
 	"sallyport/internal/comm/exec"
 	"sallyport/internal/comm/query"
 	"sallyport/internal/fault"
 	"sallyport/internal/sandbox"
 	"sallyport/internal/store"
+	"sallyport/internal/upstream"
 )
 
 // Check is one thing that the doctor looked at.
@@ -28,8 +31,9 @@ type Check struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Doctor looks at an installation from outside: the configuration, the data directory, the sandbox that comm.exec needs, what the configuration
-// names, and whether a gateway answers. It changes nothing.
+// Doctor looks at an installation from outside: the configuration, the data directory, the sandbox that comm.exec and servers need, what the
+// configuration names, and whether a gateway answers. Where none does, it starts each server in its sandbox and ends it. It fetches npm packages and
+// makes servers' folders, as a start would, and changes nothing else.
 func Doctor(ctx context.Context, config, data string) []Check {
 	var all []Check
 	add := func(name, state, remedy, format string, args ...any) {
@@ -62,8 +66,73 @@ func Doctor(ctx context.Context, config, data string) []Check {
 	doctorData(data, add)
 	doctorSandbox(cfg, add)
 	doctorDatabases(ctx, cfg, add)
-	doctorServer(ctx, data, add)
+	running := doctorServer(ctx, data, add)
+	doctorUpstreams(ctx, cfg, data, !running, add)
 	return all
+}
+
+// doctorUpstreams proves the sandbox of each server that the gateway starts, and where no gateway runs it starts each server in it, to see whether it
+// lives there.
+func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, add func(name, state, remedy, format string, args ...any)) {
+	servers, house, err := cfg.servers(data)
+	if err != nil {
+		add("upstreams", "failed", "", "%v", err)
+		return
+	}
+	m, err := upstream.New(servers, upstream.Options{House: house, Definitions: func(string, []call.Definition) {}})
+	if err != nil {
+		return // lint has said it
+	}
+	defer m.Close()
+	processes := []int{os.Getpid(), os.Getppid()}
+	if text, err := os.ReadFile(filepath.Join(data, "lock")); err == nil {
+		if pid, err := strconv.Atoi(strings.TrimFunc(string(text), func(r rune) bool { return r < '0' || r > '9' })); err == nil {
+			processes = append(processes, pid)
+		}
+	}
+	for _, r := range m.Rehearse(ctx, processes, start) {
+		name := "upstreams." + r.ID
+		switch {
+		case r.Sandbox == upstream.Unconfined:
+			add(name, "warning", "remove sandbox: none; if the server needs more than the sandbox partial lets in, name it under paths", "it has no sandbox: it can read the gateway's keys and tokens, and act as any person")
+		case len(r.Reached) > 0:
+			add(name, "failed", "do not start it like this; tell the project what is listed here", "its sandbox does not hold: it could %s", strings.Join(r.Reached[:min(len(r.Reached), 10)], ", "))
+		case r.Tier == sandbox.None:
+			add(name, "failed", "make the sandbox possible (above), or write sandbox: none for a server that you trust with the gateway's keys", "it is not started: %s", fault.Of(r.Err).Message)
+		case r.Err != nil:
+			remedy := fault.Of(r.Err).Remedy
+			if remedy == "" {
+				remedy = "name what it misses under paths (it sees its folder, its program, and what its command and environment name), or set its egress"
+			}
+			said := ""
+			if r.Said != "" {
+				said = "; it says: " + r.Said
+			}
+			add(name, "failed", remedy, "%s%s", fault.Of(r.Err).Message, said)
+		default:
+			state, remedy := "ok", ""
+			if len(r.NotLetIn) > 0 {
+				state, remedy = "warning", "make it, or name it under paths; not let in: "+strings.Join(r.NotLetIn, "; ")
+			}
+			started := ""
+			if start {
+				started = fmt.Sprintf("; started in it, it offers %d definitions", r.Definitions)
+			}
+			add(name, state, remedy, "sandbox %s, held by %s: %d attempts to reach keys, files of the gateway, its processes and local sockets all failed; it writes to %s; network: %s%s",
+				r.Sandbox, map[sandbox.Tier]string{sandbox.Full: "namespaces, Landlock and seccomp", sandbox.Partial: "Landlock and seccomp"}[r.Tier], r.Tried,
+				strings.Join(append([]string{r.Folder}, r.Write...), ", "), reachable(r), started)
+		}
+	}
+}
+
+func reachable(r upstream.Rehearsal) string {
+	switch r.Network {
+	case sandbox.ProxyNetwork:
+		return "only " + strings.Join(r.Hosts, ", ") + ", through the gateway's proxy (a program that honours no proxy reaches nothing)"
+	case sandbox.NoNetwork:
+		return "none"
+	}
+	return "any"
 }
 
 func doctorData(data string, add func(name, state, remedy, format string, args ...any)) {
@@ -132,17 +201,17 @@ func doctorDatabases(ctx context.Context, cfg *Config, add func(name, state, rem
 	}
 }
 
-func doctorServer(ctx context.Context, data string, add func(name, state, remedy, format string, args ...any)) {
+func doctorServer(ctx context.Context, data string, add func(name, state, remedy, format string, args ...any)) (running bool) {
 	const name = "gateway"
 	b, err := os.ReadFile(filepath.Join(data, "addresses.json"))
 	if err != nil {
 		add(name, "ok", "", "none has run on this data directory")
-		return
+		return false
 	}
 	var at struct{ Admin string }
 	if err := json.Unmarshal(b, &at); err != nil {
 		add(name, "failed", "start it again: it writes the file anew", "addresses.json can't be read")
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -158,7 +227,8 @@ func doctorServer(ctx context.Context, data string, add func(name, state, remedy
 	}
 	if err != nil {
 		add(name, "warning", "sallyport serve", "none answers at %s: %v", at.Admin, err)
-		return
+		return false
 	}
 	add(name, "ok", "", "ready at %s", at.Admin)
+	return true
 }

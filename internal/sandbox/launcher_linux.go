@@ -63,6 +63,9 @@ type status struct {
 // tests that run programs: where it was not called, Probe finds no sandbox.
 func Init() {
 	ready = true
+	if len(os.Args) == 1 && os.Args[0] == proverName {
+		prove()
+	}
 	if len(os.Args) != 1 || os.Args[0] != launcherName {
 		return
 	}

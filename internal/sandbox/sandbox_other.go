@@ -35,3 +35,9 @@ func (p *Process) Started(time.Duration) (net.Listener, error) { return nil, nil
 
 // Close does nothing.
 func (p *Process) Close() {}
+
+// Prove refuses, as Command does.
+func (s Server) Prove(context.Context, []int) (int, []string, error) {
+	_, err := s.Command()
+	return 0, nil, err
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -323,6 +324,23 @@ func TestServerTreeEnds(t *testing.T) {
 			t.Error("what the server started outlives it")
 		}
 	})
+}
+
+// The prover finds nothing in a sandbox that holds, and finds what a sandbox without secrets lets it reach.
+func TestServerProof(t *testing.T) {
+	if tier, missing := Servers(); tier == None {
+		cannot(t, strings.Join(missing, " "))
+	}
+	w := newServerWorld(t)
+	s := w.server
+	tried, reached, err := s.Prove(t.Context(), []int{os.Getpid()})
+	if err != nil || tried < 10 || len(reached) > 0 {
+		t.Errorf("tried %d, reached %v, %v", tried, reached, err)
+	}
+	open := w.project + "/docs/a.txt"
+	if _, reached, err := s.attempt(t.Context(), attempt{Files: []string{open}}); err != nil || !slices.Equal(reached, []string{"read " + open, "write " + open}) {
+		t.Errorf("of a file that is open to it, it reached %v, %v", reached, err)
+	}
 }
 
 func TestServerExitCode(t *testing.T) {

@@ -62,6 +62,7 @@ var projectMarks = []string{"package.json", "pyproject.toml", "setup.py", "requi
 type reach struct {
 	read, write []string
 	env         []string
+	left        []string // what is named and not let in, each with the reason
 }
 
 // reachOf reads a server's configuration as its operator would: what the command and the environment name, the server is meant to have.
@@ -104,11 +105,16 @@ func reachOf(cfg Config, program string, h House) reach {
 			switch st, err := os.Stat(p); {
 			case err != nil || databases(p) && !st.IsDir():
 				// It is to be made, or has files beside it that come and go: so the folder is meant.
-				if parent := filepath.Dir(p); cfg.Confine.Sandbox != Full && !broad(parent, cfg.Dir, h.Home) {
+				if parent := filepath.Dir(p); cfg.Confine.Sandbox == Full {
+				} else if !broad(parent, cfg.Dir, h.Home) {
 					add(&r.write, parent)
-				} else if err == nil && cfg.Confine.Sandbox != Full {
+				} else if err == nil {
 					add(&r.write, p)
+				} else if !within(p, append([]string{cfg.Confine.Folder}, cfg.Confine.Paths...)) {
+					r.left = append(r.left, p+" is not there, and its folder holds more than what this server needs")
 				}
+			case p == "/":
+				r.left = append(r.left, "the root is never let in: name folders")
 			case st.Mode().IsRegular() && slices.Contains(codeFiles, strings.ToLower(filepath.Ext(p))):
 				code(p)
 			case st.Mode().IsRegular() || st.IsDir():
@@ -125,6 +131,15 @@ func reachOf(cfg Config, program string, h House) reach {
 		named(value)
 	}
 	add(&r.write, cfg.Confine.Paths...)
+	for _, p := range r.write {
+		if within(p, h.Secrets) {
+			r.left = append(r.left, p+" is the gateway's own")
+		} else if slices.ContainsFunc(h.Secrets, func(secret string) bool { return within(secret, []string{p}) }) {
+			r.left = append(r.left, p+" holds what is the gateway's own: only what is beside that when the server starts is let in, and nothing new can be made right there")
+		}
+	}
+	slices.Sort(r.left)
+	r.left = slices.Compact(r.left)
 	slices.Sort(r.write) // a folder comes before what is below it
 	slices.Sort(r.read)
 	r.read = outermost(r.read)

@@ -408,7 +408,11 @@ func (ch *child) logStderr() {
 	for {
 		part, err := r.ReadSlice('\n')
 		if text := bytes.TrimSpace(part); len(text) > 0 && !more && limiter.Allow() {
-			ch.c.log.Log(context.Background(), slog.LevelInfo, "upstream says", "stderr", printable(string(text), stderrLine))
+			line := printable(string(text), stderrLine)
+			ch.c.log.Log(context.Background(), slog.LevelInfo, "upstream says", "stderr", line)
+			if ch.c.s.said != nil {
+				ch.c.s.said(line)
+			}
 		}
 		if more = errors.Is(err, bufio.ErrBufferFull); err != nil && !more {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {

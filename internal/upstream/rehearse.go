@@ -1,0 +1,101 @@
+package upstream
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
+)
+
+// rehearsalTime bounds a rehearsal, with the fetching of a package.
+const rehearsalTime = fetchTime + time.Minute
+
+// Rehearsal is what is known of a server's sandbox after it was tried.
+type Rehearsal struct {
+	ID          string
+	Sandbox     Sandbox
+	Tier        sandbox.Tier // Full with namespaces, Partial with Landlock alone
+	Folder      string
+	Write       []string // beside its folder
+	Network     sandbox.Network
+	Hosts       []string
+	NotLetIn    []string // what its command or environment names and does not get, each with the reason
+	Tried       int      // attempts to reach what no server may reach
+	Reached     []string // those that did
+	Definitions int      // what the server offered, where it was started
+	Err         error    // why there is no sandbox, or why the server did not start in it
+	Said        string   // the end of what the server wrote on its standard error
+}
+
+// Rehearse tries each server that the gateway starts: it proves the sandbox with the given processes of the gateway's, and with start it starts the
+// server in it, asks what it offers, and ends it. Packages that npx would run are fetched as for a start. Servers without a sandbox are only named.
+func (m *Manager) Rehearse(ctx context.Context, processes []int, start bool) (all []Rehearsal) {
+	for _, id := range m.order {
+		if s := m.servers[id]; s.http == nil {
+			all = append(all, s.rehearse(ctx, processes, start))
+		}
+	}
+	return all
+}
+
+func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r Rehearsal) {
+	ctx, cancel := context.WithTimeout(ctx, rehearsalTime)
+	defer cancel()
+	r = Rehearsal{ID: s.cfg.ID, Sandbox: s.cfg.Confine.Sandbox, Folder: s.cfg.Confine.Folder, Hosts: s.cfg.Confine.Hosts}
+	if r.Sandbox == Unconfined {
+		return r
+	}
+	if r.Tier, _ = sandbox.Servers(); r.Tier == sandbox.None {
+		_, r.Err = sandbox.Server{Argv: []string{s.cfg.ID}, Path: "/", Dir: "/", Folder: "/"}.Command()
+		return r
+	}
+	l, err := s.launch(ctx)
+	if err != nil {
+		r.Err = err
+		return r
+	}
+	box, err := s.sandboxed(l, nil)
+	if err != nil {
+		r.Err = err
+		return r
+	}
+	r.Write, r.Network = box.Write, box.Network
+	r.NotLetIn = reachOf(s.cfg, l.program, s.o.House).left
+	if r.Tried, r.Reached, r.Err = box.Prove(ctx, processes); r.Err != nil || !start {
+		return r
+	}
+	said := &lastWords{}
+	s.said = said.add
+	c, err := s.connect(ctx, nil)
+	defer func() { r.Said = said.text() }()
+	if err != nil {
+		r.Err = fault.Wrap(err, fault.UpstreamFailed, "It does not start in its sandbox: %s", plain(err))
+		return r
+	}
+	defer c.close()
+	if r.Err = s.refresh(ctx, c); r.Err == nil {
+		r.Definitions = s.status().Definitions
+	}
+	return r
+}
+
+// lastWords keeps the last lines of what a server writes on its standard error.
+type lastWords struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (w *lastWords) add(line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines[max(0, len(w.lines)-2):], line)
+}
+
+func (w *lastWords) text() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.lines, " / ")
+}
