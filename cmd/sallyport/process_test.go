@@ -54,7 +54,10 @@ upstreams:
 operations:
   script.note: {expose_as: note, sensitivity: none, effect: read, external_io: false, output: trusted}
   script.hold: {expose_as: hold, sensitivity: none, effect: read, external_io: false, output: trusted}
-`, listen, filepath.Join(p.dir, "go"))
+`, listen, filepath.Join(p.dir, "held", "go"))
+	if err := os.MkdirAll(filepath.Join(p.dir, "held"), 0o700); err != nil { // a folder of the server's, which its environment names
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(p.dir, "c.yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +151,7 @@ func (p *process) hold(t *testing.T) <-chan error {
 			t.Fatalf("the call ended with %v", err)
 		default:
 		}
-		_, err := os.Lstat(filepath.Join(p.dir, "go.held"))
+		_, err := os.Lstat(filepath.Join(p.dir, "held", "go.held"))
 		return err
 	})
 	return answered
@@ -167,7 +170,7 @@ func TestSignalDrains(t *testing.T) {
 		}
 		return nil
 	})
-	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.dir, "held", "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-answered; err != nil {
@@ -202,7 +205,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	if <-answered == nil {
 		t.Error("the call was answered")
 	}
-	if err := os.WriteFile(filepath.Join(p.dir, "go"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.dir, "held", "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.start(t)
@@ -252,7 +255,7 @@ func TestConnectToTheRealGateway(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
-				until(t, func() error { _, err := os.Lstat(filepath.Join(p.dir, "go.held")); return err })
+				until(t, func() error { _, err := os.Lstat(filepath.Join(p.dir, "held", "go.held")); return err })
 				cancel()
 			}()
 			if _, err := s.CallTool(ctx, &mcp.CallToolParams{Name: "hold", Arguments: map[string]any{}}); !errors.Is(err, context.Canceled) {

@@ -38,7 +38,7 @@ type Pin struct {
 }
 
 var (
-	packageSpec    = regexp.MustCompile(`^((?:@[a-z0-9~-][a-z0-9._~-]*/)?[a-z0-9~-][a-z0-9._~-]*)(?:@([A-Za-z0-9._~^><=*+-]{1,64}))?$`)
+	packageSpec    = regexp.MustCompile(`^((?:@[a-z0-9~][a-z0-9._~-]*/)?[a-z0-9~][a-z0-9._~-]*)(?:@([A-Za-z0-9._~^><=*+-]{1,64}))?$`)
 	exactVersion   = regexp.MustCompile(`^[0-9]+\.[0-9]+\.[0-9]+([-+][0-9A-Za-z.+-]+)?$`)
 	packageRunners = []string{"npx", "npx.cmd"}
 )

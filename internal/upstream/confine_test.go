@@ -1,0 +1,381 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sallyport/internal/egress"
+	"sallyport/internal/fault"
+	"sallyport/internal/sandbox"
+)
+
+// tree makes files, and folders where a name ends in a slash, and returns where.
+func tree(t *testing.T, names ...string) string {
+	t.Helper()
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		path := filepath.Join(root, name)
+		dir := filepath.Dir(path)
+		if strings.HasSuffix(name, "/") {
+			dir = path
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if dir != path {
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return root
+}
+
+func TestReach(t *testing.T) {
+	root := tree(t, "home/u/.ssh/id", "home/u/.nvm/versions/node/v20/bin/node", "home/u/.nvm/versions/node/v20/lib/", "home/u/.volta/", "home/u/.local/bin/uvx", "home/u/.local/share/keyrings/login",
+		"home/u/app/package.json", "home/u/app/build/index.js", "home/u/app/secret", "home/u/venv/bin/server", "home/u/venv/pyvenv.cfg", "home/u/.aws/credentials",
+		"conf/docs/a.txt", "conf/notes/x.db", "conf/sallyport.yaml", "conf/data/signing.key", "data/mem/", "plain/server", "mods/node_modules/.bin/tool", "mods/node_modules/dep/x.js")
+	at := func(name string) string { return filepath.Join(root, name) }
+	home, conf := at("home/u"), at("conf")
+	t.Setenv("PATH", "/usr/bin:/bin:"+at("home/u/.nvm/versions/node/v20/bin"))
+	h := House{Home: home, Secrets: []string{at("conf/data"), at("conf/sallyport.yaml")}}
+	for name, c := range map[string]struct {
+		command     []string
+		env         map[string]string
+		paths       []string
+		sandbox     Sandbox
+		read, write []string // beside what PATH and the home's toolchains give
+		left        string
+	}{
+		"a folder by a bare name":       {command: []string{"/usr/bin/env", "docs"}, write: []string{at("conf/docs")}},
+		"a folder by a relative path":   {command: []string{"/usr/bin/env", "./docs/"}, write: []string{at("conf/docs")}},
+		"a file by a flag":              {command: []string{"/usr/bin/env", "--file=docs/a.txt"}, write: []string{at("conf/docs/a.txt")}},
+		"a list":                        {command: []string{"/usr/bin/env"}, env: map[string]string{"DIRS": at("data/mem") + ":" + at("plain")}, write: []string{at("data/mem"), at("plain")}},
+		"a file address":                {command: []string{"/usr/bin/env", "file://" + at("data/mem")}, write: []string{at("data/mem")}},
+		"the home by its short name":    {command: []string{"/usr/bin/env", "~/.aws/credentials"}, write: []string{at("home/u/.aws/credentials")}},
+		"a file that is to be made":     {command: []string{"/usr/bin/env"}, env: map[string]string{"MEMORY": at("data/mem/new.jsonl")}, write: []string{at("data/mem")}},
+		"a database with its journal":   {command: []string{"/usr/bin/env", "notes/x.db"}, write: []string{at("conf/notes")}},
+		"a new file in a broad folder":  {command: []string{"/usr/bin/env", at("home/u/new.db")}, left: "its folder holds more"},
+		"the root":                      {command: []string{"/usr/bin/env", "/"}, left: "the root is never let in"},
+		"the data directory":            {command: []string{"/usr/bin/env", "data"}, write: []string{at("conf/data")}, left: "is the gateway's own"},
+		"the configuration's folder":    {command: []string{"/usr/bin/env", "."}, write: []string{at("conf")}, left: "holds what is the gateway's own"},
+		"no paths":                      {command: []string{"/usr/bin/env", "--", "-v", "https://example.com/docs", "word", ""}},
+		"a script and its project":      {command: []string{"/usr/bin/env", at("home/u/app/build/index.js")}, read: []string{at("home/u/app")}},
+		"a script without a project":    {command: []string{"/usr/bin/env", at("mods/node_modules/dep/x.js")}, read: []string{at("mods/node_modules")}},
+		"a program of an environment":   {command: []string{at("home/u/venv/bin/server")}, read: []string{at("home/u/venv")}},
+		"a program by itself":           {command: []string{at("plain/server")}, read: []string{at("plain/server")}},
+		"a program among modules":       {command: []string{at("mods/node_modules/.bin/tool")}, read: []string{at("mods/node_modules")}},
+		"a program in the home's bin":   {command: []string{at("home/u/.local/bin/uvx")}},
+		"more paths":                    {command: []string{"/usr/bin/env"}, paths: []string{at("home/u/app")}, write: []string{at("home/u/app")}},
+		"nothing that is named in full": {command: []string{"/usr/bin/env", "docs"}, sandbox: Full},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{Command: c.command, Dir: conf, Env: c.env, Confine: Confinement{Sandbox: c.sandbox, Paths: c.paths, Folder: at("conf/data/servers/x")}}
+			got := reachOf(cfg, c.command[0], h)
+			want := append([]string{at("home/u/.nvm/versions"), at("home/u/.volta"), at("home/u/.local/bin")}, c.read...)
+			slices.Sort(want)
+			if !slices.Equal(got.read, want) {
+				t.Errorf("reads %v, want %v", got.read, want)
+			}
+			if !slices.Equal(got.write, c.write) {
+				t.Errorf("writes %v, want %v", got.write, c.write)
+			}
+			if left := strings.Join(got.left, "\n"); !strings.Contains(left, c.left) || c.left == "" && left != "" {
+				t.Errorf("leaves %q, want %q", left, c.left)
+			}
+			if !slices.Contains(got.env, "VOLTA_HOME="+at("home/u/.volta")) {
+				t.Errorf("environment %v", got.env)
+			}
+		})
+	}
+}
+
+// What the operator gave a server of the home stands where the server looks for it, and a link that the server planted leads nobody out.
+func TestHomeLinks(t *testing.T) {
+	root := tree(t, "home/.mcp-auth/token", "home/.config/tool/key", "folder/", "elsewhere/")
+	home, folder := root+"/home", root+"/folder"
+	if err := os.Symlink(root+"/elsewhere", folder+"/.config"); err != nil {
+		t.Fatal(err)
+	}
+	if err := homeLinks(folder, home, []string{home + "/.mcp-auth"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := homeLinks(folder, home, []string{home + "/.mcp-auth"}); err != nil {
+		t.Error("a second start fails: ", err)
+	}
+	if to, err := os.Readlink(folder + "/.mcp-auth"); err != nil || to != home+"/.mcp-auth" {
+		t.Errorf("%q, %v", to, err)
+	}
+	if err := homeLinks(folder, home, []string{home + "/.config/tool"}); err == nil {
+		t.Error("a link out of the folder was followed")
+	}
+	if entries, _ := os.ReadDir(root + "/elsewhere"); len(entries) > 0 {
+		t.Errorf("made outside of the folder: %v", entries)
+	}
+}
+
+// A server in its sandbox has its folder for a home, what it was given, and nothing of the house; beside it another one.
+func TestConfinedServer(t *testing.T) {
+	if tier, missing := sandbox.Servers(); tier == sandbox.None {
+		cannot(t, strings.Join(missing, " "))
+	}
+	root := tree(t, "data/signing.key", "data/servers/", "docs/a.txt")
+	script := root + "/server.sh"
+	answer := `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"%s","version":"0"}}}`
+	text := `while read line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id":\([^,}]*\).*/\1/p')
+  seen="home=${HOME##*/},key=$(cat ` + root + `/data/signing.key >/dev/null 2>&1 && echo read || echo no),doc=$(cat ` + root + `/docs/a.txt >/dev/null 2>&1 && echo read || echo no),own=$(echo x > $HOME/f && echo wrote)"
+  case "$line" in *'"initialize"'*) printf '` + fmt.Sprintf(answer, "%s", "%s") + `\n' "$id" "$seen";; *'"id"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"no"}}\n' "$id";; esac
+done
+`
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m, _ := start(t, Config{Command: []string{"/bin/sh", script, "docs"}, Dir: root, Confine: Confinement{Sandbox: Partial, Folder: root + "/data/servers/mine"}}, func(o *Options) {
+		o.House = House{Secrets: []string{root + "/data"}}
+	})
+	if s := m.Status()[0]; s.Name != "home=mine,key=no,doc=read,own=wrote" || s.Sandbox != Partial {
+		t.Errorf("%+v", s)
+	}
+}
+
+func cannot(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("SALLYPORT_TEST_ALL") == "1" {
+		t.Fatalf("%s, and SALLYPORT_TEST_ALL=1 wants everything checked", what)
+	}
+	t.Skipf("not checked: %s", what)
+}
+
+func TestPackageOf(t *testing.T) {
+	for command, want := range map[string]string{
+		"npx -y @scope/server@1.2.3 docs":    "@scope/server 1.2.3 [docs]",
+		"npx server":                         "server  []",
+		"npx --yes -q server@latest -y":      "server latest [-y]",
+		"/usr/bin/npx -y server@^1.0 a b":    "server ^1.0 [a b]",
+		"npx":                                "",
+		"npx -y":                             "",
+		"npx -p server run":                  "",
+		"npx -c echo":                        "",
+		"npx ./local":                        "",
+		"npx ../x":                           "",
+		"npx git+https://example.com/x.git":  "",
+		"npx user/repository":                "",
+		"npx https://example.com/x.tgz":      "",
+		"npx server@file:../x":               "",
+		"npx server@npm:other@1.0.0":         "",
+		"npx server@1.0.0/../../x":           "",
+		"npx @scope/../x":                    "",
+		"npx SERVER":                         "",
+		"node server":                        "",
+		"npm exec server":                    "",
+		"npx --registry=https://x/ server@1": "",
+	} {
+		p, ok := PackageOf(strings.Fields(command))
+		got := fmt.Sprintf("%s %s %v", p.Name, p.Version, p.Args)
+		if !ok {
+			got = ""
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+		if ok {
+			if f := p.folder("/d"); filepath.Dir(f) != "/d" {
+				t.Errorf("%s is kept at %s", command, f)
+			}
+		}
+	}
+}
+
+// fakeNPM puts a program named npm before others. It makes what an installation would be.
+func fakeNPM(t *testing.T, script string) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "npm"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":/usr/bin:/bin")
+}
+
+const goodPackage = `
+mkdir -p node_modules/@s/srv/dist
+echo '{"version":"1.2.3","bin":{"srv":"dist/i.js","other":"o.js"},"scripts":{"postinstall":"touch /tmp/owned"}}' > node_modules/@s/srv/package.json
+echo '#!/bin/sh' > node_modules/@s/srv/dist/i.js
+chmod +x node_modules/@s/srv/dist/i.js
+echo '{"packages":{"node_modules/@s/srv":{"integrity":"sha512-abc"}}}' > package-lock.json
+`
+
+func TestPackageFetch(t *testing.T) {
+	if tier, missing := sandbox.Servers(); tier == sandbox.None {
+		cannot(t, strings.Join(missing, " "))
+	}
+	root := tree(t, "data/signing.key", "data/packages/")
+	dir := root + "/data/packages"
+	h := House{Secrets: []string{root + "/data"}}
+	p := Package{Name: "@s/srv", Version: "1.2.3"}
+	fetch := func(script string) (Pin, error) {
+		fakeNPM(t, script)
+		return p.Fetch(t.Context(), dir, h)
+	}
+	pin, err := fetch(`case "$*" in *--ignore-scripts*"-- @s/srv@1.2.3") ;; *) echo "asked $*"; exit 9;; esac` + "\n" + goodPackage)
+	if err != nil || pin.Version != "1.2.3" || pin.Integrity != "sha512-abc" || pin.Bin != "node_modules/@s/srv/dist/i.js" {
+		t.Fatalf("%+v, %v", pin, err)
+	}
+	if kept, err := p.Fetched(dir); err != nil || kept != pin {
+		t.Errorf("%+v, %v", kept, err)
+	}
+	for name, c := range map[string]struct{ script, want string }{
+		"npm fails":         {`echo "E404 no \033[2Jsuch"; exit 1`, "npm says: E404 no"},
+		"npm reads the key": {`cat ` + root + `/data/signing.key && echo read it; exit 1`, "npm says: cat"},
+		"no program":        {goodPackage + `echo '{"version":"1.2.3"}' > node_modules/@s/srv/package.json`, "it has no program"},
+		"a program outside": {goodPackage + `echo '{"version":"1.2.3","bin":"../../../../../../bin/sh"}' > node_modules/@s/srv/package.json`, "can't be fetched"},
+		"a link outside":    {goodPackage + `ln -sf /bin/sh node_modules/@s/srv/dist/i.js`, "can't be fetched"},
+		"two programs":      {goodPackage + `echo '{"version":"1.2.3","bin":{"a":"dist/i.js","b":"dist/i.js"}}' > node_modules/@s/srv/package.json`, "several programs"},
+		"no hash":           {goodPackage + `echo '{}' > package-lock.json`, "no hash"},
+		"no lock":           {goodPackage + `rm package-lock.json`, "package-lock.json"},
+		"no JSON":           {goodPackage + `echo hi > node_modules/@s/srv/package.json`, "package.json can't be read"},
+	} {
+		_, err := fetch(c.script)
+		if !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "read it") || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if kept, err := p.Fetched(dir); err != nil || kept != pin {
+			t.Errorf("%s: what was kept before is now %+v, %v", name, kept, err)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func FuzzPackageOf(f *testing.F) {
+	f.Add("npx -y @scope/server@1.2.3 docs")
+	f.Add("npx -y ../../x")
+	f.Fuzz(func(t *testing.T, line string) {
+		p, ok := PackageOf(strings.Split(line, " "))
+		if ok && (filepath.Dir(p.folder("/d")) != "/d" || strings.HasPrefix(p.spec(), "-")) {
+			t.Errorf("%q is kept at %s", line, p.folder("/d"))
+		}
+	})
+}
+
+func TestProxyReachesListedHosts(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s", r.Host, r.URL.Path, body)
+	}))
+	defer site.Close()
+	secret := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "not listed") }))
+	defer secret.Close()
+	address := func(s *httptest.Server) string { return strings.TrimPrefix(s.URL, "http://") }
+	hosts, err := egress.New(egress.Policy{Domains: []string{address(site)}, Protocols: []string{"http", "https"}}, egress.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProxy(hosts, l, logger(&testLog{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	via := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: l.Addr().String()}), DisableKeepAlives: true}}
+	get := func(address string) (int, string) {
+		r, err := via.Post(address, "text/plain", strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		body, _ := io.ReadAll(r.Body)
+		return r.StatusCode, string(body)
+	}
+	if status, body := get(site.URL + "/x"); status != http.StatusOK || body != address(site)+" /x body" {
+		t.Errorf("%d %s", status, body)
+	}
+	for _, address := range []string{secret.URL, "http://169.254.169.254/", "http://localhost:" + site.URL[strings.LastIndexByte(site.URL, ':')+1:]} {
+		if status, body := get(address); status != http.StatusForbidden || strings.Contains(body, "not listed") {
+			t.Errorf("%s: %d %s", address, status, body)
+		}
+	}
+	connect := func(target string) (string, error) {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\nGET /tunnel HTTP/1.1\r\nHost: inside\r\nConnection: close\r\n\r\n", target, target)
+		r := bufio.NewReader(c)
+		first, err := http.ReadResponse(r, &http.Request{Method: http.MethodConnect})
+		if err != nil {
+			return "", err
+		}
+		if first.StatusCode != http.StatusOK {
+			return first.Status, nil
+		}
+		second, err := http.ReadResponse(r, nil)
+		if err != nil {
+			return "", err
+		}
+		body, err := io.ReadAll(second.Body)
+		return string(body), err
+	}
+	if got, err := connect(address(site)); err != nil || got != "inside /tunnel " {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, target := range []string{address(secret), "169.254.169.254:80", address(site) + "/path", "x@" + address(site)} {
+		if got, err := connect(target); err == nil && !strings.HasPrefix(got, "4") {
+			t.Errorf("%s: %q", target, got)
+		}
+	}
+}
+
+func TestRehearsalNamesWhatBreaks(t *testing.T) {
+	if tier, missing := sandbox.Servers(); tier == sandbox.None {
+		cannot(t, strings.Join(missing, " "))
+	}
+	root := tree(t, "data/signing.key", "home/.tool/state")
+	house := func(o *Options) { o.House = House{Secrets: []string{root + "/data"}, Home: root + "/home"} }
+	rehearse := func(c Confinement) Rehearsal {
+		c.Folder = root + "/data/servers/tool"
+		m, err := New([]Config{{ID: "tool", Command: []string{"/bin/sh", "-c", "cat " + root + "/home/.tool/state && exit 3"}, Confine: c}}, func() Options { var o Options; house(&o); return o }())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		return m.Rehearse(t.Context(), []int{os.Getpid()}, true)[0]
+	}
+	r := rehearse(Confinement{Sandbox: Partial})
+	if r.Err == nil || len(r.Reached) > 0 || r.Tried == 0 || !strings.Contains(r.Said, ".tool/state") {
+		t.Errorf("%+v", r)
+	}
+	if r := rehearse(Confinement{Sandbox: Partial, Paths: []string{root + "/home/.tool"}}); !strings.Contains(fmt.Sprint(r.Err), "exit status 3") {
+		t.Errorf("with the path it still misses something: %+v", r)
+	}
+	m, err := New([]Config{{ID: "free", Command: []string{"/bin/sh"}, Confine: Confinement{Sandbox: Unconfined}}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if r := m.Rehearse(context.Background(), nil, true)[0]; r.Sandbox != Unconfined || r.Tried != 0 || r.Err != nil {
+		t.Errorf("%+v", r)
+	}
+}
