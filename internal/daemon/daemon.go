@@ -637,7 +637,7 @@ func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
 			return nil, err
 		}
 	}
-	all := slices.Concat(cfg.Warnings(name), cfg.labelProblems(name), seen)
+	all := slices.Concat(cfg.Warnings(name), cfg.packageProblems(name), cfg.labelProblems(name), seen)
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
 	if cfg.Agents != "" {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)

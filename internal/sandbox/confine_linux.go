@@ -144,7 +144,7 @@ const (
 	readDir  = unix.LANDLOCK_ACCESS_FS_READ_DIR
 	execute  = unix.LANDLOCK_ACCESS_FS_EXECUTE
 	// ofFiles are the rights that a rule for something that is not a directory may have.
-	ofFiles = readFile | execute | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	ofFiles = readFile | execute | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | landlockResolveUnix
 	// work is everything in the workspace but to execute and to make devices: a program that somebody wrote there is on no list. Landlock does
 	// not judge what is mapped into memory, so it runs through the dynamic loader all the same, in the tier Partial; in Full the mount is noexec.
 	work = readFile | readDir | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_REFER |

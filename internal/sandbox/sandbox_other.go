@@ -27,7 +27,7 @@ type Process struct{ Cmd *exec.Cmd }
 
 // Command refuses: nothing holds a server here.
 func (s Server) Command() (*Process, error) {
-	return nil, fault.New(fault.SandboxUnavailable, "This machine can't hold a server's sandbox: %s", probe().Missing[0])
+	return nil, unavailable(probe().Missing)
 }
 
 // Started is never called.

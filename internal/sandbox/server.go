@@ -48,6 +48,10 @@ func Servers() (tier Tier, missing []string) {
 	return None, r.Missing
 }
 
+func unavailable(missing []string) error {
+	return fault.New(fault.SandboxUnavailable, "This machine can't hold a server's sandbox, so the server is not started: %s An operator can write sandbox: none for a server that is trusted with the gateway's keys.", strings.Join(missing, " "))
+}
+
 func (s *Server) check() error {
 	bad := func(field, message string) error { return fault.New(fault.RequestMalformed, "%s", message).At(field) }
 	if len(s.Argv) == 0 {

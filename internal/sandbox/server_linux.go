@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -62,7 +61,7 @@ func (s Server) Command() (*Process, error) {
 	}
 	tier, missing := Servers()
 	if tier == None {
-		return nil, fault.New(fault.SandboxUnavailable, "This machine can't hold a server's sandbox: %s", strings.Join(missing, " "))
+		return nil, unavailable(missing)
 	}
 	return s.command(tier)
 }
@@ -332,7 +331,7 @@ func resolved(paths []string) (targets []string) {
 // takes a secret's place has no rule.
 func (o *order) serverRules() []rule {
 	s := o.Server
-	const all = work | execute
+	const all = work | execute | landlockResolveUnix // of its own sockets, and of those that it was given
 	rules := []rule{{"/", readDir, false}} // names of what is there; Landlock can't tell a directory from what is below it
 	for _, p := range o.system() {
 		rules = append(rules, rule{p, readFile | readDir | execute, true})

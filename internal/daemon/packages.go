@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"sallyport/internal/agent"
+	"sallyport/internal/fault"
+	"sallyport/internal/upstream"
+)
+
+// ServerPackage is a server that npx would run, and what is kept of its package.
+type ServerPackage struct {
+	Server    string    `json:"server"`
+	Package   string    `json:"package"`
+	Requested string    `json:"requested,omitempty"` // what the configuration says; empty: the newest
+	Version   string    `json:"version,omitempty"`   // what is kept; empty: nothing yet
+	Integrity string    `json:"integrity,omitempty"`
+	Fetched   time.Time `json:"fetched,omitzero"`
+}
+
+// Packages tells of the servers that npx would run which packages are kept in the data directory. With fetch it fetches those of the servers named,
+// or of all, first: those that are kept are replaced. A running server goes on with what it was started from.
+func Packages(ctx context.Context, cfg *Config, data string, fetch bool, names ...string) (all []ServerPackage, err error) {
+	servers, house, err := cfg.servers(data)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if i := slices.IndexFunc(servers, func(s upstream.Config) bool { return s.ID == name }); i < 0 {
+			return nil, fault.New(fault.RequestMalformed, "The configuration has no server %q.", name).Try("sallyport upstreams list shows them.")
+		} else if _, ok := upstream.PackageOf(servers[i].Command); !ok {
+			return nil, fault.New(fault.RequestMalformed, "The server %q is not started by npx, so there is no package to fetch.", name)
+		}
+	}
+	if fetch {
+		if err := dataDir(data); err != nil {
+			return nil, err
+		}
+	}
+	for _, s := range servers {
+		p, ok := upstream.PackageOf(s.Command)
+		if !ok || len(names) > 0 && !slices.Contains(names, s.ID) {
+			continue
+		}
+		pin, err := p.Fetched(house.Packages)
+		if fetch {
+			if pin, err = p.Fetch(ctx, house.Packages, house); err != nil {
+				return all, err
+			}
+		}
+		row := ServerPackage{Server: s.ID, Package: p.Name, Requested: p.Version}
+		if err == nil {
+			row.Version, row.Integrity, row.Fetched = pin.Version, pin.Integrity, pin.At
+		}
+		all = append(all, row)
+	}
+	return all, nil
+}
+
+// packageProblems finds servers whose package nobody has pinned.
+func (c *Config) packageProblems(file string) (all []Problem) {
+	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
+		if p, ok := upstream.PackageOf(c.Upstreams[id].Command); ok && !p.Pinned() {
+			all = append(all, c.problem(file, "upstreams."+id+".command", agent.P2, "write the version: "+p.Name+"@1.2.3; sallyport upstreams list shows which is kept",
+				"it names no single version, so the first start fetches what the registry has by then, and keeps that"))
+		}
+	}
+	return all
+}
