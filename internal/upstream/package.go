@@ -163,7 +163,7 @@ func (p Package) install(ctx context.Context, npm, work string, h House) error {
 	r.read = append(r.read, "/etc/npmrc")
 	server := sandbox.Server{
 		Path: npm, Env: env, Dir: work, Folder: work, Read: r.read, Secrets: h.Secrets, Network: sandbox.AnyNetwork,
-		Argv: []string{"npm", "install", "--prefix", work, "--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--install-links=false", "--loglevel=error", "--", p.spec()},
+		Argv: []string{"npm", "install", "--prefix", work, "--ignore-scripts", "--no-bin-links", "--no-audit", "--no-fund", "--omit=dev", "--install-links=false", "--loglevel=error", "--", p.spec()},
 	}
 	walls, err := server.Command()
 	if err != nil {
@@ -236,6 +236,9 @@ func (p Package) pin(work string) (Pin, error) {
 	pin := Pin{Name: p.Name, Requested: p.Version, Version: manifest.Version, At: time.Now().UTC(), Bin: filepath.Join(in, filepath.FromSlash(bins[name]))}
 	if st, err := root.Stat(pin.Bin); err != nil || !st.Mode().IsRegular() {
 		return Pin{}, errors.Join(err, errors.New("its program is not there"))
+	}
+	if err := root.Chmod(pin.Bin, 0o755); err != nil { // npm may not, where its sandbox has no namespaces
+		return Pin{}, err
 	}
 	var lock struct {
 		Packages map[string]struct{ Integrity string }
