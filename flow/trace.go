@@ -54,9 +54,10 @@ type Finding struct {
 // Ruling is JudgeCall's answer.
 type Ruling struct {
 	Verdict  Verdict   `json:"verdict"`
-	Because  []Held    `json:"because"`  // labels that block, or that made it look; never nil
-	Evidence []Finding `json:"evidence"` // of every value that was traced; nil: none was
-	Reason   string    `json:"reason"`   // a sentence fit for a model; "" when nothing had to be looked at
+	Because  []Held    `json:"because"`            // labels that block, or that made it look; never nil
+	Evidence []Finding `json:"evidence"`           // of every value that was traced; nil: none was
+	Reason   string    `json:"reason"`             // a sentence fit for a model; "" when nothing had to be looked at
+	OffPlan  bool      `json:"off_plan,omitempty"` // a person is asked only because the call leaves the sealed plan
 }
 
 // Situation is what JudgeCall has to know of a session.
@@ -73,8 +74,14 @@ type Situation struct {
 // refusal is narrowed: private data may go where the person's words, or what they vouch for, lead. A session that holds untrusted content
 // may go on with writes whose critical arguments are vouched for, and a person is asked about the rest.
 //
+// What could carry labelled data out and leaves the sealed plan is asked about, whoever vouches for it (OffPlan).
+//
 // Untrusted evidence never permits anything: what is added to the evidence out of untrusted text changes no ask into a permit.
 func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
+	return offPlan(judgeCall(op, p, args, s), op, p, args, s)
+}
+
+func judgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 	labels := Judge(op, s.Held)
 	if p == nil {
 		p = &Profile{Level: 2}

@@ -120,11 +120,17 @@ func (c *crossing) situation(s *session.Session) flow.Situation {
 // person's words don't settle it: in a clean session nothing is. What goes wrong is said by the flow stage, in its turn.
 func (c *crossing) trace(ctx context.Context) {
 	c.ruling, c.traceErr = nil, nil
-	if c.live == nil || !c.traced() { // a step of a plan is judged by the labels it would meet
+	if c.live == nil { // a step of a plan is judged by the labels it would meet
 		return
 	}
 	s := c.raised()
 	at := c.situation(&s)
+	if !c.traced() {
+		if why, off := flow.OffPlan(c.op.Flow, c.profile(), c.args, at); off && flow.Judge(c.op.Flow, s.Labels).Allowed {
+			c.ruling = &flow.Ruling{Verdict: flow.Ask, OffPlan: true, Because: []flow.Held{}, Reason: c.op.Name + " could carry data out and is not in the session's sealed plan: " + why}
+		}
+		return
+	}
 	r := flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
 	if r.Verdict == flow.Ask {
 		w := &c.live.seen
@@ -212,7 +218,10 @@ func (c *crossing) traceVerdict(s *session.Session) fault.Verdict {
 		return fault.Permitted()
 	case r.Verdict == flow.Ask:
 		code := fault.FlowUntrusted
-		if !labels.Allowed {
+		switch {
+		case r.OffPlan:
+			code = fault.PlanMismatch
+		case !labels.Allowed:
 			code = fault.FlowContaminated
 		}
 		v := askFor(stage, r.Reason)

@@ -237,8 +237,11 @@ func (c *crossing) sealed() bool {
 // plan is the session's sealed plan as the flow rules read it; nil if there is none.
 func (c *crossing) plan() *flow.Sealed {
 	s := c.session.Plan.Sealed()
-	if s == nil || c.answers != nil { // what goes out beside the arguments is in no plan
+	if s == nil {
 		return nil
+	}
+	if c.answers != nil { // what goes out beside the arguments is in no plan
+		return &flow.Sealed{}
 	}
 	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (DESIGN.md rule 2)
 		if st.Operation == c.op.ID && st.Definition != "" && st.Definition != c.op.Hash {

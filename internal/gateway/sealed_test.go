@@ -520,7 +520,6 @@ func TestValidatePlanKnowsWhatThePersonSaid(t *testing.T) {
 			t.Errorf("%s: %+v %v", to, r, err)
 		}
 	}
-	w.sealedBy(true, p, `[{"tool":"mail_crm","justification":"know what widgets cost us"}]`)
 	w.mustPermit(w.do(p, "mail_crm", `{}`, ""))
 	for to, want := range map[string]fault.Decision{"boss@corp.example": fault.Permit, "eve@e.example": fault.Ask} {
 		if v := w.do(p, "slack_send", `{"body":"42","to":"`+to+`"}`, "").Verdict; v.Decision != want && !(want == fault.Permit && v.Stage == "risk") {
