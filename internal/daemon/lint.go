@@ -166,7 +166,11 @@ func (c *Config) kinds(file string) []Problem {
 func (l *labelLint) wholeServer() {
 	o := l.own
 	var says []string
-	if l.p.Level < 2 {
+	switch f := l.c.Classifier(nil)(l.server, l.tool).Flow; {
+	case l.server != "comm" && l.p.Level == 0 && harmless(f):
+		l.add(agent.P0, "", "name the tools that only read, one by one (sallyport flow suggest "+l.server+" writes entries), and remove this one, or leave it without effect and sensitivity",
+			"whatever a tool of %s does that nobody named, it counts as a read of nothing private that carries nothing out: it runs unasked, whatever the session has read and whatever it is given", l.server)
+	case l.p.Level < 2:
 		says = append(says, fmt.Sprintf("level %d", l.p.Level))
 	}
 	for _, arg := range l.with(flow.Content, flow.Query, flow.Flag, flow.Currency, flow.Time, flow.Name) {
@@ -184,6 +188,17 @@ func (l *labelLint) wholeServer() {
 		l.add(agent.P2, "", "name the tools one by one, at least those that write", "it frees something for every tool of %s, also for one that writes or that nobody has looked at: %s",
 			l.server, strings.Join(says[:min(8, len(says))], ", "))
 	}
+}
+
+// harmless reports whether no label refuses the operation and its results bring none: sensitivity none, or what comes to the same.
+func harmless(f flow.Spec) bool {
+	free := func(labels *[]flow.Label, by ...flow.Sensitivity) bool {
+		if labels != nil {
+			return len(*labels) == 0
+		}
+		return slices.Contains(by, f.Sensitivity)
+	}
+	return free(f.BlockedBy, flow.None, flow.InternalSource) && free(f.Emits, flow.None, flow.External)
 }
 
 // results looks at what the entry says about whole results.
