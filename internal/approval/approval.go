@@ -392,6 +392,9 @@ func (a Approval) vote(v Voter, d Decision, text string, now time.Time) Approval
 	return a
 }
 
+// ByPeople tells whether people approved it, as many as it takes, and no silence did.
+func (a Approval) ByPeople() bool { return (a.State == Approved || a.State == Spent) && a.quorum() }
+
 // quorum tells whether enough distinct people approved and nobody rejected. What the risk takes counts, not only what Needed says.
 func (a Approval) quorum() bool {
 	least := needed(a.Risk)

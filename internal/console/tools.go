@@ -77,6 +77,8 @@ func (t toolRow) Classified() string {
 		return "by name"
 	case t.Listed:
 		return "by " + t.Server + ".*"
+	case t.AskOnce:
+		return "not listed: the first call in a session is asked about"
 	case t.AskFirst:
 		return "not listed: each call is asked about"
 	}
@@ -415,7 +417,10 @@ func sentences(t gateway.ToolView) (says []string) {
 		flow.TypedOutput:     "What it answers is trusted only while each of its strings has the shape that the operator gave.",
 		flow.EchoOutput:      "What it answers repeats what it was asked.",
 	}[t.Output])
-	if t.AskFirst {
+	switch {
+	case t.AskOnce:
+		say("A person is asked about the first call in each session, since no entry of the configuration covers it; a yes covers later calls of it there.")
+	case t.AskFirst:
 		say("A person is asked about every call, since no entry of the configuration covers it.")
 	}
 	if t.Risk != "" {

@@ -45,7 +45,7 @@ type Config struct {
 	People     []PersonConfig             `yaml:"people,omitempty" json:"people,omitempty" jsonschema:"People who may act on the people's side."`
 	Upstreams  map[string]UpstreamConfig  `yaml:"upstreams,omitempty" json:"upstreams,omitempty" jsonschema:"MCP servers behind the gateway, by the id that operations are known under."`
 	Operations map[string]OperationConfig `yaml:"operations,omitempty" json:"operations,omitempty" jsonschema:"The operator's word on each operation, by <server>.<tool>; <server>.* is a default for a server."`
-	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default) or ask."`
+	Unlisted   string                     `yaml:"unlisted_operations,omitempty" json:"unlisted_operations,omitempty" jsonschema:"What happens to operations that no entry names: deny (default), ask, or ask_once: a yes covers the tool for the session."`
 	Flow       FlowConfig                 `yaml:"flow,omitempty" json:"flow,omitempty" jsonschema:"Labels of the flow rules, and what is free."`
 	Limits     LimitsConfig               `yaml:"limits,omitempty" json:"limits,omitempty" jsonschema:"Limits of one session."`
 
@@ -496,7 +496,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	p := &complaints{file: file, root: root}
 	p.oneOf("store", c.Store, "sqlite")
 	p.oneOf("mode", c.Mode, "enforce", "shadow")
-	p.oneOf("unlisted_operations", c.Unlisted, "deny", "ask")
+	p.oneOf("unlisted_operations", c.Unlisted, "deny", "ask", "ask_once")
 	c.checkListeners(p)
 	c.checkPeople(p)
 	c.checkUpstreams(p)

@@ -95,7 +95,7 @@ var closedWords = []struct {
 }{
 	{"store", []any{"sqlite"}},
 	{"mode", []any{"enforce", "shadow"}},
-	{"unlisted_operations", []any{"deny", "ask"}},
+	{"unlisted_operations", []any{"deny", "ask", "ask_once"}},
 	{"people.[].roles.[]", []any{"viewer", "approver", "operator", "auditor", "admin"}},
 	{"upstreams.*.sandbox", []any{"full", "partial", "none"}},
 	{"upstreams.*.client_features.[]", []any{"elicitation", "sampling", "roots"}},
@@ -240,7 +240,7 @@ people:
 #     action: transfer_money
 #     args: {account: destination, amount: amount, currency: currency, reason: content}
 
-# What happens to operations that no entry above names: deny, or ask.
+# What happens to operations that no entry above names: deny, ask, or ask_once (a yes covers further calls of the tool in the session).
 unlisted_operations: deny
 
 # Labels of confidential data. The integrity label untrusted is always there. free_level_1: writes that only the person sees and can

@@ -121,8 +121,11 @@ func (d *dataLint) unlabelled(server string, tools []string) {
 	const way = "name each under operations; sallyport flow suggest proposes entries"
 	if len(unlisted) > 0 {
 		what := "can't be called"
-		if d.c.Unlisted == "ask" {
+		switch d.c.Unlisted {
+		case "ask":
 			what = "are asked about at each call"
+		case "ask_once":
+			what = "are asked about at their first call in each session"
 		}
 		d.add(agent.P2, "operations", way, "no entry covers these tools of %s, so they %s: %s", server, what, some(unlisted))
 	}

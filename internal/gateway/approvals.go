@@ -295,7 +295,7 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 			a.Reasons = append(a.Reasons, approval.Reason{Stage: stage, Code: string(b.Code), Text: text})
 		}
 	}
-	a.Reasons = append(a.Reasons, c.sources()...)
+	a.Reasons = append(append(a.Reasons, c.onceForAll()...), c.sources()...)
 	if m := c.modified; m != nil {
 		a.ModifiedFrom, a.ModifiedBy, a.ModifiedReason = m.from, m.by, m.reason
 	}

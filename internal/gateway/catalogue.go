@@ -279,6 +279,7 @@ func (c *catalogue) classified(class Classification, server, tool string, kind c
 	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Profile: class.Profile(), Standing: Active}
 	if !class.Listed {
 		op.Standing, op.AskFirst = c.g.o.Unlisted, c.g.o.Unlisted == Active
+		op.AskOnce = op.AskFirst && c.g.o.AskOnce
 	}
 	spec := class.Flow
 	spec.ID, spec.Name = op.ID, exposedName(class, server, tool)

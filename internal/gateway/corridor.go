@@ -75,6 +75,7 @@ type crossing struct {
 	lookErr       error
 	spoken        bool          // a person has said something but yes about the like lately, or nobody could stop it: silence permits nothing
 	silence       bool          // the risk stage leaves it to a person's silence
+	yes           string        // the approval of an earlier call that covers the operation in this session (askedOnce)
 	ruling        *flow.Ruling  // where the arguments came from, as the session is now; nil: labels alone decide
 	traceErr      error         // what kept that from being found out
 	followed      *following    // the step of the sealed plan that it follows; nil: nobody has looked
@@ -191,7 +192,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 // forget drops what was found out about the call in a state of the session that is over.
 func (c *crossing) forget() {
 	c.approval, c.shadow, c.ruling, c.traceErr, c.followed = nil, nil, nil, nil, nil
-	c.rated, c.looked, c.silence, c.known = false, false, false, nil
+	c.rated, c.looked, c.silence, c.known, c.yes = false, false, false, nil, ""
 }
 
 // again takes a call that was held back to the top, with everything as it is by now.
@@ -514,7 +515,7 @@ func (g *Gateway) unknownLabel(op *Operation, s *session.Session) fault.Verdict 
 
 // listed: an operation that no entry of the operator's names is asked about, where the operator chose that over deny.
 func (c *crossing) listed() fault.Verdict {
-	if !c.op.AskFirst || c.covered() {
+	if !c.op.AskFirst || c.covered() || c.yes != "" {
 		return fault.Permitted()
 	}
 	v := askFor("permit", fmt.Sprintf("No entry of the configuration names %s, so a person must decide.", c.op.ID))
@@ -561,6 +562,9 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	if found := c.evidenceDetail(); found != nil {
 		detail["evidence"] = found
+	}
+	if c.yes != "" {
+		detail["covered_by"] = c.yes
 	}
 	kept, err := c.kept()
 	if err != nil {

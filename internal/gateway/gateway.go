@@ -56,6 +56,7 @@ type Options struct {
 	Classify func(server, tool string) Classification
 	Labels   []flow.Label // the confidentiality labels
 	Unlisted Standing     // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
+	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
 	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
 	Schema func(schema json.RawMessage) (func(value []byte) error, error)
 	Mode   Mode

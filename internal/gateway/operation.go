@@ -82,7 +82,8 @@ type Operation struct {
 	Class      Classification
 	Flow       flow.Operation
 	Profile    *flow.Profile
-	AskFirst   bool // unlisted_operations: ask
+	AskFirst   bool // unlisted_operations: ask, or ask_once
+	AskOnce    bool // ask_once
 	Accepted   bool // a person accepted its definition: it came, or changed, after its server was first seen
 
 	command *Command // what runs it, of a built-in operation; nil: an upstream server

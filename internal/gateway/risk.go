@@ -89,6 +89,9 @@ func (c *crossing) lookAround(ctx context.Context) {
 	c.looked, c.first, c.lookErr = true, nil, nil
 	c.trace(ctx)
 	c.findStep(ctx)
+	if c.yes, c.lookErr = c.askedOnce(ctx); c.lookErr != nil {
+		return
+	}
 	if c.known == nil {
 		c.known = map[string]bool{}
 	}
@@ -158,6 +161,8 @@ func (c *crossing) risk() fault.Verdict {
 	switch {
 	case !asks && c.spoken:
 		v = askFor(stage, fmt.Sprintf("%s is of risk %s, and a person has stopped the like lately, or more waits than people could stop: a person must decide.", c.op.Name, rating.Risk))
+	case !asks && c.op.AskFirst:
+		v = askFor(stage, fmt.Sprintf("%s is of risk %s, and no entry of the configuration names it: a person must decide.", c.op.Name, rating.Risk))
 	case !asks:
 		v = askFor(stage, fmt.Sprintf("%s is of risk %s: it runs in %s unless a person stops it.", c.op.Name, rating.Risk, c.g.o.Limits.MediumDelay.Round(time.Millisecond)))
 		v.Remedies = []fault.Remedy{{Kind: "wait", Text: "Make the same call again later: it runs unless a person has stopped it."}}

@@ -140,7 +140,7 @@ type ApprovalFilter struct {
 	State   approval.State // "": in any
 	// Silent, without a Session: only those that silence answers, the next one first.
 	Silent bool
-	// Operation, without a Session: those about this operation.
+	// Operation: those about this operation, of the Session if there is one.
 	Operation string
 	// Destination, without a Session: those about this value of an argument, as canonical JSON.
 	Destination string

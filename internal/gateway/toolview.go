@@ -13,6 +13,7 @@ type ToolView struct {
 	Action   string // what it does, by its name in the risk rules; ""
 	Named    bool   // an entry of the operator's names it; Listed without it is one for the whole server
 	AskFirst bool   // a person is asked about every call, because no entry covers it
+	AskOnce  bool   // about the first one in a session
 	BuiltIn  bool   // it runs in this process and not on a server
 
 	Profile *flow.Profile // what the operator says about its arguments and results; nil: it came or went while the view was made
@@ -29,7 +30,7 @@ func (g *Gateway) ToolViews() []ToolView {
 		v := ToolView{Tool: t}
 		if op := snap.byID[t.Operation]; op != nil { // one that came or went between the two looks is shown next time
 			v.Level, v.Risk, v.Action = op.Class.Level, string(op.Class.Risk()), op.Class.Action
-			v.Named, v.AskFirst, v.BuiltIn = op.Class.Named, op.AskFirst, op.command != nil
+			v.Named, v.AskFirst, v.AskOnce, v.BuiltIn = op.Class.Named, op.AskFirst, op.AskOnce, op.command != nil
 			v.Profile, v.Allows = op.Profile, op.Profile.Explain(op.Flow)
 			v.Traced = op.Kind == call.Tool && op.traced()
 		}

@@ -459,6 +459,10 @@ func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]app
 	case f.Session != "":
 		query += " AND session = $4"
 		args = append(args, f.Session)
+		if f.Operation != "" {
+			query += " AND operation = $5"
+			args = append(args, f.Operation)
+		}
 	case f.Operation != "":
 		query += " AND operation = $4"
 		args = append(args, f.Operation)
