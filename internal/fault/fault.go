@@ -219,6 +219,15 @@ func Of(err error) *Error {
 	return &Error{Code: Internal, Cause: err}
 }
 
+// ForTheRecord is the Error that a log has to name: one that stands behind the one to show, where whoever is refused is told less.
+func ForTheRecord(err error) *Error {
+	shown := Of(err)
+	if e := (*Error)(nil); errors.As(shown.Cause, &e) {
+		return e
+	}
+	return shown
+}
+
 // Is tells whether err carries the code.
 func Is(err error, code Code) bool {
 	var e *Error

@@ -53,6 +53,8 @@ type snapshot struct {
 	byName map[string]*Operation // exposed tools that can be called or are quarantined
 	tools  []*Operation          // by exposed name
 	offers map[call.Kind][]Offer
+
+	withheld map[call.Kind][]Offer // what is offered and can't be passed on: only for the record
 }
 
 func newCatalogue(g *Gateway, pins []Pin) (*catalogue, error) {
@@ -240,7 +242,7 @@ func (g *Gateway) Subscribe(f func()) (end func()) {
 func (c *catalogue) publish() {
 	s := &snapshot{
 		byID: map[string]*Operation{}, byName: map[string]*Operation{},
-		offers: map[call.Kind][]Offer{},
+		offers: map[call.Kind][]Offer{}, withheld: map[call.Kind][]Offer{},
 	}
 	c.builtins(s)
 	for _, server := range slices.Sorted(maps.Keys(c.offered)) {
@@ -344,11 +346,20 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 		op.Hash = call.HashBytes([]byte(op.ID)) // one operation for all of a server's resources: there is no definition to pin
 		s.byID[op.ID] = op
 	}
+	withhold := func() {
+		o := Offer{Operation: op, Name: d.Name}
+		if d.Kind == call.Prompt {
+			o.Name = exposedName(op.Class, server, d.Name)
+		}
+		s.withheld[d.Kind] = append(s.withheld[d.Kind], o)
+	}
 	if op.Standing != Active {
-		return // what nobody can call takes nobody's name
+		withhold() // what nobody can call takes nobody's name
+		return
 	}
 	if d.Fault != "" || d.Kind == call.Resource && !plainURI.MatchString(strings.NewReplacer("{", "", "}", "").Replace(d.Name)) {
-		return // unfit, or a URI that could be read as a sentence
+		withhold() // unfit, or a URI that could be read as a sentence
+		return
 	}
 	// Lists are read without a label rising, so they show nothing that would need one: of a server whose results bring
 	// confidentiality labels nothing (what it has can still be read by name), of one that is only not trusted no free text.

@@ -89,6 +89,7 @@ type crossing struct {
 	limited   bool // the rate limit has counted this call
 	acting    bool // the intent is durable: from here on there is an outcome to write
 	shadow    *fault.Verdict
+	cause     *fault.Verdict // of the refusal, where the agent is told less
 
 	talk sync.Mutex // guards over
 	over bool       // the call has its outcome: no answer follows
@@ -239,7 +240,7 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	}
 	l, err := c.g.sessionOf(ctx, c.r.Principal, c.r.Session)
 	if err != nil {
-		return fault.RefuseErr(stage, err)
+		return c.refusedErr(stage, err)
 	}
 	c.live, c.session = l, l.current.Load()
 	if c.agent == "" { // a host speaks for the session's agent, and that agent may be switched off
@@ -283,8 +284,7 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "at most %d bytes", maxName).At("uri"))
 	}
 	if c.op == nil || c.op.Standing == Unlisted || c.op.Standing == Unfit {
-		return fault.Refuse(stage, fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(c.r.Tool)),
-			fault.Remedy{Kind: "reorder", Text: "Use one of the tools in the list or the manifest."})
+		return c.unknownTool(snap)
 	}
 	// What is read or asked for is the call as much as its arguments are: it is judged, hashed and kept with them.
 	switch c.r.Method {
@@ -737,12 +737,25 @@ func (c *crossing) taint(ctx context.Context) error {
 
 func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	e := c.entry(audit.Decision)
-	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
+	detail := map[string]any{}
+	cause := v
+	if c.cause != nil && v.Stage == "resolve" { // not where the switch came first
+		if cause = *c.cause; cause.Code != v.Code || cause.Reason != v.Reason {
+			detail["told"] = Told{v.Stage, v.Code, clip(v.Reason)}
+		}
+	}
+	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), cause.Stage, string(cause.Code), clip(cause.Reason)
 	if c.rated {
 		e.Risk, e.Amount = string(c.rating.Risk), c.rating.Amount
 	}
 	if found := c.evidenceDetail(); found != nil {
-		e.Detail, _ = json.Marshal(map[string]any{"evidence": found}) // of strings and numbers: can't fail
+		detail["evidence"] = found
+	}
+	if rules := c.rules(cause); rules != nil {
+		detail["because"] = rules
+	}
+	if len(detail) > 0 {
+		e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	}
 	if c.args != nil {
 		if e.Arguments = c.g.payload(c.args); e.Arguments.Stored { // what was refused is not worth keeping whole
@@ -828,12 +841,12 @@ func (b *behind) record(g *Gateway, e audit.Entry) {
 	})
 }
 
-// Refused records that a door turned a request away before it was a call: malformed, in the wrong form, with a state that was
-// tampered with. It is written behind the answer, like refusals by the switch.
-func (g *Gateway) Refused(p identity.Principal, door, reason string) {
+// Refused records that a door turned a request away without a call: malformed, in the wrong form, with a state that was tampered with, or
+// for what v says. What it asked for is what, as far as that is known. It is written behind the answer, like refusals by the switch.
+func (g *Gateway) Refused(p identity.Principal, door, what string, v fault.Verdict) {
 	e := audit.Entry{
-		Kind: audit.Decision, Action: "request", Agent: agentOf(p), Actor: p.String(), Door: door,
-		Decision: string(fault.Deny), Stage: "door", Code: string(fault.RequestMalformed), Reason: short(reason),
+		Kind: audit.Decision, Action: "request", Agent: agentOf(p), Actor: p.String(), Door: door, Operation: short(what), RequestID: v.RequestID,
+		Decision: string(fault.Deny), Stage: v.Stage, Code: string(v.Code), Reason: clip(v.Reason),
 	}
 	if p.Kind == identity.Session {
 		e.Session = p.ID

@@ -465,6 +465,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}
+	var cause fault.Verdict // of the first step that kept the plan from being approved by rule
 	answer := PlanAnswer{PlanID: plan.ID, Violations: j.report.Violations, SafeOrdering: j.report.SafeOrdering}
 	for i, st := range steps {
 		v := j.verdicts[i]
@@ -485,8 +486,15 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session
 		answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: shown})
 		switch {
 		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
+			cause = v
+			if op := g.cat.snap.Load().withheldAs("tools/call", st.Tool); op != nil && j.ops[i] == nil {
+				cause = op.withheld(st.Tool)
+			}
+			cause.Reason = fmt.Sprintf("step %d: %s", i, cause.Reason)
 			plan.State, plan.Reason = session.PlanRejected, fmt.Sprintf("step %d: %s", i, v.Reason)
 		case v.Decision == fault.Ask && plan.State == session.PlanApproved:
+			cause = v
+			cause.Reason = fmt.Sprintf("step %d: %s", i, v.Reason)
 			plan.State, plan.DecidedBy = session.PlanPending, ""
 		}
 	}
@@ -502,7 +510,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session
 	e := audit.Entry{
 		Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: p.String(),
 		Digest: plan.Digest, Decision: map[session.PlanState]string{session.PlanApproved: "permit", session.PlanPending: "ask", session.PlanRejected: "deny"}[plan.State],
-		Reason: plan.Reason,
+		Stage: cause.Stage, Code: string(cause.Code), Reason: clip(cause.Reason),
 	}
 	whole, err := json.Marshal(plan.Steps)
 	if err != nil {

@@ -105,17 +105,32 @@ func number(raw json.RawMessage) bool {
 // ask carries a server's question to the agent's client and the answer back. The answer is data that leaves, so the call is judged
 // again on what the session holds by then, before the question and before the answer; and the answer is on record before it goes.
 func (c *crossing) ask(ctx context.Context, method string, params json.RawMessage, ask func(context.Context, string, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
-	held := fault.New(fault.FlowContaminated, "The question was held back.")
+	held := func(v fault.Verdict) error { // the server is told nothing; the record says why
+		e := c.entry(audit.Decision)
+		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "question", string(fault.Deny), v.Stage, string(v.Code), clip(v.Reason)
+		c.g.refusedCalls.record(c.g, e)
+		return fault.New(fault.FlowContaminated, "The question was held back.")
+	}
 	if c.lookedAt() && c.g.o.Mode != Shadow { // an answer would go out untraced
-		return nil, held
+		return nil, held(fault.Refuse("flow", fault.FlowUntrusted, "An answer to the server's question can't be traced, and the session holds labels."))
 	}
-	mayTalk := func() bool {
+	mayTalk := func() fault.Verdict {
 		s := c.live.current.Load()
-		v := c.g.flowVerdict(c.op, s)
-		return !c.g.kill.active(c.agent) && s.State == session.Open && (v.Decision == fault.Permit || c.g.o.Mode == Shadow)
+		switch v := c.g.flowVerdict(c.op, s); {
+		case c.g.kill.active(c.agent):
+			return fault.Refuse("kill", fault.KillSwitch, "")
+		case s.State != session.Open:
+			return fault.Refuse("standing", fault.SessionClosed, "")
+		case c.g.o.Mode != Shadow:
+			return v
+		}
+		return fault.Permitted()
 	}
-	if !mayTalk() || len(c.newLabels(params)) > 0 {
-		return nil, held
+	if v := mayTalk(); v.Decision != fault.Permit {
+		return nil, held(v)
+	}
+	if found := c.newLabels(params); len(found) > 0 {
+		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", found[0])))
 	}
 	if c.op.Class.Output != flow.TrustedOutput {
 		params = plainJSON(params)
@@ -133,19 +148,28 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
 		s := c.live.current.Load().Raise(labels...)
 		if v := c.g.flowVerdict(c.op, &s); v.Decision != fault.Permit && c.g.o.Mode != Shadow {
-			return nil, held
+			return nil, held(v)
 		}
 	}
-	if over() || !mayTalk() {
-		return nil, held
+	late := func() error {
+		if over() {
+			return held(fault.Refuse("act", fault.TimeExceeded, "The call had ended when the answer to the server's question came."))
+		}
+		if v := mayTalk(); v.Decision != fault.Permit {
+			return held(v)
+		}
+		return nil
+	}
+	if err := late(); err != nil {
+		return nil, err
 	}
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Arguments = "answer", string(fault.Permit), c.g.payload(answer)
 	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
 		return nil, audited(err)
 	}
-	if over() || !mayTalk() {
-		return nil, held
+	if err := late(); err != nil {
+		return nil, err
 	}
 	return answer, nil
 }

@@ -96,13 +96,13 @@ func (g *Gateway) liveSession(ctx context.Context, id string) (*live, error) {
 // not exist for it. An agent's own session is opened at first use, and inherits the labels of the agent's last session: neither a
 // new connection nor a closed session cleans an agent (CONTRACT, "Agents' side").
 func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string) (*live, error) {
-	hidden := func() error {
-		return fault.New(fault.NotFound, "There is no session %q for this credential.", short(id)).At("session_id")
+	hidden := func(why string) error { // whose a session is, or that there is one, is for the record
+		return fault.Wrap(fault.New(fault.PermissionDenied, "%s", why), fault.NotFound, "There is no session %q for this credential.", short(id)).At("session_id")
 	}
 	switch p.Kind {
 	case identity.Session:
 		if id != "" && id != p.ID {
-			return nil, hidden()
+			return nil, hidden("The credential is for the session " + p.ID + " alone, and was used for " + short(id) + ".")
 		}
 		return g.liveSession(ctx, p.ID)
 	case identity.Agent:
@@ -110,8 +110,8 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 		if err != nil {
 			return nil, err
 		}
-		if id != "" && id != l.current.Load().ID {
-			return nil, hidden()
+		if own := l.current.Load().ID; id != "" && id != own {
+			return nil, hidden("The credential is for the agent's own session " + own + " alone, and was used for " + short(id) + ".")
 		}
 		return l, nil
 	case identity.Host:
@@ -120,8 +120,11 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 				Try("Open one with POST /v1/session and use its session_token.")
 		}
 		l, err := g.liveSession(ctx, id)
-		if fault.Is(err, fault.NotFound) || err == nil && l.current.Load().OpenedBy != p.String() {
-			return nil, hidden()
+		switch {
+		case err == nil && l.current.Load().OpenedBy != p.String():
+			return nil, hidden("The session " + short(id) + " was opened by " + l.current.Load().OpenedBy + ", and " + p.String() + " asked for it.")
+		case fault.Is(err, fault.NotFound):
+			return nil, fault.New(fault.NotFound, "There is no session %q for this credential.", short(id)).At("session_id")
 		}
 		return l, err
 	}

@@ -220,7 +220,7 @@ func malformed(v fault.Verdict) error {
 		if len(v.Because) > 0 {
 			e.Field = v.Because[0].Detail
 		}
-		return e
+		return judged{e}
 	}
 	return nil
 }

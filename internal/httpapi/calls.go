@@ -178,6 +178,15 @@ func loggedVerdict(e audit.Entry) (state string, v *fault.Verdict) {
 		state = "done"
 	}
 	verdict.Stage, verdict.Code, verdict.RequestID = e.Stage, fault.Code(e.Code), e.RequestID
+	var detail struct {
+		Told *gateway.Told `json:"told"` // the entry says more than the agent may know
+	}
+	if len(e.Detail) > 0 && (json.Unmarshal(e.Detail, &detail) != nil || detail.Told != nil) {
+		if detail.Told == nil {
+			detail.Told = &gateway.Told{Code: fault.Internal}
+		}
+		verdict.Stage, verdict.Code, e.Reason = detail.Told.Stage, detail.Told.Code, detail.Told.Reason
+	}
 	if verdict.Decision != fault.Permit {
 		// The log's reason is for people: after an outcome it can hold a server's words.
 		if verdict.Reason = verdict.Code.Sentence(); e.Kind == audit.Decision {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
 	"sallyport/internal/identity"
 )
 
@@ -44,12 +46,14 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		r, w := humago.Unwrap(ctx)
 		p, err := s.admit(r, rt.roles)
 		if err != nil {
+			s.turnedAway(r.Context(), p, rt, err)
 			s.a.refuse(w, r, err)
 			return
 		}
 		if hasBody {
 			b, err := readBody(w, r, body, rt.emptyBody)
 			if err != nil {
+				s.turnedAway(r.Context(), p, rt, err)
 				s.a.refuse(w, r, err)
 				return
 			}
@@ -60,13 +64,33 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 	}}
 	type answer struct{ Body O }
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*answer, error) {
-		out, err := h(ctx, ctx.Value(principalKey{}).(identity.Principal), in)
+		p := ctx.Value(principalKey{}).(identity.Principal)
+		out, err := h(ctx, p, in)
 		if err != nil {
+			s.turnedAway(ctx, p, rt, err)
 			return nil, s.a.fail(ctx, err)
 		}
 		return &answer{out}, nil
 	})
 }
+
+// turnedAway records what the gateway was not asked about, or has refused without an entry of its own. Who sends no token that is known is nobody
+// that an entry could name; what people get wrong on their side is no agent's doing, but for an act that they have no role for.
+func (s *side) turnedAway(ctx context.Context, p identity.Principal, rt route, err error) {
+	var declared *gateway.Undeclarable
+	mistake := s.people && p.Kind == identity.Person && !fault.Is(err, fault.RoleMissing)
+	if p.Kind == "" || mistake || errors.As(err, &declared) || errors.As(err, new(judged)) {
+		return
+	}
+	v := fault.RefuseErr("door", fault.ForTheRecord(err))
+	v.RequestID, _ = ctx.Value(requestIDKey{}).(string)
+	s.a.g.Refused(p, "http", rt.method+" "+rt.path, v)
+}
+
+// judged is a refusal of the corridor's, which has its entry.
+type judged struct{ error }
+
+func (j judged) Unwrap() error { return j.error }
 
 // raw serves a route whose answer is not JSON, or that needs no credential (open). doc describes the answer.
 func (s *side) raw(rt route, pattern string, open bool, media string, params []*huma.Param, h func(w http.ResponseWriter, r *http.Request) error) {
@@ -79,7 +103,8 @@ func (s *side) raw(rt route, pattern string, open bool, media string, params []*
 	s.api.OpenAPI().AddOperation(&op)
 	s.mux.HandleFunc(rt.method+" "+pattern, func(w http.ResponseWriter, r *http.Request) {
 		if !open {
-			if _, err := s.admit(r, rt.roles); err != nil {
+			if p, err := s.admit(r, rt.roles); err != nil {
+				s.turnedAway(r.Context(), p, rt, err)
 				s.a.refuse(w, r, err)
 				return
 			}

@@ -21,7 +21,9 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 	var e *rpcError
 	listed := strings.HasSuffix(req.method, "/list")
 	if listed {
-		result, e = f.list(ctx, p, req, modern)
+		if result, e = f.list(ctx, p, req, modern); e != nil {
+			f.turnedAway(p, req.method, e)
+		}
 	} else {
 		result, e = f.do(ctx, p, req, s, c)
 	}
@@ -40,29 +42,37 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 // do serves one request that goes to an upstream, or to one of Sallyport's own tools.
 func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) (json.RawMessage, *rpcError) {
 	r := gateway.Request{Principal: p, Method: req.method, Door: "mcp"}
+	malformed := func(message string) (json.RawMessage, *rpcError) {
+		e := invalidParams(message)
+		f.turnedAway(p, req.method, e)
+		return nil, e
+	}
 	var ok bool
 	switch req.method {
 	case "tools/call", "prompts/get":
 		if r.Tool, ok = text(req.name); !ok || r.Tool == "" {
-			return nil, invalidParams("params.name must be a string.")
+			return malformed("params.name must be a string.")
 		}
 		if r.Arguments = req.arguments; string(r.Arguments) == "null" { // what some clients send for no arguments
 			r.Arguments, req.arguments = nil, nil
 		}
 	case "resources/read":
 		if r.Tool, ok = text(req.uri); !ok || r.Tool == "" {
-			return nil, invalidParams("params.uri must be a string.")
+			return malformed("params.uri must be a string.")
 		}
 	case "completion/complete":
 		var e *rpcError
 		if r.Tool, r.Arguments, e = f.completion(ctx, p, req); e != nil {
+			f.turnedAway(p, req.method, e)
 			return nil, e
 		}
 	default:
-		return nil, &rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."}
+		e := &rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."}
+		f.turnedAway(p, req.method, e)
+		return nil, e
 	}
 	if r.Arguments != nil && first(r.Arguments) != '{' {
-		return nil, invalidParams("params.arguments must be an object.")
+		return malformed("params.arguments must be an object.")
 	}
 	if req.method == "tools/call" {
 		if own, ok := ownTools[r.Tool]; ok {
@@ -73,7 +83,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	if c == nil && (req.inputResponses != nil || req.requestState != nil) {
 		var e *rpcError
 		if at, e = f.resume(ctx, p, req, &r); e != nil {
-			f.g.Refused(p, "mcp", e.message)
+			f.turnedAway(p, r.Tool, e)
 			return nil, e
 		}
 	}
@@ -101,6 +111,15 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 		}
 		at.n++
 	}
+}
+
+// turnedAway records a refusal of the door's own.
+func (f *Face) turnedAway(p identity.Principal, what string, e *rpcError) {
+	code := e.fault
+	if code == "" {
+		code = fault.RequestMalformed
+	}
+	f.g.Refused(p, "mcp", what, fault.Refuse("door", code, e.message))
 }
 
 func invalidParams(message string) *rpcError {
@@ -320,7 +339,10 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 		return false, result, nil
 	}
 	refuse := func(code fault.Code, reason string) (bool, json.RawMessage, *rpcError) {
-		refusal, e := f.refusal(*r, fault.Refuse("inspect", code, reason), a.Verdict.RequestID)
+		v := fault.Refuse("inspect", code, reason)
+		v.RequestID = a.Verdict.RequestID // of the call that it answers
+		f.g.Refused(r.Principal, "mcp", r.Tool, v)
+		refusal, e := f.refusal(*r, v, v.RequestID)
 		return false, refusal, e
 	}
 	word, _ := text(kind)

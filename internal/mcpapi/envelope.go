@@ -34,6 +34,7 @@ type rpcError struct {
 	code    int64
 	message string
 	data    json.RawMessage
+	fault   fault.Code      // what the record calls it; "": request.malformed
 	raw     json.RawMessage // an upstream's own error object, in place of the three above
 }
 

@@ -57,8 +57,8 @@ type Gateway interface {
 	SubmitPlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	// Declare takes the declaration of one external need. One with problems is a *gateway.Undeclarable, which is on record.
 	Declare(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
-	// Refused records, behind the answer, that a request was turned away before it was a call.
-	Refused(p identity.Principal, door, reason string)
+	// Refused records, behind the answer, that a request for what was turned away without a call, and why.
+	Refused(p identity.Principal, door, what string, v fault.Verdict)
 	// Subscribe calls f, which does not block, after each change of what is offered, until the returned func is called.
 	Subscribe(f func()) (end func())
 }
@@ -456,5 +456,6 @@ func internalError(requestID string) *rpcError {
 		status: http.StatusOK, code: codeInternal,
 		message: fault.Internal.Sentence() + " Quote " + requestID + " to whoever runs it.",
 		data:    appendJSON(nil, map[string]any{"code": fault.Internal, "request_id": requestID}),
+		fault:   fault.Internal,
 	}
 }

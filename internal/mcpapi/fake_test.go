@@ -34,6 +34,8 @@ type fake struct {
 	t testing.TB
 
 	refused  atomic.Int64
+	last     fault.Verdict // of what was turned away, under mu
+	lastOf   string
 	quiet    bool // don't remember calls
 	mu       sync.Mutex
 	tokens   map[string]identity.Principal
@@ -233,11 +235,21 @@ func (f *fake) Declare(_ context.Context, p identity.Principal, s string, body j
 }
 
 // Refused counts what the face turned away.
-func (f *fake) Refused(_ identity.Principal, door, reason string) {
-	if door != "mcp" || reason == "" {
-		panic("a refusal without door or reason")
+func (f *fake) Refused(_ identity.Principal, door, what string, v fault.Verdict) {
+	if door != "mcp" || v.Reason == "" || v.Stage == "" || !v.Code.Known() {
+		panic("a refusal without door, reason, stage or code")
 	}
 	f.refused.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.lastOf = v, what
+}
+
+// lastRefused is what the face recorded last, and of what.
+func (f *fake) lastRefused() (fault.Verdict, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last, f.lastOf
 }
 
 func (f *fake) Subscribe(fn func()) func() {

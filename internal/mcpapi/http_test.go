@@ -261,6 +261,9 @@ func TestResultTypes(t *testing.T) {
 		if strings.Trim(string(got.member("result", "_meta", "sallyport/verdict", "code")), `"`) != c.legacy {
 			t.Errorf("legacy %s: %s", c.result, got.body)
 		}
+		if v, what := r.g.lastRefused(); c.legacy != "" && (string(v.Code) != c.legacy || v.Stage != "inspect" || what != "echo" || v.RequestID == "") { // what the agent was told, with the call's request
+			t.Errorf("on record of %s: %q %+v", c.result, what, v)
+		}
 		got = r.do("POST", "/mcp", modernCall(""), modernHeaders("tools/call", "echo"))
 		if strings.Trim(string(got.member("result", "_meta", "sallyport/verdict", "code")), `"`) != c.modern || got.member("result", "resultType") == nil {
 			t.Errorf("modern %s: %s", c.result, got.body)

@@ -200,11 +200,11 @@ func (c *connection) begin(id json.RawMessage, cancel context.CancelCauseFunc) *
 	key := idKey(id)
 	switch _, used := c.running[key]; {
 	case c.ended != nil, c.retired:
-		return &rpcError{status: http.StatusNotFound, code: codeInvalidRequest, message: noConnection.Public()}
+		return &rpcError{status: http.StatusNotFound, code: codeInvalidRequest, message: noConnection.Public(), fault: fault.NotFound}
 	case used:
 		return badRequest(codeInvalidRequest, "A request with this id is still running.")
 	case len(c.running) >= maxRunning:
-		return &rpcError{status: http.StatusTooManyRequests, code: fault.LimitRate.RPCCode(), message: "Too many requests are running in this transport session."}
+		return &rpcError{status: http.StatusTooManyRequests, code: fault.LimitRate.RPCCode(), message: "Too many requests are running in this transport session.", fault: fault.LimitRate}
 	}
 	c.running[key] = cancel
 	return nil

@@ -94,13 +94,16 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 		}
 		v := fault.RefuseErr("resolve", err)
 		v.RequestID = f.requestID()
-		f.g.Refused(p, "mcp", name+": "+v.Reason)
+		record := fault.RefuseErr("resolve", fault.ForTheRecord(err))
+		record.RequestID = v.RequestID
+		f.g.Refused(p, "mcp", name, record)
 		return refused(v), nil
 	}
 	structured := appendJSON(nil, answer)
 	if first(structured) != '{' {
 		v := fault.Refuse("resolve", fault.Internal, "")
 		v.RequestID = f.requestID()
+		f.g.Refused(p, "mcp", name, v)
 		f.log.Error("an own tool's answer is no object", "request_id", v.RequestID)
 		return refused(v), nil
 	}

@@ -15,7 +15,7 @@ import (
 // post is one message from a client.
 func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	refuse := func(status int, e *fault.Error) {
-		f.g.Refused(p, "mcp", e.Public())
+		f.g.Refused(p, "mcp", "", fault.RefuseErr("door", e))
 		f.problemStatus(w, status, e)
 	}
 	switch {
@@ -40,7 +40,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	m, e := parseEnvelope(body)
 	if e != nil {
-		f.g.Refused(p, "mcp", e.message)
+		f.turnedAway(p, "", e)
 		newStream(w, m.id).fail(e)
 		return
 	}
@@ -50,7 +50,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	req, e := parseRequest(m)
 	if e != nil {
-		f.g.Refused(p, "mcp", e.message)
+		f.turnedAway(p, "", e)
 		newStream(w, m.id).fail(e)
 		return
 	}
@@ -71,7 +71,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 // postModern serves a request of revision 2026-07-28: it stands alone, and ends with the HTTP request.
 func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
 	if e := checkModern(r.Header, req); e != nil {
-		f.g.Refused(p, "mcp", e.message)
+		f.turnedAway(p, "", e)
 		s.fail(e)
 		return
 	}
@@ -86,6 +86,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 		return
 	case "tools/call":
 		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
+			f.turnedAway(p, req.method, e)
 			s.fail(e)
 			return
 		}
@@ -96,10 +97,12 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 // postLegacy serves a request of a revision up to 2025-11-25: within a transport session, except for the one that opens it.
 func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
 	if v := r.Header.Get(headerVersion); v != "" && v != revision1125 && v != revision0618 {
-		s.fail(&rpcError{
+		e := &rpcError{
 			status: http.StatusBadRequest, code: codeUnsupportedVersion, message: "This protocol version is not supported.",
 			data: appendJSON(nil, map[string]any{"supported": revisions, "requested": clip(v)}),
-		})
+		}
+		f.turnedAway(p, req.method, e)
+		s.fail(e)
 		return
 	}
 	if req.method == "initialize" && r.Header.Get(headerSession) == "" {
@@ -108,6 +111,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
+		f.g.Refused(p, "mcp", req.method, fault.RefuseErr("door", e))
 		s.fail(&rpcError{status: e.Code.HTTPStatus(), code: codeInvalidRequest, message: e.Public()})
 		return
 	}
@@ -118,7 +122,9 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	case req.method == "logging/setLevel":
 		rank, ok := level(req.level)
 		if !ok {
-			s.fail(&rpcError{status: http.StatusOK, code: codeInvalidParams, message: "level must be one of debug, info, notice, warning, error, critical, alert, emergency."})
+			e := invalidParams("level must be one of debug, info, notice, warning, error, critical, alert, emergency.")
+			f.turnedAway(p, req.method, e)
+			s.fail(e)
 			return
 		}
 		c.mu.Lock()
@@ -131,6 +137,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		if e := c.begin(req.id, cancel); e != nil {
+			f.turnedAway(p, req.method, e)
 			s.fail(e)
 			return
 		}
@@ -155,7 +162,9 @@ func forSDK(r *http.Request, body []byte, h *handshake) *http.Request {
 // notification takes a client's notification. Unknown ones are refused.
 func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, modern bool, body []byte) {
 	if !clientNotifications[req.method] {
-		newStream(w, nil).fail(badRequest(codeMethodNotFound, "There is no notification "+quoted(req.method)+"."))
+		e := badRequest(codeMethodNotFound, "There is no notification "+quoted(req.method)+".")
+		f.turnedAway(p, req.method, e)
+		newStream(w, nil).fail(e)
 		return
 	}
 	if modern { // nothing outlives its HTTP request that a notification could be about
@@ -164,6 +173,7 @@ func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.P
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
+		f.g.Refused(p, "mcp", req.method, fault.RefuseErr("door", e))
 		f.problem(w, e)
 		return
 	}

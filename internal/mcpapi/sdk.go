@@ -194,7 +194,7 @@ func (f *Face) faultError(err error) *rpcError {
 	if e.Field != "" {
 		data["field"] = e.Field
 	}
-	return &rpcError{status: http.StatusOK, code: e.Code.RPCCode(), message: e.Public(), data: appendJSON(nil, data)}
+	return &rpcError{status: http.StatusOK, code: e.Code.RPCCode(), message: e.Public(), data: appendJSON(nil, data), fault: e.Code}
 }
 
 // changed tells clients that lists have changed. The SDK has no call for that; adding a feature again is one. The features that are

@@ -1,0 +1,51 @@
+package mcpapi
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/identity"
+)
+
+// What the door turns away by itself is on record with what was asked for, and with why.
+func TestTurnedAwayIsOnRecord(t *testing.T) {
+	r := newRig(t)
+	legacy := r.open(agentToken, "{}")
+	for body, want := range map[string]struct {
+		what string
+		code fault.Code
+		part string
+	}{
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}`:                                                             {"tools/call", fault.RequestMalformed, "params.name"},
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":[1]}}`:                                        {"tools/call", fault.RequestMalformed, "params.arguments"},
+		`{"jsonrpc":"2.0","id":1,"method":"resources/read","params":{}}`:                                                                 {"resources/read", fault.RequestMalformed, "params.uri"},
+		`{"jsonrpc":"2.0","id":1,"method":"tools/destroy","params":{}}`:                                                                  {"tools/destroy", fault.RequestMalformed, "There is no method"},
+		`{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/odd"},"argument":{"name":"a","value":""}}}`: {"completion/complete", fault.RequestMalformed, "params.ref"},
+		`{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"loud"}}`:                                                 {"logging/setLevel", fault.RequestMalformed, "level must be"},
+		`{"jsonrpc":"2.0","method":"notifications/odd"}`:                                                                                 {"notifications/odd", fault.RequestMalformed, "There is no notification"},
+	} {
+		before := r.g.refused.Load()
+		r.do("POST", "/mcp", body, legacy)
+		if v, what := r.g.lastRefused(); r.g.refused.Load() != before+1 || v.Code != want.code || v.Stage != "door" || what != want.what || !strings.Contains(v.Reason, want.part) {
+			t.Errorf("%s: %q %+v", body, what, v)
+		}
+	}
+}
+
+// A tool of our own that fails is on record with its own code, and with the cause that the agent is not told.
+func TestOwnToolsRefusalIsOnRecord(t *testing.T) {
+	r := newRig(t)
+	tool := ownTool{arguments: true, run: func(Gateway, context.Context, identity.Principal, string, json.RawMessage) (any, error) {
+		return nil, fault.Wrap(fault.New(fault.PermissionDenied, "It is another's."), fault.NotFound, "There is none.")
+	}}
+	b, e := r.f.callOwn(t.Context(), identity.Principal{}, "sallyport_status", tool, json.RawMessage(`{}`))
+	if e != nil || strings.Contains(string(b), "another") || !strings.Contains(string(b), "There is none.") {
+		t.Errorf("%s %v", b, e)
+	}
+	if v, what := r.g.lastRefused(); v.Code != fault.PermissionDenied || v.Reason != "It is another's." || what != "sallyport_status" || v.RequestID == "" || !strings.Contains(string(b), v.RequestID) {
+		t.Errorf("%q %+v", what, v)
+	}
+}
