@@ -25,6 +25,9 @@ type Words struct {
 	where map[string][]int // a word -> where it stands in them
 	dates map[string]bool  // as 2006-01-02, or 01-02 where no year was said
 	clock map[string]bool  // as 15:04
+
+	written written // names with a sign: acme/site, #team, @name
+	signs   []int   // where they may stand, while the words are read
 }
 
 // ParseWords reads a request.
@@ -66,9 +69,11 @@ func ParseWords(request string) *Words {
 				}
 			}
 		}
+		w.write(head, token, tail)
 		w.add(token)
 		w.unspaced(token)
 	}
+	w.readSigns()
 	w.readLinks(request)
 	w.readRows(request)
 	w.readDates()

@@ -341,7 +341,7 @@ func (t *tracer) vouch(v traced) Finding {
 		f.Text = "nothing vouches for " + arg
 		return f
 	}
-	if v.role == Selector && t.s.Words.id(v.text, t.p.IDKind) || v.role != Selector && t.inWords(v, fm) {
+	if v.role == Selector && t.s.Words.id(v.text, t.p.IDKind) || v.role != Selector && t.inWords(v, fm) || t.asWritten(v) {
 		return by(ByWords, "%s is in the person's request", arg)
 	}
 	if v.role != Selector && v.role != Credential && t.own(fm) {
