@@ -20,6 +20,9 @@ func (p *Profile) Explain(op Operation) []string {
 	says := p.explainCalls(len(op.BlockedBy) > 0)
 	if len(op.BlockedBy) > 0 {
 		says = append(says, p.explainLabels(op.BlockedBy))
+		if p.Level == 0 && !p.EgressURL && op.Effect == Read && p.Told() && len(p.core()) == 0 {
+			says = append(says, fmt.Sprintf("A call runs all the same if each of its arguments stands in the person's request, letter for letter. Where the session has read nothing untrusted, up to %d may be a small choice instead: yes or no, one digit, one of a list of up to %d that its definition has.", maxChoices, maxChoice))
+		}
 	}
 	return append(says, p.explainResults()...)
 }

@@ -21,7 +21,7 @@ func OffPlan(op Operation, p *Profile, args []byte, s Situation) (why string, of
 	t := tracer{op: op, p: p, s: &s}
 	if v, err := decode(args); err == nil {
 		t.read(v)
-		if p.Boundary == BoundaryByArg && !t.leaves() {
+		if p.Boundary == BoundaryByArg && !t.leaves() || t.inert(v) {
 			return "", false
 		}
 	}

@@ -68,6 +68,8 @@ type Situation struct {
 	Evidence   *Evidence // what the session has seen
 	FreeLevel1 bool      // writes that only the person sees and can undo are not traced
 	Plan       *Sealed   // the sealed plan; nil: none
+	// Choices are the values that the operation's accepted definition allows an argument, where it lists them.
+	Choices map[string][]string
 }
 
 // JudgeCall decides about one call (docs/flow.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
@@ -109,6 +111,8 @@ func judgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 	because := labels.Because
 	if labels.Allowed {
 		because = []Held{s.Held[tainted]}
+	} else if t.inert(v) {
+		return Ruling{Verdict: Permit, Because: because, Reason: shownName(op) + " is given nothing but words of the person's and small choices, so it carries nothing out"}
 	} else if !t.core || !t.destined() {
 		// Nothing says where the data would go.
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}

@@ -113,7 +113,34 @@ func (c *crossing) profile() *flow.Profile {
 }
 
 func (c *crossing) situation(s *session.Session) flow.Situation {
-	return flow.Situation{Held: s.Labels, Words: c.live.seen.words(s), Own: c.g.o.Identities(s.Requester), FreeLevel1: c.g.o.FreeLevel1, Plan: c.plan()}
+	at := flow.Situation{Held: s.Labels, Words: c.live.seen.words(s), Own: c.g.o.Identities(s.Requester), FreeLevel1: c.g.o.FreeLevel1, Plan: c.plan()}
+	if len(s.Labels) > 0 && !s.Holds(flow.Untrusted) { // otherwise they do not matter
+		at.Choices = c.op.choices()
+	}
+	return at
+}
+
+// choices are the texts that the accepted definition of a read lists for an argument.
+func (op *Operation) choices() map[string][]string {
+	if op.Flow.Effect != flow.Read || !op.Profile.Told() || len(op.Definition) == 0 {
+		return nil
+	}
+	schema, _ := call.Get(op.Definition, "inputSchema")
+	properties, _ := call.Get(schema, "properties")
+	var all map[string][]string
+	for argument := range op.Profile.Args {
+		property, _ := call.Get(properties, argument)
+		listed, _ := call.Get(property, "enum")
+		var values []string
+		if listed == nil || json.Unmarshal(listed, &values) != nil {
+			continue
+		}
+		if all == nil {
+			all = map[string][]string{}
+		}
+		all[argument] = values
+	}
+	return all
 }
 
 // trace finds out where the arguments came from, once per state of the session. What the session has seen is only looked at where the

@@ -148,7 +148,7 @@ func (g *Gateway) wordsLead(s *session.Session, op *Operation, args json.RawMess
 	if !op.Profile.Told() || len(op.Flow.BlockedBy) == 0 {
 		return false
 	}
-	at := flow.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}}
+	at := flow.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
 	for _, l := range op.Flow.BlockedBy {
 		at.Held = append(at.Held, flow.Held{Label: l})
 	}
