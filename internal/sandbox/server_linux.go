@@ -332,7 +332,7 @@ func resolved(paths []string) (targets []string) {
 func (o *order) serverRules() []rule {
 	s := o.Server
 	const all = work | execute | landlockResolveUnix // of its own sockets, and of those that it was given
-	rules := []rule{{"/", readDir, false}} // names of what is there; Landlock can't tell a directory from what is below it
+	rules := []rule{{"/", readDir, false}}           // names of what is there; Landlock can't tell a directory from what is below it
 	for _, p := range o.system() {
 		rules = append(rules, rule{p, readFile | readDir | execute, true})
 	}
