@@ -16,6 +16,7 @@ type Held struct {
 	Label     string `json:"label"`
 	Operation string `json:"operation"`
 	CallID    string `json:"call_id"`
+	Cause     string `json:"cause,omitempty"` // in words, where no operation's result brought it
 }
 
 // Session is where a session stands.

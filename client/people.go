@@ -210,6 +210,15 @@ type Tool struct {
 	Pending     json.RawMessage `json:"pending,omitempty"`
 	AcceptedBy  string          `json:"accepted_by,omitempty"`
 	AcceptedAt  time.Time       `json:"accepted_at,omitzero"`
+	Unread      bool            `json:"unread,omitempty"` // only a rule accepted the definition: a session that lists it holds untrusted
+	Suspicions  []Suspicion     `json:"suspicions,omitempty"`
+}
+
+// Suspicion is what looks like an order, or is hidden, in a definition that nobody has accepted yet.
+type Suspicion struct {
+	Kind  string `json:"kind"`
+	Where string `json:"where"`
+	Quote string `json:"quote"`
 }
 
 // Tools lists everything that servers offer or offered.
@@ -230,6 +239,32 @@ func (c *Client) AcceptTool(ctx context.Context, operation, definitionHash strin
 	}{definitionHash})
 }
 
+// Acceptance names a definition that a person looked at.
+type Acceptance struct {
+	Operation      string `json:"operation"`
+	DefinitionHash string `json:"definition_hash"`
+}
+
+// Accepted is what became of one of them; Problem is "" where it was accepted.
+type Accepted struct {
+	Operation string `json:"operation"`
+	Problem   string `json:"problem,omitempty"`
+}
+
+// AcceptTools accepts definitions that wait, or that only a rule accepted, each by its hash: one that changed meanwhile is not accepted. At
+// most 1000 at a time.
+func (c *Client) AcceptTools(ctx context.Context, all []Acceptance) ([]Accepted, error) {
+	l, err := do[struct {
+		Results []Accepted `json:"results"`
+	}](ctx, c, http.MethodPost, "/v1/tools/accept", struct {
+		Definitions []Acceptance `json:"definitions"`
+	}{all})
+	if err != nil {
+		return nil, err
+	}
+	return l.Results, nil
+}
+
 // Server is an upstream MCP server and its state. Name, Version and Instructions are its own words.
 type Server struct {
 	ID           string    `json:"id"`
@@ -241,6 +276,9 @@ type Server struct {
 	LastError    string    `json:"last_error,omitempty"`
 	Restarts     int       `json:"restarts"`
 	Definitions  int       `json:"definitions"`
+	Tools        int       `json:"tools"`
+	Usable       int       `json:"usable"`             // of the tools, as far as the catalogue says
+	Unusable     []string  `json:"unusable,omitempty"` // why not the others
 	Since        time.Time `json:"since"`
 }
 

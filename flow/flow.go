@@ -246,6 +246,7 @@ type Held struct {
 	Label     Label  `json:"label"`
 	Operation string `json:"operation"` // operation id; "" when it was there from the start
 	CallID    string `json:"call_id"`
+	Cause     string `json:"cause,omitempty"` // in words, where no operation's result brought it
 }
 
 // Decision is Judge's answer.

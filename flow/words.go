@@ -78,7 +78,7 @@ func labelWords(labels []Label) []string {
 func origins(because []Held) string {
 	var clauses []string
 	for i, h := range because {
-		same := func(o Held) bool { return o.Operation == h.Operation && o.CallID == h.CallID }
+		same := func(o Held) bool { return o.Operation == h.Operation && o.CallID == h.CallID && o.Cause == h.Cause }
 		if slices.ContainsFunc(because[:i], same) {
 			continue
 		}
@@ -90,6 +90,8 @@ func origins(because []Held) string {
 		}
 		data := list(labels)
 		switch {
+		case h.Cause != "":
+			clauses = append(clauses, "this session holds "+data+" because of "+shown(h.Cause))
 		case h.Operation == "":
 			clauses = append(clauses, "this session holds "+data+" data from the start")
 		case h.CallID == "":

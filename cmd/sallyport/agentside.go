@@ -54,7 +54,9 @@ directory. Without --session it is the session that the token stands for.`,
 
 func labels(held []client.Held) (all []string) {
 	for _, h := range held {
-		if h.Operation == "" {
+		if h.Cause != "" {
+			all = append(all, h.Label+" ("+h.Cause+")")
+		} else if h.Operation == "" {
 			all = append(all, h.Label)
 		} else {
 			all = append(all, h.Label+" (from "+h.Operation+", "+h.CallID+")")

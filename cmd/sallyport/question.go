@@ -216,7 +216,9 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	}
 	for _, h := range a.Held {
 		from := "was there from the start"
-		if h.Operation != "" {
+		if h.Cause != "" {
+			from = "because of " + h.Cause
+		} else if h.Operation != "" {
 			from = "came from " + h.Operation + ", " + h.CallID
 		}
 		s.field("  label", h.Label+" "+from)

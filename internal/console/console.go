@@ -39,6 +39,9 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 type Server struct {
 	ID, State   string
 	Definitions int
+	Tools       int
+	Usable      int      // of the tools
+	Unusable    []string // why not the others
 	LastError   string
 }
 

@@ -87,6 +87,7 @@ type UpstreamConfig struct {
 	Fallback       string            `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another upstream to use when this one fails. Not used by this version."`
 	Timeout        Duration          `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one call. Default limits.network_timeout."`
 	ClientFeatures []string          `yaml:"client_features,omitempty" json:"client_features,omitempty" jsonschema:"What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default none."`
+	FirstSight     string            `yaml:"first_sight,omitempty" json:"first_sight,omitempty" jsonschema:"ask (default): a session that lists definitions which no person has accepted holds untrusted. trust: it does not, and the server's words can steer an agent that has read nothing else."`
 }
 
 // OperationConfig is the operator's word on an operation. What is left out comes from the "server.*" entry, then from the defaults. That
@@ -560,6 +561,7 @@ func (c *Config) checkUpstreams(p *complaints) {
 			p.oneOf(field+".client_features", f, "elicitation", "sampling", "roots")
 		}
 		u.checkConfinement(p, field)
+		p.oneOf(field+".first_sight", u.FirstSight, "ask", "trust")
 	}
 }
 
@@ -877,6 +879,8 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			Description: pick(own.Description, base.Description, ""),
 			Output:      flow.Output(pick(own.Output, base.Output, string(flow.UntrustedOutput))),
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
+
+			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
 		}
 		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
 		class.Facts = gateway.Facts{

@@ -219,6 +219,9 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			if err := d.gate.UpdateDefinitions(context.Background(), server, defs); err != nil {
 				d.log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)
 			}
+			if u := d.gate.Usability()[server]; u.Usable < u.Tools {
+				d.log.Warn("not all tools can be used", "server", server, "tools", usability(u))
+			}
 		},
 		ResourceUpdated: func(server, uri string) {
 			if d.face != nil {
@@ -353,8 +356,12 @@ func (d *Daemon) buildTeller() error {
 // servers are the upstream servers as people see them.
 func (d *Daemon) servers() []httpapi.ServerStatus {
 	var all []httpapi.ServerStatus
+	usable := d.gate.Usability()
 	for _, s := range d.up.Status() {
+		u := usable[s.ID]
 		all = append(all, httpapi.ServerStatus{
+			Tools: u.Tools, Usable: u.Usable, Unusable: u.Why,
+
 			ID: s.ID, State: string(s.State), Protocol: s.Protocol, Name: s.Name, Version: s.Version, Instructions: s.Instructions,
 			LastError: s.LastError, Restarts: s.Restarts, Definitions: s.Definitions, Since: s.Since,
 		})
@@ -440,9 +447,14 @@ func (d *Daemon) AdminURL() string { return "http://" + d.adminLn.Addr().String(
 func (d *Daemon) Banner(w io.Writer, terminal bool) {
 	servers := "none yet: add some under upstreams in sallyport.yaml (sallyport init writes an example)"
 	if states := d.up.Status(); len(states) > 0 {
+		usable := d.gate.Usability()
 		var list []string
 		for _, s := range states {
-			list = append(list, fmt.Sprintf("%s (%s)", s.ID, s.State))
+			state := string(s.State)
+			if u := usable[s.ID]; u.Usable < u.Tools {
+				state += ", " + usability(u)
+			}
+			list = append(list, fmt.Sprintf("%s (%s)", s.ID, state))
 		}
 		servers = strings.Join(list, ", ")
 	}
@@ -472,7 +484,7 @@ A client that speaks MCP over HTTP (sallyport client config prints it for others
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.unlisted(), d.unconfinedNote(), d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.unlisted()+d.unread(), d.unconfinedNote(), d.AgentURL())
 }
 
 // SignInLink makes a link that signs admin in to the console, once.
@@ -492,6 +504,32 @@ func (d *Daemon) consoleLine() string {
 		return d.consoleURL() + " (a sign-in link: sallyport token link)"
 	}
 	return fmt.Sprintf("%s (signs admin in once, until %s; another: sallyport token link)", link, until.Local().Format("15:04"))
+}
+
+// usability says how many of a server's tools can be used, and why not the others.
+func usability(u gateway.Usability) string {
+	return fmt.Sprintf("%d of %d tools usable: %s", u.Usable, u.Tools, strings.Join(u.Why, "; "))
+}
+
+// unread is a line that says that agents would list definitions which nobody has accepted.
+func (d *Daemon) unread() string {
+	waiting, unread := 0, 0
+	for _, t := range d.gate.Tools() {
+		switch {
+		case t.PendingHash != "":
+			waiting++
+		case t.Unread && t.Standing != gateway.Gone:
+			unread++
+		}
+	}
+	var text string
+	if unread > 0 {
+		text = fmt.Sprintf("  note     nobody has read %d definitions of tools, so a session that lists them holds untrusted: sallyport tools accept --all\n", unread)
+	}
+	if waiting > 0 {
+		text += fmt.Sprintf("  note     %d tools wait for a person to accept their definition: sallyport tools accept --all\n", waiting)
+	}
+	return text
 }
 
 // unlisted is a line that says how many tools nobody named, which is the first thing a new operator wonders about.

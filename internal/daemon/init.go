@@ -98,6 +98,7 @@ var closedWords = []struct {
 	{"unlisted_operations", []any{"deny", "ask", "ask_once"}},
 	{"people.[].roles.[]", []any{"viewer", "approver", "operator", "auditor", "admin"}},
 	{"upstreams.*.sandbox", []any{"full", "partial", "none"}},
+	{"upstreams.*.first_sight", []any{"ask", "trust"}},
 	{"upstreams.*.client_features.[]", []any{"elicitation", "sampling", "roots"}},
 	{"operations.*.sensitivity", []any{"internal_source", "external", "both", "none"}},
 	{"operations.*.effect", []any{"read", "write"}},
@@ -181,6 +182,9 @@ people:
 #     timeout: 20s
 #     # What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default: nothing.
 #     client_features: [elicitation]
+#     # Whether an agent may read this server's definitions before a person has: ask (the default) marks the session that lists them
+#     # untrusted until "sallyport tools accept --all" has shown them to a person; trust does not.
+#     first_sight: ask
 #     # Another server to use when this one fails. Not used by this version.
 #     fallback: crm_replica
 

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
 	"sallyport/internal/identity"
+	"sallyport/internal/session"
+	"sallyport/internal/threat"
 )
 
 // Offer is a resource, a resource template or a prompt as it is exposed.
@@ -43,6 +46,7 @@ type catalogue struct {
 	offered map[string][]call.Definition
 	rounds  map[string]int // how often a server's offer was taken
 	pins    map[string]Pin
+	doubts  map[string][]threat.Suspicion // by operation and hash: what was found in definitions that nobody has accepted
 	subs    map[int]func()
 	nextSub int
 }
@@ -58,7 +62,7 @@ type snapshot struct {
 }
 
 func newCatalogue(g *Gateway, pins []Pin) (*catalogue, error) {
-	c := &catalogue{g: g, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, subs: map[int]func(){}}
+	c := &catalogue{g: g, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, doubts: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
 	for _, p := range pins {
 		c.pins[p.Operation] = p
 	}
@@ -73,9 +77,9 @@ func newCatalogue(g *Gateway, pins []Pin) (*catalogue, error) {
 	return c, nil
 }
 
-// UpdateDefinitions takes a server's whole current offer. The first offer ever seen of a server is accepted; after that a tool that
-// is new or whose definition changed waits for an operator, unless the operator's configuration names the new tool itself.
-// Nothing is exposed before the pin is durable.
+// UpdateDefinitions takes a server's whole current offer. Of the first offer ever seen of a server a rule accepts what looks like no order to
+// the model; after that a tool that is new or whose definition changed waits for an operator, unless the operator's configuration names the new
+// tool itself and it looks like none. Nothing is exposed before the pin is durable.
 func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []call.Definition) error {
 	c := g.cat
 	c.mu.Lock()
@@ -98,6 +102,8 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: firstSeen, Operation: server + seen, Decision: "ok"})
 	}
 	room := maxPins - len(c.pins)
+	names := sync.OnceValue(func() threat.ToolNames { return c.namesFor(server, defs) })
+	c.measure(server, defs)
 	for _, d := range defs {
 		if d.Kind != call.Tool || d.Fault != "" {
 			continue
@@ -120,7 +126,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 			continue
 		case known:
 			pin.Pending, pin.PendingDef = d.Hash, d.JSON
-		case firstSight || g.o.Classify(server, d.Name).Named:
+		case (firstSight || g.o.Classify(server, d.Name).Named) && len(c.read(id, d.Hash, d.JSON, names)) == 0:
 			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: firstSeen, AcceptedAt: now}
 		default:
 			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, AcceptedAt: now}
@@ -128,6 +134,10 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: pin.AcceptedBy, Operation: id, DefHash: pin.Hash, Decision: "ok"}
 		if pin.Pending != "" {
 			e.Action, e.Actor, e.DefHash = "tool.quarantine", "rule:definition", pin.Pending
+			if found := c.read(id, d.Hash, d.JSON, names); len(found) > 0 {
+				e.Reason = clip(found[0].String())
+				e.Detail, _ = json.Marshal(map[string]any{"suspicions": found}) // of plain words: can't fail
+			}
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}
@@ -190,38 +200,75 @@ const (
 	seen = ".*"
 )
 
-// AcceptTool accepts the definition that waits, named by its hash.
+// Acceptance names a definition that a person looked at.
+type Acceptance struct {
+	Operation string `json:"operation" maxLength:"256"`
+	Hash      string `json:"definition_hash" maxLength:"128"`
+}
+
+// AcceptTool accepts a definition that waits, or one that only a rule accepted, named by its hash.
 func (g *Gateway) AcceptTool(ctx context.Context, operation, hash, by string) error {
+	errs, err := g.AcceptTools(ctx, []Acceptance{{operation, hash}}, by)
+	if err != nil {
+		return err
+	}
+	return errs[0]
+}
+
+// AcceptTools accepts definitions that a person looked at, each for itself: one that changed meanwhile is not accepted, and its error says so.
+// The second error is the store's, after which none of the rest is accepted.
+func (g *Gateway) AcceptTools(ctx context.Context, all []Acceptance, by string) ([]error, error) {
 	c := g.cat
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pin, ok := c.pins[operation]
-	if !ok {
-		return fault.New(fault.NotFound, "There is no tool %q.", short(operation)).Try("See sallyport status on the console, or GET /v1/tools.")
-	}
-	if pin.Pending == "" {
-		if pin.Hash == hash {
-			return nil
+	errs := make([]error, len(all))
+	var pins []Pin
+	var entries []audit.Entry
+	for i, a := range all {
+		pin, ok := c.pins[a.Operation]
+		switch {
+		case !ok || strings.HasSuffix(a.Operation, seen):
+			errs[i] = fault.New(fault.NotFound, "There is no tool %q.", short(a.Operation)).Try("See sallyport tools list, the console, or GET /v1/tools.")
+			continue
+		case pin.Pending == "" && pin.Hash != a.Hash:
+			errs[i] = fault.New(fault.Conflict, "No definition of %s with this hash waits to be accepted.", a.Operation).
+				At("definition_hash").Try("Look at it again before you accept it.")
+			continue
+		case pin.Pending == "" && !pin.Unread():
+			continue // a person has accepted it
+		case pin.Pending == "":
+			pin.ConfirmedBy = by
+		case pin.Pending != a.Hash:
+			errs[i] = fault.New(fault.Conflict, "The definition of %s that waits has the hash %s.", a.Operation, pin.Pending).
+				At("definition_hash").Try("Look at it again before you accept it.")
+			continue
+		default:
+			pin.Hash, pin.Definition, pin.Pending, pin.PendingDef = pin.Pending, pin.PendingDef, "", nil
+			if pin.AcceptedBy == "" {
+				pin.AcceptedAt = g.now()
+			}
+			pin.AcceptedBy, pin.ConfirmedBy = by, ""
 		}
-		return fault.New(fault.Conflict, "No definition of %s waits to be accepted.", operation)
+		pins = append(pins, pin)
+		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: a.Operation, DefHash: a.Hash, Decision: "ok"})
 	}
-	if pin.Pending != hash {
-		return fault.New(fault.Conflict, "The definition of %s that waits has the hash %s.", operation, pin.Pending).
-			At("definition_hash").Try("Look at it again before you accept it.")
+	var err error
+	for from := 0; from < len(pins) && err == nil; from += pinsAtOnce {
+		to := min(from+pinsAtOnce, len(pins))
+		if err = g.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
+			for _, pin := range pins[from:to] {
+				c.pins[pin.Operation] = pin
+			}
+		}
 	}
-	pin.Hash, pin.Definition, pin.Pending, pin.PendingDef = pin.Pending, pin.PendingDef, "", nil
-	if pin.AcceptedBy == "" {
-		pin.AcceptedAt = g.now()
+	if len(pins) > 0 {
+		c.publish()
 	}
-	pin.AcceptedBy = by
-	e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: operation, DefHash: hash, Decision: "ok"}
-	if err := g.o.Store.SavePins(ctx, []Pin{pin}, e); err != nil {
-		return err
-	}
-	c.pins[operation] = pin
-	c.publish()
-	return nil
+	return errs, err
 }
+
+// Unread tells whether only a rule accepted the definition.
+func (p Pin) Unread() bool { return p.AcceptedBy == firstSeen && p.ConfirmedBy == "" }
 
 // Subscribe calls f after each change of the catalogue, from the goroutine that made it; f must not block. The returned func ends it.
 func (g *Gateway) Subscribe(f func()) (end func()) {
@@ -260,7 +307,7 @@ func (c *catalogue) publish() {
 		if s.byID[id] == nil && !strings.HasSuffix(id, seen) {
 			server, tool, _ := strings.Cut(id, ".")
 			op := c.operation(server, tool, call.Tool)
-			op.Standing, op.Hash = Gone, pin.Hash
+			op.Standing, op.Hash, op.Unread = Gone, pin.Hash, pin.Unread() && !op.Class.TrustFirstSight
 			s.byID[id] = op
 		}
 	}
@@ -304,6 +351,7 @@ func exposedName(class Classification, server, tool string) string {
 func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 	pin := c.pins[op.ID]
 	op.Hash, op.Accepted = pin.Hash, pin.AcceptedBy != firstSeen
+	op.Unread = pin.Unread() && !op.Class.TrustFirstSight
 	switch {
 	case d.Fault != "":
 		op.Standing, op.Fault = Unfit, d.Fault
@@ -459,6 +507,67 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 	return json.Marshal(members)
 }
 
+// read is what looks like an order, or is hidden, in a definition. It holds c.mu.
+func (c *catalogue) read(id, hash string, definition []byte, names func() threat.ToolNames) []threat.Suspicion {
+	key := id + "\x00" + hash
+	found, known := c.doubts[key]
+	if !known {
+		_, tool, _ := strings.Cut(id, ".")
+		found = threat.SuspicionsIn(definition, tool, names())
+		c.doubt(key, found)
+	}
+	return found
+}
+
+func (c *catalogue) doubt(key string, found []threat.Suspicion) {
+	if len(c.doubts) > 2*maxPins { // a server that keeps changing its mind
+		clear(c.doubts)
+	}
+	c.doubts[key] = found
+}
+
+// maxOffer is how many bytes of definitions of one server are read: no honest one has so many, and other servers wait for it.
+const maxOffer = 2 << 20
+
+// measure finds an offer too long to be read. It holds c.mu.
+func (c *catalogue) measure(server string, defs []call.Definition) {
+	size := 0
+	for _, d := range defs {
+		size += len(d.JSON)
+	}
+	if size <= maxOffer {
+		return
+	}
+	long := []threat.Suspicion{{Kind: "long", Where: "definition", Quote: fmt.Sprintf("the server's definitions have over %d bytes", maxOffer)}}
+	for _, d := range defs {
+		c.doubt(server+"."+d.Name+"\x00"+d.Hash, long)
+	}
+}
+
+// namesFor are the names of tools that a definition of the server could be about: its own, also those that it offers now, and those of all
+// others and of the gateway, by which the servers or the agent know them. It holds c.mu.
+func (c *catalogue) namesFor(server string, offered []call.Definition) threat.ToolNames {
+	names := threat.ToolNames{}
+	add := func(name string, own bool) {
+		name = strings.ToLower(name)
+		names[name] = names[name] || own
+	}
+	if s := c.snap.Load(); s != nil {
+		for id, op := range s.byID {
+			if op.Kind == call.Tool && !strings.HasSuffix(id, seen) {
+				add(op.Tool, op.Server == server)
+				add(op.Name, op.Server == server)
+			}
+		}
+	}
+	for _, d := range offered {
+		if d.Kind == call.Tool {
+			add(d.Name, true)
+		}
+	}
+	return names
+}
+
 func objectOf(data []byte) (map[string]any, error) {
 	var m map[string]any
 	dec := json.NewDecoder(strings.NewReader(string(data)))
@@ -582,6 +691,49 @@ func (g *Gateway) operationsOf(agent string) []*Operation {
 	return seen
 }
 
+// Listing returns what Operations returns, for an answer that carries their definitions. A definition that only a rule accepted is an
+// outsider's text: the session that lists one holds untrusted before the list leaves.
+func (g *Gateway) Listing(ctx context.Context, p identity.Principal) ([]*Operation, error) {
+	ops := g.Operations(ctx, p)
+	var servers []string
+	for _, op := range ops {
+		if op.Unread && !slices.Contains(servers, op.Server) {
+			servers = append(servers, op.Server)
+		}
+	}
+	if len(servers) == 0 {
+		return ops, nil
+	}
+	l, err := g.sessionOf(ctx, p, "")
+	if err != nil {
+		return nil, err
+	}
+	s := l.current.Load()
+	if s.Holds(flow.Untrusted) {
+		return ops, nil
+	}
+	slices.Sort(servers)
+	cause := unreadCause(servers)
+	_, err = g.change(context.WithoutCancel(ctx), s.ID, audit.Entry{Action: "session.definitions", Actor: firstSeen, Reason: cause, Labels: []string{string(flow.Untrusted)}},
+		func(s session.Session) (session.Session, error) {
+			return s.Raise(flow.Held{Label: flow.Untrusted, Cause: cause}), nil
+		})
+	if err != nil {
+		return nil, audited(err)
+	}
+	return ops, nil
+}
+
+// unreadCause says of which servers a session has listed definitions that nobody accepted.
+func unreadCause(servers []string) string {
+	const most = 5
+	text := strings.Join(servers[:min(len(servers), most)], ", ")
+	if more := len(servers) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "definitions of " + text + ", which nobody accepted"
+}
+
 // Offers returns the resources (and templates) or prompts that the principal's agent may see.
 func (g *Gateway) Offers(_ context.Context, p identity.Principal, kind call.Kind) []Offer {
 	var seen []Offer
@@ -654,6 +806,10 @@ type Tool struct {
 	Pending    json.RawMessage `json:"pending,omitempty"`
 	AcceptedBy string          `json:"accepted_by,omitempty"`
 	AcceptedAt time.Time       `json:"accepted_at,omitzero"`
+	// Unread: only a rule accepted the definition, so a session that lists it holds untrusted.
+	Unread bool `json:"unread,omitempty"`
+	// Suspicions are what looks like an order, or is hidden, in the definition that nobody has accepted yet.
+	Suspicions []threat.Suspicion `json:"suspicions,omitempty"`
 }
 
 // Tools returns everything that servers offer or offered, whatever its standing, by id.
@@ -663,14 +819,25 @@ func (g *Gateway) Tools() []Tool {
 	defer c.mu.Unlock()
 	s := c.snap.Load()
 	var all []Tool
+	names := map[string]func() threat.ToolNames{} // by server
 	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
 		op, pin := s.byID[id], c.pins[id]
-		all = append(all, Tool{
+		t := Tool{
 			Operation: id, Name: op.Name, Server: op.Server, Kind: op.Kind, Standing: op.Standing, Fault: op.Fault,
 			Sensitivity: string(op.Flow.Sensitivity), Effect: string(op.Flow.Effect), Emits: notNil(op.Flow.Emits), BlockedBy: notNil(op.Flow.BlockedBy),
 			Output: op.Class.Output, ExternalIO: op.Class.ExternalIO, Listed: op.Class.Listed, Hash: pin.Hash, PendingHash: pin.Pending,
-			Definition: pin.Definition, Pending: pin.PendingDef, AcceptedBy: pin.AcceptedBy, AcceptedAt: pin.AcceptedAt,
-		})
+			Definition: pin.Definition, Pending: pin.PendingDef, AcceptedBy: cmp.Or(pin.ConfirmedBy, pin.AcceptedBy), AcceptedAt: pin.AcceptedAt, Unread: op.Unread,
+		}
+		if names[op.Server] == nil {
+			names[op.Server] = sync.OnceValue(func() threat.ToolNames { return c.namesFor(op.Server, nil) })
+		}
+		switch {
+		case pin.Pending != "":
+			t.Suspicions = c.read(id, pin.Pending, pin.PendingDef, names[op.Server])
+		case pin.Unread():
+			t.Suspicions = c.read(id, pin.Hash, pin.Definition, names[op.Server])
+		}
+		all = append(all, t)
 	}
 	return all
 }

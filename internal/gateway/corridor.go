@@ -495,7 +495,7 @@ func (g *Gateway) flowVerdict(op *Operation, s *session.Session) fault.Verdict {
 		fault.Remedy{Kind: "new_session", Text: "Ask for a separate session for the part that needs " + op.Name + "."},
 		fault.Remedy{Kind: "release", Text: "A person can release the session's labels, with a reason on the record."})
 	for _, h := range d.Because {
-		v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID})
+		v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID, Detail: h.Cause})
 	}
 	return v
 }
@@ -506,7 +506,7 @@ func (g *Gateway) unknownLabel(op *Operation, s *session.Session) fault.Verdict 
 		if len(op.Flow.BlockedBy) > 0 && !g.knownLabel(h.Label) {
 			v := fault.Refuse("flow", fault.FlowContaminated, fmt.Sprintf("the session holds the label %q, which the configuration no longer has", h.Label),
 				fault.Remedy{Kind: "release", Text: "A person can release the label, or put it back under flow.labels."})
-			v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID})
+			v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID, Detail: h.Cause})
 			return v
 		}
 	}

@@ -253,7 +253,7 @@ func (c *crossing) traceVerdict(s *session.Session) fault.Verdict {
 		}
 		v := askFor(stage, r.Reason)
 		for _, h := range r.Because {
-			v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID})
+			v.Because = append(v.Because, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID, Detail: h.Cause})
 		}
 		v.Because = append(append(v.Because, c.because()...), fault.Because{Code: code, Detail: stage + ": " + r.Reason})
 		return v

@@ -27,6 +27,8 @@ type Classification struct {
 	Facts       Facts             // what the operator says about the data of its results
 	Listed      bool              // false: no entry of the operator's covers it
 	Named       bool              // an entry of the operator's names it outright, not only by "server.*"
+	// TrustFirstSight: what only a rule accepted of the server's definitions brings no label into a session that lists it.
+	TrustFirstSight bool
 }
 
 // Risk is the tier as far as it can be said before the call: amounts and context are the call's own.
@@ -85,6 +87,7 @@ type Operation struct {
 	AskFirst   bool // unlisted_operations: ask, or ask_once
 	AskOnce    bool // ask_once
 	Accepted   bool // a person accepted its definition: it came, or changed, after its server was first seen
+	Unread     bool // only a rule accepted its definition, and the operator doesn't trust that: its words are an outsider's
 
 	command *Command // what runs it, of a built-in operation; nil: an upstream server
 

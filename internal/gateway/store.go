@@ -183,6 +183,8 @@ type Pin struct {
 	Pending    string `json:"pending_hash,omitempty"`
 	PendingDef []byte `json:"-"` // the changed definition that waits to be accepted
 	AcceptedBy string `json:"accepted_by"`
+	// ConfirmedBy is the person who has read a definition that a rule accepted, and accepts it as it is.
+	ConfirmedBy string `json:"confirmed_by,omitempty"`
 	// AcceptedAt is when a definition was first accepted (or, before that, first seen). It stays when a later definition is
 	// accepted, because it is what the operation's claim to its exposed name rests on.
 	AcceptedAt time.Time `json:"accepted_at"`

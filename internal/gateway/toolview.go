@@ -1,8 +1,13 @@
 package gateway
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	"sallyport/flow"
 	"sallyport/internal/call"
+	"sallyport/internal/threat"
 )
 
 // ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.
@@ -37,4 +42,54 @@ func (g *Gateway) ToolViews() []ToolView {
 		views = append(views, v)
 	}
 	return views
+}
+
+// Usability is how many of a server's tools can be called as far as the catalogue says, and why not the others, in words that are safe to show.
+type Usability struct {
+	Tools, Usable int
+	Why           []string
+}
+
+// maxUnfit is how many unfit tools of a server are named with what is wrong with them.
+const maxUnfit = 3
+
+// Usability tells it for each server that offers tools.
+func (g *Gateway) Usability() map[string]Usability {
+	byServer := map[string]Usability{}
+	waiting, unlisted, unfit := map[string]int{}, map[string]int{}, map[string]int{}
+	byID := g.cat.snap.Load().byID
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		op := byID[id]
+		if op.Kind != call.Tool || op.command != nil || op.Standing == Gone {
+			continue
+		}
+		u := byServer[op.Server]
+		u.Tools++
+		switch op.Standing {
+		case Active:
+			u.Usable++
+		case Quarantined:
+			waiting[op.Server]++
+		case Unlisted:
+			unlisted[op.Server]++
+		default:
+			if unfit[op.Server]++; unfit[op.Server] <= maxUnfit {
+				u.Why = append(u.Why, threat.Printable(op.Tool, 80)+": "+threat.Printable(op.Fault, 300))
+			}
+		}
+		byServer[op.Server] = u
+	}
+	for server, u := range byServer {
+		if more := unfit[server] - maxUnfit; more > 0 {
+			u.Why = append(u.Why, fmt.Sprintf("%d more are unfit", more))
+		}
+		if n := waiting[server]; n > 0 {
+			u.Why = append(u.Why, fmt.Sprintf("waiting for a person to accept the definition: %d", n))
+		}
+		if n := unlisted[server]; n > 0 {
+			u.Why = append(u.Why, fmt.Sprintf("not named under operations: %d", n))
+		}
+		byServer[server] = u
+	}
+	return byServer
 }

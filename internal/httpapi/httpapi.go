@@ -82,6 +82,9 @@ type ServerStatus struct {
 	LastError    string    `json:"last_error,omitempty"`
 	Restarts     int       `json:"restarts"`
 	Definitions  int       `json:"definitions"`
+	Tools        int       `json:"tools"`
+	Usable       int       `json:"usable"`             // of the tools, as far as the catalogue says
+	Unusable     []string  `json:"unusable,omitempty"` // why not the others
 	Since        time.Time `json:"since"`
 }
 
@@ -224,7 +227,7 @@ func (a *API) SignInLink(secret string) (url string, expires time.Time, err erro
 // servers are the upstream servers as the console shows them.
 func (a *API) servers() (all []console.Server) {
 	for _, s := range a.o.Upstreams() {
-		all = append(all, console.Server{ID: s.ID, State: s.State, Definitions: s.Definitions, LastError: s.LastError})
+		all = append(all, console.Server{ID: s.ID, State: s.State, Definitions: s.Definitions, Tools: s.Tools, Usable: s.Usable, Unusable: s.Unusable, LastError: s.LastError})
 	}
 	return all
 }

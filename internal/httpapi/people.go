@@ -187,6 +187,22 @@ type AcceptBody struct {
 	Hash string `json:"definition_hash" maxLength:"128"`
 }
 
+// AcceptAllBody names the definitions that were looked at.
+type AcceptAllBody struct {
+	Definitions []gateway.Acceptance `json:"definitions" minItems:"1" maxItems:"1000"`
+}
+
+// Accepted is what became of one of them, and AcceptedList of all.
+type (
+	Accepted struct {
+		Operation string `json:"operation"`
+		Problem   string `json:"problem,omitempty" doc:"Why it was not accepted."`
+	}
+	AcceptedList struct {
+		Results []Accepted `json:"results"`
+	}
+)
+
 // AsideBody says why an agent is put aside, or why no longer.
 type AsideBody struct {
 	Reason string `json:"reason" maxLength:"2000" doc:"Goes on the record."`
@@ -266,6 +282,22 @@ func (a *API) catalogueRoutes(s *side) {
 				}
 			}
 			return gateway.Tool{}, fault.New(fault.NotFound, "The definition is accepted, but no server that is connected offers %.80q.", in.Operation)
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/tools/accept", roles: operator, summary: "Accept definitions that wait, or that only a rule accepted, each named by its hash"},
+		func(ctx context.Context, p identity.Principal, in *struct{ Body AcceptAllBody }) (AcceptedList, error) {
+			errs, err := a.g.AcceptTools(ctx, in.Body.Definitions, p.String())
+			if err != nil {
+				return AcceptedList{}, err
+			}
+			list := AcceptedList{Results: []Accepted{}}
+			for i, d := range in.Body.Definitions {
+				one := Accepted{Operation: d.Operation}
+				if errs[i] != nil {
+					one.Problem = fault.Of(errs[i]).Public()
+				}
+				list.Results = append(list.Results, one)
+			}
+			return list, nil
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/servers", roles: readers, summary: "The upstream servers and their states"},
 		func(context.Context, identity.Principal, *none) (ServerList, error) {

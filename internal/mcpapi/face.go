@@ -46,8 +46,10 @@ type Gateway interface {
 	Call(ctx context.Context, r gateway.Request) gateway.Answer
 	// SessionFor opens an agent's own session at first use.
 	SessionFor(ctx context.Context, p identity.Principal) (session.Session, error)
-	// Operations and Offers are what permission and standing let the principal see; Operations come sorted by name.
+	// Operations and Offers are what permission and standing let the principal see; Operations come sorted by name. Listing is the same as
+	// Operations, for a list that goes to the agent: its session holds what the definitions bring before it returns.
 	Operations(ctx context.Context, p identity.Principal) []*gateway.Operation
+	Listing(ctx context.Context, p identity.Principal) ([]*gateway.Operation, error)
 	Offers(ctx context.Context, p identity.Principal, kind call.Kind) []gateway.Offer
 	// SystemPrompt is the planning constraint for the principal's session.
 	SystemPrompt(ctx context.Context, p identity.Principal) (string, error)

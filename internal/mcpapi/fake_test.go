@@ -174,6 +174,10 @@ func (f *fake) Operations(_ context.Context, p identity.Principal) []*gateway.Op
 	return seen
 }
 
+func (f *fake) Listing(ctx context.Context, p identity.Principal) ([]*gateway.Operation, error) {
+	return f.Operations(ctx, p), nil
+}
+
 func (f *fake) Offers(_ context.Context, _ identity.Principal, kind call.Kind) []gateway.Offer {
 	f.mu.Lock()
 	defer f.mu.Unlock()

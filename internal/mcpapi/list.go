@@ -30,7 +30,11 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 	switch req.method {
 	case "tools/list":
 		member = "tools"
-		for _, op := range f.g.Operations(ctx, p) {
+		ops, err := f.g.Listing(ctx, p)
+		if err != nil {
+			return nil, f.faultError(err)
+		}
+		for _, op := range ops {
 			if _, own := ownTools[op.Name]; !own {
 				items = append(items, item{op.Name, op.Definition})
 			}

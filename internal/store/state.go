@@ -92,7 +92,7 @@ func (r *Reader) Pins(ctx context.Context) ([]gateway.Pin, error) {
 	err := r.rows(ctx, func(scan func(...any) error) error {
 		var p gateway.Pin
 		var at sql.NullInt64
-		if err := scan(&p.Operation, &p.Hash, &p.Definition, &p.Pending, &p.PendingDef, &p.AcceptedBy, &at); err != nil {
+		if err := scan(&p.Operation, &p.Hash, &p.Definition, &p.Pending, &p.PendingDef, &p.AcceptedBy, &at, &p.ConfirmedBy); err != nil {
 			return err
 		}
 		p.AcceptedAt = fromMicros(at)
@@ -107,7 +107,7 @@ func (db *DB) SavePins(ctx context.Context, pins []gateway.Pin, entries ...audit
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		t.wrote++
 		for _, p := range pins {
-			if err := t.w.c.exec(upsertPin, p.Operation, p.Hash, p.Definition, p.Pending, p.PendingDef, p.AcceptedBy, micros(p.AcceptedAt)); err != nil {
+			if err := t.w.c.exec(upsertPin, p.Operation, p.Hash, p.Definition, p.Pending, p.PendingDef, p.AcceptedBy, micros(p.AcceptedAt), p.ConfirmedBy); err != nil {
 				return err
 			}
 		}

@@ -75,7 +75,9 @@ func TestHonestDefinitions(t *testing.T) {
 // TestSuspicions: definitions that tell the model what to do, or hide something from people, each in the place and dress in which such things
 // have been seen.
 func TestSuspicions(t *testing.T) {
-	describe := func(s string) string { return `{"description":` + quoted(s) + `,"inputSchema":{"type":"object"},"name":"add"}` }
+	describe := func(s string) string {
+		return `{"description":` + quoted(s) + `,"inputSchema":{"type":"object"},"name":"add"}`
+	}
 	hide := strings.NewReplacer("a", "\u200ba")
 	names := ToolNames{"add": true, "run_shell": true, "send_email": false, "files_read_file": false, "comm_fetch": false, "post": false}
 	for _, c := range []struct{ kind, definition string }{
