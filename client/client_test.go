@@ -32,6 +32,7 @@ var types = map[string]any{
 	"ApprovalPage": client.ApprovalPage{}, "GatewayEarlier": client.Earlier{}, "GatewayQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "GatewayBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{},
 	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
+	"ThreatSuspicion": client.Suspicion{}, "GatewayAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},
 	"GatewayTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
 	"AuditPage": client.AuditPage{}, "AuditEntry": client.Entry{}, "AuditPayload": client.Payload{}, "EntryLeaf": client.EntryLeaf{},
 	"Proof": struct {
@@ -41,7 +42,7 @@ var types = map[string]any{
 	}{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
 	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
-	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "AcceptBody": "-",
+	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",
 	// The declaration is handed on as it is.
 	"AgentDeclaration": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-",
 }

@@ -11,7 +11,7 @@ func openOp(level int) Operation {
 	return Operation{ID: "srv.act", Name: "act", Sensitivity: None}
 }
 
-var openHeld = []Held{{Untrusted, "web.fetch", "c0"}}
+var openHeld = []Held{{Label: Untrusted, Operation: "web.fetch", CallID: "c0"}}
 
 func see(e *Evidence, p *Profile, words, op, call, args string, payloads ...string) {
 	var raw []json.RawMessage
@@ -66,7 +66,7 @@ func TestByArgOtherCase(t *testing.T) {
 	p := &Profile{Level: 1, Boundary: BoundaryByArg, Args: map[string]Role{"participants": Destination, "title": Content}}
 	op := Operation{ID: "cal.create", Name: "create", Sensitivity: External, BlockedBy: []Label{"internal"}}
 	for _, arg := range []string{"participants", "Participants", "guests"} {
-		r := JudgeCall(op, p, []byte(`{"`+arg+`":["evil@x.com"],"title":"secret"}`), Situation{Held: []Held{{"internal", "m.l", "c1"}}})
+		r := JudgeCall(op, p, []byte(`{"`+arg+`":["evil@x.com"],"title":"secret"}`), Situation{Held: []Held{{Label: "internal", Operation: "m.l", CallID: "c1"}}})
 		if r.Verdict == Permit {
 			t.Error(arg, r.Verdict)
 		}
@@ -234,7 +234,7 @@ func TestPrivateToUnnamedTrusted(t *testing.T) {
 	op := Operation{ID: "x.y", Name: "y", Sensitivity: External, BlockedBy: []Label{"internal"}}
 	e := &Evidence{}
 	see(e, &Profile{Output: TrustedOutput}, "hello", "book.list", "c1", `{}`, `[{"email":"a@b.cc"},{"email":"c@d.ee"}]`)
-	if r := JudgeCall(op, p, []byte(`{"to":"c@d.ee"}`), Situation{Held: []Held{{"internal", "m.l", "c1"}}, Words: ParseWords("hello"), Evidence: e}); r.Verdict == Permit {
+	if r := JudgeCall(op, p, []byte(`{"to":"c@d.ee"}`), Situation{Held: []Held{{Label: "internal", Operation: "m.l", CallID: "c1"}}, Words: ParseWords("hello"), Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
 }
@@ -421,7 +421,7 @@ func TestOnlyTheFirst(t *testing.T) {
 // whatever the tool's default is.
 func TestDestinationLeftOut(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"channel": Destination, "tag": Target, "text": Content}}
-	held := []Held{{"internal", "crm.read", "c0"}}
+	held := []Held{{Label: "internal", Operation: "crm.read", CallID: "c0"}}
 	for _, args := range []string{`{"tag":"Acme","text":"the secret figures"}`, `{"channel":" ","tag":"Acme","text":"the secret figures"}`} {
 		r := JudgeCall(leak, p, []byte(args), Situation{Held: held, Words: ParseWords("Look up 'Acme' in the crm"), Evidence: &Evidence{}})
 		if r.Verdict == Permit {
@@ -434,7 +434,7 @@ func TestDestinationLeftOut(t *testing.T) {
 func TestApprovedBeforePrivateData(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
 	e := gathered(Approve("srv.post", "c1", p, []byte(`{"body":"hello","to":"vendor@other.example"}`), nil, fromOutside))
-	held := append([]Held{{"internal", "crm.read", "c2"}}, fromOutside...)
+	held := append([]Held{{Label: "internal", Operation: "crm.read", CallID: "c2"}}, fromOutside...)
 	r := JudgeCall(leak, p, []byte(`{"body":"the secret figures","to":"vendor@other.example"}`), Situation{Held: held, Words: ParseWords("look up the figures"), Evidence: e})
 	if r.Verdict == Permit {
 		t.Errorf("%s, %s", r.Verdict, r.Reason)

@@ -8,7 +8,7 @@ import (
 func BenchmarkJudge(b *testing.B) {
 	sink := resolve(b, Spec{ID: "web.web_search", Name: "web_search"})
 	pr := resolve(b, Spec{ID: "github.create_pr", Name: "github_create_pr", BlockedBy: nobody()})
-	held := []Held{{"untrusted", "web.fetch", "call_1"}, {"internal", "mail.search_email", "call_2"}, {"pii", "mail.search_email", "call_2"}}
+	held := []Held{{Label: "untrusted", Operation: "web.fetch", CallID: "call_1"}, {Label: "internal", Operation: "mail.search_email", CallID: "call_2"}, {Label: "pii", Operation: "mail.search_email", CallID: "call_2"}}
 	for _, c := range []struct {
 		name    string
 		op      Operation
@@ -62,7 +62,7 @@ func catalogue(b *testing.B, n int) []Operation {
 
 func BenchmarkManifest200(b *testing.B) {
 	ops := catalogue(b, 200)
-	held := []Held{{"internal", "srv.tool_0", "call_1"}}
+	held := []Held{{Label: "internal", Operation: "srv.tool_0", CallID: "call_1"}}
 	b.ReportAllocs()
 	for b.Loop() {
 		Manifest(ops, held)

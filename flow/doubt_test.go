@@ -91,7 +91,7 @@ func TestANumberIsNotWhatStandsByChance(t *testing.T) {
 	}
 	// With private data it would have left.
 	r := JudgeCall(leak, &Profile{Level: 2, Args: map[string]Role{"to": Destination, "text": Content}}, []byte(`{"to":3,"text":"the whole inbox"}`),
-		Situation{Held: []Held{{Untrusted, "w", "1"}, {"internal", "m", "2"}}, Words: ParseWords("Forward the report to 3 colleagues"), Evidence: &Evidence{}})
+		Situation{Held: []Held{{Label: Untrusted, Operation: "w", CallID: "1"}, {Label: "internal", Operation: "m", CallID: "2"}}, Words: ParseWords("Forward the report to 3 colleagues"), Evidence: &Evidence{}})
 	if r.Verdict != Ask {
 		t.Errorf("private data leaves: %s", r.Reason)
 	}

@@ -57,7 +57,7 @@ func ExampleRaise() {
 	fmt.Println(held)
 	fmt.Println(flow.Judge(web, held).Allowed)
 	// Output:
-	// [{pii github.create_pr call_1}]
+	// [{pii github.create_pr call_1 }]
 	// false
 }
 

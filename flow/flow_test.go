@@ -164,11 +164,11 @@ func TestJudge(t *testing.T) {
 	none := resolve(t, Spec{Name: "clock", Sensitivity: None})
 	undescribed := Operation{ID: "srv.new", Name: "new"}
 
-	internal := Held{"internal", "mail.search", "call_1"}
-	internal2 := Held{"internal", "docs.search", "call_2"}
-	secret := Held{"secret", "files.read", "call_3"}
+	internal := Held{Label: "internal", Operation: "mail.search", CallID: "call_1"}
+	internal2 := Held{Label: "internal", Operation: "docs.search", CallID: "call_2"}
+	secret := Held{Label: "secret", Operation: "files.read", CallID: "call_3"}
 	given := Held{Label: "pii"}
-	untrusted := Held{"untrusted", "web.fetch", "call_4"}
+	untrusted := Held{Label: "untrusted", Operation: "web.fetch", CallID: "call_4"}
 	own := Held{Label: "board-only"}
 
 	for _, tt := range []struct {
@@ -192,7 +192,7 @@ func TestJudge(t *testing.T) {
 			reason: "sync is blocked for the rest of this session: mail.search (call_1) loaded internal data"},
 		{op: sink, held: []Held{secret, untrusted, given, internal, internal2}, want: []Held{internal, given, secret},
 			reason: "post is blocked for the rest of this session: mail.search (call_1) loaded internal data; this session holds pii data from the start; files.read (call_3) loaded secret data"},
-		{op: sink, held: []Held{internal, {"pii", "mail.search", "call_1"}}, want: []Held{internal, {"pii", "mail.search", "call_1"}},
+		{op: sink, held: []Held{internal, {Label: "pii", Operation: "mail.search", CallID: "call_1"}}, want: []Held{internal, {Label: "pii", Operation: "mail.search", CallID: "call_1"}},
 			reason: "post is blocked for the rest of this session: mail.search (call_1) loaded internal, pii data"},
 		{op: undescribed, want: []Held{}, reason: "new is blocked: its sensitivity is not known"},
 		{op: Operation{ID: "srv.nameless"}, want: []Held{}, reason: "srv.nameless is blocked: its sensitivity is not known"},
@@ -215,7 +215,7 @@ func TestRaise(t *testing.T) {
 
 	a := Raise(start, source, "call_1", "secret", "pii", "secret")
 	b := Raise(start, source, "call_2")
-	if want := []Held{{Label: "pii"}, {"internal", "mail.search", "call_1"}, {"untrusted", "mail.search", "call_1"}, {"secret", "mail.search", "call_1"}}; !slices.Equal(a, want) {
+	if want := []Held{{Label: "pii"}, {Label: "internal", Operation: "mail.search", CallID: "call_1"}, {Label: "untrusted", Operation: "mail.search", CallID: "call_1"}, {Label: "secret", Operation: "mail.search", CallID: "call_1"}}; !slices.Equal(a, want) {
 		t.Errorf("got %v, want %v", a, want)
 	}
 	if b[1].CallID != "call_2" || start[:2][1] != (Held{}) {
@@ -224,7 +224,7 @@ func TestRaise(t *testing.T) {
 	if again := Raise(a, source, "call_3", "secret"); !slices.Equal(again, a) {
 		t.Errorf("the earliest call stays: %v", again)
 	}
-	twice := []Held{{Label: "pii"}, {"pii", "x", "y"}}
+	twice := []Held{{Label: "pii"}, {Label: "pii", Operation: "x", CallID: "y"}}
 	if got := Raise(twice, resolve(t, Spec{Name: "x"}), "c"); !slices.Equal(got, twice) {
 		t.Errorf("Raise dropped something: %v", got)
 	}
@@ -264,7 +264,7 @@ func genOperation() *rapid.Generator[Operation] {
 
 func genHeld(max int) *rapid.Generator[[]Held] {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Held {
-		return Held{rapid.SampledFrom(testLabels).Draw(t, "label"), rapid.SampledFrom([]string{"", "s.y"}).Draw(t, "by"), "call"}
+		return Held{Label: rapid.SampledFrom(testLabels).Draw(t, "label"), Operation: rapid.SampledFrom([]string{"", "s.y"}).Draw(t, "by"), CallID: "call"}
 	}), 0, max)
 }
 

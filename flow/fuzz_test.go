@@ -279,7 +279,7 @@ func FuzzJudgeCall(f *testing.F) {
 		}
 		op, held := post, fromOutside
 		if how&16 != 0 {
-			op, held = leak, append([]Held{{"internal", "a.b", "c"}}, held...)
+			op, held = leak, append([]Held{{Label: "internal", Operation: "a.b", CallID: "c"}}, held...)
 		}
 		read := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail"}
 		if how&32 != 0 {

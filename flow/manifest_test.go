@@ -76,7 +76,7 @@ func TestSystemPromptOfSource004(t *testing.T) {
 
 func TestManifestJSON(t *testing.T) {
 	ops := source004(t, "search_email", "web_search")
-	tools := Manifest(ops, []Held{{"internal", "mail.search_email", "call_1"}})
+	tools := Manifest(ops, []Held{{Label: "internal", Operation: "mail.search_email", CallID: "call_1"}})
 	tools[1].Risk = "LOW"
 	b, _ := json.Marshal(tools)
 	want := `[{"name":"search_email","operation":"mail.search_email","sensitivity":"internal_source","effect":"read","blocks":["web_search"],"blocked_by_session":false,"consequence":"calling this tool will block: web_search"},` +
@@ -102,7 +102,7 @@ func TestPromptAndHintOfOtherCatalogues(t *testing.T) {
 		"\n- If your task requires both internal and external tools, call external tools first."
 	const nothing = head + " none. No tool's declared results restrict another tool; call them in any order."
 	const free = "any order is safe: no tool here blocks another"
-	held := []Held{{"internal", "mail.search_email", "call_1"}}
+	held := []Held{{Label: "internal", Operation: "mail.search_email", CallID: "call_1"}}
 	for _, tt := range []struct {
 		name         string
 		ops          []Operation

@@ -119,7 +119,7 @@ func drawCall(t *rapid.T) *call {
 		args:    encoded(drawObject(t, 2, []string{"to", "x", "body", "id"}, "argument")),
 		words:   rapid.SampledFrom(someWords).Draw(t, "words"),
 		own:     rapid.SampledFrom([][]string{nil, {"me@own.example", "Owl"}}).Draw(t, "own"),
-		held:    rapid.SampledFrom([][]Held{fromOutside, {{"internal", "a.b", "c"}}, append(slices.Clone(fromOutside), Held{"internal", "a.b", "c"})}).Draw(t, "held"),
+		held:    rapid.SampledFrom([][]Held{fromOutside, {{Label: "internal", Operation: "a.b", CallID: "c"}}, append(slices.Clone(fromOutside), Held{Label: "internal", Operation: "a.b", CallID: "c"})}).Draw(t, "held"),
 		free:    rapid.Bool().Draw(t, "free"),
 	}
 	for i := range rapid.IntRange(0, 4).Draw(t, "results") {
@@ -235,7 +235,7 @@ func TestFewerWordsNeverPermit(t *testing.T) {
 }
 
 func TestMoreLabelsNeverPermit(t *testing.T) {
-	all := []Held{{Untrusted, "a", "1"}, {"internal", "b", "2"}, {"pii", "c", "3"}, {"other", "d", "4"}}
+	all := []Held{{Label: Untrusted, Operation: "a", CallID: "1"}, {Label: "internal", Operation: "b", CallID: "2"}, {Label: "pii", Operation: "c", CallID: "3"}, {Label: "other", Operation: "d", CallID: "4"}}
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawCall(t)
 		some := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 0, 3, func(h Held) Label { return h.Label }).Draw(t, "some")

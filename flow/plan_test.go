@@ -40,7 +40,7 @@ func TestValidate(t *testing.T) {
 	sync := resolve(t, Spec{Name: "sync", Sensitivity: Both})
 	people := resolve(t, Spec{Name: "people", Sensitivity: None, Emits: &[]Label{"pii"}})
 	undescribed := Operation{ID: "a.b", Name: "b"}
-	held := []Held{{"internal", "mail.search_email", "call_1"}}
+	held := []Held{{Label: "internal", Operation: "mail.search_email", CallID: "call_1"}}
 
 	for _, tt := range []struct {
 		name  string

@@ -9,7 +9,7 @@ import (
 )
 
 // The session of these tests has read something that an outsider wrote.
-var fromOutside = []Held{{Untrusted, "web.fetch", "call_0"}}
+var fromOutside = []Held{{Label: Untrusted, Operation: "web.fetch", CallID: "call_0"}}
 
 // post is an operation that labels don't stop, and leak one that private data does.
 var (
@@ -188,7 +188,7 @@ func TestRolesAreAllThoughtOf(t *testing.T) {
 
 // Labels that block: denied where nothing says where the data goes, narrowed where the operator has told.
 func TestRefusalIsNarrowedToWhereThePersonPoints(t *testing.T) {
-	private := []Held{{"internal", "mail.list", "call_0"}}
+	private := []Held{{Label: "internal", Operation: "mail.list", CallID: "call_0"}}
 	told := func(boundary Boundary, args map[string]Role) *Profile {
 		return &Profile{Level: 2, Boundary: boundary, Args: args}
 	}
@@ -607,7 +607,7 @@ func TestSentencesHaveNoWordsOfOutsiders(t *testing.T) {
 
 // Private data leaves to whom the person named; that somebody stands in a trusted list is not enough, whatever the level.
 func TestPrivateDataGoesToNobodyThePersonDidNotSingleOut(t *testing.T) {
-	private := []Held{{"internal", "mail.list", "call_0"}}
+	private := []Held{{Label: "internal", Operation: "mail.list", CallID: "call_0"}}
 	for _, level := range []int{0, 1, 2} {
 		for _, b := range []Boundary{"", BoundaryInternal, BoundaryExternal} {
 			const words = "Write to 'Ann Lee'"

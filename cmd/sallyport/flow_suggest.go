@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -23,9 +24,12 @@ results until you say otherwise, and what stands in no role has to be vouched fo
 With --output json or yaml it prints the same as data, which is nothing to paste. It reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` it asks that gateway.`,
 		example: "sallyport flow suggest\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs, prints: true,
 	}, func(ctx context.Context, args []string) error {
-		tools, err := c.offered(ctx)
+		tools, unread, err := c.offered(ctx)
 		if err != nil {
 			return err
+		}
+		if unread > 0 {
+			fmt.Fprintf(c.err, "No person has accepted %d of these definitions, so a session that lists them holds untrusted. With the gateway running, read them: sallyport tools accept --all\n", unread)
 		}
 		known := slices.Sorted(maps.Keys(tools))
 		for _, server := range args {
@@ -61,36 +65,40 @@ With --output json or yaml it prints the same as data, which is nothing to paste
 const maxProposed = 4000
 
 // offered are the tools of each upstream server that were offered to the gateway, accepted or not.
-func (c *cli) offered(ctx context.Context) (map[string][]suggest.Tool, error) {
-	tools := map[string][]suggest.Tool{}
-	add := func(operation string, definition []byte) {
+// unread is how many of them no person has accepted.
+func (c *cli) offered(ctx context.Context) (tools map[string][]suggest.Tool, unread int, err error) {
+	tools = map[string][]suggest.Tool{}
+	add := func(operation string, definition []byte, nobody bool) {
 		if server, name, ok := strings.Cut(operation, "."); ok && server != "comm" && server != "knowledge" {
+			if nobody {
+				unread++
+			}
 			tools[server] = append(tools[server], suggest.Tool{Name: name, Definition: definition})
 		}
 	}
 	if os.Getenv(envURL) != "" {
 		cl, err := c.reach(adminSide)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		all, err := cl.Tools(ctx)
 		for _, t := range all {
 			if t.Kind == "tool" {
-				add(t.Operation, t.Definition)
+				add(t.Operation, t.Definition, t.Unread || t.PendingHash != "")
 			}
 		}
-		return tools, err
+		return tools, unread, err
 	}
 	r, err := store.OpenReadOnly(c.data)
 	if err != nil {
-		return nil, unusable(err)
+		return nil, 0, unusable(err)
 	}
 	defer r.Close()
 	pins, err := r.Pins(ctx)
 	for _, p := range pins {
 		if p.Definition != nil || p.PendingDef != nil { // otherwise it only says that the server was seen
-			add(p.Operation, p.Definition)
+			add(p.Operation, p.Definition, p.Unread() || p.Pending != "")
 		}
 	}
-	return tools, err
+	return tools, unread, err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +82,14 @@ func servers(t *table, all []client.Server) {
 		return
 	}
 	t.line("")
-	t.row("SERVER", "STATE", "SINCE", "DEFINITIONS", "RESTARTS", "LAST ERROR")
+	t.row("SERVER", "STATE", "SINCE", "TOOLS", "RESTARTS", "LAST ERROR")
 	for _, s := range all {
-		t.row(s.ID, s.State, s.Since, s.Definitions, s.Restarts, s.LastError)
+		t.row(s.ID, s.State, s.Since, fmt.Sprintf("%d of %d usable", s.Usable, s.Tools), s.Restarts, s.LastError)
+	}
+	for _, s := range all {
+		for _, why := range s.Unusable {
+			t.line("%s: %s", s.ID, why)
+		}
 	}
 }
 
@@ -449,37 +453,4 @@ func (c *cli) agent(a *client.Agent) error {
 		t.field("digest", a.Digest)
 		t.line("the whole declaration: sallyport agents show %s --output yaml", a.AgentID)
 	})
-}
-
-func (c *cli) tools() *cobra.Command {
-	list := c.asPerson(about{use: "list", short: "List every operation that the servers offer", example: "sallyport tools list", prints: true},
-		func(ctx context.Context, cl *client.Client, _ []string) error {
-			all, err := cl.Tools(ctx)
-			if err != nil {
-				return err
-			}
-			slices.SortStableFunc(all, func(a, b client.Tool) int { return cmp.Compare(a.Operation, b.Operation) })
-			return c.print(all, func(t *table) {
-				t.row("OPERATION", "TOOL", "STANDING", "SENSITIVITY", "EFFECT", "OUTPUT", "WAITING DEFINITION")
-				for _, tool := range all {
-					t.row(tool.Operation, tool.Name, tool.Standing+reasonText(tool.Fault), tool.Sensitivity, tool.Effect, tool.Output, tool.PendingHash)
-				}
-			})
-		})
-	accept := c.asPerson(about{
-		use: "accept OPERATION HASH", short: "Accept the changed definition of a tool",
-		long:    "HASH names the definition that you looked at: sallyport tools list --output yaml shows both the old and the waiting one.",
-		example: "sallyport tools accept mail.search_email 8f0c…", args: cobra.ExactArgs(2), prints: true,
-	}, func(ctx context.Context, cl *client.Client, args []string) error {
-		tool, err := cl.AcceptTool(ctx, args[0], args[1])
-		if err != nil {
-			return err
-		}
-		return c.print(tool, func(t *table) {
-			t.field("operation", tool.Operation)
-			t.field("standing", tool.Standing)
-			t.field("definition", tool.Hash)
-		})
-	})
-	return group("tools", "See tools and accept changed ones", list, accept)
 }

@@ -105,7 +105,7 @@ func (c *cli) initialise() *cobra.Command {
 		if dir != "." {
 			where = " (in " + printable(dir) + ")"
 		}
-		fmt.Fprintf(c.err, "Next%s: sallyport lint, sallyport serve, sallyport token create --agent research-assistant\n", where)
+		fmt.Fprintf(c.err, "Next%s: sallyport lint, sallyport serve, sallyport tools accept --all once servers are up, sallyport token create --agent research-assistant\n", where)
 		return nil
 	})
 }

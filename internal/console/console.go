@@ -151,6 +151,8 @@ func routes() []route {
 		{"POST", "/sessions/{id}/plan/reject", operator, (*Console).rejectPlan},
 
 		{"GET", "/tools", readers, (*Console).tools},
+		{"GET", "/tools/unread", readers, (*Console).unread},
+		{"POST", "/tools/unread/accept", operator, (*Console).acceptUnread},
 		{"GET", "/tools/{operation}", readers, (*Console).tool},
 		{"POST", "/tools/{operation}/accept", operator, (*Console).acceptTool},
 

@@ -38,6 +38,7 @@ type overviewPage struct {
 
 	Kill     gateway.Switches
 	Stopped  []stoppedAgent
+	Unread   int                // definitions that only a rule accepted
 	Waiting  []gateway.Question // those that silence permits first
 	Plans    plansPart          // that wait too
 	Tools    []gateway.Tool     // that wait to be accepted
@@ -96,6 +97,9 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 		for _, t := range c.o.Gateway.Tools() {
 			if t.Standing == gateway.Quarantined {
 				d.Tools = append(d.Tools, t)
+			}
+			if t.Unread && t.Standing != gateway.Gone {
+				d.Unread++
 			}
 		}
 		d.Sessions, err = c.o.Store.SessionsPage(ctx, "", shownSessions, session.Open)

@@ -101,6 +101,7 @@ type toolsPage struct {
 	Picture   template.HTML
 	Within    int64 // of so many entries "never used" is said
 	Missing   string
+	Unread    int // definitions that no person has accepted
 }
 
 // standings is the closed list, in the order in which they need looking at.
@@ -118,7 +119,7 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 	if err != nil {
 		d.Missing = problemOf(err).Text
 	}
-	d.All, d.Within = len(all), within
+	d.All, d.Within, d.Unread = len(all), within, len(c.unreadTools())
 	d.Coverage = cover(all, used)
 	if len(d.Coverage) > 0 {
 		d.Picture = drawCoverage(d.Coverage, within).render()

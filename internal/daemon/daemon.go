@@ -511,6 +511,14 @@ func usability(u gateway.Usability) string {
 	return fmt.Sprintf("%d of %d tools usable: %s", u.Usable, u.Tools, strings.Join(u.Why, "; "))
 }
 
+// many is a number of things in words.
+func many(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // unread is a line that says that agents would list definitions which nobody has accepted.
 func (d *Daemon) unread() string {
 	waiting, unread := 0, 0
@@ -524,10 +532,10 @@ func (d *Daemon) unread() string {
 	}
 	var text string
 	if unread > 0 {
-		text = fmt.Sprintf("  note     nobody has read %d definitions of tools, so a session that lists them holds untrusted: sallyport tools accept --all\n", unread)
+		text = fmt.Sprintf("  note     nobody has read %s of tools, so a session that lists one holds untrusted: sallyport tools accept --all\n", many(unread, "definition"))
 	}
 	if waiting > 0 {
-		text += fmt.Sprintf("  note     %d tools wait for a person to accept their definition: sallyport tools accept --all\n", waiting)
+		text += fmt.Sprintf("  note     %s of tools waiting for a person: sallyport tools accept --all\n", many(waiting, "definition"))
 	}
 	return text
 }

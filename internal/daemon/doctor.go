@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -63,7 +64,7 @@ func Doctor(ctx context.Context, config, data string) []Check {
 			add("configuration", "ok", "", "no problems")
 		}
 	}
-	doctorData(data, add)
+	doctorData(cfg, data, add)
 	doctorSandbox(cfg, add)
 	doctorDatabases(ctx, cfg, add)
 	running := doctorServer(ctx, data, add)
@@ -135,7 +136,7 @@ func reachable(r upstream.Rehearsal) string {
 	return "any"
 }
 
-func doctorData(data string, add func(name, state, remedy, format string, args ...any)) {
+func doctorData(cfg *Config, data string, add func(name, state, remedy, format string, args ...any)) {
 	const name = "data directory"
 	st, err := os.Stat(data)
 	switch {
@@ -159,6 +160,26 @@ func doctorData(data string, add func(name, state, remedy, format string, args .
 		add(name, "failed", fault.Of(err).Remedy, "%v", err)
 	} else {
 		add(name, "ok", "", "%s; the log has %d entries (sallyport audit verify proves them)", data, size)
+	}
+	pins, err := r.Pins(context.Background())
+	if err != nil {
+		add("definitions", "failed", fault.Of(err).Remedy, "%v", err)
+		return
+	}
+	unread, waiting := cfg.unaccepted(pins)
+	var says []string
+	for _, server := range slices.Sorted(maps.Keys(cfg.Upstreams)) {
+		if n := len(unread[server]); n > 0 {
+			says = append(says, fmt.Sprintf("only a rule accepted %s of %s, so every session that lists one holds untrusted", many(n, "definition"), server))
+		}
+		if n := len(waiting[server]); n > 0 {
+			says = append(says, fmt.Sprintf("%s of %s waiting for a person, and not to be called until then", many(n, "definition"), server))
+		}
+	}
+	if len(says) > 0 {
+		add("definitions", "warning", "with the gateway running: sallyport tools accept --all", "%s", strings.Join(says, "; "))
+	} else {
+		add("definitions", "ok", "", "no definition of a tool waits for a person")
 	}
 }
 

@@ -26,6 +26,12 @@ func (c *Config) labelProblems(file string) []Problem {
 		l.fields()
 		all = append(all, l.found...)
 	}
+	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
+		if c.Upstreams[id].FirstSight == "trust" {
+			all = append(all, c.problem(file, "upstreams."+id+".first_sight", agent.P1, "remove it, and read what the server offers: sallyport tools accept --all "+id,
+				"definitions of %s that nobody has read count as trusted: they can steer an agent that has read nothing else", id))
+		}
+	}
 	return append(all, c.kinds(file)...)
 }
 

@@ -17,6 +17,7 @@ import (
 	"sallyport/internal/gateway"
 	"sallyport/internal/store"
 	"sallyport/internal/suggest"
+	"sallyport/internal/threat"
 )
 
 // Bounds of what lint looks at in a data directory: the newest entries, and so many bytes of their arguments and results.
@@ -57,6 +58,7 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 		c.argless[p.Operation] = len(read.Arguments) == 0 && !read.Cut && !read.Open
 		d.tools[server] = append(d.tools[server], tool)
 	}
+	d.definitions(pins)
 	if err := d.read(ctx, r); err != nil {
 		return nil, err
 	}
@@ -67,6 +69,57 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 		d.entry(id, c.Operations[id])
 	}
 	return d.found, nil
+}
+
+// definitions finds definitions of tools that no person has accepted.
+func (d *dataLint) definitions(pins []gateway.Pin) {
+	unread, waiting := d.c.unaccepted(pins)
+	for _, server := range slices.Sorted(maps.Keys(d.c.Upstreams)) {
+		names := d.c.toolNames(server, pins)
+		way := "read and accept them: sallyport tools accept --all " + server
+		for _, p := range append(slices.Clone(waiting[server]), unread[server]...) {
+			definition, what := p.Definition, "a session that lists it holds untrusted"
+			if p.Pending != "" {
+				definition, what = p.PendingDef, "it waits for a person, and agents can't call it"
+			}
+			_, tool, _ := strings.Cut(p.Operation, ".")
+			if found := threat.SuspicionsIn(definition, tool, names); len(found) > 0 {
+				d.add(agent.P1, "upstreams."+server, way, "the definition of %s looks like an order to the model, or hides something (%s); %s", p.Operation, found[0], what)
+			}
+		}
+		if n := len(unread[server]); n > 0 {
+			d.add(agent.P1, "upstreams."+server, way, "only a rule accepted %s of %s, so every session that lists one holds untrusted", many(n, "definition"), server)
+		}
+	}
+}
+
+// unaccepted are the pins of tools that no person has accepted, by server: those that only a rule accepted, where that marks a session, and
+// those that wait.
+func (c *Config) unaccepted(pins []gateway.Pin) (unread, waiting map[string][]gateway.Pin) {
+	unread, waiting = map[string][]gateway.Pin{}, map[string][]gateway.Pin{}
+	for _, p := range pins {
+		server, _, _ := strings.Cut(p.Operation, ".")
+		u, ours := c.Upstreams[server]
+		switch {
+		case !ours:
+		case p.Pending != "":
+			waiting[server] = append(waiting[server], p)
+		case p.Unread() && p.Definition != nil && u.FirstSight != "trust":
+			unread[server] = append(unread[server], p)
+		}
+	}
+	return unread, waiting
+}
+
+// toolNames are the names that a definition of the server could be about, as far as the pins know.
+func (c *Config) toolNames(server string, pins []gateway.Pin) threat.ToolNames {
+	names := threat.ToolNames{}
+	for _, p := range pins {
+		if of, tool, _ := strings.Cut(p.Operation, "."); tool != "*" {
+			names[strings.ToLower(tool)] = names[strings.ToLower(tool)] || of == server
+		}
+	}
+	return names
 }
 
 type dataLint struct {

@@ -411,6 +411,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/agents/{id}/restore", `{"reason":"x"}`, "operator"},
 	{"GET", "/v1/events", "", "viewer approver operator auditor"},
 	{"GET", "/v1/tools", "", "viewer approver operator auditor"},
+	{"POST", "/v1/tools/accept", `{"definitions":[{"operation":"x.y","definition_hash":"x"}]}`, "operator"},
 	{"POST", "/v1/tools/{operation}/accept", `{"definition_hash":"x"}`, "operator"},
 	{"GET", "/v1/servers", "", "viewer approver operator auditor"},
 	{"GET", "/v1/tokens", "", "admin"},

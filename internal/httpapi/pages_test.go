@@ -188,6 +188,7 @@ var pages = []struct{ pattern, needs string }{
 	{"POST /sessions/{id}/plan/reject", "operator"},
 	{"GET /tools", "viewer approver operator auditor"},
 	{"GET /tools/{operation}", "viewer approver operator auditor"},
+	{"GET /tools/unread", "viewer approver operator auditor"}, {"POST /tools/unread/accept", "operator"},
 	{"POST /tools/{operation}/accept", "operator"},
 	{"GET /agents", "viewer approver operator auditor"},
 	{"GET /agents/{id}", "viewer approver operator auditor"},

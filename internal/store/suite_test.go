@@ -328,7 +328,7 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 	})
 	run("pins", func(t *testing.T, s engine) {
 		ctx := t.Context()
-		p := gateway.Pin{Operation: "mail.search", Hash: "h1", Definition: []byte(`{"name":"search"}`), AcceptedBy: "configuration", AcceptedAt: time.Now().UTC().Truncate(time.Microsecond)}
+		p := gateway.Pin{Operation: "mail.search", Hash: "h1", Definition: []byte(`{"name":"search"}`), AcceptedBy: "configuration", ConfirmedBy: "person:ann", AcceptedAt: time.Now().UTC().Truncate(time.Microsecond)}
 		q := gateway.Pin{Operation: "docs.read", Hash: "h2", AcceptedBy: "person:bob"}
 		must(t, s.SavePins(ctx, []gateway.Pin{p}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
 		must(t, s.SavePins(ctx, []gateway.Pin{q}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))

@@ -59,7 +59,7 @@ func For(server string, tool Tool) Proposal {
 		p.Skipped = "its name can't stand in a configuration"
 		return p
 	case len(tool.Definition) == 0:
-		p.Skipped = "no definition of it was accepted yet"
+		p.Skipped = "no person has accepted its definition yet (sallyport tools accept --all)"
 		return p
 	}
 	schema, _ := call.Get(tool.Definition, "inputSchema")

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sallyport/client"
+)
+
+func (c *cli) tools() *cobra.Command {
+	list := c.asPerson(about{use: "list", short: "List every operation that the servers offer", example: "sallyport tools list", prints: true},
+		func(ctx context.Context, cl *client.Client, _ []string) error {
+			all, err := cl.Tools(ctx)
+			if err != nil {
+				return err
+			}
+			slices.SortStableFunc(all, func(a, b client.Tool) int { return cmp.Compare(a.Operation, b.Operation) })
+			return c.print(all, func(t *table) {
+				t.row("OPERATION", "TOOL", "STANDING", "SENSITIVITY", "EFFECT", "OUTPUT", "DEFINITION", "WAITING DEFINITION")
+				for _, tool := range all {
+					t.row(tool.Operation, tool.Name, tool.Standing+reasonText(tool.Fault), tool.Sensitivity, tool.Effect, tool.Output, readBy(tool), tool.PendingHash)
+				}
+			})
+		})
+	one := c.asPerson(about{use: "show OPERATION", short: "Show a tool with its definitions and what looks like an order in them", example: "sallyport tools show mail.search_email",
+		args: cobra.ExactArgs(1), prints: true},
+		func(ctx context.Context, cl *client.Client, args []string) error {
+			all, err := cl.Tools(ctx)
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(all, func(t client.Tool) bool { return t.Operation == args[0] })
+			if i < 0 {
+				return &found{what: fmt.Sprintf("no server offers %q: sallyport tools list", args[0])}
+			}
+			tool := all[i]
+			return c.print(tool, func(t *table) {
+				t.field("operation", tool.Operation)
+				t.field("tool", tool.Name)
+				t.field("standing", tool.Standing+reasonText(tool.Fault))
+				t.field("definition", readBy(tool))
+				t.line("")
+				t.definition(tool)
+			})
+		})
+	return group("tools", "See tools and accept their definitions", list, one, c.acceptTools())
+}
+
+// readBy says who stands for the definition of a tool.
+func readBy(t client.Tool) string {
+	var words []string
+	switch {
+	case t.Hash == "":
+	case t.Unread:
+		words = append(words, "read by nobody")
+	default:
+		words = append(words, "accepted by "+cmp.Or(t.AcceptedBy, "the program"))
+	}
+	if t.PendingHash != "" {
+		words = append(words, "one waits")
+	}
+	if n := len(t.Suspicions); n > 0 {
+		words = append(words, fmt.Sprintf("looks like an order or hides something (%d)", n))
+	}
+	return strings.Join(words, "; ")
+}
+
+func (c *cli) acceptTools() *cobra.Command {
+	var all, yes bool
+	cmd := c.asPerson(about{
+		use: "accept {OPERATION HASH | --all [SERVER]}", short: "Accept definitions of tools that you have read",
+		long: `A definition is text of its server's, and agents read it: until a person has accepted it, a session that lists it holds untrusted. --all prints every
+definition that waits and every one that only a rule accepted, of one server or of all: first those in which something looks like an order to the model
+or is hidden, then what changed, then the others. It asks once, and accepts exactly what it printed: a definition that changed meanwhile is not accepted.
+HASH names one definition that you looked at: sallyport tools show prints it.`,
+		example: "sallyport tools accept --all\nsallyport tools accept --all files\nsallyport tools accept mail.search_email 8f0c…",
+		args:    cobra.MaximumNArgs(2), prints: true,
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		switch {
+		case all && len(args) < 2:
+			return c.acceptAll(ctx, cl, strings.Join(args, ""), yes)
+		case all || len(args) != 2:
+			return usagef("name an operation and the hash of its definition, or use --all with at most one server")
+		}
+		tool, err := cl.AcceptTool(ctx, args[0], args[1])
+		if err != nil {
+			return err
+		}
+		return c.print(tool, func(t *table) {
+			t.field("operation", tool.Operation)
+			t.field("standing", tool.Standing)
+			t.field("definition", tool.Hash)
+		})
+	})
+	cmd.Flags().BoolVar(&all, "all", false, "print all that nobody has accepted, and accept what was printed")
+	cmd.Flags().BoolVar(&yes, "yes", false, "with --all: don't ask")
+	return cmd
+}
+
+// acceptedAtOnce is how many definitions the gateway takes in one request.
+const acceptedAtOnce = 1000
+
+// acceptAll shows what nobody has accepted and, after one yes, accepts it by the hashes that were shown.
+func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, yes bool) error {
+	if c.output != "table" && !yes {
+		return usagef("--output %s asks nobody: it needs --yes", c.output)
+	}
+	tools, err := cl.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	known := slices.ContainsFunc(tools, func(t client.Tool) bool { return t.Server == server })
+	tools = slices.DeleteFunc(tools, func(t client.Tool) bool {
+		return t.PendingHash == "" && !t.Unread || server != "" && t.Server != server
+	})
+	if server != "" && !known {
+		return &found{what: fmt.Sprintf("no server %q has offered tools: sallyport status", server)}
+	}
+	urgency := func(t client.Tool) int {
+		switch {
+		case len(t.Suspicions) > 0:
+			return 0
+		case t.PendingHash != "":
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(tools, func(a, b client.Tool) int {
+		return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Operation, b.Operation))
+	})
+	var accept []client.Acceptance
+	for _, t := range tools {
+		accept = append(accept, client.Acceptance{Operation: t.Operation, DefinitionHash: cmp.Or(t.PendingHash, t.Hash)})
+	}
+	if c.output == "table" {
+		if len(tools) == 0 {
+			return c.print(nil, func(t *table) {
+				t.line("Every definition has been accepted by a person, or its server is trusted at first sight.")
+			})
+		}
+		if err := c.print(nil, func(t *table) {
+			for i, tool := range tools {
+				t.line("%d of %d  %s, %s", i+1, len(tools), tool.Operation, readBy(tool))
+				t.definition(tool)
+				t.line("")
+			}
+		}); err != nil {
+			return err
+		}
+		if suspect := slices.IndexFunc(tools, func(t client.Tool) bool { return len(t.Suspicions) == 0 }); suspect != 0 {
+			if suspect < 0 {
+				suspect = len(tools)
+			}
+			fmt.Fprintf(c.err, "In %d of them, the first above, something looks like an order to the model or is hidden. To leave one out, accept the others one by one.\n", suspect)
+		}
+		if !yes {
+			if err := c.confirmed(fmt.Sprintf("Accept these %d definitions, which agents will read as they are?", len(tools))); err != nil {
+				return err
+			}
+		}
+	}
+	results := []client.Accepted{}
+	for part := range slices.Chunk(accept, acceptedAtOnce) {
+		some, err := cl.AcceptTools(ctx, part)
+		if err != nil {
+			return err
+		}
+		results = append(results, some...)
+	}
+	refused := 0
+	for _, r := range results {
+		if r.Problem != "" {
+			refused++
+		}
+	}
+	if err := c.print(results, func(t *table) {
+		t.line("%d accepted", len(results)-refused)
+		for _, r := range results {
+			if r.Problem != "" {
+				t.line("%s: %s", r.Operation, r.Problem)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	if err := c.stillMarked(ctx, cl); err != nil {
+		return err
+	}
+	if refused > 0 {
+		return &found{what: "not all were accepted: run it again to read what they say now"}
+	}
+	return nil
+}
+
+// stillMarked says which open sessions hold untrusted because of definitions: what they have read stays read, and a person can say that it is fine.
+func (c *cli) stillMarked(ctx context.Context, cl *client.Client) error {
+	page, err := cl.Sessions(ctx, client.SessionQuery{State: "open"})
+	if err != nil {
+		return err
+	}
+	for _, s := range page.Sessions {
+		for _, h := range s.Labels {
+			if h.Cause != "" {
+				fmt.Fprintf(c.err, "Session %s of %s holds %s because of %s. If that was all it read:\n  sallyport sessions release %s --label %s --reason \"definitions accepted\"\n",
+					printable(s.SessionID), printable(s.AgentID), printable(h.Label), printable(h.Cause), printable(s.SessionID), printable(h.Label))
+			}
+		}
+	}
+	return nil
+}
+
+// definition writes what is to be read of a tool: what was found, then the definition, or what changed in it. Whatever it holds, it stays
+// within its lines.
+func (t *table) definition(tool client.Tool) {
+	for _, s := range tool.Suspicions {
+		t.line("  ! %s in %s: %s", s.Kind, s.Where, s.Quote)
+	}
+	switch {
+	case tool.PendingHash != "" && tool.Definition != nil:
+		for _, l := range changedLines(definitionLines(tool.Definition), definitionLines(tool.Pending)) {
+			fmt.Fprintln(t.w, "  "+l)
+		}
+	case tool.PendingHash != "":
+		t.lines(definitionLines(tool.Pending))
+	case tool.Definition != nil:
+		t.lines(definitionLines(tool.Definition))
+	}
+	if tool.Hash != "" {
+		t.line("  accepted %s", tool.Hash)
+	}
+	if tool.PendingHash != "" {
+		t.line("  waits    %s", tool.PendingHash)
+	}
+}
+
+func (t *table) lines(all []string) {
+	for _, l := range all {
+		fmt.Fprintln(t.w, "    "+l)
+	}
+}
+
+// definitionLines is a definition with one member on each line, each safe for a terminal and whole.
+func definitionLines(definition json.RawMessage) []string {
+	var b bytes.Buffer
+	text := string(definition)
+	if json.Indent(&b, definition, "", "  ") == nil {
+		text = b.String()
+	}
+	var all []string
+	for line := range strings.SplitSeq(text, "\n") {
+		rest := strings.TrimLeft(line, " ")
+		all = append(all, line[:len(line)-len(rest)]+visible(rest, 16*len(rest)+16))
+	}
+	return all
+}
+
+// maxCompared bounds the lines on each side that are compared one with another.
+const maxCompared = 2000
+
+// changedLines are the lines of both, those of before marked "- " where they are gone and those of after "+ " where they are new.
+func changedLines(before, after []string) (out []string) {
+	head := 0
+	for head < len(before) && head < len(after) && before[head] == after[head] {
+		out = append(out, "  "+before[head])
+		head++
+	}
+	a, b := before[head:], after[head:]
+	if len(a) > maxCompared || len(b) > maxCompared { // the one side whole, then the other
+		for _, l := range a {
+			out = append(out, "- "+l)
+		}
+		for _, l := range b {
+			out = append(out, "+ "+l)
+		}
+		return out
+	}
+	// same[i][j] is the length of the longest common part of a[i:] and b[j:].
+	same := make([][]int32, len(a)+1)
+	for i := range same {
+		same[i] = make([]int32, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				same[i][j] = same[i+1][j+1] + 1
+			} else {
+				same[i][j] = max(same[i+1][j], same[i][j+1])
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			out = append(out, "  "+a[i])
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && same[i+1][j] >= same[i][j+1]:
+			out = append(out, "- "+a[i])
+			i++
+		default:
+			out = append(out, "+ "+b[j])
+			j++
+		}
+	}
+	return out
+}

@@ -1,0 +1,115 @@
+package console
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
+	"sallyport/internal/identity"
+	"sallyport/internal/threat"
+)
+
+const (
+	// pageOfUnread and unreadBytes bound the definitions on a page: who is shown more reads less.
+	pageOfUnread = 40
+	unreadBytes  = 256 << 10
+)
+
+// unreadPage is the definitions that no person has accepted, as many as a page holds.
+type unreadPage struct {
+	Problem  *problem
+	Operator bool
+	Rows     []unreadRow
+	All      int
+	Accepted int      // by the form before
+	Changed  []string // what was not accepted, and why
+}
+
+type unreadRow struct {
+	gateway.Tool
+	Path       string
+	Accept     string // the hash of what is to be accepted
+	Doubts     []threat.Suspicion
+	Exact      []piece
+	Difference []change
+}
+
+// unreadTools are the tools with a definition that nobody has accepted: first those in which something was found, then those that wait.
+func (c *Console) unreadTools() []gateway.Tool {
+	all := slices.DeleteFunc(c.o.Gateway.Tools(), func(t gateway.Tool) bool { return t.PendingHash == "" && !t.Unread })
+	urgency := func(t gateway.Tool) int {
+		switch {
+		case len(t.Suspicions) > 0:
+			return 0
+		case t.PendingHash != "":
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(all, func(a, b gateway.Tool) int {
+		return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Operation, b.Operation))
+	})
+	return all
+}
+
+func (c *Console) unread(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	c.showUnread(w, r, p, unreadPage{}, http.StatusOK)
+}
+
+func (c *Console) showUnread(w http.ResponseWriter, r *http.Request, p identity.Principal, d unreadPage, status int) {
+	all := c.unreadTools()
+	d.All, d.Operator = len(all), p.Has(identity.Operator)
+	size := 0
+	for _, t := range all {
+		size += len(t.Definition) + len(t.Pending)
+		if len(d.Rows) == pageOfUnread || size > unreadBytes && len(d.Rows) > 0 {
+			break
+		}
+		row := unreadRow{Tool: t, Path: rowOfTool(gateway.ToolView{Tool: t}, nil).Path, Accept: cmp.Or(t.PendingHash, t.Hash), Doubts: t.Suspicions}
+		switch {
+		case t.Pending != nil && t.Definition != nil:
+			row.Difference = difference(inOrder(t.Definition), inOrder(t.Pending))
+		case t.Pending != nil:
+			row.Exact = exactly(inOrder(t.Pending))
+		default:
+			row.Exact = exactly(inOrder(t.Definition))
+		}
+		d.Rows = append(d.Rows, row)
+	}
+	c.show(w, r, p, view{template: "unread", title: "Definitions to read", place: "/tools", status: status, data: d})
+}
+
+// acceptUnread accepts the definitions that were on the page, each named by its hash.
+func (c *Console) acceptUnread(w http.ResponseWriter, r *http.Request, p identity.Principal) {
+	var shown []gateway.Acceptance
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
+		if operation, ok := strings.CutPrefix(name, "hash."); ok {
+			shown = append(shown, gateway.Acceptance{Operation: operation, Hash: r.PostForm.Get(name)})
+		}
+	}
+	errs, err := c.o.Gateway.AcceptTools(r.Context(), shown, p.String())
+	if err == nil && len(shown) == 0 {
+		err = fault.New(fault.RequestMalformed, "No definition was named.").Try("Go back to the page and send its form.")
+	}
+	if err != nil {
+		f, said := fault.Of(err), problemOf(err)
+		if f.Code.HTTPStatus() >= 500 {
+			c.o.Log.Error("an act failed", "act", "accept definitions", "person", p.ID, "code", f.Code, "error", err)
+		}
+		c.showUnread(w, r, p, unreadPage{Problem: &said}, f.Code.HTTPStatus())
+		return
+	}
+	var d unreadPage
+	for i, err := range errs {
+		if err != nil {
+			d.Changed = append(d.Changed, shown[i].Operation+": "+problemOf(err).Text)
+		} else {
+			d.Accepted++
+		}
+	}
+	c.showUnread(w, r, p, d, http.StatusOK)
+}
