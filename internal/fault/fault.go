@@ -91,7 +91,7 @@ var table = map[Code]row{
 	SessionClosed:        {409, rpcRefused, "This session is closed.", false},
 	SessionExpired:       {409, rpcRefused, "This session has expired.", false},
 	ToolUnknown:          {404, rpcInvalidParams, "There is no such tool.", false},
-	ToolQuarantined:      {403, rpcRefused, "This tool's definition changed and waits for an operator to accept it.", false},
+	ToolQuarantined:      {403, rpcRefused, "This tool's definition waits for an operator to accept it: it changed, it is new, or it looks like an order.", false},
 	PhaseBlocked:         {403, rpcRefused, "The session's phase does not allow this operation.", false},
 	DeclarationMissing:   {403, rpcRefused, "This operation needs a declaration.", false},
 	DeclarationInvalid:   {422, rpcInvalidParams, "The declaration is not valid.", false},

@@ -415,6 +415,11 @@ func orderInDescription(t *testing.T) {
 			t.Errorf("the order reached the agent: %+v", tool)
 		}
 	}
+	// It is withheld at first sight, and the operator is told why.
+	if _, tool := s.tool("evil.add"); tool.Standing != "quarantined" || len(tool.Suspicions) == 0 {
+		t.Errorf("the order was accepted by a rule: %+v", tool)
+	}
+	s.acceptDefinitions()
 	// Approved all the same, the order gets nowhere: what was read is internal, and the tool is outside.
 	s.taint()
 	for _, form := range forms(s.canary) {

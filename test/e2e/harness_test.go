@@ -296,6 +296,33 @@ func (w *world) open(agent string) (id, token string) {
 	return s.SessionID, s.SessionToken
 }
 
+// acceptDefinitions accepts what servers say of their tools, as a person does who has read it.
+func (w *world) acceptDefinitions() {
+	w.t.Helper()
+	tools, err := w.root.Tools(context.Background())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var all []client.Acceptance
+	for _, t := range tools {
+		switch {
+		case t.PendingHash != "":
+			all = append(all, client.Acceptance{Operation: t.Operation, DefinitionHash: t.PendingHash})
+		case t.Unread:
+			all = append(all, client.Acceptance{Operation: t.Operation, DefinitionHash: t.Hash})
+		}
+	}
+	results, err := w.root.AcceptTools(context.Background(), all)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range results {
+		if r.Problem != "" {
+			w.t.Fatalf("%s: %s", r.Operation, r.Problem)
+		}
+	}
+}
+
 // entries reads the whole audit log.
 func (w *world) entries() []client.Entry {
 	w.t.Helper()

@@ -33,7 +33,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	bank, mail, bankURL, mailURL := newServers(t)
 	strange := &scripted{name: words, tools: func(int) string {
 		var defs []string
-		for _, name := range []string{"note", "other", words, "a b"} {
+		for _, name := range []string{"note", "other", "waits", words, "a b"} {
 			defs = append(defs, fmt.Sprintf(`{"name":%s,"title":%s,"description":%s,"inputSchema":{"type":"object","description":%s}}`, quote(name), quote(words), quote(words), quote(words)))
 		}
 		return "[" + strings.Join(defs, ",") + "]"
@@ -45,6 +45,17 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		declaration("careful")+"trustTier: careful\n", declaration("stopped"), declaration("aside")), bank: bank, mail: mail}
 	d.offered(3)
 	ctx := t.Context()
+	tools, err := d.root.Tools(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range tools { // a person has let two of the strange tools in; the others wait to be read
+		if (tool.Operation == "strange.note" || tool.Operation == "strange.other") && tool.PendingHash != "" {
+			if _, err := d.root.AcceptTool(ctx, tool.Operation, tool.PendingHash); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	ask := func(token, tool string, arguments any) string {
 		t.Helper()
 		r := must(t, d.connect(token, revision0728, nil), tool, arguments)
@@ -81,7 +92,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	id, token := open("tester")
 	must(t, d.connect(token, revision0728, nil), "mail_search", map[string]any{"q": "offer"})
 	rejected := one(ask(token, "bank_transfer", transfer(1)))
-	_, err := people.Reject(ctx, rejected.ApprovalID, rejected.Digest, "No. "+words)
+	_, err = people.Reject(ctx, rejected.ApprovalID, rejected.Digest, "No. "+words)
 	fatal(err)
 	voted := one(ask(token, "bank_transfer", transfer(20000)))
 	_, err = people.Approve(ctx, voted.ApprovalID, voted.Digest, "Yes. "+words)
@@ -136,7 +147,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		paths = append(paths, "/approvals/"+approval)
 	}
 	paths = append(paths, "/approvals/"+pending+"/modify", "/approvals/"+pending+"/similar", "/sessions", "/sessions/"+id, "/sessions/"+planned, "/sessions/"+careful,
-		"/tools", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/audit", "/audit/3")
+		"/tools", "/tools/unread", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/audit", "/audit/3")
 	return d, paths
 }
 
