@@ -250,8 +250,16 @@ func (t *table) lines(all []string) {
 func definitionLines(definition json.RawMessage) []string {
 	var b bytes.Buffer
 	text := string(definition)
-	if json.Indent(&b, definition, "", "  ") == nil {
-		text = b.String()
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(definition))
+	dec.UseNumber()
+	if dec.Decode(&v) == nil {
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false) // the API escapes markup, and a person looks for it
+		enc.SetIndent("", "  ")
+		if enc.Encode(v) == nil {
+			text = strings.TrimSuffix(b.String(), "\n")
+		}
 	}
 	var all []string
 	for line := range strings.SplitSeq(text, "\n") {

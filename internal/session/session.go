@@ -157,11 +157,18 @@ func (s Session) SetPhase(to Phase) (Session, error) {
 	return s, nil
 }
 
-// Raise adds labels that are not held yet. It works on a closed session too: what has come in has come in.
+// Raise adds labels that are not held yet. It works on a closed session too: what has come in has come in. A call that brings a label which was
+// held for another cause takes that one's place: people who look at the session, or release the label, are told of content before definitions.
 func (s Session) Raise(held ...flow.Held) Session {
 	labels := s.Labels
 	for _, h := range held {
-		if s.Holds(h.Label) {
+		if i := slices.IndexFunc(labels, func(o flow.Held) bool { return o.Label == h.Label }); i >= 0 {
+			if labels[i].Cause != "" && h.Cause == "" && h.Operation != "" {
+				labels = slices.Clone(labels)
+				labels[i] = h
+				s.Labels = labels
+				s.Version++
+			}
 			continue
 		}
 		labels = append(slices.Clip(labels), h)

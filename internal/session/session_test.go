@@ -311,3 +311,24 @@ func TestTake(t *testing.T) {
 		t.Error("what is newer is not told")
 	}
 }
+
+// TestRaiseTellsOfContentFirst: a label that was held because of what was listed names the call that brought it, once there is one.
+func TestRaiseTellsOfContentFirst(t *testing.T) {
+	listed := flow.Held{Label: flow.Untrusted, Cause: "definitions of files, which nobody accepted"}
+	called := flow.Held{Label: flow.Untrusted, Operation: "web.search", CallID: "call_1"}
+	later := flow.Held{Label: flow.Untrusted, Operation: "web.search", CallID: "call_2"}
+	s := New("a", Planning, "agent:a", time.Now()).Raise(listed)
+	before := s
+	next := s.Raise(called)
+	if len(next.Labels) != 1 || next.Labels[0] != called || !before.Behind(next) {
+		t.Errorf("%+v", next)
+	}
+	if before.Labels[0] != listed {
+		t.Error("a move changed the session before it")
+	}
+	for _, h := range []flow.Held{listed, later} {
+		if again := next.Raise(h); again.Labels[0] != called || again.Version != next.Version {
+			t.Errorf("%+v", again)
+		}
+	}
+}
