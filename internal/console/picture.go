@@ -336,7 +336,7 @@ func (d *drawing) mark(m moment) {
 // shortName is what is written under a mark: the tool's name without its server.
 func shortName(m moment) string {
 	if m.Lane == lanePeople {
-		if word, ok := map[string]string{"session.open": "opened", "session.close": "closed", "session.release": "released", "session.phase": string(m.Phase),
+		if word, ok := map[string]string{"session.open": "opened", "session.definitions": "listed", "session.close": "closed", "session.release": "released", "session.phase": string(m.Phase),
 			"plan.approve": "plan approved", "plan.reject": "plan rejected", "token.create": "token"}[m.Operation]; ok {
 			return word
 		}

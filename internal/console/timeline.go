@@ -671,7 +671,7 @@ func (m moment) Title() string {
 		return m.Operation
 	}
 	word, ok := map[string]string{
-		"session.open": "Session opened", "session.close": "Session closed", "session.release": "Labels released", "plan.approve": "Plan approved",
+		"session.open": "Session opened", "session.definitions": "Definitions listed", "session.close": "Session closed", "session.release": "Labels released", "plan.approve": "Plan approved",
 		"plan.reject": "Plan rejected", "session.remove_files": "Files removed", "token.create": "Token made",
 	}[m.Operation]
 	if ok {

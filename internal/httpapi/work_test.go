@@ -318,6 +318,17 @@ func TestPeopleAtWork(t *testing.T) {
 	if tool, err := c.AcceptTool(ctx, "web.web_search", changed.Hash); err != nil || tool.Standing != "active" || tool.AcceptedBy != "person:root" || find().Standing != "active" {
 		t.Errorf("accepted: %+v %v", tool, err)
 	}
+	unread := slices.DeleteFunc(func() []client.Tool { all, _ := c.Tools(ctx); return all }(), func(t client.Tool) bool { return !t.Unread })
+	if len(unread) == 0 || unread[0].AcceptedBy != "rule:first-sight" {
+		t.Fatalf("nothing was accepted by rule: %+v", unread)
+	}
+	results, err := c.AcceptTools(ctx, []client.Acceptance{{Operation: unread[0].Operation, DefinitionHash: unread[0].Hash}, {Operation: unread[0].Operation, DefinitionHash: "0000"}})
+	if err != nil || len(results) != 2 || results[0].Problem != "" || !strings.Contains(results[1].Problem, "hash") {
+		t.Errorf("accepted at once: %+v %v", results, err)
+	}
+	if servers, err := c.Servers(ctx); err != nil {
+		t.Errorf("servers: %+v %v", servers, err)
+	}
 	if _, err := c.AcceptTool(ctx, "web.none", "0000"); code(err) != "not_found" {
 		t.Errorf("no tool: %v", err)
 	}

@@ -46,6 +46,7 @@ type fake struct {
 	nextSub  int
 	onCall   func(ctx context.Context, r gateway.Request) gateway.Answer
 	onPrompt func() (string, error)
+	unlisted error // why no list of tools can be given
 }
 
 const (
@@ -175,6 +176,12 @@ func (f *fake) Operations(_ context.Context, p identity.Principal) []*gateway.Op
 }
 
 func (f *fake) Listing(ctx context.Context, p identity.Principal) ([]*gateway.Operation, error) {
+	f.mu.Lock()
+	err := f.unlisted
+	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	return f.Operations(ctx, p), nil
 }
 

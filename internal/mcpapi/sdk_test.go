@@ -644,3 +644,18 @@ func hearing(o *mcp.ClientOptions, f func(data string)) *mcp.ClientOptions {
 	}))
 	return o
 }
+
+// TestNoListWithoutItsLabel: what a session could not be marked for is not listed to it.
+func TestNoListWithoutItsLabel(t *testing.T) {
+	eras(t, func(t *testing.T, revision string) {
+		r := newRig(t)
+		r.g.tool("echo", `{"type":"object"}`)
+		cs := r.connect(agentToken, revision, nil)
+		r.g.mu.Lock()
+		r.g.unlisted = fault.New(fault.AuditUnavailable, "")
+		r.g.mu.Unlock()
+		if list, err := cs.ListTools(t.Context(), nil); err == nil || code(err) != int64(fault.AuditUnavailable.RPCCode()) {
+			t.Errorf("%+v %v", list, err)
+		}
+	})
+}

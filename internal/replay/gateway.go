@@ -168,7 +168,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 		}
 	}
 	switch {
-	case e.Action == "session.open", e.Action == "session.taint":
+	case e.Action == "session.open", e.Action == "session.taint", e.Action == "session.definitions":
 		p.raise(e, e.Labels)
 		return nil
 	case e.Action == "session.release":

@@ -293,7 +293,7 @@ func TestSessionLabels(t *testing.T) {
 	search()
 	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.release", Session: p.s.ID, Agent: "worker", Labels: []string{"pii"}}))
 	search()
-	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.taint", Session: p.s.ID, Agent: "worker", Labels: []string{"internal"}}))
+	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.definitions", Session: p.s.ID, Agent: "worker", Labels: []string{"internal"}}))
 	search()
 	p.must(p.db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "session.release", Session: p.s.ID, Agent: "worker", Labels: []string{"internal"}}))
 	p.ran("web.search", `{"query":"a"}`, mcp("found"), nil, func(in, _ *audit.Entry) {
