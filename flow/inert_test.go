@@ -9,7 +9,7 @@ import (
 // A read that is given nothing but the person's words, or a few small choices, runs after private data was read; everything else is refused as
 // before.
 func TestReadsThatCarryNothingOut(t *testing.T) {
-	internal, outside := Held{"internal", "mail.list", "call_0"}, Held{Untrusted, "web.fetch", "call_1"}
+	internal, outside := Held{Label: "internal", Operation: "mail.list", CallID: "call_0"}, Held{Label: Untrusted, Operation: "web.fetch", CallID: "call_1"}
 	read := Operation{ID: "web.weather", Name: "weather", Sensitivity: External, Effect: Read, BlockedBy: []Label{"internal"}}
 	told := map[string]Role{"city": Query, "units": Flag, "days": Flag, "a": Content, "b": Content, "c": Flag, "d": Flag, "on": Time, "to": Name}
 	profile := &Profile{Args: told}
@@ -96,7 +96,7 @@ func TestReadsThatCarryNothingOut(t *testing.T) {
 func TestNoSecretIsSpeltThroughReads(t *testing.T) {
 	read := Operation{ID: "calc.add", Name: "add", Sensitivity: External, Effect: Read, BlockedBy: []Label{"internal"}}
 	p := &Profile{Args: map[string]Role{"a": Content, "b": Content, "exact": Flag}}
-	s := Situation{Held: []Held{{"internal", "files.read", "call_0"}, {Untrusted, "web.fetch", "call_1"}}, Words: ParseWords("Add 2 and 3, exactly."), Choices: map[string][]string{"a": {"x", "y"}}}
+	s := Situation{Held: []Held{{Label: "internal", Operation: "files.read", CallID: "call_0"}, {Label: Untrusted, Operation: "web.fetch", CallID: "call_1"}}, Words: ParseWords("Add 2 and 3, exactly."), Choices: map[string][]string{"a": {"x", "y"}}}
 	for i := range 256 {
 		for _, args := range []string{fmt.Sprintf(`{"a":%d,"b":2}`, i), fmt.Sprintf(`{"a":"%c"}`, 'A'+i%26), fmt.Sprintf(`{"a":2,"b":3,"exact":%v}`, i%2 == 0), `{"a":"x"}`} {
 			if r := JudgeCall(read, p, []byte(args), s); r.Verdict == Permit && args != `{"a":2,"b":2}` && args != `{"a":3,"b":2}` {

@@ -8,7 +8,7 @@ import (
 
 // What could carry labelled data out and leaves the sealed plan is asked about, whoever vouches for its arguments, and nothing else is.
 func TestOffPlan(t *testing.T) {
-	internal, outside := Held{"internal", "mail.list", "call_0"}, Held{Untrusted, "web.fetch", "call_1"}
+	internal, outside := Held{Label: "internal", Operation: "mail.list", CallID: "call_0"}, Held{Label: Untrusted, Operation: "web.fetch", CallID: "call_1"}
 	args := map[string]Role{"to": Destination, "body": Content}
 	sealed := func() *Sealed {
 		return &Sealed{Clean: true, Steps: []SealedStep{{Operation: "srv.post", Arguments: []byte(`{"body":"hi","to":"ann@books.example"}`)}, {Operation: "srv.weak"}}}
@@ -33,12 +33,12 @@ func TestOffPlan(t *testing.T) {
 		"no plan":                             {leak, &Profile{Level: 2, Args: args}, other, []Held{internal}, nil, false},
 		"no label":                            {leak, &Profile{Level: 2, Args: args}, other, nil, sealed(), false},
 		"only untrusted":                      {leak, &Profile{Level: 2, Args: args}, other, []Held{outside}, sealed(), false},
-		"a label that does not block it":      {leak, &Profile{Level: 2, Args: args}, other, []Held{{"pii", "", ""}}, sealed(), true},
+		"a label that does not block it":      {leak, &Profile{Level: 2, Args: args}, other, []Held{{Label: "pii"}}, sealed(), true},
 		"no label blocks it":                  {Operation{ID: "srv.post", Sensitivity: External}, &Profile{Level: 2, Args: args}, other, []Held{internal}, sealed(), true},
 		"a read that no label blocks":         {Operation{ID: "srv.look", Sensitivity: External, Effect: Read}, &Profile{}, `{"q":"x"}`, []Held{internal}, sealed(), true},
 		"both":                                {Operation{ID: "srv.post", Sensitivity: Both}, &Profile{Level: 2, Args: args}, other, []Held{internal}, sealed(), true},
 		"none, and an argument says where to": {post, &Profile{Level: 2, Args: args}, other, []Held{internal}, sealed(), true},
-		"none, and a label blocks it":         {Operation{ID: "srv.post", Sensitivity: None, BlockedBy: []Label{"pii"}}, &Profile{Level: 2, Args: map[string]Role{"id": Target}}, `{"id":"summary"}`, []Held{internal, {"pii", "", ""}}, sealed(), true},
+		"none, and a label blocks it":         {Operation{ID: "srv.post", Sensitivity: None, BlockedBy: []Label{"pii"}}, &Profile{Level: 2, Args: map[string]Role{"id": Target}}, `{"id":"summary"}`, []Held{internal, {Label: "pii"}}, sealed(), true},
 		"none, an address":                    {post, &Profile{EgressURL: true}, other, []Held{internal}, sealed(), true},
 		"none, stays inside":                  {post, &Profile{Level: 2, Args: map[string]Role{"id": Target}}, `{"id":"x"}`, []Held{internal}, sealed(), false},
 		"a source":                            {Operation{ID: "srv.read", Sensitivity: InternalSource}, &Profile{}, `{"q":"x"}`, []Held{internal}, sealed(), false},
