@@ -106,6 +106,10 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 		{Identity, []string{request, own, results}},
 		{Selector, []string{request, "ids " + ofKind(p.IDKind) + " in " + results}},
 		{Target, []string{request, own, results, delegated}},
+		{Path, []string{request, own, results}},
+		{Repository, []string{request, own, results}},
+		{Table, []string{request, own, results}},
+		{Code, []string{request, own, results}},
 	} {
 		if args := p.having(w.role); len(args) > 0 {
 			say("%s (%s) may come from %s; or what a person approved before.", list(args), w.role, strings.Join(w.by, "; "))

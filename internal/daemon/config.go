@@ -108,7 +108,7 @@ type OperationConfig struct {
 	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"What the ids in results and in arguments denote, as event or file: an id vouches only for an argument of its own kind."`
 	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"Where what it is given ends up: none (stays with the person), internal, external (default), or by_arg (leaves where a destination is given that is not the person's own)."`
 	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"Calling it makes a request whose address can carry data out, so its address is looked at although it is a read."`
-	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector and target have to be vouched for; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be vouched for. For the risk count amount, currency and destination."`
+	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector, target, path, repository, table and code have to be vouched for; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be vouched for. For the risk count amount, currency and destination."`
 	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
 	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
 	Description   string            `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
@@ -685,7 +685,7 @@ func (c *Config) checkLimits(p *complaints) {
 
 // roles of arguments, in the words of flow.ParseRole.
 var roles = []string{
-	"destination", "url", "amount", "credential", "identity", "selector", "target", "time", "name", "content", "query", "flag", "currency",
+	"destination", "url", "amount", "credential", "identity", "selector", "target", "path", "repository", "table", "code", "time", "name", "content", "query", "flag", "currency",
 }
 
 // checkApprovals finds what is wrong with how people are asked, told and let in.
@@ -736,6 +736,9 @@ func (c *Config) labels() ([]flow.Label, error) {
 		}
 		if l == flow.Untrusted {
 			return nil, errors.New("untrusted is the integrity label: it is always there and not listed")
+		}
+		if l == flow.Unasked {
+			return nil, errors.New("unasked is the gateway's own mark of data that nobody asked for: it is always there and not listed")
 		}
 		all = append(all, l)
 	}

@@ -77,6 +77,7 @@ type crossing struct {
 	silence       bool          // the risk stage leaves it to a person's silence
 	ruling        *flow.Ruling  // where the arguments came from, as the session is now; nil: labels alone decide
 	traceErr      error         // what kept that from being found out
+	unasked       string        // of a read: why what it brings counts as unasked for
 	followed      *following    // the step of the sealed plan that it follows; nil: nobody has looked
 	modified      *modified     // the question takes the place of one whose arguments a person changed
 	carries       []carriedText // delivered content in the arguments
@@ -562,6 +563,9 @@ func (c *crossing) intent(ctx context.Context) error {
 	if found := c.evidenceDetail(); found != nil {
 		detail["evidence"] = found
 	}
+	if c.unasked != "" && !c.personApproved() {
+		detail["unasked"] = c.unasked
+	}
 	kept, err := c.kept()
 	if err != nil {
 		return err
@@ -623,7 +627,7 @@ func (c *crossing) declaredLabels() []flow.Held {
 	if of := c.stored(); of != nil {
 		labels = flow.Raise(labels, flow.Operation{ID: c.op.ID, Emits: of.Flow.Emits}, c.id)
 	}
-	return labels
+	return c.brings(labels)
 }
 
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.

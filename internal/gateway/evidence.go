@@ -119,14 +119,21 @@ func (c *crossing) situation(s *session.Session) flow.Situation {
 // trace finds out where the arguments came from, once per state of the session. What the session has seen is only looked at where the
 // person's words don't settle it: in a clean session nothing is. What goes wrong is said by the flow stage, in its turn.
 func (c *crossing) trace(ctx context.Context) {
-	c.ruling, c.traceErr = nil, nil
-	if c.live == nil || !c.traced() { // a step of a plan is judged by the labels it would meet
+	c.ruling, c.traceErr, c.unasked = nil, nil, ""
+	traced := c.traced()
+	if c.live == nil || !traced && c.r.Method != "tools/call" && c.r.Method != "resources/read" { // a step of a plan is judged by the labels it would meet
 		return
 	}
 	s := c.raised()
 	at := c.situation(&s)
-	r := flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
-	if r.Verdict == flow.Ask {
+	judge := func() flow.Ruling {
+		if traced {
+			return flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
+		}
+		return flow.Ruling{Verdict: flow.Permit, Unasked: flow.UnaskedFor(c.op.Flow, c.profile(), c.args, at)} // labels alone decide
+	}
+	r := judge()
+	if r.Verdict == flow.Ask || r.Unasked != "" {
 		w := &c.live.seen
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -134,9 +141,19 @@ func (c *crossing) trace(ctx context.Context) {
 			return
 		}
 		at.Evidence = &w.index
-		r = flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
+		r = judge()
 	}
-	c.ruling = &r
+	if c.unasked = r.Unasked; traced {
+		c.ruling = &r
+	}
+}
+
+// brings are the labels of a result, with the mark where nobody asked for what this call reads: a person who said yes to it has.
+func (c *crossing) brings(labels []flow.Held) []flow.Held {
+	if c.personApproved() {
+		return labels
+	}
+	return flow.Ruling{Unasked: c.unasked}.Brings(labels, c.op.ID, c.id)
 }
 
 // vouched tells whether the call was traced and everything in it is vouched for: then the session's labels make it no riskier.

@@ -33,9 +33,11 @@ func (c *crossing) rate() error {
 	var around policy.Context
 	if !c.vouched() { // that is what provenance relieves
 		for _, h := range s.Labels {
-			if h.Label == flow.Untrusted {
+			switch h.Label {
+			case flow.Untrusted:
 				around.Untrusted = true
-			} else {
+			case flow.Unasked: // of data whose label is there too
+			default:
 				around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
 			}
 		}
