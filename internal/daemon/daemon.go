@@ -159,6 +159,7 @@ func (d *Daemon) declarations() (agent.Set, error) {
 	}
 	set, problems := agent.Load(d.cfg.path(d.cfg.Agents))
 	problems = append(problems, d.cfg.tierProblems(set)...)
+	problems = append(problems, d.cfg.rootProblems(set)...)
 	var stop []Problem
 	for _, p := range problems {
 		if p.Severity.Blocks() {
@@ -643,6 +644,7 @@ func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)
 		set, _ := agent.Load(cfg.path(cfg.Agents)) // its problems are those above
 		all = append(all, cfg.tierProblems(set)...)
+		all = append(all, cfg.rootProblems(set)...)
 	}
 	if cfg.Policies != "" {
 		if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {

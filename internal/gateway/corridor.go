@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -52,6 +53,7 @@ type crossing struct {
 	session *session.Session // the version that is judged
 	op      *Operation
 	offer   *Offer
+	partial bool   // a step of a plan, some of whose arguments are not known yet
 	args    []byte // canonical; with what is read or asked for, where that is no tool
 	prompt  []byte // the canonical arguments of a prompt alone
 	answers []byte // canonical answers to a server's questions, which go out beside the arguments
@@ -407,13 +409,33 @@ func (c *crossing) permitted(op *Operation, write bool) fault.Verdict {
 		Labels: labelWords(c.raised().Labels), Arguments: c.args, Permitted: c.decl.Permits(op.ID, write),
 	})
 	if d.Allowed {
-		return fault.Permitted()
+		return c.within(op, write)
 	}
 	v := fault.Refuse("permit", fault.PermissionDenied, d.Reason,
 		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + op.ID + " to the agent's declaration, or change the policy."})
 	for _, id := range d.Policies {
 		v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "policy " + id})
 	}
+	return v
+}
+
+// within: a read that the agent's declaration permits under a root lies below it.
+func (c *crossing) within(op *Operation, write bool) fault.Verdict {
+	if write {
+		return fault.Permitted()
+	}
+	roles := op.Class.Roles
+	if op.command != nil && len(op.command.Places) > 0 {
+		roles = maps.Clone(op.command.Places)
+		maps.Copy(roles, op.Class.Roles)
+	}
+	outside := c.decl.Outside(op.ID, roles, c.args, c.partial)
+	if outside == "" {
+		return fault.Permitted()
+	}
+	v := fault.Refuse("permit", fault.PermissionDenied, outside,
+		fault.Remedy{Kind: "ask_person", Text: "Read what lies there, or ask an operator to change permissions.read in the agent's declaration."})
+	v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "permissions.read: a root"})
 	return v
 }
 

@@ -289,6 +289,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 				c.args = []byte("{}")
 			}
 			c.r.Method, c.r.DryRun = "tools/call", true
+			c.partial = st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0
 			c.lookAround(ctx)
 			v = c.judgeStep(st, field, i)
 			j.risks[i] = c.risk()
