@@ -38,6 +38,7 @@ import (
 	"sallyport/internal/mcpapi"
 	"sallyport/internal/notify"
 	"sallyport/internal/policy"
+	"sallyport/internal/statement"
 	"sallyport/internal/store"
 	"sallyport/internal/threat"
 	"sallyport/internal/upstream"
@@ -71,6 +72,7 @@ type Daemon struct {
 	adminToken string // of the person admin, where this start made it
 
 	teller   *teller
+	warming  sync.WaitGroup // what is got ready while nobody waits for it
 	telling  sync.WaitGroup // the teller and what it delivers with
 	stopTell context.CancelFunc
 
@@ -131,6 +133,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	}
 	if err := d.up.Start(ctx); err != nil {
 		return d, err
+	}
+	if cfg.parses() {
+		d.warming.Go(statement.Warm)
 	}
 	return d, d.writeAddresses()
 }
@@ -567,6 +572,7 @@ func (d *Daemon) Close() error {
 			d.stopTell()
 			d.telling.Wait()
 		}
+		d.warming.Wait()
 		if d.up != nil {
 			errs = append(errs, d.up.Close())
 		}

@@ -75,10 +75,12 @@ type crossing struct {
 	looked        bool            // whether that is known
 	known         map[string]bool // what was found in the store of it; shared by the steps of a plan
 	lookErr       error
-	spoken        bool          // a person has said something but yes about the like lately, or nobody could stop it: silence permits nothing
-	silence       bool          // the risk stage leaves it to a person's silence
-	ruling        *flow.Ruling  // where the arguments came from, as the session is now; nil: labels alone decide
-	traceErr      error         // what kept that from being found out
+	spoken        bool         // a person has said something but yes about the like lately, or nobody could stop it: silence permits nothing
+	silence       bool         // the risk stage leaves it to a person's silence
+	ruling        *flow.Ruling // where the arguments came from, as the session is now; nil: labels alone decide
+	traceErr      error        // what kept that from being found out
+	actsSaid      string       // of a tool that is said to read: why the call does more
+	actsKnown     bool
 	unasked       string        // of a read: why what it brings counts as unasked for
 	followed      *following    // the step of the sealed plan that it follows; nil: nobody has looked
 	modified      *modified     // the question takes the place of one whose arguments a person changed
@@ -399,29 +401,36 @@ func (c *crossing) permit() fault.Verdict {
 }
 
 func (c *crossing) permitted(op *Operation, write bool) fault.Verdict {
-	effect := flow.Read
+	effect, level := flow.Read, op.Class.Level
 	if write {
 		effect = flow.Write
+		if level == 0 { // a write that nobody gave a level
+			level = 2
+		}
 	}
 	d := c.g.o.Policies.Decide(policy.Request{
 		Agent: c.agent, Operation: op.ID, Server: op.Server, Requester: c.session.Requester, Door: c.r.Door,
-		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: op.Class.Level,
+		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: level,
 		Labels: labelWords(c.raised().Labels), Arguments: c.args, Permitted: c.decl.Permits(op.ID, write),
 	})
 	if d.Allowed {
-		return c.within(op, write)
+		return c.within(op)
 	}
 	v := fault.Refuse("permit", fault.PermissionDenied, d.Reason,
 		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + op.ID + " to the agent's declaration, or change the policy."})
+	if acts := c.acts(); acts != "" && op == c.op {
+		v.Reason = acts + " " + v.Reason
+		v.Remedies = append([]fault.Remedy{{Kind: "ask_person", Text: "Use plain values. An operator can say what the argument may hold: a shape or a class under code, or its role under args."}}, v.Remedies...)
+	}
 	for _, id := range d.Policies {
 		v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "policy " + id})
 	}
 	return v
 }
 
-// within: a read that the agent's declaration permits under a root lies below it.
-func (c *crossing) within(op *Operation, write bool) fault.Verdict {
-	if write {
+// within: what the agent's declaration permits to read under a root lies below it, also where the call does more than read.
+func (c *crossing) within(op *Operation) fault.Verdict {
+	if op.Flow.Effect != flow.Read && op.Acts == "" {
 		return fault.Permitted()
 	}
 	roles := op.Class.Roles
@@ -587,6 +596,9 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	if c.unasked != "" && !c.personApproved() {
 		detail["unasked"] = c.unasked
+	}
+	if acts := c.acts(); acts != "" {
+		detail["acts"] = acts
 	}
 	kept, err := c.kept()
 	if err != nil {

@@ -250,6 +250,9 @@ func (c *crossing) because() []fault.Because {
 		return nil
 	}
 	var all []fault.Because
+	if acts := c.acts(); acts != "" {
+		all = append(all, fault.Because{Operation: c.op.ID, Detail: acts})
+	}
 	for i, f := range c.ruling.Evidence {
 		if i == maxShownEvidence {
 			return append(all, fault.Because{Detail: fmt.Sprintf("and %d more", len(c.ruling.Evidence)-i)})

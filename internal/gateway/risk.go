@@ -61,7 +61,7 @@ func (c *crossing) rate() error {
 	around.FirstDestination = around.FirstDestination && !c.personNamed()
 	c.rating = c.g.o.Risk.Rate(policy.Subject{
 		Action: c.op.Class.Action, Floor: c.op.Class.RiskFloor, Roles: c.op.Class.Roles, Arguments: c.args,
-		Write: c.consequential(), Context: around,
+		Write: c.consequential(), Acts: c.acts(), Context: around,
 	})
 	if c.writes() && !c.consequential() && c.op.Class.Action == "" {
 		c.rating.Consequence = "It changes what only the person sees, and can undo. The change may be wrong."

@@ -267,7 +267,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 			p.sealed.Done = append(p.sealed.Done, done)
 		}
 	}
-	if t.op.Effect == flow.Write && tainted {
+	if tainted && (t.op.Effect == flow.Write || p.acts(c.Operation, c.args)) {
 		p.evidence.Add(flow.Gave(c.Operation, c.CallID, t.profile, c.args))
 	}
 }
@@ -314,7 +314,12 @@ func (p *player) ruling(c *pastCall) *Now {
 		c.note("its arguments were not kept")
 		return nil
 	}
-	r := flow.JudgeCall(t.op, t.profile, c.args, flow.Situation{
+	profile := t.profile
+	if t.op.Effect == flow.Read && p.acts(c.Operation, c.args) {
+		write := *profile
+		write.Level, profile = 2, &write
+	}
+	r := flow.JudgeCall(t.op, profile, c.args, flow.Situation{
 		Held: p.held, Words: p.words, Own: p.own, Evidence: p.evidence, FreeLevel1: p.config.FreeLevel1, Plan: p.sealed,
 	})
 	if r.Evidence == nil {
@@ -393,6 +398,12 @@ func (p *player) tool(id string) tool {
 	}
 	p.tools[id] = t
 	return t
+}
+
+// acts reports whether the call of a tool that is said to read counts as a write by its arguments.
+func (p *player) acts(id string, args []byte) bool {
+	server, name, _ := strings.Cut(id, ".")
+	return p.config.Classify(server, name).Reading(server, name).Acts(args) != ""
 }
 
 // kept is a body as the log has it: nil where it has only its hash.
