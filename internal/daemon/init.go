@@ -228,6 +228,8 @@ people:
 #     args: {query: query}
 #     risk: LOW
 #   crm.read_mail: {sensitivity: internal_source, effect: read, id_kind: email, args: {email_id: selector}}
+#   # A read whose argument holds code (role code) is a write unless code says what it may say: class: select, or a shape.
+#   crm.report: {sensitivity: internal_source, effect: read, args: {sql: code, view: code}, code: {sql: {class: select}, view: {shape: "(open|closed) deals"}}}
 #   crm.exchange_rate:
 #     sensitivity: none
 #     effect: read
