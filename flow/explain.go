@@ -53,7 +53,7 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	traced := p.Level != 0 || p.EgressURL
 	switch {
 	case !traced:
-		say("It counts as a read that carries nothing out: what its arguments are is not looked at, whatever the session has read.")
+		say("It counts as a read that carries nothing out: it runs whatever the session has read. Once that is untrusted content, private data that it brings counts as unasked for where nobody vouches for what is read.")
 		if !blocked {
 			return says
 		}

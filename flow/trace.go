@@ -70,6 +70,20 @@ type Situation struct {
 	Plan       *Sealed   // the sealed plan; nil: none
 }
 
+// JudgeCall decides about one call (docs/flow.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
+// refusal is narrowed: private data may go where the person's words, or what they vouch for, lead. A session that holds untrusted content
+// may go on with writes whose critical arguments are vouched for, and a person is asked about the rest. A session that holds Unasked asks
+// about every call that would take private data to anybody but the person.
+//
+// Untrusted evidence never permits anything: what is added to the evidence out of untrusted text changes no ask into a permit.
+func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
+	r := judgeCall(op, p, args, s)
+	if r.Verdict == Permit {
+		r.Unasked = UnaskedFor(op, p, args, s)
+	}
+	return r
+}
+
 // judgeCall is JudgeCall but for what a read brings.
 func judgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 	labels := Judge(op, s.Held)

@@ -11,20 +11,6 @@ import (
 // itself: where another label would refuse the call, and its destination is vouched for, a person is asked all the same.
 const Unasked Label = "unasked"
 
-// JudgeCall decides about one call (docs/flow.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
-// refusal is narrowed: private data may go where the person's words, or what they vouch for, lead. A session that holds untrusted content
-// may go on with writes whose critical arguments are vouched for, and a person is asked about the rest. A session that holds Unasked asks
-// about every call that would take private data to anybody but the person.
-//
-// Untrusted evidence never permits anything: what is added to the evidence out of untrusted text changes no ask into a permit.
-func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
-	r := judgeCall(op, p, args, s)
-	if r.Verdict == Permit {
-		r.Unasked = UnaskedFor(op, p, args, s)
-	}
-	return r
-}
-
 // UnaskedFor says why what a read brings counts as unasked for, in a sentence; "" if it does not, as in a session without untrusted content.
 // It asks for every argument that says what is read: all but switches, times and numbers that only bound a look.
 func UnaskedFor(op Operation, p *Profile, args []byte, s Situation) string {
