@@ -53,7 +53,7 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	traced := p.Level != 0 || p.EgressURL
 	switch {
 	case !traced:
-		say("It counts as a read that carries nothing out: it runs whatever the session has read. Once that is untrusted content, private data that it brings counts as unasked for where nobody vouches for what is read.")
+		say("It counts as a read that carries nothing out: what its arguments are is not looked at before it runs, whatever the session has read. Private data that it then brings leaves only by a question, but where the request leads to what is read.")
 		if !blocked {
 			return says
 		}
