@@ -56,7 +56,7 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	traced := p.Level != 0 || p.EgressURL
 	switch {
 	case !traced:
-		say("It counts as a read that carries nothing out: what its arguments are is not looked at, whatever the session has read.")
+		say("It counts as a read that carries nothing out: what its arguments are is not looked at before it runs, whatever the session has read. Private data that it then brings leaves only by a question, but where the request leads to what is read.")
 		if !blocked {
 			return says
 		}
@@ -109,6 +109,10 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 		{Identity, []string{request, own, results}},
 		{Selector, []string{request, "ids " + ofKind(p.IDKind) + " in " + results}},
 		{Target, []string{request, own, results, delegated}},
+		{Path, []string{request, own, results}},
+		{Repository, []string{request, own, results}},
+		{Table, []string{request, own, results}},
+		{Code, []string{request, own, results}},
 	} {
 		if args := p.having(w.role); len(args) > 0 {
 			say("%s (%s) may come from %s; or what a person approved before.", list(args), w.role, strings.Join(w.by, "; "))

@@ -183,8 +183,8 @@ func Resolve(s Spec, confidentiality []Label) (Operation, error) {
 		if _, err := ParseLabel(string(l)); err != nil {
 			return bad("flow.labels", "%v", err)
 		}
-		if l == Untrusted {
-			return bad("flow.labels", `"untrusted" is always there; leave it out`)
+		if l == Untrusted || l == Unasked {
+			return bad("flow.labels", "%q is always there; leave it out", l)
 		}
 		known = append(known, l)
 	}

@@ -24,6 +24,10 @@ const (
 	Identity    Role = "identity"    // core: who the person is said to be
 	Selector    Role = "selector"    // core: the id of what is changed
 	Target      Role = "target"      // core: the name of what is changed or used
+	Path        Role = "path"        // core: a file or folder, that a permission may have a root for
+	Repository  Role = "repository"  // core: owner/name, or one of them, likewise
+	Table       Role = "table"       // core: of a database, likewise
+	Code        Role = "code"        // core: what the server runs or evaluates, as SQL, a command, an expression
 	Time        Role = "time"        // soft
 	Name        Role = "name"        // soft: what the thing is called
 	Content     Role = "content"     // unchecked but for links
@@ -32,12 +36,12 @@ const (
 	Currency    Role = "currency"    // unchecked: the unit of an amount
 )
 
-var roles = []Role{Destination, URL, Amount, Credential, Identity, Selector, Target, Time, Name, Content, Query, Flag, Currency}
+var roles = []Role{Destination, URL, Amount, Credential, Identity, Selector, Target, Path, Repository, Table, Code, Time, Name, Content, Query, Flag, Currency}
 
 // Core reports whether values of the role have to be vouched for.
 func (r Role) Core() bool {
 	switch r {
-	case Destination, URL, Amount, Credential, Identity, Selector, Target:
+	case Destination, URL, Amount, Credential, Identity, Selector, Target, Path, Repository, Table, Code:
 		return true
 	}
 	return false

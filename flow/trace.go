@@ -58,6 +58,7 @@ type Ruling struct {
 	Evidence []Finding `json:"evidence"`           // of every value that was traced; nil: none was
 	Reason   string    `json:"reason"`             // a sentence fit for a model; "" when nothing had to be looked at
 	OffPlan  bool      `json:"off_plan,omitempty"` // a person is asked only because the call leaves the sealed plan
+	Unasked  string    `json:"unasked,omitempty"`  // of a read that may run: why what it brings counts as unasked for; "" it does not
 }
 
 // Situation is what JudgeCall has to know of a session.
@@ -74,15 +75,21 @@ type Situation struct {
 
 // JudgeCall decides about one call (docs/flow.md). Labels decide as Judge says; where the operator has told what the arguments are for, a
 // refusal is narrowed: private data may go where the person's words, or what they vouch for, lead. A session that holds untrusted content
-// may go on with writes whose critical arguments are vouched for, and a person is asked about the rest.
+// may go on with writes whose critical arguments are vouched for, and a person is asked about the rest. A session that holds Unasked asks
+// about every call that would take private data to anybody but the person.
 //
 // What could carry labelled data out and leaves the sealed plan is asked about, whoever vouches for it (OffPlan).
 //
 // Untrusted evidence never permits anything: what is added to the evidence out of untrusted text changes no ask into a permit.
 func JudgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
-	return offPlan(judgeCall(op, p, args, s), op, p, args, s)
+	r := offPlan(judgeCall(op, p, args, s), op, p, args, s)
+	if r.Verdict == Permit {
+		r.Unasked = UnaskedFor(op, p, args, s)
+	}
+	return r
 }
 
+// judgeCall is JudgeCall but for the sealed plan and for what a read brings.
 func judgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 	labels := Judge(op, s.Held)
 	if p == nil {
@@ -117,9 +124,16 @@ func judgeCall(op Operation, p *Profile, args []byte, s Situation) Ruling {
 		// Nothing says where the data would go.
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
 	}
-	t.blocking = labels.Because
+	if at := slices.IndexFunc(s.Held, func(h Held) bool { return h.Label == Unasked }); at >= 0 && !labels.Allowed {
+		because = append(slices.Clip(because), s.Held[at])
+		t.unasked = &s.Held[at]
+		t.blocking = because
+	} else {
+		t.blocking = labels.Because
+	}
 	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	t.trace()
+	t.doubt()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
 	switch bad := t.unvouched(); {
 	case t.tooMany:
@@ -144,6 +158,7 @@ type tracer struct {
 	values   []traced
 	core     bool   // there is a value with a core role
 	blocking []Held // the labels that refuse the call; none: none does
+	unasked  *Held  // that private data is there which nobody asked for; nil: labels don't refuse the call, or it isn't
 	followed Followed
 	tooMany  bool
 	findings []Finding
@@ -356,11 +371,7 @@ func (t *tracer) vouch(v traced) Finding {
 		f.Text = "nothing vouches for " + arg
 		return f
 	}
-	at := approvedAt{t.op.ID, v.path, fm}
-	if v.role == Selector || v.role == Credential {
-		at.form = form{formless, v.text}
-	}
-	if covers(e.approved[at], t.blocking) {
+	if t.agreed(v) {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
 	spots, written := e.valuesOf(fm, v.role), e.written(v.text)
@@ -390,6 +401,18 @@ func (t *tracer) vouch(v traced) Finding {
 		}
 	}
 	return t.nobody(f, v, fm, written)
+}
+
+// agreed reports whether a person said yes to the value before, as this argument of this operation.
+func (t *tracer) agreed(v traced) bool {
+	fm, ok := formOf(v.text)
+	if !ok || t.s.Evidence == nil {
+		return false
+	}
+	if v.role == Selector || v.role == Credential {
+		fm = form{formless, v.text}
+	}
+	return covers(t.s.Evidence.approved[approvedAt{t.op.ID, v.path, fm}], t.blocking)
 }
 
 // nobody is the finding of a value that nobody vouches for: where it was seen, and why that is not enough.

@@ -49,6 +49,7 @@ func wants(t *testing.T, r Ruling, v Verdict, sentence string) {
 var example = map[Role]string{
 	Destination: "ann@books.example", URL: "https://books.example/spring", Amount: "1234.5", Credential: "Xk9-pass-word", Identity: "Ann Falcon",
 	Selector: "A1B2C3D4", Target: "Project Falcon", Time: "2024-05-15 10:00", Name: "Falcon Lunch", Content: "See you", Query: "falcons", Flag: "yes", Currency: "EUR",
+	Path: "docs/falcon.md", Repository: "acme/falcon", Table: "sales.falcons", Code: "select from falcons",
 }
 
 // vouchers are all that can speak for a value: what the person says, has and approved, and what was shown.

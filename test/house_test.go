@@ -36,15 +36,18 @@ var house = map[string][]string{
 	"internal/comm/query":  {"internal/fault", "internal/call", "internal/threat"},
 	"internal/comm/files":  {"internal/fault", "internal/call", "internal/threat", "internal/sandbox"},
 	"internal/comm/exec":   {"internal/fault", "internal/call", "internal/sandbox"},
-	"internal/gateway":     {"flow", "guard", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/policy", "internal/limit", "internal/threat"},
-	"internal/notify":      {"internal/fault", "internal/threat"},
-	"internal/store":       {"flow", "internal/notify", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway"},
-	"internal/upstream":    {"internal/fault", "internal/identity", "internal/call", "internal/threat", "internal/gateway", "internal/sandbox", "internal/egress"},
-	"internal/mcpapi":      {"flow", "internal/declare", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
-	"internal/console":     {"flow", "internal/approval", "internal/agent", "internal/policy", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
-	"internal/httpapi":     {"flow", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/gateway", "internal/threat", "internal/console"},
-	"internal/suggest":     {"flow", "internal/call", "internal/threat"},
-	"internal/connect":     {"internal/fault", "internal/call"},
+	// reading tells what a tool's call may do besides, statement what a text of SQL is.
+	"internal/statement": {},
+	"internal/reading":   {"flow", "internal/statement"},
+	"internal/gateway":   {"flow", "guard", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/policy", "internal/limit", "internal/threat", "internal/reading"},
+	"internal/notify":    {"internal/fault", "internal/threat"},
+	"internal/store":     {"flow", "internal/notify", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway"},
+	"internal/upstream":  {"internal/fault", "internal/identity", "internal/call", "internal/threat", "internal/gateway", "internal/sandbox", "internal/egress"},
+	"internal/mcpapi":    {"flow", "internal/declare", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
+	"internal/console":   {"flow", "internal/approval", "internal/agent", "internal/policy", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway", "internal/threat"},
+	"internal/httpapi":   {"flow", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/gateway", "internal/threat", "internal/console"},
+	"internal/suggest":   {"flow", "internal/call", "internal/threat"},
+	"internal/connect":   {"internal/fault", "internal/call"},
 	// replay judges recorded work by the rules that the gateway enforces, and enforces nothing.
 	"internal/replay": {"flow", "internal/fault", "internal/call", "internal/audit", "internal/session", "internal/approval", "internal/threat", "internal/gateway", "internal/store"},
 	"internal/daemon": {"*"},
@@ -81,6 +84,7 @@ var outside = map[string][]string{
 	"golang.org/x/text":                               {"internal/call", "internal/threat", "internal/declare", "internal/egress", "internal/comm/fetch", "internal/comm/files", "internal/comm/search"},
 	"golang.org/x/term":                               {"cmd/sallyport", "internal/demo"},
 	"github.com/zricethezav/gitleaks/v8":              {"internal/threat"},
+	"github.com/wasilibs/go-pgquery":                  {"internal/statement"},
 }
 
 func TestHouse(t *testing.T) {

@@ -2,7 +2,7 @@
 //
 // Promises: a declaration is strictly parsed (unknown and duplicate fields, wrong types and missing fields are errors with line and
 // column, AG-2); one with an error or a P0 violation is not in the Set, so its agent is undeclared and does nothing. Permissions are
-// exact ids, "server.*" or "*" and nothing else is a pattern; what a list does not name is refused; an advisory agent never
+// exact ids, "server.*" or "*" and nothing else is a pattern, reads also with a root; what a list does not name is refused; an advisory agent never
 // writes, whatever its list says (AG-1). The digest covers every field, and nothing of how the file is laid out (AG-3).
 package agent
 
@@ -84,7 +84,7 @@ type DataSources struct {
 	Models []string `json:"models"` // pinned (AG-10)
 }
 
-// Permissions name operations: "mail.search_email", "docs.*" or "*".
+// Permissions name operations: "mail.search_email", "docs.*" or "*"; reads also with a root, as "fs.read_file under docs/".
 type Permissions struct {
 	Read  []string `json:"read"`
 	Write []string `json:"write"` // empty for advisory agents
@@ -108,12 +108,16 @@ type grants struct {
 	all     bool
 	servers map[string]bool // of "server.*"
 	exact   map[string]bool
+	roots   map[string][]root // of what is permitted under a root only: operation or "server.*" -> roots
 }
 
 func compile(patterns []string) *grants {
-	g := &grants{servers: map[string]bool{}, exact: map[string]bool{}}
+	g := &grants{servers: map[string]bool{}, exact: map[string]bool{}, roots: map[string][]root{}}
 	for _, p := range patterns {
-		if p == "*" {
+		if pattern, at, ok := strings.Cut(p, under); ok {
+			r, _ := readRoot(at) // checked when it was parsed; nothing lies below one that can't be read
+			g.roots[pattern] = append(g.roots[pattern], r)
+		} else if p == "*" {
 			g.all = true
 		} else if server, ok := strings.CutSuffix(p, ".*"); ok {
 			g.servers[server] = true
@@ -128,17 +132,36 @@ func (g *grants) hold(operation string) bool {
 	if g == nil {
 		return false
 	}
-	server, _, ok := strings.Cut(operation, ".")
-	return ok && (g.all || g.exact[operation] || g.servers[server])
+	roots, free := g.rootsOf(operation)
+	return strings.Contains(operation, ".") && (free || len(roots) > 0)
 }
 
 // Permits tells whether the declaration permits the operation: reads by permissions.read, writes by permissions.write. Neither list
-// includes the other. The server of an operation is what stands before its first dot.
+// includes the other. The server of an operation is what stands before its first dot. A read that is permitted under roots is permitted as
+// far as the operation goes; Outside says whether a call lies below them.
 func (d *Declaration) Permits(operation string, write bool) bool {
 	if write {
 		return d.Mode == Operator && d.write.hold(operation)
 	}
 	return d.read.hold(operation)
+}
+
+// checkRead says what is wrong with one permission to read, or "": it may have a root.
+func checkRead(p string) string {
+	pattern, at, rooted := strings.Cut(p, under)
+	if !rooted {
+		return checkPattern(p)
+	}
+	if problem := checkPattern(pattern); problem != "" {
+		return problem
+	}
+	if pattern == "*" {
+		return fmt.Sprintf("%q: name the operation, or the server, that reads under the root", p)
+	}
+	if _, problem := readRoot(at); problem != "" {
+		return fmt.Sprintf("%q: the root %s", p, problem)
+	}
+	return ""
 }
 
 // checkPattern says what is wrong with one permission, or "".
@@ -149,6 +172,8 @@ func checkPattern(p string) string {
 	name := strings.TrimSuffix(p, ".*")
 	server, tool, dotted := strings.Cut(p, ".")
 	switch {
+	case strings.Contains(p, under):
+		return fmt.Sprintf("%q has a root, and only reads can: what a write changes is asked about, or not permitted", p)
 	case strings.ContainsAny(name, "*?[]{}!"):
 		return fmt.Sprintf("%q is not an operation id, \"server.*\" or \"*\"; there are no other patterns", p)
 	case strings.ContainsAny(p, " \t\r\n"):
@@ -259,7 +284,7 @@ dataSources:                         # everything it may take facts from; a cita
   apis: [web]
   models: [claude-sonnet-4-5-20250929]   # pinned to a version: no aliases, no "latest"
 
-permissions:                         # operations: "server.tool", "server.*" for a whole server, "*" for all
+permissions:                         # operations: "server.tool", "server.*" for a whole server, "*" for all; reads also "fs.read_file under docs/"
   read: [mail.search_email, web.web_search]
   write: []                          # an advisory agent has none
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,6 +47,11 @@ func Lint(d *Declaration) []Problem {
 			add(P0, "permissions.write["+strconv.Itoa(i)+"]", "the agent may write to the knowledge store, which would let it change documents or feed on its own output", "remove it; people add knowledge")
 		}
 	}
+	for i, p := range d.Permissions.Read {
+		if pattern, _, rooted := strings.Cut(p, under); rooted && coversFree(d.Permissions.Read, pattern) {
+			add(P1, "permissions.read["+strconv.Itoa(i)+"]", "the root has no effect: another entry permits the same without one", "remove one of the two")
+		}
+	}
 	// 6: unpinned models
 	for i, m := range d.DataSources.Models {
 		if !Pinned(m) {
@@ -80,6 +86,12 @@ func Lint(d *Declaration) []Problem {
 		add(P2, "outputSchemaVersion", "the output schema is not versioned", "add a semantic version")
 	}
 	return all
+}
+
+// coversFree tells whether an entry without a root permits what a pattern names.
+func coversFree(patterns []string, pattern string) bool {
+	server, _, _ := strings.Cut(pattern, ".")
+	return slices.ContainsFunc(patterns, func(p string) bool { return p == "*" || p == pattern || p == server+".*" })
 }
 
 // agentOutput are the names under which what agents said is usually kept.

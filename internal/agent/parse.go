@@ -464,7 +464,7 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 		}},
 		{"permissions", "the operations it may call", func(at string, n *yaml.Node) {
 			r.fields(at, n, []field{
-				{"read", lists, r.list(&d.Permissions.Read, checkPattern)},
+				{"read", lists, r.list(&d.Permissions.Read, checkRead)},
 				{"write", lists, r.list(&d.Permissions.Write, checkPattern)},
 			})
 		}},

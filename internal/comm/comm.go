@@ -328,7 +328,7 @@ func (c *Comm) readFile(timeout time.Duration) gateway.Command {
 	return operation(gateway.Command{
 		Name: "read_file", Title: "Read a file of the workspace",
 		Description: "Reads a file of this session's workspace, or of the shared cache under cache/. Text comes as text, other content as data.",
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps),
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: map[string]string{"path": "path"},
 	}, ps, nil, func(ctx context.Context, session string, v values) (gateway.Brought, error) {
 		w, err := c.files.Workspace(session)
 		if err != nil {
@@ -393,7 +393,7 @@ func (c *Comm) listFiles(timeout time.Duration) gateway.Command {
 	return operation(gateway.Command{
 		Name: "list_files", Title: "List the workspace",
 		Description: "Lists files and folders of this session's workspace, or of the shared cache under cache/.",
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps),
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: map[string]string{"path": "path"},
 	}, ps, nil, func(ctx context.Context, session string, v values) (gateway.Brought, error) {
 		w, err := c.files.Workspace(session)
 		if err != nil {

@@ -528,7 +528,7 @@ func raisedBy(why approval.Reason, label string) bool {
 	case "risk.untrusted":
 		return label == string(flow.Untrusted)
 	case "risk.contaminated":
-		return label != string(flow.Untrusted)
+		return label != string(flow.Untrusted) && label != string(flow.Unasked)
 	}
 	return why.Stage == "flow" && names(why.Text, label)
 }

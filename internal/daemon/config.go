@@ -27,6 +27,7 @@ import (
 	"sallyport/internal/identity"
 	"sallyport/internal/notify"
 	"sallyport/internal/policy"
+	"sallyport/internal/reading"
 )
 
 // maxConfig bounds the configuration file.
@@ -94,25 +95,32 @@ type UpstreamConfig struct {
 // entry's args hold unless the operation has another role for the same argument, its risk unless the operation's is higher, and its
 // egress_url whatever the operation says. Lists that are given, empty ones too, replace the server's.
 type OperationConfig struct {
-	ExposeAs      string            `yaml:"expose_as,omitempty" json:"expose_as,omitempty" jsonschema:"Tool name that the agent sees. Default <server>_<tool>. In a <server>.* entry, {tool} stands for the server's own name."`
-	Sensitivity   string            `yaml:"sensitivity,omitempty" json:"sensitivity,omitempty" jsonschema:"internal_source, external (default), both or none."`
-	Effect        string            `yaml:"effect,omitempty" json:"effect,omitempty" jsonschema:"read or write (default)."`
-	Level         *int              `yaml:"level,omitempty" json:"level,omitempty" jsonschema:"Finer than effect: 0 reads, 1 writes that only the person sees and can undo, 2 the rest."`
-	Emits         *[]string         `yaml:"emits,omitempty" json:"emits,omitempty" jsonschema:"Labels that results bring in. Default: internal for an internal_source."`
-	BlockedBy     *[]string         `yaml:"blocked_by,omitempty" json:"blocked_by,omitempty" jsonschema:"Labels that refuse the call. Default: every confidentiality label for an external operation."`
-	ExternalIO    *bool             `yaml:"external_io,omitempty" json:"external_io,omitempty" jsonschema:"Default true. false lets the operation run in the planning phase."`
-	Output        string            `yaml:"output,omitempty" json:"output,omitempty" jsonschema:"trusted, untrusted (default: text comes fenced), typed (trusted while every string matches shape) or echo."`
-	Shape         string            `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) that every string of a trusted or typed result has to match, or the whole result is untrusted. Begin it with ^ and end it with $. Example: ^[A-Za-z0-9 .,:-]{0,80}$"`
-	TrustedFields []string          `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that the system sets in an otherwise untrusted record, as its id or size: they vouch for their values. Never one that somebody outside can write."`
-	Names         []string          `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields by which a person refers to a record, as its title or file name: where the person's request has the value, the request singles the record out."`
-	Delegable     []string          `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields, never free text, that may say who gets something once the person's request singles the record out, as the sender of a mail."`
-	IDKind        string            `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"What the ids in results and in arguments denote, as event or file: an id vouches only for an argument of its own kind."`
-	Boundary      string            `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"Where what it is given ends up: none (stays with the person), internal, external (default), or by_arg (leaves where a destination is given that is not the person's own)."`
-	EgressURL     bool              `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"Calling it makes a request whose address can carry data out, so its address is looked at although it is a read."`
-	Args          map[string]string `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector and target have to be vouched for; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be vouched for. For the risk count amount, currency and destination."`
-	Action        string            `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
-	Risk          string            `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
-	Description   string            `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
+	ExposeAs      string                `yaml:"expose_as,omitempty" json:"expose_as,omitempty" jsonschema:"Tool name that the agent sees. Default <server>_<tool>. In a <server>.* entry, {tool} stands for the server's own name."`
+	Sensitivity   string                `yaml:"sensitivity,omitempty" json:"sensitivity,omitempty" jsonschema:"internal_source, external (default), both or none."`
+	Effect        string                `yaml:"effect,omitempty" json:"effect,omitempty" jsonschema:"read or write (default)."`
+	Level         *int                  `yaml:"level,omitempty" json:"level,omitempty" jsonschema:"Finer than effect: 0 reads, 1 writes that only the person sees and can undo, 2 the rest."`
+	Emits         *[]string             `yaml:"emits,omitempty" json:"emits,omitempty" jsonschema:"Labels that results bring in. Default: internal for an internal_source."`
+	BlockedBy     *[]string             `yaml:"blocked_by,omitempty" json:"blocked_by,omitempty" jsonschema:"Labels that refuse the call. Default: every confidentiality label for an external operation."`
+	ExternalIO    *bool                 `yaml:"external_io,omitempty" json:"external_io,omitempty" jsonschema:"Default true. false lets the operation run in the planning phase."`
+	Output        string                `yaml:"output,omitempty" json:"output,omitempty" jsonschema:"trusted, untrusted (default: text comes fenced), typed (trusted while every string matches shape) or echo."`
+	Shape         string                `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) that every string of a trusted or typed result has to match, or the whole result is untrusted. Begin it with ^ and end it with $. Example: ^[A-Za-z0-9 .,:-]{0,80}$"`
+	TrustedFields []string              `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that the system sets in an otherwise untrusted record, as its id or size: they vouch for their values. Never one that somebody outside can write."`
+	Names         []string              `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields by which a person refers to a record, as its title or file name: where the person's request has the value, the request singles the record out."`
+	Delegable     []string              `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields, never free text, that may say who gets something once the person's request singles the record out, as the sender of a mail."`
+	IDKind        string                `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"What the ids in results and in arguments denote, as event or file: an id vouches only for an argument of its own kind."`
+	Boundary      string                `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"Where what it is given ends up: none (stays with the person), internal, external (default), or by_arg (leaves where a destination is given that is not the person's own)."`
+	EgressURL     bool                  `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"Calling it makes a request whose address can carry data out, so its address is looked at although it is a read."`
+	Args          map[string]string     `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector, target, path, repository, table and code have to be vouched for; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be vouched for. For the risk count amount, currency and destination."`
+	Code          map[string]CodeConfig `yaml:"code,omitempty" json:"code,omitempty" jsonschema:"Of a read: what each argument with the role code may say. A read is a write of level 2 where such an argument says something else, or has no entry here."`
+	Action        string                `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
+	Risk          string                `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
+	Description   string                `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
+}
+
+// CodeConfig is what an argument that holds code may say: one of the two.
+type CodeConfig struct {
+	Shape string `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) that the whole argument has to match, as git (status|log)."`
+	Class string `yaml:"class,omitempty" json:"class,omitempty" jsonschema:"select: one plain SELECT by PostgreSQL's grammar, that names no function but such as only compute."`
 }
 
 // FlowConfig names the confidentiality labels, and what is free.
@@ -613,6 +621,23 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 			p.bad(field+".args."+arg, "use one of "+strings.Join(roles, ", "), "unknown word %q", word)
 		}
 	}
+	_, roles, _ := c.judged(server, tool)
+	for _, arg := range slices.Sorted(maps.Keys(o.Code)) {
+		at, rule := field+".code."+arg, o.Code[arg]
+		if roles[arg] != string(flow.Code) {
+			p.bad(at, "say args: {"+arg+": code}, too", "the argument does not have the role code")
+		}
+		if server == "comm" {
+			p.bad(at, "remove it", "comm.* operations have rules of their own")
+		}
+		if (rule.Shape == "") == (rule.Class == "") {
+			p.bad(at, "say class: select, or shape: and a regular expression", "give a shape or a class, and not both")
+		}
+		p.oneOf(at+".class", rule.Class, reading.ClassSelect)
+		if _, err := reading.Shape(rule.Shape); err != nil {
+			p.bad(at+".shape", "use RE2 syntax", "%v", err)
+		}
+	}
 	for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "names": o.Names, "delegable": o.Delegable} {
 		if slices.Contains(list, "") {
 			p.bad(field+"."+name, "name the field, as it stands in the results", "a field has no name")
@@ -687,7 +712,7 @@ func (c *Config) checkLimits(p *complaints) {
 
 // roles of arguments, in the words of flow.ParseRole.
 var roles = []string{
-	"destination", "url", "amount", "credential", "identity", "selector", "target", "time", "name", "content", "query", "flag", "currency",
+	"destination", "url", "amount", "credential", "identity", "selector", "target", "path", "repository", "table", "code", "time", "name", "content", "query", "flag", "currency",
 }
 
 // checkApprovals finds what is wrong with how people are asked, told and let in.
@@ -738,6 +763,9 @@ func (c *Config) labels() ([]flow.Label, error) {
 		}
 		if l == flow.Untrusted {
 			return nil, errors.New("untrusted is the integrity label: it is always there and not listed")
+		}
+		if l == flow.Unasked {
+			return nil, errors.New("unasked is the gateway's own mark of data that nobody asked for: it is always there and not listed")
 		}
 		all = append(all, l)
 	}
@@ -883,6 +911,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
 		}
 		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
+		class.Code = c.code(server, tool)
 		class.Facts = gateway.Facts{
 			TrustedFields: given(own.TrustedFields, base.TrustedFields), Names: given(own.Names, base.Names), Delegable: given(own.Delegable, base.Delegable),
 			IDKind: pick(own.IDKind, base.IDKind, ""), Boundary: flow.Boundary(pick(own.Boundary, base.Boundary, string(flow.BoundaryExternal))),
@@ -923,6 +952,33 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 		class.Flow.BlockedBy = labelList(own.BlockedBy, base.BlockedBy)
 		return class
 	}
+}
+
+// code is what arguments that hold code may say: the server's word holds unless the operation has another for the same argument.
+func (c *Config) code(server, tool string) map[string]reading.Rule {
+	rules := map[string]reading.Rule{}
+	for _, of := range []map[string]CodeConfig{c.Operations[server+".*"].Code, c.Operations[server+"."+tool].Code} {
+		for arg, said := range of {
+			rule := reading.Rule{Class: said.Class}
+			if said.Shape != "" {
+				rule.Shape, _ = reading.Shape(said.Shape) // check compiled it; without a rule the argument's code is no read
+			}
+			rules[arg] = rule
+		}
+	}
+	return rules
+}
+
+// parses reports whether statements have to be parsed: that takes a while to begin with.
+func (c *Config) parses() bool {
+	for _, o := range c.Operations {
+		for _, said := range o.Code {
+			if said.Class != "" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // given is the operation's own list if it has one, be it an empty one, else its server's.

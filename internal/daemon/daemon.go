@@ -38,6 +38,7 @@ import (
 	"sallyport/internal/mcpapi"
 	"sallyport/internal/notify"
 	"sallyport/internal/policy"
+	"sallyport/internal/statement"
 	"sallyport/internal/store"
 	"sallyport/internal/threat"
 	"sallyport/internal/upstream"
@@ -71,6 +72,7 @@ type Daemon struct {
 	adminToken string // of the person admin, where this start made it
 
 	teller   *teller
+	warming  sync.WaitGroup // what is got ready while nobody waits for it
 	telling  sync.WaitGroup // the teller and what it delivers with
 	stopTell context.CancelFunc
 
@@ -132,6 +134,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.up.Start(ctx); err != nil {
 		return d, err
 	}
+	if cfg.parses() {
+		d.warming.Go(statement.Warm)
+	}
 	return d, d.writeAddresses()
 }
 
@@ -159,6 +164,7 @@ func (d *Daemon) declarations() (agent.Set, error) {
 	}
 	set, problems := agent.Load(d.cfg.path(d.cfg.Agents))
 	problems = append(problems, d.cfg.tierProblems(set)...)
+	problems = append(problems, d.cfg.rootProblems(set)...)
 	var stop []Problem
 	for _, p := range problems {
 		if p.Severity.Blocks() {
@@ -612,6 +618,7 @@ func (d *Daemon) Close() error {
 			d.stopTell()
 			d.telling.Wait()
 		}
+		d.warming.Wait()
 		if d.up != nil {
 			errs = append(errs, d.up.Close())
 		}
@@ -689,6 +696,7 @@ func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)
 		set, _ := agent.Load(cfg.path(cfg.Agents)) // its problems are those above
 		all = append(all, cfg.tierProblems(set)...)
+		all = append(all, cfg.rootProblems(set)...)
 	}
 	if cfg.Policies != "" {
 		if _, err := policy.Load(cfg.path(cfg.Policies)); err != nil {

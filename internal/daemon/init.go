@@ -225,13 +225,15 @@ people:
 #     boundary: none
 #     # Whether calling it makes a request whose address could carry data out.
 #     egress_url: false
-#     # Role of each argument. After untrusted content, destination, url, amount, credential, identity, selector and target have to
-#     # come from the person's request, from the person's own identities or from what can be trusted, or a person is asked; time and
-#     # name where there is none of these. content (links in it are looked at), query, flag and currency are free. An argument
+#     # Role of each argument. After untrusted content, destination, url, amount, credential, identity, selector, target, path,
+#     # repository, table and code have to come from the person's request, from the person's own identities or from what can be
+#     # trusted, or a person is asked; time and name where there is none of these. content (links in it are looked at), query, flag and currency are free. An argument
 #     # without a role has to be vouched for.
 #     args: {query: query}
 #     risk: LOW
 #   crm.read_mail: {sensitivity: internal_source, effect: read, id_kind: email, args: {email_id: selector}}
+#   # A read whose argument holds code (role code) is a write unless code says what it may say: class: select, or a shape.
+#   crm.report: {sensitivity: internal_source, effect: read, args: {sql: code, view: code}, code: {sql: {class: select}, view: {shape: "(open|closed) deals"}}}
 #   crm.exchange_rate:
 #     sensitivity: none
 #     effect: read

@@ -90,6 +90,7 @@ func (l *labelLint) calls() {
 		l.add(agent.P1, at, "say level: 2, or level: 1 if only the person sees what it does and can undo it; if it does only read, leave it so", "by its name it changes something, and it is said to be a read: after untrusted content it runs unasked, whatever it is given")
 	}
 	l.roles()
+	l.unruled()
 	if o.BlockedBy != nil && len(*o.BlockedBy) == 0 {
 		if s := l.c.Classifier(nil)(l.server, l.tool).Flow.Sensitivity; s == flow.External || s == flow.Both {
 			l.add(agent.P2, "blocked_by", "leave it out, or say sensitivity: internal_source or none if nothing outside sees what it is given", "what it is given may leave (sensitivity %s), and no label ever refuses it, however private what the session has read", s)

@@ -64,6 +64,7 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 	}
 	for _, server := range slices.Sorted(maps.Keys(d.tools)) {
 		d.unlabelled(server, d.tools[server])
+		d.unruled(server, d.tools[server])
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Operations)) {
 		d.entry(id, c.Operations[id])

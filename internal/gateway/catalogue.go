@@ -367,6 +367,7 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 			break
 		}
 		op.Definition = def
+		op.acts(pin.Definition)
 		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == flow.TrustedOutput {
 			check, err := c.g.o.Schema(schema)
 			if err != nil {
@@ -486,6 +487,27 @@ func (c *catalogue) name(s *snapshot) {
 			return dup
 		})
 	}
+}
+
+// acts makes a write of a tool that is said to read, where no call of it can do without an argument that holds code, and nobody said what that
+// may be.
+func (op *Operation) acts(definition []byte) {
+	if op.Flow.Effect != flow.Read {
+		return
+	}
+	schema, _ := call.Get(definition, "inputSchema")
+	raw, _ := call.Get(schema, "required")
+	var required []string
+	if json.Unmarshal(raw, &required) != nil {
+		return // no argument is required, as far as can be read: each call is looked at
+	}
+	unruled := op.Class.Reading(op.Server, op.Tool).Unruled(required)
+	if len(unruled) == 0 {
+		return
+	}
+	op.Acts = fmt.Sprintf("The argument %s of %s holds code, and no shape or class says what it may say, so it counts as an operation that changes what others see.", shownWord(unruled[0]), op.Name)
+	op.Class.Level, op.Flow.Effect, op.Class.Flow.Effect = 2, flow.Write, flow.Write
+	op.Profile = op.Class.Profile()
 }
 
 // exposedTool is the accepted definition as the agent sees it: under its exposed name, without what could mislead a terminal or

@@ -32,6 +32,8 @@ type Command struct {
 	Own         bool          // its answer is the gateway's own words, with nothing of outside in them
 	Requests    bool          // it reaches out, so it counts against the external requests of a minute (EX-5)
 
+	// Places are the parameters that say where it reads, by name: path, repository or table. A permission may have a root for them.
+	Places map[string]string
 	// Check says what is wrong with canonical parameters before anything is done with them; nil if nothing. Errors name the field.
 	Check func(parameters json.RawMessage) error
 	// Writes tells whether these parameters make it a write although it reads otherwise; nil: never.

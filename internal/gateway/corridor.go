@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -52,6 +53,7 @@ type crossing struct {
 	session *session.Session // the version that is judged
 	op      *Operation
 	offer   *Offer
+	partial bool   // a step of a plan, some of whose arguments are not known yet
 	args    []byte // canonical; with what is read or asked for, where that is no tool
 	prompt  []byte // the canonical arguments of a prompt alone
 	answers []byte // canonical answers to a server's questions, which go out beside the arguments
@@ -73,11 +75,14 @@ type crossing struct {
 	looked        bool            // whether that is known
 	known         map[string]bool // what was found in the store of it; shared by the steps of a plan
 	lookErr       error
-	spoken        bool          // a person has said something but yes about the like lately, or nobody could stop it: silence permits nothing
-	silence       bool          // the risk stage leaves it to a person's silence
-	yes           string        // the approval of an earlier call that covers the operation in this session (askedOnce)
-	ruling        *flow.Ruling  // where the arguments came from, as the session is now; nil: labels alone decide
-	traceErr      error         // what kept that from being found out
+	spoken        bool         // a person has said something but yes about the like lately, or nobody could stop it: silence permits nothing
+	silence       bool         // the risk stage leaves it to a person's silence
+	yes           string       // the approval of an earlier call that covers the operation in this session (askedOnce)
+	ruling        *flow.Ruling // where the arguments came from, as the session is now; nil: labels alone decide
+	traceErr      error        // what kept that from being found out
+	actsSaid      string       // of a tool that is said to read: why the call does more
+	actsKnown     bool
+	unasked       string        // of a read: why what it brings counts as unasked for
 	followed      *following    // the step of the sealed plan that it follows; nil: nobody has looked
 	modified      *modified     // the question takes the place of one whose arguments a person changed
 	carries       []carriedText // delivered content in the arguments
@@ -397,23 +402,50 @@ func (c *crossing) permit() fault.Verdict {
 }
 
 func (c *crossing) permitted(op *Operation, write bool) fault.Verdict {
-	effect := flow.Read
+	effect, level := flow.Read, op.Class.Level
 	if write {
 		effect = flow.Write
+		if level == 0 { // a write that nobody gave a level
+			level = 2
+		}
 	}
 	d := c.g.o.Policies.Decide(policy.Request{
 		Agent: c.agent, Operation: op.ID, Server: op.Server, Requester: c.session.Requester, Door: c.r.Door,
-		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: op.Class.Level,
+		Phase: string(c.session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: level,
 		Labels: labelWords(c.raised().Labels), Arguments: c.args, Permitted: c.decl.Permits(op.ID, write),
 	})
 	if d.Allowed {
-		return fault.Permitted()
+		return c.within(op)
 	}
 	v := fault.Refuse("permit", fault.PermissionDenied, d.Reason,
 		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + op.ID + " to the agent's declaration, or change the policy."})
+	if acts := c.acts(); acts != "" && op == c.op {
+		v.Reason = acts + " " + v.Reason
+		v.Remedies = append([]fault.Remedy{{Kind: "ask_person", Text: "Use plain values. An operator can say what the argument may hold: a shape or a class under code, or its role under args."}}, v.Remedies...)
+	}
 	for _, id := range d.Policies {
 		v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "policy " + id})
 	}
+	return v
+}
+
+// within: what the agent's declaration permits to read under a root lies below it, also where the call does more than read.
+func (c *crossing) within(op *Operation) fault.Verdict {
+	if op.Flow.Effect != flow.Read && op.Acts == "" {
+		return fault.Permitted()
+	}
+	roles := op.Class.Roles
+	if op.command != nil && len(op.command.Places) > 0 {
+		roles = maps.Clone(op.command.Places)
+		maps.Copy(roles, op.Class.Roles)
+	}
+	outside := c.decl.Outside(op.ID, roles, c.args, c.partial)
+	if outside == "" {
+		return fault.Permitted()
+	}
+	v := fault.Refuse("permit", fault.PermissionDenied, outside,
+		fault.Remedy{Kind: "ask_person", Text: "Read what lies there, or ask an operator to change permissions.read in the agent's declaration."})
+	v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "permissions.read: a root"})
 	return v
 }
 
@@ -566,6 +598,12 @@ func (c *crossing) intent(ctx context.Context) error {
 	if c.yes != "" {
 		detail["covered_by"] = c.yes
 	}
+	if c.unasked != "" && !c.personApproved() {
+		detail["unasked"] = c.unasked
+	}
+	if acts := c.acts(); acts != "" {
+		detail["acts"] = acts
+	}
 	kept, err := c.kept()
 	if err != nil {
 		return err
@@ -627,7 +665,7 @@ func (c *crossing) declaredLabels() []flow.Held {
 	if of := c.stored(); of != nil {
 		labels = flow.Raise(labels, flow.Operation{ID: c.op.ID, Emits: of.Flow.Emits}, c.id)
 	}
-	return labels
+	return c.brings(labels)
 }
 
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.

@@ -166,7 +166,24 @@ func (c *crossing) writes() bool {
 	if c.op.Flow.Effect != flow.Read {
 		return true
 	}
-	return c.op.command != nil && c.op.command.Writes != nil && c.op.command.Writes(c.args)
+	if c.op.command != nil {
+		return c.op.command.Writes != nil && c.op.command.Writes(c.args)
+	}
+	return c.acts() != ""
+}
+
+// acts says why the call of a tool that is said to read counts as a write; "" it reads. Nothing else decides that, for calls, checks and plans.
+func (c *crossing) acts() string {
+	switch {
+	case c.op.Acts != "":
+		return c.op.Acts
+	case c.op.Flow.Effect != flow.Read || c.op.command != nil || c.op.Kind != call.Tool:
+		return ""
+	}
+	if !c.actsKnown {
+		c.actsSaid, c.actsKnown = c.op.Class.Reading(c.op.Server, c.op.Tool).Acts(c.args), true
+	}
+	return c.actsSaid
 }
 
 // declaredDetail is what the log has of the declaration that a call runs on.

@@ -146,20 +146,30 @@ func (op *Operation) choices() map[string][]string {
 // trace finds out where the arguments came from, once per state of the session. What the session has seen is only looked at where the
 // person's words don't settle it: in a clean session nothing is. What goes wrong is said by the flow stage, in its turn.
 func (c *crossing) trace(ctx context.Context) {
-	c.ruling, c.traceErr = nil, nil
+	c.ruling, c.traceErr, c.unasked = nil, nil, ""
 	if c.live == nil { // a step of a plan is judged by the labels it would meet
 		return
 	}
 	s := c.raised()
 	at := c.situation(&s)
-	if !c.traced() {
+	traced := c.traced()
+	if !traced {
 		if why, off := flow.OffPlan(c.op.Flow, c.profile(), c.args, at); off && flow.Judge(c.op.Flow, s.Labels).Allowed {
 			c.ruling = &flow.Ruling{Verdict: flow.Ask, OffPlan: true, Because: []flow.Held{}, Reason: c.op.Name + " could carry data out and is not in the session's sealed plan: " + why}
+			return
 		}
-		return
+		if c.r.Method != "tools/call" && c.r.Method != "resources/read" {
+			return
+		}
 	}
-	r := flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
-	if r.Verdict == flow.Ask {
+	judge := func() flow.Ruling {
+		if traced {
+			return flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
+		}
+		return flow.Ruling{Verdict: flow.Permit, Unasked: flow.UnaskedFor(c.op.Flow, c.profile(), c.args, at)} // labels alone decide
+	}
+	r := judge()
+	if r.Verdict == flow.Ask || r.Unasked != "" {
 		w := &c.live.seen
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -167,9 +177,19 @@ func (c *crossing) trace(ctx context.Context) {
 			return
 		}
 		at.Evidence = &w.index
-		r = flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
+		r = judge()
 	}
-	c.ruling = &r
+	if c.unasked = r.Unasked; traced {
+		c.ruling = &r
+	}
+}
+
+// brings are the labels of a result, with the mark where nobody asked for what this call reads: a person who said yes to it has.
+func (c *crossing) brings(labels []flow.Held) []flow.Held {
+	if c.personApproved() {
+		return labels
+	}
+	return flow.Ruling{Unasked: c.unasked}.Brings(labels, c.op.ID, c.id)
 }
 
 // vouched tells whether the call was traced and everything in it is vouched for: then the session's labels make it no riskier.
@@ -269,6 +289,9 @@ func (c *crossing) because() []fault.Because {
 		return nil
 	}
 	var all []fault.Because
+	if acts := c.acts(); acts != "" {
+		all = append(all, fault.Because{Operation: c.op.ID, Detail: acts})
+	}
 	for i, f := range c.ruling.Evidence {
 		if i == maxShownEvidence {
 			return append(all, fault.Because{Detail: fmt.Sprintf("and %d more", len(c.ruling.Evidence)-i)})

@@ -8,6 +8,7 @@ import (
 	"sallyport/flow"
 	"sallyport/internal/call"
 	"sallyport/internal/policy"
+	"sallyport/internal/reading"
 )
 
 // Classification is the operator's word on one operation, resolved from its own entry, its server's "server.*" entry and the
@@ -21,12 +22,13 @@ type Classification struct {
 	Shape       *regexp.Regexp
 	Description string // replaces the server's
 	Timeout     time.Duration
-	Action      string            // what the operation does, by its name in the risk rules
-	RiskFloor   policy.Risk       // the operator's word; it only raises
-	Roles       map[string]string // argument -> role: which one is the amount, the destination …; none: nobody said
-	Facts       Facts             // what the operator says about the data of its results
-	Listed      bool              // false: no entry of the operator's covers it
-	Named       bool              // an entry of the operator's names it outright, not only by "server.*"
+	Action      string                  // what the operation does, by its name in the risk rules
+	RiskFloor   policy.Risk             // the operator's word; it only raises
+	Roles       map[string]string       // argument -> role: which one is the amount, the destination …; none: nobody said
+	Code        map[string]reading.Rule // of a read: argument that holds code -> what it may say
+	Facts       Facts                   // what the operator says about the data of its results
+	Listed      bool                    // false: no entry of the operator's covers it
+	Named       bool                    // an entry of the operator's names it outright, not only by "server.*"
 	// TrustFirstSight: what only a rule accepted of the server's definitions brings no label into a session that lists it.
 	TrustFirstSight bool
 }
@@ -34,6 +36,11 @@ type Classification struct {
 // Risk is the tier as far as it can be said before the call: amounts and context are the call's own.
 func (c Classification) Risk() policy.Risk {
 	return policy.Rules{}.Rate(policy.Subject{Action: c.Action, Floor: c.RiskFloor}).Risk
+}
+
+// Reading is what the operator says about a tool that reads, as far as it tells whether a call does more.
+func (c Classification) Reading(server, tool string) *reading.Operation {
+	return &reading.Operation{Server: server, Tool: tool, Roles: c.Roles, Code: c.Code}
 }
 
 // Facts are what the operator says about an operation's data besides Output and Shape (flow.Profile has the words).
@@ -84,10 +91,11 @@ type Operation struct {
 	Class      Classification
 	Flow       flow.Operation
 	Profile    *flow.Profile
-	AskFirst   bool // unlisted_operations: ask, or ask_once
-	AskOnce    bool // ask_once
-	Accepted   bool // a person accepted its definition: it came, or changed, after its server was first seen
-	Unread     bool // only a rule accepted its definition, and the operator doesn't trust that: its words are an outsider's
+	Acts       string // of a read: why each call counts as a write; "": that depends on its arguments
+	AskFirst   bool   // unlisted_operations: ask, or ask_once
+	AskOnce    bool   // ask_once
+	Accepted   bool   // a person accepted its definition: it came, or changed, after its server was first seen
+	Unread     bool   // only a rule accepted its definition, and the operator doesn't trust that: its words are an outsider's
 
 	command *Command // what runs it, of a built-in operation; nil: an upstream server
 

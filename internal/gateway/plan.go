@@ -289,6 +289,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 				c.args = []byte("{}")
 			}
 			c.r.Method, c.r.DryRun = "tools/call", true
+			c.partial = st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0
 			c.lookAround(ctx)
 			v = c.judgeStep(st, field, i)
 			j.risks[i] = c.risk()
@@ -298,8 +299,10 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 		planned[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.needs()}
 		if v.Decision != fault.Deny {
 			planned[i].Op = op.Flow
-			if st.Arguments != nil && len(st.From) == 0 && g.wordsLead(s, op, st.Arguments, said) { // whatever the session has read by then
-				planned[i].Op.BlockedBy = nil
+			if st.Arguments != nil && len(st.From) == 0 {
+				sealed := field == "steps" && len(s.Labels) == 0 // what the plan fixes is vouched for by the plan
+				tainted := s.Holds(flow.Untrusted) || slices.ContainsFunc(planned[:i], func(before flow.Step) bool { return slices.Contains(before.Op.Emits, flow.Untrusted) })
+				planned[i].Op = g.plannedOp(s, op, st.Arguments, said, tainted && !sealed)
 			}
 		} else {
 			suggestion := "leave this step out, or use another tool"

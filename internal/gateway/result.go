@@ -214,7 +214,7 @@ func (c *crossing) inspect(result json.RawMessage, err error) outcome {
 
 // contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector finds.
 func (c *crossing) contaminate(out *outcome, b []byte) {
-	out.raise = flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.detected(b)...)
+	out.raise = c.brings(flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.detected(b)...))
 }
 
 // distrust adds the integrity label.

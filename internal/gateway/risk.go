@@ -33,9 +33,11 @@ func (c *crossing) rate() error {
 	var around policy.Context
 	if !c.vouched() { // that is what provenance relieves
 		for _, h := range s.Labels {
-			if h.Label == flow.Untrusted {
+			switch h.Label {
+			case flow.Untrusted:
 				around.Untrusted = true
-			} else {
+			case flow.Unasked: // of data whose label is there too
+			default:
 				around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
 			}
 		}
@@ -59,7 +61,7 @@ func (c *crossing) rate() error {
 	around.FirstDestination = around.FirstDestination && !c.personNamed()
 	c.rating = c.g.o.Risk.Rate(policy.Subject{
 		Action: c.op.Class.Action, Floor: c.op.Class.RiskFloor, Roles: c.op.Class.Roles, Arguments: c.args,
-		Write: c.consequential(), Context: around,
+		Write: c.consequential(), Acts: c.acts(), Context: around,
 	})
 	if c.writes() && !c.consequential() && c.op.Class.Action == "" {
 		c.rating.Consequence = "It changes what only the person sees, and can undo. The change may be wrong."

@@ -142,21 +142,34 @@ func (st *plannedStep) needs() []int {
 	return needs
 }
 
-// wordsLead tells whether a call with these arguments runs whatever the session has read before it: the person's words, or who they are, lead
-// to everything in it that decides. said reads the person's words.
-func (g *Gateway) wordsLead(s *session.Session, op *Operation, args json.RawMessage, said func() *flow.Words) bool {
-	if !op.Profile.Told() || len(op.Flow.BlockedBy) == 0 {
-		return false
-	}
+// plannedOp is the operation as a step with these arguments is planned: nothing blocks it where the person's words, or who they are, lead to
+// everything in it that decides, but data that nobody asked for; and it brings such data where, after untrusted content, nobody's words lead to
+// what it reads. said reads the person's words.
+func (g *Gateway) plannedOp(s *session.Session, op *Operation, args json.RawMessage, said func() *flow.Words, tainted bool) flow.Operation {
+	planned := op.Flow
 	at := flow.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
+	if tainted && flow.UnaskedFor(op.Flow, op.Profile, args, at) != "" && slices.ContainsFunc(op.Flow.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
+		planned.Emits = append(slices.Clip(planned.Emits), flow.Unasked)
+	}
+	if !op.Profile.Told() || len(op.Flow.BlockedBy) == 0 {
+		return planned
+	}
 	for _, l := range op.Flow.BlockedBy {
 		at.Held = append(at.Held, flow.Held{Label: l})
 	}
-	return flow.JudgeCall(op.Flow, op.Profile, args, at).Verdict == flow.Permit
+	if flow.JudgeCall(op.Flow, op.Profile, args, at).Verdict != flow.Permit {
+		return planned
+	}
+	planned.BlockedBy = nil // whatever the session has read by then
+	at.Held = append(at.Held, flow.Held{Label: flow.Unasked})
+	if flow.JudgeCall(op.Flow, op.Profile, args, at).Verdict != flow.Permit {
+		planned.BlockedBy = []flow.Label{flow.Unasked}
+	}
+	return planned
 }
 
 // leads tells what becomes of a step that labels would refuse, where it says where private data would go (PV-7): it is
-// permitted if the person's words lead there (wordsLead), and asked about if the plan does. A plan that a rule approves takes private data
+// permitted if the person's words lead there (plannedOp), and asked about if the plan does. A plan that a rule approves takes private data
 // nowhere.
 func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operation, i int) (v fault.Verdict, ok bool) {
 	st, op := &steps[i], ops[i]

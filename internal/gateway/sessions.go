@@ -358,7 +358,7 @@ func (g *Gateway) sessionToken(ctx context.Context, p identity.Principal, s sess
 }
 
 func (g *Gateway) knownLabel(l flow.Label) bool {
-	if l == flow.Untrusted {
+	if l == flow.Untrusted || l == flow.Unasked {
 		return true
 	}
 	for _, k := range g.o.Labels {

@@ -112,6 +112,7 @@ type Subject struct {
 	Floor     Risk              // the operator's risk: it only raises; "" none; a word that is no tier counts as CRITICAL
 	Roles     map[string]string // path of an argument ("amount", "payments.amount") -> its role
 	Arguments []byte            // canonical JSON object; nil is none
+	Acts      string            // of what is said to read: why this call does more, as a sentence; "" it doesn't
 	Write     bool              // it changes something outside what only the person sees (level 2)
 	Context   Context
 }
@@ -130,6 +131,7 @@ type Context struct {
 // Codes of reasons, in the order in which they come.
 const (
 	ReasonAction           = "risk.action"
+	ReasonActs             = "risk.acts"
 	ReasonAmount           = "risk.amount"
 	ReasonUnreadableAmount = "risk.unreadable_amount"
 	ReasonOperator         = "risk.operator"
@@ -207,6 +209,9 @@ func (r Rules) Rate(s Subject) Rating {
 		out.Consequence = writeConsequence
 	default:
 		out.Consequence = readConsequence
+	}
+	if s.Acts != "" {
+		out.Reasons = append(out.Reasons, Reason{ReasonActs, s.Acts})
 	}
 	r.rateAmount(&out, s, act)
 

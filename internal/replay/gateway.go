@@ -68,6 +68,7 @@ type Now struct {
 	Because    []flow.Held    `json:"because"`
 	Evidence   []flow.Finding `json:"evidence"`
 	Unlabelled bool           `json:"unlabelled,omitempty"` // no entry of the configuration covers the operation, so the strictest is assumed
+	Unasked    string         `json:"unasked,omitempty"`    // of a read: why what it brings counts as unasked for
 }
 
 // Session judges the calls of a session anew. What it had read is taken from the log, where results of more than 1 MiB are kept by their hash
@@ -220,7 +221,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 	if !p.ran[c.CallID] && c.Now != nil && c.Now.Decision == flow.Permit && e.Decision == "deny" && e.Stage == "flow" {
 		c.note("it did not run then, so nobody knows what its result would have shown")
 		t := p.tool(c.Operation)
-		p.held = raised(p.held, t, c.CallID, flow.Seen{})
+		p.held = raised(p.held, t, c.CallID, flow.Seen{}, flow.Ruling{Unasked: c.Now.Unasked})
 	}
 	return nil
 }
@@ -266,7 +267,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 			p.sealed.Done = append(p.sealed.Done, done)
 		}
 	}
-	if t.op.Effect == flow.Write && tainted {
+	if tainted && (t.op.Effect == flow.Write || p.acts(c.Operation, c.args)) {
 		p.evidence.Add(flow.Gave(c.Operation, c.CallID, t.profile, c.args))
 	}
 }
@@ -297,13 +298,13 @@ func (p *player) ruling(c *pastCall) *Now {
 		return nil
 	}
 	if at := slices.IndexFunc(p.held, func(h flow.Held) bool {
-		return h.Label != flow.Untrusted && !slices.Contains(p.config.Labels, string(h.Label))
+		return h.Label != flow.Untrusted && h.Label != flow.Unasked && !slices.Contains(p.config.Labels, string(h.Label))
 	}); at >= 0 && len(t.op.BlockedBy) > 0 {
-		return &Now{flow.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []flow.Finding{}, false}
+		return &Now{flow.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []flow.Finding{}, false, ""}
 	}
 	if c.method != "call" { // resources and prompts: labels alone
 		d := flow.Judge(t.op, p.held)
-		now := &Now{flow.Permit, d.Reason, d.Because, []flow.Finding{}, false}
+		now := &Now{flow.Permit, d.Reason, d.Because, []flow.Finding{}, false, ""}
 		if !d.Allowed {
 			now.Decision = flow.Deny
 		}
@@ -313,13 +314,18 @@ func (p *player) ruling(c *pastCall) *Now {
 		c.note("its arguments were not kept")
 		return nil
 	}
-	r := flow.JudgeCall(t.op, t.profile, c.args, flow.Situation{
+	profile := t.profile
+	if t.op.Effect == flow.Read && p.acts(c.Operation, c.args) {
+		write := *profile
+		write.Level, profile = 2, &write
+	}
+	r := flow.JudgeCall(t.op, profile, c.args, flow.Situation{
 		Held: p.held, Words: p.words, Own: p.own, Evidence: p.evidence, FreeLevel1: p.config.FreeLevel1, Plan: p.sealed,
 	})
 	if r.Evidence == nil {
 		r.Evidence = []flow.Finding{}
 	}
-	return &Now{r.Verdict, r.Reason, r.Because, r.Evidence, false}
+	return &Now{r.Verdict, r.Reason, r.Because, r.Evidence, false, r.Unasked}
 }
 
 // outcome takes in what a call that would be done brought back.
@@ -335,9 +341,10 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 		return nil
 	}
 	t := p.tool(c.Operation)
+	var found []flow.Label
 	for _, word := range e.Labels { // what was found in it, as opposed to what the operation was said to bring
 		if (word == threat.LabelPII || word == threat.LabelSecret) && slices.Contains(p.config.Labels, word) {
-			p.raise(e, []string{word})
+			found = append(found, flow.Label(word))
 		}
 	}
 	result, err := p.kept(ctx, e.Result)
@@ -357,7 +364,11 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 			c.note("secrets in its result are redacted in the log")
 		}
 	}
-	p.held = raised(p.held, t, c.CallID, seen)
+	var unasked string
+	if len(c.Then.Approvers) == 0 { // what a person said yes to is asked for
+		unasked = c.Now.Unasked
+	}
+	p.held = raised(p.held, t, c.CallID, seen, flow.Ruling{Unasked: unasked}, found...)
 	if e.Decision == "ok" {
 		p.evidence.Add(seen)
 	}
@@ -387,6 +398,12 @@ func (p *player) tool(id string) tool {
 	}
 	p.tools[id] = t
 	return t
+}
+
+// acts reports whether the call of a tool that is said to read counts as a write by its arguments.
+func (p *player) acts(id string, args []byte) bool {
+	server, name, _ := strings.Cut(id, ".")
+	return p.config.Classify(server, name).Reading(server, name).Acts(args) != ""
 }
 
 // kept is a body as the log has it: nil where it has only its hash.

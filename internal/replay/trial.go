@@ -73,7 +73,7 @@ func (s *trial) play(st step, fill map[string][]byte) flow.Ruling {
 		s.evidence.Add(flow.Gave(t.op.ID, id, t.profile, args))
 	}
 	seen := flow.Observe(t.profile, s.words, flow.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
-	s.held = raised(s.held, t, id, seen)
+	s.held = raised(s.held, t, id, seen, r)
 	if !st.failed { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)
 	}
@@ -86,11 +86,15 @@ func (s *trial) tainted() bool {
 
 // raised is what a session holds after a result, as the gateway decides it: what repeats what it was given is untrusted, an error's text too,
 // unless the operation is trusted, or has the shape under which it is.
-func raised(held []flow.Held, t tool, id string, seen flow.Seen) []flow.Held {
-	if seen.Trusted || t.profile.Output == flow.TrustedOutput && t.profile.Shape == nil {
-		return flow.Raise(held, t.op, id)
+func raised(held []flow.Held, t tool, id string, seen flow.Seen, r flow.Ruling, found ...flow.Label) []flow.Held {
+	if !(seen.Trusted || t.profile.Output == flow.TrustedOutput && t.profile.Shape == nil) {
+		found = append(found, flow.Untrusted)
 	}
-	return flow.Raise(held, t.op, id, flow.Untrusted)
+	brought := r.Brings(flow.Raise(nil, t.op, id, found...), t.op.ID, id)
+	for _, h := range brought {
+		held = flow.Raise(held, flow.Operation{ID: h.Operation}, h.CallID, h.Label)
+	}
+	return held
 }
 
 // payloads is a result as the gateway sees it: a value of a structure, or a text.

@@ -32,7 +32,7 @@ upstreams:
   memory:     {command: [%q, %q], env: {MEMORY_FILE_PATH: %q}}
   everything: {command: [%q, %q, stdio]}
 operations:
-  files.*:      {sensitivity: internal_source, effect: read}
+  files.*:      {sensitivity: internal_source, effect: read, args: {path: path}}
   memory.*:     {sensitivity: none, level: 1}
   everything.*: {sensitivity: none, output: trusted, effect: read}
 flow: {free_level_1: true}

@@ -1,0 +1,94 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Unasked is the mark of a session that holds private data nobody asked for: what a read brought that was made after untrusted content had
+// come in, and whose selector nobody vouches for. Like a label it only rises, and says which call it came with. It never refuses a call by
+// itself: where another label would refuse the call, and its destination is vouched for, a person is asked all the same.
+const Unasked Label = "unasked"
+
+// UnaskedFor says why what a read brings counts as unasked for, in a sentence; "" if it does not, as in a session without untrusted content.
+// It asks for every argument that says what is read: all but switches, times and numbers that only bound a look.
+func UnaskedFor(op Operation, p *Profile, args []byte, s Situation) string {
+	if op.Sensitivity == External && !slices.ContainsFunc(op.Emits, confidential) { // nothing outside is private, whatever a detector finds in it
+		return ""
+	}
+	if p == nil || !(p.Level == 0 || p.Level == 1 && s.FreeLevel1) || !slices.ContainsFunc(s.Held, func(h Held) bool { return h.Label == Untrusted }) {
+		return ""
+	}
+	bound := *p // its values come from records that the person singled out, as those of a write do
+	bound.Level = 2
+	t := tracer{op: op, p: &bound, s: &s}
+	v, err := decode(args)
+	if _, isObject := v.(object); err != nil || !isObject {
+		return "its arguments can't be read"
+	}
+	t.read(v)
+	if t.tooMany {
+		return fmt.Sprintf("it has more than %d values", maxTraced)
+	}
+	t.core = true
+	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
+	for _, v := range t.values {
+		if selects(p, v) {
+			if f := t.vouch(v); !f.Vouched {
+				return f.Text
+			}
+		}
+	}
+	return ""
+}
+
+// selects reports whether a value says what is read.
+func selects(p *Profile, v traced) bool {
+	name := v.path[strings.LastIndexByte(v.path, '.')+1:]
+	if _, told := p.told(v.path); !told || v.role == Query {
+		f, ok := formOf(v.text)
+		return idName(name) || !told && !(ok && f.kind == number)
+	}
+	return v.role.Core() && v.role != Amount
+}
+
+// idName reports whether an argument's name says that it takes an id or a path.
+func idName(name string) bool {
+	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	last := name[strings.LastIndexByte(name, '_')+1:]
+	return idNames[last] || idNames[strings.TrimSuffix(last, "s")]
+}
+
+var idNames = set("id uuid guid key path uri repo repository table")
+
+// doubt takes the voucher away from each place to which data would go that nobody asked for: the person named the place, and not this data.
+// Their own addresses stay, and what they said yes to knowing of it; so does a call in which nothing stands but what a person's plan says.
+func (t *tracer) doubt() {
+	if t.unasked == nil || t.followed.Exact {
+		return
+	}
+	i := 0 // trace has a finding of each such value, before all others
+	for _, v := range t.values {
+		if !v.role.Core() || v.role == Amount {
+			continue
+		}
+		f := &t.findings[i]
+		i++
+		if !f.Vouched || f.By == ByOwn || f.By == ByApproval || t.agreed(v) {
+			continue
+		}
+		f.Vouched, f.By = false, ByNothing
+		f.Text += fmt.Sprintf(", but nobody asked for the data that %s brought", shown(t.unasked.Operation))
+	}
+}
+
+func confidential(l Label) bool { return l != Untrusted && l != Unasked }
+
+// Brings adds Unasked to the labels that a result brings, where the call's ruling says so and one of them is a confidentiality label.
+func (r Ruling) Brings(labels []Held, operation, callID string) []Held {
+	if r.Unasked == "" || !slices.ContainsFunc(labels, func(h Held) bool { return confidential(h.Label) }) {
+		return labels
+	}
+	return Raise(labels, Operation{ID: operation}, callID, Unasked)
+}

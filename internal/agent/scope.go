@@ -1,0 +1,294 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A read permission may have a root: "fs.read_file under docs/". Then the arguments that say where the operation reads must all lie below it.
+// What they are for is the operator's word: the roles path, repository and table.
+//
+//	path        names separated by slashes; below an absolute root only an absolute path lies
+//	repository  owner/name; given as two arguments, the one called owner comes first
+//	table       names separated by points, as schema.table
+//
+// A path in a call that also names a repository lies in that repository: acme/site and docs/a.md are acme/site/docs/a.md. Names are compared
+// as they are, letter case too, after "." and "..", double slashes and one at the end are resolved by text; what another reader could take for
+// something else (percent-encoding, backslashes, a home folder, letters that look like points or slashes) lies below no root.
+const under = " under "
+
+// Roles of arguments that roots are about.
+const (
+	rolePath       = "path"
+	roleRepository = "repository"
+	roleTable      = "table"
+)
+
+// Rooted reports whether a role is one that roots are about.
+func Rooted(role string) bool { return role == rolePath || role == roleRepository || role == roleTable }
+
+// maxPlaces bounds the places of one call that are compared.
+const maxPlaces = 200
+
+// place is where something is read: names from the outermost on.
+type place struct {
+	absolute bool
+	names    []string
+}
+
+// below reports whether p is the root or lies in it.
+func (p place) below(root place) bool {
+	return p.absolute == root.absolute && len(p.names) >= len(root.names) && slices.Equal(p.names[:len(root.names)], root.names)
+}
+
+// root is one root of a permission, read as each kind of place that it may be.
+type root struct{ path, table place }
+
+// none is a root that nothing lies below: no name is empty.
+var none = place{names: []string{""}}
+
+// readRoot reads a root, which has to be written as it is compared. problem says what is wrong with it.
+func readRoot(s string) (r root, problem string) {
+	p, problem := readPath(s)
+	r = root{none, none}
+	switch {
+	case problem != "":
+		return r, problem
+	case len(p.names) == 0:
+		return r, "names everything; leave out \"under\" if that is meant"
+	case strings.TrimSpace(s) != s:
+		return r, "begins or ends with white space"
+	}
+	written := strings.Join(p.names, "/")
+	if p.absolute {
+		written = "/" + written
+	}
+	if strings.TrimSuffix(s, "/") != written {
+		return r, fmt.Sprintf("is written as %q", written)
+	}
+	r.path = p
+	if t, problem := readTable(strings.TrimSuffix(s, ".")); problem == "" {
+		r.table = t
+	}
+	return r, ""
+}
+
+// odd are characters that somebody may read as a point, a slash or a backslash.
+const odd = "\\．／＼․‥…⁄∕╱⧸⧹﹨。｡"
+
+var (
+	encoded = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+	drive   = regexp.MustCompile(`^[A-Za-z]:`)
+)
+
+func readPath(s string) (p place, problem string) {
+	switch {
+	case len(s) > 4096:
+		return p, "is longer than 4096 bytes"
+	case strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) }):
+		return p, "has control characters in it"
+	case strings.ContainsAny(s, odd):
+		return p, "has a backslash in it, or a letter that looks like a point or a slash"
+	case encoded.MatchString(s):
+		return p, "has percent-encoding in it"
+	case strings.HasPrefix(s, "~") || drive.MatchString(s):
+		return p, "begins with a home folder or a drive"
+	}
+	p.absolute = strings.HasPrefix(s, "/")
+	for name := range strings.SplitSeq(s, "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			if len(p.names) == 0 {
+				return p, "leads out of where it begins"
+			}
+			p.names = p.names[:len(p.names)-1]
+		default:
+			p.names = append(p.names, name)
+		}
+	}
+	return p, ""
+}
+
+func readTable(s string) (p place, problem string) {
+	p.names = strings.Split(s, ".")
+	if len(s) > 512 || slices.ContainsFunc(p.names, func(name string) bool {
+		return name == "" || strings.ContainsFunc(name, func(r rune) bool {
+			return r != '_' && r != '-' && r != '$' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+		})
+	}) {
+		return p, "is not a table's name, as schema.table"
+	}
+	return p, ""
+}
+
+// rootsOf are the roots under which a read is permitted. free: some permission has none, so it is permitted wherever it reads.
+func (g *grants) rootsOf(operation string) (roots []root, free bool) {
+	if g == nil {
+		return nil, false
+	}
+	server, _, _ := strings.Cut(operation, ".")
+	return slices.Concat(g.roots[operation], g.roots[server+".*"]), g.all || g.exact[operation] || g.servers[server]
+}
+
+// Outside says why a permitted read does not lie below the roots that the declaration has for the operation: "" if it does, or it has none.
+// roles is what its arguments are for, by name or path; arguments is a canonical JSON object. Where it is only partly known, as in a plan,
+// what is missing is left to the call.
+func (d *Declaration) Outside(operation string, roles map[string]string, arguments []byte, partial bool) string {
+	roots, free := d.read.rootsOf(operation)
+	if free || len(roots) == 0 {
+		return ""
+	}
+	var named []string
+	for _, p := range d.Permissions.Read {
+		if pattern, at, ok := strings.Cut(p, under); ok && compile([]string{pattern}).hold(operation) {
+			named = append(named, at)
+		}
+	}
+	permitted := "It is permitted under " + strings.Join(named, ", ") + " only"
+	places, tables, problem := placesOf(roles, arguments)
+	if problem != "" {
+		return permitted + ", and " + problem + "."
+	}
+	if len(places)+len(tables) == 0 && !partial {
+		return permitted + ", and the call does not say where it reads: no argument with the role path, repository or table has a value."
+	}
+	for _, p := range places {
+		if !slices.ContainsFunc(roots, func(r root) bool { return p.below(r.path) }) {
+			return permitted + ", and the call reads elsewhere."
+		}
+	}
+	for _, p := range tables {
+		if !slices.ContainsFunc(roots, func(r root) bool { return p.below(r.table) }) {
+			return permitted + ", and the call reads elsewhere."
+		}
+	}
+	return ""
+}
+
+// placesOf finds where a call reads.
+func placesOf(roles map[string]string, arguments []byte) (places, tables []place, problem string) {
+	var args any
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber()
+	if err := d.Decode(&args); err != nil {
+		return nil, nil, "its arguments can't be read"
+	}
+	var paths, repositories, owners []place
+	bad := func(path, format string, a ...any) {
+		if problem == "" {
+			problem = "the argument " + short(path) + " " + fmt.Sprintf(format, a...)
+		}
+	}
+	count := 0
+	var walk func(v any, path string)
+	walk = func(v any, path string) {
+		role, told := roleOf(roles, path)
+		switch v := v.(type) {
+		case nil, bool:
+		case map[string]any:
+			for name, member := range v {
+				inner := strings.ReplaceAll(name, ".", "%2E")
+				if path != "" {
+					inner = path + "." + inner
+				}
+				if _, own := roles[inner]; told && Rooted(role) && !own {
+					bad(path, "is an object, where a place is one text")
+				}
+				walk(member, inner)
+			}
+		case []any:
+			for _, e := range v {
+				walk(e, path)
+			}
+		case json.Number:
+			if Rooted(role) {
+				bad(path, "is a number, where a place is a text")
+			}
+		case string:
+			if count++; count > maxPlaces {
+				bad(path, "is one of more than %d texts", maxPlaces)
+				return
+			}
+			switch role {
+			case rolePath, roleRepository:
+				p, wrong := readPath(v)
+				if wrong == "" && role == roleRepository && (p.absolute || slices.Contains(strings.Split(v, "/"), "..")) {
+					wrong = "is not a repository, as owner/name"
+				}
+				switch {
+				case wrong != "":
+					bad(path, "%s", wrong)
+				case role == rolePath:
+					paths = append(paths, p)
+				case len(p.names) == 0: // none
+				case path[strings.LastIndexByte(path, '.')+1:] == "owner":
+					owners = append(owners, p)
+				default:
+					repositories = append(repositories, p)
+				}
+			case roleTable:
+				p, wrong := readTable(v)
+				if tables = append(tables, p); wrong != "" {
+					bad(path, "%s", wrong)
+				}
+			default:
+				if !told { // the server may take it for another path
+					bad(path, "has no role, so nobody knows whether it says where the call reads")
+				}
+			}
+		}
+	}
+	walk(args, "")
+	if len(owners) > 1 {
+		bad("owner", "has more than one value")
+	}
+	if problem != "" {
+		return nil, nil, problem
+	}
+	if len(owners) == 1 {
+		if len(repositories) == 0 {
+			repositories = []place{{}}
+		}
+		repositories = within(owners, repositories)
+	}
+	switch {
+	case len(repositories) == 0:
+		return paths, tables, ""
+	case len(paths) == 0:
+		return repositories, tables, ""
+	case len(repositories)*len(paths) > maxPlaces:
+		return nil, nil, fmt.Sprintf("the call names more than %d places", maxPlaces)
+	}
+	return within(repositories, paths), tables, ""
+}
+
+// within are the inner places in each of the outer ones.
+func within(outer, inner []place) []place {
+	var all []place
+	for _, o := range outer {
+		for _, i := range inner {
+			all = append(all, place{o.absolute, slices.Concat(o.names, i.names)})
+		}
+	}
+	return all
+}
+
+// roleOf is the role of the longest path told that leads to an argument.
+func roleOf(roles map[string]string, path string) (role string, told bool) {
+	for {
+		if role, ok := roles[path]; ok {
+			return role, true
+		}
+		i := strings.LastIndexByte(path, '.')
+		if i < 0 {
+			return "", false
+		}
+		path = path[:i]
+	}
+}

@@ -1,0 +1,279 @@
+// Package reading tells whether a call of an operation that is said to read may do more than that, by what is in its arguments.
+//
+// Two kinds of arguments are looked at. Those that hold code (SQL, a command, an expression) do what they say, so each needs the operator's
+// word on what it may say: a shape, or a class of statement. Ids, names and paths are handed on to a shell, a file system or a query by many
+// servers, so they have a shape that none of these takes for more than a name.
+//
+// Promises: Acts is a pure function of the operator's words and the call. What is not known to be harmless acts. Nothing that a server says about
+// its tools takes an argument out of the rule.
+package reading
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"sallyport/flow"
+	"sallyport/internal/statement"
+)
+
+// Rule is what an argument that holds code may say: Shape or Class.
+type Rule struct {
+	Shape *regexp.Regexp // made by Shape
+	Class string         // ClassSelect
+}
+
+// ClassSelect is the class of one plain SELECT.
+const ClassSelect = "select"
+
+// Shape makes the shape of a pattern: the whole text has to match it.
+func Shape(pattern string) (*regexp.Regexp, error) {
+	if _, err := regexp.Compile(pattern); err != nil {
+		return nil, err
+	}
+	return regexp.Compile(`\A(?:` + pattern + `)\z`)
+}
+
+// problem says why a text is not what the rule allows; "" it is.
+func (r Rule) problem(text string) string {
+	switch {
+	case r.Shape != nil:
+		if !r.Shape.MatchString(text) {
+			return "does not have the shape that the operator gave it"
+		}
+	case r.Class == ClassSelect:
+		if err := statement.Select(text); err != nil {
+			return "is not one plain SELECT: " + err.Error()
+		}
+	default:
+		return "holds code, and no shape or class says what it may say"
+	}
+	return ""
+}
+
+// Operation is what the operator says about a read.
+type Operation struct {
+	Server, Tool string
+	Roles        map[string]string // argument, or path into it as a.b, -> role
+	Code         map[string]Rule   // likewise -> what its code may say
+}
+
+// kind is how an argument is looked at.
+type kind byte
+
+const (
+	free  kind = iota // a text: whatever it says
+	plain             // an id, a name or a path
+	path              // a path by the operator's word, which may be absolute
+	code
+)
+
+// kindOf tells how the argument at a path is looked at. The operator's role decides, but what is looked for (query) can still be code or the id of
+// something, and text (content) code: there the name speaks, as where nobody gave a role.
+func (o *Operation) kindOf(at string) kind {
+	role, told := told(o.Roles, at)
+	names := strings.Split(at, ".")
+	for i := range names {
+		names[i] = strings.ReplaceAll(names[i], "%2E", ".")
+	}
+	switch flow.Role(role) {
+	case flow.Code:
+		return code
+	case flow.Path:
+		return path
+	case flow.Selector, flow.Target, flow.Identity, flow.Name, flow.Repository, flow.Table:
+		return plain
+	case flow.Query, flow.Content, "":
+		if slices.ContainsFunc(names, o.codeName) {
+			return code
+		}
+		if (!told || flow.Role(role) == flow.Query) && plainName(names[len(names)-1]) {
+			return plain
+		}
+	}
+	return free
+}
+
+// told is the word for the longest path told that leads to an argument.
+func told[T any](words map[string]T, at string) (word T, ok bool) {
+	for {
+		if word, ok = words[at]; ok {
+			return word, true
+		}
+		i := strings.LastIndexByte(at, '.')
+		if i < 0 {
+			return word, false
+		}
+		at = at[:i]
+	}
+}
+
+var (
+	// codeNames are names of arguments that say what a server runs or evaluates.
+	codeNames = set("sql command cmd commandline shell bash code script expression expr eval jq jmespath xpath program")
+	// queries are such names where the server is a database.
+	queries = set("query q statement filter pipeline where")
+	// databases are words by which servers and tools say that they are one.
+	databases = set(`sql mysql mariadb postgres postgresql pg sqlite mssql sqlserver oracle db database databases duckdb clickhouse bigquery snowflake
+redshift cockroach cockroachdb supabase neon mongo mongodb neo4j cypher cassandra influx influxdb dynamodb`)
+	// plainNames are the last words of names of arguments that take an id or a path, and before name one of a thing that has an id.
+	plainNames = set("id uuid guid path file filename filepath dir directory folder repo repository branch ref sha commit tag table bucket")
+)
+
+// codeName reports whether an argument of the name holds code.
+func (o *Operation) codeName(name string) bool {
+	w := words(name)
+	if len(w) == 0 {
+		return false
+	}
+	last := w[len(w)-1]
+	if joined := strings.Join(w, ""); codeNames[joined] || last == "sql" || last == "command" || last == "script" {
+		return true
+	}
+	return queries[last] && slices.ContainsFunc(slices.Concat(words(o.Server), words(o.Tool)), func(w string) bool { return databases[w] })
+}
+
+// plainName reports whether an argument of the name takes an id, a name or a path.
+func plainName(name string) bool {
+	w := words(name)
+	for i := range w {
+		w[i] = strings.TrimSuffix(w[i], "s")
+	}
+	n := len(w)
+	return n > 0 && (plainNames[w[n-1]] || w[n-1] == "name" && (n == 1 || plainNames[w[n-2]]))
+}
+
+// words are those of a name, in lower case: file_id, fileId and file-id are two.
+func words(name string) (all []string) {
+	var word []rune
+	end := func() {
+		if len(word) > 0 {
+			all, word = append(all, strings.ToLower(string(word))), nil
+		}
+	}
+	lower := false
+	for _, r := range name {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			end()
+		case unicode.IsUpper(r) && lower:
+			end()
+			word = append(word, r)
+		default:
+			word = append(word, r)
+		}
+		lower = unicode.IsLower(r) || unicode.IsDigit(r)
+	}
+	end()
+	return all
+}
+
+// Unruled are those of these arguments that hold code and have no rule, sorted.
+func (o *Operation) Unruled(arguments []string) (unruled []string) {
+	for _, at := range arguments {
+		if rule, _ := told(o.Code, at); o.kindOf(at) == code && rule == (Rule{}) {
+			unruled = append(unruled, at)
+		}
+	}
+	slices.Sort(unruled)
+	return unruled
+}
+
+// Acts says why a call may do more than read, in a sentence that names the argument; "" it reads. arguments is a canonical JSON object.
+func (o *Operation) Acts(arguments []byte) string {
+	var args map[string]any
+	d := json.NewDecoder(bytes.NewReader(arguments))
+	d.UseNumber()
+	if err := d.Decode(&args); err != nil {
+		return "Its arguments can't be read."
+	}
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if at, problem := o.walk(args[name], strings.ReplaceAll(name, ".", "%2E")); problem != "" {
+			return fmt.Sprintf("The argument %s %s, so the call counts as one that changes what others see.", shown(at), problem)
+		}
+	}
+	return ""
+}
+
+func (o *Operation) walk(v any, at string) (where, problem string) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			if where, problem := o.walk(e, at); problem != "" {
+				return where, problem
+			}
+		}
+	case map[string]any:
+		k := o.kindOf(at)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			inner := at + "." + strings.ReplaceAll(name, ".", "%2E")
+			if _, own := o.Roles[inner]; k == code && !own {
+				return at, "holds code that is not one text"
+			}
+			if k == plain || k == path {
+				if problem := odd(name, k); problem != "" {
+					return at, problem
+				}
+			}
+			if where, problem := o.walk(v[name], inner); problem != "" {
+				return where, problem
+			}
+		}
+	case string:
+		switch k := o.kindOf(at); k {
+		case code:
+			rule, _ := told(o.Code, at)
+			if strings.TrimSpace(v) == "" && rule.Shape == nil {
+				return "", ""
+			}
+			return at, rule.problem(v)
+		case plain, path:
+			return at, odd(v, k)
+		}
+	}
+	return "", ""
+}
+
+// odd says what in an id, a name or a path may mean more than one.
+func odd(s string, k kind) string {
+	flat := strings.NewReplacer("%2e", ".", "%2f", "/", "%5c", "/", `\`, "/").Replace(strings.ToLower(s))
+	for part := range strings.SplitSeq(flat, "/") {
+		if part == ".." {
+			return "leads upwards (..)"
+		}
+	}
+	if inner, ok := strings.CutPrefix(s, "<"); ok && strings.HasSuffix(inner, ">") && strings.Contains(inner, "@") { // the id of a mail
+		s = strings.TrimSuffix(inner, ">")
+	}
+	if strings.ContainsAny(s, "`;|&<>\n\r\x00") || strings.Contains(s, "$(") {
+		return "has characters in it that a shell acts on"
+	}
+	if k == plain && (strings.HasPrefix(flat, "/") || strings.HasPrefix(s, "~/") || drive.MatchString(s)) {
+		return "is an absolute path, and does not have the role path"
+	}
+	return ""
+}
+
+var drive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
+
+// shown is a name out of a call for a sentence.
+func shown(s string) string {
+	if len(s) > 80 {
+		s = strings.ToValidUTF8(s[:80], "")
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+func set(words string) map[string]bool {
+	m := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		m[w] = true
+	}
+	return m
+}
