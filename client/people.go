@@ -279,6 +279,7 @@ type Server struct {
 	Tools        int       `json:"tools"`
 	Usable       int       `json:"usable"`             // of the tools, as far as the catalogue says
 	Unusable     []string  `json:"unusable,omitempty"` // why not the others
+	Sandbox      string    `json:"sandbox,omitempty"`  // of a server that the gateway starts: full, partial or none
 	Since        time.Time `json:"since"`
 }
 

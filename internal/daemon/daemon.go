@@ -369,7 +369,7 @@ func (d *Daemon) servers() []httpapi.ServerStatus {
 			Tools: u.Tools, Usable: u.Usable, Unusable: u.Why,
 
 			ID: s.ID, State: string(s.State), Protocol: s.Protocol, Name: s.Name, Version: s.Version, Instructions: s.Instructions,
-			LastError: s.LastError, Restarts: s.Restarts, Definitions: s.Definitions, Since: s.Since,
+			LastError: s.LastError, Sandbox: string(s.Sandbox), Restarts: s.Restarts, Definitions: s.Definitions, Since: s.Since,
 		})
 	}
 	return all
