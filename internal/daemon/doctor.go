@@ -150,6 +150,10 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 		add(name, "failed", "chmod 700 "+data, "others can read %s", data)
 		return
 	}
+	if _, err := os.Lstat(filepath.Join(data, "sallyport.db")); errors.Is(err, fs.ErrNotExist) {
+		add(name, "ok", "", "%s has no database yet; the first start makes it", data)
+		return
+	}
 	r, err := store.OpenReadOnly(data)
 	if err != nil {
 		add(name, "failed", fault.Of(err).Remedy, "%v", err)
