@@ -16,10 +16,7 @@ func (c *cli) upstreams() *cobra.Command {
 		if err != nil {
 			return unusable(err)
 		}
-		if fetch {
-			fmt.Fprintln(c.err, "fetching; this may take a minute")
-		}
-		all, err := daemon.Packages(ctx, cfg, c.data, fetch, names...)
+		all, err := daemon.Packages(ctx, cfg, c.data, func(server string) { fmt.Fprintf(c.err, "fetching the package of %s; this may take a minute\n", server) }, fetch, names...)
 		if err != nil {
 			return err
 		}

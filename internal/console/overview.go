@@ -95,7 +95,7 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 			}
 		}
 		for _, t := range c.o.Gateway.Tools() {
-			if t.Standing == gateway.Quarantined {
+			if t.Standing == gateway.Quarantined || t.Standing != gateway.Gone && (t.PendingHash != "" || len(t.Suspicions) > 0) { // named by no entry, too
 				d.Tools = append(d.Tools, t)
 			}
 			if t.Unread && t.Standing != gateway.Gone {

@@ -109,7 +109,7 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 			if r.Said != "" {
 				said = "; it says: " + r.Said
 			}
-			add(name, "failed", remedy, "%s%s", fault.Of(r.Err).Message, said)
+			add(name, "failed", remedy, "%s%s", inWords(r.Err), said)
 		default:
 			state, remedy := "ok", ""
 			if len(r.NotLetIn) > 0 {
@@ -124,6 +124,15 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 				strings.Join(append([]string{r.Folder}, r.Write...), ", "), reachable(r), started)
 		}
 	}
+}
+
+// inWords is an error as an operator reads it: of the gateway's own the sentence, of others what they say.
+func inWords(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return f.Message
+	}
+	return err.Error()
 }
 
 func reachable(r upstream.Rehearsal) string {

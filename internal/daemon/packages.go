@@ -22,8 +22,8 @@ type ServerPackage struct {
 }
 
 // Packages tells of the servers that npx would run which packages are kept in the data directory. With fetch it fetches those of the servers named,
-// or of all, first: those that are kept are replaced. A running server goes on with what it was started from.
-func Packages(ctx context.Context, cfg *Config, data string, fetch bool, names ...string) (all []ServerPackage, err error) {
+// or of all, first, and tells begins of each: those that are kept are replaced. A running server goes on with what it was started from.
+func Packages(ctx context.Context, cfg *Config, data string, begins func(server string), fetch bool, names ...string) (all []ServerPackage, err error) {
 	servers, house, err := cfg.servers(data)
 	if err != nil {
 		return nil, err
@@ -47,6 +47,7 @@ func Packages(ctx context.Context, cfg *Config, data string, fetch bool, names .
 		}
 		pin, err := p.Fetched(house.Packages)
 		if fetch {
+			begins(s.ID)
 			if pin, err = p.Fetch(ctx, house.Packages, house); err != nil {
 				return all, err
 			}

@@ -331,7 +331,7 @@ func TestPeopleToolChanges(t *testing.T) {
 		t.Errorf("the call: %+v", r.verdict)
 	}
 	b.open(w.admin)
-	b.see("Tools that changed They are kept away")
+	b.see("Tools held back They are kept away")
 	b.click(`a[href="/tools/bank.transfer"]`)
 	b.see("Its definition changed")
 	b.see("+ \"description\": \"Moves money, and a copy to us.\"")
