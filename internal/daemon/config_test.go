@@ -3,7 +3,10 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -320,4 +323,43 @@ func FuzzParseConfig(f *testing.F) {
 			t.Errorf("an operation that nobody named is %+v", got)
 		}
 	})
+}
+
+// The folder of a server is for that server alone: what holds the gateway's own, or everybody's, is none.
+func TestServerFolders(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("HOME", filepath.Join(dir, "home"))
+	for folder, want := range map[string]string{
+		"./work":             "",
+		"~/work":             "",
+		"data/servers/files": "",
+		"/srv/files":         "",
+		".":                  "the gateway's own",
+		"..":                 "the gateway's own",
+		"data":               "the gateway's own",
+		"data/workspace":     "the gateway's own",
+		"data/servers":       "the gateway's own",
+		"agents/x":           "the gateway's own",
+		"~/":                 "more than what belongs",
+		"/tmp":               "the gateway's own",
+		"/etc":               "of the system's",
+		"/usr/local/lib":     "of the system's",
+		"/var/tmp":           "more than what belongs",
+	} {
+		file := filepath.Join(dir, "sallyport.yaml")
+		if err := os.MkdirAll(filepath.Join(dir, "agents"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("upstreams: {files: {command: [x], folder: "+strconv.Quote(folder)+"}}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := LoadConfig(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = c.servers(filepath.Join(dir, "data"))
+		if got := fmt.Sprint(err); want == "" && err != nil || !strings.Contains(got, want) {
+			t.Errorf("%s: %v, want %q", folder, err, want)
+		}
+	}
 }

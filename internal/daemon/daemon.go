@@ -462,7 +462,7 @@ func (d *Daemon) Banner(w io.Writer, terminal bool) {
 			}
 			list = append(list, fmt.Sprintf("%s (%s)", s.ID, state))
 		}
-		servers = strings.Join(list, ", ")
+		servers = strings.Join(list, "\n           ")
 	}
 	token := "token in " + filepath.Join(d.o.Data, "local.token")
 	if _, err := os.Lstat(filepath.Join(d.o.Data, "local.token")); err != nil {
@@ -690,7 +690,7 @@ func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
 			return nil, err
 		}
 	}
-	all := slices.Concat(cfg.Warnings(name), cfg.packageProblems(name), cfg.labelProblems(name), seen)
+	all := slices.Concat(cfg.Warnings(name), cfg.folderProblems(name, data), cfg.packageProblems(name), cfg.labelProblems(name), seen)
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
 	if cfg.Agents != "" {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)

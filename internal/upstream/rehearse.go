@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,7 +83,7 @@ func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r R
 	return r
 }
 
-// lastWords keeps the last lines of what a server writes on its standard error.
+// lastWords keeps the last lines of what a server writes on its standard error, and of those says first which names an error.
 type lastWords struct {
 	mu    sync.Mutex
 	lines []string
@@ -91,11 +92,20 @@ type lastWords struct {
 func (w *lastWords) add(line string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.lines = append(w.lines[max(0, len(w.lines)-2):], line)
+	w.lines = append(w.lines[max(0, len(w.lines)-30):], line)
 }
 
 func (w *lastWords) text() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return strings.Join(w.lines, " / ")
+	last := w.lines[max(0, len(w.lines)-3):]
+	for _, line := range w.lines {
+		if lower := strings.ToLower(line); strings.Contains(lower, "error") || strings.Contains(lower, "denied") || strings.Contains(lower, "no such file") {
+			if !slices.Contains(last, line) {
+				last = []string{line}
+			}
+			break
+		}
+	}
+	return strings.Join(last, " / ")
 }
