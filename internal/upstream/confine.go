@@ -259,7 +259,7 @@ func (s *server) launch(ctx context.Context) (launch, error) {
 	if tier, _ := sandbox.Servers(); !ok || s.o.House.Packages == "" || tier == sandbox.None {
 		program, err := lookProgram(s.cfg.Command[0])
 		if err != nil {
-			return launch{}, fmt.Errorf("its program can't be found: %w", err)
+			return launch{}, fault.Wrap(err, fault.ConfigurationInvalid, "Its program %q can't be found.", printable(s.cfg.Command[0], 256)).Try("Install it, or give its whole path as the first word of the command.")
 		}
 		return launch{program: program, argv: s.cfg.Command}, nil
 	}
