@@ -182,6 +182,14 @@ func (c *Config) servers(data string) (servers []upstream.Config, house upstream
 		}
 		servers = append(servers, s)
 	}
+	for _, s := range servers {
+		for _, other := range servers {
+			if f := other.Confine.Folder; f != "" && s.Confine.Folder != f && strings.HasPrefix(s.Confine.Folder, f+"/") {
+				return nil, house, fault.New(fault.ConfigurationInvalid, "%s can't be the folder of the server %s: it lies in that of the server %s.", s.Confine.Folder, s.ID, other.ID).At("upstreams." + s.ID + ".folder").
+					Try("Make a folder for this server alone, or leave the key out.")
+			}
+		}
+	}
 	return servers, house, nil
 }
 

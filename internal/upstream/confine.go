@@ -3,7 +3,6 @@ package upstream
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
