@@ -92,7 +92,9 @@ func (c *Config) folderProblems(file, data string) []Problem {
 
 // folderProblem says why a folder is none for one server alone; "" if it is.
 func folderProblem(folder, dir string, house upstream.House) string {
-	below := func(path, of string) bool { return path == of || strings.HasPrefix(path, strings.TrimSuffix(of, "/")+"/") }
+	below := func(path, of string) bool {
+		return path == of || strings.HasPrefix(path, strings.TrimSuffix(of, "/")+"/")
+	}
 	for _, secret := range house.Secrets {
 		if below(secret, folder) {
 			return "it holds " + secret + ", which is the gateway's own"

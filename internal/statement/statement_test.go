@@ -55,7 +55,7 @@ func TestSelect(t *testing.T) {
 		"SELECT pg_read_file('/etc/passwd')":                          `"pg_read_file"`,
 		"SELECT nextval('s')":                                         `"nextval"`,
 		"SELECT set_config('role','x',false)":                         `"set_config"`,
-		"SELECT * FROM dblink('host=x','q') AS t":              `"dblink"`,
+		"SELECT * FROM dblink('host=x','q') AS t":                     `"dblink"`,
 		"SELECT lo_export(1, '/tmp/x')":                               `"lo_export"`,
 		"SELECT pg_terminate_backend(1)":                              `"pg_terminate_backend"`,
 		"SELECT query_to_xml('DELETE FROM t', true, true, '')":        `"query_to_xml"`,

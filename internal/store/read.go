@@ -30,6 +30,8 @@ const (
 type Reader struct {
 	dir string
 	db  *sql.DB
+
+	unconfirmed bool // no gateway of this version has opened the database yet, and its pins don't say who confirmed them
 }
 
 // OpenReadOnly opens a data directory for reading, whether a gateway runs on it or not.
@@ -65,6 +67,7 @@ func OpenReadOnly(dir string) (*Reader, error) {
 		r.db.Close()
 		return nil, err
 	}
+	r.unconfirmed = version < 8
 	return r, nil
 }
 

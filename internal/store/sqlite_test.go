@@ -22,6 +22,7 @@ import (
 	"sallyport/internal/audit"
 	"sallyport/internal/call"
 	"sallyport/internal/fault"
+	"sallyport/internal/gateway"
 	"sallyport/internal/session"
 )
 
@@ -784,6 +785,27 @@ func TestMigratedPlans(t *testing.T) {
 	got, all, err := db.WaitingPlans(t.Context(), 10)
 	if err != nil || !slices.Equal(ids(got), want) || all != 2 {
 		t.Errorf("%v, %d, %v", ids(got), all, err)
+	}
+}
+
+// Before an upgraded gateway starts, doctor and lint read a database of the version before.
+func TestPinsOfTheVersionBefore(t *testing.T) {
+	dir := dataDir(t)
+	db, err := Open(dir, Options{})
+	must(t, err)
+	must(t, db.SavePins(t.Context(), []gateway.Pin{{Operation: "a.b", Hash: "h", Definition: []byte("{}"), AcceptedBy: "rule:first-sight"}}))
+	must(t, db.Close())
+	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
+	must(t, err)
+	for _, q := range []string{"ALTER TABLE pins DROP COLUMN confirmed_by", "UPDATE schema_version SET version = 7"} {
+		must(t, c.script(q))
+	}
+	must(t, c.close())
+	r, err := OpenReadOnly(dir)
+	must(t, err)
+	defer r.Close()
+	if pins, err := r.Pins(t.Context()); err != nil || len(pins) != 1 || pins[0].AcceptedBy != "rule:first-sight" || pins[0].ConfirmedBy != "" {
+		t.Errorf("%+v, %v", pins, err)
 	}
 }
 

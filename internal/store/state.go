@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"sallyport/internal/audit"
@@ -88,7 +89,10 @@ func (db *DB) RevokeToken(ctx context.Context, id string, at time.Time, e audit.
 
 // Pins returns every pinned definition.
 func (r *Reader) Pins(ctx context.Context) ([]gateway.Pin, error) {
-	pins := []gateway.Pin{}
+	pins, query := []gateway.Pin{}, selectPins
+	if r.unconfirmed {
+		query = strings.Replace(query, "confirmed_by", "''", 1)
+	}
 	err := r.rows(ctx, func(scan func(...any) error) error {
 		var p gateway.Pin
 		var at sql.NullInt64
@@ -98,7 +102,7 @@ func (r *Reader) Pins(ctx context.Context) ([]gateway.Pin, error) {
 		p.AcceptedAt = fromMicros(at)
 		pins = append(pins, p)
 		return nil
-	}, selectPins)
+	}, query)
 	return pins, err
 }
 
