@@ -50,12 +50,17 @@ type argument struct {
 	index   uint32
 	values  []uint32
 	without uint32
+	null    bool // it is a pointer to nothing: of a pointer the kernel looks at both halves
 }
 
 // when lets the call through if its arguments are as demanded, and refuses it otherwise.
 func when(call uint32, demands ...argument) []unix.SockFilter {
 	var body []unix.SockFilter
 	for _, d := range demands {
+		if d.null {
+			body = append(body, load(16+8*d.index+4), skip(unix.BPF_JEQ, 0, 1), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA, K: 1}, answer(refuse))
+			d.values = []uint32{0}
+		}
 		body = append(body, load(16+8*d.index)) // both architectures are little-endian: the lower half is first
 		if d.without != 0 {
 			body = append(body, skip(unix.BPF_JSET, d.without, 1), answer(refuse))

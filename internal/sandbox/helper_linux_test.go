@@ -4,11 +4,13 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -72,6 +74,56 @@ func attack(what string, args []string) error {
 		return f.Close()
 	case "chmod":
 		return os.Chmod(args[0], 0o777)
+	case "setxattrat", "removexattrat", "getxattrat", "listxattrat", "file_setattr": // the C library has no names for these yet
+		path, name, value := &append([]byte(args[0]), 0)[0], &append([]byte("user.note"), 0)[0], [2]uint64{}
+		into := struct {
+			value uint64
+			size  uint32
+			flags uint32
+		}{uint64(uintptr(unsafe.Pointer(&value))), 4, 0}
+		at := ^uintptr(99) // AT_FDCWD
+		var errno syscall.Errno
+		switch what {
+		case "setxattrat":
+			_, _, errno = unix.RawSyscall6(unix.SYS_SETXATTRAT, at, uintptr(unsafe.Pointer(path)), 0, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&into)), unsafe.Sizeof(into))
+		case "getxattrat":
+			_, _, errno = unix.RawSyscall6(unix.SYS_GETXATTRAT, at, uintptr(unsafe.Pointer(path)), 0, uintptr(unsafe.Pointer(name)), uintptr(unsafe.Pointer(&into)), unsafe.Sizeof(into))
+		case "listxattrat":
+			_, _, errno = unix.RawSyscall6(unix.SYS_LISTXATTRAT, at, uintptr(unsafe.Pointer(path)), 0, 0, 0, 0)
+		case "removexattrat":
+			_, _, errno = unix.RawSyscall6(unix.SYS_REMOVEXATTRAT, at, uintptr(unsafe.Pointer(path)), 0, uintptr(unsafe.Pointer(name)), 0, 0)
+		case "file_setattr":
+			var attr [24]byte
+			_, _, errno = unix.RawSyscall6(unix.SYS_FILE_SETATTR, at, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0, 0)
+		}
+		runtime.KeepAlive(&value)
+		if errno == unix.EPERM || errno == unix.ENOSYS || errno == unix.EACCES || errno == unix.ENOENT || errno == unix.EROFS || errno == unix.EOPNOTSUPP {
+			return errno
+		}
+		return nil // the kernel looked at the file
+	case "getxattr":
+		_, err := unix.Getxattr(args[0], "user.note", make([]byte, 100))
+		if errors.Is(err, unix.ENODATA) {
+			return nil // the kernel looked at the file
+		}
+		return err
+	case "utimensat": // with a name at an address whose lower half is zero
+		const address = 1 << 32
+		at, _, errno := unix.RawSyscall6(unix.SYS_MMAP, address, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED, ^uintptr(0), 0)
+		if errno != 0 {
+			return errno
+		}
+		copy(unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&at))), 4096), args[0]+"\x00")
+		if _, _, errno = unix.RawSyscall6(unix.SYS_UTIMENSAT, ^uintptr(99), at, 0, 0, 0, 0); errno != 0 {
+			return errno
+		}
+		return nil
+	case "fchmod": // by a descriptor that can only read
+		f, err := os.Open(args[0])
+		if err != nil {
+			return err
+		}
+		return f.Chmod(0o777)
 	case "link":
 		return os.Link(args[0], args[1])
 	case "rename":

@@ -332,9 +332,14 @@ func resolved(paths []string) (targets []string) {
 func (o *order) serverRules() []rule {
 	s := o.Server
 	const all = work | execute | landlockResolveUnix // of its own sockets, and of those that it was given
-	rules := []rule{{"/", readDir, false}}           // names of what is there; Landlock can't tell a directory from what is below it
+	var rules []rule
+	if o.Tier == Full { // its root is its own; elsewhere these would be the names of all that is there, and Landlock can't tell a directory from what is below it
+		rules = append(rules, rule{"/", readDir, false})
+	}
 	for _, p := range o.system() {
-		rules = append(rules, rule{p, readFile | readDir | execute, true})
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			rules = append(rules, besides(real, s.Secrets, readFile|readDir|execute)...)
+		}
 	}
 	for _, p := range slices.Concat(devices, serverDevices) {
 		rules = append(rules, rule{p, readFile | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE, true})
@@ -425,12 +430,17 @@ var serverCalls = []uint32{
 	unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT,
 	unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX, unix.SYS_SETHOSTNAME,
 	unix.SYS_SETDOMAINNAME, unix.SYS_SYSLOG, unix.SYS_FANOTIFY_INIT, unix.SYS_VHANGUP, unix.SYS_MIGRATE_PAGES, unix.SYS_MOVE_PAGES, unix.SYS_LOOKUP_DCOOKIE,
+	unix.SYS_OPEN_TREE_ATTR,
 }
 
-// sharedCalls are those that without namespaces reach what belongs to other programs of the gateway's user: they name a file where Landlock does not
-// judge what is done to it, share memory by a number, or leave the process group that holds the tree together.
+// youngest is the last system call that was looked at. Later ones are answered as by a kernel that hasn't got them: nobody knows what they reach.
+const youngest = unix.SYS_FILE_SETATTR
+
+// sharedCalls are those that without namespaces reach what belongs to other programs of the gateway's user: they change what Landlock does not judge, of
+// a file that is named or that was opened to be read, share memory by a number, or leave the process group that holds the tree together.
 var sharedCalls = []uint32{
-	unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWNAT, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR,
+	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
+	unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT, unix.SYS_FILE_GETATTR, unix.SYS_FILE_SETATTR,
 	unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV, unix.SYS_MSGCTL, unix.SYS_SEMGET,
 	unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP, unix.SYS_SEMCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK, unix.SYS_SETSID, unix.SYS_SETPGID,
 }
@@ -451,6 +461,12 @@ func (o *order) serverFilter(unixSockets bool) []unix.SockFilter {
 	}
 	for _, c := range refused {
 		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(refuse))
+	}
+	p = append(p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, K: youngest, Jf: 1}, answer(absent))
+	if o.Tier != Full {
+		for _, c := range append(slices.Clone(xattrs), unix.SYS_GETXATTRAT, unix.SYS_LISTXATTRAT) { // of files that it can name and not open, too
+			p = append(p, skip(unix.BPF_JEQ, c, 1), answer(without))
+		}
 	}
 	for _, c := range []uint32{unix.SYS_CLONE3, unix.SYS_OPENAT2} { // what they do is said in memory, where a filter can't look
 		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(absent))
@@ -497,7 +513,7 @@ func (o *order) serverFilter(unixSockets bool) []unix.SockFilter {
 		p = append(p, when(unix.SYS_SETPRIORITY, self, argument{index: 1, values: []uint32{0}})...)
 		p = append(p, when(unix.SYS_IOPRIO_SET, argument{index: 0, values: []uint32{1}}, argument{index: 1, values: []uint32{0}})...)
 		// By an open file only, which Landlock has judged: with a name it would be any.
-		p = append(p, when(unix.SYS_UTIMENSAT, argument{index: 1, values: []uint32{0}})...)
+		p = append(p, when(unix.SYS_UTIMENSAT, argument{index: 1, null: true})...)
 	}
 	p = append(p, skip(unix.BPF_JEQ, unix.SYS_IOCTL, 6), load(16+8))
 	for i, request := range []uint32{tiocSTI, tiocLinux, tiocCons} {

@@ -171,6 +171,15 @@ func TestServerReach(t *testing.T) {
 			{"keys", false, []string{"syscall", strconv.Itoa(unix.SYS_KEYCTL)}},
 			{"open by handle", false, []string{"syscall", strconv.Itoa(unix.SYS_OPEN_BY_HANDLE_AT)}},
 			{"a terminal's input", false, []string{"ioctl"}},
+			{"attributes of the key", false, []string{"setxattrat", w.data + "/signing.key"}},
+			{"attributes of the key, taken", false, []string{"removexattrat", w.data + "/signing.key"}},
+			{"attributes of the key, read", false, []string{"getxattr", w.data + "/signing.key"}},
+			{"attributes of the key, read in the new way", false, []string{"getxattrat", w.data + "/signing.key"}},
+			{"attributes of the key, listed", false, []string{"listxattrat", w.data + "/signing.key"}},
+			{"flags of the key", false, []string{"file_setattr", w.data + "/signing.key"}},
+			{"times of the key", false, []string{"utimensat", w.data + "/signing.key"}},
+			{"the mode of what the gateway keeps for it", false, []string{"fchmod", w.data + "/packages/mine/code"}},
+			{"a call that nobody knows yet", false, []string{"syscall", strconv.Itoa(youngest + 1)}},
 			{"the mode of the key", false, []string{"chmod", w.data + "/signing.key"}},
 		} {
 			t.Run(c.name, func(t *testing.T) {
@@ -183,7 +192,7 @@ func TestServerReach(t *testing.T) {
 			})
 		}
 		// In a root of its own the server may find an empty directory where the data directory is, and do with it what it likes.
-		for _, argv := range [][]string{{"create", w.data + "/new"}, {"chmod", w.data}} {
+		for _, argv := range [][]string{{"create", w.data + "/new"}, {"chmod", w.data}, {"fchmod", w.data}} {
 			s := w.server
 			s.Argv = append([]string{helperName}, argv...)
 			startServer(t, s, tier)
@@ -198,6 +207,28 @@ func TestServerReach(t *testing.T) {
 			t.Errorf("the configuration is now %q, %v", data, err)
 		}
 	})
+}
+
+// What lies below a place that every server reads is a secret all the same.
+func TestServerRulesLeaveSecretsOut(t *testing.T) {
+	w := newServerWorld(t)
+	link := filepath.Join(t.TempDir(), "opt")
+	if err := os.Symlink(w.project, link); err != nil {
+		t.Fatal(err)
+	}
+	old := serverDirs
+	defer func() { serverDirs = old }()
+	serverDirs = []string{link}
+	o := order{Tier: Partial, Server: &serverOrder{Folder: w.folder, Secrets: []string{w.project + "/sallyport.yaml"}}}
+	var of []string
+	for _, r := range o.serverRules() {
+		if inside(r.path, []string{w.project}) || inside(w.project, []string{r.path}) || r.path == link {
+			of = append(of, r.path)
+		}
+	}
+	if !slices.Equal(of, []string{w.project + "/docs"}) {
+		t.Errorf("rules for %v", of)
+	}
 }
 
 // A configuration that an editor puts in place of the old one, while the server runs, is as far from it as the old one was.
