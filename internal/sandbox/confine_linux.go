@@ -190,6 +190,7 @@ type rule struct {
 	path     string
 	rights   uint64
 	optional bool
+	listed   bool // with no link on the way there
 }
 
 // ruleset makes a Landlock ruleset for whoever restricts itself with it.
@@ -209,7 +210,11 @@ func ruleset(abi int, network bool, rules []rule) (int, error) {
 }
 
 func (r rule) add(ruleset int, handled uint64) error {
-	fd, err := unix.Open(r.path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC}
+	if r.listed {
+		how.Resolve = unix.RESOLVE_NO_SYMLINKS
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, r.path, &how)
 	if err != nil {
 		return os.NewSyscallError("open", err)
 	}

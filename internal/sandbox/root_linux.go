@@ -33,7 +33,7 @@ func (o *order) rules() []rule {
 	var rules []rule
 	add := func(rights uint64, optional bool, paths ...string) {
 		for _, p := range paths {
-			rules = append(rules, rule{p, rights, optional})
+			rules = append(rules, rule{path: p, rights: rights, optional: optional})
 		}
 	}
 	add(readFile|readDir|execute, true, systemDirs...)
@@ -69,7 +69,12 @@ func attributes(fd int, path string, set uint64, flags uint) error {
 
 // hold takes a copy of the mounts at and below path, with the attributes set on each of them.
 func hold(path string, attrs uint64) (tree, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	return holdAt(unix.AT_FDCWD, path, path, attrs)
+}
+
+// holdAt is hold of what name leads to from the open dir, or of dir itself where there is no name.
+func holdAt(dir int, name, path string, attrs uint64) (tree, error) {
+	fd, err := unix.OpenTree(dir, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return tree{}, os.NewSyscallError("open_tree "+path, err)
 	}

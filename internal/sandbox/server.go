@@ -18,20 +18,22 @@ const (
 
 // Server is a program that runs for long and is not trusted: an MCP server on its pipes. It sees the system's programs and libraries and what is
 // listed here, and nothing else: no other files, and no process but its own. Lists have absolute paths without links; what is not there is left out.
+// A server may have written where one of them leads, so a link on the way keeps the server from being started.
 //
 // Where the kernel gives namespaces, what is not listed does not exist for it. Where it has only Landlock (ABI 6 and later), the server can't open
 // it, but can ask whether it is there, for its size, owner, mode and times; it can't have sockets of the family AF_UNIX, change modes, owners or
 // times by a file's name, or leave its process group.
 type Server struct {
-	Path    string   // the program; a script is fine
-	Argv    []string // with the program's name first
-	Env     []string // all of it, but TMPDIR and, with ProxyNetwork, the variables that name the proxy
-	Dir     string   // where it starts
-	Folder  string   // its own: it reads, writes and executes there
-	Code    []string // what the gateway keeps for it: read and executed, also where it lies in one of Secrets
-	Read    []string // more that it may read and execute
-	Write   []string // more that it may read, write and execute
-	Secrets []string // what it can't reach, although it is listed in Read or Write, or lies below what is
+	Path    string            // the program; a script is fine
+	Argv    []string          // with the program's name first
+	Env     []string          // all of it, but TMPDIR and, with ProxyNetwork, the variables that name the proxy
+	Dir     string            // where it starts
+	Folder  string            // its own: it reads, writes and executes there
+	Code    []string          // what the gateway keeps for it: read and executed, also where it lies in one of Secrets
+	Read    []string          // more that it may read and execute
+	Write   []string          // more that it may read, write and execute
+	Secrets []string          // what it can't reach, although it is listed in Read or Write, or lies below what is
+	Links   map[string]string // names of what is listed by which the server may know it, and where each leads
 	Network Network
 }
 
@@ -72,6 +74,11 @@ func (s *Server) check() error {
 			if p == "/" || !filepath.IsAbs(p) || filepath.Clean(p) != p {
 				return bad("paths", "must be absolute, free of dots, and not the root")
 			}
+		}
+	}
+	for from, to := range s.Links {
+		if !filepath.IsAbs(from) || filepath.Clean(from) != from || !filepath.IsAbs(to) {
+			return bad("links", "must be absolute, and free of dots")
 		}
 	}
 	if !plain(s.Folder) {

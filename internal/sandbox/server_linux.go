@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -42,6 +43,7 @@ type serverOrder struct {
 	Read    []string
 	Write   []string
 	Secrets []string
+	Links   map[string]string
 	Proxy   bool
 }
 
@@ -72,7 +74,7 @@ func (s Server) command(tier Tier) (*Process, error) {
 	}
 	o := order{
 		Tier: tier, Landlock: landlockABI(), Root: os.Geteuid() == 0, Program: s.Path, Argv: s.Argv, Env: s.Env, Dir: s.Dir, Network: s.Network == AnyNetwork, Temp: filepath.Join(s.Folder, "tmp"),
-		Server: &serverOrder{Folder: s.Folder, Code: s.Code, Read: s.Read, Write: s.Write, Secrets: s.Secrets, Proxy: s.Network == ProxyNetwork},
+		Server: &serverOrder{Folder: s.Folder, Code: s.Code, Read: s.Read, Write: s.Write, Secrets: s.Secrets, Links: s.Links, Proxy: s.Network == ProxyNetwork},
 	}
 	if err := os.Mkdir(o.Temp, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
@@ -180,7 +182,7 @@ func (o *order) serverRoot() error {
 	s := o.Server
 	links := map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2"}
 	var trees []tree
-	take := func(attrs uint64, paths ...string) error {
+	take := func(hold func(string, uint64) (tree, error), attrs uint64, paths ...string) error {
 		for _, p := range paths {
 			if target, err := os.Readlink(p); err == nil && filepath.Dir(p) == "/" {
 				links[p] = target // /bin -> usr/bin
@@ -199,20 +201,20 @@ func (o *order) serverRoot() error {
 	}
 	const device = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
 	if err := errors.Join(
-		take(readOnly, o.system()...), take(device, devices...), take(device, serverDevices...),
-		take(readOnly, s.Read...), take(unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, s.Write...),
+		take(hold, readOnly, o.system()...), take(hold, device, devices...), take(hold, device, serverDevices...),
+		take(holdListed, readOnly, s.Read...), take(holdListed, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, s.Write...),
 	); err != nil {
 		return err
 	}
 	var own []tree
 	for _, p := range s.Code {
-		t, err := hold(p, readOnly)
+		t, err := holdListed(p, readOnly)
 		if err != nil {
 			return err
 		}
 		own = append(own, t)
 	}
-	folder, err := hold(s.Folder, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	folder, err := holdListed(s.Folder, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 	if err != nil {
 		return err
 	}
@@ -233,8 +235,14 @@ func (o *order) serverRoot() error {
 	if proc >= 0 {
 		trees = append(trees, tree{"/proc", proc, true})
 	}
+	// A server that runs already may put links into what it writes, which is part of the new root by then: none is followed.
+	root, err := os.OpenRoot(at)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	for _, t := range trees {
-		if err := t.attach(at); err != nil {
+		if err := t.attachIn(root); err != nil {
 			return err
 		}
 	}
@@ -245,7 +253,7 @@ func (o *order) serverRoot() error {
 		return err
 	}
 	for _, secret := range s.Secrets {
-		st, err := os.Lstat(at + secret)
+		st, err := root.Lstat(secret[1:])
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 			continue // nothing that was let in holds it
 		}
@@ -263,17 +271,29 @@ func (o *order) serverRoot() error {
 		if err != nil {
 			return os.NewSyscallError("open_tree", err)
 		}
-		if err := (tree{secret, copied, false}).attach(at); err != nil {
+		if err := (tree{secret, copied, false}).attachIn(root); err != nil {
 			return err
 		}
 	}
 	for _, t := range own {
-		if err := t.attach(at); err != nil {
+		if err := t.attachIn(root); err != nil {
 			return err
 		}
 	}
-	if err := os.MkdirAll(at+o.Dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	for from, to := range s.Links {
+		if _, err := root.Lstat(from[1:]); err == nil {
+			continue // it lies in what was let in
+		}
+		if err := errors.Join(root.MkdirAll(filepath.Dir(from)[1:], 0o755), root.Symlink(to, from[1:])); err != nil {
+			return err
+		}
+	}
+	if dir := strings.TrimPrefix(o.Dir, "/"); dir != "" {
+		if _, err := root.Lstat(dir); err != nil {
+			if err := root.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
 	}
 	for from, to := range links {
 		if err := os.Symlink(to, at+from); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -295,6 +315,52 @@ func (o *order) serverRoot() error {
 		return os.NewSyscallError("umount", err)
 	}
 	return unix.Chdir("/")
+}
+
+// holdListed is hold of what a list names, if no link is on the way there.
+func holdListed(path string, attrs uint64) (tree, error) {
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return tree{}, os.NewSyscallError("open "+path, err)
+	}
+	defer unix.Close(fd)
+	return holdAt(fd, "", path, attrs)
+}
+
+// attachIn is like attach, and follows no link.
+func (t tree) attachIn(root *os.Root) error {
+	name := t.path[1:]
+	if _, err := root.Lstat(name); err != nil {
+		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if t.dir {
+			err = root.Mkdir(name, 0o755)
+		} else {
+			var f *os.File
+			if f, err = root.OpenFile(name, os.O_CREATE|os.O_EXCL, 0o444); err == nil {
+				f.Close()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	top, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	target, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+	if err != nil {
+		return os.NewSyscallError("open "+t.path, err)
+	}
+	defer unix.Close(target)
+	defer unix.Close(t.fd)
+	if err := unix.MoveMount(t.fd, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return os.NewSyscallError("move_mount "+t.path, err)
+	}
+	return nil
 }
 
 // serverProc is a /proc of the new PID namespace: all of it where the kernel gives one, since servers look there for processors and memory, else
@@ -334,7 +400,7 @@ func (o *order) serverRules() []rule {
 	const all = work | execute | landlockResolveUnix // of its own sockets, and of those that it was given
 	var rules []rule
 	if o.Tier == Full { // its root is its own; elsewhere these would be the names of all that is there, and Landlock can't tell a directory from what is below it
-		rules = append(rules, rule{"/", readDir, false})
+		rules = append(rules, rule{path: "/", rights: readDir})
 	}
 	for _, p := range o.system() {
 		if real, err := filepath.EvalSymlinks(p); err == nil {
@@ -342,10 +408,10 @@ func (o *order) serverRules() []rule {
 		}
 	}
 	for _, p := range slices.Concat(devices, serverDevices) {
-		rules = append(rules, rule{p, readFile | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE, true})
+		rules = append(rules, rule{path: p, rights: readFile | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE, optional: true})
 	}
 	for _, p := range s.Code {
-		rules = append(rules, rule{p, readFile | readDir | execute, false})
+		rules = append(rules, rule{path: p, rights: readFile | readDir | execute, listed: true})
 	}
 	for _, p := range s.Read {
 		rules = append(rules, besides(p, s.Secrets, readFile|readDir|execute)...)
@@ -358,7 +424,7 @@ func (o *order) serverRules() []rule {
 			rules = append(rules, besides(p, s.Secrets, all)...)
 		}
 	}
-	return append(rules, rule{s.Folder, all, false}, rule{"/proc", readFile | readDir, true})
+	return append(rules, rule{path: s.Folder, rights: all, listed: true}, rule{path: "/proc", rights: readFile | readDir, optional: true})
 }
 
 // besides are rules for path and what is below it, but for the secrets: where one lies below a directory, all that lies beside it gets a rule of its
@@ -368,7 +434,7 @@ func besides(path string, secrets []string, rights uint64) []rule {
 		return nil
 	}
 	if !slices.ContainsFunc(secrets, func(s string) bool { return inside(s, []string{path}) }) {
-		return []rule{{path, rights, true}}
+		return []rule{{path: path, rights: rights, optional: true, listed: true}}
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -5,6 +5,7 @@ package sandbox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -207,6 +208,78 @@ func TestServerReach(t *testing.T) {
 			t.Errorf("the configuration is now %q, %v", data, err)
 		}
 	})
+}
+
+// A server can put a link where it writes, and be started again: none that is on the way to what is listed is followed.
+func TestServerFollowsNoLink(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		w := newServerWorld(t)
+		for from, to := range map[string]string{w.project + "/key": w.data + "/signing.key", w.project + "/sub": w.data} {
+			if err := os.Symlink(to, from); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, change := range map[string]func(*Server){
+			"written":         func(s *Server) { s.Write = append(s.Write, w.project+"/key") },
+			"read":            func(s *Server) { s.Read = append(s.Read, w.project+"/key") },
+			"below a link":    func(s *Server) { s.Write = []string{w.project + "/sub/signing.key"} },
+			"a folder":        func(s *Server) { s.Write = []string{w.project + "/sub"} },
+			"the package":     func(s *Server) { s.Code = []string{w.project + "/sub"} },
+			"below its own":   func(s *Server) { s.Write = append(s.Write, w.project+"/sub/servers") },
+			"its folder, too": func(s *Server) { s.Read = append(s.Read, w.project+"/sub/servers/other") },
+		} {
+			s := w.server
+			s.Argv = []string{helperName, "read", w.project + "/key"}
+			change(&s)
+			p, err := s.command(tier)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Started(time.Minute); err == nil || !strings.Contains(err.Error(), "too many levels of symbolic links") {
+				t.Errorf("%s: %v", name, err)
+			}
+			p.Cmd.Wait()
+			p.Close()
+		}
+		s := w.server
+		s.Write, s.Links = []string{w.project + "/docs"}, map[string]string{w.home + "/my/docs": w.project + "/docs"}
+		s.Argv = []string{helperName, "read", w.home + "/my/docs/a.txt"}
+		if tier == Partial { // there is no root of its own in which a name could be made
+			s.Argv[2] = w.project + "/docs/a.txt"
+		}
+		if out, exit := startServer(t, s, tier); exit != succeeded {
+			t.Errorf("by its other name: %d %s", exit, out)
+		}
+		if entries, _ := os.ReadDir(w.home); len(entries) != 1 {
+			t.Errorf("made outside: %v", entries)
+		}
+	})
+}
+
+// What a new root is built on is followed by nobody either: a server that runs already can put links into it meanwhile.
+func TestAttachFollowsNoLink(t *testing.T) {
+	outside, at := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Symlink(outside, at+"/away"), os.Symlink(outside+"/new", at+"/file")); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, path := range []string{"/away/x", "/away/x/y", "/file"} {
+		for _, dir := range []bool{false, true} {
+			if err := (tree{path, -1, dir}).attachIn(root); err == nil || strings.Contains(err.Error(), "move_mount") {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}
+	if entries, _ := os.ReadDir(outside); len(entries) > 0 {
+		t.Errorf("made outside: %v", entries)
+	}
 }
 
 // What lies below a place that every server reads is a secret all the same.
