@@ -104,8 +104,11 @@ func launch() (status, error) {
 	if o.Tier == Full {
 		ignoreSignals() // elsewhere Landlock's scope keeps the program's signals from us
 	}
-	go func() { // the gateway is gone: so is the group. In the tier Full the kernel sees to it, and this can't hit the namespace's first process
+	go func() { // the gateway is gone, or gave this up: so is the group, or in the tier Full, where a program may leave it, all of the namespace but us
 		in.Read(make([]byte, 1))
+		if o.Tier == Full {
+			unix.Kill(-1, unix.SIGKILL)
+		}
 		unix.Kill(0, unix.SIGKILL)
 	}()
 	if err := o.surroundings(); err != nil {

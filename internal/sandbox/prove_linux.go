@@ -95,7 +95,7 @@ func (s Server) attempt(ctx context.Context, a attempt) (tried int, reached []st
 	if listener != nil {
 		listener.Close()
 	}
-	waited := p.Cmd.Wait()
+	waited := p.Wait()
 	if err = errors.Join(err, waited); err != nil {
 		return 0, nil, fmt.Errorf("%w %.200s", err, complaint.String())
 	}

@@ -33,6 +33,9 @@ func (s Server) Command() (*Process, error) {
 // Started is never called.
 func (p *Process) Started(time.Duration) (net.Listener, error) { return nil, nil }
 
+// Wait is never called.
+func (p *Process) Wait() error { return nil }
+
 // Close does nothing.
 func (p *Process) Close() {}
 

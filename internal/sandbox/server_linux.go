@@ -164,6 +164,14 @@ func receivedListener(rights []byte) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
+// Wait is for who started Cmd and lets nothing of it outlive it: it waits for the server, ends what is left of its group, and returns what Cmd.Wait does.
+func (p *Process) Wait() error {
+	for unix.Waitid(unix.P_PID, p.Cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	unix.Kill(-p.Cmd.Process.Pid, unix.SIGKILL) // the number is still the server's
+	return p.Cmd.Wait()
+}
+
 // Close gives up what the gateway holds of the process: its launcher then ends it, if it still runs.
 func (p *Process) Close() {
 	for _, f := range []*os.File{p.their.order, p.their.status, p.ours.order, p.ours.status} {

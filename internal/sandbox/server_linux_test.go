@@ -430,6 +430,62 @@ func TestServerTreeEnds(t *testing.T) {
 	})
 }
 
+// A server that leaves its group and its session ends all the same when it is given up, and what it leaves behind ends with it.
+func TestServerEndsWhenGivenUp(t *testing.T) {
+	eachServerTier(t, func(t *testing.T, tier Tier) {
+		w := newServerWorld(t)
+		for name, c := range map[string]struct {
+			script string
+			close  bool
+		}{
+			"in a session of its own": {`exec setsid sh -c "echo up; exec sleep 600"`, true},
+			"ignoring signals":        {`trap "" TERM HUP INT; echo up; while :; do sleep 600; done`, true},
+			"by what it left behind":  {`echo up; sleep 600 >/dev/null 2>&1 & exit 0`, false},
+		} {
+			s := w.server
+			s.Path, s.Argv = "/bin/sh", []string{"sh", "-c", `exec 9>"` + w.folder + `/lock"; flock -n 9 || exit 99; ` + c.script}
+			p, err := s.command(tier)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, _ := p.Cmd.StdoutPipe()
+			if err := p.Cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Started(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if said, err := io.ReadAll(io.LimitReader(out, 3)); err != nil || string(said) != "up\n" {
+				t.Fatalf("%s: %q, %v", name, said, err)
+			}
+			if c.close {
+				p.Close()
+			}
+			ended := make(chan struct{})
+			go func() { p.Wait(); close(ended) }()
+			select {
+			case <-ended:
+			case <-time.After(time.Minute):
+				t.Fatalf("%s: it goes on", name)
+			}
+			p.Close()
+			// Whoever still ran would hold the lock.
+			f, err := os.OpenFile(w.folder+"/lock", os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			free := make(chan error, 1)
+			go func() { free <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
+			select {
+			case <-free:
+			case <-time.After(time.Minute):
+				t.Errorf("%s: something outlives it", name)
+			}
+			f.Close()
+		}
+	})
+}
+
 // The prover finds nothing in a sandbox that holds, and finds what a sandbox without secrets lets it reach.
 func TestServerProof(t *testing.T) {
 	if tier, missing := Servers(); tier == None {

@@ -179,10 +179,10 @@ func (p Package) install(ctx context.Context, npm, work string, h House) error {
 	defer stop()
 	if _, err := walls.Started(enclosing); err != nil {
 		walls.Close()
-		walls.Cmd.Wait()
+		walls.Wait()
 		return err
 	}
-	if err := walls.Cmd.Wait(); err != nil {
+	if err := walls.Wait(); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
