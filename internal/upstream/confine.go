@@ -1,13 +1,15 @@
 package upstream
 
 import (
-	"cmp"
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"sallyport/internal/fault"
 	"sallyport/internal/sandbox"
@@ -51,6 +53,12 @@ var toolchains = []struct{ dir, variable string }{
 // systemDirs hold programs that every server may run.
 var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu/store", "/snap", "/home/linuxbrew/.linuxbrew"}
 
+// kernelDirs hold no files of anybody's: a server has what the sandbox gives it of them, and what is named there is no reason for more.
+var kernelDirs = []string{"/proc", "/sys", "/dev"}
+
+// shared are folders of a home that hold more than one program's affairs.
+var shared = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local", ".local/share", ".local/state", ".cache", ".password-store", ".mozilla", "bin"}
+
 // codeFiles are what an interpreter is given to run: its project is read, and not written.
 var codeFiles = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".py", ".pyz", ".rb", ".php", ".pl", ".jar", ".sh", ".bash", ".lua", ".wasm", ".dll", ".exs"}
 
@@ -61,12 +69,36 @@ var projectMarks = []string{"package.json", "pyproject.toml", "setup.py", "requi
 type reach struct {
 	read, write []string
 	env         []string
-	left        []string // what is named and not let in, each with the reason
+	links       map[string]string // names of what is let in, and where each leads
+	secrets     []string          // what is run with the gateway's rights: who writes it can do what the gateway can
+	left        []string          // what is named and not let in, each with the reason
 }
 
-// reachOf reads a server's configuration as its operator would: what the command and the environment name, the server is meant to have.
-func reachOf(cfg Config, program string, h House) reach {
+// codeVariables name programs and libraries, which others run, too: what they name is read, and not written. So is what those of toolchains name.
+var codeVariables = []string{"PATH", "NODE_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "JAVA_HOME", "CLASSPATH", "GOROOT", "GEM_HOME", "GEM_PATH", "RUBYLIB", "PERL5LIB"}
+
+func ofCode(variable string) bool {
+	return slices.Contains(codeVariables, variable) || slices.ContainsFunc(toolchains, func(t struct{ dir, variable string }) bool { return t.variable == variable })
+}
+
+// named are the paths that a server's command and environment name, but for code.
+func (c Config) named(h House) (paths []string) {
+	for _, arg := range c.Command[1:] {
+		paths = append(paths, pathsIn(arg, c.Dir, h.Home)...)
+	}
+	for name, value := range c.Env {
+		if !ofCode(name) {
+			paths = append(paths, pathsIn(value, c.Dir, h.Home)...)
+		}
+	}
+	return paths
+}
+
+// reachOf reads a server's configuration as its operator would: what the command and the environment name, the server is meant to have. It follows no
+// link that it, or one of the others, may have made.
+func reachOf(cfg Config, program string, h House, others ...Config) reach {
 	var r reach
+	g := groundsOf(append(slices.Clone(others), cfg), h)
 	add := func(list *[]string, paths ...string) {
 		for _, p := range paths {
 			if p != "" && p != "/" && !within(p, systemDirs) && !slices.Contains(*list, p) {
@@ -76,7 +108,7 @@ func reachOf(cfg Config, program string, h House) reach {
 	}
 	code := func(file string) { add(&r.read, file); add(&r.read, installation(file, h.Home)...) }
 	code(program)
-	if real, err := filepath.EvalSymlinks(program); err == nil {
+	if real, err := g.resolve(program); err == nil {
 		code(real)
 	}
 	path := os.Getenv("PATH")
@@ -84,7 +116,7 @@ func reachOf(cfg Config, program string, h House) reach {
 		path = own
 	}
 	for _, dir := range filepath.SplitList(path) {
-		if filepath.IsAbs(dir) && exists(dir) {
+		if filepath.IsAbs(dir) && exists(dir) && !holds(dir, h.Home) {
 			add(&r.read, filepath.Clean(dir))
 			add(&r.read, installation(filepath.Join(dir, "x"), h.Home)...)
 		}
@@ -99,50 +131,86 @@ func reachOf(cfg Config, program string, h House) reach {
 			}
 		}
 	}
-	named := func(value string) {
-		for _, p := range pathsIn(value, cfg.Dir, h.Home) {
-			switch st, err := os.Stat(p); {
-			case err != nil || databases(p) && !st.IsDir():
-				// It is to be made, or has files beside it that come and go: so the folder is meant.
-				if parent := filepath.Dir(p); cfg.Confine.Sandbox == Full {
-				} else if !broad(parent, cfg.Dir, h.Home) {
-					add(&r.write, parent)
-				} else if err == nil {
-					add(&r.write, p)
-				} else if !within(p, append([]string{cfg.Confine.Folder}, cfg.Confine.Paths...)) {
-					r.left = append(r.left, p+" is not there, and its folder holds more than what this server needs")
-				}
-			case p == "/":
-				r.left = append(r.left, "the root is never let in: name folders")
-			case st.Mode().IsRegular() && slices.Contains(codeFiles, strings.ToLower(filepath.Ext(p))):
-				code(p)
-			case st.Mode().IsRegular() || st.IsDir():
-				if cfg.Confine.Sandbox != Full {
-					add(&r.write, p)
-				}
+	for name, value := range cfg.Env {
+		if ofCode(name) && name != "PATH" {
+			add(&r.read, slices.DeleteFunc(pathsIn(value, cfg.Dir, h.Home), func(p string) bool { return holds(p, h.Home) })...)
+		}
+	}
+	for _, p := range cfg.named(h) {
+		switch st, err := os.Stat(p); {
+		case within(p, kernelDirs):
+		case err != nil || databases(p) && !st.IsDir():
+			// It is to be made, or has files beside it that come and go: so the folder is meant.
+			if parent := filepath.Dir(p); cfg.Confine.Sandbox == Full {
+			} else if !broad(parent, cfg.Dir, h.Home) {
+				add(&r.write, parent)
+			} else if err == nil {
+				add(&r.write, p)
+			} else if !within(p, append([]string{cfg.Confine.Folder}, cfg.Confine.Paths...)) {
+				r.left = append(r.left, p+" is not there, and its folder holds more than what this server needs")
+			}
+		case p == "/":
+			r.left = append(r.left, "the root is never let in: name folders")
+		case st.Mode().IsRegular() && isCode(p):
+			code(p)
+		case st.Mode().IsRegular() || st.IsDir():
+			if cfg.Confine.Sandbox != Full {
+				add(&r.write, p)
 			}
 		}
 	}
-	for _, arg := range cfg.Command[1:] {
-		named(arg)
-	}
-	for _, value := range cfg.Env {
-		named(value)
-	}
 	add(&r.write, cfg.Confine.Paths...)
+	r.settle(g)
 	for _, p := range r.write {
+		if within(p, g.folders) {
+			continue // its own, or another's, which is a secret
+		}
 		if within(p, h.Secrets) {
 			r.left = append(r.left, p+" is the gateway's own")
 		} else if slices.ContainsFunc(h.Secrets, func(secret string) bool { return within(secret, []string{p}) }) {
 			r.left = append(r.left, p+" holds what is the gateway's own: only what is beside that when the server starts is let in, and nothing new can be made right there")
 		}
 	}
+	r.spare(cfg, h, others)
 	slices.Sort(r.left)
 	r.left = slices.Compact(r.left)
-	slices.Sort(r.write) // a folder comes before what is below it
-	slices.Sort(r.read)
-	r.read = outermost(r.read)
 	return r
+}
+
+// spare keeps the programs of the gateway and of servers without a sandbox out of what a server writes, and tells of those of other servers.
+func (r *reach) spare(cfg Config, h House, others []Config) {
+	keep := func(whose string, paths ...string) {
+		for _, p := range paths {
+			if p = leads(p); within(p, r.write) && !slices.Contains(r.secrets, p) {
+				r.secrets = append(r.secrets, p)
+				r.left = append(r.left, p+" is run by "+whose+", with all that the gateway may do")
+			}
+		}
+	}
+	if self, err := os.Executable(); err == nil {
+		keep("the gateway", self)
+	}
+	for _, other := range others {
+		if other.ID == cfg.ID || len(other.Command) == 0 {
+			continue
+		}
+		var programs []string
+		if program, err := lookProgram(other.Command[0]); err == nil {
+			programs = append(programs, program)
+		}
+		for _, p := range other.named(h) {
+			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && isCode(p) {
+				programs = append(programs, p)
+			}
+		}
+		for _, p := range programs {
+			if other.Confine.Sandbox == Unconfined {
+				keep("the server "+other.ID, append(installation(p, h.Home), p)...)
+			} else if real := leads(p); within(real, r.write) {
+				r.left = append(r.left, real+" is let in, and the server "+other.ID+" runs it: what is written there runs as that server")
+			}
+		}
+	}
 }
 
 // installation is what belongs to a program or script beside its own file: the tree of its runtime, its modules, its project. It is never the
@@ -192,6 +260,9 @@ func pathsIn(value, dir, home string) (paths []string) {
 		candidates = append(candidates, after)
 	}
 	for _, c := range slices.Clone(candidates) {
+		if filepath.IsAbs(c) && exists(c) {
+			continue // a name with a comma, and no list
+		}
 		candidates = append(candidates, strings.FieldsFunc(c, func(r rune) bool { return r == ':' || r == ',' || r == ';' })...)
 	}
 	for _, c := range candidates {
@@ -222,7 +293,11 @@ func databases(file string) bool {
 
 // broad tells whether a folder holds more than one server's affairs, so that naming a file in it can't mean all of it.
 func broad(dir, start, home string) bool {
-	return dir == "/" || dir == start || home != "" && within(home, []string{dir}) || within(start, []string{dir}) || slices.Contains([]string{"/tmp", "/var/tmp", "/dev/shm", "/etc", "/var", "/srv", "/mnt", "/media", "/home"}, dir)
+	if home != "" && (holds(dir, home) || slices.ContainsFunc(shared, func(s string) bool { return dir == filepath.Join(home, s) }) ||
+		slices.ContainsFunc(toolchains, func(t struct{ dir, variable string }) bool { return within(dir, []string{filepath.Join(home, t.dir)}) })) {
+		return true
+	}
+	return dir == "/" || dir == start || within(dir, kernelDirs) || within(start, []string{dir}) || slices.Contains([]string{"/tmp", "/var/tmp", "/dev/shm", "/etc", "/var", "/srv", "/mnt", "/media", "/home"}, dir)
 }
 
 // outermost leaves out what lies below another of the paths, which are sorted.
@@ -238,6 +313,30 @@ func outermost(paths []string) (kept []string) {
 // within tells whether path is one of dirs or below one.
 func within(path string, dirs []string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return path == d || strings.HasPrefix(path, strings.TrimSuffix(d, "/")+"/") })
+}
+
+// holds tells whether a folder is the home, or holds it.
+func holds(dir, home string) bool { return home != "" && within(home, []string{dir}) }
+
+// isCode tells whether a file is one that is run, and not one that is written.
+func isCode(file string) bool {
+	return slices.Contains(codeFiles, strings.ToLower(filepath.Ext(file))) || runs(file)
+}
+
+// runs tells whether a file is a program. The bit alone says little: some file systems set it on all.
+func runs(file string) bool {
+	st, err := os.Stat(file)
+	if err != nil || st.Mode().Perm()&0o111 == 0 || !st.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it may have become a pipe
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, 4)
+	n, _ := io.ReadFull(f, start)
+	return string(start[:n]) == "\x7fELF" || n >= 2 && string(start[:2]) == "#!"
 }
 
 func exists(path string) bool {
@@ -284,14 +383,21 @@ func (s *server) sandboxed(l launch, env []string) (sandbox.Server, error) {
 	if err := os.MkdirAll(cfg.Confine.Folder, 0o700); err != nil {
 		return sandbox.Server{}, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be made.", cfg.ID).At("upstreams." + cfg.ID + ".folder")
 	}
-	folder, err := filepath.EvalSymlinks(cfg.Confine.Folder)
+	g := groundsOf(s.all, h)
+	folder, err := g.resolve(cfg.Confine.Folder)
 	if err != nil {
-		return sandbox.Server{}, err
+		return sandbox.Server{}, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be used: %v.", cfg.ID, err).At("upstreams." + cfg.ID + ".folder")
+	}
+	dir := folder
+	if cfg.Dir != "" {
+		if dir, err = g.resolve(cfg.Dir); err != nil {
+			return sandbox.Server{}, err
+		}
 	}
 	if err := homeLinks(folder, h.Home, cfg.Confine.Paths); err != nil {
 		return sandbox.Server{}, err
 	}
-	r := reachOf(cfg, l.program, h)
+	r := reachOf(cfg, l.program, h, s.all...)
 	env = append(slices.Clone(env), r.env...)
 	if _, own := cfg.Env["HOME"]; !own {
 		env = append(env, "HOME="+folder)
@@ -303,9 +409,17 @@ func (s *server) sandboxed(l launch, env []string) (sandbox.Server, error) {
 			network = sandbox.NoNetwork
 		}
 	}
+	secrets := slices.Concat(h.Secrets, r.secrets)
+	for _, other := range s.all {
+		if f := other.Confine.Folder; f != "" && f != cfg.Confine.Folder {
+			secrets = append(secrets, f)
+			if real := leads(f); real != f {
+				secrets = append(secrets, real)
+			}
+		}
+	}
 	return sandbox.Server{
-		Path: l.program, Argv: l.argv, Env: env, Dir: cmp.Or(cfg.Dir, folder), Folder: folder, Code: l.code, Read: r.read, Write: r.write,
-		Secrets: append(slices.Clone(h.Secrets), s.otherFolders...), Network: network,
+		Path: l.program, Argv: l.argv, Env: env, Dir: dir, Folder: folder, Code: l.code, Read: r.read, Write: r.write, Links: r.links, Secrets: secrets, Network: network,
 	}, nil
 }
 

@@ -37,7 +37,11 @@ func tree(t *testing.T, names ...string) string {
 			t.Fatal(err)
 		}
 		if dir != path {
-			if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755); err != nil {
+			text, mode := "text\n", os.FileMode(0o644)
+			if base := filepath.Base(dir); base == "bin" || base == ".bin" || filepath.Base(path) == "server" {
+				text, mode = "#!/bin/sh\n", 0o755
+			}
+			if err := os.WriteFile(path, []byte(text), mode); err != nil {
 				t.Fatal(err)
 			}
 		}

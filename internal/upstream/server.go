@@ -37,9 +37,9 @@ type server struct {
 	maxFrame int
 	http     *http.Transport // nil for stdio
 
-	otherFolders []string       // of the servers beside it, which it doesn't reach
-	egress       *egress.Client // for the hosts that it may reach; nil where there is no such list
-	said         func(string)   // hears what it writes on its standard error, escaped; may be nil
+	all    []Config       // of the servers, this one among them
+	egress *egress.Client // for the hosts that it may reach; nil where there is no such list
+	said   func(string)   // hears what it writes on its standard error, escaped; may be nil
 
 	backoffMin, backoffMax time.Duration
 

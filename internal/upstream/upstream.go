@@ -132,6 +132,7 @@ func New(cfgs []Config, o Options) (*Manager, error) {
 			cfg.Timeout = defaultTimeout
 		}
 		s := newServer(cfg, o)
+		s.all = cfgs
 		if len(cfg.Confine.Hosts) > 0 {
 			var err error
 			if s.egress, err = egress.New(egress.Policy{Domains: cfg.Confine.Hosts, Protocols: []string{"https", "http"}}, egress.Options{Own: o.Own}); err != nil {
@@ -141,13 +142,8 @@ func New(cfgs []Config, o Options) (*Manager, error) {
 		m.servers[cfg.ID] = s
 		m.order = append(m.order, cfg.ID)
 	}
-	for _, s := range m.servers {
-		for _, other := range m.servers {
-			if f := other.cfg.Confine.Folder; f != "" && f != s.cfg.Confine.Folder {
-				s.otherFolders = append(s.otherFolders, f)
-			}
-		}
-		slices.Sort(s.otherFolders)
+	if err := checkFolders(cfgs, o.House); err != nil {
+		return nil, err
 	}
 	return m, nil
 }
