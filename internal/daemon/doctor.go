@@ -82,7 +82,8 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 	}
 	m, err := upstream.New(servers, upstream.Options{House: house, Definitions: func(string, []call.Definition) {}})
 	if err != nil {
-		return // lint has said it
+		add("upstreams", "failed", fault.Of(err).Remedy, "%s", fault.Of(err).Message)
+		return
 	}
 	defer m.Close()
 	processes := []int{os.Getpid(), os.Getppid()}

@@ -9,14 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,27 +41,44 @@ func (s Server) Prove(ctx context.Context, processes []int) (tried int, reached 
 	if a.Namespace, err = os.Readlink("/proc/self/ns/pid"); err != nil {
 		return 0, nil, err
 	}
-	for _, secret := range s.Secrets {
-		filepath.WalkDir(secret, func(path string, d fs.DirEntry, err error) error {
-			switch {
-			case len(a.Files) >= 10*proofFiles:
-				return fs.SkipAll
-			case err != nil:
-				return nil
-			case inside(path, append(slices.Clone(s.Code), s.Folder)):
-				if d.IsDir() {
-					return fs.SkipDir
-				}
-			case d.Type().IsRegular():
-				a.Files = append(a.Files, path)
-			}
-			return nil
-		})
-	}
-	// Keys and tokens lie at the top; deep down are packages.
-	slices.SortStableFunc(a.Files, func(x, y string) int { return strings.Count(x, "/") - strings.Count(y, "/") })
-	a.Files = a.Files[:min(len(a.Files), proofFiles)]
+	a.Files = proofOf(s.Secrets, append(slices.Clone(s.Code), s.Folder))
 	return s.attempt(ctx, a)
+}
+
+// proofOf lists the secrets and files below them, but for those below own, from the top down: keys and tokens lie at the top, and deep down is what
+// servers and packages made, who would like to have the rest crowded out.
+func proofOf(secrets, own []string) (files []string) {
+	for level := secrets; len(level) > 0; {
+		var next []string
+		for _, path := range level {
+			st, err := os.Lstat(path)
+			switch {
+			case len(files) == proofFiles:
+				return files
+			case err != nil || inside(path, own):
+			case st.Mode().IsRegular() && !slices.Contains(files, path):
+				files = append(files, path)
+			case st.IsDir() && len(next) < 10*proofFiles:
+				next = append(next, some(path)...)
+			}
+		}
+		level = next
+	}
+	return files
+}
+
+// some are names in a directory, which may have any number of them.
+func some(dir string) (paths []string) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(proofFiles)
+	for _, n := range names {
+		paths = append(paths, filepath.Join(dir, n))
+	}
+	return paths
 }
 
 // attempt has the prover try a.

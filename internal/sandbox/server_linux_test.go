@@ -506,6 +506,33 @@ func TestServerProof(t *testing.T) {
 	}
 }
 
+// What another server made can't crowd the keys out of the proof.
+func TestProofBeginsAtTheTop(t *testing.T) {
+	w := newServerWorld(t)
+	for i := range 40 {
+		if err := os.MkdirAll(fmt.Sprintf("%s/a/%d", w.other, i), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for j := range proofFiles / 10 {
+			if err := os.WriteFile(fmt.Sprintf("%s/a/%d/%d", w.other, i, j), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Symlink(w.home, w.other+"/home"); err != nil {
+		t.Fatal(err)
+	}
+	files := proofOf(w.server.Secrets, []string{w.folder})
+	for _, f := range []string{w.data + "/signing.key", w.project + "/sallyport.yaml", w.other + "/notes"} {
+		if !slices.Contains(files, f) {
+			t.Errorf("%s is not among %d files", f, len(files))
+		}
+	}
+	if len(files) != proofFiles || slices.ContainsFunc(files, func(f string) bool { return inside(f, []string{w.folder, w.home, w.other + "/home"}) }) {
+		t.Errorf("%d files", len(files))
+	}
+}
+
 func TestServerExitCode(t *testing.T) {
 	eachServerTier(t, func(t *testing.T, tier Tier) {
 		w := newServerWorld(t)

@@ -254,6 +254,8 @@ func TestPackageFetch(t *testing.T) {
 		"two programs":      {goodPackage + `echo '{"version":"1.2.3","bin":{"a":"dist/i.js","b":"dist/i.js"}}' > node_modules/@s/srv/package.json`, "several programs"},
 		"no hash":           {goodPackage + `echo '{}' > package-lock.json`, "no hash"},
 		"no lock":           {goodPackage + `rm package-lock.json`, "package-lock.json"},
+		"a link for a pin":  {goodPackage + `ln -s ` + root + `/data/signing.key pin.json`, "its pin can't be written"},
+		"a pin of its own":  {goodPackage + `echo '{"bin":"../../../../bin/sh"}' > pin.json`, "its pin can't be written"},
 		"no JSON":           {goodPackage + `echo hi > node_modules/@s/srv/package.json`, "package.json can't be read"},
 	} {
 		_, err := fetch(c.script)
@@ -263,6 +265,9 @@ func TestPackageFetch(t *testing.T) {
 		if kept, err := p.Fetched(dir); err != nil || kept != pin {
 			t.Errorf("%s: what was kept before is now %+v, %v", name, kept, err)
 		}
+	}
+	if key, err := os.ReadFile(root + "/data/signing.key"); err != nil || string(key) != "text\n" {
+		t.Errorf("the key is now %q, %v", key, err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("left behind: %v, %v", entries, err)
@@ -348,6 +353,55 @@ func TestProxyReachesListedHosts(t *testing.T) {
 	for _, target := range []string{address(secret), "169.254.169.254:80", address(site) + "/path", "x@" + address(site)} {
 		if got, err := connect(target); err == nil && !strings.HasPrefix(got, "4") {
 			t.Errorf("%s: %q", target, got)
+		}
+	}
+}
+
+// A server can open as many connections as it likes: the gateway holds a bounded number, and goes on when they end.
+func TestProxyHoldsABoundedNumberOfConnections(t *testing.T) {
+	hosts, err := egress.New(egress.Policy{Domains: []string{"example.com"}, Protocols: []string{"https"}}, egress.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := newProxy(hosts, l, logger(&testLog{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	answered := func(c net.Conn) bool {
+		io.WriteString(c, "CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: x\r\n\r\n")
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		return err == nil && r.StatusCode == http.StatusForbidden
+	}
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	var first net.Conn
+	for i := range proxyConns { // each is answered, and stays open
+		c := dial()
+		if i == 0 {
+			first = c
+		}
+		if !answered(c) {
+			t.Fatalf("connection %d is not answered", i)
+		}
+	}
+	if answered(dial()) {
+		t.Error("one more is answered")
+	}
+	first.Close()
+	for !answered(dial()) { // until the proxy has seen it
+		if t.Context().Err() != nil {
+			t.Fatal("none is answered any more")
 		}
 	}
 }

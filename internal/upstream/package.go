@@ -130,7 +130,7 @@ func (p Package) Fetch(ctx context.Context, dir string, h House) (Pin, error) {
 	if err != nil {
 		return Pin{}, err
 	}
-	if err := os.WriteFile(filepath.Join(work, "pin.json"), append(data, '\n'), 0o600); err != nil {
+	if err := writeNew(filepath.Join(work, "pin.json"), append(data, '\n')); err != nil { // what was fetched may have put a link there
 		return failed(err, "its pin can't be written.")
 	}
 	kept := p.folder(dir)
@@ -143,6 +143,16 @@ func (p Package) Fetch(ctx context.Context, dir string, h House) (Pin, error) {
 		return failed(err, "it can't be put in its place.")
 	}
 	return pin, nil
+}
+
+// writeNew writes a file that is not there.
+func writeNew(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }
 
 // install runs npm.

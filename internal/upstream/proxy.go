@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sallyport/internal/egress"
@@ -17,6 +18,7 @@ import (
 const (
 	proxyDial    = 30 * time.Second
 	proxyTunnels = 256
+	proxyConns   = 256 // beside these: a server may open any number, and each is a descriptor of the gateway's
 )
 
 // proxy is a confined server's only way out: to the hosts that its operator listed, on addresses that the gateway has vetted. It listens on the
@@ -48,6 +50,17 @@ func newProxy(hosts *egress.Client, l net.Listener, log *slog.Logger) (*proxy, e
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	p.http = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10, ErrorLog: p.forward.ErrorLog}
+	var open atomic.Int64
+	p.http.ConnState = func(c net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			if open.Add(1) > proxyConns {
+				c.Close()
+			}
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}
 	p.tunnels.Go(func() { p.http.Serve(l) })
 	return p, nil
 }
