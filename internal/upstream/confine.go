@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -137,7 +138,11 @@ func reachOf(cfg Config, program string, h House, others ...Config) reach {
 		}
 	}
 	for _, p := range cfg.named(h) {
-		switch st, err := os.Stat(p); {
+		st, err := os.Stat(p)
+		if _, at := g.resolve(p); errors.Is(at, errTheirs) && !slices.Contains(codeFiles, strings.ToLower(filepath.Ext(p))) {
+			err = at // a server made it a link: what was meant is a file there
+		}
+		switch {
 		case within(p, kernelDirs):
 		case err != nil || databases(p) && !st.IsDir():
 			// It is to be made, or has files beside it that come and go: so the folder is meant.
