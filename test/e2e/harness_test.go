@@ -613,6 +613,13 @@ func TestMain(m *testing.M) {
 	if driver := os.Getenv(bridgeVariable); driver != "" {
 		os.Exit(bridge(driver, os.Args[len(os.Args)-1]))
 	}
+	if folder := os.Getenv(strangerVariable); folder != "" {
+		if err := runStranger(folder); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	dir, err := os.MkdirTemp("", "sallyport-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
