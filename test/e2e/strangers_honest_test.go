@@ -102,8 +102,7 @@ func honest(t *testing.T, a arrangement, has common) (o outcome) {
 		if has.pg == nil && strings.HasPrefix(task.steps[0].tool, "ledger_") {
 			continue
 		}
-		held, refused, unnamed := s.work(w, task.request, task.steps)
-		o.held, o.refused, o.unnamed, o.steps = append(o.held, held...), o.refused+refused, append(o.unnamed, unnamed...), o.steps+len(task.steps)
+		s.work(w, task.request, task.steps, &o)
 	}
 	if err := w.stop(); err != nil {
 		t.Error(err)
