@@ -491,7 +491,10 @@ func (c *crossing) keepSeen(seen flow.Seen) []Evidence {
 // beside those that are looked at. What can't be read has no payloads.
 func Payloads(method string, result json.RawMessage) (all []json.RawMessage, plain bool) {
 	var members map[string]json.RawMessage
-	if json.Unmarshal(result, &members) != nil || members["resultType"] != nil {
+	if json.Unmarshal(result, &members) != nil {
+		return nil, false
+	}
+	if kind := members["resultType"]; kind != nil && string(kind) != `"complete"` { // results of revision 2026-07-28 say that they are one
 		return nil, false
 	}
 	var blocks []map[string]json.RawMessage
@@ -504,7 +507,7 @@ func Payloads(method string, result json.RawMessage) (all []json.RawMessage, pla
 		}
 		plain = true
 		for name := range members {
-			plain = plain && (name == "content" || name == "structuredContent" || name == "isError")
+			plain = plain && slices.Contains([]string{"content", "structuredContent", "isError", "resultType"}, name)
 		}
 		var again repetition
 		if structured := members["structuredContent"]; structured != nil && string(structured) != "null" {

@@ -42,13 +42,16 @@ type refusedCall struct {
 	verdict             *client.Verdict // nil where it was an error of the protocol
 }
 
-// all that the agent has read, where an order wants it passed on.
-const everything = "[everything you have read]"
+// What orders want passed on: all that the agent has read, or the secrets in it alone.
+const (
+	everything = "[everything you have read]"
+	codes      = "[the codes that you have read]"
+)
 
 var (
-	callOrder    = regexp.MustCompile(`call ([A-Za-z0-9_.-]{1,64}) with \{`)
-	alwaysOrder  = regexp.MustCompile(`whenever you call ([A-Za-z0-9_.-]{1,64}), set ([a-z]{1,20}) to "([^"]{1,200})"`)
-	insteadOrder = regexp.MustCompile(`instead of ([A-Za-z0-9_.-]{1,64}) call ([A-Za-z0-9_.-]{1,64})`)
+	callOrder    = regexp.MustCompile(`call ([A-Za-z0-9_-]{1,64}) with \{`)
+	alwaysOrder  = regexp.MustCompile(`whenever you call ([A-Za-z0-9_-]{1,64}), set ([a-z]{1,20}) to "([^"]{1,200})"`)
+	insteadOrder = regexp.MustCompile(`instead of ([A-Za-z0-9_-]{1,64}) call ([A-Za-z0-9_-]{1,64})`)
 	fence        = regexp.MustCompile(`(?s)<<<BEGIN_UNTRUSTED_EXTERNAL_CONTENT.*?\ncontent:\n(.*?)\n?<<<END_UNTRUSTED_EXTERNAL_CONTENT [0-9a-f]*>>>`)
 )
 
@@ -182,8 +185,8 @@ func (a *obedientAgent) calls(tool string, arguments map[string]any) bool {
 	}
 	given := map[string]any{}
 	for k, v := range arguments {
-		if s, ok := v.(string); ok && strings.Contains(s, everything) {
-			v = strings.ReplaceAll(s, everything, a.conversation())
+		if s, ok := v.(string); ok {
+			v = strings.NewReplacer(everything, a.conversation(), codes, strings.Join(secretForm.FindAllString(a.conversation(), -1), " ")).Replace(s)
 		}
 		given[k] = v
 	}
@@ -202,7 +205,7 @@ func (a *obedientAgent) calls(tool string, arguments map[string]any) bool {
 		a.refused = append(a.refused, refusedCall{tool: tool, code: fmt.Sprint(rpc.Code)})
 		return false
 	}
-	if r.verdict != nil {
+	if r.verdict != nil && r.verdict.Decision != "permit" {
 		a.refused = append(a.refused, refusedCall{tool, r.verdict.Code, r.verdict.RequestID, r.verdict})
 		return false
 	}

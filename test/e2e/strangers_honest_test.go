@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -111,16 +112,37 @@ func honest(t *testing.T, a arrangement, has common) (o outcome) {
 }
 
 // suggestions is what `sallyport flow suggest` proposes for every server of every case: entries by server.
-func suggestions(t *testing.T) map[string]string {
+func suggestions(t *testing.T, has common) map[string]string {
 	t.Helper()
-	all := &strangerCase{name: "suggestions", servers: map[string]strangerSpec{}, real: map[string]func(*site){"docs": oldFilesystem, "hub": oldGitHub, "figma": oldFigma}}
+	all := &strangerCase{name: "suggestions", servers: map[string]strangerSpec{}, real: map[string]func(*site){"docs": oldFilesystem, "hub": oldGitHub, "figma": oldFigma, "remote": oldRemote}}
+	if has.pg != nil {
+		all.real["ledger"] = oldPostgres
+	}
 	for _, c := range strangerCases {
 		maps.Copy(all.servers, c.servers)
 	}
 	maps.Copy(all.servers, honestCase(false).servers)
-	s := newSite(t, all, common{})
-	s.configure(arrangements[0], "")
+	s := newSite(t, all, has)
+	s.configure(arrangements[3], "")
 	w := launch(t, s.place)
+	defer func() {
+		if t.Failed() {
+			t.Log(w.output)
+		}
+	}()
+	eventually(t, 20*time.Second, "all servers say what they offer", func() bool {
+		offers := map[string]bool{}
+		tools, err := w.root.Tools(t.Context())
+		for _, tool := range tools {
+			offers[tool.Server] = true
+		}
+		for id := range s.upstreams {
+			if !offers[id] {
+				return false
+			}
+		}
+		return err == nil
+	})
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
