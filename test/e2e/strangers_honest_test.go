@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -125,24 +124,7 @@ func suggestions(t *testing.T, has common) map[string]string {
 	s := newSite(t, all, has)
 	s.configure(arrangements[3], "")
 	w := launch(t, s.place)
-	defer func() {
-		if t.Failed() {
-			t.Log(w.output)
-		}
-	}()
-	eventually(t, 20*time.Second, "all servers say what they offer", func() bool {
-		offers := map[string]bool{}
-		tools, err := w.root.Tools(t.Context())
-		for _, tool := range tools {
-			offers[tool.Server] = true
-		}
-		for id := range s.upstreams {
-			if !offers[id] {
-				return false
-			}
-		}
-		return err == nil
-	})
+	s.offered(w)
 	if err := w.stop(); err != nil {
 		t.Fatal(err)
 	}
