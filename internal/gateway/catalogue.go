@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -133,11 +134,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		}
 		e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: pin.AcceptedBy, Operation: id, DefHash: pin.Hash, Decision: "ok"}
 		if pin.Pending != "" {
-			e.Action, e.Actor, e.DefHash = "tool.quarantine", "rule:definition", pin.Pending
-			if found := c.read(id, d.Hash, d.JSON, names); len(found) > 0 {
-				e.Reason = clip(found[0].String())
-				e.Detail, _ = json.Marshal(map[string]any{"suspicions": found}) // of plain words: can't fail
-			}
+			e = quarantined(id, pin.Pending, c.read(id, d.Hash, d.JSON, names))
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}
@@ -151,6 +148,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 			}
 		} // else it stays as it was: an unpinned definition is not exposed
 	}
+	before := c.namesFor("", nil)
 	c.offered[server] = slices.Clone(defs)
 	c.rounds[server]++
 	c.publish()
@@ -158,12 +156,71 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 		g.retryDefinitions(server, defs, c.rounds[server])
 		return err
 	}
+	withheld, err := c.reread(ctx, before)
+	for _, pin := range withheld {
+		g.voidQuestions(ctx, pin.Operation)
+	}
 	for _, pin := range pins {
 		if pin.Hash != "" && pin.Pending != "" { // what was asked about is no more
 			g.voidQuestions(ctx, pin.Operation)
 		}
 	}
 	return err
+}
+
+// reread reads again what nobody has accepted, where tools have names now that they hadn't before: a server that is up before the others could
+// speak of their tools unnoticed. What a rule accepted and looks like an order now is withheld as it would have been. It holds c.mu.
+func (c *catalogue) reread(ctx context.Context, before threat.ToolNames) (withheld []Pin, err error) {
+	var fresh [][]byte
+	for name := range c.namesFor("", nil) {
+		if _, known := before[name]; !known {
+			fresh = append(fresh, []byte(name))
+		}
+	}
+	names := map[string]func() threat.ToolNames{} // by server
+	var entries []audit.Entry
+	for _, id := range slices.Sorted(maps.Keys(c.pins)) {
+		pin := c.pins[id]
+		unread := pin.Unread() && pin.Pending == ""
+		hash, definition := pin.Pending, pin.PendingDef
+		if unread {
+			hash, definition = pin.Hash, pin.Definition
+		}
+		low := bytes.ToLower(definition)
+		if hash == "" || !bytes.Contains(low, []byte(`\u`)) && !slices.ContainsFunc(fresh, func(name []byte) bool { return bytes.Contains(low, name) }) {
+			continue
+		}
+		server, _, _ := strings.Cut(id, ".")
+		if names[server] == nil {
+			names[server] = sync.OnceValue(func() threat.ToolNames { return c.namesFor(server, nil) })
+		}
+		if found := c.doubts[id+"\x00"+hash]; len(found) == 0 {
+			delete(c.doubts, id+"\x00"+hash)
+		}
+		if found := c.read(id, hash, definition, names[server]); unread && len(found) > 0 {
+			withheld = append(withheld, Pin{Operation: id, Pending: hash, PendingDef: definition, AcceptedAt: c.g.now()})
+			entries = append(entries, quarantined(id, hash, found))
+		}
+	}
+	if len(withheld) == 0 {
+		return nil, nil
+	}
+	err = c.g.o.Store.SavePins(ctx, withheld, entries...)
+	for _, pin := range withheld { // whether that is written down or not
+		c.pins[pin.Operation] = pin
+	}
+	c.publish()
+	return withheld, err
+}
+
+// quarantined is the entry of a definition that waits for a person.
+func quarantined(operation, hash string, found []threat.Suspicion) audit.Entry {
+	e := audit.Entry{Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: operation, DefHash: hash, Decision: "ok"}
+	if len(found) > 0 {
+		e.Reason = clip(found[0].String())
+		e.Detail, _ = json.Marshal(map[string]any{"suspicions": found}) // of plain words: can't fail
+	}
+	return e
 }
 
 // retryDefinitions takes the same offer again soon, unless the server has made another by then.

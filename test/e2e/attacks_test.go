@@ -419,7 +419,7 @@ func orderInDescription(t *testing.T) {
 	if _, tool := s.tool("evil.add"); tool.Standing != "quarantined" || len(tool.Suspicions) == 0 {
 		t.Errorf("the order was accepted by a rule: %+v", tool)
 	}
-	s.acceptDefinitions()
+	s.acceptDefinitions(anyDefinition)
 	// Approved all the same, the order gets nowhere: what was read is internal, and the tool is outside.
 	s.taint()
 	for _, form := range forms(s.canary) {

@@ -34,7 +34,7 @@ operations: {desk.*: {sensitivity: none, output: trusted}}
 			if err != nil || len(s.Labels) != 1 || s.Labels[0].Label != "untrusted" || s.Labels[0].Cause != "definitions of desk, which nobody accepted" {
 				t.Fatalf("%+v %v", s, err)
 			}
-			w.acceptDefinitions()
+			w.acceptDefinitions(anyDefinition)
 			id, after := list()
 			if s, err = w.root.Session(t.Context(), id); err != nil || len(s.Labels) != 0 || before != after {
 				t.Errorf("accepted, %d and %d are listed: %+v %v", before, after, s, err)

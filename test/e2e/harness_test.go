@@ -296,8 +296,10 @@ func (w *world) open(agent string) (id, token string) {
 	return s.SessionID, s.SessionToken
 }
 
-// acceptDefinitions accepts what servers say of their tools, as a person does who has read it.
-func (w *world) acceptDefinitions() {
+func anyDefinition(client.Tool) bool { return true }
+
+// acceptDefinitions accepts what servers say of their tools, as a person does who has read it and finds it good.
+func (w *world) acceptDefinitions(good func(client.Tool) bool) {
 	w.t.Helper()
 	tools, err := w.root.Tools(context.Background())
 	if err != nil {
@@ -306,6 +308,7 @@ func (w *world) acceptDefinitions() {
 	var all []client.Acceptance
 	for _, t := range tools {
 		switch {
+		case !good(t):
 		case t.PendingHash != "":
 			all = append(all, client.Acceptance{Operation: t.Operation, DefinitionHash: t.PendingHash})
 		case t.Unread:

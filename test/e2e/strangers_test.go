@@ -313,17 +313,17 @@ var catalogue = map[string]string{
   post.inbox: {sensitivity: internal_source, effect: read, trusted_fields: [id], names: [subject], delegable: [sender], args: {}}
 `,
 	"files": `
-  files.read:  {sensitivity: internal_source, effect: read, args: {path: target}}
-  files.write: {sensitivity: none, level: 1, boundary: none, args: {path: target, content: content}}
+  files.read:  {sensitivity: internal_source, effect: read, args: {path: path}}
+  files.write: {sensitivity: none, level: 1, boundary: none, args: {path: path, content: content}}
 `,
-	"history": "  history.changes: {sensitivity: internal_source, effect: read, args: {path: target}}\n",
+	"history": "  history.changes: {sensitivity: internal_source, effect: read, args: {path: path}}\n",
 	"shell":   "  shell.run: {sensitivity: both}\n",
-	"code":    "  code.evaluate: {sensitivity: both, effect: read}\n",
-	"shop":    "  shop.query: {sensitivity: internal_source, effect: read, args: {sql: query}}\n",
+	"code":    "  code.evaluate: {sensitivity: both, effect: read, args: {code: code}}\n",
+	"shop":    "  shop.query: {sensitivity: internal_source, effect: read, args: {sql: code}, code: {sql: {class: select}}}\n",
 	"tracker": `
-  tracker.list_issues: {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {repository: target}}
-  tracker.get_issue:   {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {repository: target, number: selector}}
-  tracker.read_file:   {sensitivity: internal_source, effect: read, args: {repository: target, path: target}}
+  tracker.list_issues: {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {repository: repository}}
+  tracker.get_issue:   {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {repository: repository, number: selector}}
+  tracker.read_file:   {sensitivity: internal_source, effect: read, args: {repository: repository, path: path}}
   tracker.comment:     {sensitivity: external, id_kind: issue, args: {repository: destination, number: selector, text: content}}
 `,
 	"weather": "  weather.forecast: {sensitivity: external, effect: read, args: {city: query}}\n",
@@ -353,21 +353,21 @@ var catalogue = map[string]string{
 	"stars":   "  stars.tell: {sensitivity: external, effect: read, args: {}}\n",
 
 	"docs": `
-  docs.read_file:      {sensitivity: internal_source, effect: read, args: {path: target}}
-  docs.list_directory: {sensitivity: internal_source, effect: read, args: {path: target}}
-  docs.directory_tree: {sensitivity: internal_source, effect: read, args: {path: target}}
-  docs.get_file_info:  {sensitivity: internal_source, effect: read, args: {path: target}}
-  docs.search_files:   {sensitivity: internal_source, effect: read, args: {path: target, pattern: query, excludePatterns: query}}
-  docs.write_file:     {sensitivity: none, level: 1, boundary: none, args: {path: target, content: content}}
+  docs.read_file:      {sensitivity: internal_source, effect: read, args: {path: path}}
+  docs.list_directory: {sensitivity: internal_source, effect: read, args: {path: path}}
+  docs.directory_tree: {sensitivity: internal_source, effect: read, args: {path: path}}
+  docs.get_file_info:  {sensitivity: internal_source, effect: read, args: {path: path}}
+  docs.search_files:   {sensitivity: internal_source, effect: read, args: {path: path, pattern: query, excludePatterns: query}}
+  docs.write_file:     {sensitivity: none, level: 1, boundary: none, args: {path: path, content: content}}
 `,
 	"hub": `
-  hub.list_issues:       {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {owner: target, repo: target}}
-  hub.get_issue:         {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {owner: target, repo: target, issue_number: selector}}
-  hub.get_file_contents: {sensitivity: internal_source, effect: read, args: {owner: target, repo: target, path: target, branch: target}}
+  hub.list_issues:       {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {owner: repository, repo: repository}}
+  hub.get_issue:         {sensitivity: none, effect: read, id_kind: issue, trusted_fields: [number], args: {owner: repository, repo: repository, issue_number: selector}}
+  hub.get_file_contents: {sensitivity: internal_source, effect: read, args: {owner: repository, repo: repository, path: path, branch: target}}
   hub.add_issue_comment: {sensitivity: external, id_kind: issue, args: {owner: destination, repo: destination, issue_number: selector, body: content}}
 `,
 	"figma":  "  figma.get_figma_data: {sensitivity: both, effect: read, args: {fileKey: selector, nodeId: selector, depth: flag}}\n",
-	"ledger": "  ledger.query: {sensitivity: internal_source, effect: read, args: {sql: query}}\n",
+	"ledger": "  ledger.query: {sensitivity: internal_source, effect: read, args: {sql: code}, code: {sql: {class: select}}}\n",
 	"remote": "  remote.*: {sensitivity: external}\n",
 }
 
@@ -668,19 +668,11 @@ func (s *site) offered(w *world) (tools []client.Tool) {
 	return tools
 }
 
-// accept is a person who reads what the servers say of their tools before an agent does. The careful one accepts what no finding speaks
-// against, the other one everything.
+// accept is a person who reads what the servers say of their tools before an agent does. The careful one leaves what looks like an order.
 func (s *site) accept(w *world, a arrangement) {
 	s.t.Helper()
-	tools := s.offered(w)
-	for _, tool := range tools {
-		if tool.PendingHash == "" || a.careful {
-			continue
-		}
-		if _, err := w.root.AcceptTool(s.t.Context(), tool.Operation, tool.PendingHash); err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	s.offered(w)
+	w.acceptDefinitions(func(t client.Tool) bool { return !a.careful || len(t.Suspicions) == 0 })
 }
 
 // record is what a server gave to whom.
@@ -863,7 +855,9 @@ func unexplained(r refusedCall, session string, tools []client.Tool, entries []c
 	switch {
 	case at < 0:
 		cause = "tool.unknown"
-	case tools[at].Standing == "quarantined" || tools[at].Hash == "":
+	case !tools[at].Listed && entry != nil && (entry.Code == "permission.denied" || entry.Code == "approval.required"): // by unlisted_operations
+		cause = entry.Code
+	case tools[at].Standing == "quarantined":
 		cause = "tool.quarantined"
 	}
 	switch {
