@@ -99,7 +99,8 @@ func letterASCII(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 
 
 // asWritten reports whether the person's request has the value as people write names of its kind. Where money moves nobody is named so.
 func (t *tracer) asWritten(v traced) bool {
-	if t.s.Words == nil || !v.ok || v.role != Destination && v.role != Target && v.role != Selector || t.p.has(Amount) {
+	who := v.role == Destination || v.role == Target || v.role == Selector
+	if t.s.Words == nil || !v.ok || !who && v.role != Repository || t.p.has(Amount) {
 		return false
 	}
 	said, value, name := t.s.Words.written, strings.ToLower(v.text), lastName(v.path)
@@ -116,9 +117,9 @@ func (t *tracer) asWritten(v traced) bool {
 		}
 		return nameOf(value, "-_.") && t.paired(v, ownerNames, func(owner string) bool { return said[owner+"/"+value] }, func() bool { return said.any("", "/"+value) })
 	case channelNames[name]:
-		return said["#"+strings.TrimPrefix(value, "#")]
+		return who && said["#"+strings.TrimPrefix(value, "#")]
 	case personNames[name]:
-		return said["@"+strings.TrimPrefix(value, "@")]
+		return who && said["@"+strings.TrimPrefix(value, "@")]
 	}
 	return false
 }

@@ -9,6 +9,9 @@ var forge = &Profile{Level: 2, Args: map[string]Role{
 	"owner": Target, "repo": Target, "channel": Destination, "user": Target, "assignees": Destination, "recipient": Destination, "path": Target, "title": Name, "to": Destination, "full": Target, "issue_number": Selector, "repository": Selector,
 }}
 
+// repositories is forge where the operator has called a repository by its name.
+var repositories = &Profile{Level: 2, Args: map[string]Role{"owner": Repository, "repo": Repository, "path": Path, "title": Name, "issue_number": Selector, "repository": Repository}}
+
 // Names as people write them vouch for the arguments that are called so, and for nothing else.
 func TestNamesAsPeopleWriteThem(t *testing.T) {
 	for _, c := range []struct {
@@ -109,6 +112,11 @@ func TestNamesAsPeopleWriteThem(t *testing.T) {
 		if (r.Verdict == Permit) != c.ok || c.ok && (r.Evidence[0].By != ByWords || !strings.Contains(r.Reason, "in the person's request")) {
 			t.Errorf("%q %s: %s %s", c.words, c.args, r.Verdict, r.Reason)
 		}
+		if strings.Contains(c.args, "owner") || strings.Contains(c.args, "repo") {
+			if r := judged(repositories, c.words, c.args); (r.Verdict == Permit) != c.ok {
+				t.Errorf("with the role repository: %q %s: %s %s", c.words, c.args, r.Verdict, r.Reason)
+			}
+		}
 	}
 }
 
@@ -118,11 +126,11 @@ func TestNamesAsPeopleWriteThemPayNobody(t *testing.T) {
 		p := &Profile{Level: 2, Args: map[string]Role{"recipient": role, "owner": role, "channel": role}}
 		for _, args := range []string{`{"recipient":"bobby"}`, `{"owner":"acme"}`, `{"channel":"crew"}`} {
 			r := judged(p, "Look at acme/site for @bobby and #crew", args)
-			if want := role == Destination || role == Target || role == Selector; (r.Verdict == Permit) != want {
+			if want := role == Destination || role == Target || role == Selector || role == Repository && strings.Contains(args, "owner"); (r.Verdict == Permit) != want {
 				t.Errorf("%s %s: %s %s", role, args, r.Verdict, r.Reason)
 			}
 		}
-		if role == Destination || role == Target || role == Selector {
+		if role == Destination || role == Target || role == Selector || role == Repository {
 			p.Args["sum"] = Amount
 			for _, args := range []string{`{"recipient":"bobby"}`, `{"owner":"acme"}`, `{"recipient":"bobby","sum":5}`} {
 				if r := judged(p, "Look at acme/site for @bobby and pay 5", args); r.Verdict == Permit {
