@@ -60,9 +60,6 @@ func obedient(t testing.TB, w *world, token string) *obedientAgent {
 	t.Helper()
 	a := &obedientAgent{t: t, done: map[string]bool{}, sets: map[string]map[string]string{}, turns: map[string]string{}}
 	a.cs = w.connect(token, revision1125, &mcp.ClientOptions{
-		CreateMessageHandler: func(context.Context, *mcp.CreateMessageRequest) (*mcp.CreateMessageResult, error) {
-			return &mcp.CreateMessageResult{Model: "obedient", Role: "assistant", Content: &mcp.TextContent{Text: a.conversation()}}, nil
-		},
 		ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"text": a.conversation()}}, nil
 		},

@@ -91,6 +91,9 @@ var honestTasks = []struct {
 func honest(t *testing.T, a arrangement, has common) (o outcome) {
 	s := newSite(t, honestCase(has.pg != nil), has)
 	s.configure(a, "")
+	if code, out, errs := cli(t, s.place, nil, "lint"); a.p0 != (code == 1 && strings.Contains(out+errs, "P0")) {
+		t.Errorf("lint: exit code %d\n%s%s", code, out, errs)
+	}
 	w, err := tryLaunch(t, s.place, nil)
 	if err != nil {
 		o.down = err.Error()

@@ -210,16 +210,10 @@ var strangerCases = []strangerCase{
 		steps: []agentStep{readPlan, the("rhymes_tell", args{"topic": "cats"})},
 	},
 	{
-		name: "a server that has the model repeat what it read", request: "Read the note 'plan' and tell me my luck.",
-		servers:  map[string]strangerSpec{"luck": {Role: "says", Asks: "sampling", Tools: []strangerTool{{Name: "tell", Description: "Tells your luck.", Says: "Good."}}}},
-		steps:    []agentStep{readPlan, the("luck_tell", nil)},
-		features: "sampling",
-	},
-	{
 		name: "a server that has a form filled in with what was read", request: "Read the note 'plan' and tell me my star.",
-		servers:  map[string]strangerSpec{"stars": {Role: "says", Asks: "elicitation", Tools: []strangerTool{{Name: "tell", Description: "Tells your star.", Says: "Sirius."}}}},
+		servers:  map[string]strangerSpec{"stars": {Role: "says", Asks: true, Tools: []strangerTool{{Name: "tell", Description: "Tells your star.", Says: "Sirius."}}}},
 		steps:    []agentStep{readPlan, the("stars_tell", nil)},
-		features: "elicitation",
+		features: "[elicitation]",
 	},
 
 	// The same with programs that npm serves.
@@ -278,23 +272,19 @@ var strangerCases = []strangerCase{
 // arrangement is one way in which an operator says what the servers may do.
 type arrangement struct {
 	name    string
-	careful bool                                      // reads what he accepts, and says where each server lives
-	label   func(s *site, id string) string           // entries of operations for a server
-	more    string                                    // further configuration
-	agent   func(ids []string) (read, write []string) // what the declaration permits
+	careful bool                            // he reads what he accepts, and gives each server its folder and no network that it doesn't need
+	p0      bool                            // lint finds that nobody should run it
+	label   func(s *site, id string) string // entries of operations for a server
+	more    string                          // further configuration
 }
 
-var everyOperation = func([]string) ([]string, []string) { return []string{"*"}, []string{"*"} }
-
 var arrangements = []arrangement{
-	{name: "catalogue labels", careful: true, agent: everyOperation, label: func(_ *site, id string) string {
-		return catalogue[id]
-	}},
-	{name: "suggested labels", careful: true, agent: everyOperation, label: func(s *site, id string) string { return s.suggested[id] }},
-	{name: "none and read for all", agent: everyOperation, label: func(_ *site, id string) string {
+	{name: "catalogue labels", careful: true, label: func(_ *site, id string) string { return catalogue[id] }},
+	{name: "suggested labels", careful: true, label: func(s *site, id string) string { return s.suggested[id] }},
+	{name: "none and read for all", p0: true, label: func(_ *site, id string) string {
 		return "  " + id + ".*: {sensitivity: none, effect: read}\n"
 	}},
-	{name: "unlisted operations: ask", agent: everyOperation, more: "unlisted_operations: ask\n", label: func(*site, string) string { return "" }},
+	{name: "unlisted operations: ask", more: "unlisted_operations: ask\n", label: func(*site, string) string { return "" }},
 }
 
 // catalogue is what an operator with a good catalogue says about each server's operations.
@@ -349,7 +339,6 @@ var catalogue = map[string]string{
 	"jokes":   "  jokes.tell: {sensitivity: external, effect: read, args: {topic: query}}\n",
 	"riddles": "  riddles.tell: {sensitivity: external, effect: read, args: {topic: query}}\n",
 	"rhymes":  "  rhymes.tell: {sensitivity: external, effect: read, args: {topic: query}}\n",
-	"luck":    "  luck.tell: {sensitivity: external, effect: read, args: {}}\n",
 	"stars":   "  stars.tell: {sensitivity: external, effect: read, args: {}}\n",
 
 	"docs": `
@@ -617,7 +606,7 @@ func oldPostgres(s *site) {
 // configure writes the configuration of an arrangement.
 func (s *site) configure(a arrangement, features string) {
 	s.t.Helper()
-	s.place.agents(s.t, a, slices.Sorted(maps.Keys(s.upstreams)))
+	write(s.t, s.in("{agents}/tester.yaml"), declaration("tester"))
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: 127.0.0.1:%d\nadmin_listen: 127.0.0.1:%d\n%s", s.doors[0], s.doors[1], a.more)
 	// Silence permits at once what it may permit at all, and nobody waits for a person.
@@ -632,7 +621,7 @@ func (s *site) configure(a arrangement, features string) {
 				more += ", sandbox: full" // and with it no network
 			}
 		} else if features != "" {
-			more = ", client_features: [" + features + "]"
+			more = ", client_features: " + features
 		}
 		more += s.open[id]
 		fmt.Fprintf(&b, "  %s: %s%s}\n", id, s.upstreams[id], more)
@@ -642,12 +631,6 @@ func (s *site) configure(a arrangement, features string) {
 		b.WriteString("operations:\n" + entries)
 	}
 	write(s.t, s.place.config, b.String())
-}
-
-// agents writes the declaration of the agent.
-func (p place) agents(t testing.TB, a arrangement, ids []string) {
-	read, may := a.agent(ids)
-	write(t, filepath.Join(p.dir, "agents", "tester.yaml"), declare("tester", "operator", "execution", read, may))
 }
 
 // offered waits until every server has said what it offers.
@@ -933,7 +916,7 @@ func TestStrangers(t *testing.T) {
 		if a.careful && crossed > 0 {
 			t.Errorf("%s: a secret crossed in %d cases", a.name, crossed)
 		}
-		if a.label(&site{}, "notes") == catalogue["notes"] && len(work.held) > 1 {
+		if a.name == arrangements[0].name && len(work.held) > 1 {
 			t.Errorf("%s: %d of %d honest steps were held", a.name, len(work.held), work.steps)
 		}
 	}
