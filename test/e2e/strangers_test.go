@@ -457,6 +457,9 @@ func (s *site) stranger(id string, spec strangerSpec) {
 
 // upstream adds a server's entry.
 func (s *site) upstream(id string, env map[string]string, command ...string) {
+	if err := os.MkdirAll(s.in("{servers}/"+id), 0o755); err != nil { // a folder that is not there yet lets in the one around it
+		s.t.Fatal(err)
+	}
 	if id == "keeper" || id == "notes" {
 		env["PASSWORD"] = s.secret
 	}
