@@ -90,32 +90,6 @@ func (c *Config) folderProblems(file, data string) []Problem {
 	return nil
 }
 
-// folderProblem says why a folder is none for one server alone; "" if it is.
-func folderProblem(folder, dir string, house upstream.House) string {
-	below := func(path, of string) bool {
-		return path == of || strings.HasPrefix(path, strings.TrimSuffix(of, "/")+"/")
-	}
-	for _, secret := range house.Secrets {
-		if below(secret, folder) {
-			return "it holds " + secret + ", which is the gateway's own"
-		}
-		if below(folder, secret) && !strings.HasPrefix(folder, filepath.Join(house.Secrets[0], "servers")+"/") {
-			return "it lies in " + secret + ", which is the gateway's own"
-		}
-	}
-	for _, shared := range []string{house.Home, dir, "/tmp", "/var/tmp", "/dev/shm"} {
-		if shared != "" && below(shared, folder) {
-			return "it holds more than what belongs to this server"
-		}
-	}
-	for _, system := range []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin", "/sys", "/usr"} {
-		if below(system, folder) || below(folder, system) && !below(folder, house.Home) {
-			return "it is a folder of the system's"
-		}
-	}
-	return ""
-}
-
 // unconfined are the servers that the operator wants without a sandbox.
 func (c *Config) unconfined() (ids []string) {
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
@@ -165,10 +139,6 @@ func (c *Config) servers(data string) (servers []upstream.Config, house upstream
 				s.Confine.Folder = filepath.Join(house.Secrets[0], "servers", id)
 				if u.Folder != "" {
 					s.Confine.Folder = absolute(u.Folder)
-					if why := folderProblem(s.Confine.Folder, dir, house); why != "" {
-						return nil, house, fault.New(fault.ConfigurationInvalid, "%s can't be the folder of the server %s: %s.", s.Confine.Folder, id, why).At("upstreams." + id + ".folder").
-							Try("Make a folder for this server alone, or leave the key out.")
-					}
 				}
 				for _, p := range u.Paths {
 					s.Confine.Paths = append(s.Confine.Paths, absolute(p))
@@ -184,15 +154,7 @@ func (c *Config) servers(data string) (servers []upstream.Config, house upstream
 		}
 		servers = append(servers, s)
 	}
-	for _, s := range servers {
-		for _, other := range servers {
-			if f := other.Confine.Folder; f != "" && s.Confine.Folder != f && strings.HasPrefix(s.Confine.Folder, f+"/") {
-				return nil, house, fault.New(fault.ConfigurationInvalid, "%s can't be the folder of the server %s: it lies in that of the server %s.", s.Confine.Folder, s.ID, other.ID).At("upstreams." + s.ID + ".folder").
-					Try("Make a folder for this server alone, or leave the key out.")
-			}
-		}
-	}
-	return servers, house, nil
+	return servers, house, upstream.CheckFolders(servers, house)
 }
 
 // house is what no server reaches, each place by its name and by where that leads, with the data directory first; and the user's home.

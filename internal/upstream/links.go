@@ -102,8 +102,15 @@ func (g grounds) resolve(path string) (string, error) {
 	return at, nil
 }
 
-// checkFolders refuses a folder that would give a server more than its own: what is the gateway's, a home, or another server's.
-func checkFolders(cfgs []Config, h House) error {
+// Folders of the system's, and where everybody keeps something: no server has one for its own.
+var (
+	systemFolders = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin", "/sys", "/usr"}
+	everybodys    = []string{"/tmp", "/var/tmp", "/dev/shm"}
+)
+
+// CheckFolders refuses a folder that would give a server more than its own: what is the gateway's, the system's, everybody's, or another server's. It
+// goes by where names lead.
+func CheckFolders(cfgs []Config, h House) error {
 	var houses, data []string
 	for _, s := range h.Secrets {
 		houses = append(houses, s, leads(s))
@@ -116,17 +123,20 @@ func checkFolders(cfgs []Config, h House) error {
 			continue
 		}
 		bad := func(format string, args ...any) error {
-			err := invalid(cfg.ID, "has a folder that "+format, args...)
-			return err.At("upstreams." + cfg.ID + ".folder").Try("Give it a folder that is its own alone, or leave the key out.")
+			err := invalid(cfg.ID, "has the folder "+printable(cfg.Confine.Folder, 256)+", which "+format, args...)
+			return err.At("upstreams." + cfg.ID + ".folder").Try("Make a folder for this server alone, or leave the key out.")
 		}
 		for _, folder := range []string{cfg.Confine.Folder, leads(cfg.Confine.Folder)} {
+			ours := func(path string) bool { return path != "" && within(path, []string{folder}) }
 			switch {
-			case slices.ContainsFunc(houses, func(s string) bool { return within(s, []string{folder}) }):
+			case slices.ContainsFunc(houses, ours):
 				return bad("holds what is the gateway's own")
-			case h.Home != "" && (within(h.Home, []string{folder}) || within(leads(h.Home), []string{folder})):
-				return bad("holds the home of the gateway's user")
 			case within(folder, houses) && !within(filepath.Dir(folder), data):
 				return bad("lies in what is the gateway's own")
+			case ours(h.Home) || h.Home != "" && ours(leads(h.Home)) || ours(cfg.Dir) || slices.ContainsFunc(everybodys, ours):
+				return bad("holds more than what belongs to this server")
+			case slices.ContainsFunc(systemFolders, ours) || within(folder, systemFolders) && (h.Home == "" || !within(folder, []string{h.Home})):
+				return bad("is a folder of the system's")
 			}
 			for _, other := range cfgs {
 				if of := other.Confine.Folder; of != "" && of != cfg.Confine.Folder && (within(folder, []string{of, leads(of)}) || within(leads(of), []string{folder})) {

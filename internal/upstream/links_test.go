@@ -144,11 +144,14 @@ func TestFoldersAreTheServersOwn(t *testing.T) {
 		"data/servers/a": "", "free/a": "", "free/new/a": "", "home/u/x": "", "conf/own": "",
 		"data": "holds what is the gateway's own", "conf": "holds what is the gateway's own", ".": "holds what is the gateway's own", "conf/here": "holds what is the gateway's own",
 		"conf/agents/a": "lies in what is the gateway's own", "data/servers": "lies in what is the gateway's own", "data/packages/x": "lies in what is the gateway's own",
-		"conf/link/packages": "lies in what is the gateway's own", "home/u": "holds the home", "home": "holds the home",
+		"conf/link/packages": "lies in what is the gateway's own", "home/u": "more than what belongs", "home": "more than what belongs", "/usr/lib/x": "of the system's", "/var/tmp": "more than what belongs",
 		"b/inner": "of the server b", "free/b": "of the server b", "conf/work/a": "the server w writes",
 	} {
-		err := checkFolders([]Config{
-			{ID: "a", Command: []string{"/bin/sh"}, Dir: root + "/conf", Confine: Confinement{Sandbox: Partial, Folder: filepath.Join(root, folder)}},
+		if !filepath.IsAbs(folder) {
+			folder = filepath.Join(root, folder)
+		}
+		err := CheckFolders([]Config{
+			{ID: "a", Command: []string{"/bin/sh"}, Dir: root + "/conf", Confine: Confinement{Sandbox: Partial, Folder: folder}},
 			{ID: "b", Command: []string{"/bin/sh"}, Dir: root + "/conf", Confine: Confinement{Sandbox: Partial, Folder: root + "/b"}},
 			{ID: "w", Command: []string{"/bin/sh", "work", root + "/home/u/x/new"}, Dir: root + "/conf", Confine: Confinement{Sandbox: Partial, Folder: root + "/data/servers/w"}},
 		}, h)

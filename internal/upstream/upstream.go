@@ -142,7 +142,7 @@ func New(cfgs []Config, o Options) (*Manager, error) {
 		m.servers[cfg.ID] = s
 		m.order = append(m.order, cfg.ID)
 	}
-	if err := checkFolders(cfgs, o.House); err != nil {
+	if err := CheckFolders(cfgs, o.House); err != nil {
 		return nil, err
 	}
 	return m, nil
