@@ -16,7 +16,9 @@ func (c *cli) upstreams() *cobra.Command {
 		if err != nil {
 			return unusable(err)
 		}
-		all, err := daemon.Packages(ctx, cfg, c.data, func(server string) { fmt.Fprintf(c.err, "fetching the package of %s; this may take a minute\n", server) }, fetch, names...)
+		all, err := daemon.Packages(ctx, cfg, c.data, func(server string) {
+			fmt.Fprintf(c.err, "fetching the package of %s; this may take a minute\n", server)
+		}, fetch, names...)
 		if err != nil {
 			return err
 		}
