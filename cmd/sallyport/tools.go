@@ -38,7 +38,7 @@ func (c *cli) tools() *cobra.Command {
 			}
 			i := slices.IndexFunc(all, func(t client.Tool) bool { return t.Operation == args[0] })
 			if i < 0 {
-				return &found{what: fmt.Sprintf("no server offers %q: sallyport tools list", args[0])}
+				return &found{what: fmt.Sprintf("no server offers %q; sallyport tools list shows what there is", args[0])}
 			}
 			tool := all[i]
 			return c.print(tool, func(t *table) {
@@ -59,12 +59,15 @@ func readBy(t client.Tool) string {
 	switch {
 	case t.Hash == "":
 	case t.Unread:
-		words = append(words, "read by nobody")
+		words = append(words, "accepted by a rule alone")
 	default:
 		words = append(words, "accepted by "+cmp.Or(t.AcceptedBy, "the program"))
 	}
-	if t.PendingHash != "" {
-		words = append(words, "one waits")
+	switch {
+	case t.PendingHash != "" && t.Hash != "":
+		words = append(words, "a change waits")
+	case t.PendingHash != "":
+		words = append(words, "waits for a person")
 	}
 	if n := len(t.Suspicions); n > 0 {
 		words = append(words, fmt.Sprintf("looks like an order or hides something (%d)", n))
@@ -99,7 +102,7 @@ HASH names one definition that you looked at: sallyport tools show prints it.`,
 			t.field("definition", tool.Hash)
 		})
 	})
-	cmd.Flags().BoolVar(&all, "all", false, "print all that nobody has accepted, and accept what was printed")
+	cmd.Flags().BoolVar(&all, "all", false, "print all that no person has accepted, and accept what was printed")
 	cmd.Flags().BoolVar(&yes, "yes", false, "with --all: don't ask")
 	return cmd
 }
@@ -107,7 +110,7 @@ HASH names one definition that you looked at: sallyport tools show prints it.`,
 // acceptedAtOnce is how many definitions the gateway takes in one request.
 const acceptedAtOnce = 1000
 
-// acceptAll shows what nobody has accepted and, after one yes, accepts it by the hashes that were shown.
+// acceptAll shows what no person has accepted and, after one yes, accepts it by the hashes that were shown.
 func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, yes bool) error {
 	if c.output != "table" && !yes {
 		return usagef("--output %s asks nobody: it needs --yes", c.output)
@@ -121,7 +124,7 @@ func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, y
 		return t.PendingHash == "" && !t.Unread || server != "" && t.Server != server
 	})
 	if server != "" && !known {
-		return &found{what: fmt.Sprintf("no server %q has offered tools: sallyport status", server)}
+		return &found{what: fmt.Sprintf("no server %q has offered tools; sallyport status shows the servers", server)}
 	}
 	urgency := func(t client.Tool) int {
 		switch {

@@ -1405,7 +1405,7 @@ func TestUnreadDefinitions(t *testing.T) {
 	if page := w.ask("viewer", "/tools/unread", nil).Body.String(); strings.Contains(page, "Accept all") {
 		t.Error("a viewer is offered to accept")
 	}
-	contains(t, w.ask("viewer", "/tools", nil).Body.String(), `<a href="/tools/unread">`, "looks like an order", "nobody read it")
+	contains(t, w.ask("viewer", "/tools", nil).Body.String(), `<a href="/tools/unread">`, "looks like an order", "accepted by a rule alone")
 	contains(t, w.ask("viewer", "/", nil).Body.String(), `<a href="/tools/unread">`)
 	form := url.Values{}
 	for _, m := range regexp.MustCompile(`name="(hash\.[^"]+)" value="([^"]+)"`).FindAllStringSubmatch(page, -1) {
