@@ -625,13 +625,13 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 	for _, arg := range slices.Sorted(maps.Keys(o.Code)) {
 		at, rule := field+".code."+arg, o.Code[arg]
 		if roles[arg] != string(flow.Code) {
-			p.bad(at, "say args: {"+arg+": code}, too", "the argument does not have the role code")
+			p.bad(at, "write args: {"+arg+": code}, too", "the argument does not have the role code")
 		}
 		if server == "comm" {
 			p.bad(at, "remove it", "comm.* operations have rules of their own")
 		}
 		if (rule.Shape == "") == (rule.Class == "") {
-			p.bad(at, "say class: select, or shape: and a regular expression", "give a shape or a class, and not both")
+			p.bad(at, "write class: select, or shape: and a regular expression", "give a shape or a class, and not both")
 		}
 		p.oneOf(at+".class", rule.Class, reading.ClassSelect)
 		if _, err := reading.Shape(rule.Shape); err != nil {
@@ -836,7 +836,7 @@ func (c *Config) Warnings(file string) []Problem {
 	}
 	for id, u := range c.Upstreams {
 		if u.Sandbox == "none" {
-			all = append(all, c.problem(file, "upstreams."+id+".sandbox", "P1", "leave it out; sallyport doctor says what the sandbox partial would keep from it, and paths lets more in",
+			all = append(all, c.problem(file, "upstreams."+id+".sandbox", "P1", "remove it and run sallyport doctor, which starts the server in the sandbox partial and says what it misses; paths lets more in",
 				"the server can read the gateway's keys and tokens, and act as any person"))
 		}
 		if u.Fallback != "" {

@@ -62,13 +62,16 @@ func (u UpstreamConfig) checkConfinement(p *complaints, field string) {
 		case u.URL != "":
 			p.bad(field+"."+key, "remove it", "a server that is reached by a url runs elsewhere; only one with a command can be confined")
 		case u.Sandbox == "none" && key != "sandbox":
-			p.bad(field+"."+key, "remove it, or sandbox: none", "a server without a sandbox is kept from nothing")
+			p.bad(field+"."+key, "remove it, or remove sandbox: none", "it has no effect on a server without a sandbox")
 		case u.Sandbox == "full" && key == "paths":
 			p.bad(field+"."+key, "use sandbox: partial, or move what it needs into its folder", "a server in the sandbox full has its folder alone")
 		}
 	}
-	if slices.Contains(u.Paths, "/") || filepath.Clean(u.Folder) == "/" {
-		p.bad(field, "name folders", "the root is no folder of one server")
+	if slices.Contains(u.Paths, "/") {
+		p.bad(field+".paths", "name the folders that it needs", "/ would let everything in")
+	}
+	if filepath.Clean(u.Folder) == "/" {
+		p.bad(field+".folder", "name a folder of its own, or remove it", "/ can't be the folder of one server")
 	}
 	if u.Egress.Hosts != nil {
 		if _, err := egress.New(egress.Policy{Domains: u.Egress.Hosts}, egress.Options{}); err != nil {

@@ -525,7 +525,7 @@ func many(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// unread is a line that says that agents would list definitions which nobody has accepted.
+// unread are lines that say which definitions no person has accepted.
 func (d *Daemon) unread() string {
 	waiting, unread := 0, 0
 	for _, t := range d.gate.Tools() {
@@ -538,10 +538,10 @@ func (d *Daemon) unread() string {
 	}
 	var text string
 	if unread > 0 {
-		text = fmt.Sprintf("  note     nobody has read %s of tools, so a session that lists one holds untrusted: sallyport tools accept --all\n", many(unread, "definition"))
+		text = fmt.Sprintf("  note     only a rule accepted %s of tools, so a session that lists one holds untrusted: sallyport tools accept --all\n", many(unread, "definition"))
 	}
 	if waiting > 0 {
-		text += fmt.Sprintf("  note     %s of tools waiting for a person: sallyport tools accept --all\n", many(waiting, "definition"))
+		text += fmt.Sprintf("  note     the gateway keeps %s of tools from agents until a person accepts: sallyport tools accept --all\n", many(waiting, "definition"))
 	}
 	return text
 }
@@ -557,7 +557,7 @@ func (d *Daemon) unlisted() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("  note     %d tools are offered that no entry under operations names, so they can't be called: sallyport tools list\n", n)
+	return fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", many(n, "tool"))
 }
 
 // Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last.

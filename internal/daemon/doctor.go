@@ -59,7 +59,7 @@ func Doctor(ctx context.Context, config, data string) []Check {
 		case blocked != nil:
 			add("configuration", "failed", "sallyport lint shows the problems one by one", "%v", blocked)
 		case warnings > 0:
-			add("configuration", "warning", "sallyport lint", "it can be used; %d remarks", warnings)
+			add("configuration", "warning", "sallyport lint", "it can be used; %s", many(warnings, "remark"))
 		default:
 			add("configuration", "ok", "", "no problems")
 		}
@@ -98,7 +98,7 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 		case r.Sandbox == upstream.Unconfined:
 			add(name, "warning", "remove sandbox: none; if the server needs more than the sandbox partial lets in, name it under paths", "it has no sandbox: it can read the gateway's keys and tokens, and act as any person")
 		case len(r.Reached) > 0:
-			add(name, "failed", "do not start it like this; tell the project what is listed here", "its sandbox does not hold: it could %s", strings.Join(r.Reached[:min(len(r.Reached), 10)], ", "))
+			add(name, "failed", "do not start it; report what is listed here as a security problem", "its sandbox does not hold: it could %s", strings.Join(r.Reached[:min(len(r.Reached), 10)], ", "))
 		case r.Tier == sandbox.None:
 			add(name, "failed", "make the sandbox possible (above), or write sandbox: none for a server that you trust with the gateway's keys", "it is not started: %s", fault.Of(r.Err).Message)
 		case r.Err != nil:
@@ -114,11 +114,11 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 		default:
 			state, remedy := "ok", ""
 			if len(r.NotLetIn) > 0 {
-				state, remedy = "warning", "make it, or name it under paths; not let in: "+strings.Join(r.NotLetIn, "; ")
+				state, remedy = "warning", "not let in: "+strings.Join(r.NotLetIn, "; ")+" (make what is not there, or name its folder under paths; move what is the gateway's own elsewhere)"
 			}
 			started := ""
 			if start {
-				started = fmt.Sprintf("; started in it, it offers %d definitions", r.Definitions)
+				started = fmt.Sprintf("; started in it, it offers %d tools, prompts and resources", r.Definitions)
 			}
 			add(name, state, remedy, "sandbox %s, held by %s: %d attempts to reach keys, files of the gateway, its processes and local sockets all failed; it writes to %s; network: %s%s",
 				r.Sandbox, map[sandbox.Tier]string{sandbox.Full: "namespaces, Landlock and seccomp", sandbox.Partial: "Landlock and seccomp"}[r.Tier], r.Tried,
@@ -187,7 +187,7 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 			says = append(says, fmt.Sprintf("only a rule accepted %s of %s, so every session that lists one holds untrusted", many(n, "definition"), server))
 		}
 		if n := len(waiting[server]); n > 0 {
-			says = append(says, fmt.Sprintf("%s of %s waiting for a person, and not to be called until then", many(n, "definition"), server))
+			says = append(says, fmt.Sprintf("the gateway keeps %s of %s from agents until a person accepts", many(n, "definition"), server))
 		}
 	}
 	if len(says) > 0 {

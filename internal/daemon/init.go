@@ -126,6 +126,7 @@ const exampleConfig = `# yaml-language-server: $schema=./sallyport.schema.json
 #
 #   sallyport lint                                      check this file and the declarations
 #   sallyport serve                                     start
+#   sallyport tools accept --all                        read what the servers say of their tools, and accept it
 #   sallyport token create --agent research-assistant   a credential for the agent of agents/assistant.yaml
 #
 # Every key may be left out: what stands here is the default, and what is commented out is an example. Unknown keys are errors.
@@ -170,7 +171,7 @@ people:
 #     sandbox: partial
 #     # Its own folder, which is its home, too. Without it: one in the data directory.
 #     folder: ./servers/files
-#     # More that it may read and write.
+#     # More files and folders that it may read and write.
 #     paths: [./shared]
 #     # What it may reach of the network: any (default in partial), none (default in full), or a list of hosts.
 #     egress: none
@@ -227,13 +228,18 @@ people:
 #     egress_url: false
 #     # Role of each argument. After untrusted content, destination, url, amount, credential, identity, selector, target, path,
 #     # repository, table and code have to come from the person's request, from the person's own identities or from what can be
-#     # trusted, or a person is asked; time and name where there is none of these. content (links in it are looked at), query, flag and currency are free. An argument
-#     # without a role has to be vouched for.
+#     # trusted, or a person is asked; time and name where there is none of these. content (links in it are looked at), query, flag
+#     # and currency are free. An argument without a role has to be vouched for.
 #     args: {query: query}
 #     risk: LOW
 #   crm.read_mail: {sensitivity: internal_source, effect: read, id_kind: email, args: {email_id: selector}}
-#   # A read whose argument holds code (role code) is a write unless code says what it may say: class: select, or a shape.
-#   crm.report: {sensitivity: internal_source, effect: read, args: {sql: code, view: code}, code: {sql: {class: select}, view: {shape: "(open|closed) deals"}}}
+#   # A read whose argument holds code (role code) counts as a write, unless "code" says what the argument may hold: class: select,
+#   # or a shape.
+#   crm.report:
+#     sensitivity: internal_source
+#     effect: read
+#     args: {sql: code, view: code}
+#     code: {sql: {class: select}, view: {shape: "(open|closed) deals"}}
 #   crm.exchange_rate:
 #     sensitivity: none
 #     effect: read

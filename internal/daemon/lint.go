@@ -175,8 +175,8 @@ func (l *labelLint) wholeServer() {
 	var says []string
 	switch f := l.c.Classifier(nil)(l.server, l.tool).Flow; {
 	case l.server != "comm" && l.p.Level == 0 && harmless(f):
-		l.add(agent.P0, "", "name the tools that only read, one by one (sallyport flow suggest "+l.server+" writes entries), and remove this one, or leave it without effect and sensitivity",
-			"whatever a tool of %s does that nobody named, it counts as a read of nothing private that carries nothing out: it runs unasked, whatever the session has read and whatever it is given", l.server)
+		l.add(agent.P0, "", "name the tools that only read, one by one: sallyport flow suggest "+l.server+" writes entries; then remove this entry, or its effect and sensitivity",
+			"each tool of %s that no entry names counts as a read that brings nothing private and carries nothing out: it runs unasked, whatever it does, whatever it is given and whatever the session has read", l.server)
 	case l.p.Level < 2:
 		says = append(says, fmt.Sprintf("level %d", l.p.Level))
 	}

@@ -12,7 +12,7 @@ import (
 // codeProblem is what is said of arguments of a read that hold code.
 const (
 	codeProblem = "it holds code, and no shape or class says what it may say: a call with it counts as a write of level 2, whatever effect says"
-	codeRemedy  = "say args: {%[1]s: code} and code: {%[1]s: {class: select}}, or {shape: …} with all that it may say; for a database rather use comm.query, which holds what it is given to reads"
+	codeRemedy  = "write args: {%[1]s: code} and code: {%[1]s: {class: select}}, or {shape: …} with an expression for all that it may say; comm.query is better for a database: it runs nothing but reads"
 )
 
 // unruled finds arguments of an entry's read that hold code and have no rule.
