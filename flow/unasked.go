@@ -53,12 +53,24 @@ func selects(p *Profile, v traced) bool {
 	return v.role.Core() && v.role != Amount
 }
 
-// idName reports whether an argument's name says that it takes an id or a path.
+// idName reports whether an argument's name says that it takes an id or a path: file_id, file-id, fileId and fileID do, grid doesn't.
 func idName(name string) bool {
-	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
-	last := name[strings.LastIndexByte(name, '_')+1:]
+	end := len(name)
+	for end > 0 && name[end-1] >= '0' && name[end-1] <= '9' {
+		end--
+	}
+	name = strings.TrimRight(name[:end], "_-")
+	at := strings.LastIndexAny(name, "_-") + 1
+	for i := len(name) - 1; i > at; i-- {
+		if isUpper(name[i]) && !isUpper(name[i-1]) {
+			at = i
+		}
+	}
+	last := strings.ToLower(name[at:])
 	return idNames[last] || idNames[strings.TrimSuffix(last, "s")]
 }
+
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 
 var idNames = set("id uuid guid key path uri repo repository table")
 
