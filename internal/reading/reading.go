@@ -75,12 +75,15 @@ const (
 )
 
 // kindOf tells how the argument at a path is looked at. The operator's role decides, but what is looked for (query) can still be code or the id of
-// something, and text (content) code: there the name speaks, as where nobody gave a role.
+// something, and text (content) code: there the name speaks, as where nobody gave a role. What an object is for says nothing of code inside it.
 func (o *Operation) kindOf(at string) kind {
 	role, told := told(o.Roles, at)
 	names := strings.Split(at, ".")
 	for i := range names {
 		names[i] = strings.ReplaceAll(names[i], "%2E", ".")
+	}
+	if _, own := o.Roles[at]; told && !own && o.codeName(names[len(names)-1]) {
+		return code
 	}
 	switch flow.Role(role) {
 	case flow.Code:
@@ -115,10 +118,14 @@ func told[T any](words map[string]T, at string) (word T, ok bool) {
 }
 
 var (
-	// codeNames are names of arguments that say what a server runs or evaluates.
-	codeNames = set("sql command cmd commandline shell bash code script expression expr eval jq jmespath xpath program")
+	// codeNames are names of arguments that say what a server runs or evaluates. All words of arguments are here without an s at the end.
+	codeNames = set("command cmd commandline shell bash code script expression expr eval jq jmespath jsonpath xpath program argv")
+	// codeEndings are last words that say it whatever stands before them.
+	codeEndings = set("command cmd script")
+	// languages make code of a word that otherwise ends in the name of a key, as country_code.
+	languages = set("source j javascript t typescript py python ruby go golang lua php perl java r rust shell bash program")
 	// queries are such names where the server is a database.
-	queries = set("query q statement filter pipeline where")
+	queries = set("query querie q statement filter pipeline where")
 	// databases are words by which servers and tools say that they are one.
 	databases = set(`sql mysql mariadb postgres postgresql pg sqlite mssql sqlserver oracle db database databases duckdb clickhouse bigquery snowflake
 redshift cockroach cockroachdb supabase neon mongo mongodb neo4j cypher cassandra influx influxdb dynamodb`)
@@ -132,8 +139,11 @@ func (o *Operation) codeName(name string) bool {
 	if len(w) == 0 {
 		return false
 	}
-	last := w[len(w)-1]
-	if joined := strings.Join(w, ""); codeNames[joined] || last == "sql" || last == "command" || last == "script" {
+	for i := range w {
+		w[i] = strings.TrimSuffix(w[i], "s")
+	}
+	joined, last := strings.Join(w, ""), w[len(w)-1]
+	if codeNames[joined] || codeEndings[last] || strings.HasPrefix(joined, "sql") || strings.HasSuffix(joined, "sql") || last == "code" && len(w) > 1 && languages[w[len(w)-2]] {
 		return true
 	}
 	return queries[last] && slices.ContainsFunc(slices.Concat(words(o.Server), words(o.Tool)), func(w string) bool { return databases[w] })
@@ -242,9 +252,12 @@ func (o *Operation) walk(v any, at string) (where, problem string) {
 
 // odd says what in an id, a name or a path may mean more than one.
 func odd(s string, k kind) string {
-	flat := strings.NewReplacer("%2e", ".", "%2f", "/", "%5c", "/", `\`, "/").Replace(strings.ToLower(s))
+	flat := strings.ToLower(s)
+	for range 3 { // encoded once more for each reader on the way
+		flat = decoded.Replace(flat)
+	}
 	for part := range strings.SplitSeq(flat, "/") {
-		if part == ".." {
+		if strings.TrimSpace(part) == ".." {
 			return "leads upwards (..)"
 		}
 	}
@@ -254,13 +267,21 @@ func odd(s string, k kind) string {
 	if strings.ContainsAny(s, "`;|&<>\n\r\x00") || strings.Contains(s, "$(") {
 		return "has characters in it that a shell acts on"
 	}
-	if k == plain && (strings.HasPrefix(flat, "/") || strings.HasPrefix(s, "~/") || drive.MatchString(s)) {
+	s, flat = strings.TrimSpace(s), strings.TrimSpace(flat)
+	if option.MatchString(s) {
+		return "begins like an option of a command"
+	}
+	if k == plain && (strings.HasPrefix(flat, "/") || strings.HasPrefix(s, "~") || strings.HasPrefix(flat, "file:") || drive.MatchString(s)) {
 		return "is an absolute path, and does not have the role path"
 	}
 	return ""
 }
 
-var drive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
+var (
+	drive   = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
+	option  = regexp.MustCompile(`^-+[^-\d\s]`) // git takes a branch --output=x for an order; a number below zero is none
+	decoded = strings.NewReplacer("%25", "%", "%2e", ".", "%2f", "/", "%5c", "/", `\`, "/")
+)
 
 // shown is a name out of a call for a sentence.
 func shown(s string) string {
