@@ -41,7 +41,7 @@ func Select(sql string) error {
 		return errors.New("it is not plain text")
 	}
 	for _, odd := range []struct{ text, is string }{
-		{"--", "a comment"}, {"/*", "a comment"}, {"*/", "a comment"}, {`\`, "a backslash"}, {"`", "a backquote"},
+		{"--", "a comment"}, {"/*", "a comment"}, {"*/", "a comment"}, {`\`, "a backslash"}, {"`", "a backquote"}, {"#", "a number sign"},
 	} {
 		if strings.Contains(sql, odd.text) {
 			return fmt.Errorf("it has %s in it, which databases read in different ways", odd.is)
@@ -49,6 +49,9 @@ func Select(sql string) error {
 	}
 	if dollar.MatchString(sql) {
 		return errors.New("it has a dollar quote in it, which databases read in different ways")
+	}
+	if quotedOtherwise(sql) {
+		return errors.New("it has a quote in brackets or after q in it, which databases read in different ways")
 	}
 	tree, err := parse(sql)
 	if err != nil {
@@ -83,6 +86,31 @@ func parse(sql string) (tree string, err error) {
 	return parser.ParseToJSON(sql)
 }
 
+// quotedOtherwise reports whether a text without comments and backslashes has a quote where another database ends or begins a text elsewhere: in
+// brackets, which are quotes themselves to some, and after q, which lets others choose their quote.
+func quotedOtherwise(sql string) bool {
+	var quote rune
+	inBrackets := false
+	for i, r := range sql {
+		switch {
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '\'' || r == '"':
+			if inBrackets || i > 0 && (sql[i-1] == 'q' || sql[i-1] == 'Q') {
+				return true
+			}
+			quote = r
+		case r == '[':
+			inBrackets = true
+		case r == ']':
+			inBrackets = false
+		}
+	}
+	return false
+}
+
 // plain walks a tree. Nodes stand under their names, which begin with a capital letter; members of nodes don't.
 func plain(v any) error {
 	switch v := v.(type) {
@@ -105,6 +133,12 @@ func plain(v any) error {
 					return errors.New("it has another statement in it than SELECT")
 				}
 				return errors.New("it has something in it that is not known to be harmless")
+			case name == "RangeVar":
+				if node, _ := member.(map[string]any); place(node["relname"]) || place(node["schemaname"]) || place(node["catalogname"]) {
+					return errors.New("it names a file or an address where a table is meant")
+				}
+			case name == "ResTarget" && order(member, "name") || (name == "alias" || name == "Alias") && order(member, "aliasname"):
+				return errors.New("it gives something a name that is an order to another database")
 			case name == "FuncCall":
 				if err := harmless(member); err != nil {
 					return err
@@ -120,6 +154,19 @@ func plain(v any) error {
 		}
 	}
 	return nil
+}
+
+// place tells whether a table's name is the place of a file or a URL, which some databases read as if it were a table.
+func place(name any) bool {
+	s, _ := name.(string)
+	return strings.ContainsAny(s, `./:*?'"`)
+}
+
+// order tells whether a name given without AS is a statement of its own where statements need no semicolon between them.
+func order(node any, member string) bool {
+	m, _ := node.(map[string]any)
+	s, _ := m[member].(string)
+	return strings.EqualFold(s, "shutdown")
 }
 
 // operator tells whether an operator's name has no schema but PostgreSQL's own.
