@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +18,8 @@ import (
 //	repository  owner/name; given as two arguments, the one called owner comes first
 //	table       names separated by points, as schema.table
 //
-// A path in a call that also names a repository lies in that repository: acme/site and docs/a.md are acme/site/docs/a.md. Names are compared
+// A path in a call that also names a repository lies in that repository: acme/site and docs/a.md are acme/site/docs/a.md. Where the operation
+// takes a repository, a path without a whole one lies nowhere. Names are compared
 // as they are, letter case too, after "." and "..", double slashes and one at the end are resolved by text; what another reader could take for
 // something else (percent-encoding, backslashes, a home folder, letters that look like points or slashes) lies below no root.
 const under = " under "
@@ -57,12 +59,12 @@ func readRoot(s string) (r root, problem string) {
 	p, problem := readPath(s)
 	r = root{none, none}
 	switch {
+	case strings.TrimSpace(s) != s:
+		return r, "begins or ends with white space"
 	case problem != "":
 		return r, problem
 	case len(p.names) == 0:
 		return r, "names everything; leave out \"under\" if that is meant"
-	case strings.TrimSpace(s) != s:
-		return r, "begins or ends with white space"
 	}
 	written := strings.Join(p.names, "/")
 	if p.absolute {
@@ -79,12 +81,30 @@ func readRoot(s string) (r root, problem string) {
 }
 
 // odd are characters that somebody may read as a point, a slash or a backslash.
-const odd = "\\．／＼․‥…⁄∕╱⧸⧹﹨。｡"
+const odd = "\\．／＼․‥…⁄∕╱⧸⧹﹨。｡﹒"
 
 var (
 	encoded = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 	drive   = regexp.MustCompile(`^[A-Za-z]:`)
+	id      = regexp.MustCompile(`(?:^|[^A-Za-z])(?i:ids?)[0-9]*$|[a-z0-9](?:Id|ID)s?[0-9]*$`) // an argument of such a name takes one
 )
+
+// wild reports whether some reader takes a name for "..": it trims it, or it completes names by a pattern.
+func wild(name string) bool {
+	dots := func(s string) bool { return s != "" && strings.Trim(s, ".") == "" }
+	if strings.Trim(name, ". ") == "" {
+		return true
+	}
+	if strings.Contains(name, "{") && slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("{},", r) }), dots) {
+		return true
+	}
+	return strings.ContainsAny(name[:1], ".[") && dots(strings.Map(func(r rune) rune {
+		if strings.ContainsRune("*?[]!^-", r) {
+			return -1
+		}
+		return r
+	}, name))
+}
 
 func readPath(s string) (p place, problem string) {
 	switch {
@@ -109,6 +129,9 @@ func readPath(s string) (p place, problem string) {
 			}
 			p.names = p.names[:len(p.names)-1]
 		default:
+			if wild(name) {
+				return p, "has a name in it that others may take for .."
+			}
 			p.names = append(p.names, name)
 		}
 	}
@@ -200,6 +223,9 @@ func placesOf(roles map[string]string, arguments []byte) (places, tables []place
 				if _, own := roles[inner]; told && Rooted(role) && !own {
 					bad(path, "is an object, where a place is one text")
 				}
+				if path != "" && !told && strings.ContainsAny(name, `./\~`) {
+					bad(path, "has no role, and may say in a member's name where the call reads")
+				}
 				walk(member, inner)
 			}
 		case []any:
@@ -207,8 +233,11 @@ func placesOf(roles map[string]string, arguments []byte) (places, tables []place
 				walk(e, path)
 			}
 		case json.Number:
-			if Rooted(role) {
+			switch {
+			case Rooted(role):
 				bad(path, "is a number, where a place is a text")
+			case !told && id.MatchString(path[strings.LastIndexByte(path, '.')+1:]):
+				bad(path, "has no role, so nobody knows whether it says what the call reads")
 			}
 		case string:
 			if count++; count > maxPlaces {
@@ -257,8 +286,18 @@ func placesOf(roles map[string]string, arguments []byte) (places, tables []place
 		}
 		repositories = within(owners, repositories)
 	}
+	for i, r := range repositories {
+		if len(paths) > 0 && len(r.names) < 2 { // a folder must not pass for the name of the repository
+			repositories[i] = none
+		}
+	}
 	switch {
 	case len(repositories) == 0:
+		if slices.Contains(slices.Collect(maps.Values(roles)), roleRepository) { // of whichever is the default
+			for i := range paths {
+				paths[i] = none
+			}
+		}
 		return paths, tables, ""
 	case len(paths) == 0:
 		return repositories, tables, ""
