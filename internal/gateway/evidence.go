@@ -158,15 +158,19 @@ func (c *crossing) trace(ctx context.Context) {
 			c.ruling = &flow.Ruling{Verdict: flow.Ask, OffPlan: true, Because: []flow.Held{}, Reason: c.op.Name + " could carry data out and is not in the session's sealed plan: " + why}
 			return
 		}
-		if c.r.Method != "tools/call" && c.r.Method != "resources/read" {
+		if c.r.Method == "resources/subscribe" || c.r.Method == "resources/unsubscribe" { // nothing is read
 			return
 		}
+	}
+	selects := c.args
+	if c.r.Method == "prompts/get" { // without its name, as a tool's
+		selects = c.prompt
 	}
 	judge := func() flow.Ruling {
 		if traced {
 			return flow.JudgeCall(c.op.Flow, c.profile(), c.args, at)
 		}
-		return flow.Ruling{Verdict: flow.Permit, Unasked: flow.UnaskedFor(c.op.Flow, c.profile(), c.args, at)} // labels alone decide
+		return flow.Ruling{Verdict: flow.Permit, Unasked: flow.UnaskedFor(c.op.Flow, c.profile(), selects, at)} // labels alone decide
 	}
 	r := judge()
 	if r.Verdict == flow.Ask || r.Unasked != "" {

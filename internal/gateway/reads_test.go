@@ -88,6 +88,40 @@ func TestUnaskedDataLeavesByAQuestion(t *testing.T) {
 	w.mustPermit(w.do(p, "slack_send", `{"body":"more","to":"anna@corp.example"}`, "")) // said yes to, knowing of it
 }
 
+// A prompt with arguments, and what completes them, can be a read of anything, too.
+func TestPromptsAndCompletionsAreUnasked(t *testing.T) {
+	w := newReadsWorld(t, func(o *gateway.Options) {
+		inner := o.Classify
+		o.Classify = func(server, tool string) gateway.Classification {
+			if server != "shy" {
+				return inner(server, tool)
+			}
+			return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}}
+		}
+	})
+	prompt := []byte(`{"name":"file"}`)
+	w.offer("shy", call.Definition{Server: "shy", Name: "file", Kind: call.Prompt, JSON: prompt, Hash: call.HashBytes(prompt)})
+	w.says("shy.file", `{"messages":[{"role":"user","content":{"type":"text","text":"salaries"}}]}`)
+	w.says("shy.", `{"completion":{"values":["payroll"]}}`)
+	ask := func(p identity.Principal, method, arguments string) bool {
+		t.Helper()
+		w.mustPermit(w.g.Call(t.Context(), gateway.Request{Principal: p, Method: method, Tool: "shy_file", Arguments: json.RawMessage(arguments), Door: "mcp"}))
+		_, ok := w.holds(p, flow.Unasked)
+		return ok
+	}
+	for arguments, unasked := range map[string]bool{`{}`: false, `{"path":"Acme"}`: false, `{"path":"payroll/all"}`: true} {
+		if ask(w.tainted(), "prompts/get", arguments) != unasked {
+			t.Errorf("%s: unasked is %v", arguments, !unasked)
+		}
+	}
+	if !ask(w.tainted(), "completion/complete", `{"ref":{"type":"ref/prompt","name":"shy_file"},"argument":{"name":"path","value":"pay"}}`) {
+		t.Error("a completion")
+	}
+	if ask(w.open("worker", "erin", errand), "prompts/get", `{"path":"payroll/all"}`) {
+		t.Error("in a clean session")
+	}
+}
+
 // In a clean session whatever is read is the agent's ordinary work.
 func TestNothingIsUnaskedInACleanSession(t *testing.T) {
 	w := newReadsWorld(t)
