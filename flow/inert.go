@@ -12,6 +12,7 @@ import (
 // Bounds of what a call may say that is not in the person's words, where it is to carry nothing out: so many choices, of so many values each.
 const (
 	maxInert   = 16 // arguments of such a call
+	maxSpoken  = 4  // of them, where an outsider has spoken, since which words are taken is a choice too
 	maxChoices = 4  // of them, those that are no words of the person's
 	maxChoice  = 16 // values that one may have
 )
@@ -22,10 +23,10 @@ const (
 // they may not: who can say which to take can spell with them. A number that is neither is data as a text is.
 func (t *tracer) inert(v any) bool {
 	members, ok := v.(object)
-	if !ok || t.p.Level != 0 || t.p.EgressURL || t.op.Effect != Read || !t.p.Told() || t.core || !t.destined() || len(members) > maxInert {
+	spoken := slices.ContainsFunc(t.s.Held, func(h Held) bool { return h.Label == Untrusted })
+	if !ok || t.p.Level != 0 || t.p.EgressURL || t.op.Effect != Read || !t.p.Told() || t.core || !t.destined() || len(members) > maxInert || spoken && len(members) > maxSpoken {
 		return false
 	}
-	spoken := slices.ContainsFunc(t.s.Held, func(h Held) bool { return h.Label == Untrusted })
 	choices := 0
 	for _, m := range members {
 		if role, told := t.p.Args[m.name]; !told || role.Core() {

@@ -27,6 +27,7 @@ func TestReadsThatCarryNothingOut(t *testing.T) {
 		"an address in the words":   {`{"to":"ann@books.example"}`, true, true},
 		"a link in the words":       {`{"a":"https://books.example/Spring"}`, true, true},
 		"a date in the words":       {`{"on":"2026-11-24"}`, true, true},
+		"five of them":              {`{"a":12,"b":7.5,"city":"San","on":"2026-11-24","to":"ann@books.example"}`, true, false},
 		"nothing":                   {`{}`, true, true},
 		"a digit":                   {`{"a":2,"b":3}`, true, false},
 		"yes or no":                 {`{"c":true,"city":"San Marino"}`, true, false},
