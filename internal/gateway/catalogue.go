@@ -485,6 +485,7 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 	_, o.Template = members["uriTemplate"]
 	if bare {
 		members = bareOffer(members)
+		o.Hidden = o.Hidden || !op.Class.TrustFirstSight && c.steers(server, d, members)
 	}
 	o.Definition, err = json.Marshal(clean(members))
 	if err != nil {
@@ -607,6 +608,22 @@ func (c *catalogue) doubt(key string, found []threat.Suspicion) {
 
 // maxOffer is how many bytes of definitions of one server are read: no honest one has so many, and other servers wait for it.
 const maxOffer = 2 << 20
+
+// steers tells whether the names in the list entry of a resource or a prompt look like an order to the model: they are read without a label
+// rising. It holds c.mu.
+func (c *catalogue) steers(server string, d call.Definition, members map[string]any) bool {
+	key := server + "." + string(d.Kind) + "\x00" + d.Name + "\x00" + d.Hash
+	found, known := c.doubts[key]
+	if !known {
+		listed, _ := json.Marshal(members) // of texts: can't fail
+		names := map[string]bool{}         // as names of members they are read word by word
+		call.Strings(listed, func(_, s string) bool { names[s] = true; return true })
+		listed, _ = json.Marshal(names)
+		found = threat.SuspicionsIn(listed, "", nil)
+		c.doubt(key, found)
+	}
+	return slices.ContainsFunc(found, func(s threat.Suspicion) bool { return s.Kind == "order" })
+}
 
 // measure finds an offer too long to be read. It holds c.mu.
 func (c *catalogue) measure(server string, defs []call.Definition) {
