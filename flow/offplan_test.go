@@ -45,6 +45,7 @@ func TestOffPlan(t *testing.T) {
 		"by_arg, to nobody":                   {leak, &Profile{Level: 2, Boundary: BoundaryByArg, Args: args}, `{"body":"all"}`, []Held{internal}, sealed(), false},
 		"by_arg, to the person":               {leak, &Profile{Level: 2, Boundary: BoundaryByArg, Args: args}, `{"body":"all","to":"me@own.example"}`, []Held{internal}, sealed(), false},
 		"by_arg, to somebody":                 {leak, &Profile{Level: 2, Boundary: BoundaryByArg, Args: args}, other, []Held{internal}, sealed(), true},
+		"by_arg, to a repository":             {leak, &Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"repo": Repository, "body": Content}}, `{"body":"all","repo":"ann/books"}`, []Held{internal}, sealed(), true},
 		"a weak step":                         {Operation{ID: "srv.weak", Sensitivity: External}, &Profile{Level: 2, Args: args}, other, []Held{internal}, sealed(), false},
 	} {
 		t.Run(name, func(t *testing.T) {

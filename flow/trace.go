@@ -237,12 +237,13 @@ func apart(r Role, s string) []string {
 	return list
 }
 
-// leaves reports whether a destination is given that is not the person's own, or what may be one: an argument nobody spoke of.
+// leaves reports whether a destination is given that is not the person's own, or what may be one: an argument nobody spoke of, and the repository
+// that is written to.
 func (t *tracer) leaves() bool {
 	return t.tooMany || slices.ContainsFunc(t.values, func(v traced) bool {
 		f, ok := formOf(v.text)
 		_, told := t.p.told(v.path)
-		return (v.role == Destination || v.role == URL || !told) && !(ok && t.own(f))
+		return (v.role == Destination || v.role == URL || v.role == Repository && t.op.Effect != Read || !told) && !(ok && t.own(f))
 	})
 }
 
