@@ -196,6 +196,15 @@ func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, y
 	if err := c.stillMarked(ctx, cl); err != nil {
 		return err
 	}
+	servers, err := cl.Servers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range servers {
+		if s.State != "up" && (server == "" || server == s.ID) {
+			fmt.Fprintf(c.err, "The server %s is %s, so what it will offer is not among them: run this again when it is up.\n", s.ID, s.State)
+		}
+	}
 	if refused > 0 {
 		return &found{what: "not all were accepted: run it again to read what they say now"}
 	}

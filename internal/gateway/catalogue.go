@@ -47,7 +47,7 @@ type catalogue struct {
 	offered map[string][]call.Definition
 	rounds  map[string]int // how often a server's offer was taken
 	pins    map[string]Pin
-	doubts  map[string][]threat.Suspicion // by operation and hash: what was found in definitions that nobody has accepted
+	doubts  map[string][]threat.Suspicion // by operation and hash: what was found in definitions that no person has accepted
 	subs    map[int]func()
 	nextSub int
 }
@@ -820,14 +820,14 @@ func (g *Gateway) Listing(ctx context.Context, p identity.Principal) ([]*Operati
 	return ops, nil
 }
 
-// unreadCause says of which servers a session has listed definitions that nobody accepted.
+// unreadCause says of which servers a session has listed definitions that no person accepted.
 func unreadCause(servers []string) string {
 	const most = 5
 	text := strings.Join(servers[:min(len(servers), most)], ", ")
 	if more := len(servers) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return "definitions of " + text + ", which nobody accepted"
+	return "definitions of " + text + ", which no person accepted"
 }
 
 // Offers returns the resources (and templates) or prompts that the principal's agent may see.
@@ -904,7 +904,7 @@ type Tool struct {
 	AcceptedAt time.Time       `json:"accepted_at,omitzero"`
 	// Unread: only a rule accepted the definition, so a session that lists it holds untrusted.
 	Unread bool `json:"unread,omitempty"`
-	// Suspicions are what looks like an order, or is hidden, in the definition that nobody has accepted yet.
+	// Suspicions are what looks like an order, or is hidden, in the definition that no person has accepted yet.
 	Suspicions []threat.Suspicion `json:"suspicions,omitempty"`
 }
 

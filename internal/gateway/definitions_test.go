@@ -218,7 +218,7 @@ func TestListingUnreadDefinitions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []flow.Held{{Label: flow.Untrusted, Cause: "definitions of docs, mail, slack, web, which nobody accepted"}}
+	want := []flow.Held{{Label: flow.Untrusted, Cause: "definitions of docs, mail, slack, web, which no person accepted"}}
 	if !slices.Equal(stored.Labels, want) {
 		t.Errorf("labels %+v, want %+v", stored.Labels, want)
 	}
@@ -296,7 +296,7 @@ func TestReadDefinitionsMarkNothing(t *testing.T) {
 		t.Error("first_sight: trust is a word about one server")
 	}
 	trusting.list("worker")
-	if s := trusting.session("worker"); len(s.Labels) != 1 || s.Labels[0].Cause != "definitions of mail, which nobody accepted" {
+	if s := trusting.session("worker"); len(s.Labels) != 1 || s.Labels[0].Cause != "definitions of mail, which no person accepted" {
 		t.Errorf("%+v", s.Labels)
 	}
 }

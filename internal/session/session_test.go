@@ -314,7 +314,7 @@ func TestTake(t *testing.T) {
 
 // TestRaiseTellsOfContentFirst: a label that was held because of what was listed names the call that brought it, once there is one.
 func TestRaiseTellsOfContentFirst(t *testing.T) {
-	listed := flow.Held{Label: flow.Untrusted, Cause: "definitions of files, which nobody accepted"}
+	listed := flow.Held{Label: flow.Untrusted, Cause: "definitions of files, which no person accepted"}
 	called := flow.Held{Label: flow.Untrusted, Operation: "web.search", CallID: "call_1"}
 	later := flow.Held{Label: flow.Untrusted, Operation: "web.search", CallID: "call_2"}
 	s := New("a", Planning, "agent:a", time.Now()).Raise(listed)

@@ -164,6 +164,11 @@ func reachOf(cfg Config, program string, h House, others ...Config) reach {
 		}
 	}
 	add(&r.write, cfg.Confine.Paths...)
+	for _, p := range cfg.Confine.Paths {
+		if !exists(p) {
+			r.left = append(r.left, p+" is not there: make it before the server starts")
+		}
+	}
 	r.settle(g)
 	for _, p := range r.write {
 		if within(p, g.folders) {

@@ -31,7 +31,7 @@ operations: {desk.*: {sensitivity: none, output: trusted}}
 			}
 			id, before := list()
 			s, err := w.root.Session(t.Context(), id)
-			if err != nil || len(s.Labels) != 1 || s.Labels[0].Label != "untrusted" || s.Labels[0].Cause != "definitions of desk, which nobody accepted" {
+			if err != nil || len(s.Labels) != 1 || s.Labels[0].Label != "untrusted" || s.Labels[0].Cause != "definitions of desk, which no person accepted" {
 				t.Fatalf("%+v %v", s, err)
 			}
 			w.acceptDefinitions(anyDefinition)
