@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -171,11 +170,14 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 // reread reads again what nobody has accepted, where tools have names now that they hadn't before: a server that is up before the others could
 // speak of their tools unnoticed. What a rule accepted and looks like an order now is withheld as it would have been. It holds c.mu.
 func (c *catalogue) reread(ctx context.Context, before threat.ToolNames) (withheld []Pin, err error) {
-	var fresh [][]byte
+	fresh := map[string]bool{}
 	for name := range c.namesFor("", nil) {
 		if _, known := before[name]; !known {
-			fresh = append(fresh, []byte(name))
+			fresh[name] = true
 		}
+	}
+	if len(fresh) == 0 {
+		return nil, nil
 	}
 	names := map[string]func() threat.ToolNames{} // by server
 	var entries []audit.Entry
@@ -186,8 +188,7 @@ func (c *catalogue) reread(ctx context.Context, before threat.ToolNames) (withhe
 		if unread {
 			hash, definition = pin.Hash, pin.Definition
 		}
-		low := bytes.ToLower(definition)
-		if hash == "" || !bytes.Contains(low, []byte(`\u`)) && !slices.ContainsFunc(fresh, func(name []byte) bool { return bytes.Contains(low, name) }) {
+		if hash == "" || !speaksOf(definition, fresh) {
 			continue
 		}
 		server, _, _ := strings.Cut(id, ".")
@@ -211,6 +212,22 @@ func (c *catalogue) reread(ctx context.Context, before threat.ToolNames) (withhe
 	}
 	c.publish()
 	return withheld, err
+}
+
+// speaksOf tells whether one of the names may stand in a definition: as a word, or in letters that only pass for others. It takes time for the
+// definition's length and not for the number of names, which servers choose.
+func speaksOf(definition []byte, names map[string]bool) (found bool) {
+	call.Strings(definition, func(_, text string) bool {
+		for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool {
+			return r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-", r)
+		}) {
+			if names[strings.Trim(word, "._-")] || strings.ContainsFunc(word, func(r rune) bool { return r >= utf8.RuneSelf }) {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
 }
 
 // quarantined is the entry of a definition that waits for a person.
