@@ -104,17 +104,17 @@ func (c *Config) unconfined() (ids []string) {
 }
 
 // servers are the upstreams as the client takes them, and what their sandboxes have in common.
-func (c *Config) servers(data string) (servers []upstream.Config, house upstream.House, err error) {
-	if house, err = c.house(data); err != nil {
-		return nil, house, err
+func (c *Config) servers(data string) (servers []upstream.Config, paths upstream.GatewayPaths, err error) {
+	if paths, err = c.gatewayPaths(data); err != nil {
+		return nil, paths, err
 	}
 	dir, err := filepath.Abs(c.Dir)
 	if err != nil {
-		return nil, house, err
+		return nil, paths, err
 	}
 	absolute := func(p string) string {
-		if rest, ok := strings.CutPrefix(p, "~/"); ok && house.Home != "" {
-			return filepath.Join(house.Home, rest)
+		if rest, ok := strings.CutPrefix(p, "~/"); ok && paths.Home != "" {
+			return filepath.Join(paths.Home, rest)
 		}
 		if !filepath.IsAbs(p) {
 			p = filepath.Join(dir, p)
@@ -139,7 +139,7 @@ func (c *Config) servers(data string) (servers []upstream.Config, house upstream
 				s.Confine.Sandbox = upstream.Partial
 			}
 			if s.Confine.Sandbox != upstream.Unconfined {
-				s.Confine.Folder = filepath.Join(house.Secrets[0], "servers", id)
+				s.Confine.Folder = filepath.Join(paths.Secrets[0], "servers", id)
 				if u.Folder != "" {
 					s.Confine.Folder = absolute(u.Folder)
 				}
@@ -157,12 +157,12 @@ func (c *Config) servers(data string) (servers []upstream.Config, house upstream
 		}
 		servers = append(servers, s)
 	}
-	return servers, house, upstream.CheckFolders(servers, house)
+	return servers, paths, upstream.CheckFolders(servers, paths)
 }
 
-// house is what no server reaches, each place by its name and by where that leads, with the data directory first; and the user's home.
-func (c *Config) house(data string) (upstream.House, error) {
-	var h upstream.House
+// gatewayPaths are what no server reaches, each place by its name and by where that leads, with the data directory first; and the user's home.
+func (c *Config) gatewayPaths(data string) (upstream.GatewayPaths, error) {
+	var h upstream.GatewayPaths
 	for _, p := range []string{data, c.file, c.path(c.Agents), c.path(c.Policies)} {
 		if p == "" {
 			continue

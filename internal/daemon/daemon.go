@@ -209,7 +209,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	servers, house, err := d.cfg.servers(d.o.Data)
+	servers, paths, err := d.cfg.servers(d.o.Data)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		return err
 	}
 	d.up, err = upstream.New(servers, upstream.Options{
-		Log: d.log, House: house, Own: d.listeners(),
+		Log: d.log, Gateway: paths, Own: d.listeners(),
 		Definitions: func(server string, defs []call.Definition) {
 			if err := d.gate.UpdateDefinitions(context.Background(), server, defs); err != nil {
 				d.log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)

@@ -75,12 +75,12 @@ func Doctor(ctx context.Context, config, data string) []Check {
 // doctorUpstreams proves the sandbox of each server that the gateway starts, and where no gateway runs it starts each server in it, to see whether it
 // lives there.
 func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, add func(name, state, remedy, format string, args ...any)) {
-	servers, house, err := cfg.servers(data)
+	servers, paths, err := cfg.servers(data)
 	if err != nil {
 		add("upstreams", "failed", "", "%v", err)
 		return
 	}
-	m, err := upstream.New(servers, upstream.Options{House: house, Definitions: func(string, []call.Definition) {}})
+	m, err := upstream.New(servers, upstream.Options{Gateway: paths, Definitions: func(string, []call.Definition) {}})
 	if err != nil {
 		add("upstreams", "failed", fault.Of(err).Remedy, "%s", fault.Of(err).Message)
 		return

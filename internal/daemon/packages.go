@@ -24,7 +24,7 @@ type ServerPackage struct {
 // Packages tells of the servers that npx would run which packages are kept in the data directory. With fetch it fetches those of the servers named,
 // or of all, first, and tells begins of each: those that are kept are replaced. A running server goes on with what it was started from.
 func Packages(ctx context.Context, cfg *Config, data string, begins func(server string), fetch bool, names ...string) (all []ServerPackage, err error) {
-	servers, house, err := cfg.servers(data)
+	servers, paths, err := cfg.servers(data)
 	if err != nil {
 		return nil, err
 	}
@@ -45,10 +45,10 @@ func Packages(ctx context.Context, cfg *Config, data string, begins func(server 
 		if !ok || len(names) > 0 && !slices.Contains(names, s.ID) {
 			continue
 		}
-		pin, err := p.Fetched(house.Packages)
+		pin, err := p.Fetched(paths.Packages)
 		if fetch {
 			begins(s.ID)
-			if pin, err = p.Fetch(ctx, house.Packages, house); err != nil {
+			if pin, err = p.Fetch(ctx, paths.Packages, paths); err != nil {
 				return all, err
 			}
 		}

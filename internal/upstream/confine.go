@@ -33,8 +33,8 @@ type Confinement struct {
 	Hosts   []string        // of ProxyNetwork
 }
 
-// House is what the servers' sandboxes have in common.
-type House struct {
+// GatewayPaths is what the servers' sandboxes have in common.
+type GatewayPaths struct {
 	Secrets  []string // what no server reaches: the data directory, the configuration, declarations, policies
 	Home     string   // the home of the gateway's user; a server that it starts has its folder for a home
 	Packages string   // where packages of the npm registry are kept
@@ -82,7 +82,7 @@ func ofCode(variable string) bool {
 }
 
 // named are the paths that a server's command and environment name, but for code.
-func (c Config) named(h House) (paths []string) {
+func (c Config) named(h GatewayPaths) (paths []string) {
 	for _, arg := range c.Command[1:] {
 		paths = append(paths, pathsIn(arg, c.Dir, h.Home)...)
 	}
@@ -96,7 +96,7 @@ func (c Config) named(h House) (paths []string) {
 
 // reachOf reads a server's configuration as its operator would: what the command and the environment name, the server is meant to have. It follows no
 // link that it, or one of the others, may have made.
-func reachOf(cfg Config, program string, h House, others ...Config) reach {
+func reachOf(cfg Config, program string, h GatewayPaths, others ...Config) reach {
 	var r reach
 	g := groundsOf(append(slices.Clone(others), cfg), h)
 	add := func(list *[]string, paths ...string) {
@@ -187,7 +187,7 @@ func reachOf(cfg Config, program string, h House, others ...Config) reach {
 }
 
 // spare keeps the programs of the gateway and of servers without a sandbox out of what a server writes, and tells of those of other servers.
-func (r *reach) spare(cfg Config, h House, others []Config) {
+func (r *reach) spare(cfg Config, h GatewayPaths, others []Config) {
 	keep := func(whose string, paths ...string) {
 		for _, p := range paths {
 			if p = leads(p); within(p, r.write) && !slices.Contains(r.secrets, p) {
@@ -363,22 +363,22 @@ type launch struct {
 // launch finds the program, and fetches the package where npx would. A machine without a sandbox has nowhere to fetch it in: npx does it then.
 func (s *server) launch(ctx context.Context) (launch, error) {
 	p, ok := PackageOf(s.cfg.Command)
-	if tier, _ := sandbox.Servers(); !ok || s.o.House.Packages == "" || tier == sandbox.None {
+	if tier, _ := sandbox.Servers(); !ok || s.o.Gateway.Packages == "" || tier == sandbox.None {
 		program, err := lookProgram(s.cfg.Command[0])
 		if err != nil {
 			return launch{}, fault.Wrap(err, fault.ConfigurationInvalid, "Its program %q can't be found.", printable(s.cfg.Command[0], 256)).Try("Install it, or give its whole path as the first word of the command.")
 		}
 		return launch{program: program, argv: s.cfg.Command}, nil
 	}
-	pin, err := p.Fetched(s.o.House.Packages)
+	pin, err := p.Fetched(s.o.Gateway.Packages)
 	if err != nil {
 		s.log.Info("fetching the package, once", "package", p.spec())
-		if pin, err = p.Fetch(ctx, s.o.House.Packages, s.o.House); err != nil {
+		if pin, err = p.Fetch(ctx, s.o.Gateway.Packages, s.o.Gateway); err != nil {
 			return launch{}, err
 		}
 		s.log.Info("fetched the package; the server starts from it from now on", "package", pin.Name, "version", pin.Version, "integrity", pin.Integrity)
 	}
-	dir, err := filepath.EvalSymlinks(p.folder(s.o.House.Packages))
+	dir, err := filepath.EvalSymlinks(p.folder(s.o.Gateway.Packages))
 	if err != nil {
 		return launch{}, err
 	}
@@ -388,7 +388,7 @@ func (s *server) launch(ctx context.Context) (launch, error) {
 
 // sandboxed is the sandbox of the server's program.
 func (s *server) sandboxed(l launch, env []string) (sandbox.Server, error) {
-	cfg, h := s.cfg, s.o.House
+	cfg, h := s.cfg, s.o.Gateway
 	if err := os.MkdirAll(cfg.Confine.Folder, 0o700); err != nil {
 		return sandbox.Server{}, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be made.", cfg.ID).At("upstreams." + cfg.ID + ".folder")
 	}

@@ -56,7 +56,7 @@ func TestReach(t *testing.T) {
 	at := func(name string) string { return filepath.Join(root, name) }
 	home, conf := at("home/u"), at("conf")
 	t.Setenv("PATH", "/usr/bin:/bin:"+at("home/u/.nvm/versions/node/v20/bin"))
-	h := House{Home: home, Secrets: []string{at("conf/data"), at("conf/sallyport.yaml")}}
+	h := GatewayPaths{Home: home, Secrets: []string{at("conf/data"), at("conf/sallyport.yaml")}}
 	for name, c := range map[string]struct {
 		command     []string
 		env         map[string]string
@@ -150,7 +150,7 @@ done
 		t.Fatal(err)
 	}
 	m, _ := start(t, Config{Command: []string{"/bin/sh", script, "docs"}, Dir: root, Confine: Confinement{Sandbox: Partial, Folder: root + "/data/servers/mine"}}, func(o *Options) {
-		o.House = House{Secrets: []string{root + "/data"}}
+		o.Gateway = GatewayPaths{Secrets: []string{root + "/data"}}
 	})
 	if s := m.Status()[0]; s.Name != "home=mine,key=no,doc=read,own=wrote" || s.Sandbox != Partial {
 		t.Errorf("%+v", s)
@@ -232,7 +232,7 @@ func TestPackageFetch(t *testing.T) {
 	}
 	root := tree(t, "data/signing.key", "data/packages/")
 	dir := root + "/data/packages"
-	h := House{Secrets: []string{root + "/data"}}
+	h := GatewayPaths{Secrets: []string{root + "/data"}}
 	p := Package{Name: "@s/srv", Version: "1.2.3"}
 	fetch := func(script string) (Pin, error) {
 		fakeNPM(t, script)
@@ -411,7 +411,7 @@ func TestRehearsalNamesWhatBreaks(t *testing.T) {
 		cannot(t, strings.Join(missing, " "))
 	}
 	root := tree(t, "data/signing.key", "home/.tool/state")
-	house := func(o *Options) { o.House = House{Secrets: []string{root + "/data"}, Home: root + "/home"} }
+	house := func(o *Options) { o.Gateway = GatewayPaths{Secrets: []string{root + "/data"}, Home: root + "/home"} }
 	rehearse := func(c Confinement) Rehearsal {
 		c.Folder = root + "/data/servers/tool"
 		m, err := New([]Config{{ID: "tool", Command: []string{"/bin/sh", "-c", "cat " + root + "/home/.tool/state && exit 3"}, Confine: c}}, func() Options { var o Options; house(&o); return o }())

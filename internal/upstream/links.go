@@ -20,7 +20,7 @@ type grounds struct {
 }
 
 // groundsOf are the grounds of all servers that have a sandbox. A place that can't be told is taken for one that a server writes.
-func groundsOf(cfgs []Config, h House) (g grounds) {
+func groundsOf(cfgs []Config, h GatewayPaths) (g grounds) {
 	add := func(list *[]string, path string) {
 		*list = append(*list, path)
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -110,7 +110,7 @@ var (
 
 // CheckFolders refuses a folder that would give a server more than its own: what is the gateway's, the system's, everybody's, or another server's. It
 // goes by where names lead.
-func CheckFolders(cfgs []Config, h House) error {
+func CheckFolders(cfgs []Config, h GatewayPaths) error {
 	var houses, data []string
 	for _, s := range h.Secrets {
 		houses = append(houses, s, leads(s))

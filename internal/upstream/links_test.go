@@ -27,7 +27,7 @@ func TestReachFollowsTheOperatorsLinksAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := House{Home: at("home"), Secrets: []string{at("data")}}
+	h := GatewayPaths{Home: at("home"), Secrets: []string{at("data")}}
 	writer := Config{ID: "writer", Command: []string{"/usr/bin/env", at("conf/work")}, Dir: at("conf"), Confine: Confinement{Sandbox: Partial}}
 	for name, c := range map[string]struct {
 		command     []string
@@ -96,7 +96,7 @@ func TestPlantedLinkLeadsNowhere(t *testing.T) {
 	cfg := Config{ID: "mem", Dir: root + "/conf", Env: map[string]string{"FILE": root + "/conf/mem/notes.json", "STATE": root + "/data/servers/mem/state.json"},
 		Confine: Confinement{Sandbox: Partial, Folder: root + "/data/servers/mem"},
 		Command: []string{"/bin/sh", "-c", `cat $FILE $STATE; rm -f $FILE $STATE; ln -s ` + root + `/data/signing.key $FILE; ln -s ` + root + `/home/.ssh/id $STATE; cat $FILE $STATE; echo x > $FILE`}}
-	m, err := New([]Config{cfg}, Options{House: House{Secrets: []string{root + "/data"}, Home: root + "/home"}})
+	m, err := New([]Config{cfg}, Options{Gateway: GatewayPaths{Secrets: []string{root + "/data"}, Home: root + "/home"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestFoldersAreTheServersOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := House{Home: root + "/home/u", Secrets: []string{root + "/data", root + "/conf/sallyport.yaml", root + "/conf/agents"}}
+	h := GatewayPaths{Home: root + "/home/u", Secrets: []string{root + "/data", root + "/conf/sallyport.yaml", root + "/conf/agents"}}
 	for folder, want := range map[string]string{
 		"data/servers/a": "", "free/a": "", "free/new/a": "", "home/u/x": "", "conf/own": "",
 		"data": "holds what is the gateway's own", "conf": "holds what is the gateway's own", ".": "holds what is the gateway's own", "conf/here": "holds what is the gateway's own",
@@ -166,7 +166,7 @@ func TestProgramsOfOthers(t *testing.T) {
 	root := tree(t, "work/free/package.json", "work/free/index.js", "work/held/run.py", "work/bin/server")
 	at := func(name string) string { return filepath.Join(root, name) }
 	cfg := Config{ID: "files", Command: []string{"/usr/bin/env", at("work")}, Dir: root, Confine: Confinement{Sandbox: Partial}}
-	r := reachOf(cfg, "/usr/bin/env", House{}, cfg,
+	r := reachOf(cfg, "/usr/bin/env", GatewayPaths{}, cfg,
 		Config{ID: "free", Command: []string{"/usr/bin/env", at("work/free/index.js")}, Dir: root, Confine: Confinement{Sandbox: Unconfined}},
 		Config{ID: "bare", Command: []string{at("work/bin/server")}, Dir: root, Confine: Confinement{Sandbox: Unconfined}},
 		Config{ID: "held", Command: []string{"/usr/bin/env", at("work/held/run.py")}, Dir: root, Confine: Confinement{Sandbox: Partial}})
@@ -178,7 +178,7 @@ func TestProgramsOfOthers(t *testing.T) {
 	}
 	// What an environment names as code is read, and so is a program among the arguments.
 	cfg = Config{ID: "x", Command: []string{"/usr/bin/env", at("work/bin/server")}, Env: map[string]string{"PATH": at("work/bin") + ":/usr/bin", "PYTHONPATH": at("work/held")}, Confine: Confinement{Sandbox: Partial}}
-	if r := reachOf(cfg, "/usr/bin/env", House{}); len(r.write) > 0 || !slices.Equal(r.read, []string{at("work/bin"), at("work/held")}) {
+	if r := reachOf(cfg, "/usr/bin/env", GatewayPaths{}); len(r.write) > 0 || !slices.Equal(r.read, []string{at("work/bin"), at("work/held")}) {
 		t.Errorf("writes %v, reads %v", r.write, r.read)
 	}
 }

@@ -92,7 +92,7 @@ var fetching sync.Mutex
 
 // Fetch fetches the package and what it depends on from the registry of the user's npm, and keeps them below dir. No script of any package is run,
 // and npm itself runs in a sandbox where it can write nothing but that folder. What was there is replaced once the new one is whole.
-func (p Package) Fetch(ctx context.Context, dir string, h House) (Pin, error) {
+func (p Package) Fetch(ctx context.Context, dir string, h GatewayPaths) (Pin, error) {
 	fetching.Lock()
 	defer fetching.Unlock()
 	failed := func(err error, format string, args ...any) (Pin, error) {
@@ -156,7 +156,7 @@ func writeNew(name string, data []byte) error {
 }
 
 // install runs npm.
-func (p Package) install(ctx context.Context, npm, work string, h House) error {
+func (p Package) install(ctx context.Context, npm, work string, h GatewayPaths) error {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
 	cfg := Config{Command: []string{npm}, Confine: Confinement{Sandbox: Full}}

@@ -64,7 +64,7 @@ func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r R
 		return r
 	}
 	r.Write, r.Network = box.Write, box.Network
-	r.NotLetIn = reachOf(s.cfg, l.program, s.o.House, s.all...).left
+	r.NotLetIn = reachOf(s.cfg, l.program, s.o.Gateway, s.all...).left
 	if r.Tried, r.Reached, r.Err = box.Prove(ctx, processes); r.Err != nil || !start {
 		return r
 	}

@@ -44,8 +44,8 @@ type Options struct {
 	Log       *slog.Logger // default: discard
 	MaxResult int64        // bytes of one result; default 16 MiB
 
-	House House            // what the sandboxes of all servers have in common
-	Own   []netip.AddrPort // the gateway's own listeners, which no server reaches by its list of hosts
+	Gateway GatewayPaths     // what the sandboxes of all servers have in common
+	Own     []netip.AddrPort // the gateway's own listeners, which no server reaches by its list of hosts
 
 	// Definitions receives the whole current list of a server after each connection and each change. It is called by one goroutine
 	// per server. A list that broke a bound is not delivered; what was delivered before it stands.
@@ -142,7 +142,7 @@ func New(cfgs []Config, o Options) (*Manager, error) {
 		m.servers[cfg.ID] = s
 		m.order = append(m.order, cfg.ID)
 	}
-	if err := CheckFolders(cfgs, o.House); err != nil {
+	if err := CheckFolders(cfgs, o.Gateway); err != nil {
 		return nil, err
 	}
 	return m, nil
