@@ -1,4 +1,4 @@
-module sallyport
+module sallyport.example
 
 go 1.26.0
 

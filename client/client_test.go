@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/httpapi"
+	"sallyport.example/client"
+	"sallyport.example/internal/httpapi"
 )
 
 // types are the schemas of the server's document and what they are here. "-" is a request that is built from a method's arguments, or
@@ -168,7 +168,7 @@ func TestNoInternals(t *testing.T) {
 			return
 		}
 		seen[r] = true
-		if strings.HasPrefix(r.PkgPath(), "sallyport/") && r.PkgPath() != "sallyport/client" {
+		if strings.HasPrefix(r.PkgPath(), "sallyport.example/") && r.PkgPath() != "sallyport.example/client" {
 			t.Errorf("%s is a %v", where, r)
 		}
 		switch r.Kind() {
@@ -182,7 +182,7 @@ func TestNoInternals(t *testing.T) {
 				walk(where, r.Out(i))
 			}
 		case reflect.Struct:
-			if r.PkgPath() == "sallyport/client" {
+			if r.PkgPath() == "sallyport.example/client" {
 				for i := range r.NumField() {
 					walk(where+"."+r.Field(i).Name, r.Field(i).Type)
 				}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // streamer answers every request with the text, under the media type.

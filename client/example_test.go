@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // A host opens a session for an agent and works in it. The address is the one under listen; the token comes from

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"sallyport/flow"
+	"sallyport.example/flow"
 )
 
 // A person asks an agent to answer a mail. The agent reads the inbox, which anybody can write to, and from then on each mail that it sends is

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"sallyport/flow"
+	"sallyport.example/flow"
 )
 
 // catalogue is what an operator might write in a configuration file.

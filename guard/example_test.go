@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/guard"
+	"sallyport.example/guard"
 )
 
 // An external operation with all three guards: the gate before it, the fence and the attribution after it, and the check where

@@ -21,9 +21,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/agent"
-	"sallyport/internal/daemon"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/gateway"
 )
 
 // repository is the root of this module, as seen from this package.
@@ -335,7 +335,7 @@ func TestDocumentedCommandsExist(t *testing.T) {
 		t.Skip("not checked in short mode: it builds and runs the program")
 	}
 	bin := filepath.Join(t.TempDir(), "sallyport")
-	if out, err := exec.Command("go", "build", "-o", bin, "sallyport/cmd/sallyport").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin, "sallyport.example/cmd/sallyport").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	help := map[string]string{} // by command path

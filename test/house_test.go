@@ -88,7 +88,7 @@ var outside = map[string][]string{
 }
 
 func TestHouse(t *testing.T) {
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "sallyport/...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "sallyport.example/...").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -103,7 +103,7 @@ func TestHouse(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen++
-		name := strings.TrimPrefix(p.ImportPath, "sallyport/")
+		name := strings.TrimPrefix(p.ImportPath, "sallyport.example/")
 		room := name
 		if strings.HasPrefix(name, "test/") && house[name] == nil {
 			room = "test"
@@ -114,7 +114,7 @@ func TestHouse(t *testing.T) {
 			continue
 		}
 		for _, imp := range p.Imports {
-			if inside, ok := strings.CutPrefix(imp, "sallyport/"); ok {
+			if inside, ok := strings.CutPrefix(imp, "sallyport.example/"); ok {
 				if !slices.Contains(allowed, inside) && !slices.Contains(allowed, "*") {
 					t.Errorf("%s imports %s, which the house does not allow", name, inside)
 				}

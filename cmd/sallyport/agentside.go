@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/client"
-	"sallyport/internal/connect"
+	"sallyport.example/client"
+	"sallyport.example/internal/connect"
 )
 
 func (c *cli) manifest() *cobra.Command {

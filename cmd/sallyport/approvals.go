@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 var approvalStates = []string{"pending", "approved", "rejected", "deferred", "expired", "spent", "superseded", "all"}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // Nothing but a yes is a yes.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/client"
-	"sallyport/internal/audit"
-	"sallyport/internal/store"
+	"sallyport.example/client"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/store"
 )
 
 const (

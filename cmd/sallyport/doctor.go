@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/internal/daemon"
+	"sallyport.example/internal/daemon"
 )
 
 func (c *cli) doctor() *cobra.Command {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // news is what came in since it was last taken.

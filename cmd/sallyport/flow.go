@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/internal/daemon"
-	"sallyport/internal/replay"
-	"sallyport/internal/store"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/replay"
+	"sallyport.example/internal/store"
 )
 
 // flowCommand is what there is to ask about the flow rules without a running gateway.

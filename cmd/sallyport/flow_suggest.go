@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/internal/store"
-	"sallyport/internal/suggest"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/suggest"
 )
 
 func (c *cli) flowSuggest() *cobra.Command {

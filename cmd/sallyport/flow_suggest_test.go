@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/daemon"
-	"sallyport/internal/gateway"
-	"sallyport/internal/store"
-	"sallyport/internal/suggest"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/suggest"
 )
 
 // pinned makes a data directory in which a gateway has accepted these definitions.

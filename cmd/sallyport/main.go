@@ -17,10 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/client"
-	"sallyport/internal/daemon"
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/client"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 const (

@@ -24,10 +24,10 @@ import (
 	"go.yaml.in/yaml/v4"
 	_ "modernc.org/sqlite"
 
-	"sallyport/client"
-	"sallyport/internal/daemon"
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/client"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {

@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"sallyport/internal/threat"
+	"sallyport.example/internal/threat"
 )
 
 var formats = []string{"table", "json", "yaml"}

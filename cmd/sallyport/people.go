@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // asPerson makes a command that speaks to the people's side.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // planned is a session whose plan has the steps.

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/term"
 
-	"sallyport/client"
-	"sallyport/internal/threat"
+	"sallyport.example/client"
+	"sallyport.example/internal/threat"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/internal/daemon"
-	"sallyport/internal/demo"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/demo"
 )
 
 func (c *cli) serve() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // defaultData is where serve keeps its state and where the other commands look for a gateway, in the working directory.

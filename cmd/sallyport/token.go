@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/client"
-	"sallyport/internal/daemon"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/identity"
 )
 
 func (c *cli) token() *cobra.Command {

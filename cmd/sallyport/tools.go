@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 func (c *cli) tools() *cobra.Command {

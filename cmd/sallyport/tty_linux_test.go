@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // tty is a program that runs on a terminal of its own.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sallyport/internal/daemon"
+	"sallyport.example/internal/daemon"
 )
 
 func (c *cli) upstreams() *cobra.Command {

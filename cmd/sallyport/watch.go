@@ -21,7 +21,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 func (c *cli) watch() *cobra.Command {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // office plays a gateway with requests in it, and remembers the answers.

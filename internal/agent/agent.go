@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 // Mode is what kind of agent it is.

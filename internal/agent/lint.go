@@ -12,7 +12,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 // Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Three can't be seen in one: a missing

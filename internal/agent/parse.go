@@ -13,8 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"sallyport/internal/call"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/identity"
 )
 
 // MaxFile is the most bytes that a declaration file may have.

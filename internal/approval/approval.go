@@ -29,9 +29,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // State is what became of an approval. Rejected, expired, spent and superseded are final.

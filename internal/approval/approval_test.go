@@ -11,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.UTC)

@@ -7,8 +7,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // crowd is who tries to answer: people under several names, and those who must not.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // hush is how long what silence may permit waits in these tests.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"sallyport/internal/audit"
+	"sallyport.example/internal/audit"
 )
 
 // A log of three entries, without a store: append, prove, check.

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 const (

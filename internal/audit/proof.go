@@ -3,7 +3,7 @@ package audit
 import (
 	"golang.org/x/mod/sumdb/tlog"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Inclusion proves that the log of Size entries with RootHash has LeafHash at Index (RFC 6962, 2.1.1). Hashes are base64 in JSON.

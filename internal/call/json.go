@@ -17,7 +17,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Limits bound one JSON text. A zero limit permits nothing.

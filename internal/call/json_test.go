@@ -17,7 +17,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // The sample of RFC 8785 sections 3.2.2 to 3.2.4, and the names of its sorting test in section 3.2.3.

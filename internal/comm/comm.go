@@ -18,16 +18,16 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/comm/exec"
-	"sallyport/internal/comm/fetch"
-	"sallyport/internal/comm/files"
-	"sallyport/internal/comm/query"
-	"sallyport/internal/comm/search"
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/comm/exec"
+	"sallyport.example/internal/comm/fetch"
+	"sallyport.example/internal/comm/files"
+	"sallyport.example/internal/comm/query"
+	"sallyport.example/internal/comm/search"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 // Options is the operator's word on what the operations may reach.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/comm/exec"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/comm/exec"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/sandbox"
 )
 
 // programs is operations that may run a shell, with the folder that they keep their data in.

@@ -17,14 +17,14 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/comm/exec"
-	"sallyport/internal/comm/search"
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/sandbox"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/comm/exec"
+	"sallyport.example/internal/comm/search"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {

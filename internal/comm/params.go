@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // param is one parameter of an operation: what the model is told of it, and what is checked before anything is done.

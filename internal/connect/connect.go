@@ -21,8 +21,8 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 const (

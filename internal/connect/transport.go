@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 const firstModern = "2026-07-28" // from this revision on there are no transport sessions

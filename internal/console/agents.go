@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"net/url"
 
-	"sallyport/internal/agent"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // countedSessions bounds how many open sessions are counted, the newest.

@@ -14,10 +14,10 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // mustRead is the number of characters of arguments from which on an approver has to say that they were read (appr-054).

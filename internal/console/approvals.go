@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strconv"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 const (

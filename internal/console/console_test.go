@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // plain is the text of pieces, with marks in brackets.

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // A drill is told to nobody before it is answered, on no page of an approver's, and to everybody then.

@@ -11,7 +11,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"sallyport/internal/threat"
+	"sallyport.example/internal/threat"
 )
 
 // Exact rendering: a JSON value shown whole, so that nobody has to trust what it looks like (appr-054). Each member and element has a line

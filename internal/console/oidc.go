@@ -26,9 +26,9 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 const (

@@ -27,7 +27,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 const (

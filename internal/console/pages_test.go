@@ -20,19 +20,19 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/agent"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	rules "sallyport/internal/policy"
-	"sallyport/internal/session"
-	"sallyport/internal/store"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	rules "sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/threat"
 )
 
 // echoServers answer every call with one line.

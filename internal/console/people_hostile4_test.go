@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
 )
 
 // TestPlansAreShownWhole: a plan is approved by its digest, which covers the arguments of its steps: all of them stand on the page, also

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/flow"
-	"sallyport/internal/session"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/threat"
 )
 
 // picture is an SVG made of a few kinds of shapes. All looks come from classes of the style sheet, and all words are escaped: the pages'

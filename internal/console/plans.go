@@ -6,8 +6,8 @@ import (
 	"net/http"
 	"strings"
 
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // shownPlans of those that wait stand above the queue, the newest: what runs unless it is stopped stands below.

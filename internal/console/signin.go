@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // similarPage is questions that differ in their arguments alone, each shown with its own, to be answered with one decision (DE-5).

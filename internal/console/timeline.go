@@ -8,11 +8,11 @@ import (
 	"time"
 	"unicode"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
 )
 
 // maxMoments bounds what one timeline shows, the newest; the replay of labels goes over everything that it is given.

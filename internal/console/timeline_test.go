@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/session"
 )
 
 // knownOperation tells of the operations of these tests: mail brings internal in, web brings untrusted in and is blocked by internal.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/threat"
 )
 
 // shownLength is how many bytes of one string of somebody else's are shown in a list.

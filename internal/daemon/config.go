@@ -19,15 +19,15 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"sallyport/flow"
-	"sallyport/internal/agent"
-	"sallyport/internal/comm"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/notify"
-	"sallyport/internal/policy"
-	"sallyport/internal/reading"
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/comm"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/notify"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/reading"
 )
 
 // maxConfig bounds the configuration file.

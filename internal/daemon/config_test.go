@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
+	"sallyport.example/flow"
 )
 
 // Every way in which a file can be wrong names the field, the place where there is one, and what is wrong.

@@ -13,10 +13,10 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v4"
 
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
-	"sallyport/internal/upstream"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/upstream"
 )
 
 // Egress is what a confined server may reach of the network: the word none or any, or a list of hosts.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/gateway"
 )
 
 // TestLintDefinitions: lint and the doctor say which definitions nobody has accepted, and what in them looks like an order.

@@ -15,13 +15,13 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/comm/exec"
-	"sallyport/internal/comm/query"
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
-	"sallyport/internal/store"
-	"sallyport/internal/upstream"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/comm/exec"
+	"sallyport.example/internal/comm/query"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/upstream"
 )
 
 // Check is one thing that the doctor looked at.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"sallyport/internal/agent"
+	"sallyport.example/internal/agent"
 )
 
 // Init writes what an installation starts from into dir: a commented sallyport.yaml, its JSON Schema for editors, and an example

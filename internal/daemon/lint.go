@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/flow"
-	"sallyport/internal/agent"
-	"sallyport/internal/suggest"
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/suggest"
 )
 
 // labelProblems finds what is wrong with the labels of operations as far as that shows in the file. What isn't said is always the stricter

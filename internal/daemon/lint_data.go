@@ -9,15 +9,15 @@ import (
 	"strings"
 	"unicode"
 
-	"sallyport/flow"
-	"sallyport/internal/agent"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/store"
-	"sallyport/internal/suggest"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/suggest"
+	"sallyport.example/internal/threat"
 )
 
 // Bounds of what lint looks at in a data directory: the newest entries, and so many bytes of their arguments and results.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/internal/agent"
+	"sallyport.example/internal/agent"
 )
 
 // codeProblem is what is said of arguments of a read that hold code.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/agent"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/gateway"
 )
 
 func TestLintReads(t *testing.T) {

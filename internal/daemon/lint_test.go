@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/gateway"
-	"sallyport/internal/store"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/store"
 )
 
 // said are the problems as "severity field: …", without files and lines.

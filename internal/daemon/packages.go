@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"sallyport/internal/agent"
-	"sallyport/internal/fault"
-	"sallyport/internal/upstream"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/upstream"
 )
 
 // ServerPackage is a server that npx would run, and what is kept of its package.

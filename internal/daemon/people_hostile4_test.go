@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/notify"
-	"sallyport/internal/policy"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/notify"
+	"sallyport.example/internal/policy"
 )
 
 // An operation's own roles of arguments must not take away its server's without a word: a transfer of any size would be HIGH.

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/console"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/notify"
-	"sallyport/internal/policy"
-	"sallyport/internal/session"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/console"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/notify"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
 )
 
 const (

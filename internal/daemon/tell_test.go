@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/console"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/notify"
-	"sallyport/internal/session"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/console"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/notify"
+	"sallyport.example/internal/session"
 )
 
 // fakeDesk is a gateway with these approvals, oldest first.

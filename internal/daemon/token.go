@@ -8,11 +8,11 @@ import (
 	"slices"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
-	"sallyport/internal/store"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/store"
 )
 
 // IssueToken makes a token straight in a data directory that no gateway runs on; it fails where one does. The rules are those of the

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // State is what became of a declaration. Rejected, spent and expired are final.

@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.UTC)

@@ -18,8 +18,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // Bounds of what an agent declares.

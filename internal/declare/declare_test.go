@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 const session = "sess_1"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
-	"sallyport/internal/fault"
+	"sallyport.example/client"
+	"sallyport.example/internal/fault"
 )
 
 const (

@@ -21,11 +21,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
-	"sallyport/internal/audit"
-	"sallyport/internal/daemon"
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/client"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 // Options of Run.

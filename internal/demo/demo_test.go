@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 func TestDemo(t *testing.T) {

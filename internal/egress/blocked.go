@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strconv"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Blocked says where and why a request ended without an answer.

@@ -13,7 +13,7 @@ import (
 
 	"code.dny.dev/ssrf"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 const (

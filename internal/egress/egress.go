@@ -24,7 +24,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 const (

@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // localServer starts a server and returns a client that may reach it, and nothing else.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // entry is one line of the allow-list: a name, the subdomains of one, or addresses.

@@ -7,7 +7,7 @@ import (
 
 	"code.dny.dev/ssrf"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 func TestPolicy(t *testing.T) {

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // Request is one call as a door hands it to the corridor. Who calls is the Principal alone.

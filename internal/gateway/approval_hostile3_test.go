@@ -12,17 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/declare"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
 )
 
 const sendPage = `{"url":"https://example.com/page",` + because + `}`

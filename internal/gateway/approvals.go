@@ -11,15 +11,15 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/declare"
-	"sallyport/internal/fault"
-	"sallyport/internal/limit"
-	"sallyport/internal/policy"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/limit"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
 )
 
 // flagged are the flags of a declaration in words.

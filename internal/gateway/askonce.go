@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
 )
 
 // codeOnce is the code of the reason that says that a yes covers the operation in the session (unlisted_operations: ask_once). An approval

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
 )
 
 // newOnceWorld has a server that no entry names, whose tools may be called once a person has said so.

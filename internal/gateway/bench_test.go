@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // The judging stages together: everything between the credential and the intent, with eight arguments.

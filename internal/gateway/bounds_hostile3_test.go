@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/approval"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
 )
 
 // Counting questions takes no copy of what they are about: an agent decides how large that is, and how often it asks.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/gateway"
-	"sallyport/internal/policy"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/policy"
 )
 
 // What waits for people has a bound in bytes as it has one in number: lists of questions, and whoever tells people of them, read whole pages

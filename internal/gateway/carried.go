@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/call"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/call"
 )
 
 // carriedText is delivered content that came back as an argument, and where it was from.

@@ -14,13 +14,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/threat"
 )
 
 // Offer is a resource, a resource template or a prompt as it is exposed.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // What stands in the log of a refusal is why it was refused, also where the agent is told less: that a tool exists which it may not know of,

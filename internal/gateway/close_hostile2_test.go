@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
 )
 
 // closing closes the session between a call's intent and its dispatch.

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // commServer is the server id of the built-in external operations; no upstream can have it (PH-4).

@@ -13,17 +13,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/agent"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/declare"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // credentials holds every token by its hash, in memory, so that authenticating costs one hash and one look-up. The store is

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/declare"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // Undeclarable is a declaration that can't be taken, with everything that is wrong with it (DE-2).

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/policy"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/policy"
 )
 
 // A drill is a question that no agent asked: a copy of one that an agent did ask, with a destination that nobody named. It looks like the

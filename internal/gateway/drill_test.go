@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/gateway"
 )
 
 // TestDrills is appr-053: now and then a question that no agent asked stands among the others, looks like them until it is answered, and

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/session"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/threat"
 )
 
 const (

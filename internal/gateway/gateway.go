@@ -17,12 +17,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/agent"
-	"sallyport/internal/approval"
-	"sallyport/internal/policy"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/threat"
 )
 
 // Mode is whether verdicts of the flow and risk stages hold or are only logged. Phase, declarations, kill, permission and audit always hold.

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"testing"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // After internal reads, a read outside runs if it is given only the person's words, or small choices of which the accepted definition lists the

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
 )
 
 // errKilled is the cause with which the switch cancels calls in flight.

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // newOffPlanWorld has a server slack that sends in ways that silence permits: where labels say where to, where they let it by, and where nobody

@@ -5,10 +5,10 @@ import (
 	"regexp"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/policy"
-	"sallyport/internal/reading"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/reading"
 )
 
 // Classification is the operator's word on one operation, resolved from its own entry, its server's "server.*" entry and the

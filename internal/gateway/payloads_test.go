@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/gateway"
 )
 
 // oneText is a result of one text.

@@ -22,16 +22,16 @@ import (
 	"time"
 	"unsafe"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/comm"
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/policy"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/comm"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
 )
 
 // proved says which tests show that an attack on approvals fails: folder below internal, and name. TestApprovalCases finds them.

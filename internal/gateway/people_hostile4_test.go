@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/policy"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/policy"
 )
 
 // Who changes the arguments asks for what is asked then: their own yes is none. Otherwise one approver pays whom they like, alone.

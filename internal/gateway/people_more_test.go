@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/policy"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/policy"
 )
 
 // A person who thinks again changes the arguments once more: the agent that comes back with its first call is told of the newest ones.

@@ -13,15 +13,15 @@ import (
 
 	"go.uber.org/goleak"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
 )
 
 // delay is how long a call of risk MEDIUM waits to be stopped: the gateway's time is the tests', its timers are real.

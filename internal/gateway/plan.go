@@ -10,14 +10,14 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/declare"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 const (

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // egress5 is a traced world with operations whose address can carry data away: a tool, and a server's resources.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
 )
 
 // Quarantine says since when an agent is put aside, by whom and why.

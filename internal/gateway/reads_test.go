@@ -9,15 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
-	"sallyport/internal/agent"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/reading"
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/reading"
 )
 
 // newReadsWorld is a gateway with reads that select what they read.

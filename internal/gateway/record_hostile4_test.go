@@ -3,7 +3,7 @@ package gateway_test
 import (
 	"testing"
 
-	"sallyport/internal/approval"
+	"sallyport.example/internal/approval"
 )
 
 // What was asked and answered is on record with the amount that it was about, not only what ran.

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
 )
 
 const (

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/policy"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/policy"
 )
 
 // seldom is the level of writes that only the person sees and can undo: context does not make them riskier.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
 )
 
 // hangingUp ends the caller's context as soon as a session was closed, as a client does that hangs up.

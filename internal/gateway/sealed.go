@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
 )
 
 // What steps say about arguments that they don't fix. The flow package has the rules; these are the bounds of what is read.

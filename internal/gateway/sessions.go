@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/agent"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // live is a session in use: the newest version of it that this process has seen, and what only memory holds.

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // silentlyRuns makes the call in the end of a silence that nobody should have been left to, and tells whether it ran.

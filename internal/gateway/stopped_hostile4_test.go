@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/policy"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/policy"
 )
 
 // Nothing that did not run makes a destination known: not a check, not a declaration, not a question that expired, was put aside or changed,

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/declare"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // ErrMoved says that the session is no longer at the version that the decision was made on: judge again.

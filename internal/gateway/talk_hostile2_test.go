@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/gateway"
 )
 
 // Stopping never waits for the store: not for the record of an answer either.

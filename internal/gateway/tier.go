@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"time"
 
-	"sallyport/internal/agent"
-	"sallyport/internal/limit"
-	"sallyport/internal/policy"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/limit"
+	"sallyport.example/internal/policy"
 )
 
 // Tier is what agents of one trust tier may do unasked and how often (DE-3). A zero field is the gateway's own limit.

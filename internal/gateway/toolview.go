@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/threat"
 )
 
 // ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.

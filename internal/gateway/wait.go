@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
 )
 
 // Waiting is what is said while a call is held for an answer.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // A call can be held for longer than its credential lasts: what was approved meanwhile is not run for a token that was revoked.

@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // ApprovalPage is a page of approvals, newest first. Next is what to ask for as "after"; there is none on the last page.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/identity"
 )
 
 var why = client.Justification{

@@ -9,9 +9,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // AuditPage is a page of entries, oldest first. Next is what to ask for as "after"; null on the last page. A page may be empty and

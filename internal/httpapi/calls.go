@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // CallOutcome is what is known of a call. The result is there as long as it is kept.

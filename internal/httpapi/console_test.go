@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/call"
-	"sallyport/internal/httpapi"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/httpapi"
+	"sallyport.example/internal/identity"
 )
 
 // signIn posts the form and returns the answer and the cookie.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/identity"
 )
 
 // recorded waits for an entry that fits.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/flow"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
+	"sallyport.example/client"
+	"sallyport.example/flow"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
 )
 
 // paying makes a world in which slack_post pays somebody: HIGH, with a destination.

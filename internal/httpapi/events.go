@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/gateway"
 )
 
 // eventRoutes tell programs of people what the console's pages are told, by the same stream: its bounds count both.

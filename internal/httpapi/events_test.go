@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/identity"
 )
 
 // follow starts a stream of events, reads its beginning, and returns what comes next.

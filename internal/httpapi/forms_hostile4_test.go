@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/identity"
 )
 
 // TestHostile4NeighboursPages: a page on another port of the same machine is of the same site, so that the browser sends the strict cookie along. It

@@ -25,13 +25,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"sallyport/internal/agent"
-	"sallyport/internal/audit"
-	"sallyport/internal/console"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/console"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // Store is what is read here; what is changed goes through the gateway. Errors are fault errors. Safe for concurrent use.
@@ -192,7 +192,7 @@ func schemaName(t reflect.Type, hint string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.HasPrefix(t.PkgPath(), "sallyport/") && pkg != "httpapi" {
+	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.HasPrefix(t.PkgPath(), "sallyport.example/") && pkg != "httpapi" {
 		name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
 	}
 	return name

@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // Switch is one switch (AG-4). Since is null if it was never used.

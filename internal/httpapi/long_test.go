@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/identity"
 )
 
 // watched notes the newest read deadline of its connections.

@@ -16,13 +16,13 @@ import (
 
 	"golang.org/x/net/html"
 
-	"sallyport/client"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/console"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
+	"sallyport.example/client"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/console"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
 )
 
 // browser is somebody who is signed in to the console, without scripts.

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/agent"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 var (

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/approval"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
+	"sallyport.example/client"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
 )
 
 // TestWroteTheArguments: whoever changed the arguments is not offered to approve them, and everybody else is.

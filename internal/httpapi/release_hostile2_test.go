@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/client"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/identity"
 )
 
 // A kept answer brings its labels with it, like the call did: after a person's release it may not be had without them.

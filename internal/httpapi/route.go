@@ -15,10 +15,10 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // route is one endpoint. Who may use it stands here and nowhere else.

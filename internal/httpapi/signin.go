@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // SignInLink opens the console once, after the press of a button.

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 const (

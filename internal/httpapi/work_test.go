@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"sallyport/client"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/identity"
+	"sallyport.example/client"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/identity"
 )
 
 func code(err error) string {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	"sallyport/internal/call"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/identity"
 )
 
 // paramHeader binds one argument of a tool to the header Mcp-Param-<header> (x-mcp-header in the tool's schema, revision 2026-07-28).

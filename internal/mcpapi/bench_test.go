@@ -11,8 +11,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 // discard is a response writer that costs nothing.

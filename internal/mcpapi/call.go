@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // handle serves one request that an agent makes for itself. c is its transport session, nil for 2026-07-28.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 // TestDeclare: a declaration is answered as JSON whatever its verdict; one that can't be taken is a refused result that a model can

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // What the door turns away by itself is on record with what was asked for, and with why.

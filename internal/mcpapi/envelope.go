@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // JSON-RPC and MCP error codes that this face answers by itself. The codes of refusals come from package fault.

@@ -31,11 +31,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // Gateway is what this face needs of the corridor. All of it is safe for concurrent use; errors are fault errors.

@@ -15,17 +15,17 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/flow"
-	"sallyport/guard"
-	"sallyport/internal/agent"
-	"sallyport/internal/approval"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/policy"
-	"sallyport/internal/store"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/threat"
 )
 
 // house is a Face on the real gateway and the real store, with one played server "srv": pay and the resource and prompt take a person,

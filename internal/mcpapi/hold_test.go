@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 // asks is the answer of a corridor that has asked a person.

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 const echoCall = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{}}}`

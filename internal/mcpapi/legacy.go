@@ -13,10 +13,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 const (

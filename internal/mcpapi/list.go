@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/internal/call"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/identity"
 )
 
 const pageSize = 200

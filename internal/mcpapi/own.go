@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 )
 
 // ownTool is a tool of Sallyport's own. It reads or plans the session that the credential stands for and reaches nothing outside,

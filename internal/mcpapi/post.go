@@ -8,8 +8,8 @@ import (
 	"io"
 	"net/http"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/identity"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 )
 
 // post is one message from a client.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/gateway"
 )
 
 // Answers that come without a state of ours, so to no question, don't reach the corridor.

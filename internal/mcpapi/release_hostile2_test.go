@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/gateway"
 )
 
 // A subscription is held under the transport session's key, whether or not its client can be asked: it goes when the session goes.

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 // request is a request with its params taken apart. The fields are slices of the body; nil where the member is missing. Members

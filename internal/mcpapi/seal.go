@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 const (

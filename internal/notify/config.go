@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 const (

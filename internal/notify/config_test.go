@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 func TestCheck(t *testing.T) {

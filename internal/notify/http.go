@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"sallyport/internal/threat"
+	"sallyport.example/internal/threat"
 )
 
 // post sends JSON to one address. No redirects, no proxy of the environment, no connection kept, and no look at the answer's body.

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/internal/threat"
+	"sallyport.example/internal/threat"
 )
 
 // protection is how the way to the mail server is kept from others.

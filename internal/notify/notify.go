@@ -25,8 +25,8 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 // Event is what a message is about.

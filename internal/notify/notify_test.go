@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // memory is a Store that keeps its contract but for the disk. fail makes its next calls fail after they were done.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	canonical "sallyport/internal/call"
+	canonical "sallyport.example/internal/call"
 )
 
 // Bounds of amounts: what is over them can't be read.

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	canonical "sallyport/internal/call"
+	canonical "sallyport.example/internal/call"
 )
 
 func TestReadAmount(t *testing.T) {

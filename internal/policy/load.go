@@ -17,7 +17,7 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/schema"
 	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Bounds of a policy folder.

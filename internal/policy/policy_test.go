@@ -12,8 +12,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	canonical "sallyport/internal/call"
-	"sallyport/internal/fault"
+	canonical "sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // folder writes the given files and loads them.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Risk is how much an operation can do (HI-1).

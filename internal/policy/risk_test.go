@@ -14,8 +14,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	canonical "sallyport/internal/call"
-	"sallyport/internal/fault"
+	canonical "sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 func newRules(t testing.TB, high, critical float64, base string, rates map[string]float64) Rules {

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"unicode"
 
-	"sallyport/flow"
-	"sallyport/internal/statement"
+	"sallyport.example/flow"
+	"sallyport.example/internal/statement"
 )
 
 // Rule is what an argument that holds code may say: Shape or Class.

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
-	"sallyport/internal/store"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/threat"
 )
 
 // maxEntries bounds how much of one session is judged anew.

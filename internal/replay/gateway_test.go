@@ -9,13 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
-	"sallyport/internal/store"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/store"
 )
 
 // past is a data directory with one session, written as the gateway writes it.

@@ -7,9 +7,9 @@ import (
 	"regexp"
 	"slices"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // MaxBytes is the length of the longest file that is read.

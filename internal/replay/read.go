@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 // The formats that Read knows.

@@ -29,7 +29,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sallyport/flow"
+	"sallyport.example/flow"
 )
 
 // Report is what became of all recordings: "all", and each by its name.

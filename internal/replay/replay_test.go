@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
-	"sallyport/internal/fault"
+	"sallyport.example/flow"
+	"sallyport.example/internal/fault"
 )
 
 func file0(t testing.TB, name string) []byte {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport/flow"
+	"sallyport.example/flow"
 )
 
 // run is one piece of work from its start: a person's task, or a task with an attack in it.

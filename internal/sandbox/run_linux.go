@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // nobody is who the program is in its user namespace, whoever the gateway is outside.

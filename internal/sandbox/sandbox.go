@@ -25,7 +25,7 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Tier is how much of the sandbox this machine can hold.

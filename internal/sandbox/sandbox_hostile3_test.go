@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // partial runs f where the tier Partial can be had: as an ordinary user (TestAsNobody comes here too).

@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 var generous = Limits{Wall: 20 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, File: 8 << 20, Output: 64 << 10, Processes: 64, OpenFiles: 64}

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Init does nothing here: nothing is ever started.

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // Network is what a server can reach.

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // What a server gets of the system beside what a program of comm.exec gets. Nothing here belongs to anybody; what a machine hasn't got is left out.

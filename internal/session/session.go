@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // Phase is where a session is (PH-1). There is no third word.

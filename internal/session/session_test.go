@@ -8,8 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"sallyport/flow"
-	"sallyport/internal/fault"
+	"sallyport.example/flow"
+	"sallyport.example/internal/fault"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/declare"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
 )
 
 // encode writes a body. Arguments in it are canonical and stay so byte for byte.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/session"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/session"
 )
 
 func cpuTime() time.Duration {

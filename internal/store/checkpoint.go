@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
 )
 
 // AnchorFile holds the newest signed checkpoint, outside the database: a database that was rolled back or cut is found at the

@@ -11,7 +11,7 @@ import (
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // dsn names the database file to the driver. path must be absolute.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
 )
 
 // crashWriter is the process that TestKill kills: eight agents that make calls until it happens. Whatever was acknowledged it

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/gateway"
 )
 
 // The bounds of what one session keeps, as the schema has them.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
-	"sallyport/internal/gateway"
+	"sallyport.example/flow"
+	"sallyport.example/internal/gateway"
 )
 
 // Evidence is kept with the outcome or intent that it belongs to, in order, and within the bounds of one session; over them nothing more is,

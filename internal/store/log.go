@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
 )
 
 // blockSize is how many entries one row of audit_blocks sums up; as many as a tile and an entry bundle hold.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 //go:embed migrations/sqlite

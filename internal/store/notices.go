@@ -5,8 +5,8 @@ import (
 	"database/sql"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/notify"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/notify"
 )
 
 const (

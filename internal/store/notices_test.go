@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/notify"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/notify"
 )
 
 func notice(channel, key string, due time.Time) notify.Notice {

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 const (

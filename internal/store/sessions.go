@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
 )
 
 func noSession(id string) error {

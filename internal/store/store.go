@@ -27,9 +27,9 @@ import (
 	"syscall"
 	"time"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 const (

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/flow"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/identity"
-	"sallyport/internal/session"
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 // engine is what every store must be: gateway.Store, and the log readable.

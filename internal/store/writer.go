@@ -15,9 +15,9 @@ import (
 
 	"modernc.org/sqlite"
 
-	"sallyport/internal/audit"
-	"sallyport/internal/fault"
-	"sallyport/internal/session"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"unicode"
 
-	"sallyport/flow"
-	"sallyport/internal/call"
-	"sallyport/internal/threat"
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/threat"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/flow"
+	"sallyport.example/flow"
 )
 
 func schemaOf(t testing.TB, properties string) json.RawMessage {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 // Sandbox is how a server that the gateway starts is confined.

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 // tree makes files, and folders where a name ends in a slash, and returns where.

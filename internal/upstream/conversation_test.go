@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 func bare(features ...string) *conversation {

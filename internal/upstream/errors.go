@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 var (

@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 // rawHTTP is a scripted legacy server over HTTP. What tools/call does is in call; the rest behaves unless a hook says otherwise.

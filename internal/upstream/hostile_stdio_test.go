@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 )
 
 func run(m *Manager, what string, x *call.Exchange) (json.RawMessage, error) {

@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/gateway"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/sandbox"
 )
 
 // What a command names is followed by the operator's links, and by none that a server may have made.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 // TestEndlessLists: lists that break a bound are not taken, and the rest of the server goes on.

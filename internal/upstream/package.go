@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 // fetchTime is how long fetching a package with all that it depends on may take.

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport/internal/egress"
+	"sallyport.example/internal/egress"
 )
 
 const (

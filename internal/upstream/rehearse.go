@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 // rehearsalTime bounds a rehearsal, with the fetching of a package.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/internal/call"
-	"sallyport/internal/egress"
-	"sallyport/internal/gateway"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/gateway"
 )
 
 const (

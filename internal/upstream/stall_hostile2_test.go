@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 // A client that does not read its progress must not hold up the other clients of the server.

@@ -21,8 +21,8 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"sallyport/internal/gateway"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/sandbox"
 )
 
 const (

@@ -15,11 +15,11 @@ import (
 	"sync"
 	"time"
 
-	"sallyport/internal/call"
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
-	"sallyport/internal/gateway"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/sandbox"
 )
 
 // Config is one server, as the operator configured it. Exactly one of Command and URL is set.

@@ -22,9 +22,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
-	"sallyport/guard"
-	"sallyport/internal/daemon"
+	"sallyport.example/client"
+	"sallyport.example/guard"
+	"sallyport.example/internal/daemon"
 )
 
 // staged is the attacks that this version withstands, by case id. Each plays the stage of its case with a scripted server; a puppet in

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/internal/egress"
+	"sallyport.example/client"
+	"sallyport.example/internal/egress"
 )
 
 // BenchmarkFetch is what a fetch costs, by how much of the gateway is around it: net/http alone (with and without a connection of its own

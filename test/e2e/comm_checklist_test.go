@@ -17,9 +17,9 @@ import (
 	"strings"
 	"testing"
 
-	"sallyport/client"
-	"sallyport/guard"
-	"sallyport/internal/daemon"
+	"sallyport.example/client"
+	"sallyport.example/guard"
+	"sallyport.example/internal/daemon"
 )
 
 // The enforcement checklist and the red lines of source 000, each in a test that has its name. A box or line that the source has and this

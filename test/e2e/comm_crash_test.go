@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // Kill -9 while a fetch that a person approved is in flight: after the restart its outcome is unknown, and neither the declaration nor the

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/sandbox"
 )
 
 // programs is a configuration under which comm.exec runs programs of the system. bash is for the tests that attack the sandbox: who allows it

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
-	"sallyport/guard"
+	"sallyport.example/client"
+	"sallyport.example/guard"
 )
 
 // code is the code of a refusal on the people's side.

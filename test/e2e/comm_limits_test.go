@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // The eleventh external request of a minute is refused; what does not reach out is not counted, and a refused one costs nothing more.

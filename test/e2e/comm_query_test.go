@@ -23,7 +23,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	_ "modernc.org/sqlite"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // crm is what the databases hold: customers, which nobody outside may see, and a price list.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // A search service answers, with results that try to speak to the model; it is as much outside as the web: what the session must not tell, it

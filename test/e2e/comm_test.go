@@ -14,8 +14,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
-	"sallyport/guard"
+	"sallyport.example/client"
+	"sallyport.example/guard"
 )
 
 // What the tests of the built-in external operations (comm_*_test.go) share: a web server that is really there, the people, and an

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/guard"
+	"sallyport.example/guard"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/daemon"
+	"sallyport.example/internal/daemon"
 )
 
 // clientScenarios are the suites' scenarios for clients that the gateway can play: its upstream side is one. The scenarios about OAuth

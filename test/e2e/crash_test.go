@@ -17,7 +17,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 var crashRounds = flag.Int("crash-rounds", 20, "how often TestKill9 kills the gateway")

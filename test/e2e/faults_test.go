@@ -17,8 +17,8 @@ import (
 
 	_ "modernc.org/sqlite" // to hold the database's lock from outside
 
-	"sallyport/client"
-	"sallyport/internal/daemon"
+	"sallyport.example/client"
+	"sallyport.example/internal/daemon"
 )
 
 // withoutStore is what must hold while the store can't be written: calls are refused within 2 s with audit.unavailable and without an
@@ -261,7 +261,7 @@ func TestBadStarts(t *testing.T) {
 			}
 		}
 		binary := filepath.Join(p.dir, "sallyport") // where another user can run it
-		b, err := os.ReadFile(build(t, "sallyport/cmd/sallyport"))
+		b, err := os.ReadFile(build(t, "sallyport.example/cmd/sallyport"))
 		if err != nil {
 			t.Fatal(err)
 		}

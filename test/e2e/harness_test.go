@@ -32,11 +32,11 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
-	"sallyport/internal/audit"
-	"sallyport/internal/daemon"
-	"sallyport/internal/sandbox"
-	"sallyport/internal/store"
+	"sallyport.example/client"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/store"
 )
 
 const (
@@ -599,7 +599,7 @@ func build(t testing.TB, pkg string) string {
 	}
 	file := filepath.Join(built.dir, filepath.Base(pkg))
 	args := []string{"build", "-o", file, pkg}
-	if raced && strings.HasPrefix(pkg, "sallyport/") { // what is tested is watched, too
+	if raced && strings.HasPrefix(pkg, "sallyport.example/") { // what is tested is watched, too
 		args = slices.Insert(args, 1, "-race")
 	}
 	cmd := exec.Command("go", args...)
@@ -653,7 +653,7 @@ func tryLaunch(t testing.TB, p place, wrap []string) (*world, error) {
 	if err := os.Remove(addresses); err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	argv := append(slices.Clone(wrap), build(t, "sallyport/cmd/sallyport"), "serve", "--config", p.config, "--data", p.data)
+	argv := append(slices.Clone(wrap), build(t, "sallyport.example/cmd/sallyport"), "serve", "--config", p.config, "--data", p.data)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir = p.dir
 	w := &world{t: t, place: p, cmd: cmd, exited: make(chan struct{}), output: &tail{}}
@@ -729,7 +729,7 @@ func (w *world) signal(s syscall.Signal) error {
 // cli runs a command of the binary and returns its exit code and what it printed.
 func cli(t testing.TB, p place, stdin io.Reader, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	cmd := exec.Command(build(t, "sallyport/cmd/sallyport"), args...)
+	cmd := exec.Command(build(t, "sallyport.example/cmd/sallyport"), args...)
 	var out, errs bytes.Buffer
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = p.dir, stdin, &out, &errs
 	err := cmd.Run()

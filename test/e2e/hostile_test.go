@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // A gateway among servers that are dead, hang, flood, answer without end or with 100 MB: the one good server is served as if it were

@@ -11,7 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // office is the servers of source 004: a mailbox and documents that are internal, a web search, a chat and a code host that are not.

@@ -17,7 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // official is the three official servers behind a gateway: one trusted, two not, as an operator might have it.
@@ -55,7 +55,7 @@ func TestTypeScriptClient(t *testing.T) {
 		config, docs := official(t)
 		w := launch(t, newPlace(t, config))
 		env := []string{"SALLYPORT_TOKEN=" + w.token("tester"), "SALLYPORT_URL=" + w.agent}
-		typeScript(t, w, docs, env, "stdio", build(t, "sallyport/cmd/sallyport"), "connect")
+		typeScript(t, w, docs, env, "stdio", build(t, "sallyport.example/cmd/sallyport"), "connect")
 	})
 }
 

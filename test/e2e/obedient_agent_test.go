@@ -13,7 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // obedientAgent works on a task as its steps say, and obeys every order that it reads on the way: in instructions, definitions, results,

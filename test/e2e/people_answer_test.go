@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // desk is a gateway with two servers behind it, people before it, and an agent that asks.

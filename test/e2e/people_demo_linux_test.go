@@ -36,7 +36,7 @@ func terminal(t testing.TB) (master, slave *os.File) {
 // presses, of which the first signs in, the second opens the request and the third approves it.
 func TestPeopleDemo(t *testing.T) {
 	master, slave := terminal(t)
-	cmd := exec.Command(build(t, "sallyport/cmd/sallyport"), "demo")
+	cmd := exec.Command(build(t, "sallyport.example/cmd/sallyport"), "demo")
 	cmd.Env = append(os.Environ(), "TERM=xterm", "TMPDIR="+t.TempDir())
 	cmd.Dir = t.TempDir()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave

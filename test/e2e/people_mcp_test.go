@@ -19,7 +19,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // A call of risk HIGH waits, whatever the client speaks, is approved in the console, and runs once with the bytes that were shown.

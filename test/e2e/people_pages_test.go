@@ -17,13 +17,13 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"sallyport/client"
-	"sallyport/internal/approval"
-	"sallyport/internal/audit"
-	"sallyport/internal/call"
-	"sallyport/internal/gateway"
-	"sallyport/internal/session"
-	"sallyport/internal/store"
+	"sallyport.example/client"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/store"
 )
 
 // busy is a desk on which everything that pages show is there: sessions with labels and a plan, answers of every kind, a tool that changed,

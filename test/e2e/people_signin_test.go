@@ -23,7 +23,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // fixed gives the people's side of a place a port that stays over a restart.

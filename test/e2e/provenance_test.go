@@ -9,7 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // inbox is an office whose inbox is written by anybody: one mail that the person means, one that wants to be obeyed.

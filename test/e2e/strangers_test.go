@@ -25,7 +25,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // strangerCase is one or more hostile or vulnerable servers behind a gateway, with the servers that an office has: the person's notes, which

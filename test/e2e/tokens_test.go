@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/client"
+	"sallyport.example/client"
 )
 
 // Every kind of credential at every door: who belongs there gets in, who doesn't is told which door is theirs, and what is no good (any

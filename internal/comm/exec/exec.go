@@ -29,8 +29,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 // Path is where programs are looked for, and the PATH that they see.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/net/html/charset"
 
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
 )
 
 // kind is how a media type is treated.

@@ -24,8 +24,8 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
 )
 
 const (

@@ -20,8 +20,8 @@ import (
 	"golang.org/x/text/encoding/japanese"
 	"golang.org/x/text/encoding/unicode"
 
-	"sallyport/internal/egress"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/egress"
+	"sallyport.example/internal/fault"
 )
 
 // web starts servers and a client that may reach them.

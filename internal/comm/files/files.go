@@ -34,8 +34,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/sandbox"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sandbox"
 )
 
 // Options say where the data folder is and what a session may hold. A zero limit is its default.

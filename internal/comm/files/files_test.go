@@ -19,7 +19,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 func TestRead(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 // Kind is what an entry of a listing is.

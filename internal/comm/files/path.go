@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 const (

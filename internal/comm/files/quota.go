@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // What is left to the rest of the machine, above all to the audit log: programs run only while the disk has more. A file that a program

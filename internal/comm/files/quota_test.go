@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 func TestAfford(t *testing.T) {

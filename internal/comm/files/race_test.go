@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // races are the scenarios of the shared cases that the tests in this file play.

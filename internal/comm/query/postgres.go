@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // pgState is everything that an attack could have left behind, as its owner sees it.

@@ -29,8 +29,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 const (

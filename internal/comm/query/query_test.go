@@ -14,7 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 func TestNew(t *testing.T) {

@@ -19,8 +19,8 @@ import (
 	_ "modernc.org/sqlite" // its init prepares the library
 	lib "modernc.org/sqlite/lib"
 
-	"sallyport/internal/fault"
-	"sallyport/internal/threat"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
 )
 
 // This file speaks to the library below the driver, because what keeps a statement to reading is there only: the authorizer, the

@@ -22,7 +22,7 @@ import (
 	_ "modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // liteFile makes a database file; it returns its path and a connection that may write.

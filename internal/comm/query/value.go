@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // checkParams accepts the scalars that a JSON decoder with UseNumber yields.

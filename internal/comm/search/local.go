@@ -12,7 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 // The local search reads the texts anew at each search: there is no index that could be stale, poisoned or shared, and a thousand

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode"
 
-	"sallyport/internal/call"
+	"sallyport.example/internal/call"
 )
 
 // searxng: GET /search?q=…&format=json, which the instance must have among its search.formats. It knows no count.

@@ -22,8 +22,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"sallyport/internal/call"
-	"sallyport/internal/fault"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
 )
 
 // Config names a search service. The zero Config is the local search.

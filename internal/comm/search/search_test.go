@@ -21,7 +21,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport/internal/fault"
+	"sallyport.example/internal/fault"
 )
 
 const key = "tvly-SECRETKEY123"
