@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/limit"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
@@ -63,39 +64,6 @@ func (r *askRates) take(agent string, most int, now time.Time) (wait time.Durati
 	return w.Take(now)
 }
 
-// askFor is the verdict of a stage that leaves it to a person.
-func askFor(stage, reason string) fault.Verdict {
-	v := fault.Refuse(stage, fault.ApprovalRequired, reason,
-		fault.Remedy{Kind: "approve", Text: "A person has been asked. Make the same call again later: it runs once when it is approved."})
-	v.Decision = fault.Ask
-	return v
-}
-
-// strictest runs the stages in their order. The first deny ends it; what asks is asked for only if no later stage denies.
-func strictest(stages ...func() fault.Verdict) fault.Verdict {
-	ask := fault.Permitted()
-	for _, stage := range stages {
-		v := stage()
-		if v.Decision == fault.Deny {
-			return v
-		}
-		if v.Decision == fault.Ask {
-			why := v.Because
-			if !slices.ContainsFunc(why, isReason) {
-				why = append(why, fault.Because{Code: fault.ApprovalRequired, Detail: v.Stage + ": " + v.Reason})
-			}
-			if ask.Decision == fault.Permit {
-				ask, ask.Because = v, nil
-			}
-			ask.Because = append(ask.Because, why...)
-		}
-	}
-	return ask
-}
-
-// isReason tells whether an entry says why a stage asks: its code, and "stage: reason".
-func isReason(b fault.Because) bool { return b.Code != "" }
-
 // asked looks for a person's answer to this very call, and asks for one where there is none. What was approved is judged again from the
 // first stage, with the approval as a fact (DESIGN.md rule 2).
 func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
@@ -124,11 +92,10 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 			return fault.RefuseErr(stage, covers)
 		case !c.stands(a):
 		case covers == nil:
-			c.approval = &a
-			return c.judge()
+			return c.judgeAnswered(&a)
 		case state == approval.Pending, state == approval.Deferred:
-			if c.silence && (a.SilenceAt.IsZero() || len(a.Votes) > 0) { // a person changed it or put it off
-				v = askFor(v.Stage, c.op.Name+" waits for a person's answer.")
+			if c.judged.found.Silence && (a.SilenceAt.IsZero() || len(a.Votes) > 0) { // a person changed it or put it off
+				v = judge.Ask(v.Stage, c.op.Name+" waits for a person's answer.")
 			}
 			v.ApprovalID = &a.ID
 			return v
@@ -162,9 +129,9 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		}
 		return c.replace(t, now)
 	}})
-	if errors.Is(err, ErrTooManySilent) && !c.spoken {
-		c.spoken = true
-		if v = c.judge(); v.Decision != fault.Ask {
+	if errors.Is(err, ErrTooManySilent) && !c.silenceFull {
+		c.silenceFull, c.judged.facts.Evidence.StoppedLately = true, true
+		if v = c.judgeAnswered(nil); v.Decision != fault.Ask {
 			return v
 		}
 		return c.asked(ctx, v)
@@ -239,10 +206,10 @@ func (c *crossing) stands(a approval.Approval) bool {
 	if !a.Intact() { // of a form that nobody can answer any more
 		return false
 	}
-	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && (!c.silence || a.CreatedAt.Before(c.g.since)) { // nobody could object while the gateway was down
+	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && (!c.judged.found.Silence || a.CreatedAt.Before(c.g.since)) { // nobody could object while the gateway was down
 		return false
 	}
-	return a.Amount == c.rating.Amount && c.sameReasons(a) && c.sameEvidence(a) && c.rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() && a.Environment == c.g.o.Environment &&
+	return a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && c.sameEvidence(a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() && a.Environment == c.g.o.Environment &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -265,33 +232,17 @@ func (c *crossing) sameReasons(a approval.Approval) bool {
 	return c.justification != nil || c.op.command == nil
 }
 
-// approvedReasons puts the reasons that the person was shown in the place of those that the call came with: they are what it runs on. What it
-// came with is on record beside them.
-func (c *crossing) approvedReasons() {
-	if c.approval == nil || c.declaration != nil || c.justification == nil {
-		return
-	}
-	shown, problems := declare.ParseJustification(c.approval.Justification)
-	switch step := c.step(); {
-	case len(problems) == 0 && shown != *c.justification:
-		c.said, c.justification = c.justification, &shown
-		c.declared = declare.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args, shown)
-	case len(problems) > 0 && step != nil: // the reason shown was the plan's
-		c.said, c.justification, c.declared = c.justification, nil, c.session.Plan.Digest
-	}
-}
-
 // newApproval is the question about this call, with everything that the person is shown under its digest.
 func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approval, error) {
 	a := approval.Approval{
-		CallDigest: c.digest, Risk: string(c.rating.Risk), Amount: c.rating.Amount, Consequence: c.rating.Consequence, Operation: c.op.ID, DefinitionHash: c.definition(),
+		CallDigest: c.digest, Risk: string(c.judged.found.Rating.Risk), Amount: c.judged.found.Rating.Amount, Consequence: c.judged.found.Rating.Consequence, Operation: c.op.ID, DefinitionHash: c.definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
 		Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
 		Environment: c.g.o.Environment, Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: c.shownEvidence(),
 	}
 	a.Destinations = a.Destinations[:min(len(a.Destinations), maxDestinations)]
 	for _, b := range v.Because {
-		if stage, text, ok := strings.Cut(b.Detail, ": "); ok && isReason(b) {
+		if stage, text, ok := strings.Cut(b.Detail, ": "); ok && judge.IsReason(b) {
 			a.Reasons = append(a.Reasons, approval.Reason{Stage: stage, Code: string(b.Code), Text: text})
 		}
 	}
@@ -299,7 +250,7 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 	if m := c.modified; m != nil {
 		a.ModifiedFrom, a.ModifiedBy, a.ModifiedReason = m.from, m.by, m.reason
 	}
-	for _, r := range c.rating.Reasons { // which rules gave the risk
+	for _, r := range c.judged.found.Rating.Reasons { // which rules gave the risk
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "risk", Code: r.Code, Text: r.Text})
 	}
 	if c.declaration != nil {
@@ -314,7 +265,7 @@ func (c *crossing) newApproval(v fault.Verdict, now time.Time) (approval.Approva
 		a.Justification, _ = json.Marshal(map[string]string{"plan_step": step.Justification}) // of a string: can't fail
 	}
 	life := c.g.o.Limits.ApprovalExpires
-	if c.silence { // nobody but the risk stage asks, and it asks for nobody's no
+	if c.judged.found.Silence { // nobody but the risk stage asks, and it asks for nobody's no
 		a.SilenceAt = now.Add(c.g.o.Limits.MediumDelay)
 	}
 	if c.declaration != nil { // a yes that comes after the declaration's end would be worth nothing

@@ -7,6 +7,7 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
 )
 
 // codeOnce is the code of the reason that says that a yes covers the operation in the session (unlisted_operations: ask_once). An approval
@@ -15,7 +16,7 @@ const codeOnce = "permit.session"
 
 // onceForAll says to the person that their yes covers later calls of an operation that no entry names.
 func (c *crossing) onceForAll() []approval.Reason {
-	if !c.op.AskOnce || c.listed().Decision != fault.Ask {
+	if !c.op.AskOnce || judge.Unlisted(&c.judged.facts).Decision != fault.Ask {
 		return nil
 	}
 	return []approval.Reason{{Stage: "permit", Code: codeOnce, Text: fmt.Sprintf(

@@ -10,15 +10,8 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/guard"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/judge"
 )
-
-// carriedText is delivered content that came back as an argument, and where it was from.
-type carriedText struct {
-	Source    string `json:"source"`
-	Operation string `json:"operation,omitempty"`
-	Session   string `json:"session,omitempty"`
-	CallID    string `json:"call_id,omitempty"`
-}
 
 // maxCarried bounds how much of it is on record; labels rise for all of it.
 const maxCarried = 16
@@ -37,18 +30,18 @@ func (c *crossing) carry() {
 
 // carriedIn finds fenced text and attributions in a JSON value, and the labels that they bring. A label that the configuration no longer
 // has stands for all of them: nobody can say any more what it blocks.
-func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
+func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) {
 	// In an address what is passed on is encoded; the word below is the same in both forms, and in every fence and attribution.
 	if !bytes.Contains(b, []byte(guard.TrustLevel)) {
 		return nil, nil
 	}
 	byID := g.cat.snap.Load().byID
-	add := func(t carriedText, labels []flow.Label) {
+	add := func(t judge.Carried, labels []flow.Label) {
 		t.Source = short(string(g.o.Detector.Redact([]byte(t.Source))))
 		texts = append(texts, t)
 		for _, l := range append(slices.Clone(labels), flow.Untrusted) {
 			known := []flow.Label{l}
-			if !g.knownLabel(l) {
+			if !g.rules.KnownLabel(l) {
 				known = g.o.Labels
 			}
 			for _, l := range known {
@@ -74,7 +67,7 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 		}
 	}
 	for _, a := range attributions {
-		t := carriedText{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
+		t := judge.Carried{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
 		labels := g.o.Labels // of an operation that nobody knows any more
 		if op := byID[a.Operation()]; op != nil {
 			labels = op.Flow.Emits
@@ -88,7 +81,7 @@ func (g *Gateway) carriedIn(b []byte) (texts []carriedText, held []flow.Held) {
 			for _, word := range h.Contamination {
 				labels = append(labels, flow.Label(word))
 			}
-			add(carriedText{Source: h.Source, Operation: h.Operation}, labels)
+			add(judge.Carried{Source: h.Source, Operation: h.Operation}, labels)
 		}
 	}
 	return texts, held

@@ -7,6 +7,7 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
 )
 
 // What stands in the log of a refusal is why it was refused, also where the agent is told less: that a tool exists which it may not know of,
@@ -80,11 +81,12 @@ func (s *snapshot) withheldAs(method, name string) *Operation {
 // rules are what a verdict rests on, for the record: labels with the calls that brought them, policies, and the codes of the stages that asked. What was
 // found of arguments is on record by itself.
 func (c *crossing) rules(v fault.Verdict) (all []fault.Because) {
+	traced := c.judged.facts.Traced()
 	for _, b := range v.Because {
-		if c.ruling != nil && b.Code == "" && b.Label == "" && slices.ContainsFunc(c.because(), func(found fault.Because) bool { return found == b }) {
+		if b.Code == "" && b.Label == "" && slices.Contains(traced, b) {
 			continue
 		}
-		if b.Detail = clip(b.Detail); len(all) < maxShownEvidence {
+		if b.Detail = clip(b.Detail); len(all) < judge.MaxShown {
 			all = append(all, b)
 		}
 	}

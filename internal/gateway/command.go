@@ -158,7 +158,7 @@ func (c *crossing) run(ctx context.Context) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.brought, c.broughtAt = b.Source, b.At
+	c.ran.source, c.ran.sourceAt = b.Source, b.At
 	result, err := b.result()
 	if err != nil {
 		return nil, fault.Wrap(err, fault.ResultInvalid, "The result could not be put into a form that can be delivered.")

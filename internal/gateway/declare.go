@@ -4,51 +4,30 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 )
-
-// Undeclarable is a declaration that can't be taken, with everything that is wrong with it (DE-2).
-type Undeclarable struct{ Problems []declare.Problem }
-
-func (e *Undeclarable) Error() string {
-	var b strings.Builder
-	for i, p := range e.Problems {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(p.Field + ": " + p.Problem)
-	}
-	return b.String()
-}
-
-// undeclarable is the refusal of it, in words that are safe to show: problems never repeat what was sent.
-func undeclarable(problems []declare.Problem) *fault.Error {
-	e := &Undeclarable{Problems: problems}
-	return fault.Wrap(e, fault.DeclarationInvalid, "%s", e.Error())
-}
 
 // unfold takes apart what a tool is called with: its parameters, why they are needed, and the declaration that stands for both. What
 // is wrong with it is said by the declare stage, in its turn.
 func (c *crossing) unfold(ctx context.Context) {
-	id := c.r.Declaration
+	id, justified := c.r.Declaration, json.RawMessage(nil)
 	if c.op.command != nil {
 		parameters := []byte{'{'}
 		for name, raw := range call.Members(c.args) {
 			switch name {
 			case "justification":
-				c.justified = raw
+				justified = raw
 				continue
 			case "declaration_id":
 				var word string
@@ -69,17 +48,19 @@ func (c *crossing) unfold(ctx context.Context) {
 			c.args = canonical
 		}
 	}
-	if id == "" || c.undeclared != nil {
-		return
+	switch {
+	case c.undeclared != nil:
+	case id != "" && justified != nil:
+		c.undeclared = fault.New(fault.DeclarationInvalid, "Give a declaration_id or a justification, not both.").At("justification")
+	case id != "":
+		c.undeclared = c.recall(ctx, id)
+	case justified != nil:
+		c.justify(justified)
 	}
-	c.undeclared = c.recall(ctx, id)
 }
 
 // recall finds the declaration that a call names, and lets it stand for what the call leaves out.
 func (c *crossing) recall(ctx context.Context, id string) error {
-	if c.justified != nil {
-		return fault.New(fault.DeclarationInvalid, "Give a declaration_id or a justification, not both.").At("justification")
-	}
 	d, err := c.g.o.Store.Declaration(ctx, id)
 	if fault.Is(err, fault.NotFound) || err == nil && d.Session != c.session.ID {
 		return fault.New(fault.DeclarationInvalid, "This session has no declaration %q.", short(id)).At("declaration_id").
@@ -101,108 +82,64 @@ func (c *crossing) recall(ctx context.Context, id string) error {
 		return fault.New(fault.ApprovalMismatch, "The arguments are not those that were declared.").At("declaration_id").
 			Try("Leave them out, or declare the call that you mean.")
 	}
-	c.declaration, c.declared = &d, d.Digest
+	c.declaration = &d
 	return nil
 }
 
-// declare: a built-in external operation runs on a declaration alone (DE-1): one that was made before, the justification in the call
-// itself, or a step of the sealed plan. Other operations may have one.
-func (c *crossing) declare() fault.Verdict {
-	const stage = "declare"
-	if c.undeclared != nil {
-		return fault.RefuseErr(stage, c.undeclared)
+// justify reads the justification in a call. What is wrong with it is said by the declare stage.
+func (c *crossing) justify(raw json.RawMessage) {
+	j, problems := declare.ParseJustification(raw)
+	if len(problems) == 0 {
+		r := declare.Request{Operation: c.op.ID, Parameters: c.args, Justification: j, Phase: string(session.Execution), SessionID: c.session.ID}
+		problems, c.flags = r.Check(c.g.declareContext(c.session, func(string) bool { return true }))
 	}
-	switch {
-	case c.declaration != nil:
-		return c.approved()
-	case c.op.command == nil:
-		return fault.Permitted()
-	case c.justified != nil:
-		j, problems := declare.ParseJustification(c.justified)
-		if len(problems) == 0 {
-			r := declare.Request{Operation: c.op.ID, Parameters: c.args, Justification: j, Phase: string(session.Execution), SessionID: c.session.ID}
-			problems, c.flags = r.Check(c.g.declareContext(c.session, func(string) bool { return true }))
-		}
-		if len(problems) > 0 {
-			v := fault.RefuseErr(stage, undeclarable(problems))
-			for _, p := range problems {
-				v.Because = append(v.Because, fault.Because{Code: fault.DeclarationInvalid, Detail: p.Field})
-			}
-			return v
-		}
+	if c.invalid = problems; len(problems) == 0 {
 		c.justification = &j
-		c.declared = declare.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args, j)
-		return fault.Permitted()
-	case c.step() != nil:
-		c.declared = c.session.Plan.Digest
-		return fault.Permitted()
 	}
-	return fault.Refuse(stage, fault.DeclarationMissing, c.op.Name+" reaches outside, so it has to be declared.",
-		fault.Remedy{Kind: "declare", Text: "Call it with a justification: {user_request, missing_knowledge, expected_use}; or declare it first with sallyport_declare and give its declaration_id."})
 }
 
-// approved is what became of the declaration that the call names.
-func (c *crossing) approved() fault.Verdict {
-	const stage = "declare"
-	err := c.declaration.Covers(c.digest, c.g.now())
-	switch {
-	case err == nil:
-		return fault.Permitted()
-	case fault.Is(err, fault.ApprovalRequired):
-		v := askFor(stage, "The declaration waits for a person's approval.")
-		v.ApprovalID = &c.declaration.ApprovalID
-		return v
-	}
-	v := fault.RefuseErr(stage, err)
-	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "declare", Text: "Declare it again: one declaration is for one call."})
-	return v
+// reasons are what a call runs on.
+type reasons struct {
+	digest string                 // of a declaration, made before or in the call, or of the sealed plan; "" of what nobody has to declare
+	given  *declare.Justification // in the call, or the one that a person approved in its place
+	inCall *declare.Justification // the one in the call, where a person approved it with another
 }
 
-// covered tells whether a person has approved this very call, by itself or in a plan: enough for what nobody classified, not for what is risky.
-func (c *crossing) covered() bool { return c.approval != nil || c.planned() }
-
-// writes tells whether the call changes something.
-func (c *crossing) writes() bool {
-	if c.op.Flow.Effect != flow.Read {
-		return true
+// reasons are what the call runs on: where a person approved it with other reasons than it came with, those that the person was shown.
+func (c *crossing) reasons() reasons {
+	r := reasons{digest: c.judged.found.DeclaredBy, given: c.justification}
+	a := c.judged.facts.Answer.Approval
+	if a == nil || c.declaration != nil || c.justification == nil {
+		return r
 	}
-	if c.op.command != nil {
-		return c.op.command.Writes != nil && c.op.command.Writes(c.args)
+	shown, problems := declare.ParseJustification(a.Justification)
+	switch step := c.step(); {
+	case len(problems) == 0 && shown != *c.justification:
+		r.inCall, r.given = c.justification, &shown
+		r.digest = declare.Digest(c.agent, c.session.ID, c.op.ID, c.op.Hash, c.args, shown)
+	case len(problems) > 0 && step != nil: // the reason shown was the plan's
+		r.inCall, r.given, r.digest = c.justification, nil, c.session.Plan.Digest
 	}
-	return c.acts() != ""
-}
-
-// acts says why the call of a tool that is said to read counts as a write; "" it reads. Nothing else decides that, for calls, checks and plans.
-func (c *crossing) acts() string {
-	switch {
-	case c.op.Acts != "":
-		return c.op.Acts
-	case c.op.Flow.Effect != flow.Read || c.op.command != nil || c.op.Kind != call.Tool:
-		return ""
-	}
-	if !c.actsKnown {
-		c.actsSaid, c.actsKnown = c.op.Class.Reading(c.op.Server, c.op.Tool).Acts(c.args), true
-	}
-	return c.actsSaid
+	return r
 }
 
 // declaredDetail is what the log has of the declaration that a call runs on.
-func (c *crossing) declaredDetail() map[string]any {
-	if c.declared == "" {
+func (c *crossing) declaredDetail(r reasons) map[string]any {
+	if r.digest == "" {
 		return nil
 	}
-	d := map[string]any{"digest": c.declared}
+	d := map[string]any{"digest": r.digest}
 	if c.declaration != nil {
 		d["id"] = c.declaration.ID
-		if c.justification == nil {
+		if r.given == nil {
 			d["justification"] = c.g.redacted(c.declaration.Justification)
 		}
 	}
-	if c.justification != nil {
-		d["justification"] = c.g.redacted(c.justification)
+	if r.given != nil {
+		d["justification"] = c.g.redacted(r.given)
 	}
-	if c.said != nil {
-		d["justification_of_the_call"] = c.g.redacted(c.said)
+	if r.inCall != nil {
+		d["justification_of_the_call"] = c.g.redacted(r.inCall)
 	}
 	if len(c.flags) > 0 {
 		d["flags"] = c.flags
@@ -250,8 +187,8 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	now := g.now()
 	s := l.current.Load()
 	c := &crossing{
-		g: g, r: Request{Principal: p, Session: s.ID, Method: "tools/call", DryRun: true}, agent: s.Agent, live: l, session: s,
-		request: call.NewID("req_", now),
+		g: g, r: Request{Principal: p, Session: s.ID, Method: "tools/call", DryRun: true}, speaker: speaker{agent: s.Agent, live: l, session: s},
+		moment: judge.Declaration, request: call.NewID("req_", now), taken: taken{call: true},
 	}
 	if g.closed.Load() {
 		return nil, fault.New(fault.StoreUnavailable, "The gateway is stopping.")
@@ -271,18 +208,24 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	}
 	c.justification = &r.Justification
 	c.carry() // what is rated is the call with what it carries
-	c.lookAround(ctx)
-	if err := c.rate(); err != nil {
+	c.understand()
+	f := c.load()
+	c.judged.firstUse = c.loadEvidence(ctx, &f, map[string]bool{})
+	rating, err := judge.Rate(&f)
+	if err != nil {
 		return nil, err
 	}
 	d, err := declare.New(declare.Declaration{
 		Session: s.ID, Agent: s.Agent, Requester: s.Requester, Operation: c.op.ID, DefinitionHash: c.op.Hash, Parameters: r.Parameters,
-		Justification: r.Justification, Flags: c.flags, Risk: string(c.rating.Risk),
+		Justification: r.Justification, Flags: c.flags, Risk: string(rating.Risk),
 	}, now, g.o.Limits.ApprovalExpires)
 	if err != nil {
 		return nil, err
 	}
-	c.args, c.digest, c.declared, c.declaration = d.Parameters, d.CallDigest, d.Digest, &d
+	c.args, c.digest, c.declaration = d.Parameters, d.CallDigest, &d
+	f.Declaration.Made, f.Arguments.Canonical, f.Arguments.Digest = &d, c.args, c.digest
+	c.judged.facts = f
+	c.judgeAnswered(nil)
 	return c.decideDeclaration(ctx, &d, now)
 }
 
@@ -297,14 +240,14 @@ func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (d
 	}))
 	problems, c.flags = declare.Merge(problems, more), flags
 	c.op, c.args = snap.byID[r.Operation], r.Parameters
-	if c.op != nil && c.op.command != nil && len(r.Parameters) > 0 && c.permit().Decision == fault.Permit { // what it may not call tells it nothing
+	if c.op != nil && c.op.command != nil && len(r.Parameters) > 0 && c.mayCall() { // what it may not call tells it nothing
 		if err := c.op.command.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) {
 			f := fault.Of(err)
 			problems = declare.Merge(problems, []declare.Problem{{Field: strings.TrimSuffix("parameters."+f.Field, "."), Problem: f.Public()}})
 		}
 	}
 	if len(problems) > 0 {
-		f := undeclarable(problems)
+		f := declare.Refuse(problems)
 		e := c.entry(audit.Decision)
 		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), clip(f.Message)
 		e.Arguments = &audit.Payload{SHA256: call.HashBytes(body), Size: int64(len(body))}
@@ -316,12 +259,19 @@ func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (d
 	return r, nil
 }
 
-// decideDeclaration judges a declaration and writes down what became of it, with the question to a person where there is one.
+// mayCall tells whether the agent is permitted the call, before anything else is judged.
+func (c *crossing) mayCall() bool {
+	c.understand()
+	f := c.load()
+	return judge.Permit(&f).Decision == fault.Permit
+}
+
+// decideDeclaration takes the verdict on a declaration and writes down what became of it, with the question to a person where there is one.
 func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration, now time.Time) (answer DeclareAnswer, err error) {
-	g, v := c.g, c.foresee()
+	g, v := c.g, c.judged.verdict
 	e := c.entry(audit.Decision)
 	e.Action, e.Arguments, e.Risk = "declare", g.payload(c.args), d.Risk
-	detail := map[string]any{"declaration": c.declaredDetail()}
+	detail := map[string]any{"declaration": c.declaredDetail(reasons{digest: d.Digest, given: c.justification})}
 	var ask *Ask
 	switch v.Decision {
 	case fault.Permit:
@@ -329,7 +279,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 			return answer, err
 		}
 	case fault.Ask:
-		if c.silence { // approved by rule; what waits to be stopped is the call
+		if c.judged.found.Silence { // approved by rule; what waits to be stopped is the call
 			v = fault.Permitted()
 			if *d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
 				return answer, err
@@ -404,39 +354,6 @@ func (c *crossing) asksTheSame(t Twin, a approval.Approval, now time.Time) bool 
 	return (state == approval.Pending || state == approval.Deferred) && t.Declaration != nil && t.Declaration.At(now) == declare.Pending && old.Intact() &&
 		bytes.Equal(old.Justification, a.Justification) && old.Risk == a.Risk && old.Amount == a.Amount && old.PolicyVersion == a.PolicyVersion &&
 		old.Environment == a.Environment && old.ModifiedFrom == "" && slices.Equal(old.Labels, a.Labels)
-}
-
-// foresee judges what can be judged before the moment of the call: everything but the phase.
-func (c *crossing) foresee() fault.Verdict {
-	return strictest(c.standing, c.permit, c.checked, c.room, c.flow, c.listed, c.risk)
-}
-
-// checked is what the operation itself says of the parameters: a forbidden address or path is refused before anybody is asked about it.
-func (c *crossing) checked() fault.Verdict {
-	if c.op.command == nil {
-		return fault.Permitted()
-	}
-	if err := c.op.command.Check(c.args); err != nil {
-		return fault.RefuseErr("declare", err)
-	}
-	return fault.Permitted()
-}
-
-// room tells whether a request could start now.
-func (c *crossing) room() fault.Verdict {
-	if c.op.command == nil || !c.op.command.Requests {
-		return fault.Permitted()
-	}
-	if wait, ok := c.live.rates.requests.Room(c.g.now()); !ok {
-		return c.tooMany(wait)
-	}
-	return fault.Permitted()
-}
-
-func (c *crossing) tooMany(wait time.Duration) fault.Verdict {
-	return fault.Refuse("limit", fault.LimitRate,
-		fmt.Sprintf("At most %d external requests a minute in one session.", c.g.tierOf(c.decl).CommRequestsPerMinute),
-		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
 }
 
 // Declaration tells an agent or its host what became of a declaration.

@@ -339,7 +339,7 @@ func TestInvalidDeclarationsAreRefusedWithEveryField(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.g.Declare(t.Context(), p, "", json.RawMessage(c.body))
-			var u *gateway.Undeclarable
+			var u *declare.Invalid
 			if !errors.As(err, &u) || !fault.Is(err, fault.DeclarationInvalid) {
 				t.Fatalf("%v", err)
 			}

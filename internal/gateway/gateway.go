@@ -21,6 +21,7 @@ import (
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/threat"
 )
@@ -88,6 +89,7 @@ type Gateway struct {
 	clock Clock
 	log   *slog.Logger
 
+	rules *judge.Rules
 	kill  *killSwitch
 	cat   *catalogue
 	creds *credentials
@@ -185,6 +187,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
 		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, aside: aside, draining: make(chan struct{}), started: o.Clock(),
 		refusing: make(chan struct{}, maxBeside), refusedCalls: behind{beside: make(chan struct{}, maxBeside)}, refusedAtDoors: behind{beside: make(chan struct{}, maxBeside)},
+	}
+	g.rules = &judge.Rules{
+		Shadow: o.Mode == Shadow, Policies: o.Policies, Risk: o.Risk, Labels: o.Labels, MediumDelay: o.Limits.MediumDelay, FreeLevel1: o.FreeLevel1,
 	}
 	if g.since = g.started.Round(0); latest.After(g.since) {
 		g.since = latest

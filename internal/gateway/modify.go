@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 )
 
@@ -53,22 +54,22 @@ func (g *Gateway) modify(ctx context.Context, voter approval.Voter, m Modificati
 	}
 	now, by := g.now(), "person:"+voter.Person
 	c.carry()
-	c.lookAround(ctx)
-	judged := strictest(c.standing, c.permit, c.checked, c.flow, c.risk)
+	c.understand()
+	judged := c.judge(ctx)
 	if judged.Decision == fault.Deny {
 		return next, fault.New(judged.Code, "With these arguments it would be refused: %s", judged.Reason).At("arguments")
 	}
 	if old.DeclarationID != "" {
-		if c.declaration, err = g.redeclare(ctx, old.DeclarationID, c.args, string(c.rating.Risk)); err != nil {
+		if c.declaration, err = g.redeclare(ctx, old.DeclarationID, c.args, string(c.judged.found.Rating.Risk)); err != nil {
 			return next, err
 		}
 	}
-	c.silence = false // a person cared enough to change it: a person answers
+	c.judged.found.Silence = false // a person cared enough to change it: a person answers
 	c.modified = &modified{from: old.ID, by: voter.Person, reason: m.Reason}
-	v := askFor("approve", "A person changed the arguments: "+m.Reason)
+	v := judge.Ask("approve", "A person changed the arguments: "+m.Reason)
 	v.Because = []fault.Because{{Code: fault.ApprovalRequired, Detail: "approve: " + v.Reason}}
 	for _, b := range judged.Because { // whoever answers answers for where the new arguments came from
-		if isReason(b) && strings.HasPrefix(b.Detail, "flow: ") {
+		if judge.IsReason(b) && strings.HasPrefix(b.Detail, "flow: ") {
 			v.Because = append(v.Because, b)
 		}
 	}
@@ -138,8 +139,8 @@ func (g *Gateway) wanted(ctx context.Context, old approval.Approval, m Modificat
 	}
 	now := g.now()
 	c := &crossing{
-		g: g, r: Request{Session: s.ID, Method: "tools/call", Door: "http", DryRun: true}, agent: s.Agent, live: l, session: s, args: args,
-		request: call.NewID("req_", now), op: g.cat.snap.Load().byID[old.Operation],
+		g: g, r: Request{Session: s.ID, Method: "tools/call", Door: "http", DryRun: true}, moment: judge.Modification, request: call.NewID("req_", now),
+		speaker: speaker{agent: s.Agent, live: l, session: s}, subject: subject{args: args, op: g.cat.snap.Load().byID[old.Operation]},
 	}
 	if c.op == nil || c.op.Hash != old.DefinitionHash {
 		return nil, fault.New(fault.Conflict, "The arguments of %s can't be changed: it is no tool, or not the one that was asked about any more.", short(old.Operation)).

@@ -12,11 +12,13 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 )
 
@@ -240,28 +242,34 @@ type judgedPlan struct {
 	report   flow.Report
 }
 
-// judgeStep judges a step by what is known before it is called. A plan that is submitted, whose field is steps, has to say why it reaches outside.
-func (c *crossing) judgeStep(st plannedStep, field string, at int) fault.Verdict {
-	v := c.permit()
-	if v.Decision == fault.Permit {
-		v = c.listed()
+// judgeStep judges a step by what is known before it is called: as part of the plan, and by its risk when it is called. A plan that is
+// submitted, whose field is steps, has to say why it reaches outside.
+func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d *agent.Declaration, op *Operation, st plannedStep, at string, known map[string]bool) (v, risk fault.Verdict) {
+	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: "tools/call", DryRun: true}, speaker: speaker{agent: s.Agent, session: s, live: l, decl: d}}
+	c.subject = subject{op: op, args: st.Arguments, inPlan: true, partial: st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0}
+	if c.args == nil {
+		c.args = []byte("{}")
 	}
-	if v.Decision == fault.Deny || c.op.command == nil {
-		return v
-	}
-	if problems := declare.CheckStep(fmt.Sprintf("%s[%d].justification", field, at), st.Justification); field == "steps" && len(problems) > 0 {
-		return fault.RefuseErr("declare", undeclarable(problems))
-	}
-	if st.Arguments != nil && len(st.From) == 0 && len(st.Open) == 0 { // all that it will be called with
-		if checked := c.checked(); checked.Decision == fault.Deny {
-			return checked
+	if op.command != nil && strings.HasPrefix(at, "steps[") {
+		if problems := declare.CheckStep(at+".justification", st.Justification); len(problems) > 0 {
+			c.undeclared = declare.Refuse(problems)
 		}
 	}
-	return v
+	c.understand()
+	f := c.load()
+	partial := judge.Memory(c.moment, &f)
+	if !partial.Denied() {
+		c.loadEvidence(ctx, &f, known)
+	}
+	v, _ = partial.Finish(&f)
+	if v.Decision == fault.Deny {
+		return v, fault.Permitted()
+	}
+	return v, judge.StepRisk(&f)
 }
 
-// judgeSteps asks the same functions that judge calls: standing, permission and flow. Phase and limits depend on the moment.
-func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
+// judgeSteps judges each step by the table of stages, and the order of all by the rule of labels.
+func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
 	j := judgedPlan{ops: make([]*Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps)), risks: make([]fault.Verdict, len(steps))}
 	d, err := g.declared(s.Agent)
 	if err != nil {
@@ -279,20 +287,10 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 		op := snap.lookup(st.Tool)
 		v := fault.Permitted()
 		switch {
-		case op == nil:
+		case op == nil || op.Standing == Unlisted || op.Standing == Unfit:
 			v = fault.Refuse("resolve", fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(st.Tool)))
-		case op.Standing != Active:
-			v = fault.Refuse("standing", fault.ToolQuarantined, "")
 		default:
-			c := crossing{g: g, agent: s.Agent, session: s, op: op, decl: d, args: st.Arguments, known: known}
-			if c.args == nil {
-				c.args = []byte("{}")
-			}
-			c.r.Method, c.r.DryRun = "tools/call", true
-			c.partial = st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0
-			c.lookAround(ctx)
-			v = c.judgeStep(st, field, i)
-			j.risks[i] = c.risk()
+			v, j.risks[i] = g.judgeStep(ctx, l, s, d, op, st, fmt.Sprintf("%s[%d]", field, i), known)
 		}
 		j.ops[i], j.verdicts[i] = op, v
 		// A step that can't be called moves nothing, so it stands in the order where it was planned.
@@ -305,14 +303,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 				planned[i].Op = g.plannedOp(s, op, st.Arguments, said, tainted && !sealed)
 			}
 		} else {
-			suggestion := "leave this step out, or use another tool"
-			switch v.Code {
-			case fault.RequestMalformed:
-				suggestion = "correct its arguments"
-			case fault.DeclarationInvalid:
-				suggestion = "say in its justification what exactly is needed and what for"
-			}
-			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion})
+			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion(v)})
 		}
 	}
 	j.report, err = flow.Validate(planned, s.Labels)
@@ -346,6 +337,21 @@ func (g *Gateway) judgeSteps(ctx context.Context, s *session.Session, steps []pl
 	return j, nil
 }
 
+// suggestion says what to do about a step that can't be called.
+func suggestion(v fault.Verdict) string {
+	switch v.Code {
+	case fault.RequestMalformed:
+		return "correct its arguments"
+	case fault.DeclarationInvalid:
+		return "say in its justification what exactly is needed and what for"
+	case fault.KillSwitch, fault.AgentQuarantined, fault.SessionClosed, fault.LimitBudget, fault.AuditUnavailable: // no other step would do
+		if len(v.Remedies) > 0 {
+			return v.Remedies[0].Text
+		}
+	}
+	return "leave this step out, or use another tool"
+}
+
 // ValidatePlan answers whether the planned calls would run in this order, and in which order they would (FL-6).
 func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error) {
 	l, err := g.sessionOf(ctx, p, sessionID)
@@ -359,7 +365,7 @@ func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessio
 	if err != nil {
 		return nil, err
 	}
-	j, err := g.judgeSteps(ctx, l.current.Load(), steps, "planned_calls")
+	j, err := g.judgeSteps(ctx, l, l.current.Load(), steps, "planned_calls")
 	return j.report, err
 }
 
@@ -412,7 +418,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 			return nil, fault.New(fault.AgentQuarantined, "")
 		}
 		// Judged here, not in the transaction: a plan is work, and the transaction is everybody's.
-		plan, answer, e, err := g.judgePlan(ctx, p, s, steps, planID, now)
+		plan, answer, e, err := g.judgePlan(ctx, p, l, s, steps, planID, now)
 		if err != nil {
 			return nil, err
 		}
@@ -450,7 +456,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 func (g *Gateway) taintBy(ctx context.Context, p identity.Principal, l *live, plan json.RawMessage) error {
 	_, held := g.carriedIn(plan)
 	s := l.current.Load()
-	if !slices.ContainsFunc(held, func(h flow.Held) bool { return !s.Holds(h.Label) }) {
+	if !holdsNew(s, held) {
 		return nil
 	}
 	e := audit.Entry{Action: "session.taint", Actor: p.String(), Reason: "the steps of a submitted plan carried labelled text"}
@@ -462,9 +468,9 @@ func (g *Gateway) taintBy(ctx context.Context, p identity.Principal, l *live, pl
 }
 
 // judgePlan makes of the steps a plan with its state, the answer to it and its entry.
-func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, s session.Session, steps []plannedStep, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
+func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, s session.Session, steps []plannedStep, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
 	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: "rule", DecidedAt: now}
-	j, err := g.judgeSteps(ctx, &s, steps, "steps")
+	j, err := g.judgeSteps(ctx, l, &s, steps, "steps")
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 )
 
@@ -111,17 +112,17 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 		c.g.refusedCalls.record(c.g, e)
 		return fault.New(fault.FlowContaminated, "The question was held back.")
 	}
-	if c.lookedAt() && c.g.o.Mode != Shadow { // an answer would go out untraced
+	if c.judged.facts.Evidence.Needed() && !c.g.rules.Shadow { // an answer would go out untraced
 		return nil, held(fault.Refuse("flow", fault.FlowUntrusted, "An answer to the server's question can't be traced, and the session holds labels."))
 	}
 	mayTalk := func() fault.Verdict {
 		s := c.live.current.Load()
-		switch v := c.g.flowVerdict(c.op, s); {
+		switch v := judge.Labels(c.g.rules, &c.judged.facts.Operation, s.Labels); {
 		case c.g.kill.active(c.agent):
 			return fault.Refuse("kill", fault.KillSwitch, "")
 		case s.State != session.Open:
 			return fault.Refuse("standing", fault.SessionClosed, "")
-		case c.g.o.Mode != Shadow:
+		case !c.g.rules.Shadow:
 			return v
 		}
 		return fault.Permitted()
@@ -141,13 +142,13 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	// Not while the answer is being recorded: the end of the call waits for this lock, and stopping waits for no store.
 	over := func() bool {
-		c.talk.Lock()
-		defer c.talk.Unlock()
-		return c.over
+		c.talk.mu.Lock()
+		defer c.talk.mu.Unlock()
+		return c.talk.over
 	}
 	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
 		s := c.live.current.Load().Raise(labels...)
-		if v := c.g.flowVerdict(c.op, &s); v.Decision != fault.Permit && c.g.o.Mode != Shadow {
+		if v := judge.Labels(c.g.rules, &c.judged.facts.Operation, s.Labels); v.Decision != fault.Permit && !c.g.rules.Shadow {
 			return nil, held(v)
 		}
 	}
@@ -178,7 +179,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 func (c *crossing) detected(b []byte) []flow.Label {
 	var found []flow.Label
 	for _, word := range c.g.o.Detector.Labels(b) {
-		if l := flow.Label(word); c.g.knownLabel(l) {
+		if l := flow.Label(word); c.g.rules.KnownLabel(l) {
 			found = append(found, l)
 		}
 	}
@@ -193,8 +194,8 @@ func (c *crossing) newLabels(b []byte) []flow.Label {
 // inspect looks at what came back, decides what labels it brings, and wraps it. Nothing of it is released here.
 func (c *crossing) inspect(result json.RawMessage, err error) outcome {
 	out := outcome{entry: c.entry(audit.Outcome), verdict: fault.Permitted()}
-	if !c.acted.IsZero() {
-		out.used = time.Since(c.acted)
+	if !c.ran.at.IsZero() {
+		out.used = time.Since(c.ran.at)
 	}
 	out.entry.DurationMS = out.used.Milliseconds()
 	var rpc *RPCError
@@ -312,7 +313,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	}
 	// Whether an operation may have had its effect is what the log has to know: it is never retried silently (DESIGN.md rule 1).
 	out.entry.Decision = "unknown"
-	if errors.As(err, &notDispatched) || c.op.command != nil && !c.writes() {
+	if errors.As(err, &notDispatched) || c.op.command != nil && !c.writes {
 		out.entry.Decision = "error"
 	} else {
 		out.verdict.Retriable = false
@@ -425,12 +426,12 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 	if w.err != nil {
 		return nil, nil, w.err
 	}
-	at := c.broughtAt
+	at := c.ran.sourceAt
 	if at.IsZero() {
 		at = c.g.now()
 	}
 	a, err := c.g.o.Issuer.Attribute(guard.Source{
-		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: at, Content: result, Declaration: c.declared,
+		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: at, Content: result, Declaration: c.ran.reasons.digest,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -499,8 +500,8 @@ func (c *crossing) source() string {
 	switch {
 	case c.r.Method == "resources/read":
 		source = c.r.Tool
-	case c.brought != "":
-		source = c.brought
+	case c.ran.source != "":
+		source = c.ran.source
 	default:
 		return c.op.ID
 	}

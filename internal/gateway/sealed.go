@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 )
 
@@ -192,7 +192,7 @@ func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operatio
 	if !core {
 		return v, false
 	}
-	return askFor("flow", op.Name+" would take private data where the plan says, so a person must approve the plan."), true
+	return judge.Ask("flow", op.Name+" would take private data where the plan says, so a person must approve the plan."), true
 }
 
 // vouching says for each step what the plan will vouch for.
@@ -242,97 +242,6 @@ func vouching(p *session.Plan, ops []*Operation) []string {
 	return out
 }
 
-// sealed tells whether the session has a plan that was approved, by whomever.
-func (c *crossing) sealed() bool {
-	return c.session.Plan != nil && c.session.Plan.State == session.PlanApproved
-}
-
-// plan is the session's sealed plan as the flow rules read it; nil if there is none.
-func (c *crossing) plan() *flow.Sealed {
-	s := c.session.Plan.Sealed()
-	if s == nil {
-		return nil
-	}
-	if c.answers != nil { // what goes out beside the arguments is in no plan
-		return &flow.Sealed{}
-	}
-	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (DESIGN.md rule 2)
-		if st.Operation == c.op.ID && st.Definition != "" && st.Definition != c.op.Hash {
-			s.Steps[i].Operation = ""
-		}
-	}
-	if c.live != nil {
-		s.Failed = c.live.failedCalls()
-	}
-	return s
-}
-
-// following is what was found of the step that a call follows.
-type following struct {
-	flow.Followed
-	ok bool
-}
-
-// findStep finds the step of the sealed plan that the call follows (PV-11), once per state of the session. What the session
-// has seen is looked at where a step takes arguments of the operation from it. What goes wrong is said by the flow stage, in its turn.
-func (c *crossing) findStep(ctx context.Context) {
-	c.followed = nil
-	if s := c.plan(); s != nil && c.live != nil && s.Asks(c.op.ID) {
-		w := &c.live.seen
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if err := w.catchUp(ctx, c.g, c.session.ID); err != nil {
-			c.traceErr = err
-			return
-		}
-		f, ok := s.Follow(c.op.ID, c.profile(), c.args, &w.index)
-		c.followed = &following{f, ok}
-	}
-}
-
-// follow is the step that the call follows. Where findStep found no reason to look at what the session has seen, it is found without.
-func (c *crossing) follow() (flow.Followed, bool) {
-	if c.followed == nil {
-		f, ok := c.plan().Follow(c.op.ID, c.profile(), c.args, nil)
-		c.followed = &following{f, ok}
-	}
-	return c.followed.Followed, c.followed.ok
-}
-
-// inPlan tells whether the sealed plan has the call as a step that still has room.
-func (c *crossing) inPlan() bool {
-	_, ok := c.follow()
-	return ok
-}
-
-// planned tells whether a person approved a plan with this very step: the operation, and its arguments where the plan tells them.
-func (c *crossing) planned() bool {
-	return c.sealed() && c.session.Plan.ByPerson() && c.inPlan()
-}
-
-// step is the step of the sealed plan, however it was approved, that has this very call: all of its arguments are fixed, or come from where
-// the plan says. Nil if there is none.
-func (c *crossing) step() *session.Step {
-	if f, ok := c.follow(); ok && (f.Fixed || f.Exact) {
-		return &c.session.Plan.Steps[f.Step]
-	}
-	return nil
-}
-
-// takes is the step that the call's intent takes; nil if it follows none.
-func (c *crossing) takes() *flow.Done {
-	f, ok := c.follow()
-	if !ok {
-		return nil
-	}
-	s := c.raised()
-	d := f.Done(c.id, s.Holds(flow.Untrusted) && !f.Exact)
-	if d.Again && !c.session.Plan.Sealed().Take(d) { // it takes no room, and there is none to note it in
-		return nil
-	}
-	return &d
-}
-
 // maxFailed is how many calls that gave their step back are remembered.
 const maxFailed = 500
 
@@ -340,7 +249,7 @@ const maxFailed = 500
 // be called again. Only this process knows; after a restart the step counts as called.
 func (c *crossing) gaveBack(out outcome, err error) {
 	var unsent *NotDispatched
-	if _, ok := c.follow(); ok && (errors.As(err, &unsent) || out.entry.Decision != "ok" && !c.writes()) {
+	if c.judged.facts.Evidence.Follows && (errors.As(err, &unsent) || out.entry.Decision != "ok" && !c.writes) {
 		c.live.mu.Lock()
 		defer c.live.mu.Unlock()
 		c.live.failed = append(c.live.failed[max(0, len(c.live.failed)-maxFailed+1):], c.id)

@@ -283,7 +283,7 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 	var labels []flow.Held
 	for _, word := range r.Labels {
 		l, err := flow.ParseLabel(word)
-		if err != nil || !g.knownLabel(l) {
+		if err != nil || !g.rules.KnownLabel(l) {
 			return s, "", fault.New(fault.RequestMalformed, "unknown label %q", short(word)).At("labels").Try("Use one of flow.labels, or untrusted.")
 		}
 		labels = append(labels, flow.Held{Label: l})
@@ -355,18 +355,6 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 func (g *Gateway) sessionToken(ctx context.Context, p identity.Principal, s session.Session) (session.Session, string, error) {
 	secret, _, err := g.IssueToken(ctx, identity.Principal{Kind: identity.Session, ID: s.ID, Agent: s.Agent}, p.String())
 	return s, secret, err
-}
-
-func (g *Gateway) knownLabel(l flow.Label) bool {
-	if l == flow.Untrusted || l == flow.Unasked {
-		return true
-	}
-	for _, k := range g.o.Labels {
-		if k == l {
-			return true
-		}
-	}
-	return false
 }
 
 // SessionFor returns the session that the principal speaks for, opening an agent's own at first use.

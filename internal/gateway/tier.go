@@ -57,9 +57,6 @@ func (g *Gateway) tierOfAgent(id string) Tier {
 	return g.tierOf(&agent.Declaration{TrustTier: TierRestricted})
 }
 
-// asks tells whether a person decides on what is this risky.
-func (t Tier) asks(r policy.Risk) bool { return r.Rank() >= t.AskFrom.Rank() }
-
 // rates are what a session may start in any minute. Own sessions of an agent share one: opening the next renews no limit.
 type rates struct {
 	calls    *limit.Window

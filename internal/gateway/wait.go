@@ -53,6 +53,12 @@ func (h *heldCalls) leave(agent string) {
 	}
 }
 
+// hold is what a call that waits for an answer has to remember.
+type hold struct {
+	until    time.Time // how long its door holds it
+	judgedOn string    // the approval and its state on which it was judged again
+}
+
 // wait holds a call for the answer that it waits for: as long as its door wants, and where silence permits at a stated time until then
 // (HI-2). It tells whether there is something to judge again. A call that ends here has lost nothing: the same call finds the answer.
 func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
@@ -72,14 +78,15 @@ func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
 	now := c.g.now()
 	a = a.Recount(c.g.o.Voter)
 	if state := a.StateAt(now); state != approval.Pending && state != approval.Deferred { // answered between the judgement and here
-		news := a.ID+string(state) != c.news // the same news twice is none
-		c.news = a.ID + string(state)
-		return news
+		answer := a.ID + string(state)
+		isNew := answer != c.hold.judgedOn // judged on it already, and asked again
+		c.hold.judgedOn = answer
+		return isNew
 	}
-	if c.until.IsZero() {
-		c.until = now.Add(c.r.Hold)
+	if c.hold.until.IsZero() {
+		c.hold.until = now.Add(c.r.Hold)
 	}
-	look, waiting := c.until, Waiting{ApprovalID: a.ID, Risk: a.Risk}
+	look, waiting := c.hold.until, Waiting{ApprovalID: a.ID, Risk: a.Risk}
 	if a.State == approval.Pending && !a.SilenceAt.IsZero() && len(a.Votes) == 0 {
 		look, waiting.SilenceAt = a.SilenceAt, a.SilenceAt // it comes, whatever the door's patience
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
 
@@ -57,7 +57,7 @@ func problemOf(ctx context.Context, err error) *Problem {
 		Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Code: e.Code,
 		Field: e.Field, Remedy: e.Remedy, RequestID: requestID(ctx),
 	}
-	var declared *gateway.Undeclarable
+	var declared *declare.Invalid
 	if errors.As(err, &declared) {
 		for _, f := range declared.Problems {
 			p.Errors = append(p.Errors, FieldError(f))

@@ -16,8 +16,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
 
@@ -77,7 +77,7 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 // turnedAway records what the gateway was not asked about, or has refused without an entry of its own. Who sends no token that is known is nobody
 // that an entry could name; what people get wrong on their side is no agent's doing, but for an act that they have no role for.
 func (s *side) turnedAway(ctx context.Context, p identity.Principal, rt route, err error) {
-	var declared *gateway.Undeclarable
+	var declared *declare.Invalid
 	mistake := s.people && p.Kind == identity.Person && !fault.Is(err, fault.RoleMissing)
 	if p.Kind == "" || mistake || errors.As(err, &declared) || errors.As(err, new(judged)) {
 		return

@@ -57,7 +57,7 @@ type Gateway interface {
 	Status(ctx context.Context, p identity.Principal, sessionID string) (any, error)
 	ValidatePlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	SubmitPlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
-	// Declare takes the declaration of one external need. One with problems is a *gateway.Undeclarable, which is on record.
+	// Declare takes the declaration of one external need. One with problems is a *declare.Invalid, which is on record.
 	Declare(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	// Refused records, behind the answer, that a request for what was turned away without a call, and why.
 	Refused(p identity.Principal, door, what string, v fault.Verdict)

@@ -233,7 +233,7 @@ func (f *fake) Declare(_ context.Context, p identity.Principal, s string, body j
 	}
 	r, problems := declare.Parse(body)
 	if len(problems) > 0 {
-		e := &gateway.Undeclarable{Problems: problems}
+		e := &declare.Invalid{Problems: problems}
 		return nil, fault.Wrap(e, fault.DeclarationInvalid, "%s", e.Error())
 	}
 	a := gateway.DeclareAnswer{DeclarationID: "decl_1", Digest: "d", State: declare.Approved, Verdict: fault.Permitted()}

@@ -6,8 +6,8 @@ import (
 	"errors"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
 
@@ -79,7 +79,7 @@ func define(name, title, description, schema string, reads bool) json.RawMessage
 // callOwn runs one of our own tools. Whatever goes wrong with it is a result that the model can act on.
 func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t ownTool, arguments json.RawMessage) (json.RawMessage, *rpcError) {
 	answer, err := f.runOwn(ctx, p, t, arguments)
-	var declared *gateway.Undeclarable
+	var declared *declare.Invalid
 	if errors.As(err, &declared) {
 		v := fault.Refuse("declare", fault.DeclarationInvalid, "", fault.Remedy{Kind: "declare", Text: "Correct these fields, all of them, and declare it again."})
 		for _, problem := range declared.Problems {

@@ -1,0 +1,412 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/judge"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/session"
+)
+
+// speaker is who calls, and in which session.
+type speaker struct {
+	agent   string
+	decl    *agent.Declaration
+	live    *live
+	session *session.Session // the version that is judged
+}
+
+// subject is what is called: parsed once, and the same for every judgement.
+type subject struct {
+	op      *Operation
+	offer   *Offer
+	partial bool   // a step of a plan, some of whose arguments are not known yet
+	args    []byte // canonical; with what is read or asked for, where that is no tool
+	prompt  []byte // the canonical arguments of a prompt alone
+	answers []byte // canonical answers to a server's questions, which go out beside the arguments
+	digest  string
+	writes  bool   // it changes something
+	acts    string // why the call of a tool that is said to read counts as a write; ""
+
+	declaration   *declare.Declaration   // the one that the call names
+	justification *declare.Justification // in the call
+	invalid       []declare.Problem      // what is wrong with that
+	undeclared    error                  // what is wrong with how the call is declared
+	inPlan        bool                   // the step of a plan that is judged declares the call
+	flags         []string               // what is doubtful about the reasons
+
+	carries  []judge.Carried // delivered content in the arguments
+	carried  []flow.Held     // the labels that it has
+	modified *modified       // the question takes the place of one whose arguments a person changed
+}
+
+// judgement is what one look at the facts gave.
+type judgement struct {
+	facts    judge.Facts
+	verdict  fault.Verdict
+	found    judge.Finding
+	firstUse []string // keys of what the agent would use for the first time
+}
+
+// understand finds out whether the call changes something. Nothing else decides that, for calls, checks and plans.
+func (c *crossing) understand() {
+	switch op := c.op; {
+	case op.Acts != "":
+		c.acts = op.Acts
+	case op.Flow.Effect == flow.Read && op.command == nil && op.Kind == call.Tool:
+		c.acts = op.Class.Reading(op.Server, op.Tool).Acts(c.args)
+	}
+	switch op := c.op; {
+	case op.Flow.Effect != flow.Read:
+		c.writes = true
+	case op.command != nil:
+		c.writes = op.command.Writes != nil && op.command.Writes(c.args)
+	default:
+		c.writes = c.acts != ""
+	}
+}
+
+// load gathers the facts that memory knows.
+func (c *crossing) load() judge.Facts {
+	g, now := c.g, c.g.now()
+	tier := g.tierOf(c.decl)
+	aside, _ := g.quarantined(c.agent)
+	raised := c.raised()
+	s, window := c.session, c.live.rates.calls
+	if c.r.DryRun { // asking is work too, and takes nothing from the calls
+		window = c.live.rates.checks
+	}
+	f := judge.Facts{
+		Rules: g.rules, Time: now,
+		Caller: judge.Caller{
+			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: g.kill.active(c.agent), Quarantined: aside.Since,
+			AskFrom: tier.AskFrom, Own: g.o.Identities(s.Requester),
+		},
+		Session: judge.Session{
+			Open: s.State == session.Open, Phase: s.Phase, Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
+			BudgetSpent: s.Budget > 0 && (s.BudgetLeft() == 0 || c.live.meter.left() <= 0),
+			Room:        judge.Room{CallsPerMinute: tier.CallsPerMinute, RequestsPerMinute: tier.CommRequestsPerMinute},
+		},
+		Operation: g.judged(c.op, s.Phase),
+		Arguments: judge.Arguments{
+			Canonical: c.args, Digest: c.digest, Partial: c.partial, Writes: c.writes, Acts: c.acts, Selects: c.prompt, Answers: c.answers != nil, Carries: c.carries,
+			ReadsNothing: c.r.Method == "resources/subscribe" || c.r.Method == "resources/unsubscribe",
+		},
+		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},
+	}
+	f.Operation.Traced = c.traced()
+	if c.writes && f.Operation.Profile.Level == 0 { // a write that nobody gave a level is of the highest, whatever its default says
+		p := *f.Operation.Profile
+		p.Level, f.Operation.Profile = 2, &p
+	}
+	if c.moment != judge.PlanStep { // a step is judged by the labels it would meet
+		f.Session.Words = c.live.seen.words(s)
+	}
+	if len(raised.Labels) > 0 && !raised.Holds(flow.Untrusted) { // otherwise they do not matter
+		f.Operation.Choices = c.op.choices()
+	}
+	if c.justification != nil {
+		f.Declaration.Digest = declare.Digest(c.agent, s.ID, c.op.ID, c.op.Hash, c.args, *c.justification)
+	}
+	if of := c.stored(); of != nil {
+		stored := g.judged(of, s.Phase)
+		f.Operation.Stored = &stored
+	}
+	if c.op.command != nil && !c.partial {
+		f.Arguments.Problem = c.op.command.Check(c.args)
+	}
+	if !c.taken.call {
+		f.Session.Room.CallIn, _ = window.Room(now)
+	}
+	if f.Operation.Requests && !c.taken.request {
+		f.Session.Room.RequestIn, _ = c.live.rates.requests.Room(now)
+	}
+	if p := f.Session.Sealed; p != nil && !p.Asks(c.op.ID) {
+		f.Evidence.Step, f.Evidence.Follows = p.Follow(c.op.ID, f.Operation.Profile, c.args, nil)
+	}
+	return f
+}
+
+// judged is an operation as the stages read it.
+func (g *Gateway) judged(op *Operation, phase session.Phase) judge.Operation {
+	j := judge.Operation{
+		ID: op.ID, Server: op.Server, Name: op.Name, Quarantined: op.Standing == Quarantined, ExternalIO: op.Class.ExternalIO,
+		Gone:    op.Standing != Active && op.Standing != Quarantined,
+		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), AskFirst: op.AskFirst, Acts: op.Acts, Action: op.Class.Action,
+		RiskFloor: op.Class.RiskFloor, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
+	}
+	if op.command != nil {
+		j.BuiltIn, j.Requests, j.Places = true, op.command.Requests, op.command.Places
+	}
+	return j
+}
+
+// judge judges the call as everything is now, with no person's answer to it.
+func (c *crossing) judge(ctx context.Context) fault.Verdict {
+	f := c.load()
+	partial := judge.Memory(c.moment, &f)
+	if partial.Found.Counts && !c.takeTurn(&f) {
+		partial = judge.Memory(c.moment, &f)
+	}
+	var first []string
+	if !partial.Denied() {
+		first = c.loadEvidence(ctx, &f, map[string]bool{})
+	}
+	v, found := partial.Finish(&f)
+	if found.Silence && c.moment == judge.Call && !f.Evidence.StoppedLately { // of nothing else it matters
+		f.Evidence.StoppedLately, f.Evidence.Problem = c.g.o.Store.Spoken(ctx, c.agent, c.op.ID, c.g.now().Add(-stoppedFor))
+		v, found = partial.Finish(&f)
+	}
+	c.judged = judgement{facts: f, verdict: v, found: found, firstUse: first}
+	return v
+}
+
+// judgeAnswered judges the same facts again, with a person's answer as one more.
+func (c *crossing) judgeAnswered(a *approval.Approval) fault.Verdict {
+	j := &c.judged
+	j.facts.Answer.Approval = a
+	j.verdict, j.found = judge.Judge(c.moment, &j.facts)
+	return j.verdict
+}
+
+// takeTurn counts the call, whatever becomes of it. Where another call was faster, it puts that into the facts.
+func (c *crossing) takeTurn(f *judge.Facts) bool {
+	window := c.live.rates.calls
+	if c.r.DryRun {
+		window = c.live.rates.checks
+	}
+	if c.taken.call {
+		return true
+	}
+	wait, ok := window.Take(c.g.now())
+	c.taken.call, f.Session.Room.CallIn = ok, wait
+	return ok
+}
+
+// taken is what a call has taken of its session's limits. A call that is judged again takes nothing twice.
+type taken struct{ call, request bool }
+
+// takeRequest counts an external request: now that it is to be made, not each time that it is asked whether it may be.
+func (c *crossing) takeRequest() fault.Verdict {
+	if c.op.command == nil || !c.op.command.Requests || c.taken.request {
+		return fault.Permitted()
+	}
+	if wait, ok := c.live.rates.requests.Take(c.g.now()); !ok {
+		return judge.TooManyRequests(c.g.tierOf(c.decl).CommRequestsPerMinute, wait)
+	}
+	c.taken.request = true
+	return fault.Permitted()
+}
+
+// maxDestinations is how many destinations of one call are looked up and remembered.
+const maxDestinations = 32
+
+// stoppedFor is how long silence permits nothing alike after a person said anything but yes about an operation of an agent's.
+const stoppedFor = 24 * time.Hour
+
+// loadEvidence adds what the store knows: where the arguments came from, what the call would use that its agent has not used before, and
+// whether people have spoken about the like. Only what could change the verdict is looked up. known is shared by the steps of a plan. It
+// returns the keys of what the agent would use for the first time.
+func (c *crossing) loadEvidence(ctx context.Context, f *judge.Facts, known map[string]bool) (first []string) {
+	e := &f.Evidence
+	e.Loaded, e.StoppedLately = true, c.silenceFull
+	c.trace(ctx, f)
+	if e.CoveredBy, e.Problem = c.askedOnce(ctx); e.Problem != nil || !c.writes || c.op.Class.Level == ownLevel {
+		return nil
+	}
+	var keys []string
+	if c.op.Accepted {
+		keys = append(keys, "tool:"+c.op.ID+"\x00"+c.op.Hash)
+	}
+	for i, d := range policy.Destinations(c.op.Class.Roles, c.args) {
+		if i == maxDestinations { // so many at once are new in themselves
+			first, e.NewDestination = append(first, "destination:"), true
+			break
+		}
+		keys = append(keys, "destination:"+c.op.ID+"\x00"+d)
+	}
+	for _, key := range keys {
+		used, looked := known[key]
+		if !looked {
+			if used, e.Problem = c.g.o.Store.Used(ctx, c.usedKey(key)); e.Problem != nil {
+				return nil
+			}
+			known[key] = used
+		}
+		if used {
+			continue
+		}
+		first = append(first, key)
+		if key[0] == 't' {
+			e.NewTool = true
+		} else {
+			e.NewDestination = true
+		}
+	}
+	return first
+}
+
+// ownLevel is the level of writes that only the person sees and can undo: what they use first is no news to anybody else.
+const ownLevel = 1
+
+// usedKey is how the store has what the agent used.
+func (c *crossing) usedKey(key string) string {
+	return call.HashBytes([]byte(c.agent + "\x00" + key))
+}
+
+// usedKeys are those of what the call is the first to use.
+func (c *crossing) usedKeys() []string {
+	var keys []string
+	for _, key := range c.judged.firstUse {
+		keys = append(keys, c.usedKey(key))
+	}
+	return keys
+}
+
+// trace finds out where the arguments came from and which step of the sealed plan the call follows (PV-11). What the session has seen is
+// read where the answer depends on it.
+func (c *crossing) trace(ctx context.Context, f *judge.Facts) {
+	if c.moment == judge.PlanStep {
+		if p := f.Session.Sealed; p != nil {
+			f.Evidence.Step, f.Evidence.Follows = p.Follow(c.op.ID, f.Operation.Profile, c.args, nil)
+		}
+		return
+	}
+	e, p := &f.Evidence, f.Session.Sealed
+	follows := p != nil && p.Asks(c.op.ID)
+	ruling, unasked, wanted := judge.Trace(f, nil)
+	if wanted || follows {
+		w := &c.live.seen
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if e.Untraceable = w.catchUp(ctx, c.g, c.session.ID); e.Untraceable != nil {
+			return
+		}
+	}
+	if wanted {
+		ruling, unasked, _ = judge.Trace(f, &c.live.seen.index)
+	}
+	if follows {
+		e.Step, e.Follows = p.Follow(c.op.ID, f.Operation.Profile, c.args, &c.live.seen.index)
+	}
+	e.Ruling, e.Unasked = ruling, unasked
+}
+
+// traced tells whether provenance decides about the call: a tool's, or one for a resource where the operator has told what its uri is for or
+// that reading it carries data away. Built-in operations are declared and have rules of their own; they are traced where the operator has
+// told what their arguments are for.
+func (c *crossing) traced() bool {
+	switch c.r.Method {
+	case "tools/call":
+		return c.op.traced()
+	case "resources/read", "resources/subscribe":
+		return c.op.Profile.Told() || c.op.Profile.EgressURL
+	}
+	return false
+}
+
+func (op *Operation) traced() bool {
+	return op.command == nil || op.Profile.Told() || op.Profile.EgressURL
+}
+
+// choices are the texts that the accepted definition of a read lists for an argument.
+func (op *Operation) choices() map[string][]string {
+	if op.Flow.Effect != flow.Read || !op.Profile.Told() || len(op.Definition) == 0 {
+		return nil
+	}
+	schema, _ := call.Get(op.Definition, "inputSchema")
+	properties, _ := call.Get(schema, "properties")
+	var all map[string][]string
+	for argument := range op.Profile.Args {
+		property, _ := call.Get(properties, argument)
+		listed, _ := call.Get(property, "enum")
+		var values []string
+		if listed == nil || json.Unmarshal(listed, &values) != nil {
+			continue
+		}
+		if all == nil {
+			all = map[string][]string{}
+		}
+		all[argument] = values
+	}
+	return all
+}
+
+// stored is the operation whose stored results the call reads; nil if it reads none.
+func (c *crossing) stored() *Operation {
+	if c.op.command == nil || c.op.command.Of == nil {
+		return nil
+	}
+	if id := c.op.command.Of(c.args); id != "" {
+		return c.g.cat.snap.Load().byID[id]
+	}
+	return nil
+}
+
+// plan is the session's sealed plan as the flow rules read it; nil if there is none.
+func (c *crossing) plan() *flow.Sealed {
+	s := c.session.Plan.Sealed()
+	if s == nil {
+		return nil
+	}
+	if c.answers != nil { // what goes out beside the arguments is in no plan
+		return &flow.Sealed{}
+	}
+	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (DESIGN.md rule 2)
+		if st.Operation == c.op.ID && st.Definition != "" && st.Definition != c.op.Hash {
+			s.Steps[i].Operation = ""
+		}
+	}
+	if c.moment != judge.PlanStep {
+		s.Failed = c.live.failedCalls()
+	}
+	return s
+}
+
+// raised is the session as it will be once the call runs: with the labels of what the arguments carry.
+func (c *crossing) raised() session.Session {
+	if len(c.carried) == 0 {
+		return *c.session
+	}
+	return c.session.Raise(c.carried...)
+}
+
+// brings are the labels of a result, with the mark where nobody asked for what this call reads: a person who said yes to it has.
+func (c *crossing) brings(labels []flow.Held) []flow.Held {
+	if c.judged.facts.Answer.ByPerson() {
+		return labels
+	}
+	return flow.Ruling{Unasked: c.judged.facts.Evidence.Unasked}.Brings(labels, c.op.ID, c.id)
+}
+
+// step is the step of the sealed plan, however it was approved, that has this very call.
+func (c *crossing) step() *session.Step { return c.judged.facts.PlanStep() }
+
+// takes is the step that the call's intent takes; nil if it follows none.
+func (c *crossing) takes() *flow.Done {
+	e := &c.judged.facts.Evidence
+	if !e.Follows {
+		return nil
+	}
+	s := c.raised()
+	d := e.Step.Done(c.id, s.Holds(flow.Untrusted) && !e.Step.Exact)
+	if d.Again && !c.session.Plan.Sealed().Take(d) { // it takes no room, and there is none to note it in
+		return nil
+	}
+	return &d
+}
+
+// holdsNew tells whether one of the labels is new to the session.
+func holdsNew(s *session.Session, labels []flow.Held) bool {
+	return slices.ContainsFunc(labels, func(h flow.Held) bool { return !s.Holds(h.Label) })
+}

@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
+)
+
+// intent: durable before the effect, in the transaction that reads the labels it was judged on. A call that talks while it runs
+// (progress, log lines, questions) brings its labels in with the intent, before the first word.
+func (c *crossing) intent(ctx context.Context) error {
+	e := c.entry(audit.Intent)
+	e.Decision = string(fault.Permit)
+	e.Arguments = c.g.payload(c.args)
+	if shadow := c.judged.found.Shadow; shadow != nil {
+		e.Shadow, e.Stage, e.Code, e.Reason = true, shadow.Stage, string(shadow.Code), shadow.Reason
+	}
+	c.ran.reasons = c.reasons()
+	spend, detail, err := c.spends(&e)
+	if err != nil {
+		return err
+	}
+	if len(detail) > 0 {
+		b, err := json.Marshal(detail)
+		if err != nil {
+			return err
+		}
+		e.Detail = b
+	}
+	raise := slices.Clone(c.carried)
+	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
+		raise = append(raise, c.declaredLabels()...)
+		if c.r.Exchange.Ask != nil && c.op.Class.Output != flow.TrustedOutput { // a question is the server's words, whatever shape its results have
+			raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
+		}
+	}
+	for _, h := range raise {
+		e.Labels = append(e.Labels, string(h.Label))
+	}
+	s, err := c.g.o.Store.Intent(context.WithoutCancel(ctx), c.session.ID, c.session.Version, e, raise, spend)
+	if err != nil {
+		if errors.Is(err, ErrMoved) && s.ID != "" {
+			c.live.see(s)
+		}
+		return err
+	}
+	c.session = c.live.see(s)
+	c.ran.intended = true
+	c.g.changed(SessionChanged, c.session.ID)
+	if a := c.judged.facts.Answer.Approval; a != nil {
+		c.g.changed(ApprovalChanged, a.ID)
+	}
+	return nil
+}
+
+// spends says what the intent uses up and keeps, and adds what the call rests on to its entry.
+func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, err error) {
+	detail = map[string]any{}
+	if c.answers != nil {
+		detail["input_responses"] = c.g.payload(c.answers)
+	}
+	if d := c.declaredDetail(c.ran.reasons); d != nil {
+		detail["declaration"] = d
+	}
+	if len(c.carries) > 0 {
+		detail["carries"] = c.carries
+	}
+	if found := c.evidenceDetail(); found != nil {
+		detail["evidence"] = found
+	}
+	f := &c.judged.facts
+	if f.Evidence.CoveredBy != "" {
+		detail["covered_by"] = f.Evidence.CoveredBy
+	}
+	if f.Evidence.Unasked != "" && !f.Answer.ByPerson() {
+		detail["unasked"] = f.Evidence.Unasked
+	}
+	if c.acts != "" {
+		detail["acts"] = c.acts
+	}
+	kept, err := c.kept()
+	if err != nil {
+		return spend, detail, err
+	}
+	spend = Spend{CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys(), Seen: kept}
+	if spend.Step = c.takes(); spend.Step != nil {
+		detail["plan_step"] = f.Evidence.Step.Text
+	}
+	e.Risk, e.Amount = string(c.judged.found.Rating.Risk), c.judged.found.Rating.Amount
+	if c.declaration != nil {
+		spend.Declaration, spend.Approval = c.declaration.ID, c.declaration.ApprovalID
+	}
+	if a := f.Answer.Approval; a != nil {
+		spend.Declaration, spend.Approval = cmp.Or(spend.Declaration, a.DeclarationID), a.ID
+		e.Risk = a.Risk
+		e.Approvers = a.Approvers()
+		detail["approval_id"] = a.ID
+		if a.Silent(spend.At) {
+			detail["permitted_by"] = "silence" // nobody's answer (DESIGN.md rule 9)
+		}
+	}
+	return spend, detail, nil
+}
+
+// declaredLabels is what the operation's results bring in by the operator's word. What the session held when it was judged is no
+// reason to leave a label out: a person may release it while the call runs. The store adds what is missing.
+func (c *crossing) declaredLabels() []flow.Held {
+	labels := flow.Raise(nil, c.op.Flow, c.id)
+	if of := c.stored(); of != nil {
+		labels = flow.Raise(labels, flow.Operation{ID: c.op.ID, Emits: of.Flow.Emits}, c.id)
+	}
+	return c.brings(labels)
+}
+
+// act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
+func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
+	if c.g.kill.active(c.agent) { // pulled while the intent was being written
+		return nil, &NotDispatched{Err: errKilled}
+	}
+	bound := maxAct
+	if t := c.op.Class.Timeout; t > 0 {
+		bound = min(bound, t)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	c.ran.at = time.Now()
+	c.live.meter.start(c)
+	defer c.live.meter.end(c)
+	if c.live.current.Load().State != session.Open { // closed before there was a call to end
+		return nil, &NotDispatched{Err: errClosed}
+	}
+	if c.op.command != nil {
+		return c.run(ctx)
+	}
+	return c.g.o.Upstreams.Do(ctx, c.op.Server, c.r.Method, c.params(), c.exchange())
+}
+
+// params builds the request's params around the canonical arguments.
+func (c *crossing) params() json.RawMessage {
+	switch c.r.Method {
+	case "tools/call":
+		return appendNamed(nil, "name", c.op.Tool, c.args)
+	case "prompts/get":
+		return appendNamed(nil, "name", c.offer.Upstream, c.prompt)
+	}
+	return c.args // a resource's uri, or a completion, in which the door rewrote ref to the server's own name
+}
+
+func appendNamed(b []byte, key, name string, args []byte) []byte {
+	b = append(b, `{"`...)
+	b = append(b, key...)
+	b = append(b, `":`...)
+	b = appendQuoted(b, name, ',')
+	b = append(b, `"arguments":`...)
+	b = append(b, args...)
+	return append(b, '}')
+}
+
+func appendQuoted(b []byte, s string, end byte) []byte {
+	q, _ := json.Marshal(s) // a string always encodes
+	return append(append(b, q...), end)
+}

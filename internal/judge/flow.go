@@ -1,0 +1,200 @@
+package judge
+
+import (
+	"fmt"
+	"strings"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/fault"
+)
+
+// Trace finds out where the arguments came from, by what the session has seen. seen is nil as long as nobody has read it; wanted says that the
+// answer depends on it. Where the person's words settle it, nothing the session has seen is looked at: in a clean session nothing is.
+func Trace(f *Facts, seen *flow.Evidence) (ruling *flow.Ruling, unasked string, wanted bool) {
+	op, at := &f.Operation, f.situation(f.Session.Labels)
+	at.Evidence = seen
+	if op.Traced {
+		r := flow.JudgeCall(op.Flow, op.Profile, f.Arguments.Canonical, at)
+		return &r, r.Unasked, r.Verdict == flow.Ask || r.Unasked != ""
+	}
+	if why, off := flow.OffPlan(op.Flow, op.Profile, f.Arguments.Canonical, at); off && flow.Judge(op.Flow, f.Session.Labels).Allowed {
+		return &flow.Ruling{Verdict: flow.Ask, OffPlan: true, Because: []flow.Held{},
+			Reason: op.Name + " could carry data out and is not in the session's sealed plan: " + why}, "", false
+	}
+	if f.Arguments.ReadsNothing {
+		return nil, "", false
+	}
+	selects := f.Arguments.Canonical
+	if f.Arguments.Selects != nil {
+		selects = f.Arguments.Selects
+	}
+	unasked = flow.UnaskedFor(op.Flow, op.Profile, selects, at)
+	return nil, unasked, unasked != ""
+}
+
+// situation is where the call stands, for the flow rules.
+func (f *Facts) situation(held []flow.Held) flow.Situation {
+	at := flow.Situation{Held: held, Words: f.Session.Words, Own: f.Caller.Own, FreeLevel1: f.Rules.FreeLevel1, Plan: f.Session.Sealed}
+	if len(f.Session.Labels) > 0 && !f.Session.holds(flow.Untrusted) { // otherwise they do not matter
+		at.Choices = f.Operation.Choices
+	}
+	return at
+}
+
+// personNamed tells whether the destinations of the call are the person's own choice: in their words, their own, in a sealed plan, or approved
+// before. In a clean session nothing has been traced; there the words alone are looked at.
+func (f *Facts) personNamed() bool {
+	if f.Session.Words == nil || !f.Operation.Traced || f.Arguments.Answers {
+		return false
+	}
+	var findings []flow.Finding
+	if f.Evidence.Ruling != nil {
+		findings = f.Evidence.Ruling.Evidence
+	}
+	if findings == nil {
+		at := f.situation([]flow.Held{{Label: flow.Untrusted}})
+		findings = flow.JudgeCall(f.Operation.Flow, f.Operation.Profile, f.Arguments.Canonical, at).Evidence
+	}
+	named := 0
+	for _, found := range findings {
+		if found.Role != flow.Destination {
+			continue
+		}
+		switch named++; found.By {
+		case flow.ByPlan: // a rule's plan is the agent's choice, and a result is not the person's
+			if !f.Session.Plan.ByPerson() || found.CallID != "" {
+				return false
+			}
+		case flow.ByWords, flow.ByOwn, flow.ByApproval:
+		default:
+			return false
+		}
+	}
+	return named > 0
+}
+
+// flowRules: the labels of the session against the operation's sink rule (FL-2), and where the arguments came from (PV-1). In shadow
+// mode the verdict is only noted.
+func flowRules(f *Facts, found *Finding) fault.Verdict {
+	const stage = "flow"
+	if !f.Evidence.Loaded {
+		return fault.RefuseErr(stage, errNotLoaded)
+	}
+	v := f.tracedVerdict()
+	if v.Decision == fault.Permit {
+		return v
+	}
+	for _, t := range f.Arguments.Carries {
+		v.Because = append(v.Because, fault.Because{Operation: t.Operation, CallID: t.CallID, Detail: "the arguments carry text from " + short(t.Source)})
+	}
+	if f.Rules.Shadow {
+		found.Shadow = &v
+		return fault.Permitted()
+	}
+	return v
+}
+
+// tracedVerdict is what the ruling means for the call; without one labels alone decide. An ask is answered by a person's approval of this very call.
+func (f *Facts) tracedVerdict() fault.Verdict {
+	const stage = "flow"
+	e, op, held := &f.Evidence, &f.Operation, f.Session.Labels
+	if e.Untraceable != nil {
+		return fault.RefuseErr(stage, e.Untraceable)
+	}
+	r := e.Ruling
+	if r == nil {
+		return Labels(f.Rules, op, held)
+	}
+	if v := unknownLabel(f.Rules, op, held); v.Decision != fault.Permit {
+		return v
+	}
+	labels := flow.Judge(op.Flow, held)
+	switch {
+	case f.Arguments.Answers && !labels.Allowed:
+		return Labels(f.Rules, op, held)
+	case f.Arguments.Answers && e.Needed(): // an agent may send them unasked
+		return fault.Refuse(stage, fault.FlowUntrusted, "Answers to a server's questions can't be traced, and the session holds labels.",
+			fault.Remedy{Kind: "new_session", Text: "Make the call anew without answers, or ask for a separate session for it."})
+	case r.Verdict == flow.Permit, r.Verdict == flow.Ask && f.Answer.ByPerson():
+		return fault.Permitted()
+	case r.Verdict == flow.Ask:
+		code := fault.FlowUntrusted
+		switch {
+		case r.OffPlan:
+			code = fault.PlanMismatch
+		case !labels.Allowed:
+			code = fault.FlowContaminated
+		}
+		v := Ask(stage, r.Reason)
+		v.Because = append(v.Because, heldBecause(r.Because)...)
+		v.Because = append(append(v.Because, f.Traced()...), fault.Because{Code: code, Detail: stage + ": " + r.Reason})
+		return v
+	case !labels.Allowed:
+		return Labels(f.Rules, op, held)
+	}
+	return fault.Refuse(stage, fault.FlowUntrusted, r.Reason, fault.Remedy{Kind: "ask_person", Text: "Make the arguments simpler, or ask a person to do it."})
+}
+
+// Labels is what labels alone say of an operation in a session that holds them.
+func Labels(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
+	d := flow.Judge(op.Flow, held)
+	if d.Allowed {
+		return unknownLabel(r, op, held)
+	}
+	v := fault.Refuse("flow", fault.FlowContaminated, d.Reason,
+		fault.Remedy{Kind: "reorder", Text: "Call " + op.Name + " before the tools that bring such data, in a session that does not hold it yet. sallyport_validate_plan gives a safe order."},
+		fault.Remedy{Kind: "new_session", Text: "Ask for a separate session for the part that needs " + op.Name + "."},
+		fault.Remedy{Kind: "release", Text: "A person can release the session's labels, with a reason on the record."})
+	v.Because = append(v.Because, heldBecause(d.Because)...)
+	return v
+}
+
+// unknownLabel refuses a sink in a session that holds a label which the configuration no longer has: nobody can say any more what it blocks.
+func unknownLabel(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
+	for _, h := range held {
+		if len(op.Flow.BlockedBy) > 0 && !r.KnownLabel(h.Label) {
+			v := fault.Refuse("flow", fault.FlowContaminated, fmt.Sprintf("the session holds the label %q, which the configuration no longer has", h.Label),
+				fault.Remedy{Kind: "release", Text: "A person can release the label, or put it back under flow.labels."})
+			v.Because = heldBecause([]flow.Held{h})
+			return v
+		}
+	}
+	return fault.Permitted()
+}
+
+func heldBecause(held []flow.Held) (all []fault.Because) {
+	for _, h := range held {
+		all = append(all, fault.Because{Label: string(h.Label), Operation: h.Operation, CallID: h.CallID, Detail: h.Cause})
+	}
+	return all
+}
+
+// MaxShown bounds the findings in an entry and in a verdict; an approval has all of them.
+const MaxShown = 50
+
+// Traced is what the trace found, for a verdict.
+func (f *Facts) Traced() []fault.Because {
+	r := f.Evidence.Ruling
+	if r == nil {
+		return nil
+	}
+	var all []fault.Because
+	if acts := f.Arguments.Acts; acts != "" {
+		all = append(all, fault.Because{Operation: f.Operation.ID, Detail: acts})
+	}
+	for i, found := range r.Evidence {
+		if i == MaxShown {
+			return append(all, fault.Because{Detail: fmt.Sprintf("and %d more", len(r.Evidence)-i)})
+		}
+		all = append(all, fault.Because{Operation: found.Operation, CallID: found.CallID, Detail: found.Text})
+	}
+	return all
+}
+
+// short bounds a hostile string for a message.
+func short(s string) string {
+	if len(s) > 80 {
+		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}

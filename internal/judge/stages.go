@@ -1,0 +1,203 @@
+package judge
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/policy"
+)
+
+// kill: everything, or this agent, is switched off.
+func kill(f *Facts, _ *Finding) fault.Verdict {
+	if f.Caller.Stopped {
+		return fault.Killed(f.Time)
+	}
+	return fault.Permitted()
+}
+
+// standing: agent not quarantined, session open, tool accepted and unchanged, time left.
+func standing(f *Facts, _ *Finding) fault.Verdict {
+	const stage = "standing"
+	newSession := fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."}
+	op := &f.Operation
+	switch {
+	case !f.Caller.Quarantined.IsZero():
+		return fault.Refuse(stage, fault.AgentQuarantined, "The agent "+f.Caller.Agent+" is quarantined since "+f.Caller.Quarantined.Format(time.RFC3339)+".",
+			fault.Remedy{Kind: "ask_person", Text: "An operator can restore it."})
+	case !f.Session.Open:
+		return fault.Refuse(stage, fault.SessionClosed, "", newSession)
+	case (op.Quarantined || op.Gone) && !f.Caller.Declaration.Permits(op.ID, op.Flow.Effect != flow.Read):
+		return Permit(f) // what the agent may not call, it is not told about
+	case op.Quarantined:
+		return fault.Refuse(stage, fault.ToolQuarantined, "",
+			fault.Remedy{Kind: "ask_person", Text: "An operator has to look at the tool's definition and accept it: POST /v1/tools/" + op.ID + "/accept"})
+	case op.Gone:
+		return fault.Refuse(stage, fault.ToolUnknown, "The server no longer offers this tool.")
+	case f.Session.BudgetSpent:
+		return fault.Refuse(stage, fault.LimitBudget, "", newSession)
+	case f.Session.OutcomeOwed:
+		return fault.Refuse(stage, fault.AuditUnavailable, "The outcome of an earlier call of this session is not written down yet.",
+			fault.Remedy{Kind: "wait", Text: "Try again when the store answers."})
+	}
+	return fault.Permitted()
+}
+
+// phase: external I/O only in execution (PH-1, PH-2); what runs in planning is the operator's allow-list (PH-4).
+func phase(f *Facts, _ *Finding) fault.Verdict {
+	if !f.Operation.ExternalIO || f.Operation.InPhase {
+		return fault.Permitted()
+	}
+	return fault.Refuse("phase", fault.PhaseBlocked,
+		fmt.Sprintf("%s reaches outside, and the session is in the planning phase.", f.Operation.Name),
+		fault.Remedy{Kind: "declare", Text: "Submit a plan with sallyport_submit_plan; an approved plan opens the execution phase."},
+		fault.Remedy{Kind: "ask_person", Text: "A person can move the session to execution."})
+}
+
+// declared: a built-in external operation runs on a declaration alone (DE-1): one that was made before, the justification in the call
+// itself, or a step of the sealed plan. Other operations may have one.
+func declared(f *Facts, found *Finding) fault.Verdict {
+	const stage = "declare"
+	d := &f.Declaration
+	switch {
+	case d.Problem != nil:
+		return fault.RefuseErr(stage, d.Problem)
+	case d.Made != nil:
+		found.DeclaredBy = d.Made.Digest
+		return madeBefore(f)
+	case !f.Operation.BuiltIn:
+		return fault.Permitted()
+	case len(d.Invalid) > 0:
+		v := fault.RefuseErr(stage, declare.Refuse(d.Invalid))
+		for _, p := range d.Invalid {
+			v.Because = append(v.Because, fault.Because{Code: fault.DeclarationInvalid, Detail: p.Field})
+		}
+		return v
+	case d.Justification != nil:
+		found.DeclaredBy = d.Digest
+		return fault.Permitted()
+	case d.InPlan:
+		return fault.Permitted()
+	case f.PlanStep() != nil:
+		found.DeclaredBy = f.Session.Plan.Digest
+		return fault.Permitted()
+	case !f.Evidence.Loaded && f.Session.Sealed != nil && f.Session.Sealed.Asks(f.Operation.ID): // whether it follows the plan depends on what the session has seen
+		found.undecided = true
+		return fault.Permitted()
+	}
+	return fault.Refuse(stage, fault.DeclarationMissing, f.Operation.Name+" reaches outside, so it has to be declared.",
+		fault.Remedy{Kind: "declare", Text: "Call it with a justification: {user_request, missing_knowledge, expected_use}; or declare it first with sallyport_declare and give its declaration_id."})
+}
+
+// madeBefore is what became of the declaration that the call names.
+func madeBefore(f *Facts) fault.Verdict {
+	const stage = "declare"
+	d := f.Declaration.Made
+	err := d.Covers(f.Arguments.Digest, f.Time)
+	switch {
+	case err == nil:
+		return fault.Permitted()
+	case fault.Is(err, fault.ApprovalRequired):
+		v := Ask(stage, "The declaration waits for a person's approval.")
+		v.ApprovalID = &d.ApprovalID
+		return v
+	}
+	v := fault.RefuseErr(stage, err)
+	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "declare", Text: "Declare it again: one declaration is for one call."})
+	return v
+}
+
+// permit: the agent's declaration, narrowed by the operator's policies; default deny. Whoever reads what another operation stored needs its
+// permission too.
+func permit(f *Facts, _ *Finding) fault.Verdict { return Permit(f) }
+
+// Permit is that stage by itself.
+func Permit(f *Facts) fault.Verdict {
+	v := permitted(f, &f.Operation, f.Arguments.Writes)
+	if of := f.Operation.Stored; of != nil && v.Decision == fault.Permit {
+		v = permitted(f, of, of.Flow.Effect != flow.Read)
+	}
+	return v
+}
+
+func permitted(f *Facts, op *Operation, write bool) fault.Verdict {
+	effect, level := flow.Read, op.Level
+	if write {
+		effect = flow.Write
+		if level == 0 { // a write that nobody gave a level
+			level = 2
+		}
+	}
+	d := f.Rules.Policies.Decide(policy.Request{
+		Agent: f.Caller.Agent, Operation: op.ID, Server: op.Server, Requester: f.Caller.Requester, Door: f.Caller.Door,
+		Phase: string(f.Session.Phase), Effect: string(effect), Sensitivity: string(op.Flow.Sensitivity), Level: level,
+		Labels: f.Session.LabelWords(), Arguments: f.Arguments.Canonical, Permitted: f.Caller.Declaration.Permits(op.ID, write),
+	})
+	if d.Allowed {
+		return withinRoots(f, op)
+	}
+	v := fault.Refuse("permit", fault.PermissionDenied, d.Reason,
+		fault.Remedy{Kind: "ask_person", Text: "An operator can add " + op.ID + " to the agent's declaration, or change the policy."})
+	if acts := f.Arguments.Acts; acts != "" && op == &f.Operation {
+		v.Reason = acts + " " + v.Reason
+		v.Remedies = append([]fault.Remedy{{Kind: "ask_person", Text: "Use plain values. An operator can say what the argument may hold: a shape or a class under code, or its role under args."}}, v.Remedies...)
+	}
+	for _, id := range d.Policies {
+		v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "policy " + id})
+	}
+	return v
+}
+
+// withinRoots: what the agent's declaration permits to read under a root lies below it, also where the call does more than read.
+func withinRoots(f *Facts, op *Operation) fault.Verdict {
+	if op.Flow.Effect != flow.Read && op.Acts == "" {
+		return fault.Permitted()
+	}
+	roles := op.Roles
+	if len(op.Places) > 0 {
+		roles = maps.Clone(op.Places)
+		maps.Copy(roles, op.Roles)
+	}
+	outside := f.Caller.Declaration.Outside(op.ID, roles, f.Arguments.Canonical, f.Arguments.Partial)
+	if outside == "" {
+		return fault.Permitted()
+	}
+	v := fault.Refuse("permit", fault.PermissionDenied, outside,
+		fault.Remedy{Kind: "ask_person", Text: "Read what lies there, or ask an operator to change permissions.read in the agent's declaration."})
+	v.Because = append(v.Because, fault.Because{Operation: op.ID, Detail: "permissions.read: a root"})
+	return v
+}
+
+// parameters is what the operation itself says of the arguments: a forbidden address or path is refused before anybody is asked about it.
+func parameters(f *Facts, _ *Finding) fault.Verdict {
+	if f.Arguments.Problem != nil {
+		return fault.RefuseErr("declare", f.Arguments.Problem)
+	}
+	return fault.Permitted()
+}
+
+// limit: how often the session may call (TH-5), and how often an external request may start (EX-5).
+func limit(f *Facts, found *Finding) fault.Verdict {
+	r := &f.Session.Room
+	if r.CallIn > 0 {
+		return tooMany(r.CallsPerMinute, "calls", r.CallIn)
+	}
+	found.Counts = true
+	if f.Operation.Requests && r.RequestIn > 0 {
+		return TooManyRequests(r.RequestsPerMinute, r.RequestIn)
+	}
+	return fault.Permitted()
+}
+
+// TooManyRequests refuses an external request for which there is no room yet.
+func TooManyRequests(perMinute int, wait time.Duration) fault.Verdict {
+	return tooMany(perMinute, "external requests", wait)
+}
+
+func tooMany(perMinute int, what string, wait time.Duration) fault.Verdict {
+	return fault.Refuse("limit", fault.LimitRate, fmt.Sprintf("At most %d %s a minute in one session.", perMinute, what),
+		fault.Remedy{Kind: "wait", Text: fmt.Sprintf("Try again in %s.", wait.Round(time.Millisecond))})
+}
