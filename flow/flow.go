@@ -1,5 +1,6 @@
 // Package flow decides where labelled data may go. It is pure: no clock, no
-// network, no state of its own, and nothing outside the standard library.
+// network, no state of its own, and nothing outside the standard library. The names
+// here are stable.
 //
 // # The model
 //
@@ -27,19 +28,10 @@
 //
 // # One function
 //
-// [JudgeCall] decides about a call, and nothing else does. Its rule of labels is [Judge], which also speaks for calls whose arguments are
-// not known yet: [Manifest], [SystemPrompt] and [OrderingHint] tell the agent beforehand what Judge will say, so that it can plan;
-// [Validate] says it of a whole plan. Enforcement asks JudgeCall before a call runs, and calls [Raise] before a result is released. What
-// Validate calls safe runs without a refusal, as long as results bring no labels beyond the declared ones.
-//
-// # Provenance
-//
-// A session that holds [Untrusted] content may have been told what to do by it. So JudgeCall looks where each critical argument of a call
-// came from: a [Profile] says what the arguments of an operation are for and how far its results can be trusted, [Words] are what the person
-// asked for, [Observe] takes from each result what can be looked up later, and [Evidence] holds it. Who may vouch for a value is [Voucher]'s
-// list; where nobody does, a person is asked. With a profile that tells the roles, a refusal by labels is narrowed in the same way.
-//
-// Evidence only ever vouches: whatever is missing from it, or came out of untrusted text, permits nothing.
+// [Judge] is the rule of labels, and nothing else in this package decides: [Manifest], [SystemPrompt] and [OrderingHint] tell the agent
+// beforehand what Judge will say, so that it can plan; [Validate] says it of a whole plan. Who enforces asks Judge before a call runs, or
+// package provenance, whose JudgeCall also looks where the arguments came from, and calls [Raise] before a result is released. What
+// Validate calls safe Judge allows, as long as results bring no labels beyond the declared ones.
 //
 // # Plans
 //
@@ -71,6 +63,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"sallyport.example/internal/sentence"
 )
 
 // Label is something a session has in its context.
@@ -81,6 +75,9 @@ const (
 	Internal Label = "internal"
 	// Untrusted is the integrity label. It blocks only what names it in blocked_by.
 	Untrusted Label = "untrusted"
+	// Unasked is the mark of a session that holds private data nobody asked for. Like a label it only rises, and says which call it came
+	// with. It never refuses a call by itself: package provenance says when a session gets it, and what is asked about then.
+	Unasked Label = "unasked"
 )
 
 // ParseLabel accepts [a-z][a-z0-9_-]{0,31}.
@@ -223,7 +220,7 @@ func Resolve(s Spec, confidentiality []Label) (Operation, error) {
 		for _, l := range f.labels {
 			// An emitted label that no sink knows would block nothing.
 			if l != Untrusted && !slices.Contains(known, l) {
-				return bad(f.name, "%.40q is not in flow.labels; add it there or use one of %s", l, list(labelWords(append(known, Untrusted))))
+				return bad(f.name, "%.40q is not in flow.labels; add it there or use one of %s", l, sentence.Names(append(known, Untrusted)))
 			}
 		}
 	}
@@ -272,9 +269,9 @@ func Judge(op Operation, held []Held) Decision {
 	}
 	slices.SortFunc(because, func(a, b Held) int { return strings.Compare(string(a.Label), string(b.Label)) })
 	if !op.Sensitivity.Valid() {
-		return Decision{Because: because, Reason: fmt.Sprintf("%s is blocked: its sensitivity is not known", shownName(op))}
+		return Decision{Because: because, Reason: fmt.Sprintf("%s is blocked: its sensitivity is not known", op.ShownName())}
 	}
-	return Decision{Because: because, Reason: shownName(op) + " is blocked for the rest of this session: " + origins(because)}
+	return Decision{Because: because, Reason: op.ShownName() + " is blocked for the rest of this session: " + Origins(because)}
 }
 
 // allowed is the rule itself. Judge puts words to it; the plan's graph rests on

@@ -3,6 +3,8 @@ package flow
 import (
 	"slices"
 	"strings"
+
+	"sallyport.example/internal/sentence"
 )
 
 // Tool is one line of a session's manifest (FL-4).
@@ -37,7 +39,7 @@ func Manifest(ops []Operation, held []Held) []Tool {
 		}
 		texts[k] = blocksNothing
 		if len(set) > 0 {
-			texts[k] = blocksPrefix + list(shownNames(ops, set))
+			texts[k] = blocksPrefix + sentence.List(shownNames(ops, set))
 		}
 	}
 	tools := make([]Tool, len(ops))
@@ -80,7 +82,7 @@ func consequences(ops []Operation) (of []int, sets [][]int) {
 func shownNames(ops []Operation, set []int) []string {
 	words := make([]string, len(set))
 	for j, i := range set {
-		words[j] = shownName(ops[i])
+		words[j] = ops[i].ShownName()
 	}
 	return words
 }
@@ -125,12 +127,12 @@ func SystemPrompt(ops []Operation, held []Held) string {
 		set := sets[of[i]]
 		d := Judge(op, held)
 		if !d.Allowed {
-			now = append(now, shownName(op))
+			now = append(now, op.ShownName())
 			because = append(because, d.Because...)
 		}
 		if len(set) == 0 {
 			if d.Allowed && !blocked[i] {
-				safe = append(safe, shownName(op))
+				safe = append(safe, op.ShownName())
 			}
 			continue
 		}
@@ -143,7 +145,7 @@ func SystemPrompt(ops []Operation, held []Held) string {
 			k = len(groups)
 			groups = append(groups, group{set: set})
 		}
-		groups[k].members = append(groups[k].members, shownName(op)+mark)
+		groups[k].members = append(groups[k].members, op.ShownName()+mark)
 	}
 
 	const title = "Tool ordering constraint (enforced by authorization layer):"
@@ -154,20 +156,20 @@ func SystemPrompt(ops []Operation, held []Held) string {
 	} else {
 		affected := make([]string, len(groups))
 		for k, g := range groups {
-			affected[k] = list(g.members) + " → blocks " + list(shownNames(ops, g.set))
+			affected[k] = sentence.List(g.members) + " → blocks " + sentence.List(shownNames(ops, g.set))
 		}
 		if len(safe) == 0 {
 			safe = []string{"none"}
 		}
 		b.WriteString("\n- Tools marked [internal] will restrict your access to tools marked [external] for the remainder of this session." +
 			"\n- If your task requires both internal and external tools, call external tools first." +
-			"\n- Affected tools: " + chain(affected, "; ") +
-			"\n- Safe to call in any order: " + list(safe))
+			"\n- Affected tools: " + sentence.Chain(affected, "; ") +
+			"\n- Safe to call in any order: " + sentence.List(safe))
 	}
 	if len(now) > 0 {
-		b.WriteString("\n- Blocked now: " + list(now))
+		b.WriteString("\n- Blocked now: " + sentence.List(now))
 		if len(because) > 0 {
-			b.WriteString(", because " + origins(earliest(because)))
+			b.WriteString(", because " + Origins(earliest(because)))
 		}
 	}
 	return b.String()

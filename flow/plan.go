@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"sallyport.example/internal/sentence"
 )
 
 // Step is one planned call. After holds the indexes of the steps whose results
@@ -138,7 +140,7 @@ func checkAfter(steps []Step) (then [][]int, err error) {
 	for k, i := range path {
 		loop[k] = strconv.Itoa(i)
 	}
-	return nil, fmt.Errorf("planned_calls[%d].after: steps %s wait for each other in a ring; drop one of these dependencies", path[0], list(loop))
+	return nil, fmt.Errorf("planned_calls[%d].after: steps %s wait for each other in a ring; drop one of these dependencies", path[0], sentence.List(loop))
 }
 
 // replay runs the plan as it stands past Judge and Raise. A refused step brings
@@ -148,15 +150,15 @@ func replay(steps []Step, held []Held, stuck []bool) []Violation {
 	now := held
 	var bringer []int // the steps that brought now[len(held):]
 	for i, s := range steps {
-		name := shownName(s.Op)
+		name := s.Op.ShownName()
 		report := func(code, reason, suggestion string) {
 			violations = append(violations, Violation{AtStep: i, Tool: s.Op.Name, Code: code, Reason: reason, Suggestion: suggestion})
 		}
 		if late := slices.IndexFunc(s.After, func(d int) bool { return d > i }); late >= 0 {
 			needed := s.After[late]
 			report(CodeMismatch,
-				fmt.Sprintf("%s needs the result of %s (step %d), which is planned later", name, shownName(steps[needed].Op), needed),
-				fmt.Sprintf("move %s after %s", name, shownName(steps[needed].Op)))
+				fmt.Sprintf("%s needs the result of %s (step %d), which is planned later", name, steps[needed].Op.ShownName(), needed),
+				fmt.Sprintf("move %s after %s", name, steps[needed].Op.ShownName()))
 		}
 		d := Judge(s.Op, now)
 		if d.Allowed {
@@ -184,13 +186,13 @@ func replay(steps []Step, held []Held, stuck []bool) []Violation {
 		slices.Sort(by)
 		clauses := make([]string, len(by))
 		for k, j := range by {
-			clauses[k] = fmt.Sprintf("%s (step %d) loads %s data", shownName(steps[j].Op), j, list(labelWords(brought[j])))
+			clauses[k] = fmt.Sprintf("%s (step %d) loads %s data", steps[j].Op.ShownName(), j, sentence.Names(brought[j]))
 		}
-		suggestion := "move " + name + " before " + shownName(steps[by[0]].Op)
+		suggestion := "move " + name + " before " + steps[by[0]].Op.ShownName()
 		if stuck[i] {
 			suggestion = "no order helps " + name + ": ask a person about it, or leave it out of this session"
 		}
-		report(CodeContaminated, name+" is blocked after "+chain(clauses, " and "), suggestion)
+		report(CodeContaminated, name+" is blocked after "+sentence.Chain(clauses, " and "), suggestion)
 	}
 	return violations
 }
@@ -203,7 +205,7 @@ func impossible(steps []Step, held []Held, g *graph, barred []bool, first, cycle
 		for k, i := range set {
 			words[k] = stepName(steps, i)
 		}
-		return list(words)
+		return sentence.List(words)
 	}
 	im := &Impossible{Steps: first}
 	if first == nil {
@@ -216,7 +218,7 @@ func impossible(steps []Step, held []Held, g *graph, barred []bool, first, cycle
 		}
 		im.Because = "no order is safe: this session already blocks " + names(first)
 		if len(because) > 0 {
-			im.Because += ", because " + origins(earliest(because))
+			im.Because += ", because " + Origins(earliest(because))
 		}
 		if cycle != nil {
 			im.Because += "; and among the rest, " + links(steps, g, cycle)
@@ -238,7 +240,7 @@ func impossible(steps []Step, held []Held, g *graph, barred []bool, first, cycle
 }
 
 func stepName(steps []Step, i int) string {
-	return fmt.Sprintf("%s (step %d)", shownName(steps[i].Op), i)
+	return fmt.Sprintf("%s (step %d)", steps[i].Op.ShownName(), i)
 }
 
 // links spells a cycle out.
@@ -248,11 +250,11 @@ func links(steps []Step, g *graph, cycle []int) string {
 		next := cycle[(k+1)%len(cycle)]
 		why := "needs its result"
 		if l := g.common(i, next); l >= 0 {
-			why = "loads " + shown(string(g.labels[l])) + " data"
+			why = "loads " + sentence.Name(string(g.labels[l])) + " data"
 		}
 		clauses[k] = stepName(steps, i) + " must come before " + stepName(steps, next) + ", which " + why
 	}
-	return chain(clauses, "; ")
+	return sentence.Chain(clauses, "; ")
 }
 
 // askSets are the smallest sets of steps that let the plan run once a person

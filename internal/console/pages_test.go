@@ -33,6 +33,7 @@ import (
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // echoServers answer every call with one line.
@@ -109,11 +110,11 @@ sessions: host
 `
 
 var pagesClasses = map[string]gateway.Classification{
-	"mail.search": {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: flow.TrustedOutput, Named: true},
-	"web.search":  {Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput, ExternalIO: true, Named: true},
-	"slack.post": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2, RiskFloor: rules.High, Named: true,
+	"mail.search": {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: provenance.TrustedOutput, Named: true},
+	"web.search":  {Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput, ExternalIO: true, Named: true},
+	"slack.post": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2, RiskFloor: rules.High, Named: true,
 		Roles: map[string]string{"channel": "destination", "body": "content"}, Facts: gateway.Facts{TrustedFields: []string{"id"}}},
-	"docs.think": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput},
+	"docs.think": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput},
 }
 
 // pagesWorld is a console over a gateway on the real store with played servers.
@@ -157,7 +158,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 		Classify: func(server, tool string) gateway.Classification {
 			c, ok := pagesClasses[server+"."+tool]
 			if !ok && server != "docs" {
-				return gateway.Classification{ExternalIO: true, Level: 2, Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+				return gateway.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 			}
 			if !ok {
 				c = pagesClasses["docs.think"]
@@ -907,7 +908,7 @@ func TestStepsDone(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	// What is on record counts, and beside it only what did not run.
-	p.Done = []flow.Done{{Step: 3, CallID: "c1"}}
+	p.Done = []provenance.Done{{Step: 3, CallID: "c1"}}
 	p.Submitted = at
 	tl.Moments = []moment{{Operation: "b", At: at, CallID: "c1", Fate: fatePermitted, Column: 1}, {Operation: "b", At: at, CallID: "c2", Fate: fatePermitted, Column: 2}, {Operation: "b", At: at, CallID: "c3", Fate: fateAsked, Column: 3}}
 	for i, s := range stepsDone(p, tl) {
@@ -947,7 +948,7 @@ func TestToolsPages(t *testing.T) {
 		"What stands in body is not checked except for links", "no shape limits them", "One wrong word here")
 	contains(t, w.ask("viewer", "/tools/misc.thing", nil).Body.String(), `What its label allows <span class="tag">no label</span>`, "every argument must be vouched for", "sallyport flow suggest misc")
 	// A view of what is not traced says so, and claims nothing of its arguments.
-	for _, row := range []toolRow{{ToolView: gateway.ToolView{BuiltIn: true}}, {ToolView: gateway.ToolView{Traced: true, Profile: &flow.Profile{EgressURL: true}}}} {
+	for _, row := range []toolRow{{ToolView: gateway.ToolView{BuiltIn: true}}, {ToolView: gateway.ToolView{Traced: true, Profile: &provenance.Profile{EgressURL: true}}}} {
 		if got, want := row.Labelled(), map[bool]string{true: "no label", false: "not traced"}[row.Traced]; got != want {
 			t.Errorf("%+v is %s, want %s", row, got, want)
 		}

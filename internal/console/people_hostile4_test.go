@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // TestPlansAreShownWhole: a plan is approved by its digest, which covers the arguments of its steps: all of them stand on the page, also
@@ -21,7 +21,7 @@ func TestPlansAreShownWhole(t *testing.T) {
 	s, _ := w.open("planner", "")
 	arguments, _ := json.Marshal(map[string]string{"about": strings.Repeat("the invoice of May ", 20) + "   \u202e", "to": "IBAN-OF-THIEF"})
 	plan := session.Plan{ID: "plan_1", State: session.PlanPending, Submitted: time.Now(), Steps: []session.Step{{Tool: "docs_think", Operation: "docs.think", Justification: "x", Arguments: arguments, After: []int{1}}, {Tool: "docs_think", Operation: "docs.think", Justification: "y"},
-		{Tool: "docs_think", Operation: "docs.think", Justification: "z", From: map[string]flow.Source{"to": {Field: "iban\u202e"}}, Open: []string{"text"}, Each: new(int)}}}
+		{Tool: "docs_think", Operation: "docs.think", Justification: "z", From: map[string]provenance.Source{"to": {Field: "iban\u202e"}}, Open: []string{"text"}, Each: new(int)}}}
 	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
 	if _, err := w.store.ChangeSession(t.Context(), s.ID, func(now session.Session) (session.Session, audit.Entry, error) {
 		next, err := now.SubmitPlan(plan)

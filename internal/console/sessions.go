@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 const (
@@ -265,7 +266,7 @@ func stepsDone(p *session.Plan, t timeline) []stepDone {
 
 // stepOf is the step that a call was, or would have been; -1 if it was none.
 func stepOf(p *session.Plan, steps []stepDone, m moment) int {
-	if i := slices.IndexFunc(p.Done, func(d flow.Done) bool { return d.CallID == m.CallID }); i >= 0 && p.Done[i].Step < len(steps) {
+	if i := slices.IndexFunc(p.Done, func(d provenance.Done) bool { return d.CallID == m.CallID }); i >= 0 && p.Done[i].Step < len(steps) {
 		return p.Done[i].Step
 	}
 	if len(p.Done) > 0 && m.Fate != fateAsked && m.Fate != fateWaiting && m.Fate != fateRefused { // it ran, and for none

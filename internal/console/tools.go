@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/provenance"
 )
 
 const (
@@ -412,11 +413,11 @@ func sentences(t gateway.ToolView) (says []string) {
 	if t.ExternalIO {
 		say("It reaches outside, so it is refused while the session is planning.")
 	}
-	say("%s", map[flow.Output]string{
-		flow.TrustedOutput:   "What it answers is trusted and handed over as it is.",
-		flow.UntrustedOutput: "What it answers is not trusted: its text is fenced, and says where it is from.",
-		flow.TypedOutput:     "What it answers is trusted only while each of its strings has the shape that the operator gave.",
-		flow.EchoOutput:      "What it answers repeats what it was asked.",
+	say("%s", map[provenance.Output]string{
+		provenance.TrustedOutput:   "What it answers is trusted and handed over as it is.",
+		provenance.UntrustedOutput: "What it answers is not trusted: its text is fenced, and says where it is from.",
+		provenance.TypedOutput:     "What it answers is trusted only while each of its strings has the shape that the operator gave.",
+		provenance.EchoOutput:      "What it answers repeats what it was asked.",
 	}[t.Output])
 	switch {
 	case t.AskOnce:

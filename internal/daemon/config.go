@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/reading"
+	"sallyport.example/provenance"
 )
 
 // maxConfig bounds the configuration file.
@@ -617,14 +618,14 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 			p.bad(field+".args", "name the argument, or the path into it", "an argument has no name")
 		} else if word == "text" {
 			p.bad(field+".args."+arg, "use content", "text is no role")
-		} else if _, err := flow.ParseRole(word); err != nil {
+		} else if _, err := provenance.ParseRole(word); err != nil {
 			p.bad(field+".args."+arg, "use one of "+strings.Join(roles, ", "), "unknown word %q", word)
 		}
 	}
 	_, roles, _ := c.judged(server, tool)
 	for _, arg := range slices.Sorted(maps.Keys(o.Code)) {
 		at, rule := field+".code."+arg, o.Code[arg]
-		if roles[arg] != string(flow.Code) {
+		if roles[arg] != string(provenance.Code) {
 			p.bad(at, "write args: {"+arg+": code}, too", "the argument does not have the role code")
 		}
 		if server == "comm" {
@@ -710,7 +711,7 @@ func (c *Config) checkLimits(p *complaints) {
 	}
 }
 
-// roles of arguments, in the words of flow.ParseRole.
+// roles of arguments, in the words of provenance.ParseRole.
 var roles = []string{
 	"destination", "url", "amount", "credential", "identity", "selector", "target", "path", "repository", "table", "code", "time", "name", "content", "query", "flag", "currency",
 }
@@ -905,7 +906,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			Listed: named || covered, Named: named, ExternalIO: true, Level: 2,
 			ExposeAs:    pick(own.ExposeAs, base.ExposeAs, ""),
 			Description: pick(own.Description, base.Description, ""),
-			Output:      flow.Output(pick(own.Output, base.Output, string(flow.UntrustedOutput))),
+			Output:      provenance.Output(pick(own.Output, base.Output, string(provenance.UntrustedOutput))),
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
 
 			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
@@ -914,7 +915,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 		class.Code = c.code(server, tool)
 		class.Facts = gateway.Facts{
 			TrustedFields: given(own.TrustedFields, base.TrustedFields), Names: given(own.Names, base.Names), Delegable: given(own.Delegable, base.Delegable),
-			IDKind: pick(own.IDKind, base.IDKind, ""), Boundary: flow.Boundary(pick(own.Boundary, base.Boundary, string(flow.BoundaryExternal))),
+			IDKind: pick(own.IDKind, base.IDKind, ""), Boundary: provenance.Boundary(pick(own.Boundary, base.Boundary, string(provenance.BoundaryExternal))),
 			EgressURL: own.EgressURL || base.EgressURL, // it only makes the rules look closer
 		}
 		if t := c.Upstreams[server].Timeout; t > 0 {
@@ -946,7 +947,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 		class.Flow = flow.Spec{
 			Sensitivity: flow.Sensitivity(pick(own.Sensitivity, base.Sensitivity, string(flow.External))),
 			Effect:      flow.Effect(pick(effect, "", string(flow.Write))),
-			Untrusted:   class.Output == flow.UntrustedOutput || class.Output == flow.EchoOutput,
+			Untrusted:   class.Output == provenance.UntrustedOutput || class.Output == provenance.EchoOutput,
 		}
 		class.Flow.Emits = labelList(own.Emits, base.Emits)
 		class.Flow.BlockedBy = labelList(own.BlockedBy, base.BlockedBy)

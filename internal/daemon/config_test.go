@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"sallyport.example/flow"
+	"sallyport.example/provenance"
 )
 
 // Every way in which a file can be wrong names the field, the place where there is one, and what is wrong.
@@ -162,19 +163,19 @@ operations:
 		effect        flow.Effect
 		level         int
 		sensitivity   flow.Sensitivity
-		output        flow.Output
+		output        provenance.Output
 		external      bool
 		emits         string
 		blocked       string
 		timeout       string
 	}{
-		{"fs", "read", true, false, flow.Read, 0, flow.InternalSource, flow.TrustedOutput, true, "[internal]", "[]", "7s"},
-		{"fs", "delete", true, true, flow.Write, 2, flow.InternalSource, flow.TrustedOutput, true, "[internal]", "[]", "7s"}, // its own level, not the server's effect
-		{"fs", "note", true, true, flow.Write, 2, flow.InternalSource, flow.TrustedOutput, true, "[internal]", "[]", "7s"},
-		{"fs", "undo", true, true, flow.Write, 1, flow.InternalSource, flow.UntrustedOutput, false, "[internal untrusted]", "[]", "7s"},
-		{"web", "search", true, true, flow.Read, 0, flow.External, flow.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
-		{"web", "other", false, false, flow.Write, 2, flow.External, flow.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
-		{"unheard", "of", false, false, flow.Write, 2, flow.External, flow.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"fs", "read", true, false, flow.Read, 0, flow.InternalSource, provenance.TrustedOutput, true, "[internal]", "[]", "7s"},
+		{"fs", "delete", true, true, flow.Write, 2, flow.InternalSource, provenance.TrustedOutput, true, "[internal]", "[]", "7s"}, // its own level, not the server's effect
+		{"fs", "note", true, true, flow.Write, 2, flow.InternalSource, provenance.TrustedOutput, true, "[internal]", "[]", "7s"},
+		{"fs", "undo", true, true, flow.Write, 1, flow.InternalSource, provenance.UntrustedOutput, false, "[internal untrusted]", "[]", "7s"},
+		{"web", "search", true, true, flow.Read, 0, flow.External, provenance.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"web", "other", false, false, flow.Write, 2, flow.External, provenance.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
+		{"unheard", "of", false, false, flow.Write, 2, flow.External, provenance.UntrustedOutput, true, "[untrusted]", "[internal pii secret]", "30s"},
 	} {
 		got := classify(w.server, w.tool)
 		spec := got.Flow
@@ -266,7 +267,7 @@ operations:
 		}
 	}
 	p := c.Classifier(nil)("unheard", "of").Profile()
-	if p.Told() || p.Level != 2 || p.Output != flow.UntrustedOutput || p.Boundary != flow.BoundaryExternal || p.TrustedFields != nil || p.EgressURL {
+	if p.Told() || p.Level != 2 || p.Output != provenance.UntrustedOutput || p.Boundary != provenance.BoundaryExternal || p.TrustedFields != nil || p.EgressURL {
 		t.Errorf("an operation that nobody named says %+v", p)
 	}
 }
@@ -274,11 +275,11 @@ operations:
 // The configuration knows the roles that the flow rules know.
 func TestRoles(t *testing.T) {
 	for _, r := range roles {
-		if _, err := flow.ParseRole(r); err != nil {
+		if _, err := provenance.ParseRole(r); err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := flow.ParseRole("?"); err == nil || !strings.HasSuffix(err.Error(), strings.Join(roles, ", ")) {
+	if _, err := provenance.ParseRole("?"); err == nil || !strings.HasSuffix(err.Error(), strings.Join(roles, ", ")) {
 		t.Errorf("the flow rules know other roles: %v", err)
 	}
 }
@@ -319,7 +320,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		classify := c.Classifier(nil) // whatever was taken classifies any name, closed
-		if got := classify("nobody", "knows"); got.Listed || got.Output == flow.TrustedOutput || !got.ExternalIO {
+		if got := classify("nobody", "knows"); got.Listed || got.Output == provenance.TrustedOutput || !got.ExternalIO {
 			t.Errorf("an operation that nobody named is %+v", got)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/suggest"
+	"sallyport.example/provenance"
 )
 
 // labelProblems finds what is wrong with the labels of operations as far as that shows in the file. What isn't said is always the stricter
@@ -41,7 +42,7 @@ type labelLint struct {
 	file, field  string
 	server, tool string
 	own          OperationConfig
-	p            *flow.Profile // of the entry and of its server's
+	p            *provenance.Profile // of the entry and of its server's
 	found        []Problem
 }
 
@@ -63,7 +64,7 @@ func (c *Config) problem(file, field string, severity agent.Severity, remedy, fo
 }
 
 // with are the arguments that have one of the roles, sorted.
-func (l *labelLint) with(roles ...flow.Role) []string {
+func (l *labelLint) with(roles ...provenance.Role) []string {
 	var args []string
 	for _, arg := range slices.Sorted(maps.Keys(l.p.Args)) {
 		if slices.Contains(roles, l.p.Args[arg]) {
@@ -102,20 +103,20 @@ func (l *labelLint) calls() {
 	if !p.Told() {
 		return
 	}
-	urls, destinations := l.with(flow.URL), l.with(flow.Destination)
+	urls, destinations := l.with(provenance.URL), l.with(provenance.Destination)
 	if p.EgressURL && len(urls) == 0 {
 		l.add(agent.P2, "egress_url", "give the argument that holds the address the role url", "it makes a request, and no argument is the address of it")
 	}
 	if len(urls) > 0 && p.Level == 0 && !p.EgressURL {
 		l.add(agent.P1, "args."+urls[0], "add egress_url: true", "a read with an address is not looked at, so an outsider's address, with data in it, is fetched unasked")
 	}
-	if len(destinations) > 0 && p.Boundary == flow.BoundaryNone {
+	if len(destinations) > 0 && p.Boundary == provenance.BoundaryNone {
 		l.add(agent.P1, "boundary", "say internal, external or by_arg, or give "+destinations[0]+" another role", "what it is given stays with the person, and %s says who else gets it", destinations[0])
 	}
-	if p.Boundary == flow.BoundaryByArg && len(destinations)+len(urls) == 0 {
+	if p.Boundary == provenance.BoundaryByArg && len(destinations)+len(urls) == 0 {
 		l.add(agent.P1, "boundary", "give the argument that says who gets it the role destination", "it leaves by an argument, and none is a destination or url: no label ever refuses it")
 	}
-	if ids := l.with(flow.Selector); len(ids) > 0 && p.IDKind == "" {
+	if ids := l.with(provenance.Selector); len(ids) > 0 && p.IDKind == "" {
 		l.add(agent.P2, "id_kind", "say what the ids denote, here and where they come from, as id_kind: event", "%s selects by id, and what the ids denote is not said: any id of the server's passes for one", ids[0])
 	}
 }
@@ -123,16 +124,16 @@ func (l *labelLint) calls() {
 // roles finds arguments that are free, or hardly looked at, by a role that their names speak against. Of a read only addresses matter.
 func (l *labelLint) roles() {
 	for _, arg := range slices.Sorted(maps.Keys(l.own.Args)) {
-		role, like := flow.Role(l.own.Args[arg]), flow.Role("")
+		role, like := provenance.Role(l.own.Args[arg]), provenance.Role("")
 		if like, _ = suggest.Role(arg); like == "" || role.Core() || !like.Core() {
 			continue
 		}
-		if (l.p.Level == 0 && like != flow.URL) || like == flow.Selector && (role == flow.Currency || role.Soft()) {
+		if (l.p.Level == 0 && like != provenance.URL) || like == provenance.Selector && (role == provenance.Currency || role.Soft()) {
 			continue
 		}
 		looked := "nobody looks at it"
 		switch {
-		case role == flow.Content:
+		case role == provenance.Content:
 			looked = "nobody looks at it, but for links in it"
 		case role.Soft():
 			looked = "it is looked at only where the call has nothing that decides more"
@@ -142,7 +143,7 @@ func (l *labelLint) roles() {
 }
 
 // a is a role with its article.
-func a(role flow.Role) string {
+func a(role provenance.Role) string {
 	if strings.ContainsRune("aeio", rune(role[0])) {
 		return "an " + string(role)
 	}
@@ -180,10 +181,10 @@ func (l *labelLint) wholeServer() {
 	case l.p.Level < 2:
 		says = append(says, fmt.Sprintf("level %d", l.p.Level))
 	}
-	for _, arg := range l.with(flow.Content, flow.Query, flow.Flag, flow.Currency, flow.Time, flow.Name) {
+	for _, arg := range l.with(provenance.Content, provenance.Query, provenance.Flag, provenance.Currency, provenance.Time, provenance.Name) {
 		says = append(says, "args."+arg)
 	}
-	if o.Output == string(flow.TrustedOutput) || o.Output == string(flow.TypedOutput) {
+	if o.Output == string(provenance.TrustedOutput) || o.Output == string(provenance.TypedOutput) {
 		says = append(says, "output "+o.Output)
 	}
 	for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "delegable": o.Delegable} {
@@ -211,8 +212,8 @@ func harmless(f flow.Spec) bool {
 // results looks at what the entry says about whole results.
 func (l *labelLint) results() {
 	o, p := l.own, l.p
-	trusted := p.Output == flow.TrustedOutput || p.Output == flow.TypedOutput
-	if o.Output == string(flow.TrustedOutput) && p.Shape == nil {
+	trusted := p.Output == provenance.TrustedOutput || p.Output == provenance.TypedOutput
+	if o.Output == string(provenance.TrustedOutput) && p.Shape == nil {
 		l.add(agent.P2, "output", "use typed with a shape, or untrusted with trusted_fields", "whatever is in its results vouches for itself, also text that somebody outside wrote")
 	}
 	if o.Shape != "" && !trusted {
@@ -263,7 +264,7 @@ func (l *labelLint) fields() {
 			}
 		}
 	}
-	if p.Output == flow.TrustedOutput && p.Shape == nil {
+	if p.Output == provenance.TrustedOutput && p.Shape == nil {
 		for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "delegable": o.Delegable} {
 			if len(list) > 0 {
 				l.add(agent.P2, name, "remove it, or the trust in the whole result", "it changes nothing, since every value of the result is trusted")

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"unicode"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -18,6 +17,7 @@ import (
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/suggest"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // Bounds of what lint looks at in a data directory: the newest entries, and so many bytes of their arguments and results.
@@ -234,7 +234,7 @@ func (d *dataLint) entry(id string, o OperationConfig) {
 }
 
 // roleFor reports whether somebody gave the path, or what leads to it, a role.
-func roleFor(p *flow.Profile, path string) bool {
+func roleFor(p *provenance.Profile, path string) bool {
 	for {
 		if _, ok := p.Args[path]; ok {
 			return true
@@ -248,7 +248,7 @@ func roleFor(p *flow.Profile, path string) bool {
 }
 
 // history finds what of a label never mattered in what is on record.
-func (d *dataLint) history(id, field string, o OperationConfig, p *flow.Profile, missing map[string]bool) {
+func (d *dataLint) history(id, field string, o OperationConfig, p *provenance.Profile, missing map[string]bool) {
 	labelled := len(o.Args) > 0 || o.Shape != "" || o.TrustedFields != nil || o.Names != nil || o.Delegable != nil || o.Level != nil && *o.Level == 1
 	if !labelled || d.calls == 0 {
 		return
@@ -265,7 +265,7 @@ func (d *dataLint) history(id, field string, o OperationConfig, p *flow.Profile,
 			}
 		}
 	}
-	if p.Shape != nil && u.results > 0 && u.trusted == 0 && (p.Output == flow.TrustedOutput || p.Output == flow.TypedOutput) {
+	if p.Shape != nil && u.results > 0 && u.trusted == 0 && (p.Output == provenance.TrustedOutput || p.Output == provenance.TypedOutput) {
 		at := field
 		if o.Shape != "" {
 			at += ".shape"
@@ -352,7 +352,7 @@ func (d *dataLint) take(ctx context.Context, r *store.Reader, e audit.Entry, lef
 		return err
 	}
 	payloads, _ := gateway.Payloads("tools/call", b)
-	seen := flow.Observe(p, &flow.Words{}, flow.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
+	seen := provenance.Observe(p, &provenance.Words{}, provenance.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
 	if len(seen.Records) == 0 || seen.Cut {
 		return nil
 	}

@@ -24,11 +24,13 @@ func TestCheckAndValidatePlanAgree(t *testing.T) {
 		change func(w *world, p identity.Principal)
 		want   fault.Code // of both; "": both permit
 	}{
-		"fine":                            {"web_search", func(*world, identity.Principal) {}, ""},
-		"global switch":                   {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("", "person:a", "stop") }, fault.KillSwitch},
-		"switch of the agent":             {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("worker", "person:a", "stop") }, fault.KillSwitch},
-		"switch of another agent":         {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("planner", "person:a", "stop") }, ""},
-		"agent quarantined":               {"web_search", func(w *world, _ identity.Principal) { must(t, w.g.Quarantine(t.Context(), "worker", "odd", "person:a")) }, fault.AgentQuarantined},
+		"fine":                    {"web_search", func(*world, identity.Principal) {}, ""},
+		"global switch":           {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("", "person:a", "stop") }, fault.KillSwitch},
+		"switch of the agent":     {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("worker", "person:a", "stop") }, fault.KillSwitch},
+		"switch of another agent": {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("planner", "person:a", "stop") }, ""},
+		"agent quarantined": {"web_search", func(w *world, _ identity.Principal) {
+			must(t, w.g.Quarantine(t.Context(), "worker", "odd", "person:a"))
+		}, fault.AgentQuarantined},
 		"unknown tool":                    {"nothing", func(*world, identity.Principal) {}, fault.ToolUnknown},
 		"no permission":                   {"transfer", func(*world, identity.Principal) {}, fault.PermissionDenied},
 		"changed tool":                    {"search_email", func(w *world, _ identity.Principal) { changed(w, "mail", "search_email") }, fault.ToolQuarantined},

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
+	"sallyport.example/provenance"
 )
 
 // newOnceWorld has a server that no entry names, whose tools may be called once a person has said so.
@@ -25,7 +26,7 @@ func newOnceWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 		o.Classify = func(server, tool string) gateway.Classification {
 			c := inner(server, tool)
 			if server == "shy" { // what the declaration permits, and no more
-				c.Flow.Effect, c.Level, c.Output, c.Flow.Untrusted = flow.Read, 0, flow.TrustedOutput, false
+				c.Flow.Effect, c.Level, c.Output, c.Flow.Untrusted = flow.Read, 0, provenance.TrustedOutput, false
 				if tool == "risky" {
 					c.RiskFloor = policy.Medium
 				}

@@ -21,6 +21,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // Offer is a resource, a resource template or a prompt as it is exposed.
@@ -442,7 +443,7 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 		}
 		op.Definition = def
 		op.acts(pin.Definition)
-		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == flow.TrustedOutput {
+		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == provenance.TrustedOutput {
 			check, err := c.g.o.Schema(schema)
 			if err != nil {
 				op.Standing, op.Fault = Unfit, "its outputSchema: "+err.Error()
@@ -487,7 +488,7 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 	// Lists are read without a label rising, so they show nothing that would need one: of a server whose results bring
 	// confidentiality labels nothing (what it has can still be read by name), of one that is only not trusted no free text.
 	brings := slices.DeleteFunc(slices.Clone(op.Flow.Emits), func(l flow.Label) bool { return l == flow.Untrusted })
-	bare := op.Class.Output != flow.TrustedOutput
+	bare := op.Class.Output != provenance.TrustedOutput
 	o := Offer{Operation: op, Name: d.Name, Upstream: d.Name, Hidden: len(brings) > 0}
 	if d.Kind == call.Prompt {
 		o.Name = exposedName(op.Class, server, d.Name)
@@ -597,7 +598,7 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 	if op.Class.Description != "" {
 		members["description"] = op.Class.Description
 	}
-	if op.Class.Output != flow.TrustedOutput && op.Class.Output != flow.TypedOutput {
+	if op.Class.Output != provenance.TrustedOutput && op.Class.Output != provenance.TypedOutput {
 		delete(members, "outputSchema")
 	}
 	delete(members, "_meta")
@@ -899,21 +900,21 @@ func bareName(s string) string {
 
 // Tool is one operation as people see it (GET /v1/tools).
 type Tool struct {
-	Operation   string       `json:"operation"`
-	Name        string       `json:"name"`
-	Server      string       `json:"server"`
-	Kind        call.Kind    `json:"kind"`
-	Standing    Standing     `json:"standing"`
-	Fault       string       `json:"fault,omitempty"`
-	Sensitivity string       `json:"sensitivity"`
-	Effect      string       `json:"effect"`
-	Emits       []flow.Label `json:"emits"`
-	BlockedBy   []flow.Label `json:"blocked_by"`
-	Output      flow.Output  `json:"output"`
-	ExternalIO  bool         `json:"external_io"`
-	Listed      bool         `json:"listed"`
-	Hash        string       `json:"definition_hash,omitempty"`
-	PendingHash string       `json:"pending_hash,omitempty"`
+	Operation   string            `json:"operation"`
+	Name        string            `json:"name"`
+	Server      string            `json:"server"`
+	Kind        call.Kind         `json:"kind"`
+	Standing    Standing          `json:"standing"`
+	Fault       string            `json:"fault,omitempty"`
+	Sensitivity string            `json:"sensitivity"`
+	Effect      string            `json:"effect"`
+	Emits       []flow.Label      `json:"emits"`
+	BlockedBy   []flow.Label      `json:"blocked_by"`
+	Output      provenance.Output `json:"output"`
+	ExternalIO  bool              `json:"external_io"`
+	Listed      bool              `json:"listed"`
+	Hash        string            `json:"definition_hash,omitempty"`
+	PendingHash string            `json:"pending_hash,omitempty"`
 	// Definition and Pending are the server's own words: hostile text.
 	Definition json.RawMessage `json:"definition,omitempty"`
 	Pending    json.RawMessage `json:"pending,omitempty"`

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 // commServer is the server id of the built-in external operations; no upstream can have it (PH-4).
@@ -128,7 +129,7 @@ func (c *catalogue) builtins(s *snapshot) {
 		command, d := &c.g.o.Commands[i], c.commands[i]
 		class := c.g.o.Classify(commServer, command.Name)
 		// The operator's word can't take a guard away, and a command needs no entry to be listed.
-		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, true, flow.UntrustedOutput, command.Timeout
+		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, true, provenance.UntrustedOutput, command.Timeout
 		class.Flow.Untrusted = !command.Own
 		if class.Level = max(class.Level, command.Level); command.Effect == flow.Write {
 			class.Flow.Effect = flow.Write

@@ -24,6 +24,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // commands are played built-in operations: get reads what anybody may, put writes, wipe is CRITICAL and send HIGH by the operator's word.
@@ -99,7 +100,7 @@ func newCommWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 			c := classify(server, tool)
 			if server == "comm" {
 				// The operator's word that would take guards away, on purpose.
-				c = gateway.Classification{Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read}}
+				c = gateway.Classification{Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read}}
 				switch tool {
 				case "send":
 					c.RiskFloor = policy.High

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/policy"
+	"sallyport.example/provenance"
 )
 
 // A drill is a question that no agent asked: a copy of one that an agent did ask, with a destination that nobody named. It looks like the
@@ -112,7 +112,7 @@ func covering(q approval.Approval) []approval.Reason {
 			again = true
 			var names []string
 			for _, f := range q.Evidence {
-				if r := flow.Role(f.Role); !f.Vouched && (r.Core() || r.Soft()) {
+				if r := provenance.Role(f.Role); !f.Vouched && (r.Core() || r.Soft()) {
 					names = append(names, f.Argument)
 				}
 			}

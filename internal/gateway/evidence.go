@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 const (
@@ -26,16 +27,16 @@ const (
 // so replicas see one another's evidence.
 type witness struct {
 	once  sync.Once
-	said  *flow.Words
+	said  *provenance.Words
 	mu    sync.Mutex // guards the rest
-	index flow.Evidence
+	index provenance.Evidence
 	last  int64             // number of the newest evidence in the index
 	under map[string]string // operation -> digest of the profile under which its evidence is in the index, or was left out
 }
 
 // words are the person's request, read once: it doesn't change in a session.
-func (w *witness) words(s *session.Session) *flow.Words {
-	w.once.Do(func() { w.said = flow.ParseWords(s.UserRequest) })
+func (w *witness) words(s *session.Session) *provenance.Words {
+	w.once.Do(func() { w.said = provenance.ParseWords(s.UserRequest) })
 	return w.said
 }
 
@@ -52,7 +53,7 @@ func (g *Gateway) profileDigest(operation string) string {
 func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) error {
 	for op, digest := range w.under {
 		if g.profileDigest(op) != digest { // the operator's word has changed since: read it all again
-			w.index, w.last, w.under = flow.Evidence{}, 0, nil
+			w.index, w.last, w.under = provenance.Evidence{}, 0, nil
 			break
 		}
 	}
@@ -61,7 +62,7 @@ func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) err
 		return err
 	}
 	for _, ev := range kept {
-		var seen flow.Seen
+		var seen provenance.Seen
 		if err := json.Unmarshal(ev.Body, &seen); err != nil {
 			return fault.Wrap(err, fault.StoreUnavailable, "What the session has seen can't be read.")
 		}
@@ -86,15 +87,15 @@ func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) err
 
 // finding is what the log has of a finding: everything but the value.
 type finding struct {
-	Argument  string       `json:"argument"`
-	Role      flow.Role    `json:"role"`
-	Vouched   bool         `json:"vouched"`
-	By        flow.Voucher `json:"by,omitempty"`
-	Text      string       `json:"text"`
-	Operation string       `json:"operation,omitempty"`
-	CallID    string       `json:"call_id,omitempty"`
-	Record    int          `json:"record,omitempty"`
-	Field     string       `json:"field,omitempty"`
+	Argument  string             `json:"argument"`
+	Role      provenance.Role    `json:"role"`
+	Vouched   bool               `json:"vouched"`
+	By        provenance.Voucher `json:"by,omitempty"`
+	Text      string             `json:"text"`
+	Operation string             `json:"operation,omitempty"`
+	CallID    string             `json:"call_id,omitempty"`
+	Record    int                `json:"record,omitempty"`
+	Field     string             `json:"field,omitempty"`
 }
 
 // evidenceDetail is what the log has of what the trace found; nil where nothing was traced.
@@ -193,7 +194,7 @@ func (c *crossing) sameEvidence(a approval.Approval) bool {
 		return true
 	}
 	return slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Stage == "flow" }) &&
-		!slices.ContainsFunc(e.Ruling.Evidence, func(f flow.Finding) bool {
+		!slices.ContainsFunc(e.Ruling.Evidence, func(f provenance.Finding) bool {
 			return !f.Vouched && !slices.ContainsFunc(a.Evidence, func(s approval.Finding) bool { return s.Argument == f.Argument && s.Value == f.Value && !s.Vouched })
 		})
 }
@@ -203,11 +204,11 @@ func (c *crossing) sameEvidence(a approval.Approval) bool {
 func (c *crossing) kept() ([]Evidence, error) {
 	var all []Evidence
 	if answer := c.judged.facts.Answer; answer.ByPerson() && len(answer.Approval.Evidence) > 0 && c.traced() {
-		var shown []flow.Finding
+		var shown []provenance.Finding
 		if r := c.judged.facts.Evidence.Ruling; r != nil {
 			shown = r.Evidence
 		}
-		body, err := json.Marshal(flow.Approve(c.op.ID, c.id, c.op.Profile, c.args, shown, c.raised().Labels))
+		body, err := json.Marshal(provenance.Approve(c.op.ID, c.id, c.op.Profile, c.args, shown, c.raised().Labels))
 		if err != nil {
 			return nil, err
 		}
@@ -218,9 +219,9 @@ func (c *crossing) kept() ([]Evidence, error) {
 			if given == nil {
 				continue
 			}
-			body, err := json.Marshal(flow.Gave(c.op.ID, c.id, c.op.Profile, given))
+			body, err := json.Marshal(provenance.Gave(c.op.ID, c.id, c.op.Profile, given))
 			if err == nil && len(body) > maxSeen {
-				body, err = json.Marshal(flow.Gave(c.op.ID, c.id, nil, nil)) // it may have been anything
+				body, err = json.Marshal(provenance.Gave(c.op.ID, c.id, nil, nil)) // it may have been anything
 			}
 			if err != nil {
 				return nil, err
@@ -237,16 +238,16 @@ func (c *crossing) evidence(body []byte) Evidence {
 
 // observe reads what came back by what the operator says about the operation: what it shows, and whether it can be trusted. Both are one
 // decision, but that what is trusted without a shape is so however much it is.
-func (c *crossing) observe(result json.RawMessage) (seen flow.Seen, trusted bool) {
+func (c *crossing) observe(result json.RawMessage) (seen provenance.Seen, trusted bool) {
 	payloads, plain := Payloads(c.r.Method, result)
-	seen = flow.Observe(c.op.Profile, c.live.seen.words(c.session), flow.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads})
+	seen = provenance.Observe(c.op.Profile, c.live.seen.words(c.session), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads})
 	switch out := c.op.Class.Output; {
-	case out == flow.TrustedOutput && c.op.Class.Shape == nil:
+	case out == provenance.TrustedOutput && c.op.Class.Shape == nil:
 		return seen, true
-	case out != flow.TrustedOutput && out != flow.TypedOutput:
+	case out != provenance.TrustedOutput && out != provenance.TypedOutput:
 		return seen, false
 	case !plain || call.Check(result, resultLimits) != nil:
-		return flow.Seen{}, false // there is more in it than the shape could speak for
+		return provenance.Seen{}, false // there is more in it than the shape could speak for
 	}
 	return seen, seen.Trusted
 }
@@ -255,7 +256,7 @@ func (c *crossing) observe(result json.RawMessage) (seen flow.Seen, trusted bool
 var resultLimits = call.Limits{Bytes: 8 << 20, Depth: 64, Members: 100_000}
 
 // keepSeen makes evidence of what a result showed; none where it showed nothing, or too much.
-func (c *crossing) keepSeen(seen flow.Seen) []Evidence {
+func (c *crossing) keepSeen(seen provenance.Seen) []Evidence {
 	if len(seen.Records) == 0 {
 		return nil
 	}
@@ -307,7 +308,7 @@ func Payloads(method string, result json.RawMessage) (all []json.RawMessage, pla
 				plain = false
 			}
 			if !again.of(s) {
-				all = append(all, flow.Text(s))
+				all = append(all, provenance.Text(s))
 			}
 		}
 	case "resources/read":
@@ -316,7 +317,7 @@ func Payloads(method string, result json.RawMessage) (all []json.RawMessage, pla
 		}
 		for _, b := range blocks {
 			if s, ok := text(b["text"]); ok {
-				all = append(all, flow.Text(s))
+				all = append(all, provenance.Text(s))
 			}
 		}
 	case "prompts/get":
@@ -329,7 +330,7 @@ func Payloads(method string, result json.RawMessage) (all []json.RawMessage, pla
 				continue
 			}
 			if s, ok := text(block["text"]); ok {
-				all = append(all, flow.Text(s))
+				all = append(all, provenance.Text(s))
 			}
 		}
 	}

@@ -22,25 +22,26 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
+	"sallyport.example/provenance"
 )
 
 // tracedClasses are operations with everything told that the flow rules ask for. What reads is mail.*, what writes slack.*.
 var tracedClasses = map[string]gateway.Classification{
-	"mail.find": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput,
+	"mail.find": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput,
 		Facts: gateway.Facts{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail"}},
-	"mail.people": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput, Facts: gateway.Facts{Names: []string{"name"}, IDKind: "person"}},
-	"mail.crm":    {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: flow.TrustedOutput},
-	"mail.typed":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TypedOutput, Shape: regexp.MustCompile(`^[a-z@.]{0,30}$`)},
-	"mail.shaped": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput, Shape: regexp.MustCompile(`^[a-z@.]{0,30}$`)},
-	"slack.send": {Level: 2, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput,
+	"mail.people": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput, Facts: gateway.Facts{Names: []string{"name"}, IDKind: "person"}},
+	"mail.crm":    {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: provenance.TrustedOutput},
+	"mail.typed":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TypedOutput, Shape: regexp.MustCompile(`^[a-z@.]{0,30}$`)},
+	"mail.shaped": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput, Shape: regexp.MustCompile(`^[a-z@.]{0,30}$`)},
+	"slack.send": {Level: 2, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput,
 		Roles: map[string]string{"to": "destination", "body": "content"}},
-	"slack.drop": {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput, Facts: gateway.Facts{IDKind: "mail"},
+	"slack.drop": {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput, Facts: gateway.Facts{IDKind: "mail"},
 		Roles: map[string]string{"id": "selector"}},
-	"slack.jot": {Level: 1, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput,
+	"slack.jot": {Level: 1, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput,
 		Roles: map[string]string{"title": "name", "text": "content"}},
-	"slack.raw":  {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput},
-	"slack.bare": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: flow.TrustedOutput}, // a write that nobody gave a level
-	"slack.sink": {Level: 2, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput},
+	"slack.raw":  {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput},
+	"slack.bare": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput}, // a write that nobody gave a level
+	"slack.sink": {Level: 2, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput},
 }
 
 func newTracedWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
@@ -866,7 +867,7 @@ func TestResourcesAndPromptsAreEvidence(t *testing.T) {
 					if server != "shy" {
 						return inner(server, tool)
 					}
-					return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: flow.TrustedOutput, Facts: gateway.Facts{Names: []string{"name"}},
+					return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Facts: gateway.Facts{Names: []string{"name"}},
 						Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
 				}
 			})

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // speaker is who calls, and in which session.
@@ -354,13 +355,13 @@ func (c *crossing) stored() *Operation {
 }
 
 // plan is the session's sealed plan as the flow rules read it; nil if there is none.
-func (c *crossing) plan() *flow.Sealed {
+func (c *crossing) plan() *provenance.Sealed {
 	s := c.session.Plan.Sealed()
 	if s == nil {
 		return nil
 	}
 	if c.answers != nil { // what goes out beside the arguments is in no plan
-		return &flow.Sealed{}
+		return &provenance.Sealed{}
 	}
 	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (DESIGN.md rule 2)
 		if st.Operation == c.op.ID && st.Definition != "" && st.Definition != c.op.Hash {
@@ -386,14 +387,14 @@ func (c *crossing) brings(labels []flow.Held) []flow.Held {
 	if c.judged.facts.Answer.ByPerson() {
 		return labels
 	}
-	return flow.Ruling{Unasked: c.judged.facts.Evidence.Unasked}.Brings(labels, c.op.ID, c.id)
+	return provenance.Ruling{Unasked: c.judged.facts.Evidence.Unasked}.Brings(labels, c.op.ID, c.id)
 }
 
 // step is the step of the sealed plan, however it was approved, that has this very call.
 func (c *crossing) step() *session.Step { return c.judged.facts.PlanStep() }
 
 // takes is the step that the call's intent takes; nil if it follows none.
-func (c *crossing) takes() *flow.Done {
+func (c *crossing) takes() *provenance.Done {
 	e := &c.judged.facts.Evidence
 	if !e.Follows {
 		return nil

@@ -25,6 +25,7 @@ import (
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // upstreams plays the servers: each operation answers what its func says, and every dispatch is counted.
@@ -146,18 +147,18 @@ type world struct {
 }
 
 var classes = map[string]gateway.Classification{
-	"mail.search_email":       {ExposeAs: "search_email", Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: flow.TrustedOutput},
-	"web.web_search":          {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput},
-	"slack.post":              {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput},
-	"docs.think":              {ExposeAs: "think", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput},
-	"bank.transfer":           {ExposeAs: "transfer", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput},
-	"github.github_create_pr": {ExposeAs: "github_create_pr", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, BlockedBy: &[]flow.Label{}}, Output: flow.TrustedOutput},
+	"mail.search_email":       {ExposeAs: "search_email", Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: provenance.TrustedOutput},
+	"web.web_search":          {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput},
+	"slack.post":              {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput},
+	"docs.think":              {ExposeAs: "think", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput},
+	"bank.transfer":           {ExposeAs: "transfer", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput},
+	"github.github_create_pr": {ExposeAs: "github_create_pr", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, BlockedBy: &[]flow.Label{}}, Output: provenance.TrustedOutput},
 }
 
 func classify(server, tool string) gateway.Classification {
 	c, ok := classes[server+"."+tool]
 	if !ok {
-		return gateway.Classification{ExternalIO: true, Level: 2, Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+		return gateway.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 	}
 	c.Listed, c.Named, c.ExternalIO = true, true, server != "docs"
 	return c

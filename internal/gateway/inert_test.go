@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/provenance"
 )
 
 // After internal reads, a read outside runs if it is given only the person's words, or small choices of which the accepted definition lists the
@@ -19,7 +20,7 @@ func TestReadsThatCarryNothingOut(t *testing.T) {
 		inner := o.Classify
 		o.Classify = func(server, tool string) gateway.Classification {
 			if server == "web" && tool == "weather" {
-				return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read},
+				return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read},
 					Roles: map[string]string{"city": "query", "units": "flag"}}
 			}
 			return inner(server, tool)

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/provenance"
 )
 
 // newOffPlanWorld has a server slack that sends in ways that silence permits: where labels say where to, where they let it by, and where nobody
@@ -29,10 +30,10 @@ func newOffPlanWorld(t testing.TB) *commWorld {
 		o.Classify = func(server, tool string) gateway.Classification {
 			switch c, ok := classes[tool]; {
 			case server == "slack" && ok:
-				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, flow.TrustedOutput
+				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, provenance.TrustedOutput
 				return c
 			case server == "comm" && tool == "get": // the operator's word that no label blocks it
-				return gateway.Classification{Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, BlockedBy: &[]flow.Label{}}}
+				return gateway.Classification{Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, BlockedBy: &[]flow.Label{}}}
 			}
 			return inner(server, tool)
 		}

@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/reading"
+	"sallyport.example/provenance"
 )
 
 // Classification is the operator's word on one operation, resolved from its own entry, its server's "server.*" entry and the
@@ -18,7 +19,7 @@ type Classification struct {
 	Flow        flow.Spec
 	ExternalIO  bool
 	Level       int // 0 reads, 1 write only the person sees and can undo, 2 the rest
-	Output      flow.Output
+	Output      provenance.Output
 	Shape       *regexp.Regexp
 	Description string // replaces the server's
 	Timeout     time.Duration
@@ -43,25 +44,25 @@ func (c Classification) Reading(server, tool string) *reading.Operation {
 	return &reading.Operation{Server: server, Tool: tool, Roles: c.Roles, Code: c.Code}
 }
 
-// Facts are what the operator says about an operation's data besides Output and Shape (flow.Profile has the words).
+// Facts are what the operator says about an operation's data besides Output and Shape (provenance.Profile has the words).
 type Facts struct {
 	TrustedFields, Names, Delegable []string
 	IDKind                          string
-	Boundary                        flow.Boundary
+	Boundary                        provenance.Boundary
 	EgressURL                       bool
 }
 
 // Profile is all of it as the flow rules read it.
-func (c Classification) Profile() *flow.Profile {
-	p := &flow.Profile{
+func (c Classification) Profile() *provenance.Profile {
+	p := &provenance.Profile{
 		Output: c.Output, Shape: c.Shape, Level: c.Level, TrustedFields: c.Facts.TrustedFields, Names: c.Facts.Names, Delegable: c.Facts.Delegable,
 		IDKind: c.Facts.IDKind, Boundary: c.Facts.Boundary, EgressURL: c.Facts.EgressURL,
 	}
 	for arg, role := range c.Roles {
 		if p.Args == nil {
-			p.Args = map[string]flow.Role{}
+			p.Args = map[string]provenance.Role{}
 		}
-		p.Args[arg] = flow.Role(role)
+		p.Args[arg] = provenance.Role(role)
 	}
 	return p
 }
@@ -90,7 +91,7 @@ type Operation struct {
 	Fault      string
 	Class      Classification
 	Flow       flow.Operation
-	Profile    *flow.Profile
+	Profile    *provenance.Profile
 	Acts       string // of a read: why each call counts as a write; "": that depends on its arguments
 	AskFirst   bool   // unlisted_operations: ask, or ask_once
 	AskOnce    bool   // ask_once

@@ -22,6 +22,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // delay is how long a call of risk MEDIUM waits to be stopped: the gateway's time is the tests', its timers are real.
@@ -61,10 +62,10 @@ func newPeopleWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 				if c.Flow.Effect == "" {
 					c.Flow = flow.Spec{Sensitivity: flow.External, Effect: flow.Write, BlockedBy: &[]flow.Label{}}
 				}
-				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, flow.TrustedOutput
+				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, provenance.TrustedOutput
 				return c
 			case server == "slack": // covered by "slack.*" only
-				return gateway.Classification{Listed: true, ExternalIO: true, Level: 2, Output: flow.TrustedOutput,
+				return gateway.Classification{Listed: true, ExternalIO: true, Level: 2, Output: provenance.TrustedOutput,
 					Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, BlockedBy: &[]flow.Label{}}}
 			}
 			return inner(server, tool)

@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 const (
@@ -145,7 +146,7 @@ type plannedStep struct {
 	Open          []string        `json:"open"`
 	Each          *int            `json:"each"`
 
-	From map[string]flow.Source `json:"-"` // read strictly
+	From map[string]provenance.Source `json:"-"` // read strictly
 }
 
 var stepFields = []string{"tool", "arguments", "from", "open", "each", "after", "justification"}
@@ -281,7 +282,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 	}
 	planned := make([]flow.Step, len(steps))
 	var unfit []flow.Violation
-	said := sync.OnceValue(func() *flow.Words { return flow.ParseWords(s.UserRequest) })
+	said := sync.OnceValue(func() *provenance.Words { return provenance.ParseWords(s.UserRequest) })
 	known := map[string]bool{}
 	for i, st := range steps {
 		op := snap.lookup(st.Tool)

@@ -13,6 +13,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // egress5 is a traced world with operations whose address can carry data away: a tool, and a server's resources.
@@ -21,7 +22,7 @@ func egress5(t *testing.T, tweak ...func(*gateway.Options)) *commWorld {
 		inner := o.Classify
 		o.Classify = func(server, tool string) gateway.Classification {
 			if server == "web" && (tool == "get" || tool == "read_resource") {
-				return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: flow.UntrustedOutput, Facts: gateway.Facts{EgressURL: true},
+				return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.UntrustedOutput, Facts: gateway.Facts{EgressURL: true},
 					Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read, Untrusted: true}, Roles: map[string]string{"url": "url", "uri": "url"}}
 			}
 			return inner(server, tool)

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/reading"
+	"sallyport.example/provenance"
 )
 
 // newReadsWorld is a gateway with reads that select what they read.
@@ -96,7 +97,7 @@ func TestPromptsAndCompletionsAreUnasked(t *testing.T) {
 			if server != "shy" {
 				return inner(server, tool)
 			}
-			return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}}
+			return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}}
 		}
 	})
 	prompt := []byte(`{"name":"file"}`)

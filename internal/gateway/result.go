@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 const (
@@ -73,7 +74,7 @@ func (c *crossing) exchange() *call.Exchange {
 	}
 	progress := pass(x.Progress)
 	x.Progress, x.Log = progress, pass(x.Log)
-	if c.op.Class.Output != flow.TrustedOutput { // words that can't be fenced are not passed on; numbers are
+	if c.op.Class.Output != provenance.TrustedOutput { // words that can't be fenced are not passed on; numbers are
 		x.Log = nil
 		if progress != nil {
 			x.Progress = func(params json.RawMessage) { progress(numbersOnly(params)) }
@@ -133,7 +134,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if found := c.newLabels(params); len(found) > 0 {
 		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", found[0])))
 	}
-	if c.op.Class.Output != flow.TrustedOutput {
+	if c.op.Class.Output != provenance.TrustedOutput {
 		params = plainJSON(params)
 	}
 	answer, err := ask(ctx, method, params)
@@ -269,7 +270,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 	out.entry.Result = c.g.payload(object)
 	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
 	c.contaminate(out, object)
-	if c.op.Class.Output == flow.TrustedOutput {
+	if c.op.Class.Output == provenance.TrustedOutput {
 		out.rpcError = object
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // What steps say about arguments that they don't fix. The flow package has the rules; these are the bounds of what is read.
@@ -24,14 +25,14 @@ const (
 )
 
 // readFrom reads what a step's arguments come from, strictly. at is where the step stands in the request.
-func readFrom(raw json.RawMessage, step int, at string) (map[string]flow.Source, error) {
+func readFrom(raw json.RawMessage, step int, at string) (map[string]provenance.Source, error) {
 	bad := func(where, format string, args ...any) *fault.Error {
 		return fault.New(fault.RequestMalformed, format, args...).At(where)
 	}
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil, bad(at, "must be an object: argument -> {step, field} or {step, role}")
 	}
-	from := map[string]flow.Source{}
+	from := map[string]provenance.Source{}
 	for name, m := range call.Members(raw) {
 		where := at + "." + short(name)
 		switch {
@@ -42,7 +43,7 @@ func readFrom(raw json.RawMessage, step int, at string) (map[string]flow.Source,
 		case m[0] != '{':
 			return nil, bad(where, "must be an object {step, field} or {step, role}")
 		}
-		s := flow.Source{Step: -1}
+		s := provenance.Source{Step: -1}
 		for key, v := range call.Members(m) {
 			var err error
 			switch key {
@@ -52,15 +53,15 @@ func readFrom(raw json.RawMessage, step int, at string) (map[string]flow.Source,
 					return nil, bad(where+".step", "must be the number of a step, from 0")
 				}
 			case "field":
-				if json.Unmarshal(v, &s.Field) != nil || s.Field == "" || len(s.Field) > flow.MaxField {
-					return nil, bad(where+".field", "must be the path of a field in the step's result, names joined by points, 1 to %d bytes", flow.MaxField)
+				if json.Unmarshal(v, &s.Field) != nil || s.Field == "" || len(s.Field) > provenance.MaxField {
+					return nil, bad(where+".field", "must be the path of a field in the step's result, names joined by points, 1 to %d bytes", provenance.MaxField)
 				}
 			case "role":
 				var word string
 				if json.Unmarshal(v, &word) != nil {
 					return nil, bad(where+".role", "must be a string")
 				}
-				if s.Role, err = flow.ParseRole(word); err != nil {
+				if s.Role, err = provenance.ParseRole(word); err != nil {
 					return nil, bad(where+".role", "%s", err)
 				}
 			default:
@@ -72,7 +73,7 @@ func readFrom(raw json.RawMessage, step int, at string) (map[string]flow.Source,
 			return nil, bad(where+".step", "must be the number of an earlier step, from 0")
 		case (s.Field == "") == (s.Role == ""):
 			return nil, bad(where, "say the field that it comes from, or the role that it has, and not both")
-		case s.Role == flow.Credential:
+		case s.Role == provenance.Credential:
 			return nil, bad(where+".role", "a credential never comes from a result")
 		}
 		from[name] = s
@@ -93,7 +94,7 @@ func checkSources(steps []plannedStep, field string, lookup func(string) *Operat
 		if total += len(st.From); total > maxPlanFrom {
 			return fault.New(fault.RequestMalformed, "at most %d arguments of a plan come from results", maxPlanFrom).At(at + ".from")
 		}
-		p := &flow.Profile{}
+		p := &provenance.Profile{}
 		if op := lookup(st.Tool); op != nil && op.Profile != nil {
 			p = op.Profile
 		}
@@ -102,7 +103,7 @@ func checkSources(steps []plannedStep, field string, lookup func(string) *Operat
 			if _, ok := call.Get(st.Arguments, name); ok {
 				return fault.New(fault.RequestMalformed, "the argument is in arguments too").At(where).Try("Fix it in arguments, or take it from a step.")
 			}
-			if p.RoleOf(name) == flow.Credential {
+			if p.RoleOf(name) == provenance.Credential {
 				return fault.New(fault.RequestMalformed, "a credential never comes from a result").At(where)
 			}
 		}
@@ -123,7 +124,7 @@ func checkSources(steps []plannedStep, field string, lookup func(string) *Operat
 		if st.Each == nil {
 			continue
 		}
-		if !slices.ContainsFunc(slices.Collect(maps.Values(st.From)), func(s flow.Source) bool { return s.Step == *st.Each }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(st.From)), func(s provenance.Source) bool { return s.Step == *st.Each }) {
 			return fault.New(fault.RequestMalformed, "a step that repeats over another takes an argument from it").At(at + ".each").
 				Try("Name in from what differs from call to call.")
 		}
@@ -145,10 +146,10 @@ func (st *plannedStep) needs() []int {
 // plannedOp is the operation as a step with these arguments is planned: nothing blocks it where the person's words, or who they are, lead to
 // everything in it that decides, but data that nobody asked for; and it brings such data where, after untrusted content, nobody's words lead to
 // what it reads. said reads the person's words.
-func (g *Gateway) plannedOp(s *session.Session, op *Operation, args json.RawMessage, said func() *flow.Words, tainted bool) flow.Operation {
+func (g *Gateway) plannedOp(s *session.Session, op *Operation, args json.RawMessage, said func() *provenance.Words, tainted bool) flow.Operation {
 	planned := op.Flow
-	at := flow.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
-	if tainted && flow.UnaskedFor(op.Flow, op.Profile, args, at) != "" && slices.ContainsFunc(op.Flow.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
+	at := provenance.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
+	if tainted && provenance.UnaskedFor(op.Flow, op.Profile, args, at) != "" && slices.ContainsFunc(op.Flow.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
 		planned.Emits = append(slices.Clip(planned.Emits), flow.Unasked)
 	}
 	if !op.Profile.Told() || len(op.Flow.BlockedBy) == 0 {
@@ -157,12 +158,12 @@ func (g *Gateway) plannedOp(s *session.Session, op *Operation, args json.RawMess
 	for _, l := range op.Flow.BlockedBy {
 		at.Held = append(at.Held, flow.Held{Label: l})
 	}
-	if flow.JudgeCall(op.Flow, op.Profile, args, at).Verdict != flow.Permit {
+	if provenance.JudgeCall(op.Flow, op.Profile, args, at).Verdict != provenance.Permit {
 		return planned
 	}
 	planned.BlockedBy = nil // whatever the session has read by then
 	at.Held = append(at.Held, flow.Held{Label: flow.Unasked})
-	if flow.JudgeCall(op.Flow, op.Profile, args, at).Verdict != flow.Permit {
+	if provenance.JudgeCall(op.Flow, op.Profile, args, at).Verdict != provenance.Permit {
 		planned.BlockedBy = []flow.Label{flow.Unasked}
 	}
 	return planned
@@ -184,7 +185,7 @@ func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operatio
 		if !op.Profile.RoleOf(name).Core() {
 			continue
 		}
-		if source := ops[from.Step]; source == nil || from.Field != "" && !flow.MayServe(op.ID, op.Profile, name, source.ID, source.Profile, from.Field) {
+		if source := ops[from.Step]; source == nil || from.Field != "" && !provenance.MayServe(op.ID, op.Profile, name, source.ID, source.Profile, from.Field) {
 			return v, false
 		}
 		core = true
@@ -199,7 +200,7 @@ func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operatio
 func vouching(p *session.Plan, ops []*Operation) []string {
 	out := make([]string, len(p.Steps))
 	for i, st := range p.Steps {
-		sealed := flow.SealedStep{Arguments: st.Arguments, From: st.From, Open: st.Open}
+		sealed := provenance.SealedStep{Arguments: st.Arguments, From: st.From, Open: st.Open}
 		switch {
 		case p.State == session.PlanRejected:
 			out[i] = "nothing: the plan is rejected"
@@ -220,7 +221,7 @@ func vouching(p *session.Plan, ops []*Operation) []string {
 			}
 			part := fmt.Sprintf("%s from step %d (%s)", shownWord(name), from.Step, where)
 			if to, source := ops[i], ops[from.Step]; from.Field != "" && to != nil && source != nil && p.State == session.PlanApproved && !p.ByPerson() &&
-				to.Profile.RoleOf(name).Core() && !flow.MayServe(to.ID, to.Profile, name, source.ID, source.Profile, from.Field) {
+				to.Profile.RoleOf(name).Core() && !provenance.MayServe(to.ID, to.Profile, name, source.ID, source.Profile, from.Field) {
 				part += ", which an outsider may have written: a person is asked once the session is untrusted"
 			}
 			parts = append(parts, part)

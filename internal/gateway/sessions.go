@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // live is a session in use: the newest version of it that this process has seen, and what only memory holds.
@@ -207,7 +208,7 @@ func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
 	var all []Evidence
 	size := 0
 	for _, ev := range kept {
-		var seen flow.Seen
+		var seen provenance.Seen
 		if err := json.Unmarshal(ev.Body, &seen); err != nil {
 			return nil, fault.Wrap(err, fault.StoreUnavailable, "What the session before has seen can't be read.")
 		}
@@ -219,8 +220,8 @@ func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
 	if len(kept) <= maxTaken && size <= maxTakenAll {
 		return all, nil
 	}
-	body, err := json.Marshal(flow.Gave("", "session", nil, nil))
-	return []Evidence{{CallID: "session", Rules: (&flow.Profile{}).Digest(), Body: body}}, err
+	body, err := json.Marshal(provenance.Gave("", "session", nil, nil))
+	return []Evidence{{CallID: "session", Rules: (&provenance.Profile{}).Digest(), Body: body}}, err
 }
 
 // declared finds the agent's declaration; an agent without one does nothing.

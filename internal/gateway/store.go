@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // ErrMoved says that the session is no longer at the version that the decision was made on: judge again.
@@ -151,11 +152,11 @@ type ApprovalFilter struct {
 
 // Spend is what an intent uses up: what was approved is approved for one call (DESIGN.md rule 2).
 type Spend struct {
-	Declaration string     // id, or ""
-	Approval    string     // id, or ""
-	First       []string   // keys of what the agent uses from now on: see Used
-	Step        *flow.Done // the step of the sealed plan that it takes, or nil; where another call was faster, ErrMoved
-	CallDigest  string     // of the call that it is spent on
+	Declaration string           // id, or ""
+	Approval    string           // id, or ""
+	First       []string         // keys of what the agent uses from now on: see Used
+	Step        *provenance.Done // the step of the sealed plan that it takes, or nil; where another call was faster, ErrMoved
+	CallDigest  string           // of the call that it is spent on
 	CallID      string
 	At          time.Time
 	Seen        []Evidence // what is kept of the call before it runs, in this order
@@ -166,7 +167,7 @@ type Evidence struct {
 	Seq    int64 // of its session, from 1; the store's
 	CallID string
 	Rules  string // digest of the profile that it was observed under: under another one it is worth nothing
-	Body   []byte // a flow.Seen as JSON, at most 1 MiB
+	Body   []byte // a provenance.Seen as JSON, at most 1 MiB
 }
 
 // SpendError says why what an intent was to spend can't be spent: it is spent already, has expired, was decided otherwise since.

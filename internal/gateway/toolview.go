@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.
@@ -21,9 +21,9 @@ type ToolView struct {
 	AskOnce  bool   // about the first one in a session
 	BuiltIn  bool   // it runs in this process and not on a server
 
-	Profile *flow.Profile // what the operator says about its arguments and results; nil: it came or went while the view was made
-	Allows  []string      // what that allows, in sentences
-	Traced  bool          // provenance decides about its calls at all
+	Profile *provenance.Profile // what the operator says about its arguments and results; nil: it came or went while the view was made
+	Allows  []string            // what that allows, in sentences
+	Traced  bool                // provenance decides about its calls at all
 }
 
 // ToolViews returns what Tools returns, in its order, with more about each.

@@ -25,6 +25,7 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 func newDrillWorld(t testing.TB) *world {
@@ -107,7 +108,7 @@ func newDrillWorld(t testing.TB) *world {
 // A drill is not to be told from a request before it is answered: not on its page, not in the API, not in the session's timeline.
 func TestHostile4DrillsLookLikeRequests(t *testing.T) {
 	was := classes["slack.post"]
-	classes["slack.post"] = gateway.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2,
+	classes["slack.post"] = gateway.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
 		Action: "transfer_money", RiskFloor: policy.High, Roles: map[string]string{"to": "destination", "sum": "amount"}}
 	t.Cleanup(func() { classes["slack.post"] = was })
 	w := newDrillWorld(t)
@@ -180,7 +181,7 @@ func TestHostile4DrillsLookLikeRequests(t *testing.T) {
 // Who approved a drill and is told so can't make it a rejection afterwards: the figure is of what people did before they knew.
 func TestHostile4DrillIsNotTakenBack(t *testing.T) {
 	was := classes["slack.post"]
-	classes["slack.post"] = gateway.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput, Level: 2,
+	classes["slack.post"] = gateway.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
 		RiskFloor: policy.High, Roles: map[string]string{"to": "destination"}}
 	t.Cleanup(func() { classes["slack.post"] = was })
 	w := newDrillWorld(t)

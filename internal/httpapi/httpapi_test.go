@@ -30,6 +30,7 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // upstreams plays the servers; a tool whose name has a channel here waits for it.
@@ -133,19 +134,19 @@ sessions: %s
 `
 
 var classes = map[string]gateway.Classification{
-	"mail.search_email": {ExposeAs: "search_email", Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: flow.TrustedOutput},
-	"web.web_search":    {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput},
-	"slack.post":        {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: flow.TrustedOutput},
-	"docs.think":        {ExposeAs: "think", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: flow.TrustedOutput},
-	"comm.fetch":        {ExposeAs: "comm_fetch", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: flow.UntrustedOutput},
-	"comm.exec":         {ExposeAs: "comm_exec", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}, Output: flow.UntrustedOutput, Level: 2, RiskFloor: policy.High},
-	"comm.wire":         {ExposeAs: "comm_wire", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}, Output: flow.UntrustedOutput, Level: 2, RiskFloor: policy.Critical},
+	"mail.search_email": {ExposeAs: "search_email", Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: provenance.TrustedOutput},
+	"web.web_search":    {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput},
+	"slack.post":        {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput},
+	"docs.think":        {ExposeAs: "think", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput},
+	"comm.fetch":        {ExposeAs: "comm_fetch", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput},
+	"comm.exec":         {ExposeAs: "comm_exec", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}, Output: provenance.UntrustedOutput, Level: 2, RiskFloor: policy.High},
+	"comm.wire":         {ExposeAs: "comm_wire", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}, Output: provenance.UntrustedOutput, Level: 2, RiskFloor: policy.Critical},
 }
 
 func classify(server, tool string) gateway.Classification {
 	c, ok := classes[server+"."+tool]
 	if !ok {
-		return gateway.Classification{ExternalIO: true, Level: 2, Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+		return gateway.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 	}
 	c.Listed, c.Named, c.ExternalIO = true, true, server != "docs"
 	return c

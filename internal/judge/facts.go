@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // Facts is everything that one judgement rests on. Whoever judges loads them anew for each judgement, so that nothing of an earlier one
@@ -64,12 +65,12 @@ type Caller struct {
 type Session struct {
 	Open        bool
 	Phase       session.Phase
-	Labels      []flow.Held   // as it holds them once the call runs: with those of what the arguments carry
-	Words       *flow.Words   // the person's request; nil: nobody has read it
-	Plan        *session.Plan // nil: none
-	Sealed      *flow.Sealed  // the plan as the flow rules read it, where it was approved; nil: it was not
-	BudgetSpent bool          // its time in operations is used up
-	OutcomeOwed bool          // the outcome of an earlier call is not written down yet
+	Labels      []flow.Held        // as it holds them once the call runs: with those of what the arguments carry
+	Words       *provenance.Words  // the person's request; nil: nobody has read it
+	Plan        *session.Plan      // nil: none
+	Sealed      *provenance.Sealed // the plan as the flow rules read it, where it was approved; nil: it was not
+	BudgetSpent bool               // its time in operations is used up
+	OutcomeOwed bool               // the outcome of an earlier call is not written down yet
 	Room        Room
 }
 
@@ -119,7 +120,7 @@ type Operation struct {
 	Roles       map[string]string
 	Places      map[string]string // of a built-in operation: the parameters that say where it reads
 	Flow        flow.Operation
-	Profile     *flow.Profile
+	Profile     *provenance.Profile
 	Traced      bool // provenance decides about its calls
 	// Choices are the texts that the accepted definition of a read lists for an argument; nil where they don't matter.
 	Choices map[string][]string
@@ -166,11 +167,11 @@ type Evidence struct {
 	Problem     error // what kept a look-up from being made; the risk stage says so
 	Untraceable error // what kept the arguments from being traced; the flow stage says so
 
-	Ruling  *flow.Ruling // where the arguments came from; nil: labels alone decide
-	Unasked string       // of a read: why what it brings counts as unasked for
+	Ruling  *provenance.Ruling // where the arguments came from; nil: labels alone decide
+	Unasked string             // of a read: why what it brings counts as unasked for
 
-	Follows bool          // the call follows a step of the sealed plan that still has room
-	Step    flow.Followed // that step
+	Follows bool                // the call follows a step of the sealed plan that still has room
+	Step    provenance.Followed // that step
 
 	NewTool        bool // a person accepted its definition later, and the agent has not used it since
 	NewDestination bool // the agent has not used one of the destinations with this operation

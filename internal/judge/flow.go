@@ -6,19 +6,20 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 // Trace finds out where the arguments came from, by what the session has seen. seen is nil as long as nobody has read it; wanted says that the
 // answer depends on it. Where the person's words settle it, nothing the session has seen is looked at: in a clean session nothing is.
-func Trace(f *Facts, seen *flow.Evidence) (ruling *flow.Ruling, unasked string, wanted bool) {
+func Trace(f *Facts, seen *provenance.Evidence) (ruling *provenance.Ruling, unasked string, wanted bool) {
 	op, at := &f.Operation, f.situation(f.Session.Labels)
 	at.Evidence = seen
 	if op.Traced {
-		r := flow.JudgeCall(op.Flow, op.Profile, f.Arguments.Canonical, at)
-		return &r, r.Unasked, r.Verdict == flow.Ask || r.Unasked != ""
+		r := provenance.JudgeCall(op.Flow, op.Profile, f.Arguments.Canonical, at)
+		return &r, r.Unasked, r.Verdict == provenance.Ask || r.Unasked != ""
 	}
-	if why, off := flow.OffPlan(op.Flow, op.Profile, f.Arguments.Canonical, at); off && flow.Judge(op.Flow, f.Session.Labels).Allowed {
-		return &flow.Ruling{Verdict: flow.Ask, OffPlan: true, Because: []flow.Held{},
+	if why, off := provenance.OffPlan(op.Flow, op.Profile, f.Arguments.Canonical, at); off && flow.Judge(op.Flow, f.Session.Labels).Allowed {
+		return &provenance.Ruling{Verdict: provenance.Ask, OffPlan: true, Because: []flow.Held{},
 			Reason: op.Name + " could carry data out and is not in the session's sealed plan: " + why}, "", false
 	}
 	if f.Arguments.ReadsNothing {
@@ -28,13 +29,13 @@ func Trace(f *Facts, seen *flow.Evidence) (ruling *flow.Ruling, unasked string, 
 	if f.Arguments.Selects != nil {
 		selects = f.Arguments.Selects
 	}
-	unasked = flow.UnaskedFor(op.Flow, op.Profile, selects, at)
+	unasked = provenance.UnaskedFor(op.Flow, op.Profile, selects, at)
 	return nil, unasked, unasked != ""
 }
 
 // situation is where the call stands, for the flow rules.
-func (f *Facts) situation(held []flow.Held) flow.Situation {
-	at := flow.Situation{Held: held, Words: f.Session.Words, Own: f.Caller.Own, FreeLevel1: f.Rules.FreeLevel1, Plan: f.Session.Sealed}
+func (f *Facts) situation(held []flow.Held) provenance.Situation {
+	at := provenance.Situation{Held: held, Words: f.Session.Words, Own: f.Caller.Own, FreeLevel1: f.Rules.FreeLevel1, Plan: f.Session.Sealed}
 	if len(f.Session.Labels) > 0 && !f.Session.holds(flow.Untrusted) { // otherwise they do not matter
 		at.Choices = f.Operation.Choices
 	}
@@ -47,25 +48,25 @@ func (f *Facts) personNamed() bool {
 	if f.Session.Words == nil || !f.Operation.Traced || f.Arguments.Answers {
 		return false
 	}
-	var findings []flow.Finding
+	var findings []provenance.Finding
 	if f.Evidence.Ruling != nil {
 		findings = f.Evidence.Ruling.Evidence
 	}
 	if findings == nil {
 		at := f.situation([]flow.Held{{Label: flow.Untrusted}})
-		findings = flow.JudgeCall(f.Operation.Flow, f.Operation.Profile, f.Arguments.Canonical, at).Evidence
+		findings = provenance.JudgeCall(f.Operation.Flow, f.Operation.Profile, f.Arguments.Canonical, at).Evidence
 	}
 	named := 0
 	for _, found := range findings {
-		if found.Role != flow.Destination {
+		if found.Role != provenance.Destination {
 			continue
 		}
 		switch named++; found.By {
-		case flow.ByPlan: // a rule's plan is the agent's choice, and a result is not the person's
+		case provenance.ByPlan: // a rule's plan is the agent's choice, and a result is not the person's
 			if !f.Session.Plan.ByPerson() || found.CallID != "" {
 				return false
 			}
-		case flow.ByWords, flow.ByOwn, flow.ByApproval:
+		case provenance.ByWords, provenance.ByOwn, provenance.ByApproval:
 		default:
 			return false
 		}
@@ -115,9 +116,9 @@ func (f *Facts) tracedVerdict() fault.Verdict {
 	case f.Arguments.Answers && e.Needed(): // an agent may send them unasked
 		return fault.Refuse(stage, fault.FlowUntrusted, "Answers to a server's questions can't be traced, and the session holds labels.",
 			fault.Remedy{Kind: "new_session", Text: "Make the call anew without answers, or ask for a separate session for it."})
-	case r.Verdict == flow.Permit, r.Verdict == flow.Ask && f.Answer.ByPerson():
+	case r.Verdict == provenance.Permit, r.Verdict == provenance.Ask && f.Answer.ByPerson():
 		return fault.Permitted()
-	case r.Verdict == flow.Ask:
+	case r.Verdict == provenance.Ask:
 		code := fault.FlowUntrusted
 		switch {
 		case r.OffPlan:

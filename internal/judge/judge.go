@@ -10,9 +10,9 @@ package judge
 import (
 	"slices"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/policy"
+	"sallyport.example/provenance"
 )
 
 // Moment is when something is judged. A stage takes part in a moment, or the table says why it doesn't.
@@ -181,14 +181,14 @@ func WithEvidence(v fault.Verdict, f *Facts) fault.Verdict {
 
 // Vouched tells whether the arguments were traced and everything in them is vouched for: then the session's labels make the call no riskier.
 func (e *Evidence) Vouched() bool {
-	return e.Ruling != nil && e.Ruling.Verdict == flow.Permit && len(e.Ruling.Evidence) > 0
+	return e.Ruling != nil && e.Ruling.Verdict == provenance.Permit && len(e.Ruling.Evidence) > 0
 }
 
 // Unvouched tells whether the flow rules leave the call to a person.
-func (e *Evidence) Unvouched() bool { return e.Ruling != nil && e.Ruling.Verdict == flow.Ask }
+func (e *Evidence) Unvouched() bool { return e.Ruling != nil && e.Ruling.Verdict == provenance.Ask }
 
 // Needed tells whether the flow rules had to look at the call. What goes out beside the arguments of such a call can't be traced, so it
 // doesn't go out.
 func (e *Evidence) Needed() bool {
-	return e.Ruling != nil && (e.Ruling.Verdict != flow.Permit || len(e.Ruling.Because) > 0)
+	return e.Ruling != nil && (e.Ruling.Verdict != provenance.Permit || len(e.Ruling.Because) > 0)
 }

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -68,7 +69,7 @@ func fine(t testing.TB) Facts {
 		Rules: rules(t), Time: noon,
 		Caller:    Caller{Agent: "worker", Door: "mcp", Declaration: declaration(t, `"mail.*"`, `"chat.*"`), AskFrom: policy.High},
 		Session:   Session{Open: true, Phase: session.Execution, Room: Room{CallsPerMinute: 60, RequestsPerMinute: 10}},
-		Operation: Operation{ID: "chat.post", Server: "chat", Name: "chat_post", ExternalIO: true, InPhase: true, Level: 2, Flow: op, Profile: &flow.Profile{Level: 2}},
+		Operation: Operation{ID: "chat.post", Server: "chat", Name: "chat_post", ExternalIO: true, InPhase: true, Level: 2, Flow: op, Profile: &provenance.Profile{Level: 2}},
 		Arguments: Arguments{Canonical: []byte(`{"text":"hello"}`), Digest: "d", Writes: true},
 		Evidence:  Evidence{Loaded: true},
 	}
@@ -128,11 +129,11 @@ var violations = map[string][]struct {
 		{"contaminated", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "internal"}} }, fault.Deny, fault.FlowContaminated},
 		{"a label nobody knows", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "old"}} }, fault.Deny, fault.FlowContaminated},
 		{"nothing vouches", func(_ testing.TB, f *Facts) {
-			f.Evidence.Ruling = &flow.Ruling{Verdict: flow.Ask, Reason: "the address comes from a page"}
+			f.Evidence.Ruling = &provenance.Ruling{Verdict: provenance.Ask, Reason: "the address comes from a page"}
 		}, fault.Ask, fault.ApprovalRequired},
 		{"not traceable", func(_ testing.TB, f *Facts) { f.Evidence.Untraceable = fault.New(fault.StoreUnavailable, "") }, fault.Deny, fault.StoreUnavailable},
 		{"an answer that can't be traced", func(_ testing.TB, f *Facts) {
-			f.Arguments.Answers, f.Evidence.Ruling = true, &flow.Ruling{Verdict: flow.Ask}
+			f.Arguments.Answers, f.Evidence.Ruling = true, &provenance.Ruling{Verdict: provenance.Ask}
 		}, fault.Deny, fault.FlowUntrusted},
 	},
 	"unlisted": {
@@ -288,7 +289,7 @@ func TestDeclaredByAPlanThatTakesArguments(t *testing.T) {
 	f := fine(t)
 	builtIn(&f)
 	f.Session.Plan = &session.Plan{State: session.PlanApproved, DecidedBy: "rule", Digest: "plan", Steps: []session.Step{{Operation: "chat.post"}}}
-	f.Session.Sealed = &flow.Sealed{Clean: true, Steps: []flow.SealedStep{{Operation: "chat.post", From: map[string]flow.Source{"text": {Field: "x"}}}}}
+	f.Session.Sealed = &provenance.Sealed{Clean: true, Steps: []provenance.SealedStep{{Operation: "chat.post", From: map[string]provenance.Source{"text": {Field: "x"}}}}}
 	f.Evidence = Evidence{}
 	p := Memory(Call, &f)
 	if p.Denied() {
@@ -298,7 +299,7 @@ func TestDeclaredByAPlanThatTakesArguments(t *testing.T) {
 	if v, _ := p.Finish(&f); v.Code != fault.DeclarationMissing {
 		t.Errorf("a call that follows no step: %+v", v)
 	}
-	f.Evidence.Follows, f.Evidence.Step = true, flow.Followed{Exact: true, Firm: true}
+	f.Evidence.Follows, f.Evidence.Step = true, provenance.Followed{Exact: true, Firm: true}
 	if v, found := p.Finish(&f); v.Decision != fault.Permit || found.DeclaredBy != "plan" {
 		t.Errorf("a call that follows the step: %+v, declared by %q", v, found.DeclaredBy)
 	}
@@ -308,7 +309,7 @@ func TestDeclaredByAPlanThatTakesArguments(t *testing.T) {
 func TestTheStrictestVerdictWins(t *testing.T) {
 	f := fine(t)
 	f.Operation.AskFirst, f.Operation.RiskFloor = true, policy.High
-	f.Evidence.Ruling = &flow.Ruling{Verdict: flow.Ask, Reason: "from a page"}
+	f.Evidence.Ruling = &provenance.Ruling{Verdict: provenance.Ask, Reason: "from a page"}
 	v, _ := Judge(Call, &f)
 	var stages []string
 	for _, b := range v.Because {

@@ -26,6 +26,7 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // house is a Face on the real gateway and the real store, with one played server "srv": pay and the resource and prompt take a person,
@@ -110,7 +111,7 @@ func newHouse(t testing.TB, o Options) *house {
 	h.gate, err = gateway.New(t.Context(), gateway.Options{
 		Store: db, Upstreams: h, Agents: agent.NewSet(declared), Policies: policies, Detector: detector, Issuer: issuer,
 		Classify: func(_, tool string) gateway.Classification {
-			c := gateway.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: flow.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
+			c := gateway.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
 			switch tool {
 			case "pay":
 				c.RiskFloor = policy.High

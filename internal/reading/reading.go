@@ -19,8 +19,8 @@ import (
 	"strings"
 	"unicode"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/statement"
+	"sallyport.example/provenance"
 )
 
 // Rule is what an argument that holds code may say: Shape or Class.
@@ -85,18 +85,18 @@ func (o *Operation) kindOf(at string) kind {
 	if _, own := o.Roles[at]; told && !own && o.codeName(names[len(names)-1]) {
 		return code
 	}
-	switch flow.Role(role) {
-	case flow.Code:
+	switch provenance.Role(role) {
+	case provenance.Code:
 		return code
-	case flow.Path:
+	case provenance.Path:
 		return path
-	case flow.Selector, flow.Target, flow.Identity, flow.Name, flow.Repository, flow.Table:
+	case provenance.Selector, provenance.Target, provenance.Identity, provenance.Name, provenance.Repository, provenance.Table:
 		return plain
-	case flow.Query, flow.Content, "":
+	case provenance.Query, provenance.Content, "":
 		if slices.ContainsFunc(names, o.codeName) {
 			return code
 		}
-		if (!told || flow.Role(role) == flow.Query) && plainName(names[len(names)-1]) {
+		if (!told || provenance.Role(role) == provenance.Query) && plainName(names[len(names)-1]) {
 			return plain
 		}
 	}

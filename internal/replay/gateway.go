@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 // maxEntries bounds how much of one session is judged anew.
@@ -63,12 +64,12 @@ type Then struct {
 
 // Now is what the flow rules say. The other stages of the gateway are not asked.
 type Now struct {
-	Decision   flow.Verdict   `json:"decision"`
-	Reason     string         `json:"reason"`
-	Because    []flow.Held    `json:"because"`
-	Evidence   []flow.Finding `json:"evidence"`
-	Unlabelled bool           `json:"unlabelled,omitempty"` // no entry of the configuration covers the operation, so the strictest is assumed
-	Unasked    string         `json:"unasked,omitempty"`    // of a read: why what it brings counts as unasked for
+	Decision   provenance.Verdict   `json:"decision"`
+	Reason     string               `json:"reason"`
+	Because    []flow.Held          `json:"because"`
+	Evidence   []provenance.Finding `json:"evidence"`
+	Unlabelled bool                 `json:"unlabelled,omitempty"` // no entry of the configuration covers the operation, so the strictest is assumed
+	Unasked    string               `json:"unasked,omitempty"`    // of a read: why what it brings counts as unasked for
 }
 
 // Session judges the calls of a session anew. What it had read is taken from the log, where results of more than 1 MiB are kept by their hash
@@ -81,7 +82,7 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 		return Past{}, err
 	}
 	p := &player{
-		log: log, config: c, words: flow.ParseWords(s.UserRequest), plan: s.Plan, evidence: &flow.Evidence{}, tools: map[string]tool{},
+		log: log, config: c, words: provenance.ParseWords(s.UserRequest), plan: s.Plan, evidence: &provenance.Evidence{}, tools: map[string]tool{},
 		calls: map[string]*pastCall{}, asked: map[string]string{}, ran: map[string]bool{}, unlabelled: map[string]bool{},
 		past: Past{Session: s.ID, Agent: s.Agent, Requester: s.Requester, Notes: []string{}},
 	}
@@ -109,14 +110,14 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 type player struct {
 	log    *store.Reader
 	config Config
-	words  *flow.Words
+	words  *provenance.Words
 	own    []string
 	plan   *session.Plan
 	tools  map[string]tool // by operation
 
 	held     []flow.Held
-	evidence *flow.Evidence
-	sealed   *flow.Sealed // from the time at which the plan was approved
+	evidence *provenance.Evidence
+	sealed   *provenance.Sealed // from the time at which the plan was approved
 
 	calls      map[string]*pastCall
 	order      []*pastCall
@@ -218,10 +219,10 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 	}
 	c.Then.Decision, c.Then.Stage, c.Then.Code, c.Then.Reason = e.Decision, e.Stage, e.Code, e.Reason
 	p.judge(c)
-	if !p.ran[c.CallID] && c.Now != nil && c.Now.Decision == flow.Permit && e.Decision == "deny" && e.Stage == "flow" {
+	if !p.ran[c.CallID] && c.Now != nil && c.Now.Decision == provenance.Permit && e.Decision == "deny" && e.Stage == "flow" {
 		c.note("it did not run then, so nobody knows what its result would have shown")
 		t := p.tool(c.Operation)
-		p.held = raised(p.held, t, c.CallID, flow.Seen{}, flow.Ruling{Unasked: c.Now.Unasked})
+		p.held = raised(p.held, t, c.CallID, provenance.Seen{}, provenance.Ruling{Unasked: c.Now.Unasked})
 	}
 	return nil
 }
@@ -253,13 +254,13 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 	}
 	c.Then.Approvers = e.Approvers
 	p.judge(c)
-	if c.Now == nil || c.Now.Decision == flow.Deny {
+	if c.Now == nil || c.Now.Decision == provenance.Deny {
 		return
 	}
 	c.done = true
 	t := p.tool(c.Operation)
-	if c.Now.Decision == flow.Ask {
-		p.evidence.Add(flow.Approve(c.Operation, c.CallID, t.profile, c.args, c.Now.Evidence, p.held))
+	if c.Now.Decision == provenance.Ask {
+		p.evidence.Add(provenance.Approve(c.Operation, c.CallID, t.profile, c.args, c.Now.Evidence, p.held))
 	}
 	tainted := slices.ContainsFunc(p.held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
 	if f, ok := p.sealed.Follow(c.Operation, t.profile, c.args, p.evidence); ok {
@@ -268,7 +269,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 		}
 	}
 	if tainted && (t.op.Effect == flow.Write || p.acts(c.Operation, c.args)) {
-		p.evidence.Add(flow.Gave(c.Operation, c.CallID, t.profile, c.args))
+		p.evidence.Add(provenance.Gave(c.Operation, c.CallID, t.profile, c.args))
 	}
 }
 
@@ -285,7 +286,7 @@ func (p *player) judge(c *pastCall) {
 	c.Now = now
 }
 
-var strictness = []flow.Verdict{flow.Permit, flow.Ask, flow.Deny}
+var strictness = []provenance.Verdict{provenance.Permit, provenance.Ask, provenance.Deny}
 
 func (p *player) ruling(c *pastCall) *Now {
 	if server, _, _ := strings.Cut(c.Operation, "."); server == "comm" {
@@ -300,13 +301,13 @@ func (p *player) ruling(c *pastCall) *Now {
 	if at := slices.IndexFunc(p.held, func(h flow.Held) bool {
 		return h.Label != flow.Untrusted && h.Label != flow.Unasked && !slices.Contains(p.config.Labels, string(h.Label))
 	}); at >= 0 && len(t.op.BlockedBy) > 0 {
-		return &Now{flow.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []flow.Finding{}, false, ""}
+		return &Now{provenance.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []provenance.Finding{}, false, ""}
 	}
 	if c.method != "call" { // resources and prompts: labels alone
 		d := flow.Judge(t.op, p.held)
-		now := &Now{flow.Permit, d.Reason, d.Because, []flow.Finding{}, false, ""}
+		now := &Now{provenance.Permit, d.Reason, d.Because, []provenance.Finding{}, false, ""}
 		if !d.Allowed {
-			now.Decision = flow.Deny
+			now.Decision = provenance.Deny
 		}
 		return now
 	}
@@ -319,11 +320,11 @@ func (p *player) ruling(c *pastCall) *Now {
 		write := *profile
 		write.Level, profile = 2, &write
 	}
-	r := flow.JudgeCall(t.op, profile, c.args, flow.Situation{
+	r := provenance.JudgeCall(t.op, profile, c.args, provenance.Situation{
 		Held: p.held, Words: p.words, Own: p.own, Evidence: p.evidence, FreeLevel1: p.config.FreeLevel1, Plan: p.sealed,
 	})
 	if r.Evidence == nil {
-		r.Evidence = []flow.Finding{}
+		r.Evidence = []provenance.Finding{}
 	}
 	return &Now{r.Verdict, r.Reason, r.Because, r.Evidence, false, r.Unasked}
 }
@@ -351,14 +352,14 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 	if err != nil {
 		return err
 	}
-	var seen flow.Seen
+	var seen provenance.Seen
 	if result == nil {
 		c.note("its result was not kept, so it shows nothing")
 	} else {
 		payloads, plain := gateway.Payloads(method(e.Action), result)
-		seen = flow.Observe(t.profile, p.words, flow.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads})
+		seen = provenance.Observe(t.profile, p.words, provenance.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads})
 		if t.profile.Shape != nil && !plain {
-			seen = flow.Seen{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
+			seen = provenance.Seen{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
 		}
 		if e.Result.Redacted {
 			c.note("secrets in its result are redacted in the log")
@@ -368,7 +369,7 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 	if len(c.Then.Approvers) == 0 { // what a person said yes to is asked for
 		unasked = c.Now.Unasked
 	}
-	p.held = raised(p.held, t, c.CallID, seen, flow.Ruling{Unasked: unasked}, found...)
+	p.held = raised(p.held, t, c.CallID, seen, provenance.Ruling{Unasked: unasked}, found...)
 	if e.Decision == "ok" {
 		p.evidence.Add(seen)
 	}
@@ -439,12 +440,12 @@ func (p *player) report() Past {
 
 // otherwise reports whether a call would be decided otherwise. What another stage stopped, it stops again; a call that another stage had asked
 // about is decided otherwise where the flow rules now ask too, and didn't, or refuse it.
-func (t Then) otherwise(asked bool, now flow.Verdict) bool {
+func (t Then) otherwise(asked bool, now provenance.Verdict) bool {
 	switch {
 	case t.Decision == "deny":
-		return t.Stage == "flow" && now != flow.Deny
+		return t.Stage == "flow" && now != provenance.Deny
 	case t.Decision == "ask" && t.Stage != "flow":
-		return now == flow.Deny || now == flow.Ask && !asked
+		return now == provenance.Deny || now == provenance.Ask && !asked
 	}
 	return t.Decision != string(now)
 }

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
+	"sallyport.example/provenance"
 )
 
 // past is a data directory with one session, written as the gateway writes it.
@@ -114,15 +115,15 @@ func office(change map[string]func(*gateway.Classification)) Config {
 			var c gateway.Classification
 			switch server + "." + tool {
 			case "mail.inbox":
-				c = gateway.Classification{Output: flow.UntrustedOutput, Roles: map[string]string{"folder": "query"}, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read, Untrusted: true}}
+				c = gateway.Classification{Output: provenance.UntrustedOutput, Roles: map[string]string{"folder": "query"}, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read, Untrusted: true}}
 			case "mail.send":
-				c = gateway.Classification{Level: 2, Output: flow.EchoOutput, Roles: map[string]string{"to": "destination", "body": "content"}, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+				c = gateway.Classification{Level: 2, Output: provenance.EchoOutput, Roles: map[string]string{"to": "destination", "body": "content"}, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 			case "book.lookup":
-				c = gateway.Classification{Output: flow.TrustedOutput, Roles: map[string]string{"name": "query"}, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
+				c = gateway.Classification{Output: provenance.TrustedOutput, Roles: map[string]string{"name": "query"}, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
 			case "web.search":
-				c = gateway.Classification{Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}}
+				c = gateway.Classification{Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}}
 			default:
-				c = gateway.Classification{Level: 2, Output: flow.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+				c = gateway.Classification{Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 			}
 			if f := change[server+"."+tool]; f != nil {
 				f(&c)
@@ -203,9 +204,9 @@ func TestSession(t *testing.T) {
 	})
 	got = p.under(office(map[string]func(*gateway.Classification){
 		"mail.inbox": func(c *gateway.Classification) {
-			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = flow.TrustedOutput, flow.None, false
+			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = provenance.TrustedOutput, flow.None, false
 		},
-		"mail.send": func(c *gateway.Classification) { c.Output, c.Flow.Untrusted = flow.TrustedOutput, false },
+		"mail.send": func(c *gateway.Classification) { c.Output, c.Flow.Untrusted = provenance.TrustedOutput, false },
 	}))
 	same(t, "the inbox is trusted", rows(got), []string{
 		"mail.inbox: permit -> permit", "mail.send: permit -> permit", "book.lookup: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> permit",
@@ -277,10 +278,10 @@ func TestSessionNotKept(t *testing.T) {
 	shaped := p.under(office(map[string]func(*gateway.Classification){
 		"book.lookup": func(c *gateway.Classification) { c.Shape = regexp.MustCompile(`^[^<]*$`) },
 		"mail.inbox": func(c *gateway.Classification) {
-			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = flow.TrustedOutput, flow.None, false
+			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = provenance.TrustedOutput, flow.None, false
 		},
 	}))
-	if h := shaped.Calls[2].Now; h.Decision != flow.Ask || h.Because[0].CallID != "call_1" {
+	if h := shaped.Calls[2].Now; h.Decision != provenance.Ask || h.Because[0].CallID != "call_1" {
 		t.Errorf("a result that was not kept was trusted by its shape: %+v", h)
 	}
 }
@@ -313,7 +314,7 @@ func TestSessionLabels(t *testing.T) {
 
 // TestSessionPlan: a call that follows the sealed plan is permitted once.
 func TestSessionPlan(t *testing.T) {
-	plan := &session.Plan{ID: "plan_1", State: session.PlanApproved, DecidedBy: "person:alice", DecidedAt: time.Now().Add(-time.Minute), Clean: true, Done: []flow.Done{{Step: 0, CallID: "call_2"}},
+	plan := &session.Plan{ID: "plan_1", State: session.PlanApproved, DecidedBy: "person:alice", DecidedAt: time.Now().Add(-time.Minute), Clean: true, Done: []provenance.Done{{Step: 0, CallID: "call_2"}},
 		Steps: []session.Step{{Tool: "send", Operation: "mail.send", Arguments: json.RawMessage(`{"to":"bob@out.example"}`)}}}
 	p := newPast(t, "Do it", plan)
 	p.ran("mail.inbox", `{}`, mcp("[]"), []string{"internal", "untrusted"})
@@ -322,7 +323,7 @@ func TestSessionPlan(t *testing.T) {
 	p.ran("mail.send", `{"to":"bob@out.example"}`, mcp("sent"), nil) // the step is taken
 	got := p.under(office(nil))
 	same(t, "rows", rows(got), []string{"mail.inbox: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> ask *", "mail.send: permit -> ask *"})
-	if e := got.Calls[1].Now.Evidence; len(e) != 1 || e[0].By != flow.ByPlan {
+	if e := got.Calls[1].Now.Evidence; len(e) != 1 || e[0].By != provenance.ByPlan {
 		t.Errorf("evidence: %+v", e)
 	}
 }
@@ -448,14 +449,14 @@ func TestOtherwise(t *testing.T) {
 	for _, c := range []struct {
 		then  Then
 		asked bool // by the flow rules, whoever asked first
-		now   flow.Verdict
+		now   provenance.Verdict
 		want  bool
 	}{
-		{Then{Decision: "ask", Stage: "risk"}, false, flow.Ask, true}, {Then{Decision: "ask", Stage: "risk"}, true, flow.Ask, false},
-		{Then{Decision: "ask", Stage: "risk"}, true, flow.Deny, true}, {Then{Decision: "ask", Stage: "risk"}, true, flow.Permit, false},
-		{Then{Decision: "ask", Stage: "flow"}, true, flow.Ask, false}, {Then{Decision: "ask", Stage: "flow"}, true, flow.Permit, true},
-		{Then{Decision: "deny", Stage: "permit"}, false, flow.Ask, false}, {Then{Decision: "deny", Stage: "flow"}, false, flow.Ask, true},
-		{Then{Decision: "permit"}, false, flow.Ask, true}, {Then{Decision: "permit"}, false, flow.Permit, false},
+		{Then{Decision: "ask", Stage: "risk"}, false, provenance.Ask, true}, {Then{Decision: "ask", Stage: "risk"}, true, provenance.Ask, false},
+		{Then{Decision: "ask", Stage: "risk"}, true, provenance.Deny, true}, {Then{Decision: "ask", Stage: "risk"}, true, provenance.Permit, false},
+		{Then{Decision: "ask", Stage: "flow"}, true, provenance.Ask, false}, {Then{Decision: "ask", Stage: "flow"}, true, provenance.Permit, true},
+		{Then{Decision: "deny", Stage: "permit"}, false, provenance.Ask, false}, {Then{Decision: "deny", Stage: "flow"}, false, provenance.Ask, true},
+		{Then{Decision: "permit"}, false, provenance.Ask, true}, {Then{Decision: "permit"}, false, provenance.Permit, false},
 	} {
 		if got := c.then.otherwise(c.asked, c.now); got != c.want {
 			t.Errorf("%+v, asked %v, now %s: %v", c.then, c.asked, c.now, got)

@@ -10,6 +10,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 // MaxBytes is the length of the longest file that is read.
@@ -111,9 +112,9 @@ func (t toolLabel) resolve(suite, name string) (tool, error) {
 	case external:
 		spec.Sensitivity = flow.External
 	}
-	p := &flow.Profile{
-		Output: flow.Output(t.Output), TrustedFields: t.TrustedFields, Names: t.Names, Delegable: t.Delegable, IDKind: t.IDKind, Level: 2,
-		Boundary: flow.Boundary(t.Boundary), EgressURL: t.EgressURL,
+	p := &provenance.Profile{
+		Output: provenance.Output(t.Output), TrustedFields: t.TrustedFields, Names: t.Names, Delegable: t.Delegable, IDKind: t.IDKind, Level: 2,
+		Boundary: provenance.Boundary(t.Boundary), EgressURL: t.EgressURL,
 	}
 	if t.Level != nil {
 		p.Level = *t.Level
@@ -129,15 +130,15 @@ func (t toolLabel) resolve(suite, name string) (tool, error) {
 		p.Shape = shape
 	}
 	if t.Args != nil {
-		p.Args = map[string]flow.Role{}
+		p.Args = map[string]provenance.Role{}
 		for arg, role := range t.Args {
-			p.Args[arg] = flow.Role(role)
+			p.Args[arg] = provenance.Role(role)
 		}
 	}
 	if problems := p.Check(); len(problems) > 0 {
 		return tool{}, fmt.Errorf("%s", problems[0])
 	}
-	spec.Untrusted = p.Output != flow.TrustedOutput && p.Output != flow.TypedOutput
+	spec.Untrusted = p.Output != provenance.TrustedOutput && p.Output != provenance.TypedOutput
 	op, err := flow.Resolve(spec, []flow.Label{flow.Internal})
 	return tool{op, p}, err
 }

@@ -1,5 +1,5 @@
 // Package replay judges recorded work anew: it takes calls and results that happened once, and asks the flow function that the gateway
-// enforces with (flow.JudgeCall) what it would say of each of them, in the order in which they happened.
+// enforces with (provenance.JudgeCall) what it would say of each of them, in the order in which they happened.
 //
 // Three kinds of records are read. Traces of a benchmark (Read, "agentdojo-traces/1" and "injecagent-traces/1"): tasks of people with their
 // calls, and attacks that come in with a result. Recorded runs of models ("agentdojo-llm-runs/1"). And the gateway's own sessions out of its
@@ -29,7 +29,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sallyport.example/flow"
+	"sallyport.example/provenance"
 )
 
 // Report is what became of all recordings: "all", and each by its name.
@@ -68,10 +68,10 @@ type Task struct {
 
 // Stop is a call that was not simply permitted.
 type Stop struct {
-	Call     int            `json:"call"` // of the task, from 0
-	Tool     string         `json:"tool"`
-	Reason   string         `json:"reason"`
-	Evidence []flow.Finding `json:"evidence"` // of each value that nothing vouches for; never nil
+	Call     int                  `json:"call"` // of the task, from 0
+	Tool     string               `json:"tool"`
+	Reason   string               `json:"reason"`
+	Evidence []provenance.Finding `json:"evidence"` // of each value that nothing vouches for; never nil
 }
 
 // Through is an attack that ran with nobody asked.
@@ -167,7 +167,7 @@ func count(f *Figures, rec *Recording, run *run, s *trial) {
 			s.play(st, run.fill)
 		}
 		for _, st := range run.attack {
-			if s.play(st, run.fill).Verdict != flow.Permit {
+			if s.play(st, run.fill).Verdict != provenance.Permit {
 				return
 			}
 		}
@@ -179,8 +179,8 @@ func count(f *Figures, rec *Recording, run *run, s *trial) {
 	asked, broken := []Stop{}, []Stop{}
 	for i, st := range run.calls {
 		switch r := s.play(st, run.fill); r.Verdict {
-		case flow.Permit:
-		case flow.Ask:
+		case provenance.Permit:
+		case provenance.Ask:
 			asked = append(asked, stop(i, st, r))
 		default:
 			broken = append(broken, stop(i, st, r))
@@ -198,8 +198,8 @@ func count(f *Figures, rec *Recording, run *run, s *trial) {
 	}
 }
 
-func stop(at int, st step, r flow.Ruling) Stop {
-	s := Stop{Call: at, Tool: st.tool, Reason: r.Reason, Evidence: []flow.Finding{}}
+func stop(at int, st step, r provenance.Ruling) Stop {
+	s := Stop{Call: at, Tool: st.tool, Reason: r.Reason, Evidence: []provenance.Finding{}}
 	for _, f := range r.Evidence {
 		if !f.Vouched {
 			s.Evidence = append(s.Evidence, f)

@@ -12,6 +12,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 func file0(t testing.TB, name string) []byte {
@@ -147,11 +148,11 @@ func TestReadBack(t *testing.T) {
 	note, send := at("note", `{"text":"dora@far.example","title":"Dora"}`, `null`), at("send", `{"to":"dora@far.example"}`, `null`)
 	for _, c := range []struct {
 		calls []step
-		want  flow.Verdict
-	}{{[]step{inbox, lookup, send}, flow.Permit}, {[]step{inbox, note, lookup, send}, flow.Ask}, {[]step{note, inbox, lookup, send}, flow.Permit}} {
+		want  provenance.Verdict
+	}{{[]step{inbox, lookup, send}, provenance.Permit}, {[]step{inbox, note, lookup, send}, provenance.Ask}, {[]step{note, inbox, lookup, send}, provenance.Permit}} {
 		s := newTrial(labels(t).toolbox("office"), Rules{})
 		s.begin(&run{prompt: "Read my inbox and write to Dora"})
-		var last flow.Ruling
+		var last provenance.Ruling
 		for _, st := range c.calls {
 			last = s.play(st, nil)
 		}

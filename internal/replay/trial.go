@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/provenance"
 )
 
 // run is one piece of work from its start: a person's task, or a task with an attack in it.
@@ -35,44 +36,44 @@ type step struct {
 // tool is one operation under its label.
 type tool struct {
 	op      flow.Operation
-	profile *flow.Profile
+	profile *provenance.Profile
 }
 
 // trial is the state that the gateway keeps of a session, as far as the flow rules look at it.
 type trial struct {
 	tools    *toolbox
 	rules    Rules
-	words    *flow.Words
+	words    *provenance.Words
 	held     []flow.Held
-	evidence *flow.Evidence
+	evidence *provenance.Evidence
 	calls    int
 }
 
 func newTrial(tools *toolbox, rules Rules) *trial { return &trial{tools: tools, rules: rules} }
 
 func (s *trial) begin(r *run) {
-	s.words, s.held, s.evidence, s.calls = flow.ParseWords(r.prompt), nil, &flow.Evidence{}, 0
+	s.words, s.held, s.evidence, s.calls = provenance.ParseWords(r.prompt), nil, &provenance.Evidence{}, 0
 }
 
 // play judges a call and, where it is done, takes in its result. One that is asked about is taken as approved.
-func (s *trial) play(st step, fill map[string][]byte) flow.Ruling {
+func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 	s.calls++
 	id := fmt.Sprintf("call_%d", s.calls)
 	t := s.tools.tool(st.tool)
 	args := substitute(st.args, fill)
-	r := flow.JudgeCall(t.op, t.profile, args, flow.Situation{
+	r := provenance.JudgeCall(t.op, t.profile, args, provenance.Situation{
 		Held: s.held, Words: s.words, Own: s.tools.own, Evidence: s.evidence, FreeLevel1: s.rules.FreeLevel1,
 	})
 	switch r.Verdict {
-	case flow.Deny:
+	case provenance.Deny:
 		return r
-	case flow.Ask:
-		s.evidence.Add(flow.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
+	case provenance.Ask:
+		s.evidence.Add(provenance.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
 	}
 	if t.op.Effect == flow.Write && s.tainted() { // as the gateway does: what outsiders may have had written is not believed when it is read back
-		s.evidence.Add(flow.Gave(t.op.ID, id, t.profile, args))
+		s.evidence.Add(provenance.Gave(t.op.ID, id, t.profile, args))
 	}
-	seen := flow.Observe(t.profile, s.words, flow.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
+	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
 	s.held = raised(s.held, t, id, seen, r)
 	if !st.failed { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)
@@ -86,8 +87,8 @@ func (s *trial) tainted() bool {
 
 // raised is what a session holds after a result, as the gateway decides it: what repeats what it was given is untrusted, an error's text too,
 // unless the operation is trusted, or has the shape under which it is.
-func raised(held []flow.Held, t tool, id string, seen flow.Seen, r flow.Ruling, found ...flow.Label) []flow.Held {
-	if !(seen.Trusted || t.profile.Output == flow.TrustedOutput && t.profile.Shape == nil) {
+func raised(held []flow.Held, t tool, id string, seen provenance.Seen, r provenance.Ruling, found ...flow.Label) []flow.Held {
+	if !(seen.Trusted || t.profile.Output == provenance.TrustedOutput && t.profile.Shape == nil) {
 		found = append(found, flow.Untrusted)
 	}
 	brought := r.Brings(flow.Raise(nil, t.op, id, found...), t.op.ID, id)
@@ -102,7 +103,7 @@ func payloads(result json.RawMessage) []json.RawMessage {
 	if len(result) > 0 && result[0] == '"' {
 		var s string
 		if err := json.Unmarshal(result, &s); err == nil {
-			result = flow.Text(s)
+			result = provenance.Text(s)
 		}
 	}
 	return []json.RawMessage{result}

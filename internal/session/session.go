@@ -14,6 +14,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 // Phase is where a session is (PH-1). There is no third word.
@@ -50,17 +51,17 @@ const (
 	PlanRejected PlanState = "rejected"
 )
 
-// Step is one step of a plan as it was submitted, resolved to an operation. flow.SealedStep has what it fixes.
+// Step is one step of a plan as it was submitted, resolved to an operation. provenance.SealedStep has what it fixes.
 type Step struct {
-	Tool          string                 `json:"tool"`
-	Operation     string                 `json:"operation"`
-	Definition    string                 `json:"definition,omitempty"` // hash of the operation's definition when it was submitted; "" of plans before they had it
-	Arguments     json.RawMessage        `json:"arguments,omitempty"`  // canonical
-	From          map[string]flow.Source `json:"from,omitempty"`
-	Open          []string               `json:"open,omitempty"`
-	Each          *int                   `json:"each,omitempty"`
-	After         []int                  `json:"after,omitempty"`
-	Justification string                 `json:"justification"`
+	Tool          string                       `json:"tool"`
+	Operation     string                       `json:"operation"`
+	Definition    string                       `json:"definition,omitempty"` // hash of the operation's definition when it was submitted; "" of plans before they had it
+	Arguments     json.RawMessage              `json:"arguments,omitempty"`  // canonical
+	From          map[string]provenance.Source `json:"from,omitempty"`
+	Open          []string                     `json:"open,omitempty"`
+	Each          *int                         `json:"each,omitempty"`
+	After         []int                        `json:"after,omitempty"`
+	Justification string                       `json:"justification"`
 }
 
 // Plan is an ordered list of steps under a digest; what is approved is the digest.
@@ -76,7 +77,7 @@ type Plan struct {
 	// Clean says that the session held no label when the plan was submitted and when it was approved.
 	Clean bool `json:"clean,omitempty"`
 	// Done are the calls made for its steps, in their order. It only grows.
-	Done []flow.Done `json:"done,omitempty"`
+	Done []provenance.Done `json:"done,omitempty"`
 }
 
 // ByPerson tells whether a person approved the plan.
@@ -85,13 +86,13 @@ func (p *Plan) ByPerson() bool {
 }
 
 // Sealed is the plan as the flow rules read it; nil unless it is approved. Whoever calls must not change it.
-func (p *Plan) Sealed() *flow.Sealed {
+func (p *Plan) Sealed() *provenance.Sealed {
 	if p == nil || p.State != PlanApproved {
 		return nil
 	}
-	sealed := &flow.Sealed{Clean: p.Clean, Person: p.ByPerson(), Done: p.Done}
+	sealed := &provenance.Sealed{Clean: p.Clean, Person: p.ByPerson(), Done: p.Done}
 	for _, s := range p.Steps {
-		sealed.Steps = append(sealed.Steps, flow.SealedStep{Operation: s.Operation, Arguments: s.Arguments, From: s.From, Open: s.Open, Each: s.Each})
+		sealed.Steps = append(sealed.Steps, provenance.SealedStep{Operation: s.Operation, Arguments: s.Arguments, From: s.From, Open: s.Open, Each: s.Each})
 	}
 	return sealed
 }
@@ -223,7 +224,7 @@ func (s Session) SubmitPlan(p Plan) (Session, error) {
 
 // Take notes that a call is made for a step of the sealed plan: each is called once, or once for each record that it repeats over
 // (fault.Conflict). It doesn't move the version: what calls were judged on stays as it is, and which of two takes a step is decided here.
-func (s Session) Take(d flow.Done) (Session, error) {
+func (s Session) Take(d provenance.Done) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
@@ -244,7 +245,7 @@ func (s Session) Behind(other Session) bool {
 	return s.Used < other.Used || len(s.done()) < len(other.done())
 }
 
-func (s Session) done() []flow.Done {
+func (s Session) done() []provenance.Done {
 	if s.Plan == nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
 )
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -114,7 +115,7 @@ func TestPlans(t *testing.T) {
 func TestPlanDigestBindsEverything(t *testing.T) {
 	steps := func() []Step {
 		each := 1
-		return []Step{{Tool: "a", Operation: "s.a", Arguments: []byte(`{"x":1}`), From: map[string]flow.Source{"y": {Step: 1, Field: "sender"}}, Open: []string{"z"}, Each: &each, After: []int{1}, Justification: "why"}, {Tool: "b", Operation: "s.b", Justification: "why"}}
+		return []Step{{Tool: "a", Operation: "s.a", Arguments: []byte(`{"x":1}`), From: map[string]provenance.Source{"y": {Step: 1, Field: "sender"}}, Open: []string{"z"}, Each: &each, After: []int{1}, Justification: "why"}, {Tool: "b", Operation: "s.b", Justification: "why"}}
 	}
 	base := PlanDigest("sess_1", "agent", steps())
 	if PlanDigest("sess_1", "agent", steps()) != base {
@@ -125,12 +126,21 @@ func TestPlanDigestBindsEverything(t *testing.T) {
 		"arguments": func(s []Step) []Step { s[0].Arguments = []byte(`{"x":2}`); return s }, "after": func(s []Step) []Step { s[0].After = nil; return s },
 		"justification": func(s []Step) []Step { s[0].Justification = "because"; return s }, "order": func(s []Step) []Step { slices.Reverse(s); return s },
 		"length": func(s []Step) []Step { return s[:1] },
-		"from":   func(s []Step) []Step { s[1].From = map[string]flow.Source{"to": {Field: "sender"}}; return s },
-		"field":  func(s []Step) []Step { s[0].From = map[string]flow.Source{"y": {Step: 1, Field: "other"}}; return s },
-		"source": func(s []Step) []Step { s[0].From = map[string]flow.Source{"y": {Step: 2, Field: "sender"}}; return s },
-		"role":   func(s []Step) []Step { s[0].From = map[string]flow.Source{"y": {Step: 1, Role: flow.Target}}; return s },
-		"open":   func(s []Step) []Step { s[0].Open = nil; return s },
-		"each":   func(s []Step) []Step { s[0].Each = nil; return s },
+		"from":   func(s []Step) []Step { s[1].From = map[string]provenance.Source{"to": {Field: "sender"}}; return s },
+		"field": func(s []Step) []Step {
+			s[0].From = map[string]provenance.Source{"y": {Step: 1, Field: "other"}}
+			return s
+		},
+		"source": func(s []Step) []Step {
+			s[0].From = map[string]provenance.Source{"y": {Step: 2, Field: "sender"}}
+			return s
+		},
+		"role": func(s []Step) []Step {
+			s[0].From = map[string]provenance.Source{"y": {Step: 1, Role: provenance.Target}}
+			return s
+		},
+		"open": func(s []Step) []Step { s[0].Open = nil; return s },
+		"each": func(s []Step) []Step { s[0].Each = nil; return s },
 	} {
 		if PlanDigest("sess_1", "agent", change(steps())) == base {
 			t.Errorf("the digest does not bind the %s", name)
@@ -243,7 +253,7 @@ func TestCleanIsWhatThePlanWasSealedIn(t *testing.T) {
 		want bool
 	}{
 		"clean": {fresh(), plan(PlanApproved), true}, "dirty": {dirty, plan(PlanApproved), false},
-		"said to be clean": {dirty, Plan{ID: "p", Digest: "d", State: PlanApproved, Clean: true, Done: []flow.Done{{CallID: "c"}}}, false},
+		"said to be clean": {dirty, Plan{ID: "p", Digest: "d", State: PlanApproved, Clean: true, Done: []provenance.Done{{CallID: "c"}}}, false},
 	} {
 		s, err := c.s.SubmitPlan(c.p)
 		if err != nil || s.Plan.Clean != c.want || s.Plan.Done != nil {
@@ -272,24 +282,24 @@ func TestTake(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := s.Take(flow.Done{Step: 0, CallID: "c0"})
+	one, err := s.Take(provenance.Done{Step: 0, CallID: "c0"})
 	if err != nil || one.Version != s.Version || len(one.Plan.Done) != 1 || s.Plan.Done != nil || !s.Behind(one) || one.Behind(s) || s.Behind(s) {
 		t.Errorf("%+v, %v", one.Plan, err)
 	}
-	if _, err := one.Take(flow.Done{Step: 0, CallID: "c1"}); !fault.Is(err, fault.Conflict) {
+	if _, err := one.Take(provenance.Done{Step: 0, CallID: "c1"}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("twice: %v", err)
 	}
-	two, err := one.Take(flow.Done{Step: 1, CallID: "c1"})
-	other, err2 := one.Take(flow.Done{Step: 1, CallID: "c2"})
+	two, err := one.Take(provenance.Done{Step: 1, CallID: "c1"})
+	other, err2 := one.Take(provenance.Done{Step: 1, CallID: "c2"})
 	if err != nil || err2 != nil || two.Plan.Done[1].CallID != "c1" || other.Plan.Done[1].CallID != "c2" {
 		t.Errorf("%+v %+v", two.Plan, other.Plan)
 	}
-	three, err := two.Take(flow.Done{Step: 2, CallID: "c3"})
+	three, err := two.Take(provenance.Done{Step: 2, CallID: "c3"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	four, err := three.Take(flow.Done{Step: 3, CallID: "c4"})
-	other, err2 = three.Take(flow.Done{Step: 3, CallID: "c5"})
+	four, err := three.Take(provenance.Done{Step: 3, CallID: "c4"})
+	other, err2 = three.Take(provenance.Done{Step: 3, CallID: "c5"})
 	if err != nil || err2 != nil || four.Plan.Done[3].CallID != "c4" || other.Plan.Done[3].CallID != "c5" {
 		t.Errorf("a move changed what an earlier one returned: %+v %+v", four.Plan.Done, other.Plan.Done)
 	}
@@ -297,12 +307,12 @@ func TestTake(t *testing.T) {
 		t.Error("a person approved what a person rejected")
 	}
 	for name, s := range map[string]Session{"no plan": fresh(), "pending": func() Session { s, _ := fresh().SubmitPlan(plan(PlanPending)); return s }()} {
-		if _, err := s.Take(flow.Done{CallID: "c"}); !fault.Is(err, fault.Conflict) {
+		if _, err := s.Take(provenance.Done{CallID: "c"}); !fault.Is(err, fault.Conflict) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	closed, _ := s.Close(t0)
-	if _, err := closed.Take(flow.Done{CallID: "c"}); !fault.Is(err, fault.SessionClosed) {
+	if _, err := closed.Take(provenance.Done{CallID: "c"}); !fault.Is(err, fault.SessionClosed) {
 		t.Errorf("closed: %v", err)
 	}
 	later := s

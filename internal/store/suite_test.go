@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/provenance"
 )
 
 // engine is what every store must be: gateway.Store, and the log readable.
@@ -401,7 +402,7 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		for i := range 20 {
 			wg.Go(func() {
 				id := fmt.Sprintf("c%d", i)
-				switch _, err := s.Intent(ctx, a.ID, planned.Version, intent(a, id), nil, gateway.Spend{CallID: id, Step: &flow.Done{Step: i % 2, CallID: id}}); {
+				switch _, err := s.Intent(ctx, a.ID, planned.Version, intent(a, id), nil, gateway.Spend{CallID: id, Step: &provenance.Done{Step: i % 2, CallID: id}}); {
 				case err == nil:
 					won.Add(1)
 				case errors.Is(err, gateway.ErrMoved):

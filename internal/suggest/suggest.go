@@ -13,6 +13,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
 )
 
 const (
@@ -24,17 +25,17 @@ const (
 // it may be what a hostile server wants to be believed: it never says that results can be trusted, never calls anything a read, and frees
 // only the arguments in Frees.
 type Proposal struct {
-	Operation   string               `json:"operation"` // <server>.<tool>
-	Sensitivity flow.Sensitivity     `json:"sensitivity"`
-	Action      string               `json:"action,omitempty"` // of the risk rules
-	IDKind      string               `json:"id_kind,omitempty"`
-	EgressURL   bool                 `json:"egress_url,omitempty"`
-	Args        map[string]flow.Role `json:"args"`
-	Left        []string             `json:"without_role,omitempty"` // arguments that have no role: they have to be vouched for
-	Frees       []string             `json:"frees,omitempty"`        // arguments that an outsider may write without a question, sorted
-	Cut         bool                 `json:"cut,omitempty"`          // the schema has more than was read: what wasn't has to be vouched for
-	Skipped     string               `json:"skipped,omitempty"`      // why there is no proposal
-	Allows      []string             `json:"allows,omitempty"`       // what it would allow, in sentences
+	Operation   string                     `json:"operation"` // <server>.<tool>
+	Sensitivity flow.Sensitivity           `json:"sensitivity"`
+	Action      string                     `json:"action,omitempty"` // of the risk rules
+	IDKind      string                     `json:"id_kind,omitempty"`
+	EgressURL   bool                       `json:"egress_url,omitempty"`
+	Args        map[string]provenance.Role `json:"args"`
+	Left        []string                   `json:"without_role,omitempty"` // arguments that have no role: they have to be vouched for
+	Frees       []string                   `json:"frees,omitempty"`        // arguments that an outsider may write without a question, sorted
+	Cut         bool                       `json:"cut,omitempty"`          // the schema has more than was read: what wasn't has to be vouched for
+	Skipped     string                     `json:"skipped,omitempty"`      // why there is no proposal
+	Allows      []string                   `json:"allows,omitempty"`       // what it would allow, in sentences
 
 	tool     Tool
 	reasons  map[string]string // argument -> why it has its role, or none
@@ -42,8 +43,8 @@ type Proposal struct {
 }
 
 // Profile is the proposal as the flow rules read it.
-func (p *Proposal) Profile() *flow.Profile {
-	profile := &flow.Profile{Output: flow.UntrustedOutput, Level: 2, IDKind: p.IDKind, EgressURL: p.EgressURL}
+func (p *Proposal) Profile() *provenance.Profile {
+	profile := &provenance.Profile{Output: provenance.UntrustedOutput, Level: 2, IDKind: p.IDKind, EgressURL: p.EgressURL}
 	if len(p.Args) > 0 {
 		profile.Args = p.Args
 	}
@@ -52,7 +53,7 @@ func (p *Proposal) Profile() *flow.Profile {
 
 // For makes a proposal for a tool.
 func For(server string, tool Tool) Proposal {
-	p := Proposal{Operation: server + "." + tool.Name, Sensitivity: flow.External, Args: map[string]flow.Role{}, tool: tool, reasons: map[string]string{}}
+	p := Proposal{Operation: server + "." + tool.Name, Sensitivity: flow.External, Args: map[string]provenance.Role{}, tool: tool, reasons: map[string]string{}}
 	switch {
 	case tool.Name == "" || len(tool.Name) > 200 || strings.ContainsFunc(tool.Name, func(r rune) bool { return r == '*' || !unicode.IsPrint(r) }):
 		// Such a name could be read as an entry for the whole server.
@@ -80,11 +81,11 @@ func For(server string, tool Tool) Proposal {
 		}
 		p.Args[a.Path] = role
 		switch role {
-		case flow.Selector:
+		case provenance.Selector:
 			kinds[a.Path] = t.kind(a)
-		case flow.URL:
+		case provenance.URL:
 			p.EgressURL = true
-		case flow.Amount, flow.Content, flow.Query, flow.Flag, flow.Time, flow.Name:
+		case provenance.Amount, provenance.Content, provenance.Query, provenance.Flag, provenance.Time, provenance.Name:
 			p.Frees = append(p.Frees, a.Path)
 		}
 	}
@@ -236,7 +237,7 @@ func (t about) action() string {
 }
 
 // role is what an argument is for, as its name and type tell, and why; "" where that is not plain.
-func (t about) role(a Argument) (role flow.Role, why string) {
+func (t about) role(a Argument) (role provenance.Role, why string) {
 	name := a.Path[strings.LastIndexByte(a.Path, '.')+1:]
 	w := split(name)
 	last := ""
@@ -248,38 +249,38 @@ func (t about) role(a Argument) (role flow.Role, why string) {
 	case strings.Count(a.Path, ".") > 3:
 		return "", "too deep to tell"
 	case has(w, "password", "passwd", "passphrase", "secret", "apikey", "otp", "credential", "credentials") || has(w, "api", "private", "access", "ssh", "signing") && has(w, "key", "token"):
-		return flow.Credential, "a secret: only the request itself vouches"
+		return provenance.Credential, "a secret: only the request itself vouches"
 	case has(w, "token"):
 		return "", "a token of some kind"
 	case text && (a.Format == "email" || a.Format == "idn-email"):
-		return flow.Destination, "an address"
+		return provenance.Destination, "an address"
 	case text && (a.Format == "uri" || a.Format == "iri" || a.Format == "uri-reference" || a.Format == "url") || text && has(w, "url", "uri", "webhook", "href"):
-		return flow.URL, "a web address"
+		return provenance.URL, "a web address"
 	case text && (is(name, "to", "cc", "bcc") || has(w, "recipient", "recipients", "email", "emails", "channel", "payee", "beneficiary", "iban", "attendees", "participants", "invitees") && !has(w, "id", "ids")):
-		return flow.Destination, "who gets it"
+		return provenance.Destination, "who gets it"
 	case (last == "id" || last == "ids" || last == "uuid") && (text || a.Is("integer", "number", "string")):
-		return flow.Selector, "the id of what it works on"
+		return provenance.Selector, "the id of what it works on"
 	case has(w, "amount") && !has(w, "max", "min", "limit") && a.Is("number", "integer", "string"):
-		return flow.Amount, "for the risk; where the person named who gets it, any amount passes"
+		return provenance.Amount, "for the risk; where the person named who gets it, any amount passes"
 	case t.acts == running:
 		return "", "the tool may do whatever it is told"
 	case text && (a.Format == "date" || a.Format == "date-time" || a.Format == "time") ||
 		text && (is(name, "date", "datetime", "start_time", "end_time", "start_date", "end_date", "due_date", "deadline")):
-		return flow.Time, "when"
+		return provenance.Time, "when"
 	case t.reads() && (text || a.Is("integer", "number", "string")) && !has(w, "sql", "script", "command", "path") &&
 		(has(w, "query", "q", "search", "filter", "keyword", "keywords") || is(name, "limit", "page", "offset", "page_size", "per_page", "max_results")):
-		return flow.Query, "what it looks for"
+		return provenance.Query, "what it looks for"
 	case has(w, "code", "script", "command", "cmd", "sql", "path", "attachment", "attachments", "file", "html", "template", "config", "query", "expression"):
 		return "", "it may be more than text"
 	case t.acts == writing && text && !a.Enum && is(name, "body", "text", "content", "contents", "message", "description", "comment", "note", "notes", "summary"):
-		return flow.Content, "what is written: links in it are looked at"
+		return provenance.Content, "what is written: links in it are looked at"
 	case t.acts == writing && text && !a.Enum && is(name, "title", "subject"):
-		return flow.Name, "what it is called"
+		return provenance.Name, "what it is called"
 	case t.acts == writing && has(t.words, "create", "new", "draft", "save") && text && !a.Enum && is(name, "name") &&
 		!has(t.words, "user", "users", "member", "members", "account", "accounts", "contact", "role", "group", "permission", "payee", "key", "token", "webhook"):
-		return flow.Name, "what it is called"
+		return provenance.Name, "what it is called"
 	case t.reads() && (a.Is("boolean") || a.Enum) && is(name, "verbose", "pretty", "sort", "sort_by", "order", "order_by", "ascending", "descending"):
-		return flow.Flag, "how it answers"
+		return provenance.Flag, "how it answers"
 	case is(name, "currency"):
 		return "", "the risk of an amount is rated in its own currency only with currency: currency, which frees it"
 	}
@@ -453,7 +454,7 @@ func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 	}
 }
 
-func sorted(m map[string]flow.Role) []string {
+func sorted(m map[string]provenance.Role) []string {
 	var all []string
 	for k := range m {
 		all = append(all, k)
@@ -505,7 +506,7 @@ func Writes(name string) bool {
 
 // Role is the core role that an argument's name alone tells, if it tells one: of the path's last name. A name that ends in a word for text or
 // for how something looks, as email_body, tells none.
-func Role(path string) (flow.Role, bool) {
+func Role(path string) (provenance.Role, bool) {
 	name := path[strings.LastIndexByte(path, '.')+1:]
 	if w := split(name); len(w) > 1 && slices.Contains(strings.Fields(texts), w[len(w)-1]) {
 		return "", false

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"sallyport.example/flow"
+	"sallyport.example/provenance"
 )
 
 func schemaOf(t testing.TB, properties string) json.RawMessage {
@@ -150,7 +151,7 @@ func TestSuggestRoles(t *testing.T) {
 		if reads := strings.HasPrefix(c.tool, "search") || strings.HasPrefix(c.tool, "fetch"); reads != (p.Sensitivity == flow.Both) || !reads && p.Sensitivity != flow.External {
 			t.Errorf("%s is %s", c.tool, p.Sensitivity)
 		}
-		if p.Profile().Output != flow.UntrustedOutput || p.Profile().Level != 2 || p.Profile().TrustedFields != nil {
+		if p.Profile().Output != provenance.UntrustedOutput || p.Profile().Level != 2 || p.Profile().TrustedFields != nil {
 			t.Errorf("%s: a server's words made it %+v", c.tool, p.Profile())
 		}
 	}
@@ -203,16 +204,16 @@ func TestSuggestionsAreNeverMorePermissive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := flow.Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Words: flow.ParseWords("do it for bob@example.com")}
+		s := provenance.Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Words: provenance.ParseWords("do it for bob@example.com")}
 		if rnd.IntN(2) == 0 {
 			s.Held = append(s.Held, flow.Held{Label: flow.Internal})
 		}
-		got := flow.JudgeCall(op, profile, raw, s)
+		got := provenance.JudgeCall(op, profile, raw, s)
 		outside := slices.DeleteFunc(slices.Clone(stranger), func(arg string) bool { return slices.Contains(p.Frees, arg) })
-		if got.Verdict == flow.Permit && len(outside) > 0 {
+		if got.Verdict == provenance.Permit && len(outside) > 0 {
 			t.Fatalf("%s %s: a stranger's %v passes, and the proposal frees %v", p.Operation, b, outside, p.Frees)
 		}
-		if got.Verdict == flow.Permit && flow.JudgeCall(op, nil, raw, s).Verdict != flow.Permit {
+		if got.Verdict == provenance.Permit && provenance.JudgeCall(op, nil, raw, s).Verdict != provenance.Permit {
 			free++
 			if len(stranger) == len(properties) {
 				t.Fatalf("%s %s: a call that is a stranger's in all passes", p.Operation, b)
@@ -283,8 +284,8 @@ func TestWrites(t *testing.T) {
 }
 
 func TestRoleByName(t *testing.T) {
-	for name, want := range map[string]flow.Role{
-		"cc": flow.Destination, "mail.recipients": flow.Destination, "callback_url": flow.URL, "amount": flow.Amount, "apiKey": flow.Credential, "file_id": flow.Selector, "payee": flow.Destination,
+	for name, want := range map[string]provenance.Role{
+		"cc": provenance.Destination, "mail.recipients": provenance.Destination, "callback_url": provenance.URL, "amount": provenance.Amount, "apiKey": provenance.Credential, "file_id": provenance.Selector, "payee": provenance.Destination,
 		"email_body": "", "query": "", "q": "", "search": "", "title": "", "body": "", "max_amount": "", "page_token": "", "": "", "x.": "", "start_time": "",
 	} {
 		if got, ok := Role(name); ok != (want != "") || ok && got != want {

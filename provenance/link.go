@@ -1,0 +1,200 @@
+package provenance
+
+import (
+	"html"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// linksIn yields what a reader's program may turn into a web address in a text that is sent, as far as it goes on: to the next white space,
+// quote or angle bracket, without the punctuation at its end. It would rather find too much. A link that it finds has to be vouched for as it
+// stands, so what hangs on to it is judged with it.
+func linksIn(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		seen := map[string]bool{}
+		for chunk := range chunks(s) {
+			parts := []string{chunk}
+			if before, _, ok := strings.Cut(chunk, "["); ok && strings.Contains(chunk[len(before):], "](") && strings.HasSuffix(strings.TrimRight(chunk, ".,:;!?"), ")") {
+				parts = strings.Split(chunk, "](") // [words](address)
+			}
+			for _, part := range parts {
+				at := linkAt(part)
+				if at < 0 {
+					continue
+				}
+				l := strings.TrimRight(part[at:], ".,:;!?*_'‘’“”«»)]}|`")
+				if l != "" && !seen[l] {
+					seen[l] = true
+					if !yield(l) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// chunks yields the words of a text in each way that a program may read it: as it stands, and with entities and escapes resolved; with
+// characters that are not drawn left out, and as gaps.
+func chunks(s string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		ways := []string{s}
+		if r := resolved(s); r != s {
+			ways = append(ways, r)
+		}
+		for _, way := range ways {
+			bare := bareText(way)
+			if strings.ContainsFunc(way, unseen) {
+				bare += " " + bareText(strings.Map(func(r rune) rune {
+					if unseen(r) {
+						return ' '
+					}
+					return r
+				}, way))
+			}
+			for chunk := range strings.FieldsFuncSeq(bare, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`<>"`, r) }) {
+				if !yield(chunk) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// resolved is a text with its entities and escapes resolved.
+func resolved(s string) string {
+	if strings.Contains(s, "&") {
+		s = html.UnescapeString(s)
+	}
+	if strings.Contains(s, `\u`) {
+		s = unescape(s)
+	}
+	return s
+}
+
+// unseen reports whether a character is not drawn.
+func unseen(r rune) bool {
+	return !unicode.IsSpace(r) && (r < ' ' || r == 0x7f || r > 0x7f && (unicode.Is(unicode.C, r) || unicode.Is(variation, r)))
+}
+
+// bareText is a text as a reader sees it: without characters that are not drawn, with the wide forms of ASCII as ASCII, and the characters that
+// count as points and slashes in addresses as those.
+func bareText(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '。' || r == '｡' || r == '․' || r == '܁' || r == '܂' || r == '٠' || r == '۰':
+			return '.'
+		case r >= 0xff01 && r <= 0xff5e:
+			return r - 0xff01 + '!'
+		case r == '\\' || r == '⁄' || r == '∕' || r == '╱' || r == '⧸':
+			return '/'
+		case unicode.IsSpace(r):
+			return ' '
+		case unseen(r):
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// unescape resolves the \u escapes of JSON and JavaScript.
+func unescape(s string) string {
+	var b strings.Builder
+	for {
+		before, after, ok := strings.Cut(s, `\u`)
+		b.WriteString(before)
+		if !ok {
+			return b.String()
+		}
+		if len(after) >= 4 {
+			if n, err := strconv.ParseUint(after[:4], 16, 16); err == nil {
+				b.WriteRune(rune(n))
+				s = after[4:]
+				continue
+			}
+		}
+		b.WriteString(`\u`)
+		s = after
+	}
+}
+
+// doers are schemes that do something without two slashes and a host behind them.
+var doers = []string{"http:", "https:", "ftp:", "javascript:", "data:", "vbscript:", "file:", "blob:", "tel:", "sms:", "mailto:", "intent:", "ms-"}
+
+// linkAt finds where a link begins in a word: -1 nowhere. That is at its scheme, or its host name.
+func linkAt(word string) int {
+	lower := strings.ToLower(word)
+	if len(lower) != len(word) { // a letter whose lower case is another one
+		lower = word
+	}
+	for _, d := range doers {
+		if i := strings.Index(lower, d); i >= 0 && len(lower) > i+len(d) && (i == 0 || !inWord(rune(lower[i-1]))) {
+			return i
+		}
+	}
+	if i := strings.Index(lower, "://"); i > 0 {
+		for i > 0 && (inWord(rune(lower[i-1])) || strings.IndexByte("+-.", lower[i-1]) >= 0) {
+			i--
+		}
+		return i
+	}
+	for from := 0; ; { // an address without a scheme, of any host
+		i := strings.Index(word[from:], "//")
+		if i < 0 {
+			break
+		}
+		i += from
+		rest := strings.TrimLeft(word[i:], "/")
+		next := rune(0)
+		for _, next = range rest {
+			break
+		}
+		if (i == 0 || strings.IndexByte(`="'([`, word[i-1]) >= 0) && (inWord(next) || next == '[') {
+			return i
+		}
+		from = len(word) - len(rest) // none of these slashes begins one
+	}
+	inHost := func(r rune) bool {
+		return inWord(r) || r == '-' || r == '_' || r == '.' || r > 0x7f && unicode.IsSymbol(r)
+	}
+	for i := 0; i < len(word); {
+		rest := word[i:]
+		start := strings.IndexFunc(rest, inHost)
+		if start < 0 {
+			return -1
+		}
+		start += i
+		end := len(word)
+		if n := strings.IndexFunc(word[start:], func(r rune) bool { return !inHost(r) }); n >= 0 {
+			end = start + n
+		}
+		host, behind := strings.Trim(word[start:end], "."), word[end:]
+		path := behind != "" && strings.IndexByte("/?#", behind[0]) >= 0 || len(behind) > 1 && behind[0] == ':' && behind[1] >= '0' && behind[1] <= '9'
+		address := start > 0 && word[start-1] == '@' || behind != "" && behind[0] == '@' // of mail, or a user of the host's
+		if hostLike(host, path) && (!address || path) {
+			return start
+		}
+		i = end
+	}
+	return -1
+}
+
+// hostLike reports whether a program could take a word for the name of a host: it ends in a label of two letters or more, and is not plainly
+// the name of a file; or it is four numbers with a path behind them.
+func hostLike(host string, path bool) bool {
+	labels := strings.Split(strings.ToLower(host), ".")
+	if len(labels) < 2 || strings.Contains(host, "..") {
+		return false
+	}
+	last := labels[len(labels)-1]
+	if path && len(labels) == 4 && !strings.ContainsFunc(host, func(r rune) bool { return r != '.' && (r < '0' || r > '9') }) {
+		return true
+	}
+	letters := strings.HasPrefix(last, "xn--") || len(last) > 1 && !strings.ContainsFunc(last, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
+	return letters && (path || !files[last])
+}
+
+// files are endings of file names that are no top-level domains.
+var files = set(`txt docx doc xlsx xls pptx ppt pdf csv tsv json yaml yml toml ini cfg conf xml html htm css scss js jsx ts tsx go java jar class cpp hpp exe dll
+bat ps1 sql db sqlite ipynb tex bib png jpg jpeg gif svg webp mp3 mp4 wav avi mkv rar gz tgz iso bak tmp log odt ods odp rtf eml ics vcf pem crt`)

@@ -1,0 +1,543 @@
+package provenance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxWords is how much of a person's request is looked at, in bytes. What stands behind it vouches for nothing.
+const maxWords = 64 << 10
+
+// Words are what a person asked for, in their own words, read once. The zero Words say nothing.
+type Words struct {
+	text  string // folded
+	raw   string
+	forms map[form]bool
+	rows  map[string]bool  // accounts and telephone numbers that are written in groups
+	words []string         // every word, as formOf reads it; "" where what follows says nothing of what stands before
+	plain []string         // their letters and digits, in lower case
+	where map[string][]int // a word -> where it stands in them
+	dates map[string]bool  // as 2006-01-02, or 01-02 where no year was said
+	clock map[string]bool  // as 15:04
+
+	written written // names with a sign: acme/site, #team, @name
+	signs   []int   // where they may stand, while the words are read
+}
+
+// ParseWords reads a request.
+func ParseWords(request string) *Words {
+	if len(request) > maxWords {
+		request = request[:maxWords]
+		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // half a word is another word
+	}
+	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, rows: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, clock: map[string]bool{}}
+	last := ""
+	for gap, whole := range split(request) {
+		token := strings.Trim(whole, ".:!?'’*_`")
+		head, tail, _ := strings.Cut(whole, token)
+		if strings.ContainsAny(head, ".!?") || !carriesOn(gap, last) {
+			w.gap()
+		}
+		last = token
+		if bare := strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s"); bare != token || strings.ContainsAny(tail, ".!?") && !idWords[strings.ToLower(token)] {
+			token, last = bare, ""
+		}
+		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // no space behind the full stop
+			if f, ok := formOf(head); ok && (f.kind == mail || f.kind == link) {
+				w.forms[f] = true
+			}
+		}
+		if i := strings.IndexAny(token, "'’:"); i > 0 && ending(token[i:]) { // as in ann@books.example'a
+			if f, ok := formOf(token[:i]); ok && f.kind == mail {
+				w.forms[f] = true
+			}
+		}
+		if token == "" {
+			continue
+		}
+		if f, ok := formOf(token); ok {
+			w.forms[f] = true
+			if f.kind == text {
+				if n, ok := amountOf(token); ok {
+					w.forms[form{number, n}] = true
+				}
+			}
+		}
+		w.write(head, token, tail)
+		w.add(token)
+		w.unspaced(token)
+	}
+	w.readSigns()
+	w.readLinks(request)
+	w.readRows(request)
+	w.readDates()
+	return w
+}
+
+func (w *Words) add(word string) {
+	w.where[word] = append(w.where[word], len(w.words))
+	w.words, w.plain = append(w.words, word), append(w.plain, bareWord(word))
+}
+
+func (w *Words) gap() { w.words, w.plain = append(w.words, ""), append(w.plain, "") }
+
+// bareWord is a word's letters and digits, in lower case.
+func bareWord(s string) string {
+	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !inWord(r) }), "")
+}
+
+// split yields the words of a request, each with what stands between it and the one before. Wide punctuation separates words as other does, but
+// not where it may belong to one: a comma or colon between digits is of a number, and a stop between letters may be a point of a host name.
+func split(request string) func(yield func(gap, word string) bool) {
+	runes := []rune(request)
+	digit := func(i int) bool { return i >= 0 && i < len(runes) && runes[i] >= '0' && runes[i] <= '9' }
+	letter := func(i int) bool { return i >= 0 && i < len(runes) && inWord(runes[i]) }
+	apart := func(i int) bool {
+		switch r := runes[i]; r {
+		case ',', '，', '：':
+			return !digit(i-1) || !digit(i+1)
+		case '。':
+			return !letter(i-1) || !letter(i+1)
+		default:
+			return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{};|「」『』《》〈〉【】（）、；！？`, r)
+		}
+	}
+	return func(yield func(string, string) bool) {
+		for from, at := 0, 0; at < len(runes); from = at {
+			for at < len(runes) && apart(at) {
+				at++
+			}
+			word := at
+			for at < len(runes) && !apart(at) {
+				at++
+			}
+			if at > word && !yield(string(runes[from:word]), string(runes[word:at])) {
+				return
+			}
+		}
+	}
+}
+
+// carriesOn reports whether what stands between two words lets the second be told by the first: blanks of one line, quotes, a comma behind a
+// number.
+func carriesOn(gap, last string) bool {
+	_, listed := numberOf(strings.Trim(last, "#"))
+	return last != "" && !strings.ContainsFunc(gap, func(r rune) bool {
+		return r != ' ' && r != '\t' && r != '\u00a0' && r != '\u3000' && !strings.ContainsRune(`"“”„«»‘「」『』《》〈〉：`, r) && !(listed && strings.ContainsRune(",，、", r))
+	})
+}
+
+// ending reports whether s is an ending that hangs on a word: an apostrophe or a colon, and up to four letters.
+func ending(s string) bool {
+	_, n := utf8.DecodeRuneInString(s)
+	return utf8.RuneCountInString(s) <= 5 && !strings.ContainsFunc(s[n:], func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
+}
+
+// amountOf reads a number with a sign of a currency, with commas between its thousands, or with a comma before its cents.
+func amountOf(token string) (string, bool) {
+	bare := strings.Trim(token, "$€£¥₹")
+	if units, cents, ok := strings.Cut(bare, ","); ok && (len(cents) == 1 || len(cents) == 2) && (!strings.Contains(units, ".") || len(units) > 4 && units[len(units)-4] == '.') { // 1.250,00
+		bare = strings.ReplaceAll(units, ".", ",") + "." + cents
+	}
+	whole, fraction, _ := strings.Cut(bare, ".")
+	groups := strings.Split(whole, ",")
+	for i, g := range groups {
+		if len(groups) > 1 && (len(g) > 3 || i > 0 && len(g) != 3) || strings.Contains(fraction, ",") {
+			return "", false
+		}
+	}
+	return numberOf(strings.ReplaceAll(bare, ",", ""))
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+// has reports whether the value stands in the words, whole. Texts are found as a phrase between word boundaries; everything else is a token.
+func (w *Words) has(f form) bool {
+	if w == nil {
+		return false
+	}
+	if w.forms[f] {
+		return true
+	}
+	switch f.kind {
+	case text:
+		return w.phrase(f.value)
+	case account:
+		other, ok := f.alike()
+		return w.rows[f.value] || ok && w.forms[other]
+	}
+	return false
+}
+
+// phrase finds a folded text of three characters or more between boundaries.
+func (w *Words) phrase(s string) bool {
+	if utf8.RuneCountInString(s) < 3 {
+		return false
+	}
+	for from := 0; ; {
+		i := strings.Index(w.text[from:], s)
+		if i < 0 {
+			return false
+		}
+		if i += from; bounded(w.text, i, i+len(s)) {
+			return true
+		}
+		from = i + 1
+	}
+}
+
+// bounded reports whether text[i:j] is not the middle of a longer word, number, address or path.
+func bounded(text string, i, j int) bool {
+	before, _ := utf8.DecodeLastRuneInString(text[:i])
+	if i > 0 && (inWord(before) || strings.ContainsRune("@-_./\\+%#=&~", before)) {
+		return false
+	}
+	after, n := utf8.DecodeRuneInString(text[j:])
+	if j == len(text) || !inWord(after) && !strings.ContainsRune("@-_/\\+%#=&~.:", after) {
+		return true
+	}
+	if after == '.' || after == ':' { // the end of a sentence
+		next, _ := utf8.DecodeRuneInString(text[j+n:])
+		return j+n == len(text) || unicode.IsSpace(next) || strings.ContainsRune(`"'”’)`, next)
+	}
+	return false
+}
+
+func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
+
+// names reports whether the words name a record by this value of a naming field. Of a field that an outsider may have written, only what an
+// outsider could not have hit by writing ordinary words: two words or more of which one is telling, those aside that only join others; or one
+// that the person quoted, wrote with a capital inside a sentence, or that is no plain word (a file name, a number of four digits or more).
+func (w *Words) names(value string, outsider bool) bool {
+	f, ok := formOf(value)
+	if !ok || w == nil {
+		return false
+	}
+	if f.kind == number {
+		return false
+	}
+	if !w.has(f) {
+		return false
+	}
+	if f.kind != text {
+		return true
+	}
+	switch {
+	case telling(f.value) == 0:
+		return false
+	case !outsider:
+		return true
+	case len(slices.DeleteFunc(strings.FieldsFunc(f.value, func(r rune) bool { return !inWord(r) }), func(word string) bool { return joining[word] })) > 1:
+		return true
+	}
+	return strings.ContainsFunc(value, unicode.IsDigit) || w.marked(strings.TrimSpace(value))
+}
+
+// shortened are the names that people have for what carries the name: a file without its ending, with blanks for what stands for them; a
+// message without what an answer puts in front; a person with the first name first. One word alone is none of them: it means too much.
+func shortened(name string) []string {
+	if len(name) > maxValue {
+		return nil
+	}
+	name = strings.TrimSpace(name)
+	short := name
+	for { // Re: Fwd: Re:
+		head, rest, ok := strings.Cut(short, ":")
+		if !ok || !answers[strings.ToLower(head)] {
+			break
+		}
+		short = strings.TrimSpace(rest)
+	}
+	var out []string
+	if short != name {
+		out = append(out, short)
+	}
+	if base, ending, ok := cutLast(name, "."); ok && files[strings.ToLower(ending)] {
+		out = append(out, base)
+		if spaced := strings.NewReplacer("_", " ", "-", " ").Replace(base); spaced != base {
+			out = append(out, spaced)
+		}
+	}
+	if last, first, ok := strings.Cut(name, ", "); ok && !strings.Contains(first, ",") {
+		out = append(out, first+" "+last)
+	}
+	return slices.DeleteFunc(out, func(s string) bool { return len(strings.FieldsFunc(s, func(r rune) bool { return !inWord(r) })) < 2 })
+}
+
+// answers are what mail programs put in front of a subject.
+var answers = set("re fw fwd aw wg tr sv vs rv res enc rif antw vá ynt")
+
+// telling counts the words of a folded text that no ordinary request has.
+func telling(s string) int {
+	n := 0
+	for word := range strings.FieldsFuncSeq(s, func(r rune) bool { return !inWord(r) }) {
+		if utf8.RuneCountInString(word) >= 2 && !ordinary[word] {
+			n++
+		}
+	}
+	return n
+}
+
+// marked reports whether the person set the word apart: in quotes, or with a capital that no sentence begins with.
+func (w *Words) marked(value string) bool {
+	for from := 0; ; {
+		i := indexFold(w.raw[from:], value)
+		if i < 0 {
+			return false
+		}
+		i += from
+		j := i + len(value)
+		if j > len(w.raw) || !strings.EqualFold(w.raw[i:j], value) || !bounded(w.raw, i, j) {
+			from = i + 1
+			if from >= len(w.raw) {
+				return false
+			}
+			continue
+		}
+		before, _ := utf8.DecodeLastRuneInString(w.raw[:i])
+		if i > 0 && strings.ContainsRune(`"'“„«‘「『《〈【`, before) {
+			return true
+		}
+		first, _ := utf8.DecodeRuneInString(w.raw[i:])
+		if unicode.IsUpper(first) && i >= 2 {
+			if end, _ := utf8.DecodeLastRuneInString(strings.TrimRight(w.raw[:i], " ")); inWord(end) || end == ',' {
+				return true
+			}
+		}
+		from = j
+	}
+}
+
+func indexFold(s, sub string) int {
+	for i := range s {
+		if len(s)-i >= len(sub) && strings.EqualFold(s[i:i+len(sub)], sub) {
+			return i
+		}
+	}
+	return -1
+}
+
+// maxLooks is how often an id is looked for in the words.
+const maxLooks = 100
+
+// id reports whether the words give the id for a thing of the kind. A number, or an id of less than four characters, means what stands
+// before it: the kind's name, where there is one, apart from "id", "number", "#" and other ids ("files 13 and 14"); else one of these.
+func (w *Words) id(value, kind string) bool {
+	if w == nil || len(kind) > maxDisplayField {
+		return false
+	}
+	_, isNumber := numberOf(value)
+	if !isNumber && utf8.RuneCountInString(value) >= 4 && strings.ContainsFunc(value, unicode.IsDigit) && len(w.where[value]) > 0 {
+		return true
+	}
+	called := calledBy(kind)
+	for _, token := range []string{value, "#" + value} {
+		at := w.where[token]
+		for _, at := range at[:min(len(at), maxLooks)] {
+			if w.kindBefore(at, token[0] == '#', called) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// called are the ways in which people say a kind, and several of it: pull request, pull-requests, PR.
+type called struct {
+	one, many []string
+	initials  string
+}
+
+func calledBy(kind string) (c called) {
+	name := bareWord(kind)
+	if name == "" {
+		return c
+	}
+	c.many = []string{name + "s", name + "es", strings.TrimSuffix(name, "y") + "ies"}
+	if c.one = []string{name}; strings.HasSuffix(name, "s") {
+		c.many = append(c.many, name)
+	}
+	if parts := strings.FieldsFunc(strings.ToUpper(kind), func(r rune) bool { return !inWord(r) }); len(parts) > 1 {
+		for _, p := range parts {
+			first, _ := utf8.DecodeRuneInString(p)
+			c.initials += string(first)
+		}
+	}
+	return c
+}
+
+// kindBefore reports whether the words before one say what it is the id of. Of the words that may stand in between, a number joins on only as
+// one of a list of several ("files 13 and 14", not "file 13 to 3 people"), and what has no "id", "number" or "#" only without others ("mails with 2
+// attachments").
+func (w *Words) kindBefore(at int, marked bool, kind called) bool {
+	own := marked // the id's own "#"
+	listed, several, open, joined, is := false, false, false, false, false
+	said := func(many bool) bool { return !open && (own || !listed || several || many) }
+	for i := at - 1; i >= 0 && i >= at-8; i-- {
+		bare := strings.Trim(w.words[i], "#")
+		word := strings.ToLower(bare)
+		_, isNumber := numberOf(word)
+		short := strings.TrimSuffix(bare, "s")
+		switch many := w.ends(i, kind.many); {
+		case many || w.ends(i, kind.one):
+			return (marked || !joined && !is) && said(many)
+		case kind.initials != "" && short == kind.initials && !ordinary[strings.ToLower(short)]:
+			return marked && said(short != bare)
+		case idWords[word]:
+			if joined {
+				return false
+			}
+			marked, several = true, several || strings.HasSuffix(word, "s") || word == "nummern"
+		case isNumber:
+			if joined || is {
+				return false
+			}
+			listed, open = true, false
+		case lists[word]:
+			open = true
+		case word == "is" || word == "are":
+			is = true
+		case between[word]:
+			joined = true
+		default:
+			return kind.one == nil && marked && said(false)
+		}
+	}
+	return kind.one == nil && marked && said(false)
+}
+
+// ends reports whether the words up to one are a name, run together. What begins behind a word that only joins is no name's end.
+func (w *Words) ends(at int, names []string) bool {
+	if word := w.plain[at]; joining[word] || between[word] || lists[word] {
+		return false
+	}
+	return slices.ContainsFunc(names, func(rest string) bool {
+		for i := at; i >= 0 && w.plain[i] != ""; i-- {
+			before, ok := strings.CutSuffix(rest, w.plain[i])
+			if !ok || before == "" {
+				return ok
+			}
+			rest = before
+		}
+		return false
+	})
+}
+
+var (
+	idWords = set("id ids number numbers no nr # nummer nummern numéro numéros número números numero numeri")
+	lists   = set("and or und oder et ou y")
+	between = set("with the of has have whose to from mit der die das dem den von avec le la les de du con el los las")
+)
+
+// ordinary are words of ordinary requests: a record is not singled out by carrying one of them.
+var ordinary = set(`a about above account accounts action actions add address after again all also always am an and another answer any anyone anything
+appointment appointments are as ask at attach attachment attachments available be because been before below best better between bill bills book both but buy by
+calendar call can cancel change channel channels check cheapest city client clients close colleague come company complete confirm contact contacts contain content
+contents copy could create current customer daily data date day days delete description details did different do document documents does done down draft each
+email emails end event events ever every everyone everything execute expensive extract fetch few file files find first flight flights folder follow following for forward
+found free friend friends from full get give given go going good group had has have he hello help her here hers hey hi him his hotel hotels hour hours how i if
+important in inbox info information instruction instructions invitation invite invoice invoices is issue item items it its job just keep know large largest last
+latest least let like link links list lists ll look lowest mail mails make manager many me meet meeting meetings member members mention message messages minute
+minutes mine money month monthly months more most move much must my name named names need needed new next no not note notes notice notification now number
+of off ok old on once one only open or order orders other others our out over page pages paid participant participants password pay payment payments people
+per person plan plans please point post previous price prices project provide put question rating read ready reason received recent recently recipient record records
+reminder reply report reports request requests reschedule reserve rest restaurant restaurants result results review reviews same save say schedule scheduled
+search second see send sender sent service services set share she should show sign similar since site small so some someone something soon sort start still subject
+such suggest summary summarize sure system take task tasks team tell text than thank thanks that the their them then there these they thing this those three through time
+times title to today todo together tomorrow tonight too total transaction transactions transfer trip two under until up update upcoming us use user username users using
+version very via view visit want was way we website week weekly weeks welcome well were what when where whether which while who whom whose why will with within without
+work world would write year years yes yesterday yet you your yours
+monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november december`)
+
+// joining are the ordinary words that only join others: with one of them a word is no more of a name than alone.
+var joining = set(`a all also an and any are as at be been but by can could did do does each for from had has have he her him his how i if in is it its just may me
+must my no not of off on or our out over please she should so some that the their them then there these they this those to too under up us via was we were what
+when where which while who whom whose why will with would you your`)
+
+func set(words string) map[string]bool {
+	m := map[string]bool{}
+	for w := range strings.FieldsSeq(words) {
+		m[w] = true
+	}
+	return m
+}
+
+// at reports whether the words give the date or the time of day of a value that is one.
+func (w *Words) at(value string) bool {
+	d, ok := dateOf(value)
+	if !ok || w == nil {
+		return false
+	}
+	return w.dates[d.Format(time.DateOnly)] || w.dates[d.Format("01-02")] || len(value) > len(time.DateOnly) && w.clock[d.Format("15:04")]
+}
+
+// dateOf reads a date, or a date and a time of day, in the forms that programs write.
+func dateOf(s string) (time.Time, bool) {
+	if len(s) < 8 || len(s) > 40 {
+		return time.Time{}, false
+	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "02.01.2006", "2006/01/02"} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+var months = map[string]time.Month{
+	"january": 1, "february": 2, "march": 3, "april": 4, "may": 5, "june": 6, "july": 7, "august": 8, "september": 9, "october": 10, "november": 11, "december": 12,
+	"jan": 1, "feb": 2, "mar": 3, "apr": 4, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "sept": 9, "oct": 10, "nov": 11, "dec": 12,
+}
+
+// readDates finds the days and times of day in the words: 2024-05-15, May 15th, 2024, 15 May, 12:00, 9am, at 10.
+func (w *Words) readDates() {
+	tokens := strings.FieldsFunc(w.text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"'()[],;`, r) })
+	for i, token := range tokens {
+		token = strings.Trim(token, ".:!?")
+		if d, ok := dateOf(token); ok {
+			w.dates[d.Format(time.DateOnly)] = true
+		}
+		if m, ok := months[token]; ok {
+			for _, at := range []int{i - 1, i + 1} {
+				if at < 0 || at >= len(tokens) {
+					continue
+				}
+				if day, err := strconv.Atoi(strings.TrimRight(tokens[at], "sthndr.:!?")); err == nil && day >= 1 && day <= 31 {
+					w.dates[fmt.Sprintf("%02d-%02d", m, day)] = true
+				}
+			}
+		}
+		hour := token
+		half := 0
+		if cut, ok := strings.CutSuffix(token, "pm"); ok {
+			hour, half = cut, 12
+		} else if cut, ok := strings.CutSuffix(token, "am"); ok {
+			hour = cut
+		} else if !strings.Contains(token, ":") && (i == 0 || tokens[i-1] != "at") {
+			continue
+		}
+		hour, minute, _ := strings.Cut(hour, ":")
+		h, err := strconv.Atoi(hour)
+		m, failed := strconv.Atoi(cmp.Or(minute, "0"))
+		if err == nil && failed == nil && h >= 0 && h < 24 && m >= 0 && m < 60 {
+			w.clock[fmt.Sprintf("%02d:%02d", (h%12+half)%24, m)] = true
+			if half == 0 {
+				w.clock[fmt.Sprintf("%02d:%02d", h, m)] = true
+			}
+		}
+	}
+}
+
+// letter reports whether the words have a text to the letter.
+func (w *Words) letter(s string) bool { return w != nil && strings.Contains(w.raw, s) }

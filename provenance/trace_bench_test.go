@@ -1,0 +1,134 @@
+package provenance
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// seenMany is evidence of n values: every tenth out of a record that a system set.
+func seenMany(n int) *Evidence {
+	e := &Evidence{}
+	p := &Profile{TrustedFields: []string{"id"}, Delegable: []string{"from"}, IDKind: "mail"}
+	for call := 0; e.count < n; call++ {
+		var list []map[string]string
+		for i := range 250 {
+			list = append(list, map[string]string{"id": fmt.Sprintf("m%d-%d", call, i), "from": fmt.Sprintf("user%d@host%d.example", i, call), "link": fmt.Sprintf("https://host%d.example/%d", call, i), "total": fmt.Sprint(call*250 + i)})
+		}
+		b, err := json.Marshal(list)
+		if err != nil {
+			panic(err)
+		}
+		e.Add(Observe(p, nil, Result{Operation: "mail.list", CallID: fmt.Sprint(call), Payloads: []json.RawMessage{b}}))
+	}
+	return e
+}
+
+func BenchmarkJudgeCall(b *testing.B) {
+	p := &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"to": Destination, "body": Content, "id": Selector, "title": Name}}
+	s := Situation{Held: fromOutside, Words: ParseWords(strings.Repeat("Please answer the mail about the Blue Heron. ", 20) + "Write to ann@books.example about https://books.example/a"), Own: []string{"me@own.example"}, Evidence: seenMany(10_000)}
+	if s.Evidence.count < 10_000 {
+		b.Fatal(s.Evidence.count)
+	}
+	p1 := *p
+	p1.Level = 1
+	for _, c := range []struct {
+		name string
+		p    *Profile
+		args string
+		want Verdict
+	}{
+		{"in words", p, `{"to":"ann@books.example","body":"hello"}`, Permit},
+		{"seen", &p1, `{"id":"m7-200"}`, Permit},
+		{"seen and not vouched", p, `{"to":"user249@host9.example","body":"hello"}`, Ask},
+		{"unseen", p, `{"to":"nobody@x.example","body":"hello"}`, Ask},
+		{"ten links", p, `{"to":"ann@books.example","body":"` + strings.Repeat("see https://books.example/a and more ", 10) + `"}`, Permit},
+		{"a name of 80 words", &p1, `{"title":"` + strings.Repeat("the owl ", 40) + `"}`, Ask},
+		{"body of 100 kB", p, `{"to":"ann@books.example","body":"` + strings.Repeat("a line of words. ", 6000) + `"}`, Permit},
+		{"200 recipients", p, `{"to":["ann@books.example"` + strings.Repeat(`,"ann@books.example"`, 198) + `]}`, Permit},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			args := []byte(c.args)
+			b.ReportAllocs()
+			for b.Loop() {
+				if r := JudgeCall(post, c.p, args, s); r.Verdict != c.want {
+					b.Fatal(r)
+				}
+			}
+		})
+	}
+	// One value that stands everywhere.
+	same := &Evidence{}
+	hostile := json.RawMessage("[" + strings.Repeat(`{"from":"eve@x.example"},`, 999) + `{"from":"eve@x.example"}]`)
+	for i := range 10 {
+		same.Add(Observe(nil, nil, Result{Operation: "mail.list", CallID: fmt.Sprint(i), Payloads: []json.RawMessage{hostile}}))
+	}
+	b.Run("a value seen 10,000 times", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if r := JudgeCall(post, p, []byte(`{"to":"eve@x.example"}`), Situation{Held: fromOutside, Evidence: same}); r.Verdict != Ask {
+				b.Fatal(r)
+			}
+		}
+	})
+}
+
+func BenchmarkObserve1MB(b *testing.B) {
+	words := ParseWords("Answer the mail about the Blue Heron from ann@books.example")
+	p := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"from"}, IDKind: "mail"}
+	record := `{"id":"1","subject":"Blue Heron","from":"ann@books.example","body":"` + strings.Repeat("a line of words with 13 numbers. ", 30) + `"}`
+	for name, payload := range map[string]string{
+		"records": "[" + strings.Repeat(record+",", 1<<20/len(record)) + record + "]",
+		"text":    `"` + strings.Repeat("a line of words, with 13 and eve@x.example. ", 1<<20/44) + `"`,
+		"numbers": "[" + strings.Repeat("1,", 1<<19) + "1]",
+		"names": "{\"a\":0" + func() string {
+			var s strings.Builder
+			for i := range 1 << 16 {
+				fmt.Fprintf(&s, `,"name%d":"%d"`, i, i)
+			}
+			return s.String()
+		}() + "}",
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(payload)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if s := Observe(p, words, Result{Payloads: []json.RawMessage{json.RawMessage(payload)}}); len(s.Records) == 0 {
+					b.Fatal("nothing seen")
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkParseWords10kB(b *testing.B) {
+	words := strings.Repeat("Please answer 'Blue Heron' at ann@books.example on May 15th. ", 10<<10/62)
+	b.ReportAllocs()
+	for b.Loop() {
+		if !ParseWords(words).has(form{mail, "ann@books.example"}) {
+			b.Fatal("not read")
+		}
+	}
+}
+
+func BenchmarkAdd10000Values(b *testing.B) {
+	var seen []Seen
+	for call := range 10 {
+		s := Seen{Operation: "mail.list", CallID: fmt.Sprint(call)}
+		for i := range 250 {
+			s.Records = append(s.Records, seenRecord{Values: []seenValue{{Field: "id", Text: fmt.Sprint("m", call, "-", i), Class: classSystem, ID: true}, {Field: "from", Text: fmt.Sprintf("user%d@host%d.example", i, call), Class: classDelegable}, {Field: "link", Text: fmt.Sprintf("https://host%d.example/%d", call, i), Class: classFree}, {Field: "total", Text: fmt.Sprint(i), Class: classFree}}})
+		}
+		seen = append(seen, s)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		e := &Evidence{}
+		for _, s := range seen {
+			e.Add(s)
+		}
+		if e.count != 10_000 {
+			b.Fatal(e.count)
+		}
+	}
+}
