@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/daemon"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/suggest"
 )
@@ -27,9 +27,9 @@ func pinned(t *testing.T, definitions map[string]string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pins := []gateway.Pin{{Operation: "mail.*", AcceptedAt: time.Unix(1, 0)}} // that the server was seen
+	pins := []catalogue.Pin{{Operation: "mail.*", AcceptedAt: time.Unix(1, 0)}} // that the server was seen
 	for operation, definition := range definitions {
-		pins = append(pins, gateway.Pin{Operation: operation, Hash: "h", Definition: []byte(definition), AcceptedAt: time.Unix(1, 0)})
+		pins = append(pins, catalogue.Pin{Operation: operation, Hash: "h", Definition: []byte(definition), AcceptedAt: time.Unix(1, 0)})
 	}
 	if err := db.SavePins(t.Context(), pins); err != nil {
 		t.Fatal(err)

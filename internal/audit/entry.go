@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -61,4 +62,15 @@ type Payload struct {
 	Key      string          `json:"key,omitempty"`      // hex SHA-256 of the stored (redacted) bytes
 	Redacted bool            `json:"redacted,omitempty"` // Shown or stored bytes differ from the exact ones
 	Bytes    []byte          `json:"-"`                  // what to store under Key, when Stored
+}
+
+// maxReason bounds a reason, in bytes.
+const maxReason = 2000
+
+// Clip bounds the text of a reason.
+func Clip(s string) string {
+	if len(s) > maxReason {
+		return strings.ToValidUTF8(s[:maxReason], "") + "…"
+	}
+	return s
 }

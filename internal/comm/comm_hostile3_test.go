@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm/exec"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -32,7 +33,7 @@ func programs(t *testing.T) (run func(context.Context, ...string) error, data st
 	return func(ctx context.Context, argv ...string) error {
 		for _, command := range c.Commands() {
 			if command.Name == "exec" {
-				_, err := command.Run(ctx, gateway.CommandRun{Session: session, Parameters: canonical(t, map[string]any{"argv": argv})})
+				_, err := command.Run(ctx, catalogue.CommandRun{Session: session, Parameters: canonical(t, map[string]any{"argv": argv})})
 				return err
 			}
 		}

@@ -19,6 +19,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm/exec"
 	"sallyport.example/internal/comm/search"
 	"sallyport.example/internal/egress"
@@ -37,7 +38,7 @@ const session = "sess_01a2009ca9eb71aca8a6d450ac52f9ed"
 // world is the operations with a web server, a database and programs behind them.
 type world struct {
 	t        *testing.T
-	commands map[string]gateway.Command
+	commands map[string]catalogue.Command
 	url      string
 	data     string
 }
@@ -105,7 +106,7 @@ func (w *world) remake(o Options) {
 			w.t.Error(err)
 		}
 	})
-	w.commands = map[string]gateway.Command{}
+	w.commands = map[string]catalogue.Command{}
 	for _, command := range c.Commands() {
 		w.commands[command.Name] = command
 	}
@@ -126,18 +127,18 @@ func canonical(t *testing.T, v any) json.RawMessage {
 type object = map[string]any
 
 // run checks and runs an operation as the corridor does.
-func (w *world) run(session, name string, parameters object) (gateway.Brought, error) {
+func (w *world) run(session, name string, parameters object) (catalogue.Brought, error) {
 	w.t.Helper()
 	command, raw := w.commands[name], canonical(w.t, parameters)
 	if err := command.Check(raw); err != nil {
-		return gateway.Brought{}, err
+		return catalogue.Brought{}, err
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), command.Timeout)
 	defer cancel()
-	return command.Run(ctx, gateway.CommandRun{Session: session, Parameters: raw})
+	return command.Run(ctx, catalogue.CommandRun{Session: session, Parameters: raw})
 }
 
-func (w *world) mustRun(name string, parameters object) (text string, b gateway.Brought) {
+func (w *world) mustRun(name string, parameters object) (text string, b catalogue.Brought) {
 	w.t.Helper()
 	b, err := w.run(session, name, parameters)
 	if err != nil {

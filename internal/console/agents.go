@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 )
 
 // countedSessions bounds how many open sessions are counted, the newest.
@@ -20,8 +21,8 @@ const countedSessions = 500
 type agentRow struct {
 	*agent.Declaration
 	Tier       string
-	Kill       *gateway.Switch // its own switch, if it was ever used
-	Quarantine *gateway.Quarantine
+	Kill       *standing.Switch // its own switch, if it was ever used
+	Quarantine *standing.Quarantine
 	Open       int // open sessions
 }
 
@@ -30,7 +31,7 @@ func (a agentRow) Killed() bool { return a.Kill != nil && a.Kill.Active }
 
 // agentsPage is every declared agent.
 type agentsPage struct {
-	Kill   gateway.Switch // of all agents
+	Kill   standing.Switch // of all agents
 	Agents []agentRow
 	// Switched are agents that are stopped although nobody declared them.
 	Switched []switchedAgent
@@ -40,11 +41,11 @@ type agentsPage struct {
 
 type switchedAgent struct {
 	ID string
-	gateway.Switch
+	standing.Switch
 }
 
 func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	kill, aside := c.o.Gateway.KillStatus(), c.o.Gateway.Quarantines()
+	kill, aside := c.o.Gateway.Standing().KillStatus(), c.o.Gateway.Standing().Quarantines()
 	d := agentsPage{Kill: kill.Global}
 	open, atLeast, err := c.openSessions(r.Context())
 	if d.AtLeast = atLeast; err != nil { // the switches come from memory, and must be there without the store
@@ -64,7 +65,7 @@ func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Prin
 	c.show(w, r, p, view{template: "agents", title: "Agents", place: "/agents", data: d})
 }
 
-func rowOf(a *agent.Declaration, kill gateway.Switches, aside map[string]gateway.Quarantine) agentRow {
+func rowOf(a *agent.Declaration, kill standing.Switches, aside map[string]standing.Quarantine) agentRow {
 	row := agentRow{Declaration: a, Tier: a.TrustTier}
 	if row.Tier == "" {
 		row.Tier = gateway.TierStandard
@@ -96,7 +97,7 @@ type agentPage struct {
 	Problem  *problem
 	Act      string // the act that was refused
 	Typed    string // its reason, as it was typed
-	Global   gateway.Switch
+	Global   standing.Switch
 	Operator bool
 	Sessions []session.Session // open ones, newest first
 	AtLeast  bool
@@ -115,8 +116,8 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 		c.fail(w, r, p, fault.New(fault.NotFound, "No agent %.80q is declared.", id).Try("Add a file for it to the agents folder and restart; sallyport init writes an example."))
 		return
 	}
-	kill := c.o.Gateway.KillStatus()
-	d.agentRow, d.Global, d.Operator = rowOf(a, kill, c.o.Gateway.Quarantines()), kill.Global, p.Has(identity.Operator)
+	kill := c.o.Gateway.Standing().KillStatus()
+	d.agentRow, d.Global, d.Operator = rowOf(a, kill, c.o.Gateway.Standing().Quarantines()), kill.Global, p.Has(identity.Operator)
 	declaration, err := json.Marshal(a)
 	if err != nil {
 		c.fail(w, r, p, err)
@@ -167,14 +168,14 @@ func (c *Console) actOn(w http.ResponseWriter, r *http.Request, p identity.Princ
 // killAgent acts from memory: nothing on this path waits for the store. Any well-formed id may be switched, as over HTTP: an agent that
 // nobody declared is still better switched off than not.
 func (c *Console) killAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.actOn(w, r, p, "kill", switching(p, c.o.Gateway.Disable))
+	c.actOn(w, r, p, "kill", switching(p, c.o.Gateway.Standing().Disable))
 }
 
 func (c *Console) unkillAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.actOn(w, r, p, "unkill", switching(p, c.o.Gateway.Enable))
+	c.actOn(w, r, p, "unkill", switching(p, c.o.Gateway.Standing().Enable))
 }
 
-func switching(p identity.Principal, flip func(agent, by, reason string) gateway.Switches) func(context.Context, string, string) error {
+func switching(p identity.Principal, flip func(agent, by, reason string) standing.Switches) func(context.Context, string, string) error {
 	return func(_ context.Context, agent, reason string) error {
 		if err := identity.CheckID(agent); err != nil {
 			return fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("agent")
@@ -186,12 +187,12 @@ func switching(p identity.Principal, flip func(agent, by, reason string) gateway
 
 func (c *Console) quarantineAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	c.actOn(w, r, p, "quarantine", func(ctx context.Context, agent, reason string) error {
-		return c.o.Gateway.Quarantine(ctx, agent, reason, p.String())
+		return c.o.Gateway.Standing().Quarantine(ctx, agent, reason, p.String())
 	})
 }
 
 func (c *Console) restoreAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	c.actOn(w, r, p, "restore", func(ctx context.Context, agent, reason string) error {
-		return c.o.Gateway.Restore(ctx, agent, reason, p.String())
+		return c.o.Gateway.Standing().Restore(ctx, agent, reason, p.String())
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -131,8 +132,8 @@ func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity
 			d.Rules = append(d.Rules, r)
 		}
 	}
-	tools := c.o.Gateway.Tools()
-	if i := slices.IndexFunc(tools, func(t gateway.Tool) bool { return t.Operation == q.Operation }); i >= 0 {
+	tools := c.o.Gateway.Catalogue().Tools()
+	if i := slices.IndexFunc(tools, func(t catalogue.Tool) bool { return t.Operation == q.Operation }); i >= 0 {
 		d.Tool = "/tools/" + url.PathEscape(q.Operation)
 		if tools[i].Hash == q.DefinitionHash {
 			d.Says = description(tools[i].Definition)

@@ -10,10 +10,12 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 )
 
 const (
@@ -36,12 +38,12 @@ type overviewPage struct {
 
 	Reader, Auditor, Operator bool
 
-	Kill     gateway.Switches
+	Kill     standing.Switches
 	Stopped  []stoppedAgent
 	Unread   int                // definitions that only a rule accepted
 	Waiting  []gateway.Question // those that silence permits first
 	Plans    plansPart          // that wait too
-	Tools    []gateway.Tool     // that wait to be accepted
+	Tools    []catalogue.Tool   // that wait to be accepted
 	Servers  []Server
 	Down     int
 	Troubled []Deliveries // messages that nobody got, for operators
@@ -53,7 +55,7 @@ type overviewPage struct {
 
 type stoppedAgent struct {
 	ID string
-	gateway.Switch
+	standing.Switch
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request, p identity.Principal) {
@@ -72,7 +74,7 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 		}
 	}
 	if d.Reader {
-		d.Kill = c.o.Gateway.KillStatus()
+		d.Kill = c.o.Gateway.Standing().KillStatus()
 		for id, s := range d.Kill.Agents {
 			if s.Active {
 				d.Stopped = append(d.Stopped, stoppedAgent{id, s})
@@ -94,11 +96,11 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 				d.Down++
 			}
 		}
-		for _, t := range c.o.Gateway.Tools() {
-			if t.Standing == gateway.Quarantined || t.Standing != gateway.Gone && (t.PendingHash != "" || len(t.Suspicions) > 0) { // named by no entry, too
+		for _, t := range c.o.Gateway.Catalogue().Tools() {
+			if t.Standing == catalogue.Quarantined || t.Standing != catalogue.Gone && (t.PendingHash != "" || len(t.Suspicions) > 0) { // named by no entry, too
 				d.Tools = append(d.Tools, t)
 			}
-			if t.Unread && t.Standing != gateway.Gone {
+			if t.Unread && t.Standing != catalogue.Gone {
 				d.Unread++
 			}
 		}
@@ -132,15 +134,15 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 }
 
 func (c *Console) kill(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.flip(w, r, p, c.o.Gateway.Disable)
+	c.flip(w, r, p, c.o.Gateway.Standing().Disable)
 }
 
 func (c *Console) unkill(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.flip(w, r, p, c.o.Gateway.Enable)
+	c.flip(w, r, p, c.o.Gateway.Standing().Enable)
 }
 
 // flip switches all agents off or on, from memory: nothing here waits for the store.
-func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Principal, flip func(agent, by, reason string) gateway.Switches) {
+func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Principal, flip func(agent, by, reason string) standing.Switches) {
 	reason := r.PostForm.Get("reason")
 	if err := checkReason(reason); err != nil {
 		d, said := c.look(r, p), problemOf(err)

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -226,8 +227,8 @@ func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error 
 
 // operation tells what the catalogue says of an operation.
 func (c *Console) operation() func(id string) (flow.Effect, []flow.Label, []flow.Label, bool) {
-	byID := map[string]gateway.Tool{}
-	for _, t := range c.o.Gateway.Tools() {
+	byID := map[string]catalogue.Tool{}
+	for _, t := range c.o.Gateway.Catalogue().Tools() {
 		byID[t.Operation] = t
 	}
 	return func(id string) (flow.Effect, []flow.Label, []flow.Label, bool) {

@@ -17,8 +17,8 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/provenance"
 )
@@ -63,7 +63,7 @@ func (u *usage) look(ctx context.Context, s Store) (last map[string]int64, entri
 
 // toolRow is one operation in the catalogue.
 type toolRow struct {
-	gateway.ToolView
+	catalogue.ToolView
 	Path string
 	Used string // "", or since when: an entry's index
 	Last int64
@@ -89,9 +89,9 @@ func (t toolRow) Classified() string {
 // toolsPage is the catalogue.
 type toolsPage struct {
 	Server    string
-	Standing  gateway.Standing
+	Standing  catalogue.Standing
 	Servers   []string
-	Standings []gateway.Standing
+	Standings []catalogue.Standing
 	Rows      []toolRow
 	All       int // in the whole catalogue
 	Found     int // by the filter
@@ -106,16 +106,16 @@ type toolsPage struct {
 }
 
 // standings is the closed list, in the order in which they need looking at.
-var standings = []gateway.Standing{gateway.Quarantined, gateway.Unfit, gateway.Unlisted, gateway.Active, gateway.Gone}
+var standings = []catalogue.Standing{catalogue.Quarantined, catalogue.Unfit, catalogue.Unlisted, catalogue.Active, catalogue.Gone}
 
 func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	q := r.URL.Query()
-	d := toolsPage{Server: q.Get("server"), Standing: gateway.Standing(q.Get("standing")), Standings: standings}
+	d := toolsPage{Server: q.Get("server"), Standing: catalogue.Standing(q.Get("standing")), Standings: standings}
 	if d.Standing != "" && !slices.Contains(standings, d.Standing) {
 		c.fail(w, r, p, fault.New(fault.NotFound, "There is no such standing of tools.").Try("Choose one from the list."))
 		return
 	}
-	all := c.o.Gateway.ToolViews()
+	all := c.o.Gateway.Catalogue().ToolViews()
 	used, within, err := c.used(r.Context())
 	if err != nil {
 		d.Missing = problemOf(err).Text
@@ -170,7 +170,7 @@ func (c *Console) used(ctx context.Context) (map[string]int64, int64, error) {
 	return used, within, err
 }
 
-func rowOfTool(t gateway.ToolView, used map[string]int64) toolRow {
+func rowOfTool(t catalogue.ToolView, used map[string]int64) toolRow {
 	row := toolRow{ToolView: t, Path: "/tools/" + url.PathEscape(t.Operation)}
 	if last, ok := used[t.Operation]; ok {
 		row.Used, row.Last = strconv.FormatInt(last, 10), last
@@ -194,13 +194,13 @@ type part struct {
 }
 
 // partOf is which part of its server's bar a tool stands in. What it can't be called for comes before how it is classified.
-func partOf(t gateway.ToolView) part {
+func partOf(t catalogue.ToolView) part {
 	switch {
-	case t.Standing == gateway.Quarantined:
+	case t.Standing == catalogue.Quarantined:
 		return part{"quarantined", "quarantined", 1}
-	case t.Standing == gateway.Unfit:
+	case t.Standing == catalogue.Unfit:
 		return part{"unfit", "unfit", 1}
-	case t.Standing == gateway.Gone:
+	case t.Standing == catalogue.Gone:
 		return part{"gone", "gone", 1}
 	case t.BuiltIn:
 		return part{"builtin", "built in", 1}
@@ -215,7 +215,7 @@ func partOf(t gateway.ToolView) part {
 var partOrder = []string{"builtin", "named", "default", "unlisted", "quarantined", "unfit", "gone"}
 
 // cover counts by server. used nil: nobody knows.
-func cover(all []gateway.ToolView, used map[string]int64) []coverage {
+func cover(all []catalogue.ToolView, used map[string]int64) []coverage {
 	byServer := map[string]*coverage{}
 	for _, t := range all {
 		s := byServer[t.Server]
@@ -230,7 +230,7 @@ func cover(all []gateway.ToolView, used map[string]int64) []coverage {
 		} else {
 			s.Parts = append(s.Parts, p)
 		}
-		if _, ok := used[t.Operation]; !ok && t.Standing == gateway.Active {
+		if _, ok := used[t.Operation]; !ok && t.Standing == catalogue.Active {
 			s.Unused++
 		}
 	}
@@ -319,8 +319,8 @@ func (c *Console) tool(w http.ResponseWriter, r *http.Request, p identity.Princi
 
 func (c *Console) showTool(w http.ResponseWriter, r *http.Request, p identity.Principal, d toolPage, status int) {
 	id := r.PathValue("operation")
-	all := c.o.Gateway.ToolViews()
-	i := slices.IndexFunc(all, func(t gateway.ToolView) bool { return t.Operation == id })
+	all := c.o.Gateway.Catalogue().ToolViews()
+	i := slices.IndexFunc(all, func(t catalogue.ToolView) bool { return t.Operation == id })
 	if i < 0 {
 		c.fail(w, r, p, fault.New(fault.NotFound, "No server that is or was connected offers %.80q.", id).Try("See all of them under Tools."))
 		return
@@ -369,7 +369,7 @@ func (t toolRow) Labelled() string {
 }
 
 // sentences say what the classification of a tool means for a session. What its label allows stands in Allows.
-func sentences(t gateway.ToolView) (says []string) {
+func sentences(t catalogue.ToolView) (says []string) {
 	list := func(labels []flow.Label) string {
 		var words []string
 		for _, l := range labels {
@@ -379,13 +379,13 @@ func sentences(t gateway.ToolView) (says []string) {
 	}
 	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
 	switch t.Standing {
-	case gateway.Quarantined:
+	case catalogue.Quarantined:
 		say("It can’t be called: its definition changed, or it is new, and an operator has to look at it first.")
-	case gateway.Unlisted:
+	case catalogue.Unlisted:
 		say("It can’t be called: no entry under operations in sallyport.yaml covers it.")
-	case gateway.Unfit:
+	case catalogue.Unfit:
 		say("It can’t be called: %s.", strings.TrimSuffix(t.Fault, "."))
-	case gateway.Gone:
+	case catalogue.Gone:
 		say("It can’t be called: its server no longer offers it.")
 	}
 	switch {
@@ -434,7 +434,7 @@ func sentences(t gateway.ToolView) (says []string) {
 // acceptTool accepts the definition that was on the page, named by its hash.
 func (c *Console) acceptTool(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	id := r.PathValue("operation")
-	if err := c.o.Gateway.AcceptTool(r.Context(), id, r.PostForm.Get("hash"), p.String()); err != nil {
+	if err := c.o.Gateway.Catalogue().AcceptTool(r.Context(), id, r.PostForm.Get("hash"), p.String()); err != nil {
 		f, said := fault.Of(err), problemOf(err)
 		if f.Code.HTTPStatus() >= 500 {
 			c.o.Log.Error("an act failed", "act", "accept", "operation", id, "person", p.ID, "code", f.Code, "error", err)

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/threat"
 )
@@ -30,7 +30,7 @@ type unreadPage struct {
 }
 
 type unreadRow struct {
-	gateway.Tool
+	catalogue.Tool
 	Path       string
 	Accept     string // the hash of what is to be accepted
 	Doubts     []threat.Suspicion
@@ -39,9 +39,9 @@ type unreadRow struct {
 }
 
 // unreadTools are the tools with a definition that nobody has accepted: first those in which something was found, then those that wait.
-func (c *Console) unreadTools() []gateway.Tool {
-	all := slices.DeleteFunc(c.o.Gateway.Tools(), func(t gateway.Tool) bool { return t.PendingHash == "" && !t.Unread })
-	urgency := func(t gateway.Tool) int {
+func (c *Console) unreadTools() []catalogue.Tool {
+	all := slices.DeleteFunc(c.o.Gateway.Catalogue().Tools(), func(t catalogue.Tool) bool { return t.PendingHash == "" && !t.Unread })
+	urgency := func(t catalogue.Tool) int {
 		switch {
 		case len(t.Suspicions) > 0:
 			return 0
@@ -50,7 +50,7 @@ func (c *Console) unreadTools() []gateway.Tool {
 		}
 		return 2
 	}
-	slices.SortStableFunc(all, func(a, b gateway.Tool) int {
+	slices.SortStableFunc(all, func(a, b catalogue.Tool) int {
 		return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Operation, b.Operation))
 	})
 	return all
@@ -69,7 +69,7 @@ func (c *Console) showUnread(w http.ResponseWriter, r *http.Request, p identity.
 		if len(d.Rows) == pageOfUnread || size > unreadBytes && len(d.Rows) > 0 {
 			break
 		}
-		row := unreadRow{Tool: t, Path: rowOfTool(gateway.ToolView{Tool: t}, nil).Path, Accept: cmp.Or(t.PendingHash, t.Hash), Doubts: t.Suspicions}
+		row := unreadRow{Tool: t, Path: rowOfTool(catalogue.ToolView{Tool: t}, nil).Path, Accept: cmp.Or(t.PendingHash, t.Hash), Doubts: t.Suspicions}
 		switch {
 		case t.Pending != nil && t.Definition != nil:
 			row.Difference = difference(inOrder(t.Definition), inOrder(t.Pending))
@@ -85,13 +85,13 @@ func (c *Console) showUnread(w http.ResponseWriter, r *http.Request, p identity.
 
 // acceptUnread accepts the definitions that were on the page, each named by its hash.
 func (c *Console) acceptUnread(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	var shown []gateway.Acceptance
+	var shown []catalogue.Acceptance
 	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 		if operation, ok := strings.CutPrefix(name, "hash."); ok {
-			shown = append(shown, gateway.Acceptance{Operation: operation, Hash: r.PostForm.Get(name)})
+			shown = append(shown, catalogue.Acceptance{Operation: operation, Hash: r.PostForm.Get(name)})
 		}
 	}
-	errs, err := c.o.Gateway.AcceptTools(r.Context(), shown, p.String())
+	errs, err := c.o.Gateway.Catalogue().AcceptTools(r.Context(), shown, p.String())
 	if err == nil && len(shown) == 0 {
 		err = fault.New(fault.RequestMalformed, "No definition was named.").Try("Go back to the page and send its form.")
 	}

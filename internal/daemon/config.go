@@ -21,9 +21,9 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
@@ -880,11 +880,11 @@ func (c *Config) judged(server, tool string) (action string, roles map[string]st
 
 // Classifier answers for any operation: its own entry, then its server's, then, of a built-in one, what it is by itself, then the
 // defaults, field by field.
-func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string) gateway.Classification {
-	return func(server, tool string) gateway.Classification {
+func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool string) catalogue.Classification {
+	return func(server, tool string) catalogue.Classification {
 		own, named := c.Operations[server+"."+tool]
 		base, covered := c.Operations[server+".*"]
-		if i := slices.IndexFunc(builtin, func(b gateway.Command) bool { return server == "comm" && b.Name == tool }); i >= 0 {
+		if i := slices.IndexFunc(builtin, func(b catalogue.Command) bool { return server == "comm" && b.Name == tool }); i >= 0 {
 			b := &builtin[i]
 			if base.Sensitivity == "" {
 				base.Sensitivity = string(b.Sensitivity)
@@ -902,7 +902,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 			}
 			return def
 		}
-		class := gateway.Classification{
+		class := catalogue.Classification{
 			Listed: named || covered, Named: named, ExternalIO: true, Level: 2,
 			ExposeAs:    pick(own.ExposeAs, base.ExposeAs, ""),
 			Description: pick(own.Description, base.Description, ""),
@@ -913,7 +913,7 @@ func (c *Config) Classifier(builtin []gateway.Command) func(server, tool string)
 		}
 		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
 		class.Code = c.code(server, tool)
-		class.Facts = gateway.Facts{
+		class.Facts = catalogue.Facts{
 			TrustedFields: given(own.TrustedFields, base.TrustedFields), Names: given(own.Names, base.Names), Delegable: given(own.Delegable, base.Delegable),
 			IDKind: pick(own.IDKind, base.IDKind, ""), Boundary: provenance.Boundary(pick(own.Boundary, base.Boundary, string(provenance.BoundaryExternal))),
 			EgressURL: own.EgressURL || base.EgressURL, // it only makes the rules look closer

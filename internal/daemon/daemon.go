@@ -29,6 +29,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/fault"
@@ -222,10 +223,10 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	d.up, err = upstream.New(servers, upstream.Options{
 		Log: d.log, Gateway: paths, Own: d.listeners(),
 		Definitions: func(server string, defs []call.Definition) {
-			if err := d.gate.UpdateDefinitions(context.Background(), server, defs); err != nil {
+			if err := d.gate.Catalogue().UpdateDefinitions(context.Background(), server, defs); err != nil {
 				d.log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)
 			}
-			if u := d.gate.Usability()[server]; u.Usable < u.Tools {
+			if u := d.gate.Catalogue().Usability()[server]; u.Usable < u.Tools {
 				d.log.Warn("not all tools can be used", "server", server, "tools", usability(u))
 			}
 		},
@@ -243,9 +244,9 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		return err
 	}
 	environment := sha256.Sum256(append([]byte("sallyport environment v1\x00"), key...))
-	unlisted := gateway.Unlisted
+	unlisted := catalogue.Unlisted
 	if d.cfg.Unlisted == "ask" || d.cfg.Unlisted == "ask_once" {
-		unlisted = gateway.Active
+		unlisted = catalogue.Active
 	}
 	d.gate, err = gateway.New(ctx, gateway.Options{
 		Store: d.store, Upstreams: d.up, Agents: agents, Policies: policies, Detector: detector, Issuer: issuer,
@@ -274,6 +275,7 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 		return err
 	}
 	d.face = mcpapi.New(d.gate, mcpapi.Options{
+		Authenticate: d.gate.Standing().Authenticate, Subscribe: d.gate.Catalogue().Subscribe,
 		Log: d.log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.cfg.Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
 	})
@@ -351,7 +353,7 @@ func (d *Daemon) buildTeller() error {
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{g: d.gate, n: n, warn: d.log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	d.teller = &teller{g: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
 	ctx, stop := context.WithCancel(context.Background())
 	d.stopTell = stop
 	d.telling.Go(func() { n.Run(ctx) })
@@ -362,7 +364,7 @@ func (d *Daemon) buildTeller() error {
 // servers are the upstream servers as people see them.
 func (d *Daemon) servers() []httpapi.ServerStatus {
 	var all []httpapi.ServerStatus
-	usable := d.gate.Usability()
+	usable := d.gate.Catalogue().Usability()
 	for _, s := range d.up.Status() {
 		u := usable[s.ID]
 		all = append(all, httpapi.ServerStatus{
@@ -401,10 +403,10 @@ func (d *Daemon) firstTokens(ctx context.Context, agents agent.Set) error {
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if slices.ContainsFunc(d.gate.ListTokens(), func(t identity.Token) bool { return t.Subject.Kind == subject.Kind && t.Subject.ID == subject.ID }) {
+		if slices.ContainsFunc(d.gate.Standing().ListTokens(), func(t identity.Token) bool { return t.Subject.Kind == subject.Kind && t.Subject.ID == subject.ID }) {
 			continue
 		}
-		secret, _, err := d.gate.IssueToken(ctx, subject, "gateway:start")
+		secret, _, err := d.gate.Standing().IssueToken(ctx, subject, "gateway:start")
 		if err != nil {
 			return err
 		}
@@ -453,7 +455,7 @@ func (d *Daemon) AdminURL() string { return "http://" + d.adminLn.Addr().String(
 func (d *Daemon) Banner(w io.Writer, terminal bool) {
 	servers := "none yet: add some under upstreams in sallyport.yaml (sallyport init writes an example)"
 	if states := d.up.Status(); len(states) > 0 {
-		usable := d.gate.Usability()
+		usable := d.gate.Catalogue().Usability()
 		var list []string
 		for _, s := range states {
 			state := string(s.State)
@@ -513,7 +515,7 @@ func (d *Daemon) consoleLine() string {
 }
 
 // usability says how many of a server's tools can be used, and why not the others.
-func usability(u gateway.Usability) string {
+func usability(u catalogue.Usability) string {
 	return fmt.Sprintf("%d of %d tools usable: %s", u.Usable, u.Tools, strings.Join(u.Why, "; "))
 }
 
@@ -528,11 +530,11 @@ func many(n int, thing string) string {
 // unread are lines that say which definitions no person has accepted.
 func (d *Daemon) unread() string {
 	waiting, unread := 0, 0
-	for _, t := range d.gate.Tools() {
+	for _, t := range d.gate.Catalogue().Tools() {
 		switch {
 		case t.PendingHash != "":
 			waiting++
-		case t.Unread && t.Standing != gateway.Gone:
+		case t.Unread && t.Standing != catalogue.Gone:
 			unread++
 		}
 	}
@@ -549,8 +551,8 @@ func (d *Daemon) unread() string {
 // unlisted is a line that says how many tools nobody named, which is the first thing a new operator wonders about.
 func (d *Daemon) unlisted() string {
 	n := 0
-	for _, t := range d.gate.Tools() {
-		if t.Standing == gateway.Unlisted {
+	for _, t := range d.gate.Catalogue().Tools() {
+		if t.Standing == catalogue.Unlisted {
 			n++
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/store"
@@ -73,7 +74,7 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 }
 
 // definitions finds definitions of tools that no person has accepted.
-func (d *dataLint) definitions(pins []gateway.Pin) {
+func (d *dataLint) definitions(pins []catalogue.Pin) {
 	unread, waiting := d.c.unaccepted(pins)
 	for _, server := range slices.Sorted(maps.Keys(d.c.Upstreams)) {
 		names := d.c.toolNames(server, pins)
@@ -96,8 +97,8 @@ func (d *dataLint) definitions(pins []gateway.Pin) {
 
 // unaccepted are the pins of tools that no person has accepted, by server: those that only a rule accepted, where that marks a session, and
 // those that wait.
-func (c *Config) unaccepted(pins []gateway.Pin) (unread, waiting map[string][]gateway.Pin) {
-	unread, waiting = map[string][]gateway.Pin{}, map[string][]gateway.Pin{}
+func (c *Config) unaccepted(pins []catalogue.Pin) (unread, waiting map[string][]catalogue.Pin) {
+	unread, waiting = map[string][]catalogue.Pin{}, map[string][]catalogue.Pin{}
 	for _, p := range pins {
 		server, _, _ := strings.Cut(p.Operation, ".")
 		u, ours := c.Upstreams[server]
@@ -113,7 +114,7 @@ func (c *Config) unaccepted(pins []gateway.Pin) (unread, waiting map[string][]ga
 }
 
 // toolNames are the names that a definition of the server could be about, as far as the pins know.
-func (c *Config) toolNames(server string, pins []gateway.Pin) threat.ToolNames {
+func (c *Config) toolNames(server string, pins []catalogue.Pin) threat.ToolNames {
 	names := threat.ToolNames{}
 	for _, p := range pins {
 		if of, tool, _ := strings.Cut(p.Operation, "."); tool != "*" {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"sallyport.example/internal/agent"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/catalogue"
 )
 
 func TestLintReads(t *testing.T) {
@@ -43,7 +43,7 @@ operations:
   db.rows: {effect: read, sensitivity: internal_source}
   db.safe: {effect: read, args: {query: code}, code: {query: {class: select}}}
   db.write: {level: 2, args: {table: table}}
-`, []gateway.Pin{pin("db.rows", `{"query":{"type":"string"},"limit":{"type":"integer"}}`), pin("db.safe", `{"query":{"type":"string"}}`),
+`, []catalogue.Pin{pin("db.rows", `{"query":{"type":"string"},"limit":{"type":"integer"}}`), pin("db.safe", `{"query":{"type":"string"}}`),
 		pin("db.write", `{"sql":{"type":"string"},"table":{"type":"string"}}`)}, nil)
 	problems, err := Lint(t.Context(), dir, file)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/store"
 )
 
@@ -156,7 +156,7 @@ func TestLintIdentities(t *testing.T) {
 }
 
 // dataDir makes a data directory with these definitions and calls.
-func lintWorld(t *testing.T, config string, pins []gateway.Pin, entries []audit.Entry) (file, dir string) {
+func lintWorld(t *testing.T, config string, pins []catalogue.Pin, entries []audit.Entry) (file, dir string) {
 	t.Helper()
 	root := t.TempDir()
 	file, dir = filepath.Join(root, "sallyport.yaml"), filepath.Join(root, "data")
@@ -188,8 +188,8 @@ func lintWorld(t *testing.T, config string, pins []gateway.Pin, entries []audit.
 	return file, dir
 }
 
-func pin(operation, properties string) gateway.Pin {
-	return gateway.Pin{Operation: operation, Hash: "h", Definition: []byte(`{"name":"x","inputSchema":{"type":"object","properties":` + properties + `}}`), AcceptedAt: time.Unix(1, 0)}
+func pin(operation, properties string) catalogue.Pin {
+	return catalogue.Pin{Operation: operation, Hash: "h", Definition: []byte(`{"name":"x","inputSchema":{"type":"object","properties":` + properties + `}}`), AcceptedAt: time.Unix(1, 0)}
 }
 
 // called is a call with its result, as the log has it.
@@ -215,7 +215,7 @@ operations:
   new.tool: {effect: read}
   new.sync: {level: 2}
   new.poke: {level: 2}
-`, []gateway.Pin{
+`, []catalogue.Pin{
 		{Operation: "mail.*", AcceptedAt: time.Unix(1, 0)},
 		pin("mail.send", `{"to":{"type":"string"},"body":{"type":"string"},"payment":{"type":"object","properties":{"amount":{"type":"number"}}},"extra":{"type":"object"}}`),
 		pin("mail.other", `{}`), pin("mail.third", `{}`),

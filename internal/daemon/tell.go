@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 )
 
 const (
@@ -36,16 +37,16 @@ type desk interface {
 	Drills(ctx context.Context) (gateway.DrillCounts, error)
 	SessionByID(ctx context.Context, id string) (session.Session, error)
 	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
-	KillStatus() gateway.Switches
 }
 
 // teller tells people what happens, from changes of the gateway and from what the store holds: a message has one key, so that what was
 // told before a restart is not told again, and what was not is told then.
 type teller struct {
-	g    desk
-	n    *notify.Notifier
-	warn func(msg string, args ...any)
-	now  func() time.Time // nil: time.Now
+	g        desk
+	switches func() standing.Switches
+	n        *notify.Notifier
+	warn     func(msg string, args ...any)
+	now      func() time.Time // nil: time.Now
 
 	// The rest is run's.
 	looked   time.Time              // when the last look at everything began that came to its end
@@ -260,8 +261,8 @@ func (t *teller) pace(ctx context.Context, a approval.Approval) {
 }
 
 func (t *teller) kill(ctx context.Context) {
-	s := t.g.KillStatus()
-	switches := map[string]gateway.Switch{"": s.Global}
+	s := t.switches()
+	switches := map[string]standing.Switch{"": s.Global}
 	for agent, sw := range s.Agents {
 		switches[agent] = sw
 	}

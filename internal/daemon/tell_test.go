@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 )
 
 // fakeDesk is a gateway with these approvals, oldest first.
@@ -24,7 +25,7 @@ type fakeDesk struct {
 	all      []approval.Approval
 	sessions []session.Session // oldest first
 	drills   []string
-	switches gateway.Switches
+	switches standing.Switches
 	passes   int       // looks at everything that began
 	during   func()    // runs in each of them
 	broken   error     // of every read
@@ -54,7 +55,7 @@ func (d *fakeDesk) WaitingPlans(_ context.Context, limit int) (newest []session.
 	return newest[:min(limit, len(newest))], int64(len(newest)), d.broken
 }
 
-func (d *fakeDesk) KillStatus() gateway.Switches { return d.switches }
+func (d *fakeDesk) KillStatus() standing.Switches { return d.switches }
 
 func (d *fakeDesk) Drills(context.Context) (n gateway.DrillCounts, err error) {
 	d.passes++
@@ -148,7 +149,7 @@ func newTeller(t testing.TB, d *fakeDesk, o *outbox) *teller {
 	if d.changes == nil {
 		d.changes = make(chan gateway.Change, 64)
 	}
-	return &teller{g: d, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	return &teller{g: d, switches: d.KillStatus, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
 }
 
 // TestDeliveries: what became of messages is told of each channel, those with no trouble too.
@@ -467,11 +468,11 @@ func TestTellKillSwitch(t *testing.T) {
 		{"", true, "All agents were stopped"}, {"", false, "All agents were let work again"},
 		{"worker", true, "The agent worker was stopped"}, {"worker", false, "The agent worker was let work again"},
 	} {
-		sw := gateway.Switch{Active: c.active, Since: noon.Add(time.Duration(i) * time.Second), By: "person:alice", Reason: "a drill of ours"}
+		sw := standing.Switch{Active: c.active, Since: noon.Add(time.Duration(i) * time.Second), By: "person:alice", Reason: "a drill of ours"}
 		if c.agent == "" {
 			d.switches.Global = sw
 		} else {
-			d.switches.Agents = map[string]gateway.Switch{c.agent: sw}
+			d.switches.Agents = map[string]standing.Switch{c.agent: sw}
 		}
 		change()
 		tell.everything(t.Context())

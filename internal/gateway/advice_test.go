@@ -15,7 +15,7 @@ import (
 // the code is the same wherever the stage takes part in both.
 func TestCheckAndValidatePlanAgree(t *testing.T) {
 	changed := func(w *world, server, tool string) {
-		if err := w.g.UpdateDefinitions(t.Context(), server, []call.Definition{definition(server, tool, "It has changed.")}); err != nil {
+		if err := w.g.Catalogue().UpdateDefinitions(t.Context(), server, []call.Definition{definition(server, tool, "It has changed.")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -25,11 +25,11 @@ func TestCheckAndValidatePlanAgree(t *testing.T) {
 		want   fault.Code // of both; "": both permit
 	}{
 		"fine":                    {"web_search", func(*world, identity.Principal) {}, ""},
-		"global switch":           {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("", "person:a", "stop") }, fault.KillSwitch},
-		"switch of the agent":     {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("worker", "person:a", "stop") }, fault.KillSwitch},
-		"switch of another agent": {"web_search", func(w *world, _ identity.Principal) { w.g.Disable("planner", "person:a", "stop") }, ""},
+		"global switch":           {"web_search", func(w *world, _ identity.Principal) { w.g.Standing().Disable("", "person:a", "stop") }, fault.KillSwitch},
+		"switch of the agent":     {"web_search", func(w *world, _ identity.Principal) { w.g.Standing().Disable("worker", "person:a", "stop") }, fault.KillSwitch},
+		"switch of another agent": {"web_search", func(w *world, _ identity.Principal) { w.g.Standing().Disable("planner", "person:a", "stop") }, ""},
 		"agent quarantined": {"web_search", func(w *world, _ identity.Principal) {
-			must(t, w.g.Quarantine(t.Context(), "worker", "odd", "person:a"))
+			must(t, w.g.Standing().Quarantine(t.Context(), "worker", "odd", "person:a"))
 		}, fault.AgentQuarantined},
 		"unknown tool":                    {"nothing", func(*world, identity.Principal) {}, fault.ToolUnknown},
 		"no permission":                   {"transfer", func(*world, identity.Principal) {}, fault.PermissionDenied},

@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -39,9 +40,9 @@ func (w *commWorld) submit(p identity.Principal, steps string) gateway.PlanAnswe
 // shyWorld has an operation that no entry names, so that a plan with it waits for a person.
 func shyWorld(t *testing.T) *commWorld {
 	w := newCommWorld(t, func(o *gateway.Options) {
-		o.Unlisted = gateway.Active
+		o.Unlisted = catalogue.Active
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "shy" {
 				c.Flow.Effect = flow.Read
@@ -170,7 +171,7 @@ func TestHostile3RejectedDeclarationIsNotShoppedAround(t *testing.T) {
 func TestHostile3RejectedUpstreamCallDoesNotRunUndeclared(t *testing.T) {
 	w := newCommWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "slack" {
 				c.RiskFloor = policy.High
@@ -448,7 +449,7 @@ func TestHostile3ErrorsOfCommandsBringLabels(t *testing.T) {
 			}
 		}
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "comm" && tool == "get" {
 				c.Flow = flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}
@@ -456,8 +457,8 @@ func TestHostile3ErrorsOfCommandsBringLabels(t *testing.T) {
 			return c
 		}
 	})
-	w.cmd.run = func(context.Context, gateway.CommandRun) (gateway.Brought, error) {
-		return gateway.Brought{}, fault.New(fault.RequestMalformed, `The database says: invalid input syntax for type integer: "ada's salary is 91000".`).At("sql")
+	w.cmd.run = func(context.Context, catalogue.CommandRun) (catalogue.Brought, error) {
+		return catalogue.Brought{}, fault.New(fault.RequestMalformed, `The database says: invalid input syntax for type integer: "ada's salary is 91000".`).At("sql")
 	}
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	a := w.do(p, "comm_get", `{"url":"https://example.com/page",`+because+`}`, "")
@@ -626,7 +627,7 @@ func TestPlansThatWaitAreCounted(t *testing.T) {
 	w := shyWorld(t)
 	w.o.Limits.AsksPerMinute = 5
 	w.g = w.again(t)
-	if err := w.g.UpdateDefinitions(t.Context(), "shy", []call.Definition{definition("shy", "look", "New.")}); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(t.Context(), "shy", []call.Definition{definition("shy", "look", "New.")}); err != nil {
 		t.Fatal(err)
 	}
 	p := w.open("planner", "erin", "What do widgets cost in 2026?")

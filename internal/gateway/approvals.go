@@ -223,13 +223,13 @@ func (c *crossing) sameReasons(a approval.Approval) bool {
 		Step string `json:"plan_step"`
 	}
 	if len(a.Justification) == 0 || json.Unmarshal(a.Justification, &shown) != nil {
-		return c.op.command == nil // nobody has to give reasons for it
+		return c.op.Command == nil // nobody has to give reasons for it
 	}
 	if shown.Step != "" {
 		step := c.step()
 		return step != nil && step.Justification == shown.Step
 	}
-	return c.justification != nil || c.op.command == nil
+	return c.justification != nil || c.op.Command == nil
 }
 
 // newApproval is the question about this call, with everything that the person is shown under its digest.
@@ -474,7 +474,7 @@ func (g *Gateway) refusedAnswer(ctx context.Context, voter approval.Voter, a app
 		return err
 	}
 	e := approvalEntry(a, action, "person:"+voter.Person)
-	e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), "approve", string(f.Code), clip(f.Public())
+	e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), "approve", string(f.Code), audit.Clip(f.Public())
 	if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
 		return audited(err)
 	}
@@ -508,7 +508,7 @@ func (g *Gateway) respond(ctx context.Context, voter approval.Voter, r Response)
 	if voter, err = g.voter(voter, r.Reason); err != nil {
 		return asked, err
 	}
-	if op := g.cat.snap.Load().byID[asked.Operation]; r.Decision == approval.Approve && op != nil && op.Kind == call.Tool && op.Hash != asked.DefinitionHash {
+	if op := g.catalogue.ByID(asked.Operation); r.Decision == approval.Approve && op != nil && op.Kind == call.Tool && op.Hash != asked.DefinitionHash {
 		return asked, fault.New(fault.ApprovalMismatch, "%s is not the tool any more that was asked about: its definition has changed.", short(asked.Operation)).
 			Try("Reject it. What the agent calls from now on is asked about anew.")
 	}

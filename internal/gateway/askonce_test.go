@@ -10,6 +10,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -21,9 +22,9 @@ import (
 func newOnceWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 	t.Helper()
 	w := newCommWorld(t, append([]func(*gateway.Options){func(o *gateway.Options) {
-		o.Unlisted, o.AskOnce, o.Limits.MediumDelay, o.Limits.CallsPerMinute = gateway.Active, true, delay, 0
+		o.Unlisted, o.AskOnce, o.Limits.MediumDelay, o.Limits.CallsPerMinute = catalogue.Active, true, delay, 0
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "shy" { // what the declaration permits, and no more
 				c.Flow.Effect, c.Level, c.Output, c.Flow.Untrusted = flow.Read, 0, provenance.TrustedOutput, false
@@ -106,7 +107,7 @@ func TestAskOnceCoversNoMore(t *testing.T) {
 		d := definition("shy", "look", "Newer.")
 		w.offer("shy", d)
 		w.mustRefuse(w.do(p, "shy_look", `{}`, ""), fault.ToolQuarantined)
-		if err := w.g.AcceptTool(t.Context(), "shy.look", d.Hash, "person:alice"); err != nil {
+		if err := w.g.Catalogue().AcceptTool(t.Context(), "shy.look", d.Hash, "person:alice"); err != nil {
 			t.Fatal(err)
 		}
 		if q := w.question(w.mustAsk(w.do(p, "shy_look", `{}`, ""))); !once(q) {

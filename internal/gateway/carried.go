@@ -35,7 +35,7 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 	if !bytes.Contains(b, []byte(guard.TrustLevel)) {
 		return nil, nil
 	}
-	byID := g.cat.snap.Load().byID
+	byID := g.catalogue.Snapshot().ByID
 	add := func(t judge.Carried, labels []flow.Label) {
 		t.Source = short(string(g.o.Detector.Redact([]byte(t.Source))))
 		texts = append(texts, t)
@@ -69,7 +69,7 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 	for _, a := range attributions {
 		t := judge.Carried{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
 		labels := g.o.Labels // of an operation that nobody knows any more
-		if op := byID[a.Operation()]; op != nil {
+		if op := byID(a.Operation()); op != nil {
 			labels = op.Flow.Emits
 		}
 		add(t, labels)

@@ -13,6 +13,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -125,7 +126,7 @@ func TestEveryRefusalIsOnRecordWithItsCause(t *testing.T) {
 			return w.do(p, "search_email", `{}`, "")
 		}, want{told: fault.SessionClosed, stage: "standing", code: fault.SessionClosed}},
 		"the switch": {nil, func(w *commWorld, p identity.Principal) gateway.Answer {
-			w.g.Disable("", "person:alice", "stop")
+			w.g.Standing().Disable("", "person:alice", "stop")
 			return w.do(p, "search_email", `{}`, "")
 		}, want{told: fault.KillSwitch, stage: "kill", code: fault.KillSwitch}},
 		"an agent put aside": {nil, func(w *commWorld, p identity.Principal) gateway.Answer {
@@ -159,7 +160,7 @@ func TestEveryRefusalIsOnRecordWithItsCause(t *testing.T) {
 		}, want{told: fault.ApprovalRejected, stage: "approve", code: fault.ApprovalRejected, reason: "not today"}},
 		"untraced arguments": {func(o *gateway.Options) {
 			inner := o.Classify
-			o.Classify = func(server, tool string) gateway.Classification {
+			o.Classify = func(server, tool string) catalogue.Classification {
 				c := inner(server, tool)
 				if tool == "post" {
 					c.Level, c.Flow.BlockedBy = 2, &[]flow.Label{}
@@ -246,7 +247,7 @@ func otherArguments(w *commWorld, p identity.Principal) gateway.Answer {
 func TestPlanRefusalsAreOnRecord(t *testing.T) {
 	w := newPlanWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if tool == "odd" {
 				c.Listed, c.Flow.Sensitivity = true, "odd"

@@ -5,70 +5,34 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"time"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
-	"sallyport.example/provenance"
 )
 
-// commServer is the server id of the built-in external operations; no upstream can have it (PH-4).
-const commServer = "comm"
-
-// Command is a built-in external operation (comm.*) in the one form that there is (EX-1). It says what it takes and does the work;
-// it is given nothing to guard with and nothing to forget: the corridor alone runs it, and phase, declaration, permission, limits,
-// flow, audit, attribution and fence are the corridor's, as for every other operation. What it brings back is raw.
-type Command struct {
-	Name        string          // "fetch": the operation comm.fetch
-	Title       string          // for people
-	Description string          // for the model: what it does and when to use it
-	Parameters  json.RawMessage // JSON Schema: the properties of the parameters' object, each with a description
-
-	Sensitivity flow.Sensitivity
-	Effect      flow.Effect
-	Level       int           // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
-	Timeout     time.Duration // of one run, at which partial results are discarded (EX-6)
-	Own         bool          // its answer is the gateway's own words, with nothing of outside in them
-	Requests    bool          // it reaches out, so it counts against the external requests of a minute (EX-5)
-
-	// Places are the parameters that say where it reads, by name: path, repository or table. A permission may have a root for them.
-	Places map[string]string
-	// Check says what is wrong with canonical parameters before anything is done with them; nil if nothing. Errors name the field.
-	Check func(parameters json.RawMessage) error
-	// Writes tells whether these parameters make it a write although it reads otherwise; nil: never.
-	Writes func(parameters json.RawMessage) bool
-	// Of is the operation whose results these parameters ask for, where that is another one, else "". It must be permitted too, and its labels
-	// come along: what is stored carries them to whoever reads it (DESIGN.md rule 3).
-	Of func(parameters json.RawMessage) string
-	// Run does it. It is bounded by ctx, its errors are fault errors, and one that is a *NotDispatched had no effect.
-	Run func(ctx context.Context, r CommandRun) (Brought, error)
+// run runs a command and gives its result the form that every result has.
+func (c *crossing) run(ctx context.Context) (json.RawMessage, error) {
+	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{Session: c.session.ID, Parameters: c.args})
+	if ctx.Err() != nil { // whatever it made of the end of its time: partial results are discarded (EX-6)
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+			return nil, cause
+		}
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.ran.source, c.ran.sourceAt = b.Source, b.At
+	result, err := resultOf(b)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.ResultInvalid, "The result could not be put into a form that can be delivered.")
+	}
+	return result, nil
 }
 
-// CommandRun is one permitted run.
-type CommandRun struct {
-	Session    string
-	Parameters json.RawMessage // canonical, checked
-}
-
-// Brought is what a run brought back, raw.
-type Brought struct {
-	Source string    // what the attribution names: the final URL, the database, the path
-	At     time.Time // when it was there, if that is not now: of a cached page
-	Blocks []Block   // in order
-	Failed bool      // it did not work, and the blocks are what was said about it: a database's own words are results like others
-}
-
-// Block is a text, or data of a media type.
-type Block struct {
-	Text      string
-	Data      []byte // an image or a PDF, with MediaType; Text is empty then
-	MediaType string
-}
-
-// result is what was brought in the form of an MCP tool result, which is inspected, labelled and wrapped like any other.
-func (b Brought) result() (json.RawMessage, error) {
+// resultOf is what was brought in the form of an MCP tool result, which is inspected, labelled and wrapped like any other.
+func resultOf(b catalogue.Brought) (json.RawMessage, error) {
 	if b.Source == "" {
 		return nil, errors.New("a command says not where its result is from")
 	}
@@ -89,80 +53,4 @@ func (b Brought) result() (json.RawMessage, error) {
 		result["isError"] = true
 	}
 	return marshalPlain(result)
-}
-
-// justificationSchema and declarationSchema are what every command takes beside its parameters.
-const (
-	justificationSchema = `{"type":"object","description":"Why this is needed (or give declaration_id instead).","properties":{` +
-		`"user_request":{"type":"string","description":"The person's request, in their words."},` +
-		`"missing_knowledge":{"type":"string","description":"What exactly you do not know."},` +
-		`"expected_use":{"type":"string","description":"What you will do with the result: summarize, cite, compare …"}},` +
-		`"required":["user_request","missing_knowledge","expected_use"],"additionalProperties":false}`
-	declarationSchema = `{"type":"string","description":"The id of an approved declaration of exactly this call (sallyport_declare); then leave out the rest."}`
-)
-
-// definition is the command as a tool. Nothing is required in the schema because a declaration's id stands for all of it.
-func (c *Command) definition() (call.Definition, error) {
-	var properties map[string]json.RawMessage
-	if err := json.Unmarshal(c.Parameters, &properties); err != nil {
-		return call.Definition{}, fmt.Errorf("the parameters of comm.%s: %w", c.Name, err)
-	}
-	properties["justification"], properties["declaration_id"] = json.RawMessage(justificationSchema), json.RawMessage(declarationSchema)
-	raw, err := json.Marshal(map[string]any{
-		"name": c.Name, "title": c.Title, "description": c.Description,
-		"inputSchema": map[string]any{"type": "object", "properties": properties, "additionalProperties": false},
-		"annotations": map[string]any{"readOnlyHint": c.Effect == flow.Read && c.Writes == nil, "destructiveHint": c.Level == 2, "openWorldHint": c.Requests},
-	})
-	if err != nil {
-		return call.Definition{}, err
-	}
-	canonical, err := call.Canonical(raw, call.DefaultLimits())
-	if err != nil {
-		return call.Definition{}, fmt.Errorf("the definition of comm.%s: %w", c.Name, err)
-	}
-	return call.Definition{Server: commServer, Name: c.Name, Kind: call.Tool, JSON: canonical, Hash: call.HashBytes(canonical)}, nil
-}
-
-// builtins makes operations of the commands. They come with the program, so there is nothing to pin and nobody to imitate them.
-func (c *catalogue) builtins(s *snapshot) {
-	for i := range c.g.o.Commands {
-		command, d := &c.g.o.Commands[i], c.commands[i]
-		class := c.g.o.Classify(commServer, command.Name)
-		// The operator's word can't take a guard away, and a command needs no entry to be listed.
-		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, true, provenance.UntrustedOutput, command.Timeout
-		class.Flow.Untrusted = !command.Own
-		if class.Level = max(class.Level, command.Level); command.Effect == flow.Write {
-			class.Flow.Effect = flow.Write
-		}
-		op := c.classified(class, commServer, command.Name, call.Tool)
-		op.command, op.Hash = command, d.Hash
-		if op.Standing == Active {
-			def, err := exposedTool(op, d.JSON)
-			if err != nil {
-				op.Standing, op.Fault = Unfit, err.Error()
-			}
-			op.Definition = def
-		}
-		s.byID[op.ID] = op
-	}
-}
-
-// run runs a command and gives its result the form that every result has.
-func (c *crossing) run(ctx context.Context) (json.RawMessage, error) {
-	b, err := c.op.command.Run(ctx, CommandRun{Session: c.session.ID, Parameters: c.args})
-	if ctx.Err() != nil { // whatever it made of the end of its time: partial results are discarded (EX-6)
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-			return nil, cause
-		}
-		return nil, ctx.Err()
-	}
-	if err != nil {
-		return nil, err
-	}
-	c.ran.source, c.ran.sourceAt = b.Source, b.At
-	result, err := b.result()
-	if err != nil {
-		return nil, fault.Wrap(err, fault.ResultInvalid, "The result could not be put into a form that can be delivered.")
-	}
-	return result, nil
 }

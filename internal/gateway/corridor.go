@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
@@ -79,8 +80,8 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 			answer = c.panicked()
 		}
 	}()
-	atOnce := g.kill.enter(c)
-	defer g.kill.leave(c)
+	atOnce := g.standing.Enter(c.agent, c)
+	defer g.standing.Leave(c)
 
 	// Judge. The switch and the bound on calls under way come before any work; the rest in the order of the design.
 	if v := g.killed(c.agent); v.Decision != fault.Permit {
@@ -159,7 +160,7 @@ func (c *crossing) release(out outcome) Answer {
 	}
 	a := c.answer(v)
 	a.Result, a.RPCError = out.result, out.rpcError
-	if c.op.command != nil {
+	if c.op.Command != nil {
 		a.Metadata = out.entry.Attribution
 	}
 	for _, h := range out.raise {
@@ -171,14 +172,14 @@ func (c *crossing) release(out outcome) Answer {
 // again takes a call that was held back to the top, with everything as it is by now.
 func (c *crossing) again(ctx context.Context) error {
 	c.session = c.live.current.Load()
-	err := c.g.creds.holds(c.r.Principal)
+	err := c.g.standing.StillValid(c.r.Principal)
 	if err != nil {
 		return err
 	}
 	if c.decl, err = c.g.declared(c.agent); err != nil {
 		return err
 	}
-	op := c.g.cat.snap.Load().byID[c.op.ID]
+	op := c.g.catalogue.ByID(c.op.ID)
 	if op == nil || op.Hash != c.op.Hash {
 		return fault.New(fault.ToolUnknown, "The tool changed while the call waited for an answer.").Try("Look at the list of tools again.")
 	}
@@ -215,9 +216,9 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	}
 	c.live, c.session = l, l.current.Load()
 	if c.agent == "" { // a host speaks for the session's agent, and that agent may be switched off
-		c.g.kill.leave(c)
+		c.g.standing.Leave(c)
 		c.agent = c.session.Agent
-		c.g.kill.enter(c)
+		c.g.standing.Enter(c.agent, c)
 		if v := c.g.killed(c.agent); v.Decision != fault.Permit {
 			return v
 		}
@@ -235,17 +236,17 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if c.args[0] != '{' {
 		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "the arguments must be a JSON object").At("arguments"))
 	}
-	snap := c.g.cat.snap.Load()
+	snap := c.g.catalogue.Snapshot()
 	switch c.r.Method {
 	case "tools/call":
-		c.op = snap.lookup(c.r.Tool)
+		c.op = snap.Lookup(c.r.Tool)
 	case "resources/read", "resources/subscribe", "resources/unsubscribe":
-		c.offer = snap.offer(call.Resource, c.r.Tool)
+		c.offer = snap.Offer(call.Resource, c.r.Tool)
 	case "prompts/get":
-		c.offer = snap.offer(call.Prompt, c.r.Tool)
+		c.offer = snap.Offer(call.Prompt, c.r.Tool)
 	case "completion/complete":
-		if c.offer = snap.offer(call.Prompt, c.r.Tool); c.offer == nil {
-			c.offer = snap.offer(call.Resource, c.r.Tool)
+		if c.offer = snap.Offer(call.Prompt, c.r.Tool); c.offer == nil {
+			c.offer = snap.Offer(call.Resource, c.r.Tool)
 		}
 	}
 	if c.offer != nil {
@@ -254,7 +255,7 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if c.r.Method != "tools/call" && len(c.r.Tool) > maxName {
 		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "at most %d bytes", maxName).At("uri"))
 	}
-	if c.op == nil || c.op.Standing == Unlisted || c.op.Standing == Unfit {
+	if c.op == nil || c.op.Standing == catalogue.Unlisted || c.op.Standing == catalogue.Unfit {
 		return c.unknownTool(snap)
 	}
 	// What is read or asked for is the call as much as its arguments are: it is judged, hashed and kept with them.

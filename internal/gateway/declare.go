@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
@@ -22,7 +23,7 @@ import (
 // is wrong with it is said by the declare stage, in its turn.
 func (c *crossing) unfold(ctx context.Context) {
 	id, justified := c.r.Declaration, json.RawMessage(nil)
-	if c.op.command != nil {
+	if c.op.Command != nil {
 		parameters := []byte{'{'}
 		for name, raw := range call.Members(c.args) {
 			switch name {
@@ -233,15 +234,15 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (declare.Request, error) {
 	g := c.g
 	r, problems := declare.Parse(body)
-	snap := g.cat.snap.Load()
+	snap := g.catalogue.Snapshot()
 	more, flags := r.Check(g.declareContext(c.session, func(operation string) bool {
-		op := snap.byID[operation]
-		return op != nil && op.Standing != Unlisted && op.Standing != Unfit
+		op := snap.ByID(operation)
+		return op != nil && op.Standing != catalogue.Unlisted && op.Standing != catalogue.Unfit
 	}))
 	problems, c.flags = declare.Merge(problems, more), flags
-	c.op, c.args = snap.byID[r.Operation], r.Parameters
-	if c.op != nil && c.op.command != nil && len(r.Parameters) > 0 && c.mayCall() { // what it may not call tells it nothing
-		if err := c.op.command.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) {
+	c.op, c.args = snap.ByID(r.Operation), r.Parameters
+	if c.op != nil && c.op.Command != nil && len(r.Parameters) > 0 && c.mayCall() { // what it may not call tells it nothing
+		if err := c.op.Command.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) {
 			f := fault.Of(err)
 			problems = declare.Merge(problems, []declare.Problem{{Field: strings.TrimSuffix("parameters."+f.Field, "."), Problem: f.Public()}})
 		}
@@ -249,7 +250,7 @@ func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (d
 	if len(problems) > 0 {
 		f := declare.Refuse(problems)
 		e := c.entry(audit.Decision)
-		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), clip(f.Message)
+		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), audit.Clip(f.Message)
 		e.Arguments = &audit.Payload{SHA256: call.HashBytes(body), Size: int64(len(body))}
 		if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
 			return r, audited(err)
@@ -311,7 +312,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		if e.Detail, err = json.Marshal(detail); err != nil {
 			return err
 		}
-		e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), clip(v.Reason)
+		e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), audit.Clip(v.Reason)
 		if ask != nil {
 			ask.Entry = e
 			asked, err := g.ask(ctx, *ask)

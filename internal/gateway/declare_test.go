@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -30,12 +31,12 @@ import (
 // commands are played built-in operations: get reads what anybody may, put writes, wipe is CRITICAL and send HIGH by the operator's word.
 type commands struct {
 	runs atomic.Int64
-	run  func(ctx context.Context, r gateway.CommandRun) (gateway.Brought, error)
+	run  func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error)
 }
 
-func (c *commands) list() []gateway.Command {
-	one := func(name string, effect flow.Effect, level int) gateway.Command {
-		return gateway.Command{
+func (c *commands) list() []catalogue.Command {
+	one := func(name string, effect flow.Effect, level int) catalogue.Command {
+		return catalogue.Command{
 			Name: name, Title: name, Description: "Plays " + name + ".", Parameters: json.RawMessage(`{"url":{"type":"string"},"n":{"type":"integer"}}`),
 			Sensitivity: flow.External, Effect: effect, Level: level, Timeout: time.Second, Requests: true,
 			Check: func(raw json.RawMessage) error {
@@ -52,16 +53,16 @@ func (c *commands) list() []gateway.Command {
 				return nil
 			},
 			Writes: func(raw json.RawMessage) bool { _, ok := call.Get(raw, "n"); return ok },
-			Run: func(ctx context.Context, r gateway.CommandRun) (gateway.Brought, error) {
+			Run: func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
 				c.runs.Add(1)
 				if c.run != nil {
 					return c.run(ctx, r)
 				}
-				return gateway.Brought{Source: "https://example.com/page", Blocks: []gateway.Block{{Text: "the page"}}}, nil
+				return catalogue.Brought{Source: "https://example.com/page", Blocks: []catalogue.Block{{Text: "the page"}}}, nil
 			},
 		}
 	}
-	return []gateway.Command{one("get", flow.Read, 0), one("put", flow.Write, 2), one("send", flow.Read, 0), one("wipe", flow.Read, 0)}
+	return []catalogue.Command{one("get", flow.Read, 0), one("put", flow.Write, 2), one("send", flow.Read, 0), one("wipe", flow.Read, 0)}
 }
 
 // clock is the gateway's time in tests.
@@ -96,11 +97,11 @@ func newCommWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 		o.Commands, o.Tiers, o.Clock = w.cmd.list(), gateway.Tiers(), w.clock.now
 		o.Limits.CommRequestsPerMinute, o.Limits.ApprovalExpires = 100, 30*time.Minute
 		o.Voter = func(p string) (approval.Voter, bool) { v, ok := voters[p]; return v, ok }
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := classify(server, tool)
 			if server == "comm" {
 				// The operator's word that would take guards away, on purpose.
-				c = gateway.Classification{Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read}}
+				c = catalogue.Classification{Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read}}
 				switch tool {
 				case "send":
 					c.RiskFloor = policy.High
@@ -592,9 +593,9 @@ func TestWritesByParameter(t *testing.T) {
 
 func TestPartialResultsAreDiscarded(t *testing.T) {
 	w := newCommWorld(t)
-	w.cmd.run = func(ctx context.Context, _ gateway.CommandRun) (gateway.Brought, error) {
+	w.cmd.run = func(ctx context.Context, _ catalogue.CommandRun) (catalogue.Brought, error) {
 		<-ctx.Done()
-		return gateway.Brought{Source: "https://example.com/", Blocks: []gateway.Block{{Text: "half of the page"}}}, nil
+		return catalogue.Brought{Source: "https://example.com/", Blocks: []catalogue.Block{{Text: "half of the page"}}}, nil
 	}
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	a := w.mustRefuse(w.do(p, "comm_get", `{"url":"https://example.com/page",`+because+`}`, ""), fault.TimeExceeded)
@@ -684,7 +685,7 @@ func TestQuestionsOfOneSessionAreBounded(t *testing.T) {
 
 func TestCommandThatPanics(t *testing.T) {
 	w := newCommWorld(t)
-	w.cmd.run = func(context.Context, gateway.CommandRun) (gateway.Brought, error) { panic("boom") }
+	w.cmd.run = func(context.Context, catalogue.CommandRun) (catalogue.Brought, error) { panic("boom") }
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	a := w.mustRefuse(w.do(p, "comm_get", `{"url":"https://example.com/page",`+because+`}`, ""), fault.Internal)
 	es := w.entriesOf(a.CallID)

@@ -42,7 +42,7 @@ func (w *witness) words(s *session.Session) *provenance.Words {
 
 // profileDigest is the digest of what the operator says about an operation today; "" of one that nobody knows any more.
 func (g *Gateway) profileDigest(operation string) string {
-	if op := g.cat.snap.Load().byID[operation]; op != nil {
+	if op := g.catalogue.ByID(operation); op != nil {
 		return op.Profile.Digest()
 	}
 	return ""

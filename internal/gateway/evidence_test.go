@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -26,16 +27,16 @@ import (
 )
 
 // tracedClasses are operations with everything told that the flow rules ask for. What reads is mail.*, what writes slack.*.
-var tracedClasses = map[string]gateway.Classification{
+var tracedClasses = map[string]catalogue.Classification{
 	"mail.find": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput,
-		Facts: gateway.Facts{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail"}},
-	"mail.people": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput, Facts: gateway.Facts{Names: []string{"name"}, IDKind: "person"}},
+		Facts: catalogue.Facts{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail"}},
+	"mail.people": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput, Facts: catalogue.Facts{Names: []string{"name"}, IDKind: "person"}},
 	"mail.crm":    {Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: provenance.TrustedOutput},
 	"mail.typed":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TypedOutput, Shape: regexp.MustCompile(`^[a-z@.]{0,30}$`)},
 	"mail.shaped": {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput, Shape: regexp.MustCompile(`^[a-z@.]{0,30}$`)},
 	"slack.send": {Level: 2, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput,
 		Roles: map[string]string{"to": "destination", "body": "content"}},
-	"slack.drop": {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput, Facts: gateway.Facts{IDKind: "mail"},
+	"slack.drop": {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput, Facts: catalogue.Facts{IDKind: "mail"},
 		Roles: map[string]string{"id": "selector"}},
 	"slack.jot": {Level: 1, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Output: provenance.TrustedOutput,
 		Roles: map[string]string{"title": "name", "text": "content"}},
@@ -56,7 +57,7 @@ func newTracedWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 		}
 		o.Labels = []flow.Label{"internal", "secret"} // not pii: addresses are
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c, ok := tracedClasses[server+"."+tool]
 			if !ok {
 				return inner(server, tool)
@@ -87,7 +88,7 @@ func (w *commWorld) offerTraced(g *gateway.Gateway) {
 		defs[server] = append(defs[server], definition(server, tool, "A tool."))
 	}
 	for server, defs := range defs {
-		if err := g.UpdateDefinitions(w.t.Context(), server, defs); err != nil {
+		if err := g.Catalogue().UpdateDefinitions(w.t.Context(), server, defs); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -278,7 +279,7 @@ func TestBuiltInOperationsAreNotTraced(t *testing.T) {
 
 	told := newTracedWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "comm" {
 				c.Roles, c.Facts.EgressURL = map[string]string{"url": "url"}, true
@@ -347,7 +348,7 @@ func TestApprovalVouchesForTheRecord(t *testing.T) {
 func TestOtherAnswersVouchForNothing(t *testing.T) {
 	w := newTracedWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if tool == "send" {
 				c.RiskFloor = policy.High
@@ -381,7 +382,7 @@ func TestOtherAnswersVouchForNothing(t *testing.T) {
 func TestSilenceSettlesNoFlow(t *testing.T) {
 	w := newTracedWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if tool == "raw" {
 				c.RiskFloor = policy.Medium
@@ -406,7 +407,7 @@ func TestSilenceSettlesNoFlow(t *testing.T) {
 func TestApprovalCoversTheEvidenceShown(t *testing.T) {
 	high := func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if tool == "send" {
 				c.RiskFloor = policy.High
@@ -423,7 +424,7 @@ func TestApprovalCoversTheEvidenceShown(t *testing.T) {
 	w.mustRespond("bob", id, approval.Approve, "")
 	w.restart(func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if tool == "find" {
 				c.Facts.Delegable = nil
@@ -447,7 +448,7 @@ func TestEvidenceIsKeptWithItsLabels(t *testing.T) {
 	var other atomic.Bool
 	other.Store(true)
 	w.restart(func(o *gateway.Options) {
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if tool == "find" && other.Load() {
 				c.Facts.IDKind = "letter"
@@ -551,11 +552,11 @@ func TestWhatIsNoEvidence(t *testing.T) {
 		p := w.tainted()
 		n := kept(w, p)
 		w.up.answers["mail.people"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
-			w.g.Disable("worker", "person:alice", "it behaves oddly")
+			w.g.Standing().Disable("worker", "person:alice", "it behaves oddly")
 			return json.RawMessage(structured(people)), nil
 		}
 		w.mustRefuse(w.do(p, "mail_people", `{}`, ""), fault.KillSwitch)
-		w.g.Enable("worker", "person:alice", "fine")
+		w.g.Standing().Enable("worker", "person:alice", "fine")
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // its outcome is written behind the answer
 			a := w.do(p, "slack_send", args, "")
 			if a.Verdict.Code == fault.ApprovalRequired {
@@ -863,11 +864,11 @@ func TestResourcesAndPromptsAreEvidence(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			w := newTracedWorld(t, func(o *gateway.Options) {
 				inner := o.Classify
-				o.Classify = func(server, tool string) gateway.Classification {
+				o.Classify = func(server, tool string) catalogue.Classification {
 					if server != "shy" {
 						return inner(server, tool)
 					}
-					return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Facts: gateway.Facts{Names: []string{"name"}},
+					return catalogue.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Facts: catalogue.Facts{Names: []string{"name"}},
 						Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
 				}
 			})

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
@@ -29,8 +29,8 @@ type speaker struct {
 
 // subject is what is called: parsed once, and the same for every judgement.
 type subject struct {
-	op      *Operation
-	offer   *Offer
+	op      *catalogue.Operation
+	offer   *catalogue.Offer
 	partial bool   // a step of a plan, some of whose arguments are not known yet
 	args    []byte // canonical; with what is read or asked for, where that is no tool
 	prompt  []byte // the canonical arguments of a prompt alone
@@ -64,14 +64,14 @@ func (c *crossing) understand() {
 	switch op := c.op; {
 	case op.Acts != "":
 		c.acts = op.Acts
-	case op.Flow.Effect == flow.Read && op.command == nil && op.Kind == call.Tool:
+	case op.Flow.Effect == flow.Read && op.Command == nil && op.Kind == call.Tool:
 		c.acts = op.Class.Reading(op.Server, op.Tool).Acts(c.args)
 	}
 	switch op := c.op; {
 	case op.Flow.Effect != flow.Read:
 		c.writes = true
-	case op.command != nil:
-		c.writes = op.command.Writes != nil && op.command.Writes(c.args)
+	case op.Command != nil:
+		c.writes = op.Command.Writes != nil && op.Command.Writes(c.args)
 	default:
 		c.writes = c.acts != ""
 	}
@@ -81,7 +81,7 @@ func (c *crossing) understand() {
 func (c *crossing) load() judge.Facts {
 	g, now := c.g, c.g.now()
 	tier := g.tierOf(c.decl)
-	aside, _ := g.quarantined(c.agent)
+	aside, _ := g.standing.Quarantined(c.agent)
 	raised := c.raised()
 	s, window := c.session, c.live.rates.calls
 	if c.r.DryRun { // asking is work too, and takes nothing from the calls
@@ -90,7 +90,7 @@ func (c *crossing) load() judge.Facts {
 	f := judge.Facts{
 		Rules: g.rules, Time: now,
 		Caller: judge.Caller{
-			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: g.kill.active(c.agent), Quarantined: aside.Since,
+			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: g.standing.Killed(c.agent), Quarantined: aside.Since,
 			AskFrom: tier.AskFrom, Own: g.o.Identities(s.Requester),
 		},
 		Session: judge.Session{
@@ -114,7 +114,7 @@ func (c *crossing) load() judge.Facts {
 		f.Session.Words = c.live.seen.words(s)
 	}
 	if len(raised.Labels) > 0 && !raised.Holds(flow.Untrusted) { // otherwise they do not matter
-		f.Operation.Choices = c.op.choices()
+		f.Operation.Choices = c.op.Choices()
 	}
 	if c.justification != nil {
 		f.Declaration.Digest = declare.Digest(c.agent, s.ID, c.op.ID, c.op.Hash, c.args, *c.justification)
@@ -123,8 +123,8 @@ func (c *crossing) load() judge.Facts {
 		stored := g.judged(of, s.Phase)
 		f.Operation.Stored = &stored
 	}
-	if c.op.command != nil && !c.partial {
-		f.Arguments.Problem = c.op.command.Check(c.args)
+	if c.op.Command != nil && !c.partial {
+		f.Arguments.Problem = c.op.Command.Check(c.args)
 	}
 	if !c.taken.call {
 		f.Session.Room.CallIn, _ = window.Room(now)
@@ -139,15 +139,15 @@ func (c *crossing) load() judge.Facts {
 }
 
 // judged is an operation as the stages read it.
-func (g *Gateway) judged(op *Operation, phase session.Phase) judge.Operation {
+func (g *Gateway) judged(op *catalogue.Operation, phase session.Phase) judge.Operation {
 	j := judge.Operation{
-		ID: op.ID, Server: op.Server, Name: op.Name, Quarantined: op.Standing == Quarantined, ExternalIO: op.Class.ExternalIO,
-		Gone:    op.Standing != Active && op.Standing != Quarantined,
+		ID: op.ID, Server: op.Server, Name: op.Name, Quarantined: op.Standing == catalogue.Quarantined, ExternalIO: op.Class.ExternalIO,
+		Gone:    op.Standing != catalogue.Active && op.Standing != catalogue.Quarantined,
 		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), AskFirst: op.AskFirst, Acts: op.Acts, Action: op.Class.Action,
 		RiskFloor: op.Class.RiskFloor, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
 	}
-	if op.command != nil {
-		j.BuiltIn, j.Requests, j.Places = true, op.command.Requests, op.command.Places
+	if op.Command != nil {
+		j.BuiltIn, j.Requests, j.Places = true, op.Command.Requests, op.Command.Places
 	}
 	return j
 }
@@ -199,7 +199,7 @@ type taken struct{ call, request bool }
 
 // takeRequest counts an external request: now that it is to be made, not each time that it is asked whether it may be.
 func (c *crossing) takeRequest() fault.Verdict {
-	if c.op.command == nil || !c.op.command.Requests || c.taken.request {
+	if c.op.Command == nil || !c.op.Command.Requests || c.taken.request {
 		return fault.Permitted()
 	}
 	if wait, ok := c.live.rates.requests.Take(c.g.now()); !ok {
@@ -309,47 +309,20 @@ func (c *crossing) trace(ctx context.Context, f *judge.Facts) {
 func (c *crossing) traced() bool {
 	switch c.r.Method {
 	case "tools/call":
-		return c.op.traced()
+		return c.op.Traced()
 	case "resources/read", "resources/subscribe":
 		return c.op.Profile.Told() || c.op.Profile.EgressURL
 	}
 	return false
 }
 
-func (op *Operation) traced() bool {
-	return op.command == nil || op.Profile.Told() || op.Profile.EgressURL
-}
-
-// choices are the texts that the accepted definition of a read lists for an argument.
-func (op *Operation) choices() map[string][]string {
-	if op.Flow.Effect != flow.Read || !op.Profile.Told() || len(op.Definition) == 0 {
-		return nil
-	}
-	schema, _ := call.Get(op.Definition, "inputSchema")
-	properties, _ := call.Get(schema, "properties")
-	var all map[string][]string
-	for argument := range op.Profile.Args {
-		property, _ := call.Get(properties, argument)
-		listed, _ := call.Get(property, "enum")
-		var values []string
-		if listed == nil || json.Unmarshal(listed, &values) != nil {
-			continue
-		}
-		if all == nil {
-			all = map[string][]string{}
-		}
-		all[argument] = values
-	}
-	return all
-}
-
 // stored is the operation whose stored results the call reads; nil if it reads none.
-func (c *crossing) stored() *Operation {
-	if c.op.command == nil || c.op.command.Of == nil {
+func (c *crossing) stored() *catalogue.Operation {
+	if c.op.Command == nil || c.op.Command.Of == nil {
 		return nil
 	}
-	if id := c.op.command.Of(c.args); id != "" {
-		return c.g.cat.snap.Load().byID[id]
+	if id := c.op.Command.Of(c.args); id != "" {
+		return c.g.catalogue.ByID(id)
 	}
 	return nil
 }

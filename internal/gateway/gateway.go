@@ -1,5 +1,6 @@
 // Package gateway holds the corridor: the one straight function that every operation goes through, by whatever door it came,
-// and what the corridor needs to decide: the catalogue of operations, the live sessions, the kill switch and the credentials.
+// and what the corridor needs to decide: the live sessions and the questions to people. What can be called it looks up in its catalogue, who may
+// call in its standing.
 //
 // Promises: nothing happens before its intent is durable; no answer leaves before its outcome is durable; a session's labels
 // rise before a byte of the result that brings them is released; every error is a deny; a stage can narrow what an earlier one
@@ -21,8 +22,11 @@ import (
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/standing"
 	"sallyport.example/internal/threat"
 )
 
@@ -54,10 +58,10 @@ type Options struct {
 	Detector  *threat.Detector
 	Issuer    *guard.Issuer
 	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
-	Classify func(server, tool string) Classification
-	Labels   []flow.Label // the confidentiality labels
-	Unlisted Standing     // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
-	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
+	Classify func(server, tool string) catalogue.Classification
+	Labels   []flow.Label       // the confidentiality labels
+	Unlisted catalogue.Standing // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
+	AskOnce  bool               // a person's yes to a call of such an operation covers its later calls in the session
 	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
 	Schema func(schema json.RawMessage) (func(value []byte) error, error)
 	Mode   Mode
@@ -75,7 +79,7 @@ type Options struct {
 	// RemoveFiles removes a session's workspace.
 	RemoveFiles func(session string) error
 	// Commands are the built-in external operations; Tiers the trust tiers of agents.
-	Commands []Command
+	Commands []catalogue.Command
 	Tiers    map[string]Tier
 	Clock    Clock // default time.Now
 	// Draw draws a number from 0 to n-1, for drills. Default math/rand.
@@ -89,20 +93,15 @@ type Gateway struct {
 	clock Clock
 	log   *slog.Logger
 
-	rules *judge.Rules
-	kill  *killSwitch
-	cat   *catalogue
-	creds *credentials
-	phase *guard.PhaseGate
+	rules     *judge.Rules
+	catalogue *catalogue.Catalogue
+	standing  *standing.Standing
+	phase     *guard.PhaseGate
 
 	liveMu sync.Mutex // guards live, own and rates
 	live   map[string]*live
 	own    map[string]*live  // by agent: its open own session
 	rates  map[string]*rates // by agent: of its own sessions
-
-	asideSaving sync.Mutex   // held while a quarantine or its end is written, before asideMu
-	asideMu     sync.RWMutex // guards aside
-	aside       map[string]Quarantine
 
 	watchers watchers
 	started  time.Time // as the clock said it
@@ -115,7 +114,7 @@ type Gateway struct {
 	refusing                     chan struct{} // has a place for each refusal that the store is given at a time
 	refusedCalls, refusedAtDoors behind
 
-	background sync.WaitGroup  // writes that must not be lost, and the switch's writer
+	background sync.WaitGroup  // writes that must not be lost
 	running    context.Context // ends with Close; only for background writers
 	stop       context.CancelFunc
 	closed     atomic.Bool
@@ -145,7 +144,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.Mode != Enforce && o.Mode != Shadow {
 		return nil, fmt.Errorf("unknown mode %q: enforce or shadow", o.Mode)
 	}
-	if o.Unlisted != Unlisted && o.Unlisted != Active {
+	if o.Unlisted != catalogue.Unlisted && o.Unlisted != catalogue.Active {
 		return nil, fmt.Errorf("unlisted operations can be denied or asked about, not %q", o.Unlisted)
 	}
 	if o.Limits.ApprovalExpires <= 0 {
@@ -158,34 +157,14 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	switches, err := o.Store.Switches(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the kill switch: %w", err)
-	}
-	aside, err := o.Store.Quarantines(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading who is quarantined: %w", err)
-	}
-	for agent, q := range aside {
-		q.durable = true
-		aside[agent] = q
-	}
 	latest, err := o.Store.Latest(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading how late it was: %w", err)
 	}
-	pins, err := o.Store.Pins(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the pinned tool definitions: %w", err)
-	}
-	creds, err := newCredentials(ctx, o.Store, o.Clock)
-	if err != nil {
-		return nil, fmt.Errorf("reading the tokens: %w", err)
-	}
 	running, stop := context.WithCancel(context.Background())
 	g := &Gateway{
-		o: o, clock: o.Clock, log: o.Log, creds: creds, phase: gate, running: running, stop: stop,
-		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, aside: aside, draining: make(chan struct{}), started: o.Clock(),
+		o: o, clock: o.Clock, log: o.Log, phase: gate, running: running, stop: stop,
+		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, draining: make(chan struct{}), started: o.Clock(),
 		refusing: make(chan struct{}, maxBeside), refusedCalls: behind{beside: make(chan struct{}, maxBeside)}, refusedAtDoors: behind{beside: make(chan struct{}, maxBeside)},
 	}
 	g.rules = &judge.Rules{
@@ -194,13 +173,29 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if g.since = g.started.Round(0); latest.After(g.since) {
 		g.since = latest
 	}
-	g.kill = newKillSwitch(switches, o.Clock)
-	if g.cat, err = newCatalogue(g, pins); err != nil {
+	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
+		Store: o.Store, Classify: o.Classify, Labels: o.Labels, Unlisted: o.Unlisted, AskOnce: o.AskOnce, Schema: o.Schema, Commands: o.Commands,
+		Now: g.now, Log: o.Log, Void: g.voidQuestions, Changed: func() { g.changed(ToolChanged, "") },
+	})
+	if err != nil {
 		return nil, err
 	}
-	g.background.Go(func() { g.kill.persist(running, o.Store, o.Log) })
+	g.standing, err = standing.New(ctx, standing.Options{
+		Store: o.Store, Agents: o.Agents, Clock: o.Clock, Now: g.now, Log: o.Log,
+		SwitchChanged: func(agent string) { g.changed(KillChanged, agent) },
+		AgentChanged:  func(agent string) { g.changed(AgentChanged, agent) },
+	})
+	if err != nil {
+		return nil, err
+	}
 	return g, nil
 }
+
+// Catalogue is what can be called, with what servers offer and people accept.
+func (g *Gateway) Catalogue() *catalogue.Catalogue { return g.catalogue }
+
+// Standing is who may call: the kill switch, the quarantines and the tokens.
+func (g *Gateway) Standing() *standing.Standing { return g.standing }
 
 // Close waits for the writes that are on their way, the kill switch's included, until ctx ends. Calls made after it are refused.
 // Closing twice is harmless.
@@ -210,6 +205,8 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 	g.Drain()
 	g.stop()
+	g.background.Go(g.catalogue.Close)
+	g.background.Go(g.standing.Close)
 	done := make(chan struct{})
 	go func() { g.background.Wait(); close(done) }()
 	select {
@@ -232,3 +229,14 @@ func (g *Gateway) now() time.Time {
 	}
 	return now.UTC()
 }
+
+// killed is the kill stage: SKIPPED, KILL_SWITCH_ACTIVE, and when.
+func (g *Gateway) killed(agent string) fault.Verdict {
+	if !g.standing.Killed(agent) {
+		return fault.Permitted()
+	}
+	return fault.Killed(g.now())
+}
+
+// Cancel ends the call: the kill switch was pulled.
+func (c *crossing) Cancel(cause error) { c.cancel(cause) }

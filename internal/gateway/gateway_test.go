@@ -18,11 +18,13 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
@@ -110,7 +112,7 @@ func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {
 	return b.Store.Record(ctx, e...)
 }
 
-func (b *brittle) SaveSwitches(ctx context.Context, s gateway.Switches, e ...audit.Entry) error {
+func (b *brittle) SaveSwitches(ctx context.Context, s standing.Switches, e ...audit.Entry) error {
 	if c := b.get().block; c != nil {
 		<-c
 	}
@@ -146,7 +148,7 @@ type world struct {
 	o     gateway.Options
 }
 
-var classes = map[string]gateway.Classification{
+var classes = map[string]catalogue.Classification{
 	"mail.search_email":       {ExposeAs: "search_email", Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: provenance.TrustedOutput},
 	"web.web_search":          {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput},
 	"slack.post":              {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput},
@@ -155,10 +157,10 @@ var classes = map[string]gateway.Classification{
 	"github.github_create_pr": {ExposeAs: "github_create_pr", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, BlockedBy: &[]flow.Label{}}, Output: provenance.TrustedOutput},
 }
 
-func classify(server, tool string) gateway.Classification {
+func classify(server, tool string) catalogue.Classification {
 	c, ok := classes[server+"."+tool]
 	if !ok {
-		return gateway.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+		return catalogue.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 	}
 	c.Listed, c.Named, c.ExternalIO = true, true, server != "docs"
 	return c
@@ -209,7 +211,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	}
 	w.o = gateway.Options{
 		Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
+		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
 		Limits: gateway.Limits{CallsPerMinute: 600, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 	}
@@ -224,7 +226,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 				defs = append(defs, definition(server, tool, "A tool."))
 			}
 		}
-		if err := w.g.UpdateDefinitions(t.Context(), server, defs); err != nil {
+		if err := w.g.Catalogue().UpdateDefinitions(t.Context(), server, defs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,7 +392,7 @@ func TestLabelsFollowTheAgentNotTheConnection(t *testing.T) {
 	for _, server := range []string{"mail", "web"} {
 		for id := range classes {
 			if s, tool, _ := strings.Cut(id, "."); s == server {
-				if err := w.g.UpdateDefinitions(t.Context(), server, []call.Definition{definition(server, tool, "A tool.")}); err != nil {
+				if err := w.g.Catalogue().UpdateDefinitions(t.Context(), server, []call.Definition{definition(server, tool, "A tool.")}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -445,8 +447,8 @@ func TestPlanningBlocksExternalIO(t *testing.T) {
 
 func TestUnlistedAskMakesAPlanWaitForAPerson(t *testing.T) {
 	w := newWorld(t, func(o *gateway.Options) {
-		o.Unlisted = gateway.Active
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Unlisted = catalogue.Active
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := classify(server, tool)
 			if server == "shy" { // not named, but known to be a read, which the declaration permits
 				c.Flow.Effect = flow.Read
@@ -644,11 +646,11 @@ func TestRiskByAction(t *testing.T) {
 		"transfer_money": 2, "delete_data": 2, "grant_access": 2, "publish_content": 2,
 		"send_email": 1, "schedule_meeting": 1, "book_appointment": 1, "": 0, "search": 0, "Transfer_Money": 0,
 	} {
-		if got := (gateway.Classification{Action: action}).Risk(); got != tiers[tier] {
+		if got := (catalogue.Classification{Action: action}).Risk(); got != tiers[tier] {
 			t.Errorf("%q is %s", action, got)
 		}
 		for floor, word := range tiers {
-			if got := (gateway.Classification{Action: action, RiskFloor: word}).Risk(); got != tiers[max(tier, floor)] {
+			if got := (catalogue.Classification{Action: action, RiskFloor: word}).Risk(); got != tiers[max(tier, floor)] {
 				t.Errorf("%q with %s is %s", action, word, got)
 			}
 		}
@@ -669,7 +671,7 @@ func TestChangedDefinitionIsQuarantined(t *testing.T) {
 	w := newWorld(t)
 	w.mustPermit(w.call("worker", "search_email"))
 	changed := definition("mail", "search_email", "Now with a new description.")
-	if err := w.g.UpdateDefinitions(t.Context(), "mail", []call.Definition{changed}); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(t.Context(), "mail", []call.Definition{changed}); err != nil {
 		t.Fatal(err)
 	}
 	w.mustRefuse(w.call("worker", "search_email"), fault.ToolQuarantined)
@@ -678,10 +680,10 @@ func TestChangedDefinitionIsQuarantined(t *testing.T) {
 			t.Error("a quarantined tool is listed")
 		}
 	}
-	if err := w.g.AcceptTool(t.Context(), "mail.search_email", "0000", "person:admin"); !fault.Is(err, fault.Conflict) {
+	if err := w.g.Catalogue().AcceptTool(t.Context(), "mail.search_email", "0000", "person:admin"); !fault.Is(err, fault.Conflict) {
 		t.Errorf("accepted with a wrong hash: %v", err)
 	}
-	if err := w.g.AcceptTool(t.Context(), "mail.search_email", changed.Hash, "person:admin"); err != nil {
+	if err := w.g.Catalogue().AcceptTool(t.Context(), "mail.search_email", changed.Hash, "person:admin"); err != nil {
 		t.Fatal(err)
 	}
 	w.mustPermit(w.call("worker", "search_email"))
@@ -690,11 +692,11 @@ func TestChangedDefinitionIsQuarantined(t *testing.T) {
 func TestNewcomerNeedsAcceptanceAndCantTakeAName(t *testing.T) {
 	w := newWorld(t)
 	defs := []call.Definition{definition("docs", "think", "A tool."), definition("docs", "push_force", "New.")}
-	if err := w.g.UpdateDefinitions(t.Context(), "docs", defs); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(t.Context(), "docs", defs); err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range w.g.Tools() {
-		if tool.Operation == "docs.push_force" && tool.Standing == gateway.Active {
+	for _, tool := range w.g.Catalogue().Tools() {
+		if tool.Operation == "docs.push_force" && tool.Standing == catalogue.Active {
 			t.Error("a tool that came later is active without acceptance")
 		}
 	}
@@ -704,23 +706,23 @@ func TestNewcomerNeedsAcceptanceAndCantTakeAName(t *testing.T) {
 func TestKillSwitch(t *testing.T) {
 	w := newWorld(t)
 	w.mustPermit(w.call("worker", "web_search"))
-	w.g.Disable("worker", "person:admin", "drill")
+	w.g.Standing().Disable("worker", "person:admin", "drill")
 	a := w.mustRefuse(w.call("worker", "web_search"), fault.KillSwitch)
 	if a.Verdict.Status != "SKIPPED" || a.Verdict.Timestamp == nil || a.Verdict.Reason != "KILL_SWITCH_ACTIVE" {
 		t.Errorf("%+v", a.Verdict)
 	}
 	w.mustRefuse(w.call("planner", "web_search"), fault.PhaseBlocked) // another agent goes on
-	w.g.Disable("", "person:admin", "all")
+	w.g.Standing().Disable("", "person:admin", "all")
 	w.mustRefuse(w.call("planner", "think"), fault.KillSwitch)
 	w.end()
 	w.start() // survives a restart
-	if st := w.g.KillStatus(); !st.Global.Active || !st.Agents["worker"].Active || !st.Global.Durable || st.Epoch != 2 {
+	if st := w.g.Standing().KillStatus(); !st.Global.Active || !st.Agents["worker"].Active || !st.Global.Durable || st.Epoch != 2 {
 		t.Fatalf("after a restart: %+v", st)
 	}
 	w.mustRefuse(w.call("worker", "web_search"), fault.KillSwitch)
-	w.g.Enable("", "person:admin", "over")
+	w.g.Standing().Enable("", "person:admin", "over")
 	w.mustRefuse(w.call("worker", "web_search"), fault.KillSwitch) // still by its own switch
-	w.g.Enable("worker", "person:admin", "over")
+	w.g.Standing().Enable("worker", "person:admin", "over")
 	if a := w.call("worker", "web_search"); a.Verdict.Code == fault.KillSwitch {
 		t.Errorf("%+v", a.Verdict)
 	}
@@ -737,7 +739,7 @@ func TestKillCancelsCallsInFlightAndDiscardsTheirResults(t *testing.T) {
 	answer := make(chan gateway.Answer, 1)
 	go func() { answer <- w.call("worker", "search_email") }()
 	<-running
-	w.g.Disable("worker", "person:admin", "stop")
+	w.g.Standing().Disable("worker", "person:admin", "stop")
 	a := w.mustRefuse(<-answer, fault.KillSwitch)
 	w.end() // waits for what is written behind the answer
 	w.start()
@@ -751,7 +753,7 @@ func TestKillActsWhileTheStoreHangs(t *testing.T) {
 	w := newWorld(t)
 	block := make(chan struct{})
 	w.store.set(func(b *brittle) { b.block = block })
-	st := w.g.Disable("", "person:admin", "store is gone")
+	st := w.g.Standing().Disable("", "person:admin", "store is gone")
 	if !st.Global.Active || st.Global.Durable {
 		t.Errorf("%+v", st.Global)
 	}
@@ -764,7 +766,7 @@ func TestKillActsWhileTheStoreHangs(t *testing.T) {
 	for _, e := range w.entries() {
 		found = found || e.Action == "kill.disable"
 	}
-	if st := w.g.KillStatus(); !st.Global.Active || !found {
+	if st := w.g.Standing().KillStatus(); !st.Global.Active || !found {
 		t.Errorf("recorded %v, %+v", found, st)
 	}
 }
@@ -938,7 +940,7 @@ func TestSelfOpenedSessionInheritsLabels(t *testing.T) {
 	if !s.Holds("internal") || s.UserRequest != "" {
 		t.Errorf("%+v", s)
 	}
-	p, err := w.g.Authenticate(token)
+	p, err := w.g.Standing().Authenticate(token)
 	if err != nil {
 		t.Fatal(err)
 	}

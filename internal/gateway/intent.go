@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 	"sallyport.example/provenance"
 )
 
@@ -123,8 +124,8 @@ func (c *crossing) declaredLabels() []flow.Held {
 
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
 func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
-	if c.g.kill.active(c.agent) { // pulled while the intent was being written
-		return nil, &NotDispatched{Err: errKilled}
+	if c.g.standing.Killed(c.agent) { // pulled while the intent was being written
+		return nil, &NotDispatched{Err: standing.ErrKilled}
 	}
 	bound := maxAct
 	if t := c.op.Class.Timeout; t > 0 {
@@ -138,7 +139,7 @@ func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
 	if c.live.current.Load().State != session.Open { // closed before there was a call to end
 		return nil, &NotDispatched{Err: errClosed}
 	}
-	if c.op.command != nil {
+	if c.op.Command != nil {
 		return c.run(ctx)
 	}
 	return c.g.o.Upstreams.Do(ctx, c.op.Server, c.r.Method, c.params(), c.exchange())

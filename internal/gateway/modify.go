@@ -140,7 +140,7 @@ func (g *Gateway) wanted(ctx context.Context, old approval.Approval, m Modificat
 	now := g.now()
 	c := &crossing{
 		g: g, r: Request{Session: s.ID, Method: "tools/call", Door: "http", DryRun: true}, moment: judge.Modification, request: call.NewID("req_", now),
-		speaker: speaker{agent: s.Agent, live: l, session: s}, subject: subject{args: args, op: g.cat.snap.Load().byID[old.Operation]},
+		speaker: speaker{agent: s.Agent, live: l, session: s}, subject: subject{args: args, op: g.catalogue.ByID(old.Operation)},
 	}
 	if c.op == nil || c.op.Hash != old.DefinitionHash {
 		return nil, fault.New(fault.Conflict, "The arguments of %s can't be changed: it is no tool, or not the one that was asked about any more.", short(old.Operation)).
@@ -151,7 +151,7 @@ func (g *Gateway) wanted(ctx context.Context, old approval.Approval, m Modificat
 	}
 	if j, problems := declare.ParseJustification(old.Justification); len(problems) == 0 {
 		c.justification = &j
-	} else if c.op.command != nil { // the reason is a step of the plan, and the plan has no other step for what it would be then
+	} else if c.op.Command != nil { // the reason is a step of the plan, and the plan has no other step for what it would be then
 		return nil, fault.New(fault.Conflict, "It is a step of the session's plan, with the arguments of the plan.").Try("Reject the request with a reason.")
 	}
 	c.digest = call.Digest(c.agent, s.ID, c.op.ID, c.definition(), args)

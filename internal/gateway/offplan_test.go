@@ -8,6 +8,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -18,7 +19,7 @@ import (
 // told what its arguments are for.
 func newOffPlanWorld(t testing.TB) *commWorld {
 	t.Helper()
-	classes := map[string]gateway.Classification{
+	classes := map[string]catalogue.Classification{
 		"mail": {Level: 2, Action: "send_email", Roles: map[string]string{"to": "destination", "text": "content"}, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}},
 		"free": {Level: 2, Action: "send_email", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, BlockedBy: &[]flow.Label{}}},
 		"keep": {Level: 2, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}},
@@ -27,13 +28,13 @@ func newOffPlanWorld(t testing.TB) *commWorld {
 		o.Limits.CallsPerMinute, o.Limits.MediumDelay = 0, delay
 		o.Labels = []flow.Label{"internal", "secret"}
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			switch c, ok := classes[tool]; {
 			case server == "slack" && ok:
 				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, provenance.TrustedOutput
 				return c
 			case server == "comm" && tool == "get": // the operator's word that no label blocks it
-				return gateway.Classification{Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, BlockedBy: &[]flow.Label{}}}
+				return catalogue.Classification{Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, BlockedBy: &[]flow.Label{}}}
 			}
 			return inner(server, tool)
 		}

@@ -26,6 +26,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
@@ -130,7 +131,7 @@ func TestAppr006DefinitionChanges(t *testing.T) {
 			changed := definition("slack", "publish", "Now it publishes elsewhere.")
 			w.offerAll(w.g, changed)
 			w.mustRefuse(w.do(p, "slack_publish", `{"x":1}`, ""), fault.ToolQuarantined)
-			if err := w.g.AcceptTool(t.Context(), "slack.publish", changed.Hash, "person:alice"); err != nil {
+			if err := w.g.Catalogue().AcceptTool(t.Context(), "slack.publish", changed.Hash, "person:alice"); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := w.modify("bob", id, `{"x":2}`, "less"); !fault.Is(err, fault.Conflict) {
@@ -170,7 +171,7 @@ func TestAppr007RulesChange(t *testing.T) {
 	const all = "permit (principal, action, resource);"
 	rises := func(o *gateway.Options, to policy.Risk) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if tool == "publish" {
 				c.RiskFloor = to
@@ -191,7 +192,7 @@ func TestAppr007RulesChange(t *testing.T) {
 		"the tier fell":   {func(o *gateway.Options) { rises(o, policy.Medium) }, "", 0},
 		"it became a sink": {func(o *gateway.Options) { // for what the session held all along
 			inner := o.Classify
-			o.Classify = func(server, tool string) gateway.Classification {
+			o.Classify = func(server, tool string) catalogue.Classification {
 				c := inner(server, tool)
 				c.Flow.BlockedBy = nil
 				return c
@@ -209,7 +210,7 @@ func TestAppr007RulesChange(t *testing.T) {
 					w.mustRespond("bob", id, approval.Approve, "")
 				}
 				if c.change == nil {
-					w.g.Disable("", "person:alice", "stop")
+					w.g.Standing().Disable("", "person:alice", "stop")
 				} else {
 					c.change(&w.o)
 					w.g = w.again(t)
@@ -286,7 +287,7 @@ func TestAppr010ApprovedFetchIsJudgedAtTheDial(t *testing.T) {
 	w := newCommWorld(t, func(o *gateway.Options) {
 		o.Commands = built.Commands()
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "comm" {
 				c.RiskFloor = policy.High

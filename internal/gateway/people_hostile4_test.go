@@ -12,9 +12,11 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/standing"
 )
 
 // Who changes the arguments asks for what is asked then: their own yes is none. Otherwise one approver pays whom they like, alone.
@@ -45,7 +47,7 @@ func TestHostile4WhoChangesArgumentsIsNotOneOfTwo(t *testing.T) {
 func TestHostile4DestinationOfAnotherOperationIsNoUse(t *testing.T) {
 	w := newPeopleWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "slack" && tool == "mail" {
 				c.Roles = map[string]string{"to": "destination"}
@@ -86,7 +88,7 @@ type lossy struct {
 	lose atomic.Bool
 }
 
-func (l *lossy) SaveQuarantine(ctx context.Context, agent string, q *gateway.Quarantine, e audit.Entry) error {
+func (l *lossy) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {
 	if l.lose.Load() {
 		return fault.Wrap(errors.New("disk full"), fault.StoreUnavailable, "")
 	}
@@ -100,11 +102,11 @@ func TestHostile4QuarantineIsWrittenAtTheSecondTry(t *testing.T) {
 	w.o.Store = l
 	w.g = w.again(t)
 	l.lose.Store(true)
-	if err := w.g.Quarantine(t.Context(), "worker", "odd", "person:alice"); err == nil {
+	if err := w.g.Standing().Quarantine(t.Context(), "worker", "odd", "person:alice"); err == nil {
 		t.Fatal("set-up: the store fails")
 	}
 	l.lose.Store(false)
-	if err := w.g.Quarantine(t.Context(), "worker", "odd", "person:alice"); err != nil {
+	if err := w.g.Standing().Quarantine(t.Context(), "worker", "odd", "person:alice"); err != nil {
 		t.Fatal(err)
 	}
 	kept, err := w.store.Quarantines(t.Context())
@@ -148,7 +150,7 @@ func TestHostile4KillDoesNotWaitForWhatWasUsed(t *testing.T) {
 	done := make(chan gateway.Answer, 1)
 	go func() { done <- w.do(p, "slack_send", `{"to":"x"}`, "") }()
 	<-s.in
-	g.Disable("worker", "person:alice", "stop")
+	g.Standing().Disable("worker", "person:alice", "stop")
 	select {
 	case a := <-done:
 		w.mustRefuse(a, fault.KillSwitch)
@@ -204,7 +206,7 @@ func TestHostile4QuestionThatNobodyCanAnswerIsAskedAnew(t *testing.T) {
 func TestHostile4EarlierNoIsNotPushedOut(t *testing.T) {
 	w := newPeopleWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "slack" && tool == "mail" {
 				c.Roles = map[string]string{"to": "destination"}

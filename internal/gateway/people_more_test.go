@@ -121,7 +121,7 @@ func TestQuestionAboutAnotherDefinition(t *testing.T) {
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
 	changed := definition("slack", "publish", "Now it publishes elsewhere.")
 	w.offerAll(w.g, changed)
-	if err := w.g.AcceptTool(t.Context(), "slack.publish", changed.Hash, "person:alice"); err != nil {
+	if err := w.g.Catalogue().AcceptTool(t.Context(), "slack.publish", changed.Hash, "person:alice"); err != nil {
 		t.Fatal(err)
 	}
 	w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))

@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -29,7 +30,7 @@ import (
 const delay = 5 * time.Millisecond
 
 // peopleClasses are what the server slack has in these worlds. All of it writes; nothing is kept from going out by what a session holds.
-var peopleClasses = map[string]gateway.Classification{
+var peopleClasses = map[string]catalogue.Classification{
 	"post":    {},
 	"plain":   {Level: 2},
 	"note":    {Level: 1},
@@ -55,7 +56,7 @@ func newPeopleWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 		}
 		o.Risk = rules
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c, ok := peopleClasses[tool]
 			switch {
 			case server == "slack" && ok:
@@ -65,7 +66,7 @@ func newPeopleWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 				c.Listed, c.Named, c.ExternalIO, c.Output = true, true, true, provenance.TrustedOutput
 				return c
 			case server == "slack": // covered by "slack.*" only
-				return gateway.Classification{Listed: true, ExternalIO: true, Level: 2, Output: provenance.TrustedOutput,
+				return catalogue.Classification{Listed: true, ExternalIO: true, Level: 2, Output: provenance.TrustedOutput,
 					Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, BlockedBy: &[]flow.Label{}}}
 			}
 			return inner(server, tool)
@@ -84,7 +85,7 @@ func (w *commWorld) offerAll(g *gateway.Gateway, more ...call.Definition) {
 			defs = append(defs, definition("slack", tool, "A tool."))
 		}
 	}
-	if err := g.UpdateDefinitions(w.t.Context(), "slack", defs); err != nil {
+	if err := g.Catalogue().UpdateDefinitions(w.t.Context(), "slack", defs); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -485,8 +486,10 @@ func TestHeldAndEnded(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}, fault.SessionClosed},
-		"killed":     {func(w *commWorld, _ identity.Principal, _ string) { w.g.Disable("worker", "person:alice", "stop") }, fault.KillSwitch},
-		"all killed": {func(w *commWorld, _ identity.Principal, _ string) { w.g.Disable("", "person:alice", "stop") }, fault.KillSwitch},
+		"killed": {func(w *commWorld, _ identity.Principal, _ string) {
+			w.g.Standing().Disable("worker", "person:alice", "stop")
+		}, fault.KillSwitch},
+		"all killed": {func(w *commWorld, _ identity.Principal, _ string) { w.g.Standing().Disable("", "person:alice", "stop") }, fault.KillSwitch},
 		"draining":   {func(w *commWorld, _ identity.Principal, _ string) { w.g.Drain(); w.g.Drain() }, fault.ApprovalRequired},
 		"hung up":    {nil, fault.ApprovalRequired},
 		"quarantined": {func(w *commWorld, _ identity.Principal, id string) {
@@ -503,7 +506,7 @@ func TestHeldAndEnded(t *testing.T) {
 			for _, tool := range []string{"publish", "mail"} {
 				changed := definition("slack", tool, "Changed.")
 				w.offerAll(w.g, changed)
-				if err := w.g.AcceptTool(w.t.Context(), "slack."+tool, changed.Hash, "person:alice"); err != nil {
+				if err := w.g.Catalogue().AcceptTool(w.t.Context(), "slack."+tool, changed.Hash, "person:alice"); err != nil {
 					w.t.Fatal(err)
 				}
 			}
@@ -577,7 +580,7 @@ func (w *commWorld) again(t testing.TB) *gateway.Gateway {
 				defs = append(defs, definition(server, tool, "A tool."))
 			}
 		}
-		if err := g.UpdateDefinitions(t.Context(), server, defs); err != nil {
+		if err := g.Catalogue().UpdateDefinitions(t.Context(), server, defs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -586,7 +589,7 @@ func (w *commWorld) again(t testing.TB) *gateway.Gateway {
 
 func (w *commWorld) quarantine(agent string) {
 	w.t.Helper()
-	if err := w.g.Quarantine(w.t.Context(), agent, "it behaves oddly", "person:alice"); err != nil {
+	if err := w.g.Standing().Quarantine(w.t.Context(), agent, "it behaves oddly", "person:alice"); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -922,7 +925,7 @@ func TestContextRaisesRisk(t *testing.T) {
 			changed := definition("slack", "plain", text)
 			w.offerAll(w.g, changed)
 			w.mustRefuse(w.do(p, "slack_plain", `{}`, ""), fault.ToolQuarantined)
-			if err := w.g.AcceptTool(t.Context(), "slack.plain", changed.Hash, "person:alice"); err != nil {
+			if err := w.g.Catalogue().AcceptTool(t.Context(), "slack.plain", changed.Hash, "person:alice"); err != nil {
 				t.Fatal(err)
 			}
 			q := w.asks(p, "slack_plain", `{}`)
@@ -937,7 +940,7 @@ func TestContextRaisesRisk(t *testing.T) {
 		w, p := ground(t)
 		fresh := definition("slack", "fresh", "New.")
 		w.offerAll(w.g, fresh)
-		if err := w.g.AcceptTool(t.Context(), "slack.fresh", fresh.Hash, "person:alice"); err != nil {
+		if err := w.g.Catalogue().AcceptTool(t.Context(), "slack.fresh", fresh.Hash, "person:alice"); err != nil {
 			t.Fatal(err)
 		}
 		q := w.asks(p, "slack_fresh", `{}`)
@@ -1039,9 +1042,9 @@ func TestAmounts(t *testing.T) {
 // Who asks first for more than the risk gets an answer, not silence.
 func TestUnlistedIsNeverSilent(t *testing.T) {
 	w := newCommWorld(t, func(o *gateway.Options) {
-		o.Unlisted, o.Limits.MediumDelay = gateway.Active, delay
+		o.Unlisted, o.Limits.MediumDelay = catalogue.Active, delay
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "shy" {
 				c.Flow.Effect, c.RiskFloor = flow.Read, policy.Medium
@@ -1068,7 +1071,7 @@ func TestUnlistedIsNeverSilent(t *testing.T) {
 func TestSilenceIsForTheRulesOfToday(t *testing.T) {
 	w := newPeopleWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server == "comm" && tool == "get" {
 				c.RiskFloor = policy.Medium
@@ -1117,7 +1120,7 @@ func TestTiersAndRisk(t *testing.T) {
 				d.TrustTier = tier
 				o.Tiers["careful"] = gateway.Tier{AskFrom: policy.Medium}
 				inner := o.Classify
-				o.Classify = func(server, tool string) gateway.Classification {
+				o.Classify = func(server, tool string) catalogue.Classification {
 					c := inner(server, tool)
 					if server == "comm" && tool == "wipe" {
 						c.RiskFloor = policy.Medium
@@ -1237,13 +1240,13 @@ func TestWatch(t *testing.T) {
 	want(gateway.ToolChanged, "")
 	w.quarantine("worker")
 	want(gateway.AgentChanged, "worker")
-	if err := w.g.Restore(t.Context(), "worker", "it was nothing", "person:alice"); err != nil {
+	if err := w.g.Standing().Restore(t.Context(), "worker", "it was nothing", "person:alice"); err != nil {
 		t.Fatal(err)
 	}
 	want(gateway.AgentChanged, "worker")
-	w.g.Disable("worker", "person:alice", "stop")
+	w.g.Standing().Disable("worker", "person:alice", "stop")
 	want(gateway.KillChanged, "worker")
-	w.g.Enable("worker", "person:alice", "")
+	w.g.Standing().Enable("worker", "person:alice", "")
 	want(gateway.KillChanged, "worker")
 	if _, err := w.g.CloseSession(t.Context(), p.ID, "person:alice", ""); err != nil {
 		t.Fatal(err)
@@ -1258,7 +1261,7 @@ func TestWatch(t *testing.T) {
 		slow, ends = append(slow, ch), append(ends, end)
 	}
 	for i := range 1000 { // far more than anybody's buffer holds
-		w.g.Disable(fmt.Sprint("a", i), "person:alice", "stop")
+		w.g.Standing().Disable(fmt.Sprint("a", i), "person:alice", "stop")
 	}
 	for i, ch := range slow {
 		ends[i]()
@@ -1276,7 +1279,7 @@ func TestWatch(t *testing.T) {
 			t.Errorf("watcher %d had %d changes waiting, and the last says that some were missed: %v", i, n, missed)
 		}
 	}
-	w.g.Disable("b", "person:alice", "stop")
+	w.g.Standing().Disable("b", "person:alice", "stop")
 	if len(slow[0]) != 0 {
 		t.Error("who has stopped watching is told")
 	}
@@ -1286,7 +1289,7 @@ func TestWatch(t *testing.T) {
 	for i := range 16 { // watching, changing and stopping at once
 		wg.Go(func() {
 			ch, end := w.g.Watch()
-			w.g.Disable(fmt.Sprint("c", i), "person:alice", "stop")
+			w.g.Standing().Disable(fmt.Sprint("c", i), "person:alice", "stop")
 			<-ch
 			end()
 		})

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
@@ -51,9 +52,9 @@ func (g *Gateway) Manifest(ctx context.Context, p identity.Principal, sessionID 
 func (g *Gateway) manifestOf(s *session.Session) Manifest {
 	ops := g.flowOps(s.Agent)
 	tools := notNil(flow.Manifest(ops, s.Labels))
-	byID := g.cat.snap.Load().byID
+	byID := g.catalogue.Snapshot().ByID
 	for i := range tools {
-		if op := byID[tools[i].Operation]; op != nil {
+		if op := byID(tools[i].Operation); op != nil {
 			tools[i].Risk = string(op.Class.Risk())
 		}
 	}
@@ -73,7 +74,7 @@ const declaring = "Tools whose name begins with comm_ reach outside. You can't u
 // comes back is to be treated (FL-5, FE-2).
 func systemPrompt(ops []flow.Operation, held []flow.Held) string {
 	parts := []string{flow.SystemPrompt(ops, held), guard.ModelInstructions}
-	if slices.ContainsFunc(ops, func(op flow.Operation) bool { return strings.HasPrefix(op.ID, commServer+".") }) {
+	if slices.ContainsFunc(ops, func(op flow.Operation) bool { return strings.HasPrefix(op.ID, catalogue.CommServer+".") }) {
 		parts = slices.Insert(parts, 1, declaring)
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n\n")
@@ -237,7 +238,7 @@ func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, e
 
 // judgedPlan is a plan's steps with what each stage that can be asked beforehand says.
 type judgedPlan struct {
-	ops      []*Operation
+	ops      []*catalogue.Operation
 	verdicts []fault.Verdict // what becomes of the plan
 	risks    []fault.Verdict // what becomes of the step when it is called
 	report   flow.Report
@@ -245,13 +246,13 @@ type judgedPlan struct {
 
 // judgeStep judges a step by what is known before it is called: as part of the plan, and by its risk when it is called. A plan that is
 // submitted, whose field is steps, has to say why it reaches outside.
-func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d *agent.Declaration, op *Operation, st plannedStep, at string, known map[string]bool) (v, risk fault.Verdict) {
+func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d *agent.Declaration, op *catalogue.Operation, st plannedStep, at string, known map[string]bool) (v, risk fault.Verdict) {
 	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: "tools/call", DryRun: true}, speaker: speaker{agent: s.Agent, session: s, live: l, decl: d}}
 	c.subject = subject{op: op, args: st.Arguments, inPlan: true, partial: st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0}
 	if c.args == nil {
 		c.args = []byte("{}")
 	}
-	if op.command != nil && strings.HasPrefix(at, "steps[") {
+	if op.Command != nil && strings.HasPrefix(at, "steps[") {
 		if problems := declare.CheckStep(at+".justification", st.Justification); len(problems) > 0 {
 			c.undeclared = declare.Refuse(problems)
 		}
@@ -271,13 +272,13 @@ func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d 
 
 // judgeSteps judges each step by the table of stages, and the order of all by the rule of labels.
 func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
-	j := judgedPlan{ops: make([]*Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps)), risks: make([]fault.Verdict, len(steps))}
+	j := judgedPlan{ops: make([]*catalogue.Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps)), risks: make([]fault.Verdict, len(steps))}
 	d, err := g.declared(s.Agent)
 	if err != nil {
 		return j, err
 	}
-	snap := g.cat.snap.Load()
-	if err := checkSources(steps, field, snap.lookup); err != nil {
+	snap := g.catalogue.Snapshot()
+	if err := checkSources(steps, field, snap.Lookup); err != nil {
 		return j, err
 	}
 	planned := make([]flow.Step, len(steps))
@@ -285,10 +286,10 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 	said := sync.OnceValue(func() *provenance.Words { return provenance.ParseWords(s.UserRequest) })
 	known := map[string]bool{}
 	for i, st := range steps {
-		op := snap.lookup(st.Tool)
+		op := snap.Lookup(st.Tool)
 		v := fault.Permitted()
 		switch {
-		case op == nil || op.Standing == Unlisted || op.Standing == Unfit:
+		case op == nil || op.Standing == catalogue.Unlisted || op.Standing == catalogue.Unfit:
 			v = fault.Refuse("resolve", fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(st.Tool)))
 		default:
 			v, j.risks[i] = g.judgeStep(ctx, l, s, d, op, st, fmt.Sprintf("%s[%d]", field, i), known)
@@ -412,10 +413,10 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 	planID := call.NewID("plan_", now)
 	for try := 0; ; try++ {
 		s := *l.current.Load()
-		if g.kill.active(s.Agent) {
+		if g.standing.Killed(s.Agent) {
 			return nil, fault.New(fault.KillSwitch, "")
 		}
-		if _, aside := g.quarantined(s.Agent); aside {
+		if _, aside := g.standing.Quarantined(s.Agent); aside {
 			return nil, fault.New(fault.AgentQuarantined, "")
 		}
 		// Judged here, not in the transaction: a plan is work, and the transaction is everybody's.
@@ -497,8 +498,8 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 		switch {
 		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
 			cause = v
-			if op := g.cat.snap.Load().withheldAs("tools/call", st.Tool); op != nil && j.ops[i] == nil {
-				cause = op.withheld(st.Tool)
+			if op := g.catalogue.Snapshot().Withheld("tools/call", st.Tool); op != nil && j.ops[i] == nil {
+				cause = op.WhyWithheld(st.Tool)
 			}
 			cause.Reason = fmt.Sprintf("step %d: %s", i, cause.Reason)
 			plan.State, plan.Reason = session.PlanRejected, fmt.Sprintf("step %d: %s", i, v.Reason)
@@ -520,7 +521,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 	e := audit.Entry{
 		Kind: audit.Decision, Action: "plan.submit", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: p.String(),
 		Digest: plan.Digest, Decision: map[session.PlanState]string{session.PlanApproved: "permit", session.PlanPending: "ask", session.PlanRejected: "deny"}[plan.State],
-		Stage: cause.Stage, Code: string(cause.Code), Reason: clip(cause.Reason),
+		Stage: cause.Stage, Code: string(cause.Code), Reason: audit.Clip(cause.Reason),
 	}
 	whole, err := json.Marshal(plan.Steps)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -20,9 +21,9 @@ import (
 func egress5(t *testing.T, tweak ...func(*gateway.Options)) *commWorld {
 	return newTracedWorld(t, append([]func(*gateway.Options){func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			if server == "web" && (tool == "get" || tool == "read_resource") {
-				return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.UntrustedOutput, Facts: gateway.Facts{EgressURL: true},
+				return catalogue.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.UntrustedOutput, Facts: catalogue.Facts{EgressURL: true},
 					Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read, Untrusted: true}, Roles: map[string]string{"url": "url", "uri": "url"}}
 			}
 			return inner(server, tool)
@@ -96,7 +97,7 @@ func TestNextSessionRemembersWhatWasGiven_hostile5(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := w.g.Authenticate(token)
+	next, err := w.g.Standing().Authenticate(token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestPlanBindsDefinitions_hostile5(t *testing.T) {
 	w.mustPermit(w.do(p, "mail_find", `{"q":"x"}`, ""))
 	changed := definition("slack", "send", "Sends to everybody, and to is who pays.")
 	w.offer("slack", changed)
-	if err := w.g.AcceptTool(t.Context(), "slack.send", changed.Hash, "person:alice"); err != nil {
+	if err := w.g.Catalogue().AcceptTool(t.Context(), "slack.send", changed.Hash, "person:alice"); err != nil {
 		t.Fatal(err)
 	}
 	if v := judged5(w, p, "slack_send", to("eve@evil.example")); v.Decision == fault.Permit || v.Stage == "risk" { // the flow stage let it pass

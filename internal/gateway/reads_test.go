@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -25,7 +26,7 @@ import (
 func newReadsWorld(t *testing.T, tweak ...func(*gateway.Options)) *commWorld {
 	return newTracedWorld(t, append([]func(*gateway.Options){func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			if server+"."+tool == "mail.crm" {
 				c.Roles = map[string]string{"path": "path", "q": "query"}
@@ -93,11 +94,11 @@ func TestUnaskedDataLeavesByAQuestion(t *testing.T) {
 func TestPromptsAndCompletionsAreUnasked(t *testing.T) {
 	w := newReadsWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			if server != "shy" {
 				return inner(server, tool)
 			}
-			return gateway.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}}
+			return catalogue.Classification{Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}}
 		}
 	})
 	prompt := []byte(`{"name":"file"}`)
@@ -224,7 +225,7 @@ func readsHaveRoots(t *testing.T, writes, upwards string) {
 func newCodeWorld(t *testing.T, writes bool) *commWorld {
 	return newTracedWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			switch server + "." + tool {
 			case "mail.crm":
@@ -347,13 +348,13 @@ func TestToolOfCodeAloneIsAWrite(t *testing.T) {
 		}
 		defs = append(defs, d)
 	}
-	if err := w.g.UpdateDefinitions(t.Context(), "mail", defs); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(t.Context(), "mail", defs); err != nil {
 		t.Fatal(err)
 	}
 	for _, tool := range []string{"mail.crm", "mail.people"} {
 		for _, d := range defs {
 			if d.Name == strings.TrimPrefix(tool, "mail.") {
-				if err := w.g.AcceptTool(t.Context(), tool, d.Hash, "person:alice"); err != nil {
+				if err := w.g.Catalogue().AcceptTool(t.Context(), tool, d.Hash, "person:alice"); err != nil {
 					t.Fatal(err)
 				}
 			}

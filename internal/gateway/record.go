@@ -91,10 +91,10 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	cause := v
 	if c.cause != nil && v.Stage == "resolve" { // not where the switch came first
 		if cause = *c.cause; cause.Code != v.Code || cause.Reason != v.Reason {
-			detail["told"] = Told{v.Stage, v.Code, clip(v.Reason)}
+			detail["told"] = Told{v.Stage, v.Code, audit.Clip(v.Reason)}
 		}
 	}
-	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), cause.Stage, string(cause.Code), clip(cause.Reason)
+	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), cause.Stage, string(cause.Code), audit.Clip(cause.Reason)
 	if found := &c.judged.found; found.Rated {
 		e.Risk, e.Amount = string(found.Rating.Risk), found.Rating.Amount
 	}
@@ -196,7 +196,7 @@ func (b *behind) record(g *Gateway, e audit.Entry) {
 func (g *Gateway) Refused(p identity.Principal, door, what string, v fault.Verdict) {
 	e := audit.Entry{
 		Kind: audit.Decision, Action: "request", Agent: agentOf(p), Actor: p.String(), Door: door, Operation: short(what), RequestID: v.RequestID,
-		Decision: string(fault.Deny), Stage: v.Stage, Code: string(v.Code), Reason: clip(v.Reason),
+		Decision: string(fault.Deny), Stage: v.Stage, Code: string(v.Code), Reason: audit.Clip(v.Reason),
 	}
 	if p.Kind == identity.Session {
 		e.Session = p.ID

@@ -18,6 +18,8 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
+	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -66,7 +68,7 @@ func (c *crossing) exchange() *call.Exchange {
 			return nil
 		}
 		return func(params json.RawMessage) {
-			if c.g.kill.active(c.agent) || c.live.current.Load().State != session.Open || len(c.newLabels(params)) > 0 {
+			if c.g.standing.Killed(c.agent) || c.live.current.Load().State != session.Open || len(c.newLabels(params)) > 0 {
 				return
 			}
 			f(params)
@@ -109,7 +111,7 @@ func number(raw json.RawMessage) bool {
 func (c *crossing) ask(ctx context.Context, method string, params json.RawMessage, ask func(context.Context, string, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
 	held := func(v fault.Verdict) error { // the server is told nothing; the record says why
 		e := c.entry(audit.Decision)
-		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "question", string(fault.Deny), v.Stage, string(v.Code), clip(v.Reason)
+		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "question", string(fault.Deny), v.Stage, string(v.Code), audit.Clip(v.Reason)
 		c.g.refusedCalls.record(c.g, e)
 		return fault.New(fault.FlowContaminated, "The question was held back.")
 	}
@@ -119,7 +121,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	mayTalk := func() fault.Verdict {
 		s := c.live.current.Load()
 		switch v := judge.Labels(c.g.rules, &c.judged.facts.Operation, s.Labels); {
-		case c.g.kill.active(c.agent):
+		case c.g.standing.Killed(c.agent):
 			return fault.Refuse("kill", fault.KillSwitch, "")
 		case s.State != session.Open:
 			return fault.Refuse("standing", fault.SessionClosed, "")
@@ -239,7 +241,7 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 		invalid("The server's result is not an object; it was discarded.")
 		return
 	}
-	if check := c.op.check; check != nil && out.entry.Decision == "ok" {
+	if check := c.op.Check; check != nil && out.entry.Decision == "ok" {
 		if structured, ok := call.Get(result, "structuredContent"); ok {
 			if err := check(structured); err != nil {
 				c.g.log.Warn("a result does not match its schema", "operation", c.op.ID, "call_id", c.id, "error", err)
@@ -249,7 +251,7 @@ func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
 		}
 	}
 	seen, trusted := c.observe(result)
-	if !trusted && !(c.op.command != nil && c.op.command.Own) {
+	if !trusted && !(c.op.Command != nil && c.op.Command.Own) {
 		c.distrust(out)
 	}
 	wrapped, attribution, err := c.wrap(result, trusted)
@@ -297,7 +299,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	code := f.Code
 	var notDispatched *NotDispatched
 	switch {
-	case errors.Is(err, errKilled):
+	case errors.Is(err, standing.ErrKilled):
 		code = fault.KillSwitch
 	case errors.Is(err, errClosed):
 		code = fault.SessionClosed
@@ -314,7 +316,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	}
 	// Whether an operation may have had its effect is what the log has to know: it is never retried silently (DESIGN.md rule 1).
 	out.entry.Decision = "unknown"
-	if errors.As(err, &notDispatched) || c.op.command != nil && !c.writes {
+	if errors.As(err, &notDispatched) || c.op.Command != nil && !c.writes {
 		out.entry.Decision = "error"
 	} else {
 		out.verdict.Retriable = false
@@ -326,7 +328,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	if code == fault.ResultTooLarge || code == fault.ResultInvalid {
 		out.entry.Decision = "error" // it was answered, and the answer was thrown away
 	}
-	if c.op.command != nil && notDispatched == nil { // it reached what it is for: what became of that can show in how it failed
+	if c.op.Command != nil && notDispatched == nil { // it reached what it is for: what became of that can show in how it failed
 		out.raise = c.declaredLabels()
 	}
 	out.entry.Stage, out.entry.Code, out.entry.Reason = "act", string(code), short(string(c.g.o.Detector.Redact([]byte(err.Error()))))
@@ -550,7 +552,7 @@ func (w *wrapper) block(b map[string]any) map[string]any {
 		data, ok := b["data"].(string)
 		mime, ok2 := b["mimeType"].(string)
 		if ok && ok2 {
-			if mimeType.MatchString(mime) && isBase64(data) {
+			if threat.MediaType(mime) && isBase64(data) {
 				return map[string]any{"type": kind, "data": data, "mimeType": mime}
 			}
 		}
@@ -577,11 +579,11 @@ var (
 // resource fences a resource's content. It is nil where the resource has no URI that may stand beside it.
 func (w *wrapper) resource(r map[string]any) map[string]any {
 	uri, _ := r["uri"].(string)
-	if !plainURI.MatchString(uri) && uri != w.c.r.Tool {
+	if !threat.PlainURI(uri) && uri != w.c.r.Tool {
 		return nil
 	}
 	next := map[string]any{"uri": uri}
-	if mime, ok := r["mimeType"].(string); ok && mimeType.MatchString(mime) {
+	if mime, ok := r["mimeType"].(string); ok && threat.MediaType(mime) {
 		next["mimeType"] = mime
 	}
 	if blob, ok := r["blob"].(string); ok {
@@ -617,7 +619,7 @@ func plainJSON(raw json.RawMessage) json.RawMessage {
 	if err := unmarshalKeeping(raw, &v); err != nil {
 		return json.RawMessage("{}")
 	}
-	b, err := marshalPlain(clean(v))
+	b, err := marshalPlain(threat.PlainValue(v))
 	if err != nil {
 		return json.RawMessage("{}")
 	}

@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
@@ -86,7 +87,7 @@ func readFrom(raw json.RawMessage, step int, at string) (map[string]provenance.S
 
 // checkSources refuses what can't be meant: an argument that is told twice, one that is left open and decides where the call goes, repeating
 // over a step that nothing comes from.
-func checkSources(steps []plannedStep, field string, lookup func(string) *Operation) error {
+func checkSources(steps []plannedStep, field string, lookup func(string) *catalogue.Operation) error {
 	total := 0
 	for i := range steps {
 		st := &steps[i]
@@ -146,7 +147,7 @@ func (st *plannedStep) needs() []int {
 // plannedOp is the operation as a step with these arguments is planned: nothing blocks it where the person's words, or who they are, lead to
 // everything in it that decides, but data that nobody asked for; and it brings such data where, after untrusted content, nobody's words lead to
 // what it reads. said reads the person's words.
-func (g *Gateway) plannedOp(s *session.Session, op *Operation, args json.RawMessage, said func() *provenance.Words, tainted bool) flow.Operation {
+func (g *Gateway) plannedOp(s *session.Session, op *catalogue.Operation, args json.RawMessage, said func() *provenance.Words, tainted bool) flow.Operation {
 	planned := op.Flow
 	at := provenance.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
 	if tainted && provenance.UnaskedFor(op.Flow, op.Profile, args, at) != "" && slices.ContainsFunc(op.Flow.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
@@ -172,7 +173,7 @@ func (g *Gateway) plannedOp(s *session.Session, op *Operation, args json.RawMess
 // leads tells what becomes of a step that labels would refuse, where it says where private data would go (PV-7): it is
 // permitted if the person's words lead there (plannedOp), and asked about if the plan does. A plan that a rule approves takes private data
 // nowhere.
-func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operation, i int) (v fault.Verdict, ok bool) {
+func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*catalogue.Operation, i int) (v fault.Verdict, ok bool) {
 	st, op := &steps[i], ops[i]
 	if op == nil || !op.Profile.Told() || st.Arguments == nil && st.From == nil {
 		return v, false
@@ -197,7 +198,7 @@ func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*Operatio
 }
 
 // vouching says for each step what the plan will vouch for.
-func vouching(p *session.Plan, ops []*Operation) []string {
+func vouching(p *session.Plan, ops []*catalogue.Operation) []string {
 	out := make([]string, len(p.Steps))
 	for i, st := range p.Steps {
 		sealed := provenance.SealedStep{Arguments: st.Arguments, From: st.From, Open: st.Open}

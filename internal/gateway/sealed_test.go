@@ -12,6 +12,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -37,9 +38,9 @@ var everybody = []string{"ann@a.example", "bob@b.example", "cid@c.example", "bos
 func newPlanWorld(t testing.TB, tweak ...func(*gateway.Options)) *commWorld {
 	t.Helper()
 	w := newTracedWorld(t, append([]func(*gateway.Options){func(o *gateway.Options) {
-		o.Unlisted = gateway.Active
+		o.Unlisted = catalogue.Active
 		inner := o.Classify
-		o.Classify = func(server, tool string) gateway.Classification {
+		o.Classify = func(server, tool string) catalogue.Classification {
 			c := inner(server, tool)
 			switch {
 			case server == "shy":

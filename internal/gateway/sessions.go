@@ -354,7 +354,7 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 }
 
 func (g *Gateway) sessionToken(ctx context.Context, p identity.Principal, s session.Session) (session.Session, string, error) {
-	secret, _, err := g.IssueToken(ctx, identity.Principal{Kind: identity.Session, ID: s.ID, Agent: s.Agent}, p.String())
+	secret, _, err := g.standing.IssueToken(ctx, identity.Principal{Kind: identity.Session, ID: s.ID, Agent: s.Agent}, p.String())
 	return s, secret, err
 }
 
@@ -550,21 +550,18 @@ func (g *Gateway) payOwed(l *live) {
 	})
 }
 
-// maxReason bounds a reason in the log, in bytes.
-const maxReason = 2000
-
-// clip bounds a reason for the log.
-func clip(s string) string {
-	if len(s) > maxReason {
-		return strings.ToValidUTF8(s[:maxReason], "") + "…"
-	}
-	return s
-}
-
 // short bounds a hostile string for a message.
 func short(s string) string {
 	if len(s) > 80 {
 		return strings.ToValidUTF8(s[:80], "") + "…"
+	}
+	return s
+}
+
+// notNil keeps an empty list from being null in JSON.
+func notNil[T any](s []T) []T {
+	if s == nil {
+		return []T{}
 	}
 	return s
 }

@@ -42,7 +42,7 @@ func TestHostile4OnlyWhatRanMakesADestinationKnown(t *testing.T) {
 	first("an approval that expired unused")
 	w.quarantine("worker")
 	w.mustRefuse(w.do(p, "slack_send", to, ""), fault.AgentQuarantined)
-	if err := w.g.Restore(t.Context(), "worker", "it is all right", "person:alice"); err != nil {
+	if err := w.g.Standing().Restore(t.Context(), "worker", "it is all right", "person:alice"); err != nil {
 		t.Fatal(err)
 	}
 	first("a refusal")

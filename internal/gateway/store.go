@@ -8,9 +8,10 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
-	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 	"sallyport.example/provenance"
 )
 
@@ -24,6 +25,9 @@ var ErrTooManySilent = errors.New("too many calls of the agent wait to be stoppe
 // (synchronous=FULL or better). Errors carry fault.StoreUnavailable or fault.AuditUnavailable, fault.NotFound or
 // fault.Conflict; none leaves half of its work behind. Safe for concurrent use; concurrent transactions may share one commit.
 type Store interface {
+	catalogue.Store
+	standing.Store
+
 	// OpenSession writes a new session, its entry and the evidence that it takes over. For an own session it is a Conflict when the agent has an
 	// open one, when the last one isn't the one that it follows, or holds a label that it doesn't: what was read to inherit has moved on, so
 	// read it again.
@@ -82,23 +86,6 @@ type Store interface {
 	Drills(ctx context.Context) (DrillCounts, error)
 	// Used tells whether an intent has written the key (Spend.First).
 	Used(ctx context.Context, key string) (bool, error)
-
-	// Quarantines returns the agents that are put aside; SaveQuarantine writes one, or with nil that it is over, with its entry.
-	Quarantines(ctx context.Context) (map[string]Quarantine, error)
-	SaveQuarantine(ctx context.Context, agent string, q *Quarantine, e audit.Entry) error
-
-	// Tokens returns every token, revoked ones too. AddToken and RevokeToken write one with its entry.
-	Tokens(ctx context.Context) ([]identity.Token, error)
-	AddToken(ctx context.Context, t identity.Token, e audit.Entry) error
-	RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error
-
-	// Pins returns every pinned definition; SavePins writes some with their entries.
-	Pins(ctx context.Context) ([]Pin, error)
-	SavePins(ctx context.Context, pins []Pin, entries ...audit.Entry) error
-
-	// Switches returns the kill switch as last written; SaveSwitches writes it with the entries of the switchings it includes.
-	Switches(ctx context.Context) (Switches, error)
-	SaveSwitches(ctx context.Context, s Switches, entries ...audit.Entry) error
 }
 
 // Ask is a question to a person, as it is written.
@@ -175,34 +162,3 @@ type SpendError struct{ Err error }
 
 func (e *SpendError) Error() string { return e.Err.Error() }
 func (e *SpendError) Unwrap() error { return e.Err }
-
-// Pin is the definition that was accepted for one operation.
-type Pin struct {
-	Operation  string `json:"operation"`
-	Hash       string `json:"definition_hash"`
-	Definition []byte `json:"-"` // canonical JSON
-	Pending    string `json:"pending_hash,omitempty"`
-	PendingDef []byte `json:"-"` // the changed definition that waits to be accepted
-	AcceptedBy string `json:"accepted_by"`
-	// ConfirmedBy is the person who has read a definition that a rule accepted, and accepts it as it is.
-	ConfirmedBy string `json:"confirmed_by,omitempty"`
-	// AcceptedAt is when a definition was first accepted (or, before that, first seen). It stays when a later definition is
-	// accepted, because it is what the operation's claim to its exposed name rests on.
-	AcceptedAt time.Time `json:"accepted_at"`
-}
-
-// Switches is the whole state of the kill switch. Epoch grows with every switching and never falls.
-type Switches struct {
-	Epoch  int64             `json:"epoch"`
-	Global Switch            `json:"global"`
-	Agents map[string]Switch `json:"agents"`
-}
-
-// Switch is one switch, as status shows it (AG-4).
-type Switch struct {
-	Active  bool      `json:"active"`
-	Since   time.Time `json:"since"`
-	By      string    `json:"by"`
-	Reason  string    `json:"reason"`
-	Durable bool      `json:"durable"`
-}

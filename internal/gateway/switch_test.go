@@ -39,7 +39,7 @@ func TestSwitchComesBeforeAnyWork(t *testing.T) {
 		w := newWorld(t)
 		store := &untouched{Store: w.store.Store}
 		w.store.Store = store
-		w.g.Disable(agent, "person:admin", "stop")
+		w.g.Standing().Disable(agent, "person:admin", "stop")
 		for what, r := range map[string]gateway.Request{
 			"a call":           {Tool: "web_search", Arguments: json.RawMessage(`{"q":"x"}`)},
 			"what is no JSON":  {Tool: "web_search", Arguments: json.RawMessage(`{`)},

@@ -36,7 +36,7 @@ func TestHostile2KillDoesNotWaitForAnAnswersRecord(t *testing.T) {
 	}()
 	<-asking
 	time.Sleep(50 * time.Millisecond) // the answer is being recorded
-	w.g.Disable("worker", "person:admin", "stop")
+	w.g.Standing().Disable("worker", "person:admin", "stop")
 	select {
 	case <-ended:
 	case <-time.After(10 * time.Second):

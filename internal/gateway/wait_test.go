@@ -13,14 +13,14 @@ import (
 func TestTokenRevokedWhileHeld(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
-	_, token, err := w.g.IssueToken(t.Context(), identity.Principal{Kind: identity.Session, ID: p.ID, Agent: p.Agent}, "person:root")
+	_, token, err := w.g.Standing().IssueToken(t.Context(), identity.Principal{Kind: identity.Session, ID: p.ID, Agent: p.Agent}, "person:root")
 	if err != nil {
 		t.Fatal(err)
 	}
 	p = token.Subject
 	h := w.hold(p, "slack_publish", `{"text":"x"}`, time.Minute)
 	id := h.waits().ApprovalID
-	if err := w.g.RevokeToken(t.Context(), token.ID, "person:root"); err != nil {
+	if err := w.g.Standing().RevokeToken(t.Context(), token.ID, "person:root"); err != nil {
 		t.Fatal(err)
 	}
 	w.mustRespond("bob", id, approval.Approve, "")

@@ -124,7 +124,7 @@ func (a *API) keptOutcome(st gateway.Status, k CallAnswer, brings []flow.Label) 
 	if k.Verdict.Decision != fault.Permit && (k.Verdict.Stage != "act" && k.Verdict.Stage != "inspect" && k.Verdict.Stage != "outcome") {
 		out.State = "refused"
 	}
-	kill := a.g.KillStatus()
+	kill := a.g.Standing().KillStatus()
 	holds := func(l flow.Label) bool {
 		return slices.ContainsFunc(st.Labels, func(h flow.Held) bool { return h.Label == l })
 	}

@@ -99,9 +99,9 @@ func TestSignIn(t *testing.T) {
 		t.Error("did not end with its time")
 	}
 	c = sign()
-	for _, tok := range w.g.ListTokens() {
+	for _, tok := range w.g.Standing().ListTokens() {
 		if tok.Subject.ID == "carol" {
-			if err := w.g.RevokeToken(t.Context(), tok.ID, "test"); err != nil {
+			if err := w.g.Standing().RevokeToken(t.Context(), tok.ID, "test"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -131,7 +131,7 @@ func hostileWorld(t *testing.T) *world {
 			t.Log(err) // a name that is too long or malformed is a problem, which is fine
 		}
 	}
-	if err := w.g.UpdateDefinitions(ctx, "web", []call.Definition{definition("web", "web_search", hostile)}); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(ctx, "web", []call.Definition{definition("web", "web_search", hostile)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := people.StartSession(ctx, client.OpenSession{AgentID: "planner", UserRequest: hostile}); err != nil {

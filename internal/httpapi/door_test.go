@@ -74,7 +74,7 @@ func TestTurnedAwayIsOnRecord(t *testing.T) {
 // An agent that asks what became of a call hears what it was told, and not what the record says besides.
 func TestOutcomeTellsNoMoreThanTheRefusal(t *testing.T) {
 	w := newWorld(t)
-	if err := w.g.UpdateDefinitions(t.Context(), "shy", []call.Definition{definition("shy", "look", "New.")}); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(t.Context(), "shy", []call.Definition{definition("shy", "look", "New.")}); err != nil {
 		t.Fatal(err)
 	}
 	c := w.client(w.agent, w.token(identity.Agent, "worker"))

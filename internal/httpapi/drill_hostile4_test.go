@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
@@ -62,10 +63,10 @@ func newDrillWorld(t testing.TB) *world {
 	w := &world{t: t, store: &brittle{DB: db}, up: &upstreams{wait: map[string]chan struct{}{}}, clock: &clock{}}
 	w.g, err = gateway.New(t.Context(), gateway.Options{
 		Store: w.store, Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
+		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
 		Limits:   gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond, DrillEvery: 1},
 		Draw:     func(int) int { return 0 },
-		Commands: []gateway.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)},
+		Commands: []catalogue.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)},
 		Tiers:    gateway.Tiers(), Voter: voter,
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 		Clock:  w.clock.now,
@@ -80,7 +81,7 @@ func newDrillWorld(t testing.TB) *world {
 				defs = append(defs, definition(server, tool, "A tool."))
 			}
 		}
-		if err := w.g.UpdateDefinitions(t.Context(), server, defs); err != nil {
+		if err := w.g.Catalogue().UpdateDefinitions(t.Context(), server, defs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +109,7 @@ func newDrillWorld(t testing.TB) *world {
 // A drill is not to be told from a request before it is answered: not on its page, not in the API, not in the session's timeline.
 func TestHostile4DrillsLookLikeRequests(t *testing.T) {
 	was := classes["slack.post"]
-	classes["slack.post"] = gateway.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
+	classes["slack.post"] = catalogue.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
 		Action: "transfer_money", RiskFloor: policy.High, Roles: map[string]string{"to": "destination", "sum": "amount"}}
 	t.Cleanup(func() { classes["slack.post"] = was })
 	w := newDrillWorld(t)
@@ -181,7 +182,7 @@ func TestHostile4DrillsLookLikeRequests(t *testing.T) {
 // Who approved a drill and is told so can't make it a rejection afterwards: the figure is of what people did before they knew.
 func TestHostile4DrillIsNotTakenBack(t *testing.T) {
 	was := classes["slack.post"]
-	classes["slack.post"] = gateway.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
+	classes["slack.post"] = catalogue.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
 		RiskFloor: policy.High, Roles: map[string]string{"to": "destination"}}
 	t.Cleanup(func() { classes["slack.post"] = was })
 	w := newDrillWorld(t)

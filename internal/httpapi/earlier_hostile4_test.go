@@ -8,7 +8,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/flow"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
 	"sallyport.example/provenance"
@@ -17,7 +17,7 @@ import (
 // paying makes a world in which slack_post pays somebody: HIGH, with a destination.
 func paying(t *testing.T) *world {
 	was := classes["slack.post"]
-	classes["slack.post"] = gateway.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
+	classes["slack.post"] = catalogue.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
 		RiskFloor: policy.High, Roles: map[string]string{"to": "destination"}}
 	t.Cleanup(func() { classes["slack.post"] = was })
 	return newWorld(t)

@@ -82,7 +82,7 @@ func TestEventStream(t *testing.T) {
 // TestEventsEndWithTheCredential: who is no longer let in is told nothing more.
 func TestEventsEndWithTheCredential(t *testing.T) {
 	w := newWorld(t)
-	secret, tok, err := w.g.IssueToken(t.Context(), identity.Principal{Kind: identity.Person, ID: "v", Roles: []identity.Role{identity.Viewer}}, "test")
+	secret, tok, err := w.g.Standing().IssueToken(t.Context(), identity.Principal{Kind: identity.Person, ID: "v", Roles: []identity.Role{identity.Viewer}}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestHostile4NeighboursPages(t *testing.T) {
 			}
 		}
 	}
-	if now, err := w.g.Question(t.Context(), q.ApprovalID); err != nil || now.State != approval.Pending || len(now.Votes) > 0 || w.g.KillStatus().Global.Active {
+	if now, err := w.g.Question(t.Context(), q.ApprovalID); err != nil || now.State != approval.Pending || len(now.Votes) > 0 || w.g.Standing().KillStatus().Global.Active {
 		t.Errorf("a neighbour's page did something: %+v, %v", now.Approval, err)
 	}
 	if a := alice.get("/"); a.status != http.StatusOK {

@@ -131,7 +131,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	}
 	a.console = console.New(console.Options{
 		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: a.servers, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
-		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Authenticate(secret)) },
+		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})
 	a.doc = &huma.OpenAPI{

@@ -23,11 +23,13 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
@@ -76,7 +78,7 @@ type brittle struct {
 	full  bool // SaveQuarantine fails
 }
 
-func (b *brittle) SaveQuarantine(ctx context.Context, agent string, q *gateway.Quarantine, e audit.Entry) error {
+func (b *brittle) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {
 	b.mu.Lock()
 	full := b.full
 	b.mu.Unlock()
@@ -95,7 +97,7 @@ func (b *brittle) blocked() {
 	}
 }
 
-func (b *brittle) SaveSwitches(ctx context.Context, s gateway.Switches, e ...audit.Entry) error {
+func (b *brittle) SaveSwitches(ctx context.Context, s standing.Switches, e ...audit.Entry) error {
 	b.blocked()
 	return b.DB.SaveSwitches(ctx, s, e...)
 }
@@ -133,7 +135,7 @@ startPhase: %s
 sessions: %s
 `
 
-var classes = map[string]gateway.Classification{
+var classes = map[string]catalogue.Classification{
 	"mail.search_email": {ExposeAs: "search_email", Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}, Output: provenance.TrustedOutput},
 	"web.web_search":    {ExposeAs: "web_search", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}, Output: provenance.UntrustedOutput},
 	"slack.post":        {ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput},
@@ -143,10 +145,10 @@ var classes = map[string]gateway.Classification{
 	"comm.wire":         {ExposeAs: "comm_wire", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}, Output: provenance.UntrustedOutput, Level: 2, RiskFloor: policy.Critical},
 }
 
-func classify(server, tool string) gateway.Classification {
+func classify(server, tool string) catalogue.Classification {
 	c, ok := classes[server+"."+tool]
 	if !ok {
-		return gateway.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+		return catalogue.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 	}
 	c.Listed, c.Named, c.ExternalIO = true, true, server != "docs"
 	return c
@@ -158,8 +160,8 @@ func definition(server, name, description string) call.Definition {
 }
 
 // command plays a built-in external operation: it takes a url and brings a line from there.
-func command(name string, effect flow.Effect, level int) gateway.Command {
-	return gateway.Command{
+func command(name string, effect flow.Effect, level int) catalogue.Command {
+	return catalogue.Command{
 		Name: name, Title: "Test", Description: "A played " + name + ".", Sensitivity: flow.External, Effect: effect, Level: level, Timeout: time.Minute, Requests: true,
 		Parameters: json.RawMessage(`{"url":{"type":"string","description":"Where."}}`),
 		Check: func(parameters json.RawMessage) error {
@@ -168,8 +170,8 @@ func command(name string, effect flow.Effect, level int) gateway.Command {
 			}
 			return nil
 		},
-		Run: func(_ context.Context, r gateway.CommandRun) (gateway.Brought, error) {
-			return gateway.Brought{Source: "https://docs.example/", Blocks: []gateway.Block{{Text: "brought <b>from</b> outside"}}}, nil
+		Run: func(_ context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
+			return catalogue.Brought{Source: "https://docs.example/", Blocks: []catalogue.Block{{Text: "brought <b>from</b> outside"}}}, nil
 		},
 	}
 }
@@ -246,9 +248,9 @@ func newWorld(t testing.TB) *world {
 	w := &world{t: t, store: &brittle{DB: db}, up: &upstreams{wait: map[string]chan struct{}{}}, clock: &clock{}}
 	w.g, err = gateway.New(t.Context(), gateway.Options{
 		Store: w.store, Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
+		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
 		Limits:   gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
-		Commands: []gateway.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)},
+		Commands: []catalogue.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)},
 		Tiers:    gateway.Tiers(), Voter: voter,
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 		Clock:  w.clock.now,
@@ -263,7 +265,7 @@ func newWorld(t testing.TB) *world {
 				defs = append(defs, definition(server, tool, "A tool."))
 			}
 		}
-		if err := w.g.UpdateDefinitions(t.Context(), server, defs); err != nil {
+		if err := w.g.Catalogue().UpdateDefinitions(t.Context(), server, defs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -291,7 +293,7 @@ func newWorld(t testing.TB) *world {
 // token issues one. who is kind:id, for persons with a role: person:viewer is a person viewer with that role.
 func (w *world) token(kind identity.Kind, id string, roles ...identity.Role) string {
 	w.t.Helper()
-	secret, _, err := w.g.IssueToken(w.t.Context(), identity.Principal{Kind: kind, ID: id, Roles: roles}, "test")
+	secret, _, err := w.g.Standing().IssueToken(w.t.Context(), identity.Principal{Kind: kind, ID: id, Roles: roles}, "test")
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -446,12 +448,12 @@ func TestWhoMayDoWhat(t *testing.T) {
 		t.Fatal(err)
 	}
 	past, soon := w.clock.now(), w.clock.now().Add(time.Hour)
-	expiring, _, err := w.g.IssueToken(t.Context(), identity.Principal{Kind: identity.Agent, ID: "worker", Expires: soon}, "test")
+	expiring, _, err := w.g.Standing().IssueToken(t.Context(), identity.Principal{Kind: identity.Agent, ID: "worker", Expires: soon}, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	revoked, tok, err := w.g.IssueToken(t.Context(), identity.Principal{Kind: identity.Person, ID: "gone", Roles: identity.Roles}, "test")
-	if err != nil || w.g.RevokeToken(t.Context(), tok.ID, "test") != nil {
+	revoked, tok, err := w.g.Standing().IssueToken(t.Context(), identity.Principal{Kind: identity.Person, ID: "gone", Roles: identity.Roles}, "test")
+	if err != nil || w.g.Standing().RevokeToken(t.Context(), tok.ID, "test") != nil {
 		t.Fatal(err)
 	}
 	type credential struct {

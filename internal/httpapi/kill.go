@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/standing"
 )
 
 // Switch is one switch (AG-4). Since is null if it was never used.
@@ -50,10 +50,10 @@ func (a *API) killRoutes(s *side) {
 	operator := []identity.Role{identity.Operator}
 	for _, act := range []struct {
 		path, summary string
-		flip          func(agent, by, reason string) gateway.Switches
+		flip          func(agent, by, reason string) standing.Switches
 	}{
-		{"disable", "Pull the kill switch", a.g.Disable},
-		{"enable", "Take the kill switch back", a.g.Enable},
+		{"disable", "Pull the kill switch", a.g.Standing().Disable},
+		{"enable", "Take the kill switch back", a.g.Standing().Enable},
 	} {
 		handle(s, route{method: http.MethodPost, path: at + act.path, roles: operator, emptyBody: true, summary: act.summary + " for all agents"},
 			func(_ context.Context, p identity.Principal, in *all) (KillStatus, error) {
@@ -70,11 +70,11 @@ func (a *API) killRoutes(s *side) {
 	}
 	handle(s, route{method: http.MethodGet, path: at + "status", roles: readers, summary: "Every switch that was ever used"},
 		func(context.Context, identity.Principal, *none) (KillStatus, error) {
-			return a.killStatus(a.g.KillStatus()), nil
+			return a.killStatus(a.g.Standing().KillStatus()), nil
 		})
 }
 
-func (a *API) killStatus(s gateway.Switches) KillStatus {
+func (a *API) killStatus(s standing.Switches) KillStatus {
 	st := KillStatus{
 		Global: switchOf(s.Global), Agents: make(map[string]Switch, len(s.Agents)), Epoch: s.Epoch,
 		Replicas: []Replica{{ID: "local", Epoch: s.Epoch, Seen: a.clock().UTC()}}, // one process, which follows itself at once
@@ -85,7 +85,7 @@ func (a *API) killStatus(s gateway.Switches) KillStatus {
 	return st
 }
 
-func switchOf(s gateway.Switch) Switch {
+func switchOf(s standing.Switch) Switch {
 	out := Switch{Active: s.Active, By: s.By, Reason: s.Reason, Durable: s.Durable}
 	if !s.Since.IsZero() {
 		out.Since = &s.Since

@@ -298,7 +298,7 @@ func TestWhoSeesWhat(t *testing.T) {
 			}
 		}
 	}
-	if w.g.KillStatus().Global.Active || w.g.KillStatus().Agents["planner"].Active {
+	if w.g.Standing().KillStatus().Global.Active || w.g.Standing().KillStatus().Agents["planner"].Active {
 		t.Error("an empty form, or one of another site, pulled a switch")
 	}
 }
@@ -781,13 +781,13 @@ func TestSilence(t *testing.T) {
 func TestSwitchOnThePage(t *testing.T) {
 	w := newWorld(t)
 	op := w.browser("olga", identity.Operator)
-	if a := op.post("/kill", url.Values{"reason": {" "}}); a.status != 400 || w.g.KillStatus().Global.Active {
+	if a := op.post("/kill", url.Values{"reason": {" "}}); a.status != 400 || w.g.Standing().KillStatus().Global.Active {
 		t.Errorf("without a reason: %d", a.status)
 	}
 	w.store.mu.Lock()
 	w.store.block = make(chan struct{})
 	w.store.mu.Unlock()
-	if a := op.post("/kill", url.Values{"reason": {"<b>odd</b>"}}); a.status != 303 || !w.g.KillStatus().Global.Active || w.g.KillStatus().Global.By != "person:olga" {
+	if a := op.post("/kill", url.Values{"reason": {"<b>odd</b>"}}); a.status != 303 || !w.g.Standing().KillStatus().Global.Active || w.g.Standing().KillStatus().Global.By != "person:olga" {
 		t.Errorf("kill: %d", a.status)
 	}
 	w.store.mu.Lock()
@@ -797,7 +797,7 @@ func TestSwitchOnThePage(t *testing.T) {
 	if p := checkPage(t, "killed", op.get("/")); !strings.Contains(p.text, "All agents are stopped") || !strings.Contains(p.text, "<b>odd</b>") {
 		t.Error("the page does not say that all are stopped")
 	}
-	if a := op.post("/unkill", url.Values{"reason": {"found it"}}); a.status != 303 || w.g.KillStatus().Global.Active {
+	if a := op.post("/unkill", url.Values{"reason": {"found it"}}); a.status != 303 || w.g.Standing().KillStatus().Global.Active {
 		t.Errorf("unkill: %d", a.status)
 	}
 }
@@ -864,9 +864,9 @@ func TestSignInLinks(t *testing.T) {
 	if a := w.send(w.admin, "POST", "/v1/sign-in-links", "", "", with(c)); a.status != 401 {
 		t.Errorf("a link made with a cookie: %d", a.status)
 	}
-	for _, tok := range w.g.ListTokens() {
+	for _, tok := range w.g.Standing().ListTokens() {
 		if tok.Subject.ID == "carol" {
-			if err := w.g.RevokeToken(t.Context(), tok.ID, "test"); err != nil {
+			if err := w.g.Standing().RevokeToken(t.Context(), tok.ID, "test"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -8,10 +8,12 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 )
 
 var (
@@ -137,23 +139,23 @@ func status(s session.Session, err error) (gateway.Status, error) {
 
 // Agent is a declared agent. Declaration is there for one agent, not in lists.
 type Agent struct {
-	AgentID    string              `json:"agent_id"`
-	Name       string              `json:"agent_name"`
-	Version    string              `json:"version"`
-	Purpose    string              `json:"purpose"`
-	Mode       agent.Mode          `json:"mode"`
-	StartPhase agent.Phase         `json:"start_phase"`
-	Sessions   agent.Opener        `json:"sessions" doc:"who may open fresh ones"`
-	Standing   string              `json:"standing" enum:"approved,quarantined"`
-	Digest     string              `json:"digest"`
-	Killed     bool                `json:"killed" doc:"by its own switch or the global one"`
-	Kill       *Switch             `json:"kill,omitempty"`
-	Quarantine *gateway.Quarantine `json:"quarantine,omitempty" doc:"since when it is put aside, by whom and why"`
+	AgentID    string               `json:"agent_id"`
+	Name       string               `json:"agent_name"`
+	Version    string               `json:"version"`
+	Purpose    string               `json:"purpose"`
+	Mode       agent.Mode           `json:"mode"`
+	StartPhase agent.Phase          `json:"start_phase"`
+	Sessions   agent.Opener         `json:"sessions" doc:"who may open fresh ones"`
+	Standing   string               `json:"standing" enum:"approved,quarantined"`
+	Digest     string               `json:"digest"`
+	Killed     bool                 `json:"killed" doc:"by its own switch or the global one"`
+	Kill       *Switch              `json:"kill,omitempty"`
+	Quarantine *standing.Quarantine `json:"quarantine,omitempty" doc:"since when it is put aside, by whom and why"`
 
 	Declaration *agent.Declaration `json:"declaration,omitempty"`
 }
 
-func (a *API) agentOf(d *agent.Declaration, kill gateway.Switches, aside map[string]gateway.Quarantine) Agent {
+func (a *API) agentOf(d *agent.Declaration, kill standing.Switches, aside map[string]standing.Quarantine) Agent {
 	out := Agent{
 		AgentID: d.AgentID, Name: d.AgentName, Version: d.Version, Purpose: d.Purpose, Mode: d.Mode, StartPhase: d.StartPhase, Sessions: d.Sessions,
 		Standing: "approved", // a declaration in the folder counts as that
@@ -175,7 +177,7 @@ type (
 		Agents []Agent `json:"agents"`
 	}
 	ToolList struct {
-		Tools []gateway.Tool `json:"tools"`
+		Tools []catalogue.Tool `json:"tools"`
 	}
 	ServerList struct {
 		Servers []ServerStatus `json:"servers"`
@@ -189,7 +191,7 @@ type AcceptBody struct {
 
 // AcceptAllBody names the definitions that were looked at.
 type AcceptAllBody struct {
-	Definitions []gateway.Acceptance `json:"definitions" minItems:"1" maxItems:"1000"`
+	Definitions []catalogue.Acceptance `json:"definitions" minItems:"1" maxItems:"1000"`
 }
 
 // Accepted is what became of one of them, and AcceptedList of all.
@@ -210,8 +212,8 @@ type AsideBody struct {
 
 // putAside quarantines an agent. What is put aside and can't be written down is both said.
 func (a *API) putAside(ctx context.Context, agent, reason, by string) error {
-	err := a.g.Quarantine(ctx, agent, reason, by)
-	if _, holds := a.g.Quarantines()[agent]; err != nil && holds {
+	err := a.g.Standing().Quarantine(ctx, agent, reason, by)
+	if _, holds := a.g.Standing().Quarantines()[agent]; err != nil && holds {
 		return fault.Wrap(err, fault.Of(err).Code, "The agent is put aside, but only until the gateway is restarted: the store did not take it.").
 			Try("See to the store, then restore the agent and put it aside again.")
 	}
@@ -224,7 +226,7 @@ func (a *API) agentByID(id string) (Agent, error) {
 	if !ok {
 		return Agent{}, fault.New(fault.NotFound, "No agent %.80q is declared.", id).At("id")
 	}
-	out := a.agentOf(d, a.g.KillStatus(), a.g.Quarantines())
+	out := a.agentOf(d, a.g.Standing().KillStatus(), a.g.Standing().Quarantines())
 	out.Declaration = d
 	return out, nil
 }
@@ -232,7 +234,7 @@ func (a *API) agentByID(id string) (Agent, error) {
 func (a *API) catalogueRoutes(s *side) {
 	handle(s, route{method: http.MethodGet, path: "/v1/agents", roles: readers, summary: "The declared agents"},
 		func(context.Context, identity.Principal, *none) (AgentList, error) {
-			list, kill, aside := AgentList{Agents: []Agent{}}, a.g.KillStatus(), a.g.Quarantines()
+			list, kill, aside := AgentList{Agents: []Agent{}}, a.g.Standing().KillStatus(), a.g.Standing().Quarantines()
 			for _, d := range a.o.Agents.All() {
 				list.Agents = append(list.Agents, a.agentOf(d, kill, aside))
 			}
@@ -247,7 +249,7 @@ func (a *API) catalogueRoutes(s *side) {
 		do            func(ctx context.Context, agent, reason, by string) error
 	}{
 		{"/quarantine", "Put an agent aside: its calls are refused, its sessions stay", a.putAside},
-		{"/restore", "End an agent's quarantine", a.g.Restore},
+		{"/restore", "End an agent's quarantine", a.g.Standing().Restore},
 	} {
 		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, summary: act.summary},
 			func(ctx context.Context, p identity.Principal, in *struct {
@@ -262,9 +264,9 @@ func (a *API) catalogueRoutes(s *side) {
 	}
 	handle(s, route{method: http.MethodGet, path: "/v1/tools", roles: readers, summary: "Everything that servers offer or offered"},
 		func(context.Context, identity.Principal, *none) (ToolList, error) {
-			list := ToolList{Tools: a.g.Tools()}
+			list := ToolList{Tools: a.g.Catalogue().Tools()}
 			if list.Tools == nil {
-				list.Tools = []gateway.Tool{}
+				list.Tools = []catalogue.Tool{}
 			}
 			return list, nil
 		})
@@ -272,20 +274,20 @@ func (a *API) catalogueRoutes(s *side) {
 		func(ctx context.Context, p identity.Principal, in *struct {
 			Operation string `path:"operation" maxLength:"256"`
 			Body      AcceptBody
-		}) (gateway.Tool, error) {
-			if err := a.g.AcceptTool(ctx, in.Operation, in.Body.Hash, p.String()); err != nil {
-				return gateway.Tool{}, err
+		}) (catalogue.Tool, error) {
+			if err := a.g.Catalogue().AcceptTool(ctx, in.Operation, in.Body.Hash, p.String()); err != nil {
+				return catalogue.Tool{}, err
 			}
-			for _, t := range a.g.Tools() {
+			for _, t := range a.g.Catalogue().Tools() {
 				if t.Operation == in.Operation {
 					return t, nil
 				}
 			}
-			return gateway.Tool{}, fault.New(fault.NotFound, "The definition is accepted, but no server that is connected offers %.80q.", in.Operation)
+			return catalogue.Tool{}, fault.New(fault.NotFound, "The definition is accepted, but no server that is connected offers %.80q.", in.Operation)
 		})
 	handle(s, route{method: http.MethodPost, path: "/v1/tools/accept", roles: operator, summary: "Accept definitions that wait, or that only a rule accepted, each named by its hash"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body AcceptAllBody }) (AcceptedList, error) {
-			errs, err := a.g.AcceptTools(ctx, in.Body.Definitions, p.String())
+			errs, err := a.g.Catalogue().AcceptTools(ctx, in.Body.Definitions, p.String())
 			if err != nil {
 				return AcceptedList{}, err
 			}
@@ -351,7 +353,7 @@ func (a *API) tokenRoutes(s *side) {
 	handle(s, route{method: http.MethodGet, path: "/v1/tokens", roles: admin, summary: "Every token, without its secret"},
 		func(context.Context, identity.Principal, *none) (TokenList, error) {
 			list := TokenList{Tokens: []Token{}}
-			for _, t := range a.g.ListTokens() {
+			for _, t := range a.g.Standing().ListTokens() {
 				list.Tokens = append(list.Tokens, tokenOf(t))
 			}
 			return list, nil
@@ -362,15 +364,15 @@ func (a *API) tokenRoutes(s *side) {
 			if err != nil {
 				return CreatedToken{}, err
 			}
-			secret, t, err := a.g.IssueToken(ctx, subject, p.String())
+			secret, t, err := a.g.Standing().IssueToken(ctx, subject, p.String())
 			return CreatedToken{Token: tokenOf(t), Secret: secret}, err
 		})
 	handle(s, route{method: http.MethodDelete, path: "/v1/tokens/{id}", roles: admin, summary: "End a token at once"},
 		func(ctx context.Context, p identity.Principal, in *PathID) (Token, error) {
-			if err := a.g.RevokeToken(ctx, in.ID, p.String()); err != nil {
+			if err := a.g.Standing().RevokeToken(ctx, in.ID, p.String()); err != nil {
 				return Token{}, err
 			}
-			all := a.g.ListTokens()
+			all := a.g.Standing().ListTokens()
 			i := slices.IndexFunc(all, func(t identity.Token) bool { return t.ID == in.ID }) // tokens never go away
 			return tokenOf(all[i]), nil
 		})

@@ -200,7 +200,7 @@ func (s *side) admit(r *http.Request, roles []identity.Role) (identity.Principal
 	if !ok {
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "What stands in Authorization is not a token of this gateway.").Try("%s", s.whereTokens())
 	}
-	p, err := s.a.g.Authenticate(secret)
+	p, err := s.a.g.Standing().Authenticate(secret)
 	if err != nil {
 		return p, err
 	}

@@ -298,7 +298,7 @@ func TestPeopleAtWork(t *testing.T) {
 	}
 
 	changed := definition("web", "web_search", "Now with a twist.")
-	if err := w.g.UpdateDefinitions(ctx, "web", []call.Definition{changed}); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(ctx, "web", []call.Definition{changed}); err != nil {
 		t.Fatal(err)
 	}
 	find := func() client.Tool {

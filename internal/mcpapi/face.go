@@ -32,6 +32,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -40,17 +41,15 @@ import (
 
 // Gateway is what this face needs of the corridor. All of it is safe for concurrent use; errors are fault errors.
 type Gateway interface {
-	// Authenticate answers from memory; what it says holds for one request.
-	Authenticate(secret string) (identity.Principal, error)
 	// Call always comes back with a verdict, and with a result only if the verdict permits.
 	Call(ctx context.Context, r gateway.Request) gateway.Answer
 	// SessionFor opens an agent's own session at first use.
 	SessionFor(ctx context.Context, p identity.Principal) (session.Session, error)
 	// Operations and Offers are what permission and standing let the principal see; Operations come sorted by name. Listing is the same as
 	// Operations, for a list that goes to the agent: its session holds what the definitions bring before it returns.
-	Operations(ctx context.Context, p identity.Principal) []*gateway.Operation
-	Listing(ctx context.Context, p identity.Principal) ([]*gateway.Operation, error)
-	Offers(ctx context.Context, p identity.Principal, kind call.Kind) []gateway.Offer
+	Operations(ctx context.Context, p identity.Principal) []*catalogue.Operation
+	Listing(ctx context.Context, p identity.Principal) ([]*catalogue.Operation, error)
+	Offers(ctx context.Context, p identity.Principal, kind call.Kind) []catalogue.Offer
 	// SystemPrompt is the planning constraint for the principal's session.
 	SystemPrompt(ctx context.Context, p identity.Principal) (string, error)
 	Manifest(ctx context.Context, p identity.Principal, sessionID string) (any, error)
@@ -61,12 +60,15 @@ type Gateway interface {
 	Declare(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	// Refused records, behind the answer, that a request for what was turned away without a call, and why.
 	Refused(p identity.Principal, door, what string, v fault.Verdict)
-	// Subscribe calls f, which does not block, after each change of what is offered, until the returned func is called.
-	Subscribe(f func()) (end func())
 }
 
-// Options is what a Face is made with besides its gateway.
+// Options is what a Face is made with besides its gateway. Authenticate and Subscribe are needed.
 type Options struct {
+	// Authenticate answers from memory; what it says holds for one request.
+	Authenticate func(secret string) (identity.Principal, error)
+	// Subscribe calls f, which does not block, after each change of what is offered, until the returned func is called.
+	Subscribe func(f func()) (end func())
+
 	Log     *slog.Logger           // nil: no log
 	Version string                 // of this program, told to clients
 	Clock   func() time.Time       // nil: time.Now
@@ -80,8 +82,11 @@ type Options struct {
 
 // Face serves MCP. Make it with New and end it with Close.
 type Face struct {
-	g       Gateway
-	log     *slog.Logger
+	g   Gateway
+	log *slog.Logger
+
+	authenticate func(secret string) (identity.Principal, error)
+
 	clock   func() time.Time
 	release func(string)
 	hold    time.Duration
@@ -115,7 +120,7 @@ var revisions = []string{revision0728, revision1125, revision0618}
 
 // New returns a Face that is ready to serve.
 func New(g Gateway, o Options) *Face {
-	f := &Face{g: g, log: o.Log, clock: o.Clock, release: o.Release, hold: o.Hold, console: o.Console, cross: http.NewCrossOriginProtection()}
+	f := &Face{g: g, authenticate: o.Authenticate, log: o.Log, clock: o.Clock, release: o.Release, hold: o.Hold, console: o.Console, cross: http.NewCrossOriginProtection()}
 	f.stopping, f.halt = context.WithCancel(context.Background())
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -134,7 +139,7 @@ func New(g Gateway, o Options) *Face {
 	f.updates.signal = make(chan struct{}, 1)
 	f.updates.uris = map[string]struct{}{}
 	f.sdk(o.Version)
-	f.end = g.Subscribe(f.changed)
+	f.end = o.Subscribe(f.changed)
 	f.background.Go(f.sweeps)
 	f.background.Go(f.sendUpdates)
 	return f
@@ -285,7 +290,7 @@ func (f *Face) principal(r *http.Request) (identity.Principal, error) {
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "A bearer token of an agent or a session is needed.").
 			Try("Send Authorization: Bearer TOKEN; sallyport token create --agent ID makes one.")
 	}
-	p, err := f.g.Authenticate(secret)
+	p, err := f.authenticate(secret)
 	if err != nil {
 		return p, err
 	}

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -39,8 +40,8 @@ type fake struct {
 	quiet    bool // don't remember calls
 	mu       sync.Mutex
 	tokens   map[string]identity.Principal
-	ops      []*gateway.Operation
-	offers   []gateway.Offer
+	ops      []*catalogue.Operation
+	offers   []catalogue.Offer
 	calls    []gateway.Request
 	subs     map[int]func()
 	nextSub  int
@@ -74,18 +75,18 @@ func newFake(t testing.TB) *fake {
 func (f *fake) tool(name, schema string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.ops = append(f.ops, &gateway.Operation{
-		ID: "srv." + name, Server: "srv", Tool: name, Name: name, Kind: call.Tool, Standing: gateway.Active,
+	f.ops = append(f.ops, &catalogue.Operation{
+		ID: "srv." + name, Server: "srv", Tool: name, Name: name, Kind: call.Tool, Standing: catalogue.Active,
 		Definition: json.RawMessage(fmt.Sprintf(`{"description":"does %s","inputSchema":%s,"name":%q,"x-unknown":{"kept":1}}`, name, schema, name)),
 	})
-	slices.SortFunc(f.ops, func(a, b *gateway.Operation) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.ops, func(a, b *catalogue.Operation) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func (f *fake) offer(kind call.Kind, name, upstream, definition string, template bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.offers = append(f.offers, gateway.Offer{
-		Operation: &gateway.Operation{ID: "srv." + string(kind), Server: "srv", Kind: kind, Standing: gateway.Active},
+	f.offers = append(f.offers, catalogue.Offer{
+		Operation: &catalogue.Operation{ID: "srv." + string(kind), Server: "srv", Kind: kind, Standing: catalogue.Active},
 		Name:      name, Upstream: upstream, Definition: json.RawMessage(definition), Template: template,
 	})
 }
@@ -163,10 +164,10 @@ func (f *fake) SessionFor(_ context.Context, p identity.Principal) (session.Sess
 }
 
 // Operations hides tools that start with secret_ from the agent "other".
-func (f *fake) Operations(_ context.Context, p identity.Principal) []*gateway.Operation {
+func (f *fake) Operations(_ context.Context, p identity.Principal) []*catalogue.Operation {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var seen []*gateway.Operation
+	var seen []*catalogue.Operation
 	for _, op := range f.ops {
 		if p.ID != "other" || !strings.HasPrefix(op.Name, "secret_") {
 			seen = append(seen, op)
@@ -175,7 +176,7 @@ func (f *fake) Operations(_ context.Context, p identity.Principal) []*gateway.Op
 	return seen
 }
 
-func (f *fake) Listing(ctx context.Context, p identity.Principal) ([]*gateway.Operation, error) {
+func (f *fake) Listing(ctx context.Context, p identity.Principal) ([]*catalogue.Operation, error) {
 	f.mu.Lock()
 	err := f.unlisted
 	f.mu.Unlock()
@@ -185,10 +186,10 @@ func (f *fake) Listing(ctx context.Context, p identity.Principal) ([]*gateway.Op
 	return f.Operations(ctx, p), nil
 }
 
-func (f *fake) Offers(_ context.Context, _ identity.Principal, kind call.Kind) []gateway.Offer {
+func (f *fake) Offers(_ context.Context, _ identity.Principal, kind call.Kind) []catalogue.Offer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var seen []gateway.Offer
+	var seen []catalogue.Offer
 	for _, o := range f.offers {
 		if o.Operation.Kind == kind {
 			seen = append(seen, o)
@@ -332,6 +333,7 @@ func newRig(t testing.TB, tweak ...func(*Options)) *rig {
 	for _, f := range tweak {
 		f(&o)
 	}
+	o.Authenticate, o.Subscribe = r.g.Authenticate, r.g.Subscribe
 	r.f = New(r.g, o)
 	r.srv = httptest.NewServer(r.f.Handler())
 	t.Cleanup(func() {

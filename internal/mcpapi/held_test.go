@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -110,8 +111,8 @@ func newHouse(t testing.TB, o Options) *house {
 	h := &house{}
 	h.gate, err = gateway.New(t.Context(), gateway.Options{
 		Store: db, Upstreams: h, Agents: agent.NewSet(declared), Policies: policies, Detector: detector, Issuer: issuer,
-		Classify: func(_, tool string) gateway.Classification {
-			c := gateway.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
+		Classify: func(_, tool string) catalogue.Classification {
+			c := catalogue.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
 			switch tool {
 			case "pay":
 				c.RiskFloor = policy.High
@@ -122,7 +123,7 @@ func newHouse(t testing.TB, o Options) *house {
 			}
 			return c
 		},
-		Unlisted: gateway.Unlisted, Mode: gateway.Enforce,
+		Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
 		Limits: gateway.Limits{CallsPerMinute: 10_000, Budget: 300 * time.Second, ApprovalExpires: time.Hour, MediumDelay: 300 * time.Millisecond},
 		Tiers:  gateway.Tiers(), Voter: func(p string) (approval.Voter, bool) { v, ok := people[p]; return v, ok },
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
@@ -138,9 +139,10 @@ func newHouse(t testing.TB, o Options) *house {
 	}
 	define(call.Resource, "test://doc", `{"name":"doc","uri":%q}`)
 	define(call.Prompt, "ask", `{"name":%q}`)
-	must(h.gate.UpdateDefinitions(t.Context(), "srv", defs))
-	h.token, _, err = h.gate.IssueToken(t.Context(), identity.Principal{Kind: identity.Agent, ID: "worker"}, "test")
+	must(h.gate.Catalogue().UpdateDefinitions(t.Context(), "srv", defs))
+	h.token, _, err = h.gate.Standing().IssueToken(t.Context(), identity.Principal{Kind: identity.Agent, ID: "worker"}, "test")
 	must(err)
+	o.Authenticate, o.Subscribe = h.gate.Standing().Authenticate, h.gate.Catalogue().Subscribe
 	h.rig = &rig{t: t, f: New(h.gate, o)}
 	serve := h.f.Handler()
 	h.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

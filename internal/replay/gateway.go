@@ -11,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
@@ -24,7 +25,7 @@ const maxEntries = 50_000
 
 // Config is what a configuration says that the flow rules go by.
 type Config struct {
-	Classify   func(server, tool string) gateway.Classification
+	Classify   func(server, tool string) catalogue.Classification
 	Labels     []string                     // flow.labels
 	Own        func(person string) []string // a person's own addresses and accounts; nil: nobody has any
 	FreeLevel1 bool

@@ -12,8 +12,8 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/provenance"
@@ -109,21 +109,21 @@ func (p *past) under(c Config) Past {
 }
 
 // office is a configuration. Change is what is different about some operations.
-func office(change map[string]func(*gateway.Classification)) Config {
+func office(change map[string]func(*catalogue.Classification)) Config {
 	return Config{Labels: []string{"internal", "pii"}, Own: func(person string) []string { return []string{person + "@corp.example"} },
-		Classify: func(server, tool string) gateway.Classification {
-			var c gateway.Classification
+		Classify: func(server, tool string) catalogue.Classification {
+			var c catalogue.Classification
 			switch server + "." + tool {
 			case "mail.inbox":
-				c = gateway.Classification{Output: provenance.UntrustedOutput, Roles: map[string]string{"folder": "query"}, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read, Untrusted: true}}
+				c = catalogue.Classification{Output: provenance.UntrustedOutput, Roles: map[string]string{"folder": "query"}, Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read, Untrusted: true}}
 			case "mail.send":
-				c = gateway.Classification{Level: 2, Output: provenance.EchoOutput, Roles: map[string]string{"to": "destination", "body": "content"}, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+				c = catalogue.Classification{Level: 2, Output: provenance.EchoOutput, Roles: map[string]string{"to": "destination", "body": "content"}, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 			case "book.lookup":
-				c = gateway.Classification{Output: provenance.TrustedOutput, Roles: map[string]string{"name": "query"}, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
+				c = catalogue.Classification{Output: provenance.TrustedOutput, Roles: map[string]string{"name": "query"}, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
 			case "web.search":
-				c = gateway.Classification{Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}}
+				c = catalogue.Classification{Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Read, Untrusted: true}}
 			default:
-				c = gateway.Classification{Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+				c = catalogue.Classification{Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
 			}
 			if f := change[server+"."+tool]; f != nil {
 				f(&c)
@@ -196,17 +196,17 @@ func TestSession(t *testing.T) {
 		t.Errorf("then: %+v", got.Calls[5].Then)
 	}
 
-	same(t, "nobody says what the arguments are for", rows(p.under(office(map[string]func(*gateway.Classification){
-		"mail.send": func(c *gateway.Classification) { c.Roles = nil },
+	same(t, "nobody says what the arguments are for", rows(p.under(office(map[string]func(*catalogue.Classification){
+		"mail.send": func(c *catalogue.Classification) { c.Roles = nil },
 	}))), []string{
 		"mail.inbox: permit -> permit", "mail.send: permit -> deny *", "book.lookup: permit -> permit", "mail.send: permit -> deny *", "mail.send: permit -> deny *",
 		"mail.send: ask -> deny *", "mail.send: permit -> deny *", "web.search: deny -> deny", "mail.drop: deny -> deny",
 	})
-	got = p.under(office(map[string]func(*gateway.Classification){
-		"mail.inbox": func(c *gateway.Classification) {
+	got = p.under(office(map[string]func(*catalogue.Classification){
+		"mail.inbox": func(c *catalogue.Classification) {
 			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = provenance.TrustedOutput, flow.None, false
 		},
-		"mail.send": func(c *gateway.Classification) { c.Output, c.Flow.Untrusted = provenance.TrustedOutput, false },
+		"mail.send": func(c *catalogue.Classification) { c.Output, c.Flow.Untrusted = provenance.TrustedOutput, false },
 	}))
 	same(t, "the inbox is trusted", rows(got), []string{
 		"mail.inbox: permit -> permit", "mail.send: permit -> permit", "book.lookup: permit -> permit", "mail.send: permit -> permit", "mail.send: permit -> permit",
@@ -235,7 +235,7 @@ func TestSessionAskedByFlowNow(t *testing.T) {
 	p.must(p.db.Close())
 	known := office(nil)
 	classify := known.Classify
-	known.Classify = func(server, tool string) gateway.Classification {
+	known.Classify = func(server, tool string) catalogue.Classification {
 		c := classify(server, tool)
 		c.Listed = tool != "sweep"
 		return c
@@ -275,9 +275,9 @@ func TestSessionNotKept(t *testing.T) {
 		}
 	}
 	// Trust that hangs on a shape is lost with the result.
-	shaped := p.under(office(map[string]func(*gateway.Classification){
-		"book.lookup": func(c *gateway.Classification) { c.Shape = regexp.MustCompile(`^[^<]*$`) },
-		"mail.inbox": func(c *gateway.Classification) {
+	shaped := p.under(office(map[string]func(*catalogue.Classification){
+		"book.lookup": func(c *catalogue.Classification) { c.Shape = regexp.MustCompile(`^[^<]*$`) },
+		"mail.inbox": func(c *catalogue.Classification) {
 			c.Output, c.Flow.Sensitivity, c.Flow.Untrusted = provenance.TrustedOutput, flow.None, false
 		},
 	}))
@@ -339,15 +339,15 @@ func TestSessionShows(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		do     func(p *past)
-		change map[string]func(*gateway.Classification)
+		change map[string]func(*catalogue.Classification)
 		want   string // of the last call
 	}{
 		{"a trusted result", func(p *past) { lookup(p); inbox(p); send(p) }, nil, "mail.send: permit -> permit"},
 		{"a shape that can't speak for all of it", func(p *past) {
 			p.ran("book.lookup", `{"name":"Dora"}`, strings.TrimSuffix(address, "}")+`,"more":{"data":"AA=="}}`, nil)
 			send(p)
-		}, map[string]func(*gateway.Classification){
-			"book.lookup": func(c *gateway.Classification) { c.Shape = regexp.MustCompile(`^[^<]*$`) },
+		}, map[string]func(*catalogue.Classification){
+			"book.lookup": func(c *catalogue.Classification) { c.Shape = regexp.MustCompile(`^[^<]*$`) },
 		}, "mail.send: permit -> ask *"},
 		{"an error", func(p *past) { lookup(p, func(_, out *audit.Entry) { out.Decision = "error" }); inbox(p); send(p) }, nil, "mail.send: permit -> ask *"},
 		{"no result", func(p *past) {
@@ -355,16 +355,16 @@ func TestSessionShows(t *testing.T) {
 			inbox(p)
 			send(p)
 		}, nil, "mail.send: permit -> ask *"},
-		{"a call that is refused now", func(p *past) { inbox(p); lookup(p); send(p) }, map[string]func(*gateway.Classification){
-			"book.lookup": func(c *gateway.Classification) { c.Flow.Sensitivity, c.Roles = flow.External, nil },
+		{"a call that is refused now", func(p *past) { inbox(p); lookup(p); send(p) }, map[string]func(*catalogue.Classification){
+			"book.lookup": func(c *catalogue.Classification) { c.Flow.Sensitivity, c.Roles = flow.External, nil },
 		}, "mail.send: permit -> ask *"},
 		{"what was written before", func(p *past) {
 			inbox(p)
 			p.ran("book.write", `{"address":"dora@far.example"}`, mcp("done"), nil)
 			lookup(p)
 			send(p)
-		}, map[string]func(*gateway.Classification){
-			"book.write": func(c *gateway.Classification) {
+		}, map[string]func(*catalogue.Classification){
+			"book.write": func(c *catalogue.Classification) {
 				c.Roles, c.Flow.Sensitivity = map[string]string{"address": "content"}, flow.None
 			},
 		}, "mail.send: permit -> ask *"},
@@ -379,11 +379,11 @@ func TestSessionShows(t *testing.T) {
 		{"a resource that is no sink", func(p *past) {
 			inbox(p)
 			p.ran("web.read_resource", `{"uri":"a:b"}`, `{"contents":[]}`, nil, func(in, out *audit.Entry) { in.Action, out.Action = "resources/read", "resources/read" })
-		}, map[string]func(*gateway.Classification){
-			"web.read_resource": func(c *gateway.Classification) { c.Flow.Sensitivity = flow.None },
+		}, map[string]func(*catalogue.Classification){
+			"web.read_resource": func(c *catalogue.Classification) { c.Flow.Sensitivity = flow.None },
 		}, "web.read_resource: permit -> permit"},
-		{"a write without a level", func(p *past) { inbox(p); send(p) }, map[string]func(*gateway.Classification){
-			"mail.send": func(c *gateway.Classification) { c.Flow.Sensitivity, c.Level = flow.None, 0 },
+		{"a write without a level", func(p *past) { inbox(p); send(p) }, map[string]func(*catalogue.Classification){
+			"mail.send": func(c *catalogue.Classification) { c.Flow.Sensitivity, c.Level = flow.None, 0 },
 		}, "mail.send: permit -> ask *"},
 		{"a call that would have been refused before it was answered", func(p *past) {
 			inbox(p)
@@ -402,8 +402,8 @@ func TestSessionShows(t *testing.T) {
 			inbox(p)
 			p.ran("web.search", `{}`, mcp("x"), nil, func(in, _ *audit.Entry) { in.Shadow, in.Stage, in.Code = true, "flow", "flow.contaminated" })
 		}, nil, "web.search: permit -> deny *"},
-		{"an operation that nobody can make", func(p *past) { inbox(p) }, map[string]func(*gateway.Classification){
-			"mail.inbox": func(c *gateway.Classification) { c.Flow.Sensitivity = "odd" },
+		{"an operation that nobody can make", func(p *past) { inbox(p) }, map[string]func(*catalogue.Classification){
+			"mail.inbox": func(c *catalogue.Classification) { c.Flow.Sensitivity = "odd" },
 		}, "mail.inbox: permit -> ?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 )
 
 // encode writes a body. Arguments in it are canonical and stay so byte for byte.
@@ -423,8 +424,8 @@ func (r *Reader) OpenApprovals(ctx context.Context, session string, now time.Tim
 	return ids, err
 }
 
-// standing is a state at a time as the columns have it: $1 is the time.
-var standing = map[approval.State]string{
+// stateAt is a state at a time as the columns have it: $1 is the time.
+var stateAt = map[approval.State]string{
 	approval.Pending:    "expires > $1 AND (state = 'pending' AND (silence IS NULL OR silence > $1) OR state = 'deferred' AND until <= $1)",
 	approval.Deferred:   "expires > $1 AND state = 'deferred' AND (until IS NULL OR until > $1)",
 	approval.Approved:   "expires > $1 AND (state = 'approved' OR state = 'pending' AND silence <= $1)",
@@ -437,7 +438,7 @@ var standing = map[approval.State]string{
 
 // Approvals implements gateway.Store.
 func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]approval.Approval, error) {
-	where, known := standing[f.State]
+	where, known := stateAt[f.State]
 	if !known {
 		return nil, fault.New(fault.RequestMalformed, "There is no state %.40q.", f.State).At("state")
 	}
@@ -499,7 +500,7 @@ func (r *Reader) Latest(ctx context.Context) (time.Time, error) {
 
 // CountApprovals implements gateway.Store.
 func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error) {
-	where, known := standing[state]
+	where, known := stateAt[state]
 	if !known {
 		return 0, fault.New(fault.RequestMalformed, "There is no state %.40q.", state).At("state")
 	}
@@ -533,12 +534,12 @@ func (r *Reader) Used(ctx context.Context, key string) (bool, error) {
 	return r.row(ctx, selectUsed, []any{key}, &one)
 }
 
-// Quarantines implements gateway.Store.
-func (r *Reader) Quarantines(ctx context.Context) (map[string]gateway.Quarantine, error) {
-	all := map[string]gateway.Quarantine{}
+// Quarantines implements standing.Store.
+func (r *Reader) Quarantines(ctx context.Context) (map[string]standing.Quarantine, error) {
+	all := map[string]standing.Quarantine{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
 		var agent string
-		var q gateway.Quarantine
+		var q standing.Quarantine
 		var since int64
 		err := scan(&agent, &since, &q.By, &q.Reason)
 		q.Since = time.UnixMicro(since).UTC()
@@ -548,8 +549,8 @@ func (r *Reader) Quarantines(ctx context.Context) (map[string]gateway.Quarantine
 	return all, err
 }
 
-// SaveQuarantine implements gateway.Store.
-func (db *DB) SaveQuarantine(ctx context.Context, agent string, q *gateway.Quarantine, e audit.Entry) error {
+// SaveQuarantine implements standing.Store.
+func (db *DB) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		t.wrote++
 		var err error

@@ -27,7 +27,7 @@ func TestHostile3OpenQuestionsAreFoundByIndex(t *testing.T) {
 	}{
 		"of a session":      {selectOpen, []driver.Value{"sess_1", int64(1), int64(100)}},
 		"how many":          {countOpen, []driver.Value{"sess_1", int64(1)}},
-		"of all":            {"SELECT body FROM approvals WHERE " + standing["pending"] + " AND n < $2 ORDER BY n DESC LIMIT $3", []driver.Value{int64(1), int64(1 << 62), int64(100)}},
+		"of all":            {"SELECT body FROM approvals WHERE " + stateAt["pending"] + " AND n < $2 ORDER BY n DESC LIMIT $3", []driver.Value{int64(1), int64(1 << 62), int64(100)}},
 		"about one call":    {selectApprovalFor, []driver.Value{"sess_1", "x"}},
 		"of one with an id": {selectApproval, []driver.Value{"appr_1"}},
 	} {

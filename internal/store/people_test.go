@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 )
 
 var bob = approval.Voter{Person: "bob", Roles: []identity.Role{identity.Approver}}
@@ -327,7 +328,7 @@ func TestFirstUses(t *testing.T) {
 
 func TestQuarantinesAreKept(t *testing.T) {
 	db := openDB(t)
-	q := gateway.Quarantine{Since: time.Now().UTC().Truncate(time.Microsecond), By: "person:alice", Reason: "<odd> & \x1b[31m"}
+	q := standing.Quarantine{Since: time.Now().UTC().Truncate(time.Microsecond), By: "person:alice", Reason: "<odd> & \x1b[31m"}
 	e := audit.Entry{Kind: audit.Change, Action: "agent.quarantine", Agent: "a"}
 	must(t, db.SaveQuarantine(t.Context(), "a", &q, e))
 	if err := db.SaveQuarantine(t.Context(), "b", &q, audit.Entry{Kind: "rumour"}); err == nil {
@@ -337,9 +338,9 @@ func TestQuarantinesAreKept(t *testing.T) {
 	db = openDB(t)
 	all, err := db.Quarantines(t.Context())
 	must(t, err)
-	equal(t, "quarantines", all, map[string]gateway.Quarantine{"a": q})
+	equal(t, "quarantines", all, map[string]standing.Quarantine{"a": q})
 	must(t, db.SaveQuarantine(t.Context(), "a", nil, e))
 	all, err = db.Quarantines(t.Context())
 	must(t, err)
-	equal(t, "quarantines", all, map[string]gateway.Quarantine{})
+	equal(t, "quarantines", all, map[string]standing.Quarantine{})
 }

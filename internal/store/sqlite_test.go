@@ -21,8 +21,8 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
 )
 
@@ -793,7 +793,7 @@ func TestPinsOfTheVersionBefore(t *testing.T) {
 	dir := dataDir(t)
 	db, err := Open(dir, Options{})
 	must(t, err)
-	must(t, db.SavePins(t.Context(), []gateway.Pin{{Operation: "a.b", Hash: "h", Definition: []byte("{}"), AcceptedBy: "rule:first-sight"}}))
+	must(t, db.SavePins(t.Context(), []catalogue.Pin{{Operation: "a.b", Hash: "h", Definition: []byte("{}"), AcceptedBy: "rule:first-sight"}}))
 	must(t, db.Close())
 	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
 	must(t, err)

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/standing"
 )
 
 // micros is a time as columns hold it; NULL for the zero time.
@@ -49,7 +50,7 @@ func (r *Reader) Tokens(ctx context.Context) ([]identity.Token, error) {
 	return tokens, err
 }
 
-// AddToken implements gateway.Store.
+// AddToken implements standing.Store.
 func (db *DB) AddToken(ctx context.Context, tok identity.Token, e audit.Entry) error {
 	roles, err := json.Marshal(tok.Subject.Roles)
 	if err != nil {
@@ -65,7 +66,7 @@ func (db *DB) AddToken(ctx context.Context, tok identity.Token, e audit.Entry) e
 	}})
 }
 
-// RevokeToken implements gateway.Store. What is revoked stays as it is: revoking it again is a Conflict.
+// RevokeToken implements standing.Store. What is revoked stays as it is: revoking it again is a Conflict.
 func (db *DB) RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		n, err := t.w.c.changed(revokeToken, id, at.UnixMicro())
@@ -88,13 +89,13 @@ func (db *DB) RevokeToken(ctx context.Context, id string, at time.Time, e audit.
 }
 
 // Pins returns every pinned definition.
-func (r *Reader) Pins(ctx context.Context) ([]gateway.Pin, error) {
-	pins, query := []gateway.Pin{}, selectPins
+func (r *Reader) Pins(ctx context.Context) ([]catalogue.Pin, error) {
+	pins, query := []catalogue.Pin{}, selectPins
 	if r.unconfirmed {
 		query = strings.Replace(query, "confirmed_by", "''", 1)
 	}
 	err := r.rows(ctx, func(scan func(...any) error) error {
-		var p gateway.Pin
+		var p catalogue.Pin
 		var at sql.NullInt64
 		if err := scan(&p.Operation, &p.Hash, &p.Definition, &p.Pending, &p.PendingDef, &p.AcceptedBy, &at, &p.ConfirmedBy); err != nil {
 			return err
@@ -106,8 +107,8 @@ func (r *Reader) Pins(ctx context.Context) ([]gateway.Pin, error) {
 	return pins, err
 }
 
-// SavePins implements gateway.Store.
-func (db *DB) SavePins(ctx context.Context, pins []gateway.Pin, entries ...audit.Entry) error {
+// SavePins implements catalogue.Store.
+func (db *DB) SavePins(ctx context.Context, pins []catalogue.Pin, entries ...audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		t.wrote++
 		for _, p := range pins {
@@ -125,8 +126,8 @@ func (db *DB) SavePins(ctx context.Context, pins []gateway.Pin, entries ...audit
 }
 
 // Switches returns the kill switch as last written, which is why every switch in it is durable.
-func (r *Reader) Switches(ctx context.Context) (gateway.Switches, error) {
-	s := gateway.Switches{}
+func (r *Reader) Switches(ctx context.Context) (standing.Switches, error) {
+	s := standing.Switches{}
 	var body []byte
 	ok, err := r.row(ctx, selectSwitches, nil, &body)
 	if err != nil {
@@ -138,7 +139,7 @@ func (r *Reader) Switches(ctx context.Context) (gateway.Switches, error) {
 		}
 	}
 	if s.Agents == nil {
-		s.Agents = map[string]gateway.Switch{}
+		s.Agents = map[string]standing.Switch{}
 	}
 	s.Global.Durable = true
 	for agent, sw := range s.Agents {
@@ -148,8 +149,8 @@ func (r *Reader) Switches(ctx context.Context) (gateway.Switches, error) {
 	return s, nil
 }
 
-// SaveSwitches implements gateway.Store. A state older than the one that is there is a Conflict.
-func (db *DB) SaveSwitches(ctx context.Context, s gateway.Switches, entries ...audit.Entry) error {
+// SaveSwitches implements standing.Store. A state older than the one that is there is a Conflict.
+func (db *DB) SaveSwitches(ctx context.Context, s standing.Switches, entries ...audit.Entry) error {
 	body, err := json.Marshal(s)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "the kill switch can't be written")

@@ -14,10 +14,12 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
 	"sallyport.example/provenance"
 )
 
@@ -329,16 +331,16 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 	})
 	run("pins", func(t *testing.T, s engine) {
 		ctx := t.Context()
-		p := gateway.Pin{Operation: "mail.search", Hash: "h1", Definition: []byte(`{"name":"search"}`), AcceptedBy: "configuration", ConfirmedBy: "person:ann", AcceptedAt: time.Now().UTC().Truncate(time.Microsecond)}
-		q := gateway.Pin{Operation: "docs.read", Hash: "h2", AcceptedBy: "person:bob"}
-		must(t, s.SavePins(ctx, []gateway.Pin{p}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
-		must(t, s.SavePins(ctx, []gateway.Pin{q}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
+		p := catalogue.Pin{Operation: "mail.search", Hash: "h1", Definition: []byte(`{"name":"search"}`), AcceptedBy: "configuration", ConfirmedBy: "person:ann", AcceptedAt: time.Now().UTC().Truncate(time.Microsecond)}
+		q := catalogue.Pin{Operation: "docs.read", Hash: "h2", AcceptedBy: "person:bob"}
+		must(t, s.SavePins(ctx, []catalogue.Pin{p}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
+		must(t, s.SavePins(ctx, []catalogue.Pin{q}, audit.Entry{Kind: audit.Change, Action: "tool.accept"}))
 		p.Pending, p.PendingDef = "h3", []byte(`{"name":"search","evil":true}`)
-		must(t, s.SavePins(ctx, []gateway.Pin{p}, audit.Entry{Kind: audit.Change, Action: "tool.quarantine"}))
+		must(t, s.SavePins(ctx, []catalogue.Pin{p}, audit.Entry{Kind: audit.Change, Action: "tool.quarantine"}))
 		got, err := s.Pins(ctx)
 		must(t, err)
-		equal(t, "pins", got, []gateway.Pin{q, p})
-		if err := s.SavePins(ctx, []gateway.Pin{{}}, audit.Entry{Kind: audit.Change}); err == nil {
+		equal(t, "pins", got, []catalogue.Pin{q, p})
+		if err := s.SavePins(ctx, []catalogue.Pin{{}}, audit.Entry{Kind: audit.Change}); err == nil {
 			t.Error("a pin of nothing was taken")
 		}
 		if n := len(log(t, s)); n != 3 {
@@ -349,9 +351,9 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		ctx := t.Context()
 		none, err := s.Switches(ctx)
 		must(t, err)
-		equal(t, "none", none, gateway.Switches{Global: gateway.Switch{Durable: true}, Agents: map[string]gateway.Switch{}})
-		want := gateway.Switches{Epoch: 2, Global: gateway.Switch{Active: true, Since: time.Now().UTC(), By: "person:admin", Reason: "fire", Durable: true},
-			Agents: map[string]gateway.Switch{"a": {Active: true, By: "person:bob", Durable: true}}}
+		equal(t, "none", none, standing.Switches{Global: standing.Switch{Durable: true}, Agents: map[string]standing.Switch{}})
+		want := standing.Switches{Epoch: 2, Global: standing.Switch{Active: true, Since: time.Now().UTC(), By: "person:admin", Reason: "fire", Durable: true},
+			Agents: map[string]standing.Switch{"a": {Active: true, By: "person:bob", Durable: true}}}
 		kill := audit.Entry{Kind: audit.Change, Action: "kill.disable"}
 		must(t, s.SaveSwitches(ctx, want, kill, kill))
 		got, err := s.Switches(ctx)

@@ -1,10 +1,16 @@
-package gateway
+// Package catalogue holds the operations that agents can call: what servers offer and what is built in, under the operator's word on it.
+//
+// Promises: a tool is the operator's id plus the hash of its whole definition, and what was accepted is pinned; a definition that changed is
+// not exposed before a person accepts it; nothing is exposed before its pin is durable; what a server says about itself lowers nothing; no
+// newcomer takes or imitates a name. The catalogue knows no sessions, calls or questions to people.
+package catalogue
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -15,11 +21,10 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/identity"
-	"sallyport.example/internal/session"
 	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
@@ -34,12 +39,37 @@ type Offer struct {
 	Hidden     bool // not listed: see addOffer
 }
 
-// catalogue is the set of operations, published as immutable snapshots. A tool is the operator's id plus the hash of its whole
-// definition: what was accepted is pinned, and a changed definition is quarantined until an operator accepts it.
-type catalogue struct {
-	g *Gateway
+// Store keeps the pins. When SavePins returns nil, the pins and their entries are durable, in one transaction; otherwise nothing of it is
+// written. Errors are fault errors. Safe for concurrent use.
+type Store interface {
+	// Pins returns every pinned definition; SavePins writes some with their entries.
+	Pins(ctx context.Context) ([]Pin, error)
+	SavePins(ctx context.Context, pins []Pin, entries ...audit.Entry) error
+}
 
-	snap atomic.Pointer[snapshot]
+// Options is what a Catalogue is built of. Every field is needed.
+type Options struct {
+	Store Store
+	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
+	Classify func(server, tool string) Classification
+	Labels   []flow.Label // the confidentiality labels
+	Unlisted Standing     // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
+	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
+	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
+	Schema   func(schema json.RawMessage) (func(value []byte) error, error)
+	Commands []Command        // the built-in operations
+	Now      func() time.Time // the time on record
+	Log      *slog.Logger
+	// Void is called with the id of an operation whose accepted definition is no longer what its server offers: what was asked about it is void.
+	Void func(ctx context.Context, operation string)
+	// Changed is called after each change. It must not block.
+	Changed func()
+}
+
+// Catalogue is the set of operations. Make it with New, end it with Close. Safe for concurrent use; reading takes no lock.
+type Catalogue struct {
+	o    Options
+	snap atomic.Pointer[Snapshot]
 
 	mu       sync.Mutex        // guards the rest and publishing
 	commands []call.Definition // of the built-in operations, by their place in Options
@@ -50,10 +80,14 @@ type catalogue struct {
 	doubts  map[string][]threat.Suspicion // by operation and hash: what was found in definitions that no person has accepted
 	subs    map[int]func()
 	nextSub int
+
+	background sync.WaitGroup  // definitions that are tried again
+	running    context.Context // ends with Close
+	stop       context.CancelFunc
 }
 
-// snapshot is one state of the catalogue. Nothing in it changes.
-type snapshot struct {
+// Snapshot is one state of the catalogue. Nothing in it changes.
+type Snapshot struct {
 	byID   map[string]*Operation
 	byName map[string]*Operation // exposed tools that can be called or are quarantined
 	tools  []*Operation          // by exposed name
@@ -62,27 +96,44 @@ type snapshot struct {
 	withheld map[call.Kind][]Offer // what is offered and can't be passed on: only for the record
 }
 
-func newCatalogue(g *Gateway, pins []Pin) (*catalogue, error) {
-	c := &catalogue{g: g, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, doubts: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
+// New reads the pins and returns a Catalogue of the built-in operations. Servers' operations come with UpdateDefinitions.
+func New(ctx context.Context, o Options) (*Catalogue, error) {
+	pins, err := o.Store.Pins(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the pinned tool definitions: %w", err)
+	}
+	c := &Catalogue{o: o, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, doubts: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
 	for _, p := range pins {
 		c.pins[p.Operation] = p
 	}
-	for i := range g.o.Commands {
-		d, err := g.o.Commands[i].definition()
+	for i := range o.Commands {
+		d, err := o.Commands[i].definition()
 		if err != nil {
 			return nil, err
 		}
 		c.commands = append(c.commands, d)
 	}
+	c.running, c.stop = context.WithCancel(context.Background())
 	c.publish() // nobody subscribes yet, so there is nobody to keep out
 	return c, nil
 }
 
+// Close gives up what is still to be written down, and waits for what is being written. Closing twice is harmless.
+func (c *Catalogue) Close() {
+	c.stop()
+	c.background.Wait()
+}
+
+// Snapshot is the catalogue as it is now. Look at one snapshot where two answers must fit together.
+func (c *Catalogue) Snapshot() *Snapshot { return c.snap.Load() }
+
+// ByID finds an operation by its id as it is now, also one that can't be called; nil if there is none.
+func (c *Catalogue) ByID(id string) *Operation { return c.Snapshot().ByID(id) }
+
 // UpdateDefinitions takes a server's whole current offer. Of the first offer ever seen of a server a rule accepts what looks like no order to
 // the model; after that a tool that is new or whose definition changed waits for an operator, unless the operator's configuration names the new
 // tool itself and it looks like none. Nothing is exposed before the pin is durable.
-func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []call.Definition) error {
-	c := g.cat
+func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs []call.Definition) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	firstSight := true
@@ -92,15 +143,15 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 			break
 		}
 	}
-	if server == commServer {
+	if server == CommServer {
 		return fault.New(fault.Internal, "the id %s is that of the built-in operations", server)
 	}
-	now := g.now()
+	now := c.o.Now()
 	var pins []Pin
 	var entries []audit.Entry
 	if firstSight { // that the server was seen is kept even when it offered nothing, so that what it offers later is a newcomer
 		pins = append(pins, Pin{Operation: server + seen, AcceptedAt: now})
-		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: firstSeen, Operation: server + seen, Decision: "ok"})
+		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: FirstSight, Operation: server + seen, Decision: "ok"})
 	}
 	room := maxPins - len(c.pins)
 	names := sync.OnceValue(func() threat.ToolNames { return c.namesFor(server, defs) })
@@ -127,8 +178,8 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 			continue
 		case known:
 			pin.Pending, pin.PendingDef = d.Hash, d.JSON
-		case (firstSight || g.o.Classify(server, d.Name).Named) && len(c.read(id, d.Hash, d.JSON, names)) == 0:
-			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: firstSeen, AcceptedAt: now}
+		case (firstSight || c.o.Classify(server, d.Name).Named) && len(c.read(id, d.Hash, d.JSON, names)) == 0:
+			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: FirstSight, AcceptedAt: now}
 		default:
 			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, AcceptedAt: now}
 		}
@@ -142,7 +193,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 	var err error
 	for from := 0; from < len(pins) && err == nil; from += pinsAtOnce {
 		to := min(from+pinsAtOnce, len(pins))
-		if err = g.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
+		if err = c.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
 			for _, pin := range pins[from:to] {
 				c.pins[pin.Operation] = pin
 			}
@@ -153,16 +204,16 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 	c.rounds[server]++
 	c.publish()
 	if err != nil {
-		g.retryDefinitions(server, defs, c.rounds[server])
+		c.retryDefinitions(server, defs, c.rounds[server])
 		return err
 	}
 	withheld, err := c.reread(ctx, before)
 	for _, pin := range withheld {
-		g.voidQuestions(ctx, pin.Operation)
+		c.o.Void(ctx, pin.Operation)
 	}
 	for _, pin := range pins {
 		if pin.Hash != "" && pin.Pending != "" { // what was asked about is no more
-			g.voidQuestions(ctx, pin.Operation)
+			c.o.Void(ctx, pin.Operation)
 		}
 	}
 	return err
@@ -170,7 +221,7 @@ func (g *Gateway) UpdateDefinitions(ctx context.Context, server string, defs []c
 
 // reread reads again what nobody has accepted, where tools have names now that they hadn't before: a server that is up before the others could
 // speak of their tools unnoticed. What a rule accepted and looks like an order now is withheld as it would have been. It holds c.mu.
-func (c *catalogue) reread(ctx context.Context, before threat.ToolNames) (withheld []Pin, err error) {
+func (c *Catalogue) reread(ctx context.Context, before threat.ToolNames) (withheld []Pin, err error) {
 	fresh := map[string]bool{}
 	for name := range c.namesFor("", nil) {
 		if _, known := before[name]; !known {
@@ -200,14 +251,14 @@ func (c *catalogue) reread(ctx context.Context, before threat.ToolNames) (withhe
 			delete(c.doubts, id+"\x00"+hash)
 		}
 		if found := c.read(id, hash, definition, names[server]); unread && len(found) > 0 {
-			withheld = append(withheld, Pin{Operation: id, Pending: hash, PendingDef: definition, AcceptedAt: c.g.now()})
+			withheld = append(withheld, Pin{Operation: id, Pending: hash, PendingDef: definition, AcceptedAt: c.o.Now()})
 			entries = append(entries, quarantined(id, hash, found))
 		}
 	}
 	if len(withheld) == 0 {
 		return nil, nil
 	}
-	err = c.g.o.Store.SavePins(ctx, withheld, entries...)
+	err = c.o.Store.SavePins(ctx, withheld, entries...)
 	for _, pin := range withheld { // whether that is written down or not
 		c.pins[pin.Operation] = pin
 	}
@@ -235,28 +286,28 @@ func speaksOf(definition []byte, names map[string]bool) (found bool) {
 func quarantined(operation, hash string, found []threat.Suspicion) audit.Entry {
 	e := audit.Entry{Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: operation, DefHash: hash, Decision: "ok"}
 	if len(found) > 0 {
-		e.Reason = clip(found[0].String())
+		e.Reason = audit.Clip(found[0].String())
 		e.Detail, _ = json.Marshal(map[string]any{"suspicions": found}) // of plain words: can't fail
 	}
 	return e
 }
 
 // retryDefinitions takes the same offer again soon, unless the server has made another by then.
-func (g *Gateway) retryDefinitions(server string, defs []call.Definition, round int) {
-	g.background.Go(func() {
+func (c *Catalogue) retryDefinitions(server string, defs []call.Definition, round int) {
+	c.background.Go(func() {
 		select {
 		case <-time.After(500 * time.Millisecond):
-		case <-g.running.Done():
+		case <-c.running.Done():
 			return
 		}
-		g.cat.mu.Lock()
-		stale := g.cat.rounds[server] != round
-		g.cat.mu.Unlock()
+		c.mu.Lock()
+		stale := c.rounds[server] != round
+		c.mu.Unlock()
 		if stale {
 			return
 		}
-		if err := g.UpdateDefinitions(context.Background(), server, defs); err != nil {
-			g.log.Warn("tool definitions are still not written down", "server", server, "error", err)
+		if err := c.UpdateDefinitions(context.Background(), server, defs); err != nil {
+			c.o.Log.Warn("tool definitions are still not written down", "server", server, "error", err)
 		}
 	})
 }
@@ -269,11 +320,26 @@ const (
 	maxPins = 20_000
 	// readResource and getPrompt are the operations that stand for all of a server's resources and prompts.
 	readResource, getPrompt = "read_resource", "get_prompt"
-	// firstSeen is who accepts what a server offers when it is first seen, or what the operator's configuration names.
-	firstSeen = "rule:first-sight"
+	// FirstSight is who accepts what a server offers when it is first seen, or what the operator's configuration names.
+	FirstSight = "rule:first-sight"
 	// seen is the pin that says that a server was seen, in place of a tool's name. No tool can have it.
 	seen = ".*"
 )
+
+// Pin is the definition that was accepted for one operation.
+type Pin struct {
+	Operation  string `json:"operation"`
+	Hash       string `json:"definition_hash"`
+	Definition []byte `json:"-"` // canonical JSON
+	Pending    string `json:"pending_hash,omitempty"`
+	PendingDef []byte `json:"-"` // the changed definition that waits to be accepted
+	AcceptedBy string `json:"accepted_by"`
+	// ConfirmedBy is the person who has read a definition that a rule accepted, and accepts it as it is.
+	ConfirmedBy string `json:"confirmed_by,omitempty"`
+	// AcceptedAt is when a definition was first accepted (or, before that, first seen). It stays when a later definition is
+	// accepted, because it is what the operation's claim to its exposed name rests on.
+	AcceptedAt time.Time `json:"accepted_at"`
+}
 
 // Acceptance names a definition that a person looked at.
 type Acceptance struct {
@@ -282,8 +348,8 @@ type Acceptance struct {
 }
 
 // AcceptTool accepts a definition that waits, or one that only a rule accepted, named by its hash.
-func (g *Gateway) AcceptTool(ctx context.Context, operation, hash, by string) error {
-	errs, err := g.AcceptTools(ctx, []Acceptance{{operation, hash}}, by)
+func (c *Catalogue) AcceptTool(ctx context.Context, operation, hash, by string) error {
+	errs, err := c.AcceptTools(ctx, []Acceptance{{operation, hash}}, by)
 	if err != nil {
 		return err
 	}
@@ -292,8 +358,7 @@ func (g *Gateway) AcceptTool(ctx context.Context, operation, hash, by string) er
 
 // AcceptTools accepts definitions that a person looked at, each for itself: one that changed meanwhile is not accepted, and its error says so.
 // The second error is the store's, after which none of the rest is accepted.
-func (g *Gateway) AcceptTools(ctx context.Context, all []Acceptance, by string) ([]error, error) {
-	c := g.cat
+func (c *Catalogue) AcceptTools(ctx context.Context, all []Acceptance, by string) ([]error, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	errs := make([]error, len(all))
@@ -303,7 +368,7 @@ func (g *Gateway) AcceptTools(ctx context.Context, all []Acceptance, by string) 
 		pin, ok := c.pins[a.Operation]
 		switch {
 		case !ok || strings.HasSuffix(a.Operation, seen):
-			errs[i] = fault.New(fault.NotFound, "There is no tool %q.", short(a.Operation)).Try("See sallyport tools list, the console, or GET /v1/tools.")
+			errs[i] = fault.New(fault.NotFound, "There is no tool %.80q.", a.Operation).Try("See sallyport tools list, the console, or GET /v1/tools.")
 			continue
 		case pin.Pending == "" && pin.Hash != a.Hash:
 			errs[i] = fault.New(fault.Conflict, "No definition of %s with this hash waits to be accepted.", a.Operation).
@@ -320,7 +385,7 @@ func (g *Gateway) AcceptTools(ctx context.Context, all []Acceptance, by string) 
 		default:
 			pin.Hash, pin.Definition, pin.Pending, pin.PendingDef = pin.Pending, pin.PendingDef, "", nil
 			if pin.AcceptedBy == "" {
-				pin.AcceptedAt = g.now()
+				pin.AcceptedAt = c.o.Now()
 			}
 			pin.AcceptedBy, pin.ConfirmedBy = by, ""
 		}
@@ -330,7 +395,7 @@ func (g *Gateway) AcceptTools(ctx context.Context, all []Acceptance, by string) 
 	var err error
 	for from := 0; from < len(pins) && err == nil; from += pinsAtOnce {
 		to := min(from+pinsAtOnce, len(pins))
-		if err = g.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
+		if err = c.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
 			for _, pin := range pins[from:to] {
 				c.pins[pin.Operation] = pin
 			}
@@ -343,11 +408,10 @@ func (g *Gateway) AcceptTools(ctx context.Context, all []Acceptance, by string) 
 }
 
 // Unread tells whether only a rule accepted the definition.
-func (p Pin) Unread() bool { return p.AcceptedBy == firstSeen && p.ConfirmedBy == "" }
+func (p Pin) Unread() bool { return p.AcceptedBy == FirstSight && p.ConfirmedBy == "" }
 
 // Subscribe calls f after each change of the catalogue, from the goroutine that made it; f must not block. The returned func ends it.
-func (g *Gateway) Subscribe(f func()) (end func()) {
-	c := g.cat
+func (c *Catalogue) Subscribe(f func()) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := c.nextSub
@@ -361,8 +425,8 @@ func (g *Gateway) Subscribe(f func()) (end func()) {
 }
 
 // publish builds the next snapshot from offers, pins and classification. It holds c.mu.
-func (c *catalogue) publish() {
-	s := &snapshot{
+func (c *Catalogue) publish() {
+	s := &Snapshot{
 		byID: map[string]*Operation{}, byName: map[string]*Operation{},
 		offers: map[call.Kind][]Offer{}, withheld: map[call.Kind][]Offer{},
 	}
@@ -391,24 +455,24 @@ func (c *catalogue) publish() {
 	for _, f := range c.subs {
 		f()
 	}
-	c.g.changed(ToolChanged, "")
+	c.o.Changed()
 }
 
 // operation makes an operation of the operator's word on it. What can't be resolved is unfit, not open.
-func (c *catalogue) operation(server, tool string, kind call.Kind) *Operation {
-	return c.classified(c.g.o.Classify(server, tool), server, tool, kind)
+func (c *Catalogue) operation(server, tool string, kind call.Kind) *Operation {
+	return c.classified(c.o.Classify(server, tool), server, tool, kind)
 }
 
-func (c *catalogue) classified(class Classification, server, tool string, kind call.Kind) *Operation {
+func (c *Catalogue) classified(class Classification, server, tool string, kind call.Kind) *Operation {
 	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Profile: class.Profile(), Standing: Active}
 	if !class.Listed {
-		op.Standing, op.AskFirst = c.g.o.Unlisted, c.g.o.Unlisted == Active
-		op.AskOnce = op.AskFirst && c.g.o.AskOnce
+		op.Standing, op.AskFirst = c.o.Unlisted, c.o.Unlisted == Active
+		op.AskOnce = op.AskFirst && c.o.AskOnce
 	}
 	spec := class.Flow
 	spec.ID, spec.Name = op.ID, exposedName(class, server, tool)
 	op.Name = spec.Name
-	f, err := flow.Resolve(spec, c.g.o.Labels)
+	f, err := flow.Resolve(spec, c.o.Labels)
 	if err != nil {
 		op.Standing, op.Fault = Unfit, err.Error()
 	}
@@ -423,9 +487,9 @@ func exposedName(class Classification, server, tool string) string {
 	return strings.ReplaceAll(class.ExposeAs, "{tool}", tool)
 }
 
-func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
+func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
 	pin := c.pins[op.ID]
-	op.Hash, op.Accepted = pin.Hash, pin.AcceptedBy != firstSeen
+	op.Hash, op.Accepted = pin.Hash, pin.AcceptedBy != FirstSight
 	op.Unread = pin.Unread() && !op.Class.TrustFirstSight
 	switch {
 	case d.Fault != "":
@@ -444,12 +508,12 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 		op.Definition = def
 		op.acts(pin.Definition)
 		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == provenance.TrustedOutput {
-			check, err := c.g.o.Schema(schema)
+			check, err := c.o.Schema(schema)
 			if err != nil {
 				op.Standing, op.Fault = Unfit, "its outputSchema: "+err.Error()
 				break
 			}
-			op.check = check
+			op.Check = check
 		}
 	}
 	if s.byID[op.ID] == nil { // a server that offers a name twice has said so in Fault, on both
@@ -459,7 +523,7 @@ func (c *catalogue) addTool(s *snapshot, op *Operation, d call.Definition) {
 	}
 }
 
-func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
+func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {
 	word := readResource
 	if d.Kind == call.Prompt {
 		word = getPrompt
@@ -481,7 +545,7 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 		withhold() // what nobody can call takes nobody's name
 		return
 	}
-	if d.Fault != "" || d.Kind == call.Resource && !plainURI.MatchString(strings.NewReplacer("{", "", "}", "").Replace(d.Name)) {
+	if d.Fault != "" || d.Kind == call.Resource && !threat.PlainURI(strings.NewReplacer("{", "", "}", "").Replace(d.Name)) {
 		withhold() // unfit, or a URI that could be read as a sentence
 		return
 	}
@@ -505,7 +569,7 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 		members = bareOffer(members)
 		o.Hidden = o.Hidden || !op.Class.TrustFirstSight && c.steers(server, d, members)
 	}
-	o.Definition, err = json.Marshal(clean(members))
+	o.Definition, err = json.Marshal(threat.PlainValue(members))
 	if err != nil {
 		return
 	}
@@ -515,7 +579,7 @@ func (c *catalogue) addOffer(s *snapshot, server string, d call.Definition) {
 // name gives out the exposed names. A name that two operations claim, to the letter or but for case and dashes, goes to the one the
 // operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name (mcp-012), and
 // an operation keeps its name while its server is away.
-func (c *catalogue) name(s *snapshot) {
+func (c *Catalogue) name(s *Snapshot) {
 	var claims []*Operation
 	for _, op := range s.byID {
 		if op.Kind == call.Tool && (op.Standing == Active || op.Standing == Quarantined || op.Standing == Gone && op.Hash != "") {
@@ -581,7 +645,7 @@ func (op *Operation) acts(definition []byte) {
 	if len(unruled) == 0 {
 		return
 	}
-	op.Acts = fmt.Sprintf("The argument %s of %s holds code, and no shape or class says what it may say, so it counts as an operation that changes what others see.", shownWord(unruled[0]), op.Name)
+	op.Acts = fmt.Sprintf("The argument %s of %s holds code, and no shape or class says what it may say, so it counts as an operation that changes what others see.", threat.Printable(unruled[0], 80), op.Name)
 	op.Class.Level, op.Flow.Effect, op.Class.Flow.Effect = 2, flow.Write, flow.Write
 	op.Profile = op.Class.Profile()
 }
@@ -593,7 +657,7 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	members = clean(members).(map[string]any)
+	members = threat.PlainValue(members).(map[string]any)
 	members["name"] = op.Name
 	if op.Class.Description != "" {
 		members["description"] = op.Class.Description
@@ -606,7 +670,7 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 }
 
 // read is what looks like an order, or is hidden, in a definition. It holds c.mu.
-func (c *catalogue) read(id, hash string, definition []byte, names func() threat.ToolNames) []threat.Suspicion {
+func (c *Catalogue) read(id, hash string, definition []byte, names func() threat.ToolNames) []threat.Suspicion {
 	key := id + "\x00" + hash
 	found, known := c.doubts[key]
 	if !known {
@@ -617,7 +681,7 @@ func (c *catalogue) read(id, hash string, definition []byte, names func() threat
 	return found
 }
 
-func (c *catalogue) doubt(key string, found []threat.Suspicion) {
+func (c *Catalogue) doubt(key string, found []threat.Suspicion) {
 	if len(c.doubts) > 2*maxPins { // a server that keeps changing its mind
 		clear(c.doubts)
 	}
@@ -629,7 +693,7 @@ const maxOffer = 2 << 20
 
 // steers tells whether the names in the list entry of a resource or a prompt look like an order to the model: they are read without a label
 // rising. It holds c.mu.
-func (c *catalogue) steers(server string, d call.Definition, members map[string]any) bool {
+func (c *Catalogue) steers(server string, d call.Definition, members map[string]any) bool {
 	key := server + "." + string(d.Kind) + "\x00" + d.Name + "\x00" + d.Hash
 	found, known := c.doubts[key]
 	if !known {
@@ -644,7 +708,7 @@ func (c *catalogue) steers(server string, d call.Definition, members map[string]
 }
 
 // measure finds an offer too long to be read. It holds c.mu.
-func (c *catalogue) measure(server string, defs []call.Definition) {
+func (c *Catalogue) measure(server string, defs []call.Definition) {
 	size := 0
 	for _, d := range defs {
 		size += len(d.JSON)
@@ -660,7 +724,7 @@ func (c *catalogue) measure(server string, defs []call.Definition) {
 
 // namesFor are the names of tools that a definition of the server could be about: its own, also those that it offers now, and those of all
 // others and of the gateway, by which the servers or the agent know them. It holds c.mu.
-func (c *catalogue) namesFor(server string, offered []call.Definition) threat.ToolNames {
+func (c *Catalogue) namesFor(server string, offered []call.Definition) threat.ToolNames {
 	names := threat.ToolNames{}
 	add := func(name string, own bool) {
 		name = strings.ToLower(name)
@@ -692,44 +756,14 @@ func objectOf(data []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// clean makes every string of a hostile definition plain: no control characters, escapes, bidi or zero-width marks.
-func clean(v any) any {
-	switch v := v.(type) {
-	case string:
-		return plain(v)
-	case []any:
-		for i := range v {
-			v[i] = clean(v[i])
-		}
-		return v
-	case map[string]any:
-		for k, x := range v {
-			v[k] = clean(x)
-		}
-		return v
-	}
-	return v
-}
+// ByID finds an operation by its id, also one that can't be called; nil if there is none.
+func (s *Snapshot) ByID(id string) *Operation { return s.byID[id] }
 
-// plain drops what shows nothing or changes how the rest is shown: control characters but newline and tab, format characters (bidi,
-// zero-width, tags) and the variation selectors that can smuggle text.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp) || r >= 0xE0100 && r <= 0xE01EF || r == unicode.ReplacementChar:
-			return -1
-		}
-		return r
-	}, s)
-}
+// Lookup finds an operation by its exposed name. Ids are never names: what the agent sees is what it can say.
+func (s *Snapshot) Lookup(name string) *Operation { return s.byName[name] }
 
-// lookup finds an operation by its exposed name. Ids are never names: what the agent sees is what it can say.
-func (s *snapshot) lookup(name string) *Operation { return s.byName[name] }
-
-// offer finds an exposed prompt by name, or a resource by URI: listed as it is, or made from a template.
-func (s *snapshot) offer(kind call.Kind, name string) *Offer {
+// Offer finds an exposed prompt by name, or a resource by URI: listed as it is, or made from a template.
+func (s *Snapshot) Offer(kind call.Kind, name string) *Offer {
 	for i := range s.offers[kind] {
 		o := &s.offers[kind][i]
 		if !o.Template && o.Name == name {
@@ -775,84 +809,26 @@ func templateMatches(template, uri string) bool {
 }
 
 // visible tells whether listing shows the operation to the agent: by permission and standing only, never by phase or labels.
-func (g *Gateway) visible(agentID string, op *Operation) bool {
-	d, ok := g.o.Agents.Get(agentID)
-	return ok && op.Standing == Active && d.Permits(op.ID, op.Flow.Effect != flow.Read)
+func (op *Operation) visible(d *agent.Declaration) bool {
+	return d != nil && op.Standing == Active && d.Permits(op.ID, op.Flow.Effect != flow.Read)
 }
 
-func agentOf(p identity.Principal) string {
-	switch p.Kind {
-	case identity.Agent:
-		return p.ID
-	case identity.Session:
-		return p.Agent
-	}
-	return ""
-}
-
-// Operations returns the tools that the principal's agent may see, by exposed name.
-func (g *Gateway) Operations(_ context.Context, p identity.Principal) []*Operation {
-	return g.operationsOf(agentOf(p))
-}
-
-func (g *Gateway) operationsOf(agent string) []*Operation {
+// Operations returns the tools that an agent with the declaration may see, by exposed name; none without a declaration.
+func (c *Catalogue) Operations(d *agent.Declaration) []*Operation {
 	var seen []*Operation
-	for _, op := range g.cat.snap.Load().tools {
-		if g.visible(agent, op) {
+	for _, op := range c.Snapshot().tools {
+		if op.visible(d) {
 			seen = append(seen, op)
 		}
 	}
 	return seen
 }
 
-// Listing returns what Operations returns, for an answer that carries their definitions. A definition that only a rule accepted is an
-// outsider's text: the session that lists one holds untrusted before the list leaves.
-func (g *Gateway) Listing(ctx context.Context, p identity.Principal) ([]*Operation, error) {
-	ops := g.Operations(ctx, p)
-	var servers []string
-	for _, op := range ops {
-		if op.Unread && !slices.Contains(servers, op.Server) {
-			servers = append(servers, op.Server)
-		}
-	}
-	if len(servers) == 0 {
-		return ops, nil
-	}
-	l, err := g.sessionOf(ctx, p, "")
-	if err != nil {
-		return nil, err
-	}
-	s := l.current.Load()
-	if s.Holds(flow.Untrusted) {
-		return ops, nil
-	}
-	slices.Sort(servers)
-	cause := unreadCause(servers)
-	_, err = g.change(context.WithoutCancel(ctx), s.ID, audit.Entry{Action: "session.definitions", Actor: firstSeen, Reason: cause, Labels: []string{string(flow.Untrusted)}},
-		func(s session.Session) (session.Session, error) {
-			return s.Raise(flow.Held{Label: flow.Untrusted, Cause: cause}), nil
-		})
-	if err != nil {
-		return nil, audited(err)
-	}
-	return ops, nil
-}
-
-// unreadCause says of which servers a session has listed definitions that no person accepted.
-func unreadCause(servers []string) string {
-	const most = 5
-	text := strings.Join(servers[:min(len(servers), most)], ", ")
-	if more := len(servers) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return "definitions of " + text + ", which no person accepted"
-}
-
-// Offers returns the resources (and templates) or prompts that the principal's agent may see.
-func (g *Gateway) Offers(_ context.Context, p identity.Principal, kind call.Kind) []Offer {
+// Offers returns the resources (and templates) or prompts that an agent with the declaration may see; none without a declaration.
+func (c *Catalogue) Offers(d *agent.Declaration, kind call.Kind) []Offer {
 	var seen []Offer
-	for _, o := range g.cat.snap.Load().offers[kind] {
-		if !o.Hidden && g.visible(agentOf(p), o.Operation) {
+	for _, o := range c.Snapshot().offers[kind] {
+		if !o.Hidden && o.Operation.visible(d) {
 			seen = append(seen, o)
 		}
 	}
@@ -867,7 +843,7 @@ func bareOffer(members map[string]any) map[string]any {
 		if !ok {
 			continue
 		}
-		if key == "mimeType" && !mimeType.MatchString(s) || len(s) > 1000 {
+		if key == "mimeType" && !threat.MediaType(s) || len(s) > 1000 {
 			continue
 		}
 		if key == "name" { // a name that reads as a sentence becomes one that doesn't
@@ -927,8 +903,7 @@ type Tool struct {
 }
 
 // Tools returns everything that servers offer or offered, whatever its standing, by id.
-func (g *Gateway) Tools() []Tool {
-	c := g.cat
+func (c *Catalogue) Tools() []Tool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.snap.Load()
@@ -938,7 +913,7 @@ func (g *Gateway) Tools() []Tool {
 		op, pin := s.byID[id], c.pins[id]
 		t := Tool{
 			Operation: id, Name: op.Name, Server: op.Server, Kind: op.Kind, Standing: op.Standing, Fault: op.Fault,
-			Sensitivity: string(op.Flow.Sensitivity), Effect: string(op.Flow.Effect), Emits: notNil(op.Flow.Emits), BlockedBy: notNil(op.Flow.BlockedBy),
+			Sensitivity: string(op.Flow.Sensitivity), Effect: string(op.Flow.Effect), Emits: append([]flow.Label{}, op.Flow.Emits...), BlockedBy: append([]flow.Label{}, op.Flow.BlockedBy...),
 			Output: op.Class.Output, ExternalIO: op.Class.ExternalIO, Listed: op.Class.Listed, Hash: pin.Hash, PendingHash: pin.Pending,
 			Definition: pin.Definition, Pending: pin.PendingDef, AcceptedBy: cmp.Or(pin.ConfirmedBy, pin.AcceptedBy), AcceptedAt: pin.AcceptedAt, Unread: op.Unread,
 		}
@@ -954,11 +929,4 @@ func (g *Gateway) Tools() []Tool {
 		all = append(all, t)
 	}
 	return all
-}
-
-func notNil[T any](s []T) []T {
-	if s == nil {
-		return []T{}
-	}
-	return s
 }

@@ -1,4 +1,4 @@
-package gateway
+package catalogue
 
 import (
 	"encoding/json"
@@ -98,7 +98,36 @@ type Operation struct {
 	Accepted   bool   // a person accepted its definition: it came, or changed, after its server was first seen
 	Unread     bool   // only a rule accepted its definition, and the operator doesn't trust that: its words are an outsider's
 
-	command *Command // what runs it, of a built-in operation; nil: an upstream server
+	Command *Command // what runs it, of a built-in operation; nil: an upstream server
 
-	check func(value []byte) error // structuredContent against the accepted outputSchema; nil: none
+	Check func(value []byte) error // structuredContent against the accepted outputSchema; nil: none
+}
+
+// Traced tells whether provenance decides about its calls: of a server's tool always, of a built-in operation where the operator has told what
+// its arguments are for.
+func (op *Operation) Traced() bool {
+	return op.Command == nil || op.Profile.Told() || op.Profile.EgressURL
+}
+
+// Choices are the texts that the accepted definition of a read lists for an argument.
+func (op *Operation) Choices() map[string][]string {
+	if op.Flow.Effect != flow.Read || !op.Profile.Told() || len(op.Definition) == 0 {
+		return nil
+	}
+	schema, _ := call.Get(op.Definition, "inputSchema")
+	properties, _ := call.Get(schema, "properties")
+	var all map[string][]string
+	for argument := range op.Profile.Args {
+		property, _ := call.Get(properties, argument)
+		listed, _ := call.Get(property, "enum")
+		var values []string
+		if listed == nil || json.Unmarshal(listed, &values) != nil {
+			continue
+		}
+		if all == nil {
+			all = map[string][]string{}
+		}
+		all[argument] = values
+	}
+	return all
 }

@@ -1,4 +1,4 @@
-package gateway
+package standing
 
 import (
 	"context"
@@ -13,31 +13,15 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// credentials holds every token by its hash, in memory, so that authenticating costs one hash and one look-up. The store is
-// written first; memory follows.
-type credentials struct {
-	store Store
-	clock Clock
-
+// tokens holds every token by its hash, so that authenticating costs one hash and one look-up. The store is written first; memory follows.
+type tokens struct {
 	mu     sync.RWMutex // guards byHash
 	byHash map[string]identity.Token
 }
 
-func newCredentials(ctx context.Context, s Store, clock Clock) (*credentials, error) {
-	tokens, err := s.Tokens(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c := &credentials{store: s, clock: clock, byHash: make(map[string]identity.Token, len(tokens))}
-	for _, t := range tokens {
-		c.byHash[t.Hash] = t
-	}
-	return c, nil
-}
-
 // Authenticate tells who a secret speaks for. Unknown, revoked and expired ones are told apart only to whoever holds them.
-func (g *Gateway) Authenticate(secret string) (identity.Principal, error) {
-	c := g.creds
+func (s *Standing) Authenticate(secret string) (identity.Principal, error) {
+	c := &s.tokens
 	hash := identity.HashSecret(secret)
 	c.mu.RLock()
 	t, ok := c.byHash[hash]
@@ -49,19 +33,20 @@ func (g *Gateway) Authenticate(secret string) (identity.Principal, error) {
 	case !t.Revoked.IsZero():
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "The token was revoked.").
 			Try("Make a new one with: sallyport token create")
-	case !t.Subject.Expires.IsZero() && !c.clock().Before(t.Subject.Expires):
+	case !t.Subject.Expires.IsZero() && !s.o.Clock().Before(t.Subject.Expires):
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "The token expired at %s.", t.Subject.Expires.Format(time.RFC3339)).
 			Try("Make a new one with: sallyport token create")
 	}
 	return t.Subject, nil
 }
 
-// holds tells whether the token that the principal came with is still good: a call can be held for longer than its credential lasts.
-func (c *credentials) holds(p identity.Principal) error {
+// StillValid tells whether the token that the principal came with is still good: a call can be held for longer than its credential lasts.
+func (s *Standing) StillValid(p identity.Principal) error {
+	c := &s.tokens
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, t := range c.byHash {
-		if t.ID == p.TokenID && (!t.Revoked.IsZero() || !t.Subject.Expires.IsZero() && !c.clock().Before(t.Subject.Expires)) {
+		if t.ID == p.TokenID && (!t.Revoked.IsZero() || !t.Subject.Expires.IsZero() && !s.o.Clock().Before(t.Subject.Expires)) {
 			return fault.New(fault.CredentialMissing, "The token was revoked or expired while the call waited.").
 				Try("Make a new one with: sallyport token create")
 		}
@@ -70,46 +55,46 @@ func (c *credentials) holds(p identity.Principal) error {
 }
 
 // IssueToken makes a token for the subject and returns its secret, which is kept nowhere.
-func (g *Gateway) IssueToken(ctx context.Context, subject identity.Principal, by string) (secret string, t identity.Token, err error) {
+func (s *Standing) IssueToken(ctx context.Context, subject identity.Principal, by string) (secret string, t identity.Token, err error) {
 	secret, hash := identity.Mint(subject.Kind)
-	now := g.now()
+	now := s.o.Now()
 	t = identity.Token{ID: call.NewID("tok_", now), Hash: hash, Subject: subject, Created: now}
 	t.Subject.TokenID = t.ID
 	e := audit.Entry{Kind: audit.Change, Action: "token.create", Actor: by, Decision: "ok", Reason: "for " + subject.String(), CallID: t.ID}
 	if subject.Kind == identity.Session {
 		e.Session, e.Agent = subject.ID, subject.Agent
 	}
-	if err := g.creds.store.AddToken(ctx, t, e); err != nil {
+	if err := s.o.Store.AddToken(ctx, t, e); err != nil {
 		return "", t, err
 	}
-	g.creds.mu.Lock()
-	g.creds.byHash[hash] = t
-	g.creds.mu.Unlock()
+	s.tokens.mu.Lock()
+	s.tokens.byHash[hash] = t
+	s.tokens.mu.Unlock()
 	return secret, t, nil
 }
 
 // RevokeToken ends a token at once, by its id.
-func (g *Gateway) RevokeToken(ctx context.Context, id, by string) error {
-	g.creds.mu.RLock()
+func (s *Standing) RevokeToken(ctx context.Context, id, by string) error {
+	s.tokens.mu.RLock()
 	var found identity.Token
-	for _, t := range g.creds.byHash {
+	for _, t := range s.tokens.byHash {
 		if t.ID == id {
 			found = t
 		}
 	}
-	g.creds.mu.RUnlock()
+	s.tokens.mu.RUnlock()
 	if found.ID == "" {
 		return fault.New(fault.NotFound, "There is no token %s.", id)
 	}
 	// In memory first: a token that should be gone must not be good for the length of a slow commit. The store is asked each time,
 	// because an earlier attempt may have got no further than memory.
 	if found.Revoked.IsZero() {
-		found.Revoked = g.now()
-		g.creds.mu.Lock()
-		g.creds.byHash[found.Hash] = found
-		g.creds.mu.Unlock()
+		found.Revoked = s.o.Now()
+		s.tokens.mu.Lock()
+		s.tokens.byHash[found.Hash] = found
+		s.tokens.mu.Unlock()
 	}
-	err := g.creds.store.RevokeToken(ctx, id, found.Revoked, audit.Entry{
+	err := s.o.Store.RevokeToken(ctx, id, found.Revoked, audit.Entry{
 		Kind: audit.Change, Action: "token.revoke", Actor: by, Decision: "ok", Reason: "of " + found.Subject.String(), CallID: id,
 	})
 	if fault.Is(err, fault.Conflict) { // it was revoked before
@@ -119,11 +104,11 @@ func (g *Gateway) RevokeToken(ctx context.Context, id, by string) error {
 }
 
 // ListTokens returns every token, oldest first; none carries its secret.
-func (g *Gateway) ListTokens() []identity.Token {
-	g.creds.mu.RLock()
-	defer g.creds.mu.RUnlock()
-	all := make([]identity.Token, 0, len(g.creds.byHash))
-	for _, t := range g.creds.byHash {
+func (s *Standing) ListTokens() []identity.Token {
+	s.tokens.mu.RLock()
+	defer s.tokens.mu.RUnlock()
+	all := make([]identity.Token, 0, len(s.tokens.byHash))
+	for _, t := range s.tokens.byHash {
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b identity.Token) int { return strings.Compare(a.ID, b.ID) })

@@ -1,4 +1,4 @@
-package gateway
+package standing
 
 import (
 	"context"
@@ -11,61 +11,48 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
-	"sallyport.example/internal/fault"
 )
 
-// errKilled is the cause with which the switch cancels calls in flight.
-var errKilled = errors.New("the kill switch was pulled")
+// ErrKilled is the cause with which the switch cancels calls in flight.
+var ErrKilled = errors.New("the kill switch was pulled")
+
+// Switches is the whole state of the kill switch. Epoch grows with every switching and never falls.
+type Switches struct {
+	Epoch  int64             `json:"epoch"`
+	Global Switch            `json:"global"`
+	Agents map[string]Switch `json:"agents"`
+}
+
+// Switch is one switch, as status shows it (AG-4).
+type Switch struct {
+	Active  bool      `json:"active"`
+	Since   time.Time `json:"since"`
+	By      string    `json:"by"`
+	Reason  string    `json:"reason"`
+	Durable bool      `json:"durable"`
+}
 
 // killSwitch acts from memory: flipping it stores one pointer and cancels what runs. Writing it down happens behind, again and
 // again until the store has it; until then status shows durable: false.
 type killSwitch struct {
-	clock Clock
+	clock func() time.Time
 	state atomic.Pointer[Switches] // immutable; replaced under mu
 
-	mu       sync.Mutex // guards replacing state, pending and inflight
-	pending  []audit.Entry
-	inflight map[string]map[*crossing]struct{} // by agent
+	mu      sync.Mutex // guards replacing state, pending, running and calls
+	pending []audit.Entry
+	running map[Running]string // the agent of each call under way
+	calls   map[string]int     // how many there are, by agent
 
 	wake chan struct{} // buffered 1: there is something to write
 }
 
-func newKillSwitch(s Switches, clock Clock) *killSwitch {
+func newKillSwitch(s Switches, clock func() time.Time) *killSwitch {
 	if s.Agents == nil {
 		s.Agents = map[string]Switch{}
 	}
-	k := &killSwitch{clock: clock, inflight: map[string]map[*crossing]struct{}{}, wake: make(chan struct{}, 1)}
+	k := &killSwitch{clock: clock, running: map[Running]string{}, calls: map[string]int{}, wake: make(chan struct{}, 1)}
 	k.state.Store(&s)
 	return k
-}
-
-// active tells whether the agent is switched off. It reads one pointer and takes no lock.
-func (k *killSwitch) active(agent string) bool {
-	s := k.state.Load()
-	return s.Global.Active || s.Agents[agent].Active
-}
-
-// enter registers a call so that the switch can cancel it. Register first, then look at the switch: a switching in between is
-// then seen by one or the other. It returns how many calls of the agent are under way with it.
-func (k *killSwitch) enter(c *crossing) int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	calls := k.inflight[c.agent]
-	if calls == nil {
-		calls = map[*crossing]struct{}{}
-		k.inflight[c.agent] = calls
-	}
-	calls[c] = struct{}{}
-	return len(calls)
-}
-
-func (k *killSwitch) leave(c *crossing) {
-	k.mu.Lock()
-	delete(k.inflight[c.agent], c)
-	if len(k.inflight[c.agent]) == 0 {
-		delete(k.inflight, c.agent)
-	}
-	k.mu.Unlock()
 }
 
 // flip switches an agent (or, with agent "", everything) off or on and cancels the calls it stops. It never waits for the store.
@@ -92,11 +79,9 @@ func (k *killSwitch) flip(agent string, active bool, by, reason string) Switches
 		Kind: audit.Change, Action: action, Agent: agent, Actor: by, Reason: reason, Decision: "ok", Detail: detail,
 	})
 	if active {
-		for a, calls := range k.inflight {
-			if agent == "" || a == agent {
-				for c := range calls {
-					c.cancel(errKilled)
-				}
+		for call, of := range k.running {
+			if agent == "" || of == agent {
+				call.Cancel(ErrKilled)
 			}
 		}
 	}
@@ -157,25 +142,55 @@ func (k *killSwitch) persist(ctx context.Context, store Store, log *slog.Logger)
 	}
 }
 
+// Running is a call under way, as far as the switch has to know it. It is a pointer, or something else that can be compared.
+type Running interface {
+	// Cancel ends the call. It must not block.
+	Cancel(cause error)
+}
+
+// Enter registers a call so that the switch can cancel it, and returns how many calls of the agent are under way with it. Register first, then
+// look at the switch: a switching in between is then seen by one or the other.
+func (s *Standing) Enter(agent string, r Running) int {
+	k := s.kill
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running[r] = agent
+	k.calls[agent]++
+	return k.calls[agent]
+}
+
+// Leave ends what Enter began.
+func (s *Standing) Leave(r Running) {
+	k := s.kill
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	agent, entered := k.running[r]
+	if !entered {
+		return
+	}
+	delete(k.running, r)
+	if k.calls[agent]--; k.calls[agent] == 0 {
+		delete(k.calls, agent)
+	}
+}
+
+// Killed tells whether the agent is switched off. It reads one pointer and takes no lock.
+func (s *Standing) Killed(agent string) bool {
+	state := s.kill.state.Load()
+	return state.Global.Active || state.Agents[agent].Active
+}
+
 // Disable pulls the switch: for one agent, or for all with agent "". Calls in flight are cancelled before it returns (AG-4).
-func (g *Gateway) Disable(agent, by, reason string) Switches {
-	defer g.changed(KillChanged, agent)
-	return g.kill.flip(agent, true, by, reason)
+func (s *Standing) Disable(agent, by, reason string) Switches {
+	defer s.o.SwitchChanged(agent)
+	return s.kill.flip(agent, true, by, reason)
 }
 
 // Enable takes the switch back.
-func (g *Gateway) Enable(agent, by, reason string) Switches {
-	defer g.changed(KillChanged, agent)
-	return g.kill.flip(agent, false, by, reason)
+func (s *Standing) Enable(agent, by, reason string) Switches {
+	defer s.o.SwitchChanged(agent)
+	return s.kill.flip(agent, false, by, reason)
 }
 
 // KillStatus returns the state of every switch ever pulled.
-func (g *Gateway) KillStatus() Switches { return *g.kill.state.Load() }
-
-// killed is the kill stage: SKIPPED, KILL_SWITCH_ACTIVE, and when.
-func (g *Gateway) killed(agent string) fault.Verdict {
-	if !g.kill.active(agent) {
-		return fault.Permitted()
-	}
-	return fault.Killed(g.now())
-}
+func (s *Standing) KillStatus() Switches { return *s.kill.state.Load() }

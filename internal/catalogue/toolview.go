@@ -1,4 +1,4 @@
-package gateway
+package catalogue
 
 import (
 	"fmt"
@@ -27,17 +27,17 @@ type ToolView struct {
 }
 
 // ToolViews returns what Tools returns, in its order, with more about each.
-func (g *Gateway) ToolViews() []ToolView {
-	all := g.Tools()
+func (c *Catalogue) ToolViews() []ToolView {
+	all := c.Tools()
 	views := make([]ToolView, 0, len(all))
-	snap := g.cat.snap.Load()
+	snap := c.Snapshot()
 	for _, t := range all {
 		v := ToolView{Tool: t}
-		if op := snap.byID[t.Operation]; op != nil { // one that came or went between the two looks is shown next time
+		if op := snap.ByID(t.Operation); op != nil { // one that came or went between the two looks is shown next time
 			v.Level, v.Risk, v.Action = op.Class.Level, string(op.Class.Risk()), op.Class.Action
-			v.Named, v.AskFirst, v.AskOnce, v.BuiltIn = op.Class.Named, op.AskFirst, op.AskOnce, op.command != nil
+			v.Named, v.AskFirst, v.AskOnce, v.BuiltIn = op.Class.Named, op.AskFirst, op.AskOnce, op.Command != nil
 			v.Profile, v.Allows = op.Profile, op.Profile.Explain(op.Flow)
-			v.Traced = op.Kind == call.Tool && op.traced()
+			v.Traced = op.Kind == call.Tool && op.Traced()
 		}
 		views = append(views, v)
 	}
@@ -54,13 +54,13 @@ type Usability struct {
 const maxUnfit = 3
 
 // Usability tells it for each server that offers tools.
-func (g *Gateway) Usability() map[string]Usability {
+func (c *Catalogue) Usability() map[string]Usability {
 	byServer := map[string]Usability{}
 	waiting, unlisted, unfit := map[string]int{}, map[string]int{}, map[string]int{}
-	byID := g.cat.snap.Load().byID
+	byID := c.Snapshot().byID
 	for _, id := range slices.Sorted(maps.Keys(byID)) {
 		op := byID[id]
-		if op.Kind != call.Tool || op.command != nil || op.Standing == Gone {
+		if op.Kind != call.Tool || op.Command != nil || op.Standing == Gone {
 			continue
 		}
 		u := byServer[op.Server]

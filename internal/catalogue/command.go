@@ -1,0 +1,121 @@
+package catalogue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/provenance"
+)
+
+// CommServer is the server id of the built-in external operations; no upstream can have it (PH-4).
+const CommServer = "comm"
+
+// Command is a built-in external operation (comm.*) in the one form that there is (EX-1). It says what it takes and does the work;
+// it is given nothing to guard with and nothing to forget: the corridor alone runs it, and phase, declaration, permission, limits,
+// flow, audit, attribution and fence are the corridor's, as for every other operation. What it brings back is raw.
+type Command struct {
+	Name        string          // "fetch": the operation comm.fetch
+	Title       string          // for people
+	Description string          // for the model: what it does and when to use it
+	Parameters  json.RawMessage // JSON Schema: the properties of the parameters' object, each with a description
+
+	Sensitivity flow.Sensitivity
+	Effect      flow.Effect
+	Level       int           // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
+	Timeout     time.Duration // of one run, at which partial results are discarded (EX-6)
+	Own         bool          // its answer is the gateway's own words, with nothing of outside in them
+	Requests    bool          // it reaches out, so it counts against the external requests of a minute (EX-5)
+
+	// Places are the parameters that say where it reads, by name: path, repository or table. A permission may have a root for them.
+	Places map[string]string
+	// Check says what is wrong with canonical parameters before anything is done with them; nil if nothing. Errors name the field.
+	Check func(parameters json.RawMessage) error
+	// Writes tells whether these parameters make it a write although it reads otherwise; nil: never.
+	Writes func(parameters json.RawMessage) bool
+	// Of is the operation whose results these parameters ask for, where that is another one, else "". It must be permitted too, and its labels
+	// come along: what is stored carries them to whoever reads it (DESIGN.md rule 3).
+	Of func(parameters json.RawMessage) string
+	// Run does it. It is bounded by ctx, its errors are fault errors, and one that is a *gateway.NotDispatched had no effect.
+	Run func(ctx context.Context, r CommandRun) (Brought, error)
+}
+
+// CommandRun is one permitted run.
+type CommandRun struct {
+	Session    string
+	Parameters json.RawMessage // canonical, checked
+}
+
+// Brought is what a run brought back, raw.
+type Brought struct {
+	Source string    // what the attribution names: the final URL, the database, the path
+	At     time.Time // when it was there, if that is not now: of a cached page
+	Blocks []Block   // in order
+	Failed bool      // it did not work, and the blocks are what was said about it: a database's own words are results like others
+}
+
+// Block is a text, or data of a media type.
+type Block struct {
+	Text      string
+	Data      []byte // an image or a PDF, with MediaType; Text is empty then
+	MediaType string
+}
+
+// justificationSchema and declarationSchema are what every command takes beside its parameters.
+const (
+	justificationSchema = `{"type":"object","description":"Why this is needed (or give declaration_id instead).","properties":{` +
+		`"user_request":{"type":"string","description":"The person's request, in their words."},` +
+		`"missing_knowledge":{"type":"string","description":"What exactly you do not know."},` +
+		`"expected_use":{"type":"string","description":"What you will do with the result: summarize, cite, compare …"}},` +
+		`"required":["user_request","missing_knowledge","expected_use"],"additionalProperties":false}`
+	declarationSchema = `{"type":"string","description":"The id of an approved declaration of exactly this call (sallyport_declare); then leave out the rest."}`
+)
+
+// definition is the command as a tool. Nothing is required in the schema because a declaration's id stands for all of it.
+func (c *Command) definition() (call.Definition, error) {
+	var properties map[string]json.RawMessage
+	if err := json.Unmarshal(c.Parameters, &properties); err != nil {
+		return call.Definition{}, fmt.Errorf("the parameters of comm.%s: %w", c.Name, err)
+	}
+	properties["justification"], properties["declaration_id"] = json.RawMessage(justificationSchema), json.RawMessage(declarationSchema)
+	raw, err := json.Marshal(map[string]any{
+		"name": c.Name, "title": c.Title, "description": c.Description,
+		"inputSchema": map[string]any{"type": "object", "properties": properties, "additionalProperties": false},
+		"annotations": map[string]any{"readOnlyHint": c.Effect == flow.Read && c.Writes == nil, "destructiveHint": c.Level == 2, "openWorldHint": c.Requests},
+	})
+	if err != nil {
+		return call.Definition{}, err
+	}
+	canonical, err := call.Canonical(raw, call.DefaultLimits())
+	if err != nil {
+		return call.Definition{}, fmt.Errorf("the definition of comm.%s: %w", c.Name, err)
+	}
+	return call.Definition{Server: CommServer, Name: c.Name, Kind: call.Tool, JSON: canonical, Hash: call.HashBytes(canonical)}, nil
+}
+
+// builtins makes operations of the commands. They come with the program, so there is nothing to pin and nobody to imitate them.
+func (c *Catalogue) builtins(s *Snapshot) {
+	for i := range c.o.Commands {
+		command, d := &c.o.Commands[i], c.commands[i]
+		class := c.o.Classify(CommServer, command.Name)
+		// The operator's word can't take a guard away, and a command needs no entry to be listed.
+		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, true, provenance.UntrustedOutput, command.Timeout
+		class.Flow.Untrusted = !command.Own
+		if class.Level = max(class.Level, command.Level); command.Effect == flow.Write {
+			class.Flow.Effect = flow.Write
+		}
+		op := c.classified(class, CommServer, command.Name, call.Tool)
+		op.Command, op.Hash = command, d.Hash
+		if op.Standing == Active {
+			def, err := exposedTool(op, d.JSON)
+			if err != nil {
+				op.Standing, op.Fault = Unfit, err.Error()
+			}
+			op.Definition = def
+		}
+		s.byID[op.ID] = op
+	}
+}

@@ -1,0 +1,104 @@
+package standing
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+)
+
+// Quarantine says since when an agent is put aside, by whom and why.
+type Quarantine struct {
+	Since  time.Time `json:"since"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+
+	durable bool // the store has it
+}
+
+// quarantines are those that hold.
+type quarantines struct {
+	saving  sync.Mutex   // held while one or its end is written, before mu
+	mu      sync.RWMutex // guards byAgent
+	byAgent map[string]Quarantine
+}
+
+// Quarantine puts an agent aside until a person restores it: its calls are refused (agent.quarantined), its sessions and what they hold
+// stay. It holds from memory at once. With an error it holds as long as this process runs, and is not written down.
+func (s *Standing) Quarantine(ctx context.Context, agent, reason, by string) error {
+	if err := s.canPutAside(agent, reason); err != nil {
+		return err
+	}
+	q := Quarantine{Since: s.o.Now(), By: by, Reason: audit.Clip(reason)}
+	s.aside.mu.Lock()
+	if before, already := s.aside.byAgent[agent]; already {
+		q = before
+	}
+	s.aside.byAgent[agent] = q
+	s.aside.mu.Unlock()
+	defer s.o.AgentChanged(agent)
+	s.aside.saving.Lock() // one at a time, so that what is written is what was said last
+	defer s.aside.saving.Unlock()
+	if now, is := s.Quarantined(agent); !is || now.durable {
+		return nil
+	}
+	e := audit.Entry{Kind: audit.Change, Action: "agent.quarantine", Agent: agent, Actor: by, Reason: q.Reason, Decision: "ok"}
+	if err := s.o.Store.SaveQuarantine(context.WithoutCancel(ctx), agent, &q, e); err != nil {
+		return err // it is written at the next try
+	}
+	s.aside.mu.Lock()
+	q.durable = true
+	s.aside.byAgent[agent] = q
+	s.aside.mu.Unlock()
+	return nil
+}
+
+// Restore ends an agent's quarantine, once that is written down.
+func (s *Standing) Restore(ctx context.Context, agent, reason, by string) error {
+	if err := s.canPutAside(agent, reason); err != nil {
+		return err
+	}
+	s.aside.saving.Lock()
+	defer s.aside.saving.Unlock()
+	if _, is := s.Quarantined(agent); !is {
+		return nil
+	}
+	e := audit.Entry{Kind: audit.Change, Action: "agent.restore", Agent: agent, Actor: by, Reason: audit.Clip(reason), Decision: "ok"}
+	if err := s.o.Store.SaveQuarantine(context.WithoutCancel(ctx), agent, nil, e); err != nil {
+		return err
+	}
+	s.aside.mu.Lock()
+	delete(s.aside.byAgent, agent)
+	s.aside.mu.Unlock()
+	s.o.AgentChanged(agent)
+	return nil
+}
+
+func (s *Standing) canPutAside(agent, reason string) error {
+	if _, ok := s.o.Agents.Get(agent); !ok {
+		return fault.New(fault.NotFound, "No agent %.80q is declared.", agent).At("id")
+	}
+	if strings.TrimSpace(reason) == "" {
+		return fault.New(fault.RequestMalformed, "say why").At("reason")
+	}
+	return nil
+}
+
+// Quarantines returns the agents that are put aside.
+func (s *Standing) Quarantines() map[string]Quarantine {
+	s.aside.mu.RLock()
+	defer s.aside.mu.RUnlock()
+	return maps.Clone(s.aside.byAgent)
+}
+
+// Quarantined tells whether an agent is put aside, and since when, by whom and why.
+func (s *Standing) Quarantined(agent string) (Quarantine, bool) {
+	s.aside.mu.RLock()
+	defer s.aside.mu.RUnlock()
+	q, is := s.aside.byAgent[agent]
+	return q, is
+}

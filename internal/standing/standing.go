@@ -1,0 +1,100 @@
+// Package standing holds what every call is looked up in before anything is done: whether the kill switch is pulled, whether the agent is
+// quarantined, and who a credential speaks for.
+//
+// Promises: each answer comes from memory and waits for nothing; pulling the switch cancels the calls under way before it returns, and is
+// written down behind; a quarantine and the end of a token hold from memory at once; the end of a quarantine and a new token hold once they
+// are durable; a token's secret is kept nowhere. A start fails rather than begin without what the store holds.
+package standing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/identity"
+)
+
+// Store keeps what is looked up. Each method is one transaction; when it returns nil, what it wrote is durable. Errors are fault errors; none
+// leaves half of its work behind. Safe for concurrent use.
+type Store interface {
+	// Switches returns the kill switch as last written; SaveSwitches writes it with the entries of the switchings it includes.
+	Switches(ctx context.Context) (Switches, error)
+	SaveSwitches(ctx context.Context, s Switches, entries ...audit.Entry) error
+
+	// Quarantines returns the agents that are put aside; SaveQuarantine writes one, or with nil that it is over, with its entry.
+	Quarantines(ctx context.Context) (map[string]Quarantine, error)
+	SaveQuarantine(ctx context.Context, agent string, q *Quarantine, e audit.Entry) error
+
+	TokenStore
+	// Tokens returns every token, revoked ones too. RevokeToken ends one, with its entry; of one that was revoked before it is a Conflict.
+	Tokens(ctx context.Context) ([]identity.Token, error)
+	RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error
+}
+
+// TokenStore is all that making a token needs.
+type TokenStore interface {
+	// AddToken writes a token with its entry.
+	AddToken(ctx context.Context, t identity.Token, e audit.Entry) error
+}
+
+// Options is what a Standing is built of. Every field is needed.
+type Options struct {
+	Store  Store
+	Agents agent.Set
+	Clock  func() time.Time // the wall clock: when tokens expire, and since when a switch is as it is
+	Now    func() time.Time // the time on record
+	Log    *slog.Logger
+	// SwitchChanged is called after the switch of an agent, or with "" that of all, was pulled or taken back; AgentChanged after an agent was
+	// quarantined or restored. They must not block.
+	SwitchChanged func(agent string)
+	AgentChanged  func(agent string)
+}
+
+// Standing is the switch, the quarantines and the tokens. Make it with New, end it with Close. Safe for concurrent use.
+type Standing struct {
+	o      Options
+	kill   *killSwitch
+	aside  quarantines
+	tokens tokens
+
+	background sync.WaitGroup // the switch's writer
+	stop       context.CancelFunc
+}
+
+// New reads the switch, the quarantines and the tokens.
+func New(ctx context.Context, o Options) (*Standing, error) {
+	switches, err := o.Store.Switches(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kill switch: %w", err)
+	}
+	aside, err := o.Store.Quarantines(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading who is quarantined: %w", err)
+	}
+	for agent, q := range aside {
+		q.durable = true
+		aside[agent] = q
+	}
+	all, err := o.Store.Tokens(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the tokens: %w", err)
+	}
+	byHash := make(map[string]identity.Token, len(all))
+	for _, t := range all {
+		byHash[t.Hash] = t
+	}
+	running, stop := context.WithCancel(context.Background())
+	s := &Standing{o: o, kill: newKillSwitch(switches, o.Clock), aside: quarantines{byAgent: aside}, tokens: tokens{byHash: byHash}, stop: stop}
+	s.background.Go(func() { s.kill.persist(running, o.Store, o.Log) })
+	return s, nil
+}
+
+// Close waits until the switch is written down, or the store has refused it once more. Closing twice is harmless.
+func (s *Standing) Close() {
+	s.stop()
+	s.background.Wait()
+}
