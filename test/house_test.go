@@ -58,7 +58,7 @@ var house = map[string][]string{
 	"internal/replay": {"flow", "provenance", "internal/fault", "internal/call", "internal/audit", "internal/session", "internal/approval", "internal/threat", "internal/catalogue", "internal/gateway", "internal/store"},
 	"internal/daemon": {"*"},
 	"internal/demo":   {"client", "internal/daemon", "internal/threat", "internal/audit", "internal/fault", "internal/gateway"},
-	"cmd/sallyport":   {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway", "internal/replay", "internal/suggest"},
+	"cmd/sallyport":   {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway", "internal/replay", "internal/standing", "internal/suggest"},
 	"test":            {"*"},
 	"test/bench":      {},
 }

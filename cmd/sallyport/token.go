@@ -15,6 +15,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/standing"
 )
 
 func (c *cli) token() *cobra.Command {
@@ -143,15 +144,7 @@ func (c *cli) issue(ctx context.Context, want client.NewToken, config string) (s
 	if err != nil {
 		return "", unusable(err)
 	}
-	subject := identity.Principal{Kind: identity.Kind(want.Kind), ID: want.ID, Expires: want.Expires}
-	for _, word := range want.Roles {
-		r, err := identity.ParseRole(word)
-		if err != nil {
-			return "", usagef("%v", err)
-		}
-		subject.Roles = append(subject.Roles, r)
-	}
-	return daemon.IssueToken(ctx, cfg, c.data, subject)
+	return daemon.IssueToken(ctx, cfg, c.data, standing.WantedToken{Kind: want.Kind, ID: want.ID, Roles: want.Roles, Expires: want.Expires})
 }
 
 // lifetime reads a duration that may be in days.

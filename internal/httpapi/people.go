@@ -360,7 +360,8 @@ func (a *API) tokenRoutes(s *side) {
 		})
 	handle(s, route{method: http.MethodPost, path: "/v1/tokens", roles: admin, status: http.StatusCreated, summary: "Make a token; its secret is shown this once"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body TokenBody }) (CreatedToken, error) {
-			subject, err := a.subject(in.Body)
+			rules := standing.TokenRules{Agents: a.o.Agents, People: a.o.People}
+			subject, err := rules.Subject(standing.WantedToken{Kind: in.Body.Kind, ID: in.Body.ID, Roles: in.Body.Roles, Expires: in.Body.Expires}, a.clock())
 			if err != nil {
 				return CreatedToken{}, err
 			}
@@ -376,46 +377,4 @@ func (a *API) tokenRoutes(s *side) {
 			i := slices.IndexFunc(all, func(t identity.Token) bool { return t.ID == in.ID }) // tokens never go away
 			return tokenOf(all[i]), nil
 		})
-}
-
-// subject is whom a token is wanted for, if it may be made: a declared agent, a host, or a person with no more roles than configured.
-func (a *API) subject(b TokenBody) (identity.Principal, error) {
-	p := identity.Principal{Kind: identity.Kind(b.Kind), ID: b.ID}
-	if err := identity.CheckID(b.ID); err != nil {
-		return p, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("id")
-	}
-	if !b.Expires.IsZero() {
-		if !b.Expires.After(a.clock()) {
-			return p, fault.New(fault.RequestMalformed, "That time is over.").At("expires")
-		}
-		p.Expires = b.Expires.UTC()
-	}
-	if p.Kind != identity.Person && len(b.Roles) > 0 {
-		return p, fault.New(fault.RequestMalformed, "Only persons have roles.").At("roles")
-	}
-	switch p.Kind {
-	case identity.Agent:
-		if _, ok := a.o.Agents.Get(b.ID); !ok {
-			return p, fault.New(fault.AgentUndeclared, "No agent %q is declared.", b.ID).At("id").Try("Add a file for it to the agents folder and restart.")
-		}
-	case identity.Person:
-		if len(b.Roles) == 0 {
-			return p, fault.New(fault.RequestMalformed, "Name at least one role.").At("roles")
-		}
-		configured, known := a.o.People[b.ID]
-		for _, word := range b.Roles {
-			r, err := identity.ParseRole(word)
-			if err != nil {
-				return p, fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("roles")
-			}
-			if known && !slices.Contains(configured, r) && !slices.Contains(configured, identity.Admin) {
-				return p, fault.New(fault.PermissionDenied, "The configuration does not give %s the role %s.", b.ID, r).At("roles").
-					Try("Add it under people in sallyport.yaml, and restart.")
-			}
-			if !slices.Contains(p.Roles, r) {
-				p.Roles = append(p.Roles, r)
-			}
-		}
-	}
-	return p, nil
 }

@@ -56,20 +56,28 @@ func (s *Standing) StillValid(p identity.Principal) error {
 
 // IssueToken makes a token for the subject and returns its secret, which is kept nowhere.
 func (s *Standing) IssueToken(ctx context.Context, subject identity.Principal, by string) (secret string, t identity.Token, err error) {
+	secret, t, err = MakeToken(ctx, s.o.Store, subject, by, s.o.Now())
+	if err != nil {
+		return "", t, err
+	}
+	s.tokens.mu.Lock()
+	s.tokens.byHash[t.Hash] = t
+	s.tokens.mu.Unlock()
+	return secret, t, nil
+}
+
+// MakeToken makes a token straight in the store. A Standing that is in use does not know it: use IssueToken where there is one.
+func MakeToken(ctx context.Context, store TokenStore, subject identity.Principal, by string, now time.Time) (secret string, t identity.Token, err error) {
 	secret, hash := identity.Mint(subject.Kind)
-	now := s.o.Now()
 	t = identity.Token{ID: call.NewID("tok_", now), Hash: hash, Subject: subject, Created: now}
 	t.Subject.TokenID = t.ID
 	e := audit.Entry{Kind: audit.Change, Action: "token.create", Actor: by, Decision: "ok", Reason: "for " + subject.String(), CallID: t.ID}
 	if subject.Kind == identity.Session {
 		e.Session, e.Agent = subject.ID, subject.Agent
 	}
-	if err := s.o.Store.AddToken(ctx, t, e); err != nil {
+	if err := store.AddToken(ctx, t, e); err != nil {
 		return "", t, err
 	}
-	s.tokens.mu.Lock()
-	s.tokens.byHash[hash] = t
-	s.tokens.mu.Unlock()
 	return secret, t, nil
 }
 
