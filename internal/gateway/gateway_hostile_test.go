@@ -220,43 +220,6 @@ func TestHostileListingCarriesData(t *testing.T) {
 	w.mustPermit(w.call("worker", "web_search"))
 }
 
-// A name keeps its owner while the owner is away, and after its new definition was accepted.
-func TestHostileNameTakeover(t *testing.T) {
-	w := newWorld(t, func(o *gateway.Options) {
-		o.Classify = func(server, tool string) catalogue.Classification {
-			if server == "a" || server == "a_b" {
-				return catalogue.Classification{Listed: true, ExternalIO: true, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}}
-			}
-			return classify(server, tool)
-		}
-	})
-	owner := func() string {
-		for _, tool := range w.g.Catalogue().Tools() {
-			if tool.Name == "a_b_c" && tool.Standing == catalogue.Active {
-				return tool.Operation
-			}
-		}
-		return ""
-	}
-	w.offer("a", definition("a", "b_c", "Good."))
-	w.offer("a_b", definition("a_b", "c", "Evil."))
-	if owner() != "a.b_c" {
-		t.Fatalf("before: %s", owner())
-	}
-	changed := definition("a", "b_c", "Good, version 2.")
-	w.offer("a", changed)
-	if err := w.g.Catalogue().AcceptTool(t.Context(), "a.b_c", changed.Hash, "person:admin"); err != nil {
-		t.Fatal(err)
-	}
-	if owner() != "a.b_c" {
-		t.Errorf("after the owner's new definition was accepted the name is %s's", owner())
-	}
-	w.offer("a") // it is restarting, say
-	if owner() == "a_b.c" {
-		t.Errorf("while its owner is away the name is %s's", owner())
-	}
-}
-
 // Plans cost others nothing.
 func TestHostilePlansDoNotStopTheWriter(t *testing.T) {
 	if os.Getenv("SALLYPORT_SLOW_TESTS") == "" {
@@ -319,50 +282,6 @@ func TestHostilePlansDoNotStopTheWriter(t *testing.T) {
 	t.Logf("another agent's call: worst %s, refused %d of 2; plans %d, of them refused %d", worst, denied, plans, refused)
 	if denied > 0 || worst > 10*time.Second {
 		t.Error("one agent's plans stop another agent's calls")
-	}
-}
-
-type failingRevoke struct {
-	gateway.Store
-	fail bool
-}
-
-func (f *failingRevoke) RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error {
-	if f.fail {
-		return fault.New(fault.AuditUnavailable, "")
-	}
-	return f.Store.RevokeToken(ctx, id, at, e)
-}
-
-// A revocation that the store refused is not called done when it is tried again.
-func TestHostileRevocationIsDurable(t *testing.T) {
-	w := newWorld(t)
-	f := &failingRevoke{Store: w.store}
-	w.o.Store = f
-	g, err := gateway.New(t.Context(), w.o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer g.Close(context.Background())
-	secret, tok, err := g.Standing().IssueToken(t.Context(), as("worker"), "person:admin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.fail = true
-	if err := g.Standing().RevokeToken(t.Context(), tok.ID, "person:admin"); err == nil {
-		t.Fatal("want the store's error")
-	}
-	f.fail = false
-	if err := g.Standing().RevokeToken(t.Context(), tok.ID, "person:admin"); err != nil {
-		t.Fatal(err)
-	}
-	again, err := gateway.New(t.Context(), w.o) // a restart
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close(context.Background())
-	if _, err := again.Standing().Authenticate(secret); err == nil {
-		t.Error("the token that was revoked, successfully at the second try, is good again after a restart")
 	}
 }
 

@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -11,12 +10,10 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
-	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/policy"
-	"sallyport.example/internal/standing"
 )
 
 // Who changes the arguments asks for what is asked then: their own yes is none. Otherwise one approver pays whom they like, alone.
@@ -80,47 +77,6 @@ func TestHostile4TierThatAsksFromCritical(t *testing.T) {
 	}
 	if a := w.do(p, "comm_send", `{"url":"https://example.com/other",`+because+`}`, ""); a.Verdict.Code != fault.ApprovalRequired {
 		t.Errorf("a HIGH call: %s %s", a.Verdict.Code, a.Verdict.Reason)
-	}
-}
-
-type lossy struct {
-	gateway.Store
-	lose atomic.Bool
-}
-
-func (l *lossy) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {
-	if l.lose.Load() {
-		return fault.Wrap(errors.New("disk full"), fault.StoreUnavailable, "")
-	}
-	return l.Store.SaveQuarantine(ctx, agent, q, e)
-}
-
-// A quarantine that could not be written is written when it is asked for again, not called done.
-func TestHostile4QuarantineIsWrittenAtTheSecondTry(t *testing.T) {
-	w := newPeopleWorld(t)
-	l := &lossy{Store: w.store}
-	w.o.Store = l
-	w.g = w.again(t)
-	l.lose.Store(true)
-	if err := w.g.Standing().Quarantine(t.Context(), "worker", "odd", "person:alice"); err == nil {
-		t.Fatal("set-up: the store fails")
-	}
-	l.lose.Store(false)
-	if err := w.g.Standing().Quarantine(t.Context(), "worker", "odd", "person:alice"); err != nil {
-		t.Fatal(err)
-	}
-	kept, err := w.store.Quarantines(t.Context())
-	if _, ok := kept["worker"]; !ok || err != nil {
-		t.Errorf("said to be done, and the store has %v (%v): after a restart the agent is free", kept, err)
-	}
-	n := 0
-	for _, e := range w.entries() {
-		if e.Action == "agent.quarantine" {
-			n++
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d entries of it", n)
 	}
 }
 
