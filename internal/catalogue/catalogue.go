@@ -189,16 +189,7 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}
-	// In portions, so that a server with thousands of tools does not keep the only writer to itself.
-	var err error
-	for from := 0; from < len(pins) && err == nil; from += pinsAtOnce {
-		to := min(from+pinsAtOnce, len(pins))
-		if err = c.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
-			for _, pin := range pins[from:to] {
-				c.pins[pin.Operation] = pin
-			}
-		} // else it stays as it was: an unpinned definition is not exposed
-	}
+	err := c.save(ctx, pins, entries)
 	before := c.namesFor("", nil)
 	c.offered[server] = slices.Clone(defs)
 	c.rounds[server]++
@@ -217,6 +208,21 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 		}
 	}
 	return err
+}
+
+// save writes pins, each with its entry, in portions: a server with thousands of tools does not keep the only writer to itself. What is not
+// written stays as it was: an unpinned definition is not exposed. It holds c.mu.
+func (c *Catalogue) save(ctx context.Context, pins []Pin, entries []audit.Entry) error {
+	for from := 0; from < len(pins); from += pinsAtOnce {
+		to := min(from+pinsAtOnce, len(pins))
+		if err := c.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err != nil {
+			return err
+		}
+		for _, pin := range pins[from:to] {
+			c.pins[pin.Operation] = pin
+		}
+	}
+	return nil
 }
 
 // reread reads again what nobody has accepted, where tools have names now that they hadn't before: a server that is up before the others could
@@ -392,15 +398,7 @@ func (c *Catalogue) AcceptTools(ctx context.Context, all []Acceptance, by string
 		pins = append(pins, pin)
 		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: a.Operation, DefHash: a.Hash, Decision: "ok"})
 	}
-	var err error
-	for from := 0; from < len(pins) && err == nil; from += pinsAtOnce {
-		to := min(from+pinsAtOnce, len(pins))
-		if err = c.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err == nil {
-			for _, pin := range pins[from:to] {
-				c.pins[pin.Operation] = pin
-			}
-		}
-	}
+	err := c.save(ctx, pins, entries)
 	if len(pins) > 0 {
 		c.publish()
 	}
