@@ -54,7 +54,7 @@ func marshal(t testing.TB, v any) []byte {
 	return data
 }
 
-// result is a result of an external operation as CONTRACT has it.
+// result is a result of an external operation as docs/external.md has it.
 func result(t testing.TB, a any) []byte {
 	return marshal(t, map[string]any{"results": []string{"12 EUR"}, "metadata": a})
 }

@@ -1,4 +1,4 @@
-// Package approval holds a person's answer to one request, named by its digest (DESIGN.md rule 2), as a pure state machine.
+// Package approval holds a person's answer to one request, named by its digest (docs/design.md, rule 2), as a pure state machine.
 //
 // Promises: an answer counts only for the digest that was shown; CRITICAL takes two people, everything else one, and of MEDIUM, where it was
 // asked so, nobody's no for a stated time is enough (HI-2); nobody answers what they asked for themselves, and nobody approves arguments that

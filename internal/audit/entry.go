@@ -17,7 +17,7 @@ const (
 )
 
 // Entry is one record. Index and At are set by the log when it is appended; At never runs backwards.
-// The JSON names are public (CONTRACT, "/v1/audit").
+// The JSON names are public: /v1/audit shows them (docs/openapi.json).
 type Entry struct {
 	Index     int64     `json:"index"`
 	At        time.Time `json:"at"`

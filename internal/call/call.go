@@ -1,7 +1,7 @@
 // Package call holds one operation call as the gateway sees it: strictly parsed once, in canonical bytes, under a digest that
 // everything else (approval, audit, dispatch) refers to; and the shapes that cross the line to an upstream server.
 //
-// Promises: what was judged is what is sent (DESIGN.md rule 5). Canonical bytes are the only form in which arguments are kept,
+// Promises: what was judged is what is sent (docs/design.md, rule 5). Canonical bytes are the only form in which arguments are kept,
 // hashed, shown and forwarded. JSON with duplicate or case-variant keys, trailing data, a byte order mark or invalid UTF-8 is refused.
 package call
 
@@ -61,7 +61,7 @@ type Result struct {
 	JSON []byte // the JSON-RPC result object
 }
 
-// Digest is the call digest (CONTRACT): agent, session, operation, definition hash and canonical arguments, in a form in which
+// Digest is the call digest: agent, session, operation, definition hash and canonical arguments, in a form in which
 // no field can run into the next.
 func Digest(agent, session, operation, definitionHash string, arguments []byte) string {
 	h := sha256.New()

@@ -34,7 +34,7 @@ func DefaultLimits() Limits { return Limits{Bytes: 4 << 20, Depth: 64, Members: 
 // no white space, minimal escapes, numbers as ECMAScript writes them. Canonical(Canonical(x)) is Canonical(x).
 //
 // One departure from RFC 8785: a plain integer literal keeps all its digits, where the RFC would round it to a double. Order
-// numbers and account ids beyond 2^53 are common, and what was judged and approved must be what is sent (DESIGN.md rule 5). Every
+// numbers and account ids beyond 2^53 are common, and what was judged and approved must be what is sent (docs/design.md, rule 5). Every
 // number, integers too, must lie within the range of a double; "-0" is 0.
 //
 // Refused, with a fault.RequestMalformed that names the offset: duplicate member names and names that differ only in case

@@ -81,7 +81,7 @@ func TestNumbersAreECMAScript(t *testing.T) {
 	}
 }
 
-// refusals are mcp-081, 084, 087 and 093 and everything else that DESIGN.md rule 5 keeps out: text, and what the error must say.
+// refusals are mcp-081, 084, 087 and 093 and everything else that docs/design.md, rule 5 keeps out: text, and what the error must say.
 var refusals = map[string]string{
 	`{"name":"allowed","Name":"denied"}`: `duplicate key "Name" (differs from "name" only in case) at byte 18`,
 	`{"a":1,"a":1}`:                      `duplicate key "a" at byte 7`,

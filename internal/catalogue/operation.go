@@ -13,7 +13,7 @@ import (
 )
 
 // Classification is the operator's word on one operation, resolved from its own entry, its server's "server.*" entry and the
-// defaults. What a server says about itself never enters here (DESIGN.md rule 6).
+// defaults. What a server says about itself never enters here (docs/design.md, rule 6).
 type Classification struct {
 	ExposeAs    string // the name the agent sees; "" means <server>_<tool>; "{tool}" stands for the server's own name
 	Flow        flow.Spec

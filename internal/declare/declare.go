@@ -58,7 +58,7 @@ const (
 	NoRequestOnRecord  = "no_request_on_record" // the person's words are not known, so user_request was not compared with them
 )
 
-// Parse reads the body of a declaration. Unknown, duplicate and case-variant names are refused (DESIGN.md rule 5). The request holds
+// Parse reads the body of a declaration. Unknown, duplicate and case-variant names are refused (docs/design.md, rule 5). The request holds
 // what could be read, also where there are problems; what couldn't is empty.
 func Parse(body json.RawMessage) (Request, []Problem) {
 	var r Request

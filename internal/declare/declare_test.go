@@ -195,7 +195,7 @@ func TestDeclaration_UnknownOperationRejected(t *testing.T) {
 	}
 }
 
-// DESIGN.md rule 5; appr-003.
+// docs/design.md, rule 5; appr-003.
 func TestDeclaration_LooseJSONRejected(t *testing.T) {
 	whole := string(valid(t))
 	for name, body := range map[string]string{

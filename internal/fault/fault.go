@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Code names why something was refused or failed. The list is closed and public (CONTRACT, "Codes").
+// Code names why something was refused or failed. The list is closed and public (docs/errors.md).
 type Code string
 
 const (
@@ -255,7 +255,7 @@ const (
 	Deny   Decision = "deny"
 )
 
-// Verdict is what every door answers about a call (CONTRACT, "A verdict").
+// Verdict is what every door answers about a call (docs/errors.md, "A verdict").
 type Verdict struct {
 	Decision   Decision  `json:"decision"`
 	Stage      string    `json:"stage"`

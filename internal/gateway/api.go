@@ -37,7 +37,7 @@ type Answer struct {
 	Result json.RawMessage
 	// RPCError is the upstream's own JSON-RPC error object, to be passed on as it is; Result is nil then.
 	RPCError json.RawMessage
-	// Metadata is the attribution of what a built-in external operation brought (CONTRACT, "A result of an external operation"); nil of
+	// Metadata is the attribution of what a built-in external operation brought (docs/external.md, "What comes back"); nil of
 	// everything else, which has it in its _meta.
 	Metadata json.RawMessage
 	// Brings is what the result brings into the session: who keeps it for later hands it out only to a session that holds all of it.

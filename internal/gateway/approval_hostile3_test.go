@@ -310,7 +310,7 @@ func TestHostile3ApproversAreThoseWhoApproved(t *testing.T) {
 	}
 }
 
-// The call runs on the reasons that were shown (DESIGN.md rule 2): a model that words them anew changes neither the call nor the record of
+// The call runs on the reasons that were shown (docs/design.md, rule 2): a model that words them anew changes neither the call nor the record of
 // what was approved, and what it said instead is there beside it.
 func TestHostile3ApprovalIsForTheReasonsThatWereShown(t *testing.T) {
 	w := newCommWorld(t)

@@ -65,7 +65,7 @@ func (r *askRates) take(agent string, most int, now time.Time) (wait time.Durati
 }
 
 // asked looks for a person's answer to this very call, and asks for one where there is none. What was approved is judged again from the
-// first stage, with the approval as a fact (DESIGN.md rule 2).
+// first stage, with the approval as a fact (docs/design.md, rule 2).
 func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	const stage = "approve"
 	if v.ApprovalID != nil { // the declaration it runs on waits

@@ -225,7 +225,7 @@ func TestHostile3OwnAnswersAreFenced(t *testing.T) {
 	}
 }
 
-// An approval was given for a session in which nothing untrusted had spoken, and says so (DESIGN.md rule 2: it binds the labels shown).
+// An approval was given for a session in which nothing untrusted had spoken, and says so (docs/design.md, rule 2: it binds the labels shown).
 func TestHostile3ApprovalGivenToACleanSessionIsAskedAgainInATaintedOne(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")

@@ -65,7 +65,7 @@ type talk struct {
 }
 
 // Call takes one call through the corridor, from credential to durable outcome. The stages are a closed list in a fixed order;
-// they return verdicts, and only this function acts on them (DESIGN.md, "The corridor").
+// they return verdicts, and only this function acts on them (docs/design.md, "The corridor").
 func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

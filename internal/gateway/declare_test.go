@@ -764,7 +764,7 @@ func TestFilesOfClosedSessionsAreRemovedOnTheRecord(t *testing.T) {
 	}
 }
 
-// In shadow mode risk is only noted; that a need is declared holds (CONTRACT, "mode").
+// In shadow mode risk is only noted; that a need is declared holds.
 func TestShadowModeOnlyNotesRisk(t *testing.T) {
 	w := newCommWorld(t, func(o *gateway.Options) { o.Mode = gateway.Shadow })
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")

@@ -336,7 +336,7 @@ func (c *crossing) plan() *provenance.Sealed {
 	if c.answers != nil { // what goes out beside the arguments is in no plan
 		return &provenance.Sealed{}
 	}
-	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (DESIGN.md rule 2)
+	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (docs/design.md, rule 2)
 		if st.Operation == c.op.ID && st.Definition != "" && st.Definition != c.op.Hash {
 			s.Steps[i].Operation = ""
 		}

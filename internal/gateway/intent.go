@@ -106,7 +106,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 		e.Approvers = a.Approvers()
 		detail["approval_id"] = a.ID
 		if a.Silent(spend.At) {
-			detail["permitted_by"] = "silence" // nobody's answer (DESIGN.md rule 9)
+			detail["permitted_by"] = "silence" // nobody's answer (docs/design.md, rule 9)
 		}
 	}
 	return spend, detail, nil

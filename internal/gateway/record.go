@@ -154,7 +154,7 @@ const (
 	// maxBeside bounds how many of them, and of the refusals that are waited for, the store is given at a time, so that what an agent keeps
 	// trying takes no more than a turn of the store from everybody else's calls.
 	maxBeside = 64
-	// maxRefusing is how long a refusal waits for its turn and for the store (DESIGN.md rule 1).
+	// maxRefusing is how long a refusal waits for its turn and for the store (docs/design.md, rule 1).
 	maxRefusing = 2 * time.Second
 )
 

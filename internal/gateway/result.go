@@ -314,7 +314,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	if f.Code == code && f.Message != "" {
 		out.verdict = fault.RefuseErr("act", f)
 	}
-	// Whether an operation may have had its effect is what the log has to know: it is never retried silently (DESIGN.md rule 1).
+	// Whether an operation may have had its effect is what the log has to know: it is never retried silently (docs/design.md, rule 1).
 	out.entry.Decision = "unknown"
 	if errors.As(err, &notDispatched) || c.op.Command != nil && !c.writes {
 		out.entry.Decision = "error"

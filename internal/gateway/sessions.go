@@ -95,7 +95,7 @@ func (g *Gateway) liveSession(ctx context.Context, id string) (*live, error) {
 
 // sessionOf finds the session that the principal speaks for. id is what it asked for, "" for its own. What it may not see does
 // not exist for it. An agent's own session is opened at first use, and inherits the labels of the agent's last session: neither a
-// new connection nor a closed session cleans an agent (CONTRACT, "Agents' side").
+// new connection nor a closed session cleans an agent.
 func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string) (*live, error) {
 	hidden := func(why string) error { // whose a session is, or that there is one, is for the record
 		return fault.Wrap(fault.New(fault.PermissionDenied, "%s", why), fault.NotFound, "There is no session %q for this credential.", short(id)).At("session_id")

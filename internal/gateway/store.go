@@ -137,7 +137,7 @@ type ApprovalFilter struct {
 	Limit       int
 }
 
-// Spend is what an intent uses up: what was approved is approved for one call (DESIGN.md rule 2).
+// Spend is what an intent uses up: what was approved is approved for one call (docs/design.md, rule 2).
 type Spend struct {
 	Declaration string           // id, or ""
 	Approval    string           // id, or ""

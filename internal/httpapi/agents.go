@@ -246,7 +246,7 @@ func (a *API) call(ctx context.Context, p identity.Principal, sessionID string, 
 	return out, nil
 }
 
-// external is the result of a built-in external operation (CONTRACT, "A result of an external operation"), fenced as it is; nil if it
+// external is the result of a built-in external operation (docs/external.md, "What comes back"), fenced as it is; nil if it
 // has no content.
 func external(ans gateway.Answer) json.RawMessage {
 	content, ok := call.Get(ans.Result, "content")

@@ -4,7 +4,7 @@
 // Promises: who asks is the credential alone, and a credential opens its own side only; a body is parsed once, strictly, before
 // anything looks at it (no duplicate or case-variant names, no unknown fields, nothing after the value); every refusal is a
 // problem+json with our code and never a cause; the kill switch waits for nothing, neither for the store nor for a call; nothing
-// here can define a server, start a process or open a file (DESIGN.md rule 8); a panic costs one answer.
+// here can define a server, start a process or open a file (docs/design.md, rule 8); a panic costs one answer.
 package httpapi
 
 import (

@@ -1,6 +1,6 @@
 // Package identity holds who may speak to the gateway: people, agents, hosts and sessions, their credentials and roles.
 //
-// Promises: who somebody is comes from the credential alone, never from a header or an argument (DESIGN.md rule 8). A token is
+// Promises: who somebody is comes from the credential alone, never from a header or an argument (docs/design.md, rule 8). A token is
 // 160 random bits; only its SHA-256 is kept, so a stolen database opens nothing. Roles are a closed list.
 package identity
 

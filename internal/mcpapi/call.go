@@ -256,7 +256,7 @@ func (f *Face) refusal(r gateway.Request, v fault.Verdict, requestID string) (js
 	return nil, &rpcError{status: http.StatusOK, code: code, message: v.Reason, data: appendJSON(nil, data)}
 }
 
-// refused is the tool result of a refused call (CONTRACT, "A verdict").
+// refused is the tool result of a refused call (docs/errors.md, "A verdict").
 func refused(v fault.Verdict) json.RawMessage {
 	type block struct {
 		Type string `json:"type"`

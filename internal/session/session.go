@@ -184,7 +184,7 @@ func (s Session) Holds(l flow.Label) bool {
 	return slices.ContainsFunc(s.Labels, func(h flow.Held) bool { return h.Label == l })
 }
 
-// Release takes labels away: a person's act, with a reason on the record (DESIGN.md rule 3). Naming a label that is not held is an error.
+// Release takes labels away: a person's act, with a reason on the record (docs/design.md, rule 3). Naming a label that is not held is an error.
 func (s Session) Release(labels ...flow.Label) (Session, error) {
 	if len(labels) == 0 {
 		return s, fault.New(fault.RequestMalformed, "name at least one label to release").At("labels")

@@ -188,7 +188,7 @@ func (c *conn) entry(index int64) (e audit.Entry, err error) {
 	return e, nil
 }
 
-// unknownOutcome is the outcome of an intent of which nobody knows what became (DESIGN.md rule 1).
+// unknownOutcome is the outcome of an intent of which nobody knows what became (docs/design.md, rule 1).
 func unknownOutcome(intent *audit.Entry, reason string) audit.Entry {
 	return audit.Entry{
 		Kind: audit.Outcome, Action: intent.Action, Decision: "unknown", Reason: reason,

@@ -283,7 +283,7 @@ func TestSpoiler(t *testing.T) {
 }
 
 // refused says that err came, as what it must be, by the end of the caller's patience and not of the fault. The bound leaves room
-// for a starved test machine; that patience is within DESIGN.md's 2 s is TestPatience.
+// for a starved test machine; that patience is within the two seconds of docs/design.md, rule 1, is TestPatience.
 func refused(t *testing.T, what string, began time.Time, err error) {
 	t.Helper()
 	if !fault.Is(err, fault.AuditUnavailable) {

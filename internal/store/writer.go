@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// patience is how long a caller waits for its commit; DESIGN.md rule 1 gives a failing audit 2 s to refuse.
+	// patience is how long a caller waits for its commit; docs/design.md, rule 1 gives a failing audit 2 s to refuse.
 	patience = 1900 * time.Millisecond
 	maxBatch = 256
 	maxQueue = 4096
