@@ -511,7 +511,7 @@ func says(reason string) bool {
 }
 
 // Recount leaves out the yes of everybody who is not entitled any more, as voter tells it, and takes the approval back to pending if too
-// few are left; to deferred where silence would permit it then. For the moment of dispatch: roles are looked up again then, as expiry is (appr-034). voter returns false for people it
+// few are left; to deferred where silence would permit it then. For the moment of dispatch: roles are looked up again then, as expiry is. voter returns false for people it
 // doesn't know. Written back, it can be answered again.
 func (a Approval) Recount(voter func(person string) (Voter, bool)) Approval {
 	a.Votes = slices.Clone(a.Votes)

@@ -42,7 +42,7 @@ const maxProblems = 100
 // its key, and nothing there that doesn't belong. It contacts nothing.
 //
 // pub is the note verifier key to trust, and the only one; with "" the key that lies with the log is taken and a Note says so. anchors are signed
-// checkpoints of this log that were kept elsewhere: the log must be a continuation of each of them (fault-012, fault-013: that is what
+// checkpoints of this log that were kept elsewhere: the log must be a continuation of each of them (that is what
 // finds a log that was cut or rolled back together with its own checkpoint).
 //
 // Whatever is wrong with the log is in the Report. An error means that pub is not a key.

@@ -28,7 +28,7 @@ type Definition struct {
 	Name   string // the server's name for the thing; for resources the URI or URI template
 	Kind   Kind
 	JSON   []byte // canonical JSON of the whole definition
-	Hash   string // hex SHA-256 of JSON; pins the definition (mcp-002: every string of it counts)
+	Hash   string // hex SHA-256 of JSON; pins the definition: every string of it counts
 	Fault  string // why it can't be exposed (bad name, schema too large …); "" if it can
 }
 

@@ -575,7 +575,7 @@ func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {
 }
 
 // name gives out the exposed names. A name that two operations claim, to the letter or but for case and dashes, goes to the one the
-// operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name (mcp-012), and
+// operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name, and
 // an operation keeps its name while its server is away.
 func (c *Catalogue) name(s *Snapshot) {
 	var claims []*Operation

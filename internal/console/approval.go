@@ -21,7 +21,7 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// mustRead is the number of characters of arguments from which on an approver has to say that they were read (appr-054).
+// mustRead is the number of characters of arguments from which on an approver has to say that they were read: what is dangerous may stand at the end.
 const mustRead = 2000
 
 // approvalPage is one question with everything that there is to know about it.

@@ -14,7 +14,7 @@ import (
 	"sallyport.example/internal/threat"
 )
 
-// Exact rendering: a JSON value shown whole, so that nobody has to trust what it looks like (appr-054). Each member and element has a line
+// Exact rendering: a JSON value shown whole, so that nobody has to trust what it looks like. Each member and element has a line
 // of its own; a backslash of the value is doubled, as in JSON, so that an escape written here can't be taken for one written there; what
 // would hide, move or reorder text is an escape in a mark; runs of spaces are counted; a long string says how long it is. Where a string
 // has lines of its own, each begins with a mark, which no value can bring.

@@ -285,7 +285,7 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 		Public: d.consoleURL(), OIDC: signIn,
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
 	})
-	// Paths are compared as they came: a mux would clean and redirect them (mcp-075).
+	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
 	mcp, api := d.face.Handler(), d.api.Agent()
 	agents := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/mcp" || strings.HasPrefix(r.URL.Path, "/.well-known/") {

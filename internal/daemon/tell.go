@@ -220,7 +220,7 @@ func (t *teller) plan(ctx context.Context, s session.Session) {
 	t.send(ctx, m)
 }
 
-// missed raises an alert about a drill that was approved (appr-053).
+// missed raises an alert about a drill that was approved: somebody does not read.
 func (t *teller) missed(ctx context.Context, q gateway.Question) {
 	by := q.Approvers()
 	if !q.Drill || q.State != approval.Approved && q.State != approval.Expired || len(by) < max(q.Needed, 1) {
@@ -233,7 +233,7 @@ func (t *teller) missed(ctx context.Context, q gateway.Question) {
 	})
 }
 
-// pace raises an alert about who approves faster than anybody reads (appr-051).
+// pace raises an alert about who approves faster than anybody reads, as under a flood of requests.
 func (t *teller) pace(ctx context.Context, a approval.Approval) {
 	now := t.clock()
 	if now.Sub(t.turned) > hastySpan { // so a vote is remembered for as long as it would count

@@ -599,7 +599,7 @@ func (g *Gateway) withdraw(ctx context.Context, sessionID string) {
 	}
 }
 
-// voidQuestions voids what waits, and what was approved and not used, about an operation whose definition has changed (appr-006). What can't
+// voidQuestions voids what waits, and what was approved and not used, about an operation whose definition has changed: the yes was for the old one. What can't
 // be written now is void all the same: its call has another digest by then.
 func (g *Gateway) voidQuestions(ctx context.Context, operation string) {
 	for _, state := range []approval.State{approval.Pending, approval.Deferred, approval.Approved} {

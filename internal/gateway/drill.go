@@ -19,7 +19,7 @@ import (
 
 // A drill is a question that no agent asked: a copy of one that an agent did ask, with a destination that nobody named. It looks like the
 // others until it is answered, and should be rejected; what is approved runs nothing, because its call digest is of no call. What share of
-// them people reject says whether they read what they approve (appr-053).
+// them people reject says whether they read what they approve.
 
 // DrillCounts is what became of drills.
 type DrillCounts struct {

@@ -96,7 +96,7 @@ func (s *side) handler() http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		if len(r.TransferEncoding) > 0 {
 			// net/http hides whether there was a Content-Length too; whoever stands before us may see another end of this request,
-			// so what follows on the connection is not read (mcp-101).
+			// so what follows on the connection is not read: it could be a request that was smuggled in.
 			h.Set("Connection", "close")
 		}
 		if err := s.plainRequest(r); err != nil {
@@ -139,7 +139,7 @@ func (h *headOnly) Header() http.Header         { return h.header }
 func (h *headOnly) WriteHeader(status int)      { h.status = status }
 func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 
-// plainRequest refuses requests that two readers could read in two ways (mcp-075): an escaped or unclean path, a header or a parameter
+// plainRequest refuses requests that two readers could read in two ways: an escaped or unclean path, a header or a parameter
 // given twice, a Host that is not this listener.
 func (s *side) plainRequest(r *http.Request) error {
 	if !s.hostAllowed(r) {

@@ -330,7 +330,7 @@ func explain(v fault.Verdict) string {
 	return b.String()
 }
 
-// settle looks at what kind of result it is (mcp-097). A complete one passes. An upstream that asks back is passed on to a client of
+// settle looks at what kind of result it is. A complete one passes. An upstream that asks back is passed on to a client of
 // 2026-07-28, with its state sealed; a client before that is asked here, and the call goes through the corridor again with its
 // answers. Anything else is not a result.
 func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer, result json.RawMessage, round int, s *stream, c *connection) (again bool, _ json.RawMessage, _ *rpcError) {

@@ -68,8 +68,7 @@ type envelope struct {
 var limits = call.Limits{Bytes: maxBody, Depth: 64 + 4, Members: 100_000 + 100}
 
 // parseEnvelope parses one message strictly. The id comes back even with an error, once it is known to be one, so that the
-// answer can carry it. Batches and members that JSON-RPC does not have are refused: nothing here may be read in two ways (mcp-081
-// to mcp-088).
+// answer can carry it. Batches and members that JSON-RPC does not have are refused: nothing here may be read in two ways.
 func parseEnvelope(body []byte) (envelope, *rpcError) {
 	var m envelope
 	if err := call.Check(body, limits); err != nil {
@@ -196,7 +195,7 @@ func clip(s string) string {
 	return s
 }
 
-// oneLine returns JSON that has no line breaks, so that it can be one data line of an event (mcp-092).
+// oneLine returns JSON that has no line breaks, so that it can be one data line of an event, and nothing in it begins another.
 func oneLine(value []byte) []byte {
 	if bytes.IndexByte(value, '\n') < 0 && bytes.IndexByte(value, '\r') < 0 {
 		return value

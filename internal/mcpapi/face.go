@@ -182,7 +182,7 @@ func (f *Face) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer f.recovered(w, nil)
 		switch {
-		case r.URL.RawPath != "": // an escaped spelling of a path is not the path (mcp-075)
+		case r.URL.RawPath != "": // an escaped spelling of a path is not the path
 			f.problem(w, fault.New(fault.NotFound, ""))
 		case !hostAllowed(r):
 			f.problemStatus(w, http.StatusForbidden, fault.New(fault.RequestMalformed, "It does not name this machine.").At("Host"))
@@ -219,7 +219,7 @@ func loopback(hostport string) bool {
 func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 	if len(r.TransferEncoding) > 0 {
 		// net/http hides whether there was a Content-Length too. Then the sender may see the end of this request elsewhere than
-		// we do, so what follows on the connection is not read (RFC 9112 section 6.1, mcp-101).
+		// we do, so what follows on the connection is not read (RFC 9112, section 6.1: request smuggling).
 		w.Header().Set("Connection", "close")
 	}
 	if err := f.cross.Check(r); err != nil {
@@ -353,7 +353,7 @@ func (f *Face) metadata(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(appendJSON(nil, doc))
 }
 
-// contentType accepts application/json, in UTF-8 if it says so, and nothing else (mcp-089).
+// contentType accepts application/json, in UTF-8 if it says so, and nothing else: a body of another type is read by other rules elsewhere.
 func contentType(r *http.Request) bool {
 	v := r.Header.Get("Content-Type")
 	if v == "application/json" {

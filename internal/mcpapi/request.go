@@ -170,7 +170,7 @@ func decodeHeader(v string) (string, bool) {
 	return string(b), err == nil
 }
 
-// What a client of 2026-07-28 can ask for, and what a client of any revision can announce. What is not here does not exist (mcp-097).
+// What a client of 2026-07-28 can ask for, and what a client of any revision can announce. What is not here does not exist.
 var (
 	modernMethods = map[string]bool{
 		"server/discover": true, "subscriptions/listen": true,

@@ -16,7 +16,7 @@ import (
 
 const (
 	stateLife   = 10 * time.Minute
-	maxRounds   = 10      // how often one call may be asked back (mcp-112)
+	maxRounds   = 10      // how often one call may be asked back: a server could go on for ever
 	maxRequests = 16      // questions in one round, to a client that we ask ourselves
 	maxSpent    = 100_000 // states remembered as used; above it none is accepted until some expire
 )
@@ -43,7 +43,7 @@ type state struct {
 	Answers  json.RawMessage `json:"q,omitempty"`
 }
 
-// sealer makes and opens request states: AES-256-GCM under a key that never leaves the process, each state good once (mcp-073).
+// sealer makes and opens request states: AES-256-GCM under a key that never leaves the process, each state good once, so that none is forged or replayed.
 // After a restart clients start their call again.
 type sealer struct {
 	aead  cipher.AEAD

@@ -3,7 +3,7 @@
 //
 // Promises:
 //   - Send returns when the message is on the disk, not when it is delivered. It belongs behind a decision, never in one.
-//   - A message goes out once for each channel, by its key, over restarts too (appr-049). Killed between a receiver's yes and
+//   - A message goes out once for each channel, by its key, over restarts too. Killed between a receiver's yes and
 //     our note of it, the message goes out again under the same delivery id; that window can't be closed from this side.
 //   - A channel that fails is tried again with growing pauses for a day and holds up no other. What was given up stays visible.
 //   - A flood becomes a digest: of one event a channel carries Burst messages at once and then one every few seconds, and when

@@ -17,7 +17,7 @@ import (
 )
 
 // AnchorFile holds the newest signed checkpoint, outside the database: a database that was rolled back or cut is found at the
-// next start, because this file is ahead of it (fault-012, fault-013). Whoever wants proof against someone who can write
+// next start, because this file is ahead of it. Whoever wants proof against someone who can write
 // the whole directory copies it elsewhere.
 const AnchorFile = "audit.checkpoint"
 

@@ -82,7 +82,7 @@ func (c *conn) readLeaves(from, to int64) (leaves [][]byte, err error) {
 }
 
 // connect opens the writing connection and reads from the database what the writer must know: the tree, and the intents that
-// have no outcome. What was acknowledged must still be there (fault-008); if it is not, no write will ever be taken again.
+// have no outcome. What was acknowledged must still be there, also after an fsync that failed; if it is not, no write will ever be taken again.
 func (w *writer) connect() (err error) {
 	c, err := dial(dsn(w.path, writeParams))
 	if err != nil {

@@ -347,7 +347,7 @@ func (w *writer) begin() (*tx, error) {
 }
 
 // commit makes the transaction durable, and what the writer knows with it. After an error nothing that it holds can be
-// relied on: an fsync that failed once may answer well the next time without having written anything (fault-008), so the
+// relied on: an fsync that failed once may answer well the next time without having written anything, so the
 // connection goes, and the next attempt reads everything again from the database.
 func (t *tx) commit() error {
 	w := t.w

@@ -31,7 +31,7 @@ const (
 	maxRPCError   = 64 << 10
 	maxAsks       = 16 // requests of a server that run at once, per conversation
 	floodRate     = 1000
-	floodBurst    = 5000 // messages that answer nothing, per conversation or call; beyond it the server is cut off (fault-072)
+	floodBurst    = 5000 // messages that answer nothing, per conversation or call; beyond it a server that floods us is cut off
 	progressRate  = 50
 	progressBurst = 200 // notifications passed on, per call; what is beyond it is dropped
 )
@@ -518,7 +518,7 @@ func (c *conversation) finish(frame []byte) (json.RawMessage, error) {
 		return c.inputRequired(e.result)
 	default:
 		if kind != nil {
-			return nil, c.s.invalidResult(nil, "has an unknown resultType") // mcp-097
+			return nil, c.s.invalidResult(nil, "has an unknown resultType") // it could mean anything
 		}
 	}
 	return e.result[:len(e.result):len(e.result)], nil
@@ -540,7 +540,7 @@ func (c *conversation) rpcError(raw []byte) error {
 }
 
 // inputRequired lets a multi-round-trip request pass if it asks for nothing but what the operator lets this server ask for. Samplings are
-// told to include no context of the client's (mcp-105).
+// told to include no context of the client's, which belongs to other servers too.
 func (c *conversation) inputRequired(result []byte) (json.RawMessage, error) {
 	requests, ok := call.Get(result, "inputRequests")
 	if !ok {

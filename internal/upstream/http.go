@@ -246,7 +246,7 @@ func (w *httpWire) answer(ev *events, p *pending) ([]byte, error) {
 	}
 }
 
-// judge decides whether a response can hold an answer (mcp-091): 200 with one of the two media types, or an error status with a JSON-RPC
+// judge decides whether a response can hold an answer, so that no other status or media type gets round the checks: 200 with one of the two media types, or an error status with a JSON-RPC
 // error. It also takes up the session that initialize opens.
 func (w *httpWire) judge(resp *http.Response, p *pending, method string) (media string, err error) {
 	c, s := w.c, w.c.s

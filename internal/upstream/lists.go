@@ -38,7 +38,7 @@ var lists = [4]struct {
 }
 
 // refresh lists everything that the server offers and delivers it. It delivers nothing when a list breaks a bound or fails: the list that was
-// checked is the list that is served (mcp-022).
+// checked is the list that is served, whatever the server would list for another caller.
 func (s *server) refresh(ctx context.Context, c *conversation) error {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
@@ -169,7 +169,7 @@ func (s *server) definition(kind call.Kind, nameMember string, raw []byte) call.
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
-// judgeNames finds faults with the names of tools or prompts: outside the policy (mcp-012, mcp-018), twice on the server, or so alike that a
+// judgeNames finds faults with the names of tools or prompts: outside the policy, such as look-alike letters and globs, twice on the server, or so alike that a
 // person could take one for another. Of those alike none is exposed: which is the true one is not ours to guess.
 func judgeNames(defs []call.Definition) {
 	alike := map[string]int{}

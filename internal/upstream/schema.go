@@ -26,7 +26,7 @@ const (
 // Schema is a compiled JSON schema of a hostile server's.
 type Schema struct{ compiled *jsonschema.Schema }
 
-// CompileSchema compiles a schema within bounds (mcp-007): it follows no reference out of the schema, takes no recursion and no composition
+// CompileSchema compiles a schema within bounds, so that a hostile one costs nothing: it follows no reference out of the schema, takes no recursion and no composition
 // that multiplies out, and patterns are RE2's. Its errors are fault.ResultInvalid with a message that can stand after "its schema".
 func CompileSchema(raw []byte) (s *Schema, err error) {
 	defer func() {

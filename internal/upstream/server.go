@@ -23,8 +23,8 @@ import (
 const (
 	frameSlack  = 64 << 10 // of a message around its result
 	stableAfter = 30 * time.Second
-	relistGap   = time.Second      // change notifications are heeded at most this often (fault-072)
-	relistAfter = 5 * time.Minute  // a server that announces no changes is asked again all the same (mcp-022)
+	relistGap   = time.Second      // change notifications are heeded at most this often, however many come
+	relistAfter = 5 * time.Minute  // a server that announces no changes is asked again all the same: it may have changed its definitions
 	relistRetry = 30 * time.Second // after a list that failed
 )
 

@@ -35,7 +35,7 @@ type Config struct {
 	// Confine is how Command is confined. It is not for a URL.
 	Confine Confinement
 
-	// ClientFeatures is what the server may ask of an agent's client: a subset of elicitation, sampling, roots. Default none (mcp-105).
+	// ClientFeatures is what the server may ask of an agent's client: a subset of elicitation, sampling, roots. Default none: each lets a server talk to the model or the person.
 	ClientFeatures []string
 }
 
@@ -64,7 +64,7 @@ const (
 	Stopped    State = "stopped"
 )
 
-// Status describes one server. What the server says about itself is escaped and is for people to look at, never for a model (mcp-009).
+// Status describes one server. What the server says about itself is escaped and is for people to look at, never for a model, which could take it for an order.
 type Status struct {
 	ID           string    `json:"id"`
 	State        State     `json:"state"`
@@ -206,7 +206,7 @@ func check(cfg Config) error {
 		case !envPattern.MatchString(name) || strings.ContainsRune(value, 0):
 			return invalid(id, "has the environment variable %q, which can't be set", name)
 		case strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_"):
-			// They make the loader run other code than the program named (mcp-110).
+			// They make the loader run other code than the program named, before it has begun.
 			return invalid(id, "sets %s; variables of the dynamic loader are refused", name)
 		}
 	}
