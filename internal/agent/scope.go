@@ -18,7 +18,7 @@ import (
 //	repository  owner/name; given as two arguments, the one called owner comes first
 //	table       names separated by points, as schema.table
 //
-// A path in a call that also names a repository lies in that repository: acme/site and docs/a.md are acme/site/docs/a.md. Where the operation
+// A path in a call that also names a repository lies in that repository: acme/site and notes/a.md are acme/site/notes/a.md. Where the operation
 // takes a repository, a path without a whole one lies nowhere. Names are compared
 // as they are, letter case too, after "." and "..", double slashes and one at the end are resolved by text; what another reader could take for
 // something else (percent-encoding, backslashes, a home folder, letters that look like points or slashes) lies below no root.
