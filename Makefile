@@ -1,5 +1,5 @@
 # Everything here is plain Go; make only saves typing.
-.PHONY: build test check bench fuzz
+.PHONY: build test check bench fuzz openapi
 
 build:
 	go build -trimpath -ldflags='-s -w' -o bin/sallyport ./cmd/sallyport
@@ -15,6 +15,10 @@ check:
 	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
 	go test -race -timeout 30m ./...
 	go test -run '^$$' -bench . -benchtime 1x -timeout 10m ./...
+
+# Writes docs/openapi.json anew, after a change of the HTTP API.
+openapi:
+	go test ./internal/httpapi -run '^TestCommittedDocument$$' -count=1 -update
 
 # What Sallyport costs, as ratios to calling the server directly, in one run on one machine.
 bench: build

@@ -8,6 +8,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +25,7 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 )
 
@@ -276,6 +279,36 @@ func TestTiersAreDocumented(t *testing.T) {
 	}
 }
 
+// errors.md has a row for every code with the statuses that both edges give it, and for nothing else.
+func TestErrorCodesAreDocumented(t *testing.T) {
+	want := map[string]fault.Code{}
+	for _, c := range fault.Codes() {
+		want["`"+string(c)+"`"] = c
+	}
+	_, page, _ := strings.Cut(read(t, "docs/errors.md"), "\n## Switches, agents and sessions\n") // above it are the fields of a verdict
+	for _, row := range rows(page, regexp.MustCompile("^`[a-z_.]+`$")) {
+		code, ok := want[row[0]]
+		if !ok || len(row) != 6 {
+			t.Errorf("%s is no code, is there twice, or has not six columns", row[0])
+			continue
+		}
+		delete(want, row[0])
+		again := "no"
+		if code.Retriable() {
+			again = "yes"
+		}
+		if is := []string{strconv.Itoa(code.HTTPStatus()), strconv.FormatInt(code.RPCCode(), 10), again}; !slices.Equal(is, row[1:4]) {
+			t.Errorf("%s is documented as %q and is %q", code, row[1:4], is)
+		}
+		if row[4] == "" {
+			t.Errorf("%s: what it means is not said", code)
+		}
+	}
+	for code := range want {
+		t.Errorf("the code %s has no row in docs/errors.md", code)
+	}
+}
+
 // keys collects the names that the struct's fields have in a file, with those of structs inside: a.b, a[].b for lists, a.*.b for maps.
 func keys(of reflect.Type, tag, prefix string, into map[string]bool) {
 	for _, f := range reflect.VisibleFields(of) {
@@ -327,6 +360,87 @@ func TestDocumentsLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// cited is what a comment or a page cites as a document: a file of docs, or one in capitals as README.md, with its numbered rule or its section.
+var cited = regexp.MustCompile(`\b(docs/[\w.-]+\.(?:md|json)|[A-Z]{4,}\.md)(?:,? rule ([0-9]+)|, "([^"]+)")?`)
+
+// What comments and pages cite is in the repository: the document, the rule of docs/design.md by its number, and the section. Nothing is
+// cited by a number of a list that only its author has.
+func TestCitedDocumentsExist(t *testing.T) {
+	_, rest, _ := strings.Cut(read(t, "docs/design.md"), "\n## Rules that are not negotiable\n")
+	section, _, _ := strings.Cut(rest, "\n## ")
+	rules := len(regexp.MustCompile(`(?m)^[0-9]+\. `).FindAllString(section, -1))
+	if rules < 10 {
+		t.Fatalf("only %d rules were found in docs/design.md", rules)
+	}
+	caseID := regexp.MustCompile(`\b(mcp|appr|fault)-[0-9]{3}\b`)
+	checked := 0
+	check := func(where, text string) {
+		for _, m := range cited.FindAllStringSubmatch(text, -1) {
+			checked++
+			file, err := os.ReadFile(filepath.Join(repository, m[1]))
+			if err != nil {
+				t.Errorf("%s cites %s, which is not in the repository", where, m[1])
+				continue
+			}
+			if m[2] != "" {
+				if n, _ := strconv.Atoi(m[2]); n < 1 || n > rules {
+					t.Errorf("%s cites rule %s; docs/design.md has %d", where, m[2], rules)
+				}
+			}
+			if m[3] != "" && !regexp.MustCompile(`(?m)^#+ `+regexp.QuoteMeta(m[3])+`$`).Match(file) {
+				t.Errorf("%s cites the section %q of %s, which has none of that name", where, m[3], m[1])
+			}
+		}
+	}
+	for name, page := range pages(t) {
+		check(name, page)
+	}
+	for name, comments := range goComments(t) {
+		for _, c := range comments {
+			check(name, c)
+			if id := caseID.FindString(c); id != "" && !strings.HasSuffix(name, "_test.go") {
+				t.Errorf("%s cites %s: say the case in words", name, id)
+			}
+		}
+	}
+	if checked < 30 {
+		t.Errorf("only %d citations were checked", checked)
+	}
+}
+
+// goComments are the comments of every Go file, by the file's path; each is one line of text, however it is broken.
+func goComments(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	err := filepath.WalkDir(repository, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name == "bin" || name == "node_modules" || name == "testdata" || strings.HasPrefix(name, ".") && name != ".." {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(file, ".go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(repository, file)
+		for _, c := range parsed.Comments {
+			all[filepath.ToSlash(name)] = append(all[filepath.ToSlash(name)], strings.Join(strings.Fields(c.Text()), " "))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // Every command that a page names, in a block or in backticks, exists with the flags that stand there.
