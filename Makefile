@@ -1,5 +1,5 @@
 # Everything here is plain Go; make only saves typing.
-.PHONY: build test check bench fuzz openapi
+.PHONY: build test check bench fuzz openapi house
 
 build:
 	go build -trimpath -ldflags='-s -w' -o bin/sallyport ./cmd/sallyport
@@ -19,6 +19,10 @@ check:
 # Writes docs/openapi.json anew, after a change of the HTTP API.
 openapi:
 	go test ./internal/httpapi -run '^TestCommittedDocument$$' -count=1 -update
+
+# Writes the imports in the table of docs/design.md, "The house", anew. Look at what changed: an import is a decision.
+house:
+	go test ./test -run '^TestHouse$$' -count=1 -update
 
 # What Sallyport costs, as ratios to calling the server directly, in one run on one machine.
 bench: build

@@ -4,64 +4,19 @@ package test
 
 import (
 	"encoding/json"
+	"flag"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// house is who may import whom inside the module (docs/design.md, "The house"). A package that is not here fails the test: think
-// about where it stands, then add it.
-var house = map[string][]string{
-	"flow":              {"internal/sentence"},
-	"provenance":        {"flow", "internal/sentence"},
-	"guard":             {},
-	"client":            {},
-	"internal/sentence": {},
-	"internal/fault":    {},
-	"internal/identity": {"internal/fault"},
-	"internal/call":     {"internal/fault", "internal/identity"},
-	"internal/audit":    {"internal/fault", "internal/identity", "internal/call"},
-	"internal/session":  {"flow", "provenance", "internal/fault", "internal/identity", "internal/call", "internal/audit"},
-	"internal/agent":    {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
-	"internal/policy":   {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
-	"internal/limit":    {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
-	"internal/threat":   {"internal/fault", "internal/identity", "internal/call", "internal/audit"},
-	"internal/declare":  {"internal/fault", "internal/identity", "internal/call"},
-	"internal/approval": {"internal/fault", "internal/identity", "internal/call"},
-	"internal/egress":   {"internal/fault"},
-	"internal/sandbox":  {"internal/fault"},
-	// comm is the operations in the one form that the gateway takes; each of its packages does one kind of work and knows no guard.
-	"internal/comm":        {"flow", "internal/fault", "internal/call", "internal/catalogue", "internal/gateway", "internal/egress", "internal/sandbox", "internal/comm/fetch", "internal/comm/search", "internal/comm/query", "internal/comm/files", "internal/comm/exec"},
-	"internal/comm/fetch":  {"internal/fault", "internal/call", "internal/egress"},
-	"internal/comm/search": {"internal/fault", "internal/call"},
-	"internal/comm/query":  {"internal/fault", "internal/call", "internal/threat"},
-	"internal/comm/files":  {"internal/fault", "internal/call", "internal/threat", "internal/sandbox"},
-	"internal/comm/exec":   {"internal/fault", "internal/call", "internal/sandbox"},
-	// reading tells what a tool's call may do besides, statement what a text of SQL is.
-	"internal/statement": {},
-	"internal/reading":   {"provenance", "internal/statement"},
-	"internal/judge":     {"flow", "provenance", "internal/declare", "internal/approval", "internal/fault", "internal/session", "internal/agent", "internal/policy"},
-	// catalogue and standing are what the corridor looks up: what can be called, and who may call. Neither knows of the other.
-	"internal/catalogue": {"flow", "provenance", "internal/fault", "internal/call", "internal/audit", "internal/agent", "internal/policy", "internal/threat", "internal/reading"},
-	"internal/standing":  {"internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/agent"},
-	"internal/gateway":   {"flow", "provenance", "guard", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/policy", "internal/judge", "internal/limit", "internal/threat", "internal/catalogue", "internal/standing"},
-	"internal/notify":    {"internal/fault", "internal/threat"},
-	"internal/store":     {"internal/catalogue", "internal/standing", "flow", "internal/notify", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/gateway"},
-	"internal/upstream":  {"internal/fault", "internal/identity", "internal/call", "internal/threat", "internal/gateway", "internal/sandbox", "internal/egress"},
-	"internal/mcpapi":    {"flow", "internal/declare", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/catalogue", "internal/gateway", "internal/threat"},
-	"internal/console":   {"flow", "provenance", "internal/approval", "internal/agent", "internal/policy", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/catalogue", "internal/standing", "internal/gateway", "internal/threat"},
-	"internal/httpapi":   {"flow", "internal/declare", "internal/approval", "internal/fault", "internal/identity", "internal/call", "internal/audit", "internal/session", "internal/agent", "internal/catalogue", "internal/standing", "internal/gateway", "internal/threat", "internal/console"},
-	"internal/suggest":   {"flow", "provenance", "internal/call", "internal/threat"},
-	"internal/connect":   {"internal/fault", "internal/call"},
-	// replay judges recorded work by the rules that the gateway enforces, and enforces nothing.
-	"internal/replay": {"flow", "provenance", "internal/fault", "internal/call", "internal/audit", "internal/session", "internal/approval", "internal/threat", "internal/catalogue", "internal/gateway", "internal/store"},
-	"internal/daemon": {"*"},
-	"internal/demo":   {"client", "internal/daemon", "internal/threat", "internal/audit", "internal/fault", "internal/gateway"},
-	"cmd/sallyport":   {"client", "internal/sandbox", "internal/audit", "internal/agent", "internal/connect", "internal/daemon", "internal/demo", "internal/fault", "internal/identity", "internal/store", "internal/threat", "internal/gateway", "internal/replay", "internal/standing", "internal/suggest"},
-	"test":            {"*"},
-	"test/bench":      {},
-}
+var update = flag.Bool("update", false, "write the imports in docs/design.md anew")
+
+const module = "sallyport.example/"
 
 // outside is which packages may import a third-party module. Whatever is not listed may be imported by nobody but tests.
 var outside = map[string][]string{
@@ -93,14 +48,57 @@ var outside = map[string][]string{
 	"github.com/wasilibs/go-pgquery":                  {"internal/statement"},
 }
 
-func TestHouse(t *testing.T) {
-	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "sallyport.example/...").Output()
+// room is a package as "The house" of docs/design.md has it.
+type room struct {
+	holds   string
+	imports string // names without internal/, sorted, or "any"
+	line    int    // of the picture, 0 if it is not there
+}
+
+var roomName = regexp.MustCompile("^`[a-z/]+`$")
+
+// rooms reads the house's table and picture.
+func rooms(t *testing.T) map[string]*room {
+	t.Helper()
+	_, section, _ := strings.Cut(read(t, "docs/design.md"), "\n## The house\n")
+	all := map[string]*room{}
+	for _, row := range rows(section, roomName) {
+		name := strings.Trim(row[0], "`")
+		if len(row) != 3 || row[1] == "" || all[name] != nil {
+			t.Errorf("docs/design.md: %s is there twice, or its row does not say what it holds and imports", name)
+			continue
+		}
+		all[name] = &room{holds: row[1], imports: row[2]}
+	}
+	_, picture, _ := strings.Cut(section, "```text\n")
+	picture, _, _ = strings.Cut(picture, "```")
+	caption := regexp.MustCompile(`\([^)]*\)`)
+	word := regexp.MustCompile(`[a-z][a-z/]+`)
+	for i, line := range strings.Split(picture, "\n") {
+		for _, name := range word.FindAllString(caption.ReplaceAllString(line, ""), -1) {
+			r := all["internal/"+name]
+			if r == nil {
+				r = all[name]
+			}
+			if r == nil || r.line != 0 {
+				t.Errorf("docs/design.md: %s is twice in the picture of the house, or has no row in its table", name)
+				continue
+			}
+			r.line = i + 1
+		}
+	}
+	return all
+}
+
+// imports are the packages of this module with what they import, but for what only tests import.
+func imports(t *testing.T) map[string][]string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", module+"...").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
-	dec := json.NewDecoder(strings.NewReader(string(out)))
-	seen := 0
-	for dec.More() {
+	all := map[string][]string{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
 		var p struct {
 			ImportPath string
 			Imports    []string
@@ -108,44 +106,96 @@ func TestHouse(t *testing.T) {
 		if err := dec.Decode(&p); err != nil {
 			t.Fatal(err)
 		}
-		seen++
-		name := strings.TrimPrefix(p.ImportPath, "sallyport.example/")
-		room := name
-		if strings.HasPrefix(name, "test/") && house[name] == nil {
-			room = "test"
+		all[strings.TrimPrefix(p.ImportPath, module)] = p.Imports
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d packages were found", len(all))
+	}
+	return all
+}
+
+// The table and the picture of docs/design.md are the house as it stands: every package is there, imports what its row says, and only
+// what stands on a lower line of the picture.
+func TestHouse(t *testing.T) {
+	house, code := rooms(t), imports(t)
+	actual := map[string]string{}
+	for name, imported := range code {
+		r := house[name]
+		if r == nil && strings.HasPrefix(name, "test/") {
+			continue // the row of test speaks for them
 		}
-		allowed, known := house[room]
-		if !known {
-			t.Errorf("%s has no place in the house: add it to the table with who it may import", name)
+		if r == nil {
+			t.Errorf("%s has no place in the house: give it a row and a place in the picture of docs/design.md", name)
 			continue
 		}
-		for _, imp := range p.Imports {
-			if inside, ok := strings.CutPrefix(imp, "sallyport.example/"); ok {
-				if !slices.Contains(allowed, inside) && !slices.Contains(allowed, "*") {
-					t.Errorf("%s imports %s, which the house does not allow", name, inside)
-				}
+		if r.line == 0 && !strings.HasPrefix(name, "test") {
+			t.Errorf("%s is not in the picture of docs/design.md", name)
+		}
+		var inside []string
+		for _, i := range imported {
+			other, ok := strings.CutPrefix(i, module)
+			if !ok {
 				continue
 			}
-			for module, who := range outside {
-				if (imp == module || strings.HasPrefix(imp, module+"/")) && !slices.Contains(who, name) && room != "test" {
-					t.Errorf("%s imports %s; only %s may", name, imp, strings.Join(who, ", "))
-				}
-			}
-			if first, _, _ := strings.Cut(imp, "/"); strings.Contains(first, ".") {
-				known := false
-				for module := range outside {
-					known = known || imp == module || strings.HasPrefix(imp, module+"/")
-				}
-				if !known && room != "test" {
-					t.Errorf("%s imports %s, a module that no package was given", name, imp)
-				}
-			}
-			if (name == "flow" || name == "provenance" || name == "guard") && strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
-				t.Errorf("%s is public and pure; it imports %s", name, imp)
+			inside = append(inside, strings.TrimPrefix(other, "internal/"))
+			if below := house[other]; below != nil && r.line != 0 && below.line <= r.line {
+				t.Errorf("%s imports %s, which does not stand below it in the picture of docs/design.md", name, other)
 			}
 		}
+		slices.Sort(inside)
+		actual[name] = strings.Join(inside, ", ")
+		if r.imports != "any" && r.imports != actual[name] && !*update {
+			t.Errorf("%s imports %q; docs/design.md says %q (\"make house\" writes what is, if it should be)", name, actual[name], r.imports)
+		}
 	}
-	if seen < 10 {
-		t.Fatalf("only %d packages were looked at", seen)
+	for name := range house {
+		if _, ok := code[name]; !ok {
+			t.Errorf("docs/design.md has a row for %s, which is no package", name)
+		}
+	}
+	if *update {
+		writeImports(t, actual)
+	}
+}
+
+// writeImports puts the imports into the third column of the table of docs/design.md, but where that says "any".
+func writeImports(t *testing.T, actual map[string]string) {
+	t.Helper()
+	lines := strings.Split(read(t, "docs/design.md"), "\n")
+	for i, line := range lines {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !roomName.MatchString(strings.TrimSpace(cells[1])) || strings.TrimSpace(cells[3]) == "any" {
+			continue
+		}
+		if list, ok := actual[strings.Trim(cells[1], " `")]; ok {
+			lines[i] = strings.TrimSuffix("|"+cells[1]+"|"+cells[2]+"| "+list, " ") + " |"
+		}
+	}
+	if err := os.WriteFile(filepath.Join(repository, "docs/design.md"), []byte(strings.Join(lines, "\n")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Modules from outside are imported by the packages that were given them, and by none of the public ones.
+func TestModulesFromOutside(t *testing.T) {
+	for name, imported := range imports(t) {
+		if name != "test/bench" && strings.HasPrefix(name, "test") {
+			continue
+		}
+		for _, i := range imported {
+			first, _, _ := strings.Cut(i, "/")
+			known := strings.HasPrefix(i, module) || !strings.Contains(first, ".")
+			for from, who := range outside {
+				if i == from || strings.HasPrefix(i, from+"/") {
+					known = true
+					if !slices.Contains(who, name) {
+						t.Errorf("%s imports %s; only %s may", name, i, strings.Join(who, ", "))
+					}
+				}
+			}
+			if !known {
+				t.Errorf("%s imports %s, a module that no package was given", name, i)
+			}
+		}
 	}
 }
