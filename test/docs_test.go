@@ -48,7 +48,10 @@ func pages(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]string{"README.md": read(t, "README.md"), "CHANGELOG.md": read(t, "CHANGELOG.md")}
+	all := map[string]string{}
+	for _, name := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md"} {
+		all[name] = read(t, name)
+	}
 	for _, f := range found {
 		name := "docs/" + filepath.Base(f)
 		all[name] = read(t, name)
