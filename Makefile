@@ -1,5 +1,5 @@
 # Everything here is plain Go; make only saves typing.
-.PHONY: build test check bench fuzz openapi house
+.PHONY: build test check bench fuzz openapi house module
 
 build:
 	go build -trimpath -ldflags='-s -w' -o bin/sallyport ./cmd/sallyport
@@ -23,6 +23,13 @@ openapi:
 # Writes the imports in the table of docs/design.md, "The house", anew. Look at what changed: an import is a decision.
 house:
 	go test ./test -run '^TestHouse$$' -count=1 -update
+
+# Sets another module path over the whole tree: make module MODULE=example.com/x
+module:
+	@test -n "$(MODULE)" || { echo 'say which: make module MODULE=example.com/x' >&2; exit 2; }
+	@old=$$(go list -m) && pattern=$$(echo "$$old" | sed 's/[.]/\\./g') && \
+	git grep -lE "(^|[^/.a-z])$$pattern([^.a-z]|$$)" | while read f; do \
+	  sed -E -i.old "s#(^|[^/.a-z])$$pattern([^.a-z]|$$)#\\1$(MODULE)\\2#g" "$$f" && rm "$$f.old" || exit 1; done
 
 # What Sallyport costs, as ratios to calling the server directly, in one run on one machine.
 bench: build
