@@ -1040,3 +1040,23 @@ func FuzzOIDCCallback(f *testing.F) {
 		g.log.Reset()
 	})
 }
+
+// TestRefusedSignInsAreNotKept: who comes back with a refusal, which takes no account at the provider, fills nothing.
+func TestRefusedSignInsAreNotKept(t *testing.T) {
+	g := newOIDCRig(t)
+	cookie, address := g.begin()
+	back := g.authorize(address)
+	q := back.Query()
+	code := q.Get("code")
+	q.Del("code")
+	q.Set("error", "access_denied")
+	back.RawQuery = q.Encode()
+	if id, _, err := g.finish(back, cookie); id != "" || err == nil || len(g.o.spent) != 0 {
+		t.Errorf("%q %v, %d kept", id, err, len(g.o.spent))
+	}
+	q.Set("code", code) // with both it is still a refusal
+	back.RawQuery = q.Encode()
+	if id, _, err := g.finish(back, cookie); id != "" || err == nil || len(g.o.spent) != 0 {
+		t.Errorf("with a code: %q %v, %d kept", id, err, len(g.o.spent))
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -481,5 +482,43 @@ func TestTellKillSwitch(t *testing.T) {
 		if len(o.keys) != i+1 || o.title(key) != c.title || !strings.Contains(o.bodies[key], "person:alice") || !strings.Contains(o.bodies[key], "a drill of ours") {
 			t.Errorf("%s: %v", c.title, o.bodies)
 		}
+	}
+}
+
+type recordingOutbox struct {
+	notify.Store
+	mu   sync.Mutex
+	said []notify.Notice
+}
+
+func (o *recordingOutbox) AddNotices(_ context.Context, n []notify.Notice) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.said = append(o.said, n...)
+	return nil
+}
+
+// Who put a question off has not approved it.
+func TestAlertNamesOnlyWhoApproved(t *testing.T) {
+	ch, err := notify.ParseChannel(notify.Config{Kind: "webhook", URL: "https://hooks.example/x", Secret: "0123456789abcdef0123456789abcdef", On: []notify.Event{"approval", "alert"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := &recordingOutbox{}
+	n, err := notify.New([]*notify.Channel{ch}, notify.Options{Store: box, Console: "https://sallyport.example", Queue: "/approvals"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := &teller{n: n, warn: func(m string, a ...any) { t.Log(m, a) }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	now := time.Now()
+	tell.approval(t.Context(), approval.Approval{
+		ID: "appr_x", State: approval.Spent, Risk: "CRITICAL", Operation: "bank.transfer", Agent: "a", SpentBy: "call_x", CreatedAt: now,
+		Votes: []approval.Vote{{Person: "carol", Decision: approval.Deferral, At: now}, {Person: "alice", Decision: approval.Approve, At: now}, {Person: "bob", Decision: approval.Approve, At: now}},
+	})
+	if len(box.said) != 1 {
+		t.Fatalf("%d messages", len(box.said))
+	}
+	if body := string(box.said[0].Body); strings.Contains(body, "carol") {
+		t.Errorf("carol put it off, and is said to have approved it: %s", body)
 	}
 }

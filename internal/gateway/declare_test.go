@@ -784,7 +784,7 @@ func TestApprovalIsLookedAtAgainWhenTheSessionMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &moving{Store: w.store, session: p.ID}
-	w.g = hostile2Gateway(t, w.world, m)
+	w.g = gatewayOn(t, w.world, m)
 	if next := w.mustAsk(w.do(p, "comm_send", sendPage, "")); next == id || w.cmd.runs.Load() != 0 {
 		t.Errorf("a label rose between the judgement and the intent, and the old answer was taken (%d runs)", w.cmd.runs.Load())
 	}

@@ -40,36 +40,36 @@ var proved = map[string][]string{
 	"appr-003": {"approval TestAttackCases"},
 	"appr-004": {"approval TestAttackCases"},
 	"appr-005": {"approval TestAttackCases"},
-	"appr-006": {"approval TestAttackCases", "gateway TestAppr006DefinitionChanges"},
-	"appr-007": {"approval TestAttackCases", "gateway TestAppr007RulesChange"},
-	"appr-010": {"egress TestDialJudgesAgain", "gateway TestAppr010ApprovedFetchIsJudgedAtTheDial"},
+	"appr-006": {"approval TestAttackCases", "gateway TestChangedDefinitionVoidsTheQuestion"},
+	"appr-007": {"approval TestAttackCases", "gateway TestApprovedCallIsJudgedByTodaysRules"},
+	"appr-010": {"egress TestDialJudgesAgain", "gateway TestApprovedFetchIsJudgedAtTheDial"},
 	"appr-013": {"comm/exec TestNotAllowed", "comm/exec TestChangedProgram", "comm/exec TestAttackCases"}, // programs are an allow-list of names resolved once, and no text is matched
 	"appr-016": {"approval TestAttackCases", "gateway TestSimilarQuestionsAreAnsweredTogether"},
-	"appr-018": {"approval TestAttackCases", "gateway TestAppr018RacingRedeems", "store TestRacingSpends"},
-	"appr-019": {"gateway TestAppr019CrashAfterRedeem"},
-	"appr-022": {"gateway TestAppr022RestoredRow", "store TestSpentForGood", "store TestAnchor"},
-	"appr-024": {"approval TestAttackCases", "gateway TestAppr024AnotherEnvironment"},
+	"appr-018": {"approval TestAttackCases", "gateway TestRacingRedeemsRunOnce", "store TestRacingSpends"},
+	"appr-019": {"gateway TestCrashAfterRedeemRunsNothingAgain"},
+	"appr-022": {"gateway TestRestoredRowIsNotRedeemedAgain", "store TestSpentForGood", "store TestAnchor"},
+	"appr-024": {"approval TestAttackCases", "gateway TestApprovalIsForOneEnvironment"},
 	"appr-025": {"approval TestAttackCases"},
 	"appr-026": {"approval TestAttackCases", "gateway TestCriticalHeldForTwo"},
 	"appr-029": {"approval TestAttackCases"},
 	"appr-030": {"approval TestAttackCases"},
-	"appr-033": {"approval TestAttackCases", "gateway TestAppr033NoAgainstDispatch"},
-	"appr-034": {"approval TestAttackCases", "gateway TestAppr034RoleLost"},
+	"appr-033": {"approval TestAttackCases", "gateway TestRejectionAndDispatchHaveOneWinner"},
+	"appr-034": {"approval TestAttackCases", "gateway TestApproverWhoLostTheRoleDoesNotCount"},
 	"appr-037": {"approval TestAttackCases"},
-	"appr-038": {"approval TestAttackCases", "gateway TestHostile3TwoAccountsOfOnePersonAreOneVote"},
-	"appr-039": {"gateway TestAppr039NobodyPassesAlone"},
+	"appr-038": {"approval TestAttackCases", "gateway TestTwoAccountsOfOnePersonAreOneVote"},
+	"appr-039": {"gateway TestNobodyPassesAlone"},
 	"appr-041": {"httpapi TestWhoSeesWhat", "httpapi TestSignIn"},
 	"appr-044": {"approval TestAttackCases"},
-	"appr-045": {"gateway TestAppr045ClockStepsBack"},
+	"appr-045": {"gateway TestClockThatStepsBackRevivesNothing"},
 	"appr-046": {"approval TestAttackCases"},
-	"appr-049": {"approval TestAttackCases", "gateway TestAppr049RestartWhilePending"},
-	"appr-051": {"gateway TestAppr051Flooding"},
+	"appr-049": {"approval TestAttackCases", "gateway TestRestartWhileAQuestionWaits"},
+	"appr-051": {"gateway TestFloodOfQuestionsIsBounded"},
 	"appr-053": {"gateway TestDrills", "gateway TestNoDrills"},
 	"appr-054": {"httpapi TestHostileArguments", "httpapi TestMustRead"},
-	"appr-057": {"approval TestAttackCases", "gateway TestAppr057ShownRedeemedAndSent"},
-	"appr-059": {"gateway TestAppr059StoreDown"},
-	"appr-061": {"gateway TestAppr061AuditDown", "store TestVoteNeedsItsEntry"},
-	"appr-062": {"gateway TestAppr062LostAcknowledgement"},
+	"appr-057": {"approval TestAttackCases", "gateway TestWhatWasShownIsRedeemedAndSent"},
+	"appr-059": {"gateway TestNothingIsApprovedWithTheStoreDown"},
+	"appr-061": {"gateway TestNoAnswerCountsWithoutItsRecord", "store TestVoteNeedsItsEntry"},
+	"appr-062": {"gateway TestLostAcknowledgementRunsNothingTwice"},
 	"appr-064": {"console TestOIDCProviderDown"},
 }
 
@@ -119,7 +119,7 @@ func TestApprovalCases(t *testing.T) {
 }
 
 // Between the question and the answer, and between the answer and the run.
-func TestAppr006DefinitionChanges(t *testing.T) {
+func TestChangedDefinitionVoidsTheQuestion(t *testing.T) {
 	for name, before := range map[string]bool{"while it waits": false, "after it was approved": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newPeopleWorld(t)
@@ -167,7 +167,7 @@ func policies(t *testing.T, text string) *policy.Set {
 }
 
 // What was approved under other rules is judged by today's, and asked anew: also where they would permit as much as before.
-func TestAppr007RulesChange(t *testing.T) {
+func TestApprovedCallIsJudgedByTodaysRules(t *testing.T) {
 	const all = "permit (principal, action, resource);"
 	rises := func(o *gateway.Options, to policy.Risk) {
 		inner := o.Classify
@@ -261,7 +261,7 @@ func (l *lookups) answer(addr string) (asked int) {
 }
 
 // The name that a person approved leads elsewhere by the time that the call runs: what is dialled is judged then.
-func TestAppr010ApprovedFetchIsJudgedAtTheDial(t *testing.T) {
+func TestApprovedFetchIsJudgedAtTheDial(t *testing.T) {
 	var reached atomic.Int64
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		reached.Add(1)
@@ -364,7 +364,7 @@ func (b *between) Intent(ctx context.Context, id string, v int64, e audit.Entry,
 	return s, err
 }
 
-func TestAppr019CrashAfterRedeem(t *testing.T) {
+func TestCrashAfterRedeemRunsNothingAgain(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
@@ -431,7 +431,7 @@ func (w *commWorld) mustOutside(query string, args ...any) {
 	}
 }
 
-func TestAppr022RestoredRow(t *testing.T) {
+func TestRestoredRowIsNotRedeemedAgain(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
@@ -467,7 +467,7 @@ func TestAppr022RestoredRow(t *testing.T) {
 }
 
 // A copy of the store is another gateway's: what people answered here is no answer there, also if somebody rewrites where it was given.
-func TestAppr024AnotherEnvironment(t *testing.T) {
+func TestApprovalIsForOneEnvironment(t *testing.T) {
 	w := newPeopleWorld(t, func(o *gateway.Options) { o.Environment = "staging" })
 	p := w.open("worker", "erin", widgets)
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
@@ -495,7 +495,7 @@ func TestAppr024AnotherEnvironment(t *testing.T) {
 }
 
 // A no that comes before the dispatch holds: whatever happens at the same time, the log says which was first, and what ran.
-func TestAppr033NoAgainstDispatch(t *testing.T) {
+func TestRejectionAndDispatchHaveOneWinner(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	ran, stopped := 0, 0
@@ -527,7 +527,7 @@ func TestAppr033NoAgainstDispatch(t *testing.T) {
 	t.Logf("%d ran, %d were stopped", ran, stopped)
 }
 
-func TestAppr034RoleLost(t *testing.T) {
+func TestApproverWhoLostTheRoleDoesNotCount(t *testing.T) {
 	var mu sync.Mutex
 	roles := map[string]approval.Voter{}
 	for name, v := range voters {
@@ -572,7 +572,7 @@ func TestAppr034RoleLost(t *testing.T) {
 }
 
 // There is no way round an approval: no role, no flag, no call that runs what nobody else approved. An admin is a person like others.
-func TestAppr039NobodyPassesAlone(t *testing.T) {
+func TestNobodyPassesAlone(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "alice", widgets) // alice is the admin, and asks
 	id := w.mustAsk(w.do(p, "slack_publish", `{}`, ""))
@@ -621,7 +621,7 @@ func (s *steps) move(passed, setBack time.Duration) {
 }
 
 // A clock that is set back by five minutes makes nothing live longer: neither a question nor a yes nor a declaration, and no silence shorter.
-func TestAppr045ClockStepsBack(t *testing.T) {
+func TestClockThatStepsBackRevivesNothing(t *testing.T) {
 	c := &steps{began: time.Now()}
 	a, b := c.now(), time.Time{}
 	c.move(time.Second, 5*time.Minute)
@@ -661,7 +661,7 @@ func TestAppr045ClockStepsBack(t *testing.T) {
 	}
 }
 
-func TestAppr049RestartWhilePending(t *testing.T) {
+func TestRestartWhileAQuestionWaits(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	pending := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
@@ -701,7 +701,7 @@ func TestAppr049RestartWhilePending(t *testing.T) {
 }
 
 // What people can't read they would wave through: there is a bound for a session and one for an agent, and what is similar comes together.
-func TestAppr051Flooding(t *testing.T) {
+func TestFloodOfQuestionsIsBounded(t *testing.T) {
 	w := newPeopleWorld(t)
 	const perSession, perAgent = 100, 500
 	n := 0
@@ -761,7 +761,7 @@ func TestAppr051Flooding(t *testing.T) {
 }
 
 // For each call that a person decided on: what was shown is what was spent, and is the bytes that the server got.
-func TestAppr057ShownRedeemedAndSent(t *testing.T) {
+func TestWhatWasShownIsRedeemedAndSent(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	shown := map[string]gateway.Question{}
@@ -817,7 +817,7 @@ func TestAppr057ShownRedeemedAndSent(t *testing.T) {
 	}
 }
 
-func TestAppr059StoreDown(t *testing.T) {
+func TestNothingIsApprovedWithTheStoreDown(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
@@ -851,7 +851,7 @@ func TestAppr059StoreDown(t *testing.T) {
 }
 
 // A vote that can't be written down is none.
-func TestAppr061AuditDown(t *testing.T) {
+func TestNoAnswerCountsWithoutItsRecord(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
@@ -900,7 +900,7 @@ func TestAppr061AuditDown(t *testing.T) {
 }
 
 // The store did commit, and nobody was told: nothing is dispatched on it, now or later.
-func TestAppr062LostAcknowledgement(t *testing.T) {
+func TestLostAcknowledgementRunsNothingTwice(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))

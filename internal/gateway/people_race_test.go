@@ -19,11 +19,11 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// redeems is how many calls race in TestAppr018RacingRedeems. The figure is 100,000: go test ./internal/gateway -run Appr018 -redeems 100000
+// redeems is how many calls race in TestRacingRedeemsRunOnce. The figure is 100,000: go test ./internal/gateway -run Appr018 -redeems 100000
 var redeems = flag.Int("redeems", 2_000, "how many calls race for an approval")
 
 // One hundred at a time, on three gateways over one store: of each approval exactly one call comes, and it is the one on record.
-func TestAppr018RacingRedeems(t *testing.T) {
+func TestRacingRedeemsRunOnce(t *testing.T) {
 	const racers, replicas = 100, 3
 	w := newPeopleWorld(t, func(o *gateway.Options) { o.Limits.Budget, o.Limits.CallsPerMinute = 0, 0 })
 	gateways := []*gateway.Gateway{w.g}

@@ -145,3 +145,36 @@ func TestEventsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Who has no role is told nothing of what changes, by either stream.
+func TestEventsTakeARole(t *testing.T) {
+	w := newWorld(t)
+	w.token(identity.Person, "bob", identity.Approver)
+	token := w.token(identity.Person, "bob", identity.Approver) // of the configuration: viewer and operator, so none of the token's is left
+	a, c := w.signIn(token)
+	if c == nil {
+		t.Fatal(a.status)
+	}
+	byToken := w.send(w.admin, "GET", "/v1/events", token, "")
+	byPage := w.send(w.admin, "GET", "/events", "", "", with(c))
+	if byToken.status != 403 || byPage.status != byToken.status {
+		t.Errorf("a person with no role: /v1/events %d, /events %d", byToken.status, byPage.status)
+	}
+}
+
+// A page of a neighbour (another port of this machine) can't listen, and so can't use up the person's streams and the browser's six connections.
+func TestPagesOfOtherPortsDoNotListen(t *testing.T) {
+	w := newWorld(t)
+	carol := w.browser("carol", identity.Approver)
+	for _, path := range []string{"/events", "/v1/events"} {
+		for _, site := range []string{"same-site", "cross-site"} {
+			a := w.send(w.admin, "GET", path, "", "", with(carol.cookie), func(r *http.Request) {
+				r.Header.Set("Sec-Fetch-Site", site)
+				r.Header.Set("Sec-Fetch-Mode", "cors")
+			})
+			if a.status != http.StatusForbidden {
+				t.Errorf("a %s page listens to %s: %d", site, path, a.status)
+			}
+		}
+	}
+}

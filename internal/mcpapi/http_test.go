@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -862,4 +863,43 @@ func FuzzEnvelope(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Answers that come without a state of ours, so to no question, don't reach the corridor.
+func TestAnswersToNoQuestionDoNotReachTheGateway(t *testing.T) {
+	r := newRig(t)
+	r.g.on(func(_ context.Context, req gateway.Request) gateway.Answer {
+		if req.Exchange.InputResponses != nil {
+			t.Errorf("the corridor saw %s", req.Exchange.InputResponses)
+		}
+		return permit(`{"content":[]}`)
+	})
+	r.do("POST", "/mcp", modernCall(`"arguments":{"a":1},"inputResponses":{"q":{"action":"accept"}},`), modernHeaders("tools/call", "echo"))
+}
+
+// A subscription is held under the transport session's key, whether or not its client can be asked: it goes when the session goes.
+func TestSubscriptionsEndWithTheirTransportSession(t *testing.T) {
+	r := newRig(t)
+	h := r.open(agentToken, "{}")
+	if rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":2,"method":"resources/subscribe","params":{"uri":"test://a"}}`, h); rep.status != 200 || rep.code() != 0 {
+		t.Fatalf("%d %s", rep.status, rep.body)
+	}
+	key := ""
+	for _, c := range r.g.called() {
+		if c.Method == "resources/subscribe" {
+			key = c.Exchange.ClientKey
+		}
+	}
+	if key == "" {
+		t.Fatal("no key was given out")
+	}
+	if rep := r.do("DELETE", "/mcp", "", h); rep.status != 204 {
+		t.Fatalf("%d", rep.status)
+	}
+	unsubscribed := slices.ContainsFunc(r.g.called(), func(c gateway.Request) bool { return c.Method == "resources/unsubscribe" })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !slices.Contains(r.released, key) && !unsubscribed {
+		t.Errorf("the upstream was given the key %s with the subscription, and nobody told it that the session has ended: 1000 of those and nobody can subscribe", key)
+	}
 }

@@ -620,3 +620,11 @@ func BenchmarkRate(b *testing.B) {
 		})
 	}
 }
+
+// Recipients may be the names of an object's members: to: {"mallory@evil.example": "cc"}.
+func TestDestinationsMayBeNamesOfMembers(t *testing.T) {
+	got := Destinations(map[string]string{"to": "destination"}, []byte(`{"to":{"mallory@evil.example":"cc"}}`))
+	if !slices.Contains(got, `"mallory@evil.example"`) {
+		t.Errorf("it goes to %v: once anything was sent to a cc, everybody is known", got)
+	}
+}

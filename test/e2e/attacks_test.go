@@ -94,7 +94,7 @@ var staged = map[string]func(t *testing.T){
 
 // elsewhere is the cases that another test stages, of this package where none is named.
 var elsewhere = map[string]string{
-	"mcp-108": "TestWhatIsShown in internal/httpapi, TestAppr057ShownRedeemedAndSent in internal/gateway",
+	"mcp-108": "TestWhatIsShown in internal/httpapi, TestWhatWasShownIsRedeemedAndSent in internal/gateway",
 	"mcp-126": "TestTypeScriptClient and TestGoClientAtOfficialServers",
 	"mcp-127": "TestConformance",
 }

@@ -1,0 +1,513 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+)
+
+// The bound on open questions holds for declarations as for calls (appr-051).
+func TestOpenQuestionsOfDeclarationsAreBounded(t *testing.T) {
+	w := newCommWorld(t)
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	n := 0
+	for ; n < 150; n++ {
+		if d, err := w.declare(p, "comm.send", fmt.Sprintf(`{"url":"https://example.com/%d"}`, n)); err != nil || d.Verdict.Decision != fault.Ask {
+			break
+		}
+	}
+	if n != 100 {
+		t.Errorf("one session has %d open questions", n)
+	}
+}
+
+// Questions that expired wait for nobody.
+func TestExpiredQuestionsDoNotUseUpTheBound(t *testing.T) {
+	w := newCommWorld(t, func(o *gateway.Options) { o.Limits.CommRequestsPerMinute = 1000 })
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	for n := range 100 {
+		w.mustAsk(w.do(p, "comm_send", fmt.Sprintf(`{"url":"https://example.com/%d",%s}`, n, because), ""))
+	}
+	w.clock.advance(time.Hour)
+	if a := w.do(p, "comm_send", sendPage, ""); a.Verdict.Decision != fault.Ask {
+		t.Errorf("nothing waits, and the session can never ask again: %s", a.Verdict.Reason)
+	}
+}
+
+// Asking whether the answer is there reaches nothing outside.
+func TestWaitingForAPersonUsesUpNoRequests(t *testing.T) {
+	w := newCommWorld(t, func(o *gateway.Options) { o.Limits.CommRequestsPerMinute = 3 })
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	id := w.mustAsk(w.do(p, "comm_send", sendPage, ""))
+	for range 2 {
+		w.mustAsk(w.do(p, "comm_send", sendPage, ""))
+	}
+	if err := w.respond("bob", &id, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
+	if a := w.do(p, "comm_send", sendPage, ""); a.Verdict.Decision != fault.Permit {
+		t.Errorf("nothing was requested yet: %s", a.Verdict.Reason)
+	}
+}
+
+// Counting questions takes no copy of what they are about: an agent decides how large that is, and how often it asks.
+func TestCountingQuestionsCopiesNone(t *testing.T) {
+	w := newCommWorld(t)
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	big := strings.Repeat("x", 100<<10)
+	for n := range 8 {
+		w.mustAsk(w.do(p, "comm_send", fmt.Sprintf(`{"url":"https://example.com/%d/%s",%s}`, n, big, because), ""))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := w.g.Status(t.Context(), p, ""); err != nil {
+		t.Fatal(err)
+	}
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 2<<20 {
+		t.Errorf("asking for the status of a session with 8 questions took %d MiB", used>>20)
+	}
+	runtime.ReadMemStats(&before)
+	w.mustAsk(w.do(p, "comm_send", sendPage, ""))
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; used > 2<<20 {
+		t.Errorf("one more small question took %d MiB", used>>20)
+	}
+}
+
+// counting lets a number of calls count the open questions before the first of them asks its own.
+type counting struct {
+	gateway.Store
+	mu       sync.Mutex
+	left     int
+	together chan struct{}
+}
+
+func (c *counting) ApprovalFor(ctx context.Context, s, digest string) (approval.Approval, error) {
+	found, err := c.Store.ApprovalFor(ctx, s, digest)
+	c.mu.Lock()
+	wait := c.left > 0
+	if wait {
+		if c.left--; c.left == 0 {
+			close(c.together)
+		}
+	}
+	c.mu.Unlock()
+	if wait {
+		select {
+		case <-c.together:
+		case <-time.After(5 * time.Second):
+		}
+	}
+	return found, err
+}
+
+// The bound on open questions holds when they are asked at once.
+func TestQuestionsAskedAtOnceAreBounded(t *testing.T) {
+	w := newCommWorld(t, func(o *gateway.Options) { o.Limits.CommRequestsPerMinute = 0 })
+	c := &counting{Store: w.store, left: 130, together: make(chan struct{})}
+	w.g = gatewayOn(t, w.world, c)
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	var wg sync.WaitGroup
+	for n := range 130 {
+		wg.Go(func() { w.do(p, "comm_send", fmt.Sprintf(`{"url":"https://example.com/%d",%s}`, n, because), "") })
+	}
+	wg.Wait()
+	open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 200)
+	if err != nil || len(open) > 100 {
+		t.Errorf("%d questions of one session wait, %v", len(open), err)
+	}
+}
+
+// tallying counts reads of questions.
+type tallying struct {
+	gateway.Store
+	mu    sync.Mutex
+	reads int
+}
+
+func (c *tallying) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]approval.Approval, error) {
+	c.mu.Lock()
+	c.reads++
+	c.mu.Unlock()
+	return c.Store.Approvals(ctx, f)
+}
+
+// What expired long ago is not read whole each time somebody looks at what waits.
+func TestListOfWhatWaitsDoesNotReadWhatExpired(t *testing.T) {
+	w := newCommWorld(t, func(o *gateway.Options) { o.Limits.CommRequestsPerMinute, o.Limits.CallsPerMinute = 0, 0 })
+	c := &tallying{Store: w.store}
+	w.g = gatewayOn(t, w.world, c)
+	for range 3 {
+		p := w.open("worker", "erin", "What do widgets cost in 2026?")
+		for n := range 100 {
+			w.do(p, "comm_send", fmt.Sprintf(`{"url":"https://example.com/%d",%s}`, n, because), "")
+		}
+	}
+	w.clock.advance(time.Hour)
+	c.reads = 0
+	if waiting, err := w.g.Questions(t.Context(), approval.Pending, "", "", 10); err != nil || len(waiting) != 0 {
+		t.Fatal(len(waiting), err)
+	}
+	if c.reads > 3 {
+		t.Errorf("%d pages were read to find that nothing waits", c.reads)
+	}
+}
+
+// Asking "would this run" is work, and is counted as such.
+func TestChecksCountAgainstTheRate(t *testing.T) {
+	w := newCommWorld(t, func(o *gateway.Options) { o.Limits.CallsPerMinute = 5 })
+	p := w.open("worker", "erin", "What do widgets cost in 2026?")
+	for range 50 {
+		a := w.g.Call(t.Context(), gateway.Request{Principal: p, Method: "tools/call", Tool: "comm_get", Arguments: json.RawMessage(sendPage), DryRun: true})
+		if a.Verdict.Code == fault.LimitRate {
+			return
+		}
+	}
+	t.Error("50 checks in a minute, where 5 calls are allowed")
+}
+
+// What waits for people has a bound in bytes as it has one in number: lists of questions, and whoever tells people of them, read whole pages
+// of it into memory.
+func TestOpenQuestionsAreBoundedInBytes(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	pad := strings.Repeat("x", 4<<20-200)
+	for i := range 12 {
+		a := w.do(p, "slack_publish", fmt.Sprintf(`{"n":%d,"text":%q}`, i, pad), "")
+		if a.Verdict.ApprovalID == nil {
+			break
+		}
+	}
+	page, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, q := range page {
+		n += len(q.Arguments)
+	}
+	if n > 32<<20 {
+		t.Errorf("%d questions of %d MiB wait; 500 of one agent, read as one page of 500 at each start and whenever changes were missed, are %d MiB", len(page), n>>20, n/len(page)*500>>20)
+	}
+}
+
+// crowded counts the entries that the store is given at a time, and takes none until it is let go.
+type crowded struct {
+	gateway.Store
+	now, most, all atomic.Int64
+	once           sync.Once
+	full, let      chan struct{}
+	stumbles       atomic.Bool // the next one fails
+}
+
+func (c *crowded) Record(ctx context.Context, e ...audit.Entry) error {
+	n := c.now.Add(1)
+	defer c.now.Add(-1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	}
+	if n == 64 {
+		c.once.Do(func() { close(c.full) })
+	}
+	select {
+	case <-c.let:
+	case <-ctx.Done():
+		return fault.New(fault.AuditUnavailable, "")
+	}
+	if c.stumbles.Swap(false) {
+		return fault.New(fault.AuditUnavailable, "")
+	}
+	c.all.Add(1)
+	return c.Store.Record(ctx, e...)
+}
+
+// What a stopped agent keeps trying does not crowd out the calls of others: the store is given few of its refusals at a time, and in the end
+// all of them.
+func TestStoppedAgentDoesNotCrowdTheStore(t *testing.T) {
+	w := newWorld(t)
+	c := &crowded{Store: w.store, full: make(chan struct{}), let: make(chan struct{})}
+	g := gatewayOn(t, w, c)
+	g.Standing().Disable("worker", "person:admin", "stop")
+	const tries = 1000
+	for range tries {
+		if a := g.Call(t.Context(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Code != fault.KillSwitch {
+			t.Fatalf("%+v", a.Verdict)
+		}
+	}
+	<-c.full
+	if a := g.Call(t.Context(), gateway.Request{Principal: as("planner"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Decision != fault.Permit {
+		t.Errorf("another agent's call: %+v", a.Verdict)
+	}
+	if n := c.most.Load(); n != 64 {
+		t.Errorf("%d at a time", n)
+	}
+	c.stumbles.Store(true) // which costs one entry when the gateway closes, and not all that wait
+	closed := make(chan error, 1)
+	go func() { closed <- g.Close(t.Context()) }()
+	for call := (gateway.Request{Principal: as("planner"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); g.Call(t.Context(), call).Verdict.Decision == fault.Permit; {
+		time.Sleep(time.Millisecond) // until it closes
+	}
+	close(c.let)
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	if n := c.all.Load(); n < tries-1 {
+		t.Errorf("%d of %d written", n, tries)
+	}
+}
+
+// One agent has so many calls under way and no more, in all of its sessions; that is nothing to another, and over when one of them ends.
+func TestCallsOfOneAgentAtOnceAreBounded(t *testing.T) {
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.Budget, o.Limits.CallsPerMinute = 0, 0 })
+	const most = 512
+	under, end := make(chan struct{}, most+1), make(chan struct{})
+	w.up.answers["docs.think"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
+		under <- struct{}{}
+		<-end
+		return text("ok"), nil
+	}
+	var wg sync.WaitGroup
+	for range most {
+		wg.Go(func() { w.mustPermit(w.call("worker", "think")) })
+	}
+	for range most {
+		<-under
+	}
+	a := w.mustRefuse(w.call("worker", "think"), fault.LimitRate)
+	if !a.Verdict.Retriable || a.Verdict.Stage != "limit" {
+		t.Errorf("%+v", a.Verdict)
+	}
+	if es := w.entriesOf(a.CallID); len(es) != 1 || es[0].Code != string(fault.LimitRate) {
+		t.Errorf("on record: %+v", es)
+	}
+	go func() { w.mustPermit(w.call("planner", "think")); under <- struct{}{} }()
+	<-under // at the server
+	close(end)
+	<-under // answered
+	wg.Wait()
+	w.mustPermit(w.call("worker", "think"))
+}
+
+// Refusals that callers wait for take turns at the store, too, and each is on record.
+func TestRefusalsTakeTurns(t *testing.T) {
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.CallsPerMinute = 0 })
+	c := &crowded{Store: w.store, full: make(chan struct{}), let: make(chan struct{})}
+	g := gatewayOn(t, w, c)
+	const tries = 300
+	var wg sync.WaitGroup
+	var limited, late atomic.Int64
+	for range tries {
+		wg.Go(func() {
+			switch a := g.Call(context.Background(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "nothing", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Code {
+			case fault.ToolUnknown:
+				limited.Add(1)
+			case fault.AuditUnavailable: // on a machine that is that slow
+				late.Add(1)
+			default:
+				t.Errorf("%+v", a.Verdict)
+			}
+		})
+	}
+	<-c.full
+	if a := g.Call(t.Context(), gateway.Request{Principal: as("planner"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(`{}`), Door: "mcp"}); a.Verdict.Decision != fault.Permit {
+		t.Errorf("another agent's call: %+v", a.Verdict)
+	}
+	close(c.let)
+	wg.Wait()
+	if c.most.Load() != 64 || c.all.Load() != limited.Load() || limited.Load()+late.Load() != tries {
+		t.Errorf("%d at a time; %d answered, %d written, %d late", c.most.Load(), limited.Load(), c.all.Load(), late.Load())
+	}
+}
+
+// Plans cost others nothing.
+func TestPlansDoNotHoldUpTheWriter(t *testing.T) {
+	if os.Getenv("SALLYPORT_SLOW_TESTS") == "" {
+		t.Skip("takes a minute of two processors: set SALLYPORT_SLOW_TESTS")
+	}
+	w := newWorld(t)
+	// Alternating sources and sinks that need one another's results: no order is safe, and finding the ways out is work.
+	var b strings.Builder
+	b.WriteString(`{"steps":[`)
+	for i := range 200 {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		tool, after := "search_email", ""
+		if i%2 == 1 {
+			tool, after = "web_search", fmt.Sprintf(`,"after":[%d]`, i-1)
+		}
+		fmt.Fprintf(&b, `{"tool":%q,"justification":"x","arguments":{"a":"%s"}%s}`, tool, strings.Repeat(`a@b.co `, 2500), after)
+	}
+	b.WriteString(`]}`)
+	start := time.Now()
+	if _, err := w.g.SubmitPlan(t.Context(), as("planner"), "", json.RawMessage(b.String())); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("one plan of %d bytes: %s", b.Len(), time.Since(start))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var plans, refused int
+	var mu sync.Mutex
+	for range 64 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				_, err := w.g.SubmitPlan(context.Background(), as("planner"), "", json.RawMessage(b.String()))
+				mu.Lock()
+				if plans++; err != nil {
+					refused++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	time.Sleep(3 * time.Second)
+	var worst time.Duration
+	denied := 0
+	for range 2 {
+		at := time.Now()
+		if a := w.call("worker", "think"); a.Verdict.Decision != fault.Permit {
+			denied++
+			t.Log(a.Verdict.Reason)
+		}
+		worst = max(worst, time.Since(at))
+	}
+	close(stop)
+	wg.Wait()
+	t.Logf("another agent's call: worst %s, refused %d of 2; plans %d, of them refused %d", worst, denied, plans, refused)
+	if denied > 0 || worst > 10*time.Second {
+		t.Error("one agent's plans stop another agent's calls")
+	}
+}
+
+// The budget is one, however many calls run at a time.
+func TestCallsAtOnceShareOneBudget(t *testing.T) {
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.Budget = 40 * time.Second })
+	w.up.answers["docs.think"] = func(ctx context.Context, _ json.RawMessage, _ *call.Exchange) (json.RawMessage, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range 40 {
+		wg.Go(func() { w.call("worker", "think") })
+	}
+	wg.Wait()
+	if alone := w.o.Limits.Budget; time.Since(began) > alone/2 { // forty spend it forty times as fast
+		t.Errorf("the calls ran %s, as if each had a budget of its own", time.Since(began))
+	}
+	w.mustRefuse(w.call("worker", "think"), fault.LimitBudget)
+}
+
+// An agent that declares one need over and over puts a new question before people each time, and never has more than one open: the bounds on
+// open questions bound nothing.
+func TestDeclaringOverAndOverIsBounded(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	const tries = 300
+	for range tries {
+		if _, err := w.declare(p, "slack.publish", `{"x":1}`); err != nil && !fault.Is(err, fault.LimitQuota) {
+			t.Fatal(err)
+		}
+	}
+	asked := 0
+	for after := ""; ; {
+		page, err := w.g.Questions(t.Context(), "", p.ID, after, 100)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked += len(page)
+		if len(page) < 100 {
+			break
+		}
+		after = page[len(page)-1].ID
+	}
+	if asked > 100 {
+		t.Errorf("%d questions about one call, each of them a message to everybody, and what anybody answered the one before is void", asked)
+	}
+}
+
+// A held call costs memory for as long as it is held, whatever it asks: one agent must not hold any number of them.
+func TestHeldCallsAreBounded(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	const calls = 400
+	ctx, cancel := context.WithCancel(t.Context())
+	var holding atomic.Int64
+	done := make(chan struct{}, calls)
+	for range calls { // the same call: one question
+		go func() {
+			var once atomic.Bool
+			w.g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: "slack_publish", Arguments: json.RawMessage(`{"x":1}`), Door: "mcp", Hold: time.Hour, Waiting: func(gateway.Waiting) {
+				if once.CompareAndSwap(false, true) {
+					holding.Add(1)
+				}
+			}})
+			done <- struct{}{}
+		}()
+	}
+	for end := time.Now().Add(5 * time.Second); holding.Load()+int64(len(done)) < calls && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	n := holding.Load()
+	cancel()
+	for range calls {
+		<-done
+	}
+	if n > 200 {
+		t.Errorf("%d calls of one session are held at once; with 4 MiB of arguments each has several copies of them", n)
+	}
+}
+
+type countedLookUps struct {
+	gateway.Store
+	used atomic.Int64
+}
+
+func (c *countedLookUps) Used(ctx context.Context, key string) (bool, error) {
+	c.used.Add(1)
+	return c.Store.Used(ctx, key)
+}
+
+// To ask what a plan would be judged is one request of the rate limit: it must not be thousands of look-ups.
+func TestPlanDoesNotMultiplyLookUps(t *testing.T) {
+	w := newPeopleWorld(t)
+	c := &countedLookUps{Store: w.store}
+	w.o.Store = c
+	g, err := gateway.New(t.Context(), w.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.offerAll(g)
+	w.g = g
+	p := w.open("worker", "erin", widgets)
+	var to []string
+	for i := range 32 {
+		to = append(to, fmt.Sprintf("%d", i))
+	}
+	step := `{"tool":"slack_send","arguments":{"to":[` + strings.Join(to, ",") + `]}}`
+	began := time.Now()
+	if _, err := g.ValidatePlan(t.Context(), p, "", json.RawMessage(`{"planned_calls":[`+strings.Repeat(step+",", 199)+step+`]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.used.Load(); n > 500 {
+		t.Errorf("%d look-ups in the store for one request to validate a plan, %s; 600 such are allowed in a minute", n, time.Since(began))
+	}
+}

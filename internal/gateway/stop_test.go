@@ -1,0 +1,179 @@
+package gateway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
+)
+
+// stuck is a store whose outcomes do not come back for a while.
+type stuck struct {
+	gateway.Store
+	mu   sync.Mutex
+	hold chan struct{} // outcomes wait until it is closed; nil: none does
+}
+
+func (s *stuck) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
+	s.mu.Lock()
+	hold := s.hold
+	s.mu.Unlock()
+	if hold != nil {
+		<-hold
+		return session.Session{}, fault.New(fault.AuditUnavailable, "")
+	}
+	return s.Store.Outcome(ctx, id, e, raise, used, seen...)
+}
+
+// Stopping never waits for the store: not the second call of a session either.
+func TestKillDoesNotWaitForOwedOutcomes(t *testing.T) {
+	w := newWorld(t)
+	st := &stuck{Store: w.store}
+	g := gatewayOn(t, w, st)
+	started := make(chan struct{}, 8)
+	w.up.answers["docs.think"] = func(ctx context.Context, params json.RawMessage, _ *call.Exchange) (json.RawMessage, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		if strings.Contains(string(params), "late") {
+			time.Sleep(100 * time.Millisecond)
+		}
+		return nil, ctx.Err()
+	}
+	if _, err := g.SessionFor(t.Context(), as("worker")); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, arg := range []string{`{"q":"first"}`, `{"q":"late"}`} {
+		wg.Go(func() {
+			g.Call(context.Background(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "think", Arguments: json.RawMessage(arg), Door: "mcp"})
+		})
+	}
+	<-started
+	<-started
+	hold := make(chan struct{})
+	set := func(to chan struct{}) {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		st.hold = to
+	}
+	set(hold)
+	g.Standing().Disable("worker", "person:admin", "stop")
+	answered := make(chan struct{})
+	go func() { wg.Wait(); close(answered) }()
+	select {
+	case <-answered:
+	case <-time.After(10 * time.Second):
+		t.Error("a killed call waits for the store behind another call's outcome")
+	}
+	set(nil)
+	close(hold)
+	<-answered
+}
+
+type failingRevoke struct {
+	gateway.Store
+	fail bool
+}
+
+func (f *failingRevoke) RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error {
+	if f.fail {
+		return fault.New(fault.AuditUnavailable, "")
+	}
+	return f.Store.RevokeToken(ctx, id, at, e)
+}
+
+type lossy struct {
+	gateway.Store
+	lose atomic.Bool
+}
+
+func (l *lossy) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {
+	if l.lose.Load() {
+		return fault.Wrap(errors.New("disk full"), fault.StoreUnavailable, "")
+	}
+	return l.Store.SaveQuarantine(ctx, agent, q, e)
+}
+
+type stuckLookUp struct {
+	gateway.Store
+	in chan struct{}
+}
+
+func (s *stuckLookUp) Used(ctx context.Context, key string) (bool, error) {
+	close(s.in)
+	<-ctx.Done()
+	return false, ctx.Err()
+}
+
+// Stopping never waits for the store (DESIGN.md rule 4), not even while it is asked what was used before.
+func TestKillDoesNotWaitForTheLookUpOfDestinations(t *testing.T) {
+	w := newPeopleWorld(t)
+	s := &stuckLookUp{Store: w.store, in: make(chan struct{})}
+	w.o.Store = s
+	g, err := gateway.New(t.Context(), w.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.offerAll(g)
+	w.g = g
+	p := w.open("worker", "erin", widgets)
+	done := make(chan gateway.Answer, 1)
+	go func() { done <- w.do(p, "slack_send", `{"to":"x"}`, "") }()
+	<-s.in
+	g.Standing().Disable("worker", "person:alice", "stop")
+	select {
+	case a := <-done:
+		w.mustRefuse(a, fault.KillSwitch)
+	case <-time.After(10 * time.Second):
+		t.Error("the call of a killed agent hangs with the store: the look-up has no context")
+	}
+}
+
+// Stopping never waits for the store: not for the record of an answer either.
+func TestKillDoesNotWaitForAnAnswersRecord(t *testing.T) {
+	w := newWorld(t)
+	asking := make(chan struct{})
+	done := make(chan struct{})
+	w.up.answers["web.web_search"] = func(ctx context.Context, _ json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
+		go func() { // as upstream does
+			defer close(done)
+			_, _ = x.Ask(ctx, "elicitation/create", json.RawMessage(`{"message":"?"}`))
+		}()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	block := make(chan struct{})
+	ended := make(chan time.Time, 1)
+	go func() {
+		w.g.Call(context.Background(), gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "web_search", Door: "mcp",
+			Exchange: call.Exchange{Ask: func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+				w.store.set(func(b *brittle) { b.block = block }) // the store hangs from here on
+				close(asking)
+				return json.RawMessage(`{"action":"accept"}`), nil
+			}}})
+		ended <- time.Now()
+	}()
+	<-asking
+	time.Sleep(50 * time.Millisecond) // the answer is being recorded
+	w.g.Standing().Disable("worker", "person:admin", "stop")
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("ten seconds after the switch the call is not answered: it waits for the store behind the record of an answer")
+	}
+	w.store.set(func(b *brittle) { b.block = nil })
+	close(block)
+	<-done
+}
