@@ -98,7 +98,6 @@ func TestNew(t *testing.T) {
 		"session": func(a *Approval) { a.Session = "" }, "agent": func(a *Approval) { a.Agent = "" }, "operation": func(a *Approval) { a.Operation = "" },
 		"opener": func(a *Approval) { a.OpenedBy = "" }, "arguments": func(a *Approval) { a.Arguments = json.RawMessage(`[]`) }, "no arguments": func(a *Approval) { a.Arguments = nil },
 		"justification": func(a *Approval) { a.Justification = json.RawMessage(`"because"`) },
-		// appr-003
 		"duplicate key": func(a *Approval) { a.Arguments = json.RawMessage(`{"to":"a","to":"b"}`) }, "case variant": func(a *Approval) { a.Arguments = json.RawMessage(`{"to":"a","To":"b"}`) },
 	} {
 		bad := asked()
@@ -263,7 +262,7 @@ func TestEveryMove(t *testing.T) {
 }
 
 func TestAnAnswerIsForWhatWasShown(t *testing.T) {
-	a, other := open(t, "HIGH"), open(t, "HIGH") // appr-016: one of many similar ones
+	a, other := open(t, "HIGH"), open(t, "HIGH") // one of many similar ones
 	for _, digest := range []string{"", other.Digest, a.CallDigest, strings.ToUpper(a.Digest), a.Digest[:63]} {
 		_, err := a.Approve(alice, digest, "", in)
 		wantCode(t, "approve "+digest, err, fault.ApprovalMismatch)
@@ -300,7 +299,7 @@ func TestWhoMayAnswer(t *testing.T) {
 		"own token":        {"rita", "tok_1", voter("harry", "tok_1"), fault.RoleMissing},
 		"own agent":        {"rita", "host:ci", voter("otto", "agent:Payer"), fault.RoleMissing},
 		"admin, requester": {"carol", "host:ci", carol, fault.RoleMissing},
-		// appr-030: agent created by one, run by another
+		// Agent created by one, run by another
 		"maker":              {"bob", "host:ci", voter("alice", "agent:payer"), fault.RoleMissing},
 		"runner":             {"bob", "host:ci", voter("bob"), fault.RoleMissing},
 		"neither":            {"bob", "host:ci", voter("carl"), ""},
@@ -336,7 +335,7 @@ func TestTwoPeopleForCritical(t *testing.T) {
 		t.Fatalf("%+v", one)
 	}
 	wantCode(t, "one of two", one.Covers(one.CallDigest, in), fault.ApprovalRequired)
-	// appr-026, appr-038: the same human again, whatever the name.
+	// The same human again, whatever the name.
 	for name, v := range map[string]Voter{
 		"same": alice, "other case": voter("ALICE"), "person: alias": voter("al", "person:alice"), "alias": voter("al", "Alice "), "as her own alias": voter("alice@example.com"),
 		"shared alias": voter("al", "alice@example.com"), "alias of her alias as principal": voter("al", "person:alice@example.com"),
@@ -353,7 +352,7 @@ func TestTwoPeopleForCritical(t *testing.T) {
 	if len(one.Votes) != 1 || len(a.Votes) != 0 {
 		t.Error("a move changed the value it was made on")
 	}
-	// A row that says approved without the people is not approved (appr-037: what the risk takes holds whatever else is satisfied).
+	// A row that says approved without the people is not approved: what the risk takes holds whatever else is satisfied.
 	for name, votes := range map[string][]Vote{
 		"nobody": nil, "one": two.Votes[:1], "twice the same": {two.Votes[0], two.Votes[0]}, "two names": {two.Votes[0], {Person: "ALICE@example.com", Decision: Approve}},
 		"a deferral": {two.Votes[0], {Person: "bob", Decision: Deferral}}, "a made-up answer": {two.Votes[0], {Person: "bob", Decision: "yes"}},
@@ -393,7 +392,7 @@ func TestOneNoIsANo(t *testing.T) {
 	}
 }
 
-func TestRejectRaces(t *testing.T) { // appr-033
+func TestRejectRaces(t *testing.T) {
 	yes := approved(t, "CRITICAL")
 	for _, v := range []Voter{carol, alice} {
 		no := must(t)(yes.Reject(v, yes.Digest, "stop", in))
@@ -454,7 +453,7 @@ func TestDeferral(t *testing.T) {
 	}
 }
 
-// appr-004, appr-005, appr-006: another tool, agent, session or definition is another call.
+// Another tool, agent, session or definition is another call.
 func TestCoversOneCallOnly(t *testing.T) {
 	a := approved(t, "HIGH")
 	digest := func(agent, session, operation, definition, arguments string) string {
@@ -465,8 +464,8 @@ func TestCoversOneCallOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, d := range map[string]string{
-		"appr-004": digest("payer", "sess_1", "other.transfer", "hash", arguments), "appr-005 agent": digest("b", "sess_1", "bank.transfer", "hash", arguments),
-		"appr-005 session": digest("payer", "sess_2", "bank.transfer", "hash", arguments), "appr-006": digest("payer", "sess_1", "bank.transfer", "changed", arguments),
+		"another tool": digest("payer", "sess_1", "other.transfer", "hash", arguments), "another agent": digest("b", "sess_1", "bank.transfer", "hash", arguments),
+		"another session": digest("payer", "sess_2", "bank.transfer", "hash", arguments), "another definition": digest("payer", "sess_1", "bank.transfer", "changed", arguments),
 		"arguments": digest("payer", "sess_1", "bank.transfer", "hash", `{"amount":12001,"to":"<ACME>"}`), "its own digest": a.Digest, "none": "",
 	} {
 		wantCode(t, name, a.Covers(d, in), fault.ApprovalMismatch)
@@ -475,13 +474,13 @@ func TestCoversOneCallOnly(t *testing.T) {
 	none.CallDigest = ""
 	none.Digest = none.digest()
 	wantCode(t, "no call at all", none.Covers("", in), fault.ApprovalMismatch)
-	void := must(t)(a.Supersede(in)) // appr-006, appr-007
+	void := must(t)(a.Supersede(in)) // another definition, other rules
 	wantCode(t, "superseded", void.Covers(void.CallDigest, in), fault.ApprovalMismatch)
 	_, err := void.Approve(bob, void.Digest, "", in)
 	wantCode(t, "superseded, then yes", err, fault.Conflict)
 }
 
-// appr-018, appr-019, appr-022: one use. (That two at once on one row are one after the other is the store's.)
+// An approval has one use. (That two at once on one row are one after the other is the store's.)
 func TestSpentOnce(t *testing.T) {
 	a := approved(t, "HIGH")
 	spent := must(t)(a.Spend("call_1", in))
@@ -497,7 +496,7 @@ func TestSpentOnce(t *testing.T) {
 	wantCode(t, "no call", err, fault.Internal)
 }
 
-// appr-044, appr-046: at the expiry and after it the answer is no, whatever was answered or not.
+// At the expiry and after it the answer is no, whatever was answered or not.
 func TestExpiry(t *testing.T) {
 	for name, a := range map[string]Approval{"approved": approved(t, "HIGH"), "unanswered": open(t, "HIGH")} {
 		at := a.ExpiresAt
@@ -515,7 +514,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// appr-034: who lost the role, or turned out to be the requester, doesn't count at dispatch.
+// Who lost the role, or turned out to be the requester, doesn't count at dispatch.
 func TestRecount(t *testing.T) {
 	a := approved(t, "CRITICAL")
 	directory := map[string]Voter{"alice": alice, "bob": bob}

@@ -378,7 +378,7 @@ func TestVerifyFinds(t *testing.T) {
 	}
 }
 
-// TestBitFlips is fault-011: one bit in 1000 random places of what a store keeps. All are found, and the record is named as exactly as the
+// TestBitFlips: one bit in 1000 random places of what a store keeps. All are found, and the record is named as exactly as the
 // stored tiles allow.
 func TestBitFlips(t *testing.T) {
 	const size, complete = 300, 256
@@ -408,7 +408,7 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
-// TestAnchors is fault-012 and fault-013: a log cut or rolled back together with its checkpoint is sound in itself; a checkpoint kept
+// TestAnchors: a log cut or rolled back together with its checkpoint is sound in itself; a checkpoint kept
 // elsewhere tells.
 func TestAnchors(t *testing.T) {
 	b := newBook(t)

@@ -881,7 +881,7 @@ func TestOIDCKeysRotate(t *testing.T) {
 	must("alice")
 }
 
-// A provider that is down, slow or strange: nobody is signed in, the words are clear, and it is asked again later (appr-064).
+// A provider that is down, slow or strange: nobody is signed in, the words are clear, and it is asked again later.
 func TestOIDCProviderDown(t *testing.T) {
 	const wellKnown = "/.well-known/openid-configuration"
 	document := func(name string, value any) func(*oidcRig) {

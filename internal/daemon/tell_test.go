@@ -322,7 +322,7 @@ func TestTellChange(t *testing.T) {
 	}
 }
 
-// Who approves more than anybody can read is told of, once, however the votes come and whatever was approved before (appr-051).
+// Who approves more than anybody can read is told of, once, however the votes come and whatever was approved before.
 func TestTellHaste(t *testing.T) {
 	d, o := &fakeDesk{clock: noon}, newOutbox()
 	tell := newTeller(t, d, o)
@@ -414,7 +414,7 @@ func TestTellHasteAfterAStart(t *testing.T) {
 	}
 }
 
-// A drill that was approved is an alert, from the change, after changes were missed, and after its time; one that was not is none (appr-053).
+// A drill that was approved is an alert, from the change, after changes were missed, and after its time; one that was not is none.
 func TestTellDrills(t *testing.T) {
 	drill := func(risk string, state approval.State, votes ...approval.Vote) approval.Approval {
 		return in(state, asked("d", risk, noon, votes...))

@@ -195,7 +195,7 @@ func TestDeclaration_UnknownOperationRejected(t *testing.T) {
 	}
 }
 
-// docs/design.md, rule 5; appr-003.
+// Parsing is strict: the parameters that were declared are the ones that are sent.
 func TestDeclaration_LooseJSONRejected(t *testing.T) {
 	whole := string(valid(t))
 	for name, body := range map[string]string{

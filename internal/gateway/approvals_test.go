@@ -174,7 +174,7 @@ func TestDeferredQuestionComesBackWhenDue(t *testing.T) {
 	}
 }
 
-// The call runs on the reasons that were shown (DESIGN.md rule 2): a model that words them anew changes neither the call nor the record of
+// The call runs on the reasons that were shown: a model that words them anew changes neither the call nor the record of
 // what was approved, and what it said instead is there beside it.
 func TestApprovalIsForTheReasonsThatWereShown(t *testing.T) {
 	w := newCommWorld(t)
@@ -334,7 +334,7 @@ func TestApprovalOpensNoPhaseSwitchOrSession(t *testing.T) {
 	w.mustRefuse(w.do(p, "comm_send", sendPage, ""), fault.SessionClosed)
 }
 
-// An approval was given for a session in which nothing untrusted had spoken, and says so (DESIGN.md rule 2: it binds the labels shown).
+// An approval was given for a session in which nothing untrusted had spoken, and says so: it binds the labels shown.
 func TestApprovalOfACleanSessionIsAskedAgainInATaintedOne(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")

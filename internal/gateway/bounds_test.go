@@ -19,7 +19,7 @@ import (
 	"sallyport.example/internal/gateway"
 )
 
-// The bound on open questions holds for declarations as for calls (appr-051).
+// The bound on open questions holds for declarations as for calls.
 func TestOpenQuestionsOfDeclarationsAreBounded(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")

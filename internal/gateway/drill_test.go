@@ -8,7 +8,7 @@ import (
 	"sallyport.example/internal/gateway"
 )
 
-// TestDrills is appr-053: now and then a question that no agent asked stands among the others, looks like them until it is answered, and
+// Now and then a question that no agent asked stands among the others, looks like them until it is answered, and
 // never runs anything.
 func TestDrills(t *testing.T) {
 	w := newPeopleWorld(t, func(o *gateway.Options) {

@@ -117,7 +117,7 @@ func (s *stuckLookUp) Used(ctx context.Context, key string) (bool, error) {
 	return false, ctx.Err()
 }
 
-// Stopping never waits for the store (DESIGN.md rule 4), not even while it is asked what was used before.
+// Stopping never waits for the store, not even while it is asked what was used before.
 func TestKillDoesNotWaitForTheLookUpOfDestinations(t *testing.T) {
 	w := newPeopleWorld(t)
 	s := &stuckLookUp{Store: w.store, in: make(chan struct{})}

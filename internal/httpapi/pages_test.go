@@ -507,7 +507,7 @@ func (w *world) askRaw(c *client.Client, arguments any) string {
 	return *a.Verdict.ApprovalID
 }
 
-// TestHostileArguments: whatever an argument holds is shown whole, inert and visible (appr-054).
+// TestHostileArguments: whatever an argument holds is shown whole, inert and visible.
 func TestHostileArguments(t *testing.T) {
 	w := asking(t)
 	c, _ := w.open("dora")

@@ -415,7 +415,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// path-116: a child that ignores SIGTERM is killed after the grace period, with all it started.
+// A child that ignores SIGTERM is killed after the grace period, with all it started.
 func TestIgnoresSIGTERM(t *testing.T) {
 	tiers(t, func(t *testing.T, tier Tier) {
 		mark := fmt.Sprintf("86401.%d", time.Now().UnixNano()%1e9)
@@ -482,7 +482,7 @@ func TestDeadlineAndCancel(t *testing.T) {
 	})
 }
 
-// path-118: a child that writes 10 GB neither fills nor holds anything.
+// A child that writes 10 GB neither fills nor holds anything.
 func TestEndlessOutput(t *testing.T) {
 	tiers(t, func(t *testing.T, tier Tier) {
 		for _, redirect := range []string{"", " >&2"} {
@@ -505,7 +505,7 @@ func TestEndlessOutput(t *testing.T) {
 	})
 }
 
-// path-120: nothing but 0, 1 and 2 and the given environment reaches the child.
+// Nothing but 0, 1 and 2 and the given environment reaches the child.
 func TestInheritsNothing(t *testing.T) {
 	_, secret := outside(t)
 	fd, err := syscall.Open(secret, syscall.O_RDONLY, 0) // without O_CLOEXEC
@@ -531,7 +531,7 @@ func TestInheritsNothing(t *testing.T) {
 	})
 }
 
-// path-124: a child that leaves its group by setsid dies with the rest, or can't leave.
+// A child that leaves its group by setsid dies with the rest, or can't leave.
 func TestSetsid(t *testing.T) {
 	tiers(t, func(t *testing.T, tier Tier) {
 		mark := fmt.Sprintf("86403.%d", time.Now().UnixNano()%1e9)
@@ -623,7 +623,7 @@ func TestWorkspaceIsNotExecutable(t *testing.T) {
 	})
 }
 
-// path-122: what runs is the file that was open, whatever its name has become since.
+// What runs is the file that was open, whatever its name has become since.
 func TestRunsTheOpenFile(t *testing.T) {
 	tiers(t, func(t *testing.T, tier Tier) {
 		dir := t.TempDir()

@@ -84,7 +84,7 @@ func crashWriter(dir string) {
 	os.Exit(1)
 }
 
-// TestKill kills a writing process again and again (fault-022): what it had acknowledged is there, what was under way is unknown,
+// TestKill kills a writing process again and again: what it had acknowledged is there, what was under way is unknown,
 // and the log continues what was signed.
 func TestKill(t *testing.T) {
 	rounds := 15

@@ -247,7 +247,7 @@ func noticeWriter(dir string) {
 	os.Exit(1)
 }
 
-// TestKillNotices kills a process with questions asked (appr-049): none is lost, and none is told of twice but by one id, and that
+// TestKillNotices kills a process with questions asked: none is lost, and none is told of twice but by one id, and that
 // only where the process was delivering.
 func TestKillNotices(t *testing.T) {
 	if dir := os.Getenv("SALLYPORT_STORE_NOTICES"); dir != "" {

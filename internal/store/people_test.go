@@ -69,7 +69,7 @@ func spend(db *DB, t testing.TB, s session.Session, a approval.Approval, callID 
 	return err
 }
 
-// appr-018, in the store alone: of many intents at once that would spend one approval one is written, whatever else is in its batch.
+// Of many intents at once that would spend one approval one is written, whatever else is in its batch.
 func TestRacingSpends(t *testing.T) {
 	const racers, rounds = 100, 30
 	db := openDB(t)
@@ -113,7 +113,7 @@ func TestRacingSpends(t *testing.T) {
 	}
 }
 
-// appr-022: what is on record as used stays used, whatever becomes of the row; and the record can't be taken back.
+// What is on record as used stays used, whatever becomes of the row; and the record can't be taken back.
 func TestSpentForGood(t *testing.T) {
 	db := openDB(t)
 	s := opened(t, db, "a")
@@ -149,7 +149,7 @@ func TestSpentForGood(t *testing.T) {
 	}
 }
 
-// appr-061: a vote and its entry are one write. A question too, and what takes its place.
+// A vote and its entry are one write. A question too, and what takes its place.
 func TestVoteNeedsItsEntry(t *testing.T) {
 	db := openDB(t)
 	s := opened(t, db, "a")

@@ -283,7 +283,7 @@ func TestSpoiler(t *testing.T) {
 }
 
 // refused says that err came, as what it must be, by the end of the caller's patience and not of the fault. The bound leaves room
-// for a starved test machine; that patience is within the two seconds of docs/design.md, rule 1, is TestPatience.
+// for a starved test machine; TestPatience shows that the patience is within 2 s.
 func refused(t *testing.T, what string, began time.Time, err error) {
 	t.Helper()
 	if !fault.Is(err, fault.AuditUnavailable) {
@@ -300,7 +300,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// TestLocked: another program holds the database (fault-038).
+// TestLocked: another program holds the database.
 func TestLocked(t *testing.T) {
 	db := openWith(t, Options{})
 	a := opened(t, db, "a")
@@ -361,7 +361,7 @@ func TestFull(t *testing.T) {
 	equal(t, "entries", actions(log(t, db)), []string{"session.open", "big", "call"})
 }
 
-// TestCommitFails breaks each commit of a history twice: it fails, and it fails although it was applied (fault-008).
+// TestCommitFails breaks each commit of a history twice: it fails, and it fails although it was applied.
 // Every call that was told yes is there, what was told no is there at most once, and the log is sound.
 func TestCommitFails(t *testing.T) {
 	for _, applied := range []bool{false, true} {
@@ -718,7 +718,7 @@ func TestOpen(t *testing.T) {
 	})
 }
 
-// TestMigrationInterrupted breaks a migration at each of its statements, then runs it whole (fault-028).
+// TestMigrationInterrupted breaks a migration at each of its statements, then runs it whole.
 func TestMigrationInterrupted(t *testing.T) {
 	one, two := "CREATE TABLE a (x INTEGER)", []string{"CREATE TABLE b (x INTEGER)", "INSERT INTO a VALUES (1)", "INSERT INTO b SELECT x FROM a"}
 	for n := range len(two) + 1 {

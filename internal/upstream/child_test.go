@@ -117,7 +117,7 @@ func runChild(mode string) {
 				out(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"%s"}}`, m.ID, strings.Repeat("e", 100<<10))
 			case "error":
 				out(`{"jsonrpc":"2.0","id":%s,"error":{"code":-5,"message":"mine","data":{"k":1}}}`, m.ID)
-			case "die": // fault-073
+			case "die": // the process ends itself
 				os.Exit(9)
 			case "hang":
 			case "stop-reading":

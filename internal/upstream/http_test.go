@@ -318,8 +318,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestStandingStream: announcements on the GET stream have the lists taken again, at most once a second however many there are
-// (fault-072); a flood ends the conversation.
+// TestStandingStream: announcements on the GET stream have the lists taken again, at most once a second however many there
+// are; a flood ends the conversation.
 func TestStandingStream(t *testing.T) {
 	const notice = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n"
 	var lists atomic.Int64

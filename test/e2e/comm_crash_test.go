@@ -11,7 +11,7 @@ import (
 )
 
 // Kill -9 while a fetch that a person approved is in flight: after the restart its outcome is unknown, and neither the declaration nor the
-// approval is good for another call (fault-022).
+// approval is good for another call.
 func TestKill9DuringAFetch(t *testing.T) {
 	site := newWebsite(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/stall" {

@@ -61,7 +61,7 @@ type answered struct {
 }
 
 // Kill -9 under load, again and again: what was answered is in the record with intent and outcome, every effect has its intent, labels
-// never sink, the switch holds, and the log verifies at every stop (fault-022, fault-066).
+// never sink, the switch holds, and the log verifies at every stop.
 func TestKill9(t *testing.T) {
 	config, done := effects(t)
 	p := newPlace(t, config, declaration("tester"), declaration("victim"))
@@ -267,7 +267,7 @@ func TestSIGTERM(t *testing.T) {
 }
 
 // From POST to the last effect: an upstream ticks while a call runs and until it learns that the call was cancelled, and many callers
-// start new calls all the time (fault-064, fault-068).
+// start new calls all the time.
 func TestKillToLastEffect(t *testing.T) {
 	var effects, others atomic.Int64 // unix nanoseconds of the newest
 	s := newServer("ticking")

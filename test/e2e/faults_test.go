@@ -179,7 +179,7 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// Another process holds the database's write lock for 10 s (fault-038).
+// Another process holds the database's write lock for 10 s.
 func TestLockedStore(t *testing.T) {
 	withoutStore(t, func(t *testing.T, w *world) func() {
 		db, err := sql.Open("sqlite", filepath.Join(w.place.data, "sallyport.db"))

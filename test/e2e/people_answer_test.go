@@ -172,7 +172,7 @@ func pay(amount int) map[string]any {
 }
 
 // A held call of risk HIGH appears at the page that is open, is approved with the mouse, and runs once with the bytes that were shown
-// (appr-057). The next one is approved with keys alone, and the one after that without scripts.
+// The next one is approved with keys alone, and the one after that without scripts.
 func TestPeopleApprove(t *testing.T) {
 	d := newDesk(t, "")
 	cs := d.agentOf(revision1125, nil)

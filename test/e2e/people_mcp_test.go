@@ -164,7 +164,7 @@ func (h *receiver) about(words string) (n int) {
 	return n
 }
 
-// Kill -9 while a question waits: after the start it is the same question, with the same expiry, and nobody is told of it twice (appr-049).
+// Kill -9 while a question waits: after the start it is the same question, with the same expiry, and nobody is told of it twice.
 // It is answered then, and the call made again runs once.
 func TestPeopleKill9(t *testing.T) {
 	hook := newReceiver(t)
@@ -227,7 +227,7 @@ func TestPeopleKill9(t *testing.T) {
 }
 
 // Kill -9 after the approval was used and before the outcome was written: the outcome is unknown, and the same call is not sent a second
-// time, whoever asks (appr-019).
+// time, whoever asks.
 func TestPeopleKill9Dispatched(t *testing.T) {
 	var got atomic.Int64
 	free := make(chan struct{})
@@ -296,7 +296,7 @@ func TestPeopleKill9Dispatched(t *testing.T) {
 }
 
 // A server changes its tool while a call of it waits: a yes then runs nothing, the change is shown to an operator, and once it is accepted
-// the call is asked about anew (appr-006).
+// the call is asked about anew.
 func TestPeopleToolChanges(t *testing.T) {
 	var got recorder
 	s := newServer("bank")

@@ -241,7 +241,7 @@ func TestPeopleReconnect(t *testing.T) {
 	b.see("482 EUR")
 }
 
-// Pages of other origins can neither answer nor show what is asked for (appr-041), be they of another site or of another port only.
+// Pages of other origins can neither answer nor show what is asked for, be they of another site or of another port only.
 func TestPeopleOtherOrigins(t *testing.T) {
 	d := newDesk(t, "")
 	asksPeople(t, d.agentOf(revision1125, nil), "bank_transfer", pay(480))
@@ -360,7 +360,7 @@ func (p *provider) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // Signing in with an identity provider of another site, whose page has a form: the console's cookie is SameSite=Strict, and a browser does
-// not send it along the provider's redirect. With the provider down nobody new gets in (appr-064).
+// not send it along the provider's redirect. With the provider down nobody new gets in.
 func TestPeopleProvider(t *testing.T) {
 	idp := newProvider(t, "ann@example.com")
 	_, _, bank, mail := newServers(t)

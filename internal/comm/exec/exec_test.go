@@ -277,7 +277,7 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// path-121: what stands in the workspace is never what runs, though the working directory is there.
+// What stands in the workspace is never what runs, though the working directory is there.
 func TestWorkspaceIsNotSearched(t *testing.T) {
 	r := runner(t, Options{Allow: []string{"cat", "env"}})
 	ws := workspace(t)
@@ -295,7 +295,7 @@ func TestWorkspaceIsNotSearched(t *testing.T) {
 	}
 }
 
-// path-122: a program that changed since it was allowed is not run, whether it was replaced or written over.
+// A program that changed since it was allowed is not run, whether it was replaced or written over.
 func TestChangedProgram(t *testing.T) {
 	dir := own(t)
 	path := dir + "/program"

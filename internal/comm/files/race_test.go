@@ -43,7 +43,7 @@ func until(f func()) (stop func()) {
 	return func() { close(end); wg.Wait() }
 }
 
-// path-093: a folder turns into a link to outside and back while it is read, written and listed.
+// A folder turns into a link to outside and back while it is read, written and listed.
 func TestRaceCheckThenOpen(t *testing.T) {
 	d := newWorld(t, Options{})
 	dir, link, flip := d.ws+"/real", d.ws+"/link", d.ws+"/flip"
@@ -97,7 +97,7 @@ func TestRaceCheckThenOpen(t *testing.T) {
 	}
 }
 
-// path-094: the folder of a write moves out while the write is under way.
+// The folder of a write moves out while the write is under way.
 func TestRaceFolderMovesOut(t *testing.T) {
 	d := newWorld(t, Options{})
 	stop := until(func() {
@@ -139,7 +139,7 @@ func noTemps(t *testing.T, d *world) {
 	}
 }
 
-// path-097: of two writers who saw the same content one wins.
+// Of two writers who saw the same content one wins.
 func TestRaceLostUpdate(t *testing.T) {
 	d := newWorld(t, Options{})
 	for round := range 50 {
@@ -200,7 +200,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// path-100: the cap counts bytes that came.
+// The cap counts bytes that came.
 func TestRaceLyingSize(t *testing.T) {
 	var r endless
 	if _, err := slurp(t.Context(), &r, 10, 1<<20); !fault.Is(err, fault.ResultTooLarge) {
@@ -248,7 +248,7 @@ func TestRaceLyingSize(t *testing.T) {
 	}
 }
 
-// path-102: a folder on the way becomes a link to outside while the way is made.
+// A folder on the way becomes a link to outside while the way is made.
 func TestRaceMkdirAll(t *testing.T) {
 	d := newWorld(t, Options{})
 	before := d.outsides(t)
@@ -285,7 +285,7 @@ func TestRaceMkdirAll(t *testing.T) {
 	noTemps(t, d)
 }
 
-// path-104: removal takes links, not what they point to; and comes to an end with trees that are deep, large or locked.
+// Removal takes links, not what they point to; and comes to an end with trees that are deep, large or locked.
 func TestRaceRemove(t *testing.T) {
 	d := newWorld(t, Options{})
 	before := d.outsides(t)
@@ -357,7 +357,7 @@ func deep(t testing.TB, dir string, n int) {
 	r.Close()
 }
 
-// path-106: listings of what is too wide or too deep are cut, and say so.
+// Listings of what is too wide or too deep are cut, and say so.
 func TestRaceListingBomb(t *testing.T) {
 	d := newWorld(t, Options{MaxFiles: 100})
 	const wide = 10_000
@@ -407,7 +407,7 @@ func TestRaceListingBomb(t *testing.T) {
 	})
 }
 
-// path-108: a process is killed while it writes; the file is one of the contents, and the next start cleans up.
+// A process is killed while it writes; the file is one of the contents, and the next start cleans up.
 func TestRaceCrash(t *testing.T) {
 	const env = "FILES_TEST_CRASH"
 	contents := [2][]byte{bytes.Repeat([]byte("a"), 1<<20), bytes.Repeat([]byte("b"), 1<<20)}
