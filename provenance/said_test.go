@@ -48,9 +48,9 @@ func TestWordsHaveValuesWhole(t *testing.T) {
 
 // A request that is too long is read to its last whole word.
 func TestWordsBehindTheBoundSayNothing(t *testing.T) {
-	for _, space := range []string{" ", "\n", "\u00a0"} {
+	for space, step := range map[string]int{" ": 1, "\n": 5, "\u00a0": 5} { // what is true of one space at every place is tried at some of the others
 		fill := strings.Repeat("a"+space, maxWords)
-		for cut := range 24 {
+		for cut := 0; cut < 24; cut += step {
 			w := ParseWords(fill[:(maxWords-24)/(1+len(space))*(1+len(space))] + strings.Repeat("b", cut) + space + "bob@books.community")
 			for f := range w.forms {
 				if f.kind == mail && f.value != "bob@books.community" || f.kind == link {

@@ -87,9 +87,9 @@ func crashWriter(dir string) {
 // TestKill kills a writing process again and again: what it had acknowledged is there, what was under way is unknown,
 // and the log continues what was signed.
 func TestKill(t *testing.T) {
-	rounds := 15
-	if testing.Short() {
-		rounds = 3
+	rounds := 5
+	if os.Getenv("SALLYPORT_TEST_ALL") == "1" {
+		rounds = 15
 	}
 	dir := dataDir(t)
 	acknowledged := map[string]string{} // call -> intent or outcome
@@ -105,7 +105,7 @@ func TestKill(t *testing.T) {
 		lines := 0
 		for in := bufio.NewScanner(out); in.Scan(); {
 			if kill == nil { // from the first line on: not while it is still starting
-				kill = time.AfterFunc(time.Duration(20+37*round%400)*time.Millisecond, func() { cmd.Process.Kill() })
+				kill = time.AfterFunc(time.Duration(20+67*round%400)*time.Millisecond, func() { cmd.Process.Kill() })
 			}
 			lines++
 			words := strings.Fields(in.Text())
