@@ -630,8 +630,16 @@ func TestMain(m *testing.M) {
 	}
 	built.dir, built.paths = dir, map[string]string{}
 	code := m.Run()
-	if err := os.RemoveAll(dir); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+	stopChrome()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := os.RemoveAll(dir)
+		if err == nil {
+			break
+		}
+		if time.Now().After(end) { // the last processes of Chromium may write for a moment
+			fmt.Fprintln(os.Stderr, err)
+			break
+		}
 	}
 	os.Exit(code)
 }

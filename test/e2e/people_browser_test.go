@@ -34,7 +34,7 @@ const watching = `(() => {
 const settled = `document.readyState === "complete" && (!document.querySelector("[sse-connect]") ||
 	!!window.__watch && __watch.open > 0 && __watch.flying === 0 && (__watch.told > 0 || !document.querySelector('[hx-trigger*="sse:all"]')))`
 
-// browser is one Chromium with a profile of its own, at one page.
+// browser is a profile of its own in Chromium, at one page.
 type browser struct {
 	t      testing.TB
 	ctx    context.Context
@@ -58,31 +58,60 @@ func chromium(t testing.TB) string {
 	return ""
 }
 
-func newBrowser(t testing.TB) *browser {
+// chrome is the one Chromium of all tests, which starts with the first browser and is stopped by TestMain.
+var chrome struct {
+	sync.Mutex
+	ctx  context.Context
+	stop func()
+}
+
+// startChrome starts Chromium unless it runs, and returns the context that browsers are made in.
+func startChrome(t testing.TB) context.Context {
 	t.Helper()
-	profile := filepath.Join(t.TempDir(), "profile")
-	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(profile), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900),
+	chrome.Lock()
+	defer chrome.Unlock()
+	if chrome.ctx != nil {
+		return chrome.ctx
+	}
+	allocator, end := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(chromium(t)), chromedp.UserDataDir(filepath.Join(built.dir, "profile")), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"))...)
 	quiet := func(string, ...any) {}
 	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithLogf(quiet), chromedp.WithErrorf(quiet))
+	if err := chromedp.Do(ctx); err != nil { // starts it; its life must not hang on a deadline
+		cancel()
+		end()
+		t.Fatalf("Chromium does not start: %v", err)
+	}
+	chrome.ctx, chrome.stop = ctx, func() { cancel(); end() }
+	return ctx
+}
+
+// stopChrome ends Chromium if a test started it.
+func stopChrome() {
+	chrome.Lock()
+	defer chrome.Unlock()
+	if chrome.stop != nil {
+		chrome.stop()
+	}
+}
+
+func newBrowser(t testing.TB) *browser {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(startChrome(t), chromedp.WithNewBrowserContext())
 	b := &browser{t: t, ctx: ctx, script: true}
 	var reading sync.WaitGroup
 	t.Cleanup(func() {
 		cancel()
-		stop()
 		reading.Wait()
-		for end := time.Now().Add(patience); os.RemoveAll(profile) != nil && time.Now().Before(end); { // its last processes may still write
-			time.Sleep(20 * time.Millisecond)
-		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		for _, e := range b.errors {
 			t.Errorf("a page wrote to the console: %s", e)
 		}
 	})
-	if err := chromedp.Do(ctx); err != nil { // starts it; its life must not hang on a deadline
-		t.Fatalf("Chromium does not start: %v", err)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("Chromium opens no page: %v", err)
 	}
 	messages := chromedp.Console(ctx)
 	reading.Go(func() {
