@@ -33,7 +33,7 @@ module:
 
 # What Sallyport costs, as ratios to calling the server directly, in one run on one machine.
 bench: build
-	go run ./test/bench -sallyport bin/sallyport
+	go run ./lab/bench -sallyport bin/sallyport
 
 # Each fuzz target for a minute.
 fuzz:

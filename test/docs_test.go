@@ -343,7 +343,7 @@ var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // Relative links lead somewhere, and files that are named in backticks by their path exist.
 func TestDocumentsLeadSomewhere(t *testing.T) {
-	pathLike := regexp.MustCompile(`^(cmd|docs|flow|provenance|guard|client|internal|test|\.ci)/[\w./-]*$`)
+	pathLike := regexp.MustCompile(`^(cmd|docs|flow|provenance|guard|client|internal|lab|test|\.ci)/[\w./-]*$`)
 	for name, page := range pages(t) {
 		for _, m := range link.FindAllStringSubmatch(page, -1) {
 			target, _, _ := strings.Cut(m[1], "#")

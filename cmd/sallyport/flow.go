@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/internal/daemon"
-	"sallyport.example/internal/replay"
 	"sallyport.example/internal/store"
+	"sallyport.example/lab/replay"
 )
 
 // flowCommand is what there is to ask about the flow rules without a running gateway.

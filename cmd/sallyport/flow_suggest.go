@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/internal/store"
-	"sallyport.example/internal/suggest"
+	"sallyport.example/lab/suggest"
 )
 
 func (c *cli) flowSuggest() *cobra.Command {

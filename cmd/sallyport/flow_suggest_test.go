@@ -12,7 +12,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/store"
-	"sallyport.example/internal/suggest"
+	"sallyport.example/lab/suggest"
 )
 
 // pinned makes a data directory in which a gateway has accepted these definitions.

@@ -12,6 +12,7 @@ import (
 
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/demo"
+	"sallyport.example/lab/lint"
 )
 
 func (c *cli) serve() *cobra.Command {
@@ -135,7 +136,7 @@ With --data the labels of the configuration are compared with what a gateway's d
 servers' tools take, and what was called and answered in the newest entries of the audit log.`,
 		example: "sallyport lint\nsallyport lint agents/assistant.yaml --output json\nsallyport lint --data sallyport-data", args: cobra.ArbitraryArgs, prints: true, local: true,
 	}, func(ctx context.Context, args []string) error {
-		problems, err := daemon.Lint(ctx, data, args...)
+		problems, err := daemon.Lint(ctx, data, lint.Compare, args...)
 		if err != nil {
 			return unusable(err)
 		}

@@ -65,7 +65,7 @@ type Config struct {
 
 	file    string          // where it was read; empty for the defaults
 	root    *yaml.Node      // the file as it was read, to say where things stand
-	argless map[string]bool // operations whose schema takes no argument, once lintData has looked
+	argless map[string]bool // operations whose schema takes no argument, once that was compared
 }
 
 // PersonConfig is a human with roles.

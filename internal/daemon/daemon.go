@@ -39,6 +39,7 @@ import (
 	"sallyport.example/internal/mcpapi"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/statement"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
@@ -519,14 +520,6 @@ func usability(u catalogue.Usability) string {
 	return fmt.Sprintf("%d of %d tools usable: %s", u.Usable, u.Tools, strings.Join(u.Why, "; "))
 }
 
-// many is a number of things in words.
-func many(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // unread are lines that say which definitions no person has accepted.
 func (d *Daemon) unread() string {
 	waiting, unread := 0, 0
@@ -540,10 +533,10 @@ func (d *Daemon) unread() string {
 	}
 	var text string
 	if unread > 0 {
-		text = fmt.Sprintf("  note     only a rule accepted %s of tools, so a session that lists one holds untrusted: sallyport tools accept --all\n", many(unread, "definition"))
+		text = fmt.Sprintf("  note     only a rule accepted %s of tools, so a session that lists one holds untrusted: sallyport tools accept --all\n", sentence.Count(unread, "definition"))
 	}
 	if waiting > 0 {
-		text += fmt.Sprintf("  note     the gateway keeps %s of tools from agents until a person accepts: sallyport tools accept --all\n", many(waiting, "definition"))
+		text += fmt.Sprintf("  note     the gateway keeps %s of tools from agents until a person accepts: sallyport tools accept --all\n", sentence.Count(waiting, "definition"))
 	}
 	return text
 }
@@ -559,7 +552,7 @@ func (d *Daemon) unlisted() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", many(n, "tool"))
+	return fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", sentence.Count(n, "tool"))
 }
 
 // Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last.
@@ -640,9 +633,18 @@ func (d *Daemon) Close() error {
 	return d.closeErr
 }
 
+// Recorded is what a data directory shows about the labels of a configuration.
+type Recorded struct {
+	Problems    []Problem
+	NoArguments map[string]bool // operations whose schema takes no argument
+}
+
+// Compare compares a configuration with a data directory. File stands in the problems, whose lines are filled in later.
+type Compare func(ctx context.Context, c *Config, file, dir string) (Recorded, error)
+
 // Lint checks a configuration file, or a folder or file of declarations. Problems come sorted by file and line. With a data directory,
-// configurations are compared with what that knows: what the servers' tools take, and what was called of late.
-func Lint(ctx context.Context, data string, paths ...string) ([]Problem, error) {
+// configurations are compared with what that knows.
+func Lint(ctx context.Context, data string, compare Compare, paths ...string) ([]Problem, error) {
 	if len(paths) == 0 {
 		paths = []string{""}
 	}
@@ -659,7 +661,7 @@ func Lint(ctx context.Context, data string, paths ...string) ([]Problem, error) 
 				continue
 			}
 		}
-		problems, err := lintConfig(ctx, p, data)
+		problems, err := lintConfig(ctx, p, data, compare)
 		if err != nil {
 			return nil, err
 		}
@@ -673,7 +675,7 @@ func Lint(ctx context.Context, data string, paths ...string) ([]Problem, error) 
 }
 
 // lintConfig checks a configuration file ("": the one in the working directory), and what it names.
-func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
+func lintConfig(ctx context.Context, path, data string, compare Compare) ([]Problem, error) {
 	cfg, err := LoadConfig(path)
 	var invalid *ConfigError
 	if errors.As(err, &invalid) {
@@ -686,13 +688,17 @@ func lintConfig(ctx context.Context, path, data string) ([]Problem, error) {
 	if name == "" {
 		name = "sallyport.yaml"
 	}
-	var seen []Problem
-	if data != "" { // first: labelProblems goes by it, too
-		if seen, err = cfg.lintData(ctx, name, data); err != nil {
+	var seen Recorded
+	if data != "" {
+		if seen, err = compare(ctx, cfg, name, data); err != nil {
 			return nil, err
 		}
+		cfg.argless = seen.NoArguments // labelProblems goes by it
+		for i := range seen.Problems {
+			cfg.locate(&seen.Problems[i])
+		}
 	}
-	all := slices.Concat(cfg.Warnings(name), cfg.folderProblems(name, data), cfg.packageProblems(name), cfg.labelProblems(name), seen)
+	all := slices.Concat(cfg.Warnings(name), cfg.folderProblems(name, data), cfg.packageProblems(name), cfg.labelProblems(name), seen.Problems)
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
 	if cfg.Agents != "" {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)

@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/comm/query"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/upstream"
 )
@@ -47,7 +48,7 @@ func Doctor(ctx context.Context, config, data string) []Check {
 		cfg, _ = ParseConfig("(defaults)", nil, ".") // the rest is looked at as far as it can be
 	default:
 		warnings := 0
-		problems, err := lintConfig(ctx, config, "")
+		problems, err := lintConfig(ctx, config, "", nil)
 		blocked := err
 		for _, p := range problems {
 			if p.Severity.Blocks() {
@@ -59,7 +60,7 @@ func Doctor(ctx context.Context, config, data string) []Check {
 		case blocked != nil:
 			add("configuration", "failed", "sallyport lint shows the problems one by one", "%v", blocked)
 		case warnings > 0:
-			add("configuration", "warning", "sallyport lint", "it can be used; %s", many(warnings, "remark"))
+			add("configuration", "warning", "sallyport lint", "it can be used; %s", sentence.Count(warnings, "remark"))
 		default:
 			add("configuration", "ok", "", "no problems")
 		}
@@ -180,14 +181,14 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 		add("definitions", "failed", fault.Of(err).Remedy, "%v", err)
 		return
 	}
-	unread, waiting := cfg.unaccepted(pins)
+	unread, waiting := cfg.Unaccepted(pins)
 	var says []string
 	for _, server := range slices.Sorted(maps.Keys(cfg.Upstreams)) {
 		if n := len(unread[server]); n > 0 {
-			says = append(says, fmt.Sprintf("only a rule accepted %s of %s, so every session that lists one holds untrusted", many(n, "definition"), server))
+			says = append(says, fmt.Sprintf("only a rule accepted %s of %s, so every session that lists one holds untrusted", sentence.Count(n, "definition"), server))
 		}
 		if n := len(waiting[server]); n > 0 {
-			says = append(says, fmt.Sprintf("the gateway keeps %s of %s from agents until a person accepts", many(n, "definition"), server))
+			says = append(says, fmt.Sprintf("the gateway keeps %s of %s from agents until a person accepts", sentence.Count(n, "definition"), server))
 		}
 	}
 	if len(says) > 0 {

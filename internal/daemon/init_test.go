@@ -31,7 +31,7 @@ func TestInit(t *testing.T) {
 		cfg.Store != empty.Store || cfg.Limits != empty.Limits || strings.Join(cfg.Flow.Labels, " ") != strings.Join(empty.Flow.Labels, " ") {
 		t.Errorf("what the example calls defaults is not the default:\n%+v\n%+v", cfg, empty)
 	}
-	problems, err := Lint(t.Context(), "", config)
+	problems, err := Lint(t.Context(), "", nil, config)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("the example does not lint clean: %v, %v", problems, err)
 	}

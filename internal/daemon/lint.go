@@ -10,7 +10,8 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
-	"sallyport.example/internal/suggest"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/naming"
 	"sallyport.example/provenance"
 )
 
@@ -54,13 +55,35 @@ func (l *labelLint) add(severity agent.Severity, member, remedy, format string, 
 	l.found = append(l.found, l.c.problem(l.file, field, severity, remedy, format, args...))
 }
 
+// Unaccepted are the pins of tools that no person has accepted, by server: those that only a rule accepted, where that marks a session, and
+// those that wait.
+func (c *Config) Unaccepted(pins []catalogue.Pin) (unread, waiting map[string][]catalogue.Pin) {
+	unread, waiting = map[string][]catalogue.Pin{}, map[string][]catalogue.Pin{}
+	for _, p := range pins {
+		server, _, _ := strings.Cut(p.Operation, ".")
+		u, ours := c.Upstreams[server]
+		switch {
+		case !ours:
+		case p.Pending != "":
+			waiting[server] = append(waiting[server], p)
+		case p.Unread() && p.Definition != nil && u.FirstSight != "trust":
+			unread[server] = append(unread[server], p)
+		}
+	}
+	return unread, waiting
+}
+
 // problem says where in the file it is, if the file is at hand.
 func (c *Config) problem(file, field string, severity agent.Severity, remedy, format string, args ...any) Problem {
 	p := Problem{File: file, Field: field, Severity: severity, Problem: fmt.Sprintf(format, args...), Remedy: remedy}
-	if c.root != nil {
-		p.Line, p.Column = whereIs(c.root, field)
-	}
+	c.locate(&p)
 	return p
+}
+
+func (c *Config) locate(p *Problem) {
+	if c.root != nil {
+		p.Line, p.Column = whereIs(c.root, p.Field)
+	}
 }
 
 // with are the arguments that have one of the roles, sorted.
@@ -83,7 +106,7 @@ func (l *labelLint) calls() {
 		l.add(agent.P2, "args", "give those that decide where something goes, or what it hits, their roles (sallyport flow suggest "+l.server+" may know some); if none does, say args with the roles content, query and flag",
 			"its arguments have no roles, so all must be vouched for: once a session has read untrusted content nearly every call is asked about")
 	}
-	if l.tool != "*" && p.Level == 0 && suggest.Writes(l.tool) {
+	if l.tool != "*" && p.Level == 0 && naming.Writes(l.tool) {
 		at := "effect"
 		if l.own.Level != nil {
 			at = "level"
@@ -125,7 +148,7 @@ func (l *labelLint) calls() {
 func (l *labelLint) roles() {
 	for _, arg := range slices.Sorted(maps.Keys(l.own.Args)) {
 		role, like := provenance.Role(l.own.Args[arg]), provenance.Role("")
-		if like, _ = suggest.Role(arg); like == "" || role.Core() || !like.Core() {
+		if like, _ = naming.Role(arg); like == "" || role.Core() || !like.Core() {
 			continue
 		}
 		if (l.p.Level == 0 && like != provenance.URL) || like == provenance.Selector && (role == provenance.Currency || role.Soft()) {

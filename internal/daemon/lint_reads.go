@@ -9,10 +9,10 @@ import (
 	"sallyport.example/internal/agent"
 )
 
-// codeProblem is what is said of arguments of a read that hold code.
+// CodeProblem and CodeRemedy are what lint says of an argument of a read that holds code; the remedy takes its name.
 const (
-	codeProblem = "it holds code, and no shape or class says what it may say: a call with it counts as a write of level 2, whatever effect says"
-	codeRemedy  = "write args: {%[1]s: code} and code: {%[1]s: {class: select}}, or {shape: …} with an expression for all that it may say; comm.query is better for a database: it runs nothing but reads"
+	CodeProblem = "it holds code, and no shape or class says what it may say: a call with it counts as a write of level 2, whatever effect says"
+	CodeRemedy  = "write args: {%[1]s: code} and code: {%[1]s: {class: select}}, or {shape: …} with an expression for all that it may say; comm.query is better for a database: it runs nothing but reads"
 )
 
 // unruled finds arguments of an entry's read that hold code and have no rule.
@@ -22,30 +22,7 @@ func (l *labelLint) unruled() {
 	}
 	op := l.c.Classifier(nil)(l.server, l.tool).Reading(l.server, l.tool)
 	for _, arg := range op.Unruled(slices.Collect(maps.Keys(l.own.Args))) {
-		l.add(agent.P1, "args."+arg, fmt.Sprintf(codeRemedy, arg), codeProblem)
-	}
-}
-
-// unruled finds those that the tools' schemas have and no entry names.
-func (d *dataLint) unruled(server string, tools []string) {
-	for _, tool := range slices.Sorted(slices.Values(tools)) {
-		class := d.c.Classifier(nil)(server, tool)
-		if !class.Listed || class.Profile().Level != 0 {
-			continue
-		}
-		var takes []string
-		for _, a := range d.schemas[server+"."+tool].Arguments {
-			if _, told := class.Roles[a.Path]; !told && (len(a.Types) == 0 || !a.Is("number", "integer", "boolean")) {
-				takes = append(takes, a.Path)
-			}
-		}
-		field := "operations." + server + ".*"
-		if class.Named {
-			field = "operations." + server + "." + tool
-		}
-		for _, arg := range class.Reading(server, tool).Unruled(takes) {
-			d.add(agent.P1, field, fmt.Sprintf(codeRemedy, arg), "the argument %.80q of %.80s: "+codeProblem, arg, tool)
-		}
+		l.add(agent.P1, "args."+arg, fmt.Sprintf(CodeRemedy, arg), CodeProblem)
 	}
 }
 

@@ -66,3 +66,11 @@ func Chain(clauses []string, sep string) string {
 	}
 	return strings.Join(clauses, sep)
 }
+
+// Count is a number of things: "1 tool", "2 tools".
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

@@ -2,7 +2,7 @@
 // commits two fsynced records per call, through a bare MCP proxy made of the Go SDK, and through Sallyport with everything on.
 // All of them run in one go on one machine, each in a process of its own, and what counts is the ratio to direct.
 //
-//	go run ./test/bench -sallyport bin/sallyport
+//	go run ./lab/bench -sallyport bin/sallyport
 package main
 
 import (

@@ -1,4 +1,7 @@
-package daemon
+// Package lint compares the labels of a configuration with what a data directory knows: the definitions of tools, and what was called and
+// answered of late. It finds what of a label can't be right or never mattered, and changes nothing: it never writes, and a gateway may run on
+// the directory.
+package lint
 
 import (
 	"context"
@@ -13,37 +16,38 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/naming"
+	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/store"
-	"sallyport.example/internal/suggest"
 	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
-// Bounds of what lint looks at in a data directory: the newest entries, and so many bytes of their arguments and results.
+// Bounds of what Compare looks at in a data directory: the newest entries, and so many bytes of their arguments and results.
 const (
-	lintEntries = 10_000
-	lintBytes   = 64 << 20
-	lintNamed   = 8 // names in one finding
-	lintWords   = 4 // in a text beyond which somebody may have written it: a date has fewer
-	lintEnough  = 5 // calls, or results, after which it means something that a thing was never there
+	maxEntries = 10_000
+	maxBytes   = 64 << 20
+	maxNamed   = 8 // names in one finding
+	maxWords   = 4 // in a text beyond which somebody may have written it: a date has fewer
+	enough     = 5 // calls, or results, after which it means something that a thing was never there
 )
 
-// lintData compares the labels with what a data directory knows: the definitions of tools that were accepted, and what was called of late. It
-// never writes, and a gateway may run on the directory.
-func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, error) {
+// Compare compares the labels with what a data directory knows: the definitions of tools that were accepted, and what was called of late. File
+// stands in the problems, which have no lines.
+func Compare(ctx context.Context, c *daemon.Config, file, dir string) (daemon.Recorded, error) {
 	r, err := store.OpenReadOnly(dir)
 	if err != nil {
-		return nil, err
+		return daemon.Recorded{}, err
 	}
 	defer r.Close()
 	pins, err := r.Pins(ctx)
 	if err != nil {
-		return nil, err
+		return daemon.Recorded{}, err
 	}
-	c.argless = map[string]bool{}
-	d := dataLint{c: c, file: file, schemas: map[string]suggest.Schema{}, tools: map[string][]string{}, used: map[string]*use{}}
+	d := comparison{c: c, file: file, schemas: map[string]naming.Schema{}, tools: map[string][]string{}, used: map[string]*use{}, argless: map[string]bool{}}
 	for _, p := range pins {
 		server, tool, _ := strings.Cut(p.Operation, ".")
 		definition := p.Definition
@@ -54,14 +58,14 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 			continue // it only says that the server was seen, or is from another configuration
 		}
 		schema, _ := call.Get(definition, "inputSchema")
-		read := suggest.ReadSchema(schema)
+		read := naming.ReadSchema(schema)
 		d.schemas[p.Operation] = read
-		c.argless[p.Operation] = len(read.Arguments) == 0 && !read.Cut && !read.Open
+		d.argless[p.Operation] = len(read.Arguments) == 0 && !read.Cut && !read.Open
 		d.tools[server] = append(d.tools[server], tool)
 	}
 	d.definitions(pins)
 	if err := d.read(ctx, r); err != nil {
-		return nil, err
+		return daemon.Recorded{}, err
 	}
 	for _, server := range slices.Sorted(maps.Keys(d.tools)) {
 		d.unlabelled(server, d.tools[server])
@@ -70,14 +74,14 @@ func (c *Config) lintData(ctx context.Context, file, dir string) ([]Problem, err
 	for _, id := range slices.Sorted(maps.Keys(c.Operations)) {
 		d.entry(id, c.Operations[id])
 	}
-	return d.found, nil
+	return daemon.Recorded{Problems: d.found, NoArguments: d.argless}, nil
 }
 
 // definitions finds definitions of tools that no person has accepted.
-func (d *dataLint) definitions(pins []catalogue.Pin) {
-	unread, waiting := d.c.unaccepted(pins)
+func (d *comparison) definitions(pins []catalogue.Pin) {
+	unread, waiting := d.c.Unaccepted(pins)
 	for _, server := range slices.Sorted(maps.Keys(d.c.Upstreams)) {
-		names := d.c.toolNames(server, pins)
+		names := toolNames(server, pins)
 		way := "read and accept them: sallyport tools accept --all " + server
 		for _, p := range append(slices.Clone(waiting[server]), unread[server]...) {
 			definition, what := p.Definition, "a session that lists it holds untrusted"
@@ -90,31 +94,13 @@ func (d *dataLint) definitions(pins []catalogue.Pin) {
 			}
 		}
 		if n := len(unread[server]); n > 0 {
-			d.add(agent.P1, "upstreams."+server, way, "only a rule accepted %s of %s, so every session that lists one holds untrusted", many(n, "definition"), server)
+			d.add(agent.P1, "upstreams."+server, way, "only a rule accepted %s of %s, so every session that lists one holds untrusted", sentence.Count(n, "definition"), server)
 		}
 	}
-}
-
-// unaccepted are the pins of tools that no person has accepted, by server: those that only a rule accepted, where that marks a session, and
-// those that wait.
-func (c *Config) unaccepted(pins []catalogue.Pin) (unread, waiting map[string][]catalogue.Pin) {
-	unread, waiting = map[string][]catalogue.Pin{}, map[string][]catalogue.Pin{}
-	for _, p := range pins {
-		server, _, _ := strings.Cut(p.Operation, ".")
-		u, ours := c.Upstreams[server]
-		switch {
-		case !ours:
-		case p.Pending != "":
-			waiting[server] = append(waiting[server], p)
-		case p.Unread() && p.Definition != nil && u.FirstSight != "trust":
-			unread[server] = append(unread[server], p)
-		}
-	}
-	return unread, waiting
 }
 
 // toolNames are the names that a definition of the server could be about, as far as the pins know.
-func (c *Config) toolNames(server string, pins []catalogue.Pin) threat.ToolNames {
+func toolNames(server string, pins []catalogue.Pin) threat.ToolNames {
 	names := threat.ToolNames{}
 	for _, p := range pins {
 		if of, tool, _ := strings.Cut(p.Operation, "."); tool != "*" {
@@ -124,15 +110,16 @@ func (c *Config) toolNames(server string, pins []catalogue.Pin) threat.ToolNames
 	return names
 }
 
-type dataLint struct {
-	c       *Config
+type comparison struct {
+	c       *daemon.Config
 	file    string
-	schemas map[string]suggest.Schema // by operation
-	tools   map[string][]string       // by server
-	used    map[string]*use           // by operation
-	entries int64                     // that were looked at
-	calls   int                       // among them
-	found   []Problem
+	schemas map[string]naming.Schema // by operation
+	argless map[string]bool          // operations whose schema takes no argument
+	tools   map[string][]string      // by server
+	used    map[string]*use          // by operation
+	entries int64                    // that were looked at
+	calls   int                      // among them
+	found   []daemon.Problem
 }
 
 // use is what is on record of an operation.
@@ -145,21 +132,21 @@ type use struct {
 	texts   map[string]string // of these, which held what somebody may have written, and what it was
 }
 
-func (d *dataLint) add(severity agent.Severity, field, remedy, format string, args ...any) {
-	d.found = append(d.found, d.c.problem(d.file, field, severity, remedy, format, args...))
+func (d *comparison) add(severity agent.Severity, field, remedy, format string, args ...any) {
+	d.found = append(d.found, daemon.Problem{File: d.file, Field: field, Severity: severity, Problem: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
 // some are the first few of a list of names, as a sentence shows them.
 func some(names []string) string {
 	slices.Sort(names)
-	if more := len(names) - lintNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:lintNamed], ", "), more)
+	if more := len(names) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
 	}
 	return strings.Join(names, ", ")
 }
 
 // unlabelled finds tools of a server that nobody said anything about, or only together with all others.
-func (d *dataLint) unlabelled(server string, tools []string) {
+func (d *comparison) unlabelled(server string, tools []string) {
 	var unlisted, bare, writes []string
 	for _, tool := range tools {
 		class := d.c.Classifier(nil)(server, tool)
@@ -167,9 +154,9 @@ func (d *dataLint) unlabelled(server string, tools []string) {
 		case !class.Listed:
 			unlisted = append(unlisted, tool)
 		case class.Named:
-		case p.Level < 2 && suggest.Writes(tool):
+		case p.Level < 2 && naming.Writes(tool):
 			writes = append(writes, tool)
-		case !p.Told() && p.Level > 0 && !d.c.argless[server+"."+tool]:
+		case !p.Told() && p.Level > 0 && !d.argless[server+"."+tool]:
 			bare = append(bare, tool)
 		}
 	}
@@ -192,8 +179,31 @@ func (d *dataLint) unlabelled(server string, tools []string) {
 	}
 }
 
+// unruled finds arguments of reads that hold code, which the tools' schemas have and no entry names.
+func (d *comparison) unruled(server string, tools []string) {
+	for _, tool := range slices.Sorted(slices.Values(tools)) {
+		class := d.c.Classifier(nil)(server, tool)
+		if !class.Listed || class.Profile().Level != 0 {
+			continue
+		}
+		var takes []string
+		for _, a := range d.schemas[server+"."+tool].Arguments {
+			if _, told := class.Roles[a.Path]; !told && (len(a.Types) == 0 || !a.Is("number", "integer", "boolean")) {
+				takes = append(takes, a.Path)
+			}
+		}
+		field := "operations." + server + ".*"
+		if class.Named {
+			field = "operations." + server + "." + tool
+		}
+		for _, arg := range class.Reading(server, tool).Unruled(takes) {
+			d.add(agent.P1, field, fmt.Sprintf(daemon.CodeRemedy, arg), "the argument %.80q of %.80s: "+daemon.CodeProblem, arg, tool)
+		}
+	}
+}
+
 // entry compares one entry with the schema of its tool and with what was called.
-func (d *dataLint) entry(id string, o OperationConfig) {
+func (d *comparison) entry(id string, o daemon.OperationConfig) {
 	server, tool, _ := strings.Cut(id, ".")
 	field := "operations." + id
 	takes := func(arg string) bool { return d.schemas[id].Takes(arg) }
@@ -249,7 +259,7 @@ func roleFor(p *provenance.Profile, path string) bool {
 }
 
 // history finds what of a label never mattered in what is on record.
-func (d *dataLint) history(id, field string, o OperationConfig, p *provenance.Profile, missing map[string]bool) {
+func (d *comparison) history(id, field string, o daemon.OperationConfig, p *provenance.Profile, missing map[string]bool) {
 	labelled := len(o.Args) > 0 || o.Shape != "" || o.TrustedFields != nil || o.Names != nil || o.Delegable != nil || o.Level != nil && *o.Level == 1
 	if !labelled || d.calls == 0 {
 		return
@@ -259,7 +269,7 @@ func (d *dataLint) history(id, field string, o OperationConfig, p *provenance.Pr
 		d.add(agent.P2, field, "try it before you rely on its label", "it was not called in the newest %d entries of the log, so its label was never tried", d.entries)
 		return
 	}
-	if u.calls >= lintEnough {
+	if u.calls >= enough {
 		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
 			if !u.args[arg] && !missing[arg] {
 				d.add(agent.P2, field+".args."+arg, "check the name", "none of the newest %d calls had this argument", u.calls)
@@ -278,7 +288,7 @@ func (d *dataLint) history(id, field string, o OperationConfig, p *provenance.Pr
 			d.add(agent.P1, field+".trusted_fields", "leave "+f+" out, and name what the system sets in it, if anything", "results had %s in the field %.80q, and all that stands there vouches for itself", what, f)
 		}
 	}
-	if u.results < lintEnough {
+	if u.results < enough {
 		return
 	}
 	for _, list := range []struct {
@@ -294,13 +304,13 @@ func (d *dataLint) history(id, field string, o OperationConfig, p *provenance.Pr
 }
 
 // read takes in what the newest entries say about calls and their results.
-func (d *dataLint) read(ctx context.Context, r *store.Reader) error {
+func (d *comparison) read(ctx context.Context, r *store.Reader) error {
 	size, err := r.Size(ctx)
 	if err != nil {
 		return err
 	}
-	left := int64(lintBytes)
-	first := max(0, size-lintEntries)
+	left := int64(maxBytes)
+	first := max(0, size-maxEntries)
 	d.entries = size - first
 	for next := first; next >= 0 && next < size; {
 		var page []audit.Entry
@@ -321,7 +331,7 @@ func (d *dataLint) read(ctx context.Context, r *store.Reader) error {
 	return nil
 }
 
-func (d *dataLint) take(ctx context.Context, r *store.Reader, e audit.Entry, left *int64) error {
+func (d *comparison) take(ctx context.Context, r *store.Reader, e audit.Entry, left *int64) error {
 	if e.Operation == "" || e.Kind != audit.Intent && (e.Kind != audit.Outcome || e.Decision != "ok") {
 		return nil
 	}
@@ -451,7 +461,7 @@ func textsOf(v any, path string, into map[string]string) {
 				words++
 			}
 		}
-		if words > lintWords && path != "" {
+		if words > maxWords && path != "" {
 			into[path] = "text"
 		}
 	}

@@ -1,9 +1,8 @@
-// Package suggest reads what tool servers say about their tools, to propose what an operator may say about them (flow.Profile), and to compare
-// what was said with it.
+// Package naming reads what the names of tools and arguments tell, and what a tool's schema says about its arguments.
 //
-// Promises: a definition is hostile. Reading one takes bounded time whatever is in it, and nothing that a server says about itself makes a
-// proposal more permissive than no label is, but through arguments that the proposal names as free.
-package suggest
+// Promises: a definition is hostile. Reading one takes bounded time whatever is in it. What a name tells is a guess: it may raise a question, and
+// never takes one away.
+package naming
 
 import (
 	"bytes"
@@ -20,12 +19,6 @@ const (
 	maxDepth     = 8
 	maxSteps     = 5000
 )
-
-// Tool is a tool as its server describes it. Definition is the server's own words.
-type Tool struct {
-	Name       string // the server's own name for it
-	Definition json.RawMessage
-}
 
 // Argument is a value that a schema takes, by the path that roles are given by: names joined by points, positions in lists left out.
 type Argument struct {

@@ -1,3 +1,7 @@
+// Package suggest reads what tool servers say about their tools, to propose what an operator may say about them (provenance.Profile).
+//
+// Promises: a definition is hostile. Reading one takes bounded time whatever is in it, and nothing that a server says about itself makes a
+// proposal more permissive than no label is, but through arguments that the proposal names as free.
 package suggest
 
 import (
@@ -12,6 +16,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/naming"
 	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
@@ -20,6 +25,12 @@ const (
 	maxTools   = 2000 // of one server
 	maxComment = 160  // bytes of a server's words in one comment
 )
+
+// Tool is a tool as its server describes it. Definition is the server's own words.
+type Tool struct {
+	Name       string // the server's own name for it
+	Definition json.RawMessage
+}
 
 // Proposal is what may be said about one tool, for an operator to read, check and paste. It is made of the definition alone, so every word of
 // it may be what a hostile server wants to be believed: it never says that results can be trusted, never calls anything a read, and frees
@@ -64,17 +75,17 @@ func For(server string, tool Tool) Proposal {
 		return p
 	}
 	schema, _ := call.Get(tool.Definition, "inputSchema")
-	s := ReadSchema(schema)
+	s := naming.ReadSchema(schema)
 	p.Cut = s.Cut
-	t := aboutTool(tool.Name)
-	p.Action = t.action()
-	if t.reads() {
+	t := naming.OfTool(tool.Name)
+	p.Action = t.Action()
+	if t.Reads() {
 		// Whether it reads the organisation's own data, or what is public, its definition doesn't tell.
 		p.Sensitivity = flow.Both
 	}
 	kinds := map[string]string{} // selector -> kind
 	for _, a := range s.Arguments {
-		role, why := t.role(a)
+		role, why := t.Role(a)
 		if p.reasons[a.Path] = why; role == "" {
 			p.Left = append(p.Left, a.Path)
 			continue
@@ -82,7 +93,7 @@ func For(server string, tool Tool) Proposal {
 		p.Args[a.Path] = role
 		switch role {
 		case provenance.Selector:
-			kinds[a.Path] = t.kind(a)
+			kinds[a.Path] = t.Kind(a)
 		case provenance.URL:
 			p.EgressURL = true
 		case provenance.Amount, provenance.Content, provenance.Query, provenance.Flag, provenance.Time, provenance.Name:
@@ -117,9 +128,9 @@ func (p *Proposal) anchored() {
 }
 
 // oneKind gives the operation the kind of its ids. It has one: selectors of another kind lose their role, which is the stricter way.
-func (p *Proposal) oneKind(t about, kinds map[string]string) {
+func (p *Proposal) oneKind(t naming.ToolName, kinds map[string]string) {
 	for _, kind := range kinds {
-		if p.IDKind == "" || slices.Contains(t.words, kind) && !slices.Contains(t.words, p.IDKind) || kind < p.IDKind && slices.Contains(t.words, kind) == slices.Contains(t.words, p.IDKind) {
+		if p.IDKind == "" || slices.Contains(t.Words, kind) && !slices.Contains(t.Words, p.IDKind) || kind < p.IDKind && slices.Contains(t.Words, kind) == slices.Contains(t.Words, p.IDKind) {
 			p.IDKind = kind
 		}
 	}
@@ -134,28 +145,28 @@ func (p *Proposal) oneKind(t about, kinds map[string]string) {
 }
 
 // results proposes what only the operator can know: comments, never labels.
-func (p *Proposal) results(t about) {
+func (p *Proposal) results(t naming.ToolName) {
 	hint := func(format string, args ...any) { p.comments = append(p.comments, fmt.Sprintf(format, args...)) }
-	if a, ok := call.Get(p.tool.Definition, "annotations"); ok && t.reads() {
+	if a, ok := call.Get(p.tool.Definition, "annotations"); ok && t.Reads() {
 		if hint1, ok := call.Get(a, "readOnlyHint"); ok && string(hint1) == "true" {
 			hint("effect: read  # instead of level: the server says that it only reads; check it, for what a server says about itself is no proof")
 		}
-	} else if t.reads() {
+	} else if t.Reads() {
 		hint("effect: read  # instead of level: if you know that it only reads")
 	}
 	schema, _ := call.Get(p.tool.Definition, "outputSchema")
 	var system, names, people []string
-	for _, a := range ReadSchema(schema).Arguments {
+	for _, a := range naming.ReadSchema(schema).Arguments {
 		field := a.Path[strings.LastIndexByte(a.Path, '.')+1:]
 		if !plainName.MatchString(field) {
 			continue
 		}
-		switch w := split(field); {
-		case is(field, "id", "uuid", "size", "created_at", "updated_at"):
+		switch w := naming.Split(field); {
+		case naming.Is(field, "id", "uuid", "size", "created_at", "updated_at"):
 			system = append(system, field)
-		case is(field, "title", "name", "subject", "filename", "file_name"):
+		case naming.Is(field, "title", "name", "subject", "filename", "file_name"):
 			names = append(names, field)
-		case has(w, "from", "sender", "attendees", "participants", "owner", "author") && !has(w, "id"):
+		case naming.Has(w, "from", "sender", "attendees", "participants", "owner", "author") && !naming.Has(w, "id"):
 			people = append(people, field)
 		}
 	}
@@ -176,168 +187,6 @@ func (p *Proposal) results(t about) {
 }
 
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
-
-// about is what the words of a tool's name tell.
-type about struct {
-	words []string
-	acts  act
-}
-
-type act byte
-
-const (
-	unknown  act = iota
-	reading      // search, list, get
-	writing      // create, send, update
-	removing     // delete, revoke
-	running      // execute, sign, invoke: what is given is an order, whatever it is called
-)
-
-var verbs = map[act]string{
-	reading:  "search find list get read fetch query lookup browse count view show describe",
-	writing:  "create add new send post write update edit set put insert upload append reply forward draft schedule book reschedule move copy rename save publish share invite transfer pay refund submit comment assign reserve upsert modify change",
-	removing: "delete remove drop destroy revoke cancel clear purge erase archive uninvite",
-	running:  "run exec execute eval evaluate invoke call shell script sql command deploy install sign approve apply trigger http request graphql webhook login authorize grant code python bash terminal",
-}
-
-func aboutTool(name string) about {
-	t := about{words: split(name)}
-	for i, w := range t.words {
-		for kind, list := range verbs {
-			if !slices.Contains(strings.Fields(list), w) || kind == reading && i > 1 { // mark_as_read
-				continue
-			}
-			t.acts = max(t.acts, kind) // of several the one that can do most: get_or_create creates
-		}
-	}
-	return t
-}
-
-func (t about) reads() bool { return t.acts == reading }
-
-// action is the name of what it does in the risk rules, which only raises the risk.
-func (t about) action() string {
-	for _, a := range []struct{ action, any, all string }{
-		{"transfer_money", "transfer pay payment refund payout withdraw", ""},
-		{"delete_data", "delete destroy drop purge erase", ""},
-		{"grant_access", "grant permission permissions share invite", ""},
-		{"publish_content", "publish tweet", ""},
-		{"send_email", "send reply forward", "email emails mail"},
-		{"schedule_meeting", "schedule create book", "meeting meetings event"},
-		{"book_appointment", "book reserve", "appointment appointments reservation"},
-	} {
-		if has(t.words, strings.Fields(a.any)...) && (a.all == "" || has(t.words, strings.Fields(a.all)...)) {
-			if t.reads() {
-				return ""
-			}
-			return a.action
-		}
-	}
-	return ""
-}
-
-// role is what an argument is for, as its name and type tell, and why; "" where that is not plain.
-func (t about) role(a Argument) (role provenance.Role, why string) {
-	name := a.Path[strings.LastIndexByte(a.Path, '.')+1:]
-	w := split(name)
-	last := ""
-	if len(w) > 0 {
-		last = w[len(w)-1]
-	}
-	text := a.Is("string")
-	switch {
-	case strings.Count(a.Path, ".") > 3:
-		return "", "too deep to tell"
-	case has(w, "password", "passwd", "passphrase", "secret", "apikey", "otp", "credential", "credentials") || has(w, "api", "private", "access", "ssh", "signing") && has(w, "key", "token"):
-		return provenance.Credential, "a secret: only the request itself vouches"
-	case has(w, "token"):
-		return "", "a token of some kind"
-	case text && (a.Format == "email" || a.Format == "idn-email"):
-		return provenance.Destination, "an address"
-	case text && (a.Format == "uri" || a.Format == "iri" || a.Format == "uri-reference" || a.Format == "url") || text && has(w, "url", "uri", "webhook", "href"):
-		return provenance.URL, "a web address"
-	case text && (is(name, "to", "cc", "bcc") || has(w, "recipient", "recipients", "email", "emails", "channel", "payee", "beneficiary", "iban", "attendees", "participants", "invitees") && !has(w, "id", "ids")):
-		return provenance.Destination, "who gets it"
-	case (last == "id" || last == "ids" || last == "uuid") && (text || a.Is("integer", "number", "string")):
-		return provenance.Selector, "the id of what it works on"
-	case has(w, "amount") && !has(w, "max", "min", "limit") && a.Is("number", "integer", "string"):
-		return provenance.Amount, "for the risk; where the person named who gets it, any amount passes"
-	case t.acts == running:
-		return "", "the tool may do whatever it is told"
-	case text && (a.Format == "date" || a.Format == "date-time" || a.Format == "time") ||
-		text && (is(name, "date", "datetime", "start_time", "end_time", "start_date", "end_date", "due_date", "deadline")):
-		return provenance.Time, "when"
-	case t.reads() && (text || a.Is("integer", "number", "string")) && !has(w, "sql", "script", "command", "path") &&
-		(has(w, "query", "q", "search", "filter", "keyword", "keywords") || is(name, "limit", "page", "offset", "page_size", "per_page", "max_results")):
-		return provenance.Query, "what it looks for"
-	case has(w, "code", "script", "command", "cmd", "sql", "path", "attachment", "attachments", "file", "html", "template", "config", "query", "expression"):
-		return "", "it may be more than text"
-	case t.acts == writing && text && !a.Enum && is(name, "body", "text", "content", "contents", "message", "description", "comment", "note", "notes", "summary"):
-		return provenance.Content, "what is written: links in it are looked at"
-	case t.acts == writing && text && !a.Enum && is(name, "title", "subject"):
-		return provenance.Name, "what it is called"
-	case t.acts == writing && has(t.words, "create", "new", "draft", "save") && text && !a.Enum && is(name, "name") &&
-		!has(t.words, "user", "users", "member", "members", "account", "accounts", "contact", "role", "group", "permission", "payee", "key", "token", "webhook"):
-		return provenance.Name, "what it is called"
-	case t.reads() && (a.Is("boolean") || a.Enum) && is(name, "verbose", "pretty", "sort", "sort_by", "order", "order_by", "ascending", "descending"):
-		return provenance.Flag, "how it answers"
-	case is(name, "currency"):
-		return "", "the risk of an amount is rated in its own currency only with currency: currency, which frees it"
-	}
-	return "", "its name doesn't tell"
-}
-
-// kind is what an id denotes: the words before it, or of a bare id what the tool is about.
-func (t about) kind(a Argument) string {
-	w := split(a.Path[strings.LastIndexByte(a.Path, '.')+1:])
-	w = w[:len(w)-1]
-	if len(w) == 0 {
-		for i := len(t.words) - 1; i >= 0; i-- {
-			if w := t.words[i]; len(w) > 2 && w != "by" && !slices.ContainsFunc([]act{reading, writing, removing, running}, func(a act) bool { return slices.Contains(strings.Fields(verbs[a]), w) }) {
-				return strings.TrimSuffix(w, "s")
-			}
-		}
-		return "record"
-	}
-	return strings.Join(w, "_")
-}
-
-// split is a name's words in lower case: of snake_case, kebab-case, dots and camelCase. What is no ASCII letter or digit separates.
-func split(name string) []string {
-	var words []string
-	word := strings.Builder{}
-	end := func() {
-		if word.Len() > 0 {
-			words = append(words, word.String())
-			word.Reset()
-		}
-	}
-	lower := false
-	for _, r := range name[:min(len(name), 200)] {
-		switch {
-		case r >= 'A' && r <= 'Z':
-			if lower {
-				end()
-			}
-			lower = false
-			word.WriteRune(r + 'a' - 'A')
-		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
-			lower = true
-			word.WriteRune(r)
-		default:
-			end()
-			lower = false
-		}
-	}
-	end()
-	return words
-}
-
-func has(words []string, any ...string) bool {
-	return slices.ContainsFunc(any, func(w string) bool { return slices.Contains(words, w) })
-}
-
-func is(name string, any ...string) bool { return slices.Contains(any, strings.Join(split(name), "_")) }
 
 // Write writes proposals as YAML for sallyport.yaml, with comments that say why. Names and words of servers stand in it escaped.
 func Write(all []Proposal) string {
@@ -391,7 +240,7 @@ func kindsOf(all []Proposal) map[string][]string {
 // gives hints at the word for the ids in what the tool answers, where a tool beside it takes ids of what this one is about.
 func (p *Proposal) gives(kinds map[string][]string) {
 	server, tool, _ := strings.Cut(p.Operation, ".")
-	words := split(tool)
+	words := naming.Split(tool)
 	if p.Skipped != "" || p.IDKind != "" {
 		return
 	}
@@ -399,7 +248,7 @@ func (p *Proposal) gives(kinds map[string][]string) {
 	slices.Sort(of)
 	for _, kind := range of {
 		noun := kind[strings.LastIndexByte(kind, '_')+1:]
-		if has(words, noun, noun+"s", noun+"es", strings.TrimSuffix(noun, "y")+"ies") {
+		if naming.Has(words, noun, noun+"s", noun+"es", strings.TrimSuffix(noun, "y")+"ies") {
 			p.comments = append(slices.Clone(p.comments), fmt.Sprintf("id_kind: %s  # if the ids in its results are those that other tools of the server take: without it they vouch for none", comment(key(kind))))
 			return
 		}
@@ -484,35 +333,3 @@ func text(definition json.RawMessage, member string) (string, bool) {
 	var s string
 	return s, ok && json.Unmarshal(raw, &s) == nil && s != ""
 }
-
-// changing are verbs of names that tell that something is changed, besides those that tell a role.
-const changing = "mark reset enable disable start stop close lock unlock subscribe unsubscribe block merge commit push import buy purchase sell kick ban withdraw deposit"
-
-// Writes reports whether a tool's name says that it changes something. In a name that begins with a word for reading, such a word counts only
-// where it is another thing to do: get_or_create, read_and_delete.
-func Writes(name string) bool {
-	words := split(name)
-	verb := func(w string, kinds ...act) bool {
-		return slices.ContainsFunc(kinds, func(k act) bool { return slices.Contains(strings.Fields(verbs[k]), w) })
-	}
-	words = slices.DeleteFunc(words, func(w string) bool {
-		return slices.Contains(strings.Fields("new code request command login webhook terminal"), w)
-	}) // things, by themselves
-	return slices.ContainsFunc(words, func(w string) bool {
-		return slices.Contains(strings.Fields(changing), w) || verb(w, writing, removing, running)
-	}) &&
-		(!verb(words[0], reading) || has(words, "and", "or", "then"))
-}
-
-// Role is the core role that an argument's name alone tells, if it tells one: of the path's last name. A name that ends in a word for text or
-// for how something looks, as email_body, tells none.
-func Role(path string) (provenance.Role, bool) {
-	name := path[strings.LastIndexByte(path, '.')+1:]
-	if w := split(name); len(w) > 1 && slices.Contains(strings.Fields(texts), w[len(w)-1]) {
-		return "", false
-	}
-	role, _ := about{}.role(Argument{Path: name, Types: []string{"string"}})
-	return role, role.Core()
-}
-
-const texts = "body text content contents message subject title description summary snippet note notes comment comments template signature html markdown type format kind count limit preview enabled"
