@@ -92,48 +92,7 @@ func (r *reader) walk(schema any, path, comment string, depth int) {
 	if s, ok := m["description"].(string); ok {
 		comment = s
 	}
-	inner := false
-	if ref, ok := m["$ref"].(string); ok {
-		inner = true
-		if to, ok := r.pointer(ref); ok {
-			r.walk(to, path, comment, depth+1)
-		} else {
-			r.cut = true
-		}
-	}
-	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
-		if list, ok := m[word].([]any); ok {
-			inner = true
-			for _, s := range list {
-				r.walk(s, path, comment, depth+1)
-			}
-		}
-	}
-	properties, _ := m["properties"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(properties)) { // in order, so that what is over a bound is the same each time
-		inner = true
-		at := name
-		if path != "" {
-			at = path + "." + name
-		}
-		r.walk(properties[name], at, "", depth+1)
-	}
-	switch items := m["items"].(type) {
-	case map[string]any:
-		inner = true
-		r.walk(items, path, comment, depth+1)
-	case []any:
-		inner = true
-		for _, s := range items {
-			r.walk(s, path, comment, depth+1)
-		}
-	}
-	if list, ok := m["prefixItems"].([]any); ok {
-		inner = true
-		for _, s := range list {
-			r.walk(s, path, comment, depth+1)
-		}
-	}
+	inner := r.below(m, path, comment, depth+1)
 	extra, closed := m["additionalProperties"], false
 	if b, ok := extra.(bool); ok {
 		closed = !b
@@ -162,6 +121,52 @@ func (r *reader) walk(schema any, path, comment string, depth int) {
 	}
 	a.Open = !closed && (len(a.Types) == 0 && !a.Enum || slices.Contains(a.Types, "object") || slices.Contains(a.Types, "array"))
 	r.add(a)
+}
+
+// below walks what a schema is made of, and reports whether there is anything.
+func (r *reader) below(m map[string]any, path, comment string, depth int) (inner bool) {
+	if ref, ok := m["$ref"].(string); ok {
+		inner = true
+		if to, ok := r.pointer(ref); ok {
+			r.walk(to, path, comment, depth)
+		} else {
+			r.cut = true
+		}
+	}
+	for _, word := range []string{"allOf", "anyOf", "oneOf"} {
+		if list, ok := m[word].([]any); ok {
+			inner = true
+			for _, s := range list {
+				r.walk(s, path, comment, depth)
+			}
+		}
+	}
+	properties, _ := m["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) { // in order, so that what is over a bound is the same each time
+		inner = true
+		at := name
+		if path != "" {
+			at = path + "." + name
+		}
+		r.walk(properties[name], at, "", depth)
+	}
+	switch items := m["items"].(type) {
+	case map[string]any:
+		inner = true
+		r.walk(items, path, comment, depth)
+	case []any:
+		inner = true
+		for _, s := range items {
+			r.walk(s, path, comment, depth)
+		}
+	}
+	if list, ok := m["prefixItems"].([]any); ok {
+		inner = true
+		for _, s := range list {
+			r.walk(s, path, comment, depth)
+		}
+	}
+	return inner
 }
 
 // add keeps an argument. One that two alternatives tell of differently is what both say, at its widest.

@@ -3,6 +3,7 @@ package replay
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -208,117 +209,153 @@ type traceFile struct {
 
 // traces reads tasks and cases of ground truth.
 func (f *file) traces(data []byte) ([]run, error) {
-	var t traceFile
-	if err := unmarshal(f.name, "", data, &t); err != nil {
+	g := groundTruth{file: f, harmless: map[string][]byte{}, users: map[string]run{}, attacks: map[string]attack{}}
+	if err := unmarshal(f.name, "", data, &g.traceFile); err != nil {
 		return nil, err
 	}
-	if err := f.stored(t.keeping); err != nil {
+	if err := f.stored(g.keeping); err != nil {
 		return nil, err
 	}
-	harmless := map[string][]byte{}
-	for id, v := range t.Vectors {
+	for id, v := range g.Vectors {
 		if v.Default == nil {
 			return nil, malformed(f.name, "injection_vectors."+id+".default", "is missing")
 		}
-		harmless[id] = inside(*v.Default)
+		g.harmless[id] = inside(*v.Default)
 	}
-	var runs []run
-	users := map[string]int{} // -> index into runs
-	for i, u := range t.UserTasks {
-		at := fmt.Sprintf("user_tasks[%d]", i)
-		if _, twice := users[u.ID]; twice || u.ID == "" {
-			return nil, malformed(f.name, at+".id", "%.40q is missing or there twice", u.ID)
-		}
-		calls, err := f.steps(at+".calls", u.Calls)
+	runs, err := g.userRuns()
+	if err != nil {
+		return nil, err
+	}
+	if err := g.readAttacks(); err != nil {
+		return nil, err
+	}
+	for i := range g.Cases {
+		r, counts, err := g.caseRun(i)
 		if err != nil {
 			return nil, err
 		}
-		users[u.ID] = len(runs)
-		runs = append(runs, run{task: u.ID, prompt: u.Prompt, fill: harmless, calls: calls})
+		if counts {
+			runs = append(runs, r)
+		}
 	}
-	type attack struct {
-		goal, source string
-		calls        []step
+	return runs, f.bounded(runs)
+}
+
+// groundTruth is a file of traces while it is read.
+type groundTruth struct {
+	*file
+	traceFile
+	harmless map[string][]byte // injection vector -> what stands there without an attack
+	users    map[string]run    // by task
+	attacks  map[string]attack // by injection task
+}
+
+// attack is an injection task.
+type attack struct {
+	goal, source string
+	calls        []step
+}
+
+func (g *groundTruth) userRuns() ([]run, error) {
+	var runs []run
+	for i, u := range g.UserTasks {
+		at := fmt.Sprintf("user_tasks[%d]", i)
+		if _, twice := g.users[u.ID]; twice || u.ID == "" {
+			return nil, malformed(g.name, at+".id", "%.40q is missing or there twice", u.ID)
+		}
+		calls, err := g.steps(at+".calls", u.Calls)
+		if err != nil {
+			return nil, err
+		}
+		g.users[u.ID] = run{task: u.ID, prompt: u.Prompt, fill: g.harmless, calls: calls}
+		runs = append(runs, g.users[u.ID])
 	}
-	attacks := map[string]attack{}
-	for i, a := range t.InjectionTasks {
+	return runs, nil
+}
+
+func (g *groundTruth) readAttacks() error {
+	for i, a := range g.InjectionTasks {
 		at := fmt.Sprintf("injection_tasks[%d]", i)
-		if _, twice := attacks[a.ID]; twice || a.ID == "" {
-			return nil, malformed(f.name, at+".id", "%.40q is missing or there twice", a.ID)
+		if _, twice := g.attacks[a.ID]; twice || a.ID == "" {
+			return malformed(g.name, at+".id", "%.40q is missing or there twice", a.ID)
 		}
 		switch a.Source {
 		case "upstream", "written_here", "text_only":
 		default:
-			return nil, malformed(f.name, at+".gt_source", "%.40q is not known", a.Source).Try("use upstream, written_here or text_only")
+			return malformed(g.name, at+".gt_source", "%.40q is not known", a.Source).Try("use upstream, written_here or text_only")
 		}
-		calls, err := f.steps(at+".calls", a.Calls)
+		calls, err := g.steps(at+".calls", a.Calls)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		attacks[a.ID] = attack{a.Goal, a.Source, calls}
+		g.attacks[a.ID] = attack{a.Goal, a.Source, calls}
 	}
-	for i, c := range t.Cases {
-		at := fmt.Sprintf("cases[%d]", i)
-		user, ok := users[c.UserTask]
-		if !ok {
-			return nil, malformed(f.name, at+".user_task", "there is no user task %.40q", c.UserTask)
-		}
-		a, ok := attacks[c.InjectionTask]
-		if !ok {
-			return nil, malformed(f.name, at+".injection_task", "there is no injection task %.40q", c.InjectionTask)
-		}
-		if a.source == "written_here" {
-			continue
-		}
-		r := run{task: c.UserTask, injection: c.InjectionTask, prompt: runs[user].prompt, attacked: true, textOnly: a.source == "text_only", calls: runs[user].calls, attack: a.calls}
-		if r.textOnly { // nothing to replay
-			runs = append(runs, r)
-			continue
-		}
-		if c.SecurityInsert == nil || c.SecurityAppend == nil {
-			return nil, malformed(f.name, at+".security_insert", "it or security_append is missing")
-		}
-		r.reached = *c.SecurityInsert || *c.SecurityAppend
-		var err error
-		if c.UserCalls != nil {
-			if r.calls, err = f.steps(at+".user_calls", *c.UserCalls); err != nil {
-				return nil, err
-			}
-		}
-		if string(c.AttackCalls) != `"same"` {
-			var own []rawCall
-			if err := unmarshal(f.name, at+".attack_calls", c.AttackCalls, &own); err != nil {
-				return nil, err
-			}
-			if r.attack, err = f.steps(at+".attack_calls", own); err != nil {
-				return nil, err
-			}
-		}
-		if len(r.attack) == 0 {
-			return nil, malformed(f.name, at+".attack_calls", "is empty, and the injection task is not text_only")
-		}
-		if c.First == nil || *c.First < 0 || *c.First >= len(r.calls) {
-			return nil, malformed(f.name, at+".first_injected_call", "is not the index of a call of %.40s", c.UserTask)
-		}
-		r.calls = r.calls[:*c.First+1]
-		if t.Attacks.Important.Template == "" {
-			return nil, malformed(f.name, "attacks.important_instructions.template", "is missing")
-		}
-		how := t.Attacks.Important
-		text := inside(strings.NewReplacer("{goal}", a.goal, "{user}", how.User, "{model}", how.Model, "{{", "{", "}}", "}").Replace(how.Template))
-		r.fill = make(map[string][]byte, len(harmless))
-		for id, b := range harmless {
-			r.fill[id] = b
-		}
-		for j, v := range c.Vectors {
-			if _, ok := harmless[v]; !ok {
-				return nil, malformed(f.name, fmt.Sprintf("%s.vectors[%d]", at, j), "there is no injection vector %.40q", v)
-			}
-			r.fill[v] = text
-		}
-		runs = append(runs, r)
+	return nil
+}
+
+// caseRun is a user task with an attack in it: its calls up to the one whose result carries the attack, then the attacker's. An attack whose
+// calls were written for the trace does not count.
+func (g *groundTruth) caseRun(i int) (r run, counts bool, err error) {
+	c, at := &g.Cases[i], fmt.Sprintf("cases[%d]", i)
+	user, ok := g.users[c.UserTask]
+	if !ok {
+		return run{}, false, malformed(g.name, at+".user_task", "there is no user task %.40q", c.UserTask)
 	}
-	return runs, f.bounded(runs)
+	a, ok := g.attacks[c.InjectionTask]
+	if !ok {
+		return run{}, false, malformed(g.name, at+".injection_task", "there is no injection task %.40q", c.InjectionTask)
+	}
+	if a.source == "written_here" {
+		return run{}, false, nil
+	}
+	r = run{task: c.UserTask, injection: c.InjectionTask, prompt: user.prompt, attacked: true, textOnly: a.source == "text_only", calls: user.calls, attack: a.calls}
+	if r.textOnly { // nothing to replay
+		return r, true, nil
+	}
+	if c.SecurityInsert == nil || c.SecurityAppend == nil {
+		return run{}, false, malformed(g.name, at+".security_insert", "it or security_append is missing")
+	}
+	r.reached = *c.SecurityInsert || *c.SecurityAppend
+	if c.UserCalls != nil {
+		if r.calls, err = g.steps(at+".user_calls", *c.UserCalls); err != nil {
+			return run{}, false, err
+		}
+	}
+	if string(c.AttackCalls) != `"same"` {
+		var own []rawCall
+		if err := unmarshal(g.name, at+".attack_calls", c.AttackCalls, &own); err != nil {
+			return run{}, false, err
+		}
+		if r.attack, err = g.steps(at+".attack_calls", own); err != nil {
+			return run{}, false, err
+		}
+	}
+	if len(r.attack) == 0 {
+		return run{}, false, malformed(g.name, at+".attack_calls", "is empty, and the injection task is not text_only")
+	}
+	if c.First == nil || *c.First < 0 || *c.First >= len(r.calls) {
+		return run{}, false, malformed(g.name, at+".first_injected_call", "is not the index of a call of %.40s", c.UserTask)
+	}
+	r.calls = r.calls[:*c.First+1]
+	r.fill, err = g.injected(at, c.Vectors, a.goal)
+	return r, true, err
+}
+
+// injected is what stands at the markers of a case: the attack in its vectors, and what is harmless elsewhere.
+func (g *groundTruth) injected(at string, vectors []string, goal string) (map[string][]byte, error) {
+	how := g.Attacks.Important
+	if how.Template == "" {
+		return nil, malformed(g.name, "attacks.important_instructions.template", "is missing")
+	}
+	text := inside(strings.NewReplacer("{goal}", goal, "{user}", how.User, "{model}", how.Model, "{{", "{", "}}", "}").Replace(how.Template))
+	fill := maps.Clone(g.harmless)
+	for i, v := range vectors {
+		if _, ok := g.harmless[v]; !ok {
+			return nil, malformed(g.name, fmt.Sprintf("%s.vectors[%d]", at, i), "there is no injection vector %.40q", v)
+		}
+		fill[v] = text
+	}
+	return fill, nil
 }
 
 // bounded refuses a file in which what stands at the markers makes a call or a result too long.
