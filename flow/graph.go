@@ -89,100 +89,120 @@ func dependents(steps []Step) [][]int {
 // sinks until there is one, and says which: those have to be asked about. Given
 // up are, each time, the fewest sinks that set a waiting step free.
 func (g *graph) order(force bool) (order, asked []int) {
-	n := len(g.emits)
-	waits := make([]int, n)           // results still missing, per step
-	left := make([]int, len(g.sinks)) // sinks still to come, per label
-	given := make([]bool, n)          // sinks given up
-	taken := make([]bool, n)          // called, or in the queue
+	o := newOrdering(g)
 	total := 0
-	for i := range n {
-		waits[i] = len(g.steps[i].After)
-		taken[i] = g.out[i]
+	for i := range g.emits {
 		if !g.out[i] {
 			total++
 		}
-	}
-	for k, s := range g.sinks {
-		left[k] = len(s)
-	}
-	// before counts the sinks of the label that stand before step i, which may be one itself.
-	before := func(i, label int) int {
-		if !given[i] && !taken[i] && slices.Contains(g.stops[i], label) {
-			return left[label] - 1
-		}
-		return left[label]
-	}
-	var queue intHeap
-	offer := func(i int) {
-		if taken[i] || waits[i] > 0 {
-			return
-		}
-		for _, k := range g.emits[i] {
-			if before(i, k) > 0 {
-				return
-			}
-		}
-		taken[i] = true
-		heap.Push(&queue, i)
-	}
-	// drop takes step i from the sinks to come. A label's sources may be free once
-	// no sink is left, or only the source itself.
-	drop := func(i int) {
-		for _, k := range g.stops[i] {
-			left[k]--
-			if left[k] <= 1 {
-				for _, s := range g.sources[k] {
-					offer(s)
-				}
-			}
-		}
-	}
-	for i := range n {
-		offer(i)
+		o.offer(i)
 	}
 	order = make([]int, 0, total)
 	for len(order) < total {
-		if len(queue) > 0 {
-			i := heap.Pop(&queue).(int)
+		if len(o.queue) > 0 {
+			i := heap.Pop(&o.queue).(int)
 			order = append(order, i)
-			if !given[i] {
-				drop(i)
+			if !o.given[i] {
+				o.drop(i)
 			}
 			for _, d := range g.then[i] {
-				waits[d]--
-				offer(d)
+				o.waits[d]--
+				o.offer(d)
 			}
 			continue
 		}
 		if !force {
 			return nil, nil
 		}
-		best, cost := -1, 0
-		for i := range n {
-			if taken[i] || waits[i] > 0 {
-				continue
-			}
-			c := 0
-			for _, k := range g.emits[i] {
-				c += before(i, k)
-			}
-			if best < 0 || c < cost {
-				best, cost = i, c
-			}
-		}
-		for _, k := range g.emits[best] {
-			for _, s := range g.sinks[k] {
-				if s != best && !taken[s] && !given[s] {
-					given[s] = true
-					asked = append(asked, s)
-					drop(s)
-					offer(s)
-				}
-			}
-		}
-		offer(best)
+		o.giveUp()
 	}
-	return order, asked
+	return order, o.asked
+}
+
+// ordering is what is left of a graph while its order is made.
+type ordering struct {
+	*graph
+	waits []int  // per step: results still missing
+	left  []int  // per label: sinks still to come
+	given []bool // per step: it is a sink that was given up
+	taken []bool // per step: it is in the order or in the queue
+	queue intHeap
+	asked []int // the sinks given up, in this order
+}
+
+func newOrdering(g *graph) *ordering {
+	n := len(g.emits)
+	o := &ordering{graph: g, waits: make([]int, n), left: make([]int, len(g.sinks)), given: make([]bool, n), taken: slices.Clone(g.out)}
+	for i := range n {
+		o.waits[i] = len(g.steps[i].After)
+	}
+	for k, sinks := range g.sinks {
+		o.left[k] = len(sinks)
+	}
+	return o
+}
+
+// before counts the sinks of the label that stand before step i, which may be one itself.
+func (o *ordering) before(i, label int) int {
+	if !o.given[i] && !o.taken[i] && slices.Contains(o.stops[i], label) {
+		return o.left[label] - 1
+	}
+	return o.left[label]
+}
+
+// offer puts step i into the queue if nothing has to come before it.
+func (o *ordering) offer(i int) {
+	if o.taken[i] || o.waits[i] > 0 {
+		return
+	}
+	for _, k := range o.emits[i] {
+		if o.before(i, k) > 0 {
+			return
+		}
+	}
+	o.taken[i] = true
+	heap.Push(&o.queue, i)
+}
+
+// drop takes step i from the sinks to come. A label's sources may be free once
+// no sink is left, or only the source itself.
+func (o *ordering) drop(i int) {
+	for _, k := range o.stops[i] {
+		o.left[k]--
+		if o.left[k] <= 1 {
+			for _, s := range o.sources[k] {
+				o.offer(s)
+			}
+		}
+	}
+}
+
+// giveUp sets a waiting step free by giving up the fewest sinks.
+func (o *ordering) giveUp() {
+	best, cost := -1, 0
+	for i := range o.emits {
+		if o.taken[i] || o.waits[i] > 0 {
+			continue
+		}
+		c := 0
+		for _, k := range o.emits[i] {
+			c += o.before(i, k)
+		}
+		if best < 0 || c < cost {
+			best, cost = i, c
+		}
+	}
+	for _, k := range o.emits[best] {
+		for _, s := range o.sinks[k] {
+			if s != best && !o.taken[s] && !o.given[s] {
+				o.given[s] = true
+				o.asked = append(o.asked, s)
+				o.drop(s)
+				o.offer(s)
+			}
+		}
+	}
+	o.offer(best)
 }
 
 // possible reports whether the same plan has a safe order with other steps asked

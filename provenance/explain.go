@@ -55,7 +55,6 @@ func (p *Profile) core() []string {
 func (p *Profile) explainCalls(blocked bool) (says []string) {
 	say := func(format string, args ...any) { says = append(says, fmt.Sprintf(format, args...)) }
 	const after = "Once the session has read untrusted content, "
-	grave := p.Level != 0 && p.Level != 1
 	traced := p.Level != 0 || p.EgressURL
 	switch {
 	case !traced:
@@ -91,14 +90,33 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 			say(after + "a person is asked about a call outside the sealed plan: no argument has a role that could be vouched for.")
 		}
 	}
-	// Who may vouch, by role: what stands behind "vouched for" above.
+	says = append(says, p.explainVouchers()...)
+	if !traced {
+		return says
+	}
+	if soft := p.having(Name, Time); len(soft) > 0 && len(core) > 0 {
+		say("What stands in %s is looked at only in a call without any of these.", sentence.List(soft))
+	}
+	if content := p.having(Content); len(content) > 0 {
+		say("What stands in %s is not checked except for links: an outsider may have written it.", sentence.List(content))
+	}
+	if free := p.having(Query, Flag, Currency); len(free) > 0 {
+		say("What stands in %s is not checked at all.", sentence.List(free))
+	}
+	say("Any other argument must be vouched for.")
+	return says
+}
+
+// explainVouchers says for each role who may vouch for its arguments.
+func (p *Profile) explainVouchers() (says []string) {
 	results := "trusted results and fields"
-	if grave {
+	bound := p.Level != 0 && p.Level != 1
+	if bound {
 		results += " of a record that the request singles out"
 	}
 	const request, own, delegated = "the person's request", "the person's own identities", "delegable fields of a record that the request singles out"
 	to := results
-	if grave && p.Boundary == BoundaryInternal {
+	if bound && p.Boundary == BoundaryInternal {
 		to = "any trusted result or field, since it stays inside the organisation"
 	}
 	for _, w := range []struct {
@@ -118,22 +136,9 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 		{Code, []string{request, own, results}},
 	} {
 		if args := p.having(w.role); len(args) > 0 {
-			say("%s (%s) may come from %s; or what a person approved before.", sentence.List(args), w.role, strings.Join(w.by, "; "))
+			says = append(says, fmt.Sprintf("%s (%s) may come from %s; or what a person approved before.", sentence.List(args), w.role, strings.Join(w.by, "; ")))
 		}
 	}
-	if !traced {
-		return says
-	}
-	if soft := p.having(Name, Time); len(soft) > 0 && len(core) > 0 {
-		say("What stands in %s is looked at only in a call without any of these.", sentence.List(soft))
-	}
-	if content := p.having(Content); len(content) > 0 {
-		say("What stands in %s is not checked except for links: an outsider may have written it.", sentence.List(content))
-	}
-	if free := p.having(Query, Flag, Currency); len(free) > 0 {
-		say("What stands in %s is not checked at all.", sentence.List(free))
-	}
-	say("Any other argument must be vouched for.")
 	return says
 }
 
