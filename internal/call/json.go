@@ -879,6 +879,44 @@ func Get(object []byte, name string) (json.RawMessage, bool) {
 	return value, value != nil
 }
 
+// Elements walks the elements of a checked array. The values are slices of array. What isn't an array has no elements.
+func Elements(array []byte) iter.Seq[json.RawMessage] {
+	return func(yield func(json.RawMessage) bool) {
+		i := skipSpace(array, 0)
+		if i >= len(array) || array[i] != '[' {
+			return
+		}
+		for {
+			i = skipSpace(array, i+1)
+			if i >= len(array) || array[i] == ']' {
+				return
+			}
+			end := skipValue(array, i)
+			if end <= i || !yield(array[i:end:end]) {
+				return
+			}
+			if i = skipSpace(array, end); i >= len(array) || array[i] != ',' {
+				return
+			}
+		}
+	}
+}
+
+// Text decodes a checked JSON string; false if the value is none.
+func Text(value []byte) (string, bool) {
+	if len(value) < 2 || value[0] != '"' {
+		return "", false
+	}
+	raw := value[1 : len(value)-1]
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw), true
+	}
+	return string(appendDecoded(nil, raw)), true
+}
+
+// IsObject tells whether a checked value, as Get and Members give it, is an object.
+func IsObject(value []byte) bool { return len(value) > 0 && value[0] == '{' }
+
 // SetMember returns a copy of a checked object with one top-level member replaced where it stands, or added at the end. The rest
 // keeps its bytes, so an added member can leave canonical order. value must be checked JSON. It returns nil if object is no object.
 func SetMember(object []byte, name string, value json.RawMessage) []byte {

@@ -7,7 +7,6 @@
 package connect
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -23,6 +22,7 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/mcpwire"
 )
 
 const (
@@ -57,7 +57,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		ctx: ctx, stop: stop, url: o.URL, token: o.Token, log: o.Log, out: out,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		// Several requests may use one id by mistake; the gateway tells. Here the newest is the one that can be cancelled.
-		running: map[string]running{}, headers: map[string][]paramHeader{},
+		running: map[string]running{}, headers: map[string][]mcpwire.ParamHeader{},
 	}
 	return b.run(in)
 }
@@ -79,7 +79,7 @@ type bridge struct {
 
 	mu      sync.Mutex // guards what follows
 	running map[string]running
-	headers map[string][]paramHeader // by tool, as the gateway's lists said
+	headers map[string][]mcpwire.ParamHeader // by tool, as the gateway's lists said
 
 	session session // its own lock
 }
@@ -95,15 +95,15 @@ func (b *bridge) run(in io.Reader) error {
 	lines := make(chan line)
 	go func() { // ends with the input; nobody can interrupt a read of standard input
 		defer close(lines)
-		r := bufio.NewReaderSize(in, 64<<10)
+		r := mcpwire.NewLines(in, maxLine)
 		for {
-			l := readLine(r)
+			data, err := r.Next()
 			select {
-			case lines <- l:
+			case lines <- line{bytes.Clone(data), err}:
 			case <-b.ctx.Done():
 				return
 			}
-			if l.err != nil {
+			if err != nil && !errors.Is(err, mcpwire.ErrTooLarge) {
 				return
 			}
 		}
@@ -114,15 +114,16 @@ func (b *bridge) run(in io.Reader) error {
 		case <-b.ctx.Done():
 			err = b.ctx.Err()
 		case l, ok := <-lines:
+			if len(l.data) > 0 {
+				b.message(l.data) // a last line needs no end
+			}
 			switch {
 			case !ok, errors.Is(l.err, io.EOF):
 				err = io.EOF
+			case errors.Is(l.err, mcpwire.ErrTooLarge):
+				b.fail(nil, mcpwire.CodeParse, fmt.Sprintf("A message is longer than %d bytes and was not forwarded.", maxLine))
 			case l.err != nil:
 				err = fmt.Errorf("standard input broke: %w", l.err)
-			case l.tooLong:
-				b.fail(nil, -32700, fmt.Sprintf("A message is longer than %d bytes and was not forwarded.", maxLine))
-			case len(bytes.TrimSpace(l.data)) > 0:
-				b.message(bytes.TrimSpace(l.data))
 			}
 		}
 	}
@@ -167,101 +168,44 @@ func (b *bridge) left() (ids []json.RawMessage) {
 }
 
 type line struct {
-	data    []byte
-	tooLong bool
-	err     error
+	data []byte
+	err  error
 }
 
-// readLine reads up to the next line end. Of a line that is too long it keeps nothing. A last line needs no end.
-func readLine(r *bufio.Reader) line {
-	var l line
-	for {
-		part, err := r.ReadSlice('\n')
-		if len(l.data)+len(part) > maxLine+1 {
-			l.tooLong, l.data = true, nil
-		}
-		if !l.tooLong {
-			l.data = append(l.data, part...)
-		}
-		switch {
-		case err == nil, errors.Is(err, io.EOF) && (len(l.data) > 0 || l.tooLong):
-			return l
-		case !errors.Is(err, bufio.ErrBufferFull):
-			l.err = err
-			return l
-		}
-	}
-}
-
-// message is one message of the client's, taken apart as far as headers need it.
+// message is one message of the client's, with its own bytes.
 type message struct {
+	mcpwire.Message
 	body    []byte
-	id      json.RawMessage // nil: a notification
-	method  string          // "": an answer
-	params  json.RawMessage
-	version string // of the protocol, where the message carries one (2026-07-28 and later)
+	version string // of the protocol, where the message carries one (modern era)
 }
 
-var lineLimits = call.Limits{Bytes: maxLine, Depth: 64 + 4, Members: 100_000 + 100}
+func (m *message) notification() bool { return m.ID == nil && !m.Response() }
 
-func parse(body []byte) (m message, why string) {
-	if err := call.Check(body, lineLimits); err != nil {
-		return m, "The line is not strict JSON: " + fault.Of(err).Public()
-	}
-	if body[0] != '{' {
-		return m, "A message is a JSON object on a line of its own."
-	}
-	m.body = body
-	for name, value := range call.Members(body) {
-		switch name {
-		case "id":
-			m.id = value
-		case "method":
-			m.method, _ = text(value)
-			if m.method == "" {
-				return m, "method must be a string."
-			}
-		case "params":
-			m.params = value
-		}
-	}
-	if len(m.params) > 0 && m.params[0] == '{' {
-		if meta, ok := call.Get(m.params, "_meta"); ok && meta[0] == '{' {
-			if v, ok := call.Get(meta, "io.modelcontextprotocol/protocolVersion"); ok {
-				m.version, _ = text(v)
-			}
-		}
-	}
-	return m, ""
-}
+// limits of a message: of one line of the client's, and of an answer, which may be nested as deep as the gateway takes it from a server.
+var (
+	lineLimits   = call.Limits{Bytes: maxLine, Depth: 64 + 4, Members: 100_000 + 100}
+	answerLimits = call.Limits{Bytes: maxAnswer, Depth: 128, Members: 1 << 21}
+)
 
-// text decodes a JSON string; false if the value is none.
-func text(value json.RawMessage) (string, bool) {
-	if len(value) == 0 || value[0] != '"' {
-		return "", false
+func parse(body []byte) (message, *mcpwire.Error) {
+	parsed, e := mcpwire.Parse(body, lineLimits)
+	m := message{Message: parsed, body: body}
+	if e != nil {
+		return m, e
 	}
-	var s string
-	err := json.Unmarshal(value, &s)
-	return s, err == nil
-}
-
-func idKey(id json.RawMessage) string {
-	if s, ok := text(id); ok {
-		return "s" + s
-	}
-	return "n" + string(id)
+	meta, e := mcpwire.ParseMeta(m.Params)
+	m.version = meta.Version
+	return m, e
 }
 
 func (b *bridge) message(body []byte) {
-	m, why := parse(body)
+	m, e := parse(body)
 	switch {
-	case why != "":
-		b.fail(nil, -32700, why)
-	case m.id == nil && m.method == "":
-		b.fail(nil, -32600, "A message has a method, or is an answer with an id.")
-	case m.method == "" || m.id == nil:
+	case e != nil:
+		b.fail(m.ID, e.Code, e.Message)
+	case m.Response(), m.notification():
 		b.oneWay(m)
-	case m.method == "initialize" && m.version == "":
+	case m.Method == "initialize" && m.version == "":
 		b.request(b.ctx, m) // everything after it depends on its answer
 	default:
 		b.start(m)
@@ -271,20 +215,20 @@ func (b *bridge) message(body []byte) {
 // start runs a request beside the others.
 func (b *bridge) start(m message) {
 	ctx, cancel := context.WithCancel(b.ctx)
-	key := idKey(m.id)
+	key := mcpwire.IDKey(m.ID)
 	b.mu.Lock()
 	crowded := len(b.running) >= maxRunning
 	if !crowded {
-		b.running[key] = running{m.id, cancel}
+		b.running[key] = running{m.ID, cancel}
 	}
 	b.mu.Unlock()
 	if crowded {
 		cancel()
-		b.fail(m.id, fault.LimitRate.RPCCode(), fmt.Sprintf("More than %d requests are running.", maxRunning))
+		b.fail(m.ID, fault.LimitRate.RPCCode(), fmt.Sprintf("More than %d requests are running.", maxRunning))
 		return
 	}
 	group := &b.work
-	if m.method == "subscriptions/listen" {
+	if m.Method == "subscriptions/listen" {
 		group = &b.tail
 	}
 	group.Go(func() {
@@ -298,7 +242,7 @@ func (b *bridge) start(m message) {
 
 // oneWay forwards a notification or an answer. Nobody waits for what becomes of it, but what follows it must not overtake it.
 func (b *bridge) oneWay(m message) {
-	if m.method == "notifications/cancelled" {
+	if m.Method == "notifications/cancelled" {
 		defer b.cancel(m) // after the gateway was told, so that it knows it was the client's wish
 		if b.session.modern() {
 			return // there a request is cancelled by hanging up, and nothing else
@@ -314,21 +258,21 @@ func (b *bridge) oneWay(m message) {
 		}
 	}
 	if err != nil {
-		b.log.Warn("a notification or an answer did not get through", "method", m.method, "error", err)
+		b.log.Warn("a notification or an answer did not get through", "method", m.Method, "error", err)
 		return
 	}
-	if m.method == "notifications/initialized" && !b.session.modern() {
+	if m.Method == "notifications/initialized" && !b.session.modern() {
 		b.listen()
 	}
 }
 
 func (b *bridge) cancel(m message) {
-	id, ok := call.Get(m.params, "requestId")
+	id, ok := call.Get(m.Params, "requestId")
 	if !ok {
 		return
 	}
 	b.mu.Lock()
-	r, ok := b.running[idKey(id)]
+	r, ok := b.running[mcpwire.IDKey(id)]
 	b.mu.Unlock()
 	if ok {
 		r.cancel()
@@ -345,7 +289,7 @@ func (b *bridge) request(ctx context.Context, m message) {
 		return // cancelled by the client, which expects no answer, or stopping
 	}
 	if err != nil {
-		b.fail(m.id, fault.UpstreamFailed.RPCCode(), b.explain(err))
+		b.fail(m.ID, fault.UpstreamFailed.RPCCode(), b.explain(err))
 		return
 	}
 	defer resp.Body.Close()
@@ -357,7 +301,7 @@ func (b *bridge) request(ctx context.Context, m message) {
 	if err != nil {
 		why += ": " + err.Error()
 	}
-	b.fail(m.id, fault.UpstreamFailed.RPCCode(), why+". Whether the request had its effect is in the audit (sallyport audit query).")
+	b.fail(m.ID, fault.UpstreamFailed.RPCCode(), why+". Whether the request had its effect is in the audit (sallyport audit query).")
 }
 
 func (b *bridge) explain(err error) string {
@@ -368,18 +312,13 @@ func (b *bridge) explain(err error) string {
 	return err.Error()
 }
 
-// write puts one message on a line of its own. It must be one JSON value.
-func (b *bridge) write(msg []byte) error {
-	var one bytes.Buffer
-	one.Grow(len(msg) + 1)
-	if err := json.Compact(&one, msg); err != nil {
-		return fmt.Errorf("the gateway sent something that is not JSON: %w", err)
-	}
-	one.WriteByte('\n')
+// write puts one message on a line of its own.
+func (b *bridge) write(m mcpwire.Message) error {
+	line := append(m.Append(make([]byte, 0, len(m.Params)+len(m.Result)+len(m.Error)+128)), '\n')
 	b.outMu.Lock()
 	defer b.outMu.Unlock()
 	if b.outErr == nil {
-		if _, b.outErr = b.out.Write(one.Bytes()); b.outErr != nil {
+		if _, b.outErr = b.out.Write(line); b.outErr != nil {
 			b.stop()
 		}
 	}
@@ -388,22 +327,8 @@ func (b *bridge) write(msg []byte) error {
 
 // fail answers a request in the gateway's place.
 func (b *bridge) fail(id json.RawMessage, code int64, why string) {
-	if id == nil {
-		id = json.RawMessage("null")
-	}
-	type rpcError struct {
-		Code    int64  `json:"code"`
-		Message string `json:"message"`
-	}
-	msg, err := json.Marshal(struct {
-		Version string          `json:"jsonrpc"`
-		ID      json.RawMessage `json:"id"`
-		Error   rpcError        `json:"error"`
-	}{"2.0", id, rpcError{code, strings.ToValidUTF8(why, "�")}})
-	if err == nil {
-		err = b.write(msg)
-	}
-	if err != nil {
+	e := mcpwire.Error{Code: code, Message: strings.ToValidUTF8(why, "\uFFFD")}
+	if err := b.write(mcpwire.Message{ID: id, Error: e.JSON()}); err != nil {
 		b.log.Warn("an error could not be handed over", "error", err)
 	}
 }

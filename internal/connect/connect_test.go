@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport.example/internal/mcpwire"
 )
 
 const secret = "spt_agent_test"
@@ -69,7 +71,7 @@ func newEverything(t *testing.T, stateless bool) *everything {
 			fmt.Fprint(w, `{"status":401,"detail":"The token is not known here."}`)
 			return
 		}
-		if r.Method == http.MethodPost && r.Header.Get(headerSession) == "" {
+		if r.Method == http.MethodPost && r.Header.Get(mcpwire.HeaderSession) == "" {
 			e.opened.Add(1)
 		}
 		(*e.handler.Load()).ServeHTTP(w, r)
@@ -136,7 +138,7 @@ func TestOfficialClient(t *testing.T) {
 					return &mcp.ElicitResult{Action: "decline"}, nil
 				},
 			})
-			if got := s.InitializeResult().ProtocolVersion >= firstModern; got != era.stateless {
+			if got := mcpwire.Modern(s.InitializeResult().ProtocolVersion); got != era.stateless {
 				t.Fatalf("the client speaks %s", s.InitializeResult().ProtocolVersion)
 			}
 			say(t, s, "x")
@@ -229,9 +231,10 @@ func TestBadLines(t *testing.T) {
 		"duplicate key":  {`{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, `"code":-32700`},
 		"case variant":   {`{"jsonrpc":"2.0","id":1,"Id":2,"method":"ping"}`, `"code":-32700`},
 		"trailing":       {`{"jsonrpc":"2.0","id":1,"method":"ping"} {}`, `"code":-32700`},
-		"batch":          {`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `"code":-32700`},
+		"batch":          {`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, `"code":-32600`},
 		"no method":      {`{"jsonrpc":"2.0"}`, `"code":-32600`},
-		"method a list":  {`{"jsonrpc":"2.0","id":1,"method":["ping"]}`, `"code":-32700`},
+		"method a list":  {`{"jsonrpc":"2.0","id":1,"method":["ping"]}`, `"code":-32600`},
+		"unknown member": {`{"jsonrpc":"2.0","id":1,"method":"ping","auth":"x"}`, `"id":1`},
 		"bad UTF-8":      {"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xff\"}", `"code":-32700`},
 		"too long":       {`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", maxLine) + `"}`, `longer than`},
 		"deep":           {`{"jsonrpc":"2.0","id":1,"method":"ping","params":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, `"code":-32700`},
@@ -306,18 +309,6 @@ func TestRefusalsAreAnswers(t *testing.T) {
 	}
 }
 
-func TestHeaderValue(t *testing.T) {
-	for s, want := range map[string]string{
-		"search_email": "search_email", "a b": "a b", "~!": "~!", "": "",
-		" a": "=?base64?IGE=?=", "a\t": "=?base64?YQk=?=", "São": "=?base64?U8Ojbw==?=", "a\r\nb": "=?base64?YQ0KYg==?=", "=?base64?YQ==?=": "=?base64?PT9iYXNlNjQ/WVE9PT89?=",
-		"\x7f": "=?base64?fw==?=",
-	} {
-		if got := headerValue(s); got != want {
-			t.Errorf("%q becomes %q, not %q", s, got, want)
-		}
-	}
-}
-
 // What a server sends becomes one line, whatever it looks like.
 func TestOneLineOut(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -376,18 +367,17 @@ func TestEndOfInputEndsCalls(t *testing.T) {
 }
 
 func FuzzLine(f *testing.F) {
-	for _, s := range []string{hello, `{"id":1,"method":"tools/call","params":{"name":"é\n","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"arguments":{"a":1}}}`, "{", "[]", "\xff", `{"params":""}`} {
+	for _, s := range []string{hello, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"é\n","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"arguments":{"a":1}}}`, "{", "[]", "\xff", `{"params":""}`} {
 		f.Add([]byte(s))
 	}
-	b := &bridge{headers: map[string][]paramHeader{"é\n": {{[]string{"a"}, "Mcp-Param-A"}}, "x": {{[]string{"a", "b"}, "Mcp-Param-B"}}}}
+	b := &bridge{headers: map[string][]mcpwire.ParamHeader{"é\n": {{Path: []string{"a"}, Header: "Mcp-Param-A"}}, "x": {{Path: []string{"a", "b"}, Header: "Mcp-Param-B"}}}}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		l := readLine(bufio.NewReader(bytes.NewReader(line)))
-		trimmed := bytes.TrimSpace(l.data)
-		if len(trimmed) == 0 {
+		data, _ := mcpwire.NewLines(bytes.NewReader(line), maxLine).Next()
+		if len(data) == 0 {
 			return
 		}
-		m, why := parse(trimmed)
-		if why != "" {
+		m, e := parse(data)
+		if e != nil {
 			return
 		}
 		for name, values := range b.modernHeaders(m) {
@@ -396,24 +386,6 @@ func FuzzLine(f *testing.F) {
 					t.Fatalf("header %q: %q", name, v)
 				}
 			}
-		}
-	})
-}
-
-func FuzzEvents(f *testing.F) {
-	f.Add([]byte("data: {}\r\n\r\n"), []byte("id: 1\rdata: x\r\rdata"))
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		read := func(r io.Reader) (all []string) {
-			if err := readEvents(bufio.NewReaderSize(r, 16), func(e event) error { all = append(all, string(e.data)); return nil }); err != nil {
-				t.Fatal(err)
-			}
-			return all
-		}
-		whole := append(bytes.Clone(a), b...)
-		one := read(bytes.NewReader(whole))
-		two := read(io.MultiReader(bytes.NewReader(a), bytes.NewReader(b)))
-		if strings.Join(one, "\x00") != strings.Join(two, "\x00") {
-			t.Fatalf("%q read in two parts is %q, in one %q", whole, two, one)
 		}
 	})
 }

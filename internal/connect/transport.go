@@ -1,15 +1,12 @@
 package connect
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"strings"
@@ -17,13 +14,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
-)
-
-const firstModern = "2026-07-28" // from this revision on there are no transport sessions
-
-const (
-	headerSession = "Mcp-Session-Id"
-	headerVersion = "Mcp-Protocol-Version"
+	"sallyport.example/internal/mcpwire"
 )
 
 // session is the transport session of a revision up to 2025-11-25. It can be lost (the gateway restarted, it idled too long); then it is
@@ -52,17 +43,17 @@ func (s *session) now() (id, version string) {
 // post sends one message. It opens the session again, once, if the gateway no longer knows it: a message that was refused for that
 // reason had no effect.
 func (b *bridge) post(ctx context.Context, m message) (*http.Response, error) {
-	if m.version >= firstModern {
+	if mcpwire.Modern(m.version) {
 		b.session.mu.Lock()
 		b.session.stateless = true
 		b.session.mu.Unlock()
 		return b.send(ctx, http.MethodPost, m.body, b.modernHeaders(m))
 	}
-	if m.method == "initialize" {
+	if m.Method == "initialize" {
 		resp, err := b.send(ctx, http.MethodPost, m.body, http.Header{})
 		if err == nil && resp.StatusCode == http.StatusOK {
 			b.session.mu.Lock()
-			b.session.id, b.session.version, b.session.hello, b.session.stateless = resp.Header.Get(headerSession), "", m.body, false
+			b.session.id, b.session.version, b.session.hello, b.session.stateless = resp.Header.Get(mcpwire.HeaderSession), "", m.body, false
 			b.session.mu.Unlock()
 		}
 		return resp, err
@@ -83,10 +74,10 @@ func (b *bridge) post(ctx context.Context, m message) (*http.Response, error) {
 func legacyHeaders(id, version string) http.Header {
 	h := http.Header{}
 	if id != "" {
-		h.Set(headerSession, id)
+		h.Set(mcpwire.HeaderSession, id)
 	}
 	if version != "" {
-		h.Set(headerVersion, version)
+		h.Set(mcpwire.HeaderVersion, version)
 	}
 	return h
 }
@@ -113,7 +104,7 @@ func (b *bridge) reopen(ctx context.Context, lost string) error {
 	if version != s.version {
 		return fmt.Errorf("the gateway lost the transport session and now speaks revision %.20q instead of %.20q: start the client again", version, s.version)
 	}
-	id := resp.Header.Get(headerSession)
+	id := resp.Header.Get(mcpwire.HeaderSession)
 	ready, err := b.send(ctx, http.MethodPost, []byte(`{"jsonrpc":"2.0","method":"notifications/initialized"}`), legacyHeaders(id, version))
 	if err != nil {
 		return err
@@ -129,12 +120,12 @@ func initialized(resp *http.Response) (version string, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return "", errors.New(problem(resp))
 	}
-	err = messages(resp, func(msg []byte) error {
-		if result, ok := call.Get(msg, "result"); ok {
-			version = versionOf(result)
-			return io.EOF
+	err = messages(resp, func(m mcpwire.Message) error {
+		if m.Result == nil {
+			return nil
 		}
-		return nil
+		version = versionOf(m.Result)
+		return io.EOF
 	})
 	if version == "" {
 		return "", errors.Join(errors.New("its answer to initialize has no protocolVersion"), err)
@@ -144,7 +135,7 @@ func initialized(resp *http.Response) (version string, err error) {
 
 func versionOf(result []byte) string {
 	v, _ := call.Get(result, "protocolVersion")
-	s, _ := text(v)
+	s, _ := call.Text(v)
 	return s
 }
 
@@ -165,8 +156,8 @@ func (b *bridge) send(ctx context.Context, method string, body []byte, h http.He
 		}
 		req.Header.Set("Authorization", "Bearer "+b.token)
 		if body != nil {
-			req.Header.Set("Content-Type", "application/json")
-			req.Header.Set("Accept", "application/json, text/event-stream")
+			req.Header.Set("Content-Type", mcpwire.TypeJSON)
+			req.Header.Set("Accept", mcpwire.TypeJSON+", "+mcpwire.TypeEvents)
 			req.GetBody = nil // net/http repeats a request on its own if it can; whether that is safe is decided here
 		}
 		resp, err := b.http.Do(req)
@@ -185,31 +176,23 @@ func (b *bridge) send(ctx context.Context, method string, body []byte, h http.He
 
 // answer hands over what a response carries, until the answer to the request is among it.
 func (b *bridge) answer(m message, resp *http.Response) (answered bool, err error) {
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if resp.StatusCode >= 300 && media != "application/json" {
-		b.fail(m.id, rpcCode(resp.StatusCode), problem(resp))
+	if resp.StatusCode >= 300 && mcpwire.MediaType(resp.Header) != mcpwire.TypeJSON {
+		b.fail(m.ID, rpcCode(resp.StatusCode), problem(resp))
 		return true, nil
 	}
-	key := idKey(m.id)
-	err = messages(resp, func(msg []byte) error {
-		_, isRequest := call.Get(msg, "method")
-		id, _ := call.Get(msg, "id")
-		if isRequest {
-			return b.write(msg)
+	key := mcpwire.IDKey(m.ID)
+	err = messages(resp, func(got mcpwire.Message) error {
+		switch {
+		case !got.Response():
+			return b.write(got)
+		case got.ID != nil && mcpwire.IDKey(got.ID) != key:
+			return nil // an answer to something else has no place here
 		}
-		if string(id) != string(m.id) && idKey(id) != key {
-			if string(id) != "null" {
-				return nil // an answer to something else has no place here
-			}
-			// The gateway could not tell the id. It is this request's answer all the same: HTTP pairs them.
-			if e, ok := call.Get(msg, "error"); ok {
-				msg = append(append(append(append([]byte(`{"jsonrpc":"2.0","id":`), m.id...), `,"error":`...), e...), '}')
-			}
+		got.ID = m.ID // also where the gateway could not tell the id: HTTP pairs them
+		if got.Result != nil {
+			b.learn(m, got.Result)
 		}
-		if result, ok := call.Get(msg, "result"); ok {
-			b.learn(m, result)
-		}
-		if err := b.write(msg); err != nil {
+		if err := b.write(got); err != nil {
 			return err
 		}
 		answered = true
@@ -221,65 +204,72 @@ func (b *bridge) answer(m message, resp *http.Response) (answered bool, err erro
 // learn takes from an answer what later requests need.
 func (b *bridge) learn(m message, result []byte) {
 	switch {
-	case m.method == "initialize" && m.version == "":
+	case m.Method == "initialize" && m.version == "":
 		b.session.mu.Lock()
 		b.session.version = versionOf(result)
 		b.session.mu.Unlock()
-	case m.method == "tools/list" && m.version >= firstModern:
+	case m.Method == "tools/list" && mcpwire.Modern(m.version):
 		b.learnTools(result)
 	}
 }
 
 // messages reads the messages of a response body, one JSON value or a stream of events, and calls f with each until it returns an error;
 // io.EOF of f's is none. A body that ends by itself is no error either.
-func messages(resp *http.Response, f func(msg []byte) error) error {
-	each := func(msg []byte) error {
-		if !json.Valid(msg) {
-			return errors.New("the gateway sent something that is not JSON")
+func messages(resp *http.Response, f func(mcpwire.Message) error) error {
+	switch mcpwire.MediaType(resp.Header) {
+	case mcpwire.TypeJSON:
+		body, err := mcpwire.ReadBody(resp.Body, resp.ContentLength, maxAnswer)
+		if err == nil {
+			err = parsed(body, f)
 		}
-		return f(msg)
-	}
-	media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	switch media {
-	case "application/json":
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-		if err != nil {
-			return err
-		}
-		if len(body) > maxAnswer {
-			return errTooLarge
-		}
-		if err := each(body); err != io.EOF {
-			return err
-		}
-		return nil
-	case "text/event-stream":
-		return readEvents(bufio.NewReaderSize(resp.Body, 32<<10), func(e event) error {
-			if len(e.data) == 0 {
-				return nil // only there for its id
-			}
-			return each(e.data)
-		})
+		return ended(err)
+	case mcpwire.TypeEvents:
+		events := mcpwire.NewEvents(resp.Body, maxAnswer)
+		defer events.Free()
+		return follow(events, f)
 	}
 	return fmt.Errorf("the gateway answered with %.60q: is there something else at this address?", resp.Header.Get("Content-Type"))
 }
 
-var errTooLarge = fmt.Errorf("the gateway's message is larger than %d bytes", maxAnswer)
+// follow calls f with what events carry, until the stream ends or f returns an error.
+func follow(events *mcpwire.Events, f func(mcpwire.Message) error) error {
+	for {
+		data, err := events.Next()
+		if err == nil && len(data) > 0 { // an event without data is only there for its id
+			err = parsed(data, f)
+		}
+		if err != nil {
+			return ended(err)
+		}
+	}
+}
+
+func parsed(data []byte, f func(mcpwire.Message) error) error {
+	m, e := mcpwire.Parse(data, answerLimits)
+	if e != nil {
+		return fmt.Errorf("the gateway sent what is no message: %w", e)
+	}
+	return f(m)
+}
+
+// ended makes an end that was wanted no error.
+func ended(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}
 
 // problem is one sentence about a response that is no message.
 func problem(resp *http.Response) string {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // what has come by then is enough for a sentence
-	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); strings.HasSuffix(media, "json") && json.Valid(body) {
-		if v, ok := call.Get(body, "detail"); ok {
-			if s, ok := text(v); ok && s != "" {
+	if strings.HasSuffix(mcpwire.MediaType(resp.Header), "json") && json.Valid(body) {
+		detail, _ := call.Get(body, "detail")
+		e, _ := call.Get(body, "error")
+		message, _ := call.Get(e, "message")
+		for _, v := range []json.RawMessage{detail, message} {
+			if s, _ := call.Text(v); s != "" {
 				return s
-			}
-		}
-		if e, ok := call.Get(body, "error"); ok && e[0] == '{' {
-			if v, ok := call.Get(e, "message"); ok {
-				if s, ok := text(v); ok && s != "" {
-					return s
-				}
 			}
 		}
 	}
@@ -289,135 +279,46 @@ func problem(resp *http.Response) string {
 func rpcCode(status int) int64 {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusRequestEntityTooLarge:
-		return -32600
+		return mcpwire.CodeInvalidRequest
 	}
-	return -32603
+	return mcpwire.CodeInternal
 }
 
-// modernHeaders are what revision 2026-07-28 wants repeated outside the body: the method, the name, and arguments that the tool's schema
-// binds to a header.
+// modernHeaders are what the modern era repeats outside the body. A client on a pipe has no headers, so that it is for the bridge to do.
 func (b *bridge) modernHeaders(m message) http.Header {
+	var bound []mcpwire.ParamHeader
+	if name, _, _ := mcpwire.Name(m.Method, m.Params); m.Method == "tools/call" {
+		b.mu.Lock()
+		bound = b.headers[name]
+		b.mu.Unlock()
+	}
 	h := http.Header{}
-	h.Set(headerVersion, headerValue(m.version))
-	h.Set("Mcp-Method", headerValue(m.method))
-	var name json.RawMessage
-	switch m.method {
-	case "tools/call", "prompts/get":
-		name, _ = call.Get(m.params, "name")
-	case "resources/read":
-		name, _ = call.Get(m.params, "uri")
-	}
-	if s, ok := text(name); ok {
-		h.Set("Mcp-Name", headerValue(s))
-		if m.method == "tools/call" {
-			b.paramHeaders(h, s, m.params)
-		}
-	}
+	mcpwire.SetHeaders(h, &m.Message, m.version, bound)
 	return h
 }
 
-// headerValue is s as a header can carry it: as it is, or in base64 where it isn't plain printable ASCII.
-func headerValue(s string) string {
-	plain := s == strings.TrimSpace(s) && !strings.HasPrefix(s, "=?base64?")
-	for i := 0; plain && i < len(s); i++ {
-		plain = s[i] >= ' ' && s[i] < 0x7f
-	}
-	if plain {
-		return s
-	}
-	return "=?base64?" + base64.StdEncoding.EncodeToString([]byte(s)) + "?="
-}
+const maxTools = 10_000
 
-// paramHeader binds one argument of a tool to the header Mcp-Param-<name>.
-type paramHeader struct {
-	path   []string
-	header string
-}
-
-const (
-	maxTools      = 10_000
-	maxParamDepth = 16
-)
-
-// learnTools notes which tools bind arguments to headers. A client on a pipe has no headers, so that it is for the bridge to do.
+// learnTools notes which tools bind arguments to headers.
 func (b *bridge) learnTools(result []byte) {
 	tools, _ := call.Get(result, "tools")
 	if !bytes.Contains(tools, []byte("x-mcp-header")) {
 		return // nearly always
 	}
-	var list []json.RawMessage
-	if json.Unmarshal(tools, &list) != nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, t := range list {
+	for t := range call.Elements(tools) {
 		v, _ := call.Get(t, "name")
-		name, ok := text(v)
-		schema, has := call.Get(t, "inputSchema")
-		if !ok || !has {
+		name, ok := call.Text(v)
+		if !ok {
 			continue
 		}
-		if found := bindings(schema, nil, nil); len(found) > 0 && (len(b.headers) < maxTools || b.headers[name] != nil) {
-			b.headers[name] = found
+		schema, _ := call.Get(t, "inputSchema")
+		bound, err := mcpwire.ParamHeaders(schema)
+		if err == nil && len(bound) > 0 && (len(b.headers) < maxTools || b.headers[name] != nil) {
+			b.headers[name] = bound
 		} else {
 			delete(b.headers, name)
-		}
-	}
-}
-
-func bindings(schema json.RawMessage, path []string, found []paramHeader) []paramHeader {
-	if len(schema) == 0 || schema[0] != '{' || len(path) >= maxParamDepth {
-		return found
-	}
-	properties, ok := call.Get(schema, "properties")
-	if !ok || properties[0] != '{' {
-		return found
-	}
-	for name, property := range call.Members(properties) {
-		if property[0] != '{' {
-			continue
-		}
-		at := append(path[:len(path):len(path)], name)
-		v, _ := call.Get(property, "x-mcp-header")
-		if header, _ := text(v); token(header) {
-			found = append(found, paramHeader{at, "Mcp-Param-" + header})
-		}
-		found = bindings(property, at, found)
-	}
-	return found
-}
-
-// token tells whether s can be part of a header's name.
-func token(s string) bool {
-	for _, c := range []byte(s) {
-		if !strings.ContainsRune("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", rune(c)) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 128
-}
-
-func (b *bridge) paramHeaders(h http.Header, tool string, params json.RawMessage) {
-	b.mu.Lock()
-	bound := b.headers[tool]
-	b.mu.Unlock()
-	for _, p := range bound {
-		value, ok := call.Get(params, "arguments")
-		for _, step := range p.path {
-			if !ok || value[0] != '{' {
-				ok = false
-				break
-			}
-			value, ok = call.Get(value, step)
-		}
-		if !ok || string(value) == "null" || value[0] == '{' || value[0] == '[' {
-			continue
-		}
-		if s, isText := text(value); isText {
-			h.Set(p.header, headerValue(s))
-		} else {
-			h.Set(p.header, string(value))
 		}
 	}
 }
@@ -459,9 +360,9 @@ func (b *bridge) stream(last *string) (more bool, err error) {
 		return false, nil
 	}
 	h := legacyHeaders(id, version)
-	h.Set("Accept", "text/event-stream")
+	h.Set("Accept", mcpwire.TypeEvents)
 	if *last != "" {
-		h.Set("Last-Event-Id", *last)
+		h.Set(mcpwire.HeaderEventID, *last)
 	}
 	resp, err := b.send(b.ctx, http.MethodGet, nil, h)
 	if err != nil {
@@ -478,15 +379,11 @@ func (b *bridge) stream(last *string) (more bool, err error) {
 	default:
 		return true, errors.New(problem(resp))
 	}
-	return true, readEvents(bufio.NewReader(resp.Body), func(e event) error {
-		if e.id != "" {
-			*last = e.id
-		}
-		if len(e.data) == 0 {
-			return nil
-		}
-		return b.write(e.data)
-	})
+	events := mcpwire.NewEvents(resp.Body, maxAnswer)
+	defer events.Free()
+	events.LastID = *last
+	defer func() { *last = events.LastID }()
+	return true, follow(events, b.write)
 }
 
 // end cancels what is left and closes the transport session. The gateway would notice by itself, later.
@@ -506,82 +403,8 @@ func (b *bridge) end(left []json.RawMessage) {
 		resp.Body.Close()
 	}
 	for _, request := range left {
-		tell(http.MethodPost, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, request))
+		m := mcpwire.Message{Method: "notifications/cancelled", Params: fmt.Appendf(nil, `{"requestId":%s}`, request)}
+		tell(http.MethodPost, m.Append(nil))
 	}
 	tell(http.MethodDelete, nil)
-}
-
-type event struct {
-	data []byte
-	id   string
-}
-
-// readEvents reads a text/event-stream by the WHATWG rules: CR, LF and CRLF end a line, one leading byte order mark is dropped, data lines
-// are joined by LF, comments and unknown fields are ignored, only events of type message count, and one that the end cuts short is
-// discarded. It returns nil at the end of the stream and when f returns io.EOF, else f's error.
-func readEvents(r *bufio.Reader, f func(event) error) error {
-	if mark, err := r.Peek(3); err == nil && string(mark) == "\xef\xbb\xbf" {
-		if _, err := r.Discard(3); err != nil {
-			return err
-		}
-	}
-	var (
-		data    []byte
-		has     bool
-		name    string
-		lastID  string
-		line    []byte
-		size    int
-		afterCR bool
-	)
-	for {
-		line = line[:0]
-		for {
-			c, err := r.ReadByte()
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if c == '\n' && afterCR {
-				afterCR = false
-				continue
-			}
-			afterCR = c == '\r'
-			if c == '\n' || c == '\r' {
-				break
-			}
-			if size++; size > maxAnswer {
-				return errTooLarge
-			}
-			line = append(line, c)
-		}
-		if len(line) == 0 {
-			if (has || lastID != "") && (name == "" || name == "message") {
-				if err := f(event{data, lastID}); err == io.EOF {
-					return nil
-				} else if err != nil {
-					return err
-				}
-			}
-			data, has, name, size = nil, false, "", 0
-			continue
-		}
-		field, value, _ := bytes.Cut(line, []byte{':'})
-		value = bytes.TrimPrefix(value, []byte{' '})
-		switch string(field) {
-		case "data":
-			if has {
-				data = append(data, '\n')
-			}
-			data, has = append(data, value...), true
-		case "event":
-			name = string(value)
-		case "id":
-			if len(value) <= 512 && bytes.IndexFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
-				lastID = string(value)
-			}
-		}
-	}
 }

@@ -1,9 +1,7 @@
 package upstream
 
 import (
-	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -250,48 +248,6 @@ func TestConfigIsChecked(t *testing.T) {
 	if _, err := New([]Config{{ID: "a", URL: "http://x/"}, {ID: "a", URL: "http://y/"}}, Options{}); err == nil {
 		t.Error("one id twice")
 	}
-}
-
-// FuzzEvents: reading a stream in any pieces gives the same events, never panics, and each event stays within the limit.
-func FuzzEvents(f *testing.F) {
-	for _, seed := range []string{"data: a\n\n", "data:a\r\rdata\r\n\r\n", "\xef\xbb\xbf: c\nid: 1\nevent: x\ndata: y\n\nretry: 5\ndata:z\n\n", "data\ndata\n\n", "\r\n\r\ndata: q"} {
-		f.Add(seed, uint64(1))
-	}
-	f.Fuzz(func(t *testing.T, text string, seed uint64) {
-		whole := readEvents(strings.NewReader(text), 4096)
-		pieces := readEvents(&shredder{text, rand.New(rand.NewPCG(seed, 0))}, 16)
-		if fmt.Sprintf("%q", whole) != fmt.Sprintf("%q", pieces) {
-			t.Fatalf("%q: %q in one, %q in pieces", text, whole, pieces)
-		}
-		for _, e := range whole {
-			if len(e) > 1<<10 {
-				t.Fatal("over the limit")
-			}
-		}
-	})
-}
-
-// FuzzOpen: the router never panics, and agrees with a strict parser on everything that is strict.
-func FuzzOpen(f *testing.F) {
-	for _, seed := range []string{`{"jsonrpc":"2.0","id":"sp-1","result":{"a":"\\\""}}`, `{"id":null}`, `{}`, ` { "method" : "x" , "params":[1,{"a":"]"}]} `, `{"a`, `{"a":}`, `[{"id":1}]`} {
-		f.Add(seed)
-	}
-	s := &server{maxFrame: 1 << 20}
-	f.Fuzz(func(t *testing.T, text string) {
-		e, ok := open([]byte(text))
-		elements([]byte(text), func([]byte) {})
-		printable(text, 100)
-		if s.strict([]byte(text)) != nil {
-			return
-		}
-		var m map[string]json.RawMessage
-		if isObject := json.Unmarshal([]byte(text), &m) == nil && m != nil; isObject != ok {
-			t.Fatalf("%q: object %v, opened %v", text, isObject, ok)
-		}
-		if ok && !strings.Contains(text, `\`) && string(m["result"]) != string(e.result) {
-			t.Fatalf("%q: %q %q", text, m["result"], e.result)
-		}
-	})
 }
 
 // FuzzCompileSchema: no schema panics, hangs, or reaches out.
