@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 )
 
 // discard is a response writer that costs nothing.
@@ -63,9 +64,9 @@ func BenchmarkCall(b *testing.B) {
 			h := mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true})
 			rec := httptest.NewRecorder()
 			h.ServeHTTP(rec, benchRequest("POST", "/mcp", agentToken, []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`), nil))
-			id := rec.Header().Get(headerSession)
-			benchServe(b, h, body, map[string]string{headerSession: id, headerVersion: revision1125})
-			del := benchRequest("DELETE", "/mcp", agentToken, nil, map[string]string{headerSession: id})
+			id := rec.Header().Get(mcpwire.HeaderSession)
+			benchServe(b, h, body, map[string]string{mcpwire.HeaderSession: id, mcpwire.HeaderVersion: mcpwire.Revision1125})
+			del := benchRequest("DELETE", "/mcp", agentToken, nil, map[string]string{mcpwire.HeaderSession: id})
 			h.ServeHTTP(httptest.NewRecorder(), del)
 		})
 		b.Run("sdk-modern/"+c.name, func(b *testing.B) {

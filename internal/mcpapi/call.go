@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 )
 
 // handle serves one request that an agent makes for itself. c is its transport session, nil for 2026-07-28.
@@ -19,10 +20,10 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 	modern := c == nil
 	var result json.RawMessage
 	var e *rpcError
-	listed := strings.HasSuffix(req.method, "/list")
+	listed := strings.HasSuffix(req.Method, "/list")
 	if listed {
 		if result, e = f.list(ctx, p, req, modern); e != nil {
-			f.turnedAway(p, req.method, e)
+			f.turnedAway(p, req.Method, e)
 		}
 	} else {
 		result, e = f.do(ctx, p, req, s, c)
@@ -31,7 +32,7 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 	case e == nil && (listed || !modern):
 		s.result(result)
 	case e == nil:
-		s.result(f.dress(req.method, result)...)
+		s.result(f.dress(req.Method, result)...)
 	case modern:
 		s.fail(e.modern())
 	default:
@@ -41,40 +42,40 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 
 // do serves one request that goes to an upstream, or to one of Sallyport's own tools.
 func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) (json.RawMessage, *rpcError) {
-	r := gateway.Request{Principal: p, Method: req.method, Door: "mcp"}
+	r := gateway.Request{Principal: p, Method: req.Method, Door: "mcp"}
 	malformed := func(message string) (json.RawMessage, *rpcError) {
 		e := invalidParams(message)
-		f.turnedAway(p, req.method, e)
+		f.turnedAway(p, req.Method, e)
 		return nil, e
 	}
 	var ok bool
-	switch req.method {
+	switch req.Method {
 	case "tools/call", "prompts/get":
-		if r.Tool, ok = text(req.name); !ok || r.Tool == "" {
+		if r.Tool, ok = call.Text(req.name); !ok || r.Tool == "" {
 			return malformed("params.name must be a string.")
 		}
 		if r.Arguments = req.arguments; string(r.Arguments) == "null" { // what some clients send for no arguments
 			r.Arguments, req.arguments = nil, nil
 		}
 	case "resources/read":
-		if r.Tool, ok = text(req.uri); !ok || r.Tool == "" {
+		if r.Tool, ok = call.Text(req.uri); !ok || r.Tool == "" {
 			return malformed("params.uri must be a string.")
 		}
 	case "completion/complete":
 		var e *rpcError
 		if r.Tool, r.Arguments, e = f.completion(ctx, p, req); e != nil {
-			f.turnedAway(p, req.method, e)
+			f.turnedAway(p, req.Method, e)
 			return nil, e
 		}
 	default:
-		e := &rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."}
-		f.turnedAway(p, req.method, e)
+		e := &rpcError{status: http.StatusOK, code: mcpwire.CodeMethodNotFound, message: "There is no method " + mcpwire.Quote(req.Method) + "."}
+		f.turnedAway(p, req.Method, e)
 		return nil, e
 	}
-	if r.Arguments != nil && first(r.Arguments) != '{' {
+	if r.Arguments != nil && !call.IsObject(r.Arguments) {
 		return malformed("params.arguments must be an object.")
 	}
-	if req.method == "tools/call" {
+	if req.Method == "tools/call" {
 		if own, ok := ownTools[r.Tool]; ok {
 			return f.callOwn(ctx, p, r.Tool, own, req.arguments)
 		}
@@ -97,7 +98,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	for {
 		a := f.g.Call(ctx, r)
 		if c == nil {
-			if result := f.askToWait(r, a, at, req.clientCaps); result != nil {
+			if result := f.askToWait(r, a, at, req.meta.Capabilities); result != nil {
 				return result, nil
 			}
 		}
@@ -123,15 +124,15 @@ func (f *Face) turnedAway(p identity.Principal, what string, e *rpcError) {
 }
 
 func invalidParams(message string) *rpcError {
-	return &rpcError{status: http.StatusOK, code: codeInvalidParams, message: message}
+	return &rpcError{status: http.StatusOK, code: mcpwire.CodeInvalidParams, message: message}
 }
 
 // exchange opens the ways that the client asked for between it and the upstream, and no others: a call that can talk while it runs
 // brings its labels in before its first word. Who gave a progress token also hears that the call is held.
 func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Request) {
 	x := &r.Exchange
-	if req.progressToken != nil {
-		p := &progress{s: s, token: req.progressToken}
+	if req.meta.ProgressToken != nil {
+		p := &progress{s: s, token: req.meta.ProgressToken}
 		x.Progress = p.server
 		r.Waiting = func(w gateway.Waiting) { p.held(waiting(w, f.clock())) }
 	}
@@ -140,7 +141,7 @@ func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Reque
 		c.mu.Lock()
 		least = c.level
 		c.mu.Unlock()
-	} else if rank, ok := level(req.logLevel); ok {
+	} else if rank, ok := level(req.meta.LogLevel); ok {
 		least = rank
 	}
 	if least != silent {
@@ -153,7 +154,7 @@ func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Reque
 	}
 	switch {
 	case c == nil:
-		x.ClientCapabilities = req.clientCaps
+		x.ClientCapabilities = req.meta.Capabilities
 	case len(c.asks) > 0:
 		x.ClientKey, x.ClientCapabilities = c.id, c.caps
 		x.Ask = func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
@@ -174,20 +175,20 @@ type rounds struct {
 func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r *gateway.Request) (at rounds, e *rpcError) {
 	var ours json.RawMessage
 	if req.inputResponses != nil {
-		if first(req.inputResponses) != '{' {
-			return at, badRequest(codeInvalidParams, "params.inputResponses must be an object.")
+		if !call.IsObject(req.inputResponses) {
+			return at, badRequest(mcpwire.CodeInvalidParams, "params.inputResponses must be an object.")
 		}
 		r.Exchange.InputResponses, ours = apart(req.inputResponses)
 	}
 	if req.requestState == nil {
 		if r.Exchange.InputResponses != nil { // every question of a server's goes out with a state of ours
-			return at, badRequest(codeInvalidParams, "params.inputResponses answer no question: there is no params.requestState with them. Make the call again without them.")
+			return at, badRequest(mcpwire.CodeInvalidParams, "params.inputResponses answer no question: there is no params.requestState with them. Make the call again without them.")
 		}
 		return at, nil
 	}
-	sealed, ok := text(req.requestState)
+	sealed, ok := call.Text(req.requestState)
 	if !ok {
-		return at, badRequest(codeInvalidParams, "params.requestState must be a string.")
+		return at, badRequest(mcpwire.CodeInvalidParams, "params.requestState must be a string.")
 	}
 	sess, err := f.g.SessionFor(ctx, p)
 	if err != nil {
@@ -196,7 +197,7 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 	st, err := f.seal.open(sealed, bind(p.String(), sess.ID, r.Method, r.Tool, r.Arguments))
 	if err != nil {
 		f.log.Warn("request state refused", "principal", p.String(), "session", sess.ID, "method", r.Method, "why", err)
-		return at, badRequest(codeInvalidParams, "params.requestState is not good for this call: it was changed, was used before, has expired or belongs to another call. Make the call again without it.")
+		return at, badRequest(mcpwire.CodeInvalidParams, "params.requestState is not good for this call: it was changed, was used before, has expired or belongs to another call. Make the call again without it.")
 	}
 	at.n, r.Exchange.RequestState = st.Round, st.Inner
 	if st.Approval == "" {
@@ -208,11 +209,11 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 		return at, nil
 	}
 	word, _ := call.Get(ours, "action")
-	switch at.answer, _ = text(word); at.answer {
+	switch at.answer, _ = call.Text(word); at.answer {
 	case "accept", "decline", "cancel":
 		return at, nil
 	}
-	return at, badRequest(codeInvalidParams, "params.inputResponses: the action is accept, decline or cancel.")
+	return at, badRequest(mcpwire.CodeInvalidParams, "params.inputResponses: the action is accept, decline or cancel.")
 }
 
 // outcome is the result of an answer that has one, else its refusal in the form that the method has for it.
@@ -238,7 +239,7 @@ func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
 	if !ok || meta[0] != '{' {
 		meta = json.RawMessage("{}")
 	}
-	return call.SetMember(a.Result, "_meta", call.SetMember(meta, "sallyport/verdict", appendJSON(nil, a.Verdict)))
+	return call.SetMember(a.Result, "_meta", call.SetMember(meta, "sallyport/verdict", mcpwire.AppendJSON(nil, a.Verdict)))
 }
 
 // refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
@@ -251,9 +252,9 @@ func (f *Face) refusal(r gateway.Request, v fault.Verdict, requestID string) (js
 	}
 	code, data := v.Code.RPCCode(), map[string]any{"verdict": v}
 	if r.Method == "resources/read" && v.Code == fault.ToolUnknown {
-		code, data["uri"] = codeResourceNotFound, r.Tool
+		code, data["uri"] = mcpwire.CodeResourceNotFound, r.Tool
 	}
-	return nil, &rpcError{status: http.StatusOK, code: code, message: v.Reason, data: appendJSON(nil, data)}
+	return nil, &rpcError{status: http.StatusOK, code: code, message: v.Reason, data: mcpwire.AppendJSON(nil, data)}
 }
 
 // refused is the tool result of a refused call (docs/errors.md, "A verdict").
@@ -262,7 +263,7 @@ func refused(v fault.Verdict) json.RawMessage {
 		Type string `json:"type"`
 		Text string `json:"text"`
 	}
-	return appendJSON(nil, struct {
+	return mcpwire.AppendJSON(nil, struct {
 		Content []block                  `json:"content"`
 		IsError bool                     `json:"isError"`
 		Meta    map[string]fault.Verdict `json:"_meta"`
@@ -345,7 +346,7 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 		refusal, e := f.refusal(*r, v, v.RequestID)
 		return false, refusal, e
 	}
-	word, _ := text(kind)
+	word, _ := call.Text(kind)
 	switch {
 	case word == "complete":
 		return false, result, nil
@@ -356,7 +357,7 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 	}
 	var inner string
 	if state, ok := call.Get(result, "requestState"); ok {
-		if inner, ok = text(state); !ok {
+		if inner, ok = call.Text(state); !ok {
 			return refuse(fault.ResultInvalid, "The server's requestState is not a string.")
 		}
 	}
@@ -366,16 +367,16 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 			return refuse(fault.ResultInvalid, "The server asks back under the name of the gateway's own questions.")
 		}
 		sealed := f.seal.seal(state{binding: bind(r.Principal.String(), a.Session, r.Method, r.Tool, r.Arguments), Round: round + 1, Inner: inner})
-		return false, call.SetMember(result, "requestState", appendJSON(nil, sealed)), nil
+		return false, call.SetMember(result, "requestState", mcpwire.AppendJSON(nil, sealed)), nil
 	}
 	responses := []byte{'{'}
 	asked := 0
 	for key, request := range call.Members(requests) {
 		method, _ := call.Get(request, "method")
 		params, _ := call.Get(request, "params")
-		word, _ := text(method)
+		word, _ := call.Text(method)
 		if asked++; asked > maxRequests || !c.asks[word] {
-			return refuse(fault.ResultInvalid, "The server asks back with "+quoted(word)+", which this client can't answer.")
+			return refuse(fault.ResultInvalid, "The server asks back with "+mcpwire.Quote(word)+", which this client can't answer.")
 		}
 		response, err := c.ask(ctx, s, word, params)
 		if refused := (*gateway.RPCError)(nil); errors.As(err, &refused) {
@@ -386,7 +387,7 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 		if asked > 1 {
 			responses = append(responses, ',')
 		}
-		if responses = append(append(appendJSON(responses, key), ':'), response...); len(responses) > maxBody {
+		if responses = append(append(mcpwire.AppendJSON(responses, key), ':'), response...); len(responses) > maxBody {
 			return refuse(fault.RequestMalformed, "The client's answers are larger than 4 MiB.")
 		}
 	}
@@ -406,24 +407,24 @@ func (f *Face) dress(method string, result json.RawMessage) [][]byte {
 		switch {
 		case name == "resultType":
 			kind = value
-		case name == "_meta" && first(value) == '{':
+		case name == "_meta" && call.IsObject(value):
 			meta = value
 		case method == "resources/read" && (name == "ttlMs" || name == "cacheScope"):
 		default:
-			parts = append(parts, append(appendJSON([]byte{','}, name), ':'), value)
+			parts = append(parts, append(mcpwire.AppendJSON([]byte{','}, name), ':'), value)
 		}
 	}
 	parts[0] = append([]byte(`{"resultType":`), kind...)
 	if method == "resources/read" {
 		parts = append(parts, []byte(`,"ttlMs":0,"cacheScope":"private"`))
 	}
-	return append(parts, []byte(`,"_meta":`), call.SetMember(meta, metaPrefix+"serverInfo", f.info), []byte{'}'})
+	return append(parts, []byte(`,"_meta":`), call.SetMember(meta, mcpwire.MetaServerInfo, f.sdk.info), []byte{'}'})
 }
 
 // modern gives an error the code and the HTTP status that revision 2026-07-28 has for it.
 func (e *rpcError) modern() *rpcError {
-	if e.raw == nil && e.code == codeResourceNotFound {
-		e.code = codeInvalidParams
+	if e.raw == nil && e.code == mcpwire.CodeResourceNotFound {
+		e.code = mcpwire.CodeInvalidParams
 	}
 	code := int(e.code)
 	if e.raw != nil {
@@ -431,9 +432,9 @@ func (e *rpcError) modern() *rpcError {
 		code, _ = strconv.Atoi(string(raw))
 	}
 	switch code {
-	case codeMethodNotFound:
+	case mcpwire.CodeMethodNotFound:
 		e.status = http.StatusNotFound
-	case codeInvalidParams, codeClientCapability, codeUnsupportedVersion:
+	case mcpwire.CodeInvalidParams, mcpwire.CodeClientCapability, mcpwire.CodeUnsupportedVersion:
 		e.status = http.StatusBadRequest
 	}
 	return e
@@ -441,24 +442,24 @@ func (e *rpcError) modern() *rpcError {
 
 // completion rebuilds the arguments of completion/complete around the server's own name of what is referred to.
 func (f *Face) completion(ctx context.Context, p identity.Principal, req *request) (name string, arguments json.RawMessage, e *rpcError) {
-	if first(req.ref) != '{' || first(req.argument) != '{' || req.context != nil && first(req.context) != '{' {
+	if !call.IsObject(req.ref) || !call.IsObject(req.argument) || req.context != nil && !call.IsObject(req.context) {
 		return "", nil, invalidParams("params must have ref and argument, and context where it is there must be an object.")
 	}
 	kind, _ := call.Get(req.ref, "type")
 	ref := req.ref
-	switch word, _ := text(kind); word {
+	switch word, _ := call.Text(kind); word {
 	case "ref/prompt":
 		raw, _ := call.Get(ref, "name")
-		name, _ = text(raw)
+		name, _ = call.Text(raw)
 		for _, o := range f.g.Offers(ctx, p, call.Prompt) {
 			if o.Name == name {
-				ref = call.SetMember(ref, "name", appendJSON(nil, o.Upstream))
+				ref = call.SetMember(ref, "name", mcpwire.AppendJSON(nil, o.Upstream))
 				break
 			}
 		}
 	case "ref/resource":
 		raw, _ := call.Get(ref, "uri")
-		name, _ = text(raw)
+		name, _ = call.Text(raw)
 	}
 	if name == "" {
 		return "", nil, invalidParams("params.ref must be a ref/prompt with a name or a ref/resource with a uri.")

@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 )
 
 // TestDeclare: a declaration is answered as JSON whatever its verdict; one that can't be taken is a refused result that a model can
@@ -47,7 +48,7 @@ func TestDeclare(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 		var v fault.Verdict
-		if err := json.Unmarshal(appendJSON(nil, res.Meta["sallyport/verdict"]), &v); err != nil || v.Code != fault.DeclarationInvalid || v.RequestID == "" {
+		if err := json.Unmarshal(mcpwire.AppendJSON(nil, res.Meta["sallyport/verdict"]), &v); err != nil || v.Code != fault.DeclarationInvalid || v.RequestID == "" {
 			t.Errorf("verdict %+v %v", v, err)
 		}
 		for _, line := range []string{
@@ -67,7 +68,7 @@ func TestDeclare(t *testing.T) {
 // The list teaches the tool, and its schema asks for what a declaration needs.
 func TestDeclareIsListed(t *testing.T) {
 	r := newRig(t)
-	list, err := r.connect(agentToken, revision1125, nil).ListTools(t.Context(), nil)
+	list, err := r.connect(agentToken, mcpwire.Revision1125, nil).ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestDeclareIsListed(t *testing.T) {
 				Properties map[string]any
 			}
 		}
-		if err := json.Unmarshal(appendJSON(nil, tool.InputSchema), &schema); err != nil {
+		if err := json.Unmarshal(mcpwire.AppendJSON(nil, tool.InputSchema), &schema); err != nil {
 			t.Fatal(err)
 		}
 		j := schema.Properties["justification"]

@@ -29,13 +29,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/session"
 )
 
@@ -91,17 +90,18 @@ type Face struct {
 	release func(string)
 	hold    time.Duration
 	console func(approvalID string) string
-	info    json.RawMessage // this server's Implementation object
 
-	server *mcp.Server
-	legacy http.Handler // revisions up to 2025-11-25
-	modern http.Handler // 2026-07-28
-	cross  *http.CrossOriginProtection
-	seal   *sealer
-	conns  connections
-	heads  annotations
+	sdk     sdk
+	cross   *http.CrossOriginProtection
+	seal    *sealer
+	conns   connections
+	heads   annotations
+	updates updates
+	life    lifetime
+}
 
-	updates    updates
+// lifetime is what ends with a Face.
+type lifetime struct {
 	stopping   context.Context // done once Drain has begun; for nothing else
 	halt       context.CancelFunc
 	background sync.WaitGroup
@@ -109,19 +109,13 @@ type Face struct {
 	once       sync.Once
 }
 
-const (
-	revision0326 = "2025-03-26" // not served
-	revision0618 = "2025-06-18"
-	revision1125 = "2025-11-25"
-	revision0728 = "2026-07-28"
-)
-
-var revisions = []string{revision0728, revision1125, revision0618}
+// revisions are those that are served.
+var revisions = []string{mcpwire.Revision0728, mcpwire.Revision1125, mcpwire.Revision0618}
 
 // New returns a Face that is ready to serve.
 func New(g Gateway, o Options) *Face {
 	f := &Face{g: g, authenticate: o.Authenticate, log: o.Log, clock: o.Clock, release: o.Release, hold: o.Hold, console: o.Console, cross: http.NewCrossOriginProtection()}
-	f.stopping, f.halt = context.WithCancel(context.Background())
+	f.life.stopping, f.life.halt = context.WithCancel(context.Background())
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -138,19 +132,19 @@ func New(g Gateway, o Options) *Face {
 	f.conns.byID = map[string]*connection{}
 	f.updates.signal = make(chan struct{}, 1)
 	f.updates.uris = map[string]struct{}{}
-	f.sdk(o.Version)
-	f.end = o.Subscribe(f.changed)
-	f.background.Go(f.sweeps)
-	f.background.Go(f.sendUpdates)
+	f.sdk = f.newSDK(o.Version)
+	f.life.end = o.Subscribe(f.changed)
+	f.life.background.Go(f.sweeps)
+	f.life.background.Go(f.sendUpdates)
 	return f
 }
 
 // Drain begins the end: standing streams end now, a transport session ends with the last of its running calls, and no new call is
 // taken. Calls that are held for a person are the gateway's to let go. Draining twice is harmless.
 func (f *Face) Drain() {
-	f.once.Do(func() {
-		f.end()
-		f.halt()
+	f.life.once.Do(func() {
+		f.life.end()
+		f.life.halt()
 		for _, c := range f.conns.close() {
 			if c.retire() {
 				f.drop(c, errClosing)
@@ -166,7 +160,7 @@ func (f *Face) Close() {
 	for _, c := range f.conns.close() {
 		f.drop(c, errClosing)
 	}
-	f.background.Wait()
+	f.life.background.Wait()
 }
 
 var errClosing = errors.New("the gateway is stopping")
@@ -231,21 +225,21 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is POST, GET or DELETE."))
 		return
 	}
-	for _, name := range [...]string{"Authorization", "Content-Type", headerSession, headerVersion, headerMethod, headerName} {
+	for _, name := range [...]string{"Authorization", "Content-Type", mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName} {
 		if len(r.Header[name]) > 1 {
 			f.problem(w, fault.New(fault.RequestMalformed, "The header %s is there more than once.", name))
 			return
 		}
 	}
-	if r.Header.Get(headerVersion) == revision0326 {
-		r.Header.Del(headerVersion) // what the transport takes a missing header to mean; the transport session knows its revision
+	if r.Header.Get(mcpwire.HeaderVersion) == mcpwire.Revision0326 {
+		r.Header.Del(mcpwire.HeaderVersion) // what the transport takes a missing header to mean; the transport session knows its revision
 	}
 	p, err := f.principal(r)
 	if err != nil {
 		f.unauthorised(w, r, err)
 		return
 	}
-	if len(r.Header.Get(headerSession)) > maxID {
+	if len(r.Header.Get(mcpwire.HeaderSession)) > maxID {
 		f.problem(w, noConnection)
 		return
 	}
@@ -253,7 +247,7 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		f.post(w, r, p)
 		return
 	}
-	if r.Header.Get(headerVersion) >= revision0728 {
+	if mcpwire.Modern(r.Header.Get(mcpwire.HeaderVersion)) {
 		w.Header().Set("Allow", "POST")
 		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "Revision 2026-07-28 has POST only."))
 		return
@@ -271,17 +265,10 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	dw := newDeadlineWriter(w)
 	defer dw.lift()
-	f.legacy.ServeHTTP(dw, r)
+	f.sdk.legacy.ServeHTTP(dw, r)
 }
 
 var errDeleted = errors.New("the client ended its session")
-
-const (
-	headerSession = "Mcp-Session-Id"
-	headerVersion = "Mcp-Protocol-Version"
-	headerMethod  = "Mcp-Method"
-	headerName    = "Mcp-Name"
-)
 
 // principal is who the credential speaks for. Only agents and sessions have business here.
 func (f *Face) principal(r *http.Request) (identity.Principal, error) {
@@ -350,7 +337,7 @@ func (f *Face) metadata(w http.ResponseWriter, r *http.Request) {
 		"bearer_methods_supported": []string{"header"},
 	}
 	w.Header()["Content-Type"] = jsonType
-	_, _ = w.Write(appendJSON(nil, doc))
+	_, _ = w.Write(mcpwire.AppendJSON(nil, doc))
 }
 
 // contentType accepts application/json, in UTF-8 if it says so, and nothing else: a body of another type is read by other rules elsewhere.
@@ -425,7 +412,7 @@ func (f *Face) problemStatus(w http.ResponseWriter, status int, e *fault.Error) 
 	} else {
 		f.log.Info("request refused", "request_id", id, "code", e.Code, "status", status, "reason", e.Public())
 	}
-	b := appendJSON(nil, map[string]any{
+	b := mcpwire.AppendJSON(nil, map[string]any{
 		"type": "about:blank", "title": http.StatusText(status), "status": status,
 		"detail": e.Public(), "code": e.Code, "request_id": id,
 	})
@@ -460,9 +447,9 @@ func (f *Face) recovered(w http.ResponseWriter, s *stream) {
 
 func internalError(requestID string) *rpcError {
 	return &rpcError{
-		status: http.StatusOK, code: codeInternal,
+		status: http.StatusOK, code: mcpwire.CodeInternal,
 		message: fault.Internal.Sentence() + " Quote " + requestID + " to whoever runs it.",
-		data:    appendJSON(nil, map[string]any{"code": fault.Internal, "request_id": requestID}),
+		data:    mcpwire.AppendJSON(nil, map[string]any{"code": fault.Internal, "request_id": requestID}),
 		fault:   fault.Internal,
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/session"
 )
 
@@ -118,7 +119,7 @@ func (f *fake) Call(ctx context.Context, r gateway.Request) gateway.Answer {
 		f.t.Errorf("bad request to the corridor: %+v", r)
 	}
 	if r.Arguments != nil {
-		if err := call.Check(r.Arguments, limits); err != nil || first(r.Arguments) != '{' {
+		if err := call.Check(r.Arguments, limits); err != nil || !call.IsObject(r.Arguments) {
 			f.t.Errorf("arguments are not a checked object: %s (%v)", r.Arguments, err)
 		}
 	}
@@ -404,19 +405,19 @@ func (r *rig) open(token, caps string) map[string]string {
 	r.t.Helper()
 	rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":`+caps+`,"clientInfo":{"name":"raw","version":"1"}}}`,
 		map[string]string{"Authorization": "Bearer " + token})
-	id := rep.header.Get(headerSession)
+	id := rep.header.Get(mcpwire.HeaderSession)
 	if rep.status != 200 || id == "" {
 		r.t.Fatalf("initialize: %d %s", rep.status, rep.body)
 	}
-	return map[string]string{"Authorization": "Bearer " + token, headerSession: id, headerVersion: revision1125}
+	return map[string]string{"Authorization": "Bearer " + token, mcpwire.HeaderSession: id, mcpwire.HeaderVersion: mcpwire.Revision1125}
 }
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 
 func modernHeaders(method, name string) map[string]string {
-	h := map[string]string{headerVersion: revision0728, headerMethod: method}
+	h := map[string]string{mcpwire.HeaderVersion: mcpwire.Revision0728, mcpwire.HeaderMethod: method}
 	if name != "" {
-		h[headerName] = name
+		h[mcpwire.HeaderName] = name
 	}
 	return h
 }

@@ -24,6 +24,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
@@ -485,9 +486,9 @@ func TestNotHeld(t *testing.T) {
 		hold     time.Duration
 		options  *mcp.ClientOptions
 	}{
-		"no elicitation":  {revision0728, time.Hour, nil},
-		"nothing is held": {revision1125, 0, nil},
-		"asked, not held": {revision0728, 0, answering(nil)},
+		"no elicitation":  {mcpwire.Revision0728, time.Hour, nil},
+		"nothing is held": {mcpwire.Revision1125, 0, nil},
+		"asked, not held": {mcpwire.Revision0728, 0, answering(nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, Options{Hold: c.hold})
@@ -518,7 +519,7 @@ func TestOneApprovalIsOneRun(t *testing.T) {
 	var all []<-chan called
 	var sessions []*mcp.ClientSession
 	for i := range clients {
-		sessions = append(sessions, h.connect(h.token, []string{revision1125, revision0728}[i%2], answering(nil)))
+		sessions = append(sessions, h.connect(h.token, []string{mcpwire.Revision1125, mcpwire.Revision0728}[i%2], answering(nil)))
 	}
 	for _, cs := range sessions {
 		all = append(all, pay(t.Context(), cs, `{"to":"bob"}`))
@@ -568,7 +569,7 @@ func TestClientsAnswerIsNoApproval(t *testing.T) {
 	for _, action := range []string{"accept", "decline", "cancel"} {
 		h := newHouse(t, Options{Hold: 10 * time.Millisecond, Console: func(id string) string { return "https://people.example/approvals/" + id }})
 		rounds := 0
-		cs := h.connect(h.token, revision0728, &mcp.ClientOptions{
+		cs := h.connect(h.token, mcpwire.Revision0728, &mcp.ClientOptions{
 			Capabilities: &mcp.ClientCapabilities{Elicitation: &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}},
 			ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 				rounds++
@@ -599,7 +600,7 @@ func TestClientsAnswerIsNoApproval(t *testing.T) {
 // Who declines to wait is told that nothing runs; so nothing does, even if it was approved just then.
 func TestDeclinedThenApproved(t *testing.T) {
 	h := newHouse(t, Options{Hold: held})
-	cs := h.connect(h.token, revision0728, &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	cs := h.connect(h.token, mcpwire.Revision0728, &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		h.answer(h.asked(), approval.Approve, "")
 		return &mcp.ElicitResult{Action: "decline"}, nil
 	}})
@@ -615,7 +616,7 @@ func TestDeclinedThenApproved(t *testing.T) {
 // The answer that ends the rounds is the person's where one came while the client was declining.
 func TestDeclinedThenRejected(t *testing.T) {
 	h := newHouse(t, Options{Hold: held})
-	cs := h.connect(h.token, revision0728, &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	cs := h.connect(h.token, mcpwire.Revision0728, &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		h.answer(h.asked(), approval.Reject, "No.")
 		return &mcp.ElicitResult{Action: "cancel"}, nil
 	}})

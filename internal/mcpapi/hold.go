@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/threat"
 )
 
@@ -38,7 +39,7 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 		return nil
 	case at.n >= ownRounds, len(x.InputResponses)+len(x.RequestState) > maxKept:
 		return nil
-	case f.stopping.Err() != nil: // what is sealed now nobody can open later
+	case f.life.stopping.Err() != nil: // what is sealed now nobody can open later
 		return nil
 	}
 	id := *v.ApprovalID
@@ -60,7 +61,7 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 	default:
 		return nil
 	}
-	return appendJSON(nil, map[string]any{
+	return mcpwire.AppendJSON(nil, map[string]any{
 		"resultType":    "input_required",
 		"inputRequests": map[string]any{approvalKey: map[string]any{"method": "elicitation/create", "params": params}},
 		"requestState": f.seal.seal(state{
@@ -73,10 +74,10 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 // elicits tells which modes of elicitation a client with these capabilities has. One that names none has forms.
 func elicits(capabilities json.RawMessage) (form, url bool) {
 	modes, _ := call.Get(capabilities, "elicitation")
-	if first(modes) != '{' {
+	if !call.IsObject(modes) {
 		return false, false
 	}
-	has := func(mode string) bool { v, _ := call.Get(modes, mode); return first(v) == '{' }
+	has := func(mode string) bool { v, _ := call.Get(modes, mode); return call.IsObject(v) }
 	url = has("url")
 	return has("form") || !url, url
 }
@@ -96,7 +97,7 @@ func apart(responses json.RawMessage) (servers, ours json.RawMessage) {
 		} else {
 			servers = append(servers, ',')
 		}
-		servers = append(append(appendJSON(servers, name), ':'), value...)
+		servers = append(append(mcpwire.AppendJSON(servers, name), ':'), value...)
 	}
 	if servers != nil {
 		servers = append(servers, '}')
@@ -150,7 +151,7 @@ func (p *progress) held(message string) {
 		return
 	}
 	p.last, p.shift = next, next+1
-	p.send(appendJSON(nil, map[string]any{"progress": next, "message": message}))
+	p.send(mcpwire.AppendJSON(nil, map[string]any{"progress": next, "message": message}))
 }
 
 // server passes on what the server says.
@@ -162,9 +163,9 @@ func (p *progress) server(params json.RawMessage) {
 		if n += p.shift; !ok || !(n > p.last) {
 			return
 		}
-		params = call.SetMember(params, "progress", appendJSON(nil, n))
+		params = call.SetMember(params, "progress", mcpwire.AppendJSON(nil, n))
 		if total, ok := number(params, "total"); ok {
-			params = call.SetMember(params, "total", appendJSON(nil, total+p.shift))
+			params = call.SetMember(params, "total", mcpwire.AppendJSON(nil, total+p.shift))
 		}
 	}
 	if ok && n > p.last {

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 )
 
 // asks is the answer of a corridor that has asked a person.
@@ -32,7 +33,7 @@ func (r *rig) modern(capabilities, arguments, state, responses string) rawReply 
 	r.t.Helper()
 	params := `"name":"echo","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":` + capabilities + `},"arguments":` + arguments
 	if state != "" {
-		params += `,"requestState":` + string(appendJSON(nil, state))
+		params += `,"requestState":` + string(mcpwire.AppendJSON(nil, state))
 	}
 	if responses != "" {
 		params += `,"inputResponses":` + responses
@@ -41,7 +42,7 @@ func (r *rig) modern(capabilities, arguments, state, responses string) rawReply 
 }
 
 func (r rawReply) state() string {
-	s, _ := text(r.member("result", "requestState"))
+	s, _ := call.Text(r.member("result", "requestState"))
 	return s
 }
 
@@ -161,7 +162,7 @@ func TestOwnRounds(t *testing.T) {
 		t.Errorf("held %d times: %s", held, rep.body)
 	}
 	for _, bad := range []string{`{"action":"approve"}`, `{"action":true}`, `{}`, `"accept"`, `[]`, `null`} {
-		if rep := r.modern(forms, `{}`, r.modern(forms, `{}`, "", "").state(), `{"sallyport/approval":`+bad+`}`); rep.code() != codeInvalidParams {
+		if rep := r.modern(forms, `{}`, r.modern(forms, `{}`, "", "").state(), `{"sallyport/approval":`+bad+`}`); rep.code() != mcpwire.CodeInvalidParams {
 			t.Errorf("%s: %s", bad, rep.body)
 		}
 	}
@@ -252,7 +253,7 @@ func TestOwnState(t *testing.T) {
 	state := func() string { return r.modern(forms, `{"a":1}`, "", "").state() }
 	refuse := func(name string, rep rawReply) {
 		t.Helper()
-		if rep.status != 400 || rep.code() != codeInvalidParams {
+		if rep.status != 400 || rep.code() != mcpwire.CodeInvalidParams {
 			t.Errorf("%s: %d %s", name, rep.status, rep.body)
 		}
 	}
@@ -260,12 +261,12 @@ func TestOwnState(t *testing.T) {
 	before := len(r.g.called())
 	refuse("other arguments", r.modern(forms, `{"a":2}`, s, accepts7))
 	refuse("changed", r.modern(forms, `{"a":1}`, s[:len(s)-2]+"AA", accepts7))
-	params := `{"uri":"echo","requestState":` + string(appendJSON(nil, s)) + `,` + modernMeta + `}`
+	params := `{"uri":"echo","requestState":` + string(mcpwire.AppendJSON(nil, s)) + `,` + modernMeta + `}`
 	refuse("another method", r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"resources/read","params":`+params+`}`, modernHeaders("resources/read", "echo")))
 	h := modernHeaders("tools/call", "echo")
 	for name, token := range map[string]string{"another agent": otherToken, "another session": sessionToken} {
 		h["Authorization"] = "Bearer " + token
-		refuse(name, r.do("POST", "/mcp", modernCall(`"arguments":{"a":1},"requestState":`+string(appendJSON(nil, s))+`,"inputResponses":`+accepts7+`,`), h))
+		refuse(name, r.do("POST", "/mcp", modernCall(`"arguments":{"a":1},"requestState":`+string(mcpwire.AppendJSON(nil, s))+`,"inputResponses":`+accepts7+`,`), h))
 	}
 	if n := len(r.g.called()) - before; n != 0 {
 		t.Errorf("%d calls reached the corridor", n)

@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 )
 
 const echoCall = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{}}}`
@@ -176,41 +177,41 @@ func TestHostileBodies(t *testing.T) {
 		name, body string
 		code       int
 	}{
-		{"081 case-variant name", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","Name":"denied","arguments":{}}}`, codeParse},
-		{"081 METHOD", `{"jsonrpc":"2.0","id":7,"method":"tools/call","METHOD":"tools/list","params":{"name":"echo"}}`, codeParse},
-		{"081 only METHOD", `{"jsonrpc":"2.0","id":7,"METHOD":"tools/call","params":{"name":"echo"}}`, codeInvalidRequest},
-		{"082 duplicate name", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","name":"denied"}}`, codeParse},
-		{"082 duplicate params", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"},"params":{"name":"denied"}}`, codeParse},
-		{"082 duplicate by escape", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","n\u0061me":"denied"}}`, codeParse},
-		{"084 NUL in a name", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","name\u0000":"denied"}}`, codeParse},
-		{"087 trailing data", echoCall + ` x`, codeParse},
-		{"087 two values", echoCall + echoCall, codeParse},
-		{"087 comment", `/* */` + echoCall, codeParse},
-		{"087 single quotes", strings.ReplaceAll(echoCall, `"`, `'`), codeParse},
-		{"087 NaN", `{"jsonrpc":"2.0","id":NaN,"method":"ping"}`, codeParse},
-		{"088 batch", `[` + echoCall + `,` + echoCall + `]`, codeInvalidRequest},
-		{"088 batch of one", `[` + echoCall + `]`, codeInvalidRequest},
-		{"088 empty batch", `[]`, codeInvalidRequest},
-		{"093 BOM", "\xef\xbb\xbf" + echoCall, codeParse},
-		{"invalid UTF-8", strings.Replace(echoCall, "echo", "ech\xff", 1), codeParse},
-		{"lone surrogate", strings.Replace(echoCall, "echo", `\ud800`, 1), codeParse},
-		{"empty", ``, codeParse},
-		{"null", `null`, codeInvalidRequest},
-		{"string", `"tools/call"`, codeInvalidRequest},
-		{"deep", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":` + strings.Repeat(`{"a":`, 200) + `1` + strings.Repeat(`}`, 200) + `}}`, codeParse},
-		{"many", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"a":[` + strings.Repeat(`1,`, 200_000) + `1]}}}`, codeParse},
-		{"unknown member", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"},"auth":"x"}`, codeInvalidRequest},
-		{"version 1", `{"jsonrpc":"1.0","id":7,"method":"tools/call","params":{"name":"echo"}}`, codeInvalidRequest},
-		{"no version", `{"id":7,"method":"tools/call","params":{"name":"echo"}}`, codeInvalidRequest},
-		{"null id", `{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"echo"}}`, codeInvalidRequest},
-		{"fractional id", `{"jsonrpc":"2.0","id":1.5,"method":"tools/call","params":{"name":"echo"}}`, codeInvalidRequest},
-		{"object id", `{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{"name":"echo"}}`, codeInvalidRequest},
-		{"long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("a", 300) + `","method":"tools/call","params":{"name":"echo"}}`, codeInvalidRequest},
-		{"request and response", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"},"result":{}}`, codeInvalidRequest},
-		{"array params", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":["echo"]}`, codeInvalidParams},
-		{"method number", `{"jsonrpc":"2.0","id":7,"method":7}`, codeInvalidRequest},
-		{"array _meta", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","_meta":[]}}`, codeInvalidParams},
-		{"object token", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","_meta":{"progressToken":{}}}}`, codeInvalidParams},
+		{"081 case-variant name", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","Name":"denied","arguments":{}}}`, mcpwire.CodeParse},
+		{"081 METHOD", `{"jsonrpc":"2.0","id":7,"method":"tools/call","METHOD":"tools/list","params":{"name":"echo"}}`, mcpwire.CodeParse},
+		{"081 only METHOD", `{"jsonrpc":"2.0","id":7,"METHOD":"tools/call","params":{"name":"echo"}}`, mcpwire.CodeInvalidRequest},
+		{"082 duplicate name", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","name":"denied"}}`, mcpwire.CodeParse},
+		{"082 duplicate params", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"},"params":{"name":"denied"}}`, mcpwire.CodeParse},
+		{"082 duplicate by escape", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","n\u0061me":"denied"}}`, mcpwire.CodeParse},
+		{"084 NUL in a name", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","name\u0000":"denied"}}`, mcpwire.CodeParse},
+		{"087 trailing data", echoCall + ` x`, mcpwire.CodeParse},
+		{"087 two values", echoCall + echoCall, mcpwire.CodeParse},
+		{"087 comment", `/* */` + echoCall, mcpwire.CodeParse},
+		{"087 single quotes", strings.ReplaceAll(echoCall, `"`, `'`), mcpwire.CodeParse},
+		{"087 NaN", `{"jsonrpc":"2.0","id":NaN,"method":"ping"}`, mcpwire.CodeParse},
+		{"088 batch", `[` + echoCall + `,` + echoCall + `]`, mcpwire.CodeInvalidRequest},
+		{"088 batch of one", `[` + echoCall + `]`, mcpwire.CodeInvalidRequest},
+		{"088 empty batch", `[]`, mcpwire.CodeInvalidRequest},
+		{"093 BOM", "\xef\xbb\xbf" + echoCall, mcpwire.CodeParse},
+		{"invalid UTF-8", strings.Replace(echoCall, "echo", "ech\xff", 1), mcpwire.CodeParse},
+		{"lone surrogate", strings.Replace(echoCall, "echo", `\ud800`, 1), mcpwire.CodeParse},
+		{"empty", ``, mcpwire.CodeParse},
+		{"null", `null`, mcpwire.CodeInvalidRequest},
+		{"string", `"tools/call"`, mcpwire.CodeInvalidRequest},
+		{"deep", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":` + strings.Repeat(`{"a":`, 200) + `1` + strings.Repeat(`}`, 200) + `}}`, mcpwire.CodeParse},
+		{"many", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","arguments":{"a":[` + strings.Repeat(`1,`, 200_000) + `1]}}}`, mcpwire.CodeParse},
+		{"unknown member", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"},"auth":"x"}`, mcpwire.CodeInvalidRequest},
+		{"version 1", `{"jsonrpc":"1.0","id":7,"method":"tools/call","params":{"name":"echo"}}`, mcpwire.CodeInvalidRequest},
+		{"no version", `{"id":7,"method":"tools/call","params":{"name":"echo"}}`, mcpwire.CodeInvalidRequest},
+		{"null id", `{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"echo"}}`, mcpwire.CodeInvalidRequest},
+		{"fractional id", `{"jsonrpc":"2.0","id":1.5,"method":"tools/call","params":{"name":"echo"}}`, mcpwire.CodeInvalidRequest},
+		{"object id", `{"jsonrpc":"2.0","id":{},"method":"tools/call","params":{"name":"echo"}}`, mcpwire.CodeInvalidRequest},
+		{"long id", `{"jsonrpc":"2.0","id":"` + strings.Repeat("a", 300) + `","method":"tools/call","params":{"name":"echo"}}`, mcpwire.CodeInvalidRequest},
+		{"request and response", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"},"result":{}}`, mcpwire.CodeInvalidRequest},
+		{"array params", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":["echo"]}`, mcpwire.CodeInvalidParams},
+		{"method number", `{"jsonrpc":"2.0","id":7,"method":7}`, mcpwire.CodeInvalidRequest},
+		{"array _meta", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","_meta":[]}}`, mcpwire.CodeInvalidParams},
+		{"object token", `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo","_meta":{"progressToken":{}}}}`, mcpwire.CodeInvalidParams},
 	} {
 		for era, h := range map[string]map[string]string{"legacy": legacy, "modern": modernHeaders("tools/call", "echo")} {
 			rep := r.do("POST", "/mcp", c.body, h)
@@ -317,34 +318,34 @@ func TestModernChecks(t *testing.T) {
 		code    int
 	}{
 		{modernCall(""), good, 200, 0},
-		{modernCall(""), but(headerName, "  echo "), 200, 0},
-		{modernCall(""), but(headerName, b64("echo")), 200, 0},
-		{modernCall(""), but(headerName, b64("other")), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerName, "Echo"), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerName, ""), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerMethod, "tools/list"), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerMethod, "TOOLS/CALL"), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerMethod, ""), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerVersion, ""), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerVersion, revision1125), 400, codeHeaderMismatch},
-		{modernCall(""), but(headerVersion, "2027-01-01"), 400, codeHeaderMismatch},
-		{strings.ReplaceAll(modernCall(""), "2026-07-28", "2027-01-01"), but(headerVersion, "2027-01-01"), 400, codeUnsupportedVersion},
-		{echoCall, good, 400, codeInvalidParams},
-		{strings.ReplaceAll(modernCall(""), `"io.modelcontextprotocol/clientCapabilities":{}`, `"x":1`), good, 400, codeInvalidParams},
-		{strings.ReplaceAll(modernCall(""), `Capabilities":{}`, `Capabilities":7`), good, 400, codeInvalidParams},
-		{strings.ReplaceAll(modernCall(""), `"tools/call"`, `"vendor/x"`), but(headerMethod, "vendor/x"), 404, codeMethodNotFound},
-		{strings.ReplaceAll(modernCall(""), `"tools/call"`, `"initialize"`), but(headerMethod, "initialize"), 404, codeMethodNotFound},
-		{strings.ReplaceAll(modernCall(""), `"tools/call"`, `"ping"`), but(headerMethod, "ping"), 404, codeMethodNotFound},
-		{region(`{"where":"Zürich"}`), but(headerName, "region", "Mcp-Param-Where", b64("Zürich")), 200, 0},
-		{region(`{"where":"eu","deep":{"n":3}}`), but(headerName, "region", "Mcp-Param-Where", "eu", "mcp-param-n", "3"), 200, 0},
-		{region(`{}`), but(headerName, "region"), 200, 0},
-		{region(`{"where":null}`), but(headerName, "region"), 200, 0},
-		{region(`{"where":"eu"}`), but(headerName, "region"), 400, codeHeaderMismatch},
-		{region(`{"where":"eu"}`), but(headerName, "region", "Mcp-Param-Where", "us"), 400, codeHeaderMismatch},
-		{region(`{"where":"eu"}`), but(headerName, "region", "Mcp-Param-Where", "=?base64?SGVs!!?="), 400, codeHeaderMismatch},
-		{region(`{"where":["eu"]}`), but(headerName, "region", "Mcp-Param-Where", "eu"), 400, codeHeaderMismatch},
-		{region(`{}`), but(headerName, "region", "Mcp-Param-Where", "eu"), 400, codeHeaderMismatch},
-		{region(`{"deep":{"n":9007199254740993}}`), but(headerName, "region", "Mcp-Param-N", "9007199254740992"), 400, codeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderName, "  echo "), 200, 0},
+		{modernCall(""), but(mcpwire.HeaderName, b64("echo")), 200, 0},
+		{modernCall(""), but(mcpwire.HeaderName, b64("other")), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderName, "Echo"), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderName, ""), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderMethod, "tools/list"), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderMethod, "TOOLS/CALL"), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderMethod, ""), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderVersion, ""), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderVersion, mcpwire.Revision1125), 400, mcpwire.CodeHeaderMismatch},
+		{modernCall(""), but(mcpwire.HeaderVersion, "2027-01-01"), 400, mcpwire.CodeHeaderMismatch},
+		{strings.ReplaceAll(modernCall(""), "2026-07-28", "2027-01-01"), but(mcpwire.HeaderVersion, "2027-01-01"), 400, mcpwire.CodeUnsupportedVersion},
+		{echoCall, good, 400, mcpwire.CodeInvalidParams},
+		{strings.ReplaceAll(modernCall(""), `"io.modelcontextprotocol/clientCapabilities":{}`, `"x":1`), good, 400, mcpwire.CodeInvalidParams},
+		{strings.ReplaceAll(modernCall(""), `Capabilities":{}`, `Capabilities":7`), good, 400, mcpwire.CodeInvalidParams},
+		{strings.ReplaceAll(modernCall(""), `"tools/call"`, `"vendor/x"`), but(mcpwire.HeaderMethod, "vendor/x"), 404, mcpwire.CodeMethodNotFound},
+		{strings.ReplaceAll(modernCall(""), `"tools/call"`, `"initialize"`), but(mcpwire.HeaderMethod, "initialize"), 404, mcpwire.CodeMethodNotFound},
+		{strings.ReplaceAll(modernCall(""), `"tools/call"`, `"ping"`), but(mcpwire.HeaderMethod, "ping"), 404, mcpwire.CodeMethodNotFound},
+		{region(`{"where":"Zürich"}`), but(mcpwire.HeaderName, "region", "Mcp-Param-Where", b64("Zürich")), 200, 0},
+		{region(`{"where":"eu","deep":{"n":3}}`), but(mcpwire.HeaderName, "region", "Mcp-Param-Where", "eu", "mcp-param-n", "3"), 200, 0},
+		{region(`{}`), but(mcpwire.HeaderName, "region"), 200, 0},
+		{region(`{"where":null}`), but(mcpwire.HeaderName, "region"), 200, 0},
+		{region(`{"where":"eu"}`), but(mcpwire.HeaderName, "region"), 400, mcpwire.CodeHeaderMismatch},
+		{region(`{"where":"eu"}`), but(mcpwire.HeaderName, "region", "Mcp-Param-Where", "us"), 400, mcpwire.CodeHeaderMismatch},
+		{region(`{"where":"eu"}`), but(mcpwire.HeaderName, "region", "Mcp-Param-Where", "=?base64?SGVs!!?="), 400, mcpwire.CodeHeaderMismatch},
+		{region(`{"where":["eu"]}`), but(mcpwire.HeaderName, "region", "Mcp-Param-Where", "eu"), 400, mcpwire.CodeHeaderMismatch},
+		{region(`{}`), but(mcpwire.HeaderName, "region", "Mcp-Param-Where", "eu"), 400, mcpwire.CodeHeaderMismatch},
+		{region(`{"deep":{"n":9007199254740993}}`), but(mcpwire.HeaderName, "region", "Mcp-Param-N", "9007199254740992"), 400, mcpwire.CodeHeaderMismatch},
 	} {
 		before := len(r.g.called())
 		rep := r.do("POST", "/mcp", c.body, c.headers)
@@ -356,7 +357,7 @@ func TestModernChecks(t *testing.T) {
 		}
 	}
 	for _, method := range []string{"GET", "DELETE"} {
-		if rep := r.do(method, "/mcp", "", map[string]string{headerVersion: revision0728, headerSession: "x"}); rep.status != 405 {
+		if rep := r.do(method, "/mcp", "", map[string]string{mcpwire.HeaderVersion: mcpwire.Revision0728, mcpwire.HeaderSession: "x"}); rep.status != 405 {
 			t.Errorf("%s: %d", method, rep.status)
 		}
 	}
@@ -371,7 +372,7 @@ func TestParamHeadersFollowTheCatalogue(t *testing.T) {
 	r.g.tool("region", `{"type":"object","properties":{"where":{"type":"string","x-mcp-header":"Where"}}}`)
 	r.g.changed()
 	body := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"region","arguments":{"where":"eu"},` + modernMeta + `}}`
-	if rep := r.do("POST", "/mcp", body, modernHeaders("tools/call", "region")); rep.code() != codeHeaderMismatch {
+	if rep := r.do("POST", "/mcp", body, modernHeaders("tools/call", "region")); rep.code() != mcpwire.CodeHeaderMismatch {
 		t.Errorf("%s", rep.body)
 	}
 }
@@ -382,9 +383,9 @@ func TestTransportSessions(t *testing.T) {
 	r := newRig(t)
 	h := r.open(agentToken, "{}")
 	as := func(token, id string) map[string]string {
-		return map[string]string{"Authorization": "Bearer " + token, headerSession: id, headerVersion: revision1125}
+		return map[string]string{"Authorization": "Bearer " + token, mcpwire.HeaderSession: id, mcpwire.HeaderVersion: mcpwire.Revision1125}
 	}
-	id := h[headerSession]
+	id := h[mcpwire.HeaderSession]
 	if rep := r.do("POST", "/mcp", echoCall, h); rep.status != 200 || rep.code() != 0 {
 		t.Fatalf("%d %s", rep.status, rep.body)
 	}
@@ -399,7 +400,7 @@ func TestTransportSessions(t *testing.T) {
 		{"another agent's", as(otherToken, id), 404},
 		{"another token of the same agent", as(agentToken2, id), 404},
 		{"a session token of the same agent", as(sessionToken, id), 404},
-		{"another revision", map[string]string{headerSession: id, headerVersion: "2024-11-05"}, 400},
+		{"another revision", map[string]string{mcpwire.HeaderSession: id, mcpwire.HeaderVersion: "2024-11-05"}, 400},
 	} {
 		if rep := r.do("POST", "/mcp", echoCall, c.h); rep.status != c.status || rep.code() == 0 && c.name != "long" {
 			t.Errorf("%s: %d %s", c.name, rep.status, rep.body)
@@ -499,7 +500,7 @@ func TestRunningRequests(t *testing.T) {
 		return done
 	}
 	a := run(`"\u0061"`)
-	if rep := r.do("POST", "/mcp", strings.Replace(echoCall, "7", `"a"`, 1), h); rep.status != 400 || rep.code() != codeInvalidRequest {
+	if rep := r.do("POST", "/mcp", strings.Replace(echoCall, "7", `"a"`, 1), h); rep.status != 400 || rep.code() != mcpwire.CodeInvalidRequest {
 		t.Errorf("the same id twice: %d %s", rep.status, rep.body)
 	}
 	b := run("1")
@@ -626,14 +627,14 @@ func TestRequestState(t *testing.T) {
 	h := modernHeaders("tools/call", "echo")
 	begin := func() string {
 		rep := r.do("POST", "/mcp", modernCall(`"arguments":{"a":1,"b":2},`), h)
-		sealed, _ := text(rep.member("result", "requestState"))
+		sealed, _ := call.Text(rep.member("result", "requestState"))
 		if sealed == "" || strings.Contains(sealed, "inner") {
 			t.Fatalf("%s", rep.body)
 		}
 		return sealed
 	}
 	retry := func(sealed, args string, headers map[string]string) rawReply {
-		return r.do("POST", "/mcp", modernCall(`"arguments":`+args+`,"inputResponses":{"q":{"roots":[]}},"requestState":`+string(appendJSON(nil, sealed))+`,`), headers)
+		return r.do("POST", "/mcp", modernCall(`"arguments":`+args+`,"inputResponses":{"q":{"roots":[]}},"requestState":`+string(mcpwire.AppendJSON(nil, sealed))+`,`), headers)
 	}
 	with := func(token string) map[string]string {
 		c := modernHeaders("tools/call", "echo")
@@ -643,7 +644,7 @@ func TestRequestState(t *testing.T) {
 	recorded := int64(0)
 	refuse := func(name string, rep rawReply) {
 		t.Helper()
-		if rep.status != 400 || rep.code() != codeInvalidParams {
+		if rep.status != 400 || rep.code() != mcpwire.CodeInvalidParams {
 			t.Errorf("%s: %d %s", name, rep.status, rep.body)
 		}
 		if recorded++; r.g.refused.Load() != recorded {
@@ -665,9 +666,9 @@ func TestRequestState(t *testing.T) {
 	refuse("other arguments", retry(s, `{"a":1,"b":3}`, h))
 	refuse("another agent", retry(s, `{"a":1,"b":2}`, with(otherToken)))
 	refuse("another session", retry(s, `{"a":1,"b":2}`, with(sessionToken)))
-	other := strings.Replace(modernCall(`"arguments":{"a":1,"b":2},"requestState":`+string(appendJSON(nil, s))+`,`), `"echo"`, `"echo2"`, 1)
+	other := strings.Replace(modernCall(`"arguments":{"a":1,"b":2},"requestState":`+string(mcpwire.AppendJSON(nil, s))+`,`), `"echo"`, `"echo2"`, 1)
 	refuse("another tool", r.do("POST", "/mcp", other, modernHeaders("tools/call", "echo2")))
-	prompt := strings.Replace(modernCall(`"arguments":{"a":1,"b":2},"requestState":`+string(appendJSON(nil, s))+`,`), `tools/call`, `prompts/get`, 1)
+	prompt := strings.Replace(modernCall(`"arguments":{"a":1,"b":2},"requestState":`+string(mcpwire.AppendJSON(nil, s))+`,`), `tools/call`, `prompts/get`, 1)
 	refuse("another method", r.do("POST", "/mcp", prompt, modernHeaders("prompts/get", "echo")))
 	refuse("no string", r.do("POST", "/mcp", modernCall(`"requestState":{},`), h))
 	refuse("no object", r.do("POST", "/mcp", modernCall(`"inputResponses":[],`), h))
@@ -717,7 +718,7 @@ func TestRounds(t *testing.T) {
 func TestSmuggling(t *testing.T) {
 	r := newRig(t)
 	h := r.open(agentToken, "{}")
-	common := "Authorization: Bearer " + agentToken + "\r\nContent-Type: application/json\r\nAccept: */*\r\nMcp-Session-Id: " + h[headerSession] + "\r\n"
+	common := "Authorization: Bearer " + agentToken + "\r\nContent-Type: application/json\r\nAccept: */*\r\nMcp-Session-Id: " + h[mcpwire.HeaderSession] + "\r\n"
 	host := strings.TrimPrefix(r.srv.URL, "http://")
 	n := fmt.Sprint(len(echoCall))
 	chunk := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(echoCall), echoCall)
@@ -793,7 +794,7 @@ func TestClose(t *testing.T) {
 	}()
 	for busy := false; !busy; { // until the standing stream is there
 		r.f.conns.mu.Lock()
-		c := r.f.conns.byID[h[headerSession]]
+		c := r.f.conns.byID[h[mcpwire.HeaderSession]]
 		r.f.conns.mu.Unlock()
 		c.mu.Lock()
 		busy = c.users > 0
@@ -806,10 +807,10 @@ func TestClose(t *testing.T) {
 		t.Errorf("after Close: %d", rep.status)
 	}
 	rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`, nil)
-	if rep.code() == 0 || rep.header.Get(headerSession) != "" && len(r.f.conns.byID) > 0 {
+	if rep.code() == 0 || rep.header.Get(mcpwire.HeaderSession) != "" && len(r.f.conns.byID) > 0 {
 		t.Errorf("initialize after Close: %d %s", rep.status, rep.body)
 	}
-	if fmt.Sprint(r.released) != "["+h[headerSession]+"]" {
+	if fmt.Sprint(r.released) != "["+h[mcpwire.HeaderSession]+"]" {
 		t.Errorf("released %v", r.released)
 	}
 }
@@ -823,13 +824,13 @@ func FuzzEnvelope(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		m, e := parseEnvelope(body)
+		m, e := parse(body)
 		if e != nil {
 			if call.Check(e.object(), limits) != nil {
 				t.Fatalf("the error is no JSON: %s", e.object())
 			}
 			rec := httptest.NewRecorder()
-			newStream(rec, m.id).fail(e)
+			newStream(rec, m.ID).fail(e)
 			if call.Check(rec.Body.Bytes(), limits) != nil {
 				t.Fatalf("the answer is no JSON: %s", rec.Body)
 			}
@@ -845,7 +846,7 @@ func FuzzEnvelope(f *testing.F) {
 		if err := json.Unmarshal(body, &std); err != nil {
 			t.Fatalf("accepted %q, which is no JSON: %v", body, err)
 		}
-		if std.JSONRPC != "2.0" || std.Method != m.method || !bytes.Equal(std.ID, m.id) || !bytes.Equal(std.Params, m.params) {
+		if std.JSONRPC != "2.0" || std.Method != m.Method || !bytes.Equal(std.ID, m.ID) || !bytes.Equal(std.Params, m.Params) {
 			t.Fatalf("%q read as %+v and %+v", body, m, std)
 		}
 		r, e := parseRequest(m)
@@ -853,12 +854,12 @@ func FuzzEnvelope(f *testing.F) {
 			return
 		}
 		isModern(http.Header{}, &r)
-		checkModern(http.Header{headerVersion: {"2026-07-28"}, headerMethod: {m.method}, headerName: {"x"}}, &r)
-		if name, ok := r.target(); ok && r.method == "tools/call" {
+		checkModern(http.Header{mcpwire.HeaderVersion: {"2026-07-28"}, mcpwire.HeaderMethod: {m.Method}, mcpwire.HeaderName: {"x"}}, &r)
+		if name, ok := call.Text(r.name); ok && r.Method == "tools/call" {
 			var p struct {
 				Name string `json:"name"`
 			}
-			if err := json.Unmarshal(m.params, &p); err != nil || p.Name != name {
+			if err := json.Unmarshal(m.Params, &p); err != nil || p.Name != name {
 				t.Fatalf("%q names %q and %q", body, name, p.Name)
 			}
 		}

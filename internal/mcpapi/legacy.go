@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 )
 
 const (
@@ -56,7 +57,7 @@ type connections struct {
 }
 
 var noConnection = fault.New(fault.NotFound, "There is no such transport session for this credential.").
-	Try("Send initialize again, without " + headerSession + ".")
+	Try("Send initialize again, without " + mcpwire.HeaderSession + ".")
 
 // owns tells whether the very credential that opened the connection is the one that uses it.
 func (c *connection) owns(p identity.Principal) bool {
@@ -66,9 +67,9 @@ func (c *connection) owns(p identity.Principal) bool {
 // connection finds the request's transport session and keeps it from idling out until release is called. One that is not the
 // credential's own is as good as none.
 func (f *Face) connection(r *http.Request, p identity.Principal) (c *connection, release func(), e *fault.Error) {
-	id := r.Header.Get(headerSession)
+	id := r.Header.Get(mcpwire.HeaderSession)
 	if id == "" {
-		return nil, nil, fault.New(fault.RequestMalformed, "The header %s is missing.", headerSession).Try("Send initialize first and use the id of its answer.")
+		return nil, nil, fault.New(fault.RequestMalformed, "The header %s is missing.", mcpwire.HeaderSession).Try("Send initialize first and use the id of its answer.")
 	}
 	f.conns.mu.Lock()
 	c = f.conns.byID[id]
@@ -168,7 +169,7 @@ func (f *Face) sweeps() {
 	defer t.Stop()
 	for {
 		select {
-		case <-f.stopping.Done():
+		case <-f.life.stopping.Done():
 			return
 		case <-t.C:
 			f.sweep(f.clock())
@@ -197,12 +198,12 @@ func (f *Face) sweep(now time.Time) {
 func (c *connection) begin(id json.RawMessage, cancel context.CancelCauseFunc) *rpcError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := idKey(id)
+	key := mcpwire.IDKey(id)
 	switch _, used := c.running[key]; {
 	case c.ended != nil, c.retired:
-		return &rpcError{status: http.StatusNotFound, code: codeInvalidRequest, message: noConnection.Public(), fault: fault.NotFound}
+		return &rpcError{status: http.StatusNotFound, code: mcpwire.CodeInvalidRequest, message: noConnection.Public(), fault: fault.NotFound}
 	case used:
-		return badRequest(codeInvalidRequest, "A request with this id is still running.")
+		return badRequest(mcpwire.CodeInvalidRequest, "A request with this id is still running.")
 	case len(c.running) >= maxRunning:
 		return &rpcError{status: http.StatusTooManyRequests, code: fault.LimitRate.RPCCode(), message: "Too many requests are running in this transport session.", fault: fault.LimitRate}
 	}
@@ -214,7 +215,7 @@ func (c *connection) begin(id json.RawMessage, cancel context.CancelCauseFunc) *
 func (c *connection) finish(id json.RawMessage) (over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.running, idKey(id))
+	delete(c.running, mcpwire.IDKey(id))
 	return c.retired && len(c.running) == 0
 }
 
@@ -231,7 +232,7 @@ var errCancelled = errors.New("the client cancelled the request")
 // cancel ends the named request, if it runs.
 func (c *connection) cancel(id json.RawMessage) {
 	c.mu.Lock()
-	cancel := c.running[idKey(id)]
+	cancel := c.running[mcpwire.IDKey(id)]
 	c.mu.Unlock()
 	if cancel != nil {
 		cancel(errCancelled)
@@ -242,7 +243,7 @@ func (c *connection) cancel(id json.RawMessage) {
 // client that said it can't answer such requests isn't asked.
 func (c *connection) ask(ctx context.Context, s *stream, method string, params json.RawMessage) (json.RawMessage, error) {
 	if !c.asks[method] {
-		e := badRequest(codeMethodNotFound, "The agent's client does not answer "+clip(method)+".")
+		e := badRequest(mcpwire.CodeMethodNotFound, "The agent's client does not answer "+mcpwire.Clip(method)+".")
 		return nil, &gateway.RPCError{JSON: e.object()}
 	}
 	ch := make(chan reply, 1)
@@ -278,8 +279,8 @@ func (c *connection) ask(ctx context.Context, s *stream, method string, params j
 }
 
 // answered hands a client's answer to whoever waits for it. An answer that nobody waits for (any more) has no effect.
-func (c *connection) answered(m envelope) {
-	id, ok := text(m.id)
+func (c *connection) answered(m mcpwire.Message) {
+	id, ok := call.Text(m.ID)
 	if !ok {
 		return
 	}
@@ -288,7 +289,7 @@ func (c *connection) answered(m envelope) {
 	delete(c.pending, id)
 	c.mu.Unlock()
 	if ch != nil {
-		ch <- reply{result: m.result, err: m.err}
+		ch <- reply{result: m.Result, err: m.Error}
 	}
 }
 
@@ -298,7 +299,7 @@ func askable(caps json.RawMessage) map[string]bool {
 	for _, k := range [...]struct{ capability, method string }{
 		{"elicitation", "elicitation/create"}, {"sampling", "sampling/createMessage"}, {"roots", "roots/list"},
 	} {
-		if v, ok := call.Get(caps, k.capability); ok && first(v) == '{' {
+		if v, ok := call.Get(caps, k.capability); ok && call.IsObject(v) {
 			asks[k.method] = true
 		}
 	}
@@ -312,7 +313,7 @@ const silent = 1 << 10
 
 // level is the rank of a log level as a JSON string; false if it is none.
 func level(value json.RawMessage) (int, bool) {
-	s, ok := text(value)
+	s, ok := call.Text(value)
 	i := slices.Index(levels, s)
 	return i, ok && i >= 0
 }

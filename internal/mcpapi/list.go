@@ -12,6 +12,7 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 )
 
 const pageSize = 200
@@ -27,7 +28,7 @@ type item struct {
 func (f *Face) list(ctx context.Context, p identity.Principal, req *request, modern bool) (json.RawMessage, *rpcError) {
 	var items []item
 	var member string
-	switch req.method {
+	switch req.Method {
 	case "tools/list":
 		member = "tools"
 		ops, err := f.g.Listing(ctx, p)
@@ -52,7 +53,7 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 		member = "resourceTemplates"
 		items = f.offers(ctx, p, call.Resource, true)
 	default:
-		return nil, &rpcError{status: http.StatusOK, code: codeMethodNotFound, message: "There is no method " + quoted(req.method) + "."}
+		return nil, &rpcError{status: http.StatusOK, code: mcpwire.CodeMethodNotFound, message: "There is no method " + mcpwire.Quote(req.Method) + "."}
 	}
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.name, b.name) })
 	items = slices.CompactFunc(items, func(a, b item) bool { return a.name == b.name })
@@ -87,8 +88,8 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 	if modern {
 		b = append(b, `,"resultType":"complete","ttlMs":`...)
 		b = strconv.AppendInt(b, listTTL, 10)
-		b = append(b, `,"cacheScope":"private","_meta":{"`+metaPrefix+`serverInfo":`...)
-		b = append(append(b, f.info...), '}')
+		b = append(b, `,"cacheScope":"private","_meta":{"`+mcpwire.MetaServerInfo+`":`...)
+		b = append(append(b, f.sdk.info...), '}')
 	}
 	return append(b, '}'), nil
 }
@@ -105,11 +106,11 @@ func (f *Face) offers(ctx context.Context, p identity.Principal, kind call.Kind,
 
 // A cursor is the list and the last name of the page before, which the client has seen; there is nothing in it to protect.
 func writeCursor(list, last string) json.RawMessage {
-	return appendJSON(nil, base64.RawURLEncoding.EncodeToString([]byte(list+"\x00"+last)))
+	return mcpwire.AppendJSON(nil, base64.RawURLEncoding.EncodeToString([]byte(list+"\x00"+last)))
 }
 
 func readCursor(cursor json.RawMessage, list string) (last string, ok bool) {
-	s, ok := text(cursor)
+	s, ok := call.Text(cursor)
 	if !ok {
 		return "", false
 	}

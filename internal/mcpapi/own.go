@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 )
 
 // ownTool is a tool of Sallyport's own. It reads or plans the session that the credential stands for and reaches nothing outside,
@@ -70,7 +71,7 @@ var ownTools = map[string]ownTool{
 }
 
 func define(name, title, description, schema string, reads bool) json.RawMessage {
-	return appendJSON(nil, map[string]any{
+	return mcpwire.AppendJSON(nil, map[string]any{
 		"name": name, "title": title, "description": description, "inputSchema": json.RawMessage(schema),
 		"annotations": map[string]any{"readOnlyHint": reads, "destructiveHint": false, "openWorldHint": false},
 	})
@@ -99,8 +100,8 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 		f.g.Refused(p, "mcp", name, record)
 		return refused(v), nil
 	}
-	structured := appendJSON(nil, answer)
-	if first(structured) != '{' {
+	structured := mcpwire.AppendJSON(nil, answer)
+	if !call.IsObject(structured) {
 		v := fault.Refuse("resolve", fault.Internal, "")
 		v.RequestID = f.requestID()
 		f.g.Refused(p, "mcp", name, v)
@@ -108,7 +109,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 		return refused(v), nil
 	}
 	b := append(json.RawMessage(nil), `{"content":[{"type":"text","text":`...)
-	b = appendJSON(b, string(structured))
+	b = mcpwire.AppendJSON(b, string(structured))
 	b = append(append(b, `}],"structuredContent":`...), structured...)
 	return append(b, '}'), nil
 }
@@ -116,7 +117,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 func (f *Face) runOwn(ctx context.Context, p identity.Principal, t ownTool, arguments json.RawMessage) (any, error) {
 	if !t.arguments {
 		for name := range call.Members(arguments) {
-			return nil, fault.New(fault.RequestMalformed, "This tool takes no arguments.").At(clip(name))
+			return nil, fault.New(fault.RequestMalformed, "This tool takes no arguments.").At(mcpwire.Clip(name))
 		}
 	}
 	if arguments == nil {

@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 )
 
 // post is one message from a client.
@@ -38,28 +39,28 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 		f.problem(w, fault.Wrap(err, fault.RequestMalformed, "The body did not arrive whole."))
 		return
 	}
-	m, e := parseEnvelope(body)
+	m, e := parse(body)
 	if e != nil {
 		f.turnedAway(p, "", e)
-		newStream(w, m.id).fail(e)
+		newStream(w, m.ID).fail(e)
 		return
 	}
-	if m.method == "" {
+	if m.Response() {
 		f.response(w, r, p, m)
 		return
 	}
 	req, e := parseRequest(m)
 	if e != nil {
 		f.turnedAway(p, "", e)
-		newStream(w, m.id).fail(e)
+		newStream(w, m.ID).fail(e)
 		return
 	}
 	modern := isModern(r.Header, &req)
-	if m.id == nil {
+	if m.ID == nil {
 		f.notification(w, r, p, &req, modern, body)
 		return
 	}
-	s := newStream(w, m.id)
+	s := newStream(w, m.ID)
 	defer f.recovered(w, s)
 	if modern {
 		f.postModern(w, r, p, &req, s, body)
@@ -75,18 +76,18 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 		s.fail(e)
 		return
 	}
-	switch req.method {
+	switch req.Method {
 	case "server/discover", "subscriptions/listen":
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(f.stopping, cancel)()
+		defer context.AfterFunc(f.life.stopping, cancel)()
 		dw := newDeadlineWriter(w)
 		defer dw.lift()
-		f.modern.ServeHTTP(dw, forSDK(r.WithContext(ctx), body, &handshake{principal: p}))
+		f.sdk.modern.ServeHTTP(dw, forSDK(r.WithContext(ctx), body, &handshake{principal: p}))
 		return
 	case "tools/call":
 		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
-			f.turnedAway(p, req.method, e)
+			f.turnedAway(p, req.Method, e)
 			s.fail(e)
 			return
 		}
@@ -96,34 +97,31 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 
 // postLegacy serves a request of a revision up to 2025-11-25: within a transport session, except for the one that opens it.
 func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
-	if v := r.Header.Get(headerVersion); v != "" && v != revision1125 && v != revision0618 {
-		e := &rpcError{
-			status: http.StatusBadRequest, code: codeUnsupportedVersion, message: "This protocol version is not supported.",
-			data: appendJSON(nil, map[string]any{"supported": revisions, "requested": clip(v)}),
-		}
-		f.turnedAway(p, req.method, e)
+	if v := r.Header.Get(mcpwire.HeaderVersion); v != "" && v != mcpwire.Revision1125 && v != mcpwire.Revision0618 {
+		e := unsupported(v)
+		f.turnedAway(p, req.Method, e)
 		s.fail(e)
 		return
 	}
-	if req.method == "initialize" && r.Header.Get(headerSession) == "" {
-		f.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p, caps: req.capabilities}))
+	if req.Method == "initialize" && r.Header.Get(mcpwire.HeaderSession) == "" {
+		f.sdk.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p, caps: req.capabilities}))
 		return
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
-		f.g.Refused(p, "mcp", req.method, fault.RefuseErr("door", e))
-		s.fail(&rpcError{status: e.Code.HTTPStatus(), code: codeInvalidRequest, message: e.Public()})
+		f.g.Refused(p, "mcp", req.Method, fault.RefuseErr("door", e))
+		s.fail(&rpcError{status: e.Code.HTTPStatus(), code: mcpwire.CodeInvalidRequest, message: e.Public()})
 		return
 	}
 	defer release()
 	switch {
-	case req.method == "ping":
+	case req.Method == "ping":
 		s.result(json.RawMessage("{}"))
-	case req.method == "logging/setLevel":
+	case req.Method == "logging/setLevel":
 		rank, ok := level(req.level)
 		if !ok {
 			e := invalidParams("level must be one of debug, info, notice, warning, error, critical, alert, emergency.")
-			f.turnedAway(p, req.method, e)
+			f.turnedAway(p, req.Method, e)
 			s.fail(e)
 			return
 		}
@@ -131,18 +129,18 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 		c.level = rank
 		c.mu.Unlock()
 		s.result(json.RawMessage("{}"))
-	case req.method == "initialize", req.method == "resources/subscribe", req.method == "resources/unsubscribe":
-		f.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
+	case req.Method == "initialize", req.Method == "resources/subscribe", req.Method == "resources/unsubscribe":
+		f.sdk.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
 	default:
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
-		if e := c.begin(req.id, cancel); e != nil {
-			f.turnedAway(p, req.method, e)
+		if e := c.begin(req.ID, cancel); e != nil {
+			f.turnedAway(p, req.Method, e)
 			s.fail(e)
 			return
 		}
 		defer func() {
-			if c.finish(req.id) {
+			if c.finish(req.ID) {
 				_ = http.NewResponseController(w).Flush() // the answer leaves before the client's standing stream ends; best effort
 				f.drop(c, errClosing)
 			}
@@ -161,9 +159,9 @@ func forSDK(r *http.Request, body []byte, h *handshake) *http.Request {
 
 // notification takes a client's notification. Unknown ones are refused.
 func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, modern bool, body []byte) {
-	if !clientNotifications[req.method] {
-		e := badRequest(codeMethodNotFound, "There is no notification "+quoted(req.method)+".")
-		f.turnedAway(p, req.method, e)
+	if !clientNotifications[req.Method] {
+		e := badRequest(mcpwire.CodeMethodNotFound, "There is no notification "+mcpwire.Quote(req.Method)+".")
+		f.turnedAway(p, req.Method, e)
 		newStream(w, nil).fail(e)
 		return
 	}
@@ -173,27 +171,27 @@ func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.P
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
-		f.g.Refused(p, "mcp", req.method, fault.RefuseErr("door", e))
+		f.g.Refused(p, "mcp", req.Method, fault.RefuseErr("door", e))
 		f.problem(w, e)
 		return
 	}
 	defer release()
-	switch req.method {
+	switch req.Method {
 	case "notifications/cancelled":
-		if validID(req.requestID) {
+		if mcpwire.ValidID(req.requestID) {
 			c.cancel(req.requestID)
 		}
 	case "notifications/initialized":
-		f.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
+		f.sdk.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
 		return
 	}
 	w.WriteHeader(http.StatusAccepted)
 }
 
 // response takes a client's answer to a request of ours.
-func (f *Face) response(w http.ResponseWriter, r *http.Request, p identity.Principal, m envelope) {
-	if r.Header.Get(headerVersion) >= revision0728 {
-		newStream(w, nil).fail(badRequest(codeInvalidRequest, "Revision 2026-07-28 has no requests of the server's to answer."))
+func (f *Face) response(w http.ResponseWriter, r *http.Request, p identity.Principal, m mcpwire.Message) {
+	if mcpwire.Modern(r.Header.Get(mcpwire.HeaderVersion)) {
+		newStream(w, nil).fail(badRequest(mcpwire.CodeInvalidRequest, "Revision 2026-07-28 has no requests of the server's to answer."))
 		return
 	}
 	c, release, e := f.connection(r, p)

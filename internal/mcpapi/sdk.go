@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 )
 
 // listTTL is how long a client may keep a list, in milliseconds: short, since permission can change.
@@ -34,21 +35,27 @@ func withHandshake(r *http.Request, h *handshake) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), handshakeKey{}, h))
 }
 
-// sdk builds the SDK's part: one server behind two transports, since the stateful one serves no 2026-07-28 and the stateless one
-// nothing before it. The server has no features of its own; what it says it can do is served by this package.
-func (f *Face) sdk(version string) {
+// sdk is what the SDK serves: one server behind two transports, since the stateful one serves no 2026-07-28 and the stateless one nothing
+// before it. The server has no features of its own; what it says it can do is served by this package.
+type sdk struct {
+	info   json.RawMessage // this server's Implementation object
+	server *mcp.Server
+	legacy http.Handler // revisions up to 2025-11-25
+	modern http.Handler // 2026-07-28
+}
+
+func (f *Face) newSDK(version string) sdk {
 	if version == "" {
 		version = "unknown"
 	}
 	impl := &mcp.Implementation{Name: "sallyport", Title: "Sallyport", Version: version}
-	f.info = appendJSON(nil, impl)
 	// As JSON: the Go field for logging is deprecated with 2026-07-28, and older clients still have the feature.
 	caps := new(mcp.ServerCapabilities)
 	if err := json.Unmarshal([]byte(`{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},
 		"prompts":{"listChanged":true},"completions":{},"logging":{}}`), caps); err != nil {
 		panic("mcpapi: the SDK does not take our capabilities: " + err.Error())
 	}
-	f.server = mcp.NewServer(impl, &mcp.ServerOptions{
+	server := mcp.NewServer(impl, &mcp.ServerOptions{
 		Capabilities:              caps,
 		SupportedProtocolVersions: revisions,
 		SubscribeHandler: func(ctx context.Context, req *mcp.SubscribeRequest) error {
@@ -65,12 +72,15 @@ func (f *Face) sdk(version string) {
 			c.TTLMs, c.CacheScope = listTTL, "private"
 		},
 	})
-	f.server.AddReceivingMiddleware(f.middleware)
-	get := func(*http.Request) *mcp.Server { return f.server }
-	f.legacy = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true, DisableLocalhostProtection: true})
-	f.modern = mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
-		Stateless: true, JSONResponse: true, DisableLocalhostProtection: true, PropagateRequestCancellation: true,
-	})
+	server.AddReceivingMiddleware(f.middleware)
+	get := func(*http.Request) *mcp.Server { return server }
+	return sdk{
+		info: mcpwire.AppendJSON(nil, impl), server: server,
+		legacy: mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{JSONResponse: true, DisableLocalhostProtection: true}),
+		modern: mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
+			Stateless: true, JSONResponse: true, DisableLocalhostProtection: true, PropagateRequestCancellation: true,
+		}),
+	}
 }
 
 // middleware is around every method that the SDK serves. It lets the protocol's own through and nothing else: what an agent asks
@@ -105,7 +115,7 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed":
 			return next(ctx, method, req)
 		}
-		return nil, &jsonrpc.Error{Code: codeMethodNotFound, Message: "This method is not served."}
+		return nil, &jsonrpc.Error{Code: mcpwire.CodeMethodNotFound, Message: "This method is not served."}
 	}
 }
 
@@ -170,7 +180,7 @@ func sdkError(e *rpcError) error {
 	}
 	var w jsonrpc.Error
 	if err := json.Unmarshal(e.raw, &w); err != nil {
-		return &jsonrpc.Error{Code: codeInternal, Message: fault.UpstreamFailed.Sentence()}
+		return &jsonrpc.Error{Code: mcpwire.CodeInternal, Message: fault.UpstreamFailed.Sentence()}
 	}
 	return &w
 }
@@ -194,7 +204,7 @@ func (f *Face) faultError(err error) *rpcError {
 	if e.Field != "" {
 		data["field"] = e.Field
 	}
-	return &rpcError{status: http.StatusOK, code: e.Code.RPCCode(), message: e.Public(), data: appendJSON(nil, data), fault: e.Code}
+	return &rpcError{status: http.StatusOK, code: e.Code.RPCCode(), message: e.Public(), data: mcpwire.AppendJSON(nil, data), fault: e.Code}
 }
 
 // changed tells clients that lists have changed. The SDK has no call for that; adding a feature again is one. The features that are
@@ -206,11 +216,11 @@ func (f *Face) changed() {
 			f.log.Error("announcing a changed catalogue panicked", "panic", fmt.Sprint(p))
 		}
 	}()
-	f.server.AddTool(&mcp.Tool{Name: "sallyport", InputSchema: json.RawMessage(`{"type":"object"}`)},
+	f.sdk.server.AddTool(&mcp.Tool{Name: "sallyport", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return nil, errUnserved })
-	f.server.AddPrompt(&mcp.Prompt{Name: "sallyport"},
+	f.sdk.server.AddPrompt(&mcp.Prompt{Name: "sallyport"},
 		func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) { return nil, errUnserved })
-	f.server.AddResource(&mcp.Resource{Name: "sallyport", URI: "sallyport:catalogue"},
+	f.sdk.server.AddResource(&mcp.Resource{Name: "sallyport", URI: "sallyport:catalogue"},
 		func(context.Context, *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			return nil, errUnserved
 		})
@@ -245,7 +255,7 @@ func (f *Face) ResourceUpdated(_, uri string) {
 func (f *Face) sendUpdates() {
 	for {
 		select {
-		case <-f.stopping.Done():
+		case <-f.life.stopping.Done():
 			return
 		case <-f.updates.signal:
 		}
@@ -255,7 +265,7 @@ func (f *Face) sendUpdates() {
 		f.updates.mu.Unlock()
 		for uri := range uris {
 			// It returns no error that anybody could act on: a subscriber that is gone isn't told.
-			_ = f.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
+			_ = f.sdk.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
 		}
 	}
 }

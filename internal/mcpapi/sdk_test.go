@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 )
 
 // eras runs a test with the official Go client of every revision that we serve.
@@ -41,10 +42,10 @@ func TestHandshake(t *testing.T) {
 			t.Errorf("server info %+v", init.ServerInfo)
 		}
 		c := init.Capabilities
-		if c.Tools == nil || !c.Tools.ListChanged || c.Resources == nil || !c.Resources.Subscribe || c.Prompts == nil || c.Completions == nil || !strings.Contains(string(appendJSON(nil, c)), `"logging":{}`) {
+		if c.Tools == nil || !c.Tools.ListChanged || c.Resources == nil || !c.Resources.Subscribe || c.Prompts == nil || c.Completions == nil || !strings.Contains(string(mcpwire.AppendJSON(nil, c)), `"logging":{}`) {
 			t.Errorf("capabilities %+v", c)
 		}
-		if revision < revision0728 {
+		if revision < mcpwire.Revision0728 {
 			if err := cs.Ping(t.Context(), nil); err != nil {
 				t.Errorf("ping: %v", err)
 			}
@@ -60,7 +61,7 @@ func TestHandshakeFails(t *testing.T) {
 		}
 		body := `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"` + revision + `","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`
 		headers := map[string]string{}
-		if revision == revision0728 {
+		if revision == mcpwire.Revision0728 {
 			body = `{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{` + modernMeta + `}}`
 			headers = modernHeaders("server/discover", "")
 		}
@@ -73,7 +74,7 @@ func TestHandshakeFails(t *testing.T) {
 		}
 		r.g.onPrompt = func() (string, error) { panic("boom: secret") }
 		rep = r.do("POST", "/mcp", body, headers)
-		if rep.code() != codeInternal || strings.Contains(string(rep.body), "secret") || !strings.Contains(string(rep.body), "req_") {
+		if rep.code() != mcpwire.CodeInternal || strings.Contains(string(rep.body), "secret") || !strings.Contains(string(rep.body), "req_") {
 			t.Errorf("panic: %d %s", rep.status, rep.body)
 		}
 	})
@@ -130,18 +131,18 @@ func TestListsInPages(t *testing.T) {
 		if err != nil || len(first.Tools) != pageSize || first.NextCursor == "" {
 			t.Fatalf("first page: %v, %d", err, len(first.Tools))
 		}
-		if revision == revision0728 && (first.CacheScope != "private" || first.TTLMs > 5000) {
+		if revision == mcpwire.Revision0728 && (first.CacheScope != "private" || first.TTLMs > 5000) {
 			t.Errorf("cacheable by others: %+v", first.Cacheable)
 		}
 		for _, cursor := range []string{"x", "AAAA", first.NextCursor + "=", string(mustText(writeCursor("prompts", "p")))} {
-			if _, err := cs.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor}); code(err) != codeInvalidParams {
+			if _, err := cs.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor}); code(err) != mcpwire.CodeInvalidParams {
 				t.Errorf("cursor %q: %v", cursor, err)
 			}
 		}
 	})
 }
 
-func mustText(raw json.RawMessage) string { s, _ := text(raw); return s }
+func mustText(raw json.RawMessage) string { s, _ := call.Text(raw); return s }
 
 func code(err error) int64 {
 	var w *jsonrpc.Error
@@ -182,7 +183,7 @@ func TestCall(t *testing.T) {
 		if err != nil || res.IsError || len(res.Content) != 2 || res.Meta["k"] != 1.0 {
 			t.Fatalf("%v %+v", err, res)
 		}
-		if revision == revision0728 && res.Meta[metaPrefix+"serverInfo"] == nil {
+		if revision == mcpwire.Revision0728 && res.Meta[mcpwire.MetaServerInfo] == nil {
 			t.Error("the result does not say who answers")
 		}
 	})
@@ -232,7 +233,7 @@ func TestEveryCode(t *testing.T) {
 		} {
 			want := int(c.RPCCode())
 			if method == "resources/read" && c == fault.ToolUnknown {
-				want = codeResourceNotFound
+				want = mcpwire.CodeResourceNotFound
 			}
 			rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":`+params+`}`, h)
 			if rep.code() != want || string(rep.member("error", "data", "verdict", "code")) != `"`+string(c)+`"` || strings.Contains(string(rep.body), "cause\"") && strings.Contains(string(rep.body), "the cause") {
@@ -251,7 +252,7 @@ func TestMalformedCalls(t *testing.T) {
 			return gateway.Answer{Verdict: fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "It is missing.").At("url"))}
 		})
 		rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}`, h)
-		if told := rep.code() == codeInvalidParams && rep.member("error", "data", "verdict") != nil; told != protocol || (string(rep.member("result", "isError")) == "true") == protocol {
+		if told := rep.code() == mcpwire.CodeInvalidParams && rep.member("error", "data", "verdict") != nil; told != protocol || (string(rep.member("result", "isError")) == "true") == protocol {
 			t.Errorf("%s: %s", stage, rep.body)
 		}
 	}
@@ -300,13 +301,13 @@ func TestProgressAndLog(t *testing.T) {
 			done <- struct{}{}
 		}))
 		params := &mcp.CallToolParams{Name: "echo", Meta: mcp.Meta{"progressToken": "mine"}}
-		if revision < revision0728 {
-			h := map[string]string{headerSession: cs.ID(), headerVersion: revision}
+		if revision < mcpwire.Revision0728 {
+			h := map[string]string{mcpwire.HeaderSession: cs.ID(), mcpwire.HeaderVersion: revision}
 			if rep := r.do("POST", "/mcp", `{"jsonrpc":"2.0","id":"l","method":"logging/setLevel","params":{"level":"warning"}}`, h); string(rep.member("result")) != "{}" {
 				t.Fatalf("%s", rep.body)
 			}
 		} else {
-			params.Meta[metaPrefix+"logLevel"] = "warning"
+			params.Meta[mcpwire.MetaLogLevel] = "warning"
 		}
 		if _, err := cs.CallTool(t.Context(), params); err != nil {
 			t.Fatal(err)
@@ -409,7 +410,7 @@ func TestResourcesPromptsCompletion(t *testing.T) {
 		if err != nil || len(res.Contents) != 1 || res.Contents[0].Text != "body" {
 			t.Fatalf("read: %v %+v", err, res)
 		}
-		if revision == revision0728 && (res.CacheScope != "private" || res.TTLMs != 0) {
+		if revision == mcpwire.Revision0728 && (res.CacheScope != "private" || res.TTLMs != 0) {
 			t.Errorf("a shared cache may keep it: %+v", res.Cacheable)
 		}
 		p, err := cs.GetPrompt(ctx, &mcp.GetPromptParams{Name: "srv_greet", Arguments: map[string]string{"who": "bob"}})
@@ -429,7 +430,7 @@ func TestResourcesPromptsCompletion(t *testing.T) {
 func TestSubscriptions(t *testing.T) {
 	r := newRig(t)
 	updated := make(chan string, 4)
-	cs := r.connect(agentToken, revision1125, &mcp.ClientOptions{
+	cs := r.connect(agentToken, mcpwire.Revision1125, &mcp.ClientOptions{
 		ResourceUpdatedHandler: func(_ context.Context, req *mcp.ResourceUpdatedNotificationRequest) { updated <- req.Params.URI },
 	})
 	if err := cs.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "test://w"}); err != nil {
@@ -482,9 +483,9 @@ func TestAsk(t *testing.T) {
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("asked for what the client does not answer: %v", err)
 		}
-		return permit(`{"content":[{"type":"text","text":` + string(appendJSON(nil, string(ans))) + `}]}`)
+		return permit(`{"content":[{"type":"text","text":` + string(mcpwire.AppendJSON(nil, string(ans))) + `}]}`)
 	})
-	cs := r.connect(agentToken, revision1125, &mcp.ClientOptions{
+	cs := r.connect(agentToken, mcpwire.Revision1125, &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{},
 		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"n": req.Params.Message}}, nil
@@ -517,12 +518,12 @@ func TestMultiRoundTrip(t *testing.T) {
 			}
 			return permit(`{"resultType":"input_required","requestState":"upstream's","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Name?","mode":"form","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}}}}}}`)
 		case "upstream's":
-			return permit(`{"content":[{"type":"text","text":` + string(appendJSON(nil, string(x.InputResponses))) + `}]}`)
+			return permit(`{"content":[{"type":"text","text":` + string(mcpwire.AppendJSON(nil, string(x.InputResponses))) + `}]}`)
 		}
 		t.Errorf("state %q", x.RequestState)
 		return permit(`{"content":[]}`)
 	})
-	cs := r.connect(agentToken, revision0728, &mcp.ClientOptions{
+	cs := r.connect(agentToken, mcpwire.Revision0728, &mcp.ClientOptions{
 		ElicitationHandler: func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"n": "Ann"}}, nil
 		},
@@ -585,7 +586,7 @@ func TestPanicCostsOneAnswer(t *testing.T) {
 		})
 		cs := r.connect(agentToken, revision, nil)
 		_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
-		if code(err) != codeInternal || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "req_") {
+		if code(err) != mcpwire.CodeInternal || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "req_") {
 			t.Errorf("%v", err)
 		}
 		if _, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"}); err != nil {
@@ -602,14 +603,14 @@ func TestAskingBackToAnOlderClient(t *testing.T) {
 		case "":
 			return permit(`{"resultType":"input_required","requestState":"s","inputRequests":{"q\"1":{"method":"elicitation/create","params":{"message":"Name?","mode":"form","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}}}},"q2":{"method":"elicitation/create","params":{"message":"Age?","mode":"form","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}}}}}}`)
 		case "s":
-			return permit(`{"content":[{"type":"text","text":` + string(appendJSON(nil, string(x.InputResponses))) + `}]}`)
+			return permit(`{"content":[{"type":"text","text":` + string(mcpwire.AppendJSON(nil, string(x.InputResponses))) + `}]}`)
 		}
 		return permit(`{"resultType":"input_required"}`)
 	})
 	answer := func(_ context.Context, req *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"n": req.Params.Message}}, nil
 	}
-	res, err := r.connect(agentToken, revision1125, &mcp.ClientOptions{ElicitationHandler: answer}).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
+	res, err := r.connect(agentToken, mcpwire.Revision1125, &mcp.ClientOptions{ElicitationHandler: answer}).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
 	if err != nil || len(res.Content) != 1 {
 		t.Fatalf("%v %+v", err, res)
 	}
@@ -621,14 +622,14 @@ func TestAskingBackToAnOlderClient(t *testing.T) {
 		t.Errorf("%d calls", n)
 	}
 	// A client that can't answer gets a refusal, and a server that never stops asking is stopped.
-	if res, err = r.connect(agentToken, revision1125, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"}); err != nil || !res.IsError {
+	if res, err = r.connect(agentToken, mcpwire.Revision1125, nil).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"}); err != nil || !res.IsError {
 		t.Errorf("%v %+v", err, res)
 	}
 	r.g.on(func(context.Context, gateway.Request) gateway.Answer {
 		return permit(`{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"?","mode":"form"}}}}`)
 	})
 	before := len(r.g.called())
-	res, err = r.connect(agentToken, revision1125, &mcp.ClientOptions{ElicitationHandler: answer}).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
+	res, err = r.connect(agentToken, mcpwire.Revision1125, &mcp.ClientOptions{ElicitationHandler: answer}).CallTool(t.Context(), &mcp.CallToolParams{Name: "echo"})
 	if n := len(r.g.called()) - before; err != nil || !res.IsError || n != maxRounds+1 {
 		t.Errorf("%v %+v after %d calls", err, res, n)
 	}

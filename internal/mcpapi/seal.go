@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/mcpwire"
 )
 
 const (
@@ -83,7 +84,7 @@ func bind(principal, session, method, name string, arguments json.RawMessage) bi
 func (s *sealer) seal(st state) string {
 	now := s.clock()
 	st.Expires, st.ID = now.Add(stateLife).UnixMilli(), call.NewID("", now)
-	plain := appendJSON(nil, st)
+	plain := mcpwire.AppendJSON(nil, st)
 	nonce := make([]byte, s.aead.NonceSize(), s.aead.NonceSize()+len(plain)+s.aead.Overhead())
 	rand.Read(nonce)
 	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, plain, nil))

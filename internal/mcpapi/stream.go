@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"sallyport.example/internal/mcpwire"
 )
 
 // writeTimeout bounds one write to a client that does not read; the servers have no bound of their own, since streams outlive any.
@@ -34,15 +36,8 @@ var errEnded = errors.New("the answer has been given already")
 
 // message sends a notification or a request of ours ahead of the result, as an event.
 func (s *stream) message(method string, id, params json.RawMessage) error {
-	b := append([]byte(`{"jsonrpc":"2.0",`), `"method":`...)
-	b = appendJSON(b, method)
-	if id != nil {
-		b = append(append(b, `,"id":`...), id...)
-	}
-	if len(params) > 0 {
-		b = append(append(b, `,"params":`...), oneLine(params)...)
-	}
-	b = append(b, '}')
+	m := mcpwire.Message{ID: id, Method: method, Params: params}
+	b := m.Append(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
@@ -62,15 +57,7 @@ func (s *stream) message(method string, id, params json.RawMessage) error {
 // event writes one event. The caller holds mu.
 func (s *stream) event(parts ...[]byte) error {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // best effort: test recorders have none
-	if _, err := s.w.Write([]byte("event: message\ndata: ")); err != nil {
-		return err
-	}
-	for _, p := range parts {
-		if _, err := s.w.Write(p); err != nil {
-			return err
-		}
-	}
-	if _, err := s.w.Write([]byte("\n\n")); err != nil {
+	if err := mcpwire.WriteEvent(s.w, parts...); err != nil {
 		return err
 	}
 	return s.rc.Flush()
@@ -101,7 +88,7 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 	head = append(append(append(head, `{"jsonrpc":"2.0","id":`...), id...), member...)
 	length := len(head) + 1
 	for i := range parts {
-		parts[i] = oneLine(parts[i])
+		parts[i] = mcpwire.OneLine(parts[i])
 		length += len(parts[i])
 	}
 	if s.events {
