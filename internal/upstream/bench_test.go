@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport.example/internal/mcpwire"
 )
 
 // quickHTTP answers at the least cost, so that what is measured is our side.
@@ -76,7 +78,7 @@ func BenchmarkCall(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			readBounded(resp.Body, resp.ContentLength, 1<<20)
+			mcpwire.ReadBody(resp.Body, resp.ContentLength, 1<<20)
 			resp.Body.Close()
 		}
 	})

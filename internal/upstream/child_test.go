@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport.example/internal/mcpwire"
 )
 
 // legacyOnly makes the SDK's stdio server refuse what only 2026-07-28 has.
 type legacyOnly struct{ mcp.StdioTransport }
 
-func (*legacyOnly) SupportsProtocolVersion(v string) bool { return v < firstModern }
+func (*legacyOnly) SupportsProtocolVersion(v string) bool { return !mcpwire.Modern(v) }
 
 // runChild is a server on stdio, in a process of its own.
 func runChild(mode string) {

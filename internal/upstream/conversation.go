@@ -21,10 +21,11 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/threat"
 )
 
 const (
-	firstModern   = "2026-07-28" // revisions sort by their names
 	discoverTime  = 10 * time.Second
 	listenEnd     = time.Second
 	notifyTime    = 5 * time.Second
@@ -36,33 +37,33 @@ const (
 	progressBurst = 200 // notifications passed on, per call; what is beyond it is dropped
 )
 
-var implementation = &mcp.Implementation{Name: "sallyport", Version: "1"}
+var (
+	implementation = &mcp.Implementation{Name: "sallyport", Version: "1"}
+	clientInfo     = json.RawMessage(mcpwire.AppendJSON(nil, implementation))
+)
 
-// wire carries frames (one JSON-RPC message each) to a server and hands what comes back to conversation.receive.
+// wire carries messages to a server and hands what comes back to conversation.receive.
 type wire interface {
-	// exchange sends a request and returns the frame that answers it, in memory of the caller's. The pending is registered.
-	exchange(ctx context.Context, p *pending, out outgoing) ([]byte, error)
+	// exchange sends a request and waits for its answer. The pending is registered.
+	exchange(ctx context.Context, p *pending, out *outgoing) (mcpwire.Message, error)
 	// post sends a notification or an answer, which the server does not answer.
-	post(ctx context.Context, frame []byte) error
+	post(ctx context.Context, m mcpwire.Message) error
 	// opened is called once the handshake is done: the server may speak first from now on.
 	opened()
 	// close stops the server's process or session. The conversation's context is done by then.
 	close()
 }
 
-// outgoing is a request and what HTTP mirrors of it in headers.
+// outgoing is a request and which of its arguments HTTP repeats in headers.
 type outgoing struct {
-	frame  []byte
-	method string
-	name   string // Mcp-Name
-	params []paramHeaderValue
+	mcpwire.Message
+	bound []mcpwire.ParamHeader
 }
-
-type paramHeaderValue struct{ name, value string }
 
 // pending is a request that waits for its answer.
 type pending struct {
-	key string // the raw JSON of its id
+	id  json.RawMessage
+	key string // of its id
 	ctx context.Context
 	x   *call.Exchange
 
@@ -82,14 +83,18 @@ type pending struct {
 const maxNotes = progressBurst
 
 type answer struct {
-	frame []byte
-	err   error
+	mcpwire.Message
+	err error
 }
 
-// era is what the handshake settled.
-type era struct {
-	version string
-	modern  bool
+// settle takes the answer. False means that there was one already.
+func (p *pending) settle(a answer) bool {
+	select {
+	case p.answer <- a:
+		return true
+	default:
+		return false
+	}
 }
 
 // conversation is one connection to a server that the SDK has negotiated: the one that all callers share, or one client's own.
@@ -105,9 +110,9 @@ type conversation struct {
 	once   sync.Once // close
 	wg     sync.WaitGroup
 
-	seq   atomic.Uint64
-	agree atomic.Pointer[era]
-	info  *mcp.InitializeResult // set before anybody else sees the conversation
+	seq    atomic.Uint64
+	agreed atomic.Pointer[string] // the revision that the handshake settled
+	info   *mcp.InitializeResult  // set before anybody else sees the conversation
 
 	flood *rate.Limiter
 
@@ -125,7 +130,7 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 		s: s, log: s.log, caps: caps, owned: caps != nil,
 		flood: rate.NewLimiter(floodRate, floodBurst), pending: map[string]*pending{}, asks: map[string]context.CancelFunc{},
 	}
-	c.agree.Store(&era{})
+	c.agree("")
 	c.ctx, c.cancel = context.WithCancelCause(context.Background())
 	patience := 20 * time.Second
 	if s.http != nil {
@@ -163,7 +168,7 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 func (c *conversation) negotiate(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the handshake panicked: %s", printable(fmt.Sprint(p), 200))
+			err = fmt.Errorf("the handshake panicked: %s", threat.Printable(fmt.Sprint(p), 200))
 		}
 	}()
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{
@@ -181,7 +186,7 @@ func (c *conversation) negotiate(ctx context.Context) (err error) {
 		session.Close()
 	})
 	c.info = session.InitializeResult()
-	c.agree.Store(&era{version: c.info.ProtocolVersion, modern: c.info.ProtocolVersion >= firstModern})
+	c.agree(c.info.ProtocolVersion)
 	return nil
 }
 
@@ -226,43 +231,38 @@ func (h *handshake) Write(ctx context.Context, m jsonrpc.Message) error {
 	if err != nil {
 		return err
 	}
+	out, e := c.s.parse(frame)
+	if e != nil {
+		return e
+	}
 	if !req.IsCall() {
-		return c.wire.post(ctx, frame)
+		return c.wire.post(ctx, out)
 	}
 	switch req.Method {
 	case "server/discover":
-		var p struct {
-			Meta map[string]json.RawMessage `json:"_meta"`
-		}
-		var version string
-		if json.Unmarshal(req.Params, &p) == nil && json.Unmarshal(p.Meta[mcp.MetaKeyProtocolVersion], &version) == nil {
-			c.agree.Store(&era{version: version, modern: true})
+		if meta, e := mcpwire.ParseMeta(out.Params); e == nil && meta.Version != "" {
+			c.agree(meta.Version)
 		}
 		// Servers that know only initialize may ignore this request for good.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, discoverTime)
 		defer cancel()
 	case "initialize":
-		c.agree.Store(&era{})
+		c.agree("")
 	}
-	e, _ := open(frame)
-	answer, err := c.exchange(ctx, string(e.id), nil, outgoing{frame: frame, method: req.Method})
-	var response jsonrpc.Message
-	if err == nil {
-		if err = c.s.strict(answer); err == nil {
-			response, err = jsonrpc.DecodeMessage(answer)
-		}
+	answer, err := c.exchange(ctx, nil, &outgoing{Message: out})
+	response := &jsonrpc.Response{ID: req.ID, Result: answer.Result}
+	if err == nil && answer.Error != nil {
+		e := new(jsonrpc.Error)
+		err = json.Unmarshal(answer.Error, e)
+		response.Error = e
 	}
 	if err != nil {
-		response = &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: plain(err)}}
+		response = &jsonrpc.Response{ID: req.ID, Error: &jsonrpc.Error{Code: mcpwire.CodeInternal, Message: plain(err)}}
 	} else if req.Method == "initialize" {
-		if e, _ := open(answer); e.result != nil {
-			var r struct {
-				ProtocolVersion string `json:"protocolVersion"`
-			}
-			if json.Unmarshal(e.result, &r) == nil && headerSafe([]byte(r.ProtocolVersion)) {
-				c.agree.Store(&era{version: r.ProtocolVersion})
-			}
+		version, _ := call.Get(answer.Result, "protocolVersion")
+		if v, ok := call.Text(version); ok && mcpwire.HeaderSafe(v) {
+			c.agree(v)
 		}
 	}
 	select {
@@ -273,9 +273,10 @@ func (h *handshake) Write(ctx context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
-func (c *conversation) version() string { return c.agree.Load().version }
-func (c *conversation) modern() bool    { return c.agree.Load().modern }
-func (c *conversation) cause() error    { return context.Cause(c.ctx) }
+func (c *conversation) agree(version string) { c.agreed.Store(&version) }
+func (c *conversation) version() string      { return *c.agreed.Load() }
+func (c *conversation) modern() bool         { return mcpwire.Modern(c.version()) }
+func (c *conversation) cause() error         { return context.Cause(c.ctx) }
 
 // fail ends the conversation: calls in flight fail with the cause.
 func (c *conversation) fail(err error) { c.cancel(err) }
@@ -303,27 +304,27 @@ func (c *conversation) background(f func()) bool {
 	return true
 }
 
-// newID returns the raw JSON of an id that no server has seen in this conversation.
-func (c *conversation) newID() string {
-	return `"sp-` + strconv.FormatUint(c.seq.Add(1), 10) + `"`
+// newID returns an id that no server has seen in this conversation.
+func (c *conversation) newID() json.RawMessage {
+	return strconv.AppendQuote(nil, "sp-"+strconv.FormatUint(c.seq.Add(1), 10))
 }
 
-// exchange sends a request under the id and waits for the frame that answers it.
-func (c *conversation) exchange(ctx context.Context, id string, x *call.Exchange, out outgoing) ([]byte, error) {
-	p := &pending{key: id, ctx: ctx, x: x, answer: make(chan answer, 1)}
+// exchange sends a request and waits for its answer.
+func (c *conversation) exchange(ctx context.Context, x *call.Exchange, out *outgoing) (mcpwire.Message, error) {
+	p := &pending{id: out.ID, key: mcpwire.IDKey(out.ID), ctx: ctx, x: x, answer: make(chan answer, 1)}
 	c.mu.Lock()
 	if c.ctx.Err() != nil {
 		c.mu.Unlock()
-		return nil, c.s.undispatched(c.cause(), "has ended the conversation")
+		return mcpwire.Message{}, c.s.undispatched(c.cause(), "has ended the conversation")
 	}
-	c.pending[id] = p
+	c.pending[p.key] = p
 	if c.owned && x != nil {
 		c.current = p
 	}
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		delete(c.pending, id)
+		delete(c.pending, p.key)
 		if c.current == p {
 			c.current = nil
 		}
@@ -352,123 +353,73 @@ func (c *conversation) request(ctx context.Context, method string, params json.R
 
 // do is the lean path: build the request around the params' bytes, send it, check the answer, cut the result out of it.
 func (c *conversation) do(ctx context.Context, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
-	id := c.newID()
-	out, err := c.build(id, method, params, x)
+	out, err := c.build(c.newID(), method, params, x)
 	if err != nil {
 		return nil, err
 	}
-	frame, err := c.exchange(ctx, id, x, out)
+	answer, err := c.exchange(ctx, x, out)
 	if err != nil {
 		return nil, err
 	}
-	return c.finish(frame)
+	return c.finish(answer)
 }
 
-// build makes the frame of a request. Of the exchange it takes what this revision has a place for.
-func (c *conversation) build(id, method string, params json.RawMessage, x *call.Exchange) (outgoing, error) {
-	out := outgoing{method: method}
-	agreed := c.agree.Load()
-	inner := bytes.TrimSpace(params)
-	if len(inner) == 0 {
-		inner = emptyObject
+// build makes a request. Of the exchange it takes what this revision has a place for.
+func (c *conversation) build(id json.RawMessage, method string, params json.RawMessage, x *call.Exchange) (*outgoing, error) {
+	out := &outgoing{Message: mcpwire.Message{ID: id, Method: method, Params: bytes.TrimSpace(params)}}
+	if len(out.Params) == 0 {
+		out.Params = emptyObject
 	}
-	var name, arguments []byte
-	meta := false
-	ok := members(inner, func(key, value []byte) {
-		switch string(key) {
-		case "name", "uri":
-			name = value
-		case "arguments":
-			arguments = value
-		case "_meta", "inputResponses", "requestState":
-			meta = true
-		}
-	})
-	if !ok || meta {
-		return out, c.s.undispatched(nil, "was not asked: the params are no object, or have members that are the gateway's")
+	lim := c.s.limits()
+	lim.Bytes = len(out.Params) // the limits are for what the server sends
+	if !call.IsObject(out.Params) || call.Check(out.Params, lim) != nil {
+		return nil, c.s.undispatched(nil, "was not asked: the params are no object")
 	}
-	f := make([]byte, 0, len(inner)+512)
-	f = append(f, `{"jsonrpc":"2.0","id":`...)
-	f = append(f, id...)
-	f = append(f, `,"method":"`...)
-	f = append(f, method...)
-	f = append(f, `","params":`...)
-	f = append(f, inner[:len(inner)-1]...)
-	comma := len(bytes.TrimSpace(inner[1:len(inner)-1])) > 0
-	member := func(key string) {
-		if comma {
-			f = append(f, ',')
-		}
-		comma = true
-		f = append(f, '"')
-		f = append(f, key...)
-		f = append(f, '"', ':')
-	}
-	if agreed.modern {
-		if len(x.InputResponses) > 0 {
-			if len(c.s.restrict(x.ClientCapabilities)) == 0 { // what it may not ask, it is not told
-				return out, c.s.undispatched(nil, "takes no answers: its client_features do not let it ask")
-			}
-			member("inputResponses")
-			f = append(f, x.InputResponses...)
-		}
-		if x.RequestState != "" {
-			state, err := json.Marshal(x.RequestState)
-			if err != nil {
-				return out, c.s.undispatched(err, "was not asked: the request state is no text")
-			}
-			member("requestState")
-			f = append(f, state...)
+	for _, member := range [...]string{"_meta", "inputResponses", "requestState"} {
+		if _, taken := call.Get(out.Params, member); taken {
+			return nil, c.s.undispatched(nil, "was not asked: the params have members that are the gateway's")
 		}
 	}
-	if agreed.modern || x.Progress != nil {
-		member("_meta")
-		f = append(f, '{')
-		comma = false
-		if agreed.modern {
-			member(mcp.MetaKeyProtocolVersion)
-			f = strconv.AppendQuote(f, agreed.version)
-			member(mcp.MetaKeyClientInfo)
-			f = append(f, `{"name":"sallyport","version":"1"}`...)
-			member(mcp.MetaKeyClientCapabilities)
-			f = c.appendCapabilities(f, x)
-			if x.Log != nil {
-				member(metaLogLevel)
-				f = append(f, `"info"`...)
-			}
-		}
-		if x.Progress != nil {
-			member("progressToken")
-			f = append(f, id...)
-		}
-		f = append(f, '}')
+	var meta mcpwire.Meta
+	if x.Progress != nil {
+		meta.ProgressToken = id
 	}
-	out.frame = append(f, '}', '}')
-	if agreed.modern && c.s.http != nil {
-		switch method {
-		case "tools/call", "resources/read", "prompts/get":
-			if json.Unmarshal(name, &out.name) != nil {
-				return out, c.s.undispatched(nil, "was not asked: the params of %s name nothing", method)
-			}
+	if c.modern() {
+		if err := c.addModern(out, &meta, x); err != nil {
+			return nil, err
 		}
-		if method == "tools/call" {
-			out.params = c.s.paramHeaders(out.name, arguments)
-		}
+	}
+	if raw := meta.JSON(); raw != nil {
+		out.Params = call.SetMember(out.Params, "_meta", raw)
 	}
 	return out, nil
 }
 
-// appendCapabilities declares what the agent's client can do and the operator lets this server use.
-func (c *conversation) appendCapabilities(f []byte, x *call.Exchange) []byte {
-	caps := c.s.restrict(x.ClientCapabilities)
-	if len(caps) == 0 {
-		return append(f, '{', '}')
+// addModern adds what the modern era has in every request, and the answers of a multi-round-trip request.
+func (c *conversation) addModern(out *outgoing, meta *mcpwire.Meta, x *call.Exchange) error {
+	name, repeated, ok := mcpwire.Name(out.Method, out.Params)
+	if repeated && !ok {
+		return c.s.undispatched(nil, "was not asked: the params of %s name nothing", out.Method)
 	}
-	return append(f, narrowed(caps)...)
+	if out.Method == "tools/call" {
+		out.bound = c.s.paramHeaders(name)
+	}
+	caps := c.s.restrict(x.ClientCapabilities)
+	if len(x.InputResponses) > 0 {
+		if len(caps) == 0 { // what it may not ask, it is not told
+			return c.s.undispatched(nil, "takes no answers: its client_features do not let it ask")
+		}
+		out.Params = call.SetMember(out.Params, "inputResponses", x.InputResponses)
+	}
+	if x.RequestState != "" {
+		out.Params = call.SetMember(out.Params, "requestState", mcpwire.AppendJSON(nil, x.RequestState))
+	}
+	meta.Version, meta.ClientInfo, meta.Capabilities = c.version(), clientInfo, narrowed(caps)
+	if x.Log != nil {
+		meta.LogLevel = json.RawMessage(`"info"`)
+	}
+	return nil
 }
-
-// metaLogLevel is the log level that a request of revision 2026-07-28 asks for. The SDK's constant is deprecated with the feature.
-const metaLogLevel = "io.modelcontextprotocol/logLevel"
 
 // declares tells whether a server declared a capability. It goes by the wire's name: the SDK's fields for features that new revisions
 // deprecate are deprecated too, and servers of older revisions have them.
@@ -477,54 +428,46 @@ func declares(caps *mcp.ServerCapabilities, name string) bool {
 	if err != nil {
 		return false
 	}
-	found := false
-	members(raw, func(key, value []byte) { found = found || string(key) == name && len(value) > 0 && value[0] == '{' })
-	return found
+	value, _ := call.Get(raw, name)
+	return call.IsObject(value)
 }
 
-// strict checks a frame as the gateway checks everything it decides on.
-func (s *server) strict(frame []byte) error {
-	return call.Check(frame, call.Limits{Bytes: s.maxFrame, Depth: 100, Members: 1 << 20})
+// limits are those of one message of the server's.
+func (s *server) limits() call.Limits {
+	return call.Limits{Bytes: s.maxFrame, Depth: 100, Members: 1 << 20}
 }
 
-// finish checks an answer strictly and returns its result.
-func (c *conversation) finish(frame []byte) (json.RawMessage, error) {
-	if err := c.s.strict(frame); err != nil {
-		return nil, c.s.invalidResult(err, "is not strict JSON")
-	}
-	e, _ := open(frame)
+func (s *server) parse(frame []byte) (mcpwire.Message, *mcpwire.Error) {
+	return mcpwire.Parse(frame, s.limits())
+}
+
+// finish judges an answer and returns its result.
+func (c *conversation) finish(answer mcpwire.Message) (json.RawMessage, error) {
 	switch {
-	case (e.result == nil) == (e.err == nil):
-		return nil, c.s.invalidResult(nil, "has not exactly one of result and error")
-	case e.err != nil:
-		return nil, c.rpcError(e.err)
-	case int64(len(e.result)) > c.s.o.MaxResult:
+	case answer.Error != nil:
+		return nil, c.rpcError(answer.Error)
+	case int64(len(answer.Result)) > c.s.o.MaxResult:
 		return nil, c.s.tooLarge(nil)
-	}
-	var kind []byte
-	if !members(e.result, func(key, value []byte) {
-		if string(key) == "resultType" {
-			kind = value
-		}
-	}) {
+	case !call.IsObject(answer.Result):
 		return nil, c.s.invalidResult(nil, "has a result that is no object")
 	}
-	switch word(kind) {
-	case "complete":
-	case "input_required":
+	kind, has := call.Get(answer.Result, "resultType")
+	switch string(kind) {
+	case `"complete"`:
+	case `"input_required"`:
 		if !c.modern() {
 			return nil, c.s.invalidResult(nil, "asks for input in a way that its revision does not have")
 		}
-		return c.inputRequired(e.result)
+		return c.inputRequired(answer.Result)
 	default:
-		if kind != nil {
+		if has {
 			return nil, c.s.invalidResult(nil, "has an unknown resultType") // it could mean anything
 		}
 	}
-	return e.result[:len(e.result):len(e.result)], nil
+	return answer.Result, nil
 }
 
-// rpcError makes the server's own JSON-RPC error passable. The frame it is in has been checked.
+// rpcError makes the server's own JSON-RPC error passable.
 func (c *conversation) rpcError(raw []byte) error {
 	if len(raw) > maxRPCError {
 		return fault.New(fault.ResultTooLarge, "The error that upstream %s answered with is over %d bytes and was discarded.", c.s.cfg.ID, maxRPCError)
@@ -544,12 +487,13 @@ func (c *conversation) rpcError(raw []byte) error {
 func (c *conversation) inputRequired(result []byte) (json.RawMessage, error) {
 	requests, ok := call.Get(result, "inputRequests")
 	if !ok {
-		return bytes.Clone(result), nil
+		return result, nil
 	}
 	changed := requests
 	for id, request := range call.Members(requests) {
 		raw, _ := call.Get(request, "method")
-		feature := featureOf[word(raw)]
+		method, _ := call.Text(raw)
+		feature := featureOf[method]
 		if feature == "" || !slices.Contains(c.s.cfg.ClientFeatures, feature) {
 			return nil, c.s.invalidResult(nil, "asks the client for something it is not configured to")
 		}
@@ -569,50 +513,52 @@ func (c *conversation) inputRequired(result []byte) (json.RawMessage, error) {
 	return call.SetMember(result, "inputRequests", changed), nil
 }
 
-// receive handles one frame of the server's and returns the answer in it if it is p's; p is nil where a wire has one stream for all. The
-// frame is good until receive returns.
-func (c *conversation) receive(frame []byte, p *pending) (mine []byte, err error) {
-	e, ok := open(frame)
-	switch {
-	case !ok:
-		return nil, c.stray(p, "what is no JSON-RPC message")
-	case e.method == nil && e.id != nil:
-		if p != nil {
-			if string(e.id) == p.key {
-				return frame, nil
-			}
-			return nil, c.stray(p, "an answer to nothing that was asked")
+// receive handles one message of the server's. An answer goes to whom it answers: p alone, the call whose stream it came on, or any
+// call where p is nil because a wire has one stream for all. The frame is the conversation's from now on. An error means that the
+// server floods the stream.
+func (c *conversation) receive(frame []byte, p *pending) error {
+	m, e := c.s.parse(frame)
+	if e != nil {
+		id, _ := call.Get(frame, "id") // of what is no strict JSON it is a guess, and good enough to fail the call
+		if to := c.waiting(id, p); to != nil && to.settle(answer{err: c.s.invalidResult(e, "is no JSON-RPC message")}) {
+			return nil
 		}
-		c.mu.Lock()
-		to := c.pending[string(e.id)]
-		c.mu.Unlock()
-		if to != nil {
-			select {
-			case to.answer <- answer{frame: bytes.Clone(frame)}:
-				return nil, nil
-			default: // answered already
-			}
-		}
-		return nil, c.stray(p, "an answer to nothing that was asked")
-	case e.method == nil:
-		return nil, c.stray(p, "a message without method and id")
-	case e.id != nil:
-		if err := c.stray(p, ""); err != nil {
-			return nil, err
-		}
-		c.ask(frame, e, p)
-		return nil, nil
+		return c.unsolicited(p, "what is no JSON-RPC message")
 	}
-	if err := c.stray(p, ""); err != nil {
-		return nil, err
+	if m.Response() {
+		if to := c.waiting(m.ID, p); to != nil && to.settle(answer{Message: m}) {
+			return nil
+		}
+		return c.unsolicited(p, "an answer to nothing that was asked")
 	}
-	c.notified(frame, e, p)
-	return nil, nil
+	if err := c.unsolicited(p, ""); err != nil {
+		return err
+	}
+	if m.ID != nil {
+		c.ask(m, p)
+	} else {
+		c.notified(m, p)
+	}
+	return nil
 }
 
-// stray counts a message that answers nothing, logging what it was unless that is "". A server that sends too many is cut off: one call's
-// stream, or the conversation where all calls share one.
-func (c *conversation) stray(p *pending, what string) error {
+// waiting is the call with the id; only p can be it where there is one.
+func (c *conversation) waiting(id json.RawMessage, p *pending) *pending {
+	key := mcpwire.IDKey(id)
+	if p == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.pending[key]
+	}
+	if key == p.key {
+		return p
+	}
+	return nil
+}
+
+// unsolicited counts a message that answers nothing, logging what it was unless that is "". A server that sends too many is cut off: one
+// call's stream, or the conversation where all calls share one.
+func (c *conversation) unsolicited(p *pending, what string) error {
 	if what != "" {
 		c.log.Debug("upstream sent " + what)
 	}
@@ -633,23 +579,12 @@ func (c *conversation) stray(p *pending, what string) error {
 }
 
 // notified handles a notification. p is the call whose stream it came on, nil if it came on one that all share.
-func (c *conversation) notified(frame []byte, e envelope, p *pending) {
-	switch word(e.method) {
+func (c *conversation) notified(m mcpwire.Message, p *pending) {
+	switch m.Method {
 	case "notifications/progress":
-		var token []byte
-		members(e.params, func(key, value []byte) {
-			if string(key) == "progressToken" {
-				token = value
-			}
-		})
-		to := p
-		if to == nil {
-			c.mu.Lock()
-			to = c.pending[string(token)]
-			c.mu.Unlock()
-		}
-		if to != nil && to.x != nil && to.key == string(token) {
-			c.passOn(to, to.x.Progress, frame, e.params)
+		token, _ := call.Get(m.Params, "progressToken")
+		if to := c.waiting(token, p); to != nil && to.x != nil {
+			c.passOn(to, to.x.Progress, m.Params)
 		}
 	case "notifications/message":
 		// On a stream that all callers share nothing tells whose call a log message is about, and it may quote another session's data.
@@ -660,34 +595,30 @@ func (c *conversation) notified(frame []byte, e envelope, p *pending) {
 			c.mu.Unlock()
 		}
 		if to != nil && to.x != nil {
-			c.passOn(to, to.x.Log, frame, e.params)
+			c.passOn(to, to.x.Log, m.Params)
 		}
 	case "notifications/tools/list_changed", "notifications/resources/list_changed", "notifications/prompts/list_changed":
 		if !c.owned {
 			c.s.announce()
 		}
 	case "notifications/resources/updated":
-		if !c.owned && c.s.strict(frame) == nil {
-			c.s.resourceUpdated(e.params)
+		if !c.owned {
+			c.s.resourceUpdated(m.Params)
 		}
 	case "notifications/cancelled":
-		var p struct {
-			RequestID json.RawMessage `json:"requestId"`
-		}
-		if json.Unmarshal(e.params, &p) == nil {
-			c.mu.Lock()
-			cancel := c.asks[string(p.RequestID)]
-			c.mu.Unlock()
-			if cancel != nil {
-				cancel()
-			}
+		id, _ := call.Get(m.Params, "requestId")
+		c.mu.Lock()
+		cancel := c.asks[mcpwire.IDKey(id)]
+		c.mu.Unlock()
+		if cancel != nil {
+			cancel()
 		}
 	}
 }
 
 // passOn gives a notification's params to the caller, if it still listens and the server does not overdo it.
-func (c *conversation) passOn(p *pending, to func(json.RawMessage), frame, params []byte) {
-	if to == nil || len(params) > maxRPCError || c.s.strict(frame) != nil {
+func (c *conversation) passOn(p *pending, to func(json.RawMessage), params json.RawMessage) {
+	if to == nil || len(params) > maxRPCError {
 		return
 	}
 	p.mu.Lock()
@@ -713,7 +644,7 @@ func (c *conversation) passOn(p *pending, to func(json.RawMessage), frame, param
 		}
 		p.notes, p.noted = notes, noted
 	}
-	own := bytes.Clone(params)
+	own := bytes.Clone(params) // the message around them may be large
 	select {
 	case p.notes <- func() { to(own) }:
 	default:
@@ -722,18 +653,12 @@ func (c *conversation) passOn(p *pending, to func(json.RawMessage), frame, param
 
 // ask handles a request of the server's. Where the operator and the client allow it, it goes to the client of the call in flight; all
 // others learn that nobody answers here.
-func (c *conversation) ask(frame []byte, e envelope, p *pending) {
+func (c *conversation) ask(m mcpwire.Message, p *pending) {
 	if c.modern() {
 		return // its revision has no such requests, and no answers to them
 	}
-	id := bytes.Clone(e.id)
-	method := word(e.method)
-	if c.s.strict(frame) != nil || len(id) > 256 {
-		c.log.Debug("upstream sent a request that is not strict JSON")
-		return
-	}
-	if method == "ping" {
-		c.reply(id, `"result":{}`)
+	if m.Method == "ping" {
+		c.reply(m.ID, emptyObject)
 		return
 	}
 	if p == nil {
@@ -741,72 +666,71 @@ func (c *conversation) ask(frame []byte, e envelope, p *pending) {
 		p = c.current
 		c.mu.Unlock()
 	}
-	if _, ok := c.caps[featureOf[method]]; !ok || p == nil || p.x == nil || p.x.Ask == nil {
-		c.reply(id, `"error":{"code":-32601,"message":"Method not found"}`)
+	if _, ok := c.caps[featureOf[m.Method]]; !ok || p == nil || p.x == nil || p.x.Ask == nil {
+		c.refuse(m.ID, mcpwire.CodeMethodNotFound, "Method not found")
 		return
 	}
-	params := bytes.Clone(e.params)
+	params := m.Params
 	if len(params) == 0 {
 		params = emptyObject
 	}
-	if method == "sampling/createMessage" {
-		if params = call.SetMember(params, "includeContext", json.RawMessage(`"none"`)); params == nil {
-			c.reply(id, `"error":{"code":-32602,"message":"Invalid params"}`)
-			return
-		}
+	if m.Method == "sampling/createMessage" {
+		params = call.SetMember(params, "includeContext", json.RawMessage(`"none"`))
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	c.mu.Lock()
-	crowded := len(c.asks) >= maxAsks || c.asks[string(id)] != nil
+	key := mcpwire.IDKey(m.ID)
+	crowded := len(c.asks) >= maxAsks || c.asks[key] != nil
 	if !crowded {
-		c.asks[string(id)] = cancel
+		c.asks[key] = cancel
 	}
 	c.mu.Unlock()
 	run := func() {
 		defer cancel()
 		var result json.RawMessage
 		err := errors.New("the client could not be asked")
-		c.s.guard("Ask", func() { result, err = p.x.Ask(ctx, method, params) })
+		c.s.guard("Ask", func() { result, err = p.x.Ask(ctx, m.Method, params) })
 		c.mu.Lock()
-		delete(c.asks, string(id))
+		delete(c.asks, key)
 		c.mu.Unlock()
 		var rpc *gateway.RPCError
 		switch {
 		case errors.As(err, &rpc):
-			c.reply(id, `"error":`+string(rpc.JSON))
+			c.send(mcpwire.Message{ID: m.ID, Error: rpc.JSON})
 		case err != nil:
-			c.log.Debug("the client did not answer", "method", method, "error", plain(err))
-			c.reply(id, `"error":{"code":-32603,"message":"The client did not answer"}`)
+			c.log.Debug("the client did not answer", "method", m.Method, "error", plain(err))
+			c.refuse(m.ID, mcpwire.CodeInternal, "The client did not answer")
 		default:
-			c.reply(id, `"result":`+string(result))
+			c.reply(m.ID, result)
 		}
 	}
 	if crowded || !c.background(run) {
 		cancel()
-		c.reply(id, `"error":{"code":-32603,"message":"Too many requests"}`)
+		c.refuse(m.ID, mcpwire.CodeInternal, "Too many requests")
 	}
 }
 
-// reply answers a request of the server's, in the background: the stream it came on must not wait for it.
-func (c *conversation) reply(id []byte, outcome string) {
-	frame := []byte(`{"jsonrpc":"2.0","id":` + string(id) + `,` + outcome + `}`)
-	c.background(func() {
-		ctx, cancel := context.WithTimeout(c.ctx, notifyTime)
-		defer cancel()
-		if err := c.wire.post(ctx, frame); err != nil {
-			c.log.Debug("answering failed", "error", plain(err))
-		}
-	})
+// reply answers a request of the server's.
+func (c *conversation) reply(id, result json.RawMessage) {
+	c.send(mcpwire.Message{ID: id, Result: result})
 }
 
-// abandon tells a legacy server that nobody waits for a request any more. id is its raw JSON.
-func (c *conversation) abandon(id string) {
-	frame := []byte(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + `,"reason":"the caller gave up"}}`)
+func (c *conversation) refuse(id json.RawMessage, code int64, message string) {
+	c.send(mcpwire.Message{ID: id, Error: (&mcpwire.Error{Code: code, Message: message}).JSON()})
+}
+
+// abandon tells a legacy server that nobody waits for a request any more.
+func (c *conversation) abandon(id json.RawMessage) {
+	c.send(mcpwire.Message{Method: "notifications/cancelled", Params: append(append([]byte(`{"requestId":`), id...), `,"reason":"the caller gave up"}`...)})
+}
+
+// send posts a message in the background: the stream that it is about must not wait for it.
+func (c *conversation) send(m mcpwire.Message) {
 	c.background(func() {
 		ctx, cancel := context.WithTimeout(c.ctx, notifyTime)
 		defer cancel()
-		if err := c.wire.post(ctx, frame); err != nil {
-			c.log.Debug("cancelling failed", "error", plain(err))
+		if err := c.wire.post(ctx, m); err != nil {
+			c.log.Debug("an answer or a notification did not get through", "error", plain(err))
 		}
 	})
 }
@@ -859,7 +783,7 @@ func (c *conversation) listen() {
 		x := &call.Exchange{}
 		out, err := c.build(id, "subscriptions/listen", params, x)
 		if err == nil {
-			_, err = c.exchange(ctx, id, x, out)
+			_, err = c.exchange(ctx, x, out)
 		}
 		cancel()
 		if anew.Load() {

@@ -9,11 +9,12 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 )
 
 func bare(features ...string) *conversation {
 	c := &conversation{s: newServer(Config{ID: "srv", URL: "http://x/", ClientFeatures: features}, Options{Log: logger(&testLog{}), MaxResult: 1 << 20})}
-	c.agree.Store(&era{version: firstModern, modern: true})
+	c.agree(mcpwire.Revision0728)
 	return c
 }
 
@@ -37,7 +38,7 @@ func TestInputRequired(t *testing.T) {
 		{[]string{"elicitation", "sampling", "roots"}, `"x":7`, ""},
 	} {
 		result := `{"resultType":"input_required","inputRequests":{` + c.requests + `},"requestState":"s"}`
-		r, err := bare(c.features...).finish([]byte(`{"jsonrpc":"2.0","id":"sp-1","result":` + result + `}`))
+		r, err := bare(c.features...).finish(mcpwire.Message{ID: json.RawMessage(`"sp-1"`), Result: json.RawMessage(result)})
 		if c.want == "" {
 			if !fault.Is(err, fault.ResultInvalid) {
 				t.Errorf("%v %s: %s %v", c.features, c.requests, r, err)
@@ -60,62 +61,33 @@ func TestBuild(t *testing.T) {
 		RequestState:       "a\"b",
 		ClientCapabilities: json.RawMessage(`{"elicitation":{"form":{}},"sampling":{"context":{},"tools":{}},"roots":{"listChanged":true},"experimental":{"x":{}}}`),
 	}
-	out, err := c.build(`"sp-7"`, "tools/call", json.RawMessage(`{"arguments":{"z":1,"a":[1.50,"\u0041"]},"name":"t"}`), x)
+	out, err := c.build(json.RawMessage(`"sp-7"`), "tools/call", json.RawMessage(`{"arguments":{"z":1,"a":[1.50,"\u0041"]},"name":"t"}`), x)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const want = `{"jsonrpc":"2.0","id":"sp-7","method":"tools/call","params":{"arguments":{"z":1,"a":[1.50,"\u0041"]},"name":"t","inputResponses":{"q":1},"requestState":"a\"b",` +
 		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"sallyport","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":{"elicitation":{"form":{}},"sampling":{"tools":{}}},"progressToken":"sp-7"}}}`
-	if string(out.frame) != want || out.name != "t" {
-		t.Errorf("%s", out.frame)
+	if got := out.Append(nil); string(got) != want {
+		t.Errorf("%s", got)
 	}
-	c.agree.Store(&era{version: "2025-06-18"})
+	c.agree(mcpwire.Revision0618)
 	for params, want := range map[string]string{
 		``:             `{}`,
 		`{}`:           `{}`,
 		` { } `:        `{ }`,
 		`{"name":"t"}`: `{"name":"t"}`,
 	} {
-		out, err := c.build(`"sp-8"`, "tools/call", json.RawMessage(params), &call.Exchange{})
-		if err != nil || !strings.HasSuffix(string(out.frame), `"params":`+want+`}`) || !json.Valid(out.frame) {
-			t.Errorf("%q: %s %v", params, out.frame, err)
+		out, err := c.build(json.RawMessage(`"sp-8"`), "tools/call", json.RawMessage(params), &call.Exchange{})
+		if err != nil || string(out.Params) != want {
+			t.Errorf("%q: %v %v", params, out, err)
 		}
 	}
 	for _, params := range []string{`[]`, `{`, `{"a":1}{`, `{"_meta":{}}`, `{"inputResponses":1}`} {
-		_, err := c.build(`"sp-9"`, "tools/call", json.RawMessage(params), &call.Exchange{})
+		_, err := c.build(json.RawMessage(`"sp-9"`), "tools/call", json.RawMessage(params), &call.Exchange{})
 		var nd *gateway.NotDispatched
 		if !errors.As(err, &nd) {
 			t.Errorf("%s: %v", params, err)
-		}
-	}
-}
-
-func TestHeaderValue(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain text":      "plain text",
-		" x":              "=?base64?IHg=?=",
-		"ü":               "=?base64?w7w=?=",
-		"a\r\nb":          "=?base64?YQ0KYg==?=",
-		"=?base64?IHg=?=": "=?base64?PT9iYXNlNjQ/SUhnPT89?=",
-	} {
-		if got := headerValue(in); got != want {
-			t.Errorf("%q: %s", in, got)
-		}
-	}
-}
-
-func TestPrintable(t *testing.T) {
-	for in, want := range map[string]string{
-		"plain ü 漢":             "plain ü 漢",
-		"\x1b[31mred\x07":       `\x1b[31mred\a`,
-		"a\u202eb\u200bc":       `a\u202eb\u200bc`,
-		"\xff\n\t":              `\xff\n\t`,
-		"\U000e0041tag":         `\U000e0041tag`,
-		strings.Repeat("x", 99): strings.Repeat("x", 50) + "…",
-	} {
-		if got := printable(in, 50); got != want {
-			t.Errorf("%q: %q", in, got)
 		}
 	}
 }

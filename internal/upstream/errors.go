@@ -8,6 +8,7 @@ import (
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/threat"
 )
 
 var (
@@ -49,5 +50,5 @@ func plain(err error) string {
 	if err == nil {
 		return ""
 	}
-	return printable(strings.ReplaceAll(err.Error(), "\n", " "), 300)
+	return threat.Printable(strings.ReplaceAll(err.Error(), "\n", " "), 300)
 }

@@ -1,24 +1,21 @@
 package upstream
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net"
 	"net/http"
-	"net/textproto"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 )
 
 const (
@@ -71,37 +68,24 @@ type httpWire struct {
 func newHTTPWire(c *conversation) *httpWire {
 	u, _ := url.Parse(c.s.cfg.URL) // New has parsed it
 	w := &httpWire{c: c, url: u, base: http.Header{
-		"Content-Type": {"application/json"},
-		"Accept":       {"application/json, text/event-stream"},
+		"Content-Type": {mcpwire.TypeJSON},
+		"Accept":       {mcpwire.TypeJSON + ", " + mcpwire.TypeEvents},
 		"User-Agent":   {"sallyport"},
 	}}
 	for name, value := range c.s.cfg.Headers {
-		w.base[canonicalHeader(name)] = []string{value}
+		w.base[http.CanonicalHeaderKey(name)] = []string{value}
 	}
 	return w
-}
-
-func canonicalHeader(name string) string { return textproto.CanonicalMIMEHeaderKey(name) }
-
-// token tells whether s can be the name of a header (RFC 9110).
-func token(s string) bool {
-	for i := range len(s) {
-		b := s[i]
-		if !('a' <= b && b <= 'z' || 'A' <= b && b <= 'Z' || '0' <= b && b <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", b) >= 0) {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // send makes one HTTP request. Redirects are not followed: the transport is used as it is.
 func (w *httpWire) send(ctx context.Context, method string, body []byte, extra func(http.Header)) (*http.Response, error) {
 	h := maps.Clone(w.base)
 	if v := w.c.version(); v != "" {
-		h["Mcp-Protocol-Version"] = []string{v}
+		h[mcpwire.HeaderVersion] = []string{v}
 	}
 	if id := w.session.Load(); id != nil {
-		h["Mcp-Session-Id"] = []string{*id}
+		h[mcpwire.HeaderSession] = []string{*id}
 	}
 	if extra != nil {
 		extra(h)
@@ -116,144 +100,164 @@ func (w *httpWire) send(ctx context.Context, method string, body []byte, extra f
 	return w.c.s.http.RoundTrip(req)
 }
 
-func (w *httpWire) exchange(ctx context.Context, p *pending, out outgoing) ([]byte, error) {
-	c, s := w.c, w.c.s
-	// Not ctx itself: the answer's stream may be read to its end after the caller has gone on, to keep the connection.
-	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stopCaller := context.AfterFunc(ctx, cancel)
-	stopEnd := context.AfterFunc(c.ctx, cancel)
-	kept := false
-	defer func() {
-		stopCaller()
-		if !kept {
-			stopEnd()
-			cancel()
-		}
-	}()
-	// ended explains an error after which the request may have had its effect.
-	ended := func(err error, format string, args ...any) error {
-		switch {
-		case ctx.Err() != nil:
-			if !c.modern() && out.method != "initialize" && c.version() != "" {
-				c.abandon(p.key)
-			}
-			return s.gaveUp(ctx)
-		case c.ctx.Err() != nil:
-			return s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
-		case errors.Is(err, errEventTooLarge):
-			return s.tooLarge(err)
-		case errors.Is(err, errFlood):
-			return s.failed(err, "flooded its stream with messages and was cut off")
-		}
-		return s.failed(err, format, args...)
-	}
-
-	resp, err := w.send(inner, http.MethodPost, out.frame, func(h http.Header) {
-		if c.modern() {
-			h["Mcp-Method"] = []string{out.method}
-			if out.name != "" {
-				h["Mcp-Name"] = []string{headerValue(out.name)}
-			}
-			for _, ph := range out.params {
-				h["Mcp-Param-"+ph.name] = []string{ph.value}
-			}
+func (w *httpWire) exchange(ctx context.Context, p *pending, out *outgoing) (mcpwire.Message, error) {
+	x := w.begin(ctx, p, out.Method)
+	resp, err := w.send(x.inner, http.MethodPost, out.Append(nil), func(h http.Header) {
+		if w.c.modern() {
+			mcpwire.SetHeaders(h, &out.Message, w.c.version(), out.bound)
 		}
 	})
 	if err != nil {
-		var dial *dialError
-		if errors.As(err, &dial) {
-			if ctx.Err() != nil {
-				return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
-			}
-			c.fail(fmt.Errorf("it can't be reached: %w", dial))
-			return nil, s.undispatched(dial, "can't be reached")
-		}
-		return nil, ended(err, "broke off; whether the call was carried out is unknown")
+		x.end()
+		return mcpwire.Message{}, x.unsent(err)
 	}
-	body := resp.Body
-	defer func() {
-		if !kept {
-			body.Close()
-		}
-	}()
-	media, err := w.judge(resp, p, out.method)
+	media, err := w.judge(resp, out.Method)
+	if err == nil && media == mcpwire.TypeEvents {
+		return x.stream(resp.Body)
+	}
+	defer x.end()
+	defer resp.Body.Close()
 	if err != nil {
-		return nil, err
+		return mcpwire.Message{}, err
 	}
-	if media == "application/json" {
-		frame, err := readBounded(body, resp.ContentLength, s.maxFrame)
-		if err != nil {
-			return nil, ended(err, "broke off in the middle of its answer")
-		}
-		e, ok := open(frame)
-		switch {
-		case !ok:
-			return nil, s.invalidResult(nil, "is no JSON object")
-		case string(e.id) != p.key:
-			return nil, s.invalidResult(nil, "answers another request")
-		case resp.StatusCode != http.StatusOK && (e.err == nil || e.result != nil):
-			return nil, s.failed(nil, "answered with HTTP status %d", resp.StatusCode)
-		}
-		return frame, nil
-	}
+	return x.body(resp)
+}
 
-	// An event stream. What comes before the answer is handled as it comes.
-	for resumes := 0; ; {
-		reader := readers.Get().(*bufio.Reader)
-		reader.Reset(&counted{r: body, n: 4 * int64(s.maxFrame)})
-		ev := newEvents(reader, s.maxFrame)
-		frame, err := w.answer(ev, p)
+// httpExchange is one request over HTTP and its answer.
+type httpExchange struct {
+	w      *httpWire
+	p      *pending
+	method string
+	ctx    context.Context // the caller's
+	inner  context.Context // of what is sent. It ends with the caller's, unless it is detached.
+	detach func() bool
+	end    func() // ends inner
+}
+
+func (w *httpWire) begin(ctx context.Context, p *pending, method string) *httpExchange {
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	detach, stopEnd := context.AfterFunc(ctx, cancel), context.AfterFunc(w.c.ctx, cancel)
+	return &httpExchange{w: w, p: p, method: method, ctx: ctx, inner: inner, detach: detach, end: func() { detach(); stopEnd(); cancel() }}
+}
+
+// unsent explains why a request has no response. Where there was no connection, it certainly never left.
+func (x *httpExchange) unsent(err error) error {
+	c, s := x.w.c, x.w.c.s
+	var dial *dialError
+	switch {
+	case !errors.As(err, &dial):
+		return x.broken(err, "broke off; whether the call was carried out is unknown")
+	case x.ctx.Err() != nil:
+		return &gateway.NotDispatched{Err: s.gaveUp(x.ctx)}
+	}
+	c.fail(fmt.Errorf("it can't be reached: %w", dial))
+	return s.undispatched(dial, "can't be reached")
+}
+
+// broken explains an error after which the request may have had its effect.
+func (x *httpExchange) broken(err error, what string) error {
+	c, s := x.w.c, x.w.c.s
+	switch {
+	case x.ctx.Err() != nil:
+		if !c.modern() && x.method != "initialize" && c.version() != "" {
+			c.abandon(x.p.id)
+		}
+		return s.gaveUp(x.ctx)
+	case c.ctx.Err() != nil:
+		return s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
+	case errors.Is(err, mcpwire.ErrTooLarge):
+		return s.tooLarge(err)
+	case errors.Is(err, errFlood):
+		return s.failed(err, "flooded its stream with messages and was cut off")
+	}
+	return s.failed(err, "%s", what)
+}
+
+// body reads an answer that is one JSON value.
+func (x *httpExchange) body(resp *http.Response) (mcpwire.Message, error) {
+	s := x.w.c.s
+	frame, err := mcpwire.ReadBody(resp.Body, resp.ContentLength, s.maxFrame)
+	if err != nil {
+		return mcpwire.Message{}, x.broken(err, "broke off in the middle of its answer")
+	}
+	m, e := s.parse(frame)
+	ours := mcpwire.IDKey(m.ID) == x.p.key
+	switch {
+	case ours && resp.StatusCode != http.StatusOK && (m.Error == nil || m.Result != nil):
+		return m, s.failed(nil, "answered with HTTP status %d", resp.StatusCode)
+	case e != nil:
+		return m, s.invalidResult(e, "is no JSON-RPC message")
+	case !ours || !m.Response():
+		return m, s.invalidResult(nil, "answers another request")
+	}
+	return m, nil
+}
+
+// stream reads events until the answer. What comes before it is handled as it comes.
+func (x *httpExchange) stream(body io.ReadCloser) (mcpwire.Message, error) {
+	w, c := x.w, x.w.c
+	for resumes := 0; ; resumes++ {
+		ev := mcpwire.NewEvents(&counted{r: body, n: 4 * int64(c.s.maxFrame)}, c.s.maxFrame)
+		err := w.read(ev, x.p)
+		lastID, retry := ev.LastID, ev.Retry
+		ev.Free()
 		if err == nil {
-			kept = c.background(func() { // the end of the stream follows; the connection is good for another call then
-				defer stopEnd()
-				defer cancel()
-				timer := time.AfterFunc(drainTime, cancel)
-				defer timer.Stop()
-				io.CopyN(io.Discard, body, 64<<10)
-				body.Close()
-			})
-			ev.free()
-			reader.Reset(nil)
-			readers.Put(reader)
-			return frame, nil
+			x.drain(body)
+			a := <-x.p.answer
+			return a.Message, a.err
 		}
-		if ev.lastID == "" || c.modern() || resumes >= maxResumes || inner.Err() != nil || errors.Is(err, errEventTooLarge) || errors.Is(err, errFlood) {
-			return nil, ended(err, "closed its stream before the answer; whether the call was carried out is unknown")
-		}
-		// The server may close a stream on purpose and have us fetch the rest later.
 		body.Close()
-		resumes++
-		next, err := w.resume(inner, ev.lastID, ev.retry)
-		if err != nil {
-			return nil, ended(err, "closed its stream before the answer and did not resume it")
+		why := "closed its stream before the answer; whether the call was carried out is unknown"
+		if lastID != "" && !c.modern() && resumes < maxResumes && x.inner.Err() == nil && !errors.Is(err, mcpwire.ErrTooLarge) && !errors.Is(err, errFlood) {
+			// The server may close a stream on purpose and have us fetch the rest later.
+			var next *http.Response
+			if next, err = w.resume(x.inner, lastID, retry); err == nil {
+				body = next.Body
+				continue
+			}
+			why = "closed its stream before the answer and did not resume it"
 		}
-		body = next.Body
+		err = x.broken(err, why)
+		x.end()
+		return mcpwire.Message{}, err
 	}
 }
 
-var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, 4<<10) }}
+// drain reads the end of a stream in the background, whether or not the caller goes on. The connection is good for another call then.
+func (x *httpExchange) drain(body io.ReadCloser) {
+	x.detach()
+	ends := func() {
+		defer x.end()
+		defer body.Close()
+		timer := time.AfterFunc(drainTime, x.end)
+		defer timer.Stop()
+		io.CopyN(io.Discard, body, 64<<10)
+	}
+	if !x.w.c.background(ends) {
+		x.end()
+		body.Close()
+	}
+}
 
-// answer reads events until p's answer.
-func (w *httpWire) answer(ev *events, p *pending) ([]byte, error) {
-	for {
-		data, err := ev.next()
-		if err != nil {
-			return nil, err
+// read reads events until p has its answer; of a stream that is no call's, p is nil, until it ends.
+func (w *httpWire) read(ev *mcpwire.Events, p *pending) error {
+	for p == nil || len(p.answer) == 0 {
+		data, err := ev.Next()
+		if err == nil {
+			err = w.c.receive(data, p)
 		}
-		if mine, err := w.c.receive(data, p); mine != nil || err != nil {
-			return mine, err
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // judge decides whether a response can hold an answer, so that no other status or media type gets round the checks: 200 with one of the two media types, or an error status with a JSON-RPC
 // error. It also takes up the session that initialize opens.
-func (w *httpWire) judge(resp *http.Response, p *pending, method string) (media string, err error) {
+func (w *httpWire) judge(resp *http.Response, method string) (media string, err error) {
 	c, s := w.c, w.c.s
-	media, _, err = mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil {
-		media = ""
-	}
+	media = mcpwire.MediaType(resp.Header)
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return "", s.invalidResult(nil, "is compressed, which was not asked for")
 	}
@@ -261,7 +265,7 @@ func (w *httpWire) judge(resp *http.Response, p *pending, method string) (media 
 	case status == http.StatusNotFound && w.session.Load() != nil:
 		c.fail(errSessionGone)
 		return "", s.failed(errSessionGone, "ended the session; whether the call was carried out is unknown")
-	case status >= 400 && media == "application/json":
+	case status >= 400 && media == mcpwire.TypeJSON:
 		return media, nil // may hold a JSON-RPC error
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return "", s.failed(nil, "refused the credential it is configured with (HTTP status %d)", status)
@@ -269,11 +273,11 @@ func (w *httpWire) judge(resp *http.Response, p *pending, method string) (media 
 		return "", s.failed(nil, "answered with a redirect (HTTP status %d), which is not followed", status)
 	case status != http.StatusOK:
 		return "", s.failed(nil, "answered with HTTP status %d", status)
-	case media != "application/json" && media != "text/event-stream":
+	case media != mcpwire.TypeJSON && media != mcpwire.TypeEvents:
 		return "", s.invalidResult(nil, "has a media type other than application/json and text/event-stream")
 	}
-	if id := resp.Header.Get("Mcp-Session-Id"); id != "" && method == "initialize" {
-		if len(id) > 1024 || !headerSafe([]byte(id)) {
+	if id := resp.Header.Get(mcpwire.HeaderSession); id != "" && method == "initialize" {
+		if len(id) > 1024 || !mcpwire.HeaderSafe(id) {
 			return "", s.invalidResult(nil, "has a session id that is no header value")
 		}
 		w.session.Store(&id)
@@ -293,7 +297,7 @@ func (w *httpWire) resume(ctx context.Context, lastID string, wait time.Duration
 	if err != nil {
 		return nil, err
 	}
-	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode != http.StatusOK || err != nil || media != "text/event-stream" {
+	if resp.StatusCode != http.StatusOK || mcpwire.MediaType(resp.Header) != mcpwire.TypeEvents {
 		resp.Body.Close()
 		return nil, fmt.Errorf("resuming was answered with HTTP status %d", resp.StatusCode)
 	}
@@ -303,58 +307,39 @@ func (w *httpWire) resume(ctx context.Context, lastID string, wait time.Duration
 func streamHeaders(lastID string) func(http.Header) {
 	return func(h http.Header) {
 		delete(h, "Content-Type")
-		h["Accept"] = []string{"text/event-stream"}
+		h["Accept"] = []string{mcpwire.TypeEvents}
 		if lastID != "" {
-			h["Last-Event-Id"] = []string{lastID}
+			h[mcpwire.HeaderEventID] = []string{lastID}
 		}
 	}
 }
 
-// scratch holds buffers for reading what has no known length. Large ones are not kept.
-var scratch = sync.Pool{New: func() any { b := make([]byte, 0, 8<<10); return &b }}
-
-func keep(b *[]byte) {
-	if cap(*b) <= 1<<20 {
-		*b = (*b)[:0]
-		scratch.Put(b)
-	}
+// counted reads at most n bytes and then fails, so that no stream can be endless.
+type counted struct {
+	r io.Reader
+	n int64
 }
 
-// readBounded reads a body of at most max bytes into memory of its own. length is what the sender says of it, -1 if nothing.
-func readBounded(r io.Reader, length int64, max int) ([]byte, error) {
-	if length > int64(max) {
-		return nil, errEventTooLarge
+func (c *counted) Read(p []byte) (int, error) {
+	if c.n <= 0 {
+		return 0, mcpwire.ErrTooLarge
 	}
-	held := scratch.Get().(*[]byte)
-	defer keep(held)
-	buf := (*held)[:0]
-	for {
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		*held = buf
-		if len(buf) > max {
-			return nil, errEventTooLarge
-		}
-		if err == io.EOF {
-			return bytes.Clone(buf), nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-		}
+	if int64(len(p)) > c.n {
+		p = p[:c.n]
 	}
+	n, err := c.r.Read(p)
+	c.n -= int64(n)
+	return n, err
 }
 
-func (w *httpWire) post(ctx context.Context, frame []byte) error {
+func (w *httpWire) post(ctx context.Context, m mcpwire.Message) error {
 	if w.c.modern() {
 		return nil // this revision's clients send requests only; closing a stream cancels
 	}
 	inner, cancel := context.WithTimeout(ctx, notifyTime)
 	defer cancel()
 	defer context.AfterFunc(w.c.ctx, cancel)()
-	resp, err := w.send(inner, http.MethodPost, frame, nil)
+	resp, err := w.send(inner, http.MethodPost, m.Append(nil), nil)
 	if err != nil {
 		return err
 	}
@@ -412,7 +397,6 @@ func (w *httpWire) follow(answered func()) {
 		case err != nil:
 			c.log.Debug("the standing stream broke", "error", plain(err))
 		default:
-			media, _, merr := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 			switch {
 			case resp.StatusCode == http.StatusNotFound && w.session.Load() != nil:
 				resp.Body.Close()
@@ -420,20 +404,21 @@ func (w *httpWire) follow(answered func()) {
 				return
 			case resp.StatusCode >= 500:
 				resp.Body.Close()
-			case resp.StatusCode != http.StatusOK || merr != nil || media != "text/event-stream":
+			case resp.StatusCode != http.StatusOK || mcpwire.MediaType(resp.Header) != mcpwire.TypeEvents:
 				resp.Body.Close() // not offered
 				return
 			default:
-				ev := newEvents(bufio.NewReaderSize(resp.Body, 4<<10), streamEvent)
-				ev.lastID = lastID
-				_, err := w.answer(ev, nil)
+				ev := mcpwire.NewEvents(resp.Body, streamEvent)
+				ev.LastID = lastID
+				err := w.read(ev, nil)
 				resp.Body.Close()
-				if errors.Is(err, errEventTooLarge) {
+				if errors.Is(err, mcpwire.ErrTooLarge) {
 					c.fail(errors.New("it sent an announcement over the limit"))
 				}
-				if lastID = ev.lastID; ev.retry > 0 {
-					delay = min(max(ev.retry, 100*time.Millisecond), c.s.backoffMax)
+				if lastID = ev.LastID; ev.Retry > 0 {
+					delay = min(max(ev.Retry, 100*time.Millisecond), c.s.backoffMax)
 				}
+				ev.Free()
 			}
 		}
 		if time.Since(began) > stableAfter {

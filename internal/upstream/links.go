@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"sallyport.example/internal/threat"
 )
 
 // errTheirs is why a link is not followed.
@@ -123,7 +125,7 @@ func CheckFolders(cfgs []Config, h GatewayPaths) error {
 			continue
 		}
 		bad := func(format string, args ...any) error {
-			err := invalid(cfg.ID, "has the folder "+printable(cfg.Confine.Folder, 256)+", which "+format, args...)
+			err := invalid(cfg.ID, "has the folder "+threat.Printable(cfg.Confine.Folder, 256)+", which "+format, args...)
 			return err.At("upstreams." + cfg.ID + ".folder").Try("Make a folder for this server alone, or leave the key out.")
 		}
 		for _, folder := range []string{cfg.Confine.Folder, leads(cfg.Confine.Folder)} {

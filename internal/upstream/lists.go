@@ -3,19 +3,18 @@ package upstream
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/threat"
 )
 
 const (
@@ -56,7 +55,7 @@ func (s *server) refresh(ctx context.Context, c *conversation) error {
 		}
 		fresh[i] = defs
 	}
-	headers := map[string][]paramHeader{}
+	headers := map[string][]mcpwire.ParamHeader{}
 	judgeNames(fresh[0])
 	judgeNames(fresh[3])
 	judgeDuplicates(fresh[1])
@@ -69,9 +68,10 @@ func (s *server) refresh(ctx context.Context, c *conversation) error {
 		if d.Fault != "" {
 			continue
 		}
-		bound, err := boundHeaders(d.JSON)
+		schema, _ := call.Get(d.JSON, "inputSchema")
+		bound, err := mcpwire.ParamHeaders(schema)
 		if err != nil {
-			d.Fault = err.Error()
+			d.Fault = "it " + err.Error()
 		} else if len(bound) > 0 {
 			headers[d.Name] = bound
 		}
@@ -119,13 +119,13 @@ func (s *server) list(ctx context.Context, c *conversation, which int, left *bud
 		if !ok {
 			return nil, fmt.Errorf("a page has no %s", l.member)
 		}
-		ok = elements(items, func(raw []byte) {
+		if items[0] != '[' {
+			return nil, fmt.Errorf("a page's %s are no list", l.member)
+		}
+		for raw := range call.Elements(items) {
 			if left.definitions--; left.definitions >= 0 {
 				defs = append(defs, s.definition(l.kind, l.name, raw))
 			}
-		})
-		if !ok {
-			return nil, fmt.Errorf("a page's %s are no list", l.member)
 		}
 		if left.definitions < 0 {
 			return nil, fmt.Errorf("the lists have over %d definitions", maxDefinitions)
@@ -149,7 +149,7 @@ func (s *server) list(ctx context.Context, c *conversation, which int, left *bud
 // definition makes a definition of the bytes that the server sent, unknown members included.
 func (s *server) definition(kind call.Kind, nameMember string, raw []byte) call.Definition {
 	d := call.Definition{Server: s.cfg.ID, Kind: kind}
-	canonical, err := call.Canonical(raw, call.Limits{Bytes: s.maxFrame, Depth: 100, Members: 1 << 20})
+	canonical, err := call.Canonical(raw, s.limits())
 	if err != nil {
 		canonical = bytes.Clone(raw) // can't be: the page it is in was checked
 		d.Fault = "its definition is not strict JSON"
@@ -161,7 +161,7 @@ func (s *server) definition(kind call.Kind, nameMember string, raw []byte) call.
 		d.Fault = "it has no name"
 	case len(canonical) > maxDefinition:
 		d.Fault = fmt.Sprintf("its definition is over %d bytes", maxDefinition)
-	case kind == call.Resource && (len(d.Name) > 2048 || printable(d.Name, 1<<20) != d.Name):
+	case kind == call.Resource && (len(d.Name) > 2048 || threat.Printable(d.Name, 1<<20) != d.Name):
 		d.Fault = "its URI is over 2048 bytes or has characters that can't be shown"
 	}
 	return d
@@ -220,7 +220,7 @@ func judgeTool(definition []byte) string {
 	if !ok {
 		return "it has no inputSchema"
 	}
-	if kind, ok := call.Get(input, "type"); !ok || word(kind) != "object" {
+	if kind, ok := call.Get(input, "type"); !ok || string(kind) != `"object"` {
 		return `its inputSchema is not of the type "object"`
 	}
 	if _, err := CompileSchema(input); err != nil {
@@ -236,87 +236,10 @@ func judgeTool(definition []byte) string {
 
 func faultText(err error) string { return fault.Of(err).Message }
 
-// paramHeader is an argument that requests of 2026-07-28 mirror in a header, because the tool's schema says so (x-mcp-header).
-type paramHeader struct {
-	path []string
-	name string
-}
-
-const maxParamHeaders = 64
-
-// boundHeaders collects a tool's x-mcp-header annotations. They count only where properties lead to them.
-func boundHeaders(definition []byte) ([]paramHeader, error) {
-	input, _ := call.Get(definition, "inputSchema")
-	var found []paramHeader
-	taken := map[string]bool{}
-	var walk func(schema []byte, path []string) error
-	walk = func(schema []byte, path []string) error {
-		properties, _ := call.Get(schema, "properties")
-		for name, property := range call.Members(properties) {
-			inner := append(path[:len(path):len(path)], name)
-			if raw, ok := call.Get(property, "x-mcp-header"); ok {
-				var header string
-				kind, _ := call.Get(property, "type")
-				switch {
-				case json.Unmarshal(raw, &header) != nil || !token(header) || len(header) > 64:
-					return errors.New("its inputSchema has an x-mcp-header that is no header name")
-				case word(kind) != "string" && word(kind) != "integer" && word(kind) != "boolean":
-					return errors.New("its inputSchema has an x-mcp-header on something other than a string, integer or boolean")
-				case taken[strings.ToLower(header)] || len(found) == maxParamHeaders:
-					return errors.New("its inputSchema has an x-mcp-header twice, or too many of them")
-				}
-				taken[strings.ToLower(header)] = true
-				found = append(found, paramHeader{inner, header})
-			}
-			if err := walk(property, inner); err != nil {
-				return err
-			}
-		}
-		return nil
+// paramHeaders are the arguments of a tool that requests of the modern era repeat in headers.
+func (s *server) paramHeaders(tool string) []mcpwire.ParamHeader {
+	if all := s.headers.Load(); all != nil {
+		return (*all)[tool]
 	}
-	return found, walk(input, nil)
-}
-
-// paramHeaders are the headers that a call of the tool carries. Their values have been judged as arguments.
-func (s *server) paramHeaders(tool string, arguments []byte) []paramHeaderValue {
-	all := s.headers.Load()
-	if all == nil {
-		return nil
-	}
-	var out []paramHeaderValue
-	for _, h := range (*all)[tool] {
-		value := json.RawMessage(arguments)
-		for _, name := range h.path {
-			value, _ = call.Get(value, name)
-		}
-		if text, ok := primitive(value); ok {
-			out = append(out, paramHeaderValue{h.name, headerValue(text)})
-		}
-	}
-	return out
-}
-
-// primitive is the text of a string, boolean, or integer that every double holds exactly.
-func primitive(raw []byte) (string, bool) {
-	switch {
-	case len(raw) == 0:
-		return "", false
-	case raw[0] == '"':
-		var s string
-		return s, json.Unmarshal(raw, &s) == nil
-	case string(raw) == "true" || string(raw) == "false":
-		return string(raw), true
-	}
-	n, err := strconv.ParseInt(string(raw), 10, 64)
-	return string(raw), err == nil && n < 1<<53 && n > -(1<<53)
-}
-
-// headerValue writes a text the way 2026-07-28 wants it in headers: as it is if that is safe, in marked base64 otherwise.
-func headerValue(s string) string {
-	const prefix, suffix = "=?base64?", "?="
-	plain := s == strings.TrimSpace(s) && utf8.ValidString(s) && headerSafe([]byte(s)) && !(strings.HasPrefix(s, prefix) && strings.HasSuffix(s, suffix))
-	if plain {
-		return s
-	}
-	return prefix + base64.StdEncoding.EncodeToString([]byte(s)) + suffix
+	return nil
 }

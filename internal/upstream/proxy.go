@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/egress"
+	"sallyport.example/internal/threat"
 )
 
 const (
@@ -72,8 +73,8 @@ func (p *proxy) close() {
 }
 
 func (p *proxy) refuse(w http.ResponseWriter, host string, err error) {
-	p.log.Warn("a server was kept from a host", "host", printable(host, 256), "error", plain(err))
-	http.Error(w, "This server may not reach "+printable(host, 256)+": an operator can add it to its egress.", http.StatusForbidden)
+	p.log.Warn("a server was kept from a host", "host", threat.Printable(host, 256), "error", plain(err))
+	http.Error(w, "This server may not reach "+threat.Printable(host, 256)+": an operator can add it to its egress.", http.StatusForbidden)
 }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {

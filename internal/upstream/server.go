@@ -18,6 +18,8 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/threat"
 )
 
 const (
@@ -45,8 +47,8 @@ type server struct {
 
 	tried     chan struct{} // closed after the first attempt, listing included
 	triedOnce sync.Once
-	changed   chan struct{}                            // the server announced a change of its lists
-	headers   atomic.Pointer[map[string][]paramHeader] // by tool
+	changed   chan struct{}                                    // the server announced a change of its lists
+	headers   atomic.Pointer[map[string][]mcpwire.ParamHeader] // by tool
 
 	closers sync.WaitGroup // goroutines that close conversations and cancel subscriptions
 
@@ -165,12 +167,12 @@ func (s *server) setShared(c *conversation) {
 	if s.connected++; s.connected > 1 {
 		s.now.Restarts++
 	}
-	s.now.Protocol = printable(c.version(), 32)
+	s.now.Protocol = threat.Printable(c.version(), 32)
 	s.now.Name, s.now.Version = "", ""
 	if info := c.info.ServerInfo; info != nil {
-		s.now.Name, s.now.Version = printable(info.Name, 128), printable(info.Version, 64)
+		s.now.Name, s.now.Version = threat.Printable(info.Name, 128), threat.Printable(info.Version, 64)
 	}
-	s.now.Instructions = printable(c.info.Instructions, 4096)
+	s.now.Instructions = threat.Printable(c.info.Instructions, 4096)
 }
 
 // attend lists what the server offers, again whenever it announces a change, until the conversation ends.
@@ -218,7 +220,7 @@ func sleep(ctx context.Context, c *conversation, d time.Duration, wake <-chan st
 func (s *server) guard(what string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("panic in a callback", "callback", what, "panic", printable(fmt.Sprint(p), 200), "stack", string(debug.Stack()))
+			s.log.Error("panic in a callback", "callback", what, "panic", threat.Printable(fmt.Sprint(p), 200), "stack", string(debug.Stack()))
 		}
 	}()
 	f()
@@ -390,11 +392,11 @@ func (s *server) restrict(declared json.RawMessage) map[string]json.RawMessage {
 		return nil
 	}
 	caps := map[string]json.RawMessage{}
-	members(declared, func(key, value []byte) {
-		if slices.Contains(s.cfg.ClientFeatures, string(key)) && len(value) > 0 && value[0] == '{' {
-			caps[string(key)] = value
+	for name, value := range call.Members(declared) {
+		if slices.Contains(s.cfg.ClientFeatures, name) && call.IsObject(value) {
+			caps[name] = value
 		}
-	})
+	}
 	return caps
 }
 
@@ -481,7 +483,7 @@ func (s *server) resubscribe(c *conversation) {
 	defer cancel()
 	for _, uri := range s.subscriptions() {
 		if _, err := c.do(ctx, "resources/subscribe", uriParams(uri), &call.Exchange{}); err != nil {
-			s.log.Warn("subscribing again failed", "uri", printable(uri, 200), "error", plain(err))
+			s.log.Warn("subscribing again failed", "uri", threat.Printable(uri, 200), "error", plain(err))
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,7 +21,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/threat"
 )
 
 const (
@@ -221,16 +222,9 @@ func (ch *child) close() {
 	ch.stderr.Close()
 }
 
-// put queues a frame. It returns once there is room.
-func (ch *child) put(ctx context.Context, frame []byte) (*letter, error) {
-	if bytes.IndexByte(frame, '\n') >= 0 { // a line break would end the message
-		var compact bytes.Buffer
-		if err := json.Compact(&compact, frame); err != nil {
-			return nil, err
-		}
-		frame = compact.Bytes()
-	}
-	l := &letter{frame: frame}
+// put queues a message. It returns once there is room.
+func (ch *child) put(ctx context.Context, m mcpwire.Message) (*letter, error) {
+	l := &letter{frame: m.Append(nil)}
 	select {
 	case ch.queue <- l:
 		return l, nil
@@ -241,41 +235,41 @@ func (ch *child) put(ctx context.Context, frame []byte) (*letter, error) {
 	}
 }
 
-func (ch *child) post(ctx context.Context, frame []byte) error {
-	_, err := ch.put(ctx, frame)
+func (ch *child) post(ctx context.Context, m mcpwire.Message) error {
+	_, err := ch.put(ctx, m)
 	return err
 }
 
-func (ch *child) exchange(ctx context.Context, p *pending, out outgoing) ([]byte, error) {
+func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcpwire.Message, err error) {
 	c, s := ch.c, ch.c.s
-	l, err := ch.put(ctx, out.frame)
+	l, err := ch.put(ctx, out.Message)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
+			return m, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
 		}
-		return nil, s.undispatched(err, "did not take the call")
+		return m, s.undispatched(err, "did not take the call")
 	}
 	select {
 	case a := <-p.answer:
-		return a.frame, a.err
+		return a.Message, a.err
 	case <-ctx.Done():
 		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
-			return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
+			return m, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
 		}
-		if out.method != "initialize" {
-			c.abandon(p.key)
+		if out.Method != "initialize" {
+			c.abandon(p.id)
 		}
-		return nil, s.gaveUp(ctx)
+		return m, s.gaveUp(ctx)
 	case <-c.ctx.Done():
 		select {
 		case a := <-p.answer: // it came just before the end
-			return a.frame, a.err
+			return a.Message, a.err
 		default:
 		}
 		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
-			return nil, s.undispatched(c.cause(), "ended before the call was written")
+			return m, s.undispatched(c.cause(), "ended before the call was written")
 		}
-		return nil, s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
+		return m, s.failed(c.cause(), "ended the conversation; whether the call was carried out is unknown")
 	}
 }
 
@@ -313,78 +307,34 @@ func (ch *child) broke(err error) {
 	ch.c.fail(err)
 }
 
-// read hands the child's lines on. A line over the limit is skipped without being held, and its call fails; where the line does not say whose
-// it is, the conversation ends.
+// read hands the child's lines on. A line over the limit fails its call; where the line does not say whose it is, the conversation ends.
 func (ch *child) read() {
-	r := bufio.NewReaderSize(ch.stdout, 64<<10)
-	var long []byte // what is there of a line longer than r's buffer
+	lines := mcpwire.NewLines(ch.stdout, ch.c.s.maxFrame)
 	for {
-		part, err := r.ReadSlice('\n')
+		line, err := lines.Next()
+		var long *mcpwire.LongLine
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull):
-			if len(long)+len(part) > ch.c.s.maxFrame {
-				head := append(bytes.Clone(long[:min(len(long), 1<<10)]), part[:min(len(part), 1<<10)]...)
-				long = nil
-				if err := ch.skip(r, head); err != nil {
-					ch.broke(fmt.Errorf("its output ended: %w", err))
-					return
-				}
-				continue
-			}
-			long = append(long, part...)
-			continue
+		case errors.As(err, &long):
+			ch.oversized(long)
 		case err != nil:
 			ch.broke(fmt.Errorf("its output ended: %w", err))
 			return
+		case len(line) > 0:
+			ch.c.receive(bytes.Clone(line), nil) // a flood has ended the conversation by then
 		}
-		line := part
-		if long != nil {
-			if len(long)+len(part) > ch.c.s.maxFrame {
-				ch.oversized(long[:min(len(long), 1<<10)], part)
-				long = nil
-				continue
-			}
-			line = append(long, part...)
-			long = nil
-		}
-		if line = bytes.TrimSpace(line); len(line) == 0 {
-			continue
-		}
-		ch.c.receive(line, nil)
-	}
-}
-
-// skip reads to the end of a line that is too long.
-func (ch *child) skip(r *bufio.Reader, head []byte) error {
-	var tail []byte
-	for {
-		part, err := r.ReadSlice('\n')
-		tail = append(tail, part[max(0, len(part)-1<<10):]...)
-		tail = tail[max(0, len(tail)-1<<10):]
-		if errors.Is(err, bufio.ErrBufferFull) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		ch.oversized(head, tail)
-		return nil
 	}
 }
 
 var idInside = regexp.MustCompile(`"id"\s*:\s*("sp-[0-9]{1,20}")`)
 
 // oversized fails the call that a line over the limit answers. Servers write the id first or last.
-func (ch *child) oversized(head, tail []byte) {
+func (ch *child) oversized(long *mcpwire.LongLine) {
 	c := ch.c
-	var candidates [][][]byte
-	candidates = append(candidates, idInside.FindAllSubmatch(head, -1)...)
-	candidates = append(candidates, idInside.FindAllSubmatch(tail, -1)...)
-	c.mu.Lock()
 	var to *pending
 	unclear := false
-	for _, m := range candidates {
-		if p := c.pending[string(m[1])]; p != nil {
+	c.mu.Lock()
+	for _, m := range append(idInside.FindAllSubmatch(long.Head, -1), idInside.FindAllSubmatch(long.Tail, -1)...) {
+		if p := c.pending[mcpwire.IDKey(m[1])]; p != nil {
 			unclear = unclear || (to != nil && to != p)
 			to = p
 		}
@@ -394,10 +344,7 @@ func (ch *child) oversized(head, tail []byte) {
 		c.fail(errors.New("it sent a line over the limit"))
 		return
 	}
-	select {
-	case to.answer <- answer{err: c.s.tooLarge(nil)}:
-	default:
-	}
+	to.settle(answer{err: c.s.tooLarge(nil)})
 }
 
 // logStderr logs what the child says on stderr: escaped, cut to length, and at a bounded rate.
@@ -408,7 +355,7 @@ func (ch *child) logStderr() {
 	for {
 		part, err := r.ReadSlice('\n')
 		if text := bytes.TrimSpace(part); len(text) > 0 && !more && limiter.Allow() {
-			line := printable(string(text), stderrLine)
+			line := threat.Printable(string(text), stderrLine)
 			ch.c.log.Log(context.Background(), slog.LevelInfo, "upstream says", "stderr", line)
 			if ch.c.s.said != nil {
 				ch.c.s.said(line)

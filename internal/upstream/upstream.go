@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -19,7 +20,9 @@ import (
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/threat"
 )
 
 // Config is one server, as the operator configured it. Exactly one of Command and URL is set.
@@ -149,7 +152,7 @@ func New(cfgs []Config, o Options) (*Manager, error) {
 }
 
 func invalid(id, format string, args ...any) *fault.Error {
-	return fault.New(fault.ConfigurationInvalid, "upstream %s %s", printable(id, 64), fmt.Sprintf(format, args...)).At("upstreams." + printable(id, 64))
+	return fault.New(fault.ConfigurationInvalid, "upstream %s %s", threat.Printable(id, 64), fmt.Sprintf(format, args...)).At("upstreams." + threat.Printable(id, 64))
 }
 
 // check refuses what would be dangerous or can't work.
@@ -241,9 +244,9 @@ var reservedHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Conte
 
 func checkHeaders(id string, headers map[string]string) error {
 	for name, value := range headers {
-		canonical := canonicalHeader(name)
+		canonical := http.CanonicalHeaderKey(name)
 		switch {
-		case !token(name):
+		case !mcpwire.Token(name):
 			return invalid(id, "has the header %q, which is no header name", name)
 		case slices.Contains(reservedHeaders, canonical) || strings.HasPrefix(canonical, "Mcp-"):
 			return invalid(id, "sets the header %s, which is the gateway's", canonical)
@@ -322,7 +325,7 @@ func (m *Manager) Release(clientKey string) {
 func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	s := m.servers[id]
 	if s == nil {
-		return nil, &gateway.NotDispatched{Err: fault.New(fault.UpstreamFailed, "There is no upstream %q.", printable(id, 64))}
+		return nil, &gateway.NotDispatched{Err: fault.New(fault.UpstreamFailed, "There is no upstream %q.", threat.Printable(id, 64))}
 	}
 	if x == nil {
 		x = &call.Exchange{}
@@ -337,7 +340,7 @@ func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMess
 	case "resources/subscribe", "resources/unsubscribe":
 		return s.subscription(ctx, method, params, x.ClientKey)
 	default:
-		return nil, s.undispatched(nil, "does not take %s", printable(method, 64))
+		return nil, s.undispatched(nil, "does not take %s", threat.Printable(method, 64))
 	}
 	c, release, err := s.conversationFor(ctx, x)
 	if err != nil {

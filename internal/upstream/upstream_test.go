@@ -25,6 +25,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
 )
 
@@ -279,7 +280,7 @@ func TestPeers(t *testing.T) {
 			cfg.ClientFeatures = []string{"elicitation", "roots"}
 			m, seen := start(t, cfg, nil)
 			st := m.Status()[0]
-			if st.State != Up || st.Protocol >= firstModern != peer.modern || st.Name != `peer\x1b[31m` || !strings.Contains(st.Instructions, `\u202e`) {
+			if st.State != Up || mcpwire.Modern(st.Protocol) != peer.modern || st.Name != `peer\x1b[31m` || !strings.Contains(st.Instructions, `\u202e`) {
 				t.Fatalf("status: %+v", st)
 			}
 			for _, want := range []struct {
