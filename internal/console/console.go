@@ -30,6 +30,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/web"
 )
 
 // policy is the Content-Security-Policy of every page.
@@ -194,7 +195,7 @@ func New(o Options) *Console {
 	return c
 }
 
-// Register hands every page over under its pattern. Transport (origin, host, path) is the caller's.
+// Register hands every page over under its pattern. The caller serves them through a web.Face.
 func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 	page := func(method, path string, h http.HandlerFunc) {
 		handle(method+" "+path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -213,8 +214,11 @@ func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 				c.fail(w, r, p, fault.New(fault.RoleMissing, "This needs the role %s; you have %s.", either(rt.roles), listed(p.Roles)).Try("Ask an admin for it."))
 				return
 			}
-			if r.Method == http.MethodPost && !c.readForm(w, r, p) {
-				return
+			if r.Method == http.MethodPost {
+				if err := web.Form(w, r, maxForm); err != nil {
+					c.fail(w, r, p, err)
+					return
+				}
 			}
 			rt.handle(c, w, r, p)
 		})
@@ -251,34 +255,6 @@ func listed(roles []identity.Role) string {
 
 // maxForm bounds a form: an approval's changed arguments, escaped for the way, fit.
 const maxForm = 13 << 20
-
-// formTime is how long a form may take to arrive.
-const formTime = 30 * time.Second
-
-// readForm reads a form whole, and answers itself if it can't. A field that is given twice could be read in two ways, and is refused.
-func (c *Console) readForm(w http.ResponseWriter, r *http.Request, p identity.Principal) bool {
-	if err := formOf(w, r, maxForm); err != nil {
-		c.fail(w, r, p, err)
-		return false
-	}
-	return true
-}
-
-func formOf(w http.ResponseWriter, r *http.Request, most int64) error {
-	r.Body = http.MaxBytesReader(w, r.Body, most)
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(formTime)) // best effort: test recorders have none
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	if err := r.ParseForm(); err != nil {
-		return fault.Wrap(err, fault.RequestMalformed, "The form could not be read; nothing was done.").Try("Go back and send it again.")
-	}
-	for name, values := range r.PostForm {
-		if len(values) > 1 {
-			return fault.New(fault.RequestMalformed, "The field is there more than once; nothing was done.").At(name)
-		}
-	}
-	return nil
-}
 
 // view is one page: which template, with what.
 type view struct {
@@ -331,7 +307,7 @@ func (c *Console) part(w http.ResponseWriter, name string, data any) {
 func (c *Console) execute(name string, data any) []byte {
 	var b bytes.Buffer
 	if err := c.templates.ExecuteTemplate(&b, name, data); err != nil {
-		panic(err) // the transport's recover answers
+		panic(err) // web answers for it
 	}
 	return b.Bytes()
 }
@@ -371,12 +347,11 @@ func problemOf(err error) problem {
 
 // fail shows why something could not be done.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, p identity.Principal, err error) {
-	f := fault.Of(err)
-	if f.Code.HTTPStatus() >= 500 {
-		c.o.Log.Error("a page failed", "path", r.URL.Path, "person", p.ID, "code", f.Code, "error", err)
+	status, said := web.Status(err), problemOf(err)
+	if status >= 500 {
+		c.o.Log.Error("a page failed", "request_id", web.RequestID(r.Context()), "path", r.URL.Path, "person", p.ID, "error", err)
 	}
-	said := problemOf(err)
-	c.show(w, r, p, view{template: "problem", title: said.Title, status: f.Code.HTTPStatus(), data: said})
+	c.show(w, r, p, view{template: "problem", title: said.Title, status: status, data: said})
 }
 
 // voter is who answers.

@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/web"
 )
 
 const (
@@ -129,8 +130,8 @@ func (c *Console) began() uint64 {
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	began := c.began()
-	if err := formOf(w, r, maxSignForm); err != nil {
-		c.signInPage(w, http.StatusBadRequest, signPage{Next: "/", Refused: "The form could not be read."})
+	if err := web.Form(w, r, maxSignForm); err != nil {
+		c.signInPage(w, web.Status(err), signPage{Next: "/", Refused: fault.Of(err).Public()})
 		return
 	}
 	next := localPath(r.PostForm.Get("next"))

@@ -44,6 +44,7 @@ import (
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
 	"sallyport.example/internal/upstream"
+	"sallyport.example/internal/web"
 )
 
 // drain is how long calls in flight may take to finish after the daemon was told to stop; after it they are cancelled.
@@ -295,13 +296,7 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 		}
 		api.ServeHTTP(w, r)
 	})
-	serve := func(h http.Handler) *http.Server {
-		return &http.Server{
-			Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-			ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
-		}
-	}
-	d.agentHTTP, d.adminHTTP = serve(agents), serve(d.api.Admin())
+	d.agentHTTP, d.adminHTTP = web.NewServer(agents, d.log), web.NewServer(d.api.Admin(), d.log)
 	return nil
 }
 

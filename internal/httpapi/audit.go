@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/web"
 )
 
 // AuditPage is a page of entries, oldest first. Next is what to ask for as "after"; null on the last page. A page may be empty and
@@ -175,7 +176,7 @@ func (a *API) export(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/x-tar")
 	w.Header().Set("Content-Disposition", `attachment; filename="sallyport-audit.tar"`)
 	if err := audit.WriteExport(w, src); err != nil {
-		a.log.Error("an export was broken off", "request_id", requestID(r.Context()), "error", err)
+		a.log.Error("an export was broken off", "request_id", web.RequestID(r.Context()), "error", err)
 		panic(http.ErrAbortHandler)
 	}
 	return nil

@@ -51,7 +51,7 @@ func TestSignIn(t *testing.T) {
 	if a, c := w.signIn(token, func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }); a.status != 403 || c != nil {
 		t.Errorf("signed in from another site: %d", a.status)
 	}
-	if a, c := w.signIn(strings.Repeat("x", 8<<10)); a.status != 400 || c != nil {
+	if a, c := w.signIn(strings.Repeat("x", 8<<10)); a.status != 413 || c != nil {
 		t.Errorf("a huge form: %d", a.status)
 	}
 	sign := func() *http.Cookie {

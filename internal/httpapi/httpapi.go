@@ -27,11 +27,13 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/web"
 )
 
 // Store is what is read here; what is changed goes through the gateway. Errors are fault errors. Safe for concurrent use.
@@ -96,8 +98,6 @@ type API struct {
 	o     Options
 	log   *slog.Logger
 	clock func() time.Time
-	// publicHost is the host of Public, which a proxy before the people's side may pass on; "" none.
-	publicHost string
 
 	console       *console.Console
 	calls         *calls
@@ -112,6 +112,7 @@ type API struct {
 type side struct {
 	a      *API
 	people bool
+	web    *web.Face
 	api    huma.API
 	mux    *http.ServeMux
 	tag    string
@@ -120,9 +121,6 @@ type side struct {
 // New returns an API that is ready to serve.
 func New(g *gateway.Gateway, s Store, o Options) *API {
 	a := &API{g: g, store: s, o: o, log: o.Log, clock: o.Clock, calls: newCalls(), closing: make(chan struct{})}
-	if u, err := url.Parse(o.Public); err == nil {
-		a.publicHost = u.Host
-	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -167,9 +165,13 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 func (a *API) side(tag string, people bool) *side {
 	mux := http.NewServeMux()
 	s := &side{a: a, people: people, mux: mux, tag: tag}
+	s.web = &web.Face{Log: a.log, NewID: func() string { return call.NewID("req_", a.clock()) }}
 	formats := huma.DefaultFormats
 	if people {
 		formats = markupFree
+		if public, err := url.Parse(a.o.Public); err == nil {
+			s.web.ProxyHost = public.Host
+		}
 	}
 	s.api = humago.New(mux, huma.Config{
 		OpenAPI: a.doc, Formats: formats, DefaultFormat: "application/json",
@@ -186,13 +188,13 @@ var markupFree = map[string]huma.Format{
 	"json":             {Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }, Unmarshal: json.Unmarshal},
 }
 
-// schemaName keeps types of one name in two packages apart.
+// schemaName keeps types of one name in two packages apart. What every face answers has no package in its name.
 func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.HasPrefix(t.PkgPath(), "sallyport.example/") && pkg != "httpapi" {
+	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.HasPrefix(t.PkgPath(), "sallyport.example/") && pkg != "httpapi" && pkg != "web" {
 		name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
 	}
 	return name

@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/web"
 )
 
 // route is one endpoint. Who may use it stands here and nowhere else.
@@ -47,14 +48,14 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		p, err := s.admit(r, rt.roles)
 		if err != nil {
 			s.turnedAway(r.Context(), p, rt, err)
-			s.a.refuse(w, r, err)
+			s.refuse(w, r, err)
 			return
 		}
 		if hasBody {
 			b, err := readBody(w, r, body, rt.emptyBody)
 			if err != nil {
 				s.turnedAway(r.Context(), p, rt, err)
-				s.a.refuse(w, r, err)
+				s.refuse(w, r, err)
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(b))
@@ -68,7 +69,7 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		out, err := h(ctx, p, in)
 		if err != nil {
 			s.turnedAway(ctx, p, rt, err)
-			return nil, s.a.fail(ctx, err)
+			return nil, s.fail(ctx, err)
 		}
 		return &answer{out}, nil
 	})
@@ -83,7 +84,7 @@ func (s *side) turnedAway(ctx context.Context, p identity.Principal, rt route, e
 		return
 	}
 	v := fault.RefuseErr("door", fault.ForTheRecord(err))
-	v.RequestID, _ = ctx.Value(requestIDKey{}).(string)
+	v.RequestID = web.RequestID(ctx)
 	s.a.g.Refused(p, "http", rt.method+" "+rt.path, v)
 }
 
@@ -105,18 +106,18 @@ func (s *side) raw(rt route, pattern string, open bool, media string, params []*
 		if !open {
 			if p, err := s.admit(r, rt.roles); err != nil {
 				s.turnedAway(r.Context(), p, rt, err)
-				s.a.refuse(w, r, err)
+				s.refuse(w, r, err)
 				return
 			}
 		}
 		if err := h(w, r); err != nil {
-			s.a.refuse(w, r, err)
+			s.refuse(w, r, err)
 		}
 	})
 }
 
 func (s *side) operation(rt route) huma.Operation {
-	problem := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "")
+	problem := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[web.Problem](), true, "")
 	summary := rt.summary
 	if len(rt.roles) > 0 {
 		var words []string

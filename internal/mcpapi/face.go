@@ -16,15 +16,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"mime"
-	"net"
 	"net/http"
-	"net/netip"
-	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +29,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/web"
 )
 
 // Gateway is what this face needs of the corridor. All of it is safe for concurrent use; errors are fault errors.
@@ -92,7 +86,7 @@ type Face struct {
 	console func(approvalID string) string
 
 	sdk     sdk
-	cross   *http.CrossOriginProtection
+	web     web.Face
 	seal    *sealer
 	conns   connections
 	heads   annotations
@@ -114,7 +108,7 @@ var revisions = []string{mcpwire.Revision0728, mcpwire.Revision1125, mcpwire.Rev
 
 // New returns a Face that is ready to serve.
 func New(g Gateway, o Options) *Face {
-	f := &Face{g: g, authenticate: o.Authenticate, log: o.Log, clock: o.Clock, release: o.Release, hold: o.Hold, console: o.Console, cross: http.NewCrossOriginProtection()}
+	f := &Face{g: g, authenticate: o.Authenticate, log: o.Log, clock: o.Clock, release: o.Release, hold: o.Hold, console: o.Console}
 	f.life.stopping, f.life.halt = context.WithCancel(context.Background())
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -128,6 +122,7 @@ func New(g Gateway, o Options) *Face {
 	if f.console == nil {
 		f.console = func(string) string { return "" }
 	}
+	f.web = web.Face{Log: f.log, NewID: f.requestID, Single: []string{mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName}}
 	f.seal = newSealer(f.clock)
 	f.conns.byID = map[string]*connection{}
 	f.updates.signal = make(chan struct{}, 1)
@@ -173,63 +168,24 @@ const (
 // Handler serves /mcp and the RFC 9728 documents for it. It looks at the exact path itself, so a mux that matches too much opens
 // nothing.
 func (f *Face) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer f.recovered(w, nil)
-		switch {
-		case r.URL.RawPath != "": // an escaped spelling of a path is not the path
-			f.problem(w, fault.New(fault.NotFound, ""))
-		case !hostAllowed(r):
-			f.problemStatus(w, http.StatusForbidden, fault.New(fault.RequestMalformed, "It does not name this machine.").At("Host"))
-		case r.URL.Path == path:
+	return f.web.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case path:
 			f.serve(w, r)
-		case r.URL.Path == metadataPath, r.URL.Path == metadataPath+path:
+		case metadataPath, metadataPath + path:
 			f.metadata(w, r)
 		default:
-			f.problem(w, fault.New(fault.NotFound, ""))
+			f.web.Refuse(w, r, fault.New(fault.NotFound, ""))
 		}
-	})
+	}))
 }
 
-// hostAllowed defends a loopback listener against DNS rebinding: a browser that was told that evil.example is 127.0.0.1 still says
-// Host: evil.example.
-func hostAllowed(r *http.Request) bool {
-	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return !ok || !loopback(local.String()) || loopback(r.Host)
-}
-
-func loopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = strings.Trim(hostport, "[]")
-	}
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
-}
-
-// serve is one HTTP request to /mcp: transport checks, credential, then by method.
+// serve is one HTTP request to /mcp: method, credential, then by method.
 func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
-	if len(r.TransferEncoding) > 0 {
-		// net/http hides whether there was a Content-Length too. Then the sender may see the end of this request elsewhere than
-		// we do, so what follows on the connection is not read (RFC 9112, section 6.1: request smuggling).
-		w.Header().Set("Connection", "close")
-	}
-	if err := f.cross.Check(r); err != nil {
-		f.problemStatus(w, http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
-		return
-	}
 	if r.Method != http.MethodPost && r.Method != http.MethodGet && r.Method != http.MethodDelete {
 		w.Header().Set("Allow", "GET, POST, DELETE")
-		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is POST, GET or DELETE."))
+		f.web.Refuse(w, r, web.WithStatus(http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is POST, GET or DELETE.")))
 		return
-	}
-	for _, name := range [...]string{"Authorization", "Content-Type", mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName} {
-		if len(r.Header[name]) > 1 {
-			f.problem(w, fault.New(fault.RequestMalformed, "The header %s is there more than once.", name))
-			return
-		}
 	}
 	if r.Header.Get(mcpwire.HeaderVersion) == mcpwire.Revision0326 {
 		r.Header.Del(mcpwire.HeaderVersion) // what the transport takes a missing header to mean; the transport session knows its revision
@@ -240,7 +196,7 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if len(r.Header.Get(mcpwire.HeaderSession)) > maxID {
-		f.problem(w, noConnection)
+		f.web.Refuse(w, r, noConnection)
 		return
 	}
 	if r.Method == http.MethodPost {
@@ -249,12 +205,12 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if mcpwire.Modern(r.Header.Get(mcpwire.HeaderVersion)) {
 		w.Header().Set("Allow", "POST")
-		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "Revision 2026-07-28 has POST only."))
+		f.web.Refuse(w, r, web.WithStatus(http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "Revision 2026-07-28 has POST only.")))
 		return
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
-		f.problem(w, e)
+		f.web.Refuse(w, r, e)
 		return
 	}
 	defer release()
@@ -263,9 +219,7 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
-	dw := newDeadlineWriter(w)
-	defer dw.lift()
-	f.sdk.legacy.ServeHTTP(dw, r)
+	f.sdk.legacy.ServeHTTP(w, r)
 }
 
 var errDeleted = errors.New("the client ended its session")
@@ -307,7 +261,7 @@ func (f *Face) unauthorised(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		w.Header().Set("WWW-Authenticate", challenge)
 	}
-	f.problem(w, e)
+	f.web.Refuse(w, r, e)
 }
 
 // origin is scheme and host as the client wrote them, if the host is made of characters that a host has.
@@ -328,7 +282,7 @@ func origin(r *http.Request) string {
 func (f *Face) metadata(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		f.problemStatus(w, http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is GET."))
+		f.web.Refuse(w, r, web.WithStatus(http.StatusMethodNotAllowed, fault.New(fault.RequestMalformed, "The method is GET.")))
 		return
 	}
 	doc := map[string]any{
@@ -338,24 +292,6 @@ func (f *Face) metadata(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header()["Content-Type"] = jsonType
 	_, _ = w.Write(mcpwire.AppendJSON(nil, doc))
-}
-
-// contentType accepts application/json, in UTF-8 if it says so, and nothing else: a body of another type is read by other rules elsewhere.
-func contentType(r *http.Request) bool {
-	v := r.Header.Get("Content-Type")
-	if v == "application/json" {
-		return true
-	}
-	media, params, err := mime.ParseMediaType(v)
-	if err != nil || media != "application/json" {
-		return false
-	}
-	for name, value := range params {
-		if name != "charset" || !strings.EqualFold(value, "utf-8") {
-			return false
-		}
-	}
-	return true
 }
 
 // accepts tells whether the client takes both forms of an answer, as the transport demands of it.
@@ -380,55 +316,10 @@ func accepts(r *http.Request) bool {
 	return plain && events
 }
 
-// bodyTimeout bounds how slowly a body may come in.
-const bodyTimeout = 30 * time.Second
-
-// body reads the whole body, bounded. It grows with what has come, not with what was announced.
-func (f *Face) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if r.ContentLength > maxBody {
-		return nil, &http.MaxBytesError{Limit: maxBody}
-	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout)) // best effort: test recorders have none
-	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	in := http.MaxBytesReader(w, r.Body, maxBody)
-	if n := r.ContentLength; n > 0 && n <= 64<<10 {
-		b := make([]byte, n)
-		_, err := io.ReadFull(in, b)
-		return b, err
-	}
-	return io.ReadAll(in)
-}
-
-// problem answers a request that never became a message, as problem+json.
-func (f *Face) problem(w http.ResponseWriter, e *fault.Error) {
-	f.problemStatus(w, e.Code.HTTPStatus(), e)
-}
-
-func (f *Face) problemStatus(w http.ResponseWriter, status int, e *fault.Error) {
-	id := f.requestID()
-	if e.Cause != nil || status >= 500 {
-		f.log.Error("request failed", "request_id", id, "error", e)
-	} else {
-		f.log.Info("request refused", "request_id", id, "code", e.Code, "status", status, "reason", e.Public())
-	}
-	b := mcpwire.AppendJSON(nil, map[string]any{
-		"type": "about:blank", "title": http.StatusText(status), "status": status,
-		"detail": e.Public(), "code": e.Code, "request_id": id,
-	})
-	h := w.Header()
-	h.Set("Content-Type", "application/problem+json")
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(b)))
-	w.WriteHeader(status)
-	_, _ = w.Write(b)
-}
-
 func (f *Face) requestID() string { return call.NewID("req_", f.clock()) }
 
 // recovered ends an answer whose handler panicked, with a fixed sentence and an id to quote. Use it deferred.
-func (f *Face) recovered(w http.ResponseWriter, s *stream) {
+func (f *Face) recovered(r *http.Request, s *stream) {
 	p := recover()
 	if p == nil {
 		return
@@ -436,13 +327,8 @@ func (f *Face) recovered(w http.ResponseWriter, s *stream) {
 	if p == http.ErrAbortHandler {
 		panic(p)
 	}
-	id := f.requestID()
-	f.log.Error("a handler panicked", "request_id", id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	if s != nil {
-		s.fail(internalError(id))
-		return
-	}
-	f.problem(w, fault.New(fault.Internal, ""))
+	f.web.LogPanic(r.Context(), p)
+	s.fail(internalError(web.RequestID(r.Context())))
 }
 
 func internalError(requestID string) *rpcError {

@@ -4,39 +4,24 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/web"
 )
 
 // post is one message from a client.
 func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	refuse := func(status int, e *fault.Error) {
-		f.g.Refused(p, "mcp", "", fault.RefuseErr("door", e))
-		f.problemStatus(w, status, e)
+	body, err := web.JSON(w, r, maxBody, false)
+	if err == nil && !accepts(r) {
+		err = web.WithStatus(http.StatusNotAcceptable, fault.New(fault.RequestMalformed, "Accept must list application/json and text/event-stream.").At("Accept"))
 	}
-	switch {
-	case !contentType(r):
-		refuse(http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must be application/json, in UTF-8.").At("Content-Type"))
-		return
-	case r.Header.Get("Content-Encoding") != "":
-		refuse(http.StatusUnsupportedMediaType, fault.New(fault.RequestMalformed, "The body must not be compressed.").At("Content-Encoding"))
-		return
-	case !accepts(r):
-		refuse(http.StatusNotAcceptable, fault.New(fault.RequestMalformed, "Accept must list application/json and text/event-stream.").At("Accept"))
-		return
-	}
-	body, err := f.body(w, r)
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		w.Header().Set("Connection", "close")
-		refuse(http.StatusRequestEntityTooLarge, fault.New(fault.RequestMalformed, "The body is larger than 4 MiB."))
-		return
-	} else if err != nil {
-		f.problem(w, fault.Wrap(err, fault.RequestMalformed, "The body did not arrive whole."))
+	if err != nil {
+		f.g.Refused(p, "mcp", "", fault.RefuseErr("door", err))
+		f.web.Refuse(w, r, err)
 		return
 	}
 	m, e := parse(body)
@@ -61,7 +46,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 		return
 	}
 	s := newStream(w, m.ID)
-	defer f.recovered(w, s)
+	defer f.recovered(r, s)
 	if modern {
 		f.postModern(w, r, p, &req, s, body)
 		return
@@ -81,9 +66,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(f.life.stopping, cancel)()
-		dw := newDeadlineWriter(w)
-		defer dw.lift()
-		f.sdk.modern.ServeHTTP(dw, forSDK(r.WithContext(ctx), body, &handshake{principal: p}))
+		f.sdk.modern.ServeHTTP(w, forSDK(r.WithContext(ctx), body, &handshake{principal: p}))
 		return
 	case "tools/call":
 		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
@@ -172,7 +155,7 @@ func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.P
 	c, release, e := f.connection(r, p)
 	if e != nil {
 		f.g.Refused(p, "mcp", req.Method, fault.RefuseErr("door", e))
-		f.problem(w, e)
+		f.web.Refuse(w, r, e)
 		return
 	}
 	defer release()
@@ -196,7 +179,7 @@ func (f *Face) response(w http.ResponseWriter, r *http.Request, p identity.Princ
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
-		f.problem(w, e)
+		f.web.Refuse(w, r, e)
 		return
 	}
 	defer release()

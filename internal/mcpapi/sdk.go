@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/web"
 )
 
 // listTTL is how long a client may keep a list, in milliseconds: short, since permission can change.
@@ -89,9 +89,8 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				id := f.requestID()
-				f.log.Error("a handler panicked", "request_id", id, "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-				res, err = nil, sdkError(internalError(id))
+				f.web.LogPanic(ctx, p)
+				res, err = nil, sdkError(internalError(web.RequestID(ctx)))
 			}
 		}()
 		h, _ := ctx.Value(handshakeKey{}).(*handshake)

@@ -7,13 +7,9 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"time"
 
 	"sallyport.example/internal/mcpwire"
 )
-
-// writeTimeout bounds one write to a client that does not read; the servers have no bound of their own, since streams outlive any.
-const writeTimeout = 30 * time.Second
 
 // stream is the answer to one POST. It is a plain JSON body unless something has to be said before the result: then it becomes
 // an event stream with the first such message. It writes nothing after its end, so that a late notification can't touch a
@@ -56,7 +52,6 @@ func (s *stream) message(method string, id, params json.RawMessage) error {
 
 // event writes one event. The caller holds mu.
 func (s *stream) event(parts ...[]byte) error {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) // best effort: test recorders have none
 	if err := mcpwire.WriteEvent(s.w, parts...); err != nil {
 		return err
 	}
@@ -94,11 +89,7 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 	if s.events {
 		// A client that went away doesn't get its answer; there is nobody to tell.
 		_ = s.event(slices.Concat([][]byte{head}, parts, [][]byte{{'}'}})...)
-		_ = s.rc.SetWriteDeadline(time.Time{}) // the connection may carry other requests
 		return
-	}
-	if length > 32<<10 { // more than a socket takes without a reader
-		defer func() { _ = s.rc.SetWriteDeadline(time.Time{}) }() // the connection may carry other requests
 	}
 	h := s.w.Header()
 	h["Content-Type"] = jsonType
@@ -106,15 +97,9 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 	s.w.WriteHeader(status)
 	for _, p := range parts {
 		if len(p) > 2048 { // what is small is gathered, what is large goes out as it is
-			_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
 			_, _ = s.w.Write(head)
-			for len(p) > 0 { // each megabyte has its time, so that a slow line is not a dead one
-				n := min(len(p), 1<<20)
-				_ = s.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
-				if _, err := s.w.Write(p[:n]); err != nil {
-					return
-				}
-				p = p[n:]
+			if _, err := s.w.Write(p); err != nil {
+				return
 			}
 			head = head[:0]
 			continue
@@ -125,26 +110,3 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 }
 
 var jsonType = []string{"application/json"}
-
-// deadlineWriter bounds each write of an SDK stream that never ends by itself, so that one client that does not read can't hold
-// up notifications to the others.
-type deadlineWriter struct {
-	http.ResponseWriter
-	rc *http.ResponseController
-}
-
-func newDeadlineWriter(w http.ResponseWriter) *deadlineWriter {
-	return &deadlineWriter{ResponseWriter: w, rc: http.NewResponseController(w)}
-}
-
-func (d *deadlineWriter) Write(b []byte) (int, error) {
-	_ = d.rc.SetWriteDeadline(time.Now().Add(writeTimeout))
-	return d.ResponseWriter.Write(b)
-}
-
-func (d *deadlineWriter) Flush() { _ = d.rc.Flush() }
-
-func (d *deadlineWriter) Unwrap() http.ResponseWriter { return d.ResponseWriter }
-
-// lift takes the deadline off again before the connection carries another request.
-func (d *deadlineWriter) lift() { _ = d.rc.SetWriteDeadline(time.Time{}) }

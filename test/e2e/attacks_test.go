@@ -1103,7 +1103,7 @@ func hostAndPath(t *testing.T) {
 			t.Errorf("%s: %d %s", path, status, b)
 		}
 	}
-	if status, _ := s.post("/mcp", s.token, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, map[string]string{"Host": "evil.example"}); status != http.StatusForbidden {
+	if status, _ := s.post("/mcp", s.token, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, map[string]string{"Host": "evil.example"}); status != http.StatusMisdirectedRequest {
 		t.Errorf("/mcp with a foreign Host: %d", status)
 	}
 }

@@ -1,0 +1,152 @@
+// Package web is what every HTTP face of the gateway shares: which requests are taken at all, how a body is read, how long a client may
+// take, and the form of a refusal.
+//
+// Promises: a request is taken only if it names this listener as its host, is not sent by another site's page, and can't be read in two
+// ways; that is decided before anybody asks who calls. A body is bounded in size and time. Every request has one id, which the answer and
+// the log have too. A refusal is problem+json with a code, public words and never a cause. A panic costs one answer. Nothing here decides
+// who may do what.
+package web
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"runtime/debug"
+	"strings"
+
+	"sallyport.example/internal/fault"
+)
+
+// Face is one HTTP face. Log and NewID are needed.
+type Face struct {
+	Log   *slog.Logger
+	NewID func() string // makes the id of a request
+	// ProxyHost is a host that this face is reached at besides the names of this machine, as a proxy before it passes it on; "" for none.
+	ProxyHost string
+	// Single are headers that the face reads besides those that all faces do: a request that has one of them twice is refused.
+	Single []string
+}
+
+// commonHeaders go with every answer; a handler may replace them. The values are shared by all answers: they are replaced, never written to.
+var commonHeaders = http.Header{
+	"X-Content-Type-Options":       {"nosniff"},
+	"Cache-Control":                {"no-store"},
+	"Referrer-Policy":              {"no-referrer"},
+	"Content-Security-Policy":      {"default-src 'none'; frame-ancestors 'none'; base-uri 'none'"},
+	"Cross-Origin-Resource-Policy": {"same-origin"},
+	"Cross-Origin-Opener-Policy":   {"same-origin"},
+}
+
+type requestIDKey struct{}
+
+// RequestID is the id of the request that the context belongs to. It is for the log and for people to quote; nothing is decided on it.
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}
+
+// Handler passes on to next what is a plain request to this listener, and refuses the rest.
+func (f *Face) Handler(next http.Handler) http.Handler {
+	cross := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, f.NewID()))
+		w := begin(plain, r)
+		defer w.end()
+		defer f.recovered(w, r)
+		maps.Copy(w.Header(), commonHeaders)
+		w.Header().Set("X-Request-Id", RequestID(r.Context()))
+		if len(r.TransferEncoding) > 0 {
+			// net/http hides whether there was a Content-Length too. A proxy before us may then see the end of this request elsewhere, so
+			// what follows on the connection is not read (RFC 9112 section 6.1).
+			w.Header().Set("Connection", "close")
+		}
+		err := f.check(r)
+		if err == nil && cross.Check(r) != nil {
+			err = WithStatus(http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
+		}
+		if err != nil {
+			f.Refuse(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recovered answers for a handler that panicked. What has been sent already is not the whole answer and must not look like it: then the
+// connection is cut.
+func (f *Face) recovered(w *writer, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p != http.ErrAbortHandler { // which is no failure: a handler asks for the connection to be cut
+		f.LogPanic(r.Context(), p)
+	}
+	if w.begun || p == http.ErrAbortHandler {
+		panic(http.ErrAbortHandler)
+	}
+	f.Refuse(w, r, fault.New(fault.Internal, ""))
+}
+
+// LogPanic logs what a handler panicked with, and where. It is called by the deferred function that recovered it.
+func (f *Face) LogPanic(ctx context.Context, p any) {
+	f.Log.Error("a handler panicked", "request_id", RequestID(ctx), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+}
+
+// check refuses requests to another host, and those that two readers could read in two ways: an escaped or unclean path, a header or a
+// parameter given twice.
+func (f *Face) check(r *http.Request) error {
+	if !f.hostAllowed(r) {
+		return WithStatus(http.StatusMisdirectedRequest, fault.New(fault.RequestMalformed, "This listener does not serve that host.").
+			At("Host").Try("Use 127.0.0.1, [::1] or localhost."))
+	}
+	if p := r.URL.Path; r.URL.RawPath != "" || !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, "\\\x00") {
+		return fault.New(fault.RequestMalformed, "The path must be spelt plainly, without escapes, dots or empty parts.")
+	}
+	for _, names := range [][]string{{"Authorization", "Content-Type", "Content-Length", "Cookie"}, f.Single} {
+		for _, name := range names {
+			if len(r.Header[name]) > 1 {
+				return fault.New(fault.RequestMalformed, "The header is there more than once.").At(name)
+			}
+		}
+	}
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return fault.New(fault.RequestMalformed, "The query after the question mark can't be read.")
+	}
+	for name, values := range query {
+		if len(values) > 1 {
+			return fault.New(fault.RequestMalformed, "The parameter is given more than once.").At(fmt.Sprintf("%.40s", name))
+		}
+	}
+	return nil
+}
+
+// hostAllowed defends a listener on loopback against DNS rebinding: a browser that was told that evil.example is 127.0.0.1 still says
+// Host: evil.example. X-Forwarded-Host and its like mean nothing here. Where it is not known on which address the request came, nothing
+// is allowed.
+func (f *Face) hostAllowed(r *http.Request) bool {
+	local, known := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return known && (!loopback(local.String()) || loopback(r.Host) || f.ProxyHost != "" && strings.EqualFold(r.Host, f.ProxyHost))
+}
+
+func loopback(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = strings.Trim(hostport, "[]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}

@@ -1,0 +1,147 @@
+package web
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/fault"
+)
+
+// connection is a response on a connection that notes its deadlines, and whether a write had none.
+type connection struct {
+	*httptest.ResponseRecorder
+	read, write time.Time
+	unbounded   int
+}
+
+func (c *connection) Write(b []byte) (int, error) {
+	if c.write.IsZero() {
+		c.unbounded += len(b)
+	}
+	return c.ResponseRecorder.Write(b)
+}
+
+func (c *connection) SetReadDeadline(t time.Time) error  { c.read = t; return nil }
+func (c *connection) SetWriteDeadline(t time.Time) error { c.write = t; return nil }
+
+// serve sends a request with the body to a face with the handler.
+func serve(t *testing.T, body string, h http.HandlerFunc) *connection {
+	t.Helper()
+	c := &connection{ResponseRecorder: httptest.NewRecorder(), write: time.Now()} // what the request before has left
+	f := &Face{Log: slog.New(slog.DiscardHandler), NewID: func() string { return "req_1" }}
+	r := httptest.NewRequest("POST", "http://127.0.0.1/", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
+	f.Handler(h).ServeHTTP(c, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local))))
+	return c
+}
+
+// A client that does not read its answer can't hold it, and its goroutine, for as long as it likes: the servers have no WriteTimeout.
+func TestEveryWriteIsBoundedInTime(t *testing.T) {
+	answer := strings.Repeat("x", 8<<20)
+	c := serve(t, "", func(w http.ResponseWriter, _ *http.Request) {
+		for _, part := range []string{answer, "tail"} {
+			if n, err := io.WriteString(w, part); n != len(part) || err != nil {
+				t.Errorf("%d %v", n, err)
+			}
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if c.unbounded > 0 || c.Body.String() != answer+"tail" || !c.Flushed {
+		t.Errorf("%d bytes were written without a deadline; %d bytes came", c.unbounded, c.Body.Len())
+	}
+	if time.Until(c.write) < time.Second {
+		t.Errorf("what the server still has in its buffer has until %v", c.write)
+	}
+	c = serve(t, "", func(http.ResponseWriter, *http.Request) {})
+	if time.Until(c.write) < time.Second {
+		t.Errorf("an answer of headers alone has until %v", c.write)
+	}
+}
+
+// A body that does not come is not waited for, also where nobody but the server reads it. While a request that was read is worked on there
+// is no deadline: its end would be taken for the client's.
+func TestBodyIsBoundedInTime(t *testing.T) {
+	c := serve(t, "{}", func(w http.ResponseWriter, r *http.Request) {
+		if d := w.(*writer).ResponseWriter.(*connection).read; time.Until(d) < time.Second || time.Until(d) > bodyTime {
+			t.Errorf("before it is read: %v", d)
+		}
+		if b, err := JSON(w, r, 10, false); err != nil || string(b) != "{}" {
+			t.Errorf("%s %v", b, err)
+		}
+	})
+	if !c.read.IsZero() {
+		t.Errorf("after it is read: %v", c.read)
+	}
+	if c := serve(t, "{}", func(http.ResponseWriter, *http.Request) {}); c.read.IsZero() {
+		t.Error("the server may wait for ever for a body that no handler reads")
+	}
+	if c := serve(t, "", func(http.ResponseWriter, *http.Request) {}); !c.read.IsZero() {
+		t.Errorf("a request without a body: %v", c.read)
+	}
+}
+
+// A panic is answered with a problem, or cuts off an answer that has begun.
+func TestPanics(t *testing.T) {
+	c := serve(t, "", func(http.ResponseWriter, *http.Request) { panic("secret") })
+	if c.Code != 500 || c.Header().Get("Content-Type") != "application/problem+json" || strings.Contains(c.Body.String(), "secret") || !strings.Contains(c.Body.String(), fault.Internal.Sentence()) {
+		t.Errorf("%d %s", c.Code, c.Body)
+	}
+	for name, h := range map[string]http.HandlerFunc{
+		"headers": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); panic("secret") },
+		"a part":  func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "half of"); panic("secret") },
+		"a flush": func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+			panic("secret")
+		},
+		"nothing": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		func() {
+			defer func() {
+				if p := recover(); p != http.ErrAbortHandler {
+					t.Errorf("after %s: %v", name, p)
+				}
+			}()
+			serve(t, "", h)
+		}()
+	}
+}
+
+// A client that asks before it sends is told that it is too much before it has sent anything.
+func TestTooLargeIsSaidBeforeItIsSent(t *testing.T) {
+	asked := strings.NewReader(strings.Repeat(" ", 100))
+	r := httptest.NewRequest("POST", "/", asked)
+	r.Header.Set("Expect", "100-continue")
+	if _, err := JSON(httptest.NewRecorder(), r, 10, false); Status(err) != http.StatusRequestEntityTooLarge || asked.Len() != 100 {
+		t.Errorf("%v, and %d bytes left", err, asked.Len())
+	}
+	// Who is sending already is let say most of it: it would see a broken connection in place of the answer.
+	said := strings.NewReader(strings.Repeat(" ", 15))
+	if _, err := JSON(httptest.NewRecorder(), httptest.NewRequest("POST", "/", said), 10, false); Status(err) != http.StatusRequestEntityTooLarge || said.Len() != 0 {
+		t.Errorf("%v, and %d bytes left", err, said.Len())
+	}
+}
+
+// Two fields of one name could be read in two ways.
+func TestForm(t *testing.T) {
+	for body, code := range map[string]fault.Code{"a=1&b=2": "", "": "", "a=1&a=2": fault.RequestMalformed, "a=%zz": fault.RequestMalformed, "a=1;b=2": fault.RequestMalformed} {
+		r := httptest.NewRequest("POST", "/?a=9&c=3", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		err := Form(httptest.NewRecorder(), r, 100)
+		if (err == nil) != (code == "") || err != nil && !fault.Is(err, code) {
+			t.Errorf("%q: %v", body, err)
+		}
+		if err == nil && (r.PostForm.Has("c") || r.PostForm.Get("a") != strings.TrimSuffix(strings.TrimPrefix(body, "a="), "&b=2")) {
+			t.Errorf("%q: %v", body, r.PostForm)
+		}
+	}
+}
