@@ -37,7 +37,7 @@ func faces(t *testing.T, log *slog.Logger) []face {
 	api := httpapi.New(w.g, w.store, httpapi.Options{
 		Log: log, Agents: agent.NewSet(), Public: "https://gate.example", Upstreams: func() []httpapi.ServerStatus { return nil },
 	})
-	mcp := mcpapi.New(w.g, mcpapi.Options{Log: log, Version: "test"})
+	mcp := mcpapi.New(w.g, mcpapi.Options{Log: log, Version: "test", Authenticate: w.g.Standing().Authenticate, Subscribe: w.g.Catalogue().Subscribe})
 	t.Cleanup(func() { mcp.Close(); api.Close() })
 	request := func(path, body, media string, headers ...string) func() *http.Request {
 		return func() *http.Request {
