@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -23,6 +25,9 @@ func (d *discard) Header() http.Header         { return d.h }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
+func (*discard) SetReadDeadline(time.Time) error  { return nil }
+func (*discard) SetWriteDeadline(time.Time) error { return nil }
+
 func benchRequest(method, target, token string, body []byte, headers map[string]string) *http.Request {
 	r := httptest.NewRequest(method, target, bytes.NewReader(body))
 	r.Header.Set("Authorization", "Bearer "+token)
@@ -31,7 +36,9 @@ func benchRequest(method, target, token string, body []byte, headers map[string]
 	for k, v := range headers {
 		r.Header.Set(k, v)
 	}
-	return r
+	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
+	r.Host = local.String()
+	return r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local)))
 }
 
 // BenchmarkCall is what this face costs of one call, without socket and corridor: legacy and modern, a small result and 64 KiB.
