@@ -40,10 +40,9 @@ var outside = map[string][]string{
 	"go.yaml.in/yaml/v4":                              {"internal/agent", "internal/daemon", "cmd/sallyport"},
 	"golang.org/x/mod":                                {"internal/audit", "internal/store", "internal/httpapi"},
 	"golang.org/x/sync":                               {"internal/upstream", "internal/store", "internal/mcpapi"},
-	"golang.org/x/sys":                                {"internal/store", "internal/upstream", "internal/sandbox", "internal/comm/files", "internal/comm/exec"},
+	"golang.org/x/sys":                                {"cmd/sallyport", "internal/store", "internal/upstream", "internal/sandbox", "internal/comm/files", "internal/comm/exec"},
 	"golang.org/x/time":                               {"internal/upstream"},
 	"golang.org/x/text":                               {"internal/call", "internal/threat", "internal/declare", "internal/egress", "internal/comm/fetch", "internal/comm/files", "internal/comm/search"},
-	"golang.org/x/term":                               {"cmd/sallyport", "internal/demo"},
 	"github.com/zricethezav/gitleaks/v8":              {"internal/threat"},
 	"github.com/wasilibs/go-pgquery":                  {"internal/statement"},
 }

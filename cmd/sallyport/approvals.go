@@ -285,7 +285,7 @@ func untilTime(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
-		return time.Time{}, usagef("--until is a time from now such as 10m or 2h, or a time such as 2026-11-20T15:00:00Z, not %q", s)
+		return time.Time{}, usagef("until is a time from now such as 10m or 2h, or a time such as 2026-11-20T15:00:00Z, not %q", s)
 	}
 	return now.Add(d), nil
 }
@@ -329,25 +329,25 @@ sallyport approvals modify appr_01J… --arguments @arguments.json --reason "one
 // maxArguments bounds a file of arguments; the gateway takes no more in a request.
 const maxArguments = 4 << 20
 
-// argumentsOf reads a JSON object from the command line, or from the file behind an @.
+// argumentsOf reads a JSON object as it was typed, or from the file behind an @.
 func argumentsOf(s string) (json.RawMessage, error) {
 	raw := []byte(s)
 	if path, is := strings.CutPrefix(s, "@"); is {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, usagef("--arguments: %v", err)
+			return nil, usagef("arguments: %v", err)
 		}
 		defer f.Close()
 		if raw, err = io.ReadAll(io.LimitReader(f, maxArguments+1)); err != nil {
-			return nil, usagef("--arguments: %v", err)
+			return nil, usagef("arguments: %v", err)
 		}
 		if len(raw) > maxArguments {
-			return nil, usagef("--arguments: %s has over %d bytes", path, maxArguments)
+			return nil, usagef("arguments: %s has over %d bytes", path, maxArguments)
 		}
 	}
 	raw = bytes.TrimSpace(raw)
 	if !json.Valid(raw) || raw[0] != '{' {
-		return nil, usagef(`--arguments is all of the new arguments as a JSON object, such as '{"path":"notes.txt"}', or @FILE with one`)
+		return nil, usagef(`arguments are all of the new ones as a JSON object, such as '{"path":"notes.txt"}', or @FILE with one`)
 	}
 	return raw, nil
 }

@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) {
 	sandbox.Init() // servers are started through this binary
-	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver, "brokenwatch": brokenwatch})
+	testscript.Main(m, map[string]func(){"sallyport": main, "mcpserver": mcpserver})
 }
 
 // mcpserver is a stdio MCP server for the scripts. DEFINITION changes what its tool says about itself.

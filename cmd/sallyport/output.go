@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -187,16 +186,23 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// terminal tells whether something is shown to a person directly.
-func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// terminal tells whether a person sits at the other end of something.
+func terminal(v any) bool {
+	f, ok := v.(*os.File)
+	if !ok || isNull(f) {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+// isNull tells whether something is the device that nothing is ever read from.
+func isNull(v any) bool {
+	f, ok := v.(*os.File)
 	if !ok {
 		return false
 	}
 	st, err := f.Stat()
-	if err != nil || st.Mode()&os.ModeCharDevice == 0 {
-		return false
-	}
-	null, err := os.Stat(os.DevNull) // the one other device that output goes to
-	return err != nil || !os.SameFile(st, null)
+	null, nullErr := os.Stat(os.DevNull)
+	return err == nil && nullErr == nil && os.SameFile(st, null)
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/term"
+	"golang.org/x/sys/unix"
 
 	"sallyport.example/client"
 	"sallyport.example/internal/threat"
@@ -47,9 +47,9 @@ type sheet struct {
 
 // columns is the width for what is written to c.out.
 func (c *cli) columns() int {
-	if f, ok := c.out.(*os.File); ok && terminal(f) {
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
-			return max(w, leastWidth)
+	if f, ok := c.out.(*os.File); ok {
+		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
+			return max(int(size.Col), leastWidth)
 		}
 	}
 	return pipeWidth

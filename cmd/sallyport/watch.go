@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,51 +9,57 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"os/signal"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"sallyport.example/client"
 )
 
 func (c *cli) watch() *cobra.Command {
 	return c.asPerson(about{
-		use: "watch", short: "Show requests as they come, and answer them with a key",
-		long: `The newest request that waits is shown whole, with everything that its digest covers. Keys: space for the next page, a approve (it asks once
-more), r reject with a reason, d put off, s skip to the next, q quit. a works when you have seen all of the arguments, and approves exactly
-what was shown; where the request changed meanwhile, it says so and shows it again. When the gateway goes away it tries again by itself.
+		use: "watch", short: "Show requests as they come, and answer them line by line",
+		long: `The newest request that waits is shown whole, with everything that its digest covers. Type an answer and press Enter:
+  approve [COMMENT]   asks once more, then approves exactly what was shown
+  reject [REASON]     asks for the reason if there is none
+  defer [TIME]        until a time such as 10m, or until somebody takes it up
+  modify [ARGUMENTS]  asks about other arguments, a JSON object or @FILE, for another person to approve
+  skip                shows the next one; this one goes on waiting
+  show                prints it again
+  quit                leaves; so do Ctrl-C and the end of the input
+The first letter is enough, but for show. What changes meanwhile is said. Where the request is another by then, it is shown again, and no line that was begun
+before is an answer to it. When the gateway goes away it tries again by itself.
 
-Where input or output is no terminal, and with --output json or yaml, it only prints what comes: a line, or document, for each request that
-waits and for each that was answered.`,
+With --output json or yaml, or with /dev/null as its input, it asks nothing: it prints a document, or a line, for each request that waits and
+for each that was answered.`,
 		example: "sallyport approvals watch\nsallyport approvals watch --output json | jq -r 'select(.risk == \"CRITICAL\") | .approval_id'", prints: true,
 	}, func(ctx context.Context, cl *client.Client, _ []string) error {
-		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
-		defer stop()
-		in, out := c.keyboard()
-		if in == nil {
-			return c.watchLines(ctx, cl)
+		ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
+		f, ended := newFeed(), make(chan struct{})
+		go func() {
+			defer close(ended)
+			f.run(ctx, cl, func() (*client.Client, error) { return c.reach(adminSide) }, pause)
+		}()
+		defer func() { cancel(); <-ended }()
+		var err error
+		if c.output != "table" || c.in == nil || isNull(c.in) {
+			err = (&printer{cli: c, cl: cl, open: map[string]string{}}).run(ctx, f)
+		} else {
+			lines := make(chan string)
+			go readLines(ctx, c.in, lines) // ends with the program: reading can't be broken off
+			err = (&watcher{cl: cl, out: c.out, echoes: terminal(c.in), lines: lines, feed: f, columns: c.columns, now: time.Now, settle: settleTime, queue: queue{skipped: map[string]bool{}}}).run(ctx)
 		}
-		return c.watchKeys(ctx, cl, in, out)
+		if ctx.Err() != nil {
+			return nil // asked to end: that is how it is meant to end
+		}
+		return err
 	})
-}
-
-// keyboard returns the terminal that somebody sits at, or nothing if nobody does.
-func (c *cli) keyboard() (in, out *os.File) {
-	in, readable := c.in.(*os.File)
-	out, writable := c.out.(*os.File)
-	if !readable || !writable || c.output != "table" || os.Getenv("TERM") == "dumb" || !term.IsTerminal(int(in.Fd())) || !term.IsTerminal(int(out.Fd())) {
-		return nil, nil
-	}
-	return in, out
 }
 
 // pageOfWatch is how many requests are asked for at once: each has the agent's words with it.
@@ -61,44 +68,18 @@ const pageOfWatch = 20
 // mostListed is how many waiting requests are printed at the start; of more it is said that there are.
 const mostListed = 2000
 
-// watchLines prints what comes, and answers nothing.
-func (c *cli) watchLines(ctx context.Context, cl *client.Client) error {
-	ctx, cancel := context.WithCancel(ctx)
-	f, ended := newFeed(), make(chan struct{})
-	go func() {
-		defer close(ended)
-		f.run(ctx, cl, func() (*client.Client, error) { return c.reach(adminSide) }, pause)
-	}()
-	defer func() { cancel(); <-ended }()
-	open := map[string]string{} // what was printed of those that wait
-	print := func(a *client.Approval) error {
-		state := a.State + " " + votes(a)
-		if open[a.ApprovalID] == state {
-			return nil
-		}
-		if a.ArgumentsSize > 0 && c.output != "table" { // a list leaves large arguments out, a document has them
-			whole, err := cl.Approval(ctx, a.ApprovalID)
-			if err != nil {
-				return err
-			}
-			a = whole
-		}
-		if open[a.ApprovalID] = state; a.State != "pending" && a.State != "deferred" && a.State != "approved" {
-			delete(open, a.ApprovalID)
-		}
-		return c.printOne(a)
-	}
-	look := func(id string) error {
-		a, err := cl.Approval(ctx, id)
-		if err != nil {
-			return err
-		}
-		return print(a)
-	}
+// printer prints what comes, and answers nothing.
+type printer struct {
+	*cli
+	cl   *client.Client
+	open map[string]string // what was printed of those that wait
+}
+
+func (p *printer) run(ctx context.Context, f *feed) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil // asked to end: that is how it is meant to end
+			return nil
 		case <-f.bell:
 		}
 		n := f.take()
@@ -106,50 +87,77 @@ func (c *cli) watchLines(ctx context.Context, cl *client.Client) error {
 		case n.over != nil:
 			return n.over
 		case n.lost != nil:
-			fmt.Fprintf(c.err, "sallyport: %s\n", printable(lost(n)))
+			fmt.Fprintf(p.err, "sallyport: %s\n", printable(lost(n)))
 		case n.fresh != nil:
-			cl = n.fresh
-			fmt.Fprintln(c.err, "sallyport: the gateway is there again")
+			p.cl = n.fresh
+			fmt.Fprintln(p.err, "sallyport: the gateway is there again")
 		}
-		var err error
-		if n.all {
-			var waiting []client.Approval
-			var more bool
-			if waiting, more, err = pendingOnes(ctx, cl, func(all []client.Approval) bool { return len(all) >= mostListed }); err == nil {
-				if more {
-					fmt.Fprintf(c.err, "sallyport: over %d wait; these are the newest\n", len(waiting))
-				}
-				slices.Reverse(waiting)
-				for _, a := range waiting {
-					if err = print(&a); err != nil {
-						break
-					}
-				}
-				for id := range open { // what was open and does not wait any more
-					if !slices.Contains(n.ids, id) {
-						n.ids = append(n.ids, id)
-					}
-				}
-				n.ids = slices.DeleteFunc(n.ids, func(id string) bool {
-					return slices.ContainsFunc(waiting, func(a client.Approval) bool { return a.ApprovalID == id })
-				})
-			}
-		}
-		for _, id := range n.ids {
-			if err == nil {
-				err = look(id)
-			}
-		}
-		var p *client.Problem
+		err := p.news(ctx, n)
+		var refused *client.Problem
 		var silent *client.Unreachable
 		switch {
 		case err == nil, ctx.Err() != nil:
-		case errors.As(err, &silent), errors.As(err, &p) && p.Status >= 500: // the feed notices, and begins with everything when it is back
-			fmt.Fprintf(c.err, "sallyport: %s\n", printable(err.Error()))
+		case errors.As(err, &silent), errors.As(err, &refused) && refused.Status >= 500: // the feed notices, and begins with everything when it is back
+			fmt.Fprintf(p.err, "sallyport: %s\n", printable(err.Error()))
 		default:
 			return err
 		}
 	}
+}
+
+// news prints what changed.
+func (p *printer) news(ctx context.Context, n news) error {
+	if n.all {
+		waiting, more, err := pendingOnes(ctx, p.cl, func(all []client.Approval) bool { return len(all) >= mostListed })
+		if err != nil {
+			return err
+		}
+		if more {
+			fmt.Fprintf(p.err, "sallyport: over %d wait; these are the newest\n", len(waiting))
+		}
+		for _, a := range slices.Backward(waiting) {
+			if err := p.approval(ctx, &a); err != nil {
+				return err
+			}
+		}
+		for id := range p.open { // what was open and does not wait any more
+			if !slices.Contains(n.ids, id) {
+				n.ids = append(n.ids, id)
+			}
+		}
+		n.ids = slices.DeleteFunc(n.ids, func(id string) bool {
+			return slices.ContainsFunc(waiting, func(a client.Approval) bool { return a.ApprovalID == id })
+		})
+	}
+	for _, id := range n.ids {
+		a, err := p.cl.Approval(ctx, id)
+		if err == nil {
+			err = p.approval(ctx, a)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// approval prints a request where it was not printed in this state.
+func (p *printer) approval(ctx context.Context, a *client.Approval) error {
+	state := a.State + " " + votes(a)
+	if p.open[a.ApprovalID] == state {
+		return nil
+	}
+	if a.ArgumentsSize > 0 && p.output != "table" { // a list leaves large arguments out, a document has them
+		whole, err := p.cl.Approval(ctx, a.ApprovalID)
+		if err != nil {
+			return err
+		}
+		a = whole
+	}
+	if p.open[a.ApprovalID] = state; a.State != "pending" && a.State != "deferred" && a.State != "approved" {
+		delete(p.open, a.ApprovalID)
+	}
+	return p.printOne(a)
 }
 
 func lost(n news) string { return fmt.Sprintf("%v; trying again in %v", n.lost, n.wait) }
@@ -203,170 +211,83 @@ func (c *cli) printOne(a *client.Approval) error {
 	return err
 }
 
-// watchKeys is the same for somebody at a terminal. The terminal is as it was on every way out.
-func (c *cli) watchKeys(ctx context.Context, cl *client.Client, in, out *os.File) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	before, err := term.MakeRaw(int(in.Fd()))
-	if err != nil {
-		return err
-	}
-	restore := sync.OnceFunc(func() {
-		_, _ = io.WriteString(out, "\r\x1b[K")
-		_ = term.Restore(int(in.Fd()), before)
-	})
-	defer restore()
-	guarded := func(work func()) { // a panic elsewhere ends the program without the functions deferred here
-		defer func() {
-			if p := recover(); p != nil {
-				restore()
-				panic(p)
-			}
-		}()
-		work()
-	}
-	typed := make(chan []rune)
-	go guarded(func() { read(ctx, in, typed, cancel) }) // ends with the program: a read of a terminal can't be broken off
-	f, ended := newFeed(), make(chan struct{})
-	go guarded(func() {
-		defer close(ended)
-		f.run(ctx, cl, func() (*client.Client, error) { return c.reach(adminSide) }, pause)
-	})
-	defer func() { cancel(); <-ended }()
-	w := &watcher{cl: cl, out: out, keys: typed, feed: f, now: time.Now, settle: settleTime, skipped: map[string]bool{}, size: func() (int, int) {
-		w, h, err := term.GetSize(int(out.Fd()))
-		if err != nil || w <= 0 || h <= 0 {
-			return 80, 24
-		}
-		return w, h
-	}}
-	err = w.run(ctx)
-	if ctx.Err() != nil {
-		return nil // asked to end
-	}
-	return err
-}
-
-const (
-	interrupt = 0x03 // Ctrl-C
-	endOfText = 0x04 // Ctrl-D
-	escape    = 0x1b
-	backspace = 0x7f
-)
-
-// read sends what is typed, as it comes together; what keys like the arrows send is left out. Ctrl-C ends everything at once.
-func read(ctx context.Context, in io.Reader, keys chan<- []rune, end func()) {
-	buf, held := make([]byte, 1024), 0
-	for {
-		n, err := in.Read(buf[held:])
+// readLines sends each line that is whole: what the end of the input cuts off is none.
+func readLines(ctx context.Context, in io.Reader, lines chan<- string) {
+	defer close(lines)
+	for r := bufio.NewReader(in); ; {
+		line, err := r.ReadString('\n')
 		if err != nil {
-			end()
 			return
-		}
-		b := buf[:held+n]
-		if bytes.IndexByte(b, interrupt) >= 0 {
-			end()
-			return
-		}
-		var typed []rune
-		for len(b) > 0 && utf8.FullRune(b) {
-			if n := sequence(b); n > 0 {
-				b = b[n:]
-				continue
-			}
-			r, size := utf8.DecodeRune(b)
-			typed, b = append(typed, r), b[size:]
-		}
-		held = copy(buf, b)
-		if len(typed) == 0 {
-			continue
 		}
 		select {
-		case keys <- typed:
+		case lines <- strings.TrimRight(line, "\r\n"):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// sequence is the length of what a key like an arrow sends, if b begins with that; a lone escape is a key of its own.
-func sequence(b []byte) int {
-	if b[0] != escape || len(b) == 1 {
-		return 0
-	}
-	n := 2
-	if b[1] == '[' || b[1] == 'O' {
-		for n < len(b) && b[n] < '@' { // parameters
-			n++
-		}
-		n++
-	}
-	return min(n, len(b))
-}
-
-// state is what a key means.
-type state int
-
 const (
-	idle       state = iota // nothing waits
-	settling                // something was just shown: what is typed was meant for something else
-	paging                  // it is not all on the screen yet
-	ready                   // it is
-	confirming              // a yes to what is shown
-	reasoning               // why not
-	deferring               // until when
-)
-
-const (
-	// settleTime is for how long keys count for nothing after a request came up.
+	// settleTime is for how long a line counts for nothing after a question came up: it was typed for something else.
 	settleTime = 400 * time.Millisecond
 	// lookAgain is when to look without being told: requests expire, and come back when they were put off, without anybody's doing.
 	lookAgain = 30 * time.Second
-	// longestReason bounds what is typed; the gateway takes no more.
-	longestReason = 2000
+	// silenceWarning is how long before silence permits something that is said.
+	silenceWarning = 5 * time.Second
 )
 
-// watcher is the terminal's side. All of it belongs to the goroutine of run. What it writes besides rows made printable is \r\n and \r\x1b[K.
+// watcher asks about what waits, one request after another, and takes answers line by line. All of it belongs to the goroutine of run. What it
+// writes is rows that are printable, and line ends.
 type watcher struct {
-	cl     *client.Client
-	out    io.Writer
-	keys   <-chan []rune
-	feed   *feed
-	size   func() (width, height int)
-	now    func() time.Time
-	settle time.Duration
+	cl      *client.Client
+	out     io.Writer
+	echoes  bool // what is typed stands in the output too, with its line end
+	lines   <-chan string
+	feed    *feed
+	columns func() int
+	now     func() time.Time
+	settle  time.Duration
+	wake    <-chan time.Time // look without being told
+	asked   bool             // the prompt stands on the last line
+	failed  error            // to write
+	queue
+	dialog
+}
 
+// queue is what waits.
+type queue struct {
 	waiting []client.Approval // newest first
 	more    bool              // and others
 	skipped map[string]bool   // digests that this person is done with, for now
-
-	mode   state
-	shown  *client.Approval // nil: nothing
-	rows   []string         // of it
-	at     int              // how many of them were on the screen
-	whole  bool             // they are all that there is
-	typed  []rune
-	timer  <-chan time.Time // ends settling
-	wake   <-chan time.Time
-	prompt string // what stands on the last line
-	failed error
 }
 
-// run shows and answers until the person has enough (nil), the context ends, or there is no use in going on.
+// dialog is what the person is asked.
+type dialog struct {
+	shown  *client.Approval                       // nil: nothing
+	whole  bool                                   // all of its arguments were shown
+	warned bool                                   // that silence is about to permit it
+	noted  bool                                   // that others wait
+	stale  bool                                   // the line that is being typed may have been begun for something else
+	prompt string                                 // "": to be asked anew
+	early  <-chan time.Time                       // until it fires, a line was typed before the prompt
+	then   func(ctx context.Context, line string) // takes the next line; nil: it is an answer to what is shown
+}
+
+// run shows requests and takes answers until the person has enough (nil), the context ends, or there is no use in going on.
 func (w *watcher) run(ctx context.Context) error {
-	w.status("Asking the gateway … q quit ")
+	defer w.newLine()
+	w.prompt, w.asked = "Asking the gateway …", true
+	w.write(w.prompt)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case typed := <-w.keys:
-			if w.key(ctx, typed) {
+		case line, more := <-w.lines:
+			if !more || w.line(ctx, line) {
 				return nil
 			}
-		case <-w.timer:
-			w.timer = nil
-			w.back()
-			w.status("")
+		case <-w.early:
+			w.early = nil
 		case <-w.wake:
 			w.look(ctx)
 		case <-w.feed.bell:
@@ -383,6 +304,13 @@ func (w *watcher) run(ctx context.Context) error {
 				w.look(ctx)
 			}
 		}
+		if w.prompt == "" {
+			w.ask(w.question(), nil)
+		}
+		if w.early == nil && !w.asked {
+			w.write(w.prompt)
+			w.asked = true
+		}
 		if w.failed != nil {
 			return w.failed
 		}
@@ -395,79 +323,47 @@ func (w *watcher) write(s string) {
 	}
 }
 
-// say writes a line above the prompt.
+// newLine ends the line of the prompt. The prompt is written again when what follows it has been said.
+func (w *watcher) newLine() {
+	if w.asked {
+		w.write("\n")
+	}
+	w.asked = false
+}
+
+// say writes a line. What does not fit on it goes on behind an indent, so that no row begins with somebody else's words.
 func (w *watcher) say(format string, args ...any) {
-	width, _ := w.size()
-	w.write("\r\x1b[K")
-	for _, row := range wrapped(plain(fmt.Sprintf(format, args...)), max(width-1, leastWidth), true) {
-		w.write(row + "\r\n")
+	w.newLine()
+	for i, row := range wrapped(plain(fmt.Sprintf(format, args...)), w.columns()-len("    "), true) {
+		if i > 0 {
+			row = "    " + row
+		}
+		w.write(row + "\n")
 	}
-	w.write(w.prompt)
 }
 
-// status writes the prompt anew; "" is the one of the mode.
-func (w *watcher) status(text string) {
-	if text == "" {
-		text = w.ask()
-	}
-	width, _ := w.size()
-	if pieces := wrapped(text, max(width-1, leastWidth), false); len(pieces) > 1 {
-		text = pieces[0]
-	}
-	w.prompt = text
-	w.write("\r\x1b[K" + text)
+// ask puts a question, whose answer the function takes. Lines that are there before the question are no answers.
+func (w *watcher) ask(prompt string, then func(ctx context.Context, line string)) {
+	w.prompt, w.then, w.early = prompt, then, time.After(w.settle)
 }
 
-// ask is the prompt of the mode.
-func (w *watcher) ask() string {
+// question is the prompt for what is shown.
+func (w *watcher) question() string {
 	others := ""
 	if n := len(w.unseen()); n > 0 {
-		others = fmt.Sprintf("%d more wait", n)
-		if n == 1 {
-			others = "1 more waits"
-		}
-		if w.more {
-			others = "over " + others
-		}
-		others += " - "
+		others = w.count() + ". "
 	}
-	switch w.mode {
-	case settling:
-		return ""
-	case paging:
-		return fmt.Sprintf("%sspace: %d more rows  r reject  d defer  s skip  q quit ", others, len(w.rows)-w.at)
-	case ready:
-		approve := "a approve  "
-		if !w.whole {
-			approve = ""
-		}
-		return others + approve + "r reject  d defer  s skip  q quit "
-	case confirming:
-		width, _ := w.size()
-		name, most := plain(w.shown.Operation), max(width, leastWidth)-len("Approve , risk CRITICAL, digest 01234567? [y/N]  ")
-		if pieces := wrapped(name, max(most, 5), false); len(pieces) > 1 { // what is asked stays in sight
-			name = pieces[0] + "…"
-		}
-		return fmt.Sprintf("Approve %s, risk %s, digest %.8s? [y/N] ", name, plain(w.shown.Risk), plain(w.shown.Digest))
-	case reasoning:
-		width, _ := w.size()
-		text := []rune(plain(string(w.typed)))
-		const before = "Why not? (Esc: back) "
-		if most := max(width, leastWidth) - len(before) - 2; len(text)*2 > most { // its end is what is being typed
-			text = text[max(0, len(text)-most/2):]
-		}
-		return before + string(text)
-	case deferring:
-		text := ""
-		for _, o := range w.delays() {
-			text += string(o.key) + " " + o.name + "  "
-		}
-		return "Ask again: " + text + "(other keys: back) "
+	switch {
+	case w.shown != nil && w.stale:
+		return others + "Something else stood here before: press Enter, then answer: "
+	case w.shown != nil && w.whole:
+		return others + "Answer (approve, reject, defer, modify, skip, quit): "
+	case w.shown != nil:
+		return others + "Answer (reject, defer, modify, skip, quit): "
+	case len(w.skipped) > 0 && len(w.waiting) > 0:
+		return "Nothing else waits (skip: show those that you skipped; quit): "
 	}
-	if n := len(w.skipped); n > 0 && len(w.waiting) > 0 {
-		return "Nothing else waits. s: those that you skipped  q quit "
-	}
-	return "Nothing waits for an answer. q quit "
+	return "Nothing waits for an answer (quit): "
 }
 
 // unseen are those that wait besides what is shown.
@@ -480,7 +376,19 @@ func (w *watcher) unseen() (others []client.Approval) {
 	return others
 }
 
-// look asks what waits and whether what is shown is still what is asked. What is being read stays on the screen as long as it waits.
+// count says how many others wait.
+func (w *watcher) count() string {
+	n, over := len(w.unseen()), ""
+	if w.more {
+		over = "over "
+	}
+	if n == 1 {
+		return over + "1 more waits"
+	}
+	return fmt.Sprintf("%s%d more wait", over, n)
+}
+
+// look asks what waits and whether what is shown is still what is asked. What is being read stays as long as it waits.
 func (w *watcher) look(ctx context.Context) {
 	again := lookAgain
 	defer func() { w.wake = time.After(again) }()
@@ -495,41 +403,52 @@ func (w *watcher) look(ctx context.Context) {
 	maps.DeleteFunc(w.skipped, func(digest string, _ bool) bool {
 		return !more && !slices.ContainsFunc(waiting, func(a client.Approval) bool { return a.Digest == digest })
 	})
-	if w.shown != nil && !w.current(ctx) {
-		w.shown = nil
+	if w.shown != nil {
+		w.current(ctx)
 	}
 	if w.shown == nil {
 		w.next(ctx)
-	} else if w.mode != reasoning {
-		w.status("")
 	}
-	if w.shown != nil {
-		for _, at := range []time.Time{w.shown.ExpiresAt, w.shown.SilenceAt} {
-			if d := at.Sub(w.now()); d > 0 {
-				again = min(again, d+200*time.Millisecond)
-			}
+	if w.shown == nil {
+		if w.prompt != w.question() {
+			w.newLine()
+			w.prompt = ""
+		}
+		return
+	}
+	if len(w.unseen()) > 0 && !w.noted && w.prompt != "" {
+		w.say("%s", w.count())
+	}
+	if w.noted = len(w.unseen()) > 0; w.then == nil && w.prompt != "" {
+		w.prompt = w.question()
+	}
+	left := w.shown.SilenceAt.Sub(w.now())
+	if left > 0 && left <= silenceWarning && !w.warned {
+		w.warned = true
+		w.say("%s runs by itself in %v, unless somebody says no or puts it off", w.shown.ApprovalID, left.Round(time.Second))
+	}
+	for _, d := range []time.Duration{w.shown.ExpiresAt.Sub(w.now()), left, left - silenceWarning} {
+		if d > 0 {
+			again = min(again, d+200*time.Millisecond)
 		}
 	}
 }
 
-// current tells whether what is shown still waits as it was shown. If not, it says what happened.
-func (w *watcher) current(ctx context.Context) bool {
+// current looks whether what is shown still waits as it was shown. If not, it says what happened, and shows what is asked now. A line that is
+// being typed is no answer to that.
+func (w *watcher) current(ctx context.Context) {
 	now, err := w.cl.Approval(ctx, w.shown.ApprovalID)
-	if err != nil {
-		w.problem(ctx, "whether this still waits is not known", err)
-		return true // an answer would be refused if it doesn't
-	}
 	switch {
+	case err != nil:
+		w.problem(ctx, "whether this still waits is not known", err) // an answer would be refused if it doesn't
 	case now.State != "pending":
-		w.prompt = ""
 		w.say("%s: it is %s now%s", now.ApprovalID, now.State, whatHappened(now))
-		return false
+		w.dialog = dialog{stale: true}
 	case now.Digest != w.shown.Digest || votes(now) != votes(w.shown) || !slices.Equal(now.SessionLabels, w.shown.SessionLabels):
-		w.prompt = ""
 		w.say("%s changed meanwhile; this is what it is now", now.ApprovalID)
+		w.stale = true
 		w.show(now)
 	}
-	return true
 }
 
 func whatHappened(a *client.Approval) string {
@@ -553,45 +472,28 @@ func whatHappened(a *client.Approval) string {
 
 // next shows the newest that was not skipped.
 func (w *watcher) next(ctx context.Context) {
-	w.shown, w.mode, w.timer = nil, idle, nil
 	for _, a := range w.unseen() {
 		whole, err := w.cl.Approval(ctx, a.ApprovalID)
-		if err != nil {
+		switch {
+		case err != nil:
 			w.problem(ctx, a.ApprovalID+" can't be shown", err)
-			continue
+		case whole.State == "pending":
+			w.show(whole)
+			return
 		}
-		if whole.State != "pending" {
-			continue
-		}
-		w.show(whole)
-		return
 	}
-	w.status("")
 }
 
-// show puts a request on the screen, as much of it as fits.
+// show writes a request with all that is to be known before it is answered.
 func (w *watcher) show(a *client.Approval) {
-	width, _ := w.size()
-	w.shown, w.at, w.typed = a, 0, nil
-	w.rows, w.whole = question(a, width-1, w.now())
-	w.write("\r\x1b[K\r\n")
-	w.page()
-	if !w.whole {
+	w.dialog = dialog{shown: a, stale: w.stale, noted: true}
+	rows, whole := question(a, w.columns(), w.now())
+	w.whole = whole
+	w.newLine()
+	w.write("\n" + strings.Join(rows, "\n") + "\n")
+	if !whole {
 		w.say("It is too large to be read here, so that it can't be approved here: sallyport approvals approve --yes --digest does, once you have read it.")
 	}
-	w.mode, w.timer = settling, time.After(w.settle)
-	w.status("")
-}
-
-// page writes as many rows as fit on the screen.
-func (w *watcher) page() {
-	_, height := w.size()
-	to := min(len(w.rows), w.at+max(height-2, 5))
-	w.write("\r\x1b[K")
-	for _, row := range w.rows[w.at:to] {
-		w.write(row + "\r\n")
-	}
-	w.at = to
 }
 
 // problem says what went wrong. The client's errors tell the way out.
@@ -601,49 +503,48 @@ func (w *watcher) problem(ctx context.Context, what string, err error) {
 	}
 }
 
-// key does what was typed. It returns true if the person has enough. Only a reason is longer than a key: of what comes with another key in one
-// piece, as type-ahead and what is pasted do, the rest counts for nothing.
-func (w *watcher) key(ctx context.Context, typed []rune) (enough bool) {
-	if w.mode == reasoning {
-		w.reason(ctx, typed)
-		return false
+// line does what was typed. It returns true if the person has enough.
+func (w *watcher) line(ctx context.Context, line string) (enough bool) {
+	line = strings.TrimSpace(line)
+	if w.echoes {
+		w.asked = false
 	}
-	k := unicode.ToLower(typed[0])
-	switch w.mode {
-	case confirming:
-		w.mode = ready
-		if k != 'y' || len(typed) > 1 {
-			w.say("not approved: nothing was sent")
-			w.status("")
-			return false
-		}
-		w.answer(ctx, "approved", func(id, digest string) (*client.Approval, error) { return w.cl.Approve(ctx, id, digest, "") })
-		return false
-	case deferring:
-		w.back()
-		for _, o := range w.delays() {
-			if o.key == k && len(typed) == 1 {
-				w.answer(ctx, "put off", func(id, digest string) (*client.Approval, error) {
-					var until time.Time
-					if o.after > 0 {
-						until = w.now().Add(o.after)
-					}
-					return w.cl.Defer(ctx, id, digest, until)
-				})
-				return false
-			}
-		}
-		w.status("")
-		return false
+	w.newLine()
+	if word := strings.ToLower(line); w.then == nil && (word == "q" || word == "quit") {
+		return true
 	}
 	switch {
-	case k == 'q' || k == endOfText:
-		return true
-	case w.mode == settling:
-	case k == 's':
+	case w.early != nil:
+		if line != "" {
+			w.say("That line was there before the question, so it is no answer: nothing was sent.")
+		}
+	case w.stale:
+		w.stale, w.prompt = false, ""
+		if line != "" {
+			w.say("That line may have been meant for what stood here before, so it is no answer: nothing was sent.")
+		}
+	case !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }):
+		w.prompt, w.then = "", nil
+		w.say("That line holds characters that can't be seen, as keys like arrows send them: nothing was sent.")
+	case w.then != nil:
+		then := w.then
+		w.prompt, w.then = "", nil
+		then(ctx, line)
+	default:
+		w.prompt = ""
+		word, rest, _ := strings.Cut(line, " ")
+		w.command(ctx, strings.ToLower(word), strings.TrimSpace(rest))
+	}
+	return false
+}
+
+// command takes an answer to what is shown.
+func (w *watcher) command(ctx context.Context, word, rest string) {
+	switch {
+	case word == "":
+	case word == "skip" || word == "s":
 		if w.shown != nil {
 			w.skipped[w.shown.Digest] = true
-			w.prompt = ""
 			w.say("%s: skipped; it still waits", w.shown.ApprovalID)
 		} else {
 			clear(w.skipped)
@@ -651,77 +552,90 @@ func (w *watcher) key(ctx context.Context, typed []rune) (enough bool) {
 		w.shown = nil
 		w.look(ctx)
 	case w.shown == nil:
-	case k == ' ' && w.mode == paging:
-		w.page()
-		w.back()
-		w.status("")
-	case k == 'a' && w.mode == paging:
-		w.say("See all of it first: space shows the next page.")
-	case k == 'a' && !w.whole:
+		w.say("Nothing waits that could be answered.")
+	case (word == "approve" || word == "a") && !w.whole:
 		w.say("Not all of it is shown, so that it can't be approved here.")
-	case k == 'a':
-		w.mode = confirming
-		w.status("")
-	case k == 'r':
-		w.mode, w.typed = reasoning, nil
-		w.status("")
-	case k == 'd':
-		w.mode = deferring
-		w.status("")
-	}
-	return false
-}
-
-type delay struct {
-	key   rune
-	name  string
-	after time.Duration // 0: until somebody takes it up
-}
-
-// delays are the times that what is shown can be put off for: it expires all the same.
-func (w *watcher) delays() (all []delay) {
-	for _, d := range []delay{{'1', "in 10m", 10 * time.Minute}, {'2', "in 1h", time.Hour}, {'3', "when somebody takes it up", 0}} {
-		if w.now().Add(d.after).Before(w.shown.ExpiresAt) {
-			all = append(all, d)
-		}
-	}
-	return all
-}
-
-// reason takes what is typed as the reason of a no.
-func (w *watcher) reason(ctx context.Context, typed []rune) {
-	for _, r := range typed {
-		switch {
-		case r == '\r' || r == '\n':
-			reason := strings.TrimSpace(string(w.typed))
-			w.back()
-			if reason == "" {
-				w.say("not rejected: a no needs a reason")
-				w.status("")
+	case word == "approve" || word == "a":
+		w.ask(w.confirm(), func(ctx context.Context, line string) {
+			if yes := strings.ToLower(line); yes != "y" && yes != "yes" {
+				w.say("not approved: nothing was sent")
 				return
 			}
-			w.answer(ctx, "rejected", func(id, digest string) (*client.Approval, error) { return w.cl.Reject(ctx, id, digest, reason) })
+			w.answer(ctx, "approved", func(id, digest string) (*client.Approval, error) { return w.cl.Approve(ctx, id, digest, rest) })
+		})
+	case word == "reject" || word == "r":
+		w.given(ctx, rest, "Why not? ", w.reject)
+	case word == "defer" || word == "d":
+		if rest == "" {
+			w.ask("Until when (10m, 2h, a time; nothing: until somebody takes it up)? ", w.putOff)
 			return
-		case r == escape || r == endOfText:
-			w.back()
-			w.say("not rejected: nothing was sent")
-			w.status("")
-			return
-		case r == backspace || r == '\b':
-			w.typed = w.typed[:max(0, len(w.typed)-1)]
-		case unicode.IsPrint(r) && len(string(w.typed))+utf8.RuneLen(r) <= longestReason:
-			w.typed = append(w.typed, r)
 		}
+		w.putOff(ctx, rest)
+	case word == "modify" || word == "m":
+		w.given(ctx, rest, "All of the new arguments, as a JSON object or @FILE: ", w.modify)
+	case word == "show":
+		w.show(w.shown)
+	default:
+		w.say("That is no answer. Answers are approve, reject, defer, modify, skip, show and quit, and a reason or the like may stand behind them.")
 	}
-	w.status("")
 }
 
-// back leaves a question of ours for the request: ready once all of it was on the screen.
-func (w *watcher) back() {
-	w.mode = ready
-	if w.at < len(w.rows) {
-		w.mode = paging
+// given passes on what was typed behind a word, or asks for it.
+func (w *watcher) given(ctx context.Context, rest, prompt string, then func(ctx context.Context, line string)) {
+	if rest == "" {
+		w.ask(prompt, then)
+		return
 	}
+	then(ctx, rest)
+}
+
+// confirm asks for a yes to exactly what is shown; what is asked stays in sight, however long the name is.
+func (w *watcher) confirm() string {
+	short := *w.shown
+	most := w.columns() - len("Approve , risk CRITICAL, digest 01234567? [y/N]  ")
+	if pieces := wrapped(plain(short.Operation), max(most, 5), false); len(pieces) > 1 {
+		short.Operation = pieces[0] + "…"
+	}
+	return plain(approving(&short)) + " [y/N] "
+}
+
+func (w *watcher) reject(ctx context.Context, reason string) {
+	if reason == "" {
+		w.say("not rejected: a no needs a reason")
+		return
+	}
+	w.answer(ctx, "rejected", func(id, digest string) (*client.Approval, error) { return w.cl.Reject(ctx, id, digest, reason) })
+}
+
+func (w *watcher) putOff(ctx context.Context, until string) {
+	at, err := untilTime(until, w.now())
+	if err != nil {
+		w.say("not put off: %v", err)
+		return
+	}
+	w.answer(ctx, "put off", func(id, digest string) (*client.Approval, error) { return w.cl.Defer(ctx, id, digest, at) })
+}
+
+// modify asks about other arguments. The new request is shown, and waits for another person.
+func (w *watcher) modify(_ context.Context, arguments string) {
+	raw, err := argumentsOf(arguments)
+	if err != nil {
+		w.say("not changed: %v", err)
+		return
+	}
+	w.ask("Why? The agent is told: ", func(ctx context.Context, reason string) {
+		if reason == "" {
+			w.say("not changed: a change needs a reason")
+			return
+		}
+		w.answer(ctx, "changed", func(id, digest string) (*client.Approval, error) {
+			next, err := w.cl.Modify(ctx, id, digest, raw, reason)
+			if err == nil {
+				w.show(next)
+			}
+			return next, err
+		})
+	})
 }
 
 // answer sends an answer to exactly what was shown. If it is not taken it says why, and shows what is asked now.
@@ -736,7 +650,7 @@ func (w *watcher) answer(ctx context.Context, done string, send func(id, digest 
 		w.look(ctx)
 		return
 	}
-	if w.prompt = ""; a.State == "pending" {
+	if a.State == "pending" {
 		w.skipped[a.Digest] = true
 		w.say("%s: %s by you, %s; it takes another person", a.ApprovalID, done, votes(a))
 	} else {

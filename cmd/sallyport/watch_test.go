@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +64,7 @@ func newOffice(t testing.TB, all ...*client.Approval) *office {
 		var b struct {
 			Digest, Reason string
 			Until          time.Time
+			Arguments      json.RawMessage
 		}
 		_ = json.NewDecoder(r.Body).Decode(&b) // of the client
 		a, act := o.find(r.PathValue("id")), r.PathValue("act")
@@ -87,6 +87,11 @@ func newOffice(t testing.TB, all ...*client.Approval) *office {
 			a.State = "rejected"
 		case "defer":
 			a.State = "deferred"
+		case "modify":
+			next := asked(a.ApprovalID + "x")
+			next.Arguments = b.Arguments
+			a.State, a.ReplacedBy, o.all = "superseded", next.ApprovalID, append([]*client.Approval{next}, o.all...)
+			a = next
 		}
 		reply(w, a)
 	})
@@ -206,26 +211,26 @@ type sitting struct {
 	t      *testing.T
 	w      *watcher
 	screen *screen
-	keys   chan []rune
+	lines  chan string
 	read   int // how much of the screen has been looked at
 	ended  chan error
 	stop   func()
 }
 
-func sit(t *testing.T, o *office, height int) *sitting {
+func sit(t *testing.T, o *office) *sitting {
 	t.Helper()
 	cl, err := client.New(o.URL, "spt_person_x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sitting{t: t, screen: &screen{}, keys: make(chan []rune), ended: make(chan error, 1)}
+	s := &sitting{t: t, screen: &screen{}, lines: make(chan string), ended: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(t.Context())
 	f, fed := newFeed(), make(chan struct{})
 	go func() {
 		defer close(fed)
 		f.run(ctx, cl, func() (*client.Client, error) { return cl, nil }, func(context.Context, time.Duration) {})
 	}()
-	s.w = &watcher{cl: cl, out: s.screen, keys: s.keys, feed: f, now: func() time.Time { return noon }, skipped: map[string]bool{}, size: func() (int, int) { return 80, height }}
+	s.w = &watcher{cl: cl, out: s.screen, lines: s.lines, feed: f, now: func() time.Time { return noon }, columns: func() int { return 80 }, queue: queue{skipped: map[string]bool{}}}
 	done := make(chan struct{})
 	go func() { defer close(done); s.ended <- s.w.run(ctx) }()
 	s.stop = func() { cancel(); <-fed; <-done }
@@ -243,17 +248,17 @@ func (s *sitting) sees(text string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			s.t.Fatalf("%q does not come:\n%s", text, strings.ReplaceAll(all[s.read:], "\r", ""))
+			s.t.Fatalf("%q does not come:\n%s", text, all[s.read:])
 		}
 	}
 }
 
-func (s *sitting) press(keys string) {
+func (s *sitting) types(line string) {
 	s.t.Helper()
 	select {
-	case s.keys <- []rune(keys):
+	case s.lines <- line:
 	case <-time.After(10 * time.Second):
-		s.t.Fatal("nobody takes the key")
+		s.t.Fatal("nobody takes the line")
 	}
 }
 
@@ -264,92 +269,132 @@ func (s *sitting) did(o *office, want ...string) {
 	}
 }
 
+const (
+	answerPrompt = "Answer (approve, reject, defer, modify, skip, quit): "
+	stalePrompt  = "press Enter, then answer: "
+)
+
 func TestWatch(t *testing.T) {
 	o := newOffice(t, asked("appr_5"), asked("appr_4"), asked("appr_3"), asked("appr_2"), asked("appr_1"))
-	s := sit(t, o, 40)
+	s := sit(t, o)
 	s.sees("appr_5, pending")
-	s.sees("4 more wait - a approve")
-	s.press("x") // no key of ours
-	s.press("a")
-	s.sees("Approve comm.exec, risk HIGH, digest appr_500? [y/N]")
-	s.press("n")
+	s.sees("4 more wait. " + answerPrompt)
+	s.types("yes") // no word of ours
+	s.sees("That is no answer.")
+	s.sees(answerPrompt)
+	s.types("approve")
+	s.sees("Approve comm.exec, risk HIGH, digest appr_500? [y/N] ")
+	s.types("n")
 	s.sees("not approved: nothing was sent")
-	s.sees("a approve")
-	s.press("a")
+	s.sees(answerPrompt)
+	s.types(" A ")
 	s.sees("[y/N]")
-	s.press("yes") // only a single key is a yes
+	s.types("quit") // nor does it leave
 	s.sees("nothing was sent")
+	s.sees(answerPrompt)
 	s.did(o)
-	s.press("ay") // type-ahead is not
+	s.types("approve")
 	s.sees("[y/N]")
-	s.did(o)
-	s.press("y")
+	s.types("y")
 	s.sees("appr_5: approved")
 	s.sees("appr_4, pending")
 	s.sees("3 more wait")
 	s.did(o, "approve appr_5")
 
-	s.press("r")
+	s.sees(answerPrompt)
+	s.types("reject")
 	s.sees("Why not?")
-	s.press("\r")
+	s.types("")
 	s.sees("a no needs a reason")
-	s.press("r")
-	s.sees("Why not?")
-	s.press("x\x1b")
-	s.sees("not rejected: nothing was sent")
-	s.press("r")
-	s.sees("Why not?")
-	s.press("not so\x01\u202e much")
-	s.sees("much")
-	s.press("\x7f\x7f\x7f\x7fmany\rayq")
+	s.sees(answerPrompt)
+	for _, unseen := range []string{"reject up\x1b[A", "reject \u202eno", "reject \xff", "reject a\tb"} {
+		s.types(unseen)
+		s.sees("holds characters that can't be seen")
+		s.sees(answerPrompt)
+	}
+	s.types("Reject  not so many ")
 	s.sees("appr_4: rejected")
 	s.sees("appr_3, pending")
 	s.sees("2 more wait")
 	s.did(o, "approve appr_5", "reject appr_4 not so many")
 
-	s.press("d")
-	s.sees("1 in 10m  3 when somebody takes it up") // an hour would be past its end
-	s.press("2")
-	s.sees("a approve")
-	s.press("d")
-	s.sees("Ask again")
-	s.press("1")
+	s.sees(answerPrompt)
+	s.types("defer yesterday")
+	s.sees("not put off: until is a time")
+	s.sees(answerPrompt)
+	s.types("defer")
+	s.sees("Until when")
+	s.types("10m")
 	s.sees("appr_3: put off")
 	s.sees("appr_2, pending")
 	s.sees("1 more waits")
 	s.did(o, "approve appr_5", "reject appr_4 not so many", "defer appr_3 for 10m0s")
-	s.press("s")
+	s.sees(answerPrompt)
+	s.types("skip")
 	s.sees("appr_2: skipped; it still waits")
 	s.sees("appr_1, pending")
-	s.sees("a approve")
-	s.press("d")
-	s.sees("Ask again")
-	s.press("3")
-	s.sees("Nothing else waits. s:")
-	s.press("s")
+	s.sees(answerPrompt)
+	s.types("show")
+	s.sees("appr_1, pending")
+	s.sees(answerPrompt)
+	s.types("d")
+	s.sees("Until when")
+	s.types("")
+	s.sees("Nothing else waits (skip:")
+	s.types("approve")
+	s.sees("Nothing waits that could be answered")
+	s.sees("(skip:")
+	s.types("skip")
 	s.sees("appr_2, pending")
-	s.sees("a approve")
+	s.sees(answerPrompt)
 	// One that is newer does not take its place under the person's hands.
 	o.change("appr_6", func() { o.all = append([]*client.Approval{asked("appr_6")}, o.all...) })
 	s.sees("1 more waits")
-	s.press("a")
+	s.sees(answerPrompt)
+	s.types("approve a comment")
 	s.sees("digest appr_200?")
-	s.press("Y")
+	s.types("YES")
 	s.sees("appr_6, pending")
-	s.sees("a approve")
-	s.press("q")
+	s.sees(answerPrompt)
+	s.types("q")
 	if err := <-s.ended; err != nil {
 		t.Error(err)
 	}
 	s.did(o, "approve appr_5", "reject appr_4 not so many", "defer appr_3 for 10m0s", "defer appr_1", "approve appr_2")
 }
 
-// What happens to a request while it is on the screen is said, and an answer is for what was shown.
+// A change is a request of its own, which is shown and waits for somebody else.
+func TestWatchModify(t *testing.T) {
+	o := newOffice(t, asked("appr_1"))
+	s := sit(t, o)
+	s.sees(answerPrompt)
+	s.types("modify [1]")
+	s.sees("not changed: arguments are all of the new ones")
+	s.sees(answerPrompt)
+	s.types(`modify {"path":"elsewhere"}`)
+	s.sees("Why?")
+	s.types("")
+	s.sees("a change needs a reason")
+	s.sees(answerPrompt)
+	s.did(o)
+	s.types("m")
+	s.sees("@FILE: ")
+	s.types(`{"path":"elsewhere"}`)
+	s.sees("Why?")
+	s.types("it is there")
+	s.sees("appr_1x, pending")
+	s.sees("elsewhere")
+	s.sees("appr_1x: changed by you, 0 of 1; it takes another person")
+	s.sees("(skip: ")
+	s.did(o, "modify appr_1 it is there")
+}
+
+// What happens to a request while it is shown is said, and an answer is for what was shown: also the line that was begun before.
 func TestWatchMeanwhile(t *testing.T) {
 	o := newOffice(t, asked("appr_1"))
-	s := sit(t, o, 40)
-	s.sees("a approve")
-	s.press("a")
+	s := sit(t, o)
+	s.sees(answerPrompt)
+	s.types("approve")
 	s.sees("[y/N]")
 	// Somebody else was faster, and the yes that is under way is for nothing.
 	o.change("appr_1", func() {
@@ -358,106 +403,128 @@ func TestWatchMeanwhile(t *testing.T) {
 	})
 	s.sees(`appr_1: it is rejected now, by bob: no\x1b[2J`)
 	s.sees("appr_2, pending")
-	s.press("y")
-	s.sees("a approve")
+	s.sees(stalePrompt)
+	s.types("reject for the first")
+	s.sees("may have been meant for what stood here before")
+	s.sees(answerPrompt)
 	s.did(o)
 	// It changes without anybody's telling.
-	s.press("a")
+	s.types("approve")
 	s.sees("[y/N]")
 	o.mu.Lock()
 	o.all[1].Digest, o.all[1].Arguments = strings.Repeat("f", 64), json.RawMessage(`{"path":"elsewhere"}`)
 	o.mu.Unlock()
-	s.press("y")
+	s.types("y")
 	s.sees("your answer was not taken: The answer is for something else")
 	s.sees("appr_2 changed meanwhile; this is what it is now")
 	s.sees("elsewhere")
-	s.sees("a approve")
+	s.sees(stalePrompt)
+	s.types("")
+	s.sees(answerPrompt)
 	s.did(o)
-	// It changes, and that is told.
+	// It changes, and that is told, while a reason is being typed.
+	s.types("reject")
+	s.sees("Why not?")
 	o.change("appr_2", func() {
 		o.all[1].Digest, o.all[1].Arguments = strings.Repeat("e", 64), json.RawMessage(`{"path":"a third place"}`)
 	})
 	s.sees("appr_2 changed meanwhile; this is what it is now")
 	s.sees("a third place")
-	s.sees("a approve")
+	s.sees(stalePrompt)
+	s.types("a reason")
+	s.sees(answerPrompt)
+	s.did(o)
 	// A vote of somebody else's.
 	o.change("appr_2", func() {
 		o.all[1].Needed, o.all[1].Risk, o.all[1].Votes = 2, "CRITICAL", []client.Vote{{Person: "bob", Decision: "approve"}}
 	})
 	s.sees("changed meanwhile")
 	s.sees("CRITICAL, 1 of 2 approved")
-	s.sees("a approve")
-	// What a person may not, stays on the screen with the way out.
+	s.sees(stalePrompt)
+	s.types("")
+	s.sees(answerPrompt)
+	// What a person may not, is said with the way out.
 	o.change("", func() {
 		o.refuse = &client.Problem{Status: 403, Code: "role.missing", Detail: "You asked for this.", Remedy: "Ask another person."}
 	})
-	s.press("a")
+	s.types("approve")
 	s.sees("[y/N]")
-	s.press("y")
+	s.types("y")
 	s.sees("You asked for this. Ask another person.")
-	s.sees("a approve")
+	s.sees(answerPrompt)
 	o.change("appr_2", func() { o.refuse, o.all[1].Needed = nil, 3 })
 	s.sees("1 of 3 approved")
-	s.sees("a approve")
-	s.press("a")
+	s.sees(stalePrompt)
+	s.types("")
+	s.sees(answerPrompt)
+	s.types("approve")
 	s.sees("[y/N]")
-	s.press("y")
+	s.types("y")
 	s.sees("approved by you, 2 of 3; it takes another person")
-	s.sees("s: those that you skipped")
+	s.sees("(skip: show those that you skipped")
 	o.change("appr_2", func() { o.all[1].State, o.all[1].ReplacedBy = "superseded", "appr_3" })
 	s.sees("Nothing waits")
 	s.did(o, "approve appr_2")
+	// A line that was begun for what is gone answers nothing that comes later either.
+	o.change("appr_4", func() { o.all = append(o.all, asked("appr_4")) })
+	s.sees(answerPrompt)
+	o.change("appr_4", func() { o.all[2].State = "expired" })
+	s.sees("appr_4: it is expired now")
+	s.sees("Nothing waits")
+	o.change("appr_5", func() { o.all = append(o.all, asked("appr_5")) })
+	s.sees("appr_5, pending")
+	s.sees(stalePrompt)
+	s.types("reject for the fourth")
+	s.sees(answerPrompt)
+	s.did(o, "approve appr_2")
 }
 
-// Nobody says yes to what was not on the screen.
-func TestWatchPages(t *testing.T) {
+// That silence is about to permit something is said before it does, and that it did.
+func TestWatchSilence(t *testing.T) {
+	medium := asked("appr_1")
+	medium.Risk, medium.SilenceAt = "MEDIUM", noon.Add(10*time.Second)
+	o := newOffice(t, medium)
+	s := sit(t, o)
+	s.sees("runs by itself    2026-11-20T12:00:10Z, in 10s, unless")
+	s.sees(answerPrompt)
+	s.stop()
+	s.w.now = func() time.Time { return noon.Add(6 * time.Second) }
+	s.w.look(t.Context())
+	s.sees("appr_1 runs by itself in 4s, unless somebody says no or puts it off")
+	s.w.look(t.Context())
+	o.change("", func() { medium.State = "approved" })
+	s.w.look(t.Context())
+	if text := s.screen.String()[s.read:]; strings.Contains(text, "runs by itself") || !strings.Contains(text, "appr_1: it is approved now, since nobody said no in time") {
+		t.Error(text)
+	}
+}
+
+// Nobody says yes to what was not shown.
+func TestWatchTooLarge(t *testing.T) {
 	long := asked("appr_2")
 	long.Arguments = json.RawMessage(`{"text":"` + strings.Repeat("x", 3000) + `the end"}`)
 	huge := asked("appr_1")
 	huge.Arguments = json.RawMessage(`{"text":"` + strings.Repeat("x", 70_000) + `"}`)
 	o := newOffice(t, long, huge)
-	s := sit(t, o, 20)
+	s := sit(t, o)
 	s.sees("appr_2, pending")
-	s.sees("space: ")
-	if strings.Contains(s.screen.String(), "the end") || strings.Contains(s.screen.String(), "a approve") {
-		t.Error("it is on the screen already")
-	}
-	s.press("a")
-	s.sees("See all of it first")
-	s.press("y")
-	s.press("d") // a question of ours, left again
-	s.sees("Ask again")
-	s.press("x")
-	s.sees("space: ")
-	s.press("a")
-	s.sees("See all of it first")
-	for range 20 {
-		s.press(" ")
-		if strings.Contains(s.screen.String(), "the end") {
-			break
-		}
-		s.sees("rows")
-	}
-	for range 5 {
-		s.press(" ")
-	}
-	s.sees("a approve")
-	s.press("s")
+	s.sees("the end")
+	s.sees(answerPrompt)
+	s.types("skip")
 	s.sees("appr_1, pending")
 	s.sees("can't be approved here")
-	for range 5 {
-		s.press(" ")
-	}
-	s.sees("r reject")
-	s.press("a")
+	s.sees("Answer (reject, defer, modify, skip, quit): ")
+	s.types("approve")
 	s.sees("Not all of it is shown")
-	s.press("y")
-	s.press("s")
-	s.sees("s: those")
-	s.did(o)
+	s.types("y")
+	s.sees("no answer")
+	s.sees("quit): ")
+	s.types("reject too much")
+	s.sees("appr_1: rejected")
+	s.did(o, "reject appr_1 too much")
 }
 
-// While something has just come up, keys count for nothing but to leave.
+// While something has just come up, lines count for nothing but to leave: they were typed before.
 func TestWatchSettles(t *testing.T) {
 	o := newOffice(t, asked("appr_1"))
 	cl, err := client.New(o.URL, "spt_person_x")
@@ -465,15 +532,26 @@ func TestWatchSettles(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := &screen{}
-	w := &watcher{cl: cl, out: out, feed: newFeed(), now: func() time.Time { return noon }, settle: time.Hour, skipped: map[string]bool{}, size: func() (int, int) { return 80, 60 }}
+	w := &watcher{cl: cl, out: out, feed: newFeed(), now: func() time.Time { return noon }, settle: time.Hour, columns: func() int { return 80 }, queue: queue{skipped: map[string]bool{}}}
 	w.look(t.Context())
-	for _, k := range []string{"a", "y", "r", "d", "1", "s", " ", "\r"} {
-		if w.key(t.Context(), []rune(k)) || w.mode != settling || w.shown == nil {
-			t.Errorf("%q does something", k)
+	w.ask(w.question(), nil)
+	for _, line := range []string{"approve", "y", "reject no", "defer 1m", "skip", ""} {
+		if w.line(t.Context(), line) || w.shown == nil || w.then != nil {
+			t.Errorf("%q does something", line)
 		}
 	}
-	if len(o.answered()) > 0 || strings.Contains(out.String(), "a approve") || !w.key(t.Context(), []rune("q")) {
+	w.early = nil
+	w.line(t.Context(), "approve")
+	if w.then == nil || w.early == nil {
+		t.Error("a yes is not asked for once more")
+	}
+	w.line(t.Context(), "y") // came with it
+	if len(o.answered()) > 0 || strings.Contains(out.String(), "Answer (") || strings.Count(out.String(), "it is no answer") != 6 {
 		t.Errorf("%v, %q", o.answered(), out.String())
+	}
+	w.ask(w.question(), nil)
+	if !w.line(t.Context(), "quit") {
+		t.Error("it does not leave")
 	}
 }
 
@@ -481,34 +559,40 @@ func TestWatchSettles(t *testing.T) {
 func TestWatchIsHarmless(t *testing.T) {
 	for name, text := range hostile {
 		a := everywhere(t, text)
-		a.ApprovalID, a.ExpiresAt = "appr_1", noon.Add(time.Hour)
+		a.ApprovalID, a.ExpiresAt, a.SilenceAt = "appr_1", noon.Add(time.Hour), time.Time{}
 		o := newOffice(t, a)
-		s := sit(t, o, 1_000_000)
-		s.sees("a approve")
-		s.press("a")
+		s := sit(t, o)
+		s.sees(answerPrompt)
+		s.types("approve")
 		s.sees("[y/N]")
-		s.press("n")
-		s.sees("a approve")
-		s.press("r")
-		s.sees("Why not?")
-		s.press(strings.NewReplacer("\r", "", "\n", "", "\x1b", "").Replace(text))
-		s.press("\x7f")
-		s.press("\x1b")
+		s.types(text)
 		s.sees("nothing was sent")
-		o.change("appr_1", func() { o.refuse = &client.Problem{Status: 409, Code: text, Detail: text, Remedy: text, Field: text} })
-		s.press("r")
-		s.sees("Why not?")
-		s.press("no\r")
+		s.sees(answerPrompt)
+		o.change("", func() { o.refuse = &client.Problem{Status: 409, Code: text, Detail: text, Remedy: text, Field: text} })
+		s.types("skip")
+		s.sees("(skip:")
+		s.types("skip")
+		s.sees(answerPrompt)
+		s.types("reject no")
 		s.sees("not taken")
+		s.sees(answerPrompt)
 		o.change("appr_1", func() { a.State = text })
 		s.sees("appr_1: it is")
 		s.sees("Nothing waits")
 		s.stop()
-		left := strings.NewReplacer("\r\n", "", "\r\x1b[K", "").Replace(s.screen.String())
-		for _, r := range left {
-			if r < ' ' || r == 0x7f || hidden(r) {
+		for _, r := range s.screen.String() {
+			if r < ' ' && r != '\n' || r == 0x7f || hidden(r) {
 				t.Errorf("%s: %U on the terminal", name, r)
 				break
+			}
+		}
+		for row := range strings.Lines(s.screen.String()) {
+			used := 0
+			for _, r := range strings.TrimSuffix(row, "\n") {
+				used += cells(r)
+			}
+			if used > 80 {
+				t.Errorf("%s: %d columns: %q", name, used, row)
 			}
 		}
 	}
@@ -517,7 +601,7 @@ func TestWatchIsHarmless(t *testing.T) {
 // The gateway goes away and comes back; a token that is no good ends it.
 func TestWatchGoesOn(t *testing.T) {
 	o := newOffice(t)
-	s := sit(t, o, 40)
+	s := sit(t, o)
 	s.sees("Nothing waits")
 	o.end()
 	s.sees("trying again in 1s")
@@ -531,6 +615,26 @@ func TestWatchGoesOn(t *testing.T) {
 	var p *client.Problem
 	if err := <-s.ended; !errors.As(err, &p) || p.Status != 401 {
 		t.Errorf("%v", err)
+	}
+}
+
+// Only a line that is whole is one; the end of the input leaves.
+func TestReadLines(t *testing.T) {
+	lines := make(chan string)
+	go readLines(t.Context(), strings.NewReader("approve\r\n\ny\nreject n"), lines)
+	var got []string
+	for line := range lines {
+		got = append(got, line)
+	}
+	if !slices.Equal(got, []string{"approve", "", "y"}) {
+		t.Errorf("%q", got)
+	}
+	o := newOffice(t, asked("appr_1"))
+	t.Setenv(envURL, o.URL)
+	t.Setenv(envToken, "spt_person_x")
+	var out bytes.Buffer
+	if code := run(t.Context(), []string{"approvals", "watch"}, strings.NewReader("approve\ny\n"), &out, &out); code != exitDone || len(o.answered()) > 0 {
+		t.Errorf("%d, %v, %s", code, o.answered(), &out)
 	}
 }
 
@@ -582,7 +686,7 @@ func TestWatchLines(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan int, 1)
 		go func() {
-			ended <- run(ctx, []string{"approvals", "watch", "-o", output}, strings.NewReader("aq"), out, errOut)
+			ended <- run(ctx, []string{"approvals", "watch", "-o", output}, nil, out, errOut)
 		}()
 		s := &sitting{t: t, screen: out}
 		s.sees("appr_1") // the oldest first
@@ -624,7 +728,6 @@ func TestWatchLines(t *testing.T) {
 	}
 }
 
-// What happened while the gateway was away is printed when it is back.
 // Lists leave large arguments out: a row says how large they are, and a document has them.
 func TestLargeArgumentsAreNotLost(t *testing.T) {
 	const end = "the-last-of-the-arguments"
@@ -642,7 +745,7 @@ func TestLargeArgumentsAreNotLost(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan int, 1)
 		go func() {
-			ended <- run(ctx, []string{"approvals", "watch", "-o", output}, strings.NewReader(""), out, out)
+			ended <- run(ctx, []string{"approvals", "watch", "-o", output}, nil, out, out)
 		}()
 		s := &sitting{t: t, screen: out}
 		want := end
@@ -658,6 +761,7 @@ func TestLargeArgumentsAreNotLost(t *testing.T) {
 	}
 }
 
+// What happened while the gateway was away is printed when it is back.
 func TestWatchLinesCatchUp(t *testing.T) {
 	o := newOffice(t, asked("appr_2"), asked("appr_1"))
 	t.Setenv(envURL, o.URL)
@@ -665,7 +769,7 @@ func TestWatchLinesCatchUp(t *testing.T) {
 	out, errOut := &screen{}, &screen{}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"approvals", "watch"}, strings.NewReader(""), out, errOut) }()
+	go func() { ended <- run(ctx, []string{"approvals", "watch"}, nil, out, errOut) }()
 	s, e := &sitting{t: t, screen: out}, &sitting{t: t, screen: errOut}
 	s.sees("appr_2  pending")
 	o.mu.Lock()
@@ -690,14 +794,14 @@ func TestWatchManyWait(t *testing.T) {
 		all = append(all, asked(fmt.Sprintf("appr_%02d", 49-i)))
 	}
 	o := newOffice(t, all...)
-	s := sit(t, o, 60)
-	s.sees("over 19 more wait - a approve")
+	s := sit(t, o)
+	s.sees("over 19 more wait. Answer")
 	for i := range 25 {
-		s.press("s")
+		s.types("s")
 		s.sees(fmt.Sprintf("appr_%02d, pending", 48-i))
-		s.sees("a approve")
+		s.sees("Answer")
 	}
-	s.press("s")
+	s.types("s")
 	s.sees("over 13 more wait")
 }
 
@@ -730,12 +834,6 @@ func TestApproveShownWhole(t *testing.T) {
 	}
 }
 
-// brokenwatch is a watch that panics in a goroutine of its own.
-func brokenwatch() {
-	c := &cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, output: "table"}
-	_ = c.watchKeys(context.Background(), nil, os.Stdin, os.Stdout) // does not return
-}
-
 // What is large hides nothing of what else waits.
 func TestWatchLargeOnes(t *testing.T) {
 	var all []*client.Approval
@@ -745,45 +843,10 @@ func TestWatchLargeOnes(t *testing.T) {
 		all = append(all, a)
 	}
 	o := newOffice(t, append(all, asked("appr_01"))...)
-	s := sit(t, o, 10_000)
+	s := sit(t, o)
 	s.sees("appr_30, pending")
 	s.sees("can't be approved here")
-	s.sees("r reject")
-	for s.press("s"); !strings.Contains(s.screen.String(), "appr_29, pending"); s.press("x") {
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func TestRead(t *testing.T) {
-	for name, c := range map[string]struct {
-		in   []string
-		want string
-	}{
-		"keys":           {[]string{"a", "y"}, "a y"},
-		"arrows":         {[]string{"\x1b[A", "\x1bOP", "q"}, "q"},
-		"among others":   {[]string{"ab\x1b[1;5Ac\x1bxd\x1bOPe", "f\x1b["}, "abcde f"},
-		"escape":         {[]string{"\x1b", "q"}, "\x1b q"},
-		"in two parts":   {[]string{"\xe6\xbc", "\xa2x"}, "漢x"},
-		"not UTF-8":      {[]string{"\xff", "a"}, "\ufffd a"},
-		"Ctrl-C in more": {[]string{"a", "bc\x03d", "e"}, "a"},
-	} {
-		pr, pw := io.Pipe()
-		keys := make(chan []rune, 10)
-		ended := make(chan struct{})
-		go read(t.Context(), pr, keys, func() { close(ended) })
-		for _, part := range c.in {
-			go func() { <-ended; pr.Close() }()
-			_, _ = pw.Write([]byte(part)) // after the end nobody reads
-		}
-		pw.Close()
-		<-ended
-		close(keys)
-		var got []string
-		for k := range keys {
-			got = append(got, string(k))
-		}
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("%s: %q", name, got)
-		}
-	}
+	s.sees("Answer (reject")
+	s.types("skip")
+	s.sees("appr_29, pending")
 }
