@@ -278,11 +278,12 @@ func (w *watcher) run(ctx context.Context) error {
 	defer w.newLine()
 	w.prompt, w.asked = "Asking the gateway …", true
 	w.write(w.prompt)
+	var lines <-chan string // read when something is known of the gateway: that it can't be reached is said even if the input ended
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case line, more := <-w.lines:
+		case line, more := <-lines:
 			if !more || w.line(ctx, line) {
 				return nil
 			}
@@ -291,6 +292,7 @@ func (w *watcher) run(ctx context.Context) error {
 		case <-w.wake:
 			w.look(ctx)
 		case <-w.feed.bell:
+			lines = w.lines
 			switch n := w.feed.take(); {
 			case n.over != nil:
 				return n.over
