@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/diff"
 	"sallyport.example/internal/threat"
 )
 
@@ -28,7 +29,6 @@ const (
 	shownValue     = 120      // bytes of a value there; the arguments have it whole
 	shownSpaces    = 8        // in a row; more are counted
 	longLine       = 1000     // characters of a line of JSON from which on they are counted
-	comparedLines  = 1000     // on each side; beyond, one side is shown whole and then the other
 	nameWidth      = 18       // of the column of names
 	pipeWidth      = 100      // where the output is no terminal
 	leastWidth     = 40
@@ -440,40 +440,12 @@ func sources(step client.PlanStep) (lines []string) {
 
 // difference shows the lines that are on one side only: - before, + now.
 func (s *sheet) difference(before, after []string) {
-	for len(before) > 0 && len(after) > 0 && before[0] == after[0] {
-		before, after = before[1:], after[1:]
-	}
-	for len(before) > 0 && len(after) > 0 && before[len(before)-1] == after[len(after)-1] {
-		before, after = before[:len(before)-1], after[:len(after)-1]
-	}
-	if len(before) > comparedLines || len(after) > comparedLines {
-		s.lines("- |", before...)
-		s.lines("+ |", after...)
-		return
-	}
-	common := make([][]int, len(before)+1) // how many lines of what follows are on both sides
-	for i := range common {
-		common[i] = make([]int, len(after)+1)
-	}
-	for i := len(before) - 1; i >= 0; i-- {
-		for j := len(after) - 1; j >= 0; j-- {
-			if before[i] == after[j] {
-				common[i][j] = common[i+1][j+1] + 1
-			} else {
-				common[i][j] = max(common[i+1][j], common[i][j+1])
-			}
+	diff.Lines(before, after, func(a, b string) bool { return a == b }, func(kind diff.Kind, line string) {
+		switch kind {
+		case diff.Before:
+			s.lines("- |", line)
+		case diff.After:
+			s.lines("+ |", line)
 		}
-	}
-	for i, j := 0, 0; i < len(before) || j < len(after); {
-		switch {
-		case i < len(before) && j < len(after) && before[i] == after[j]:
-			i, j = i+1, j+1
-		case j == len(after) || i < len(before) && common[i+1][j] >= common[i][j+1]:
-			s.lines("- |", before[i])
-			i++
-		default:
-			s.lines("+ |", after[j])
-			j++
-		}
-	}
+	})
 }

@@ -316,24 +316,3 @@ func TestQuestionSaysWhereValuesCameFrom(t *testing.T) {
 		t.Error("something is said of what was not looked at")
 	}
 }
-
-func TestDifference(t *testing.T) {
-	for _, c := range []struct{ before, after, want string }{
-		{"a b c", "a b c", ""}, {"a b c", "a x c", "-b +x"}, {"", "a", "+a"}, {"a", "", "-a"}, {"a b c d", "b c d e", "-a +e"}, {"a a a", "a a", "-a"}, {"a b", "b a", "-a +a"},
-	} {
-		s := &sheet{width: 80}
-		s.difference(strings.Fields(c.before), strings.Fields(c.after))
-		var got []string
-		for _, row := range s.rows {
-			got = append(got, strings.NewReplacer(" ", "", "|", "").Replace(row))
-		}
-		if strings.Join(got, " ") != c.want {
-			t.Errorf("%q to %q: %v", c.before, c.after, got)
-		}
-	}
-	long := strings.Split(strings.Repeat("x,", 3*comparedLines), ",")
-	s := &sheet{width: 80}
-	if s.difference(append([]string{"first"}, long...), append(long, "last")); len(s.rows) < len(long) {
-		t.Errorf("%d rows", len(s.rows))
-	}
-}

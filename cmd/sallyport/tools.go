@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/diff"
 )
 
 func (c *cli) tools() *cobra.Command {
@@ -236,9 +237,10 @@ func (t *table) definition(tool client.Tool) {
 	}
 	switch {
 	case tool.PendingHash != "" && tool.Definition != nil:
-		for _, l := range changedLines(definitionLines(tool.Definition), definitionLines(tool.Pending)) {
-			fmt.Fprintln(t.w, "  "+l)
-		}
+		mark := map[diff.Kind]string{diff.Both: "    ", diff.Before: "  - ", diff.After: "  + "}
+		diff.Lines(definitionLines(tool.Definition), definitionLines(tool.Pending), func(a, b string) bool { return a == b }, func(kind diff.Kind, line string) {
+			fmt.Fprintln(t.w, mark[kind]+line)
+		})
 	case tool.PendingHash != "":
 		t.lines(definitionLines(tool.Pending))
 	case tool.Definition != nil:
@@ -279,54 +281,4 @@ func definitionLines(definition json.RawMessage) []string {
 		all = append(all, line[:len(line)-len(rest)]+visible(rest, 16*len(rest)+16))
 	}
 	return all
-}
-
-// maxCompared bounds the lines on each side that are compared one with another.
-const maxCompared = 2000
-
-// changedLines are the lines of both, those of before marked "- " where they are gone and those of after "+ " where they are new.
-func changedLines(before, after []string) (out []string) {
-	head := 0
-	for head < len(before) && head < len(after) && before[head] == after[head] {
-		out = append(out, "  "+before[head])
-		head++
-	}
-	a, b := before[head:], after[head:]
-	if len(a) > maxCompared || len(b) > maxCompared { // the one side whole, then the other
-		for _, l := range a {
-			out = append(out, "- "+l)
-		}
-		for _, l := range b {
-			out = append(out, "+ "+l)
-		}
-		return out
-	}
-	// same[i][j] is the length of the longest common part of a[i:] and b[j:].
-	same := make([][]int32, len(a)+1)
-	for i := range same {
-		same[i] = make([]int32, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for j := len(b) - 1; j >= 0; j-- {
-			if a[i] == b[j] {
-				same[i][j] = same[i+1][j+1] + 1
-			} else {
-				same[i][j] = max(same[i+1][j], same[i][j+1])
-			}
-		}
-	}
-	for i, j := 0, 0; i < len(a) || j < len(b); {
-		switch {
-		case i < len(a) && j < len(b) && a[i] == b[j]:
-			out = append(out, "  "+a[i])
-			i, j = i+1, j+1
-		case j == len(b) || i < len(a) && same[i+1][j] >= same[i][j+1]:
-			out = append(out, "- "+a[i])
-			i++
-		default:
-			out = append(out, "+ "+b[j])
-			j++
-		}
-	}
-	return out
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"sallyport.example/internal/diff"
 	"sallyport.example/internal/threat"
 )
 
@@ -241,62 +242,11 @@ type change struct {
 	Pieces []piece
 }
 
-// comparedLines is how many lines on each side are compared with one another; beyond, the one side is shown whole and then the other.
-const comparedLines = 1000
-
 // difference compares two values as they are rendered, line by line.
-func difference(before, after json.RawMessage) []change {
-	a, b := linesOf(exactly(before)), linesOf(exactly(after))
-	same := func(x, y []piece) bool { return slices.Equal(x, y) }
-	var out []change
-	add := func(kind string, lines ...[]piece) {
-		for _, l := range lines {
-			out = append(out, change{kind, l})
-		}
-	}
-	head := 0
-	for head < len(a) && head < len(b) && same(a[head], b[head]) {
-		head++
-	}
-	tail := 0
-	for tail < len(a)-head && tail < len(b)-head && same(a[len(a)-1-tail], b[len(b)-1-tail]) {
-		tail++
-	}
-	add("", a[:head]...)
-	x, y := a[head:len(a)-tail], b[head:len(b)-tail]
-	if len(x) > comparedLines || len(y) > comparedLines {
-		add("del", x...)
-		add("ins", y...)
-	} else {
-		longest := make([][]int, len(x)+1) // common lines of what follows
-		for i := range longest {
-			longest[i] = make([]int, len(y)+1)
-		}
-		for i := len(x) - 1; i >= 0; i-- {
-			for j := len(y) - 1; j >= 0; j-- {
-				if same(x[i], y[j]) {
-					longest[i][j] = longest[i+1][j+1] + 1
-				} else {
-					longest[i][j] = max(longest[i+1][j], longest[i][j+1])
-				}
-			}
-		}
-		i, j := 0, 0
-		for i < len(x) || j < len(y) {
-			switch {
-			case i < len(x) && j < len(y) && same(x[i], y[j]):
-				add("", x[i])
-				i, j = i+1, j+1
-			case j == len(y) || i < len(x) && longest[i+1][j] >= longest[i][j+1]:
-				add("del", x[i])
-				i++
-			default:
-				add("ins", y[j])
-				j++
-			}
-		}
-	}
-	add("", a[len(a)-tail:]...)
+func difference(before, after json.RawMessage) (out []change) {
+	diff.Lines(linesOf(exactly(before)), linesOf(exactly(after)), slices.Equal[[]piece], func(kind diff.Kind, line []piece) {
+		out = append(out, change{string(kind), line})
+	})
 	return out
 }
 
