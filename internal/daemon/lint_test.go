@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sallyport.example/internal/policy"
 )
 
 // said are the problems as "severity field: …", without files and lines.
@@ -145,4 +147,32 @@ func TestLintIdentities(t *testing.T) {
 			t.Errorf("line %d: %+v", line, problems[i])
 		}
 	}
+}
+
+// An operation's own roles of arguments must not take away its server's without a word: a transfer of any size would be HIGH.
+func TestOwnArgumentsDoNotDropTheAmountSilently(t *testing.T) {
+	c, err := ParseConfig("sallyport.yaml", []byte(`
+upstreams: {bank: {url: "http://127.0.0.1:1"}}
+operations:
+  bank.*: {action: transfer_money, args: {amount: amount}}
+  bank.transfer: {args: {recipient: destination}}
+`), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	class := c.Classifier(nil)("bank", "transfer")
+	rules, err := c.Approvals.rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rating := rules.Rate(policy.Subject{Action: class.Action, Floor: class.RiskFloor, Roles: class.Roles, Arguments: []byte(`{"amount":1000000,"recipient":"x"}`), Write: true})
+	if rating.Risk == policy.Critical {
+		return
+	}
+	for _, w := range c.Warnings("sallyport.yaml") {
+		if strings.Contains(w.Field, "bank.transfer") && strings.Contains(w.Problem, "amount") {
+			return
+		}
+	}
+	t.Errorf("a million is %s, one person's to approve, and lint says nothing: %+v", rating.Risk, c.Warnings("sallyport.yaml"))
 }

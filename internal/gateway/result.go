@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -569,12 +568,6 @@ func (w *wrapper) block(b map[string]any) map[string]any {
 	}
 	return text(string(raw))
 }
-
-// mimeType and plainURI are what may stand beside fenced content: nothing that reads as a sentence.
-var (
-	mimeType = regexp.MustCompile(`^[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}$`)
-	plainURI = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]{0,31}:[!-~]{0,1000}$`)
-)
 
 // resource fences a resource's content. It is nil where the resource has no URI that may stand beside it.
 func (w *wrapper) resource(r map[string]any) map[string]any {

@@ -3,10 +3,8 @@ package gateway_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
-	"sallyport.example/internal/standing"
 )
 
 // stuck is a store whose outcomes do not come back for a while.
@@ -80,30 +77,6 @@ func TestKillDoesNotWaitForOwedOutcomes(t *testing.T) {
 	set(nil)
 	close(hold)
 	<-answered
-}
-
-type failingRevoke struct {
-	gateway.Store
-	fail bool
-}
-
-func (f *failingRevoke) RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error {
-	if f.fail {
-		return fault.New(fault.AuditUnavailable, "")
-	}
-	return f.Store.RevokeToken(ctx, id, at, e)
-}
-
-type lossy struct {
-	gateway.Store
-	lose atomic.Bool
-}
-
-func (l *lossy) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {
-	if l.lose.Load() {
-		return fault.Wrap(errors.New("disk full"), fault.StoreUnavailable, "")
-	}
-	return l.Store.SaveQuarantine(ctx, agent, q, e)
 }
 
 type stuckLookUp struct {
