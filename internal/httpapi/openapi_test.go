@@ -18,7 +18,8 @@ var update = flag.Bool("update", false, "write docs/openapi.json anew")
 // docs/openapi.json is what the gateway serves at /openapi.json, indented, with "dev" as its version. "make openapi" writes it anew.
 func TestCommittedDocument(t *testing.T) {
 	const file = "../../docs/openapi.json"
-	server := httptest.NewServer(httpapi.New(nil, nil, httpapi.Options{Version: "dev"}).Admin())
+	w := newWorld(t)
+	server := httptest.NewServer(httpapi.New(w.g, w.store, httpapi.Options{Version: "dev"}).Admin())
 	defer server.Close()
 	answer, err := http.Get(server.URL + "/openapi.json")
 	if err != nil {
