@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/httpapi"
 )
 
@@ -29,11 +30,11 @@ var types = map[string]any{
 	"FaultVerdict": client.Verdict{}, "FaultBecause": client.Because{}, "FaultRemedy": client.Remedy{},
 	"DeclareBody": client.NewDeclaration{}, "DeclareJustification": client.Justification{}, "GatewayDeclareAnswer": client.DeclareAnswer{},
 	"DeclareDeclaration": client.Declaration{}, "GatewayQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalFinding": client.Finding{}, "ApprovalVote": client.Vote{},
-	"ApprovalPage": client.ApprovalPage{}, "GatewayEarlier": client.Earlier{}, "GatewayQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "GatewayBatched": client.Batched{},
+	"ApprovalPage": client.ApprovalPage{}, "GatewayEarlier": client.Earlier{}, "StandingQuarantine": client.Quarantine{}, "SignInLink": client.SignInLink{}, "BatchItem": client.ApprovalRef{}, "GatewayBatched": client.Batched{},
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{},
 	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
-	"ThreatSuspicion": client.Suspicion{}, "GatewayAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},
-	"GatewayTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
+	"ThreatSuspicion": client.Suspicion{}, "CatalogueAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},
+	"CatalogueTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
 	"AuditPage": client.AuditPage{}, "AuditEntry": client.Entry{}, "AuditPayload": client.Payload{}, "EntryLeaf": client.EntryLeaf{},
 	"Proof": struct {
 		client.Inclusion
@@ -107,7 +108,7 @@ func fits(schema map[string]any, t reflect.Type) bool {
 
 // TestFields compares every type of the client with the server's own description of it, field by field, both ways.
 func TestFields(t *testing.T) {
-	server := httptest.NewServer(httpapi.New(nil, nil, httpapi.Options{}).Admin())
+	server := httptest.NewServer(httpapi.New(new(gateway.Gateway), nil, httpapi.Options{}).Admin())
 	defer server.Close()
 	resp, err := http.Get(server.URL + "/openapi.json")
 	if err != nil {
