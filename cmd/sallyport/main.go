@@ -173,6 +173,7 @@ type about struct {
 	args                      cobra.PositionalArgs // nil: none
 	prints                    bool                 // prints data: takes --output
 	local                     bool                 // has nothing to do with a server or its directory
+	reasoned                  bool                 // takes --reason, and needs it
 }
 
 // command makes a command whose errors are known as its own.

@@ -44,6 +44,14 @@ func (c *cli) print(v any, rows func(t *table)) error {
 	return err
 }
 
+// judged prints v, and ends the command with exit code 1 where it is not good.
+func (c *cli) judged(v any, good bool, rows func(t *table)) error {
+	if err := c.print(v, rows); err != nil || good {
+		return err
+	}
+	return &found{said: true}
+}
+
 // toYAML turns JSON into YAML with the members in the same order: JSON is YAML in another style.
 func toYAML(b []byte) ([]byte, error) {
 	var n yaml.Node
