@@ -85,13 +85,7 @@ for sallyport manifest.`,
 		if err != nil {
 			return err
 		}
-		if err := c.print(r, func(t *table) { validated(t, args, r) }); err != nil {
-			return err
-		}
-		if !r.Valid {
-			return &found{said: true}
-		}
-		return nil
+		return c.judged(r, r.Valid, func(t *table) { validated(t, args, r) })
 	})
 	validate.Flags().StringVar(&session, "session", client.Own, "id of the session")
 	return group("plan", "Ask about plans", validate)

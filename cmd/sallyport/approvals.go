@@ -64,14 +64,11 @@ func (c *cli) approvals() *cobra.Command {
 	list.Flags().IntVar(&query.Limit, "limit", 0, "most approvals to list")
 	must(list.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(approvalStates, cobra.ShellCompDirectiveNoFileComp)))
 
-	one := c.asPerson(about{use: "show APPROVAL", short: "Show what an agent asks for, with everything that is approved by its digest", example: "sallyport approvals show appr_01J…", args: cobra.ExactArgs(1), prints: true},
-		func(ctx context.Context, cl *client.Client, args []string) error {
-			a, err := cl.Approval(ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return c.print(a, func(t *table) { t.question(c, a) })
-		})
+	one := printing(c, about{use: "show APPROVAL", short: "Show what an agent asks for, with everything that is approved by its digest", example: "sallyport approvals show appr_01J…", args: cobra.ExactArgs(1)},
+		func(ctx context.Context, cl *client.Client, args []string) (*client.Approval, error) {
+			return cl.Approval(ctx, args[0])
+		},
+		func(t *table, a *client.Approval) { t.question(c, a) })
 	return group("approvals", "Answer what agents ask people for", list, one, c.watch(), c.approve(), c.reject(), c.deferral(), c.modify(), c.batch())
 }
 
@@ -125,21 +122,16 @@ func votes(a *client.Approval) string {
 }
 
 // answered shows what became of an approval after an answer.
-func (c *cli) answered(a *client.Approval, err error) error {
-	if err != nil {
-		return err
+func (t *table) answered(a *client.Approval) {
+	t.field("approval", a.ApprovalID)
+	t.field("operation", a.Operation)
+	t.field("state", a.State)
+	t.field("approved by", votes(a))
+	t.field("deferred until", a.DeferredUntil)
+	t.field("reason", a.Reason)
+	if a.Drill {
+		t.field("a drill", drill)
 	}
-	return c.print(a, func(t *table) {
-		t.field("approval", a.ApprovalID)
-		t.field("operation", a.Operation)
-		t.field("state", a.State)
-		t.field("approved by", votes(a))
-		t.field("deferred until", a.DeferredUntil)
-		t.field("reason", a.Reason)
-		if a.Drill {
-			t.field("a drill", drill)
-		}
-	})
 }
 
 // question shows an approval whole and tells whether it could.
@@ -207,28 +199,28 @@ const digestHelp = "digest of what you looked at"
 func (c *cli) approve() *cobra.Command {
 	var digest, comment string
 	var yes bool
-	cmd := c.asPerson(about{
+	cmd := printing(c, about{
 		use: "approve APPROVAL", short: "Say yes to one call",
 		long: `It shows what is asked and asks you; your yes is for exactly that, by its digest. Nothing runs by itself: the agent makes its call again, and
 it is judged again. Scripts give --yes and --digest.`,
-		example: "sallyport approvals approve appr_01J…\nsallyport approvals approve appr_01J… --yes --digest 8f0c…", args: cobra.ExactArgs(1), prints: true,
-	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		example: "sallyport approvals approve appr_01J…\nsallyport approvals approve appr_01J… --yes --digest 8f0c…", args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, cl *client.Client, args []string) (*client.Approval, error) {
 		if err := c.unasked(yes, digest != ""); err != nil {
-			return err
+			return nil, err
 		}
 		id := args[0]
 		if !yes {
 			a, err := c.lookedAt(ctx, cl, id, digest, true)
-			if err != nil {
-				return err
+			if err == nil {
+				err = c.confirmed(approving(a))
 			}
-			if err := c.confirmed(approving(a)); err != nil {
-				return err
+			if err != nil {
+				return nil, err
 			}
 			id, digest = a.ApprovalID, a.Digest
 		}
-		return c.answered(cl.Approve(ctx, id, digest, comment))
-	})
+		return cl.Approve(ctx, id, digest, comment)
+	}, (*table).answered)
 	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
 	cmd.Flags().StringVar(&comment, "comment", "", "a word for the record")
 	cmd.Flags().BoolVar(&yes, "yes", false, "ask nobody; needs --digest")
@@ -236,41 +228,46 @@ it is judged again. Scripts give --yes and --digest.`,
 }
 
 func (c *cli) reject() *cobra.Command {
-	var digest, reason string
-	cmd := c.asPerson(about{
+	var reason string
+	cmd := c.answering(about{
 		use: "reject APPROVAL", short: "Say no to one call; the agent is told why",
 		long:    "One no is enough, also after others said yes, up to the moment the call runs.",
-		example: "sallyport approvals reject appr_01J… --reason \"not to customers\"", args: cobra.ExactArgs(1), prints: true,
-	}, func(ctx context.Context, cl *client.Client, args []string) error {
-		a, err := c.lookedAt(ctx, cl, args[0], digest, false)
-		if err != nil {
-			return err
-		}
-		return c.answered(cl.Reject(ctx, a.ApprovalID, a.Digest, reason))
-	})
+		example: "sallyport approvals reject appr_01J… --reason \"not to customers\"",
+	}, func(ctx context.Context, cl *client.Client, a *client.Approval) (*client.Approval, error) {
+		return cl.Reject(ctx, a.ApprovalID, a.Digest, reason)
+	}, (*table).answered)
 	reasonFlag(cmd, &reason)
-	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
 	return cmd
 }
 
 func (c *cli) deferral() *cobra.Command {
-	var digest, until string
-	cmd := c.asPerson(about{
+	var until string
+	cmd := c.answering(about{
 		use: "defer APPROVAL", short: "Put the answer off",
 		long:    "Without --until it waits until somebody takes it up. It expires all the same.",
-		example: "sallyport approvals defer appr_01J… --until 10m", args: cobra.ExactArgs(1), prints: true,
-	}, func(ctx context.Context, cl *client.Client, args []string) error {
+		example: "sallyport approvals defer appr_01J… --until 10m",
+	}, func(ctx context.Context, cl *client.Client, a *client.Approval) (*client.Approval, error) {
 		at, err := untilTime(until, time.Now())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		a, err := c.lookedAt(ctx, cl, args[0], digest, false)
-		if err != nil {
-			return err
-		}
-		return c.answered(cl.Defer(ctx, a.ApprovalID, a.Digest, at))
-	})
+		return cl.Defer(ctx, a.ApprovalID, a.Digest, at)
+	}, (*table).answered)
 	cmd.Flags().StringVar(&until, "until", "", "when to ask again: 10m, 2h, or 2026-11-20T15:00:00Z")
+	return cmd
+}
+
+// answering makes a command that answers one request, which it shows. With --digest it must be that one.
+func (c *cli) answering(a about, answer func(ctx context.Context, cl *client.Client, a *client.Approval) (*client.Approval, error), rows func(t *table, a *client.Approval)) *cobra.Command {
+	var digest string
+	a.args = cobra.ExactArgs(1)
+	cmd := printing(c, a, func(ctx context.Context, cl *client.Client, args []string) (*client.Approval, error) {
+		seen, err := c.lookedAt(ctx, cl, args[0], digest, false)
+		if err != nil {
+			return nil, err
+		}
+		return answer(ctx, cl, seen)
+	}, rows)
 	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
 	return cmd
 }
@@ -291,38 +288,28 @@ func untilTime(s string, now time.Time) (time.Time, error) {
 }
 
 func (c *cli) modify() *cobra.Command {
-	var digest, arguments, reason string
-	cmd := c.asPerson(about{
+	var arguments, reason string
+	cmd := c.answering(about{
 		use: "modify APPROVAL", short: "Ask about a call with other arguments",
 		long: `The request as it is will not run. Your arguments, all of them, take the place of the agent's under a new digest, and wait for another person's
 answer: this approves nothing, and you can't approve what you wrote. The agent is told the reason, and makes the new call or does not. To begin
 with what it asks for: sallyport approvals show APPROVAL --output json.`,
 		example: `sallyport approvals modify appr_01J… --arguments '{"recipient":"DE02…","amount":900}' --reason "900 was agreed"
-sallyport approvals modify appr_01J… --arguments @arguments.json --reason "one page is enough"`, args: cobra.ExactArgs(1), prints: true,
-	}, func(ctx context.Context, cl *client.Client, args []string) error {
+sallyport approvals modify appr_01J… --arguments @arguments.json --reason "one page is enough"`,
+	}, func(ctx context.Context, cl *client.Client, a *client.Approval) (*client.Approval, error) {
 		raw, err := argumentsOf(arguments)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		a, err := c.lookedAt(ctx, cl, args[0], digest, false)
-		if err != nil {
-			return err
-		}
-		next, err := cl.Modify(ctx, a.ApprovalID, a.Digest, raw, reason)
-		if err != nil {
-			return err
-		}
-		return c.print(next, func(t *table) {
-			t.line("it is this now:")
-			t.question(c, next)
-			t.line("")
-			t.line("it waits for somebody else, since nobody approves what they wrote: sallyport approvals approve %s", next.ApprovalID)
-		})
+		return cl.Modify(ctx, a.ApprovalID, a.Digest, raw, reason)
+	}, func(t *table, next *client.Approval) {
+		t.line("it is this now:")
+		t.question(c, next)
+		t.line("")
+		t.line("it waits for somebody else, since nobody approves what they wrote: sallyport approvals approve %s", next.ApprovalID)
 	})
-	cmd.Flags().StringVar(&arguments, "arguments", "", "the new arguments: a JSON object, or @FILE with one")
-	must(cmd.MarkFlagRequired("arguments"))
+	needed(cmd, &arguments, "arguments", "the new arguments: a JSON object, or @FILE with one")
 	reasonFlag(cmd, &reason)
-	cmd.Flags().StringVar(&digest, "digest", "", digestHelp)
 	return cmd
 }
 
@@ -398,8 +385,8 @@ are not similar, none is. It exits with 1 if one was not taken. Scripts that app
 		if err != nil {
 			return err
 		}
-		failed := false
-		if err := c.print(all, func(t *table) {
+		failed := func(b client.Batched) bool { return b.Approval == nil }
+		return c.judged(all, !slices.ContainsFunc(all, failed), func(t *table) {
 			t.row("APPROVAL", "STATE", "PROBLEM")
 			for _, b := range all {
 				state := ""
@@ -408,16 +395,7 @@ are not similar, none is. It exits with 1 if one was not taken. Scripts that app
 				}
 				t.row(b.ApprovalID, state, b.Problem)
 			}
-		}); err != nil {
-			return err
-		}
-		for _, b := range all {
-			failed = failed || b.Approval == nil
-		}
-		if failed {
-			return &found{said: true}
-		}
-		return nil
+		})
 	})
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record; the agent is told of a no")
 	cmd.Flags().BoolVar(&yes, "yes", false, "ask nobody; needs every digest")

@@ -106,32 +106,25 @@ func moment(flag, s string) (time.Time, error) {
 }
 
 func (c *cli) auditShow() *cobra.Command {
-	return c.asPerson(about{use: "show INDEX", short: "Show one entry whole", example: "sallyport audit show 42\nsallyport audit show 42 --output json", args: cobra.ExactArgs(1), prints: true},
-		func(ctx context.Context, cl *client.Client, args []string) error {
+	return printing(c, about{use: "show INDEX", short: "Show one entry whole", example: "sallyport audit show 42\nsallyport audit show 42 --output json", args: cobra.ExactArgs(1)},
+		func(ctx context.Context, cl *client.Client, args []string) (*client.EntryLeaf, error) {
 			index, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil || index < 0 {
-				return usagef("%q is not the index of an entry", args[0])
+				return nil, usagef("%q is not the index of an entry", args[0])
 			}
-			e, err := cl.AuditEntry(ctx, index)
-			if err != nil {
-				return err
-			}
-			return c.print(e, func(t *table) { entry(t, &e.Entry) })
-		})
+			return cl.AuditEntry(ctx, index)
+		}, func(t *table, e *client.EntryLeaf) { entry(t, &e.Entry) })
 }
 
 func entry(t *table, e *client.Entry) {
-	for _, f := range []struct {
-		name  string
-		value any
-	}{
+	for _, f := range [][2]any{
 		{"index", e.Index}, {"at", e.At}, {"kind", e.Kind}, {"action", e.Action}, {"agent", e.Agent}, {"session", e.Session},
 		{"requester", e.Requester}, {"actor", e.Actor}, {"door", e.Door}, {"request", e.RequestID}, {"operation", e.Operation},
 		{"definition", e.DefHash}, {"call", e.CallID}, {"call digest", e.Digest}, {"decision", e.Decision}, {"stage", e.Stage},
 		{"code", e.Code}, {"reason", e.Reason}, {"only logged", e.Shadow}, {"risk", e.Risk}, {"amount", e.Amount}, {"approvers", e.Approvers},
 		{"model", e.Model}, {"labels", e.Labels}, {"attribution", e.Attribution}, {"detail", e.Detail},
 	} {
-		t.field(f.name, f.value)
+		t.field(f[0].(string), f[1])
 	}
 	for _, p := range []struct {
 		name string
@@ -200,13 +193,12 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 				return usagef("%s is empty", pub) // must not fall back to the key that lies with the log
 			}
 		}
-		var kept [][]byte
-		for _, name := range anchors {
-			b, err := readRegular(name, maxSmall)
-			if err != nil {
+		kept := make([][]byte, len(anchors))
+		for i, name := range anchors {
+			var err error
+			if kept[i], err = readRegular(name, maxSmall); err != nil {
 				return unusable(err)
 			}
-			kept = append(kept, b)
 		}
 		src, done, err := openLog(ctx, path)
 		if err != nil {
@@ -216,13 +208,7 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 		if err = errors.Join(err, done()); err != nil {
 			return unusable(err)
 		}
-		if err := c.print(report, func(t *table) { verified(t, path, report) }); err != nil {
-			return err
-		}
-		if !report.OK {
-			return &found{said: true}
-		}
-		return nil
+		return c.judged(report, report.OK, func(t *table) { verified(t, path, report) })
 	})
 	cmd.Flags().StringVar(&pub, "pub", "", "file with the public key to trust")
 	cmd.Flags().StringSliceVar(&anchors, "anchor", nil, "file with a checkpoint that was kept elsewhere")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -19,22 +20,15 @@ packages and makes servers' folders, as a start would, and changes nothing else.
 		example: "sallyport doctor\nsallyport doctor --config sallyport.yaml --output json", prints: true,
 	}, func(ctx context.Context, _ []string) error {
 		checks := daemon.Doctor(ctx, config, c.data)
-		if err := c.print(checks, func(t *table) {
+		failed := func(check daemon.Check) bool { return check.State == "failed" }
+		return c.judged(checks, !slices.ContainsFunc(checks, failed), func(t *table) {
 			for _, check := range checks {
 				t.line("%s\t%s\t%s", check.State, check.Name, check.Detail)
 				if check.Remedy != "" && check.State != "ok" {
 					t.line("\t\t%s", "→ "+check.Remedy)
 				}
 			}
-		}); err != nil {
-			return err
-		}
-		for _, check := range checks {
-			if check.State == "failed" {
-				return &found{said: true}
-			}
-		}
-		return nil
+		})
 	})
 	cmd.Flags().StringVar(&config, "config", "", "the configuration `FILE` (default sallyport.yaml, if it is there)")
 	return cmd

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -143,22 +144,15 @@ servers' tools take, and what was called and answered in the newest entries of t
 		if problems == nil {
 			problems = []daemon.Problem{}
 		}
-		if err := c.print(problems, func(t *table) {
+		blocks := func(p daemon.Problem) bool { return p.Severity.Blocks() }
+		return c.judged(problems, !slices.ContainsFunc(problems, blocks), func(t *table) {
 			for _, p := range problems {
 				t.line("%s", p.String())
 			}
 			if len(problems) == 0 {
 				t.line("no problems")
 			}
-		}); err != nil {
-			return err
-		}
-		for _, p := range problems {
-			if p.Severity.Blocks() {
-				return &found{said: true}
-			}
-		}
-		return nil
+		})
 	})
 	cmd.Flags().StringVar(&data, "data", "", "data directory of a gateway to compare labels with")
 	must(cmd.MarkFlagDirname("data"))

@@ -19,18 +19,15 @@ import (
 )
 
 func (c *cli) token() *cobra.Command {
-	list := c.asPerson(about{use: "list", short: "List tokens, without their secrets", example: "sallyport token list", prints: true},
-		func(ctx context.Context, cl *client.Client, _ []string) error {
-			all, err := cl.Tokens(ctx)
-			if err != nil {
-				return err
+	list := printing(c, about{use: "list", short: "List tokens, without their secrets", example: "sallyport token list"},
+		func(ctx context.Context, cl *client.Client, _ []string) ([]client.Token, error) {
+			return cl.Tokens(ctx)
+		},
+		func(t *table, all []client.Token) {
+			t.row("TOKEN", "KIND", "FOR", "ROLES", "CREATED", "EXPIRES", "REVOKED")
+			for _, tok := range all {
+				t.row(tok.TokenID, tok.Kind, tok.ID, tok.Roles, tok.Created, tok.Expires, tok.Revoked)
 			}
-			return c.print(all, func(t *table) {
-				t.row("TOKEN", "KIND", "FOR", "ROLES", "CREATED", "EXPIRES", "REVOKED")
-				for _, tok := range all {
-					t.row(tok.TokenID, tok.Kind, tok.ID, tok.Roles, tok.Created, tok.Expires, tok.Revoked)
-				}
-			})
 		})
 	revoke := c.asPerson(about{use: "revoke TOKEN", short: "End a token at once", long: "TOKEN is the id that sallyport token list shows.", example: "sallyport token revoke tok_01J…", args: cobra.ExactArgs(1)},
 		func(ctx context.Context, cl *client.Client, args []string) error {

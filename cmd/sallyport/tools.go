@@ -13,43 +13,39 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
+	"sallyport.example/internal/threat"
 )
 
 func (c *cli) tools() *cobra.Command {
-	list := c.asPerson(about{use: "list", short: "List every operation that the servers offer", example: "sallyport tools list", prints: true},
-		func(ctx context.Context, cl *client.Client, _ []string) error {
+	list := printing(c, about{use: "list", short: "List every operation that the servers offer", example: "sallyport tools list"},
+		func(ctx context.Context, cl *client.Client, _ []string) ([]client.Tool, error) {
 			all, err := cl.Tools(ctx)
-			if err != nil {
-				return err
-			}
 			slices.SortStableFunc(all, func(a, b client.Tool) int { return cmp.Compare(a.Operation, b.Operation) })
-			return c.print(all, func(t *table) {
-				t.row("OPERATION", "TOOL", "STANDING", "SENSITIVITY", "EFFECT", "OUTPUT", "DEFINITION", "WAITING DEFINITION")
-				for _, tool := range all {
-					t.row(tool.Operation, tool.Name, tool.Standing+reasonText(tool.Fault), tool.Sensitivity, tool.Effect, tool.Output, readBy(tool), tool.PendingHash)
-				}
-			})
+			return all, err
+		}, func(t *table, all []client.Tool) {
+			t.row("OPERATION", "TOOL", "STANDING", "SENSITIVITY", "EFFECT", "OUTPUT", "DEFINITION", "WAITING DEFINITION")
+			for _, tool := range all {
+				t.row(tool.Operation, tool.Name, tool.Standing+reasonText(tool.Fault), tool.Sensitivity, tool.Effect, tool.Output, readBy(tool), tool.PendingHash)
+			}
 		})
-	one := c.asPerson(about{use: "show OPERATION", short: "Show a tool with its definitions and what looks like an order in them", example: "sallyport tools show mail.search_email",
-		args: cobra.ExactArgs(1), prints: true},
-		func(ctx context.Context, cl *client.Client, args []string) error {
+	one := printing(c, about{use: "show OPERATION", short: "Show a tool with its definitions and what looks like an order in them", example: "sallyport tools show mail.search_email", args: cobra.ExactArgs(1)},
+		func(ctx context.Context, cl *client.Client, args []string) (tool client.Tool, err error) {
 			all, err := cl.Tools(ctx)
 			if err != nil {
-				return err
+				return tool, err
 			}
 			i := slices.IndexFunc(all, func(t client.Tool) bool { return t.Operation == args[0] })
 			if i < 0 {
-				return &found{what: fmt.Sprintf("no server offers %q; sallyport tools list shows what there is", args[0])}
+				return tool, &found{what: fmt.Sprintf("no server offers %q; sallyport tools list shows what there is", args[0])}
 			}
-			tool := all[i]
-			return c.print(tool, func(t *table) {
-				t.field("operation", tool.Operation)
-				t.field("tool", tool.Name)
-				t.field("standing", tool.Standing+reasonText(tool.Fault))
-				t.field("definition", readBy(tool))
-				t.line("")
-				t.definition(tool)
-			})
+			return all[i], nil
+		}, func(t *table, tool client.Tool) {
+			t.field("operation", tool.Operation)
+			t.field("tool", tool.Name)
+			t.field("standing", tool.Standing+reasonText(tool.Fault))
+			t.field("definition", readBy(tool))
+			t.line("")
+			t.definition(tool)
 		})
 	return group("tools", "See tools and accept their definitions", list, one, c.acceptTools())
 }
@@ -120,49 +116,23 @@ func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, y
 	if err != nil {
 		return err
 	}
-	known := slices.ContainsFunc(tools, func(t client.Tool) bool { return t.Server == server })
+	if server != "" && !slices.ContainsFunc(tools, func(t client.Tool) bool { return t.Server == server }) {
+		return &found{what: fmt.Sprintf("no server %q has offered tools; sallyport status shows the servers", server)}
+	}
 	tools = slices.DeleteFunc(tools, func(t client.Tool) bool {
 		return t.PendingHash == "" && !t.Unread || server != "" && t.Server != server
 	})
-	if server != "" && !known {
-		return &found{what: fmt.Sprintf("no server %q has offered tools; sallyport status shows the servers", server)}
-	}
-	urgency := func(t client.Tool) int {
-		switch {
-		case len(t.Suspicions) > 0:
-			return 0
-		case t.PendingHash != "":
-			return 1
-		}
-		return 2
-	}
 	slices.SortStableFunc(tools, func(a, b client.Tool) int {
-		return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Operation, b.Operation))
+		return cmp.Or(threat.ReadingOrder(len(a.Suspicions), a.PendingHash != "")-threat.ReadingOrder(len(b.Suspicions), b.PendingHash != ""), cmp.Compare(a.Operation, b.Operation))
 	})
-	var accept []client.Acceptance
-	for _, t := range tools {
-		accept = append(accept, client.Acceptance{Operation: t.Operation, DefinitionHash: cmp.Or(t.PendingHash, t.Hash)})
-	}
 	if c.output == "table" {
 		if len(tools) == 0 {
 			return c.print(nil, func(t *table) {
 				t.line("Every definition has been accepted by a person, or its server is trusted at first sight.")
 			})
 		}
-		if err := c.print(nil, func(t *table) {
-			for i, tool := range tools {
-				t.line("%d of %d  %s, %s", i+1, len(tools), tool.Operation, readBy(tool))
-				t.definition(tool)
-				t.line("")
-			}
-		}); err != nil {
+		if err := c.showDefinitions(tools); err != nil {
 			return err
-		}
-		if suspect := slices.IndexFunc(tools, func(t client.Tool) bool { return len(t.Suspicions) == 0 }); suspect != 0 {
-			if suspect < 0 {
-				suspect = len(tools)
-			}
-			fmt.Fprintf(c.err, "In %d of them, the first above, something looks like an order to the model or is hidden. To leave one out, accept the others one by one.\n", suspect)
 		}
 		if !yes {
 			if err := c.confirmed(fmt.Sprintf("Accept these %d definitions, which agents will read as they are?", len(tools))); err != nil {
@@ -170,28 +140,8 @@ func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, y
 			}
 		}
 	}
-	results := []client.Accepted{}
-	for part := range slices.Chunk(accept, acceptedAtOnce) {
-		some, err := cl.AcceptTools(ctx, part)
-		if err != nil {
-			return err
-		}
-		results = append(results, some...)
-	}
-	refused := 0
-	for _, r := range results {
-		if r.Problem != "" {
-			refused++
-		}
-	}
-	if err := c.print(results, func(t *table) {
-		t.line("%d accepted", len(results)-refused)
-		for _, r := range results {
-			if r.Problem != "" {
-				t.line("%s: %s", r.Operation, r.Problem)
-			}
-		}
-	}); err != nil {
+	refused, err := c.accept(ctx, cl, tools)
+	if err != nil {
 		return err
 	}
 	if err := c.stillMarked(ctx, cl); err != nil {
@@ -210,6 +160,54 @@ func (c *cli) acceptAll(ctx context.Context, cl *client.Client, server string, y
 		return &found{what: "not all were accepted: run it again to read what they say now"}
 	}
 	return nil
+}
+
+// showDefinitions prints the definitions, those in which something was found first.
+func (c *cli) showDefinitions(tools []client.Tool) error {
+	suspect := 0
+	err := c.print(nil, func(t *table) {
+		for i, tool := range tools {
+			if len(tool.Suspicions) > 0 {
+				suspect++
+			}
+			t.line("%d of %d  %s, %s", i+1, len(tools), tool.Operation, readBy(tool))
+			t.definition(tool)
+			t.line("")
+		}
+	})
+	if suspect > 0 {
+		fmt.Fprintf(c.err, "In %d of them, the first above, something looks like an order to the model or is hidden. To leave one out, accept the others one by one.\n", suspect)
+	}
+	return err
+}
+
+// accept accepts the definitions by their hashes, and says how many the gateway refused.
+func (c *cli) accept(ctx context.Context, cl *client.Client, tools []client.Tool) (refused int, err error) {
+	results := []client.Accepted{}
+	for part := range slices.Chunk(tools, acceptedAtOnce) {
+		var all []client.Acceptance
+		for _, t := range part {
+			all = append(all, client.Acceptance{Operation: t.Operation, DefinitionHash: cmp.Or(t.PendingHash, t.Hash)})
+		}
+		some, err := cl.AcceptTools(ctx, all)
+		if err != nil {
+			return 0, err
+		}
+		results = append(results, some...)
+	}
+	for _, r := range results {
+		if r.Problem != "" {
+			refused++
+		}
+	}
+	return refused, c.print(results, func(t *table) {
+		t.line("%d accepted", len(results)-refused)
+		for _, r := range results {
+			if r.Problem != "" {
+				t.line("%s: %s", r.Operation, r.Problem)
+			}
+		}
+	})
 }
 
 // stillMarked says which open sessions hold untrusted because of definitions: what they have read stays read, and a person can say that it is fine.

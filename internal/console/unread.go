@@ -41,15 +41,7 @@ type unreadRow struct {
 // unreadTools are the tools with a definition that nobody has accepted: first those in which something was found, then those that wait.
 func (c *Console) unreadTools() []catalogue.Tool {
 	all := slices.DeleteFunc(c.o.Gateway.Catalogue().Tools(), func(t catalogue.Tool) bool { return t.PendingHash == "" && !t.Unread })
-	urgency := func(t catalogue.Tool) int {
-		switch {
-		case len(t.Suspicions) > 0:
-			return 0
-		case t.PendingHash != "":
-			return 1
-		}
-		return 2
-	}
+	urgency := func(t catalogue.Tool) int { return threat.ReadingOrder(len(t.Suspicions), t.PendingHash != "") }
 	slices.SortStableFunc(all, func(a, b catalogue.Tool) int {
 		return cmp.Or(urgency(a)-urgency(b), cmp.Compare(a.Operation, b.Operation))
 	})

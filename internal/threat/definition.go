@@ -37,6 +37,17 @@ const (
 	quoteMax      = 160
 )
 
+// ReadingOrder says how soon a person should read a definition: first those in which something was found, then those that changed.
+func ReadingOrder(suspicions int, changed bool) int {
+	switch {
+	case suspicions > 0:
+		return 0
+	case changed:
+		return 1
+	}
+	return 2
+}
+
 // SuspicionsIn reads a whole tool definition: every string and every name in it, at any depth. self is the tool's own name. What is no JSON is
 // suspicious as a whole.
 func SuspicionsIn(definition []byte, self string, names ToolNames) []Suspicion {
