@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/store"
 	"sallyport.example/lab/suggest"
 )
@@ -53,7 +54,7 @@ With --output json or yaml it prints the same as data, which is nothing to paste
 			return c.print(all, nil)
 		}
 		for line := range strings.Lines(suggest.Write(all)) {
-			if _, err := io.WriteString(c.out, visible(strings.TrimSuffix(line, "\n"), maxProposed)+"\n"); err != nil {
+			if _, err := io.WriteString(c.out, display.Terminal(strings.TrimSuffix(line, "\n"), maxProposed)+"\n"); err != nil {
 				return err
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/store"
 	"sallyport.example/lab/suggest"
 )
@@ -67,7 +68,7 @@ func TestFlowSuggest(t *testing.T) {
 		t.Fatalf("%d %s", code, errOut)
 	}
 	for _, r := range out {
-		if r != '\n' && (r < ' ' || hidden(r)) {
+		if r != '\n' && (r < ' ' || display.Hidden(r)) {
 			t.Fatalf("%q reaches the terminal", r)
 		}
 	}

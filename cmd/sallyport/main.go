@@ -19,6 +19,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
 )
@@ -155,7 +156,7 @@ func remedyOf(err error) string {
 }
 
 // printable makes foreign text safe for a terminal, on one line.
-func printable(s string) string { return visible(s, 4000) }
+func printable(s string) string { return display.Terminal(s, 4000) }
 
 func buildVersion() string {
 	if version != "" {

@@ -26,6 +26,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
 )
@@ -315,7 +316,7 @@ func TestOutputIsHarmless(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, r := range out.String() {
-			if r != '\n' && (r < ' ' || hidden(r)) || r == 0x7f {
+			if r != '\n' && (r < ' ' || display.Hidden(r)) || r == 0x7f {
 				t.Errorf("%s: %U in %q", format, r, out.String())
 				break
 			}

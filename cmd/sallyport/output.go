@@ -13,7 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"sallyport.example/internal/threat"
+	"sallyport.example/internal/display"
 )
 
 var formats = []string{"table", "json", "yaml"}
@@ -40,7 +40,7 @@ func (c *cli) print(v any, rows func(t *table)) error {
 			return err
 		}
 	}
-	_, err := c.out.Write(escapeHidden(out, c.output == "yaml"))
+	_, err := c.out.Write(display.EscapeData(out, c.output == "yaml"))
 	return err
 }
 
@@ -72,62 +72,8 @@ func toYAML(b []byte) ([]byte, error) {
 	return yaml.Dump(&n)
 }
 
-// rightToLeft tells whether a rune makes terminals that know bidirectional text show what stands beside it, digits too, in another order than
-// it is sent: everything in the blocks that Unicode keeps for scripts from right to left. Marks that turn text are no letters; threat.Printable
-// escapes them.
-func rightToLeft(r rune) bool {
-	return r >= 0x0590 && (r <= 0x08ff || r >= 0xfb1d && r <= 0xfdff || r >= 0xfe70 && r <= 0xfeff || r >= 0x10800 && r <= 0x10fff || r >= 0x1e800 && r <= 0x1efff)
-}
-
-// visible is text on one line, as far as it goes, that a terminal shows as it is and in this order: see threat.Printable, and letters from
-// right to left are written as escapes.
-func visible(s string, most int) string {
-	s = threat.Printable(s, most)
-	if !strings.ContainsFunc(s, rightToLeft) {
-		return s
-	}
-	var out strings.Builder
-	for _, r := range s {
-		switch {
-		case !rightToLeft(r):
-			out.WriteRune(r)
-		case r < 0x10000:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&out, `\U%08x`, r)
-		}
-	}
-	return out.String()
-}
-
-func hidden(r rune) bool {
-	return r > '~' && visible(string(r), utf8.UTFMax) != string(r)
-}
-
 func hasHidden(s string) bool {
-	return strings.ContainsFunc(s, func(r rune) bool { return hidden(r) || r < ' ' && r != '\n' || r == utf8.RuneError })
-}
-
-// escapeHidden writes what a terminal would not show as \u escapes. In the given forms such characters only stand in quoted strings.
-func escapeHidden(b []byte, yamlForm bool) []byte {
-	if !bytes.ContainsFunc(b, hidden) {
-		return b
-	}
-	var out bytes.Buffer
-	for _, r := range string(b) {
-		switch {
-		case !hidden(r):
-			out.WriteRune(r)
-		case r < 0x10000:
-			fmt.Fprintf(&out, `\u%04x`, r)
-		case yamlForm:
-			fmt.Fprintf(&out, `\U%08x`, r)
-		default:
-			r -= 0x10000
-			fmt.Fprintf(&out, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
-		}
-	}
-	return out.Bytes()
+	return strings.ContainsFunc(s, func(r rune) bool { return display.Hidden(r) || r < ' ' && r != '\n' || r == utf8.RuneError })
 }
 
 // table writes aligned rows for people. Every cell is made printable.
@@ -137,7 +83,7 @@ const cellWidth = 100
 
 func (t *table) row(cells ...any) {
 	for i, cell := range cells {
-		s := visible(show(cell), cellWidth)
+		s := display.Terminal(show(cell), cellWidth)
 		if s == "" && i < len(cells)-1 {
 			s = "-"
 		}
@@ -151,7 +97,7 @@ func (t *table) row(cells ...any) {
 
 // field is a row of a name and a value that may be long.
 func (t *table) field(name string, value any) {
-	if s := visible(show(value), 4000); s != "" {
+	if s := display.Terminal(show(value), 4000); s != "" {
 		fmt.Fprintf(t.w, "%s\t%s\n", name, s)
 	}
 }

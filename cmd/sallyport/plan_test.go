@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/display"
 )
 
 // planned is a session whose plan has the steps.
@@ -71,7 +72,7 @@ func TestPlanIsHarmless(t *testing.T) {
 		count := map[string]int{}
 		for _, row := range rows {
 			for _, r := range row {
-				if r < ' ' || r == 0x7f || hidden(r) || !utf8.ValidString(row) {
+				if r < ' ' || r == 0x7f || display.Hidden(r) || !utf8.ValidString(row) {
 					t.Fatalf("%s: %U in %q", name, r, row)
 				}
 			}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/threat"
 )
 
@@ -27,7 +27,6 @@ const (
 	shownDoubts    = 10       // about words that look like others
 	shownFindings  = 100      // about where values came from
 	shownValue     = 120      // bytes of a value there; the arguments have it whole
-	shownSpaces    = 8        // in a row; more are counted
 	longLine       = 1000     // characters of a line of JSON from which on they are counted
 	nameWidth      = 18       // of the column of names
 	pipeWidth      = 100      // where the output is no terminal
@@ -55,66 +54,12 @@ func (c *cli) columns() int {
 	return pipeWidth
 }
 
-// plain is text without anything that a terminal obeys, hides or reorders. Long runs of spaces are counted: what stands behind them would be
-// out of sight. Neither \[ nor \x is an escape of JSON's, so that in JSON these can't be taken for what stands there.
-func plain(s string) string {
-	s = visible(s, math.MaxInt)
-	if !strings.Contains(s, strings.Repeat(" ", shownSpaces+1)) {
-		return s
-	}
-	var out strings.Builder
-	for len(s) > 0 {
-		rest := strings.TrimLeft(s, " ")
-		if n := len(s) - len(rest); n > shownSpaces {
-			fmt.Fprintf(&out, `\[%d spaces]`, n)
-		} else {
-			out.WriteString(s[:n])
-		}
-		text, _, _ := strings.Cut(rest, " ")
-		out.WriteString(text)
-		s = rest[len(text):]
-	}
-	return out.String()
-}
-
-// cells is how many columns a rune takes at most.
-func cells(r rune) int {
-	if r < utf8.RuneSelf {
-		return 1
-	}
-	return 2
-}
-
-// wrapped cuts text into pieces of at most so many columns; between words, if it may and there are any.
-func wrapped(s string, width int, words bool) (pieces []string) {
-	for {
-		used, end, space := 0, len(s), -1
-		for i, r := range s {
-			if r == ' ' {
-				space = i
-			}
-			if used += cells(r); used > width {
-				end = i
-				break
-			}
-		}
-		if end == len(s) {
-			return append(pieces, s)
-		}
-		if words && space > end/2 {
-			pieces, s = append(pieces, s[:space]), s[space+1:]
-			continue
-		}
-		pieces, s = append(pieces, s[:end]), s[end:]
-	}
-}
-
 // field is a name of ours and a value, which may be anybody's, in as many rows as it takes. An empty value has none.
 func (s *sheet) field(name, value string) {
 	if value == "" {
 		return
 	}
-	for i, piece := range wrapped(plain(value), s.width-nameWidth, true) {
+	for i, piece := range display.Wrap(display.Counted(value), s.width-nameWidth, true) {
 		if i > 0 {
 			name = ""
 		}
@@ -125,7 +70,7 @@ func (s *sheet) field(name, value string) {
 
 // escaped says once why letters of some scripts stand as escapes.
 func (s *sheet) escaped(text string) {
-	if !s.turned && strings.ContainsFunc(text, rightToLeft) {
+	if !s.turned && strings.ContainsFunc(text, display.RightToLeft) {
 		s.rows = append(s.rows, "    (right-to-left letters are escaped)")
 		s.turned = true
 	}
@@ -136,8 +81,8 @@ func (s *sheet) lines(mark string, lines ...string) {
 	mark = "  " + mark + " "
 	for _, line := range lines {
 		body := strings.TrimLeft(line, " ") // the spaces before it are json.Indent's
-		line = line[:len(line)-len(body)] + plain(body)
-		for _, piece := range wrapped(line, s.width-len(mark), false) {
+		line = line[:len(line)-len(body)] + display.Counted(body)
+		for _, piece := range display.Wrap(line, s.width-len(mark), false) {
 			s.rows = append(s.rows, mark+piece)
 		}
 		if n := utf8.RuneCountInString(body); n >= longLine {
@@ -253,7 +198,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 func (s *sheet) doubts(a *client.Approval) {
 	for _, d := range a.Destinations { // the gateway lists few
 		if why := threat.NameLookalike(d); why != "" {
-			s.field("  LOOK TWICE", "destination "+visible(d, shownValue)+": "+why)
+			s.field("  LOOK TWICE", "destination "+display.Terminal(d, shownValue)+": "+why)
 		}
 	}
 	found, more := threat.LookalikesIn(a.Arguments, shownDoubts)
@@ -267,7 +212,7 @@ func (s *sheet) doubts(a *client.Approval) {
 
 // digest is in one piece if there is room, to be copied.
 func (s *sheet) digest(digest string) {
-	if digest := plain(digest); len(digest) > s.width-nameWidth && len("digest ")+len(digest) <= s.width {
+	if digest := display.Counted(digest); len(digest) > s.width-nameWidth && len("digest ")+len(digest) <= s.width {
 		s.rows = append(s.rows, "digest "+digest)
 		return
 	}
@@ -331,9 +276,9 @@ func (s *sheet) origins(a *client.Approval) {
 		}
 		name, by := "  NOBODY VOUCHES", ""
 		if f.Vouched {
-			name, by = "  vouched for", ", by "+cmp.Or(vouchers[f.By], visible(f.By, shownValue), "what is not said")
+			name, by = "  vouched for", ", by "+cmp.Or(vouchers[f.By], display.Terminal(f.By, shownValue), "what is not said")
 		}
-		s.field(name, fmt.Sprintf("%s (%s) = %s%s", shortly(f.Argument), cmp.Or(visible(f.Role, shownValue), "no role"), shortly(f.Value), by))
+		s.field(name, fmt.Sprintf("%s (%s) = %s%s", shortly(f.Argument), cmp.Or(display.Terminal(f.Role, shownValue), "no role"), shortly(f.Value), by))
 		s.escaped(f.Argument + f.Role + f.Value)
 		s.field("    why", f.Text)
 		if f.Operation != "" {
@@ -353,7 +298,7 @@ func (s *sheet) origins(a *client.Approval) {
 }
 
 // shortly is text in quotes that it can't end itself, shortened.
-func shortly(s string) string { return visible(strconv.Quote(s), shownValue) }
+func shortly(s string) string { return display.Terminal(strconv.Quote(s), shownValue) }
 
 // vouchers are who or what says so, by the words of Finding.By.
 var vouchers = map[string]string{

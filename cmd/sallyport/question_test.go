@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/display"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -85,7 +86,7 @@ func TestQuestionIsHarmless(t *testing.T) {
 			for _, row := range rows {
 				used := 0
 				for _, r := range row {
-					if used += cells(r); r < ' ' || r == 0x7f || hidden(r) || !utf8.ValidString(row) {
+					if used += display.Columns(r); r < ' ' || r == 0x7f || display.Hidden(r) || !utf8.ValidString(row) {
 						t.Fatalf("%s: %U in %q", name, r, row)
 					}
 				}
@@ -150,25 +151,9 @@ func TestNothingRunsFromRightToLeft(t *testing.T) {
 	for _, script := range []*unicode.RangeTable{unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko, unicode.Samaritan, unicode.Mandaic, unicode.Cypriot, unicode.Phoenician, unicode.Lydian,
 		unicode.Kharoshthi, unicode.Avestan, unicode.Old_Turkic, unicode.Hanifi_Rohingya, unicode.Yezidi, unicode.Sogdian, unicode.Mende_Kikakui, unicode.Adlam} {
 		for r := range rune(unicode.MaxRune + 1) {
-			if unicode.Is(script, r) && visible(string(r), 100) == string(r) {
+			if unicode.Is(script, r) && display.Terminal(string(r), 100) == string(r) {
 				t.Errorf("%U is shown", r)
 			}
-		}
-	}
-}
-
-// Characters that take two columns count as that.
-func TestWrapped(t *testing.T) {
-	for _, c := range []struct {
-		text  string
-		words bool
-		want  string
-	}{
-		{"", false, ""}, {"abcdef", false, "abcdef"}, {"abcdefg", false, "abcdef|g"}, {"漢字漢字", false, "漢字漢|字"}, {"a漢字漢", false, "a漢字|漢"},
-		{"ab cd ef", true, "ab cd|ef"}, {"ab cd ef", false, "ab cd |ef"}, {"a bcdefghi", true, "a bcde|fghi"}, {"abcdef ghi", true, "abcdef|ghi"},
-	} {
-		if got := strings.Join(wrapped(c.text, 6, c.words), "|"); got != c.want {
-			t.Errorf("%q: %q, not %q", c.text, got, c.want)
 		}
 	}
 }

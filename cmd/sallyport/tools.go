@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/diff"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/threat"
 )
 
@@ -276,7 +277,7 @@ func definitionLines(definition json.RawMessage) []string {
 	var all []string
 	for line := range strings.SplitSeq(text, "\n") {
 		rest := strings.TrimLeft(line, " ")
-		all = append(all, line[:len(line)-len(rest)]+visible(rest, 16*len(rest)+16))
+		all = append(all, line[:len(line)-len(rest)]+display.Terminal(rest, 16*len(rest)+16))
 	}
 	return all
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/display"
 )
 
 func (c *cli) watch() *cobra.Command {
@@ -188,7 +189,7 @@ func (c *cli) printOne(a *client.Approval) error {
 	case "table":
 		var cells []string
 		for _, cell := range []any{a.CreatedAt, a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, votes(a), a.Amount, briefly(a)} {
-			if s := visible(show(cell), cellWidth); s != "" {
+			if s := display.Terminal(show(cell), cellWidth); s != "" {
 				cells = append(cells, s)
 			} else {
 				cells = append(cells, "-")
@@ -207,7 +208,7 @@ func (c *cli) printOne(a *client.Approval) error {
 		}
 		return c.print(a, nil)
 	}
-	_, err := c.out.Write(escapeHidden(b.Bytes(), false))
+	_, err := c.out.Write(display.EscapeData(b.Bytes(), false))
 	return err
 }
 
@@ -336,7 +337,7 @@ func (w *watcher) newLine() {
 // say writes a line. What does not fit on it goes on behind an indent, so that no row begins with somebody else's words.
 func (w *watcher) say(format string, args ...any) {
 	w.newLine()
-	for i, row := range wrapped(plain(fmt.Sprintf(format, args...)), w.columns()-len("    "), true) {
+	for i, row := range display.Wrap(display.Counted(fmt.Sprintf(format, args...)), w.columns()-len("    "), true) {
 		if i > 0 {
 			row = "    " + row
 		}
@@ -595,10 +596,10 @@ func (w *watcher) given(ctx context.Context, rest, prompt string, then func(ctx 
 func (w *watcher) confirm() string {
 	short := *w.shown
 	most := w.columns() - len("Approve , risk CRITICAL, digest 01234567? [y/N]  ")
-	if pieces := wrapped(plain(short.Operation), max(most, 5), false); len(pieces) > 1 {
+	if pieces := display.Wrap(display.Counted(short.Operation), max(most, 5), false); len(pieces) > 1 {
 		short.Operation = pieces[0] + "…"
 	}
-	return plain(approving(&short)) + " [y/N] "
+	return display.Counted(approving(&short)) + " [y/N] "
 }
 
 func (w *watcher) reject(ctx context.Context, reason string) {

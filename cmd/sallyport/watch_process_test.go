@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/display"
 )
 
 // piped is sallyport approvals watch in a process of its own, between pipes.
@@ -184,7 +185,7 @@ func TestWatchInPipes(t *testing.T) {
 	p.types("quit\n")
 	p.ends(exitDone)
 	for _, r := range p.screen.String() {
-		if r < ' ' && r != '\n' || r == 0x7f || hidden(r) {
+		if r < ' ' && r != '\n' || r == 0x7f || display.Hidden(r) {
 			t.Fatalf("%U came to the terminal: %q", r, p.screen)
 		}
 	}

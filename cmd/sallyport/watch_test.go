@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/display"
 )
 
 // office plays a gateway with requests in it, and remembers the answers.
@@ -581,7 +582,7 @@ func TestWatchIsHarmless(t *testing.T) {
 		s.sees("Nothing waits")
 		s.stop()
 		for _, r := range s.screen.String() {
-			if r < ' ' && r != '\n' || r == 0x7f || hidden(r) {
+			if r < ' ' && r != '\n' || r == 0x7f || display.Hidden(r) {
 				t.Errorf("%s: %U on the terminal", name, r)
 				break
 			}
@@ -589,7 +590,7 @@ func TestWatchIsHarmless(t *testing.T) {
 		for row := range strings.Lines(s.screen.String()) {
 			used := 0
 			for _, r := range strings.TrimSuffix(row, "\n") {
-				used += cells(r)
+				used += display.Columns(r)
 			}
 			if used > 80 {
 				t.Errorf("%s: %d columns: %q", name, used, row)
@@ -708,7 +709,7 @@ func TestWatchLines(t *testing.T) {
 			t.Errorf("%s: %d, %s", output, code, errOut.String())
 		}
 		for _, r := range out.String() {
-			if r != '\n' && (r < ' ' || hidden(r)) {
+			if r != '\n' && (r < ' ' || display.Hidden(r)) {
 				t.Errorf("%s: %U", output, r)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 )
 
 // Lint reports which of the source's twelve violations (AG-12) can be seen in the declaration. Three can't be seen in one: a missing
@@ -55,7 +56,7 @@ func Lint(d *Declaration) []Problem {
 	// 6: unpinned models
 	for i, m := range d.DataSources.Models {
 		if !Pinned(m) {
-			add(P0, "dataSources.models["+strconv.Itoa(i)+"]", short(m)+" is not pinned to a version", "name an exact version, like claude-sonnet-4-5-20250929 or anthropic.claude-v2:1")
+			add(P0, "dataSources.models["+strconv.Itoa(i)+"]", display.Quote(m, shownMost)+" is not pinned to a version", "name an exact version, like claude-sonnet-4-5-20250929 or anthropic.claude-v2:1")
 		}
 	}
 	// 7: feedback loops
@@ -70,7 +71,7 @@ func Lint(d *Declaration) []Problem {
 	}{{"dataSources.tables", d.DataSources.Tables}, {"dataSources.apis", d.DataSources.APIs}} {
 		for i, source := range of.list {
 			if ownOutput(d.AgentID, source) {
-				add(P0, of.name+"["+strconv.Itoa(i)+"]", short(source)+" is agent output: taking facts from it is a feedback loop", "remove it; use what people have validated")
+				add(P0, of.name+"["+strconv.Itoa(i)+"]", display.Quote(source, shownMost)+" is agent output: taking facts from it is a feedback loop", "remove it; use what people have validated")
 			}
 		}
 	}
@@ -163,7 +164,7 @@ func compileSchema(schema []byte) error {
 type nowhere struct{}
 
 func (nowhere) Load(url string) (any, error) {
-	return nil, fmt.Errorf("references to other documents are not allowed (%s): %w", short(url), errors.ErrUnsupported)
+	return nil, fmt.Errorf("references to other documents are not allowed (%s): %w", display.Quote(url, shownMost), errors.ErrUnsupported)
 }
 
 var (

@@ -14,8 +14,12 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/identity"
 )
+
+// shownMost bounds hostile text in a problem, in bytes.
+const shownMost = 80
 
 // MaxFile is the most bytes that a declaration file may have.
 const MaxFile = 256 << 10
@@ -71,7 +75,7 @@ func Parse(file string, data []byte) (Declaration, []Problem) {
 	}
 	r.declaration(root, &d)
 	if err := d.seal(); err != nil {
-		r.problem(root, "", "can't be written as JSON: "+printable(err.Error()), "")
+		r.problem(root, "", "can't be written as JSON: "+display.Line(err.Error(), display.Whole), "")
 	}
 	for _, p := range Lint(&d) {
 		if r.broken[p.Field] {
@@ -138,7 +142,7 @@ func (r *reader) load(data []byte) *yaml.Node {
 			p.Line, p.Column = le.Mark.Line, le.Mark.Column
 			p.Problem = "is not one YAML document: " + le.Message
 		}
-		p.Problem = printable(p.Problem)
+		p.Problem = display.Line(p.Problem, display.Whole)
 		r.problems = append(r.problems, p)
 		return nil
 	}
@@ -175,16 +179,6 @@ func (r *reader) plain(n *yaml.Node, depth int) bool {
 		}
 	}
 	return true
-}
-
-// printable keeps hostile text from acting on a terminal.
-func printable(s string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return '\ufffd'
-	}, s)
 }
 
 // field is one known field of a mapping.
@@ -240,16 +234,7 @@ func quoteName(s string) string {
 	if plainName.MatchString(s) {
 		return s
 	}
-	return short(s)
-}
-
-// short quotes hostile text, at most 80 bytes of it.
-func short(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return strconv.Quote(s)
-	}
-	return strconv.Quote(strings.ToValidUTF8(s[:most], "")) + "…"
+	return display.Quote(s, shownMost)
 }
 
 // suggestion names the field that was probably meant.
@@ -350,7 +335,7 @@ func (r *reader) list(to *[]string, check func(string) string) func(string, *yam
 			var s string
 			r.checked(&s, check)(entry, c)
 			if seen[s] {
-				r.problem(c, entry, short(s)+" appears twice", "keep one")
+				r.problem(c, entry, display.Quote(s, shownMost)+" appears twice", "keep one")
 			}
 			seen[s] = s != ""
 			*to = append(*to, s) // also a broken one, so that places agree
@@ -404,7 +389,7 @@ func word[T ~string](r *reader, to *T, words ...T) func(string, *yaml.Node) {
 			for i, w := range words {
 				all[i] = string(w)
 			}
-			r.problem(n, at, short(s)+" is not known", "write "+strings.Join(all, " or "))
+			r.problem(n, at, display.Quote(s, shownMost)+" is not known", "write "+strings.Join(all, " or "))
 			return
 		}
 		*to = T(s)
@@ -418,14 +403,14 @@ var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-((0|
 
 func checkSemver(s string) string {
 	if len(s) > 128 || !semver.MatchString(s) {
-		return short(s) + " is not a semantic version like 1.4.0"
+		return display.Quote(s, shownMost) + " is not a semantic version like 1.4.0"
 	}
 	return ""
 }
 
 func checkID(s string) string {
 	if err := identity.CheckID(s); err != nil {
-		return printable(err.Error())
+		return display.Line(err.Error(), display.Whole)
 	}
 	return ""
 }
@@ -434,7 +419,7 @@ var wordPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func checkWord(s string) string {
 	if !wordPattern.MatchString(s) {
-		return short(s) + " is not one word of letters, digits, '.', '_' and '-'"
+		return display.Quote(s, shownMost) + " is not one word of letters, digits, '.', '_' and '-'"
 	}
 	return ""
 }
@@ -516,7 +501,7 @@ func (r *reader) schema(at string, n *yaml.Node, d *Declaration) {
 		err = compileSchema(encoded)
 	}
 	if err != nil {
-		r.problem(n, at, "is not a JSON Schema: "+printable(err.Error()), "")
+		r.problem(n, at, "is not a JSON Schema: "+display.Line(err.Error(), display.Whole), "")
 		return
 	}
 	d.OutputSchema = encoded
@@ -530,7 +515,7 @@ func (r *reader) json(at string, n *yaml.Node) (any, bool) {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := n.Content[i].Value
 			if _, twice := m[key]; twice {
-				r.problem(n.Content[i], at, short(key)+" appears twice", "keep one")
+				r.problem(n.Content[i], at, display.Quote(key, shownMost)+" appears twice", "keep one")
 				return nil, false
 			}
 			v, ok := r.json(at, n.Content[i+1])
@@ -567,6 +552,6 @@ func (r *reader) json(at string, n *yaml.Node) (any, bool) {
 			return number, true
 		}
 	}
-	r.problem(n, at, short(n.Value)+" can't be written in JSON as it stands", "write a plain decimal number, or put quotes around it")
+	r.problem(n, at, display.Quote(n.Value, shownMost)+" can't be written in JSON as it stands", "write a plain decimal number, or put quotes around it")
 	return nil, false
 }

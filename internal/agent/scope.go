@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"sallyport.example/internal/display"
 )
 
 // A read permission may have a root: "fs.read_file under docs/". Then the arguments that say where the operation reads must all lie below it.
@@ -205,7 +207,7 @@ func placesOf(roles map[string]string, arguments []byte) (places, tables []place
 	var paths, repositories, owners []place
 	bad := func(path, format string, a ...any) {
 		if problem == "" {
-			problem = "the argument " + short(path) + " " + fmt.Sprintf(format, a...)
+			problem = "the argument " + display.Quote(path, shownMost) + " " + fmt.Sprintf(format, a...)
 		}
 	}
 	count := 0

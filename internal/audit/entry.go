@@ -2,8 +2,9 @@ package audit
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
+
+	"sallyport.example/internal/display"
 )
 
 // Kind is what an entry records.
@@ -68,9 +69,4 @@ type Payload struct {
 const maxReason = 2000
 
 // Clip bounds the text of a reason.
-func Clip(s string) string {
-	if len(s) > maxReason {
-		return strings.ToValidUTF8(s[:maxReason], "") + "…"
-	}
-	return s
-}
+func Clip(s string) string { return display.Clip(s, maxReason) }

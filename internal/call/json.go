@@ -17,8 +17,12 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 )
+
+// shownMost bounds hostile text in an error message, in bytes.
+const shownMost = 60
 
 // Limits bound one JSON text. A zero limit permits nothing.
 type Limits struct {
@@ -122,19 +126,6 @@ func malformed(at int, format string, args ...any) *fault.Error {
 	return e
 }
 
-// shown quotes hostile text for an error message.
-func shown(b []byte) string {
-	const most = 60
-	if len(b) <= most {
-		return strconv.Quote(string(b))
-	}
-	cut := most
-	for cut > 0 && !utf8.RuneStart(b[cut]) {
-		cut--
-	}
-	return strconv.Quote(string(b[:cut])) + "…"
-}
-
 func (p *parser) document() *fault.Error {
 	if most := min(p.lim.Bytes, maxBytes); len(p.data) > most {
 		return fault.New(fault.RequestMalformed, "JSON text of %d bytes is over the limit of %d", len(p.data), most)
@@ -215,7 +206,7 @@ func (p *parser) unexpected(want string) *fault.Error {
 			return malformed(p.i, "byte order mark; expected %s", want)
 		}
 	}
-	return malformed(p.i, "unexpected %s, expected %s", shown(p.data[p.i:p.i+1]), want)
+	return malformed(p.i, "unexpected %s, expected %s", display.Quote(string(p.data[p.i:p.i+1]), shownMost), want)
 }
 
 func (p *parser) literal(word string) *fault.Error {
@@ -361,7 +352,7 @@ func (p *parser) member(first int) *fault.Error {
 	}
 	name := p.name(&m)
 	if escaped && bytes.IndexByte(name, 0) >= 0 {
-		return malformed(pos, "NUL in the name %s", shown(name))
+		return malformed(pos, "NUL in the name %s", display.Quote(string(name), shownMost))
 	}
 	m.hash = foldHash(name)
 	if siblings := p.names[first:]; len(siblings) < pairwise {
@@ -440,9 +431,9 @@ func (p *parser) duplicates(members []member) *fault.Error {
 func (p *parser) duplicate(earlier, m *member) *fault.Error {
 	was, is := p.name(earlier), p.name(m)
 	if bytes.Equal(was, is) {
-		return malformed(int(m.pos), "duplicate key %s", shown(is))
+		return malformed(int(m.pos), "duplicate key %s", display.Quote(string(is), shownMost))
 	}
-	return malformed(int(m.pos), "duplicate key %s (differs from %s only in case)", shown(is), shown(was))
+	return malformed(int(m.pos), "duplicate key %s (differs from %s only in case)", display.Quote(string(is), shownMost), display.Quote(string(was), shownMost))
 }
 
 const (
@@ -481,7 +472,7 @@ func (p *parser) quoted() (start, end int, escaped bool, err *fault.Error) {
 			}
 			i += n
 		case c < 0x20:
-			return 0, 0, false, malformed(i, "control character %s in a string (write it as an escape)", shown(data[i:i+1]))
+			return 0, 0, false, malformed(i, "control character %s in a string (write it as an escape)", display.Quote(string(data[i:i+1]), shownMost))
 		case c < utf8.RuneSelf:
 			i++ // only near the end of data, where the loop above can't read
 		default:
@@ -522,7 +513,7 @@ func escape(data []byte, i int) (int, *fault.Error) {
 		}
 		return 0, malformed(i, "lone surrogate")
 	}
-	return 0, malformed(i, "unknown escape %s", shown(data[i:i+2]))
+	return 0, malformed(i, "unknown escape %s", display.Quote(string(data[i:i+2]), shownMost))
 }
 
 // hex4 reads four hex digits at data[i], or returns -1.

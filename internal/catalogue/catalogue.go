@@ -24,6 +24,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
@@ -643,7 +644,7 @@ func (op *Operation) acts(definition []byte) {
 	if len(unruled) == 0 {
 		return
 	}
-	op.Acts = fmt.Sprintf("The argument %s of %s holds code, and no shape or class says what it may say, so it counts as an operation that changes what others see.", threat.Printable(unruled[0], 80), op.Name)
+	op.Acts = fmt.Sprintf("The argument %s of %s holds code, and no shape or class says what it may say, so it counts as an operation that changes what others see.", display.Line(unruled[0], 80), op.Name)
 	op.Class.Level, op.Flow.Effect, op.Class.Flow.Effect = 2, flow.Write, flow.Write
 	op.Profile = op.Class.Profile()
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"sallyport.example/internal/call"
-	"sallyport.example/internal/threat"
+	"sallyport.example/internal/display"
 	"sallyport.example/provenance"
 )
 
@@ -74,7 +74,7 @@ func (c *Catalogue) Usability() map[string]Usability {
 			unlisted[op.Server]++
 		default:
 			if unfit[op.Server]++; unfit[op.Server] <= maxUnfit {
-				u.Why = append(u.Why, threat.Printable(op.Tool, 80)+": "+threat.Printable(op.Fault, 300))
+				u.Why = append(u.Why, display.Line(op.Tool, 80)+": "+display.Line(op.Fault, 300))
 			}
 		}
 		byServer[op.Server] = u

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 )
 
@@ -71,7 +72,7 @@ func (ps params) parse(raw json.RawMessage) (values, error) {
 	for name, member := range call.Members(raw) {
 		i := slices.IndexFunc(ps, func(p param) bool { return p.name == name })
 		if i < 0 {
-			return nil, fault.New(fault.RequestMalformed, "There is no parameter %q.", clip(name)).At(clip(name)).Try("The parameters are %s.", ps.names())
+			return nil, fault.New(fault.RequestMalformed, "There is no parameter %q.", display.Clip(name, 80)).At(display.Clip(name, 80)).Try("The parameters are %s.", ps.names())
 		}
 		value, wrong := ps[i].read(member)
 		if wrong != "" {
@@ -146,12 +147,4 @@ func (p param) read(raw json.RawMessage) (value any, wrong string) {
 		}
 		return list, ""
 	}
-}
-
-// clip bounds an agent's word for a message.
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
 }

@@ -16,6 +16,7 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -319,7 +320,7 @@ func editable(raw json.RawMessage) string {
 	}
 	var out strings.Builder
 	for _, r := range b.String() {
-		if r < 0x7f || visible(r) {
+		if r < 0x7f || display.Visible(r) {
 			out.WriteRune(r)
 			continue
 		}

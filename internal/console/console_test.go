@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
@@ -116,7 +117,7 @@ func FuzzExactly(f *testing.F) {
 		}
 		for _, one := range p {
 			for _, r := range one.Text {
-				if r != '\n' && !visible(r) {
+				if r != '\n' && !display.Visible(r) {
 					t.Errorf("%q: %U stands as it is", x, r)
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/internal/diff"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/threat"
 )
 
@@ -182,10 +183,10 @@ func (e *exact) str(s string, depth int) {
 			}
 		case combined > combinedMax:
 			e.put("esc", escaped(r))
-		case visible(r):
+		case display.Visible(r):
 			e.put(asIs, part)
 		default:
-			e.put("esc", threat.Printable(part, 16))
+			e.put("esc", display.Line(part, 16))
 		}
 	}
 	e.put("", `"`)
@@ -214,9 +215,6 @@ func doubtsOf(destinations []string, arguments json.RawMessage) (d doubts) {
 	d.Words, d.More = threat.LookalikesIn(arguments, oddShown)
 	return d
 }
-
-// visible tells whether a rune of valid text shows and stays where it is.
-func visible(r rune) bool { return threat.Printable(string(r), 16) == string(r) }
 
 // escaped writes a rune as JSON would.
 func escaped(r rune) string {

@@ -27,8 +27,8 @@ import (
 	"golang.org/x/oauth2"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -237,7 +237,7 @@ func (o *OIDC) identify(ctx context.Context, q map[string]string, s oidcPending)
 		return "", o.unproven(errors.New("the callback names another issuer, or none"))
 	}
 	if word, refused := q["error"]; refused {
-		return "", fault.Wrap(errors.New(threat.Printable(q["error_description"], 200)), fault.CredentialMissing,
+		return "", fault.Wrap(errors.New(display.Line(q["error_description"], 200)), fault.CredentialMissing,
 			"The identity provider did not sign you in: %s.", oidcWord(word)).Try("%s", o.startAgain())
 	}
 	if q["code"] == "" {
@@ -275,12 +275,12 @@ func (o *OIDC) identify(ctx context.Context, q map[string]string, s oidcPending)
 	if id, ok := o.o.Person(o.c.Issuer, subject, email, verified); ok && id != "" {
 		return id, nil
 	}
-	account := fmt.Errorf("the account is %q", threat.Printable(o.c.Issuer+"|"+subject, 400))
+	account := fmt.Errorf("the account is %q", display.Line(o.c.Issuer+"|"+subject, 400))
 	if !verified {
 		return "", fault.Wrap(account, fault.CredentialMissing, "Nobody in the configuration has this account, and the provider gives no e-mail address that it verified.").
 			Try("The operator adds the account, which the log names as issuer|subject, to people[].identities.")
 	}
-	return "", fault.Wrap(account, fault.CredentialMissing, "Nobody in the configuration has the e-mail address %s.", threat.Printable(email, 254)).
+	return "", fault.Wrap(account, fault.CredentialMissing, "Nobody in the configuration has the e-mail address %s.", display.Line(email, 254)).
 		Try("The operator adds it to people[].identities, or the account, which the log names as issuer|subject.")
 }
 
@@ -473,7 +473,7 @@ func oidcDown(cause error) error {
 }
 
 // oidcCause keeps of an error a line that a log can hold: the libraries quote what the provider sent.
-func oidcCause(err error) error { return errors.New(threat.Printable(fmt.Sprint(err), 300)) }
+func oidcCause(err error) error { return errors.New(display.Line(fmt.Sprint(err), 300)) }
 
 // oidcWord is a provider's error if it is one of the standard's.
 func oidcWord(word string) string {
@@ -535,7 +535,7 @@ func oidcAddress(s string, plain bool) (*url.URL, error) {
 	ip, err := netip.ParseAddr(u.Hostname())
 	loopback := u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
 	if u.Hostname() == "" || u.User != nil || strings.Contains(s, "#") || u.Scheme != "https" && !(u.Scheme == "http" && loopback && plain) {
-		return nil, fmt.Errorf("%q is not an https address", threat.Printable(s, 100))
+		return nil, fmt.Errorf("%q is not an https address", display.Line(s, 100))
 	}
 	return u, nil
 }

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/session"
-	"sallyport.example/internal/threat"
 )
 
 // picture is an SVG made of a few kinds of shapes. All looks come from classes of the style sheet, and all words are escaped: the pages'
@@ -55,7 +55,7 @@ func num(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f'
 
 // say makes somebody else's words fit for a picture: visible, and no longer than max characters.
 func say(s string, max int) string {
-	runes := []rune(threat.Printable(s, 4*max))
+	runes := []rune(display.Line(s, 4*max))
 	if len(runes) > max {
 		return string(runes[:max-1]) + "…"
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/threat"
 )
 
@@ -20,8 +21,8 @@ const firstLength = 160
 // words are what templates say things with.
 func (c *Console) words() template.FuncMap {
 	return template.FuncMap{
-		"p":     func(s any) string { return threat.Printable(fmt.Sprint(s), shownLength) },
-		"whole": func(s any) string { return threat.Printable(fmt.Sprint(s), 64<<10) },
+		"p":     func(s any) string { return display.Line(fmt.Sprint(s), shownLength) },
+		"whole": func(s any) string { return display.Line(fmt.Sprint(s), 64<<10) },
 		"at":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 		"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"ago":   func(t time.Time) string { return length(c.o.Clock().Sub(t)) + " ago" },
@@ -31,7 +32,7 @@ func (c *Console) words() template.FuncMap {
 		"odd":   threat.NameLookalike,
 		"asset": func(name string) string { return assetPaths[name] },
 		"count": count,
-		"first": func(raw json.RawMessage) string { return threat.Printable(string(raw), firstLength) },
+		"first": func(raw json.RawMessage) string { return display.Line(string(raw), firstLength) },
 		"yes": func(votes []approval.Vote) (n int) {
 			for _, v := range votes {
 				if v.Decision == approval.Approve {

@@ -24,8 +24,8 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 // Options of Run.
@@ -379,7 +379,7 @@ func (s *show) paint(colour, words string) string {
 
 // words formats a sentence; whatever is in it can't move the cursor.
 func words(format string, args ...any) string {
-	return threat.Printable(fmt.Sprintf(format, args...), 1000)
+	return display.Line(fmt.Sprintf(format, args...), 1000)
 }
 
 func (s *show) title(format string, args ...any) {

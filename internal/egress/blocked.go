@@ -2,8 +2,9 @@ package egress
 
 import (
 	"errors"
-	"strconv"
+	"strings"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 )
 
@@ -55,21 +56,10 @@ func redirected(err error) error {
 
 // clip is s in printable ASCII, and bounded.
 func clip(s string) string {
-	const most = 300
-	cut := ""
-	if len(s) > most {
-		s, cut = s[:most], "…"
-	}
-	q := strconv.QuoteToASCII(s)
-	return q[1:len(q)-1] + cut
+	q := display.ASCII(s, 300)
+	end := strings.LastIndexByte(q, '"')
+	return q[1:end] + q[end+1:]
 }
 
 // quote is a host or another name for a sentence.
-func quote(s string) string {
-	const most = 80
-	cut := ""
-	if len(s) > most {
-		s, cut = s[:most], "…"
-	}
-	return strconv.QuoteToASCII(s) + cut
-}
+func quote(s string) string { return display.ASCII(s, 80) }

@@ -2,9 +2,9 @@ package judge
 
 import (
 	"fmt"
-	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/provenance"
 )
@@ -86,7 +86,7 @@ func flowRules(f *Facts, found *Finding) fault.Verdict {
 		return v
 	}
 	for _, t := range f.Arguments.Carries {
-		v.Because = append(v.Because, fault.Because{Operation: t.Operation, CallID: t.CallID, Detail: "the arguments carry text from " + short(t.Source)})
+		v.Because = append(v.Because, fault.Because{Operation: t.Operation, CallID: t.CallID, Detail: "the arguments carry text from " + display.Clip(t.Source, 80)})
 	}
 	if f.Rules.Shadow {
 		found.Shadow = &v
@@ -190,12 +190,4 @@ func (f *Facts) Traced() []fault.Because {
 		all = append(all, fault.Because{Operation: found.Operation, CallID: found.CallID, Detail: found.Text})
 	}
 	return all
-}
-
-// short bounds a hostile string for a message.
-func short(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -45,7 +45,7 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 	id := *v.ApprovalID
 	link := f.console(id)
 	message := func(where string) string {
-		return threat.Printable(v.Reason, maxReason) + " Nothing has run yet. The question is " + id + ", and who may decide it answers " + where +
+		return display.Line(v.Reason, maxReason) + " Nothing has run yet. The question is " + id + ", and who may decide it answers " + where +
 			". An answer here does not decide it: accept waits for theirs, decline and cancel stop waiting."
 	}
 	var params map[string]any

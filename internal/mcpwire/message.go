@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 )
 
@@ -177,13 +178,7 @@ func OneLine(value []byte) []byte {
 }
 
 // Clip shortens hostile text for an error message.
-func Clip(s string) string {
-	const most = 60
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}
+func Clip(s string) string { return display.Clip(s, 60) }
 
 // Quote is hostile text in an error message: clipped, and as a JSON string.
 func Quote(s string) string { return string(AppendJSON(nil, Clip(s))) }

@@ -19,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"sallyport.example/internal/threat"
+	"sallyport.example/internal/display"
 )
 
 // post sends JSON to one address. No redirects, no proxy of the environment, no connection kept, and no look at the answer's body.
@@ -75,7 +75,7 @@ func unreached(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return &failure{why: fmt.Sprintf("no answer within %s", tryTime)}
 	}
-	return &failure{why: threat.Printable(err.Error(), 200)}
+	return &failure{why: display.Line(err.Error(), 200)}
 }
 
 func (p *post) judge(resp *http.Response) error {

@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"sallyport.example/internal/threat"
+	"sallyport.example/internal/display"
 )
 
 // protection is how the way to the mail server is kept from others.
@@ -117,7 +117,7 @@ func (m *mailer) dialogue(ctx context.Context, text []byte) error {
 	}
 	c.Quit() // it has the message; what it says to this changes nothing
 	if len(rejected) > 0 {
-		return &failure{why: fmt.Sprintf("the mail server takes %d of the %d recipients: %s", len(m.to)-len(rejected), len(m.to), threat.Printable(rejected[0].Error(), 150)), sent: true}
+		return &failure{why: fmt.Sprintf("the mail server takes %d of the %d recipients: %s", len(m.to)-len(rejected), len(m.to), display.Line(rejected[0].Error(), 150)), sent: true}
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func permanent(err error) bool {
 }
 
 func refused(why string, err error) error {
-	return &failure{why: why + ": " + threat.Printable(err.Error(), 150), refused: true}
+	return &failure{why: why + ": " + display.Line(err.Error(), 150), refused: true}
 }
 
 // literal is how a machine without a name of its own says hello.

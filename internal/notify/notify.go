@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/threat"
 )
@@ -223,7 +224,7 @@ func (n *Notifier) harmless(m Message) letter {
 func (n *Notifier) plain(s string, most int) string {
 	s = s[:min(len(s), maxRaw)]
 	s = string(n.secrets.Redact([]byte(s)))
-	return strings.ReplaceAll(threat.Printable(s, most), "://", "[:]//")
+	return strings.ReplaceAll(display.Line(s, most), "://", "[:]//")
 }
 
 // link is the address of a page of the console: whatever path says, it leads nowhere else.

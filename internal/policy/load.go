@@ -17,6 +17,7 @@ import (
 	"github.com/cedar-policy/cedar-go/x/exp/schema"
 	"github.com/cedar-policy/cedar-go/x/exp/schema/validate"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 )
 
@@ -145,9 +146,9 @@ func (s *Set) add(validator *validate.Validator, file string, data []byte) (err 
 	list, err := cedar.NewPolicyListFromBytes(file, data)
 	if err != nil {
 		if at := parseError.FindStringSubmatch(err.Error()); at != nil {
-			return invalid("%s:%s: near %s", file, at[1], printable(at[2]))
+			return invalid("%s:%s: near %s", file, at[1], display.Line(at[2], shownMost))
 		}
-		return invalid("%s: %s", file, printable(err.Error()))
+		return invalid("%s: %s", file, display.Line(err.Error(), shownMost))
 	}
 	for _, p := range list {
 		at := fmt.Sprintf("%s:%d:%d", file, p.Position().Line, p.Position().Column)
@@ -158,16 +159,16 @@ func (s *Set) add(validator *validate.Validator, file string, data []byte) (err 
 		} else if s.taken(one.id) != nil { // several on one line
 			one.id += fmt.Sprintf(":%d", p.Position().Column)
 		}
-		if one.id == "" || len(one.id) > 128 || printable(one.id) != one.id {
+		if one.id == "" || len(one.id) > 128 || display.Line(one.id, shownMost) != one.id {
 			return invalid("%s: @id must be 1 to 128 printable characters", at)
 		}
-		one.reason = printable(string(annotations["reason"]))
+		one.reason = display.Line(string(annotations["reason"]), shownMost)
 		if other := s.taken(one.id); other != nil {
 			return invalid("%s: the id %q is taken by the policy at %s", at, one.id, other.at)
 		}
 		reads, err := check(validator, (*ast.Policy)(p.AST()))
 		if err != nil {
-			return invalid("%s: policy %q: %s", at, one.id, printable(strings.ReplaceAll(err.Error(), "\n", "; ")))
+			return invalid("%s: policy %q: %s", at, one.id, display.Line(strings.ReplaceAll(err.Error(), "\n", "; "), shownMost))
 		}
 		for _, name := range reads {
 			if !slices.Contains(s.reads, name) {

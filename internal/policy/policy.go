@@ -35,10 +35,14 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/cedar-policy/cedar-go"
+
+	"sallyport.example/internal/display"
 )
+
+// shownMost bounds text of others in what people and models read, in bytes.
+const shownMost = 200
 
 // Request is one call to judge. Plain values: this package knows nothing of sessions and declarations.
 type Request struct {
@@ -134,7 +138,7 @@ func (s *Set) evaluate(r Request) (d Decision) {
 		for _, e := range diagnostic.Errors {
 			d.Policies = append(d.Policies, string(e.PolicyID))
 		}
-		d.Reason = fmt.Sprintf("A policy can't be evaluated on this call (%s).", printable(diagnostic.Errors[0].Message))
+		d.Reason = fmt.Sprintf("A policy can't be evaluated on this call (%s).", display.Line(diagnostic.Errors[0].Message, shownMost))
 		if forbidden {
 			d.Policies = append(d.Policies, ids(diagnostic)...)
 		}
@@ -280,21 +284,6 @@ func value(v any, values *int) (cedar.Value, error) {
 		return cedar.NewRecord(m), nil
 	}
 	return null, nil
-}
-
-// printable bounds and cleans text for people and models.
-func printable(s string) string {
-	const most = 200
-	s = strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) {
-			return c
-		}
-		return '\ufffd'
-	}, s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
 }
 
 func byID(a, b policy) int { return cmp.Compare(a.id, b.id) }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 )
 
@@ -37,7 +38,7 @@ func ParseRisk(s string) (Risk, error) {
 	if r := Risk(s); slices.Contains(Risks, r) {
 		return r, nil
 	}
-	return "", fault.New(fault.ConfigurationInvalid, "%q is no risk", printable(s)).Try("Use LOW, MEDIUM, HIGH or CRITICAL.")
+	return "", fault.New(fault.ConfigurationInvalid, "%q is no risk", display.Line(s, shownMost)).Try("Use LOW, MEDIUM, HIGH or CRITICAL.")
 }
 
 // Rules are the operator's thresholds, exact. The zero Rules has a threshold of nothing and knows no currency, so every amount
@@ -79,14 +80,14 @@ func NewRules(high, critical float64, base string, rates map[string]float64) (Ru
 		return Rules{}, fault.New(fault.ConfigurationInvalid, "%s is over critical_amount, which is %s", decimal(r.high), decimal(r.critical)).At("approvals.high_amount").
 			Try("Lower high_amount, or raise critical_amount.")
 	case !isCode(base):
-		return Rules{}, fault.New(fault.ConfigurationInvalid, "%q is no currency", printable(base)).At("approvals.currency").Try("Give the code's three capital letters, such as USD.")
+		return Rules{}, fault.New(fault.ConfigurationInvalid, "%q is no currency", display.Line(base, shownMost)).At("approvals.currency").Try("Give the code's three capital letters, such as USD.")
 	}
 	for _, code := range slices.Sorted(maps.Keys(rates)) {
-		at := "approvals.rates." + printable(code)
+		at := "approvals.rates." + display.Line(code, shownMost)
 		rate := exactly(rates[code])
 		switch {
 		case !isCode(code):
-			return Rules{}, fault.New(fault.ConfigurationInvalid, "%q is no currency", printable(code)).At(at).Try("Give the code's three capital letters, such as EUR.")
+			return Rules{}, fault.New(fault.ConfigurationInvalid, "%q is no currency", display.Line(code, shownMost)).At(at).Try("Give the code's three capital letters, such as EUR.")
 		case rate == nil:
 			return Rules{}, fault.New(fault.ConfigurationInvalid, "%v is no rate", rates[code]).At(at).Try("Give what one %s is in %s, a positive number.", code, base)
 		case code == base && rate.Cmp(one) != 0:
@@ -308,7 +309,7 @@ func (out *Rating) rateContext(c Context) {
 	if c.Contaminated {
 		text := "The session holds confidential data."
 		if len(c.Labels) > 0 {
-			text = "The session holds confidential data (" + printable(strings.Join(c.Labels, ", ")) + ")."
+			text = "The session holds confidential data (" + display.Line(strings.Join(c.Labels, ", "), shownMost) + ")."
 		}
 		read = append(read, Reason{ReasonContaminated, text})
 	}

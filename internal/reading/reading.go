@@ -15,10 +15,10 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/statement"
 	"sallyport.example/provenance"
 )
@@ -205,7 +205,7 @@ func (o *Operation) Acts(arguments []byte) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(args)) {
 		if at, problem := o.walk(args[name], strings.ReplaceAll(name, ".", "%2E")); problem != "" {
-			return fmt.Sprintf("The argument %s %s, so the call counts as one that changes what others see.", shown(at), problem)
+			return fmt.Sprintf("The argument %s %s, so the call counts as one that changes what others see.", display.ASCII(at, 80), problem)
 		}
 	}
 	return ""
@@ -282,14 +282,6 @@ var (
 	option  = regexp.MustCompile(`^-+[^-\d\s]`) // git takes a branch --output=x for an order; a number below zero is none
 	decoded = strings.NewReplacer("%25", "%", "%2e", ".", "%2f", "/", "%5c", "/", `\`, "/")
 )
-
-// shown is a name out of a call for a sentence.
-func shown(s string) string {
-	if len(s) > 80 {
-		s = strings.ToValidUTF8(s[:80], "")
-	}
-	return strconv.QuoteToASCII(s)
-}
 
 func set(words string) map[string]bool {
 	m := map[string]bool{}

@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/wasilibs/go-pgquery/parser"
+
+	"sallyport.example/internal/display"
 )
 
 // MaxBytes is the length of the longest text that is looked at.
@@ -182,7 +184,7 @@ func harmless(call any) error {
 		words = words[1:]
 	}
 	if len(words) != 1 || !functions[words[0]] {
-		return fmt.Errorf("it calls %q, which is not known to do nothing but compute", clip(strings.Join(words, ".")))
+		return fmt.Errorf("it calls %s, which is not known to do nothing but compute", display.Quote(strings.Join(words, "."), 64))
 	}
 	return nil
 }
@@ -200,16 +202,6 @@ func names(v any) (words []string) {
 		words = append(words, word)
 	}
 	return words
-}
-
-func clip(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == '_' || r == '.' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
-			return r
-		}
-		return '?'
-	}, s)
-	return s[:min(len(s), 64)]
 }
 
 // nodes are the parts of a SELECT that only read. What is not here is refused, whatever a later grammar brings.

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"sallyport.example/internal/display"
 )
 
 // cleanJSON is a result of about n bytes as MCP servers send them: JSON in a text block.
@@ -88,6 +90,6 @@ func BenchmarkPrintable(b *testing.B) {
 	b.SetBytes(int64(len(s)))
 	b.ReportAllocs()
 	for b.Loop() {
-		Printable(s, 4096)
+		display.Line(s, 4096)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"sallyport.example/internal/display"
 )
 
 // Suspicion is a part of a tool's definition that looks like an order to the model, or that people don't see. It is a reason to let a person
@@ -82,7 +84,7 @@ func (r *reading) add(kind, where, quote string) {
 	if where == "" {
 		where = "definition"
 	}
-	s := Suspicion{Kind: kind, Where: Printable(where, quoteMax), Quote: Printable(strings.TrimSpace(quote), quoteMax)}
+	s := Suspicion{Kind: kind, Where: display.Line(where, quoteMax), Quote: display.Line(strings.TrimSpace(quote), quoteMax)}
 	if len(r.found) < maxSuspicions && !slices.ContainsFunc(r.found, func(f Suspicion) bool { return f.Kind == s.Kind && f.Where == s.Where }) {
 		r.found = append(r.found, s)
 	}
@@ -193,7 +195,7 @@ func (r *reading) hidden(s, path string) {
 		if !unicode.Is(unicode.M, c) {
 			marks = 0
 		}
-		if unseen(c, before) || marks > marksMax {
+		if unseen(c, before) || marks > display.MarksMax {
 			r.add("hidden", path, around(s, i, i+n))
 			break
 		}
@@ -233,7 +235,7 @@ func unseen(c, before rune) bool {
 	case c == 0x200c:
 		return !unicode.In(before, unicode.Arabic, unicode.Devanagari, unicode.Bengali, unicode.Malayalam)
 	}
-	return !visible(c)
+	return !display.Visible(c)
 }
 
 // readsAsText tells whether a run of letters is base64 of something: long, or of a text.

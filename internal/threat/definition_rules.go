@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"golang.org/x/text/unicode/norm"
+
+	"sallyport.example/internal/display"
 )
 
 // normal is a text as the rules read it: compatibility forms and accents undone, what shows nothing left out, letters that pass for Latin ones
@@ -30,7 +32,7 @@ func normal(s string) string {
 			}
 			space = true
 			continue
-		case unicode.Is(unicode.Mn, r), unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co), !visible(r):
+		case unicode.Is(unicode.Mn, r), unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co), !display.Visible(r):
 			continue
 		case r == '’' || r == '‘' || r == 'ʼ' || r == '`' || r == '´':
 			r = '\''

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"sallyport.example/internal/display"
 )
 
 type honest struct {
@@ -236,7 +238,7 @@ func FuzzSuspicions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, definition []byte) {
 		for _, s := range SuspicionsIn(definition, "add", ToolNames{"send_email": false, "add": true}) {
 			for _, text := range []string{s.Kind, s.Where, s.Quote} {
-				if len(text) > quoteMax+40 || Printable(text, 1<<20) != text {
+				if len(text) > quoteMax+40 || display.Line(text, 1<<20) != text {
 					t.Fatalf("%q", s)
 				}
 			}

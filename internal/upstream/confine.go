@@ -11,9 +11,9 @@ import (
 	"strings"
 	"syscall"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
-	"sallyport.example/internal/threat"
 )
 
 // Sandbox is how a server that the gateway starts is confined.
@@ -367,7 +367,7 @@ func (s *server) launch(ctx context.Context) (launch, error) {
 	if tier, _ := sandbox.Servers(); !ok || s.o.Gateway.Packages == "" || tier == sandbox.None {
 		program, err := lookProgram(s.cfg.Command[0])
 		if err != nil {
-			return launch{}, fault.Wrap(err, fault.ConfigurationInvalid, "Its program %q can't be found.", threat.Printable(s.cfg.Command[0], 256)).Try("Install it, or give its whole path as the first word of the command.")
+			return launch{}, fault.Wrap(err, fault.ConfigurationInvalid, "Its program %q can't be found.", display.Line(s.cfg.Command[0], 256)).Try("Install it, or give its whole path as the first word of the command.")
 		}
 		return launch{program: program, argv: s.cfg.Command}, nil
 	}

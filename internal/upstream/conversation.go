@@ -19,10 +19,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -168,7 +168,7 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 func (c *conversation) negotiate(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the handshake panicked: %s", threat.Printable(fmt.Sprint(p), 200))
+			err = fmt.Errorf("the handshake panicked: %s", display.Line(fmt.Sprint(p), 200))
 		}
 	}()
 	client := mcp.NewClient(implementation, &mcp.ClientOptions{

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
-	"sallyport.example/internal/threat"
 )
 
 var (
@@ -50,5 +50,5 @@ func plain(err error) string {
 	if err == nil {
 		return ""
 	}
-	return threat.Printable(strings.ReplaceAll(err.Error(), "\n", " "), 300)
+	return display.Line(strings.ReplaceAll(err.Error(), "\n", " "), 300)
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"sallyport.example/internal/threat"
+	"sallyport.example/internal/display"
 )
 
 // errTheirs is why a link is not followed.
@@ -125,7 +125,7 @@ func CheckFolders(cfgs []Config, h GatewayPaths) error {
 			continue
 		}
 		bad := func(format string, args ...any) error {
-			err := invalid(cfg.ID, "has the folder "+threat.Printable(cfg.Confine.Folder, 256)+", which "+format, args...)
+			err := invalid(cfg.ID, "has the folder "+display.Line(cfg.Confine.Folder, 256)+", which "+format, args...)
 			return err.At("upstreams." + cfg.ID + ".folder").Try("Make a folder for this server alone, or leave the key out.")
 		}
 		for _, folder := range []string{cfg.Confine.Folder, leads(cfg.Confine.Folder)} {

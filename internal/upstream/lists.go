@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -161,7 +161,7 @@ func (s *server) definition(kind call.Kind, nameMember string, raw []byte) call.
 		d.Fault = "it has no name"
 	case len(canonical) > maxDefinition:
 		d.Fault = fmt.Sprintf("its definition is over %d bytes", maxDefinition)
-	case kind == call.Resource && (len(d.Name) > 2048 || threat.Printable(d.Name, 1<<20) != d.Name):
+	case kind == call.Resource && (len(d.Name) > 2048 || display.Line(d.Name, 1<<20) != d.Name):
 		d.Fault = "its URI is over 2048 bytes or has characters that can't be shown"
 	}
 	return d

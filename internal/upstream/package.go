@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
-	"sallyport.example/internal/threat"
 )
 
 // fetchTime is how long fetching a package with all that it depends on may take.
@@ -197,7 +197,7 @@ func (p Package) install(ctx context.Context, npm, work string, h GatewayPaths) 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("npm says: %s", threat.Printable(said.String(), 1<<10))
+		return fmt.Errorf("npm says: %s", display.Line(said.String(), 1<<10))
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/egress"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -73,8 +73,8 @@ func (p *proxy) close() {
 }
 
 func (p *proxy) refuse(w http.ResponseWriter, host string, err error) {
-	p.log.Warn("a server was kept from a host", "host", threat.Printable(host, 256), "error", plain(err))
-	http.Error(w, "This server may not reach "+threat.Printable(host, 256)+": an operator can add it to its egress.", http.StatusForbidden)
+	p.log.Warn("a server was kept from a host", "host", display.Line(host, 256), "error", plain(err))
+	http.Error(w, "This server may not reach "+display.Line(host, 256)+": an operator can add it to its egress.", http.StatusForbidden)
 }
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -10,8 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -39,7 +39,7 @@ func CompileSchema(raw []byte) (s *Schema, err error) {
 		return nil, unfit("is over %d bytes", maxSchema)
 	}
 	if err := call.Check(raw, call.Limits{Bytes: maxSchema, Depth: maxSchemaDepth, Members: 1 << 16}); err != nil {
-		return nil, unfit("is not strict JSON within bounds: %s", threat.Printable(fault.Of(err).Message, 200))
+		return nil, unfit("is not strict JSON within bounds: %s", display.Line(fault.Of(err).Message, 200))
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -53,11 +53,11 @@ func CompileSchema(raw []byte) (s *Schema, err error) {
 	c := jsonschema.NewCompiler()
 	c.UseLoader(denied{})
 	if err := c.AddResource(location, doc); err != nil {
-		return nil, unfit("does not compile: %s", threat.Printable(strings.ReplaceAll(err.Error(), location, ""), 200))
+		return nil, unfit("does not compile: %s", display.Line(strings.ReplaceAll(err.Error(), location, ""), 200))
 	}
 	compiled, err := c.Compile(location)
 	if err != nil {
-		return nil, unfit("does not compile: %s", threat.Printable(strings.ReplaceAll(err.Error(), location, ""), 200))
+		return nil, unfit("does not compile: %s", display.Line(strings.ReplaceAll(err.Error(), location, ""), 200))
 	}
 	return &Schema{compiled}, nil
 }
@@ -77,7 +77,7 @@ func (s *Schema) Validate(data []byte) (err error) {
 		return fault.Wrap(err, fault.ResultInvalid, "The value is not JSON.")
 	}
 	if err := s.compiled.Validate(v); err != nil {
-		return fault.Wrap(errors.New(threat.Printable(err.Error(), 500)), fault.ResultInvalid, "The value does not match its schema.")
+		return fault.Wrap(errors.New(display.Line(err.Error(), 500)), fault.ResultInvalid, "The value does not match its schema.")
 	}
 	return nil
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -167,12 +167,12 @@ func (s *server) setShared(c *conversation) {
 	if s.connected++; s.connected > 1 {
 		s.now.Restarts++
 	}
-	s.now.Protocol = threat.Printable(c.version(), 32)
+	s.now.Protocol = display.Line(c.version(), 32)
 	s.now.Name, s.now.Version = "", ""
 	if info := c.info.ServerInfo; info != nil {
-		s.now.Name, s.now.Version = threat.Printable(info.Name, 128), threat.Printable(info.Version, 64)
+		s.now.Name, s.now.Version = display.Line(info.Name, 128), display.Line(info.Version, 64)
 	}
-	s.now.Instructions = threat.Printable(c.info.Instructions, 4096)
+	s.now.Instructions = display.Line(c.info.Instructions, 4096)
 }
 
 // attend lists what the server offers, again whenever it announces a change, until the conversation ends.
@@ -220,7 +220,7 @@ func sleep(ctx context.Context, c *conversation, d time.Duration, wake <-chan st
 func (s *server) guard(what string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("panic in a callback", "callback", what, "panic", threat.Printable(fmt.Sprint(p), 200), "stack", string(debug.Stack()))
+			s.log.Error("panic in a callback", "callback", what, "panic", display.Line(fmt.Sprint(p), 200), "stack", string(debug.Stack()))
 		}
 	}()
 	f()
@@ -483,7 +483,7 @@ func (s *server) resubscribe(c *conversation) {
 	defer cancel()
 	for _, uri := range s.subscriptions() {
 		if _, err := c.do(ctx, "resources/subscribe", uriParams(uri), &call.Exchange{}); err != nil {
-			s.log.Warn("subscribing again failed", "uri", threat.Printable(uri, 200), "error", plain(err))
+			s.log.Warn("subscribing again failed", "uri", display.Line(uri, 200), "error", plain(err))
 		}
 	}
 }

@@ -20,10 +20,10 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -355,7 +355,7 @@ func (ch *child) logStderr() {
 	for {
 		part, err := r.ReadSlice('\n')
 		if text := bytes.TrimSpace(part); len(text) > 0 && !more && limiter.Allow() {
-			line := threat.Printable(string(text), stderrLine)
+			line := display.Line(string(text), stderrLine)
 			ch.c.log.Log(context.Background(), slog.LevelInfo, "upstream says", "stderr", line)
 			if ch.c.s.said != nil {
 				ch.c.s.said(line)

@@ -17,12 +17,12 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
-	"sallyport.example/internal/threat"
 )
 
 // Config is one server, as the operator configured it. Exactly one of Command and URL is set.
@@ -152,7 +152,7 @@ func New(cfgs []Config, o Options) (*Manager, error) {
 }
 
 func invalid(id, format string, args ...any) *fault.Error {
-	return fault.New(fault.ConfigurationInvalid, "upstream %s %s", threat.Printable(id, 64), fmt.Sprintf(format, args...)).At("upstreams." + threat.Printable(id, 64))
+	return fault.New(fault.ConfigurationInvalid, "upstream %s %s", display.Line(id, 64), fmt.Sprintf(format, args...)).At("upstreams." + display.Line(id, 64))
 }
 
 // check refuses what would be dangerous or can't work.
@@ -325,7 +325,7 @@ func (m *Manager) Release(clientKey string) {
 func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	s := m.servers[id]
 	if s == nil {
-		return nil, &gateway.NotDispatched{Err: fault.New(fault.UpstreamFailed, "There is no upstream %q.", threat.Printable(id, 64))}
+		return nil, &gateway.NotDispatched{Err: fault.New(fault.UpstreamFailed, "There is no upstream %q.", display.Line(id, 64))}
 	}
 	if x == nil {
 		x = &call.Exchange{}
@@ -340,7 +340,7 @@ func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMess
 	case "resources/subscribe", "resources/unsubscribe":
 		return s.subscription(ctx, method, params, x.ClientKey)
 	default:
-		return nil, s.undispatched(nil, "does not take %s", threat.Printable(method, 64))
+		return nil, s.undispatched(nil, "does not take %s", display.Line(method, 64))
 	}
 	c, release, err := s.conversationFor(ctx, x)
 	if err != nil {

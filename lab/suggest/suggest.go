@@ -16,8 +16,8 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/naming"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -326,7 +326,7 @@ var (
 )
 
 // comment is foreign text that ends with its line and shows as it is.
-func comment(s string) string { return threat.Printable(s, maxComment) }
+func comment(s string) string { return display.Line(s, maxComment) }
 
 func text(definition json.RawMessage, member string) (string, bool) {
 	raw, ok := call.Get(definition, member)

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 // Kind is what an entry of a listing is.
@@ -126,7 +126,7 @@ func shown(p place, dir string, e fs.DirEntry) (entry Entry, descend bool) {
 		kind = KindLink
 	}
 	if nameProblem(name) != "" {
-		kind, name = KindOther, threat.Printable(name, 2*maxName)
+		kind, name = KindOther, display.Line(name, 2*maxName)
 	}
 	entry = Entry{Path: path.Join(dir, name), Kind: kind}
 	if p.cache {

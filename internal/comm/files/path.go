@@ -5,8 +5,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -79,7 +79,7 @@ func nameProblem(name string) string {
 	switch {
 	case len(name) > maxName:
 		return "has a name that is too long"
-	case threat.Printable(name, len(name)) != name:
+	case display.Line(name, len(name)) != name:
 		return "has a name with characters that are invisible, not printable or not UTF-8"
 	case strings.ContainsAny(name, "\\:*?\"<>|`"), strings.Contains(name, "$("):
 		return "has a name with one of \\ : * ? \" < > | ` $( in it"

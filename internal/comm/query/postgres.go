@@ -17,8 +17,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -57,7 +57,7 @@ func newPostgres(id, dsn string, bytes int, timeout time.Duration) (*postgres, e
 	cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
 	}
-	p := &postgres{id: threat.Printable(id, 64), cfg: cfg, age: oldest}
+	p := &postgres{id: display.Line(id, 64), cfg: cfg, age: oldest}
 	p.pool = newPool(p.connect, p.disconnect)
 	return p, nil
 }
@@ -184,7 +184,7 @@ func checkText(acting *regexp.Regexp, sql string) error {
 	if found == nil {
 		return nil
 	}
-	return fault.New(fault.PermissionDenied, "The statement names %s, which does more than read.", threat.Printable(strings.TrimSpace(found[1]+found[2]), 128)).
+	return fault.New(fault.PermissionDenied, "The statement names %s, which does more than read.", display.Line(strings.TrimSpace(found[1]+found[2]), 128)).
 		At("sql").Try("Do without it. If it is part of a text, bind the text as a parameter.")
 }
 
@@ -219,7 +219,7 @@ func (p *postgres) warnings(ctx context.Context) ([]string, error) {
 	}
 	var all []string
 	for _, r := range res.Rows {
-		all = append(all, threat.Printable(string(r[0]), 8000))
+		all = append(all, display.Line(string(r[0]), 8000))
 	}
 	return all, nil
 }
@@ -245,7 +245,7 @@ func (p *postgres) checkRole(ctx context.Context, c *pgconn.PgConn) (*regexp.Reg
 		return acting, nil
 	}
 	found := string(results[2].Rows[0][0])
-	return nil, fault.New(fault.ConfigurationInvalid, "The role that database %s is read with %s, and is not used.", p.id, threat.Printable(found, 128)).
+	return nil, fault.New(fault.ConfigurationInvalid, "The role that database %s is read with %s, and is not used.", p.id, display.Line(found, 128)).
 		At("databases").Try("Let an operator make one that can only read: CREATE ROLE sallyport_read LOGIN PASSWORD '…'; " +
 		"GRANT USAGE ON SCHEMA public TO sallyport_read; GRANT SELECT ON ALL TABLES IN SCHEMA public TO sallyport_read; " +
 		"and, for a function that was named, REVOKE EXECUTE ON FUNCTION … FROM PUBLIC.")
@@ -501,14 +501,14 @@ func (p *postgres) failed(ctx context.Context, err error) error {
 	case pg.Code == "57014", pg.Code == "55P03", pg.Code == "25P03": // cancelled, a lock, idle for too long
 		return tooSlow(err)
 	case pg.Code == "25006": // a write in a READ ONLY transaction
-		return notARead("This is not a statement that only reads: the database says: %s.", threat.Printable(message, messageMax))
+		return notARead("This is not a statement that only reads: the database says: %s.", display.Line(message, messageMax))
 	case pg.Code == "42501":
-		return fault.New(fault.PermissionDenied, "The database says: %s.", threat.Printable(message, messageMax)).At("sql")
+		return fault.New(fault.PermissionDenied, "The database says: %s.", display.Line(message, messageMax)).At("sql")
 	case pg.Code == "08P01": // the number of parameters
 		e := badSQL(message)
 		return e.At("parameters")
 	case pg.Code == "54000": // what the server can't hold in one value
-		return fault.New(fault.ResultTooLarge, "The database says: %s.", threat.Printable(message, messageMax)).At("sql")
+		return fault.New(fault.ResultTooLarge, "The database says: %s.", display.Line(message, messageMax)).At("sql")
 	case class == "0A", class == "20", class == "21", class == "22", class == "23", class == "25", class == "34", class == "42", class == "54", class == "P0", class == "2F", class == "38", class == "3F", class == "3D":
 		return badSQL(message)
 	}

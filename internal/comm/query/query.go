@@ -29,8 +29,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 const (
@@ -132,7 +132,7 @@ func (d *Databases) open(id, dsn string) (engine, error) {
 }
 
 func badAddress(id, what string) *fault.Error {
-	return fault.New(fault.ConfigurationInvalid, "Database %s %s.", threat.Printable(id, 64), what).At("databases")
+	return fault.New(fault.ConfigurationInvalid, "Database %s %s.", display.Line(id, 64), what).At("databases")
 }
 
 // IDs returns the names of the databases, sorted.
@@ -196,11 +196,11 @@ func (d *Databases) engine(id string) (engine, error) {
 	if e := d.byID[id]; e != nil {
 		return e, nil
 	}
-	err := fault.New(fault.RequestMalformed, "There is no database %q.", threat.Printable(id, 64)).At("database")
+	err := fault.New(fault.RequestMalformed, "There is no database %q.", display.Line(id, 64)).At("database")
 	if len(d.byID) == 0 {
 		return nil, err.Try("No databases are declared.")
 	}
-	return nil, err.Try("There are: %s.", threat.Printable(strings.Join(d.IDs(), ", "), 1000))
+	return nil, err.Try("There are: %s.", display.Line(strings.Join(d.IDs(), ", "), 1000))
 }
 
 // Close closes what is idle; a query that runs ends by itself, and its connection with it. Close may be called twice.
@@ -234,7 +234,7 @@ func notARead(format string, args ...any) *fault.Error {
 
 // badSQL passes a database's own words on, made harmless.
 func badSQL(message string) *fault.Error {
-	return fault.New(fault.RequestMalformed, "The database says: %s.", threat.Printable(strings.TrimSuffix(message, "."), messageMax)).At("sql")
+	return fault.New(fault.RequestMalformed, "The database says: %s.", display.Line(strings.TrimSuffix(message, "."), messageMax)).At("sql")
 }
 
 // add appends a column to the last table, or to a new one; false says that the schema is full.

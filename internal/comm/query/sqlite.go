@@ -19,8 +19,8 @@ import (
 	_ "modernc.org/sqlite" // its init prepares the library
 	lib "modernc.org/sqlite/lib"
 
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/threat"
 )
 
 // This file speaks to the library below the driver, because what keeps a statement to reading is there only: the authorizer, the
@@ -81,7 +81,7 @@ func newSQLite(id, dsn string) (*sqlite, error) {
 	if !filepath.IsAbs(path) || strings.IndexByte(path, 0) >= 0 {
 		return nil, badAddress(id, "has a path that is not absolute")
 	}
-	s := &sqlite{id: threat.Printable(id, 64), path: path}
+	s := &sqlite{id: display.Line(id, 64), path: path}
 	s.pool = newPool(s.connect, (*lite).close)
 	return s, nil
 }
@@ -491,13 +491,13 @@ func (s *sqlite) failed(ctx context.Context, c *lite, rc int32) error {
 			Try("Ask for fewer rows or columns, or in the order of an index.")
 	}
 	if libc.AtomicLoadPInt32(c.mem+memDenied) == 1 {
-		return notARead("The statement would do more than read: the database says: %s.", threat.Printable(message, messageMax))
+		return notARead("The statement would do more than read: the database says: %s.", display.Line(message, messageMax))
 	}
 	switch rc & 0xff {
 	case lib.SQLITE_ERROR, lib.SQLITE_MISMATCH, lib.SQLITE_RANGE, lib.SQLITE_CONSTRAINT:
 		return badSQL(message)
 	case lib.SQLITE_READONLY, lib.SQLITE_AUTH, lib.SQLITE_PERM:
-		return notARead("The statement would do more than read: the database says: %s.", threat.Printable(message, messageMax))
+		return notARead("The statement would do more than read: the database says: %s.", display.Line(message, messageMax))
 	case lib.SQLITE_INTERRUPT:
 		if err := expired(ctx); err != nil {
 			return err
