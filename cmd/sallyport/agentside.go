@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -146,32 +148,41 @@ func (c *cli) client() *cobra.Command {
 environment variable SALLYPORT_TOKEN, as far as the client knows such; with --show-token it is the token itself.`,
 		example: "sallyport client config --kind claude-code\nsallyport client config --kind cursor --show-token > ~/.cursor/mcp.json",
 	}, func(_ context.Context, _ []string) error {
-		s := setup{data: c.data, explicit: os.Getenv(envURL) != ""}
+		if !slices.Contains(connect.Clients, kind) {
+			return usagef("--kind is one of %s, not %q", strings.Join(connect.Clients, ", "), kind)
+		}
+		s := connect.Setup{Explicit: os.Getenv(envURL) != ""}
 		var err error
-		if s.address, err = c.address(agentSide); err != nil {
+		if s.Address, err = c.address(agentSide); err != nil {
 			return err
 		}
 		if secret {
-			if s.token, err = c.credential(agentSide); err != nil {
+			if s.Token, err = c.credential(agentSide); err != nil {
 				return err
 			}
 		}
-		if s.program, err = os.Executable(); err != nil {
-			s.program = "sallyport"
+		if s.Program, err = os.Executable(); err != nil {
+			s.Program = "sallyport"
 		}
-		if s.data, err = filepath.Abs(c.data); err != nil {
+		if s.Data, err = filepath.Abs(c.data); err != nil {
 			return err
 		}
-		if local := filepath.Join(s.data, agentSide.tokenFile); !s.explicit {
+		if local := filepath.Join(s.Data, agentSide.tokenFile); !s.Explicit {
 			if _, err := os.Stat(local); err == nil {
-				s.tokenFile = local
+				s.TokenFile = local
 			}
 		}
-		return c.snippet(kind, s)
+		snippet, where, err := s.Snippet(kind)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(c.out, snippet)
+		fmt.Fprintln(c.err, where)
+		return nil
 	})
-	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(clientKinds, ", "))
+	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(connect.Clients, ", "))
 	config.Flags().BoolVar(&secret, "show-token", false, "put the token itself in")
 	must(config.MarkFlagRequired("kind"))
-	must(config.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(clientKinds, cobra.ShellCompDirectiveNoFileComp)))
+	must(config.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(connect.Clients, cobra.ShellCompDirectiveNoFileComp)))
 	return group("client", "Set MCP clients up", config)
 }

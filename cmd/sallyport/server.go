@@ -11,14 +11,15 @@ import (
 	"strings"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/connect"
 )
 
 // defaultData is where serve keeps its state and where the other commands look for a gateway, in the working directory.
 const defaultData = "sallyport-data"
 
 const (
-	envURL   = "SALLYPORT_URL"
-	envToken = "SALLYPORT_TOKEN"
+	envURL   = connect.EnvURL
+	envToken = connect.EnvToken
 )
 
 // side is one of the gateway's two listeners: its name in addresses.json, and whose token the data directory has for it.

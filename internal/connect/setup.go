@@ -1,0 +1,153 @@
+package connect
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// The variables that every command takes a gateway's address and a token from.
+const (
+	EnvURL   = "SALLYPORT_URL"
+	EnvToken = "SALLYPORT_TOKEN"
+)
+
+// Clients are the MCP clients whose configuration is known.
+var Clients = []string{"claude-code", "claude-desktop", "cursor", "vscode", "codex"}
+
+// Setup is what a client has to know.
+type Setup struct {
+	Address   string // of the agents' side
+	Token     string // "": a reference to the environment
+	Program   string // this one
+	Data      string
+	Explicit  bool   // the address came from SALLYPORT_URL, so that the data directory may be elsewhere
+	TokenFile string // of the agent local; "" if there is none
+}
+
+// object is JSON with its members in order.
+type object []member
+
+type member struct {
+	name  string
+	value any
+}
+
+func (o object) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, m := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(m.name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(name)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// Snippet is a client's configuration in the client's own format, and where to put it.
+func (s Setup) Snippet(kind string) (snippet, where string, err error) {
+	var out strings.Builder
+	url := s.Address + "/mcp"
+	bearer := func(reference string) object {
+		if s.Token != "" {
+			reference = s.Token
+		}
+		return object{{"Authorization", "Bearer " + reference}}
+	}
+	servers := func(server object) object { return object{{"mcpServers", object{{"sallyport", server}}}} }
+	var config any
+	switch kind {
+	case "claude-code":
+		where = "Run the command, or put the JSON into .mcp.json of the project."
+		header := `"Authorization: Bearer ${` + EnvToken + `}"`
+		if s.Token != "" {
+			header = quoteShell("Authorization: Bearer " + s.Token)
+		}
+		fmt.Fprintf(&out, "claude mcp add --transport http sallyport %s --header %s\n\n", quoteShell(url), header)
+		config = servers(object{{"type", "http"}, {"url", url}, {"headers", bearer("${" + EnvToken + "}")}})
+	case "claude-desktop":
+		where = "Put it into claude_desktop_config.json (Settings, Developer, Edit Config). Claude Desktop starts the command itself."
+		server := object{{"command", s.Program}, {"args", []string{"connect", "--data", s.Data}}}
+		env := object{}
+		if s.Explicit {
+			env = append(env, member{EnvURL, s.Address})
+		}
+		if s.Token != "" {
+			env = append(env, member{EnvToken, s.Token})
+		}
+		if len(env) > 0 {
+			server = append(server, member{"env", env})
+		}
+		config = servers(server)
+	case "cursor":
+		where = "Put it into ~/.cursor/mcp.json, or .cursor/mcp.json of a project."
+		config = servers(object{{"url", url}, {"headers", bearer("${env:" + EnvToken + "}")}})
+	case "vscode":
+		where = "Put it into .vscode/mcp.json of the workspace."
+		server := object{{"type", "http"}, {"url", url}, {"headers", bearer("${input:sallyport-token}")}}
+		all := object{{"servers", object{{"sallyport", server}}}}
+		if s.Token == "" {
+			where += " VS Code asks for the token and keeps it."
+			all = append(all, member{"inputs", []object{{{"type", "promptString"}, {"id", "sallyport-token"}, {"description", "Sallyport token of the agent"}, {"password", true}}}})
+		}
+		config = all
+	case "codex":
+		where = "Put it into ~/.codex/config.toml."
+		fmt.Fprintf(&out, "[mcp_servers.sallyport]\nurl = %s\n", strconv.Quote(url))
+		if s.Token == "" {
+			fmt.Fprintf(&out, "bearer_token_env_var = %q\n", EnvToken)
+		} else {
+			fmt.Fprintf(&out, "http_headers = { Authorization = %s }\n", strconv.Quote("Bearer "+s.Token))
+		}
+	default:
+		return "", "", fmt.Errorf("no client is called %q: there are %s", kind, strings.Join(Clients, ", "))
+	}
+	if config != nil {
+		b, err := json.MarshalIndent(config, "", "  ")
+		if err != nil {
+			return "", "", err
+		}
+		fmt.Fprintf(&out, "%s\n", b)
+	}
+	return out.String(), where + s.credential(kind), nil
+}
+
+// credential says how the client gets the token, if it does not have it.
+func (s Setup) credential(kind string) string {
+	const create = "\"$(sallyport token create --agent ID)\""
+	set := "\nSet " + EnvToken + " where the client starts: export " + EnvToken + "="
+	switch {
+	case s.Token != "", kind == "vscode", kind == "claude-desktop" && s.TokenFile != "":
+		return ""
+	case kind == "claude-desktop":
+		return "\nIt needs a token there, because there is no agent \"local\": " + EnvToken + "=" + create + " sallyport client config --kind claude-desktop --show-token"
+	case s.TokenFile != "":
+		return set + "\"$(cat " + quoteShell(s.TokenFile) + ")\""
+	}
+	return set + create
+}
+
+// quoteShell quotes a word for a POSIX shell if it needs it.
+func quoteShell(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
