@@ -18,16 +18,12 @@ import (
 
 func (c *cli) manifest() *cobra.Command {
 	var session string
-	cmd := c.command(about{
+	cmd := c.speaking(agentSide, about{
 		use: "manifest", short: "Show what an agent can call, and what calling each tool blocks",
 		long: `It speaks as the agent: with SALLYPORT_TOKEN (an agent's or a session's token), else with the token of the agent "local" from the data
 directory. Without --session it is the session that the token stands for.`,
 		example: "sallyport manifest\nsallyport manifest --session sess_01J… --output json", prints: true,
-	}, func(ctx context.Context, _ []string) error {
-		cl, err := c.reach(agentSide)
-		if err != nil {
-			return err
-		}
+	}, func(ctx context.Context, cl *client.Client, _ []string) error {
 		m, err := cl.Manifest(ctx, session)
 		if err != nil {
 			return err
@@ -69,16 +65,12 @@ func labels(held []client.Held) (all []string) {
 
 func (c *cli) plan() *cobra.Command {
 	var session string
-	validate := c.command(about{
+	validate := c.speaking(agentSide, about{
 		use: "validate TOOL…", short: "Tell whether calls would run in this order, and in which they would",
 		long: `Nothing is called and nothing changes. Labels that the session has already count. It exits with 1 if the order is not safe. The token is found as
 for sallyport manifest.`,
 		example: "sallyport plan validate --session sess_01J… search_email web_search", args: cobra.MinimumNArgs(1), prints: true,
-	}, func(ctx context.Context, args []string) error {
-		cl, err := c.reach(agentSide)
-		if err != nil {
-			return err
-		}
+	}, func(ctx context.Context, cl *client.Client, args []string) error {
 		calls := make([]client.PlannedCall, len(args))
 		for i, name := range args {
 			calls[i].Tool = name

@@ -274,6 +274,11 @@ func (c *cli) answering(a about, answer func(ctx context.Context, cl *client.Cli
 
 // untilTime reads a time, or a duration from now. "" is the zero time.
 func untilTime(s string, now time.Time) (time.Time, error) {
+	return moment("until", s, now.Add)
+}
+
+// moment reads a time, or a duration from now on or back. "" is the zero time.
+func moment(name, s string, of func(d time.Duration) time.Time) (time.Time, error) {
 	if s == "" {
 		return time.Time{}, nil
 	}
@@ -282,9 +287,9 @@ func untilTime(s string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
-		return time.Time{}, usagef("until is a time from now such as 10m or 2h, or a time such as 2026-11-20T15:00:00Z, not %q", s)
+		return time.Time{}, usagef("%s is a time such as 2026-11-20T15:00:00Z, or how far from now, such as 10m or 2h, not %q", name, s)
 	}
-	return now.Add(d), nil
+	return of(d), nil
 }
 
 func (c *cli) modify() *cobra.Command {

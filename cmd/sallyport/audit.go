@@ -39,11 +39,12 @@ func (c *cli) auditQuery() *cobra.Command {
 sallyport audit query --decision deny --output json
 sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 	}, func(ctx context.Context, cl *client.Client, _ []string) error {
+		ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
 		var err error
-		if q.From, err = moment("--from", from); err != nil {
+		if q.From, err = moment("--from", from, ago); err != nil {
 			return err
 		}
-		if q.To, err = moment("--to", to); err != nil {
+		if q.To, err = moment("--to", to, ago); err != nil {
 			return err
 		}
 		limit := q.Limit
@@ -89,20 +90,6 @@ sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 	f.Int64Var(&after, "after", -1, "only entries after this index")
 	f.IntVar(&q.Limit, "limit", defaultEntries, "most entries to list")
 	return cmd
-}
-
-// moment reads a time, or how long ago.
-func moment(flag, s string) (time.Time, error) {
-	if s == "" {
-		return time.Time{}, nil
-	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t, nil
-	}
-	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
-		return time.Now().Add(-d), nil
-	}
-	return time.Time{}, usagef("%s is a time such as 2026-01-31T08:00:00Z or how long ago, such as 24h, not %q", flag, s)
 }
 
 func (c *cli) auditShow() *cobra.Command {

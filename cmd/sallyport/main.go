@@ -105,38 +105,37 @@ type found struct {
 
 func (e *found) Error() string { return e.what }
 
-// usage is a wrong command line that only the command itself could notice.
-type usage struct{ what string }
+// coded is an error that knows its exit code.
+type coded struct {
+	error
+	code int
+}
 
-func (e *usage) Error() string { return e.what }
+func (e *coded) Unwrap() error { return e.error }
 
-func usagef(format string, args ...any) error { return &usage{fmt.Sprintf(format, args...)} }
+// usagef is a wrong command line that only the command itself could notice.
+func usagef(format string, args ...any) error { return &coded{fmt.Errorf(format, args...), exitUsage} }
 
 // unusable marks an error of starting or checking: whoever called has to change something first.
-func unusable(err error) error { return &unusableError{err} }
-
-type unusableError struct{ err error }
-
-func (e *unusableError) Error() string { return e.err.Error() }
-func (e *unusableError) Unwrap() error { return e.err }
+func unusable(err error) error { return &coded{err, exitUsage} }
 
 // unreachable says that there is no server to talk to.
-type unreachable struct{ what string }
-
-func (e *unreachable) Error() string { return e.what }
+func unreachable(format string, args ...any) error {
+	return &coded{fmt.Errorf(format, args...), exitUnreachable}
+}
 
 func exitCode(err error) int {
 	var (
-		wrong  *usage
-		start  *unusableError
+		known  *coded
 		config *daemon.ConfigError
-		gone   *unreachable
 		silent *client.Unreachable
 	)
 	switch {
-	case errors.As(err, &wrong), errors.As(err, &start), errors.As(err, &config), fault.Is(err, fault.ConfigurationInvalid):
+	case errors.As(err, &known):
+		return known.code
+	case errors.As(err, &config), fault.Is(err, fault.ConfigurationInvalid):
 		return exitUsage
-	case errors.As(err, &gone), errors.As(err, &silent):
+	case errors.As(err, &silent):
 		return exitUnreachable
 	}
 	return exitRefused

@@ -286,7 +286,7 @@ func TestExitCodes(t *testing.T) {
 		{errors.New("x"), exitRefused}, {&found{what: "x"}, exitRefused}, {&client.Problem{Status: 403}, exitRefused},
 		{context.Canceled, exitRefused}, {fault.New(fault.StoreUnavailable, "x"), exitRefused},
 		{usagef("x"), exitUsage}, {unusable(errors.New("x")), exitUsage}, {&daemon.ConfigError{}, exitUsage}, {fault.New(fault.ConfigurationInvalid, "x"), exitUsage},
-		{&unreachable{"x"}, exitUnreachable}, {&client.Unreachable{Err: errors.New("x")}, exitUnreachable},
+		{unreachable("x"), exitUnreachable}, {&client.Unreachable{Err: errors.New("x")}, exitUnreachable},
 	} {
 		if got := exitCode(fmt.Errorf("wrapped: %w", c.err)); got != c.want {
 			t.Errorf("%T %v exits with %d, not %d", c.err, c.err, got, c.want)

@@ -16,8 +16,13 @@ import (
 
 // asPerson makes a command that speaks to the people's side.
 func (c *cli) asPerson(a about, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
+	return c.speaking(adminSide, a, run)
+}
+
+// speaking makes a command that speaks to one side of the gateway.
+func (c *cli) speaking(to side, a about, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
 	return c.command(a, func(ctx context.Context, args []string) error {
-		cl, err := c.reach(adminSide)
+		cl, err := c.reach(to)
 		if err != nil {
 			return err
 		}

@@ -122,6 +122,32 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.field("destination", strings.Join(a.Destinations, ", "))
 	s.doubts(a)
 
+	whole = s.arguments(a)
+	s.origins(a)
+	if a.ModifiedFrom != "" {
+		s.field("changed", "by "+a.ModifiedBy+reasonText(a.ModifiedReason)+" (it takes the place of "+a.ModifiedFrom+")")
+		s.difference(pretty(a.Before), pretty(a.Arguments))
+	}
+	s.surroundings(a)
+	s.field("declaration", a.DeclarationID)
+	for _, v := range a.Votes {
+		s.field("answer", show(v.At)+" "+v.Person+": "+v.Decision+reasonText(v.Comment))
+	}
+	s.field("why not", a.Reason)
+	s.field("replaced by", a.ReplacedBy)
+	s.field("deferred until", show(a.DeferredUntil))
+	s.field("spent by", a.SpentBy)
+	s.field("asked", show(a.CreatedAt))
+	if a.State == "pending" && !a.SilenceAt.IsZero() {
+		s.field("runs by itself", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless somebody says no or puts it off")
+	}
+	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
+	s.digest(a.Digest)
+	return s.rows, whole
+}
+
+// arguments shows as much of the arguments as may be, and tells whether that is all.
+func (s *sheet) arguments(a *client.Approval) (whole bool) {
 	lines, rest := pretty(a.Arguments), 0
 	for i, left := 0, shownArguments; i < len(lines); i++ {
 		if left -= len(lines[i]) + 1; left < 0 {
@@ -140,12 +166,11 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	if !whole {
 		s.field("NOT SHOWN", fmt.Sprintf("%d bytes more: sallyport approvals show %s --output json has them all", rest, a.ApprovalID))
 	}
-	s.origins(a)
-	if a.ModifiedFrom != "" {
-		s.field("changed", "by "+a.ModifiedBy+reasonText(a.ModifiedReason)+" (it takes the place of "+a.ModifiedFrom+")")
-		s.difference(pretty(a.Before), pretty(a.Arguments))
-	}
+	return whole
+}
 
+// surroundings are the agent's reasons, and what the gateway knows of the session, its plan and earlier decisions.
+func (s *sheet) surroundings(a *client.Approval) {
 	s.reasons(a.Justification)
 	for _, r := range a.Reasons {
 		if !rule(r) {
@@ -176,21 +201,6 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 		}
 		s.field("earlier", show(e.At)+" "+e.State+by+": "+e.Operation+" of "+e.AgentID+" to "+e.Destination+reasonText(e.Reason))
 	}
-	s.field("declaration", a.DeclarationID)
-	for _, v := range a.Votes {
-		s.field("answer", show(v.At)+" "+v.Person+": "+v.Decision+reasonText(v.Comment))
-	}
-	s.field("why not", a.Reason)
-	s.field("replaced by", a.ReplacedBy)
-	s.field("deferred until", show(a.DeferredUntil))
-	s.field("spent by", a.SpentBy)
-	s.field("asked", show(a.CreatedAt))
-	if a.State == "pending" && !a.SilenceAt.IsZero() {
-		s.field("runs by itself", show(a.SilenceAt)+within(a.SilenceAt, now)+", unless somebody says no or puts it off")
-	}
-	s.field("expires", show(a.ExpiresAt)+within(a.ExpiresAt, now))
-	s.digest(a.Digest)
-	return s.rows, whole
 }
 
 // doubts are about what the destinations and the arguments look like: a terminal shows the letters of several scripts alike. Destinations

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +53,7 @@ sallyport serve --config /etc/sallyport/sallyport.yaml --data /var/lib/sallyport
 	cmd.Flags().StringVar(&config, "config", "", "configuration file (default: sallyport.yaml if it is there)")
 	cmd.Flags().StringVar(&level, "log-level", "info", "least level that is logged: debug, info, warn, error")
 	must(cmd.MarkFlagFilename("config", "yaml", "yml"))
-	must(cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions(levels, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -68,16 +69,13 @@ func tuneRuntime() {
 	}
 }
 
+var levels = []string{"debug", "info", "warn", "error"}
+
 // logger writes text for people and JSON for programs.
 func logger(w io.Writer, level string) (*slog.Logger, error) {
 	var l slog.Level
-	switch level {
-	case "debug", "info", "warn", "error":
-		if err := l.UnmarshalText([]byte(level)); err != nil {
-			return nil, err
-		}
-	default:
-		return nil, usagef("--log-level is one of debug, info, warn, error, not %q", level)
+	if err := l.UnmarshalText([]byte(level)); err != nil || !slices.Contains(levels, level) {
+		return nil, usagef("--log-level is one of %s, not %q", strings.Join(levels, ", "), level)
 	}
 	o := &slog.HandlerOptions{Level: l}
 	if terminal(w) {

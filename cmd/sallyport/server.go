@@ -38,14 +38,14 @@ func (c *cli) address(s side) (string, error) {
 	path := filepath.Join(c.data, "addresses.json")
 	b, err := readRegular(path, maxSmall)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", &unreachable{fmt.Sprintf("no gateway was ever started with the data directory %s: start one with sallyport serve, or name the directory of a running one with --data (or its address with %s)", c.data, envURL)}
+		return "", unreachable("no gateway was ever started with the data directory %s: start one with sallyport serve, or name the directory of a running one with --data (or its address with %s)", c.data, envURL)
 	}
 	if err != nil {
-		return "", &unreachable{fmt.Sprintf("the gateway's address can't be read: %v", err)}
+		return "", unreachable("the gateway's address can't be read: %v", err)
 	}
 	var addresses map[string]string
 	if err := json.Unmarshal(b, &addresses); err != nil || addresses[s.name] == "" {
-		return "", &unreachable{fmt.Sprintf("%s holds no address of the %s side: start the gateway again, it writes the file", path, s.name)}
+		return "", unreachable("%s holds no address of the %s side: start the gateway again, it writes the file", path, s.name)
 	}
 	return addresses[s.name], nil
 }

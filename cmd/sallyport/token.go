@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -129,9 +128,7 @@ func (c *cli) issue(ctx context.Context, want client.NewToken, config string) (s
 			return t.Secret, nil
 		}
 	}
-	var silent *client.Unreachable
-	var gone *unreachable
-	if os.Getenv(envURL) != "" || !errors.As(err, &silent) && !errors.As(err, &gone) {
+	if os.Getenv(envURL) != "" || exitCode(err) != exitUnreachable {
 		return "", err
 	}
 	if _, missing := os.Stat(filepath.Join(c.data, "sallyport.db")); missing != nil {
