@@ -11,10 +11,10 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -185,7 +185,7 @@ func usedAgain(operation string, arguments []string) []approval.Reason {
 }
 
 // shownWord is a name out of a call for a sentence.
-func shownWord(s string) string { return short(threat.Printable(s, 80)) }
+func shownWord(s string) string { return short(display.Line(s, 80)) }
 
 // sameEvidence tells whether nothing is unvouched by now that the person was not shown as such.
 func (c *crossing) sameEvidence(a approval.Approval) bool {

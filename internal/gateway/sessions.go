@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
@@ -551,12 +552,7 @@ func (g *Gateway) payOwed(l *live) {
 }
 
 // short bounds a hostile string for a message.
-func short(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
-}
+func short(s string) string { return display.Clip(s, 80) }
 
 // notNil keeps an empty list from being null in JSON.
 func notNil[T any](s []T) []T {
