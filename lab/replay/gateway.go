@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
@@ -83,9 +84,13 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 		return Past{}, err
 	}
 	p := &player{
-		log: log, config: c, words: provenance.ParseWords(s.UserRequest), plan: s.Plan, evidence: &provenance.Evidence{}, tools: map[string]tool{},
+		log: log, config: c, plan: s.Plan, tools: map[string]tool{},
+		state: state{rules: judge.Rules{FreeLevel1: c.FreeLevel1}, words: provenance.ParseWords(s.UserRequest), evidence: &provenance.Evidence{}},
 		calls: map[string]*pastCall{}, asked: map[string]string{}, ran: map[string]bool{}, unlabelled: map[string]bool{},
 		past: Past{Session: s.ID, Agent: s.Agent, Requester: s.Requester, Notes: []string{}},
+	}
+	for _, word := range c.Labels {
+		p.rules.Labels = append(p.rules.Labels, flow.Label(word))
 	}
 	if c.Own != nil {
 		p.own = c.Own(s.Requester)
@@ -109,16 +114,11 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 
 // player is a session of the log as it would be under another configuration.
 type player struct {
+	state
 	log    *store.Reader
 	config Config
-	words  *provenance.Words
-	own    []string
-	plan   *session.Plan
+	plan   *session.Plan   // sealed from the time at which it was approved
 	tools  map[string]tool // by operation
-
-	held     []flow.Held
-	evidence *provenance.Evidence
-	sealed   *provenance.Sealed // from the time at which the plan was approved
 
 	calls      map[string]*pastCall
 	order      []*pastCall
@@ -172,7 +172,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 	}
 	switch {
 	case e.Action == "session.open", e.Action == "session.taint", e.Action == "session.definitions":
-		p.raise(e, e.Labels)
+		p.labelled(e)
 		return nil
 	case e.Action == "session.release":
 		p.held = slices.DeleteFunc(slices.Clone(p.held), func(h flow.Held) bool { return slices.Contains(e.Labels, string(h.Label)) })
@@ -222,14 +222,14 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 	p.judge(c)
 	if !p.ran[c.CallID] && c.Now != nil && c.Now.Decision == provenance.Permit && e.Decision == "deny" && e.Stage == "flow" {
 		c.note("it did not run then, so nobody knows what its result would have shown")
-		t := p.tool(c.Operation)
-		p.held = raised(p.held, t, c.CallID, provenance.Seen{}, provenance.Ruling{Unasked: c.Now.Unasked})
+		p.state.raise(p.tool(c.Operation), c.CallID, provenance.Seen{}, c.Now.Unasked)
 	}
 	return nil
 }
 
-func (p *player) raise(e *audit.Entry, words []string) {
-	for _, word := range words {
+// labelled raises labels that the log says the session got.
+func (p *player) labelled(e *audit.Entry) {
+	for _, word := range e.Labels {
 		p.held = flow.Raise(p.held, flow.Operation{ID: e.Operation}, e.CallID, flow.Label(word))
 	}
 }
@@ -237,7 +237,7 @@ func (p *player) raise(e *audit.Entry, words []string) {
 // intent is a call that ran.
 func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 	if len(d.Carries) > 0 { // its arguments brought labels of what was delivered before
-		p.raise(e, e.Labels)
+		p.labelled(e)
 	}
 	if c.Then.Decision == "" {
 		c.Then.Decision = "permit"
@@ -263,7 +263,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 	if c.Now.Decision == provenance.Ask {
 		p.evidence.Add(provenance.Approve(c.Operation, c.CallID, t.profile, c.args, c.Now.Evidence, p.held))
 	}
-	tainted := slices.ContainsFunc(p.held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
+	tainted := p.tainted()
 	if f, ok := p.sealed.Follow(c.Operation, t.profile, c.args, p.evidence); ok {
 		if done := f.Done(c.CallID, tainted && !f.Exact); p.sealed.Take(done) {
 			p.sealed.Done = append(p.sealed.Done, done)
@@ -299,31 +299,15 @@ func (p *player) ruling(c *pastCall) *Now {
 		c.note("the configuration makes no operation of it")
 		return nil
 	}
-	if at := slices.IndexFunc(p.held, func(h flow.Held) bool {
-		return h.Label != flow.Untrusted && h.Label != flow.Unasked && !slices.Contains(p.config.Labels, string(h.Label))
-	}); at >= 0 && len(t.op.BlockedBy) > 0 {
-		return &Now{provenance.Deny, fmt.Sprintf("the session holds the label %q, which the configuration does not have", p.held[at].Label), p.held[at : at+1], []provenance.Finding{}, false, ""}
-	}
-	if c.method != "call" { // resources and prompts: labels alone
-		d := flow.Judge(t.op, p.held)
-		now := &Now{provenance.Permit, d.Reason, d.Because, []provenance.Finding{}, false, ""}
-		if !d.Allowed {
-			now.Decision = provenance.Deny
-		}
-		return now
-	}
-	if c.args == nil {
+	if c.method == "call" && c.args == nil {
 		c.note("its arguments were not kept")
 		return nil
 	}
-	profile := t.profile
 	if t.op.Effect == flow.Read && p.acts(c.Operation, c.args) {
-		write := *profile
-		write.Level, profile = 2, &write
+		write := *t.profile
+		write.Level, t.profile = 2, &write
 	}
-	r := provenance.JudgeCall(t.op, profile, c.args, provenance.Situation{
-		Held: p.held, Words: p.words, Own: p.own, Evidence: p.evidence, FreeLevel1: p.config.FreeLevel1, Plan: p.sealed,
-	})
+	r := p.rule(t, c.args, c.method == "call") // of resources and prompts labels alone decide
 	if r.Evidence == nil {
 		r.Evidence = []provenance.Finding{}
 	}
@@ -336,7 +320,7 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 		return nil
 	}
 	if server, _, _ := strings.Cut(c.Operation, "."); server == "comm" {
-		p.raise(e, e.Labels)
+		p.labelled(e)
 		return nil
 	}
 	if !c.done {
@@ -370,7 +354,7 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 	if len(c.Then.Approvers) == 0 { // what a person said yes to is asked for
 		unasked = c.Now.Unasked
 	}
-	p.held = raised(p.held, t, c.CallID, seen, provenance.Ruling{Unasked: unasked}, found...)
+	p.state.raise(t, c.CallID, seen, unasked, found...)
 	if e.Decision == "ok" {
 		p.evidence.Add(seen)
 	}
@@ -388,11 +372,7 @@ func (p *player) tool(id string) tool {
 	spec := class.Flow
 	spec.ID, spec.Name = id, id
 	var t tool
-	labels := make([]flow.Label, len(p.config.Labels))
-	for i, word := range p.config.Labels {
-		labels[i] = flow.Label(word)
-	}
-	if op, err := flow.Resolve(spec, labels); err == nil {
+	if op, err := flow.Resolve(spec, p.rules.Labels); err == nil {
 		t = tool{op, class.Profile()}
 		if op.Effect == flow.Write && t.profile.Level == 0 { // a write that nobody gave a level
 			t.profile.Level = 2

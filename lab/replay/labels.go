@@ -100,6 +100,9 @@ func ReadLabels(name string, data []byte) (*Labels, error) {
 	return l, nil
 }
 
+// ownLabels are the confidentiality labels of the format.
+var ownLabels = []flow.Label{flow.Internal}
+
 // resolve makes the operation and profile that a label describes.
 func (t toolLabel) resolve(suite, name string) (tool, error) {
 	spec := flow.Spec{ID: suite + "." + name, Name: name, Sensitivity: flow.None, Effect: flow.Write}
@@ -139,7 +142,7 @@ func (t toolLabel) resolve(suite, name string) (tool, error) {
 		return tool{}, fmt.Errorf("%s", problems[0])
 	}
 	spec.Untrusted = p.Output != provenance.TrustedOutput && p.Output != provenance.TypedOutput
-	op, err := flow.Resolve(spec, []flow.Label{flow.Internal})
+	op, err := flow.Resolve(spec, ownLabels)
 	return tool{op, p}, err
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/judge"
 	"sallyport.example/provenance"
 )
 
@@ -33,23 +34,16 @@ type step struct {
 	failed bool            // the result is an error's text
 }
 
-// tool is one operation under its label.
-type tool struct {
-	op      flow.Operation
-	profile *provenance.Profile
-}
-
-// trial is the state that the gateway keeps of a session, as far as the flow rules look at it.
+// trial plays one run after the other.
 type trial struct {
-	tools    *toolbox
-	rules    Rules
-	words    *provenance.Words
-	held     []flow.Held
-	evidence *provenance.Evidence
-	calls    int
+	state
+	tools *toolbox
+	calls int
 }
 
-func newTrial(tools *toolbox, rules Rules) *trial { return &trial{tools: tools, rules: rules} }
+func newTrial(tools *toolbox, rules Rules) *trial {
+	return &trial{tools: tools, state: state{own: tools.own, rules: judge.Rules{Labels: ownLabels, FreeLevel1: rules.FreeLevel1}}}
+}
 
 func (s *trial) begin(r *run) {
 	s.words, s.held, s.evidence, s.calls = provenance.ParseWords(r.prompt), nil, &provenance.Evidence{}, 0
@@ -61,9 +55,7 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 	id := fmt.Sprintf("call_%d", s.calls)
 	t := s.tools.tool(st.tool)
 	args := substitute(st.args, fill)
-	r := provenance.JudgeCall(t.op, t.profile, args, provenance.Situation{
-		Held: s.held, Words: s.words, Own: s.tools.own, Evidence: s.evidence, FreeLevel1: s.rules.FreeLevel1,
-	})
+	r := s.rule(t, args, true)
 	switch r.Verdict {
 	case provenance.Deny:
 		return r
@@ -74,28 +66,11 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 		s.evidence.Add(provenance.Gave(t.op.ID, id, t.profile, args))
 	}
 	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
-	s.held = raised(s.held, t, id, seen, r)
+	s.raise(t, id, seen, r.Unasked)
 	if !st.failed { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)
 	}
 	return r
-}
-
-func (s *trial) tainted() bool {
-	return slices.ContainsFunc(s.held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
-}
-
-// raised is what a session holds after a result, as the gateway decides it: what repeats what it was given is untrusted, an error's text too,
-// unless the operation is trusted, or has the shape under which it is.
-func raised(held []flow.Held, t tool, id string, seen provenance.Seen, r provenance.Ruling, found ...flow.Label) []flow.Held {
-	if !(seen.Trusted || t.profile.Output == provenance.TrustedOutput && t.profile.Shape == nil) {
-		found = append(found, flow.Untrusted)
-	}
-	brought := r.Brings(flow.Raise(nil, t.op, id, found...), t.op.ID, id)
-	for _, h := range brought {
-		held = flow.Raise(held, flow.Operation{ID: h.Operation}, h.CallID, h.Label)
-	}
-	return held
 }
 
 // payloads is a result as the gateway sees it: a value of a structure, or a text.
