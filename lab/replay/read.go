@@ -125,10 +125,11 @@ func (f *file) stored(s keeping) error {
 }
 
 type rawCall struct {
-	Tool  string          `json:"tool"`
-	Args  json.RawMessage `json:"args"`
-	R     *string         `json:"r"`
-	Error *string         `json:"error"`
+	Tool   string          `json:"tool"`
+	Args   json.RawMessage `json:"args"`
+	R      *string         `json:"r"`
+	Result string          `json:"result"` // its text, of injecFormat, which keeps nothing apart
+	Error  *string         `json:"error"`
 }
 
 // steps reads a list of calls with their results.
@@ -141,6 +142,8 @@ func (f *file) steps(at string, calls []rawCall) ([]step, error) {
 			return nil, err
 		}
 		switch {
+		case f.head.Format == injecFormat:
+			st.result = quoted(c.Result)
 		case c.Error != nil:
 			st.result, st.failed = quoted(*c.Error), true
 		case c.R != nil:
@@ -161,8 +164,12 @@ func (f *file) step(at, tool string, args json.RawMessage) (step, error) {
 	if tool == "" {
 		return step{}, malformed(f.name, at+".tool", "is missing")
 	}
-	// A model may have given anything, and the environment refused it.
-	if len(args) == 0 || args[0] != '{' && f.head.Format != runsFormat {
+	isObject := len(args) > 0 && args[0] == '{'
+	switch {
+	case isObject:
+	case f.head.Format == injecFormat: // it mostly doesn't have them
+		args = json.RawMessage("{}")
+	case len(args) == 0 || f.head.Format != runsFormat: // a model may have given anything, and the environment refused it
 		return step{}, malformed(f.name, at+".args", "is no object")
 	}
 	canonical, err := call.Canonical(args, limits())
@@ -170,6 +177,47 @@ func (f *file) step(at, tool string, args json.RawMessage) (step, error) {
 		return step{}, malformed(f.name, at+".args", "%v", err)
 	}
 	return step{tool: tool, args: canonical}, nil
+}
+
+// rawTask is a person's task, or an attacker's.
+type rawTask struct {
+	ID     string    `json:"id"`
+	Prompt string    `json:"prompt"`
+	Goal   string    `json:"goal"`
+	Source string    `json:"gt_source"`
+	Calls  []rawCall `json:"calls"`
+}
+
+// task is one with its calls read.
+type task struct {
+	rawTask
+	calls []step
+}
+
+// tasks reads the list of tasks in a field, each by its id.
+func (f *file) tasks(field string, raw []rawTask) (map[string]task, error) {
+	all := map[string]task{}
+	for i, t := range raw {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if _, twice := all[t.ID]; twice || t.ID == "" {
+			return nil, malformed(f.name, at+".id", "%.40q is missing or there twice", t.ID)
+		}
+		calls, err := f.steps(at+".calls", t.Calls)
+		if err != nil {
+			return nil, err
+		}
+		all[t.ID] = task{t, calls}
+	}
+	return all, nil
+}
+
+// userRuns are the runs of the persons' tasks with no attack in them.
+func userRuns(raw []rawTask, users map[string]task, harmless map[string][]byte) []run {
+	runs := make([]run, len(raw))
+	for i, t := range raw {
+		runs[i] = run{task: t.ID, prompt: t.Prompt, fill: harmless, calls: users[t.ID].calls}
+	}
+	return runs
 }
 
 type traceFile struct {
@@ -183,18 +231,9 @@ type traceFile struct {
 	Vectors map[string]struct {
 		Default *string `json:"default"`
 	} `json:"injection_vectors"`
-	UserTasks []struct {
-		ID     string    `json:"id"`
-		Prompt string    `json:"prompt"`
-		Calls  []rawCall `json:"calls"`
-	} `json:"user_tasks"`
-	InjectionTasks []struct {
-		ID     string    `json:"id"`
-		Goal   string    `json:"goal"`
-		Source string    `json:"gt_source"`
-		Calls  []rawCall `json:"calls"`
-	} `json:"injection_tasks"`
-	Cases []struct {
+	UserTasks      []rawTask `json:"user_tasks"`
+	InjectionTasks []rawTask `json:"injection_tasks"`
+	Cases          []struct {
 		UserTask       string          `json:"user_task"`
 		InjectionTask  string          `json:"injection_task"`
 		Vectors        []string        `json:"vectors"`
@@ -209,7 +248,7 @@ type traceFile struct {
 
 // traces reads tasks and cases of ground truth.
 func (f *file) traces(data []byte) ([]run, error) {
-	g := groundTruth{file: f, harmless: map[string][]byte{}, users: map[string]run{}, attacks: map[string]attack{}}
+	g := groundTruth{file: f, harmless: map[string][]byte{}}
 	if err := unmarshal(f.name, "", data, &g.traceFile); err != nil {
 		return nil, err
 	}
@@ -222,13 +261,19 @@ func (f *file) traces(data []byte) ([]run, error) {
 		}
 		g.harmless[id] = inside(*v.Default)
 	}
-	runs, err := g.userRuns()
-	if err != nil {
+	var err error
+	if g.users, err = f.tasks("user_tasks", g.UserTasks); err != nil {
 		return nil, err
 	}
-	if err := g.readAttacks(); err != nil {
+	if g.attacks, err = f.tasks("injection_tasks", g.InjectionTasks); err != nil {
 		return nil, err
 	}
+	for i, a := range g.InjectionTasks {
+		if !slices.Contains([]string{"upstream", "written_here", "text_only"}, a.Source) {
+			return nil, malformed(f.name, fmt.Sprintf("injection_tasks[%d].gt_source", i), "%.40q is not known", a.Source).Try("use upstream, written_here or text_only")
+		}
+	}
+	runs := userRuns(g.UserTasks, g.users, g.harmless)
 	for i := range g.Cases {
 		r, counts, err := g.caseRun(i)
 		if err != nil {
@@ -246,51 +291,8 @@ type groundTruth struct {
 	*file
 	traceFile
 	harmless map[string][]byte // injection vector -> what stands there without an attack
-	users    map[string]run    // by task
-	attacks  map[string]attack // by injection task
-}
-
-// attack is an injection task.
-type attack struct {
-	goal, source string
-	calls        []step
-}
-
-func (g *groundTruth) userRuns() ([]run, error) {
-	var runs []run
-	for i, u := range g.UserTasks {
-		at := fmt.Sprintf("user_tasks[%d]", i)
-		if _, twice := g.users[u.ID]; twice || u.ID == "" {
-			return nil, malformed(g.name, at+".id", "%.40q is missing or there twice", u.ID)
-		}
-		calls, err := g.steps(at+".calls", u.Calls)
-		if err != nil {
-			return nil, err
-		}
-		g.users[u.ID] = run{task: u.ID, prompt: u.Prompt, fill: g.harmless, calls: calls}
-		runs = append(runs, g.users[u.ID])
-	}
-	return runs, nil
-}
-
-func (g *groundTruth) readAttacks() error {
-	for i, a := range g.InjectionTasks {
-		at := fmt.Sprintf("injection_tasks[%d]", i)
-		if _, twice := g.attacks[a.ID]; twice || a.ID == "" {
-			return malformed(g.name, at+".id", "%.40q is missing or there twice", a.ID)
-		}
-		switch a.Source {
-		case "upstream", "written_here", "text_only":
-		default:
-			return malformed(g.name, at+".gt_source", "%.40q is not known", a.Source).Try("use upstream, written_here or text_only")
-		}
-		calls, err := g.steps(at+".calls", a.Calls)
-		if err != nil {
-			return err
-		}
-		g.attacks[a.ID] = attack{a.Goal, a.Source, calls}
-	}
-	return nil
+	users    map[string]task
+	attacks  map[string]task
 }
 
 // caseRun is a user task with an attack in it: its calls up to the one whose result carries the attack, then the attacker's. An attack whose
@@ -305,10 +307,10 @@ func (g *groundTruth) caseRun(i int) (r run, counts bool, err error) {
 	if !ok {
 		return run{}, false, malformed(g.name, at+".injection_task", "there is no injection task %.40q", c.InjectionTask)
 	}
-	if a.source == "written_here" {
+	if a.Source == "written_here" {
 		return run{}, false, nil
 	}
-	r = run{task: c.UserTask, injection: c.InjectionTask, prompt: user.prompt, attacked: true, textOnly: a.source == "text_only", calls: user.calls, attack: a.calls}
+	r = run{task: c.UserTask, injection: c.InjectionTask, prompt: user.Prompt, attacked: true, textOnly: a.Source == "text_only", calls: user.calls, attack: a.calls}
 	if r.textOnly { // nothing to replay
 		return r, true, nil
 	}
@@ -337,7 +339,7 @@ func (g *groundTruth) caseRun(i int) (r run, counts bool, err error) {
 		return run{}, false, malformed(g.name, at+".first_injected_call", "is not the index of a call of %.40s", c.UserTask)
 	}
 	r.calls = r.calls[:*c.First+1]
-	r.fill, err = g.injected(at, c.Vectors, a.goal)
+	r.fill, err = g.injected(at, c.Vectors, a.Goal)
 	return r, true, err
 }
 
@@ -415,24 +417,9 @@ func (f *file) recorded(data []byte) ([]run, error) {
 }
 
 type injecFile struct {
-	UserTasks []struct {
-		ID     string         `json:"id"`
-		Prompt string         `json:"prompt"`
-		Calls  []rawInjecCall `json:"calls"`
-	} `json:"user_tasks"`
-	InjectionTasks []struct {
-		ID    string         `json:"id"`
-		Goal  string         `json:"goal"`
-		Calls []rawInjecCall `json:"calls"`
-	} `json:"injection_tasks"`
-	Cases [][]string `json:"cases"`
-}
-
-// rawInjecCall has its result in place, as a text. Args that are no object are not known.
-type rawInjecCall struct {
-	Tool   string          `json:"tool"`
-	Args   json.RawMessage `json:"args"`
-	Result string          `json:"result"`
+	UserTasks      []rawTask  `json:"user_tasks"`
+	InjectionTasks []rawTask  `json:"injection_tasks"`
+	Cases          [][]string `json:"cases"`
 }
 
 // injec reads tasks and cases of InjecAgent: one marker per task, and attacks whose arguments the file mostly doesn't have. An attacker's
@@ -442,61 +429,33 @@ func (f *file) injec(data []byte) ([]run, error) {
 	if err := unmarshal(f.name, "", data, &t); err != nil {
 		return nil, err
 	}
-	steps := func(at string, calls []rawInjecCall) ([]step, error) {
-		out := make([]step, len(calls))
-		for i, c := range calls {
-			if len(c.Args) == 0 || c.Args[0] != '{' {
-				c.Args = json.RawMessage("{}")
-			}
-			var err error
-			if out[i], err = f.step(fmt.Sprintf("%s[%d]", at, i), c.Tool, c.Args); err != nil {
-				return nil, err
-			}
-			out[i].result = quoted(c.Result)
-		}
-		return out, nil
+	users, err := f.tasks("user_tasks", t.UserTasks)
+	if err != nil {
+		return nil, err
 	}
-	var runs []run
-	users := map[string]int{}
-	for i, u := range t.UserTasks {
-		at := fmt.Sprintf("user_tasks[%d]", i)
-		if _, twice := users[u.ID]; twice || u.ID == "" {
-			return nil, malformed(f.name, at+".id", "%.40q is missing or there twice", u.ID)
-		}
-		calls, err := steps(at+".calls", u.Calls)
-		if err != nil {
-			return nil, err
-		}
-		users[u.ID] = len(runs)
-		runs = append(runs, run{task: u.ID, prompt: u.Prompt, fill: map[string][]byte{"": {}}, calls: calls})
+	attacks, err := f.tasks("injection_tasks", t.InjectionTasks)
+	if err != nil {
+		return nil, err
 	}
-	attacks := map[string]run{}
 	for i, a := range t.InjectionTasks {
-		at := fmt.Sprintf("injection_tasks[%d]", i)
-		if _, twice := attacks[a.ID]; twice || a.ID == "" {
-			return nil, malformed(f.name, at+".id", "%.40q is missing or there twice", a.ID)
+		if len(a.Calls) == 0 {
+			return nil, malformed(f.name, fmt.Sprintf("injection_tasks[%d].calls", i), "is empty")
 		}
-		calls, err := steps(at+".calls", a.Calls)
-		if err != nil {
-			return nil, err
-		}
-		if len(calls) == 0 {
-			return nil, malformed(f.name, at+".calls", "is empty")
-		}
-		attacks[a.ID] = run{injection: a.ID, attacked: true, reached: true, fill: map[string][]byte{"": inside(a.Goal)}, attack: calls}
 	}
+	runs := userRuns(t.UserTasks, users, map[string][]byte{"": {}})
 	for i, c := range t.Cases {
 		at := fmt.Sprintf("cases[%d]", i)
 		if len(c) != 2 {
 			return nil, malformed(f.name, at, "is not a user task and an injection task")
 		}
 		user, ok := users[c[0]]
-		r, known := attacks[c[1]]
+		a, known := attacks[c[1]]
 		if !ok || !known {
 			return nil, malformed(f.name, at, "names a user task or an injection task that is not there")
 		}
-		r.task, r.prompt, r.calls = c[0], runs[user].prompt, runs[user].calls
-		runs = append(runs, r)
+		runs = append(runs, run{
+			task: user.ID, injection: a.ID, prompt: user.Prompt, attacked: true, reached: true, fill: map[string][]byte{"": inside(a.Goal)}, calls: user.calls, attack: a.calls,
+		})
 	}
 	return runs, f.bounded(runs)
 }
