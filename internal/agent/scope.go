@@ -204,110 +204,132 @@ func placesOf(roles map[string]string, arguments []byte) (places, tables []place
 	if err := d.Decode(&args); err != nil {
 		return nil, nil, "its arguments can't be read"
 	}
-	var paths, repositories, owners []place
-	bad := func(path, format string, a ...any) {
-		if problem == "" {
-			problem = "the argument " + display.Quote(path, shownMost) + " " + fmt.Sprintf(format, a...)
+	r := placeReader{roles: roles}
+	r.walk(args, "")
+	if len(r.owners) > 1 {
+		r.bad("owner", "has more than one value")
+	}
+	if r.problem != "" {
+		return nil, nil, r.problem
+	}
+	places, problem = r.places()
+	return places, r.tables, problem
+}
+
+// placeReader collects the places that a call's arguments name.
+type placeReader struct {
+	roles                               map[string]string
+	paths, repositories, owners, tables []place
+	texts                               int    // how many it has come to
+	problem                             string // the first
+}
+
+func (r *placeReader) bad(path, format string, a ...any) {
+	if r.problem == "" {
+		r.problem = "the argument " + display.Quote(path, shownMost) + " " + fmt.Sprintf(format, a...)
+	}
+}
+
+func (r *placeReader) walk(v any, path string) {
+	role, told := roleOf(r.roles, path)
+	switch v := v.(type) {
+	case nil, bool:
+	case map[string]any:
+		for name, member := range v {
+			inner := strings.ReplaceAll(name, ".", "%2E")
+			if path != "" {
+				inner = path + "." + inner
+			}
+			if _, own := r.roles[inner]; told && Rooted(role) && !own {
+				r.bad(path, "is an object, where a place is one text")
+			}
+			if path != "" && !told && strings.ContainsAny(name, `./\~`) {
+				r.bad(path, "has no role, and may say in a member's name where the call reads")
+			}
+			r.walk(member, inner)
+		}
+	case []any:
+		for _, e := range v {
+			r.walk(e, path)
+		}
+	case json.Number:
+		switch {
+		case Rooted(role):
+			r.bad(path, "is a number, where a place is a text")
+		case !told && id.MatchString(lastName(path)):
+			r.bad(path, "has no role, so nobody knows whether it says what the call reads")
+		}
+	case string:
+		r.text(v, path, role, told)
+	}
+}
+
+// text takes in one text, by what the argument is for.
+func (r *placeReader) text(v, path, role string, told bool) {
+	if r.texts++; r.texts > maxPlaces {
+		r.bad(path, "is one of more than %d texts", maxPlaces)
+		return
+	}
+	switch role {
+	case rolePath, roleRepository:
+		p, wrong := readPath(v)
+		if wrong == "" && role == roleRepository && (p.absolute || slices.Contains(strings.Split(v, "/"), "..")) {
+			wrong = "is not a repository, as owner/name"
+		}
+		switch {
+		case wrong != "":
+			r.bad(path, "%s", wrong)
+		case role == rolePath:
+			r.paths = append(r.paths, p)
+		case len(p.names) == 0: // none
+		case lastName(path) == "owner":
+			r.owners = append(r.owners, p)
+		default:
+			r.repositories = append(r.repositories, p)
+		}
+	case roleTable:
+		p, wrong := readTable(v)
+		if r.tables = append(r.tables, p); wrong != "" {
+			r.bad(path, "%s", wrong)
+		}
+	default:
+		if !told { // the server may take it for another path
+			r.bad(path, "has no role, so nobody knows whether it says where the call reads")
 		}
 	}
-	count := 0
-	var walk func(v any, path string)
-	walk = func(v any, path string) {
-		role, told := roleOf(roles, path)
-		switch v := v.(type) {
-		case nil, bool:
-		case map[string]any:
-			for name, member := range v {
-				inner := strings.ReplaceAll(name, ".", "%2E")
-				if path != "" {
-					inner = path + "." + inner
-				}
-				if _, own := roles[inner]; told && Rooted(role) && !own {
-					bad(path, "is an object, where a place is one text")
-				}
-				if path != "" && !told && strings.ContainsAny(name, `./\~`) {
-					bad(path, "has no role, and may say in a member's name where the call reads")
-				}
-				walk(member, inner)
-			}
-		case []any:
-			for _, e := range v {
-				walk(e, path)
-			}
-		case json.Number:
-			switch {
-			case Rooted(role):
-				bad(path, "is a number, where a place is a text")
-			case !told && id.MatchString(path[strings.LastIndexByte(path, '.')+1:]):
-				bad(path, "has no role, so nobody knows whether it says what the call reads")
-			}
-		case string:
-			if count++; count > maxPlaces {
-				bad(path, "is one of more than %d texts", maxPlaces)
-				return
-			}
-			switch role {
-			case rolePath, roleRepository:
-				p, wrong := readPath(v)
-				if wrong == "" && role == roleRepository && (p.absolute || slices.Contains(strings.Split(v, "/"), "..")) {
-					wrong = "is not a repository, as owner/name"
-				}
-				switch {
-				case wrong != "":
-					bad(path, "%s", wrong)
-				case role == rolePath:
-					paths = append(paths, p)
-				case len(p.names) == 0: // none
-				case path[strings.LastIndexByte(path, '.')+1:] == "owner":
-					owners = append(owners, p)
-				default:
-					repositories = append(repositories, p)
-				}
-			case roleTable:
-				p, wrong := readTable(v)
-				if tables = append(tables, p); wrong != "" {
-					bad(path, "%s", wrong)
-				}
-			default:
-				if !told { // the server may take it for another path
-					bad(path, "has no role, so nobody knows whether it says where the call reads")
-				}
-			}
+}
+
+// places are the paths in the repositories that the call names.
+func (r *placeReader) places() (places []place, problem string) {
+	if len(r.owners) == 1 {
+		if len(r.repositories) == 0 {
+			r.repositories = []place{{}}
 		}
+		r.repositories = within(r.owners, r.repositories)
 	}
-	walk(args, "")
-	if len(owners) > 1 {
-		bad("owner", "has more than one value")
-	}
-	if problem != "" {
-		return nil, nil, problem
-	}
-	if len(owners) == 1 {
-		if len(repositories) == 0 {
-			repositories = []place{{}}
-		}
-		repositories = within(owners, repositories)
-	}
-	for i, r := range repositories {
-		if len(paths) > 0 && len(r.names) < 2 { // a folder must not pass for the name of the repository
-			repositories[i] = none
+	for i, p := range r.repositories {
+		if len(r.paths) > 0 && len(p.names) < 2 { // a folder must not pass for the name of the repository
+			r.repositories[i] = none
 		}
 	}
 	switch {
-	case len(repositories) == 0:
-		if slices.Contains(slices.Collect(maps.Values(roles)), roleRepository) { // of whichever is the default
-			for i := range paths {
-				paths[i] = none
+	case len(r.repositories) == 0:
+		if slices.Contains(slices.Collect(maps.Values(r.roles)), roleRepository) { // of whichever is the default
+			for i := range r.paths {
+				r.paths[i] = none
 			}
 		}
-		return paths, tables, ""
-	case len(paths) == 0:
-		return repositories, tables, ""
-	case len(repositories)*len(paths) > maxPlaces:
-		return nil, nil, fmt.Sprintf("the call names more than %d places", maxPlaces)
+		return r.paths, ""
+	case len(r.paths) == 0:
+		return r.repositories, ""
+	case len(r.repositories)*len(r.paths) > maxPlaces:
+		return nil, fmt.Sprintf("the call names more than %d places", maxPlaces)
 	}
-	return within(repositories, paths), tables, ""
+	return within(r.repositories, r.paths), ""
 }
+
+// lastName is the last name of an argument's path.
+func lastName(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
 
 // within are the inner places in each of the outer ones.
 func within(outer, inner []place) []place {
