@@ -97,13 +97,6 @@ func (w *Workspace) measure(ctx context.Context, root *os.Root) (bytes int64, en
 	return bytes, entries, err
 }
 
-// left is what Trim found.
-type left struct {
-	name     string
-	size     int64
-	modified time.Time
-}
-
 // Trim removes what programs left in a workspace beyond its limits, the newest first, and what is nested too deep. It is called when a program
 // has ended. Where it had to remove something, or could not, its error is limit.quota.
 func (s *Store) Trim(session string) error {
@@ -129,86 +122,106 @@ func (s *Store) Trim(session string) error {
 	}
 	defer root.Close()
 
-	var (
-		all     []*left
-		bytes   int64
-		entries int
-		removed bool
-	)
-	out := func(name string) error { // a whole folder at once
-		removed = true
-		return s.discard(path.Join(here, name), session)
-	}
-	err = walk(ctx, root, ".", func(name string, e fs.DirEntry, depth int) (bool, error) {
-		much := len(all) >= max(10*s.opt.MaxFiles, maxScan) // too much to remember
-		if e.IsDir() && (depth > maxDepth || much) {
-			return false, out(name)
-		}
-		if much {
-			removed = true
-			if err := root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
-				return false, err
-			}
-			return false, nil
-		}
-		l := &left{name: name}
-		if fi, err := e.Info(); err == nil {
-			l.modified = fi.ModTime()
-			if fi.Mode().IsRegular() {
-				l.size = min(fi.Size(), 1<<45) // so that no sum of them overflows
-			}
-		}
-		if e.IsDir() {
-			readable(root, name, e)
-		}
-		all = append(all, l)
-		entries++
-		bytes += l.size
-		return true, nil
-	})
-	if err != nil {
+	t := trim{store: s, session: session, here: here, root: root}
+	if err := walk(ctx, root, ".", t.find); err != nil {
 		return over("What the program left could not be measured.")
 	}
-	// A folder can only go after what is in it, and is as old as the oldest of that.
-	folders := make(map[string]*left, len(all))
-	for _, l := range all {
-		folders[l.name] = l
-	}
-	for _, l := range slices.Backward(all) { // the walk came to the folders first
-		if in := folders[path.Dir(l.name)]; in != nil && l.modified.Before(in.modified) {
-			in.modified = l.modified
-		}
-	}
-	slices.SortFunc(all, func(a, b *left) int { return cmp.Or(b.modified.Compare(a.modified), cmp.Compare(b.name, a.name)) })
-	fits := func() bool { return entries <= s.opt.MaxFiles && bytes <= s.opt.MaxWorkspace }
-	for _, l := range all {
-		if fits() {
-			break
-		}
-		if entries <= s.opt.MaxFiles && l.size == 0 {
-			continue
-		}
-		err := root.Remove(l.name)
-		if errors.Is(err, fs.ErrPermission) {
-			root.Chmod(path.Dir(l.name), 0o700)
-			err = root.Remove(l.name)
-		}
-		if err == nil {
-			removed = true
-			entries--
-			bytes -= l.size
-		}
-	}
-	if removed {
+	t.remove()
+	if t.removed {
 		if err := s.purge(); err != nil {
 			return fault.Wrap(err, fault.LimitQuota, "The program left more than the workspace may hold, and not all of it could be removed.")
 		}
 	}
 	switch {
-	case !fits():
+	case !t.fits():
 		return over("The program left more than the workspace may hold, and not all of it could be removed.")
-	case removed:
+	case t.removed:
 		return over("The program left more than the %d bytes or %d files that the workspace may hold; the newest were removed.", s.opt.MaxWorkspace, s.opt.MaxFiles)
 	}
 	return nil
+}
+
+// trim is one Trim under way: what is left, and how much of it.
+type trim struct {
+	store   *Store
+	session string
+	here    string // the workspace
+	root    *os.Root
+	all     []*left
+	bytes   int64
+	entries int
+	removed bool
+}
+
+// left is a file or folder that Trim found.
+type left struct {
+	name     string
+	size     int64
+	modified time.Time
+}
+
+func (t *trim) fits() bool {
+	return t.entries <= t.store.opt.MaxFiles && t.bytes <= t.store.opt.MaxWorkspace
+}
+
+// find remembers an entry. What is too deep, or too much to remember, goes at once: of folders the whole.
+func (t *trim) find(name string, e fs.DirEntry, depth int) (bool, error) {
+	much := len(t.all) >= max(10*t.store.opt.MaxFiles, maxScan)
+	if e.IsDir() && (depth > maxDepth || much) {
+		t.removed = true
+		return false, t.store.discard(path.Join(t.here, name), t.session)
+	}
+	if much {
+		t.removed = true
+		if err := t.root.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		return false, nil
+	}
+	l := &left{name: name}
+	if fi, err := e.Info(); err == nil {
+		l.modified = fi.ModTime()
+		if fi.Mode().IsRegular() {
+			l.size = min(fi.Size(), 1<<45) // so that no sum of them overflows
+		}
+	}
+	if e.IsDir() {
+		readable(t.root, name, e)
+	}
+	t.all = append(t.all, l)
+	t.entries++
+	t.bytes += l.size
+	return true, nil
+}
+
+// remove removes the newest until the rest fits. A folder can only go after what is in it, and is as old as the oldest of that.
+func (t *trim) remove() {
+	folders := make(map[string]*left, len(t.all))
+	for _, l := range t.all {
+		folders[l.name] = l
+	}
+	for _, l := range slices.Backward(t.all) { // the walk came to the folders first
+		if in := folders[path.Dir(l.name)]; in != nil && l.modified.Before(in.modified) {
+			in.modified = l.modified
+		}
+	}
+	slices.SortFunc(t.all, func(a, b *left) int { return cmp.Or(b.modified.Compare(a.modified), cmp.Compare(b.name, a.name)) })
+	for _, l := range t.all {
+		if t.fits() {
+			return
+		}
+		if t.entries <= t.store.opt.MaxFiles && l.size == 0 {
+			continue
+		}
+		err := t.root.Remove(l.name)
+		if errors.Is(err, fs.ErrPermission) {
+			t.root.Chmod(path.Dir(l.name), 0o700)
+			err = t.root.Remove(l.name)
+		}
+		if err == nil {
+			t.removed = true
+			t.entries--
+			t.bytes -= l.size
+		}
+	}
 }
