@@ -40,16 +40,31 @@ func fold(c byte) byte {
 
 func newAutomaton(words []string) (*automaton, error) {
 	a := &automaton{}
-	classes := 1 // class 0: every byte no keyword has
+	classes, err := a.classify(words)
+	if err != nil {
+		return nil, err
+	}
+	t, err := a.grow(words)
+	if err != nil {
+		return nil, err
+	}
+	t.link()
+	a.tabulate(t, classes)
+	return a, nil
+}
+
+// classify numbers the bytes that keywords have. Class 0 is every other byte.
+func (a *automaton) classify(words []string) (classes int, err error) {
+	classes = 1
 	var classOf [256]uint8
 	for _, w := range words {
 		if w == "" {
-			return nil, errors.New("threat: empty keyword")
+			return 0, errors.New("threat: empty keyword")
 		}
 		for i := 0; i < len(w); i++ {
 			if c := fold(w[i]); classOf[c] == 0 {
 				if classes == maxClasses {
-					return nil, fmt.Errorf("threat: more than %d distinct bytes in keywords", maxClasses-1)
+					return 0, fmt.Errorf("threat: more than %d distinct bytes in keywords", maxClasses-1)
 				}
 				classOf[c] = uint8(classes)
 				classes++
@@ -59,32 +74,43 @@ func newAutomaton(words []string) (*automaton, error) {
 	for c := range 256 {
 		a.class[c] = classOf[fold(byte(c))]
 	}
+	return classes, nil
+}
 
-	type node struct {
-		next [maxClasses]int32 // 0: none, while the trie is built
-		fail int32
-		out  []uint16
-	}
-	trie := []node{{}}
+// trie has the keywords as paths from its first node.
+type trie []node
+
+type node struct {
+	next [maxClasses]int32 // 0: none, until link completes it
+	fail int32
+	out  []uint16
+}
+
+func (a *automaton) grow(words []string) (trie, error) {
+	t := trie{{}}
 	for k, w := range words {
 		s := int32(0)
 		for i := 0; i < len(w); i++ {
 			c := a.class[w[i]]
-			if trie[s].next[c] == 0 {
-				if len(trie) == maxStates {
+			if t[s].next[c] == 0 {
+				if len(t) == maxStates {
 					return nil, fmt.Errorf("threat: more than %d automaton states", maxStates)
 				}
-				trie = append(trie, node{})
-				trie[s].next[c] = int32(len(trie) - 1)
+				t = append(t, node{})
+				t[s].next[c] = int32(len(t) - 1)
 			}
-			s = trie[s].next[c]
+			s = t[s].next[c]
 		}
-		trie[s].out = append(trie[s].out, uint16(k))
+		t[s].out = append(t[s].out, uint16(k))
 	}
+	return t, nil
+}
 
-	// Breadth first: a node's fail link is shallower and already complete.
+// link gives every node a successor for every class, by the longest suffix that is in the trie. Breadth first: a node's fail link is
+// shallower and already complete.
+func (t trie) link() {
 	var queue []int32
-	for _, s := range trie[0].next {
+	for _, s := range t[0].next {
 		if s != 0 {
 			queue = append(queue, s)
 		}
@@ -92,40 +118,42 @@ func newAutomaton(words []string) (*automaton, error) {
 	for len(queue) > 0 {
 		s := queue[0]
 		queue = queue[1:]
-		f := trie[s].fail
-		trie[s].out = append(trie[s].out, trie[f].out...)
-		for c, t := range trie[s].next {
-			if t == 0 {
-				trie[s].next[c] = trie[f].next[c]
+		f := t[s].fail
+		t[s].out = append(t[s].out, t[f].out...)
+		for c, to := range t[s].next {
+			if to == 0 {
+				t[s].next[c] = t[f].next[c]
 				continue
 			}
-			trie[t].fail = trie[f].next[c]
-			queue = append(queue, t)
+			t[to].fail = t[f].next[c]
+			queue = append(queue, to)
 		}
 	}
+}
 
+// tabulate writes the linked trie into the table.
+func (a *automaton) tabulate(t trie, classes int) {
 	a.stride = uint32(classes)
-	row := make([]uint32, len(trie))
+	row := make([]uint32, len(t))
 	n := uint32(0)
-	for s := range trie {
-		if len(trie[s].out) == 0 {
+	for s := range t {
+		if len(t[s].out) == 0 {
 			row[s] = n
 			n += a.stride
 		}
 	}
 	a.firstOut = n
-	for s := range trie {
-		if len(trie[s].out) > 0 {
+	for s := range t {
+		if len(t[s].out) > 0 {
 			row[s] = n
 			n += a.stride
-			a.outs = append(a.outs, trie[s].out)
+			a.outs = append(a.outs, t[s].out)
 		}
 	}
 	a.next = make([]uint32, n)
-	for s := range trie {
+	for s := range t {
 		for c := range classes {
-			a.next[int(row[s])+c] = row[trie[s].next[c]]
+			a.next[int(row[s])+c] = row[t[s].next[c]]
 		}
 	}
-	return a, nil
 }

@@ -784,75 +784,19 @@ func assign(s *scan, kw, end int, password bool) {
 	for id > 0 && kw-id < identMax && identSet[v[id-1]] {
 		id--
 	}
-	p := idEnd
-	if v[p-1] == '.' {
+	p, prose, ok := afterOperator(s, id, idEnd, password || v[kw] != 't')
+	if !ok {
 		return
 	}
-	if c := s.at(p); c == '"' || c == '\'' || c == '`' {
-		p++
-	}
-	op := s.run(p, blanks, 8)
-	prose := false
-	switch c := s.at(op); {
-	case c == '=' && s.at(op+1) == '=':
-		return
-	case c == ':' && s.at(op+1) == '=', c == '=' && s.at(op+1) == '>':
-		p = op + 2
-	case c == ':' && s.at(op+1) == '/': // a URL, not a value
-		return
-	case c == ':' || c == '=':
-		p = op + 1
-	case c == '>' && s.at(id-1) == '<':
-		p = op + 1
-	case op > idEnd && bytes.HasPrefix(v[id:], []byte("--")):
-		p = op
-	case (password || v[kw] != 't') && bytes.HasPrefix(v[op:], []byte("is ")) && op > idEnd:
-		p, prose = op+3, true
-	default:
+	p, stop, quoted := assigned(s, s.run(p, blanks, 8))
+	if stop <= p {
 		return
 	}
-	p = s.run(p, blanks, 8)
-
-	quoted := byte(0)
-	if c := s.at(p); c == '"' || c == '\'' || c == '`' {
-		quoted = c
-		p++
-	}
-	stop := p
-	if quoted == 0 && p >= s.valueStart && p < s.valueEnd {
-		stop = s.valueEnd
-	}
-	for stop-p <= valueMax {
-		c := s.at(stop)
-		if c == 0 || c == '\n' || c == '\r' || c == '"' || c == quoted || c == '<' && stop > p {
-			break
-		}
-		if quoted == 0 && valueEnd[c] {
-			break
-		}
-		stop++
-	}
-	if quoted == 0 {
-		s.valueStart, s.valueEnd = p, stop
-	}
-	if stop-p > valueMax || quoted != 0 && s.at(stop) != quoted {
-		return
-	}
-	if c := s.at(stop); quoted == 0 && (c == '(' || c == '[' || c == '{') { // code
-		return
-	}
-	for quoted == 0 && stop > p && (v[stop-1] == '.' || v[stop-1] == ':' || v[stop-1] == '!' || v[stop-1] == '?') {
-		stop--
-	}
-	val := v[p:stop]
-	if len(val) == 0 {
-		return
-	}
-	name := v[id:idEnd]
+	val, name := v[p:stop], v[id:idEnd]
 	k, ok := kAPIKey, false
 	switch {
 	case password:
-		k, ok = kPassword, passwordValue(val, quoted != 0, prose)
+		k, ok = kPassword, passwordValue(val, quoted, prose)
 	case prose:
 		ok = passwordValue(val, false, true)
 	case len(val) == 40 && all(val, base64S) && awsName(name):
@@ -865,6 +809,72 @@ func assign(s *scan, kw, end int, password bool) {
 		s.add(k, p, stop)
 	}
 }
+
+// afterOperator is where what is assigned to the name at [id,idEnd) begins. Prose says that the operator is the word "is", which counts
+// where asked for.
+func afterOperator(s *scan, id, idEnd int, is bool) (p int, prose, ok bool) {
+	p = idEnd
+	if s.v[p-1] == '.' {
+		return 0, false, false
+	}
+	if quote(s.at(p)) {
+		p++
+	}
+	op := s.run(p, blanks, 8)
+	switch c := s.at(op); {
+	case c == '=' && s.at(op+1) == '=':
+		return 0, false, false
+	case c == ':' && s.at(op+1) == '=', c == '=' && s.at(op+1) == '>':
+		return op + 2, false, true
+	case c == ':' && s.at(op+1) == '/': // a URL, not a value
+		return 0, false, false
+	case c == ':' || c == '=', c == '>' && s.at(id-1) == '<':
+		return op + 1, false, true
+	case op > idEnd && bytes.HasPrefix(s.v[id:], []byte("--")):
+		return op, false, true
+	case is && bytes.HasPrefix(s.v[op:], []byte("is ")) && op > idEnd:
+		return op + 3, true, true
+	}
+	return 0, false, false
+}
+
+// assigned is the value that begins at p, without its quotes: [start,stop), which is empty where there is none.
+func assigned(s *scan, p int) (start, stop int, quoted bool) {
+	mark := byte(0)
+	if c := s.at(p); quote(c) {
+		mark, quoted = c, true
+		p++
+	}
+	stop = p
+	if !quoted && p >= s.valueStart && p < s.valueEnd {
+		stop = s.valueEnd
+	}
+	for stop-p <= valueMax {
+		c := s.at(stop)
+		if c == 0 || c == '\n' || c == '\r' || c == '"' || c == mark || c == '<' && stop > p {
+			break
+		}
+		if !quoted && valueEnd[c] {
+			break
+		}
+		stop++
+	}
+	if !quoted {
+		s.valueStart, s.valueEnd = p, stop
+	}
+	if stop-p > valueMax || quoted && s.at(stop) != mark {
+		return p, p, quoted
+	}
+	if c := s.at(stop); !quoted && (c == '(' || c == '[' || c == '{') { // code
+		return p, p, quoted
+	}
+	for !quoted && stop > p && (s.v[stop-1] == '.' || s.v[stop-1] == ':' || s.v[stop-1] == '!' || s.v[stop-1] == '?') {
+		stop--
+	}
+	return p, stop, quoted
+}
+
+func quote(c byte) bool { return c == '"' || c == '\'' || c == '`' }
 
 func all(b []byte, set *charset) bool {
 	for _, c := range b {
