@@ -146,10 +146,15 @@ func (s *show) connect(ctx context.Context) (*mcp.ClientSession, error) {
 
 // script shows what needs no person.
 func (s *show) script(ctx context.Context, agent *mcp.ClientSession) error {
-	if err := s.tools(ctx, agent); err != nil {
-		return err
+	for _, scene := range []func(context.Context, *mcp.ClientSession) error{s.tools, s.manifest, s.plan, s.work, s.refused, s.verify} {
+		if err := scene(ctx, agent); err != nil {
+			return err
+		}
 	}
+	return nil
+}
 
+func (s *show) manifest(ctx context.Context, agent *mcp.ClientSession) error {
 	s.title("The agent reads its manifest: which tool blocks which")
 	var manifest client.Manifest
 	if err := ask(ctx, agent, "sallyport_manifest", map[string]any{}, &manifest); err != nil {
@@ -164,7 +169,10 @@ func (s *show) script(ctx context.Context, agent *mcp.ClientSession) error {
 		return errors.New("the manifest does not say that search_email blocks web_search")
 	}
 	s.look("sallyport manifest --data %s", s.data)
+	return nil
+}
 
+func (s *show) plan(ctx context.Context, agent *mcp.ClientSession) error {
 	s.title("A naive plan: first the mailbox, then the web")
 	var naive client.PlanAnswer
 	if err := ask(ctx, agent, "sallyport_submit_plan", plan("search_email", "web_search", "search_docs"), &naive); err != nil {
@@ -188,7 +196,10 @@ func (s *show) script(ctx context.Context, agent *mcp.ClientSession) error {
 	if good.State != "approved" {
 		return fmt.Errorf("the plan is %s: %s", good.State, good.Reason)
 	}
+	return nil
+}
 
+func (s *show) work(ctx context.Context, agent *mcp.ClientSession) error {
 	s.title("The agent works: the web first, then the mailbox")
 	for _, c := range [][2]string{{"web_search", "Initech offers"}, {"search_email", "offer"}} {
 		r, err := s.call(ctx, agent, c[0], c[1])
@@ -204,7 +215,10 @@ func (s *show) script(ctx context.Context, agent *mcp.ClientSession) error {
 		}
 	}
 	s.say("What comes from outside is fenced and says where it is from. The mailbox has made the session internal.")
+	return nil
+}
 
+func (s *show) refused(ctx context.Context, agent *mcp.ClientSession) error {
 	s.title("Now the web again, with what it knows: refused")
 	r, err := s.call(ctx, agent, "web_search", "Initech offer 48,000 EUR")
 	if err != nil {
@@ -227,9 +241,7 @@ func (s *show) script(ctx context.Context, agent *mcp.ClientSession) error {
 	if !r.IsError || verdict.Code != string(fault.FlowContaminated) {
 		return fmt.Errorf("the call was not refused for what the session holds (%s)", verdict.Code)
 	}
-
-	s.title("All of it is on the record, and the record proves itself")
-	return s.verify(ctx)
+	return nil
 }
 
 // tools waits until the servers behind the gateway have said what they offer.
@@ -267,7 +279,8 @@ func (s *show) admin() (*client.Client, error) {
 	return client.New(s.adminURL, strings.TrimSpace(string(token)))
 }
 
-func (s *show) verify(ctx context.Context) error {
+func (s *show) verify(ctx context.Context, _ *mcp.ClientSession) error {
+	s.title("All of it is on the record, and the record proves itself")
 	admin, err := s.admin()
 	if err != nil {
 		return err
