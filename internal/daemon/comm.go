@@ -95,7 +95,7 @@ func (d *Daemon) commOptions() comm.Options {
 		Databases: d.cfg.databases(), Exec: d.cfg.Comm.Exec.options(),
 		NetworkTimeout: time.Duration(d.cfg.Limits.NetworkTimeout), FileTimeout: time.Duration(d.cfg.Limits.FileTimeout), ExecTimeout: time.Duration(d.cfg.Comm.Exec.Timeout),
 	}
-	for _, ln := range []net.Listener{d.agentLn, d.adminLn} {
+	for _, ln := range []net.Listener{d.agents.ln, d.people.ln} {
 		if a, err := netip.ParseAddrPort(ln.Addr().String()); err == nil {
 			o.Listeners.Own = append(o.Listeners.Own, a) // an agent does not reach the gateway through the gateway
 		}

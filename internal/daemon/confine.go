@@ -185,7 +185,7 @@ func (c *Config) gatewayPaths(data string) (upstream.GatewayPaths, error) {
 
 // listeners are the gateway's own, which no server reaches by its list of hosts.
 func (d *Daemon) listeners() (own []netip.AddrPort) {
-	for _, l := range []interface{ String() string }{d.agentLn.Addr(), d.adminLn.Addr()} {
+	for _, l := range []interface{ String() string }{d.agents.ln.Addr(), d.people.ln.Addr()} {
 		if a, err := netip.ParseAddrPort(l.String()); err == nil {
 			own = append(own, a)
 		}

@@ -64,7 +64,6 @@ type Options struct {
 type Daemon struct {
 	cfg   *Config
 	o     Options
-	log   *slog.Logger
 	store *store.DB
 	gate  *gateway.Gateway
 	up    *upstream.Manager
@@ -74,23 +73,29 @@ type Daemon struct {
 
 	adminToken string // of the person admin, where this start made it
 
-	teller   *teller
-	warming  sync.WaitGroup // what is got ready while nobody waits for it
-	telling  sync.WaitGroup // the teller and what it delivers with
-	stopTell context.CancelFunc
+	teller  *teller
+	warming sync.WaitGroup // what is got ready while nobody waits for it
 
-	agentLn, adminLn     net.Listener
-	agentHTTP, adminHTTP *http.Server
-	closeOnce            sync.Once
-	closeErr             error
+	agents, people door
+
+	closing  sync.Once
+	closeErr error
 }
+
+// door is where somebody reaches the gateway.
+type door struct {
+	ln   net.Listener
+	http *http.Server
+}
+
+func (d *door) url() string { return "http://" + d.ln.Addr().String() }
 
 // New builds everything, opens both listeners and writes addresses.json and the first tokens. Nothing is served before Run.
 func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	d = &Daemon{cfg: cfg, o: o, log: o.Log}
+	d = &Daemon{cfg: cfg, o: o}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -109,10 +114,10 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	// Listen before anything is started: a port in use should cost nothing.
-	if d.agentLn, err = listen("listen", cfg.Listen); err != nil {
+	if d.agents.ln, err = listen("listen", cfg.Listen); err != nil {
 		return d, err
 	}
-	if d.adminLn, err = listen("admin_listen", cfg.AdminListen); err != nil {
+	if d.people.ln, err = listen("admin_listen", cfg.AdminListen); err != nil {
 		return d, err
 	}
 	signer, err := audit.LoadOrCreateKey(o.Data)
@@ -173,7 +178,7 @@ func (d *Daemon) declarations() (agent.Set, error) {
 		if p.Severity.Blocks() {
 			stop = append(stop, p)
 		} else {
-			d.log.Warn("agent declaration", "problem", p.String())
+			d.o.Log.Warn("agent declaration", "problem", p.String())
 		}
 	}
 	if len(stop) > 0 {
@@ -217,19 +222,19 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 		return err
 	}
 	for _, id := range d.cfg.unconfined() {
-		d.log.Warn("a server runs without a sandbox: it can read the gateway's keys and tokens, and act as any person", "server", id, "remedy", "remove sandbox: none from its entry")
+		d.o.Log.Warn("a server runs without a sandbox: it can read the gateway's keys and tokens, and act as any person", "server", id, "remedy", "remove sandbox: none from its entry")
 	}
 	if d.comm, err = comm.New(d.commOptions()); err != nil {
 		return err
 	}
 	d.up, err = upstream.New(servers, upstream.Options{
-		Log: d.log, Gateway: paths, Own: d.listeners(),
+		Log: d.o.Log, Gateway: paths, Own: d.listeners(),
 		Definitions: func(server string, defs []call.Definition) {
 			if err := d.gate.Catalogue().UpdateDefinitions(context.Background(), server, defs); err != nil {
-				d.log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)
+				d.o.Log.Error("new tool definitions could not be written down; they are not exposed", "server", server, "error", err)
 			}
 			if u := d.gate.Catalogue().Usability()[server]; u.Usable < u.Tools {
-				d.log.Warn("not all tools can be used", "server", server, "tools", usability(u))
+				d.o.Log.Warn("not all tools can be used", "server", server, "tools", usability(u))
 			}
 		},
 		ResourceUpdated: func(server, uri string) {
@@ -266,7 +271,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			}
 			return s.Validate, nil
 		},
-		Log: d.log,
+		Log: d.o.Log,
 	})
 	return err
 }
@@ -278,11 +283,11 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 	}
 	d.face = mcpapi.New(d.gate, mcpapi.Options{
 		Authenticate: d.gate.Standing().Authenticate, Subscribe: d.gate.Catalogue().Subscribe,
-		Log: d.log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.cfg.Approvals.Hold),
+		Log: d.o.Log, Version: d.o.Version, Release: d.up.Release, Hold: time.Duration(d.cfg.Approvals.Hold),
 		Console: func(approval string) string { return d.consoleURL() + "/approvals/" + approval },
 	})
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
-		Log: d.log, Version: d.o.Version, Agents: declared, People: d.people(), Upstreams: d.servers,
+		Log: d.o.Log, Version: d.o.Version, Agents: declared, People: d.cfg.persons(), Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
 		Public: d.consoleURL(), OIDC: signIn,
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
@@ -296,7 +301,7 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 		}
 		api.ServeHTTP(w, r)
 	})
-	d.agentHTTP, d.adminHTTP = web.NewServer(agents, d.log), web.NewServer(d.api.Admin(), d.log)
+	d.agents.http, d.people.http = web.NewServer(agents, d.o.Log), web.NewServer(d.api.Admin(), d.o.Log)
 	return nil
 }
 
@@ -317,7 +322,7 @@ func (d *Daemon) oidc() (*console.OIDC, error) {
 	}
 	return console.NewOIDC(console.OIDCConfig{
 		Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret, Scopes: o.Scopes, Redirect: d.consoleURL() + "/login/oidc/callback",
-	}, console.OIDCOptions{Clock: time.Now, Log: d.log, Person: d.cfg.personOf})
+	}, console.OIDCOptions{Clock: time.Now, Log: d.o.Log, Person: d.cfg.personOf})
 }
 
 // personOf finds the one person who has an identity: a verified address, or issuer|subject. What two people have is nobody's.
@@ -345,15 +350,12 @@ func (d *Daemon) buildTeller() error {
 		}
 		channels = append(channels, ch)
 	}
-	n, err := notify.New(channels, notify.Options{Store: d.store, Log: d.log, Console: d.consoleURL(), Queue: "/approvals"})
+	n, err := notify.New(channels, notify.Options{Store: d.store, Log: d.o.Log, Console: d.consoleURL(), Queue: "/approvals"})
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{g: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
-	ctx, stop := context.WithCancel(context.Background())
-	d.stopTell = stop
-	d.telling.Go(func() { n.Run(ctx) })
-	d.telling.Go(func() { d.teller.run(ctx) })
+	d.teller = &teller{g: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	d.teller.start()
 	return nil
 }
 
@@ -373,10 +375,10 @@ func (d *Daemon) servers() []httpapi.ServerStatus {
 	return all
 }
 
-// people are the persons of the configuration. Without any there is admin, for whom the first start makes a token.
-func (d *Daemon) people() map[string][]identity.Role {
+// persons are those of the configuration. Without any there is admin, for whom the first start makes a token.
+func (c *Config) persons() map[string][]identity.Role {
 	people := map[string][]identity.Role{}
-	for _, p := range d.cfg.People {
+	for _, p := range c.People {
 		for _, r := range p.Roles {
 			people[p.ID] = append(people[p.ID], identity.Role(r))
 		}
@@ -442,10 +444,10 @@ func (d *Daemon) writeAddresses() error {
 }
 
 // AgentURL is where agents and hosts reach the gateway.
-func (d *Daemon) AgentURL() string { return "http://" + d.agentLn.Addr().String() }
+func (d *Daemon) AgentURL() string { return d.agents.url() }
 
 // AdminURL is where people reach it.
-func (d *Daemon) AdminURL() string { return "http://" + d.adminLn.Addr().String() }
+func (d *Daemon) AdminURL() string { return d.people.url() }
 
 // Banner says where everything is. To a person at a terminal it shows the token of admin that this start made, this once.
 func (d *Daemon) Banner(w io.Writer, terminal bool) {
@@ -504,7 +506,7 @@ func (d *Daemon) SignInLink() (link string, until time.Time, err error) {
 func (d *Daemon) consoleLine() string {
 	link, until, err := d.SignInLink()
 	if err != nil {
-		d.log.Debug("no sign-in link", "error", err)
+		d.o.Log.Debug("no sign-in link", "error", err)
 		return d.consoleURL() + " (a sign-in link: sallyport token link)"
 	}
 	return fmt.Sprintf("%s (signs admin in once, until %s; another: sallyport token link)", link, until.Local().Format("15:04"))
@@ -553,11 +555,8 @@ func (d *Daemon) unlisted() string {
 // Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last.
 func (d *Daemon) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
-	for _, s := range []struct {
-		http *http.Server
-		ln   net.Listener
-	}{{d.agentHTTP, d.agentLn}, {d.adminHTTP, d.adminLn}} {
-		go func() { failed <- s.http.Serve(s.ln) }()
+	for _, at := range []*door{&d.agents, &d.people} {
+		go func() { failed <- at.http.Serve(at.ln) }()
 	}
 	var err error
 	select {
@@ -572,7 +571,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 // Close stops everything in the order in which work flows.
 func (d *Daemon) Close() error {
-	d.closeOnce.Do(func() {
+	d.closing.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), drain)
 		defer cancel()
 		var errs []error
@@ -585,28 +584,27 @@ func (d *Daemon) Close() error {
 		if d.api != nil {
 			d.api.Close() // ends long waits
 		}
-		for _, s := range []*http.Server{d.agentHTTP, d.adminHTTP} {
-			if s == nil {
+		for _, at := range []*door{&d.agents, &d.people} {
+			if at.http == nil {
 				continue
 			}
-			if err := s.Shutdown(ctx); err != nil {
-				d.log.Warn("some calls did not finish in time and were cut off", "error", err)
-				errs = append(errs, s.Close())
+			if err := at.http.Shutdown(ctx); err != nil {
+				d.o.Log.Warn("some calls did not finish in time and were cut off", "error", err)
+				errs = append(errs, at.http.Close())
 			}
 		}
 		if d.face != nil {
 			d.face.Close()
 		}
-		for _, ln := range []net.Listener{d.agentLn, d.adminLn} {
+		for _, ln := range []net.Listener{d.agents.ln, d.people.ln} {
 			if ln != nil {
 				if err := ln.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 					errs = append(errs, err)
 				}
 			}
 		}
-		if d.stopTell != nil {
-			d.stopTell()
-			d.telling.Wait()
+		if d.teller != nil {
+			d.teller.close()
 		}
 		d.warming.Wait()
 		if d.up != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"sallyport.example/internal/approval"
@@ -47,6 +48,8 @@ type teller struct {
 	n        *notify.Notifier
 	warn     func(msg string, args ...any)
 	now      func() time.Time // nil: time.Now
+	stop     context.CancelFunc
+	running  sync.WaitGroup // it and what it delivers with
 
 	// The rest is run's.
 	looked   time.Time              // when the last look at everything began that came to its end
@@ -54,6 +57,20 @@ type teller struct {
 	counted  map[string]bool        // votes that are in it, as approval and person
 	before   map[string]bool        // those that were in counted until turned
 	turned   time.Time
+}
+
+// start begins to tell, and to deliver what it tells.
+func (t *teller) start() {
+	ctx, stop := context.WithCancel(context.Background())
+	t.stop = stop
+	t.running.Go(func() { t.n.Run(ctx) })
+	t.running.Go(func() { t.run(ctx) })
+}
+
+// close ends what start began and waits for it.
+func (t *teller) close() {
+	t.stop()
+	t.running.Wait()
 }
 
 // run tells until ctx ends.

@@ -14,9 +14,9 @@ import (
 // IssueToken makes a token straight in a data directory that no gateway runs on; it fails where one does. The rules are those of a running
 // gateway. Whoever can write the directory may do this.
 func IssueToken(ctx context.Context, cfg *Config, data string, want standing.WantedToken) (secret string, err error) {
-	d := &Daemon{cfg: cfg, log: slog.New(slog.DiscardHandler)}
+	d := &Daemon{cfg: cfg, o: Options{Log: slog.New(slog.DiscardHandler)}}
 	now := time.Now().UTC()
-	rules := standing.TokenRules{People: d.people()}
+	rules := standing.TokenRules{People: cfg.persons()}
 	if want.Kind == string(identity.Agent) { // declarations that can't be read keep nobody else from a token
 		if rules.Agents, err = d.declarations(); err != nil {
 			return "", err
