@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -76,19 +77,39 @@ func when(call uint32, demands ...argument) []unix.SockFilter {
 	return append([]unix.SockFilter{skip(unix.BPF_JEQ, call, len(body))}, body...)
 }
 
-// filter is the seccomp program. unixSockets tells whether a socket of the family AF_UNIX could only reach what is inside.
-func filter(tier Tier, network, unixSockets bool) []unix.SockFilter {
-	p := []unix.SockFilter{
+// ownConvention refuses calls by the convention of another architecture, or of amd64's x32.
+func ownConvention() []unix.SockFilter {
+	return []unix.SockFilter{
 		load(4), skip(unix.BPF_JEQ, auditArch, 1), {Code: unix.BPF_JMP | unix.BPF_JA, K: 1}, answer(refuse),
 		load(0), {Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: x32, Jf: 1}, answer(refuse),
 	}
-	plain := append(append([]uint32{}, calls...), archCalls...)
-	if tier == Full {
-		plain = append(append(plain, metadata...), archMetadata...)
-		plain = append(plain, unix.SYS_SETSID, unix.SYS_SETPGID) // elsewhere the process group is what holds the tree together
+}
+
+// openFiles lets files be opened, and made if their mode lends nobody the owner's rights.
+func openFiles() (p []unix.SockFilter) {
+	for call, flags := range opens {
+		p = append(p, skip(unix.BPF_JEQ, call, 7), load(16+8*flags), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: makes, Jt: 1}, answer(allow))
+		p = append(p, load(16+8*(flags+1)), skip(unix.BPF_JSET, lends, 1), answer(refuse), answer(allow))
 	}
+	return p
+}
+
+// socketPairs lets pairs of the family AF_UNIX be made.
+func socketPairs(unixSockets bool) []unix.SockFilter {
+	pair := []argument{{index: 0, values: []uint32{unix.AF_UNIX}}}
+	if !unixSockets {
+		pair = append(pair, argument{index: 1, without: unix.SOCK_DGRAM}) // the bit that SOCK_RAW has too: such a socket can send to any path
+	}
+	return when(unix.SYS_SOCKETPAIR, pair...)
+}
+
+// filter is the seccomp program. unixSockets tells whether a socket of the family AF_UNIX could only reach what is inside.
+func filter(tier Tier, network, unixSockets bool) []unix.SockFilter {
+	p := ownConvention()
+	plain := slices.Concat(calls, archCalls)
 	if tier == Full {
-		plain = append(plain, xattrs...)
+		plain = slices.Concat(plain, metadata, archMetadata, xattrs)
+		plain = append(plain, unix.SYS_SETSID, unix.SYS_SETPGID) // elsewhere the process group is what holds the tree together
 	}
 	for _, c := range plain {
 		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(allow))
@@ -106,10 +127,7 @@ func filter(tier Tier, network, unixSockets bool) []unix.SockFilter {
 			p = append(p, when(call, argument{index: mode, without: lends})...)
 		}
 	}
-	for call, flags := range opens {
-		p = append(p, skip(unix.BPF_JEQ, call, 7), load(16+8*flags), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: makes, Jt: 1}, answer(allow))
-		p = append(p, load(16+8*(flags+1)), skip(unix.BPF_JSET, lends, 1), answer(refuse), answer(allow))
-	}
+	p = append(p, openFiles()...)
 	var families []uint32
 	if unixSockets {
 		families = append(families, unix.AF_UNIX)
@@ -120,11 +138,7 @@ func filter(tier Tier, network, unixSockets bool) []unix.SockFilter {
 	if families != nil {
 		p = append(p, when(unix.SYS_SOCKET, argument{index: 0, values: families})...)
 	}
-	pair := []argument{{index: 0, values: []uint32{unix.AF_UNIX}}}
-	if !unixSockets {
-		pair = append(pair, argument{index: 1, without: unix.SOCK_DGRAM}) // the bit that SOCK_RAW has too: such a socket can send to any path
-	}
-	p = append(p, when(unix.SYS_SOCKETPAIR, pair...)...)
+	p = append(p, socketPairs(unixSockets)...)
 	p = append(p, when(unix.SYS_CLONE, argument{index: 0, without: newNamespace})...)
 	p = append(p, skip(unix.BPF_JEQ, unix.SYS_CLONE3, 1), answer(absent)) // its flags are in memory, where a filter can't look
 	// Of these only what concerns the caller itself: without namespaces the gateway has the same user.

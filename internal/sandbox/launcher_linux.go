@@ -15,35 +15,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// launcherName is the launcher's argv[0]. Whoever gives it to this binary by hand gets a process that reads an order nobody sent.
+// launcherName is the launcher's argv[0]. Whoever gives it to this binary by hand gets a process that waits for a specification which nobody sends.
 const launcherName = "sallyport-sandbox"
 
 // The launcher's descriptors, beside the program's three.
 const (
-	orderFD   = 3 // one order, in JSON; then it stays open for as long as the gateway lives
+	specFD    = 3 // one launchSpec, in JSON; then it stays open for as long as the gateway lives
 	statusFD  = 4 // one status, in JSON
 	programFD = 5 // the program, open; absent where the sandbox is tested
 )
 
-// order is what the gateway tells the launcher to do.
-type order struct {
-	Tier     Tier
-	Landlock int
-	Root     bool   // the gateway runs as root
-	Program  string // where it is; empty where the sandbox is tested
-	Argv     []string
-	Env      []string
-	Dir      string
-	Device   uint64 // of Dir, as the gateway saw it
-	Inode    uint64
-	Temp     string
-	ReadOnly []string
-	Network  bool
-	Limits   Limits
-	Threads  int // that this user has already, where RLIMIT_NPROC counts them
-	Test     bool
-	Server   *serverOrder // where it is a Server, and not a run
+// launchSpec is what the gateway tells the launcher to do.
+type launchSpec struct {
+	Tier      Tier
+	Landlock  int
+	Root      bool   // the gateway runs as root
+	Program   string // where it is; empty where the sandbox is tested
+	Argv      []string
+	Env       []string
+	Dir       string
+	Workspace fileID // of Dir, as the gateway saw it
+	Temp      string
+	ReadOnly  []string
+	Network   bool
+	Limits    Limits
+	Threads   int // that this user has already, where RLIMIT_NPROC counts them
+	Test      bool
+	Server    *serverSpec // where it is a Server, and not a run
 }
+
+// fileID tells one directory from others, whatever their names.
+type fileID struct{ Device, Inode uint64 }
 
 // started is what the launcher writes before it starts the program: a status without it, or none at all, is that of a program that never ran.
 // It is white space before the status.
@@ -71,7 +73,7 @@ func Init() {
 	}
 	// Capabilities and what the program inherits belong to the thread.
 	runtime.LockOSThread()
-	for fd := orderFD; fd <= programFD; fd++ {
+	for fd := specFD; fd <= programFD; fd++ {
 		unix.CloseOnExec(fd)
 	}
 	s, err := launch()
@@ -90,10 +92,10 @@ func Init() {
 }
 
 func launch() (status, error) {
-	var o order
-	in := os.NewFile(orderFD, "order")
-	if err := json.NewDecoder(in).Decode(&o); err != nil {
-		return status{}, fmt.Errorf("order: %w", err)
+	var spec launchSpec
+	in := os.NewFile(specFD, "launch specification")
+	if err := json.NewDecoder(in).Decode(&spec); err != nil {
+		return status{}, fmt.Errorf("launch specification: %w", err)
 	}
 	// Where memory runs out, the program goes first, and not the gateway. Who may raise this may not lower it again below where it was.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
@@ -101,17 +103,17 @@ func launch() (status, error) {
 	}
 	// SIGTERM is for the program; the launcher stays to see how it ends.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGTERM)
-	if o.Tier == Full {
+	if spec.Tier == Full {
 		ignoreSignals() // elsewhere Landlock's scope keeps the program's signals from us
 	}
 	go func() { // the gateway is gone, or gave this up: so is the group, or in the tier Full, where a program may leave it, all of the namespace but us
 		in.Read(make([]byte, 1))
-		if o.Tier == Full {
+		if spec.Tier == Full {
 			unix.Kill(-1, unix.SIGKILL)
 		}
 		unix.Kill(0, unix.SIGKILL)
 	}()
-	if err := o.surroundings(); err != nil {
+	if err := spec.surroundings(); err != nil {
 		return status{}, err
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil { // the launcher's memory is nobody's business
@@ -122,7 +124,7 @@ func launch() (status, error) {
 		return status{}, os.NewSyscallError("capset", err)
 	}
 
-	c, err := o.child()
+	c, err := spec.child()
 	if err != nil {
 		return status{}, err
 	}
@@ -131,7 +133,7 @@ func launch() (status, error) {
 		return status{}, err
 	}
 	c.report = int(w.Fd())
-	if o.Server == nil {
+	if spec.Server == nil {
 		unix.Write(statusFD, []byte(started))
 	}
 	pid, errno := c.start()
@@ -151,7 +153,7 @@ func launch() (status, error) {
 		}
 		return status{}, reason
 	}
-	if o.Server != nil {
+	if spec.Server != nil {
 		unix.Write(statusFD, []byte("{}"))
 		unix.Close(statusFD)
 	}
@@ -163,18 +165,18 @@ func launch() (status, error) {
 		case err != nil:
 			unix.Exit(1) // without a word: the program ran, and how it ended is not known
 		case got == pid && ws.Signaled():
-			return status{Exit: -1, Signal: int(ws.Signal()), server: o.Server != nil}, nil
+			return status{Exit: -1, Signal: int(ws.Signal()), server: spec.Server != nil}, nil
 		case got == pid && ws.Exited():
-			return status{Exit: ws.ExitStatus(), server: o.Server != nil}, nil
+			return status{Exit: ws.ExitStatus(), server: spec.Server != nil}, nil
 		}
 	}
 }
 
 // surroundings builds the root and the network, and goes to where the program starts.
-func (o *order) surroundings() error {
-	if o.Server == nil {
-		if o.Tier == Full {
-			if err := o.newRoot(); err != nil {
+func (spec *launchSpec) surroundings() error {
+	if spec.Server == nil {
+		if spec.Tier == Full {
+			if err := spec.newRoot(); err != nil {
 				return fmt.Errorf("building the root: %w", err)
 			}
 		}
@@ -182,22 +184,22 @@ func (o *order) surroundings() error {
 		if err := unix.Stat(".", &st); err != nil {
 			return fmt.Errorf("workspace: %w", err)
 		}
-		if st.Dev != o.Device || st.Ino != o.Inode {
+		if (fileID{st.Dev, st.Ino}) != spec.Workspace {
 			return errors.New("the workspace is not the directory that was checked")
 		}
 		return nil
 	}
-	if o.Tier == Full {
-		if !o.Network {
-			if err := o.loopback(); err != nil {
+	if spec.Tier == Full {
+		if !spec.Network {
+			if err := spec.loopback(); err != nil {
 				return fmt.Errorf("building the network: %w", err)
 			}
 		}
-		if err := o.serverRoot(); err != nil {
+		if err := spec.serverRoot(); err != nil {
 			return fmt.Errorf("building the root: %w", err)
 		}
 	}
-	return os.NewSyscallError("chdir "+o.Dir, unix.Chdir(o.Dir))
+	return os.NewSyscallError("chdir "+spec.Dir, unix.Chdir(spec.Dir))
 }
 
 // ignoreSignals keeps the program from ending the launcher, which is the first process of its namespace: signals from inside reach such a process
@@ -231,10 +233,10 @@ type child struct {
 	test      *tests
 }
 
-func (o *order) child() (*child, error) {
+func (spec *launchSpec) child() (*child, error) {
 	c := &child{null: &[]byte{0}[0]}
 	same := func(n uint64) unix.Rlimit { return unix.Rlimit{Cur: n, Max: n} }
-	l := o.Limits
+	l := spec.Limits
 	seconds := uint64((l.CPU + 1e9 - 1) / 1e9)
 	// The launcher's own threads count, too: the runtime has a handful of them.
 	const launcher = 12
@@ -243,38 +245,38 @@ func (o *order) child() (*child, error) {
 		{unix.RLIMIT_CPU, unix.Rlimit{Cur: seconds, Max: seconds + 1}}, // SIGXCPU, and a second later SIGKILL
 		{unix.RLIMIT_FSIZE, same(uint64(l.File))},
 		{unix.RLIMIT_NOFILE, same(uint64(l.OpenFiles))},
-		{unix.RLIMIT_NPROC, same(uint64(l.Processes + launcher + o.Threads))},
+		{unix.RLIMIT_NPROC, same(uint64(l.Processes + launcher + spec.Threads))},
 		{unix.RLIMIT_AS, same(uint64(l.Memory))},
 	}
-	rules, network := o.rules, o.Network
+	rules, network := spec.rules, spec.Network
 	// A socket of the family AF_UNIX stays inside where the root is new and the abstract names are its own or Landlock keeps them.
-	unixSockets := o.Tier == Full && (!o.Network || o.Landlock >= 6)
-	f := filter(o.Tier, o.Network, unixSockets)
-	if o.Server != nil { // what it may reach of the network is the namespace's and the filter's matter, and how much it takes the operator's
-		c.limits, rules, network = c.limits[:1], o.serverRules, true
-		f = o.serverFilter(unixSockets)
+	unixSockets := spec.Tier == Full && (!spec.Network || spec.Landlock >= 6)
+	f := filter(spec.Tier, spec.Network, unixSockets)
+	if spec.Server != nil { // what it may reach of the network is the namespace's and the filter's matter, and how much it takes the operator's
+		c.limits, rules, network = c.limits[:1], spec.serverRules, true
+		f = spec.serverFilter(unixSockets)
 	}
 	var err error
-	if c.ruleset, err = ruleset(o.Landlock, network, rules()); err != nil {
+	if c.ruleset, err = ruleset(spec.Landlock, network, rules()); err != nil {
 		return nil, err
 	}
 	c.program = &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
-	if o.Test {
+	if spec.Test {
 		c.test = newTests()
 		return c, nil
 	}
-	argv, err := syscall.SlicePtrFromStrings(o.Argv)
+	argv, err := syscall.SlicePtrFromStrings(spec.Argv)
 	if err != nil {
 		return nil, err
 	}
-	env, err := syscall.SlicePtrFromStrings(append(o.Env, "TMPDIR="+o.Temp, "TEMP="+o.Temp))
+	env, err := syscall.SlicePtrFromStrings(append(spec.Env, "TMPDIR="+spec.Temp, "TEMP="+spec.Temp))
 	if err != nil {
 		return nil, err
 	}
 	c.argv, c.env = &argv[0], &env[0]
 	c.execAt, c.execPath, c.execFlags = programFD, c.null, unix.AT_EMPTY_PATH
-	if o.Server != nil { // a script's interpreter opens it again, by its name
-		if c.execPath, err = syscall.BytePtrFromString(o.Program); err != nil {
+	if spec.Server != nil { // a script's interpreter opens it again, by its name
+		if c.execPath, err = syscall.BytePtrFromString(spec.Program); err != nil {
 			return nil, err
 		}
 		c.execAt, c.execFlags = unix.AT_FDCWD, 0

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
 	"sallyport.example/internal/fault"
 )
 
@@ -104,27 +104,25 @@ func launchBy(t *testing.T, script string, abi int) (*status, string) {
 	if err := unix.Stat(c.Dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	all, err := newPipes(2)
+	p, err := newPipes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer all.close()
+	defer p.close()
 	program, err := os.Open(c.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer program.Close()
-	o := order{Tier: Full, Landlock: abi, Root: os.Geteuid() == 0, Program: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir, Device: st.Dev, Inode: st.Ino, Temp: tempDir, Limits: generous}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args, cmd.Env, cmd.Dir, cmd.SysProcAttr = []string{launcherName}, []string{}, c.Dir, attr(o)
+	spec := launchSpec{Tier: Full, Landlock: abi, Root: os.Geteuid() == 0, Program: c.Path, Argv: c.Argv, Env: c.Env, Dir: c.Dir, Workspace: fileID{st.Dev, st.Ino}, Temp: tempDir, Limits: generous}
+	cmd := launcherCommand(spec, c.Dir, p.spec.r, p.status.w, program)
 	cmd.SysProcAttr.Pdeathsig = 0
-	cmd.ExtraFiles = []*os.File{all[0].r, all[1].w, program}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	all[1].w.Close()
-	json.NewEncoder(all[0].w).Encode(o)
-	answer, _ := io.ReadAll(all[1].r)
+	p.status.w.Close()
+	json.NewEncoder(p.spec.w).Encode(spec)
+	answer, _ := io.ReadAll(p.status.r)
 	cmd.Wait()
 	if _, err := os.Stat(c.Dir + "/effect"); err != nil {
 		t.Fatalf("the program did not run: %s", answer)

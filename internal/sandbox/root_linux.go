@@ -29,7 +29,7 @@ var (
 const tempDir = "/tmp"
 
 // rules are what Landlock lets through.
-func (o *order) rules() []rule {
+func (spec *launchSpec) rules() []rule {
 	var rules []rule
 	add := func(rights uint64, optional bool, paths ...string) {
 		for _, p := range paths {
@@ -38,23 +38,33 @@ func (o *order) rules() []rule {
 	}
 	add(readFile|readDir|execute, true, systemDirs...)
 	add(readFile|readDir, true, systemEtc...)
-	if o.Network {
+	if spec.Network {
 		add(readFile|readDir, true, networkEtc...)
 	}
 	add(readFile|unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE, false, devices...)
-	add(readFile|readDir, false, o.ReadOnly...)
-	if o.Program != "" {
-		add(readFile|execute, false, o.Program)
+	add(readFile|readDir, false, spec.ReadOnly...)
+	if spec.Program != "" {
+		add(readFile|execute, false, spec.Program)
 	}
 	// The directory that was checked, whatever its name leads to now. In the tier Partial the temporary directory is below it, where another
 	// program can put a link in its place: it must not be opened by its name.
 	add(work, false, ".")
-	if o.Tier == Full {
-		add(work, false, o.Temp)
+	if spec.Tier == Full {
+		add(work, false, spec.Temp)
 		add(readFile|readDir, true, "/proc") // its own, with nothing but its own processes
 	}
 	return rules
 }
+
+// Attributes of mounts: of what is read, of devices, and of what is written.
+const (
+	readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	device   = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
+	writable = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+)
+
+// base is where the new root is built. Any directory will do: what was in it is held before.
+const base = "/usr"
 
 // tree is one piece of the old root, held while the new one is built.
 type tree struct {
@@ -62,6 +72,39 @@ type tree struct {
 	fd   int
 	dir  bool
 }
+
+// contents are what a new root shows.
+type contents struct {
+	trees []tree
+	links map[string]string // by their names
+}
+
+// hold adds the trees at paths, which must be there.
+func (c *contents) hold(by func(string, uint64) (tree, error), attrs uint64, paths ...string) error {
+	for _, p := range paths {
+		t, err := by(p, attrs)
+		if err != nil {
+			return err
+		}
+		c.trees = append(c.trees, t)
+	}
+	return nil
+}
+
+// holdPresent adds what is there of paths. Links at the top, such as /bin -> usr/bin, are links in the new root, too.
+func (c *contents) holdPresent(by func(string, uint64) (tree, error), attrs uint64, paths ...string) error {
+	for _, p := range paths {
+		if target, err := os.Readlink(p); err == nil && filepath.Dir(p) == "/" {
+			c.links[p] = target
+		} else if err := c.hold(by, attrs, p); err != nil && !missing(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing tells whether an error says that a path names nothing.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) }
 
 func attributes(fd int, path string, set uint64, flags uint) error {
 	return unix.MountSetattr(fd, path, flags, &unix.MountAttr{Attr_set: set})
@@ -90,90 +133,136 @@ func holdAt(dir int, name, path string, attrs uint64) (tree, error) {
 
 // newRoot replaces the root by an empty one in memory with read-only views of what a program needs, the workspace, an empty temporary
 // directory and, where the kernel gives one, a /proc of the new PID namespace. The working directory is the workspace before and after.
-func (o *order) newRoot() error {
-	const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return os.NewSyscallError("mount private", err)
+func (spec *launchSpec) newRoot() error {
+	if err := mountsPrivate(); err != nil {
+		return err
 	}
-	if o.Root {
-		if err := boundProcesses(o.Limits.Processes); err != nil {
+	if spec.Root {
+		if err := boundProcesses(spec.Limits.Processes); err != nil {
 			return err
 		}
 	}
-	links := map[string]string{}
-	var trees []tree
-	optional := slices.Concat(systemDirs, systemEtc)
-	if o.Network {
+	optional, required := slices.Concat(systemDirs, systemEtc), slices.Clone(spec.ReadOnly)
+	if spec.Network {
 		optional = append(optional, networkEtc...)
 	}
-	for _, p := range optional {
-		if target, err := os.Readlink(p); err == nil && filepath.Dir(p) == "/" {
-			links[p] = target // /bin -> usr/bin
-			continue
-		}
-		t, err := hold(p, readOnly)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		trees = append(trees, t)
+	if spec.Program != "" && !inside(spec.Program, systemDirs) {
+		required = append(required, spec.Program)
 	}
-	for _, p := range devices {
-		t, err := hold(p, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
-		if err != nil {
-			return err
-		}
-		trees = append(trees, t)
+	shown := contents{links: map[string]string{}}
+	if err := errors.Join(shown.holdPresent(hold, readOnly, optional...), shown.hold(hold, device, devices...), shown.hold(hold, readOnly, required...)); err != nil {
+		return err
 	}
-	wanted := o.ReadOnly
-	if o.Program != "" && !inside(o.Program, systemDirs) {
-		wanted = append(wanted, o.Program)
-	}
-	for _, p := range wanted {
-		t, err := hold(p, readOnly)
-		if err != nil {
-			return err
-		}
-		trees = append(trees, t)
-	}
-	workspace, err := hold(".", unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	workspace, err := hold(".", writable|unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		return err
 	}
-	workspace.path = o.Dir
-	proc := freshProc()
-
-	// Any directory will do to build on: what was in it is held already.
-	const at = "/usr"
-	if err := unix.Mount("sandbox", at, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=1m,mode=0755"); err != nil {
-		return os.NewSyscallError("mount tmpfs", err)
+	workspace.path = spec.Dir
+	if proc := freshProc(); proc >= 0 {
+		shown.trees = append(shown.trees, tree{"/proc", proc, true})
 	}
-	if err := os.Mkdir(at+tempDir, 0o700); err != nil {
+
+	root, err := emptyRoot()
+	if err != nil {
 		return err
 	}
-	if err := unix.Mount("temp", at+tempDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, fmt.Sprintf("size=%d,nr_inodes=65536,mode=0700", o.Limits.File)); err != nil {
-		return os.NewSyscallError("mount tmpfs", err)
+	defer root.Close()
+	if err := mountMemory(tempDir, unix.MS_NOEXEC, fmt.Sprintf("size=%d,nr_inodes=65536,mode=0700", spec.Limits.File)); err != nil {
+		return err
 	}
 	// The workspace comes last: it may lie below what is read-only, or in the temporary directory's place.
-	if proc >= 0 {
-		trees = append(trees, tree{"/proc", proc, true})
+	if err := attach(root, append(shown.trees, workspace)...); err != nil {
+		return err
 	}
-	for _, t := range append(trees, workspace) {
-		if err := t.attach(at); err != nil {
+	for from, to := range shown.links {
+		if err := os.Symlink(to, base+from); err != nil {
 			return err
 		}
 	}
-	for from, to := range links {
-		if err := os.Symlink(to, at+from); err != nil {
+	if err := enterRoot(""); err != nil {
+		return err
+	}
+	if err := unix.Chdir(spec.Dir); err != nil {
+		return os.NewSyscallError("chdir", err)
+	}
+	return unix.Sethostname([]byte("sandbox"))
+}
+
+// mountsPrivate keeps what is mounted from now on out of other mount namespaces.
+func mountsPrivate() error {
+	return os.NewSyscallError("mount private", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+}
+
+// emptyRoot mounts the memory in which the new root is built.
+func emptyRoot() (*os.Root, error) {
+	if err := mountMemory("", 0, "size=1m,mode=0755"); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(base)
+}
+
+// mountMemory mounts a file system in memory at a path of the new root.
+func mountMemory(path string, flags uintptr, options string) error {
+	if err := os.MkdirAll(base+path, 0o755); err != nil {
+		return err
+	}
+	return os.NewSyscallError("mount tmpfs", unix.Mount("sandbox", base+path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, options))
+}
+
+// attach mounts trees in the new root, each at its path.
+func attach(root *os.Root, trees ...tree) error {
+	for _, t := range trees {
+		if err := t.attach(root); err != nil {
 			return err
 		}
 	}
-	if err := attributes(unix.AT_FDCWD, at, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
-		return os.NewSyscallError("mount_setattr root", err)
+	return nil
+}
+
+// attach follows no link: a server that runs already may put some into what it writes, which is part of the new root by then.
+func (t tree) attach(root *os.Root) error {
+	name := t.path[1:]
+	if _, err := root.Lstat(name); err != nil {
+		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if t.dir {
+			err = root.Mkdir(name, 0o755)
+		} else {
+			var f *os.File
+			if f, err = root.OpenFile(name, os.O_CREATE|os.O_EXCL, 0o444); err == nil {
+				f.Close()
+			}
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err := unix.Chdir(at); err != nil {
+	top, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	target, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
+	if err != nil {
+		return os.NewSyscallError("open "+t.path, err)
+	}
+	defer unix.Close(target)
+	defer unix.Close(t.fd)
+	if err := unix.MoveMount(t.fd, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return os.NewSyscallError("move_mount "+t.path, err)
+	}
+	return nil
+}
+
+// enterRoot makes the memory mounted at paths of the new root read-only ("" is the root itself), and goes there for good.
+func enterRoot(covers ...string) error {
+	for _, path := range covers {
+		if err := attributes(unix.AT_FDCWD, base+path, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
+			return os.NewSyscallError("mount_setattr root", err)
+		}
+	}
+	if err := unix.Chdir(base); err != nil {
 		return err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil { // the old root is now on top of the new one
@@ -182,36 +271,7 @@ func (o *order) newRoot() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return os.NewSyscallError("umount", err)
 	}
-	if err := unix.Chdir("/"); err != nil {
-		return err
-	}
-	if err := unix.Chdir(o.Dir); err != nil {
-		return os.NewSyscallError("chdir", err)
-	}
-	return unix.Sethostname([]byte("sandbox"))
-}
-
-func (t tree) attach(at string) error {
-	target := at + t.path
-	if _, err := os.Lstat(target); err != nil {
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		if t.dir {
-			err = os.Mkdir(target, 0o755)
-		} else {
-			err = os.WriteFile(target, nil, 0o444)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	err := unix.MoveMount(t.fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
-	unix.Close(t.fd)
-	if err != nil {
-		return os.NewSyscallError("move_mount "+t.path, err)
-	}
-	return nil
+	return unix.Chdir("/")
 }
 
 // freshProc is a /proc with nothing but this PID namespace's processes: no kernel settings, no machine. Where the kernel gives none

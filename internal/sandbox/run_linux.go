@@ -58,86 +58,100 @@ func run(ctx context.Context, c Command, tier Tier) (Outcome, error) {
 		return Outcome{}, fault.New(fault.RequestMalformed, "the program is a script, or no program at all").At("path").
 			Try("Allow the script's interpreter, and name the script in the arguments.")
 	}
-	return supervise(ctx, c, program, order{Tier: tier, Program: c.Path})
+	return supervise(ctx, c, program, launchSpec{Tier: tier, Program: c.Path})
 }
 
-// supervise starts the launcher with o, filled in from c, and sees the run to its end.
-func supervise(ctx context.Context, c Command, program *os.File, o order) (out Outcome, err error) {
+// supervise starts the launcher with spec, filled in from c, and sees the run to its end.
+func supervise(ctx context.Context, c Command, program *os.File, spec launchSpec) (Outcome, error) {
 	if err := ctx.Err(); err != nil {
 		return Outcome{}, err
 	}
-	dir, err := os.OpenFile(c.Dir, unix.O_PATH|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	dir, err := spec.fill(c) // stays open, so that no other directory gets its number meanwhile
 	if err != nil {
-		return Outcome{}, fault.Wrap(err, fault.RequestMalformed, "the workspace can't be opened").At("dir")
+		return Outcome{}, err
 	}
 	defer dir.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
-		return Outcome{}, err
-	}
-	o.Device, o.Inode = st.Dev, st.Ino
-	o.Argv, o.Env, o.Dir, o.ReadOnly, o.Network, o.Limits = c.Argv, c.Env, c.Dir, c.ReadOnly, c.Network, c.Limits
-	o.Landlock = landlockABI()
-	o.Root = os.Geteuid() == 0
-	o.Temp = tempDir
-	if o.Tier == Partial {
-		if o.Threads, err = threads(os.Getuid()); err != nil {
+	if spec.Tier == Partial {
+		if spec.Temp, err = os.MkdirTemp(c.Dir, TempPrefix+"*"+TempSuffix); err != nil {
 			return Outcome{}, err
 		}
-		if o.Temp, err = os.MkdirTemp(c.Dir, TempPrefix+"*"+TempSuffix); err != nil {
-			return Outcome{}, err
-		}
-		defer os.RemoveAll(o.Temp)
+		defer os.RemoveAll(spec.Temp)
 	}
-	text, err := json.Marshal(o)
+	text, err := json.Marshal(spec)
 	if err != nil {
 		return Outcome{}, err
 	}
-
-	pipes, err := newPipes(5)
+	p, err := newPipes()
 	if err != nil {
 		return Outcome{}, err
 	}
-	defer pipes.close()
-	stdin, stdout, stderr, orders, answers := pipes[0], pipes[1], pipes[2], pipes[3], pipes[4]
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{launcherName}
-	cmd.Env = []string{} // nothing of ours
-	cmd.Dir = c.Dir
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin.r, stdout.w, stderr.w
-	cmd.ExtraFiles = []*os.File{orders.r, answers.w}
+	defer p.close()
+	cmd := launcherCommand(spec, c.Dir, p.spec.r, p.status.w)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.stdin.r, p.stdout.w, p.stderr.w
 	if program != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, program)
 	}
-	cmd.SysProcAttr = attr(o)
-
 	// The kernel sends Pdeathsig when the thread that forked dies, which the runtime may let happen to any but a locked one.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		return Outcome{}, fault.Wrap(fmt.Errorf("%w: %w", errBuild, err), fault.SandboxUnavailable, "The sandbox could not be started.")
 	}
-	for _, f := range []*os.File{stdin.r, stdout.w, stderr.w, orders.r, answers.w} {
+	out, answer := attend(ctx, c, cmd, p, text)
+	out.Contained = spec.Tier == Full
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return Outcome{}, ctx.Err()
+	}
+	return out.conclude(answer, cmd.ProcessState)
+}
+
+// fill takes over what c asks for, and notes which directory its workspace is. It returns that directory, open.
+func (spec *launchSpec) fill(c Command) (dir *os.File, err error) {
+	if dir, err = os.OpenFile(c.Dir, unix.O_PATH|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0); err != nil {
+		return nil, fault.Wrap(err, fault.RequestMalformed, "the workspace can't be opened").At("dir")
+	}
+	defer func() {
+		if err != nil {
+			dir.Close()
+		}
+	}()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return nil, err
+	}
+	spec.Workspace = fileID{st.Dev, st.Ino}
+	spec.Argv, spec.Env, spec.Dir, spec.ReadOnly, spec.Network, spec.Limits = c.Argv, c.Env, c.Dir, c.ReadOnly, c.Network, c.Limits
+	spec.Landlock, spec.Root, spec.Temp = landlockABI(), os.Geteuid() == 0, tempDir
+	if spec.Tier == Partial {
+		spec.Threads, err = threads(os.Getuid())
+	}
+	return dir, err
+}
+
+// launcherCommand is this binary as the launcher, which reads spec from the first of files and writes its status to the second.
+func launcherCommand(spec launchSpec, dir string, files ...*os.File) *exec.Cmd {
+	return &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{launcherName}, Env: []string{}, Dir: dir, // nothing of our environment
+		ExtraFiles: files, SysProcAttr: attr(spec),
+	}
+}
+
+// attend feeds a launcher that was started, and waits until it and its whole tree are dead. It returns what the launcher wrote as its status.
+func attend(ctx context.Context, c Command, cmd *exec.Cmd, p *pipes, spec []byte) (out Outcome, answer []byte) {
+	for _, f := range []*os.File{p.stdin.r, p.stdout.w, p.stderr.w, p.spec.r, p.status.w} {
 		f.Close()
 	}
 	pid := cmd.Process.Pid
-
 	var work sync.WaitGroup
-	work.Go(func() { orders.w.Write(text) }) // fails if the launcher dies, which its silence tells
-	work.Go(func() { stdin.w.Write(c.Stdin); stdin.w.Close() })
-	work.Go(func() { out.Stdout, out.StdoutTruncated = collect(stdout.r, c.Limits.Output) })
-	work.Go(func() { out.Stderr, out.StderrTruncated = collect(stderr.r, c.Limits.Output) })
+	work.Go(func() { p.spec.w.Write(spec) }) // fails if the launcher dies, which its silence tells
+	work.Go(func() { p.stdin.w.Write(c.Stdin); p.stdin.w.Close() })
+	work.Go(func() { out.Stdout, out.StdoutTruncated = collect(p.stdout.r, c.Limits.Output) })
+	work.Go(func() { out.Stderr, out.StderrTruncated = collect(p.stderr.r, c.Limits.Output) })
 
 	ended := make(chan struct{})
 	var clock sync.WaitGroup
 	clock.Go(func() { out.TimedOut = watch(ctx, c.Limits.Wall, pid, ended) })
-	// The number stays the launcher's until Wait: neither watch nor the line below can hit anybody else.
-	for {
-		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
-		if err != unix.EINTR {
-			break
-		}
-	}
+	awaitEnd(pid) // the number stays the launcher's until cmd.Wait: neither watch nor the line below can hit anybody else
 	close(ended)
 	clock.Wait()
 	unix.Kill(-pid, unix.SIGKILL) // Full: all are dead with their namespace; Partial: nobody could leave the group
@@ -145,25 +159,31 @@ func supervise(ctx context.Context, c Command, program *os.File, o order) (out O
 	out.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	// With the tree dead the pipes are at their end, and so are those who wait on them. A descriptor that got out all the same ends the run.
 	now := time.Now().Add(2 * time.Second)
-	for _, f := range []*os.File{stdin.w, stdout.r, stderr.r, orders.w, answers.r} {
+	for _, f := range []*os.File{p.stdin.w, p.stdout.r, p.stderr.r, p.spec.w, p.status.r} {
 		f.SetDeadline(now)
 	}
-	answer, _ := io.ReadAll(io.LimitReader(answers.r, 1<<16))
+	answer, _ = io.ReadAll(io.LimitReader(p.status.r, 1<<16))
 	work.Wait()
-	out.Contained = o.Tier == Full
+	return out, answer
+}
 
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return Outcome{}, ctx.Err()
+// awaitEnd waits until a child has ended, and leaves its number to it.
+func awaitEnd(pid int) {
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
+}
+
+// conclude completes out by the launcher's answer, or tells why there was no run.
+func (out Outcome) conclude(answer []byte, launcher *os.ProcessState) (Outcome, error) {
 	var s status
 	switch err := json.Unmarshal(answer, &s); {
 	case err != nil && out.TimedOut: // killed before it could say anything
 		out.ExitCode, out.Signal = -1, "SIGKILL"
 		return out, nil
 	case err != nil && len(answer) == 0:
-		return Outcome{}, fault.Wrap(fmt.Errorf("%w: the launcher ended with %s and no word", errBuild, cmd.ProcessState), fault.SandboxUnavailable, "The sandbox failed before the program ran.")
+		return Outcome{}, fault.Wrap(fmt.Errorf("%w: the launcher ended with %s and no word", errBuild, launcher), fault.SandboxUnavailable, "The sandbox failed before the program ran.")
 	case err != nil:
-		return Outcome{}, fault.Wrap(fmt.Errorf("the launcher ended with %s and no word", cmd.ProcessState), fault.UpstreamFailed, "The sandbox failed while the program ran: what it did is not known.")
+		return Outcome{}, fault.Wrap(fmt.Errorf("the launcher ended with %s and no word", launcher), fault.UpstreamFailed, "The sandbox failed while the program ran: what it did is not known.")
 	case s.Failed != "":
 		return Outcome{}, fault.Wrap(fmt.Errorf("%w: %s", errBuild, s.Failed), fault.SandboxUnavailable, "The sandbox could not be built.")
 	case s.Exec != "":
@@ -177,23 +197,23 @@ func supervise(ctx context.Context, c Command, program *os.File, o order) (out O
 }
 
 // attr is how the launcher is started: as a session and group of its own, and for the tier Full in namespaces of its own.
-func attr(o order) *syscall.SysProcAttr {
+func attr(spec launchSpec) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true}
-	if o.Tier != Full {
-		return a // if we die, its order pipe ends, and it kills its group
+	if spec.Tier != Full {
+		return a // if we die, the pipe of its specification ends, and it kills its group
 	}
 	a.Pdeathsig = syscall.SIGKILL // if we die, so does it, and with it its namespace
 	a.Cloneflags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
-	if !o.Network {
+	if !spec.Network {
 		a.Cloneflags |= unix.CLONE_NEWNET
 	}
 	a.UidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
 	a.GidMappings = []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Getegid(), Size: 1}}
 	a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN} // in the new user namespace, to build the root
-	if o.Server != nil {
+	if spec.Server != nil {
 		a.AmbientCaps = append(a.AmbientCaps, unix.CAP_NET_ADMIN) // in the new network namespace, to bring up its loopback
 	}
-	if o.Root {
+	if spec.Root {
 		// Only root may drop the groups it is in, as anybody else could gain rights by that.
 		a.GidMappingsEnableSetgroups = true
 		a.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
@@ -241,24 +261,27 @@ func collect(f *os.File, limit int64) ([]byte, bool) {
 
 type pipe struct{ r, w *os.File }
 
-type pipes []pipe
+// pipes are those between the gateway and a launcher.
+type pipes struct{ stdin, stdout, stderr, spec, status pipe }
 
-func newPipes(n int) (all pipes, err error) {
-	for range n {
-		r, w, err := os.Pipe()
-		if err != nil {
-			all.close()
+func newPipes() (*pipes, error) {
+	p := &pipes{}
+	for _, one := range p.all() {
+		var err error
+		if one.r, one.w, err = os.Pipe(); err != nil {
+			p.close()
 			return nil, err
 		}
-		all = append(all, pipe{r, w})
 	}
-	return all, nil
+	return p, nil
 }
 
-func (all pipes) close() {
-	for _, p := range all {
-		p.r.Close()
-		p.w.Close()
+func (p *pipes) all() []*pipe { return []*pipe{&p.stdin, &p.stdout, &p.stderr, &p.spec, &p.status} }
+
+func (p *pipes) close() {
+	for _, one := range p.all() {
+		one.r.Close() // harmless where there is none
+		one.w.Close()
 	}
 }
 
@@ -348,7 +371,7 @@ func try(tier Tier) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	c := Command{Dir: dir, Limits: Limits{Wall: 10 * time.Second, CPU: 5 * time.Second, Memory: 1 << 30, File: 1 << 20, Output: 1 << 12, Processes: 16, OpenFiles: 16}}
-	out, err := supervise(ctx, c, nil, order{Tier: tier, Test: true})
+	out, err := supervise(ctx, c, nil, launchSpec{Tier: tier, Test: true})
 	if err != nil {
 		return err
 	}

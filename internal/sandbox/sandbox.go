@@ -1,5 +1,5 @@
 // Package sandbox runs one program where it can touch nothing but one directory: by starting this binary again as a launcher, which
-// builds the walls around itself and then becomes the parent of the program (EX-3, EX-6, EX-7, PH-7).
+// builds the walls around itself and then becomes the parent of the program.
 //
 // Promises of both tiers: no file outside the workspace, the system's programs and libraries, and what the caller lists is opened, and
 // only the workspace is written; no socket but to the program's own processes (unless Network); only standard input, output and error,

@@ -756,8 +756,8 @@ func TestRefusals(t *testing.T) {
 // Where the sandbox can't be built, nothing runs.
 func TestUnavailable(t *testing.T) {
 	c := shell(t, "touch ran")
-	o := order{Tier: Full, Program: "/usr/bin/nothing-there"} // what the launcher is to show does not exist
-	if _, err := supervise(t.Context(), c, nil, o); !fault.Is(err, fault.SandboxUnavailable) {
+	spec := launchSpec{Tier: Full, Program: "/usr/bin/nothing-there"} // what the launcher is to show does not exist
+	if _, err := supervise(t.Context(), c, nil, spec); !fault.Is(err, fault.SandboxUnavailable) {
 		t.Errorf("not built: %v", err)
 	}
 	Probe()
@@ -819,22 +819,20 @@ func launchers() (pids []int) {
 // The launcher compares the directory that it is in with the one that was checked.
 func TestWorkspaceIsTheOneThatWasChecked(t *testing.T) {
 	tiers(t, func(t *testing.T, tier Tier) {
-		all, err := newPipes(2)
+		p, err := newPipes()
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer all.close()
-		o := order{Tier: tier, Landlock: landlockABI(), Root: os.Geteuid() == 0, Dir: t.TempDir(), Device: 1, Inode: 1, Temp: tempDir, Limits: generous, Test: true}
-		cmd := exec.Command("/proc/self/exe")
-		cmd.Args, cmd.Env, cmd.Dir, cmd.SysProcAttr = []string{launcherName}, []string{}, o.Dir, attr(o)
-		cmd.ExtraFiles = []*os.File{all[0].r, all[1].w}
+		defer p.close()
+		spec := launchSpec{Tier: tier, Landlock: landlockABI(), Root: os.Geteuid() == 0, Dir: t.TempDir(), Workspace: fileID{1, 1}, Temp: tempDir, Limits: generous, Test: true}
+		cmd := launcherCommand(spec, spec.Dir, p.spec.r, p.status.w)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		defer cmd.Wait()
-		all[1].w.Close()
-		json.NewEncoder(all[0].w).Encode(o)
-		answer, _ := io.ReadAll(all[1].r)
+		p.status.w.Close()
+		json.NewEncoder(p.spec.w).Encode(spec)
+		answer, _ := io.ReadAll(p.status.r)
 		if !strings.Contains(string(answer), "not the directory that was checked") {
 			t.Errorf("%s", answer)
 		}

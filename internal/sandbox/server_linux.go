@@ -33,11 +33,14 @@ var (
 	serverDevices = []string{"/dev/random", "/dev/full"}
 )
 
-// What a server may keep in memory in place of files, where it has a /tmp and a /dev/shm of its own.
+// serverTemps are in memory and the server's own where it has a root of its own: programs that don't ask where they may keep what is temporary look
+// there. serverTemp bounds what a server keeps in each.
+var serverTemps = []string{tempDir, "/var/tmp", "/dev/shm"}
+
 const serverTemp = "size=512m,nr_inodes=262144,mode=1777"
 
-// serverOrder is what the launcher is told of a Server, beside what an order has for every program.
-type serverOrder struct {
+// serverSpec is what the launcher is told of a Server, beside what launchSpec has for every program.
+type serverSpec struct {
 	Folder  string
 	Code    []string
 	Read    []string
@@ -52,8 +55,8 @@ type Process struct {
 	// Cmd is to be given its pipes and started by the caller, who also waits for it. It ends as the server did, a signal as 128 and its number.
 	Cmd *exec.Cmd
 
-	order       []byte
-	ours, their struct{ order, status *os.File } // order is a pipe that lives as long as the gateway, status a socket
+	spec        []byte
+	ours, their struct{ spec, status *os.File } // spec is a pipe that lives as long as the gateway, status a socket
 }
 
 // Command prepares s. Errors are fault.SandboxUnavailable where the machine can't hold it, and fault.RequestMalformed where s can't be run as it is.
@@ -72,19 +75,19 @@ func (s Server) command(tier Tier) (*Process, error) {
 	if tier != Full && s.Network == ProxyNetwork {
 		return nil, fault.New(fault.SandboxUnavailable, "Without namespaces a list of hosts can't be held.").Try("Write egress: none or egress: any, or give the gateway namespaces (sallyport doctor).")
 	}
-	o := order{
+	spec := launchSpec{
 		Tier: tier, Landlock: landlockABI(), Root: os.Geteuid() == 0, Program: s.Path, Argv: s.Argv, Env: s.Env, Dir: s.Dir, Network: s.Network == AnyNetwork, Temp: filepath.Join(s.Folder, "tmp"),
-		Server: &serverOrder{Folder: s.Folder, Code: s.Code, Read: s.Read, Write: s.Write, Secrets: s.Secrets, Links: s.Links, Proxy: s.Network == ProxyNetwork},
+		Server: &serverSpec{Folder: s.Folder, Code: s.Code, Read: s.Read, Write: s.Write, Secrets: s.Secrets, Links: s.Links, Proxy: s.Network == ProxyNetwork},
 	}
-	if err := os.Mkdir(o.Temp, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(spec.Temp, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	text, err := json.Marshal(o)
+	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{order: text}
-	if p.their.order, p.ours.order, err = os.Pipe(); err != nil {
+	p := &Process{spec: text}
+	if p.their.spec, p.ours.spec, err = os.Pipe(); err != nil {
 		return nil, err
 	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -93,24 +96,21 @@ func (s Server) command(tier Tier) (*Process, error) {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
 	p.ours.status, p.their.status = os.NewFile(uintptr(pair[0]), "status"), os.NewFile(uintptr(pair[1]), "status")
-	p.Cmd = &exec.Cmd{
-		Path: "/proc/self/exe", Args: []string{launcherName}, Env: []string{}, Dir: "/", // nothing of ours
-		ExtraFiles: []*os.File{p.their.order, p.their.status}, SysProcAttr: attr(o),
-	}
+	p.Cmd = launcherCommand(spec, "/", p.their.spec, p.their.status)
 	return p, nil
 }
 
 // Started is called once Cmd was started. It returns when the server's program runs in its sandbox. listener is for ProxyNetwork: it is on the
 // server's own loopback, and nobody but the server can reach it.
 func (p *Process) Started(within time.Duration) (listener net.Listener, err error) {
-	p.their.order.Close()
+	p.their.spec.Close()
 	p.their.status.Close()
 	defer p.ours.status.Close()
-	if err := p.ours.order.SetWriteDeadline(time.Now().Add(within)); err != nil {
+	if err := p.ours.spec.SetWriteDeadline(time.Now().Add(within)); err != nil {
 		return nil, err
 	}
-	if _, err := p.ours.order.Write(p.order); err != nil {
-		return nil, fault.Wrap(err, fault.SandboxUnavailable, "The server's sandbox did not take its order.")
+	if _, err := p.ours.spec.Write(p.spec); err != nil {
+		return nil, fault.Wrap(err, fault.SandboxUnavailable, "The server's sandbox did not take its launch specification.")
 	}
 	conn, err := net.FileConn(p.ours.status)
 	if err != nil {
@@ -166,15 +166,14 @@ func receivedListener(rights []byte) (net.Listener, error) {
 
 // Wait is for who started Cmd and lets nothing of it outlive it: it waits for the server, ends what is left of its group, and returns what Cmd.Wait does.
 func (p *Process) Wait() error {
-	for unix.Waitid(unix.P_PID, p.Cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
-	}
+	awaitEnd(p.Cmd.Process.Pid)
 	unix.Kill(-p.Cmd.Process.Pid, unix.SIGKILL) // the number is still the server's
 	return p.Cmd.Wait()
 }
 
 // Close gives up what the gateway holds of the process: its launcher then ends it, if it still runs.
 func (p *Process) Close() {
-	for _, f := range []*os.File{p.their.order, p.their.status, p.ours.order, p.ours.status} {
+	for _, f := range []*os.File{p.their.spec, p.their.status, p.ours.spec, p.ours.status} {
 		if f != nil {
 			f.Close()
 		}
@@ -182,113 +181,88 @@ func (p *Process) Close() {
 }
 
 // serverRoot replaces the root, like newRoot, by one with what a server may see. What it hides lies under empty directories.
-func (o *order) serverRoot() error {
-	const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return os.NewSyscallError("mount private", err)
+func (spec *launchSpec) serverRoot() error {
+	if err := mountsPrivate(); err != nil {
+		return err
 	}
-	s := o.Server
-	links := map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2"}
-	var trees []tree
-	take := func(hold func(string, uint64) (tree, error), attrs uint64, paths ...string) error {
-		for _, p := range paths {
-			if target, err := os.Readlink(p); err == nil && filepath.Dir(p) == "/" {
-				links[p] = target // /bin -> usr/bin
-				continue
-			}
-			t, err := hold(p, attrs)
-			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			trees = append(trees, t)
-		}
-		return nil
-	}
-	const device = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC
+	s := spec.Server
+	shown := contents{links: map[string]string{"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2"}}
 	if err := errors.Join(
-		take(hold, readOnly, o.system()...), take(hold, device, devices...), take(hold, device, serverDevices...),
-		take(holdListed, readOnly, s.Read...), take(holdListed, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV, s.Write...),
+		shown.holdPresent(hold, readOnly, spec.system()...), shown.holdPresent(hold, device, devices...), shown.holdPresent(hold, device, serverDevices...),
+		shown.holdPresent(holdListed, readOnly, s.Read...), shown.holdPresent(holdListed, writable, s.Write...),
 	); err != nil {
 		return err
 	}
-	var own []tree
-	for _, p := range s.Code {
-		t, err := holdListed(p, readOnly)
-		if err != nil {
-			return err
-		}
-		own = append(own, t)
-	}
-	folder, err := holdListed(s.Folder, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
-	if err != nil {
+	var own contents
+	if err := errors.Join(own.hold(holdListed, readOnly, s.Code...), own.hold(holdListed, writable, s.Folder)); err != nil {
 		return err
 	}
-	own = append(own, folder)
-	proc := serverProc()
+	if proc := serverProc(); proc >= 0 {
+		shown.trees = append(shown.trees, tree{"/proc", proc, true})
+	}
 
-	// Any directory will do to build on: what was in it is held already.
-	const at = "/usr"
-	memory := func(path, options string) error {
-		if err := os.MkdirAll(at+path, 0o755); err != nil {
-			return err
-		}
-		return os.NewSyscallError("mount tmpfs", unix.Mount("sandbox", at+path, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options))
-	}
-	if err := errors.Join(memory("", "size=1m,mode=0755"), memory(tempDir, serverTemp), memory("/var/tmp", serverTemp), memory("/dev/shm", serverTemp)); err != nil {
-		return err
-	}
-	if proc >= 0 {
-		trees = append(trees, tree{"/proc", proc, true})
-	}
-	// A server that runs already may put links into what it writes, which is part of the new root by then: none is followed.
-	root, err := os.OpenRoot(at)
+	root, err := emptyRoot()
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	for _, t := range trees {
-		if err := t.attachIn(root); err != nil {
+	for _, path := range serverTemps {
+		if err := mountMemory(path, 0, serverTemp); err != nil {
 			return err
 		}
 	}
 	// Secrets lie over what was let in, and what is the server's own over the secrets.
-	covers := []string{at}
-	const nothing = at + "/.hidden" // a file that can't be opened
-	if err := os.WriteFile(nothing, nil, 0); err != nil {
+	if err := attach(root, shown.trees...); err != nil {
 		return err
 	}
-	for _, secret := range s.Secrets {
+	covers, err := hideSecrets(root, s.Secrets)
+	if err != nil {
+		return err
+	}
+	if err := attach(root, own.trees...); err != nil {
+		return err
+	}
+	if err := spec.nameServerPaths(root, shown.links); err != nil {
+		return err
+	}
+	return enterRoot(append(covers, "")...)
+}
+
+// hideSecrets puts empty directories over secret ones, and a file that can't be opened over secret files. It returns where the directories are.
+func hideSecrets(root *os.Root, secrets []string) (covers []string, err error) {
+	const nothing = base + "/.hidden"
+	if err := os.WriteFile(nothing, nil, 0); err != nil {
+		return nil, err
+	}
+	for _, secret := range secrets {
 		st, err := root.Lstat(secret[1:])
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		if missing(err) {
 			continue // nothing that was let in holds it
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if st.IsDir() {
-			if err := memory(secret, "size=64k,mode=0755"); err != nil {
-				return err
+			if err := mountMemory(secret, 0, "size=64k,mode=0755"); err != nil {
+				return nil, err
 			}
-			covers = append(covers, at+secret)
+			covers = append(covers, secret)
 			continue
 		}
 		copied, err := unix.OpenTree(unix.AT_FDCWD, nothing, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
-			return os.NewSyscallError("open_tree", err)
+			return nil, os.NewSyscallError("open_tree", err)
 		}
-		if err := (tree{secret, copied, false}).attachIn(root); err != nil {
-			return err
-		}
-	}
-	for _, t := range own {
-		if err := t.attachIn(root); err != nil {
-			return err
+		if err := attach(root, tree{secret, copied, false}); err != nil {
+			return nil, err
 		}
 	}
-	for from, to := range s.Links {
+	return covers, nil
+}
+
+// nameServerPaths makes the links by which the server knows what it was given, the directory in which it starts, and links of the system.
+func (spec *launchSpec) nameServerPaths(root *os.Root, system map[string]string) error {
+	for from, to := range spec.Server.Links {
 		if _, err := root.Lstat(from[1:]); err == nil {
 			continue // it lies in what was let in
 		}
@@ -296,33 +270,19 @@ func (o *order) serverRoot() error {
 			return err
 		}
 	}
-	if dir := strings.TrimPrefix(o.Dir, "/"); dir != "" {
+	if dir := strings.TrimPrefix(spec.Dir, "/"); dir != "" {
 		if _, err := root.Lstat(dir); err != nil {
 			if err := root.MkdirAll(dir, 0o755); err != nil {
 				return err
 			}
 		}
 	}
-	for from, to := range links {
-		if err := os.Symlink(to, at+from); err != nil && !errors.Is(err, fs.ErrExist) {
+	for from, to := range system {
+		if err := os.Symlink(to, base+from); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
-	for _, path := range covers {
-		if err := attributes(unix.AT_FDCWD, path, unix.MOUNT_ATTR_RDONLY, 0); err != nil {
-			return os.NewSyscallError("mount_setattr root", err)
-		}
-	}
-	if err := unix.Chdir(at); err != nil {
-		return err
-	}
-	if err := unix.PivotRoot(".", "."); err != nil { // the old root is now on top of the new one
-		return os.NewSyscallError("pivot_root", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return os.NewSyscallError("umount", err)
-	}
-	return unix.Chdir("/")
+	return nil
 }
 
 // holdListed is hold of what a list names, if no link is on the way there.
@@ -333,42 +293,6 @@ func holdListed(path string, attrs uint64) (tree, error) {
 	}
 	defer unix.Close(fd)
 	return holdAt(fd, "", path, attrs)
-}
-
-// attachIn is like attach, and follows no link.
-func (t tree) attachIn(root *os.Root) error {
-	name := t.path[1:]
-	if _, err := root.Lstat(name); err != nil {
-		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return err
-		}
-		if t.dir {
-			err = root.Mkdir(name, 0o755)
-		} else {
-			var f *os.File
-			if f, err = root.OpenFile(name, os.O_CREATE|os.O_EXCL, 0o444); err == nil {
-				f.Close()
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	top, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer top.Close()
-	target, err := unix.Openat2(int(top.Fd()), name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
-	if err != nil {
-		return os.NewSyscallError("open "+t.path, err)
-	}
-	defer unix.Close(target)
-	defer unix.Close(t.fd)
-	if err := unix.MoveMount(t.fd, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
-		return os.NewSyscallError("move_mount "+t.path, err)
-	}
-	return nil
 }
 
 // serverProc is a /proc of the new PID namespace: all of it where the kernel gives one, since servers look there for processors and memory, else
@@ -387,7 +311,7 @@ func serverProc() int {
 }
 
 // system is what every server may read and execute.
-func (o *order) system() []string {
+func (spec *launchSpec) system() []string {
 	return slices.Concat(systemDirs, serverDirs, systemEtc, networkEtc, serverEtc, resolved(networkEtc))
 }
 
@@ -403,14 +327,14 @@ func resolved(paths []string) (targets []string) {
 
 // serverRules are what Landlock lets a server do. In its own root they hold once more what is let in, and what comes to be there later: a file that
 // takes a secret's place has no rule.
-func (o *order) serverRules() []rule {
-	s := o.Server
+func (spec *launchSpec) serverRules() []rule {
+	s := spec.Server
 	const all = work | execute | landlockResolveUnix // of its own sockets, and of those that it was given
 	var rules []rule
-	if o.Tier == Full { // its root is its own; elsewhere these would be the names of all that is there, and Landlock can't tell a directory from what is below it
+	if spec.Tier == Full { // its root is its own; elsewhere these would be the names of all that is there, and Landlock can't tell a directory from what is below it
 		rules = append(rules, rule{path: "/", rights: readDir})
 	}
-	for _, p := range o.system() {
+	for _, p := range spec.system() {
 		if real, err := filepath.EvalSymlinks(p); err == nil {
 			rules = append(rules, besides(real, s.Secrets, readFile|readDir|execute)...)
 		}
@@ -427,8 +351,8 @@ func (o *order) serverRules() []rule {
 	for _, p := range s.Write {
 		rules = append(rules, besides(p, s.Secrets, all)...)
 	}
-	if o.Tier == Full { // its own; programs that don't ask where they may keep what is temporary look there
-		for _, p := range []string{tempDir, "/var/tmp", "/dev/shm"} {
+	if spec.Tier == Full {
+		for _, p := range serverTemps {
 			rules = append(rules, besides(p, s.Secrets, all)...)
 		}
 	}
@@ -458,7 +382,7 @@ func besides(path string, secrets []string, rights uint64) []rule {
 }
 
 // loopback brings up the loopback of the new network namespace and, where the gateway is to listen there, hands a listener over.
-func (o *order) loopback() error {
+func (spec *launchSpec) loopback() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("socket", err)
@@ -472,7 +396,7 @@ func (o *order) loopback() error {
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCSIFFLAGS, uintptr(unsafe.Pointer(request))); errno != 0 {
 		return os.NewSyscallError("bringing up the loopback", errno)
 	}
-	if !o.Server.Proxy {
+	if !spec.Server.Proxy {
 		return nil
 	}
 	l, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -489,9 +413,9 @@ func (o *order) loopback() error {
 	}
 	proxy := fmt.Sprintf("http://127.0.0.1:%d", name.(*unix.SockaddrInet4).Port)
 	for _, variable := range []string{"HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"} {
-		o.Env = append(o.Env, variable+"="+proxy)
+		spec.Env = append(spec.Env, variable+"="+proxy)
 	}
-	o.Env = append(o.Env, "NODE_USE_ENV_PROXY=1")
+	spec.Env = append(spec.Env, "NODE_USE_ENV_PROXY=1")
 	return os.NewSyscallError("handing the proxy's socket over", unix.Sendmsg(statusFD, []byte("proxy"), unix.UnixRights(l), nil, 0))
 }
 
@@ -524,20 +448,17 @@ const tiocSTI, tiocLinux, tiocCons = 0x5412, 0x541C, 0x541D
 
 // serverFilter is the seccomp program of a server. It lets through what it doesn't name: a server is a program that its author chose, with needs that
 // nobody listed. What may be reached is the matter of the root, of Landlock and of the namespaces.
-func (o *order) serverFilter(unixSockets bool) []unix.SockFilter {
-	p := []unix.SockFilter{
-		load(4), skip(unix.BPF_JEQ, auditArch, 1), {Code: unix.BPF_JMP | unix.BPF_JA, K: 1}, answer(refuse),
-		load(0), {Code: unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, K: x32, Jf: 1}, answer(refuse),
-	}
+func (spec *launchSpec) serverFilter(unixSockets bool) []unix.SockFilter {
+	p := ownConvention()
 	refused := slices.Concat(serverCalls, archServerCalls)
-	if o.Tier != Full {
+	if spec.Tier != Full {
 		refused = slices.Concat(refused, sharedCalls, archSharedCalls)
 	}
 	for _, c := range refused {
 		p = append(p, skip(unix.BPF_JEQ, c, 1), answer(refuse))
 	}
 	p = append(p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JGT | unix.BPF_K, K: youngest, Jf: 1}, answer(absent))
-	if o.Tier != Full {
+	if spec.Tier != Full {
 		for _, c := range append(slices.Clone(xattrs), unix.SYS_GETXATTRAT, unix.SYS_LISTXATTRAT) { // of files that it can name and not open, too
 			p = append(p, skip(unix.BPF_JEQ, c, 1), answer(without))
 		}
@@ -552,15 +473,12 @@ func (o *order) serverFilter(unixSockets bool) []unix.SockFilter {
 			}
 		}
 	}
-	for call, flags := range opens {
-		p = append(p, skip(unix.BPF_JEQ, call, 7), load(16+8*flags), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: makes, Jt: 1}, answer(allow))
-		p = append(p, load(16+8*(flags+1)), skip(unix.BPF_JSET, lends, 1), answer(refuse), answer(allow))
-	}
+	p = append(p, openFiles()...)
 	var families []uint32
 	if unixSockets {
 		families = append(families, unix.AF_UNIX)
 	}
-	if o.Network || o.Tier == Full { // in a network namespace of its own there is nothing but its loopback
+	if spec.Network || spec.Tier == Full { // in a network namespace of its own there is nothing but its loopback
 		families = append(families, unix.AF_INET, unix.AF_INET6)
 	}
 	// Of netlink, only questions about addresses and routes, which programs ask to know their own.
@@ -570,14 +488,10 @@ func (o *order) serverFilter(unixSockets bool) []unix.SockFilter {
 		p = append(p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: f, Jt: uint8(len(families) - i + 3)})
 	}
 	p = append(p, skip(unix.BPF_JEQ, unix.AF_NETLINK, 2), load(16+8*2), unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.NETLINK_ROUTE, Jt: 1}, answer(refuse), answer(allow))
-	pair := []argument{{index: 0, values: []uint32{unix.AF_UNIX}}}
-	if !unixSockets {
-		pair = append(pair, argument{index: 1, without: unix.SOCK_DGRAM}) // the bit that SOCK_RAW has too: such a socket can send to any path
-	}
-	p = append(p, when(unix.SYS_SOCKETPAIR, pair...)...)
+	p = append(p, socketPairs(unixSockets)...)
 	p = append(p, when(unix.SYS_CLONE, argument{index: 0, without: newNamespace})...)
 	p = append(p, when(unix.SYS_UNSHARE, argument{index: 0, without: newNamespace})...)
-	if o.Tier != Full { // the gateway has the same user, and is there to be named
+	if spec.Tier != Full { // the gateway has the same user, and is there to be named
 		self := argument{index: 0, values: []uint32{0}}
 		p = append(p, when(unix.SYS_PRLIMIT64, self)...)
 		p = append(p, when(unix.SYS_SCHED_SETAFFINITY, self)...)

@@ -109,7 +109,8 @@ func TestServerReach(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		hidden, err := net.Listen("unix", "@"+t.Name())
+		abstract := fmt.Sprintf("@sallyport-reach-%s-%d", tier, os.Getpid())
+		hidden, err := net.Listen("unix", abstract)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +158,7 @@ func TestServerReach(t *testing.T) {
 			{"a signal to another server", false, []string{"kill", strconv.Itoa(neighbour.Process.Pid)}},
 			{"the gateway's limits", false, []string{"prlimit", strconv.Itoa(os.Getpid())}},
 			{"a socket in a home", false, []string{"unix", w.home + "/agent.sock"}},
-			{"an abstract socket", false, []string{"unix", "@" + t.Name()}},
+			{"an abstract socket", false, []string{"unix", abstract}},
 			{"a socket by a pair", false, []string{"socketpair", w.home + "/agent.sock"}},
 			{"a user namespace", false, []string{"clone", strconv.Itoa(unix.CLONE_NEWUSER)}},
 			{"a mount namespace", false, []string{"clone", strconv.Itoa(unix.CLONE_NEWNS | unix.CLONE_NEWUSER)}},
@@ -272,7 +273,7 @@ func TestAttachFollowsNoLink(t *testing.T) {
 	defer root.Close()
 	for _, path := range []string{"/away/x", "/away/x/y", "/file"} {
 		for _, dir := range []bool{false, true} {
-			if err := (tree{path, -1, dir}).attachIn(root); err == nil || strings.Contains(err.Error(), "move_mount") {
+			if err := (tree{path, -1, dir}).attach(root); err == nil || strings.Contains(err.Error(), "move_mount") {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
@@ -292,9 +293,9 @@ func TestServerRulesLeaveSecretsOut(t *testing.T) {
 	old := serverDirs
 	defer func() { serverDirs = old }()
 	serverDirs = []string{link}
-	o := order{Tier: Partial, Server: &serverOrder{Folder: w.folder, Secrets: []string{w.project + "/sallyport.yaml"}}}
+	spec := launchSpec{Tier: Partial, Server: &serverSpec{Folder: w.folder, Secrets: []string{w.project + "/sallyport.yaml"}}}
 	var of []string
-	for _, r := range o.serverRules() {
+	for _, r := range spec.serverRules() {
 		if inside(r.path, []string{w.project}) || inside(w.project, []string{r.path}) || r.path == link {
 			of = append(of, r.path)
 		}
