@@ -81,6 +81,15 @@ func (c *conn) readLeaves(from, to int64) (leaves [][]byte, err error) {
 	return leaves, err
 }
 
+// logState is what the writer knows of the log. All of it can be read from the database again.
+type logState struct {
+	tree   *audit.Tree
+	size   int64 // of the log as acknowledged
+	lastAt time.Time
+	keys   []uint32         // of the incomplete block, see appendKeys
+	open   map[string]int64 // intents without outcome: call id -> index
+}
+
 // connect opens the writing connection and reads from the database what the writer must know: the tree, and the intents that
 // have no outcome. What was acknowledged must still be there, also after an fsync that failed; if it is not, no write will ever be taken again.
 func (w *writer) connect() (err error) {
@@ -93,80 +102,102 @@ func (w *writer) connect() (err error) {
 			c.close()
 		}
 	}()
-	var size int64
-	var lastAt time.Time
-	if err := c.query(func(v []driver.Value) error {
-		size, lastAt = v[0].(int64)+1, time.UnixMicro(v[1].(int64)).UTC()
-		return nil
-	}, selectLast); err != nil {
-		return err
-	}
-	tree, err := audit.Restore(size, c.readTile, c.readLeaves)
-	if err != nil && !engineFailed(err) {
-		err = damaged(err)
-	}
-	if err != nil {
+	var found logState
+	if err := found.readTree(c); err != nil {
 		return err
 	}
 	if w.tree != nil {
 		w.tree.Rollback()
-		root := tree.Root()
-		if size > w.size {
-			root, err = tlog.TreeHash(w.size, tree.Snapshot().Hashes(c.readTile))
-		}
-		if size < w.size || err != nil || root != w.tree.Root() {
-			w.lost = fault.Wrap(err, fault.AuditUnavailable, "The database no longer holds the %d entries that were acknowledged.", w.size).
-				Try("Stop the gateway and look at the disk; \"sallyport audit verify\" tells what is left.")
-			w.log.Error("the audit log has lost entries; nothing is written any more", "acknowledged", w.size, "found", size)
-			return w.lost
+		if err := w.checkAcknowledged(c, found); err != nil {
+			return err
 		}
 	}
-	leaves, err := c.readLeaves(size&^(blockSize-1), size)
+	if err := found.readEntries(c); err != nil {
+		return err
+	}
+	if w.tree != nil && found.size > w.size {
+		if err := w.acceptCommit(c, found); err != nil {
+			return err
+		}
+	}
+	w.c, w.logState = c, found
+	return nil
+}
+
+// readTree reads the tree, its size and the time of the last entry.
+func (l *logState) readTree(c *conn) error {
+	if err := c.query(func(v []driver.Value) error {
+		l.size, l.lastAt = v[0].(int64)+1, time.UnixMicro(v[1].(int64)).UTC()
+		return nil
+	}, selectLast); err != nil {
+		return err
+	}
+	tree, err := audit.Restore(l.size, c.readTile, c.readLeaves)
+	if err != nil && !engineFailed(err) {
+		err = damaged(err)
+	}
+	l.tree = tree
+	return err
+}
+
+// readEntries reads the keys of the incomplete block, and the intents without outcome.
+func (l *logState) readEntries(c *conn) error {
+	leaves, err := c.readLeaves(l.size&^(blockSize-1), l.size)
 	if err != nil {
 		return err
 	}
-	keys := make([]uint32, 0, 8*blockSize)
+	l.keys = make([]uint32, 0, 8*blockSize)
 	for _, leaf := range leaves {
 		e, err := audit.Unmarshal(leaf)
 		if err != nil {
 			return damaged(err)
 		}
-		keys = appendKeys(keys, &e)
+		l.keys = appendKeys(l.keys, &e)
 	}
-	open := map[string]int64{}
-	if err := c.query(func(v []driver.Value) error {
+	l.open = map[string]int64{}
+	return c.query(func(v []driver.Value) error {
 		if callID := v[2].(string); v[1].(string) == string(audit.Intent) {
-			open[callID] = v[0].(int64)
+			l.open[callID] = v[0].(int64)
 		} else {
-			delete(open, callID)
+			delete(l.open, callID)
 		}
 		return nil
-	}, selectCalls); err != nil {
-		return err
+	}, selectCalls)
+}
+
+// checkAcknowledged refuses for good a database that has lost entries which the writer has acknowledged.
+func (w *writer) checkAcknowledged(c *conn, found logState) (err error) {
+	root := found.tree.Root()
+	if found.size > w.size {
+		root, err = tlog.TreeHash(w.size, found.tree.Snapshot().Hashes(c.readTile))
 	}
-	if w.tree != nil && size > w.size {
-		// A commit that was reported as failed had worked. Whoever repeats an outcome of it must find it done, and an intent
-		// of it has no one who goes on with it.
-		for callID := range w.open {
-			if _, still := open[callID]; !still {
-				w.settled[callID] = true
-			}
-		}
-		for callID, i := range open {
-			if _, known := w.open[callID]; known {
-				continue
-			}
-			e, err := c.entry(i)
-			if err != nil {
-				return err
-			}
-			w.orphans = append(w.orphans, &e)
-		}
-		w.liveMu.Lock()
-		clear(w.live)
-		w.liveMu.Unlock()
+	if found.size < w.size || err != nil || root != w.tree.Root() {
+		w.lost = fault.Wrap(err, fault.AuditUnavailable, "The database no longer holds the %d entries that were acknowledged.", w.size).
+			Try("Stop the gateway and look at the disk; \"sallyport audit verify\" tells what is left.")
+		w.log.Error("the audit log has lost entries; nothing is written any more", "acknowledged", w.size, "found", found.size)
 	}
-	w.c, w.tree, w.size, w.lastAt, w.keys, w.open = c, tree, size, lastAt, keys, open
+	return w.lost
+}
+
+// acceptCommit takes over a commit that was reported as failed and had worked. Whoever repeats an outcome of it must find it done, and an
+// intent of it has no one who goes on with it.
+func (w *writer) acceptCommit(c *conn, found logState) error {
+	for callID := range w.open {
+		if _, still := found.open[callID]; !still {
+			w.settled[callID] = true
+		}
+	}
+	for callID, i := range found.open {
+		if _, known := w.open[callID]; known {
+			continue
+		}
+		e, err := c.entry(i)
+		if err != nil {
+			return err
+		}
+		w.orphans = append(w.orphans, &e)
+	}
+	w.live.clear()
 	return nil
 }
 

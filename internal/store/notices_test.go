@@ -127,9 +127,7 @@ func TestFoldNotices(t *testing.T) {
 		}
 	})
 	for queued := 0; queued < 2; {
-		db.w.queueMu.Lock()
-		queued = len(db.w.queue)
-		db.w.queueMu.Unlock()
+		queued = waiting(db)
 	}
 	close(release)
 	all.Wait()

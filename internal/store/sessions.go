@@ -245,10 +245,7 @@ func (t *tx) appendAll(entries []audit.Entry) error {
 
 // Session implements gateway.Store.
 func (db *DB) Session(ctx context.Context, id string) (session.Session, error) {
-	db.w.liveMu.RLock()
-	s, ok := db.w.live[id]
-	db.w.liveMu.RUnlock()
-	if ok {
+	if s, ok := db.w.live.get(id); ok {
 		return s, nil
 	}
 	return db.Reader.Session(ctx, id)
@@ -294,10 +291,10 @@ func (db *DB) sessionBy(ctx context.Context, query, agent, none string) (session
 // of them, only those in state ("": all).
 func (db *DB) SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error) {
 	page, err := db.Reader.SessionsPage(ctx, after, limit, state)
-	db.w.liveMu.RLock()
-	defer db.w.liveMu.RUnlock()
+	db.w.live.mu.RLock()
+	defer db.w.live.mu.RUnlock()
 	for i, s := range page {
-		if s, ok := db.w.live[s.ID]; ok && (state == "" || s.State == state) {
+		if s, ok := db.w.live.byID[s.ID]; ok && (state == "" || s.State == state) {
 			page[i] = s
 		}
 	}

@@ -141,6 +141,13 @@ func TestAppendOnly(t *testing.T) {
 	}
 }
 
+// waiting counts the jobs that wait for the writer.
+func waiting(db *DB) int {
+	db.w.queue.mu.Lock()
+	defer db.w.queue.mu.Unlock()
+	return len(db.w.queue.jobs)
+}
+
 // TestGroupCommit holds the writer in a commit while 64 callers come: they must share the next one.
 func TestGroupCommit(t *testing.T) {
 	db := openDB(t)
@@ -157,11 +164,7 @@ func TestGroupCommit(t *testing.T) {
 		}})
 		<-entered
 	}
-	queued := func(n int) bool {
-		db.w.queueMu.Lock()
-		defer db.w.queueMu.Unlock()
-		return len(db.w.queue) == n
-	}
+	queued := func(n int) bool { return waiting(db) == n }
 	for _, step := range []func(s session.Session) error{
 		func(s session.Session) error {
 			return second(db.Intent(t.Context(), s.ID, s.Version, intent(s, "call_"+s.ID), nil))
@@ -251,9 +254,7 @@ func TestSpoiler(t *testing.T) {
 		})
 	}
 	for {
-		db.w.queueMu.Lock()
-		n := len(db.w.queue)
-		db.w.queueMu.Unlock()
+		n := waiting(db)
 		if n == len(errs) {
 			break
 		}
@@ -501,9 +502,7 @@ func TestGivenUp(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- second(db.Intent(ctx, a.ID, a.Version, intent(a, "c1"), nil)) }()
 	for {
-		db.w.queueMu.Lock()
-		n := len(db.w.queue)
-		db.w.queueMu.Unlock()
+		n := waiting(db)
 		if n == 1 {
 			break
 		}

@@ -120,7 +120,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	if err != nil {
 		close(db.closing)
 		<-db.kept
-		db.w.close()
+		db.w.queue.close()
 		return nil, err
 	}
 	return db, nil
@@ -133,7 +133,7 @@ func (db *DB) Close() error {
 		close(db.closing)
 		<-db.kept
 		_, err := db.Checkpoint(context.Background())
-		db.w.close()
+		db.w.queue.close()
 		db.closeErr = errors.Join(err, db.Reader.Close(), db.lock.Close())
 	})
 	return db.closeErr

@@ -60,43 +60,131 @@ type writer struct {
 	log      *slog.Logger
 	patience time.Duration // of callers; tests of other things than that have more
 
-	queueMu sync.Mutex
-	queue   []*job
-	closed  bool
-	wake    chan struct{} // holds one
-	stopped chan struct{} // closed when the goroutine has ended
-
-	liveMu sync.RWMutex
-	live   map[string]session.Session // sessions as of the last commit; written by the goroutine only
-
+	queue   queue
+	live    liveSessions
 	commits atomic.Int64 // transactions committed
 	// commit is COMMIT; tests put failing ones in its place.
 	commit func(*conn) error
 
 	// Below: the goroutine's own.
-	c    *conn // nil while the store is unusable
-	lost error // set when acknowledged entries are gone: never write again
-	down bool  // the last attempt failed (so that the log has one line for each time, not one for each call)
+	c    *conn  // nil while the store is unusable
+	lost error  // set when acknowledged entries are gone: never write again
+	down bool   // the last attempt failed (so that the log has one line for each time, not one for each call)
+	leaf []byte // the entry under way
+	tx   tx     // the transaction under way; its maps are used again
+	logState
+	deferred
+}
 
-	leaf    []byte // the entry under way
-	tree    *audit.Tree
-	size    int64 // of the log as acknowledged
-	lastAt  time.Time
-	keys    []uint32                 // of the incomplete block, see blockKeys
+// deferred is what the writer has to write with some later transaction.
+type deferred struct {
 	used    map[string]time.Duration // used time that is not in the sessions' rows yet
-	open    map[string]int64         // intents without outcome: call id -> index
 	settled map[string]bool          // calls whose outcome was written although its caller had given up
 	orphans []*audit.Entry           // intents that were written although their caller had given up
-	tx      tx                       // the transaction under way; its maps are used again
 }
 
 func newWriter(path string, o Options) *writer {
 	return &writer{
-		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience), wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		live: map[string]session.Session{}, used: map[string]time.Duration{}, open: map[string]int64{}, settled: map[string]bool{},
-		commit: func(c *conn) error { return c.exec("COMMIT") },
-		tx:     tx{sessions: map[string]session.Session{}, used: map[string]time.Duration{}, opened: map[string]int64{}},
+		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
+		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
+		live:     liveSessions{byID: map[string]session.Session{}},
+		commit:   func(c *conn) error { return c.exec("COMMIT") },
+		tx:       tx{sessions: map[string]session.Session{}, used: map[string]time.Duration{}, opened: map[string]int64{}},
+		logState: logState{open: map[string]int64{}},
+		deferred: deferred{used: map[string]time.Duration{}, settled: map[string]bool{}},
 	}
+}
+
+// queue holds the jobs that wait for the writer.
+type queue struct {
+	mu      sync.Mutex // guards jobs and closed
+	jobs    []*job
+	closed  bool
+	wake    chan struct{} // holds one
+	stopped chan struct{} // closed when the writer's goroutine has ended
+}
+
+// add puts a job into the queue.
+func (q *queue) add(j *job) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return gaveUp("the store is closed", nil)
+	case len(q.jobs) >= maxQueue:
+		return gaveUp("too many writes wait", nil)
+	}
+	q.jobs = append(q.jobs, j)
+	q.signal()
+	return nil
+}
+
+func (q *queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take waits for jobs, and moves at most maxBatch of them into batch. It returns none when the queue is closed and empty.
+func (q *queue) take(batch []*job) []*job {
+	for {
+		q.mu.Lock()
+		n := min(len(q.jobs), maxBatch)
+		batch = append(batch[:0], q.jobs[:n]...)
+		q.jobs = append(q.jobs[:0], q.jobs[n:]...)
+		clear(q.jobs[len(q.jobs):cap(q.jobs)])
+		closed := q.closed
+		q.mu.Unlock()
+		if n > 0 || closed {
+			return batch
+		}
+		<-q.wake
+	}
+}
+
+// close lets nothing more in, and waits until the writer has served what is there.
+func (q *queue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.signal()
+	<-q.stopped
+}
+
+// liveSessions are sessions as of the last commit, in memory. The writer's goroutine alone changes them, and reads them without the lock.
+type liveSessions struct {
+	mu   sync.RWMutex
+	byID map[string]session.Session
+}
+
+func (l *liveSessions) get(id string) (session.Session, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	s, ok := l.byID[id]
+	return s, ok
+}
+
+// put takes over what changed, and forgets some where there are more than maxLive.
+func (l *liveSessions) put(changed map[string]session.Session) {
+	if len(changed) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.Copy(l.byID, changed)
+	for id := range l.byID {
+		if len(l.byID) <= maxLive {
+			break
+		}
+		delete(l.byID, id)
+	}
+}
+
+func (l *liveSessions) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.byID)
 }
 
 var timers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
@@ -114,22 +202,9 @@ func (w *writer) do(ctx context.Context, j *job) error {
 		return gaveUp("the request was given up", err)
 	}
 	j.done = make(chan struct{}, 1)
-	w.queueMu.Lock()
-	switch {
-	case w.closed:
-		w.queueMu.Unlock()
-		return gaveUp("the store is closed", nil)
-	case len(w.queue) >= maxQueue:
-		w.queueMu.Unlock()
-		return gaveUp("too many writes wait", nil)
+	if err := w.queue.add(j); err != nil {
+		return err
 	}
-	w.queue = append(w.queue, j)
-	w.queueMu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-
 	timer := timers.Get().(*time.Timer)
 	timer.Reset(w.patience)
 	defer func() { timer.Stop(); timers.Put(timer) }()
@@ -165,23 +240,8 @@ func (j *job) answer(err error) bool {
 
 // loop is the writer's goroutine. It ends when the queue is closed and empty.
 func (w *writer) loop() {
-	defer close(w.stopped)
-	var batch []*job
-	for {
-		w.queueMu.Lock()
-		n := min(len(w.queue), maxBatch)
-		batch = append(batch[:0], w.queue[:n]...)
-		w.queue = append(w.queue[:0], w.queue[n:]...)
-		clear(w.queue[len(w.queue):cap(w.queue)])
-		closed := w.closed
-		w.queueMu.Unlock()
-		if n == 0 {
-			if closed {
-				break
-			}
-			<-w.wake
-			continue
-		}
+	defer close(w.queue.stopped)
+	for batch := w.queue.take(nil); len(batch) > 0; batch = w.queue.take(batch) {
 		w.serve(batch)
 		clear(batch)
 	}
@@ -191,18 +251,6 @@ func (w *writer) loop() {
 		}
 		w.disconnect()
 	}
-}
-
-// close ends the queue; what is in it is still served.
-func (w *writer) close() {
-	w.queueMu.Lock()
-	w.closed = true
-	w.queueMu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-	<-w.stopped
 }
 
 // serve answers every job of the batch.
@@ -379,25 +427,13 @@ func (t *tx) commit() error {
 	for _, id := range t.closed {
 		delete(w.open, id)
 	}
-	for id, used := range t.used {
-		w.used[id] = used
-	}
-	if len(t.sessions) > 0 {
-		w.liveMu.Lock()
-		for id, s := range t.sessions {
-			w.live[id] = s
-			if _, kept := t.used[id]; !kept {
-				delete(w.used, id)
-			}
+	maps.Copy(w.used, t.used)
+	for id := range t.sessions {
+		if _, kept := t.used[id]; !kept {
+			delete(w.used, id)
 		}
-		for id := range w.live {
-			if len(w.live) <= maxLive {
-				break
-			}
-			delete(w.live, id)
-		}
-		w.liveMu.Unlock()
 	}
+	w.live.put(t.sessions)
 	return nil
 }
 
@@ -429,7 +465,7 @@ func (t *tx) session(id string) (session.Session, error) {
 	if s, ok := t.sessions[id]; ok {
 		return s, nil
 	}
-	if s, ok := t.w.live[id]; ok { // this goroutine is the map's only writer
+	if s, ok := t.w.live.byID[id]; ok {
 		return s, nil
 	}
 	var s session.Session
