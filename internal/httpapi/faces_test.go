@@ -92,6 +92,9 @@ func TestFacesAnswerAlike(t *testing.T) {
 	header := func(name string, values ...string) func(*http.Request) {
 		return func(r *http.Request) { r.Header[name] = values }
 	}
+	read := func(origin string) func(*http.Request) {
+		return func(r *http.Request) { r.Method, r.Header["Origin"] = http.MethodGet, []string{origin} }
+	}
 	media := func(after string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Content-Type", r.Header.Get("Content-Type")+after) }
 	}
@@ -123,6 +126,8 @@ func TestFacesAnswerAlike(t *testing.T) {
 		{"a page of no origin", header("Origin", "null"), 403, "Origin", false},
 		{"a page of another site", header("Sec-Fetch-Site", "cross-site"), 403, "Origin", false},
 		{"a page of another port", header("Sec-Fetch-Site", "same-site"), 403, "Origin", false},
+		{"a read by a page of another origin", read("https://evil.example"), 403, "Origin", false},
+		{"a read by a page of no origin", read("null"), 403, "Origin", false},
 		{"a page of our own", header("Origin", "http://"+fromLoopback), 0, "", false},
 		{"an escaped path", func(r *http.Request) { r.URL.RawPath = strings.Replace(r.URL.Path, "/", "/%2e/", 1) }, 400, "", false},
 		{"an unclean path", func(r *http.Request) { r.URL.Path += "/" }, 400, "", false},

@@ -43,7 +43,15 @@ var commonHeaders = http.Header{
 	"Cross-Origin-Opener-Policy":   {"same-origin"},
 }
 
+// HeaderRequestID is the header of an answer that has the id of its request.
+const HeaderRequestID = "X-Request-Id"
+
 type requestIDKey struct{}
+
+// WithRequestID gives a context the id of the request that it belongs to.
+func WithRequestID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, requestIDKey{}, id)
+}
 
 // RequestID is the id of the request that the context belongs to. It is for the log and for people to quote; nothing is decided on it.
 func RequestID(ctx context.Context) string {
@@ -53,23 +61,19 @@ func RequestID(ctx context.Context) string {
 
 // Handler passes on to next what is a plain request to this listener, and refuses the rest.
 func (f *Face) Handler(next http.Handler) http.Handler {
-	cross := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, f.NewID()))
+		r = r.WithContext(WithRequestID(r.Context(), f.NewID()))
 		w := begin(plain, r)
 		defer w.end()
 		defer f.recovered(w, r)
 		maps.Copy(w.Header(), commonHeaders)
-		w.Header().Set("X-Request-Id", RequestID(r.Context()))
+		w.Header().Set(HeaderRequestID, RequestID(r.Context()))
 		if len(r.TransferEncoding) > 0 {
 			// net/http hides whether there was a Content-Length too. A proxy before us may then see the end of this request elsewhere, so
 			// what follows on the connection is not read (RFC 9112 section 6.1).
 			w.Header().Set("Connection", "close")
 		}
 		err := f.check(r)
-		if err == nil && cross.Check(r) != nil {
-			err = WithStatus(http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
-		}
 		if err != nil {
 			f.Refuse(w, r, err)
 			return
@@ -99,12 +103,15 @@ func (f *Face) LogPanic(ctx context.Context, p any) {
 	f.Log.Error("a handler panicked", "request_id", RequestID(ctx), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 }
 
-// check refuses requests to another host, and those that two readers could read in two ways: an escaped or unclean path, a header or a
-// parameter given twice.
+// check refuses requests to another host, those of another origin's page, and those that two readers could read in two ways: an escaped or
+// unclean path, a header or a parameter given twice.
 func (f *Face) check(r *http.Request) error {
 	if !f.hostAllowed(r) {
 		return WithStatus(http.StatusMisdirectedRequest, fault.New(fault.RequestMalformed, "This listener does not serve that host.").
 			At("Host").Try("Use 127.0.0.1, [::1] or localhost."))
+	}
+	if crossOrigin(r) {
+		return WithStatus(http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
 	}
 	if p := r.URL.Path; r.URL.RawPath != "" || !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, "\\\x00") {
 		return fault.New(fault.RequestMalformed, "The path must be spelt plainly, without escapes, dots or empty parts.")
@@ -137,6 +144,17 @@ func (f *Face) check(r *http.Request) error {
 func (f *Face) hostAllowed(r *http.Request) bool {
 	local, known := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return known && (!loopback(local.String()) || loopback(r.Host) || f.ProxyHost != "" && strings.EqualFold(r.Host, f.ProxyHost))
+}
+
+// crossOrigin tells whether another origin's page sends the request. A GET without an Origin can be a person who follows a link, and is not
+// one of these; a GET that has one is a script's.
+func crossOrigin(r *http.Request) bool {
+	if r.Header.Get("Origin") != "" {
+		scripted := *r
+		scripted.Method = http.MethodPost // what is checked lets every GET pass
+		r = &scripted
+	}
+	return http.NewCrossOriginProtection().Check(r) != nil
 }
 
 func loopback(hostport string) bool {

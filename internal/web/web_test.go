@@ -34,10 +34,15 @@ func (c *connection) SetWriteDeadline(t time.Time) error { c.write = t; return n
 // serve sends a request with the body to a face with the handler.
 func serve(t *testing.T, body string, h http.HandlerFunc) *connection {
 	t.Helper()
-	c := &connection{ResponseRecorder: httptest.NewRecorder(), write: time.Now()} // what the request before has left
-	f := &Face{Log: slog.New(slog.DiscardHandler), NewID: func() string { return "req_1" }}
 	r := httptest.NewRequest("POST", "http://127.0.0.1/", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
+	return pass(r, h)
+}
+
+// pass sends a request over loopback to a face with the handler.
+func pass(r *http.Request, h http.HandlerFunc) *connection {
+	c := &connection{ResponseRecorder: httptest.NewRecorder(), write: time.Now()} // what the request before has left
+	f := &Face{Log: slog.New(slog.DiscardHandler), NewID: func() string { return "req_1" }}
 	local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
 	f.Handler(h).ServeHTTP(c, r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local))))
 	return c
@@ -142,6 +147,30 @@ func TestForm(t *testing.T) {
 		}
 		if err == nil && (r.PostForm.Has("c") || r.PostForm.Get("a") != strings.TrimSuffix(strings.TrimPrefix(body, "a="), "&b=2")) {
 			t.Errorf("%q: %v", body, r.PostForm)
+		}
+	}
+}
+
+// A page of another origin sends nothing by any method. A link on it that a person follows is no page's request.
+func TestOtherOrigins(t *testing.T) {
+	const origin, site = "Origin", "Sec-Fetch-Site"
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodDelete} {
+		safe := method != http.MethodPost && method != http.MethodDelete
+		for _, c := range []struct {
+			header, value string
+			passes        bool
+		}{
+			{origin, "https://evil.example", false}, {origin, "null", false}, {origin, "http://127.0.0.1:3000", false},
+			{origin, "http://127.0.0.1", true}, {site, "same-origin", true}, {site, "none", true},
+			{site, "cross-site", safe}, {site, "same-site", safe}, {"X-Other", "x", true},
+		} {
+			r := httptest.NewRequest(method, "http://127.0.0.1/", nil)
+			r.Header.Set(c.header, c.value)
+			passed := false
+			answer := pass(r, func(http.ResponseWriter, *http.Request) { passed = true })
+			if passed != c.passes || !passed && (answer.Code != http.StatusForbidden || r.Method != method) {
+				t.Errorf("%s with %s: %s: %d", method, c.header, c.value, answer.Code)
+			}
 		}
 	}
 }
