@@ -1,6 +1,7 @@
 package mcpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/web"
 )
 
 // handle serves one request that an agent makes for itself. c is its transport session, nil for 2026-07-28.
@@ -102,7 +104,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 				return result, nil
 			}
 		}
-		result, e := f.outcome(r, a)
+		result, e := f.outcome(ctx, r, a)
 		if e != nil {
 			return nil, e
 		}
@@ -192,7 +194,7 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 	}
 	sess, err := f.g.SessionFor(ctx, p)
 	if err != nil {
-		return at, f.faultError(err)
+		return at, f.faultError(ctx, err)
 	}
 	st, err := f.seal.open(sealed, bind(p.String(), sess.ID, r.Method, r.Tool, r.Arguments))
 	if err != nil {
@@ -217,7 +219,7 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 }
 
 // outcome is the result of an answer that has one, else its refusal in the form that the method has for it.
-func (f *Face) outcome(r gateway.Request, a gateway.Answer) (json.RawMessage, *rpcError) {
+func (f *Face) outcome(ctx context.Context, r gateway.Request, a gateway.Answer) (json.RawMessage, *rpcError) {
 	switch {
 	case a.Verdict.Decision == fault.Permit && a.RPCError != nil:
 		return nil, &rpcError{status: http.StatusOK, raw: a.RPCError}
@@ -225,9 +227,9 @@ func (f *Face) outcome(r gateway.Request, a gateway.Answer) (json.RawMessage, *r
 		return reasoned(r, a), nil
 	case a.Verdict.Decision == fault.Permit:
 		f.log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", r.Method)
-		return f.refusal(r, fault.Refuse("", fault.Internal, ""), a.Verdict.RequestID)
+		return refusal(ctx, r, fault.Refuse("", fault.Internal, ""), a.Verdict.RequestID)
 	}
-	return f.refusal(r, a.Verdict, a.Verdict.RequestID)
+	return refusal(ctx, r, a.Verdict, a.Verdict.RequestID)
 }
 
 // reasoned is the result of a call with the verdict beside it where that says what vouched for the arguments.
@@ -243,10 +245,8 @@ func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
 }
 
 // refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
-func (f *Face) refusal(r gateway.Request, v fault.Verdict, requestID string) (json.RawMessage, *rpcError) {
-	if v.RequestID = requestID; requestID == "" {
-		v.RequestID = f.requestID()
-	}
+func refusal(ctx context.Context, r gateway.Request, v fault.Verdict, requestID string) (json.RawMessage, *rpcError) {
+	v.RequestID = cmp.Or(requestID, web.RequestID(ctx))
 	if r.Method == "tools/call" && (v.Code != fault.RequestMalformed || v.Stage != "resolve") {
 		return refused(v), nil
 	}
@@ -343,8 +343,8 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 		v := fault.Refuse("inspect", code, reason)
 		v.RequestID = a.Verdict.RequestID // of the call that it answers
 		f.g.Refused(r.Principal, "mcp", r.Tool, v)
-		refusal, e := f.refusal(*r, v, v.RequestID)
-		return false, refusal, e
+		result, e := refusal(ctx, *r, v, v.RequestID)
+		return false, result, e
 	}
 	word, _ := call.Text(kind)
 	switch {

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/web"
 )
 
 // What the door turns away by itself is on record with what was asked for, and with why.
@@ -41,11 +43,42 @@ func TestOwnToolsRefusalIsOnRecord(t *testing.T) {
 	tool := ownTool{arguments: true, run: func(Gateway, context.Context, identity.Principal, string, json.RawMessage) (any, error) {
 		return nil, fault.Wrap(fault.New(fault.PermissionDenied, "It is another's."), fault.NotFound, "There is none.")
 	}}
-	b, e := r.f.callOwn(t.Context(), identity.Principal{}, "sallyport_status", tool, json.RawMessage(`{}`))
+	b, e := r.f.callOwn(web.WithRequestID(t.Context(), "req_9"), identity.Principal{}, "sallyport_status", tool, json.RawMessage(`{}`))
 	if e != nil || strings.Contains(string(b), "another") || !strings.Contains(string(b), "There is none.") {
 		t.Errorf("%s %v", b, e)
 	}
 	if v, what := r.g.lastRefused(); v.Code != fault.PermissionDenied || v.Reason != "It is another's." || what != "sallyport_status" || v.RequestID == "" || !strings.Contains(string(b), v.RequestID) {
 		t.Errorf("%q %+v", what, v)
+	}
+}
+
+// Every error of the door's own quotes the request that it answers, also where the SDK serves the method: there the context of a transport
+// session is that of the request that opened it.
+func TestErrorsQuoteTheirRequest(t *testing.T) {
+	r := newRig(t)
+	open := r.open(agentToken, "{}")
+	r.g.on(func(context.Context, gateway.Request) gateway.Answer { panic("boom") })
+	r.g.unlisted = fault.New(fault.StoreUnavailable, "")
+	prompt := func() (string, error) { return "", fault.New(fault.AgentUndeclared, "") }
+	for _, c := range []struct{ name, body string }{
+		{"a list", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`},
+		{"a call", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"echo"}}`},
+		{"a tool of our own", `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"sallyport_status","arguments":{"x":1}}}`},
+		{"a subscription", `{"jsonrpc":"2.0","id":4,"method":"resources/subscribe","params":{"uri":"test://a"}}`},
+		{"a handshake", `{"jsonrpc":"2.0","id":5,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}`},
+		{"a discovery", `{"jsonrpc":"2.0","id":6,"method":"server/discover","params":{` + modernMeta + `}}`},
+	} {
+		headers := open
+		switch c.name {
+		case "a handshake":
+			r.g.onPrompt, headers = prompt, nil
+		case "a discovery":
+			headers = modernHeaders("server/discover", "")
+		}
+		rep := r.do("POST", "/mcp", c.body, headers)
+		id := rep.header.Get("X-Request-Id")
+		if !strings.HasPrefix(id, "req_") || strings.Count(string(rep.body), "req_") == 0 || strings.Contains(strings.ReplaceAll(string(rep.body), id, ""), "req_") {
+			t.Errorf("%s: request %q answered with %d %s", c.name, id, rep.status, rep.body)
+		}
 	}
 }

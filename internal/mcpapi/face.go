@@ -122,7 +122,7 @@ func New(g Gateway, o Options) *Face {
 	if f.console == nil {
 		f.console = func(string) string { return "" }
 	}
-	f.web = web.Face{Log: f.log, NewID: f.requestID, Single: []string{mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName}}
+	f.web = web.Face{Log: f.log, NewID: func() string { return call.NewID("req_", f.clock()) }, Single: []string{mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName}}
 	f.seal = newSealer(f.clock)
 	f.conns.byID = map[string]*connection{}
 	f.updates.signal = make(chan struct{}, 1)
@@ -315,8 +315,6 @@ func accepts(r *http.Request) bool {
 	}
 	return plain && events
 }
-
-func (f *Face) requestID() string { return call.NewID("req_", f.clock()) }
 
 // recovered ends an answer whose handler panicked, with a fixed sentence and an id to quote. Use it deferred.
 func (f *Face) recovered(r *http.Request, s *stream) {

@@ -33,7 +33,7 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 		member = "tools"
 		ops, err := f.g.Listing(ctx, p)
 		if err != nil {
-			return nil, f.faultError(err)
+			return nil, f.faultError(ctx, err)
 		}
 		for _, op := range ops {
 			if _, own := ownTools[op.Name]; !own {

@@ -10,6 +10,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/web"
 )
 
 // ownTool is a tool of Sallyport's own. It reads or plans the session that the credential stands for and reaches nothing outside,
@@ -86,7 +87,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 		for _, problem := range declared.Problems {
 			v.Because = append(v.Because, fault.Because{Code: v.Code, Detail: problem.Field + ": " + problem.Problem})
 		}
-		v.RequestID = f.requestID()
+		v.RequestID = web.RequestID(ctx)
 		return refused(v), nil
 	}
 	if err != nil {
@@ -94,7 +95,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 			f.log.Error("an own tool failed", "principal", p.String(), "error", err)
 		}
 		v := fault.RefuseErr("resolve", err)
-		v.RequestID = f.requestID()
+		v.RequestID = web.RequestID(ctx)
 		record := fault.RefuseErr("resolve", fault.ForTheRecord(err))
 		record.RequestID = v.RequestID
 		f.g.Refused(p, "mcp", name, record)
@@ -103,7 +104,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 	structured := mcpwire.AppendJSON(nil, answer)
 	if !call.IsObject(structured) {
 		v := fault.Refuse("resolve", fault.Internal, "")
-		v.RequestID = f.requestID()
+		v.RequestID = web.RequestID(ctx)
 		f.g.Refused(p, "mcp", name, v)
 		f.log.Error("an own tool's answer is no object", "request_id", v.RequestID)
 		return refused(v), nil

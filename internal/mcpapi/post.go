@@ -132,9 +132,11 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	}
 }
 
-// forSDK is the request as the SDK gets it: with the body that was checked.
+// forSDK is the request as the SDK gets it: with the body that was checked, and with its id in a header, since the context of a method of a
+// transport session is that of the request that opened it.
 func forSDK(r *http.Request, body []byte, h *handshake) *http.Request {
 	r = withHandshake(r, h)
+	r.Header.Set(web.HeaderRequestID, web.RequestID(r.Context()))
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 	return r

@@ -87,6 +87,9 @@ func (f *Face) newSDK(version string) sdk {
 // for never comes this way. It recovers, since the SDK doesn't, and lets no error out that is not meant for the agent.
 func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
+		if extra := req.GetExtra(); extra != nil && extra.Header != nil {
+			ctx = web.WithRequestID(ctx, extra.Header.Get(web.HeaderRequestID))
+		}
 		defer func() {
 			if p := recover(); p != nil {
 				f.web.LogPanic(ctx, p)
@@ -95,7 +98,7 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		}()
 		h, _ := ctx.Value(handshakeKey{}).(*handshake)
 		if h == nil {
-			return nil, sdkError(internalError(f.requestID()))
+			return nil, sdkError(internalError(web.RequestID(ctx)))
 		}
 		switch method {
 		case "initialize":
@@ -103,7 +106,7 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		case "server/discover":
 			prompt, err := f.g.SystemPrompt(ctx, h.principal)
 			if err != nil {
-				return nil, f.sdkFault(err)
+				return nil, sdkError(f.faultError(ctx, err))
 			}
 			res, err := next(ctx, method, req)
 			if d, ok := res.(*mcp.DiscoverResult); ok && err == nil {
@@ -122,11 +125,11 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 func (f *Face) initialize(ctx context.Context, h *handshake, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result, error) {
 	ss, ok := req.GetSession().(*mcp.ServerSession)
 	if !ok || ss.ID() == "" {
-		return nil, sdkError(internalError(f.requestID()))
+		return nil, sdkError(internalError(web.RequestID(ctx)))
 	}
 	prompt, err := f.g.SystemPrompt(ctx, h.principal)
 	if err != nil {
-		return nil, f.sdkFault(err)
+		return nil, sdkError(f.faultError(ctx, err))
 	}
 	c := &connection{
 		id: ss.ID(), owner: h.principal, ss: ss, caps: h.caps, asks: askable(h.caps), last: f.clock(), level: silent,
@@ -136,7 +139,7 @@ func (f *Face) initialize(ctx context.Context, h *handshake, method string, req 
 		return next(ctx, method, req) // a second initialize: the SDK refuses it
 	}
 	if err := f.add(c); err != nil {
-		return nil, f.sdkFault(err)
+		return nil, sdkError(f.faultError(ctx, err))
 	}
 	res, err := next(ctx, method, req)
 	if r, ok := res.(*mcp.InitializeResult); ok && err == nil {
@@ -159,14 +162,14 @@ func (f *Face) known(id string) bool {
 func (f *Face) subscription(ctx context.Context, method, uri, transport string) error {
 	h, _ := ctx.Value(handshakeKey{}).(*handshake)
 	if h == nil {
-		return sdkError(internalError(f.requestID()))
+		return sdkError(internalError(web.RequestID(ctx)))
 	}
 	r := gateway.Request{Principal: h.principal, Method: method, Tool: uri, Door: "mcp"}
 	// One client's unsubscribing must not end another's: each transport session, or else each credential, counts for itself.
 	if r.Exchange.ClientKey = transport; transport == "" {
 		r.Exchange.ClientKey = h.principal.String()
 	}
-	if _, e := f.outcome(r, f.g.Call(ctx, r)); e != nil {
+	if _, e := f.outcome(ctx, r, f.g.Call(ctx, r)); e != nil {
 		return sdkError(e)
 	}
 	return nil
@@ -184,12 +187,10 @@ func sdkError(e *rpcError) error {
 	return &w
 }
 
-func (f *Face) sdkFault(err error) error { return sdkError(f.faultError(err)) }
-
 // faultError is a fault as a JSON-RPC error. Of an internal one nothing is shown but an id.
-func (f *Face) faultError(err error) *rpcError {
+func (f *Face) faultError(ctx context.Context, err error) *rpcError {
 	e := fault.Of(err)
-	id := f.requestID()
+	id := web.RequestID(ctx)
 	if errors.Is(err, errClosing) {
 		e = fault.New(fault.StoreUnavailable, "The gateway is stopping.")
 	}
