@@ -181,7 +181,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g.standing, err = standing.New(ctx, standing.Options{
-		Store: o.Store, Agents: o.Agents, Clock: o.Clock, Now: g.now, Log: o.Log,
+		Store: o.Store, Agents: o.Agents, Now: g.now, Log: o.Log,
 		SwitchChanged: func(agent string) { g.changed(KillChanged, agent) },
 		AgentChanged:  func(agent string) { g.changed(AgentChanged, agent) },
 	})

@@ -35,7 +35,7 @@ type Switch struct {
 // killSwitch acts from memory: flipping it stores one pointer and cancels what runs. Writing it down happens behind, again and
 // again until the store has it; until then status shows durable: false.
 type killSwitch struct {
-	clock func() time.Time
+	now   func() time.Time
 	state atomic.Pointer[Switches] // immutable; replaced under mu
 
 	mu      sync.Mutex // guards replacing state, pending, running and calls
@@ -46,18 +46,18 @@ type killSwitch struct {
 	wake chan struct{} // buffered 1: there is something to write
 }
 
-func newKillSwitch(s Switches, clock func() time.Time) *killSwitch {
+func newKillSwitch(s Switches, now func() time.Time) *killSwitch {
 	if s.Agents == nil {
 		s.Agents = map[string]Switch{}
 	}
-	k := &killSwitch{clock: clock, running: map[Running]string{}, calls: map[string]int{}, wake: make(chan struct{}, 1)}
+	k := &killSwitch{now: now, running: map[Running]string{}, calls: map[string]int{}, wake: make(chan struct{}, 1)}
 	k.state.Store(&s)
 	return k
 }
 
 // flip switches an agent (or, with agent "", everything) off or on and cancels the calls it stops. It never waits for the store.
 func (k *killSwitch) flip(agent string, active bool, by, reason string) Switches {
-	now := k.clock().UTC()
+	now := k.now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := *k.state.Load()

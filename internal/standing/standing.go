@@ -45,8 +45,7 @@ type TokenStore interface {
 type Options struct {
 	Store  Store
 	Agents agent.Set
-	Clock  func() time.Time // the wall clock: when tokens expire, and since when a switch is as it is
-	Now    func() time.Time // the time on record
+	Now    func() time.Time // the time on record, in UTC, which no change of the wall clock sets back
 	Log    *slog.Logger
 	// SwitchChanged is called after the switch of an agent, or with "" that of all, was pulled or taken back; AgentChanged after an agent was
 	// quarantined or restored. They must not block.
@@ -88,7 +87,7 @@ func New(ctx context.Context, o Options) (*Standing, error) {
 		byHash[t.Hash] = t
 	}
 	running, stop := context.WithCancel(context.Background())
-	s := &Standing{o: o, kill: newKillSwitch(switches, o.Clock), aside: quarantines{byAgent: aside}, tokens: tokens{byHash: byHash}, stop: stop}
+	s := &Standing{o: o, kill: newKillSwitch(switches, o.Now), aside: quarantines{byAgent: aside}, tokens: tokens{byHash: byHash}, stop: stop}
 	s.background.Go(func() { s.kill.persist(running, o.Store, o.Log) })
 	return s, nil
 }

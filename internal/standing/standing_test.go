@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) start() *standing.Standing {
 	w.t.Helper()
 	s, err := standing.New(w.t.Context(), standing.Options{
-		Store: w.store, Agents: declared(w.t, "worker"), Clock: time.Now, Now: func() time.Time { return time.Now().UTC() },
+		Store: w.store, Agents: declared(w.t, "worker"), Now: func() time.Time { return time.Now().UTC() },
 		Log: slog.New(slog.DiscardHandler), SwitchChanged: func(string) {}, AgentChanged: func(string) {},
 	})
 	if err != nil {

@@ -33,7 +33,7 @@ func (s *Standing) Authenticate(secret string) (identity.Principal, error) {
 	case !t.Revoked.IsZero():
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "The token was revoked.").
 			Try("Make a new one with: sallyport token create")
-	case !t.Subject.Expires.IsZero() && !s.o.Clock().Before(t.Subject.Expires):
+	case !t.Subject.Expires.IsZero() && !s.o.Now().Before(t.Subject.Expires):
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "The token expired at %s.", t.Subject.Expires.Format(time.RFC3339)).
 			Try("Make a new one with: sallyport token create")
 	}
@@ -46,7 +46,7 @@ func (s *Standing) StillValid(p identity.Principal) error {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	for _, t := range c.byHash {
-		if t.ID == p.TokenID && (!t.Revoked.IsZero() || !t.Subject.Expires.IsZero() && !s.o.Clock().Before(t.Subject.Expires)) {
+		if t.ID == p.TokenID && (!t.Revoked.IsZero() || !t.Subject.Expires.IsZero() && !s.o.Now().Before(t.Subject.Expires)) {
 			return fault.New(fault.CredentialMissing, "The token was revoked or expired while the call waited.").
 				Try("Make a new one with: sallyport token create")
 		}
