@@ -1,14 +1,77 @@
 package catalogue
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
+	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
+
+// Tool is one operation as people see it (GET /v1/tools).
+type Tool struct {
+	Operation   string            `json:"operation"`
+	Name        string            `json:"name"`
+	Server      string            `json:"server"`
+	Kind        call.Kind         `json:"kind"`
+	Standing    Standing          `json:"standing"`
+	Fault       string            `json:"fault,omitempty"`
+	Sensitivity string            `json:"sensitivity"`
+	Effect      string            `json:"effect"`
+	Emits       []flow.Label      `json:"emits"`
+	BlockedBy   []flow.Label      `json:"blocked_by"`
+	Output      provenance.Output `json:"output"`
+	ExternalIO  bool              `json:"external_io"`
+	Listed      bool              `json:"listed"`
+	Hash        string            `json:"definition_hash,omitempty"`
+	PendingHash string            `json:"pending_hash,omitempty"`
+	// Definition and Pending are the server's own words: hostile text.
+	Definition json.RawMessage `json:"definition,omitempty"`
+	Pending    json.RawMessage `json:"pending,omitempty"`
+	AcceptedBy string          `json:"accepted_by,omitempty"`
+	AcceptedAt time.Time       `json:"accepted_at,omitzero"`
+	// Unread: only a rule accepted the definition, so a session that lists it holds untrusted.
+	Unread bool `json:"unread,omitempty"`
+	// Suspicions are what looks like an order, or is hidden, in the definition that no person has accepted yet.
+	Suspicions []threat.Suspicion `json:"suspicions,omitempty"`
+}
+
+// Tools returns everything that servers offer or offered, whatever its standing, by id.
+func (c *Catalogue) Tools() []Tool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.snap.Load()
+	var all []Tool
+	names := map[string]func() threat.ToolNames{} // by server
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
+		op, pin := s.byID[id], c.pins[id]
+		t := Tool{
+			Operation: id, Name: op.Name, Server: op.Server, Kind: op.Kind, Standing: op.Standing, Fault: op.Fault,
+			Sensitivity: string(op.Flow.Sensitivity), Effect: string(op.Flow.Effect), Emits: append([]flow.Label{}, op.Flow.Emits...), BlockedBy: append([]flow.Label{}, op.Flow.BlockedBy...),
+			Output: op.Class.Output, ExternalIO: op.Class.ExternalIO, Listed: op.Class.Listed, Hash: pin.Hash, PendingHash: pin.Pending,
+			Definition: pin.Definition, Pending: pin.PendingDef, AcceptedBy: cmp.Or(pin.ConfirmedBy, pin.AcceptedBy), AcceptedAt: pin.AcceptedAt, Unread: op.Unread,
+		}
+		if names[op.Server] == nil {
+			names[op.Server] = sync.OnceValue(func() threat.ToolNames { return c.namesFor(op.Server, nil) })
+		}
+		switch {
+		case pin.Pending != "":
+			t.Suspicions = c.read(id, pin.Pending, pin.PendingDef, names[op.Server])
+		case pin.Unread():
+			t.Suspicions = c.read(id, pin.Hash, pin.Definition, names[op.Server])
+		}
+		all = append(all, t)
+	}
+	return all
+}
 
 // ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.
 type ToolView struct {

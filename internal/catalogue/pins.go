@@ -1,0 +1,127 @@
+package catalogue
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/threat"
+)
+
+const (
+	// maxPins bounds what servers can make the gateway remember; what comes after it is not exposed.
+	maxPins = 20_000
+	// readResource and getPrompt are the operations that stand for all of a server's resources and prompts.
+	readResource, getPrompt = "read_resource", "get_prompt"
+	// FirstSight is who accepts what a server offers when it is first seen, or what the operator's configuration names.
+	FirstSight = "rule:first-sight"
+	// seen is the pin that says that a server was seen, in place of a tool's name. No tool can have it.
+	seen = ".*"
+)
+
+// pinsAtOnce is how many pins are written in one transaction.
+const pinsAtOnce = 100
+
+// Pin is the definition that was accepted for one operation.
+type Pin struct {
+	Operation  string `json:"operation"`
+	Hash       string `json:"definition_hash"`
+	Definition []byte `json:"-"` // canonical JSON
+	Pending    string `json:"pending_hash,omitempty"`
+	PendingDef []byte `json:"-"` // the changed definition that waits to be accepted
+	AcceptedBy string `json:"accepted_by"`
+	// ConfirmedBy is the person who has read a definition that a rule accepted, and accepts it as it is.
+	ConfirmedBy string `json:"confirmed_by,omitempty"`
+	// AcceptedAt is when a definition was first accepted (or, before that, first seen). It stays when a later definition is
+	// accepted, because it is what the operation's claim to its exposed name rests on.
+	AcceptedAt time.Time `json:"accepted_at"`
+}
+
+// Unread tells whether only a rule accepted the definition.
+func (p Pin) Unread() bool { return p.AcceptedBy == FirstSight && p.ConfirmedBy == "" }
+
+// Acceptance names a definition that a person looked at.
+type Acceptance struct {
+	Operation string `json:"operation" maxLength:"256"`
+	Hash      string `json:"definition_hash" maxLength:"128"`
+}
+
+// AcceptTool accepts a definition that waits, or one that only a rule accepted, named by its hash.
+func (c *Catalogue) AcceptTool(ctx context.Context, operation, hash, by string) error {
+	errs, err := c.AcceptTools(ctx, []Acceptance{{operation, hash}}, by)
+	if err != nil {
+		return err
+	}
+	return errs[0]
+}
+
+// AcceptTools accepts definitions that a person looked at, each for itself: one that changed meanwhile is not accepted, and its error says so.
+// The second error is the store's, after which none of the rest is accepted.
+func (c *Catalogue) AcceptTools(ctx context.Context, all []Acceptance, by string) ([]error, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := make([]error, len(all))
+	var pins []Pin
+	var entries []audit.Entry
+	for i, a := range all {
+		pin, ok := c.pins[a.Operation]
+		switch {
+		case !ok || strings.HasSuffix(a.Operation, seen):
+			errs[i] = fault.New(fault.NotFound, "There is no tool %.80q.", a.Operation).Try("See sallyport tools list, the console, or GET /v1/tools.")
+			continue
+		case pin.Pending == "" && pin.Hash != a.Hash:
+			errs[i] = fault.New(fault.Conflict, "No definition of %s with this hash waits to be accepted.", a.Operation).
+				At("definition_hash").Try("Look at it again before you accept it.")
+			continue
+		case pin.Pending == "" && !pin.Unread():
+			continue // a person has accepted it
+		case pin.Pending == "":
+			pin.ConfirmedBy = by
+		case pin.Pending != a.Hash:
+			errs[i] = fault.New(fault.Conflict, "The definition of %s that waits has the hash %s.", a.Operation, pin.Pending).
+				At("definition_hash").Try("Look at it again before you accept it.")
+			continue
+		default:
+			pin.Hash, pin.Definition, pin.Pending, pin.PendingDef = pin.Pending, pin.PendingDef, "", nil
+			if pin.AcceptedBy == "" {
+				pin.AcceptedAt = c.o.Now()
+			}
+			pin.AcceptedBy, pin.ConfirmedBy = by, ""
+		}
+		pins = append(pins, pin)
+		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: a.Operation, DefHash: a.Hash, Decision: "ok"})
+	}
+	err := c.save(ctx, pins, entries)
+	if len(pins) > 0 {
+		c.publish()
+	}
+	return errs, err
+}
+
+// save writes pins, each with its entry, in portions: a server with thousands of tools does not keep the only writer to itself. What is not
+// written stays as it was: an unpinned definition is not exposed. It holds c.mu.
+func (c *Catalogue) save(ctx context.Context, pins []Pin, entries []audit.Entry) error {
+	for from := 0; from < len(pins); from += pinsAtOnce {
+		to := min(from+pinsAtOnce, len(pins))
+		if err := c.o.Store.SavePins(ctx, pins[from:to], entries[from:to]...); err != nil {
+			return err
+		}
+		for _, pin := range pins[from:to] {
+			c.pins[pin.Operation] = pin
+		}
+	}
+	return nil
+}
+
+// quarantined is the entry of a definition that waits for a person.
+func quarantined(operation, hash string, found []threat.Suspicion) audit.Entry {
+	e := audit.Entry{Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: operation, DefHash: hash, Decision: "ok"}
+	if len(found) > 0 {
+		e.Reason = audit.Clip(found[0].String())
+		e.Detail, _ = json.Marshal(map[string]any{"suspicions": found}) // of plain words: can't fail
+	}
+	return e
+}

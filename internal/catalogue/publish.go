@@ -1,0 +1,311 @@
+package catalogue
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
+	"sallyport.example/internal/threat"
+	"sallyport.example/provenance"
+)
+
+// publish builds the next snapshot from offers, pins and classification. It holds c.mu.
+func (c *Catalogue) publish() {
+	s := &Snapshot{
+		byID: map[string]*Operation{}, byName: map[string]*Operation{},
+		offers: map[call.Kind][]Offer{}, withheld: map[call.Kind][]Offer{},
+	}
+	c.builtins(s)
+	for _, server := range slices.Sorted(maps.Keys(c.offered)) {
+		for _, d := range c.offered[server] {
+			if d.Kind == call.Tool {
+				op := c.operation(server, d.Name, call.Tool)
+				c.addTool(s, op, d)
+			} else {
+				c.addOffer(s, server, d)
+			}
+		}
+	}
+	// Pinned tools that are no longer offered keep their id, so that a call of one says so.
+	for id, pin := range c.pins {
+		if s.byID[id] == nil && !strings.HasSuffix(id, seen) {
+			server, tool, _ := strings.Cut(id, ".")
+			op := c.operation(server, tool, call.Tool)
+			op.Standing, op.Hash, op.Unread = Gone, pin.Hash, pin.Unread() && !op.Class.TrustFirstSight
+			s.byID[id] = op
+		}
+	}
+	c.name(s)
+	c.snap.Store(s)
+	for _, f := range c.subs {
+		f()
+	}
+	c.o.Changed()
+}
+
+// operation makes an operation of the operator's word on it. What can't be resolved is unfit, not open.
+func (c *Catalogue) operation(server, tool string, kind call.Kind) *Operation {
+	return c.classified(c.o.Classify(server, tool), server, tool, kind)
+}
+
+func (c *Catalogue) classified(class Classification, server, tool string, kind call.Kind) *Operation {
+	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Profile: class.Profile(), Standing: Active}
+	if !class.Listed {
+		op.Standing, op.AskFirst = c.o.Unlisted, c.o.Unlisted == Active
+		op.AskOnce = op.AskFirst && c.o.AskOnce
+	}
+	spec := class.Flow
+	spec.ID, spec.Name = op.ID, exposedName(class, server, tool)
+	op.Name = spec.Name
+	f, err := flow.Resolve(spec, c.o.Labels)
+	if err != nil {
+		op.Standing, op.Fault = Unfit, err.Error()
+	}
+	op.Flow = f
+	return op
+}
+
+func exposedName(class Classification, server, tool string) string {
+	if class.ExposeAs == "" {
+		return strings.ReplaceAll(server+"_"+tool, ".", "_")
+	}
+	return strings.ReplaceAll(class.ExposeAs, "{tool}", tool)
+}
+
+func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
+	pin := c.pins[op.ID]
+	op.Hash, op.Accepted = pin.Hash, pin.AcceptedBy != FirstSight
+	op.Unread = pin.Unread() && !op.Class.TrustFirstSight
+	switch {
+	case d.Fault != "":
+		op.Standing, op.Fault = Unfit, d.Fault
+	case op.Tool == readResource || op.Tool == getPrompt:
+		op.Standing, op.Fault = Unfit, "its name is that of the operation for the server's resources or prompts"
+	case op.Standing != Active:
+	case pin.Hash != d.Hash:
+		op.Standing = Quarantined
+	default:
+		def, err := exposedTool(op, pin.Definition)
+		if err != nil {
+			op.Standing, op.Fault = Unfit, err.Error()
+			break
+		}
+		op.Definition = def
+		op.acts(pin.Definition)
+		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == provenance.TrustedOutput {
+			check, err := c.o.Schema(schema)
+			if err != nil {
+				op.Standing, op.Fault = Unfit, "its outputSchema: "+err.Error()
+				break
+			}
+			op.Check = check
+		}
+	}
+	if s.byID[op.ID] == nil { // a server that offers a name twice has said so in Fault, on both
+		s.byID[op.ID] = op
+	} else if op.Standing == Unfit {
+		s.byID[op.ID] = op
+	}
+}
+
+// acts makes a write of a tool that is said to read, where no call of it can do without an argument that holds code, and nobody said what that
+// may be.
+func (op *Operation) acts(definition []byte) {
+	if op.Flow.Effect != flow.Read {
+		return
+	}
+	schema, _ := call.Get(definition, "inputSchema")
+	raw, _ := call.Get(schema, "required")
+	var required []string
+	if json.Unmarshal(raw, &required) != nil {
+		return // no argument is required, as far as can be read: each call is looked at
+	}
+	unruled := op.Class.Reading(op.Server, op.Tool).Unruled(required)
+	if len(unruled) == 0 {
+		return
+	}
+	op.Acts = fmt.Sprintf("The argument %s of %s holds code, and no shape or class says what it may say, so it counts as an operation that changes what others see.", display.Line(unruled[0], 80), op.Name)
+	op.Class.Level, op.Flow.Effect, op.Class.Flow.Effect = 2, flow.Write, flow.Write
+	op.Profile = op.Class.Profile()
+}
+
+// exposedTool is the accepted definition as the agent sees it: under its exposed name, without what could mislead a terminal or
+// a model's tokenizer, and without outputSchema where the result comes fenced.
+func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
+	members, err := objectOf(definition)
+	if err != nil {
+		return nil, err
+	}
+	members = threat.PlainValue(members).(map[string]any)
+	members["name"] = op.Name
+	if op.Class.Description != "" {
+		members["description"] = op.Class.Description
+	}
+	if op.Class.Output != provenance.TrustedOutput && op.Class.Output != provenance.TypedOutput {
+		delete(members, "outputSchema")
+	}
+	delete(members, "_meta")
+	return json.Marshal(members)
+}
+
+func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {
+	word := readResource
+	if d.Kind == call.Prompt {
+		word = getPrompt
+	}
+	op := s.byID[server+"."+word]
+	if op == nil || op.Kind != d.Kind {
+		op = c.operation(server, word, d.Kind)
+		op.Hash = call.HashBytes([]byte(op.ID)) // one operation for all of a server's resources: there is no definition to pin
+		s.byID[op.ID] = op
+	}
+	withhold := func() {
+		o := Offer{Operation: op, Name: d.Name}
+		if d.Kind == call.Prompt {
+			o.Name = exposedName(op.Class, server, d.Name)
+		}
+		s.withheld[d.Kind] = append(s.withheld[d.Kind], o)
+	}
+	if op.Standing != Active {
+		withhold() // what nobody can call takes nobody's name
+		return
+	}
+	if d.Fault != "" || d.Kind == call.Resource && !threat.PlainURI(strings.NewReplacer("{", "", "}", "").Replace(d.Name)) {
+		withhold() // unfit, or a URI that could be read as a sentence
+		return
+	}
+	// Lists are read without a label rising, so they show nothing that would need one: of a server whose results bring
+	// confidentiality labels nothing (what it has can still be read by name), of one that is only not trusted no free text.
+	brings := slices.DeleteFunc(slices.Clone(op.Flow.Emits), func(l flow.Label) bool { return l == flow.Untrusted })
+	bare := op.Class.Output != provenance.TrustedOutput
+	o := Offer{Operation: op, Name: d.Name, Upstream: d.Name, Hidden: len(brings) > 0}
+	if d.Kind == call.Prompt {
+		o.Name = exposedName(op.Class, server, d.Name)
+	}
+	members, err := objectOf(d.JSON)
+	if err != nil {
+		return
+	}
+	if d.Kind == call.Prompt {
+		members["name"] = o.Name
+	}
+	_, o.Template = members["uriTemplate"]
+	if bare {
+		members = bareOffer(members)
+		o.Hidden = o.Hidden || !op.Class.TrustFirstSight && c.steers(server, d, members)
+	}
+	o.Definition, err = json.Marshal(threat.PlainValue(members))
+	if err != nil {
+		return
+	}
+	s.offers[d.Kind] = append(s.offers[d.Kind], o)
+}
+
+// bareOffer keeps what is needed to ask for a resource or prompt: names and types, no sentences.
+func bareOffer(members map[string]any) map[string]any {
+	next := map[string]any{}
+	for _, key := range []string{"name", "uri", "uriTemplate", "mimeType"} {
+		s, ok := members[key].(string)
+		if !ok {
+			continue
+		}
+		if key == "mimeType" && !threat.MediaType(s) || len(s) > 1000 {
+			continue
+		}
+		if key == "name" { // a name that reads as a sentence becomes one that doesn't
+			s = bareName(s)
+		}
+		next[key] = s
+	}
+	if list, ok := members["arguments"].([]any); ok {
+		var arguments []any
+		for _, a := range list {
+			if a, ok := a.(map[string]any); ok {
+				name, _ := a["name"].(string)
+				arguments = append(arguments, map[string]any{"name": bareName(name), "required": a["required"] == true})
+			}
+		}
+		next["arguments"] = arguments
+	}
+	return next
+}
+
+func bareName(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._-/", r)) {
+			return r
+		}
+		return '_'
+	}, s)
+	return s[:min(len(s), 128)]
+}
+
+// name gives out the exposed names. A name that two operations claim, to the letter or but for case and dashes, goes to the one the
+// operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name, and
+// an operation keeps its name while its server is away.
+func (c *Catalogue) name(s *Snapshot) {
+	var claims []*Operation
+	for _, op := range s.byID {
+		if op.Kind == call.Tool && (op.Standing == Active || op.Standing == Quarantined || op.Standing == Gone && op.Hash != "") {
+			claims = append(claims, op)
+		}
+	}
+	slices.SortFunc(claims, func(a, b *Operation) int {
+		if an, bn := a.Class.Named, b.Class.Named; an != bn {
+			if an {
+				return -1
+			}
+			return 1
+		}
+		if d := c.pins[a.ID].AcceptedAt.Compare(c.pins[b.ID].AcceptedAt); d != 0 {
+			return d
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	taken := map[string]*Operation{}
+	for _, op := range claims {
+		key := strings.ReplaceAll(strings.ToLower(op.Name), "-", "_")
+		if other := taken[key]; other != nil {
+			op.Standing, op.Fault = Unfit, fmt.Sprintf("its exposed name %q is taken by %s, or looks like it: set expose_as", op.Name, other.ID)
+			continue
+		}
+		if strings.HasPrefix(key, "sallyport_") {
+			op.Standing, op.Fault = Unfit, "names that begin with sallyport_ are the gateway's own: set expose_as"
+			continue
+		}
+		taken[key] = op
+		s.byName[op.Name] = op
+		if op.Standing == Active {
+			s.tools = append(s.tools, op)
+		}
+	}
+	slices.SortFunc(s.tools, func(a, b *Operation) int { return strings.Compare(a.Name, b.Name) })
+	seen := map[string]bool{}
+	for kind, offers := range s.offers {
+		slices.SortStableFunc(offers, func(a, b Offer) int { return strings.Compare(a.Name, b.Name) })
+		// The same URI of two servers: the first by server id has it. Reading it says which server answered.
+		s.offers[kind] = slices.DeleteFunc(offers, func(o Offer) bool {
+			key := string(kind) + "\x00" + o.Name
+			dup := seen[key]
+			seen[key] = true
+			return dup
+		})
+	}
+}
+
+func objectOf(data []byte) (map[string]any, error) {
+	var m map[string]any
+	dec := json.NewDecoder(strings.NewReader(string(data)))
+	dec.UseNumber()
+	if err := dec.Decode(&m); err != nil {
+		return nil, fmt.Errorf("its definition is not an object: %w", err)
+	}
+	return m, nil
+}
