@@ -16,9 +16,9 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
 
@@ -27,7 +27,7 @@ const mustRead = 2000
 
 // approvalPage is one question with everything that there is to know about it.
 type approvalPage struct {
-	gateway.Question
+	desk.Question
 	Problem *problem // why an answer was not taken
 	Typed   typed    // of that answer
 	Oob     bool     // htmx fetches the state and the answer alone
@@ -96,7 +96,7 @@ func (c *Console) approval(w http.ResponseWriter, r *http.Request, p identity.Pr
 
 // one shows the question of the path, with why an answer to it was not taken if there is a problem.
 func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Principal, refused error, as typed) {
-	q, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	q, err := c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, p, err)
 		return
@@ -120,7 +120,7 @@ func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Princip
 	c.show(w, r, p, view{template: "approval", title: "Approval of " + q.Operation, place: "/approvals", status: status, data: d})
 }
 
-func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity.Principal) approvalPage {
+func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Principal) approvalPage {
 	now := c.o.Clock()
 	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Doubts: doubtsOf(q.Destinations, q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
 	d.MustRead = d.Characters > mustRead
@@ -171,8 +171,8 @@ func (c *Console) approvalOf(ctx context.Context, q gateway.Question, p identity
 		}
 	}
 	if q.State == approval.Pending {
-		if pending, err := c.o.Gateway.Questions(ctx, approval.Pending, "", "", pageOfApprovals); err == nil { // else without neighbours
-			if i := slices.IndexFunc(pending, func(o gateway.Question) bool { return o.ID == q.ID }); i >= 0 {
+		if pending, err := c.o.Gateway.Desk().Questions(ctx, approval.Pending, "", "", pageOfApprovals); err == nil { // else without neighbours
+			if i := slices.IndexFunc(pending, func(o desk.Question) bool { return o.ID == q.ID }); i >= 0 {
 				if i > 0 {
 					d.Prev = pending[i-1].ID
 				}
@@ -235,12 +235,12 @@ func justification(raw json.RawMessage) []reason {
 
 // alike are the questions that can be answered together with q, itself included, in the order in which they were asked. They are of one
 // session, which has only so many open.
-func (c *Console) alike(ctx context.Context, q gateway.Question) ([]gateway.Question, error) {
+func (c *Console) alike(ctx context.Context, q desk.Question) ([]desk.Question, error) {
 	if q.Similar == "" {
-		return []gateway.Question{q}, nil
+		return []desk.Question{q}, nil
 	}
-	found, err := c.o.Gateway.Questions(ctx, approval.Pending, q.Session, "", mostAlike)
-	found = slices.DeleteFunc(found, func(o gateway.Question) bool { return o.Similar != q.Similar })
+	found, err := c.o.Gateway.Desk().Questions(ctx, approval.Pending, q.Session, "", mostAlike)
+	found = slices.DeleteFunc(found, func(o desk.Question) bool { return o.Similar != q.Similar })
 	slices.Reverse(found)
 	return found, err
 }
@@ -257,20 +257,20 @@ func read(form func(string) string, field string, a approval.Approval) error {
 func (c *Console) approve(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	form := r.PostForm.Get
 	as := typed{Act: "approve", Text: form("comment"), Read: form("read") != ""}
-	q, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	q, err := c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id"))
 	if err == nil {
 		err = read(form, "read", q.Approval)
 	}
-	c.answer(w, r, p, err, as, gateway.Response{Decision: approval.Approve, Reason: form("comment")})
+	c.answer(w, r, p, err, as, desk.Response{Decision: approval.Approve, Reason: form("comment")})
 }
 
 func (c *Console) reject(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	text := r.PostForm.Get("reason")
-	c.answer(w, r, p, nil, typed{Act: "reject", Text: text}, gateway.Response{Decision: approval.Reject, Reason: text})
+	c.answer(w, r, p, nil, typed{Act: "reject", Text: text}, desk.Response{Decision: approval.Reject, Reason: text})
 }
 
 func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	a := gateway.Response{Decision: approval.Deferral}
+	a := desk.Response{Decision: approval.Deferral}
 	var err error
 	if until := r.PostForm.Get("until"); until != "" {
 		d, bad := time.ParseDuration(until)
@@ -284,10 +284,10 @@ func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Prin
 
 // answer gives a person's answer to the question of the path, under the digest of the page that they saw, and goes back to the queue; or
 // shows the question again, as it is now, with why the answer was not taken.
-func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Principal, err error, as typed, a gateway.Response) {
+func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Principal, err error, as typed, a desk.Response) {
 	a.Approval, a.Digest = r.PathValue("id"), r.PostForm.Get("digest")
 	if err == nil {
-		_, err = c.o.Gateway.Respond(r.Context(), voter(p), a)
+		_, err = c.o.Gateway.Desk().Respond(r.Context(), voter(p), a)
 	}
 	if err != nil {
 		c.one(w, r, p, err, as)
@@ -298,13 +298,13 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Prin
 
 // modifyPage is the arguments to change.
 type modifyPage struct {
-	gateway.Question
+	desk.Question
 	Problem      *problem
 	Text, Reason string
 }
 
 func (c *Console) modifyForm(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	q, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	q, err := c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, p, err)
 		return
@@ -332,12 +332,12 @@ func editable(raw json.RawMessage) string {
 func (c *Console) modify(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	form, id := r.PostForm.Get, r.PathValue("id")
 	digest := form("digest")
-	var next gateway.Question
+	var next desk.Question
 	var err error
 	if digest == "" { // the gateway would take that for "whatever is asked now"
 		err = fault.New(fault.ApprovalMismatch, "The form does not say what was shown.").Try("Look at the request again.")
 	} else {
-		next, err = c.o.Gateway.Modify(r.Context(), voter(p), gateway.Modification{
+		next, err = c.o.Gateway.Desk().Modify(r.Context(), voter(p), desk.Modification{
 			Approval: id, Digest: digest, Arguments: json.RawMessage(form("arguments")), Reason: form("reason"),
 		})
 	}
@@ -349,7 +349,7 @@ func (c *Console) modify(w http.ResponseWriter, r *http.Request, p identity.Prin
 		c.one(w, r, p, err, typed{Act: "modify"})
 		return
 	}
-	q, bad := c.o.Gateway.Question(r.Context(), id)
+	q, bad := c.o.Gateway.Desk().Question(r.Context(), id)
 	if bad != nil {
 		c.fail(w, r, p, bad)
 		return

@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
 
@@ -19,8 +19,8 @@ const (
 
 // queuePage is the queue of one state, newest first. Of those that wait, similar ones stand together.
 type queuePage struct {
-	Done   *gateway.Question // what the person has answered just now
-	Vote   *approval.Vote    // how
+	Done   *desk.Question // what the person has answered just now
+	Vote   *approval.Vote // how
 	State  approval.State
 	States []approval.State
 	// Soon are those that silence permits, the next one first, on the first page: whoever does nothing lets them run.
@@ -42,7 +42,7 @@ type group struct {
 
 // row is a question in a list. Of arguments that are too long for one it has the size.
 type row struct {
-	gateway.Question
+	desk.Question
 	Focus bool // it is the next one for who has just answered another
 }
 
@@ -50,7 +50,7 @@ type row struct {
 func (c *Console) waiting(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	pending, _, err := c.o.Gateway.Waits(ctx)
+	pending, _, err := c.o.Gateway.Desk().CountOpen(ctx)
 	if err != nil {
 		return "?"
 	}
@@ -75,7 +75,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		c.fail(w, r, p, fault.New(fault.NotFound, "There is no such state of approvals.").Try("Choose one of those above the list."))
 		return
 	}
-	found, err := c.o.Gateway.Questions(r.Context(), d.State, "", d.After, pageOfApprovals+1)
+	found, err := c.o.Gateway.Desk().Questions(r.Context(), d.State, "", d.After, pageOfApprovals+1)
 	if err != nil {
 		c.fail(w, r, p, err)
 		return
@@ -85,7 +85,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		d.Next = found[pageOfApprovals-1].ID
 	}
 	if d.Live = d.After == ""; d.Live && d.State == approval.Pending {
-		soon, err := c.o.Gateway.Soon(r.Context())
+		soon, err := c.o.Gateway.Desk().Silent(r.Context())
 		if err != nil {
 			c.fail(w, r, p, err)
 			return
@@ -102,7 +102,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 	}
 	d.Groups = together(found, d.State == approval.Pending)
 	if d.State == approval.Pending && d.Next == "" {
-		later, err := c.o.Gateway.Questions(r.Context(), approval.Deferred, "", "", pageOfApprovals)
+		later, err := c.o.Gateway.Desk().Questions(r.Context(), approval.Deferred, "", "", pageOfApprovals)
 		if err != nil {
 			c.fail(w, r, p, err)
 			return
@@ -133,14 +133,14 @@ func (d *queuePage) focus(p identity.Principal) {
 }
 
 // without is what of all is not among some.
-func without(all, some []gateway.Question) []gateway.Question {
-	return slices.DeleteFunc(all, func(q gateway.Question) bool {
-		return slices.ContainsFunc(some, func(s gateway.Question) bool { return s.ID == q.ID })
+func without(all, some []desk.Question) []desk.Question {
+	return slices.DeleteFunc(all, func(q desk.Question) bool {
+		return slices.ContainsFunc(some, func(s desk.Question) bool { return s.ID == q.ID })
 	})
 }
 
 // together puts similar questions under one another, where the first of them stands.
-func together(found []gateway.Question, similar bool) []group {
+func together(found []desk.Question, similar bool) []group {
 	var groups []group
 	at := map[string]int{}
 	for _, q := range found {
@@ -155,12 +155,12 @@ func together(found []gateway.Question, similar bool) []group {
 }
 
 // done is the question that ?done names and what the person said to it: what the page before this one did.
-func (c *Console) done(r *http.Request, p identity.Principal) (*gateway.Question, *approval.Vote) {
+func (c *Console) done(r *http.Request, p identity.Principal) (*desk.Question, *approval.Vote) {
 	id := r.URL.Query().Get("done")
 	if id == "" {
 		return nil, nil
 	}
-	q, err := c.o.Gateway.Question(r.Context(), id)
+	q, err := c.o.Gateway.Desk().Question(r.Context(), id)
 	if err != nil {
 		return nil, nil
 	}

@@ -8,7 +8,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/identity"
 )
 
@@ -24,10 +24,8 @@ func TestDrillIsToldWhenItIsAnswered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.store.AskPerson(t.Context(), gateway.Ask{
-		Approval: a, Drill: true, At: now, Most: 10, MostOfAgent: 10,
-		Entry: audit.Entry{Kind: audit.Decision, Action: "approval.drill", Session: s.ID, Agent: s.Agent, Decision: "ask", Actor: "rule:drill"},
-		Twin:  func(tw gateway.Twin) (bool, gateway.Twin, error) { return false, tw, nil },
+	if _, err := w.store.AskPerson(t.Context(), desk.Ask{Session: s.ID, Agent: s.Agent, CallDigest: a.CallDigest, At: now}, func(desk.Found) (desk.Written, error) {
+		return desk.Written{Question: &a, Drill: true, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.drill", Session: s.ID, Agent: s.Agent, Decision: "ask", Actor: "rule:drill"}}, nil
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +34,7 @@ func TestDrillIsToldWhenItIsAnswered(t *testing.T) {
 			t.Errorf("%s tells", path)
 		}
 	}
-	if _, err := w.g.Respond(t.Context(), approval.Voter{Person: "ann", Roles: []identity.Role{identity.Approver}}, gateway.Response{
+	if _, err := w.g.Desk().Respond(t.Context(), approval.Voter{Person: "ann", Roles: []identity.Role{identity.Approver}}, desk.Response{
 		Approval: a.ID, Digest: a.Digest, Decision: approval.Reject, Reason: "nobody asked for it",
 	}); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,8 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -40,15 +40,15 @@ type overviewPage struct {
 
 	Kill     standing.Switches
 	Stopped  []stoppedAgent
-	Unread   int                // definitions that only a rule accepted
-	Waiting  []gateway.Question // those that silence permits first
-	Plans    plansPart          // that wait too
-	Tools    []catalogue.Tool   // that wait to be accepted
+	Unread   int              // definitions that only a rule accepted
+	Waiting  []desk.Question  // those that silence permits first
+	Plans    plansPart        // that wait too
+	Tools    []catalogue.Tool // that wait to be accepted
 	Servers  []Server
 	Down     int
 	Troubled []Deliveries // messages that nobody got, for operators
 	Sessions []session.Session
-	Drills   gateway.DrillCounts
+	Drills   desk.DrillCounts
 	Entries  []audit.Entry // newest first
 	SignIns  []signedIn    // of the person
 }
@@ -81,9 +81,9 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 			}
 		}
 		slices.SortFunc(d.Stopped, func(a, b stoppedAgent) int { return strings.Compare(a.ID, b.ID) })
-		soon, err := c.o.Gateway.Soon(ctx)
-		if newest := []gateway.Question(nil); err == nil {
-			newest, err = c.o.Gateway.Questions(ctx, approval.Pending, "", "", shownWaiting+len(soon))
+		soon, err := c.o.Gateway.Desk().Silent(ctx)
+		if newest := []desk.Question(nil); err == nil {
+			newest, err = c.o.Gateway.Desk().Questions(ctx, approval.Pending, "", "", shownWaiting+len(soon))
 			d.Waiting = append(soon, without(newest, soon)...)
 			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon)))]
 		}
@@ -127,7 +127,7 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 		missing("the audit log", err)
 		slices.Reverse(d.Entries)
 		d.Entries = slices.DeleteFunc(d.Entries, func(e audit.Entry) bool { return e.Action == "approval.drill" }) // not told to whoever only glances
-		d.Drills, err = c.o.Gateway.Drills(ctx)
+		d.Drills, err = c.o.Gateway.Desk().Drills(ctx)
 		missing("the drills", err)
 	}
 	return d

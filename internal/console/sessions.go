@@ -16,8 +16,8 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
@@ -101,9 +101,9 @@ type sessionPage struct {
 	Operator  bool
 	Auditor   bool
 	Missing   string
-	Questions []gateway.Question // that wait, the newest
-	Waits     int                // how many do
-	More      bool               // there may be more of them
+	Questions []desk.Question // that wait, the newest
+	Waits     int             // how many do
+	More      bool            // there may be more of them
 	Steps     []stepDone
 	Time      timeline
 	Picture   template.HTML
@@ -188,7 +188,7 @@ func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity
 func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*storeTime)
 	defer cancel()
-	questions, err := c.o.Gateway.Questions(ctx, "", d.ID, "", askedOfSession)
+	questions, err := c.o.Gateway.Desk().Questions(ctx, "", d.ID, "", askedOfSession)
 	if err != nil {
 		return err
 	}

@@ -7,23 +7,23 @@ import (
 	"strings"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
 
 // similarPage is questions that differ in their arguments alone, each shown with its own, to be answered with one decision (DE-5).
 type similarPage struct {
-	First    gateway.Question
+	First    desk.Question
 	Items    []similarItem
 	Problem  *problem
-	Outcomes []gateway.Batched // what became of each, after an answer: instead of those that still wait, so that no second click answers them
+	Outcomes []desk.Batched // what became of each, after an answer: instead of those that still wait, so that no second click answers them
 	Reason   string
 	MayNot   *problem
 }
 
 type similarItem struct {
-	gateway.Question
+	desk.Question
 	Exact   []piece
 	Doubts  doubts
 	Bytes   int  // of the arguments
@@ -37,7 +37,7 @@ func (c *Console) similar(w http.ResponseWriter, r *http.Request, p identity.Pri
 
 func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity.Principal, d similarPage, status int) {
 	var err error
-	if d.First, err = c.o.Gateway.Question(r.Context(), r.PathValue("id")); err != nil {
+	if d.First, err = c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id")); err != nil {
 		c.fail(w, r, p, err)
 		return
 	}
@@ -76,18 +76,18 @@ func (c *Console) answerSimilar(w http.ResponseWriter, r *http.Request, p identi
 		refuse(fault.New(fault.RequestMalformed, "Press approve or reject."))
 		return
 	}
-	first, err := c.o.Gateway.Question(r.Context(), r.PathValue("id"))
+	first, err := c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, p, err)
 		return
 	}
-	var answers []gateway.Response
+	var answers []desk.Response
 	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 		id, ok := strings.CutPrefix(name, "take.")
 		if !ok {
 			continue
 		}
-		q, err := c.o.Gateway.Question(r.Context(), id)
+		q, err := c.o.Gateway.Desk().Question(r.Context(), id)
 		if err == nil && q.Similar != first.Similar {
 			err = fault.New(fault.Conflict, "They are not similar.").Try("Answer each by itself.")
 		}
@@ -98,7 +98,7 @@ func (c *Console) answerSimilar(w http.ResponseWriter, r *http.Request, p identi
 			refuse(err)
 			return
 		}
-		answers = append(answers, gateway.Response{Approval: id, Digest: form("digest." + id), Decision: decision, Reason: d.Reason})
+		answers = append(answers, desk.Response{Approval: id, Digest: form("digest." + id), Decision: decision, Reason: d.Reason})
 	}
 	if len(answers) == 0 {
 		refuse(fault.New(fault.RequestMalformed, "None is ticked.").Try("Tick those that you have looked at and mean."))
@@ -110,7 +110,7 @@ func (c *Console) answerSimilar(w http.ResponseWriter, r *http.Request, p identi
 			return
 		}
 	}
-	if d.Outcomes, err = c.o.Gateway.RespondTogether(r.Context(), voter(p), answers); err != nil {
+	if d.Outcomes, err = c.o.Gateway.Desk().RespondTogether(r.Context(), voter(p), answers); err != nil {
 		refuse(err)
 		return
 	}

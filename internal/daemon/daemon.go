@@ -354,7 +354,7 @@ func (d *Daemon) buildTeller() error {
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{g: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
 	d.teller.start()
 	return nil
 }
@@ -576,7 +576,7 @@ func (d *Daemon) Close() error {
 		defer cancel()
 		var errs []error
 		if d.gate != nil {
-			d.gate.Drain() // calls that are held for an answer are told to come back
+			d.gate.Desk().Drain() // calls that are held for an answer are told to come back
 		}
 		if d.face != nil {
 			d.face.Drain() // ends standing streams, which would otherwise hold the shutdown; running calls finish

@@ -12,6 +12,7 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/console"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/notify"
@@ -30,12 +31,16 @@ const (
 	hastySpan  = 5 * time.Minute
 )
 
-// desk is what the teller reads of the gateway.
-type desk interface {
+// questions is what the teller reads of the desk.
+type questions interface {
+	Questions(ctx context.Context, state approval.State, session, after string, limit int) ([]desk.Question, error)
+	Question(ctx context.Context, id string) (desk.Question, error)
+	Drills(ctx context.Context) (desk.DrillCounts, error)
+}
+
+// sessions is what it reads of the gateway.
+type sessions interface {
 	Watch(topics ...string) (changes <-chan gateway.Change, end func())
-	Questions(ctx context.Context, state approval.State, session, after string, limit int) ([]gateway.Question, error)
-	Question(ctx context.Context, id string) (gateway.Question, error)
-	Drills(ctx context.Context) (gateway.DrillCounts, error)
 	SessionByID(ctx context.Context, id string) (session.Session, error)
 	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
 }
@@ -43,7 +48,8 @@ type desk interface {
 // teller tells people what happens, from changes of the gateway and from what the store holds: a message has one key, so that what was
 // told before a restart is not told again, and what was not is told then.
 type teller struct {
-	g        desk
+	desk     questions
+	gateway  sessions
 	switches func() standing.Switches
 	n        *notify.Notifier
 	warn     func(msg string, args ...any)
@@ -75,7 +81,7 @@ func (t *teller) close() {
 
 // run tells until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	changes, end := t.g.Watch(gateway.ApprovalChanged, gateway.PlanChanged, gateway.KillChanged)
+	changes, end := t.gateway.Watch(gateway.ApprovalChanged, gateway.PlanChanged, gateway.KillChanged)
 	defer end()
 	for all := true; ; {
 		if all { // whatever waits to be told is in what it reads, so many that were missed take one more look
@@ -97,14 +103,14 @@ func (t *teller) run(ctx context.Context) {
 func (t *teller) change(ctx context.Context, c gateway.Change) bool {
 	switch c.Topic {
 	case gateway.ApprovalChanged:
-		q, err := t.g.Question(ctx, c.ID)
+		q, err := t.desk.Question(ctx, c.ID)
 		if err != nil {
 			return fault.Is(err, fault.NotFound)
 		}
 		t.approval(ctx, q.Approval)
 		t.missed(ctx, q)
 	case gateway.PlanChanged:
-		s, err := t.g.SessionByID(ctx, c.ID)
+		s, err := t.gateway.SessionByID(ctx, c.ID)
 		if err != nil {
 			return fault.Is(err, fault.NotFound)
 		}
@@ -121,13 +127,13 @@ func (t *teller) change(ctx context.Context, c gateway.Change) bool {
 func (t *teller) everything(ctx context.Context) {
 	began := t.clock()
 	t.kill(ctx)
-	waiting, _, err := t.g.WaitingPlans(ctx, tellPage)
+	waiting, _, err := t.gateway.WaitingPlans(ctx, tellPage)
 	for _, s := range waiting {
 		t.plan(ctx, s)
 	}
-	var drills gateway.DrillCounts
+	var drills desk.DrillCounts
 	if err == nil {
-		drills, err = t.g.Drills(ctx)
+		drills, err = t.desk.Drills(ctx)
 	}
 	states := []approval.State{approval.Pending, approval.Deferred, approval.Approved, approval.Spent}
 	if drills.Approved > 0 { // approved they stay until their time is up
@@ -135,12 +141,12 @@ func (t *teller) everything(ctx context.Context) {
 	}
 	for _, state := range states {
 		if err == nil {
-			err = t.each(ctx, state, func(q gateway.Question) error {
+			err = t.each(ctx, state, func(q desk.Question) error {
 				t.approval(ctx, q.Approval)
 				if drills.Approved == 0 || len(q.Approvers()) == 0 || state != approval.Approved && state != approval.Expired {
 					return nil
 				}
-				q, err := t.g.Question(ctx, q.ID) // lists don't say what is a drill
+				q, err := t.desk.Question(ctx, q.ID) // lists don't say what is a drill
 				if err == nil {
 					t.missed(ctx, q)
 				}
@@ -158,9 +164,9 @@ func (t *teller) everything(ctx context.Context) {
 
 // each hands over the approvals in a state, a page at a time, the newest first; of final ones those of the last tellBack that were not
 // final already when everything was looked at last.
-func (t *teller) each(ctx context.Context, state approval.State, tell func(gateway.Question) error) error {
+func (t *teller) each(ctx context.Context, state approval.State, tell func(desk.Question) error) error {
 	for after := ""; ; {
-		page, err := t.g.Questions(ctx, state, "", after, tellPage)
+		page, err := t.desk.Questions(ctx, state, "", after, tellPage)
 		if err != nil {
 			return err
 		}
@@ -238,7 +244,7 @@ func (t *teller) plan(ctx context.Context, s session.Session) {
 }
 
 // missed raises an alert about a drill that was approved: somebody does not read.
-func (t *teller) missed(ctx context.Context, q gateway.Question) {
+func (t *teller) missed(ctx context.Context, q desk.Question) {
 	by := q.Approvers()
 	if !q.Drill || q.State != approval.Approved && q.State != approval.Expired || len(by) < max(q.Needed, 1) {
 		return

@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/console"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/notify"
@@ -20,7 +21,7 @@ import (
 	"sallyport.example/internal/standing"
 )
 
-// fakeDesk is a gateway with these approvals, oldest first.
+// fakeDesk is a desk and its gateway with these approvals, oldest first.
 type fakeDesk struct {
 	changes  chan gateway.Change
 	all      []approval.Approval
@@ -58,7 +59,7 @@ func (d *fakeDesk) WaitingPlans(_ context.Context, limit int) (newest []session.
 
 func (d *fakeDesk) KillStatus() standing.Switches { return d.switches }
 
-func (d *fakeDesk) Drills(context.Context) (n gateway.DrillCounts, err error) {
+func (d *fakeDesk) Drills(context.Context) (n desk.DrillCounts, err error) {
 	d.passes++
 	if d.during != nil {
 		d.during()
@@ -71,7 +72,7 @@ func (d *fakeDesk) Drills(context.Context) (n gateway.DrillCounts, err error) {
 	return n, d.broken
 }
 
-func (d *fakeDesk) Questions(_ context.Context, state approval.State, _, after string, limit int) (page []gateway.Question, err error) {
+func (d *fakeDesk) Questions(_ context.Context, state approval.State, _, after string, limit int) (page []desk.Question, err error) {
 	d.limits = append(d.limits, limit)
 	for _, a := range slices.Backward(d.all) {
 		switch {
@@ -81,20 +82,20 @@ func (d *fakeDesk) Questions(_ context.Context, state approval.State, _, after s
 			}
 		case len(page) < limit && a.StateAt(d.clock) == state:
 			a.State = state
-			page = append(page, gateway.Question{Approval: a})
+			page = append(page, desk.Question{Approval: a})
 		}
 	}
 	return page, d.broken
 }
 
-func (d *fakeDesk) Question(_ context.Context, id string) (gateway.Question, error) {
+func (d *fakeDesk) Question(_ context.Context, id string) (desk.Question, error) {
 	i := slices.IndexFunc(d.all, func(a approval.Approval) bool { return a.ID == id })
 	if i < 0 || d.broken != nil {
-		return gateway.Question{}, errors.Join(errors.New("unreadable"), d.broken)
+		return desk.Question{}, errors.Join(errors.New("unreadable"), d.broken)
 	}
 	a := d.all[i]
 	a.State = a.StateAt(d.clock)
-	return gateway.Question{Approval: a, Drill: slices.Contains(d.drills, id)}, nil
+	return desk.Question{Approval: a, Drill: slices.Contains(d.drills, id)}, nil
 }
 
 // outbox has each key once, as the store has.
@@ -150,7 +151,7 @@ func newTeller(t testing.TB, d *fakeDesk, o *outbox) *teller {
 	if d.changes == nil {
 		d.changes = make(chan gateway.Change, 64)
 	}
-	return &teller{g: d, switches: d.KillStatus, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	return &teller{desk: d, gateway: d, switches: d.KillStatus, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
 }
 
 // TestDeliveries: what became of messages is told of each channel, those with no trouble too.

@@ -7,6 +7,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 )
@@ -14,15 +15,15 @@ import (
 // Request is one call as a door hands it to the corridor. Who calls is the Principal alone.
 type Request struct {
 	Principal   identity.Principal
-	Session     string          // only for principals with several sessions to speak for (hosts); otherwise "" or the principal's own
-	Method      string          // "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete"
-	Tool        string          // exposed tool name, exposed prompt name, or resource URI, by Method
-	Arguments   json.RawMessage // as received; the corridor parses strictly and judges the canonical form. For completion/complete: {"ref":…,"argument":…,"context":…}
-	Declaration string          // id of the declaration that the call runs on, where the door has a place of its own for it
-	Door        string          // "mcp" or "http"
-	DryRun      bool            // judge only: no effect, no intent (check)
-	Hold        time.Duration   // how long the call may be held while a person decides; 0: it is answered at once. Where silence permits, the call is held until then anyway
-	Waiting     func(Waiting)   // told while the call is held, from the goroutine of the call; nil: nobody
+	Session     string             // only for principals with several sessions to speak for (hosts); otherwise "" or the principal's own
+	Method      string             // "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete"
+	Tool        string             // exposed tool name, exposed prompt name, or resource URI, by Method
+	Arguments   json.RawMessage    // as received; the corridor parses strictly and judges the canonical form. For completion/complete: {"ref":…,"argument":…,"context":…}
+	Declaration string             // id of the declaration that the call runs on, where the door has a place of its own for it
+	Door        string             // "mcp" or "http"
+	DryRun      bool               // judge only: no effect, no intent (check)
+	Hold        time.Duration      // how long the call may be held while a person decides; 0: it is answered at once. Where silence permits, the call is held until then anyway
+	Waiting     func(desk.Waiting) // told while the call is held, from the goroutine of the call; nil: nobody
 	Exchange    call.Exchange
 }
 

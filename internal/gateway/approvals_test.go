@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -145,7 +146,7 @@ func TestDeclarationsOfOneCallAtOnceAreOneQuestion(t *testing.T) {
 		wg.Go(func() { w.declare(p, "comm.send", getPage) })
 	}
 	wg.Wait()
-	open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 10)
+	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, p.ID, "", 10)
 	if err != nil || len(open) != 1 {
 		t.Errorf("%d open questions about one call, %v", len(open), err)
 	}
@@ -156,15 +157,15 @@ func TestDeferredQuestionComesBackWhenDue(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	id := w.mustAsk(w.do(p, "comm_send", sendPage, ""))
-	q, err := w.g.Question(t.Context(), id)
+	q, err := w.g.Desk().Question(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.g.Respond(t.Context(), voters["bob"], gateway.Response{Approval: id, Digest: q.Digest, Decision: approval.Deferral, Until: w.clock.now().Add(5 * time.Minute)}); err != nil {
+	if _, err := w.g.Desk().Respond(t.Context(), voters["bob"], desk.Response{Approval: id, Digest: q.Digest, Decision: approval.Deferral, Until: w.clock.now().Add(5 * time.Minute)}); err != nil {
 		t.Fatal(err)
 	}
 	w.clock.advance(6 * time.Minute)
-	waiting, err := w.g.Questions(t.Context(), approval.Pending, "", "", 10)
+	waiting, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 10)
 	if err != nil || len(waiting) != 1 {
 		t.Errorf("%d questions wait, %v", len(waiting), err)
 	}
@@ -216,12 +217,12 @@ func TestTwoAccountsOfOnePersonAreOneVote(t *testing.T) {
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	arguments := `{"url":"https://example.com/page",` + because + `}`
 	id := w.mustAsk(w.do(p, "comm_wipe", arguments, ""))
-	q, err := w.g.Question(t.Context(), id)
+	q, err := w.g.Desk().Question(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, person := range []string{"bob", "robert"} { // as the HTTP door hands them over: it is given no aliases
-		if _, err := w.g.Respond(t.Context(), approval.Voter{Person: person, Roles: []identity.Role{identity.Approver}}, gateway.Response{Approval: id, Digest: q.Digest, Decision: approval.Approve}); err != nil {
+		if _, err := w.g.Desk().Respond(t.Context(), approval.Voter{Person: person, Roles: []identity.Role{identity.Approver}}, desk.Response{Approval: id, Digest: q.Digest, Decision: approval.Approve}); err != nil {
 			t.Logf("%s: %v", person, err)
 		}
 	}
@@ -238,7 +239,7 @@ func TestQuestionsOfClosedSessionsDoNotWait(t *testing.T) {
 	if _, err := w.g.CloseSession(t.Context(), p.ID, "person:alice", ""); err != nil {
 		t.Fatal(err)
 	}
-	if waiting, err := w.g.Questions(t.Context(), approval.Pending, "", "", 10); err != nil || len(waiting) != 0 {
+	if waiting, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 10); err != nil || len(waiting) != 0 {
 		t.Errorf("%d questions nobody can say yes to, %v", len(waiting), err)
 	}
 }
@@ -339,7 +340,7 @@ func TestApprovalOfACleanSessionIsAskedAgainInATaintedOne(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	id := w.mustAsk(w.do(p, "comm_send", sendPage, ""))
-	q, err := w.g.Question(t.Context(), id)
+	q, err := w.g.Desk().Question(t.Context(), id)
 	if err != nil || len(q.Labels) != 0 {
 		t.Fatal(q.Labels, err)
 	}
@@ -379,12 +380,12 @@ type closesFirst struct {
 	before func()
 }
 
-func (c *closesFirst) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, error) {
+func (c *closesFirst) AskPerson(ctx context.Context, q desk.Ask, decide func(desk.Found) (desk.Written, error)) (approval.Approval, error) {
 	if f := c.before; f != nil {
 		c.before = nil
 		f()
 	}
-	return c.Store.AskPerson(ctx, q)
+	return c.Store.AskPerson(ctx, q, decide)
 }
 
 // No question is asked for a session that is closed by the time it is written: nobody would ever withdraw it.
@@ -400,7 +401,7 @@ func TestSessionClosedMeanwhileAsksNobody(t *testing.T) {
 		}
 	}
 	w.do(p, "slack_publish", `{"x":1}`, "")
-	if open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 10); err != nil || len(open) != 0 {
+	if open, err := w.g.Desk().Questions(t.Context(), approval.Pending, p.ID, "", 10); err != nil || len(open) != 0 {
 		t.Errorf("%d questions of a closed session wait for people (%v)", len(open), err)
 	}
 }

@@ -23,21 +23,12 @@ func (c *crossing) onceForAll() []approval.Reason {
 		"Your yes covers further calls of this tool in this session, with any arguments: nobody is asked again only because no entry names %s. All other rules still judge each call.", c.op.ID)}}
 }
 
-// askedOnce finds the approval of an earlier call in the session that covers the operation as it is defined now; "" if there is none. It is one
-// that people gave who still may, and that was used.
+// askedOnce finds the approval of an earlier call in the session that covers the operation as it is defined now; "" if there is none.
 func (c *crossing) askedOnce(ctx context.Context) (string, error) {
 	if !c.op.AskOnce {
 		return "", nil
 	}
-	found, err := c.g.o.Store.Approvals(ctx, ApprovalFilter{Session: c.session.ID, Operation: c.op.ID, State: approval.Spent, Now: c.g.now(), Limit: maxPending})
-	if err != nil {
-		return "", err
-	}
-	for _, a := range found {
-		if a.DefinitionHash == c.definition() && a.Session == c.session.ID && a.Environment == c.g.o.Environment && a.Intact() && a.Recount(c.g.o.Voter).ByPeople() &&
-			slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Code == codeOnce }) {
-			return a.ID, nil
-		}
-	}
-	return "", nil
+	return c.g.desk.Covering(ctx, c.session.ID, c.op.ID, func(a approval.Approval) bool {
+		return a.DefinitionHash == c.definition() && slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Code == codeOnce })
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -48,7 +49,7 @@ func (w *commWorld) agreed(p identity.Principal, tool, arguments string) string 
 	return id
 }
 
-func once(q gateway.Question) bool {
+func once(q desk.Question) bool {
 	return slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool {
 		return r.Code == "permit.session" && strings.Contains(r.Text, "further calls of this tool in this session")
 	})

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 )
@@ -126,7 +127,7 @@ func TestQuestionsAskedAtOnceAreBounded(t *testing.T) {
 		wg.Go(func() { w.do(p, "comm_send", fmt.Sprintf(`{"url":"https://example.com/%d",%s}`, n, because), "") })
 	}
 	wg.Wait()
-	open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 200)
+	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, p.ID, "", 200)
 	if err != nil || len(open) > 100 {
 		t.Errorf("%d questions of one session wait, %v", len(open), err)
 	}
@@ -139,7 +140,7 @@ type tallying struct {
 	reads int
 }
 
-func (c *tallying) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]approval.Approval, error) {
+func (c *tallying) Approvals(ctx context.Context, f desk.Filter) ([]approval.Approval, error) {
 	c.mu.Lock()
 	c.reads++
 	c.mu.Unlock()
@@ -159,7 +160,7 @@ func TestListOfWhatWaitsDoesNotReadWhatExpired(t *testing.T) {
 	}
 	w.clock.advance(time.Hour)
 	c.reads = 0
-	if waiting, err := w.g.Questions(t.Context(), approval.Pending, "", "", 10); err != nil || len(waiting) != 0 {
+	if waiting, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 10); err != nil || len(waiting) != 0 {
 		t.Fatal(len(waiting), err)
 	}
 	if c.reads > 3 {
@@ -192,7 +193,7 @@ func TestOpenQuestionsAreBoundedInBytes(t *testing.T) {
 			break
 		}
 	}
-	page, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 500)
+	page, err := w.g.Desk().Questions(t.Context(), approval.Pending, p.ID, "", 500)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,7 +430,7 @@ func TestDeclaringOverAndOverIsBounded(t *testing.T) {
 	}
 	asked := 0
 	for after := ""; ; {
-		page, err := w.g.Questions(t.Context(), "", p.ID, after, 100)
+		page, err := w.g.Desk().Questions(t.Context(), "", p.ID, after, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -455,7 +456,7 @@ func TestHeldCallsAreBounded(t *testing.T) {
 	for range calls { // the same call: one question
 		go func() {
 			var once atomic.Bool
-			w.g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: "slack_publish", Arguments: json.RawMessage(`{"x":1}`), Door: "mcp", Hold: time.Hour, Waiting: func(gateway.Waiting) {
+			w.g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: "slack_publish", Arguments: json.RawMessage(`{"x":1}`), Door: "mcp", Hold: time.Hour, Waiting: func(desk.Waiting) {
 				if once.CompareAndSwap(false, true) {
 					holding.Add(1)
 				}

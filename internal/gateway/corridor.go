@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
@@ -40,7 +41,7 @@ type crossing struct {
 	subject
 	judged judgement // the newest
 	taken  taken
-	hold   hold
+	hold   desk.Hold
 	ran    ran
 	talk   talk
 	cause  *fault.Verdict // of the refusal, where the agent is told less
@@ -70,7 +71,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	now := g.now()
-	c := &crossing{g: g, r: r, speaker: speaker{agent: agentOf(r.Principal)}, id: call.NewID("call_", now), request: call.NewID("req_", now), cancel: cancel}
+	c := &crossing{g: g, r: r, speaker: speaker{agent: agentOf(r.Principal)}, id: call.NewID("call_", now), request: call.NewID("req_", now), cancel: cancel, hold: desk.Hold{For: r.Hold, Tell: r.Waiting}}
 	if r.DryRun {
 		c.moment = judge.Check
 	}

@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
-	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -270,76 +268,34 @@ func (c *crossing) mayCall() bool {
 // decideDeclaration takes the verdict on a declaration and writes down what became of it, with the question to a person where there is one.
 func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration, now time.Time) (answer DeclareAnswer, err error) {
 	g, v := c.g, c.judged.verdict
-	e := c.entry(audit.Decision)
-	e.Action, e.Arguments, e.Risk = "declare", g.payload(c.args), d.Risk
-	detail := map[string]any{"declaration": c.declaredDetail(reasons{digest: d.Digest, given: c.justification})}
-	var ask *Ask
-	switch v.Decision {
-	case fault.Permit:
-		if *d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
+	if v.Decision == fault.Ask && c.judged.found.Silence { // approved by rule; what waits to be stopped is the call
+		v = fault.Permitted()
+	}
+	if v.Decision == fault.Ask {
+		switch v, err = c.askDeclared(ctx, d, v); {
+		case fault.Is(err, fault.ApprovalRejected), fault.Is(err, fault.LimitQuota): // nobody is asked again, or nobody more
+			v = fault.RefuseErr("approve", err)
+		case fault.Is(err, fault.LimitRate):
+			return answer, err
+		case err != nil:
+			return answer, audited(err)
+		}
+	}
+	if v.Decision != fault.Ask {
+		reason := v.Reason
+		if v.Decision == fault.Permit {
+			reason = ""
+		}
+		if *d, err = d.Decide(v.Decision == fault.Permit, declare.ByRule, reason, now); err != nil {
 			return answer, err
 		}
-	case fault.Ask:
-		if c.judged.found.Silence { // approved by rule; what waits to be stopped is the call
-			v = fault.Permitted()
-			if *d, err = d.Decide(true, declare.ByRule, "", now); err != nil {
-				return answer, err
-			}
-			break
+		e, detail := c.declareEntry(d, v)
+		if e.Detail, err = json.Marshal(detail); err == nil {
+			err = g.o.Store.Declare(context.WithoutCancel(ctx), *d, e)
 		}
-		a, err := c.newApproval(v, now)
 		if err != nil {
-			return answer, err
+			return answer, audited(err)
 		}
-		d.ApprovalID, v.ApprovalID = a.ID, &a.ID
-		v.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person has been asked. When it is approved, call " + c.op.Name + " with the declaration_id " + d.ID + "."}}
-		detail["approval_id"] = a.ID
-		if wait, ok := g.asks.take(c.agent, g.o.Limits.AsksPerMinute, now); !ok {
-			return answer, fault.New(fault.LimitRate, "At most %d questions a minute of one agent.", g.o.Limits.AsksPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
-		}
-		ask = &Ask{Approval: a, Declaration: d, At: now, Twin: func(t Twin) (bool, Twin, error) {
-			if c.asksTheSame(t, a, now) {
-				return true, t, nil // the agent declares again what it declared before
-			}
-			return c.replace(t, now)
-		}}
-	default:
-		if *d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
-			return answer, err
-		}
-	}
-	write := func() (err error) {
-		if e.Detail, err = json.Marshal(detail); err != nil {
-			return err
-		}
-		e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), audit.Clip(v.Reason)
-		if ask != nil {
-			ask.Entry = e
-			asked, err := g.ask(ctx, *ask)
-			if err == nil && asked.DeclarationID != d.ID {
-				*d, err = g.o.Store.Declaration(ctx, asked.DeclarationID)
-				v.ApprovalID = &d.ApprovalID
-				v.Remedies[0].Text = strings.ReplaceAll(v.Remedies[0].Text, ask.Approval.DeclarationID, d.ID)
-			}
-			return err
-		}
-		return g.o.Store.Declare(context.WithoutCancel(ctx), *d, e)
-	}
-	err = write()
-	if ask != nil && (fault.Is(err, fault.ApprovalRejected) || fault.Is(err, fault.LimitQuota)) { // nobody is asked again, or nobody more
-		v, ask = fault.RefuseErr("approve", err), nil
-		delete(detail, "approval_id")
-		if *d, err = d.Decide(false, declare.ByRule, v.Reason, now); err != nil {
-			return answer, err
-		}
-		d.ApprovalID = ""
-		err = write()
-	}
-	if err != nil {
-		return answer, audited(err)
-	}
-	if ask != nil && d.ApprovalID == ask.Approval.ID { // else that one waits already
-		g.changed(ApprovalChanged, ask.Approval.ID)
 	}
 	if err := c.taint(ctx); err != nil { // the agent has what it carried in its context, whatever became of the declaration
 		return answer, audited(err)
@@ -348,13 +304,30 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 	return DeclareAnswer{DeclarationID: d.ID, Digest: d.Digest, State: d.State, Verdict: v, ApprovalID: d.ApprovalID, Flags: d.Flags, ExpiresAt: d.ExpiresAt}, nil
 }
 
-// asksTheSame tells whether a question that waits is the one that would be asked now: about the same declaration but for its id.
-func (c *crossing) asksTheSame(t Twin, a approval.Approval, now time.Time) bool {
-	old := t.Approval
-	state := old.StateAt(now)
-	return (state == approval.Pending || state == approval.Deferred) && t.Declaration != nil && t.Declaration.At(now) == declare.Pending && old.Intact() &&
-		bytes.Equal(old.Justification, a.Justification) && old.Risk == a.Risk && old.Amount == a.Amount && old.PolicyVersion == a.PolicyVersion &&
-		old.Environment == a.Environment && old.ModifiedFrom == "" && slices.Equal(old.Labels, a.Labels)
+// askDeclared asks a person about a declaration. Where a question that waits already shows the same, d becomes the declaration that it is about.
+func (c *crossing) askDeclared(ctx context.Context, d *declare.Declaration, v fault.Verdict) (fault.Verdict, error) {
+	q := c.draft(v)
+	q.Entry, q.Detail = c.declareEntry(d, v)
+	asked, err := c.g.desk.AskDeclared(ctx, q)
+	if err != nil {
+		return v, err
+	}
+	if d.ApprovalID = asked.ID; asked.DeclarationID != d.ID {
+		if *d, err = c.g.o.Store.Declaration(ctx, asked.DeclarationID); err != nil {
+			return v, err
+		}
+	}
+	v.ApprovalID = &d.ApprovalID
+	v.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person has been asked. When it is approved, call " + c.op.Name + " with the declaration_id " + d.ID + "."}}
+	return v, nil
+}
+
+// declareEntry is what the log has of a declaration.
+func (c *crossing) declareEntry(d *declare.Declaration, v fault.Verdict) (e audit.Entry, detail map[string]any) {
+	e = c.entry(audit.Decision)
+	e.Action, e.Arguments, e.Risk = "declare", c.g.payload(c.args), d.Risk
+	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), audit.Clip(v.Reason)
+	return e, map[string]any{"declaration": c.declaredDetail(reasons{digest: d.Digest, given: c.justification})}
 }
 
 // Declaration tells an agent or its host what became of a declaration.

@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -149,11 +150,11 @@ func (w *commWorld) mustDeclare(p identity.Principal, operation, parameters stri
 
 func (w *commWorld) respond(person string, id *string, decision approval.Decision, reason string) error {
 	w.t.Helper()
-	q, err := w.g.Question(w.t.Context(), *id)
+	q, err := w.g.Desk().Question(w.t.Context(), *id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	_, err = w.g.Respond(w.t.Context(), voters[person], gateway.Response{Approval: *id, Digest: q.Digest, Decision: decision, Reason: reason})
+	_, err = w.g.Desk().Respond(w.t.Context(), voters[person], desk.Response{Approval: *id, Digest: q.Digest, Decision: decision, Reason: reason})
 	return err
 }
 
@@ -389,7 +390,7 @@ func TestRiskAsksAPersonWhoseAnswerIsGoodForOneCall(t *testing.T) {
 	if again := w.mustAsk(w.do(p, "comm_send", arguments, "")); again != id {
 		t.Errorf("the same call asked twice: %s and %s", id, again)
 	}
-	q, err := w.g.Question(t.Context(), id)
+	q, err := w.g.Desk().Question(t.Context(), id)
 	if err != nil || q.State != approval.Pending || q.Risk != "HIGH" || q.Operation != "comm.send" || string(q.Arguments) != getPage || q.Needed != 1 ||
 		q.Session != p.ID || q.Requester != "erin" || len(q.Reasons) != 2 || q.Reasons[0].Stage != "risk" || q.Reasons[1].Code != policy.ReasonOperator || !strings.Contains(string(q.Justification), "widget") {
 		t.Fatalf("%+v, %v", q, err)
@@ -399,7 +400,7 @@ func TestRiskAsksAPersonWhoseAnswerIsGoodForOneCall(t *testing.T) {
 			t.Errorf("%s: %v", who, err)
 		}
 	}
-	if _, err := w.g.Respond(t.Context(), voters["bob"], gateway.Response{Approval: id, Digest: strings.Repeat("0", 64), Decision: approval.Approve}); !fault.Is(err, fault.ApprovalMismatch) {
+	if _, err := w.g.Desk().Respond(t.Context(), voters["bob"], desk.Response{Approval: id, Digest: strings.Repeat("0", 64), Decision: approval.Approve}); !fault.Is(err, fault.ApprovalMismatch) {
 		t.Errorf("another digest: %v", err)
 	}
 	if err := w.respond("bob", &id, approval.Approve, "go on"); err != nil {
@@ -463,7 +464,7 @@ func TestCriticalNeedsTwoPeopleAndNeverTheRequester(t *testing.T) {
 		t.Errorf("approvers %v", es[0].Approvers)
 	}
 	w.mustRefuse(w.do(p, "comm_wipe", "{}", d.DeclarationID), fault.DeclarationInvalid)
-	if q, err := w.g.Question(t.Context(), d.ApprovalID); err != nil || q.State != approval.Spent || q.SpentBy != a.CallID {
+	if q, err := w.g.Desk().Question(t.Context(), d.ApprovalID); err != nil || q.State != approval.Spent || q.SpentBy != a.CallID {
 		t.Errorf("%+v, %v", q, err)
 	}
 }
@@ -479,7 +480,7 @@ func TestApprovedCallIsJudgedAgain(t *testing.T) {
 	}
 	w.mustPermit(w.do(p, "search_email", `{"q":"x"}`, "")) // the session reads something internal in between
 	w.mustRefuse(w.do(p, "comm_send", arguments, ""), fault.FlowContaminated)
-	if q, err := w.g.Question(t.Context(), id); err != nil || q.State != approval.Approved {
+	if q, err := w.g.Desk().Question(t.Context(), id); err != nil || q.State != approval.Approved {
 		t.Errorf("a refused call spent the approval: %+v, %v", q.State, err)
 	}
 	w.clock.advance(31 * time.Minute)
@@ -504,14 +505,14 @@ func TestApprovedCallIsJudgedAgain(t *testing.T) {
 func TestSimilarQuestionsAreAnsweredTogether(t *testing.T) {
 	w := newCommWorld(t)
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
-	var answers []gateway.Response
-	ask := func(operation, parameters string) gateway.Response {
+	var answers []desk.Response
+	ask := func(operation, parameters string) desk.Response {
 		d := w.mustDeclare(p, operation, parameters, fault.Ask)
-		q, err := w.g.Question(t.Context(), d.ApprovalID)
+		q, err := w.g.Desk().Question(t.Context(), d.ApprovalID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return gateway.Response{Approval: q.ID, Digest: q.Digest, Decision: approval.Approve}
+		return desk.Response{Approval: q.ID, Digest: q.Digest, Decision: approval.Approve}
 	}
 	var ids []string
 	for i := range 3 {
@@ -520,15 +521,15 @@ func TestSimilarQuestionsAreAnsweredTogether(t *testing.T) {
 		ids = append(ids, r.Approval)
 	}
 	elsewhere := ask("comm.send", `{"url":"https://elsewhere.example/"}`)
-	if _, err := w.g.RespondTogether(t.Context(), voters["bob"], append(slices.Clone(answers), elsewhere)); !fault.Is(err, fault.Conflict) {
+	if _, err := w.g.Desk().RespondTogether(t.Context(), voters["bob"], append(slices.Clone(answers), elsewhere)); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("a batch of different destinations: %v", err)
 	}
 	critical := ask("comm.wipe", getPage)
-	if _, err := w.g.RespondTogether(t.Context(), voters["bob"], []gateway.Response{critical}); !fault.Is(err, fault.Conflict) {
+	if _, err := w.g.Desk().RespondTogether(t.Context(), voters["bob"], []desk.Response{critical}); !fault.Is(err, fault.Conflict) {
 		t.Fatalf("a batch of what needs two: %v", err)
 	}
 	answers[1].Digest = strings.Repeat("0", 64) // not what was looked at
-	all, err := w.g.RespondTogether(t.Context(), voters["bob"], answers)
+	all, err := w.g.Desk().RespondTogether(t.Context(), voters["bob"], answers)
 	if err != nil || len(all) != 3 {
 		t.Fatal(all, err)
 	}
@@ -537,7 +538,7 @@ func TestSimilarQuestionsAreAnsweredTogether(t *testing.T) {
 			t.Errorf("%d: %+v", i, b)
 		}
 	}
-	q, err := w.g.Questions(t.Context(), approval.Approved, p.ID, "", 10)
+	q, err := w.g.Desk().Questions(t.Context(), approval.Approved, p.ID, "", 10)
 	if err != nil || len(q) != 2 || q[0].ID != ids[2] || q[1].ID != ids[0] {
 		t.Errorf("%+v, %v", q, err)
 	}
@@ -852,7 +853,7 @@ func TestQuestionEndsWithItsDeclaration(t *testing.T) {
 	w.clock.advance(29 * time.Minute)
 	w.mustPermit(w.do(p, "web_search", `{"q":"x"}`, ""))
 	id := w.mustAsk(w.do(p, "comm_send", "{}", d.DeclarationID))
-	if q, err := w.g.Question(t.Context(), id); err != nil || q.ExpiresAt.After(d.ExpiresAt) || id == d.ApprovalID {
+	if q, err := w.g.Desk().Question(t.Context(), id); err != nil || q.ExpiresAt.After(d.ExpiresAt) || id == d.ApprovalID {
 		t.Errorf("it ends at %s, the declaration at %s, %v", q.ExpiresAt, d.ExpiresAt, err)
 	}
 	w.clock.advance(2 * time.Minute)
@@ -867,7 +868,7 @@ func TestApprovalIsForTheStepThatWasShown(t *testing.T) {
 	p := w.open("planner", "erin", "What do widgets cost in 2026?")
 	w.submit(p, `[{"tool":"comm_send","arguments":`+getPage+`,"justification":"widget prices of the supplier"}]`)
 	id := w.mustAsk(w.do(p, "comm_send", getPage, ""))
-	q, err := w.g.Question(t.Context(), id)
+	q, err := w.g.Desk().Question(t.Context(), id)
 	if err != nil || !strings.Contains(string(q.Justification), "widget prices of the supplier") {
 		t.Fatalf("the person is shown %s, %v", q.Justification, err)
 	}

@@ -24,7 +24,7 @@ func TestDrills(t *testing.T) {
 		`{"sum":5,"to":"DE02120300000000202051"}`, `{"sum":5,"to":"bo@example.com"}`, `{"sum":5,"to":"general"}`, `{"sum":5,"to":"https://example.com/x"}`,
 	} {
 		real := w.asks(p, "slack_pay", arguments)
-		open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 10)
+		open, err := w.g.Desk().Questions(t.Context(), approval.Pending, p.ID, "", 10)
 		if err != nil || len(open) != 2 {
 			t.Fatalf("%d questions, %v", len(open), err)
 		}
@@ -50,7 +50,7 @@ func TestDrills(t *testing.T) {
 			t.Errorf("the agent's own call found the drill: %+v", twin)
 		}
 		for _, q := range []approval.State{approval.Pending} {
-			rest, err := w.g.Questions(t.Context(), q, p.ID, "", 100)
+			rest, err := w.g.Desk().Questions(t.Context(), q, p.ID, "", 100)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestDrills(t *testing.T) {
 			}
 		}
 	}
-	if n, err := w.g.Drills(t.Context()); err != nil || n.Approved != 1 || n.Asked != 8 || n.Rejected != 7 {
+	if n, err := w.g.Desk().Drills(t.Context()); err != nil || n.Approved != 1 || n.Asked != 8 || n.Rejected != 7 {
 		t.Errorf("%+v, %v", n, err)
 	}
 	if w.sent("pay") != 0 {
@@ -81,7 +81,7 @@ func TestNoDrills(t *testing.T) {
 		if every == 0 {
 			w.asks(p, "slack_pay", `{"sum":5,"to":"bo@example.com"}`)
 		}
-		if n, err := w.g.Drills(t.Context()); err != nil || n.Asked != 0 {
+		if n, err := w.g.Desk().Drills(t.Context()); err != nil || n.Asked != 0 {
 			t.Errorf("%s: %+v, %v", name, n, err)
 		}
 	}

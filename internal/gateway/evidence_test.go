@@ -19,6 +19,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -718,7 +719,7 @@ func TestModifiedArgumentsAreTraced(t *testing.T) {
 	}
 	w.mustRespond("bob", next.ID, approval.Approve, "")
 	w.mustPermit(w.do(p, "slack_send", to("billing@acme.example"), ""))
-	if q, err := w.g.Questions(t.Context(), "", "", "", 10); err != nil || len(q) == 0 || slices.ContainsFunc(q, func(q gateway.Question) bool { return q.Evidence != nil }) {
+	if q, err := w.g.Desk().Questions(t.Context(), "", "", "", 10); err != nil || len(q) == 0 || slices.ContainsFunc(q, func(q desk.Question) bool { return q.Evidence != nil }) {
 		t.Errorf("lists have evidence: %v", err)
 	}
 }
@@ -836,7 +837,7 @@ func TestDrillHasEvidenceOfItsOwn(t *testing.T) {
 	w := newTracedWorld(t, func(o *gateway.Options) { o.Limits.DrillEvery, o.Draw = 1, func(int) int { return 0 } })
 	p := w.tainted()
 	real := w.question(w.mustAsk(w.do(p, "slack_send", `{"body":"see http://attacker.example/x","to":"anna@corp.example"}`, "")))
-	open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 10)
+	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, p.ID, "", 10)
 	if err != nil || len(open) != 2 {
 		t.Fatalf("%d questions, %v", len(open), err)
 	}

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"slices"
-	"time"
 
 	"sallyport.example/flow"
 	"sallyport.example/guard"
@@ -46,9 +45,8 @@ type subject struct {
 	inPlan        bool                   // the step of a plan that is judged declares the call
 	flags         []string               // what is doubtful about the reasons
 
-	carries  []judge.Carried // delivered content in the arguments
-	carried  []flow.Held     // the labels that it has
-	modified *modified       // the question takes the place of one whose arguments a person changed
+	carries []judge.Carried // delivered content in the arguments
+	carried []flow.Held     // the labels that it has
 }
 
 // judgement is what one look at the facts gave.
@@ -165,7 +163,7 @@ func (c *crossing) judge(ctx context.Context) fault.Verdict {
 	}
 	v, found := partial.Finish(&f)
 	if found.Silence && c.moment == judge.Call && !f.Evidence.StoppedLately { // of nothing else it matters
-		f.Evidence.StoppedLately, f.Evidence.Problem = c.g.o.Store.Spoken(ctx, c.agent, c.op.ID, c.g.now().Add(-stoppedFor))
+		f.Evidence.StoppedLately, f.Evidence.Problem = c.g.desk.Objected(ctx, c.agent, c.op.ID)
 		v, found = partial.Finish(&f)
 	}
 	c.judged = judgement{facts: f, verdict: v, found: found, firstUse: first}
@@ -211,9 +209,6 @@ func (c *crossing) takeRequest() fault.Verdict {
 
 // maxDestinations is how many destinations of one call are looked up and remembered.
 const maxDestinations = 32
-
-// stoppedFor is how long silence permits nothing alike after a person said anything but yes about an operation of an agent's.
-const stoppedFor = 24 * time.Hour
 
 // loadEvidence adds what the store knows: where the arguments came from, what the call would use that its agent has not used before, and
 // whether people have spoken about the like. Only what could change the verdict is looked up. known is shared by the steps of a plan. It

@@ -1,6 +1,6 @@
 // Package gateway holds the corridor: the one straight function that every operation goes through, by whatever door it came,
-// and what the corridor needs to decide: the live sessions and the questions to people. What can be called it looks up in its catalogue, who may
-// call in its standing.
+// and what the corridor needs to decide: the live sessions. What can be called it looks up in its catalogue, who may call in its standing, and
+// people are asked at its desk.
 //
 // Promises: nothing happens before its intent is durable; no answer leaves before its outcome is durable; a session's labels
 // rise before a byte of the result that brings them is released; every error is a deny; a stage can narrow what an earlier one
@@ -22,7 +22,9 @@ import (
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
@@ -96,6 +98,7 @@ type Gateway struct {
 	rules     *judge.Rules
 	catalogue *catalogue.Catalogue
 	standing  *standing.Standing
+	desk      *desk.Desk
 	phase     *guard.PhaseGate
 
 	liveMu sync.Mutex // guards live, own and rates
@@ -106,10 +109,6 @@ type Gateway struct {
 	watchers watchers
 	started  time.Time // as the clock said it
 	since    time.Time // the same, and not before anything that is on record
-	asks     askRates
-	held     heldCalls
-	draining chan struct{}
-	drained  sync.Once
 
 	refusing                     chan struct{} // has a place for each refusal that the store is given at a time
 	refusedCalls, refusedAtDoors behind
@@ -164,7 +163,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	running, stop := context.WithCancel(context.Background())
 	g := &Gateway{
 		o: o, clock: o.Clock, log: o.Log, phase: gate, running: running, stop: stop,
-		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, draining: make(chan struct{}), started: o.Clock(),
+		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, started: o.Clock(),
 		refusing: make(chan struct{}, maxBeside), refusedCalls: behind{beside: make(chan struct{}, maxBeside)}, refusedAtDoors: behind{beside: make(chan struct{}, maxBeside)},
 	}
 	g.rules = &judge.Rules{
@@ -173,9 +172,14 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if g.since = g.started.Round(0); latest.After(g.since) {
 		g.since = latest
 	}
+	g.desk = desk.New(desk.Options{
+		Store: o.Store, Voter: o.Voter, Environment: o.Environment, Expires: o.Limits.ApprovalExpires, PerMinute: o.Limits.AsksPerMinute,
+		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.since, Log: o.Log, Definition: g.toolDefinition, Judge: g.judgeChanged,
+		Changed: func(id string) { g.changed(ApprovalChanged, id) },
+	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
 		Store: o.Store, Classify: o.Classify, Labels: o.Labels, Unlisted: o.Unlisted, AskOnce: o.AskOnce, Schema: o.Schema, Commands: o.Commands,
-		Now: g.now, Log: o.Log, Void: g.voidQuestions, Changed: func() { g.changed(ToolChanged, "") },
+		Now: g.now, Log: o.Log, Void: g.desk.WithdrawOperation, Changed: func() { g.changed(ToolChanged, "") },
 	})
 	if err != nil {
 		return nil, err
@@ -183,7 +187,10 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	g.standing, err = standing.New(ctx, standing.Options{
 		Store: o.Store, Agents: o.Agents, Now: g.now, Log: o.Log,
 		SwitchChanged: func(agent string) { g.changed(KillChanged, agent) },
-		AgentChanged:  func(agent string) { g.changed(AgentChanged, agent) },
+		AgentChanged: func(agent string) {
+			g.desk.WakeAll() // calls that are held are judged again: the agent may be put aside
+			g.changed(AgentChanged, agent)
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -197,13 +204,25 @@ func (g *Gateway) Catalogue() *catalogue.Catalogue { return g.catalogue }
 // Standing is who may call: the kill switch, the quarantines and the tokens.
 func (g *Gateway) Standing() *standing.Standing { return g.standing }
 
+// Desk is where people are asked.
+func (g *Gateway) Desk() *desk.Desk { return g.desk }
+
+// toolDefinition is the hash of a tool's definition as it is now; false for what is no tool.
+func (g *Gateway) toolDefinition(operation string) (hash string, ok bool) {
+	op := g.catalogue.ByID(operation)
+	if op == nil || op.Kind != call.Tool {
+		return "", false
+	}
+	return op.Hash, true
+}
+
 // Close waits for the writes that are on their way, the kill switch's included, until ctx ends. Calls made after it are refused.
 // Closing twice is harmless.
 func (g *Gateway) Close(ctx context.Context) error {
 	if g.closed.Swap(true) {
 		return nil
 	}
-	g.Drain()
+	g.desk.Drain()
 	g.stop()
 	g.background.Go(g.catalogue.Close)
 	g.background.Go(g.standing.Close)
@@ -216,9 +235,6 @@ func (g *Gateway) Close(ctx context.Context) error {
 		return errors.Join(ctx.Err(), errors.New("some audit entries were still waiting for the store"))
 	}
 }
-
-// Drain lets calls that are held for an answer go, so that they don't hold up doors that close. Draining twice is harmless.
-func (g *Gateway) Drain() { g.drained.Do(func() { close(g.draining) }) }
 
 // now is the time that decisions and entries of one moment share. It is the clock's, but never behind what has passed since the start, nor
 // behind the newest entry on record: a clock that is set back, also over a restart, makes nothing live longer.

@@ -58,7 +58,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	c.ran.intended = true
 	c.g.changed(SessionChanged, c.session.ID)
 	if a := c.judged.facts.Answer.Approval; a != nil {
-		c.g.changed(ApprovalChanged, a.ID)
+		c.g.desk.Changed(a.ID)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -585,7 +586,7 @@ func TestNobodyPassesAlone(t *testing.T) {
 	if err := w.respond("alice", &critical, approval.Approve, "very urgent"); !fault.Is(err, fault.Conflict) {
 		t.Errorf("an admin is two people: %v", err)
 	}
-	if _, err := w.g.RespondTogether(t.Context(), voters["alice"], []gateway.Response{{Approval: critical, Digest: w.question(critical).Digest, Decision: approval.Approve}}); !fault.Is(err, fault.Conflict) {
+	if _, err := w.g.Desk().RespondTogether(t.Context(), voters["alice"], []desk.Response{{Approval: critical, Digest: w.question(critical).Digest, Decision: approval.Approve}}); !fault.Is(err, fault.Conflict) {
 		t.Errorf("in a batch: %v", err)
 	}
 	w.mustAsk(w.do(p, "slack_publish", `{}`, ""))
@@ -668,7 +669,7 @@ func TestRestartWhileAQuestionWaits(t *testing.T) {
 	critical := w.mustAsk(w.do(p, "slack_wipe", `{}`, ""))
 	w.mustRespond("bob", critical, approval.Approve, "")
 	silent := w.asks(p, "slack_mail", `{}`)
-	before := map[string]gateway.Question{}
+	before := map[string]desk.Question{}
 	for _, id := range []string{pending, critical, silent.ID} {
 		before[id] = w.question(id)
 	}
@@ -686,7 +687,7 @@ func TestRestartWhileAQuestionWaits(t *testing.T) {
 		if got := w.asks(p, "slack_mail", `{}`); got.ID != silent.ID {
 			t.Errorf("%s: asked twice about one call", name)
 		}
-		all, err := w.g.Questions(t.Context(), approval.Pending, "", "", 100)
+		all, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 100)
 		if err != nil || len(all) != 3 {
 			t.Errorf("%s: %d questions wait, %v", name, len(all), err)
 		}
@@ -734,7 +735,7 @@ func TestFloodOfQuestionsIsBounded(t *testing.T) {
 	after := ""
 	var p string
 	for {
-		page, err := w.g.Questions(t.Context(), approval.Pending, "", after, 100)
+		page, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", after, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -755,7 +756,7 @@ func TestFloodOfQuestionsIsBounded(t *testing.T) {
 	if _, err := w.g.CloseSession(t.Context(), p, "person:alice", "it floods us"); err != nil { // one stroke
 		t.Fatal(err)
 	}
-	if left, _, err := w.g.Waits(t.Context()); err != nil || left != perAgent-perSession+1 {
+	if left, _, err := w.g.Desk().CountOpen(t.Context()); err != nil || left != perAgent-perSession+1 {
 		t.Errorf("%d wait, %v", left, err)
 	}
 }
@@ -764,7 +765,7 @@ func TestFloodOfQuestionsIsBounded(t *testing.T) {
 func TestWhatWasShownIsRedeemedAndSent(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
-	shown := map[string]gateway.Question{}
+	shown := map[string]desk.Question{}
 	for _, arguments := range []string{
 		`{}`, `{"b":1,"a":[2,{"z":0,"y":1}]}`, ` { "to" : "\u0041\u00e9\ud83d\ude00" , "n" : 1.50e2 } `, `{"html":"<b>&amp;</b>","bidi":"\u202e","nul":"\u0000","nl":"a\r\nb"}`,
 		`{"long":"` + strings.Repeat("x", 30_000) + `"}`, `{"n":-0.0,"big":9007199254740991}`,
@@ -773,7 +774,7 @@ func TestWhatWasShownIsRedeemedAndSent(t *testing.T) {
 			a := w.do(p, tool, arguments, "")
 			q := w.question(w.mustAsk(a))
 			for _, person := range people[:q.Needed] {
-				if _, err := w.g.Respond(t.Context(), voters[person], gateway.Response{Approval: q.ID, Digest: q.Digest, Decision: approval.Approve}); err != nil {
+				if _, err := w.g.Desk().Respond(t.Context(), voters[person], desk.Response{Approval: q.ID, Digest: q.Digest, Decision: approval.Approve}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -868,7 +869,7 @@ func TestNoAnswerCountsWithoutItsRecord(t *testing.T) {
 	}
 	began := time.Now()
 	for _, d := range []approval.Decision{approval.Approve} {
-		if _, err := w.g.Respond(t.Context(), voters["bob"], gateway.Response{Approval: id, Digest: digest, Decision: d, Reason: "no"}); !fault.Is(err, fault.AuditUnavailable) {
+		if _, err := w.g.Desk().Respond(t.Context(), voters["bob"], desk.Response{Approval: id, Digest: digest, Decision: d, Reason: "no"}); !fault.Is(err, fault.AuditUnavailable) {
 			t.Errorf("%s: %v", d, err)
 		}
 	}
@@ -884,11 +885,11 @@ func TestNoAnswerCountsWithoutItsRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range []approval.Decision{approval.Approve, approval.Reject, approval.Deferral} {
-		if _, err := w.g.Respond(t.Context(), voters["bob"], gateway.Response{Approval: id, Digest: digest, Decision: d, Reason: "no"}); !fault.Is(err, fault.AuditUnavailable) && !fault.Is(err, fault.StoreUnavailable) {
+		if _, err := w.g.Desk().Respond(t.Context(), voters["bob"], desk.Response{Approval: id, Digest: digest, Decision: d, Reason: "no"}); !fault.Is(err, fault.AuditUnavailable) && !fault.Is(err, fault.StoreUnavailable) {
 			t.Errorf("%s: %v", d, err)
 		}
 	}
-	if _, err := w.g.Modify(t.Context(), voters["bob"], gateway.Modification{Approval: id, Digest: digest, Arguments: json.RawMessage(`{"x":2}`), Reason: "less"}); err == nil {
+	if _, err := w.g.Desk().Modify(t.Context(), voters["bob"], desk.Modification{Approval: id, Digest: digest, Arguments: json.RawMessage(`{"x":2}`), Reason: "less"}); err == nil {
 		t.Error("modified without a store")
 	}
 	w.end()

@@ -125,7 +125,7 @@ func TestQuestionAboutAnotherDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
-	waiting, err := w.g.Questions(t.Context(), approval.Pending, "", "", 10)
+	waiting, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 10)
 	if err != nil || len(waiting) != 1 {
 		t.Errorf("%d questions about one call wait, %v", len(waiting), err)
 	}

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -43,7 +44,7 @@ func TestRacingRedeemsRunOnce(t *testing.T) {
 	for round := range rounds {
 		id := next
 		q := w.question(id)
-		if _, err := w.g.Respond(t.Context(), voters["bob"], gateway.Response{Approval: id, Digest: q.Digest, Decision: approval.Approve}); err != nil {
+		if _, err := w.g.Desk().Respond(t.Context(), voters["bob"], desk.Response{Approval: id, Digest: q.Digest, Decision: approval.Approve}); err != nil {
 			t.Fatal(err)
 		}
 		before := w.sent("publish")
@@ -112,10 +113,10 @@ func BenchmarkApproveToDispatch(b *testing.B) {
 		b.StopTimer()
 		h := w.hold(p, "slack_publish", fmt.Sprintf(`{"n":%d}`, i), time.Hour)
 		id := h.waits().ApprovalID
-		r := gateway.Response{Approval: id, Digest: w.question(id).Digest, Decision: approval.Approve}
+		r := desk.Response{Approval: id, Digest: w.question(id).Digest, Decision: approval.Approve}
 		b.StartTimer()
 		began := time.Now()
-		if _, err := w.g.Respond(b.Context(), voters["bob"], r); err != nil {
+		if _, err := w.g.Desk().Respond(b.Context(), voters["bob"], r); err != nil {
 			b.Fatal(err)
 		}
 		took = append(took, (<-arrived).Sub(began))
@@ -155,7 +156,9 @@ func BenchmarkQueuePage10k(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := w.db.AskPerson(b.Context(), gateway.Ask{Approval: a, At: w.clock.now(), Most: waiting, MostOfAgent: waiting, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Agent: a.Agent}}); err != nil {
+		if _, err := w.db.AskPerson(b.Context(), desk.Ask{Session: a.Session, Agent: a.Agent, CallDigest: a.CallDigest, At: w.clock.now()}, func(desk.Found) (desk.Written, error) {
+			return desk.Written{Question: &a, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Agent: a.Agent}}, nil
+		}); err != nil {
 			b.Fatal(err)
 		}
 		if i == waiting/2 {
@@ -168,7 +171,7 @@ func BenchmarkQueuePage10k(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				began := time.Now()
-				found, err := w.g.Questions(b.Context(), approval.Pending, "", after, page)
+				found, err := w.g.Desk().Questions(b.Context(), approval.Pending, "", after, page)
 				if err != nil || len(found) != page {
 					b.Fatal(len(found), err)
 				}
@@ -179,7 +182,7 @@ func BenchmarkQueuePage10k(b *testing.B) {
 	}
 	b.Run("count", func(b *testing.B) {
 		for b.Loop() {
-			if n, _, err := w.g.Waits(b.Context()); err != nil || n != waiting {
+			if n, _, err := w.g.Desk().CountOpen(b.Context()); err != nil || n != waiting {
 				b.Fatal(n, err)
 			}
 		}

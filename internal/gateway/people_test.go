@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -95,18 +96,18 @@ const widgets = "What do widgets cost in 2026?"
 // held is a call that runs beside the test.
 type held struct {
 	w       *commWorld
-	waiting chan gateway.Waiting // the newest word of it; the call waits for nobody
+	waiting chan desk.Waiting // the newest word of it; the call waits for nobody
 	answer  chan gateway.Answer
 	hangUp  context.CancelFunc
 }
 
 func (w *commWorld) hold(p identity.Principal, tool, arguments string, hold time.Duration) *held {
 	ctx, cancel := context.WithCancel(w.t.Context())
-	h := &held{w: w, waiting: make(chan gateway.Waiting, 1), answer: make(chan gateway.Answer, 1), hangUp: cancel}
+	h := &held{w: w, waiting: make(chan desk.Waiting, 1), answer: make(chan gateway.Answer, 1), hangUp: cancel}
 	g := w.g
 	go func() {
 		defer cancel()
-		h.answer <- g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", Hold: hold, Waiting: func(x gateway.Waiting) {
+		h.answer <- g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", Hold: hold, Waiting: func(x desk.Waiting) {
 			select {
 			case h.waiting <- x:
 			default:
@@ -117,7 +118,7 @@ func (w *commWorld) hold(p identity.Principal, tool, arguments string, hold time
 }
 
 // looked waits until the call has looked at its approval anew, and waits again.
-func (h *held) looked() gateway.Waiting {
+func (h *held) looked() desk.Waiting {
 	h.w.t.Helper()
 	select {
 	case <-h.waiting: // said before we asked
@@ -126,7 +127,7 @@ func (h *held) looked() gateway.Waiting {
 	return h.waits()
 }
 
-func (h *held) waits() gateway.Waiting {
+func (h *held) waits() desk.Waiting {
 	h.w.t.Helper()
 	select {
 	case x := <-h.waiting:
@@ -136,7 +137,7 @@ func (h *held) waits() gateway.Waiting {
 	case <-time.After(10 * time.Second):
 		h.w.t.Fatal("it neither waits nor answers")
 	}
-	return gateway.Waiting{}
+	return desk.Waiting{}
 }
 
 func (h *held) ends() gateway.Answer {
@@ -151,7 +152,7 @@ func (h *held) ends() gateway.Answer {
 }
 
 // asks is the question that a call raises; the call is given up then.
-func (w *commWorld) asks(p identity.Principal, tool, arguments string) gateway.Question {
+func (w *commWorld) asks(p identity.Principal, tool, arguments string) desk.Question {
 	w.t.Helper()
 	h := w.hold(p, tool, arguments, 0)
 	var id string
@@ -166,9 +167,9 @@ func (w *commWorld) asks(p identity.Principal, tool, arguments string) gateway.Q
 	return w.question(id)
 }
 
-func (w *commWorld) question(id string) gateway.Question {
+func (w *commWorld) question(id string) desk.Question {
 	w.t.Helper()
-	q, err := w.g.Question(w.t.Context(), id)
+	q, err := w.g.Desk().Question(w.t.Context(), id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func (w *commWorld) sent(tool string) int {
 }
 
 // codes are which rules gave the risk.
-func codes(q gateway.Question) (all []string) {
+func codes(q desk.Question) (all []string) {
 	for _, r := range q.Reasons {
 		if strings.HasPrefix(r.Code, "risk.") {
 			all = append(all, r.Code)
@@ -205,7 +206,7 @@ func codes(q gateway.Question) (all []string) {
 	return all
 }
 
-func (w *commWorld) is(q gateway.Question, risk string, reasons ...string) {
+func (w *commWorld) is(q desk.Question, risk string, reasons ...string) {
 	w.t.Helper()
 	if q.Risk != risk || !slices.Equal(codes(q), reasons) {
 		w.t.Errorf("%s is %s for %v, want %s for %v", q.Operation, q.Risk, codes(q), risk, reasons)
@@ -313,7 +314,7 @@ func TestMediumAnswered(t *testing.T) {
 		h := w.hold(p, "slack_mail", `{"to":"4"}`, time.Hour)
 		id := h.waits().ApprovalID
 		q := w.question(id)
-		if _, err := w.g.Respond(t.Context(), voters["bob"], gateway.Response{Approval: id, Digest: q.Digest, Decision: approval.Deferral, Until: w.clock.now().Add(time.Second)}); err != nil {
+		if _, err := w.g.Desk().Respond(t.Context(), voters["bob"], desk.Response{Approval: id, Digest: q.Digest, Decision: approval.Deferral, Until: w.clock.now().Add(time.Second)}); err != nil {
 			t.Fatal(err)
 		}
 		h.waits()
@@ -362,7 +363,7 @@ func TestMediumWithoutItsCaller(t *testing.T) {
 	if q := w.question(id); q.State != approval.Approved {
 		t.Errorf("after the delay it is %s", q.State)
 	}
-	if page, err := w.g.Questions(t.Context(), approval.Pending, "", "", 10); err != nil || len(page) != 0 {
+	if page, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 10); err != nil || len(page) != 0 {
 		t.Errorf("%d wait, %v", len(page), err)
 	}
 	// Up to the moment that it runs it can be stopped.
@@ -490,7 +491,7 @@ func TestHeldAndEnded(t *testing.T) {
 			w.g.Standing().Disable("worker", "person:alice", "stop")
 		}, fault.KillSwitch},
 		"all killed": {func(w *commWorld, _ identity.Principal, _ string) { w.g.Standing().Disable("", "person:alice", "stop") }, fault.KillSwitch},
-		"draining":   {func(w *commWorld, _ identity.Principal, _ string) { w.g.Drain(); w.g.Drain() }, fault.ApprovalRequired},
+		"draining":   {func(w *commWorld, _ identity.Principal, _ string) { w.g.Desk().Drain(); w.g.Desk().Drain() }, fault.ApprovalRequired},
 		"hung up":    {nil, fault.ApprovalRequired},
 		"quarantined": {func(w *commWorld, _ identity.Principal, id string) {
 			w.quarantine("worker")
@@ -594,13 +595,13 @@ func (w *commWorld) quarantine(agent string) {
 	}
 }
 
-func (w *commWorld) modify(person, id, arguments, reason string) (gateway.Question, error) {
+func (w *commWorld) modify(person, id, arguments, reason string) (desk.Question, error) {
 	w.t.Helper()
 	q := w.question(id)
-	return w.g.Modify(w.t.Context(), voters[person], gateway.Modification{Approval: id, Digest: q.Digest, Arguments: json.RawMessage(arguments), Reason: reason})
+	return w.g.Desk().Modify(w.t.Context(), voters[person], desk.Modification{Approval: id, Digest: q.Digest, Arguments: json.RawMessage(arguments), Reason: reason})
 }
 
-func (w *commWorld) mustModify(person, id, arguments string) gateway.Question {
+func (w *commWorld) mustModify(person, id, arguments string) desk.Question {
 	w.t.Helper()
 	q, err := w.modify(person, id, arguments, "half of it")
 	if err != nil {
@@ -715,9 +716,9 @@ func TestModifyRefused(t *testing.T) {
 		"unknown":          {"appr_none", "bob", digest, `{"sum":1}`, "less", fault.NotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := w.g.Modify(t.Context(), voters[c.person], gateway.Modification{Approval: c.id, Digest: c.digest, Arguments: json.RawMessage(c.arguments), Reason: c.reason})
+			_, err := w.g.Desk().Modify(t.Context(), voters[c.person], desk.Modification{Approval: c.id, Digest: c.digest, Arguments: json.RawMessage(c.arguments), Reason: c.reason})
 			if c.person == "mallory" {
-				_, err = w.g.Modify(t.Context(), approval.Voter{Person: "mallory", Roles: []identity.Role{identity.Admin}}, gateway.Modification{Approval: c.id, Digest: c.digest, Arguments: json.RawMessage(c.arguments), Reason: c.reason})
+				_, err = w.g.Desk().Modify(t.Context(), approval.Voter{Person: "mallory", Roles: []identity.Role{identity.Admin}}, desk.Modification{Approval: c.id, Digest: c.digest, Arguments: json.RawMessage(c.arguments), Reason: c.reason})
 			}
 			if f := fault.Of(err); err == nil || f.Code != c.code || f.Code == fault.RequestMalformed && f.Field == "" || len(f.Public()) > 1000 {
 				t.Errorf("%v at %q, want %s", err, fault.Of(err).Field, c.code)
@@ -742,7 +743,7 @@ func TestModifyRefused(t *testing.T) {
 			t.Errorf("%s: %v", arguments, err)
 		}
 	}
-	if open, err := w.g.Questions(t.Context(), approval.Pending, "", "", 100); err != nil || len(open) != 3 {
+	if open, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 100); err != nil || len(open) != 3 {
 		t.Errorf("%d open, %v", len(open), err)
 	}
 	w.quarantine("worker")
@@ -1106,7 +1107,7 @@ func TestShadowAsksNobody(t *testing.T) {
 			t.Errorf("%s: %+v", tool, es[0])
 		}
 	}
-	if all, err := w.g.Questions(t.Context(), "", "", "", 10); err != nil || len(all) != 0 {
+	if all, err := w.g.Desk().Questions(t.Context(), "", "", "", 10); err != nil || len(all) != 0 {
 		t.Errorf("%d questions, %v", len(all), err)
 	}
 }
@@ -1170,7 +1171,7 @@ func TestCheckAsksNobody(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		return w.g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", DryRun: true, Hold: time.Hour,
-			Waiting: func(gateway.Waiting) { t.Error("a check waits") }})
+			Waiting: func(desk.Waiting) { t.Error("a check waits") }})
 	}
 	before := len(w.entries())
 	for _, tool := range []string{"slack_mail", "slack_publish", "slack_wipe", "slack_send"} {
@@ -1178,7 +1179,7 @@ func TestCheckAsksNobody(t *testing.T) {
 			t.Errorf("%s: %+v", tool, a.Verdict)
 		}
 	}
-	if all, err := w.g.Questions(t.Context(), "", "", "", 10); err != nil || len(all) != 0 || len(w.entries()) != before || w.up.count() != 0 {
+	if all, err := w.g.Desk().Questions(t.Context(), "", "", "", 10); err != nil || len(all) != 0 || len(w.entries()) != before || w.up.count() != 0 {
 		t.Errorf("%d questions, %d entries, %v", len(all), len(w.entries())-before, err)
 	}
 	q := w.asks(p, "slack_send", mailTo)
@@ -1313,7 +1314,7 @@ func TestHeldCallsLeakNothing(t *testing.T) {
 			h.hangUp()
 		}
 	}
-	w.g.Drain()
+	w.g.Desk().Drain()
 	for _, h := range all {
 		if a := h.ends(); a.Verdict.Decision == fault.Permit {
 			t.Errorf("%+v", a.Verdict)

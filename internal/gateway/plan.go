@@ -115,16 +115,8 @@ func (g *Gateway) Status(ctx context.Context, p identity.Principal, sessionID st
 		return nil, err
 	}
 	st := StatusOf(*l.current.Load())
-	waiting, err := g.o.Store.OpenApprovals(ctx, st.ID, g.now(), maxPending)
-	for _, id := range waiting {
-		drill, failed := false, error(nil)
-		if g.o.Limits.DrillEvery > 0 { // what no agent asked is none of its business
-			drill, failed = g.o.Store.IsDrill(ctx, id)
-		}
-		if err = errors.Join(err, failed); !drill {
-			st.PendingApprovals = append(st.PendingApprovals, id)
-		}
-	}
+	waiting, err := g.desk.OpenOf(ctx, st.ID)
+	st.PendingApprovals = append(st.PendingApprovals, waiting...)
 	return st, err
 }
 
@@ -425,9 +417,8 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 			return nil, err
 		}
 		if plan.State == session.PlanPending && try == 0 {
-			if wait, ok := g.asks.take(s.Agent, g.o.Limits.AsksPerMinute, now); !ok {
-				return nil, fault.New(fault.LimitRate, "At most %d questions a minute of one agent, and this plan would be one.", g.o.Limits.AsksPerMinute).
-					Try("Try again in %s.", wait.Round(time.Millisecond))
+			if err := g.desk.TakeTurn(s.Agent, ", and this plan would be one"); err != nil {
+				return nil, err
 			}
 		}
 		moved, err := g.o.Store.ChangeSession(ctx, s.ID, func(cur session.Session) (session.Session, audit.Entry, error) {

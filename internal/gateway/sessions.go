@@ -428,7 +428,7 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 	if err != nil {
 		return s, err
 	}
-	g.withdraw(context.WithoutCancel(ctx), s.ID)
+	g.desk.WithdrawSession(context.WithoutCancel(ctx), s.ID)
 	if l := g.forget(s); l != nil { // what still runs would be thrown away when it comes back
 		if spent := l.meter.stop(errClosed); spent > s.Used {
 			s.Used = spent

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -27,7 +28,7 @@ func TestSilencesAtOnceAreBounded(t *testing.T) {
 		go func() {
 			var once sync.Once
 			settle := func() { once.Do(func() { settled <- struct{}{} }) }
-			w.g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: "slack_mail", Arguments: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)), Door: "mcp", Waiting: func(gateway.Waiting) { settle() }})
+			w.g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: "slack_mail", Arguments: json.RawMessage(fmt.Sprintf(`{"n":%d}`, i)), Door: "mcp", Waiting: func(desk.Waiting) { settle() }})
 			settle()
 			done <- struct{}{}
 		}()

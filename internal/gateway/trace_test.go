@@ -120,7 +120,7 @@ func TestDrillSaysWhatAYesCovers(t *testing.T) {
 	w.says("mail.people", structured(`[{"name":"Ann","email":"ann@books.example"},{"name":"Bob","email":"bob@books.example"}]`))
 	w.mustPermit(w.do(p, "mail_people", `{}`, ""))
 	q := w.asks(p, "slack_send", to("ann@books.example"))
-	open, err := w.g.Questions(t.Context(), approval.Pending, p.ID, "", 10)
+	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, p.ID, "", 10)
 	if err != nil || len(open) != 2 {
 		t.Fatalf("%d questions, %v", len(open), err)
 	}

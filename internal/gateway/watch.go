@@ -24,24 +24,17 @@ const (
 // watched is how many changes may wait for one watcher. Beyond that it is told that it missed some: nobody is waited for.
 const watched = 64
 
-// watchers are those who are told of changes, and the calls that wait for an answer.
+// watchers are those who are told of changes.
 type watchers struct {
-	mu     sync.Mutex // guards the rest
-	next   int
-	byID   map[int]watcher
-	parked map[string]*parking // by approval
+	mu   sync.Mutex // guards the rest
+	next int
+	byID map[int]watcher
 }
 
 // watcher is one of them.
 type watcher struct {
 	topics []string // empty: all
 	ch     chan Change
-}
-
-// parking is where calls wait for one approval.
-type parking struct {
-	changed chan struct{} // closed when it changes
-	calls   int
 }
 
 // Watch tells of changes from now on, of these topics or without any of all, until end is called. A change is told after it is durable,
@@ -68,18 +61,6 @@ func (g *Gateway) changed(topic, id string) {
 	w := &g.watchers
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if topic == ApprovalChanged {
-		if parked := w.parked[id]; parked != nil {
-			close(parked.changed)
-			delete(w.parked, id)
-		}
-	}
-	if topic == AgentChanged { // put aside, perhaps: calls that are held are judged again
-		for id, parked := range w.parked {
-			close(parked.changed)
-			delete(w.parked, id)
-		}
-	}
 	for _, one := range w.byID {
 		ch := one.ch
 		if len(one.topics) > 0 && !slices.Contains(one.topics, topic) {
@@ -93,29 +74,6 @@ func (g *Gateway) changed(topic, id string) {
 			default:
 			}
 			ch <- Change{}
-		}
-	}
-}
-
-// park returns what is closed when the approval changes. Park before the approval is read, and leave at the end.
-func (g *Gateway) park(approval string) (changed <-chan struct{}, leave func()) {
-	w := &g.watchers
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.parked == nil {
-		w.parked = map[string]*parking{}
-	}
-	p := w.parked[approval]
-	if p == nil {
-		p = &parking{changed: make(chan struct{})}
-		w.parked[approval] = p
-	}
-	p.calls++
-	return p.changed, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if p.calls--; p.calls == 0 && w.parked[approval] == p {
-			delete(w.parked, approval)
 		}
 	}
 }

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/identity"
 )
 
 // ApprovalPage is a page of approvals, newest first. Next is what to ask for as "after"; there is none on the last page.
 type ApprovalPage struct {
-	Approvals []gateway.Question `json:"approvals"`
-	Next      string             `json:"next,omitempty"`
+	Approvals []desk.Question `json:"approvals"`
+	Next      string          `json:"next,omitempty"`
 }
 
 // ApproveBody, RejectBody and DeferBody are a person's answer to what the digest names.
@@ -55,7 +55,7 @@ type BatchItem struct {
 
 // BatchAnswer says of each of a batch, in its order, what became of it.
 type BatchAnswer struct {
-	Approvals []gateway.Batched `json:"approvals"`
+	Approvals []desk.Batched `json:"approvals"`
 }
 
 // approvalRoutes are people's answers to what agents ask for. An answer runs nothing: the agent's next call does, judged again.
@@ -69,7 +69,7 @@ func (a *API) approvalRoutes(s *side) {
 			After   string `query:"after" maxLength:"128" doc:"Next of the page before."`
 			Limit   int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 		}) (ApprovalPage, error) {
-			found, err := a.g.Questions(ctx, approval.State(in.State), in.Session, in.After, in.Limit+1)
+			found, err := a.g.Desk().Questions(ctx, approval.State(in.State), in.Session, in.After, in.Limit+1)
 			if err != nil {
 				return ApprovalPage{}, err
 			}
@@ -81,44 +81,44 @@ func (a *API) approvalRoutes(s *side) {
 			return page, nil
 		})
 	handle(s, route{method: http.MethodGet, path: at, roles: readers, summary: "One approval with what it is about"},
-		func(ctx context.Context, _ identity.Principal, in *PathID) (gateway.Question, error) {
-			return a.g.Question(ctx, in.ID)
+		func(ctx context.Context, _ identity.Principal, in *PathID) (desk.Question, error) {
+			return a.g.Desk().Question(ctx, in.ID)
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/approve", roles: approver, summary: "Say yes to what the digest names"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body ApproveBody
-		}) (gateway.Question, error) {
-			return a.g.Respond(ctx, a.voter(p), gateway.Response{Approval: in.ID, Decision: approval.Approve, Digest: in.Body.Digest, Reason: in.Body.Comment})
+		}) (desk.Question, error) {
+			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Approve, Digest: in.Body.Digest, Reason: in.Body.Comment})
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/reject", roles: approver, summary: "Say no to what the digest names"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body RejectBody
-		}) (gateway.Question, error) {
-			return a.g.Respond(ctx, a.voter(p), gateway.Response{Approval: in.ID, Decision: approval.Reject, Digest: in.Body.Digest, Reason: in.Body.Reason})
+		}) (desk.Question, error) {
+			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Reject, Digest: in.Body.Digest, Reason: in.Body.Reason})
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/defer", roles: approver, summary: "Put the answer off; the expiry stays"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body DeferBody
-		}) (gateway.Question, error) {
-			return a.g.Respond(ctx, a.voter(p), gateway.Response{Approval: in.ID, Decision: approval.Deferral, Digest: in.Body.Digest, Until: in.Body.Until})
+		}) (desk.Question, error) {
+			return a.g.Desk().Respond(ctx, a.voter(p), desk.Response{Approval: in.ID, Decision: approval.Deferral, Digest: in.Body.Digest, Until: in.Body.Until})
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/modify", roles: approver, summary: "Ask about the same with other arguments; the answer is the new question, which waits to be answered"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID
 			Body ModifyBody
-		}) (gateway.Question, error) {
-			return a.g.Modify(ctx, a.voter(p), gateway.Modification{Approval: in.ID, Digest: in.Body.Digest, Arguments: in.Body.Arguments, Reason: in.Body.Reason})
+		}) (desk.Question, error) {
+			return a.g.Desk().Modify(ctx, a.voter(p), desk.Modification{Approval: in.ID, Digest: in.Body.Digest, Arguments: in.Body.Arguments, Reason: in.Body.Reason})
 		})
 	handle(s, route{method: http.MethodPost, path: "/v1/approvals/batch", roles: approver, summary: "Answer similar approvals with one decision"},
 		func(ctx context.Context, p identity.Principal, in *struct{ Body BatchBody }) (BatchAnswer, error) {
-			var answers []gateway.Response
+			var answers []desk.Response
 			for _, one := range in.Body.Approvals {
-				answers = append(answers, gateway.Response{Approval: one.Approval, Digest: one.Digest, Decision: in.Body.Decision, Reason: in.Body.Reason})
+				answers = append(answers, desk.Response{Approval: one.Approval, Digest: one.Digest, Decision: in.Body.Decision, Reason: in.Body.Reason})
 			}
-			all, err := a.g.RespondTogether(ctx, a.voter(p), answers)
+			all, err := a.g.Desk().RespondTogether(ctx, a.voter(p), answers)
 			return BatchAnswer{Approvals: all}, err
 		})
 }

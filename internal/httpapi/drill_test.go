@@ -115,7 +115,7 @@ func TestDrillsLookLikeRequests(t *testing.T) {
 	w := newDrillWorld(t)
 	c, session := w.open("dora")
 	real := w.askRaw(c, map[string]any{"to": "bo@example.com", "sum": 5000})
-	open, err := w.g.Questions(t.Context(), approval.Pending, session, "", 10)
+	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, session, "", 10)
 	if err != nil || len(open) != 2 {
 		t.Fatalf("%d, %v", len(open), err)
 	}
@@ -188,7 +188,7 @@ func TestAnswerToADrillIsNotTakenBack(t *testing.T) {
 	w := newDrillWorld(t)
 	c, session := w.open("dora")
 	real := w.askRaw(c, map[string]any{"to": "bo@example.com"})
-	open, err := w.g.Questions(t.Context(), approval.Pending, session, "", 10)
+	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, session, "", 10)
 	if err != nil || len(open) != 2 {
 		t.Fatalf("%d, %v", len(open), err)
 	}
@@ -206,7 +206,7 @@ func TestAnswerToADrillIsNotTakenBack(t *testing.T) {
 		_, err := carol.Reject(t.Context(), q.ID, q.Digest, "oh, a drill")
 		t.Log(err)
 	}
-	if n, err := w.g.Drills(t.Context()); err != nil || n.Approved != 1 || n.Rejected != 0 {
+	if n, err := w.g.Desk().Drills(t.Context()); err != nil || n.Approved != 1 || n.Rejected != 0 {
 		t.Errorf("one drill was approved: %+v, %v", n, err)
 	}
 }

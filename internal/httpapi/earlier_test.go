@@ -28,7 +28,7 @@ func TestEarlierDecisionsStayInSight(t *testing.T) {
 	w := paying(t)
 	c, _ := w.open("dora")
 	carol := w.client(w.admin, w.token(identity.Person, "carol", identity.Approver))
-	first, err := w.g.Question(t.Context(), w.askRaw(c, map[string]any{"to": "IBAN-OF-THIEF", "sum": 1}))
+	first, err := w.g.Desk().Question(t.Context(), w.askRaw(c, map[string]any{"to": "IBAN-OF-THIEF", "sum": 1}))
 	if err != nil {
 		t.Fatal(err)
 	}

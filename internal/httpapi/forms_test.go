@@ -39,7 +39,7 @@ func TestPagesOfOtherPortsPostNothing(t *testing.T) {
 			}
 		}
 	}
-	if now, err := w.g.Question(t.Context(), q.ApprovalID); err != nil || now.State != approval.Pending || len(now.Votes) > 0 || w.g.Standing().KillStatus().Global.Active {
+	if now, err := w.g.Desk().Question(t.Context(), q.ApprovalID); err != nil || now.State != approval.Pending || len(now.Votes) > 0 || w.g.Standing().KillStatus().Global.Active {
 		t.Errorf("a neighbour's page did something: %+v, %v", now.Approval, err)
 	}
 	if a := alice.get("/"); a.status != http.StatusOK {
@@ -78,7 +78,7 @@ func TestAnswersAreReadFromTheFormAlone(t *testing.T) {
 		}
 	}
 	for _, id := range []string{q.ApprovalID, other.ApprovalID} {
-		if now, err := w.g.Question(t.Context(), id); err != nil || now.State != approval.Pending || len(now.Votes) > 0 {
+		if now, err := w.g.Desk().Question(t.Context(), id); err != nil || now.State != approval.Pending || len(now.Votes) > 0 {
 			t.Errorf("%s: %s, %v, %v", id, now.State, now.Votes, err)
 		}
 	}

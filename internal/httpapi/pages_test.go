@@ -20,7 +20,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/console"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
 )
@@ -564,7 +564,7 @@ func TestHostileArguments(t *testing.T) {
 // put asks a person for something that no call asked for.
 func (w *world) put(like string, change func(*approval.Approval)) approval.Approval {
 	w.t.Helper()
-	q, err := w.g.Question(w.t.Context(), like)
+	q, err := w.g.Desk().Question(w.t.Context(), like)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -574,9 +574,8 @@ func (w *world) put(like string, change func(*approval.Approval)) approval.Appro
 	if a, err = approval.New(a, now, time.Minute); err != nil {
 		w.t.Fatal(err)
 	}
-	a, err = w.store.AskPerson(w.t.Context(), gateway.Ask{
-		Approval: a, At: now, Most: 100, MostOfAgent: 100, MostSilent: 100, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Session: a.Session},
-		Twin: func(twin gateway.Twin) (bool, gateway.Twin, error) { return false, twin, nil },
+	a, err = w.store.AskPerson(w.t.Context(), desk.Ask{Session: a.Session, Agent: a.Agent, CallDigest: a.CallDigest, At: now}, func(desk.Found) (desk.Written, error) {
+		return desk.Written{Question: &a, Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Session: a.Session}}, nil
 	})
 	if err != nil {
 		w.t.Fatal(err)

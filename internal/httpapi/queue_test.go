@@ -78,7 +78,7 @@ func TestWhatRunsSoonIsInSight(t *testing.T) {
 		t.Errorf("the number is %s", count)
 	}
 	// Silence answers nothing any more where somebody has spoken.
-	q, err := w.g.Question(t.Context(), last)
+	q, err := w.g.Desk().Question(t.Context(), last)
 	if err != nil {
 		t.Fatal(err)
 	}

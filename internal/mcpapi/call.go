@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -136,7 +137,7 @@ func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Reque
 	if req.meta.ProgressToken != nil {
 		p := &progress{s: s, token: req.meta.ProgressToken}
 		x.Progress = p.server
-		r.Waiting = func(w gateway.Waiting) { p.held(waiting(w, f.clock())) }
+		r.Waiting = func(w desk.Waiting) { p.held(waiting(w, f.clock())) }
 	}
 	least := silent
 	if c != nil {

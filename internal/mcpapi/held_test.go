@@ -21,6 +21,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -154,7 +155,7 @@ func newHouse(t testing.TB, o Options) *house {
 		serve.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() {
-		h.gate.Drain()
+		h.gate.Desk().Drain()
 		h.f.Close()
 		h.srv.Close()
 		http.DefaultClient.CloseIdleConnections()
@@ -183,12 +184,12 @@ func until(t testing.TB, what string, ok func() bool) {
 }
 
 // asked waits for the one question that nobody has answered.
-func (h *house) asked() gateway.Question {
+func (h *house) asked() desk.Question {
 	h.t.Helper()
-	var found []gateway.Question
+	var found []desk.Question
 	until(h.t, "a question", func() bool {
 		var err error
-		if found, err = h.gate.Questions(h.t.Context(), approval.Pending, "", "", 10); err != nil {
+		if found, err = h.gate.Desk().Questions(h.t.Context(), approval.Pending, "", "", 10); err != nil {
 			h.t.Fatal(err)
 		}
 		return len(found) > 0
@@ -199,9 +200,9 @@ func (h *house) asked() gateway.Question {
 	return found[0]
 }
 
-func (h *house) answer(q gateway.Question, decision approval.Decision, reason string) {
+func (h *house) answer(q desk.Question, decision approval.Decision, reason string) {
 	h.t.Helper()
-	if _, err := h.gate.Respond(h.t.Context(), people["alice"], gateway.Response{Approval: q.ID, Digest: q.Digest, Decision: decision, Reason: reason}); err != nil {
+	if _, err := h.gate.Desk().Respond(h.t.Context(), people["alice"], desk.Response{Approval: q.ID, Digest: q.Digest, Decision: decision, Reason: reason}); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -390,7 +391,7 @@ func TestModifiedWhileHeld(t *testing.T) {
 		h := newHouse(t, Options{Hold: held})
 		cs := h.connect(h.token, revision, answering(nil))
 		done := pay(t.Context(), cs, `{"to":"bob"}`)
-		next, err := h.gate.Modify(t.Context(), people["bob"], gateway.Modification{Approval: h.asked().ID, Arguments: json.RawMessage(`{"to":"carol"}`), Reason: "Carol does it now."})
+		next, err := h.gate.Desk().Modify(t.Context(), people["bob"], desk.Modification{Approval: h.asked().ID, Arguments: json.RawMessage(`{"to":"carol"}`), Reason: "Carol does it now."})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -505,7 +506,7 @@ func TestDrainWhileHeld(t *testing.T) {
 		h := newHouse(t, Options{Hold: time.Hour})
 		done := pay(t.Context(), h.connect(h.token, revision, answering(nil)), `{}`)
 		h.asked()
-		h.gate.Drain()
+		h.gate.Desk().Drain()
 		if c := get(t, done); c.err != nil || c.verdict()["decision"] != "ask" {
 			t.Errorf("%v %s", c.err, c.text())
 		}
@@ -550,7 +551,7 @@ func TestOneApprovalIsOneRun(t *testing.T) {
 			default:
 			}
 		}
-		found, err := h.gate.Questions(t.Context(), approval.Pending, "", "", 10)
+		found, err := h.gate.Desk().Questions(t.Context(), approval.Pending, "", "", 10)
 		if err != nil || len(found) > 1 {
 			t.Fatalf("%d questions, %v", len(found), err)
 		}

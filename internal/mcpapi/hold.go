@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -120,7 +121,7 @@ func (f *Face) left(ctx context.Context, r gateway.Request, at rounds) (json.Raw
 }
 
 // waiting says what a held call waits for.
-func waiting(w gateway.Waiting, now time.Time) string {
+func waiting(w desk.Waiting, now time.Time) string {
 	switch {
 	case w.SilenceAt.After(now):
 		return fmt.Sprintf("Runs at %s UTC unless a person stops it: %s (%s).", w.SilenceAt.UTC().Format(time.TimeOnly), w.ApprovalID, w.Risk)

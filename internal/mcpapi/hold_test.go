@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
@@ -368,9 +369,9 @@ func TestHeldProgress(t *testing.T) {
 			t.Error("one without the other")
 		}
 		if req.Waiting != nil {
-			req.Waiting(gateway.Waiting{ApprovalID: "appr_7", Risk: "HIGH"})
-			req.Waiting(gateway.Waiting{ApprovalID: "appr_7", Risk: "MEDIUM", SilenceAt: r.clock.now().Add(10 * time.Second)})
-			req.Waiting(gateway.Waiting{ApprovalID: "appr_7", Risk: "CRITICAL", SilenceAt: r.clock.now()})
+			req.Waiting(desk.Waiting{ApprovalID: "appr_7", Risk: "HIGH"})
+			req.Waiting(desk.Waiting{ApprovalID: "appr_7", Risk: "MEDIUM", SilenceAt: r.clock.now().Add(10 * time.Second)})
+			req.Waiting(desk.Waiting{ApprovalID: "appr_7", Risk: "CRITICAL", SilenceAt: r.clock.now()})
 			req.Exchange.Progress(json.RawMessage(`{"progress":0,"total":2.5,"message":"a","progressToken":9}`))
 			req.Exchange.Progress(json.RawMessage(`{"progress":2.5,"total":2.5,"message":"b"}`))
 		}

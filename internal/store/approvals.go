@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
@@ -154,74 +155,32 @@ func (t *tx) addDeclaration(d declare.Declaration) error {
 	return t.w.c.exec(insertDeclaration, d.ID, d.Session, string(d.State), body)
 }
 
-// AskPerson implements gateway.Store.
-func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, error) {
+// AskPerson implements desk.Store.
+func (db *DB) AskPerson(ctx context.Context, q desk.Ask, decide func(desk.Found) (desk.Written, error)) (approval.Approval, error) {
 	var asked approval.Approval
 	err := db.w.do(ctx, &job{run: func(t *tx) error {
-		if s, err := t.session(q.Approval.Session); err != nil {
+		if s, err := t.session(q.Session); err != nil {
 			return err
 		} else if s.State != session.Open {
 			return fault.New(fault.SessionClosed, "Session %s is closed.", s.ID)
 		}
-		body, err := t.body(selectApprovalFor, q.Approval.Session, q.Approval.CallDigest)
+		found, err := t.found(q)
 		if err != nil {
 			return err
 		}
-		var twin gateway.Twin
-		replaced := false // a question that is open: the new one takes its place under the bound
-		if body != nil {
-			if twin.Approval, err = decode[approval.Approval](body); err != nil {
-				return err
-			}
-			if twin.Declaration, err = t.about(twin.Approval); err != nil {
-				return err
-			}
-			state := twin.Approval.StateAt(q.At)
-			replaced = state == approval.Pending || state == approval.Deferred
-			keep, next, err := q.Twin(twin)
-			if err != nil {
-				return err
-			}
-			if keep {
-				asked = twin.Approval
-				return nil
-			}
-			twin = next
-		}
-		if q.Begin != nil {
-			q.Approval, q.Entry = q.Begin()
-		}
-		if err := t.room(q, replaced); err != nil {
+		w, err := decide(found)
+		if err != nil {
 			return err
 		}
-		if err := t.replace(q.Instead); err != nil {
-			return err
+		switch next := w.Question; {
+		case next == nil && found.Same != nil:
+			asked = found.Same.Approval
+			return nil
+		case next == nil || next.Session != q.Session || next.CallDigest != q.CallDigest:
+			return fault.New(fault.Internal, "a question about another call than the one that was looked up")
 		}
-		if twin.Entry != nil { // it changed
-			if err := t.saveBoth(twin.Approval, twin.Declaration); err != nil {
-				return err
-			}
-			e := *twin.Entry
-			if err := t.append(&e); err != nil {
-				return err
-			}
-		}
-		if q.Declaration != nil {
-			if err := t.addDeclaration(*q.Declaration); err != nil {
-				return err
-			}
-		}
-		if err := t.addApproval(q.Approval); err != nil {
-			return err
-		}
-		if q.Drill {
-			if err := t.w.c.exec(insertDrill, q.Approval.ID); err != nil {
-				return err
-			}
-		}
-		asked = q.Approval
-		e := q.Entry
-		return t.append(&e)
+		asked = *w.Question
+		return t.writeQuestion(w)
 	}})
 	if err != nil {
 		return approval.Approval{}, err
@@ -229,100 +188,108 @@ func (db *DB) AskPerson(ctx context.Context, q gateway.Ask) (approval.Approval, 
 	return asked, nil
 }
 
-// room tells whether one more question may wait: replaced says that it takes the place of one that does.
-func (t *tx) room(q gateway.Ask, replaced bool) error {
-	a, at := q.Approval, q.At.UnixMicro()
-	if !replaced && q.Instead == nil {
-		open, err := t.w.c.number(countOpen, a.Session, at)
+// found reads what a question is decided on.
+func (t *tx) found(q desk.Ask) (f desk.Found, err error) {
+	if body, err := t.body(selectApprovalFor, q.Session, q.CallDigest); err != nil {
+		return f, err
+	} else if body != nil {
+		same, err := decode[approval.Approval](body)
 		if err != nil {
-			return err
+			return f, err
 		}
-		if open >= int64(q.Most) {
-			return fault.New(fault.LimitQuota, "%d questions of this session wait for a person already.", open).Try("Wait until some of them are answered.")
-		}
-		if open, err = t.w.c.number(countOpenOfAgent, a.Agent, at); err != nil {
-			return err
-		}
-		if open >= int64(q.MostOfAgent) {
-			return fault.New(fault.LimitQuota, "%d questions of this agent wait for a person already.", open).Try("Wait until some of them are answered.")
+		if f.Same, err = t.withDeclaration(same); err != nil {
+			return f, err
 		}
 	}
-	if a.SilenceAt.IsZero() {
-		return nil
+	if q.Replaces != "" {
+		old, err := t.approval(q.Replaces)
+		if err != nil {
+			return f, err
+		}
+		if f.Replaced, err = t.withDeclaration(old); err != nil {
+			return f, err
+		}
 	}
-	silent, err := t.w.c.number(countSilent, a.Agent, at)
-	if err == nil && silent >= int64(q.MostSilent) {
-		err = gateway.ErrTooManySilent
+	at := q.At.UnixMicro()
+	if f.OpenOfSession, err = t.w.c.number(countOpen, q.Session, at); err != nil {
+		return f, err
 	}
-	return err
+	if f.OpenOfAgent, err = t.w.c.number(countOpenOfAgent, q.Agent, at); err != nil {
+		return f, err
+	}
+	f.SilentOfAgent, err = t.w.c.number(countSilent, q.Agent, at)
+	return f, err
 }
 
-// replace writes what becomes of the question that another one takes the place of.
-func (t *tx) replace(in *gateway.Instead) error {
-	if in == nil {
-		return nil
+// writeQuestion writes a question, what becomes of older ones, and the entries of both.
+func (t *tx) writeQuestion(w desk.Written) error {
+	for _, u := range w.Older {
+		if err := t.update(u); err != nil {
+			return err
+		}
 	}
-	old, err := t.approval(in.ID)
-	if err != nil {
+	if w.Declaration != nil {
+		if err := t.addDeclaration(*w.Declaration); err != nil {
+			return err
+		}
+	}
+	if err := t.addApproval(*w.Question); err != nil {
 		return err
 	}
-	about, err := t.about(old)
-	if err != nil {
-		return err
+	if w.Drill {
+		if err := t.w.c.exec(insertDrill, w.Question.ID); err != nil {
+			return err
+		}
 	}
-	next, err := in.Change(gateway.Twin{Approval: old, Declaration: about})
-	if err != nil {
-		return err
-	}
-	if err := t.saveBoth(next.Approval, next.Declaration); err != nil {
-		return err
-	}
-	e := *next.Entry
-	return t.append(&e)
+	return t.append(&w.Entry)
 }
 
-// about is the declaration that an approval is about; nil if none.
-func (t *tx) about(a approval.Approval) (*declare.Declaration, error) {
+// withDeclaration is an approval with the declaration that it is about; nil if none.
+func (t *tx) withDeclaration(a approval.Approval) (*desk.Stored, error) {
+	s := &desk.Stored{Approval: a}
 	if a.DeclarationID == "" {
-		return nil, nil
+		return s, nil
 	}
 	d, err := t.declaration(a.DeclarationID)
-	return &d, err
+	s.Declaration = &d
+	return s, err
 }
 
-func (t *tx) saveBoth(a approval.Approval, d *declare.Declaration) error {
-	if d != nil {
-		if err := t.saveDeclaration(*d); err != nil {
+// update writes a changed approval, the declaration that it is about, and the entry.
+func (t *tx) update(u desk.Update) error {
+	if u.Declaration != nil {
+		if err := t.saveDeclaration(*u.Declaration); err != nil {
 			return err
 		}
 	}
-	return t.saveApproval(a)
+	if err := t.saveApproval(u.Approval); err != nil {
+		return err
+	}
+	return t.append(&u.Entry)
 }
 
-// ChangeApproval implements gateway.Store.
-func (db *DB) ChangeApproval(ctx context.Context, id string, change func(approval.Approval, *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error)) (approval.Approval, error) {
+// ChangeApproval implements desk.Store.
+func (db *DB) ChangeApproval(ctx context.Context, id string, change func(desk.Stored) (desk.Update, error)) (approval.Approval, error) {
 	var after approval.Approval
 	err := db.w.do(ctx, &job{run: func(t *tx) error {
-		before, err := t.approval(id)
+		a, err := t.approval(id)
 		if err != nil {
 			return err
 		}
-		about, err := t.about(before)
+		before, err := t.withDeclaration(a)
 		if err != nil {
 			return err
 		}
-		a, d, e, err := change(before, about)
+		u, err := change(*before)
 		if err != nil {
 			return err
 		}
-		if a.ID != id || a.CallDigest != before.CallDigest || d != nil && (about == nil || d.ID != about.ID || d.Digest != about.Digest) {
+		about, d := before.Declaration, u.Declaration
+		if u.Approval.ID != id || u.Approval.CallDigest != a.CallDigest || d != nil && (about == nil || d.ID != about.ID || d.Digest != about.Digest) {
 			return fault.New(fault.Internal, "a change of approval %s would make it another", id)
 		}
-		if err := t.saveBoth(a, d); err != nil {
-			return err
-		}
-		after = a
-		return t.append(&e)
+		after = u.Approval
+		return t.update(u)
 	}})
 	if err != nil {
 		return approval.Approval{}, err
@@ -390,12 +357,12 @@ func (r *Reader) Declaration(ctx context.Context, id string) (declare.Declaratio
 	return one[declare.Declaration](ctx, r, noDeclaration(id), selectDeclaration, id)
 }
 
-// Approval implements gateway.Store.
+// Approval implements desk.Store.
 func (r *Reader) Approval(ctx context.Context, id string) (approval.Approval, error) {
 	return one[approval.Approval](ctx, r, noApproval(id), selectApproval, id)
 }
 
-// ApprovalFor implements gateway.Store.
+// ApprovalFor implements desk.Store.
 func (r *Reader) ApprovalFor(ctx context.Context, session, callDigest string) (approval.Approval, error) {
 	return one[approval.Approval](ctx, r, fault.New(fault.NotFound, "Nobody was asked about this call."), selectApprovalFor, session, callDigest)
 }
@@ -412,7 +379,7 @@ func one[T any](ctx context.Context, r *Reader, none error, query string, args .
 	return decode[T](body)
 }
 
-// OpenApprovals implements gateway.Store.
+// OpenApprovals implements desk.Store.
 func (r *Reader) OpenApprovals(ctx context.Context, session string, now time.Time, limit int) ([]string, error) {
 	ids := []string{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
@@ -436,8 +403,8 @@ var stateAt = map[approval.State]string{
 	"":                  "$1 > 0",
 }
 
-// Approvals implements gateway.Store.
-func (r *Reader) Approvals(ctx context.Context, f gateway.ApprovalFilter) ([]approval.Approval, error) {
+// Approvals implements desk.Store.
+func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Approval, error) {
 	where, known := stateAt[f.State]
 	if !known {
 		return nil, fault.New(fault.RequestMalformed, "There is no state %.40q.", f.State).At("state")
@@ -498,7 +465,7 @@ func (r *Reader) Latest(ctx context.Context) (time.Time, error) {
 	return time.UnixMicro(at).UTC(), nil
 }
 
-// CountApprovals implements gateway.Store.
+// CountApprovals implements desk.Store.
 func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error) {
 	where, known := stateAt[state]
 	if !known {
@@ -509,23 +476,23 @@ func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now t
 	return n, err
 }
 
-// IsDrill implements gateway.Store.
+// IsDrill implements desk.Store.
 func (r *Reader) IsDrill(ctx context.Context, id string) (bool, error) {
 	var one int64
 	return r.row(ctx, selectDrill, []any{id}, &one)
 }
 
-// Drills implements gateway.Store.
-func (r *Reader) Drills(ctx context.Context) (gateway.DrillCounts, error) {
-	var n gateway.DrillCounts
+// Drills implements desk.Store.
+func (r *Reader) Drills(ctx context.Context) (desk.DrillCounts, error) {
+	var n desk.DrillCounts
 	_, err := r.row(ctx, countDrills, nil, &n.Asked, &n.Rejected, &n.Approved)
 	return n, err
 }
 
-// Spoken implements gateway.Store.
-func (r *Reader) Spoken(ctx context.Context, agent, operation string, since time.Time) (bool, error) {
+// Objected implements desk.Store.
+func (r *Reader) Objected(ctx context.Context, agent, operation string, since time.Time) (bool, error) {
 	var one int64
-	return r.row(ctx, selectSpoken, []any{agent, operation, since.UnixMicro()}, &one)
+	return r.row(ctx, selectObjected, []any{agent, operation, since.UnixMicro()}, &one)
 }
 
 // Used implements gateway.Store.

@@ -16,7 +16,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
-	"sallyport.example/internal/declare"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -44,10 +44,19 @@ func question(t testing.TB, s session.Session, n int, change ...func(*approval.A
 
 func ask(t testing.TB, db *DB, a approval.Approval) approval.Approval {
 	t.Helper()
-	got, err := db.AskPerson(t.Context(), gateway.Ask{Approval: a, At: time.Now(), Most: 1000, MostOfAgent: 1000, MostSilent: 1000, Entry: change2("approval.ask", a),
-		Twin: func(x gateway.Twin) (bool, gateway.Twin, error) { return false, x, nil }})
+	got, err := db.AskPerson(t.Context(), about(a), written(desk.Written{Question: &a, Entry: change2("approval.ask", a)}))
 	must(t, err)
 	return got
+}
+
+// about is what a question is about.
+func about(a approval.Approval) desk.Ask {
+	return desk.Ask{Session: a.Session, Agent: a.Agent, CallDigest: a.CallDigest, At: time.Now()}
+}
+
+// written decides to write this, whatever is found.
+func written(w desk.Written) func(desk.Found) (desk.Written, error) {
+	return func(desk.Found) (desk.Written, error) { return w, nil }
 }
 
 func change2(action string, a approval.Approval) audit.Entry {
@@ -56,9 +65,10 @@ func change2(action string, a approval.Approval) audit.Entry {
 
 func vote(t testing.TB, db *DB, a approval.Approval) approval.Approval {
 	t.Helper()
-	after, err := db.ChangeApproval(t.Context(), a.ID, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-		next, err := a.Approve(bob, a.Digest, "", time.Now())
-		return next, d, change2("approval.approve", a), err
+	after, err := db.ChangeApproval(t.Context(), a.ID, func(old desk.Stored) (u desk.Update, err error) {
+		u = desk.Update{Stored: old, Entry: change2("approval.approve", a)}
+		u.Approval, err = old.Approval.Approve(bob, a.Digest, "", time.Now())
+		return u, err
 	})
 	must(t, err)
 	return after
@@ -156,33 +166,49 @@ func TestVoteNeedsItsEntry(t *testing.T) {
 	a := ask(t, db, question(t, s, 1))
 	before := len(log(t, db))
 	bad := audit.Entry{Kind: "rumour"}
-	if _, err := db.ChangeApproval(t.Context(), a.ID, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-		next, err := a.Approve(bob, a.Digest, "", time.Now())
-		return next, d, bad, err
+	if _, err := db.ChangeApproval(t.Context(), a.ID, func(old desk.Stored) (u desk.Update, err error) {
+		u = desk.Update{Stored: old, Entry: bad}
+		u.Approval, err = old.Approval.Approve(bob, a.Digest, "", time.Now())
+		return u, err
 	}); err == nil {
 		t.Error("a vote without its entry")
 	}
 	other := question(t, s, 2)
-	if _, err := db.AskPerson(t.Context(), gateway.Ask{Approval: other, At: time.Now(), Most: 10, MostOfAgent: 10, Entry: bad}); err == nil {
+	if _, err := db.AskPerson(t.Context(), about(other), written(desk.Written{Question: &other, Entry: bad})); err == nil {
 		t.Error("a question without its entry")
 	}
-	over := func(e audit.Entry) func(gateway.Twin) (gateway.Twin, error) {
-		return func(x gateway.Twin) (gateway.Twin, error) {
+	replaces := func(id string, old, next audit.Entry) error {
+		q := about(other)
+		q.Replaces = id
+		_, err := db.AskPerson(t.Context(), q, func(f desk.Found) (desk.Written, error) {
 			var err error
-			x.Entry = &e
-			x.Approval, err = x.Approval.Modify(bob, a.Digest, "less", other.ID, time.Now())
-			return x, err
+			u := desk.Update{Stored: *f.Replaced, Entry: old}
+			u.Approval, err = u.Approval.Modify(bob, a.Digest, "less", other.ID, time.Now())
+			return desk.Written{Older: []desk.Update{u}, Question: &other, Entry: next}, err
+		})
+		return err
+	}
+	asked, modified := change2("approval.ask", other), change2("approval.modify", a)
+	for name, err := range map[string]error{
+		"the old one's": replaces(a.ID, bad, asked),
+		"the new one's": replaces(a.ID, modified, bad),
+		"of no old one": replaces("appr_none", modified, asked),
+	} {
+		if err == nil {
+			t.Errorf("%s: taken", name)
 		}
 	}
-	for name, q := range map[string]gateway.Ask{
-		"the old one's":   {Instead: &gateway.Instead{ID: a.ID, Change: over(bad)}, Entry: change2("approval.ask", other)},
-		"the new one's":   {Instead: &gateway.Instead{ID: a.ID, Change: over(change2("approval.modify", a))}, Entry: bad},
-		"of no old one":   {Instead: &gateway.Instead{ID: "appr_none", Change: over(change2("approval.modify", a))}, Entry: change2("approval.ask", other)},
-		"refused":         {Instead: &gateway.Instead{ID: a.ID, Change: func(x gateway.Twin) (gateway.Twin, error) { return x, errors.New("no") }}, Entry: change2("approval.ask", other)},
-		"panicked inside": {Instead: &gateway.Instead{ID: a.ID, Change: func(x gateway.Twin) (gateway.Twin, error) { panic("boo") }}, Entry: change2("approval.ask", other)},
+	elsewhere := other
+	elsewhere.Session = "sess_other"
+	for name, decide := range map[string]func(desk.Found) (desk.Written, error){
+		"refused": func(desk.Found) (desk.Written, error) {
+			return desk.Written{Question: &other, Entry: asked}, errors.New("no")
+		},
+		"panicked inside":    func(desk.Found) (desk.Written, error) { panic("boo") },
+		"no question":        written(desk.Written{Entry: asked}),
+		"of another session": written(desk.Written{Question: &elsewhere, Entry: asked}),
 	} {
-		q.Approval, q.At, q.Most, q.MostOfAgent, q.MostSilent = other, time.Now(), 10, 10, 10
-		if _, err := db.AskPerson(t.Context(), q); err == nil {
+		if _, err := db.AskPerson(t.Context(), about(other), decide); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
@@ -196,9 +222,7 @@ func TestVoteNeedsItsEntry(t *testing.T) {
 		t.Errorf("%d entries more", n-before)
 	}
 	// The other way round both are there.
-	_, err := db.AskPerson(t.Context(), gateway.Ask{Approval: other, At: time.Now(), Most: 1, MostOfAgent: 1, Entry: change2("approval.ask", other),
-		Instead: &gateway.Instead{ID: a.ID, Change: over(change2("approval.modify", a))}})
-	must(t, err)
+	must(t, replaces(a.ID, modified, asked))
 	if back, err := db.Approval(t.Context(), a.ID); err != nil || back.State != approval.Superseded || back.ReplacedBy != other.ID {
 		t.Errorf("%+v, %v", back, err)
 	}
@@ -213,9 +237,9 @@ func TestApprovalStaysItself(t *testing.T) {
 	for name, spoil := range map[string]func(*approval.Approval){
 		"id": func(a *approval.Approval) { a.ID = "appr_x" }, "call": func(a *approval.Approval) { a.CallDigest = strings.Repeat("0", 64) }, "state": func(a *approval.Approval) { a.State = "granted" },
 	} {
-		if _, err := db.ChangeApproval(t.Context(), a.ID, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-			spoil(&a)
-			return a, d, change2("x", a), nil
+		if _, err := db.ChangeApproval(t.Context(), a.ID, func(old desk.Stored) (desk.Update, error) {
+			spoil(&old.Approval)
+			return desk.Update{Stored: old, Entry: change2("x", old.Approval)}, nil
 		}); err == nil {
 			t.Errorf("another %s was taken", name)
 		}
@@ -225,9 +249,9 @@ func TestApprovalStaysItself(t *testing.T) {
 	equal(t, "the approval", back, a)
 	after := vote(t, db, a)
 	must(t, spend(db, t, s, after, "call_1"))
-	if _, err := db.ChangeApproval(t.Context(), a.ID, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-		a.State, a.SpentBy = approval.Approved, ""
-		return a, d, change2("x", a), nil
+	if _, err := db.ChangeApproval(t.Context(), a.ID, func(old desk.Stored) (desk.Update, error) {
+		old.Approval.State, old.Approval.SpentBy = approval.Approved, ""
+		return desk.Update{Stored: old, Entry: change2("x", old.Approval)}, nil
 	}); err == nil {
 		t.Error("a spent approval was given back")
 	}
@@ -243,9 +267,10 @@ func TestStatesByTime(t *testing.T) {
 	}
 	change := func(a approval.Approval, move func(approval.Approval) (approval.Approval, error)) approval.Approval {
 		t.Helper()
-		after, err := db.ChangeApproval(t.Context(), a.ID, func(a approval.Approval, d *declare.Declaration) (approval.Approval, *declare.Declaration, audit.Entry, error) {
-			next, err := move(a)
-			return next, d, change2("x", a), err
+		after, err := db.ChangeApproval(t.Context(), a.ID, func(old desk.Stored) (u desk.Update, err error) {
+			u = desk.Update{Stored: old, Entry: change2("x", old.Approval)}
+			u.Approval, err = move(old.Approval)
+			return u, err
 		})
 		must(t, err)
 		return after
@@ -281,7 +306,7 @@ func TestStatesByTime(t *testing.T) {
 					want = append(want, name)
 				}
 			}
-			found, err := db.Approvals(t.Context(), gateway.ApprovalFilter{State: state, Now: when, Limit: 100})
+			found, err := db.Approvals(t.Context(), desk.Filter{State: state, Now: when, Limit: 100})
 			must(t, err)
 			var got []string
 			for _, f := range found {

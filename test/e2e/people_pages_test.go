@@ -21,7 +21,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
-	"sallyport.example/internal/gateway"
+	questions "sallyport.example/internal/desk"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 )
@@ -305,9 +305,10 @@ func (p place) fill(t *testing.T, n int) {
 					OpenedBy: s.OpenedBy, Environment: hex.EncodeToString(environment[:8]), Amount: fmt.Sprint(i, " EUR"), Reasons: []approval.Reason{{Stage: "risk", Code: "risk.action", Text: "It moves money."}},
 				}, time.Now(), time.Hour)
 				if err == nil {
-					_, err = db.AskPerson(context.Background(), gateway.Ask{
-						Approval: a, At: time.Now(), Most: n, MostOfAgent: n, Twin: func(w gateway.Twin) (bool, gateway.Twin, error) { return false, w, nil },
-						Entry: audit.Entry{Kind: audit.Decision, Action: "approval.ask", Agent: a.Agent, Session: a.Session, Operation: a.Operation, Actor: "rule:test", Decision: "ask"},
+					_, err = db.AskPerson(context.Background(), questions.Ask{Session: a.Session, Agent: a.Agent, CallDigest: a.CallDigest, At: time.Now()}, func(questions.Found) (questions.Written, error) {
+						return questions.Written{Question: &a, Entry: audit.Entry{
+							Kind: audit.Decision, Action: "approval.ask", Agent: a.Agent, Session: a.Session, Operation: a.Operation, Actor: "rule:test", Decision: "ask",
+						}}, nil
 					})
 				}
 				if err != nil {

@@ -1,0 +1,196 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/display"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
+)
+
+// Response is a person's answer to one question.
+type Response struct {
+	Approval string            `json:"approval_id"`
+	Digest   string            `json:"digest"` // of what they were shown
+	Decision approval.Decision `json:"decision"`
+	Reason   string            `json:"reason,omitempty"` // needed to reject; a comment otherwise
+	Until    time.Time         `json:"until,omitzero"`   // of a deferral
+}
+
+// Respond takes a person's answer: a vote, which decides once there are as many as the risk needs. It runs nothing; the agent's next call
+// does, judged again by then. An answer that is not taken is on record, too.
+func (d *Desk) Respond(ctx context.Context, voter approval.Voter, r Response) (Question, error) {
+	a, err := d.respond(ctx, voter, r)
+	if err == nil {
+		return d.question(ctx, a), nil
+	}
+	return Question{}, d.refusedAnswer(ctx, voter, a, "approval."+word(r.Decision), err)
+}
+
+// refusedAnswer puts on record that an answer was not taken (TH-4), and returns why.
+func (d *Desk) refusedAnswer(ctx context.Context, voter approval.Voter, a approval.Approval, action string, err error) error {
+	f := fault.Of(err)
+	if f.Code == fault.NotFound || f.Code == fault.AuditUnavailable || f.Code == fault.StoreUnavailable {
+		return err
+	}
+	e := entry(a, action, "person:"+voter.Person)
+	e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), "approve", string(f.Code), audit.Clip(f.Public())
+	if err := d.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+		if fault.Is(err, fault.AuditUnavailable) {
+			return err
+		}
+		return fault.Wrap(err, fault.AuditUnavailable, "")
+	}
+	return err
+}
+
+// maxReason bounds what a person writes with an answer, in bytes.
+const maxReason = 2000
+
+// voter adds to who answers every identity that is theirs. Only people whom the configuration knows can answer.
+func (d *Desk) voter(v approval.Voter, reason string) (approval.Voter, error) {
+	if len(reason) > maxReason {
+		return v, fault.New(fault.RequestMalformed, "at most %d bytes", maxReason).At("reason")
+	}
+	known, ok := d.o.Voter(v.Person)
+	if !ok {
+		return v, fault.New(fault.RoleMissing, "Nobody knows who %s is: who approves must be listed under people in sallyport.yaml.", display.Clip(v.Person, maxNamed))
+	}
+	v.Aliases = append(slices.Clone(v.Aliases), known.Aliases...)
+	return v, nil
+}
+
+// maxNamed bounds a name in a message, in bytes.
+const maxNamed = 80
+
+// respond returns the approval as it is after the answer, or with an error as it was before.
+func (d *Desk) respond(ctx context.Context, voter approval.Voter, r Response) (approval.Approval, error) {
+	asked, err := d.o.Store.Approval(ctx, r.Approval)
+	if err != nil {
+		return asked, err
+	}
+	if s, err := d.o.Store.Session(ctx, asked.Session); err != nil {
+		return asked, err
+	} else if s.State != session.Open && r.Decision != approval.Reject {
+		return asked, fault.New(fault.SessionClosed, "The session that asked is closed.")
+	}
+	if voter, err = d.voter(voter, r.Reason); err != nil {
+		return asked, err
+	}
+	if hash, ok := d.o.Definition(asked.Operation); r.Decision == approval.Approve && ok && hash != asked.DefinitionHash {
+		return asked, fault.New(fault.ApprovalMismatch, "%s is not the tool any more that was asked about: its definition has changed.", display.Clip(asked.Operation, maxNamed)).
+			Try("Reject it. What the agent calls from now on is asked about anew.")
+	}
+	drill, err := d.o.Store.IsDrill(ctx, asked.ID)
+	if err != nil {
+		return asked, err
+	}
+	after, err := d.o.Store.ChangeApproval(context.WithoutCancel(ctx), r.Approval, func(old Stored) (Update, error) {
+		return d.vote(old, voter, r, drill)
+	})
+	if err != nil {
+		return asked, err
+	}
+	d.Changed(after.ID)
+	return after, nil
+}
+
+// vote is a question after the answer, and the declaration that it is about.
+func (d *Desk) vote(old Stored, voter approval.Voter, r Response, drill bool) (u Update, err error) {
+	now, by := d.o.Now(), "person:"+voter.Person
+	if drill && old.Approval.State == approval.Approved {
+		return u, fault.New(fault.Conflict, "It was a drill, and is answered.")
+	}
+	a := old.Approval.Recount(d.o.Voter) // who may no longer answer does not count
+	u = Update{Stored: old, Entry: entry(a, "approval."+word(r.Decision), by)}
+	u.Entry.Reason = r.Reason
+	switch r.Decision {
+	case approval.Approve:
+		u.Approval, err = a.Approve(voter, r.Digest, r.Reason, now)
+	case approval.Reject:
+		u.Approval, err = a.Reject(voter, r.Digest, r.Reason, now)
+	case approval.Deferral:
+		u.Approval, err = a.Defer(voter, r.Digest, r.Until, now)
+	default:
+		err = fault.New(fault.RequestMalformed, "It is approve, reject or defer.").At("decision")
+	}
+	if err != nil {
+		return u, err
+	}
+	u.Entry.Approvers = u.Approval.Approvers()
+	about := old.Declaration
+	if u.Declaration = nil; about == nil {
+		return u, nil
+	}
+	switch state := about.At(now); {
+	case u.Approval.State == approval.Approved && state == declare.Pending, u.Approval.State == approval.Rejected && (state == declare.Pending || state == declare.Approved):
+		decided, err := about.Decide(u.Approval.State == approval.Approved, by, r.Reason, now)
+		u.Declaration = &decided
+		return u, err
+	}
+	return u, nil
+}
+
+// word is a decision as the log names it.
+func word(d approval.Decision) string {
+	if d == approval.Approve || d == approval.Reject || d == approval.Deferral {
+		return string(d)
+	}
+	return "answer"
+}
+
+// maxTogether bounds a batch: each is looked at before it is answered.
+const maxTogether = 100
+
+// Batched is what became of one of a batch.
+type Batched struct {
+	Question *Question  `json:"approval,omitempty"`
+	ID       string     `json:"approval_id"`
+	Problem  string     `json:"problem,omitempty"`
+	Code     fault.Code `json:"code,omitempty"`
+}
+
+// RespondTogether answers similar questions with one decision, each under the digest that was looked at (DE-5). They are similar or none
+// is answered; beyond that each stands or falls for itself.
+func (d *Desk) RespondTogether(ctx context.Context, voter approval.Voter, answers []Response) ([]Batched, error) {
+	if len(answers) == 0 || len(answers) > maxTogether {
+		return nil, fault.New(fault.RequestMalformed, "Answer 1 to %d at once.", maxTogether).At("approvals")
+	}
+	key := ""
+	for i, r := range answers {
+		a, err := d.o.Store.Approval(ctx, r.Approval)
+		if err != nil {
+			return nil, err
+		}
+		if i == 0 {
+			key = similar(a)
+		}
+		if similar(a) != key {
+			return nil, fault.New(fault.Conflict, "They are not similar: a batch is of one session, operation and destination.").
+				At(fmt.Sprintf("approvals[%d]", i)).Try("Answer it by itself.")
+		}
+		if a.Needed > 1 && r.Decision == approval.Approve {
+			return nil, fault.New(fault.Conflict, "What needs two people is not approved in a batch.").At(fmt.Sprintf("approvals[%d]", i)).Try("Answer it by itself.")
+		}
+	}
+	var all []Batched
+	for _, r := range answers {
+		b := Batched{ID: r.Approval}
+		if q, err := d.Respond(ctx, voter, r); err != nil {
+			f := fault.Of(err)
+			b.Problem, b.Code = f.Public(), f.Code
+			d.o.Log.Info("one of a batch was not taken", "approval_id", r.Approval, "error", cmp.Or(err.Error(), string(f.Code)))
+		} else {
+			b.Question = &q
+		}
+		all = append(all, b)
+	}
+	return all, nil
+}

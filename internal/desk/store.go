@@ -1,0 +1,103 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/session"
+)
+
+// ErrTooManySilent says that so many calls of the agent wait for silence already that nobody could stop them all: ask for a yes.
+var ErrTooManySilent = errors.New("too many calls of the agent wait to be stopped")
+
+// Store keeps the questions. Each method is one transaction; when it returns nil, what it wrote is durable. Errors are fault errors, or those of
+// the functions that it is given; none leaves half of its work behind. Safe for concurrent use.
+type Store interface {
+	// AskPerson reads what decide decides on, for a session that is open, and writes what it returns. It returns the question that waits: the new
+	// one, or Found.Same where that stays. decide may be called more than once and must have no effect of its own. An error of decide is returned
+	// as it is and nothing is written.
+	AskPerson(ctx context.Context, q Ask, decide func(Found) (Written, error)) (approval.Approval, error)
+	// ChangeApproval reads an approval with the declaration that it is about, and writes what change returns. change may be called more than once
+	// and must have no effect of its own. An error of change is returned as it is and nothing is written.
+	ChangeApproval(ctx context.Context, id string, change func(Stored) (Update, error)) (approval.Approval, error)
+	// Approval returns an approval as it was last written; fault.NotFound if there is none.
+	Approval(ctx context.Context, id string) (approval.Approval, error)
+	// ApprovalFor returns the newest approval that was asked for one call of a session; fault.NotFound if there is none.
+	ApprovalFor(ctx context.Context, session, callDigest string) (approval.Approval, error)
+	// Approvals returns those that the filter wants, newest first.
+	Approvals(ctx context.Context, f Filter) ([]approval.Approval, error)
+	// OpenApprovals returns the ids of a session's questions that nobody has answered at that time, put off or not, oldest first.
+	OpenApprovals(ctx context.Context, session string, now time.Time, limit int) ([]string, error)
+	// CountApprovals is how many approvals are in a state at that time ("": in any).
+	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
+	// Objected tells whether a person has answered anything but yes about an operation of an agent's since that time.
+	Objected(ctx context.Context, agent, operation string, since time.Time) (bool, error)
+	// IsDrill tells whether a question is a drill; Drills counts them.
+	IsDrill(ctx context.Context, id string) (bool, error)
+	Drills(ctx context.Context) (DrillCounts, error)
+
+	// Declaration returns a declaration as it was last written; fault.NotFound if there is none.
+	Declaration(ctx context.Context, id string) (declare.Declaration, error)
+	// Session returns a session by id; fault.NotFound if there is none.
+	Session(ctx context.Context, id string) (session.Session, error)
+	// Record appends entries that change no other state.
+	Record(ctx context.Context, entries ...audit.Entry) error
+}
+
+// Ask is what a question is about that is to be written.
+type Ask struct {
+	Session    string
+	Agent      string
+	CallDigest string
+	Replaces   string // id of the question that it takes the place of, with other arguments; "": none
+	At         time.Time
+}
+
+// Found is what the store has when a question is to be written.
+type Found struct {
+	Same     *Stored // the newest question about the same call; nil: there is none
+	Replaced *Stored // the question with the id Ask.Replaces; nil: none was named
+	// How many questions nobody has answered at Ask.At: of the session, of the agent in all of its sessions, and those of the agent that silence
+	// answers.
+	OpenOfSession, OpenOfAgent, SilentOfAgent int64
+}
+
+// Stored is an approval as the store has it, with the declaration that it is about (nil: none).
+type Stored struct {
+	Approval    approval.Approval
+	Declaration *declare.Declaration
+}
+
+// Update is a stored approval as it is from now on, with the entry that says so.
+type Update struct {
+	Stored
+	Entry audit.Entry
+}
+
+// Written is what is to be written of a question. The zero value writes nothing: Found.Same stays.
+type Written struct {
+	Older       []Update             // what becomes of older questions; their entries come first, in this order
+	Question    *approval.Approval   // the new one
+	Declaration *declare.Declaration // a new one that it is about, written with it; nil: none
+	Drill       bool                 // no agent asked it
+	Entry       audit.Entry
+}
+
+// Filter says which approvals are wanted. State is that at Now: expiry and deferral are matters of when one looks.
+type Filter struct {
+	Session string         // "": of all
+	State   approval.State // "": in any
+	// Silent, without a Session: only those that silence answers, the next one first.
+	Silent bool
+	// Operation: those about this operation, of the Session if there is one.
+	Operation string
+	// Destination, without a Session: those about this value of an argument, as canonical JSON.
+	Destination string
+	Now         time.Time
+	After       string // id of the last one of the page before; "": from the newest on
+	Limit       int
+}

@@ -1,0 +1,198 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/session"
+)
+
+// Question is an approval as people see it. Arguments and justification are the agent's words: hostile text.
+type Question struct {
+	approval.Approval
+	// Similar is the same for questions that may be answered as one batch (DE-5); "" for one that stands alone.
+	Similar string `json:"similar,omitempty"`
+	// Session now: what it holds may have grown since it was asked.
+	SessionLabels []string      `json:"session_labels"`
+	SessionPhase  session.Phase `json:"session_phase,omitempty"`
+	// ArgumentsSize is how many bytes the arguments have where a list left them out.
+	ArgumentsSize int `json:"arguments_size,omitempty"`
+
+	// For one question, not in lists.
+	Held        []flow.Held     `json:"held,omitempty"`         // the session's labels with the calls that they came from
+	UserRequest string          `json:"user_request,omitempty"` // what a host or a person put on record; hostile text all the same
+	Plan        *session.Plan   `json:"plan,omitempty"`
+	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, each no first
+	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
+	// Drill says that no agent asked: it was to be rejected. Told once it is answered.
+	Drill bool `json:"drill,omitempty"`
+}
+
+// Earlier is a decision about the same destination.
+type Earlier struct {
+	ApprovalID  string         `json:"approval_id"`
+	Operation   string         `json:"operation"`
+	Agent       string         `json:"agent_id"`
+	Destination string         `json:"destination"` // as canonical JSON
+	State       approval.State `json:"state"`
+	By          []string       `json:"by,omitempty"` // who answered
+	Reason      string         `json:"reason,omitempty"`
+	At          time.Time      `json:"at"` // of the last answer, else of the question
+}
+
+// maxListed bounds the arguments that a list has of one question, in bytes. One question has all of them, and where they came from.
+const maxListed = 2 << 10
+
+// listed is a question as lists have it.
+func (d *Desk) listed(ctx context.Context, a approval.Approval) Question {
+	q := d.question(ctx, a)
+	q.Evidence = nil
+	if len(q.Arguments) > maxListed {
+		q.ArgumentsSize, q.Arguments = len(q.Arguments), nil
+	}
+	return q
+}
+
+func (d *Desk) question(ctx context.Context, a approval.Approval) Question {
+	a.State = a.StateAt(d.o.Now())
+	q := Question{Approval: a, Similar: similar(a), SessionLabels: []string{}}
+	if s, err := d.o.Store.Session(ctx, a.Session); err == nil { // its state helps to decide; the decision is judged again anyway
+		q.SessionPhase = s.Phase
+		for _, h := range s.Labels {
+			q.SessionLabels = append(q.SessionLabels, string(h.Label))
+		}
+	}
+	return q
+}
+
+// similar is the key under which questions can be answered together, each under its own digest.
+func similar(a approval.Approval) string {
+	key := declare.Declaration{
+		Agent: a.Agent, Session: a.Session, Operation: a.Operation, DefinitionHash: a.DefinitionHash, Risk: a.Risk, Parameters: a.Arguments,
+	}.Key()
+	if key == "" || len(a.Destinations) == 0 {
+		return key
+	}
+	return key + strings.Join(a.Destinations, "\x00")
+}
+
+// Questions returns approvals, newest first: in one state ("": any), of one session ("": any), those asked before the one with the id after.
+func (d *Desk) Questions(ctx context.Context, state approval.State, sessionID, after string, limit int) ([]Question, error) {
+	return d.list(ctx, Filter{Session: sessionID, State: state, Now: d.o.Now(), After: after, Limit: limit})
+}
+
+// maxSilentListed bounds what Silent returns.
+const maxSilentListed = 50
+
+// Silent returns the questions that silence answers, the next one first: what is not stopped by then runs.
+func (d *Desk) Silent(ctx context.Context) ([]Question, error) {
+	return d.list(ctx, Filter{State: approval.Pending, Silent: true, Now: d.o.Now(), Limit: maxSilentListed})
+}
+
+func (d *Desk) list(ctx context.Context, f Filter) ([]Question, error) {
+	found, err := d.o.Store.Approvals(ctx, f)
+	page := []Question{}
+	for _, a := range found {
+		page = append(page, d.listed(ctx, a))
+	}
+	return page, err
+}
+
+// Question returns one approval.
+func (d *Desk) Question(ctx context.Context, id string) (Question, error) {
+	a, err := d.o.Store.Approval(ctx, id)
+	if err != nil {
+		return Question{}, err
+	}
+	q := d.question(ctx, a)
+	if s, err := d.o.Store.Session(ctx, a.Session); err == nil {
+		q.Held, q.UserRequest, q.Plan = s.Labels, s.UserRequest, s.Plan
+	}
+	if a.ModifiedFrom != "" {
+		before, err := d.o.Store.Approval(ctx, a.ModifiedFrom)
+		if err != nil {
+			return q, err
+		}
+		q.Before = before.Arguments
+	}
+	if q.State != approval.Pending && q.State != approval.Deferred {
+		if q.Drill, err = d.o.Store.IsDrill(ctx, a.ID); err != nil {
+			return q, err
+		}
+	}
+	q.Earlier, err = d.earlier(ctx, a)
+	return q, err
+}
+
+// CountOpen is how many questions nobody has answered, put off or not.
+func (d *Desk) CountOpen(ctx context.Context) (pending, deferred int64, err error) {
+	now := d.o.Now()
+	if pending, err = d.o.Store.CountApprovals(ctx, approval.Pending, now); err != nil {
+		return 0, 0, err
+	}
+	deferred, err = d.o.Store.CountApprovals(ctx, approval.Deferred, now)
+	return pending, deferred, err
+}
+
+// OpenOf returns the ids of a session's questions that nobody has answered, oldest first, as its agent may know of them: what no agent asked is
+// none of its business.
+func (d *Desk) OpenOf(ctx context.Context, sessionID string) (ids []string, err error) {
+	waiting, err := d.o.Store.OpenApprovals(ctx, sessionID, d.o.Now(), maxOpen)
+	for _, id := range waiting {
+		drill, failed := false, error(nil)
+		if d.o.DrillEvery > 0 {
+			drill, failed = d.o.Store.IsDrill(ctx, id)
+		}
+		if err = errors.Join(err, failed); !drill {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+const (
+	earlierShown = 5  // decisions that are shown of one destination
+	earlierAsked = 10 // destinations of one call that are looked up
+)
+
+// answerBehind is the answer that brings an approval into a state.
+var answerBehind = map[approval.State]approval.Decision{
+	approval.Rejected: approval.Reject, approval.Approved: approval.Approve, approval.Spent: approval.Approve, approval.Deferred: approval.Deferral,
+}
+
+// earlier is what was decided before about the destinations of a call.
+func (d *Desk) earlier(ctx context.Context, a approval.Approval) ([]Earlier, error) {
+	var all []Earlier
+	now := d.o.Now()
+	for i, destination := range a.Destinations {
+		if i == earlierAsked {
+			break
+		}
+		found, err := d.o.Store.Approvals(ctx, Filter{Destination: destination, Now: now, Limit: earlierShown + 1})
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			if f.ID == a.ID || len(all) == earlierShown*(i+1) {
+				continue
+			}
+			e := Earlier{ApprovalID: f.ID, Operation: f.Operation, Agent: f.Agent, Destination: destination, State: f.StateAt(now), Reason: f.Reason, At: f.CreatedAt}
+			for _, v := range f.Votes {
+				if answerBehind[e.State] == v.Decision {
+					e.By, e.At = append(e.By, v.Person), v.At
+				}
+			}
+			if len(e.By) == 0 && f.ReplacedBy == "" && e.State != approval.Spent { // nobody has said anything, and it did not run by silence
+				continue
+			}
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,181 @@
+package desk
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/approval"
+)
+
+// Waiting is what is said while a call is held for an answer.
+type Waiting struct {
+	ApprovalID string
+	Risk       string
+	SilenceAt  time.Time // when silence permits; zero: only a person's answer does
+}
+
+const (
+	// tellEvery is how often it is said that a held call still waits.
+	tellEvery = 5 * time.Second
+	// leastWait is between two looks at an approval whose time should have come.
+	leastWait = 5 * time.Millisecond
+)
+
+// maxHeld bounds how many calls of one agent are held at a time: each costs what its arguments cost. One more is answered at once.
+const maxHeld = 32
+
+// heldCalls counts the calls that are held, by agent.
+type heldCalls struct {
+	mu      sync.Mutex // guards byAgent
+	byAgent map[string]int
+}
+
+func (h *heldCalls) enter(agent string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byAgent == nil {
+		h.byAgent = map[string]int{}
+	}
+	if h.byAgent[agent] >= maxHeld {
+		return false
+	}
+	h.byAgent[agent]++
+	return true
+}
+
+func (h *heldCalls) leave(agent string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byAgent[agent]--; h.byAgent[agent] == 0 {
+		delete(h.byAgent, agent)
+	}
+}
+
+// waitingCalls are the calls that wait for an approval to change.
+type waitingCalls struct {
+	mu         sync.Mutex // guards byApproval
+	byApproval map[string]*waitingRoom
+}
+
+// waitingRoom is where calls wait for one approval.
+type waitingRoom struct {
+	changed chan struct{} // closed when it changes
+	calls   int
+}
+
+// enter returns what is closed when the approval changes. Enter before the approval is read, and leave at the end.
+func (w *waitingCalls) enter(approval string) (changed <-chan struct{}, leave func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.byApproval == nil {
+		w.byApproval = map[string]*waitingRoom{}
+	}
+	room := w.byApproval[approval]
+	if room == nil {
+		room = &waitingRoom{changed: make(chan struct{})}
+		w.byApproval[approval] = room
+	}
+	room.calls++
+	return room.changed, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if room.calls--; room.calls == 0 && w.byApproval[approval] == room {
+			delete(w.byApproval, approval)
+		}
+	}
+}
+
+// wake lets those go that wait for the approval.
+func (w *waitingCalls) wake(approval string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if room := w.byApproval[approval]; room != nil {
+		close(room.changed)
+		delete(w.byApproval, approval)
+	}
+}
+
+// wakeAll lets all of them go.
+func (w *waitingCalls) wakeAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for approval, room := range w.byApproval {
+		close(room.changed)
+		delete(w.byApproval, approval)
+	}
+}
+
+// Hold is how a call waits for answers, and what it remembers from one wait to the next.
+type Hold struct {
+	For  time.Duration // how long its door holds it; 0: it is held for a silence alone
+	Tell func(Waiting) // told while the call is held, from the goroutine of the call; nil: nobody
+
+	until    time.Time // when the door's patience ends
+	lastSeen string    // the approval and its state on which the call was judged again
+}
+
+// Wait holds a call of the agent's for the answer to a question: as long as its door wants, and where silence permits at a stated time until then
+// (HI-2). It tells whether there is something to judge again. A call that ends here has lost nothing: the same call finds the answer.
+func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool) {
+	if !d.held.enter(agent) {
+		return false
+	}
+	defer d.held.leave(agent)
+	changed, leave := d.calls.enter(id)
+	defer leave()
+	a, err := d.o.Store.Approval(ctx, id)
+	if err != nil {
+		return false
+	}
+	now := d.o.Now()
+	a = a.Recount(d.o.Voter)
+	if !waits(a, now) { // answered between the judgement and here
+		seen := a.ID + string(a.StateAt(now))
+		isNew := seen != h.lastSeen // else it was judged on that already, and asked again
+		h.lastSeen = seen
+		return isNew
+	}
+	if h.until.IsZero() {
+		h.until = now.Add(h.For)
+	}
+	look, waiting := h.until, Waiting{ApprovalID: a.ID, Risk: a.Risk}
+	if a.State == approval.Pending && !a.SilenceAt.IsZero() && len(a.Votes) == 0 {
+		look, waiting.SilenceAt = a.SilenceAt, a.SilenceAt // it comes, whatever the door's patience
+	}
+	if a.ExpiresAt.Before(look) {
+		look = a.ExpiresAt
+	}
+	if !now.Before(look) {
+		return false
+	}
+	return d.hold(ctx, changed, look.Sub(now), func() {
+		if h.Tell != nil {
+			h.Tell(waiting)
+		}
+	})
+}
+
+// hold waits until the approval changes or the time is over, and says again and again that it waits. again is false where nobody waits for the call
+// any more.
+func (d *Desk) hold(ctx context.Context, changed <-chan struct{}, wait time.Duration, tell func()) (again bool) {
+	tell()
+	tick := time.NewTicker(tellEvery)
+	defer tick.Stop()
+	timer := time.NewTimer(max(wait, leastWait))
+	defer timer.Stop()
+	for {
+		select {
+		case <-changed:
+			return ctx.Err() == nil // who has left gets nothing run
+		case <-timer.C:
+			return ctx.Err() == nil // its time has come, or nobody waits any longer: judged again, it is permitted or asked about as before
+		case <-tick.C:
+			tell()
+		case <-ctx.Done():
+			return false
+		case <-d.draining:
+			return false
+		}
+	}
+}
