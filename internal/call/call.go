@@ -22,6 +22,19 @@ const (
 	Prompt   Kind = "prompt"   // the operation <server>.get_prompt
 )
 
+// Method is what is asked for, by MCP's name for it. Records and digests have the same name.
+type Method string
+
+// The methods that go through the corridor.
+const (
+	CallTool     Method = "tools/call"
+	ReadResource Method = "resources/read"
+	Subscribe    Method = "resources/subscribe"
+	Unsubscribe  Method = "resources/unsubscribe"
+	GetPrompt    Method = "prompts/get"
+	Complete     Method = "completion/complete"
+)
+
 // Definition is one thing that an upstream offers, as it described it. Everything in it is hostile.
 type Definition struct {
 	Server string // the operator's id of the server
@@ -60,6 +73,11 @@ type Exchange struct {
 type Result struct {
 	JSON []byte // the JSON-RPC result object
 }
+
+// RPCError is a JSON-RPC error that was answered in place of a result. JSON is its error object, strictly parsed and bounded.
+type RPCError struct{ JSON json.RawMessage }
+
+func (e *RPCError) Error() string { return "upstream answered with an error: " + string(e.JSON) }
 
 // Digest is the call digest: agent, session, operation, definition hash and canonical arguments, in a form in which
 // no field can run into the next.

@@ -39,7 +39,7 @@ type Command struct {
 	// Of is the operation whose results these parameters ask for, where that is another one, else "". It must be permitted too, and its labels
 	// come along: what is stored carries them to whoever reads it (docs/design.md, rule 3).
 	Of func(parameters json.RawMessage) string
-	// Run does it. It is bounded by ctx, its errors are fault errors, and one that is a *gateway.NotDispatched had no effect.
+	// Run does it. It is bounded by ctx, its errors are fault errors, and one that is a *fault.NotDispatched had no effect.
 	Run func(ctx context.Context, r CommandRun) (Brought, error)
 }
 

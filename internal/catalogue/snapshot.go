@@ -123,10 +123,10 @@ func (op *Operation) WhyWithheld(name string) fault.Verdict {
 }
 
 // Withheld finds the operation that would have the name if it could be called; nil if there is none.
-func (s *Snapshot) Withheld(method, name string) *Operation {
+func (s *Snapshot) Withheld(method call.Method, name string) *Operation {
 	var kinds []call.Kind
 	switch method {
-	case "tools/call":
+	case call.CallTool:
 		var found *Operation
 		for _, op := range s.byID {
 			if op.Kind == call.Tool && (op.Standing == Unlisted || op.Standing == Unfit) && op.Name == name && (found == nil || op.ID < found.ID) {
@@ -134,11 +134,11 @@ func (s *Snapshot) Withheld(method, name string) *Operation {
 			}
 		}
 		return found
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+	case call.ReadResource, call.Subscribe, call.Unsubscribe:
 		kinds = []call.Kind{call.Resource}
-	case "prompts/get":
+	case call.GetPrompt:
 		kinds = []call.Kind{call.Prompt}
-	case "completion/complete":
+	case call.Complete:
 		kinds = []call.Kind{call.Prompt, call.Resource}
 	}
 	for _, kind := range kinds {

@@ -28,7 +28,6 @@ import (
 	"sallyport.example/internal/comm/search"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 )
 
 // Options is the operator's word on what the operations may reach.
@@ -135,7 +134,7 @@ func operation(c catalogue.Command, ps params, check func(values) error, run fun
 	c.Run = func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
 		v, err := ps.parse(r.Parameters)
 		if err != nil {
-			return catalogue.Brought{}, &gateway.NotDispatched{Err: err}
+			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
 		}
 		b, err := run(ctx, r.Session, v)
 		return b, settled(err)
@@ -150,7 +149,7 @@ func settled(err error) error {
 	}
 	switch fault.Of(err).Code {
 	case fault.RequestMalformed, fault.PermissionDenied, fault.PathBlocked, fault.NotFound, fault.Conflict:
-		return &gateway.NotDispatched{Err: err}
+		return &fault.NotDispatched{Err: err}
 	}
 	return err
 }
@@ -440,11 +439,11 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 		}
 		afford := func() error { return c.files.Afford(ctx, session) }
 		if err := afford(); err != nil {
-			return catalogue.Brought{}, &gateway.NotDispatched{Err: err}
+			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
 		}
 		out, err := c.programs.Run(ctx, dir, v.texts("argv"), v.text("stdin"), afford)
 		if fault.Is(err, fault.SandboxUnavailable) || fault.Is(err, fault.LimitRate) { // it was not started
-			return catalogue.Brought{}, &gateway.NotDispatched{Err: err}
+			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
 		}
 		if left := c.files.Trim(session); err == nil {
 			err = left

@@ -24,7 +24,6 @@ import (
 	"sallyport.example/internal/comm/search"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/sandbox"
 )
 
@@ -425,7 +424,7 @@ func TestFilesAndPrograms(t *testing.T) {
 		t.Errorf("%q %+v", text, b.Blocks)
 	}
 	other := "sess_01a2009ca9eb71aca8a6d450ac52f9ee"
-	var notDispatched *gateway.NotDispatched
+	var notDispatched *fault.NotDispatched
 	for path, code := range map[string]fault.Code{"notes/a.txt": fault.NotFound, "../" + session + "/notes/a.txt": fault.PathBlocked, "/etc/passwd": fault.PathBlocked} {
 		_, err := w.run(other, "read_file", object{"path": path})
 		if !fault.Is(err, code) || !slices.Contains([]bool{true}, asNotDispatched(err, &notDispatched)) {
@@ -448,8 +447,8 @@ func TestFilesAndPrograms(t *testing.T) {
 	}
 }
 
-func asNotDispatched(err error, into **gateway.NotDispatched) bool {
-	nd, ok := err.(*gateway.NotDispatched)
+func asNotDispatched(err error, into **fault.NotDispatched) bool {
+	nd, ok := err.(*fault.NotDispatched)
 	*into = nd
 	return ok
 }

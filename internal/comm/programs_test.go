@@ -11,7 +11,6 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/comm/exec"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/sandbox"
 )
 
@@ -58,7 +57,7 @@ func TestProgramsDoNotFillTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var before *gateway.NotDispatched
+	var before *fault.NotDispatched
 	if err := run(t.Context(), "dd", "if=/dev/zero", "of=6", "bs=1M", "count=1", "status=none"); !fault.Is(err, fault.LimitQuota) || !errors.As(err, &before) {
 		t.Errorf("a program wrote more into a workspace that holds 320 MiB, of 256 that a session may have: %v", err)
 	}
@@ -85,7 +84,7 @@ func TestOneProgramDoesNotFillTheDisk(t *testing.T) {
 
 // A sandbox that failed after its program was started is no proof that nothing was done.
 func TestFailedSandboxIsNoProof(t *testing.T) {
-	var none *gateway.NotDispatched
+	var none *fault.NotDispatched
 	err := settled(fault.New(fault.SandboxUnavailable, "The sandbox failed.")) // as supervise says it of a launcher that ended with no word
 	if errors.As(err, &none) {
 		t.Error("the outcome of a program whose launcher was killed is recorded as nothing, and not as unknown")

@@ -287,7 +287,7 @@ func rpcCode(status int) int64 {
 // modernHeaders are what the modern era repeats outside the body. A client on a pipe has no headers, so that it is for the bridge to do.
 func (b *bridge) modernHeaders(m message) http.Header {
 	var bound []mcpwire.ParamHeader
-	if name, _, _ := mcpwire.Name(m.Method, m.Params); m.Method == "tools/call" {
+	if name, _, _ := mcpwire.Name(m.Method, m.Params); m.Method == string(call.CallTool) {
 		b.mu.Lock()
 		bound = b.headers[name]
 		b.mu.Unlock()

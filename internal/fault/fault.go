@@ -174,6 +174,13 @@ type Error struct {
 	Cause   error  // for the log only
 }
 
+// NotDispatched wraps the error of an act that certainly did not begin: a request that never left, a program that was not started. Its
+// outcome is known to be nothing. The outcome of any other error is unknown.
+type NotDispatched struct{ Err error }
+
+func (e *NotDispatched) Error() string { return e.Err.Error() }
+func (e *NotDispatched) Unwrap() error { return e.Err }
+
 // New returns an Error with a message that may be shown to whoever asked.
 func New(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}

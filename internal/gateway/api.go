@@ -15,10 +15,10 @@ import (
 // Request is one call as a door hands it to the corridor. Who calls is the Principal alone.
 type Request struct {
 	Principal   identity.Principal
-	Session     string             // only for principals with several sessions to speak for (hosts); otherwise "" or the principal's own
-	Method      string             // "tools/call", "resources/read", "resources/subscribe", "resources/unsubscribe", "prompts/get", "completion/complete"
+	Session     string // only for principals with several sessions to speak for (hosts); otherwise "" or the principal's own
+	Method      call.Method
 	Tool        string             // exposed tool name, exposed prompt name, or resource URI, by Method
-	Arguments   json.RawMessage    // as received; the corridor parses strictly and judges the canonical form. For completion/complete: {"ref":…,"argument":…,"context":…}
+	Arguments   json.RawMessage    // as received; the corridor parses strictly and judges the canonical form. For call.Complete: {"ref":…,"argument":…,"context":…}
 	Declaration string             // id of the declaration that the call runs on, where the door has a place of its own for it
 	Door        string             // "mcp" or "http"
 	DryRun      bool               // judge only: no effect, no intent (check)
@@ -47,22 +47,11 @@ type Answer struct {
 
 // Upstreams carries permitted calls to the servers behind us. Implementations bound time by ctx, size by their own limits, and
 // return fault errors: UpstreamFailed (Dispatched says whether the request can have had its effect), ResultTooLarge, ResultInvalid, TimeExceeded.
-// A JSON-RPC error of the server is *RPCError.
+// A JSON-RPC error of the server is a *call.RPCError.
 type Upstreams interface {
 	// Do sends one request and waits for its result. params is complete except for _meta, which the implementation owns.
 	Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
 }
-
-// RPCError is a JSON-RPC error that an upstream server answered with. JSON is its error object, strictly parsed and bounded.
-type RPCError struct{ JSON json.RawMessage }
-
-func (e *RPCError) Error() string { return "upstream answered with an error: " + string(e.JSON) }
-
-// NotDispatched wraps an error of Upstreams.Do when the request certainly never left: its outcome is known to be nothing.
-type NotDispatched struct{ Err error }
-
-func (e *NotDispatched) Error() string { return e.Err.Error() }
-func (e *NotDispatched) Unwrap() error { return e.Err }
 
 // Clock is read wherever time is decided on.
 type Clock func() time.Time

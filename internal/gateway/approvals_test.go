@@ -283,7 +283,7 @@ func TestApprovalOfAReadIsNoSubscription(t *testing.T) {
 		return json.RawMessage(`{"contents":[{"uri":"shy://customers","text":"hello"}]}`), nil
 	}
 	p := w.open("worker", "erin", "x")
-	do := func(method string) gateway.Answer {
+	do := func(method call.Method) gateway.Answer {
 		return w.g.Call(t.Context(), gateway.Request{Principal: p, Method: method, Tool: "shy://customers", Door: "mcp"})
 	}
 	id := w.mustAsk(do("resources/read"))

@@ -48,7 +48,7 @@ func TestEveryRefusalIsOnRecordWithItsCause(t *testing.T) {
 	do := func(tool, arguments string) func(*commWorld, identity.Principal) gateway.Answer {
 		return func(w *commWorld, p identity.Principal) gateway.Answer { return w.do(p, tool, arguments, "") }
 	}
-	method := func(method, name string) func(*commWorld, identity.Principal) gateway.Answer {
+	method := func(method call.Method, name string) func(*commWorld, identity.Principal) gateway.Answer {
 		return func(w *commWorld, p identity.Principal) gateway.Answer {
 			return w.g.Call(w.t.Context(), gateway.Request{Principal: p, Method: method, Tool: name, Door: "mcp"})
 		}

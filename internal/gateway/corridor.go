@@ -239,13 +239,13 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	}
 	snap := c.g.catalogue.Snapshot()
 	switch c.r.Method {
-	case "tools/call":
+	case call.CallTool:
 		c.op = snap.Lookup(c.r.Tool)
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+	case call.ReadResource, call.Subscribe, call.Unsubscribe:
 		c.offer = snap.Offer(call.Resource, c.r.Tool)
-	case "prompts/get":
+	case call.GetPrompt:
 		c.offer = snap.Offer(call.Prompt, c.r.Tool)
-	case "completion/complete":
+	case call.Complete:
 		if c.offer = snap.Offer(call.Prompt, c.r.Tool); c.offer == nil {
 			c.offer = snap.Offer(call.Resource, c.r.Tool)
 		}
@@ -253,7 +253,7 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if c.offer != nil {
 		c.op = c.offer.Operation
 	}
-	if c.r.Method != "tools/call" && len(c.r.Tool) > maxName {
+	if c.r.Method != call.CallTool && len(c.r.Tool) > maxName {
 		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "at most %d bytes", maxName).At("uri"))
 	}
 	if c.op == nil || c.op.Standing == catalogue.Unlisted || c.op.Standing == catalogue.Unfit {
@@ -261,17 +261,17 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	}
 	// What is read or asked for is the call as much as its arguments are: it is judged, hashed and kept with them.
 	switch c.r.Method {
-	case "resources/read", "resources/subscribe", "resources/unsubscribe":
+	case call.ReadResource, call.Subscribe, call.Unsubscribe:
 		c.args = appendQuoted([]byte(`{"uri":`), c.r.Tool, '}')
-	case "prompts/get":
+	case call.GetPrompt:
 		c.prompt, c.args = c.args, appendNamed(nil, "name", c.offer.Upstream, c.args)
 	}
-	if c.r.Method != "tools/call" {
+	if c.r.Method != call.CallTool {
 		if c.args, err = call.Canonical(c.args, call.DefaultLimits()); err != nil {
 			return fault.RefuseErr(stage, err)
 		}
 	}
-	if c.r.Method == "tools/call" {
+	if c.r.Method == call.CallTool {
 		c.unfold(ctx)
 	}
 	sent := c.args
@@ -290,10 +290,10 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 
 // definition is the hash of what is called, as digests have it. Of what is no tool the method is part of it: to read is not to subscribe.
 func (c *crossing) definition() string {
-	if c.r.Method == "tools/call" {
+	if c.r.Method == call.CallTool {
 		return c.op.Hash
 	}
-	return call.HashBytes([]byte(c.op.Hash + "\x00" + c.r.Method))
+	return call.HashBytes([]byte(c.op.Hash + "\x00" + string(c.r.Method)))
 }
 
 // reload takes the newest version of the session, from the store where memory has missed a move.

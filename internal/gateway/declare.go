@@ -186,7 +186,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	now := g.now()
 	s := l.current.Load()
 	c := &crossing{
-		g: g, r: Request{Principal: p, Session: s.ID, Method: "tools/call", DryRun: true}, speaker: speaker{agent: s.Agent, live: l, session: s},
+		g: g, r: Request{Principal: p, Session: s.ID, Method: call.CallTool, DryRun: true}, speaker: speaker{agent: s.Agent, live: l, session: s},
 		moment: judge.Declaration, request: call.NewID("req_", now), taken: taken{call: true},
 	}
 	if g.closed.Load() {

@@ -269,7 +269,7 @@ func (c *crossing) keepSeen(seen provenance.Seen) []Evidence {
 
 // Payloads are the values and texts in a result of an MCP method, each once. plain says that there is nothing else in it: no other kind of block, no member
 // beside those that are looked at. What can't be read has no payloads.
-func Payloads(method string, result json.RawMessage) (all []json.RawMessage, plain bool) {
+func Payloads(method call.Method, result json.RawMessage) (all []json.RawMessage, plain bool) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(result, &members) != nil {
 		return nil, false
@@ -281,7 +281,7 @@ func Payloads(method string, result json.RawMessage) (all []json.RawMessage, pla
 	list := func(raw json.RawMessage) bool { return raw == nil || json.Unmarshal(raw, &blocks) == nil }
 	text := func(raw json.RawMessage) (s string, ok bool) { return s, raw != nil && json.Unmarshal(raw, &s) == nil }
 	switch method {
-	case "tools/call":
+	case call.CallTool:
 		if !list(members["content"]) {
 			return nil, false
 		}
@@ -311,7 +311,7 @@ func Payloads(method string, result json.RawMessage) (all []json.RawMessage, pla
 				all = append(all, provenance.Text(s))
 			}
 		}
-	case "resources/read":
+	case call.ReadResource:
 		if !list(members["contents"]) {
 			return nil, false
 		}
@@ -320,7 +320,7 @@ func Payloads(method string, result json.RawMessage) (all []json.RawMessage, pla
 				all = append(all, provenance.Text(s))
 			}
 		}
-	case "prompts/get":
+	case call.GetPrompt:
 		if !list(members["messages"]) {
 			return nil, false
 		}

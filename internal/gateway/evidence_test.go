@@ -543,7 +543,7 @@ func TestWhatIsNoEvidence(t *testing.T) {
 		p := w.tainted()
 		n := kept(w, p)
 		w.up.answers["mail.people"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
-			return nil, &gateway.RPCError{JSON: json.RawMessage(`{"code":1,"message":"bob.stone@corp.example","data":` + people + `}`)}
+			return nil, &call.RPCError{JSON: json.RawMessage(`{"code":1,"message":"bob.stone@corp.example","data":` + people + `}`)}
 		}
 		w.do(p, "mail_people", `{}`, "")
 		none(t, w, p, n)
@@ -857,12 +857,12 @@ func TestDrillHasEvidenceOfItsOwn(t *testing.T) {
 
 // Texts of resources and prompts are evidence like a tool's; what is only blob or subscription is none.
 func TestResourcesAndPromptsAreEvidence(t *testing.T) {
-	for method, result := range map[string]string{
+	for method, result := range map[call.Method]string{
 		"resources/read":      `{"contents":[{"uri":"crm://people","text":"[{\"name\":\"Bob Stone\",\"email\":\"bob.stone@corp.example\"}]"}]}`,
 		"prompts/get":         `{"messages":[{"role":"user","content":{"type":"text","text":"[{\"name\":\"Bob Stone\",\"email\":\"bob.stone@corp.example\"}]"}}]}`,
 		"resources/subscribe": `{"contents":[{"uri":"crm://people","text":"[{\"name\":\"Bob Stone\",\"email\":\"bob.stone@corp.example\"}]"}]}`,
 	} {
-		t.Run(method, func(t *testing.T) {
+		t.Run(string(method), func(t *testing.T) {
 			w := newTracedWorld(t, func(o *gateway.Options) {
 				inner := o.Classify
 				o.Classify = func(server, tool string) catalogue.Classification {

@@ -99,7 +99,7 @@ func (c *crossing) load() judge.Facts {
 		Operation: g.judged(c.op, s.Phase),
 		Arguments: judge.Arguments{
 			Canonical: c.args, Digest: c.digest, Partial: c.partial, Writes: c.writes, Acts: c.acts, Selects: c.prompt, Answers: c.answers != nil, Carries: c.carries,
-			ReadsNothing: c.r.Method == "resources/subscribe" || c.r.Method == "resources/unsubscribe",
+			ReadsNothing: c.r.Method == call.Subscribe || c.r.Method == call.Unsubscribe,
 		},
 		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},
 	}
@@ -303,9 +303,9 @@ func (c *crossing) trace(ctx context.Context, f *judge.Facts) {
 // told what their arguments are for.
 func (c *crossing) traced() bool {
 	switch c.r.Method {
-	case "tools/call":
+	case call.CallTool:
 		return c.op.Traced()
-	case "resources/read", "resources/subscribe":
+	case call.ReadResource, call.Subscribe:
 		return c.op.Profile.Told() || c.op.Profile.EgressURL
 	}
 	return false

@@ -817,7 +817,7 @@ func TestFailuresAreNeverRetriedAndSayWhetherTheEffectIsKnown(t *testing.T) {
 		code     fault.Code
 		decision string
 	}{
-		"never left":   {&gateway.NotDispatched{Err: fault.New(fault.UpstreamFailed, "The server web is down.")}, fault.UpstreamFailed, "error"},
+		"never left":   {&fault.NotDispatched{Err: fault.New(fault.UpstreamFailed, "The server web is down.")}, fault.UpstreamFailed, "error"},
 		"died":         {fault.New(fault.UpstreamFailed, "The server web failed."), fault.UpstreamFailed, "unknown"},
 		"timed out":    {context.DeadlineExceeded, fault.TimeExceeded, "unknown"},
 		"too large":    {fault.New(fault.ResultTooLarge, ""), fault.ResultTooLarge, "error"},

@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -125,7 +126,7 @@ func (c *crossing) declaredLabels() []flow.Held {
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
 func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
 	if c.g.standing.Killed(c.agent) { // pulled while the intent was being written
-		return nil, &NotDispatched{Err: standing.ErrKilled}
+		return nil, &fault.NotDispatched{Err: standing.ErrKilled}
 	}
 	bound := maxAct
 	if t := c.op.Class.Timeout; t > 0 {
@@ -137,20 +138,20 @@ func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
 	c.live.meter.start(c)
 	defer c.live.meter.end(c)
 	if c.live.current.Load().State != session.Open { // closed before there was a call to end
-		return nil, &NotDispatched{Err: errClosed}
+		return nil, &fault.NotDispatched{Err: errClosed}
 	}
 	if c.op.Command != nil {
 		return c.run(ctx)
 	}
-	return c.g.o.Upstreams.Do(ctx, c.op.Server, c.r.Method, c.params(), c.exchange())
+	return c.g.o.Upstreams.Do(ctx, c.op.Server, string(c.r.Method), c.params(), c.exchange())
 }
 
 // params builds the request's params around the canonical arguments.
 func (c *crossing) params() json.RawMessage {
 	switch c.r.Method {
-	case "tools/call":
+	case call.CallTool:
 		return appendNamed(nil, "name", c.op.Tool, c.args)
-	case "prompts/get":
+	case call.GetPrompt:
 		return appendNamed(nil, "name", c.offer.Upstream, c.prompt)
 	}
 	return c.args // a resource's uri, or a completion, in which the door rewrote ref to the server's own name

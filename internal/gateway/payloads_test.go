@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/gateway"
 )
 
@@ -40,11 +41,11 @@ func TestPayloads(t *testing.T) {
 		{``, `[]`, false},
 		{`{"content":[],"more":"y"}`, `[]`, false},
 	} {
-		method := "tools/call"
+		method := call.CallTool
 		if strings.HasPrefix(c.result, `{"contents"`) {
-			method = "resources/read"
+			method = call.ReadResource
 		} else if strings.HasPrefix(c.result, `{"messages"`) {
-			method = "prompts/get"
+			method = call.GetPrompt
 		}
 		all, plain := gateway.Payloads(method, json.RawMessage(c.result))
 		if all == nil {

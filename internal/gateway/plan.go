@@ -239,7 +239,7 @@ type judgedPlan struct {
 // judgeStep judges a step by what is known before it is called: as part of the plan, and by its risk when it is called. A plan that is
 // submitted, whose field is steps, has to say why it reaches outside.
 func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d *agent.Declaration, op *catalogue.Operation, st plannedStep, at string, known map[string]bool) (v, risk fault.Verdict) {
-	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: "tools/call", DryRun: true}, speaker: speaker{agent: s.Agent, session: s, live: l, decl: d}}
+	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: call.CallTool, DryRun: true}, speaker: speaker{agent: s.Agent, session: s, live: l, decl: d}}
 	c.subject = subject{op: op, args: st.Arguments, inPlan: true, partial: st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0}
 	if c.args == nil {
 		c.args = []byte("{}")
@@ -489,7 +489,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 		switch {
 		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
 			cause = v
-			if op := g.catalogue.Snapshot().Withheld("tools/call", st.Tool); op != nil && j.ops[i] == nil {
+			if op := g.catalogue.Snapshot().Withheld(call.CallTool, st.Tool); op != nil && j.ops[i] == nil {
 				cause = op.WhyWithheld(st.Tool)
 			}
 			cause.Reason = fmt.Sprintf("step %d: %s", i, cause.Reason)

@@ -225,7 +225,7 @@ func (g *Gateway) changedCall(ctx context.Context, old approval.Approval, argume
 	}
 	now := g.now()
 	c := &crossing{
-		g: g, r: Request{Session: s.ID, Method: "tools/call", Door: "http", DryRun: true}, moment: judge.Modification, request: call.NewID("req_", now),
+		g: g, r: Request{Session: s.ID, Method: call.CallTool, Door: "http", DryRun: true}, moment: judge.Modification, request: call.NewID("req_", now),
 		speaker: speaker{agent: s.Agent, live: l, session: s}, subject: subject{args: arguments, op: g.catalogue.ByID(old.Operation)},
 	}
 	if c.op == nil || c.op.Hash != old.DefinitionHash {

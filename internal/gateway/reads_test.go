@@ -105,7 +105,7 @@ func TestPromptsAndCompletionsAreUnasked(t *testing.T) {
 	w.offer("shy", call.Definition{Server: "shy", Name: "file", Kind: call.Prompt, JSON: prompt, Hash: call.HashBytes(prompt)})
 	w.says("shy.file", `{"messages":[{"role":"user","content":{"type":"text","text":"salaries"}}]}`)
 	w.says("shy.", `{"completion":{"values":["payroll"]}}`)
-	ask := func(p identity.Principal, method, arguments string) bool {
+	ask := func(p identity.Principal, method call.Method, arguments string) bool {
 		t.Helper()
 		w.mustPermit(w.g.Call(t.Context(), gateway.Request{Principal: p, Method: method, Tool: "shy_file", Arguments: json.RawMessage(arguments), Door: "mcp"}))
 		_, ok := w.holds(p, flow.Unasked)

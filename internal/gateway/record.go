@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
@@ -23,8 +24,8 @@ func (c *crossing) entry(kind audit.Kind) audit.Entry {
 	} else {
 		e.Operation = short(c.r.Tool)
 	}
-	if c.r.Method != "tools/call" {
-		e.Action = short(c.r.Method)
+	if c.r.Method != call.CallTool {
+		e.Action = short(string(c.r.Method))
 	}
 	return e
 }

@@ -200,7 +200,7 @@ func (c *crossing) inspect(result json.RawMessage, err error) outcome {
 		out.used = time.Since(c.ran.at)
 	}
 	out.entry.DurationMS = out.used.Milliseconds()
-	var rpc *RPCError
+	var rpc *call.RPCError
 	switch {
 	case err == nil:
 		c.inspectResult(&out, result)
@@ -285,7 +285,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 	}
 	result, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": message}}, "isError": true}) // strings encode
 	wrapped, attribution, err := c.wrapContent(result)
-	if err != nil || c.r.Method != "tools/call" {
+	if err != nil || c.r.Method != call.CallTool {
 		out.verdict = fault.Refuse("act", fault.UpstreamFailed, "The server refused the request.")
 		return
 	}
@@ -296,7 +296,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 func (c *crossing) inspectFailure(out *outcome, err error) {
 	f := fault.Of(err)
 	code := f.Code
-	var notDispatched *NotDispatched
+	var notDispatched *fault.NotDispatched
 	switch {
 	case errors.Is(err, standing.ErrKilled):
 		code = fault.KillSwitch
@@ -355,7 +355,7 @@ func (c *crossing) wrap(result json.RawMessage, trusted bool) (wrapped, attribut
 	if trusted {
 		return result, nil, nil
 	}
-	if c.r.Method != "tools/call" && c.r.Method != "resources/read" && c.r.Method != "prompts/get" {
+	if c.r.Method != call.CallTool && c.r.Method != call.ReadResource && c.r.Method != call.GetPrompt {
 		return plainJSON(result), nil, nil
 	}
 	return c.wrapContent(result)
@@ -375,7 +375,7 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 	}
 	next := map[string]any{}
 	switch c.r.Method {
-	case "tools/call":
+	case call.CallTool:
 		var blocks []map[string]any
 		if raw, ok := members["content"]; ok {
 			if err := unmarshalKeeping(raw, &blocks); err != nil {
@@ -396,7 +396,7 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 		if string(members["isError"]) == "true" {
 			next["isError"] = true
 		}
-	case "resources/read":
+	case call.ReadResource:
 		var contents []map[string]any
 		if err := unmarshalKeeping(members["contents"], &contents); err != nil {
 			return nil, nil, fmt.Errorf("contents: %w", err)
@@ -407,7 +407,7 @@ func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.Ra
 			}
 		}
 		next["contents"] = notNil(contents)
-	case "prompts/get":
+	case call.GetPrompt:
 		var messages []map[string]any
 		if err := unmarshalKeeping(members["messages"], &messages); err != nil {
 			return nil, nil, fmt.Errorf("messages: %w", err)
@@ -500,7 +500,7 @@ func (c *crossing) wrapQuestions(members map[string]json.RawMessage) (json.RawMe
 func (c *crossing) source() string {
 	source := ""
 	switch {
-	case c.r.Method == "resources/read":
+	case c.r.Method == call.ReadResource:
 		source = c.r.Tool
 	case c.ran.source != "":
 		source = c.ran.source

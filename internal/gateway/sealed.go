@@ -250,7 +250,7 @@ const maxFailed = 500
 // gaveBack notes that the call took a step and certainly had no effect: it was never sent, or it only reads and brought nothing. The step may
 // be called again. Only this process knows; after a restart the step counts as called.
 func (c *crossing) gaveBack(out outcome, err error) {
-	var unsent *NotDispatched
+	var unsent *fault.NotDispatched
 	if c.judged.facts.Evidence.Follows && (errors.As(err, &unsent) || out.entry.Decision != "ok" && !c.writes) {
 		c.live.mu.Lock()
 		defer c.live.mu.Unlock()

@@ -403,7 +403,7 @@ func TestStepsAreGivenBack(t *testing.T) {
 	w.mustPermit(w.do(p, "mail_find", `{"q":"widgets"}`, "")) // it only reads
 	w.mustPermit(w.do(p, "slack_send", to("bob@b.example"), ""))
 
-	fails("slack.send", &gateway.NotDispatched{Err: fault.New(fault.UpstreamFailed, "gone")})
+	fails("slack.send", &fault.NotDispatched{Err: fault.New(fault.UpstreamFailed, "gone")})
 	if v := w.do(p, "slack_send", done, "").Verdict; v.Decision == fault.Permit {
 		t.Fatalf("%+v", v)
 	}

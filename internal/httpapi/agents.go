@@ -227,7 +227,7 @@ func malformed(v fault.Verdict) error {
 
 func (b CallBody) request(p identity.Principal, sessionID string) gateway.Request {
 	return gateway.Request{
-		Principal: p, Session: sessionID, Method: "tools/call", Tool: b.Tool, Arguments: b.Arguments, Declaration: b.DeclarationID, Door: "http",
+		Principal: p, Session: sessionID, Method: call.CallTool, Tool: b.Tool, Arguments: b.Arguments, Declaration: b.DeclarationID, Door: "http",
 	}
 }
 

@@ -45,26 +45,26 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 
 // do serves one request that goes to an upstream, or to one of Sallyport's own tools.
 func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) (json.RawMessage, *rpcError) {
-	r := gateway.Request{Principal: p, Method: req.Method, Door: "mcp"}
+	r := gateway.Request{Principal: p, Method: call.Method(req.Method), Door: "mcp"}
 	malformed := func(message string) (json.RawMessage, *rpcError) {
 		e := invalidParams(message)
 		f.turnedAway(p, req.Method, e)
 		return nil, e
 	}
 	var ok bool
-	switch req.Method {
-	case "tools/call", "prompts/get":
+	switch r.Method {
+	case call.CallTool, call.GetPrompt:
 		if r.Tool, ok = call.Text(req.name); !ok || r.Tool == "" {
 			return malformed("params.name must be a string.")
 		}
 		if r.Arguments = req.arguments; string(r.Arguments) == "null" { // what some clients send for no arguments
 			r.Arguments, req.arguments = nil, nil
 		}
-	case "resources/read":
+	case call.ReadResource:
 		if r.Tool, ok = call.Text(req.uri); !ok || r.Tool == "" {
 			return malformed("params.uri must be a string.")
 		}
-	case "completion/complete":
+	case call.Complete:
 		var e *rpcError
 		if r.Tool, r.Arguments, e = f.completion(ctx, p, req); e != nil {
 			f.turnedAway(p, req.Method, e)
@@ -78,7 +78,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	if r.Arguments != nil && !call.IsObject(r.Arguments) {
 		return malformed("params.arguments must be an object.")
 	}
-	if req.Method == "tools/call" {
+	if r.Method == call.CallTool {
 		if own, ok := ownTools[r.Tool]; ok {
 			return f.callOwn(ctx, p, r.Tool, own, req.arguments)
 		}
@@ -94,7 +94,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	if at.answer == "decline" || at.answer == "cancel" {
 		return f.left(ctx, r, at)
 	}
-	if r.Method != "completion/complete" && (c != nil || at.answer == "accept") {
+	if r.Method != call.Complete && (c != nil || at.answer == "accept") {
 		r.Hold = f.hold
 	}
 	f.exchange(req, s, c, &r)
@@ -235,7 +235,7 @@ func (f *Face) outcome(ctx context.Context, r gateway.Request, a gateway.Answer)
 
 // reasoned is the result of a call with the verdict beside it where that says what vouched for the arguments.
 func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
-	if a.Verdict.Reason == "" || r.Method != "tools/call" {
+	if a.Verdict.Reason == "" || r.Method != call.CallTool {
 		return a.Result
 	}
 	meta, ok := call.Get(a.Result, "_meta")
@@ -248,11 +248,11 @@ func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
 // refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
 func refusal(ctx context.Context, r gateway.Request, v fault.Verdict, requestID string) (json.RawMessage, *rpcError) {
 	v.RequestID = cmp.Or(requestID, web.RequestID(ctx))
-	if r.Method == "tools/call" && (v.Code != fault.RequestMalformed || v.Stage != "resolve") {
+	if r.Method == call.CallTool && (v.Code != fault.RequestMalformed || v.Stage != "resolve") {
 		return refused(v), nil
 	}
 	code, data := v.Code.RPCCode(), map[string]any{"verdict": v}
-	if r.Method == "resources/read" && v.Code == fault.ToolUnknown {
+	if r.Method == call.ReadResource && v.Code == fault.ToolUnknown {
 		code, data["uri"] = mcpwire.CodeResourceNotFound, r.Tool
 	}
 	return nil, &rpcError{status: http.StatusOK, code: code, message: v.Reason, data: mcpwire.AppendJSON(nil, data)}
@@ -351,7 +351,7 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 	switch {
 	case word == "complete":
 		return false, result, nil
-	case word != "input_required" || r.Method == "completion/complete":
+	case word != "input_required" || r.Method == call.Complete:
 		return refuse(fault.ResultInvalid, "The server answered with a kind of result that is not known here.")
 	case round >= maxRounds:
 		return refuse(fault.LimitQuota, "The server asked back more than "+strconv.Itoa(maxRounds)+" times for one call.")
@@ -380,7 +380,7 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 			return refuse(fault.ResultInvalid, "The server asks back with "+mcpwire.Quote(word)+", which this client can't answer.")
 		}
 		response, err := c.ask(ctx, s, word, params)
-		if refused := (*gateway.RPCError)(nil); errors.As(err, &refused) {
+		if refused := (*call.RPCError)(nil); errors.As(err, &refused) {
 			return false, nil, &rpcError{status: http.StatusOK, raw: refused.JSON}
 		} else if err != nil {
 			return refuse(fault.TimeExceeded, "The client did not answer what the server asked back.")
@@ -410,13 +410,13 @@ func (f *Face) dress(method string, result json.RawMessage) [][]byte {
 			kind = value
 		case name == "_meta" && call.IsObject(value):
 			meta = value
-		case method == "resources/read" && (name == "ttlMs" || name == "cacheScope"):
+		case method == string(call.ReadResource) && (name == "ttlMs" || name == "cacheScope"):
 		default:
 			parts = append(parts, append(mcpwire.AppendJSON([]byte{','}, name), ':'), value)
 		}
 	}
 	parts[0] = append([]byte(`{"resultType":`), kind...)
-	if method == "resources/read" {
+	if method == string(call.ReadResource) {
 		parts = append(parts, []byte(`,"ttlMs":0,"cacheScope":"private"`))
 	}
 	return append(parts, []byte(`,"_meta":`), call.SetMember(meta, mcpwire.MetaServerInfo, f.sdk.info), []byte{'}'})

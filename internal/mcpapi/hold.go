@@ -36,7 +36,7 @@ const (
 func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabilities json.RawMessage) json.RawMessage {
 	v, x := a.Verdict, r.Exchange
 	switch {
-	case v.Decision != fault.Ask, v.ApprovalID == nil, r.Method == "completion/complete":
+	case v.Decision != fault.Ask, v.ApprovalID == nil, r.Method == call.Complete:
 		return nil
 	case at.n >= ownRounds, len(x.InputResponses)+len(x.RequestState) > maxKept:
 		return nil

@@ -15,7 +15,6 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
 )
@@ -244,7 +243,7 @@ func (c *connection) cancel(id json.RawMessage) {
 func (c *connection) ask(ctx context.Context, s *stream, method string, params json.RawMessage) (json.RawMessage, error) {
 	if !c.asks[method] {
 		e := badRequest(mcpwire.CodeMethodNotFound, "The agent's client does not answer "+mcpwire.Clip(method)+".")
-		return nil, &gateway.RPCError{JSON: e.object()}
+		return nil, &call.RPCError{JSON: e.object()}
 	}
 	ch := make(chan reply, 1)
 	c.mu.Lock()
@@ -272,7 +271,7 @@ func (c *connection) ask(ctx context.Context, s *stream, method string, params j
 		case !ok:
 			return nil, c.ended
 		case r.err != nil:
-			return nil, &gateway.RPCError{JSON: r.err}
+			return nil, &call.RPCError{JSON: r.err}
 		}
 		return r.result, nil
 	}

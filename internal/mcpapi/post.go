@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
@@ -68,7 +69,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 		defer context.AfterFunc(f.life.stopping, cancel)()
 		f.sdk.modern.ServeHTTP(w, forSDK(r.WithContext(ctx), body, &handshake{principal: p}))
 		return
-	case "tools/call":
+	case string(call.CallTool):
 		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
 			f.turnedAway(p, req.Method, e)
 			s.fail(e)
@@ -112,7 +113,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 		c.level = rank
 		c.mu.Unlock()
 		s.result(json.RawMessage("{}"))
-	case req.Method == "initialize", req.Method == "resources/subscribe", req.Method == "resources/unsubscribe":
+	case req.Method == "initialize", req.Method == string(call.Subscribe), req.Method == string(call.Unsubscribe):
 		f.sdk.legacy.ServeHTTP(w, forSDK(r, body, &handshake{principal: p}))
 	default:
 		ctx, cancel := context.WithCancelCause(r.Context())

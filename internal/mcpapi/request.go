@@ -99,7 +99,7 @@ var (
 	modernMethods = map[string]bool{
 		"server/discover": true, "subscriptions/listen": true,
 		"tools/list": true, "resources/list": true, "resources/templates/list": true, "prompts/list": true,
-		"tools/call": true, "resources/read": true, "prompts/get": true, "completion/complete": true,
+		string(call.CallTool): true, string(call.ReadResource): true, string(call.GetPrompt): true, string(call.Complete): true,
 	}
 	clientNotifications = map[string]bool{
 		"notifications/initialized": true, "notifications/cancelled": true, "notifications/progress": true,

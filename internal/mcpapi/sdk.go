@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -59,13 +60,13 @@ func (f *Face) newSDK(version string) sdk {
 		Capabilities:              caps,
 		SupportedProtocolVersions: revisions,
 		SubscribeHandler: func(ctx context.Context, req *mcp.SubscribeRequest) error {
-			return f.subscription(ctx, "resources/subscribe", req.Params.URI, req.Session.ID())
+			return f.subscription(ctx, call.Subscribe, req.Params.URI, req.Session.ID())
 		},
 		UnsubscribeHandler: func(ctx context.Context, req *mcp.UnsubscribeRequest) error {
 			// A listen stream unsubscribes when its context has ended.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			return f.subscription(ctx, "resources/unsubscribe", req.Params.URI, req.Session.ID())
+			return f.subscription(ctx, call.Unsubscribe, req.Params.URI, req.Session.ID())
 		},
 		// Lists and instructions depend on who asks, so no shared cache may keep them.
 		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) {
@@ -113,7 +114,7 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 				d.Instructions = prompt
 			}
 			return res, err
-		case "resources/subscribe", "resources/unsubscribe", "subscriptions/listen",
+		case string(call.Subscribe), string(call.Unsubscribe), "subscriptions/listen",
 			"notifications/initialized", "notifications/cancelled", "notifications/progress", "notifications/roots/list_changed":
 			return next(ctx, method, req)
 		}
@@ -159,7 +160,7 @@ func (f *Face) known(id string) bool {
 }
 
 // subscription takes a subscription to a resource through the corridor.
-func (f *Face) subscription(ctx context.Context, method, uri, transport string) error {
+func (f *Face) subscription(ctx context.Context, method call.Method, uri, transport string) error {
 	h, _ := ctx.Value(handshakeKey{}).(*handshake)
 	if h == nil {
 		return sdkError(internalError(web.RequestID(ctx)))

@@ -479,7 +479,7 @@ func TestAsk(t *testing.T) {
 			t.Error(err)
 		}
 		_, err = x.Ask(ctx, "sampling/createMessage", json.RawMessage(`{}`))
-		var refused *gateway.RPCError
+		var refused *call.RPCError
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("asked for what the client does not answer: %v", err)
 		}

@@ -69,7 +69,7 @@ func newSealer(clock func() time.Time) *sealer {
 }
 
 // bind describes a call. Arguments that are no object get the hash of none: the corridor refuses them anyway.
-func bind(principal, session, method, name string, arguments json.RawMessage) binding {
+func bind(principal, session string, method call.Method, name string, arguments json.RawMessage) binding {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
@@ -77,7 +77,7 @@ func bind(principal, session, method, name string, arguments json.RawMessage) bi
 	if err != nil {
 		canonical = nil
 	}
-	return binding{Principal: principal, Session: session, Method: method, Name: name, Arguments: call.HashBytes(canonical)}
+	return binding{Principal: principal, Session: session, Method: string(method), Name: name, Arguments: call.HashBytes(canonical)}
 }
 
 // seal makes a state to hand out, good once and for stateLife.

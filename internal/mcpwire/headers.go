@@ -26,9 +26,9 @@ func MediaType(h http.Header) string {
 // Name is what a request is about, the name or URI that the modern era repeats in Mcp-Name. Other methods repeat none.
 func Name(method string, params json.RawMessage) (name string, repeated, ok bool) {
 	member := "name"
-	switch method {
-	case "tools/call", "prompts/get":
-	case "resources/read":
+	switch call.Method(method) {
+	case call.CallTool, call.GetPrompt:
+	case call.ReadResource:
 		member = "uri"
 	default:
 		return "", false, true

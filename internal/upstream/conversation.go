@@ -21,7 +21,6 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
 )
 
@@ -401,7 +400,7 @@ func (c *conversation) addModern(out *outgoing, meta *mcpwire.Meta, x *call.Exch
 	if repeated && !ok {
 		return c.s.undispatched(nil, "was not asked: the params of %s name nothing", out.Method)
 	}
-	if out.Method == "tools/call" {
+	if out.Method == string(call.CallTool) {
 		out.bound = c.s.paramHeaders(name)
 	}
 	caps := c.s.restrict(x.ClientCapabilities)
@@ -479,7 +478,7 @@ func (c *conversation) rpcError(raw []byte) error {
 	if err := json.Unmarshal(raw, &e); err != nil || e.Code == nil || e.Message == nil {
 		return c.s.invalidResult(err, "is an error without code or message")
 	}
-	return &gateway.RPCError{JSON: bytes.Clone(raw)}
+	return &call.RPCError{JSON: bytes.Clone(raw)}
 }
 
 // inputRequired lets a multi-round-trip request pass if it asks for nothing but what the operator lets this server ask for. Samplings are
@@ -693,7 +692,7 @@ func (c *conversation) ask(m mcpwire.Message, p *pending) {
 		c.mu.Lock()
 		delete(c.asks, key)
 		c.mu.Unlock()
-		var rpc *gateway.RPCError
+		var rpc *call.RPCError
 		switch {
 		case errors.As(err, &rpc):
 			c.send(mcpwire.Message{ID: m.ID, Error: rpc.JSON})

@@ -8,7 +8,6 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
 )
 
@@ -85,7 +84,7 @@ func TestBuild(t *testing.T) {
 	}
 	for _, params := range []string{`[]`, `{`, `{"a":1}{`, `{"_meta":{}}`, `{"inputResponses":1}`} {
 		_, err := c.build(json.RawMessage(`"sp-9"`), "tools/call", json.RawMessage(params), &call.Exchange{})
-		var nd *gateway.NotDispatched
+		var nd *fault.NotDispatched
 		if !errors.As(err, &nd) {
 			t.Errorf("%s: %v", params, err)
 		}

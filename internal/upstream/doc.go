@@ -5,7 +5,7 @@
 //   - Everything a server sends is hostile. Lines, events, bodies, lists, schemas and notifications are bounded in size, number and
 //     rate; JSON is strictly parsed; text is escaped before it is logged or shown. A server that misbehaves fails its own calls
 //     and, at worst, is cut off and connected to again with back-off. It never reaches another server's calls.
-//   - A request is sent at most once. What certainly never left is a gateway.NotDispatched; anything else has an unknown outcome.
+//   - A request is sent at most once. What certainly never left is a fault.NotDispatched; anything else has an unknown outcome.
 //   - A response goes to the one call whose id it carries. Ids are ours ("sp-N"), unsolicited and second answers are dropped.
 //   - No credential of an agent is ever sent to a server: requests carry Config.Headers and nothing of the caller's.
 //   - Servers may ask the agent's client something only where Config.ClientFeatures says so, and then only in a conversation that no other

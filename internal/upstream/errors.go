@@ -8,7 +8,6 @@ import (
 
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 )
 
 var (
@@ -24,7 +23,7 @@ func (s *server) failed(cause error, format string, args ...any) error {
 
 // undispatched is a failure of a request that certainly never left.
 func (s *server) undispatched(cause error, format string, args ...any) error {
-	return &gateway.NotDispatched{Err: s.failed(cause, format, args...)}
+	return &fault.NotDispatched{Err: s.failed(cause, format, args...)}
 }
 
 func (s *server) invalidResult(cause error, format string, args ...any) error {

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/mcpwire"
 )
 
@@ -148,7 +148,7 @@ func (x *httpExchange) unsent(err error) error {
 	case !errors.As(err, &dial):
 		return x.broken(err, "broke off; whether the call was carried out is unknown")
 	case x.ctx.Err() != nil:
-		return &gateway.NotDispatched{Err: s.gaveUp(x.ctx)}
+		return &fault.NotDispatched{Err: s.gaveUp(x.ctx)}
 	}
 	c.fail(fmt.Errorf("it can't be reached: %w", dial))
 	return s.undispatched(dial, "can't be reached")

@@ -17,7 +17,6 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 )
 
 // rawHTTP is a scripted legacy server over HTTP. What tools/call does is in call; the rest behaves unless a hook says otherwise.
@@ -168,7 +167,7 @@ func TestAnswersOverHTTP(t *testing.T) {
 			}
 			m, _ := start(t, Config{URL: serve(t, s)}, func(o *Options) { o.MaxResult = 1 << 20 })
 			r, err := run(m, "x", &call.Exchange{Progress: func(json.RawMessage) { t.Error("progress of another call") }})
-			var rpc *gateway.RPCError
+			var rpc *call.RPCError
 			switch {
 			case c.want == "":
 				if err != nil || string(r) != `{"content":[]}` {

@@ -13,7 +13,6 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
 )
 
@@ -103,7 +102,7 @@ func (s *server) list(ctx context.Context, c *conversation, which int, left *bud
 	for range maxPages {
 		result, err := c.request(ctx, l.method, params)
 		if err != nil {
-			var rpc *gateway.RPCError
+			var rpc *call.RPCError
 			if errors.As(err, &rpc) {
 				// Many servers declare what they have nothing of.
 				if code, _ := call.Get(rpc.JSON, "code"); string(code) == "-32601" {

@@ -18,7 +18,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/egress"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/mcpwire"
 )
 
@@ -279,7 +279,7 @@ func (s *server) conversationFor(ctx context.Context, x *call.Exchange) (*conver
 	case <-d.turn:
 	case <-ctx.Done():
 		release(false)
-		return nil, nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
+		return nil, nil, &fault.NotDispatched{Err: s.gaveUp(ctx)}
 	}
 	c, err := s.own(ctx, d, caps)
 	if err != nil {
@@ -300,7 +300,7 @@ func (s *server) own(ctx context.Context, d *dedicated, caps map[string]json.Raw
 	c, err := s.connect(ctx, caps)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
+			return nil, &fault.NotDispatched{Err: s.gaveUp(ctx)}
 		}
 		return nil, s.undispatched(err, "could not be connected to for this client")
 	}
@@ -364,7 +364,7 @@ func (s *server) release(key string) {
 			defer cancel()
 			if c.modern() {
 				c.relisten()
-			} else if _, err := c.do(ctx, "resources/unsubscribe", uriParams(uri), &call.Exchange{}); err != nil {
+			} else if _, err := c.do(ctx, string(call.Unsubscribe), uriParams(uri), &call.Exchange{}); err != nil {
 				s.log.Debug("unsubscribing failed", "error", plain(err))
 			}
 		})
@@ -425,7 +425,7 @@ func (s *server) subscription(ctx context.Context, method string, params json.Ra
 	}
 	keys := s.subscribed[p.URI]
 	edge := false // the server has to be told
-	if method == "resources/subscribe" {
+	if method == string(call.Subscribe) {
 		if keys == nil {
 			if len(s.subscribed) >= maxSubscriptions {
 				s.mu.Unlock()
@@ -451,7 +451,7 @@ func (s *server) subscription(ctx context.Context, method string, params json.Ra
 		return emptyObject, nil
 	}
 	result, err := c.do(ctx, method, uriParams(p.URI), &call.Exchange{})
-	if err != nil && method == "resources/subscribe" {
+	if err != nil && method == string(call.Subscribe) {
 		s.mu.Lock()
 		if keys := s.subscribed[p.URI]; keys != nil {
 			if delete(keys, key); len(keys) == 0 {
@@ -482,7 +482,7 @@ func (s *server) resubscribe(c *conversation) {
 	ctx, cancel := context.WithTimeout(c.ctx, s.cfg.Timeout)
 	defer cancel()
 	for _, uri := range s.subscriptions() {
-		if _, err := c.do(ctx, "resources/subscribe", uriParams(uri), &call.Exchange{}); err != nil {
+		if _, err := c.do(ctx, string(call.Subscribe), uriParams(uri), &call.Exchange{}); err != nil {
 			s.log.Warn("subscribing again failed", "uri", display.Line(uri, 200), "error", plain(err))
 		}
 	}

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport.example/internal/display"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
 )
@@ -245,7 +245,7 @@ func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcp
 	l, err := ch.put(ctx, out.Message)
 	if err != nil {
 		if ctx.Err() != nil {
-			return m, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
+			return m, &fault.NotDispatched{Err: s.gaveUp(ctx)}
 		}
 		return m, s.undispatched(err, "did not take the call")
 	}
@@ -254,7 +254,7 @@ func (ch *child) exchange(ctx context.Context, p *pending, out *outgoing) (m mcp
 		return a.Message, a.err
 	case <-ctx.Done():
 		if l.state.CompareAndSwap(letterWaiting, letterTaken) {
-			return m, &gateway.NotDispatched{Err: s.gaveUp(ctx)}
+			return m, &fault.NotDispatched{Err: s.gaveUp(ctx)}
 		}
 		if out.Method != "initialize" {
 			c.abandon(p.id)

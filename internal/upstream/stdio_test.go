@@ -17,7 +17,6 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 )
 
 func run(m *Manager, what string, x *call.Exchange) (json.RawMessage, error) {
@@ -25,7 +24,7 @@ func run(m *Manager, what string, x *call.Exchange) (json.RawMessage, error) {
 }
 
 func dispatched(err error) bool {
-	var nd *gateway.NotDispatched
+	var nd *fault.NotDispatched
 	return err != nil && !errors.As(err, &nd)
 }
 
@@ -58,7 +57,7 @@ func TestBadMessagesOnThePipe(t *testing.T) {
 		t.Errorf("restarted: %+v", s)
 	}
 	_, err := run(m, "error", nil)
-	var rpc *gateway.RPCError
+	var rpc *call.RPCError
 	if !errors.As(err, &rpc) || string(rpc.JSON) != `{"code":-5,"message":"mine","data":{"k":1}}` {
 		t.Error(err)
 	}
@@ -130,7 +129,7 @@ func TestDownFailsFast(t *testing.T) {
 	m, _ := start(t, childConfig("exits"), func(o *Options) { o.Log = logger(log) })
 	until(t, "it is down", func() bool { return m.Status()[0].State == Down })
 	_, err := run(m, "ok", nil)
-	var nd *gateway.NotDispatched
+	var nd *fault.NotDispatched
 	if !errors.As(err, &nd) || !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(fault.Of(err).Public(), "Upstream srv is ") {
 		t.Fatal(err)
 	}

@@ -325,7 +325,7 @@ func (m *Manager) Release(clientKey string) {
 func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	s := m.servers[id]
 	if s == nil {
-		return nil, &gateway.NotDispatched{Err: fault.New(fault.UpstreamFailed, "There is no upstream %q.", display.Line(id, 64))}
+		return nil, &fault.NotDispatched{Err: fault.New(fault.UpstreamFailed, "There is no upstream %q.", display.Line(id, 64))}
 	}
 	if x == nil {
 		x = &call.Exchange{}
@@ -335,9 +335,9 @@ func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMess
 		ctx, cancel = context.WithTimeout(ctx, s.cfg.Timeout)
 		defer cancel()
 	}
-	switch method {
-	case "tools/call", "resources/read", "prompts/get", "completion/complete":
-	case "resources/subscribe", "resources/unsubscribe":
+	switch call.Method(method) {
+	case call.CallTool, call.ReadResource, call.GetPrompt, call.Complete:
+	case call.Subscribe, call.Unsubscribe:
 		return s.subscription(ctx, method, params, x.ClientKey)
 	default:
 		return nil, s.undispatched(nil, "does not take %s", display.Line(method, 64))

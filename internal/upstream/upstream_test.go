@@ -24,7 +24,6 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
 )
@@ -330,7 +329,7 @@ func TestPeers(t *testing.T) {
 			})
 			t.Run("rpc error", func(t *testing.T) {
 				_, err := do(m, "tools/call", toolCall("nope", `{}`), nil)
-				var rpc *gateway.RPCError
+				var rpc *call.RPCError
 				if !errors.As(err, &rpc) || !strings.Contains(string(rpc.JSON), `-32602`) {
 					t.Fatal(err)
 				}
@@ -365,7 +364,7 @@ func TestPeers(t *testing.T) {
 					time.Sleep(300 * time.Millisecond) // it has been written
 				}
 				cancel()
-				var nd *gateway.NotDispatched
+				var nd *fault.NotDispatched
 				if err := <-failed; !fault.Is(err, fault.UpstreamFailed) || !errors.Is(err, context.Canceled) || errors.As(err, &nd) {
 					t.Fatal(err)
 				}
@@ -445,12 +444,12 @@ func TestPeers(t *testing.T) {
 			t.Run("refused params", func(t *testing.T) {
 				for _, params := range []string{`{"name":"echo","_meta":{"progressToken":"sp-1"}}`, `[]`, `"x"`, `{"name":"echo","requestState":"x"}`} {
 					_, err := do(m, "tools/call", json.RawMessage(params), nil)
-					var nd *gateway.NotDispatched
+					var nd *fault.NotDispatched
 					if !errors.As(err, &nd) {
 						t.Errorf("%s: %v", params, err)
 					}
 				}
-				var nd *gateway.NotDispatched
+				var nd *fault.NotDispatched
 				if _, err := do(m, "vendor/method", nil, nil); !errors.As(err, &nd) {
 					t.Error(err)
 				}
@@ -462,7 +461,7 @@ func TestPeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := do(m, "tools/call", toolCall("echo", `{}`), nil)
-			var nd *gateway.NotDispatched
+			var nd *fault.NotDispatched
 			if !errors.As(err, &nd) || m.Status()[0].State != Stopped {
 				t.Fatal(err, m.Status())
 			}

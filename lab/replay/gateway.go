@@ -11,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -177,7 +178,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 	case e.Action == "session.release":
 		p.held = slices.DeleteFunc(slices.Clone(p.held), func(h flow.Held) bool { return slices.Contains(e.Labels, string(h.Label)) })
 		return nil
-	case e.CallID == "" || !slices.Contains([]string{"call", "resources/read", "prompts/get", "approval.ask"}, e.Action):
+	case e.CallID == "" || !slices.Contains([]string{"call", string(call.ReadResource), string(call.GetPrompt), "approval.ask"}, e.Action):
 		return nil
 	}
 	var d detail
@@ -432,9 +433,9 @@ func (t Then) otherwise(asked bool, now provenance.Verdict) bool {
 }
 
 // method is the MCP method of an entry about a call.
-func method(action string) string {
+func method(action string) call.Method {
 	if action == "call" {
-		return "tools/call"
+		return call.CallTool
 	}
-	return action
+	return call.Method(action)
 }
