@@ -33,7 +33,7 @@ var outside = map[string][]string{
 	"golang.org/x/oauth2":                             {"internal/console"},
 	"github.com/chromedp":                             {},
 	"github.com/danielgtaylor/huma/v2":                {"internal/httpapi"},
-	"github.com/santhosh-tekuri/jsonschema/v6":        {"internal/upstream", "internal/agent"},
+	"github.com/santhosh-tekuri/jsonschema/v6":        {"internal/schema", "internal/agent"},
 	"github.com/google/jsonschema-go":                 {"internal/daemon", "internal/mcpapi"},
 	"github.com/spf13/cobra":                          {"cmd/sallyport"},
 	"github.com/spf13/pflag":                          {"cmd/sallyport"},

@@ -39,6 +39,7 @@ import (
 	"sallyport.example/internal/mcpapi"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/schema"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/statement"
 	"sallyport.example/internal/store"
@@ -264,8 +265,8 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 			MediumDelay: time.Duration(d.cfg.Approvals.MediumDelay), DrillEvery: d.cfg.Approvals.DrillEvery, AsksPerMinute: asksPerMinute,
 		},
 		Risk: rules, Environment: hex.EncodeToString(environment[:8]),
-		Schema: func(schema json.RawMessage) (func([]byte) error, error) {
-			s, err := upstream.CompileSchema(schema)
+		Schema: func(raw json.RawMessage) (func([]byte) error, error) {
+			s, err := schema.Compile(raw)
 			if err != nil {
 				return nil, err
 			}

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/mcpwire"
+	"sallyport.example/internal/schema"
 )
 
 const (
@@ -222,11 +223,11 @@ func judgeTool(definition []byte) string {
 	if kind, ok := call.Get(input, "type"); !ok || string(kind) != `"object"` {
 		return `its inputSchema is not of the type "object"`
 	}
-	if _, err := CompileSchema(input); err != nil {
+	if _, err := schema.Compile(input); err != nil {
 		return "its inputSchema " + faultText(err)
 	}
 	if output, ok := call.Get(definition, "outputSchema"); ok && string(output) != "null" {
-		if _, err := CompileSchema(output); err != nil {
+		if _, err := schema.Compile(output); err != nil {
 			return "its outputSchema " + faultText(err)
 		}
 	}

@@ -1,4 +1,8 @@
-package upstream
+// Package schema compiles the JSON schemas of strangers and checks values against them.
+//
+// Promise: a hostile schema costs nothing. Size, depth, the number of subschemas and what references come to are bounded before the compiler sees
+// any of it; nothing outside the schema is read.
+package schema
 
 import (
 	"bytes"
@@ -24,12 +28,12 @@ const (
 	maxInstance    = 4 << 20
 )
 
-// Schema is a compiled JSON schema of a hostile server's.
+// Schema is a compiled JSON schema.
 type Schema struct{ compiled *jsonschema.Schema }
 
-// CompileSchema compiles a schema within bounds, so that a hostile one costs nothing: it follows no reference out of the schema, takes no recursion and no composition
-// that multiplies out, and patterns are RE2's. Its errors are fault.ResultInvalid with a message that can stand after "its schema".
-func CompileSchema(raw []byte) (s *Schema, err error) {
+// Compile compiles a schema within bounds. It follows no reference out of the schema, takes no recursion and no composition that multiplies out,
+// and patterns are RE2's. Its errors are fault.ResultInvalid with a message that can stand after "its schema".
+func Compile(raw []byte) (s *Schema, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s, err = nil, unfit("breaks the schema compiler")
@@ -52,10 +56,10 @@ func CompileSchema(raw []byte) (s *Schema, err error) {
 	const location = "https://schema.invalid/"
 	c := jsonschema.NewCompiler()
 	c.UseLoader(denied{})
-	if err := c.AddResource(location, doc); err != nil {
-		return nil, unfit("does not compile: %s", display.Line(strings.ReplaceAll(err.Error(), location, ""), 200))
+	var compiled *jsonschema.Schema
+	if err = c.AddResource(location, doc); err == nil {
+		compiled, err = c.Compile(location)
 	}
-	compiled, err := c.Compile(location)
 	if err != nil {
 		return nil, unfit("does not compile: %s", display.Line(strings.ReplaceAll(err.Error(), location, ""), 200))
 	}

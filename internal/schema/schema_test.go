@@ -1,0 +1,117 @@
+package schema
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/fault"
+)
+
+// TestBombs: each is refused, fast.
+func TestBombs(t *testing.T) {
+	doubled := `{"type":"object","$defs":{"d0":{}`
+	for i := 1; i <= 20; i++ {
+		doubled += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i, i-1, i-1)
+	}
+	doubled += `},"anyOf":[{"$ref":"#/$defs/d20"}]}`
+	many := `{"type":"object","properties":{"p":{}`
+	for i := range 6000 {
+		many += fmt.Sprintf(`,"p%d":{"type":"string"}`, i)
+	}
+	many += `}}`
+	for name, schema := range map[string]string{
+		"doubling":           doubled,
+		"self":               `{"type":"object","properties":{"a":{"$ref":"#"}}}`,
+		"recursive":          `{"type":"object","$defs":{"a":{"items":{"$ref":"#/$defs/a"}}},"properties":{"x":{"$ref":"#/$defs/a"}}}`,
+		"mutual":             `{"type":"object","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`,
+		"file":               `{"type":"object","properties":{"a":{"$ref":"file:///etc/passwd"}}}`,
+		"http":               `{"type":"object","allOf":[{"$ref":"http://127.0.0.1/x"}]}`,
+		"relative":           `{"type":"object","allOf":[{"$ref":"other.json"}]}`,
+		"dynamic":            `{"type":"object","allOf":[{"$dynamicRef":"#x"}]}`,
+		"hidden in default":  `{"type":"object","properties":{"default":{"$ref":"file:///x"}}}`,
+		"ref to data":        `{"type":"object","const":{"$ref":"#/const"},"allOf":[{"$ref":"#/const"}]}`,
+		"meta schema":        `{"$schema":"http://evil.example/s","type":"object"}`,
+		"nested id":          `{"type":"object","properties":{"a":{"$id":"http://x/"}}}`,
+		"look-ahead":         `{"type":"object","properties":{"a":{"pattern":"(?!x)"}}}`,
+		"pattern name":       `{"type":"object","patternProperties":{"(?=x)":{}}}`,
+		"huge repeat":        `{"type":"object","properties":{"a":{"pattern":"((a{1,1000}){1,1000}){1,1000}"}}}`,
+		"long pattern":       `{"type":"object","properties":{"a":{"pattern":"` + strings.Repeat("a?", 5000) + `"}}}`,
+		"deep":               `{"type":"object","not":` + strings.Repeat(`{"not":`, 200) + `{}` + strings.Repeat(`}`, 201),
+		"5 MB":               `{"type":"object","description":"` + strings.Repeat("d", 5<<20) + `"}`,
+		"many":               many,
+		"wrong types":        `{"type":"object","properties":[1],"required":"x"}`,
+		"negative":           `{"type":"object","minProperties":-1}`,
+		"bad type":           `{"type":"nonsense"}`,
+		"array":              `[]`,
+		"null":               `null`,
+		"dangling":           `{"type":"object","allOf":[{"$ref":"#/$defs/no"}]}`,
+		"percent":            `{"type":"object","$defs":{"a":{}},"allOf":[{"$ref":"#/%24defs/a"}]}`,
+		"duplicate":          `{"type":"object","type":"string"}`,
+		"dependencies maps":  `{"$schema":"http://json-schema.org/draft-07/schema#","type":"object","dependencies":{"a":{"$ref":"#"}}}`,
+		"unknown word":       `{"type":"object","x-y":{"$ref":"http://x/"}}`,
+		"recursive anchor":   `{"$schema":"https://json-schema.org/draft/2019-09/schema","type":"object","$recursiveAnchor":true}`,
+		"quadratic repeated": `{"type":"object","properties":{"a":{"pattern":"` + strings.Repeat("(x+x+)+y", 200) + `"}}}`,
+	} {
+		began := time.Now()
+		_, err := Compile([]byte(schema))
+		if err == nil || !fault.Is(err, fault.ResultInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if recursion := name == "self" || name == "recursive" || name == "mutual"; recursion && !strings.Contains(fmt.Sprint(err), "refers to itself") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+	}
+}
+
+// TestReadsNoFile: not even as the schema's own schema.
+func TestReadsNoFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "meta.json")
+	if err := os.WriteFile(file, []byte(`{"$schema":"https://json-schema.org/draft/2020-12/schema","$id":"file://`+file+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Compile([]byte(`{"$schema":"file://` + file + `","type":"object"}`)); !fault.Is(err, fault.ResultInvalid) {
+		t.Error(err)
+	}
+}
+
+// TestOrdinarySchemas: ordinary schemas compile and judge.
+func TestOrdinarySchemas(t *testing.T) {
+	for _, c := range []struct{ schema, good, bad string }{
+		{`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`, `{"n":9007199254740993}`, `{"n":1.5}`},
+		{`{"$schema":"http://json-schema.org/draft-07/schema#","$id":"http://x.example/s","type":"object","definitions":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/definitions/s"},"b":{"$ref":"#/definitions/s"}}}`, `{"a":"x"}`, `{"b":1}`},
+		{`{"type":"object","properties":{"id":{"type":"string"},"$ref":{"type":"string"},"pattern":{"type":"string","pattern":"^a+$"}}}`, `{"pattern":"aa"}`, `{"pattern":"b"}`},
+		{`{"type":"object","properties":{"default":{"enum":[1,{"$ref":"x"}],"default":{"$ref":"y"}}}}`, `{"default":1}`, `{"default":2}`},
+		{`{"type":"object"}`, `{}`, `{`},
+	} {
+		s, err := Compile([]byte(c.schema))
+		if err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+			continue
+		}
+		if err := s.Validate([]byte(c.good)); err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+		}
+		if err := s.Validate([]byte(c.bad)); !fault.Is(err, fault.ResultInvalid) {
+			t.Errorf("%s takes %s: %v", c.schema, c.bad, err)
+		}
+	}
+}
+
+// FuzzCompile: no schema panics, hangs, or reaches out.
+func FuzzCompile(f *testing.F) {
+	for _, seed := range []string{`{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"type":"string","pattern":"^a"}}}`, `{"allOf":[true,false,{"not":{}}]}`, `{"$id":"x","$anchor":"y"}`, `true`} {
+		f.Add([]byte(seed), []byte(`{"a":"a"}`))
+	}
+	f.Fuzz(func(t *testing.T, schema, data []byte) {
+		if s, err := Compile(schema); err == nil {
+			s.Validate(data)
+		}
+	})
+}
