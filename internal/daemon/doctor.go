@@ -107,11 +107,11 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 			if remedy == "" {
 				remedy = "name what it misses under paths (it sees its folder, its program, and what its command and environment name), or set its egress"
 			}
-			said := ""
-			if r.Said != "" {
-				said = "; it says: " + r.Said
+			stderr := ""
+			if r.Stderr != "" {
+				stderr = "; it says: " + r.Stderr
 			}
-			add(name, "failed", remedy, "%s%s", inWords(r.Err), said)
+			add(name, "failed", remedy, "%s%s", inWords(r.Err), stderr)
 		default:
 			state, remedy := "ok", ""
 			if len(r.NotLetIn) > 0 {

@@ -41,9 +41,11 @@ type GatewayPaths struct {
 	Packages string   // where packages of the npm registry are kept
 }
 
+type toolchain struct{ dir, variable string }
+
 // toolchains are where language runtimes and package runners keep programs and libraries, in the home of the gateway's user, and the variable that
 // tells a program with another home where that is. Credentials of package registries lie elsewhere.
-var toolchains = []struct{ dir, variable string }{
+var toolchains = []toolchain{
 	{".nvm/versions", ""}, {".volta", "VOLTA_HOME"}, {".asdf", "ASDF_DATA_DIR"}, {".local/share/mise", "MISE_DATA_DIR"}, {".local/share/fnm", ""}, {".fnm", ""}, {".n", ""},
 	{".pyenv", "PYENV_ROOT"}, {".rbenv", "RBENV_ROOT"}, {".rustup/toolchains", ""}, {".cargo/bin", ""}, {".sdkman/candidates", ""}, {".deno/bin", ""}, {".bun/bin", ""},
 	{".local/bin", ""}, {".local/lib", ""}, {".local/pipx/venvs", ""}, {".local/share/pipx", "PIPX_HOME"}, {".local/share/uv/python", "UV_PYTHON_INSTALL_DIR"},
@@ -57,8 +59,8 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // kernelDirs hold no files of anybody's: a server has what the sandbox gives it of them, and what is named there is no reason for more.
 var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
-// shared are folders of a home that hold more than one program's affairs.
-var shared = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local", ".local/share", ".local/state", ".cache", ".password-store", ".mozilla", "bin"}
+// sharedFolders are folders of a home that hold more than one program's affairs.
+var sharedFolders = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local", ".local/share", ".local/state", ".cache", ".password-store", ".mozilla", "bin"}
 
 // codeFiles are what an interpreter is given to run: its project is read, and not written.
 var codeFiles = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".py", ".pyz", ".rb", ".php", ".pl", ".jar", ".sh", ".bash", ".lua", ".wasm", ".dll", ".exs"}
@@ -70,20 +72,20 @@ var projectMarks = []string{"package.json", "pyproject.toml", "setup.py", "requi
 type reach struct {
 	read, write []string
 	env         []string
-	links       map[string]string // names of what is let in, and where each leads
+	links       map[string]string // names of what is let in that are links, and where each leads
 	secrets     []string          // what is run with the gateway's rights: who writes it can do what the gateway can
-	left        []string          // what is named and not let in, each with the reason
+	omitted     []string          // what is named and not let in, each with the reason
 }
 
 // codeVariables name programs and libraries, which others run, too: what they name is read, and not written. So is what those of toolchains name.
 var codeVariables = []string{"PATH", "NODE_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "JAVA_HOME", "CLASSPATH", "GOROOT", "GEM_HOME", "GEM_PATH", "RUBYLIB", "PERL5LIB"}
 
 func ofCode(variable string) bool {
-	return slices.Contains(codeVariables, variable) || slices.ContainsFunc(toolchains, func(t struct{ dir, variable string }) bool { return t.variable == variable })
+	return slices.Contains(codeVariables, variable) || slices.ContainsFunc(toolchains, func(t toolchain) bool { return t.variable == variable })
 }
 
-// named are the paths that a server's command and environment name, but for code.
-func (c Config) named(h GatewayPaths) (paths []string) {
+// namedPaths are the paths that a server's command and environment name, but for code.
+func (c Config) namedPaths(h GatewayPaths) (paths []string) {
 	for _, arg := range c.Command[1:] {
 		paths = append(paths, pathsIn(arg, c.Dir, h.Home)...)
 	}
@@ -98,107 +100,122 @@ func (c Config) named(h GatewayPaths) (paths []string) {
 // reachOf reads a server's configuration as its operator would: what the command and the environment name, the server is meant to have. It follows no
 // link that it, or one of the others, may have made.
 func reachOf(cfg Config, program string, h GatewayPaths, others ...Config) reach {
-	var r reach
-	g := groundsOf(append(slices.Clone(others), cfg), h)
-	add := func(list *[]string, paths ...string) {
-		for _, p := range paths {
-			if p != "" && p != "/" && !within(p, systemDirs) && !slices.Contains(*list, p) {
-				*list = append(*list, p)
-			}
+	r := reach{links: map[string]string{}}
+	p := placesOf(append(slices.Clone(others), cfg), h)
+	r.letProgramBeRead(program, h.Home)
+	if real, err := p.resolve(program); err == nil {
+		r.letProgramBeRead(real, h.Home)
+	}
+	r.addToolsOf(cfg, h.Home)
+	for _, path := range cfg.namedPaths(h) {
+		r.addNamed(path, cfg, h, p)
+	}
+	r.write = let(r.write, cfg.Confine.Paths...)
+	for _, path := range cfg.Confine.Paths {
+		if !exists(path) {
+			r.omit(path + " is not there: make it before the server starts")
 		}
 	}
-	code := func(file string) { add(&r.read, file); add(&r.read, installation(file, h.Home)...) }
-	code(program)
-	if real, err := g.resolve(program); err == nil {
-		code(real)
+	r.read, r.write = outermost(r.follow(r.read, p)), r.follow(r.write, p)
+	for _, path := range r.write {
+		switch {
+		case within(path, p.folders...): // its own, or another's, which is a secret
+		case within(path, h.Secrets...):
+			r.omit(path + " is the gateway's own")
+		case slices.ContainsFunc(h.Secrets, func(secret string) bool { return within(secret, path) }):
+			r.omit(path + " holds what is the gateway's own: only what is beside that when the server starts is let in, and nothing new can be made right there")
+		}
 	}
+	r.protectPrograms(cfg, h, others)
+	slices.Sort(r.omitted)
+	r.omitted = slices.Compact(r.omitted)
+	return r
+}
+
+// let adds paths to a list of what is let in, but for what every server has.
+func let(list []string, paths ...string) []string {
+	for _, p := range paths {
+		if p != "" && p != "/" && !within(p, systemDirs...) && !slices.Contains(list, p) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (r *reach) omit(reason string) { r.omitted = append(r.omitted, reason) }
+
+// letProgramBeRead adds a program or script, with what belongs to it.
+func (r *reach) letProgramBeRead(file, home string) {
+	r.read = let(r.read, append([]string{file}, installation(file, home)...)...)
+}
+
+// addToolsOf adds the programs and libraries that a server finds by its environment, or in the home of the gateway's user.
+func (r *reach) addToolsOf(cfg Config, home string) {
 	path := os.Getenv("PATH")
 	if own, ok := cfg.Env["PATH"]; ok {
 		path = own
 	}
 	for _, dir := range filepath.SplitList(path) {
-		if filepath.IsAbs(dir) && exists(dir) && !holds(dir, h.Home) {
-			add(&r.read, filepath.Clean(dir))
-			add(&r.read, installation(filepath.Join(dir, "x"), h.Home)...)
+		if filepath.IsAbs(dir) && exists(dir) && !holds(dir, home) {
+			r.read = let(r.read, append([]string{filepath.Clean(dir)}, installation(filepath.Join(dir, "x"), home)...)...)
 		}
 	}
-	if h.Home != "" {
-		for _, t := range toolchains {
-			if dir := filepath.Join(h.Home, t.dir); exists(dir) {
-				add(&r.read, dir)
-				if _, own := cfg.Env[t.variable]; t.variable != "" && !own {
-					r.env = append(r.env, t.variable+"="+dir)
-				}
+	for _, t := range toolchains {
+		if dir := filepath.Join(home, t.dir); home != "" && exists(dir) {
+			r.read = let(r.read, dir)
+			if _, own := cfg.Env[t.variable]; t.variable != "" && !own {
+				r.env = append(r.env, t.variable+"="+dir)
 			}
 		}
 	}
 	for name, value := range cfg.Env {
 		if ofCode(name) && name != "PATH" {
-			add(&r.read, slices.DeleteFunc(pathsIn(value, cfg.Dir, h.Home), func(p string) bool { return holds(p, h.Home) })...)
+			r.read = let(r.read, slices.DeleteFunc(pathsIn(value, cfg.Dir, home), func(p string) bool { return holds(p, home) })...)
 		}
 	}
-	for _, p := range cfg.named(h) {
-		st, err := os.Stat(p)
-		if _, at := g.resolve(p); errors.Is(at, errTheirs) && !slices.Contains(codeFiles, strings.ToLower(filepath.Ext(p))) {
-			err = at // a server made it a link: what was meant is a file there
-		}
-		switch {
-		case within(p, kernelDirs):
-		case err != nil || databases(p) && !st.IsDir():
-			// It is to be made, or has files beside it that come and go: so the folder is meant.
-			if parent := filepath.Dir(p); cfg.Confine.Sandbox == Full {
-			} else if !broad(parent, cfg.Dir, h.Home) {
-				add(&r.write, parent)
-			} else if err == nil {
-				add(&r.write, p)
-			} else if !within(p, append([]string{cfg.Confine.Folder}, cfg.Confine.Paths...)) {
-				r.left = append(r.left, p+" is not there, and its folder holds more than what this server needs")
-			}
-		case p == "/":
-			r.left = append(r.left, "the root is never let in: name folders")
-		case st.Mode().IsRegular() && isCode(p):
-			code(p)
-		case st.Mode().IsRegular() || st.IsDir():
-			if cfg.Confine.Sandbox != Full {
-				add(&r.write, p)
-			}
-		}
-	}
-	add(&r.write, cfg.Confine.Paths...)
-	for _, p := range cfg.Confine.Paths {
-		if !exists(p) {
-			r.left = append(r.left, p+" is not there: make it before the server starts")
-		}
-	}
-	r.settle(g)
-	for _, p := range r.write {
-		if within(p, g.folders) {
-			continue // its own, or another's, which is a secret
-		}
-		if within(p, h.Secrets) {
-			r.left = append(r.left, p+" is the gateway's own")
-		} else if slices.ContainsFunc(h.Secrets, func(secret string) bool { return within(secret, []string{p}) }) {
-			r.left = append(r.left, p+" holds what is the gateway's own: only what is beside that when the server starts is let in, and nothing new can be made right there")
-		}
-	}
-	r.spare(cfg, h, others)
-	slices.Sort(r.left)
-	r.left = slices.Compact(r.left)
-	return r
 }
 
-// spare keeps the programs of the gateway and of servers without a sandbox out of what a server writes, and tells of those of other servers.
-func (r *reach) spare(cfg Config, h GatewayPaths, others []Config) {
-	keep := func(whose string, paths ...string) {
+// addNamed adds what the command or the environment names at path.
+func (r *reach) addNamed(path string, cfg Config, h GatewayPaths, p places) {
+	full := cfg.Confine.Sandbox == Full
+	st, err := os.Stat(path)
+	if _, planted := p.resolve(path); errors.Is(planted, errPlanted) && !hasCodeName(path) {
+		err = planted // a server made it a link: what was meant is a file there
+	}
+	switch {
+	case within(path, kernelDirs...):
+	case err != nil || isDatabase(path) && !st.IsDir():
+		// It is to be made, or has files beside it that come and go: so the folder is meant.
+		switch parent := filepath.Dir(path); {
+		case full:
+		case !broad(parent, cfg.Dir, h.Home):
+			r.write = let(r.write, parent)
+		case err == nil:
+			r.write = let(r.write, path)
+		case !within(path, cfg.Confine.Folder) && !within(path, cfg.Confine.Paths...):
+			r.omit(path + " is not there, and its folder holds more than what this server needs")
+		}
+	case path == "/":
+		r.omit("the root is never let in: name folders")
+	case st.Mode().IsRegular() && isCode(path):
+		r.letProgramBeRead(path, h.Home)
+	case (st.Mode().IsRegular() || st.IsDir()) && !full:
+		r.write = let(r.write, path)
+	}
+}
+
+// protectPrograms keeps the programs of the gateway and of servers without a sandbox out of what a server writes, and tells of those of other servers.
+func (r *reach) protectPrograms(cfg Config, h GatewayPaths, others []Config) {
+	protect := func(whose string, paths ...string) {
 		for _, p := range paths {
-			if p = leads(p); within(p, r.write) && !slices.Contains(r.secrets, p) {
+			if p = realPath(p); within(p, r.write...) && !slices.Contains(r.secrets, p) {
 				r.secrets = append(r.secrets, p)
-				r.left = append(r.left, p+" is run by "+whose+", with all that the gateway may do")
+				r.omit(p + " is run by " + whose + ", with all that the gateway may do")
 			}
 		}
 	}
 	if self, err := os.Executable(); err == nil {
-		keep("the gateway", self)
+		protect("the gateway", self)
 	}
 	for _, other := range others {
 		if other.ID == cfg.ID || len(other.Command) == 0 {
@@ -208,16 +225,16 @@ func (r *reach) spare(cfg Config, h GatewayPaths, others []Config) {
 		if program, err := lookProgram(other.Command[0]); err == nil {
 			programs = append(programs, program)
 		}
-		for _, p := range other.named(h) {
+		for _, p := range other.namedPaths(h) {
 			if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && isCode(p) {
 				programs = append(programs, p)
 			}
 		}
 		for _, p := range programs {
 			if other.Confine.Sandbox == Unconfined {
-				keep("the server "+other.ID, append(installation(p, h.Home), p)...)
-			} else if real := leads(p); within(real, r.write) {
-				r.left = append(r.left, real+" is let in, and the server "+other.ID+" runs it: what is written there runs as that server")
+				protect("the server "+other.ID, append(installation(p, h.Home), p)...)
+			} else if real := realPath(p); within(real, r.write...) {
+				r.omit(real + " is let in, and the server " + other.ID + " runs it: what is written there runs as that server")
 			}
 		}
 	}
@@ -227,7 +244,7 @@ func (r *reach) spare(cfg Config, h GatewayPaths, others []Config) {
 // home itself, or what holds it.
 func installation(file, home string) (dirs []string) {
 	keep := func(dir string) {
-		if dir != "/" && !(home != "" && within(home, []string{dir})) {
+		if dir != "/" && !holds(dir, home) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -236,24 +253,17 @@ func installation(file, home string) (dirs []string) {
 		keep(before + "/node_modules")
 	}
 	if base := filepath.Base(dir); base == "bin" || base == "sbin" || base == "shims" {
-		if top := filepath.Dir(dir); top != filepath.Join(home, ".local") {
-			for _, part := range []string{"lib", "lib64", "share", "libexec", "pyvenv.cfg"} {
-				if exists(filepath.Join(top, part)) {
-					keep(top)
-					break
-				}
-			}
+		if top := filepath.Dir(dir); top != filepath.Join(home, ".local") && hasAny(top, "lib", "lib64", "share", "libexec", "pyvenv.cfg") {
+			keep(top)
 		}
 	}
-	if !slices.Contains(codeFiles, strings.ToLower(filepath.Ext(file))) {
+	if !hasCodeName(file) {
 		return dirs
 	}
 	for at := dir; at != "/" && at != home; at = filepath.Dir(at) {
-		for _, mark := range projectMarks {
-			if exists(filepath.Join(at, mark)) {
-				keep(at)
-				return dirs
-			}
+		if hasAny(at, projectMarks...) {
+			keep(at)
+			return dirs
 		}
 	}
 	keep(dir)
@@ -296,24 +306,24 @@ func pathsIn(value, dir, home string) (paths []string) {
 	return paths
 }
 
-// databases tells whether a file is one of those that keep others beside it.
-func databases(file string) bool {
+// isDatabase tells whether a file is one of those that keep others beside it.
+func isDatabase(file string) bool {
 	return slices.Contains([]string{".db", ".sqlite", ".sqlite3", ".duckdb"}, strings.ToLower(filepath.Ext(file)))
 }
 
 // broad tells whether a folder holds more than one server's affairs, so that naming a file in it can't mean all of it.
 func broad(dir, start, home string) bool {
-	if home != "" && (holds(dir, home) || slices.ContainsFunc(shared, func(s string) bool { return dir == filepath.Join(home, s) }) ||
-		slices.ContainsFunc(toolchains, func(t struct{ dir, variable string }) bool { return within(dir, []string{filepath.Join(home, t.dir)}) })) {
+	if home != "" && (holds(dir, home) || slices.ContainsFunc(sharedFolders, func(s string) bool { return dir == filepath.Join(home, s) }) ||
+		slices.ContainsFunc(toolchains, func(t toolchain) bool { return within(dir, filepath.Join(home, t.dir)) })) {
 		return true
 	}
-	return dir == "/" || dir == start || within(dir, kernelDirs) || within(start, []string{dir}) || slices.Contains([]string{"/tmp", "/var/tmp", "/dev/shm", "/etc", "/var", "/srv", "/mnt", "/media", "/home"}, dir)
+	return dir == "/" || within(dir, kernelDirs...) || within(start, dir) || slices.Contains([]string{"/tmp", "/var/tmp", "/dev/shm", "/etc", "/var", "/srv", "/mnt", "/media", "/home"}, dir)
 }
 
 // outermost leaves out what lies below another of the paths, which are sorted.
 func outermost(paths []string) (kept []string) {
 	for _, p := range paths {
-		if !within(p, kept) {
+		if !within(p, kept...) {
 			kept = append(kept, p)
 		}
 	}
@@ -321,20 +331,25 @@ func outermost(paths []string) (kept []string) {
 }
 
 // within tells whether path is one of dirs or below one.
-func within(path string, dirs []string) bool {
+func within(path string, dirs ...string) bool {
 	return slices.ContainsFunc(dirs, func(d string) bool { return path == d || strings.HasPrefix(path, strings.TrimSuffix(d, "/")+"/") })
 }
 
 // holds tells whether a folder is the home, or holds it.
-func holds(dir, home string) bool { return home != "" && within(home, []string{dir}) }
+func holds(dir, home string) bool { return home != "" && within(home, dir) }
+
+// hasCodeName tells whether a file is one of those that an interpreter runs.
+func hasCodeName(file string) bool {
+	return slices.Contains(codeFiles, strings.ToLower(filepath.Ext(file)))
+}
 
 // isCode tells whether a file is one that is run, and not one that is written.
 func isCode(file string) bool {
-	return slices.Contains(codeFiles, strings.ToLower(filepath.Ext(file))) || runs(file)
+	return hasCodeName(file) || isProgram(file)
 }
 
-// runs tells whether a file is a program. The bit alone says little: some file systems set it on all.
-func runs(file string) bool {
+// isProgram tells whether a file is a program. The bit alone says little: some file systems set it on all.
+func isProgram(file string) bool {
 	st, err := os.Stat(file)
 	if err != nil || st.Mode().Perm()&0o111 == 0 || !st.Mode().IsRegular() {
 		return false
@@ -347,6 +362,10 @@ func runs(file string) bool {
 	start := make([]byte, 4)
 	n, _ := io.ReadFull(f, start)
 	return string(start[:n]) == "\x7fELF" || n >= 2 && string(start[:2]) == "#!"
+}
+
+func hasAny(dir string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return exists(filepath.Join(dir, name)) })
 }
 
 func exists(path string) bool {
@@ -387,25 +406,25 @@ func (s *server) launch(ctx context.Context) (launch, error) {
 	return launch{program: program, argv: append([]string{program}, p.Args...), code: []string{dir}}, nil
 }
 
-// sandboxed is the sandbox of the server's program.
-func (s *server) sandboxed(l launch, env []string) (sandbox.Server, error) {
+// sandboxed is the sandbox of the server's program, and what is named and not let into it.
+func (s *server) sandboxed(l launch, env []string) (box sandbox.Server, omitted []string, err error) {
 	cfg, h := s.cfg, s.o.Gateway
 	if err := os.MkdirAll(cfg.Confine.Folder, 0o700); err != nil {
-		return sandbox.Server{}, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be made.", cfg.ID).At("upstreams." + cfg.ID + ".folder")
+		return box, nil, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be made.", cfg.ID).At("upstreams." + cfg.ID + ".folder")
 	}
-	g := groundsOf(s.all, h)
-	folder, err := g.resolve(cfg.Confine.Folder)
+	p := placesOf(s.all, h)
+	folder, err := p.resolve(cfg.Confine.Folder)
 	if err != nil {
-		return sandbox.Server{}, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be used: %v.", cfg.ID, err).At("upstreams." + cfg.ID + ".folder")
+		return box, nil, fault.Wrap(err, fault.ConfigurationInvalid, "The folder of the server %s can't be used: %v.", cfg.ID, err).At("upstreams." + cfg.ID + ".folder")
 	}
 	dir := folder
 	if cfg.Dir != "" {
-		if dir, err = g.resolve(cfg.Dir); err != nil {
-			return sandbox.Server{}, err
+		if dir, err = p.resolve(cfg.Dir); err != nil {
+			return box, nil, err
 		}
 	}
 	if err := homeLinks(folder, h.Home, cfg.Confine.Paths); err != nil {
-		return sandbox.Server{}, err
+		return box, nil, err
 	}
 	r := reachOf(cfg, l.program, h, s.all...)
 	env = append(slices.Clone(env), r.env...)
@@ -423,14 +442,14 @@ func (s *server) sandboxed(l launch, env []string) (sandbox.Server, error) {
 	for _, other := range s.all {
 		if f := other.Confine.Folder; f != "" && f != cfg.Confine.Folder {
 			secrets = append(secrets, f)
-			if real := leads(f); real != f {
+			if real := realPath(f); real != f {
 				secrets = append(secrets, real)
 			}
 		}
 	}
 	return sandbox.Server{
 		Path: l.program, Argv: l.argv, Env: env, Dir: dir, Folder: folder, Code: l.code, Read: r.read, Write: r.write, Links: r.links, Secrets: secrets, Network: network,
-	}, nil
+	}, r.omitted, nil
 }
 
 // homeLinks lets a server find what the operator gave it of the home of the gateway's user where it would look for it: in its own home, which is its
@@ -446,7 +465,7 @@ func homeLinks(folder, home string, paths []string) error {
 	defer root.Close()
 	for _, p := range paths {
 		rest, ok := strings.CutPrefix(p, home+"/")
-		if !ok || within(folder, []string{p}) {
+		if !ok || within(folder, p) {
 			continue
 		}
 		if _, err := root.Lstat(rest); err == nil {

@@ -98,7 +98,7 @@ func TestReach(t *testing.T) {
 			if !slices.Equal(got.write, c.write) {
 				t.Errorf("writes %v, want %v", got.write, c.write)
 			}
-			if left := strings.Join(got.left, "\n"); !strings.Contains(left, c.left) || c.left == "" && left != "" {
+			if left := strings.Join(got.omitted, "\n"); !strings.Contains(left, c.left) || c.left == "" && left != "" {
 				t.Errorf("leaves %q, want %q", left, c.left)
 			}
 			if !slices.Contains(got.env, "VOLTA_HOME="+at("home/u/.volta")) {
@@ -422,7 +422,7 @@ func TestRehearsalNamesWhatBreaks(t *testing.T) {
 		return m.Rehearse(t.Context(), []int{os.Getpid()}, true)[0]
 	}
 	r := rehearse(Confinement{Sandbox: Partial})
-	if r.Err == nil || len(r.Reached) > 0 || r.Tried == 0 || !strings.Contains(r.Said, ".tool/state") {
+	if r.Err == nil || len(r.Reached) > 0 || r.Tried == 0 || !strings.Contains(r.Stderr, ".tool/state") {
 		t.Errorf("%+v", r)
 	}
 	if r := rehearse(Confinement{Sandbox: Partial, Paths: []string{root + "/home/.tool"}}); !strings.Contains(fmt.Sprint(r.Err), "exit status 3") {

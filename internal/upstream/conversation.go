@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -39,6 +38,7 @@ const (
 var (
 	implementation = &mcp.Implementation{Name: "sallyport", Version: "1"}
 	clientInfo     = json.RawMessage(mcpwire.AppendJSON(nil, implementation))
+	emptyObject    = json.RawMessage(`{}`)
 )
 
 // wire carries messages to a server and hands what comes back to conversation.receive.
@@ -66,20 +66,10 @@ type pending struct {
 	ctx context.Context
 	x   *call.Exchange
 
-	answer chan answer // has room for one; later ones are dropped
-
-	flood *rate.Limiter // of the call's own stream; its reader's alone
-
-	mu     sync.Mutex    // guards the rest
-	over   bool          // the caller no longer listens
-	passed *rate.Limiter // what is passed on
-	notes  chan func()   // notifications on their way to the caller; nil until there is one
-	noted  chan struct{} // closed when the goroutine that passes them on has ended
+	answer chan answer   // has room for one; later ones are dropped
+	flood  *rate.Limiter // of the call's own stream; its reader's alone
+	relay  relay
 }
-
-// maxNotes is how many notifications wait for a caller that is slow to take them; more are dropped. The reader of a pipe, which is
-// everybody's, never waits for one caller.
-const maxNotes = progressBurst
 
 type answer struct {
 	mcpwire.Message
@@ -96,37 +86,96 @@ func (p *pending) settle(a answer) bool {
 	}
 }
 
+// relay passes notifications on to the caller of a request: in order, at a bounded rate, and without holding up the reader of a pipe, which is
+// everybody's. What a slow caller has no time for is dropped.
+type relay struct {
+	mu      sync.Mutex // guards all below
+	closed  bool       // the caller no longer listens
+	rate    *rate.Limiter
+	waiting chan func()   // nil until there is one
+	drained chan struct{} // closed when the goroutine that passes them on has ended
+}
+
+// close ends the relay. What came before the answer is passed on before it, but a call that was stopped waits for nobody who does not read.
+func (r *relay) close(ctx context.Context) {
+	r.mu.Lock()
+	r.closed = true
+	waiting, drained := r.waiting, r.drained
+	r.mu.Unlock()
+	if waiting == nil {
+		return
+	}
+	close(waiting)
+	select {
+	case <-drained:
+	case <-ctx.Done():
+	}
+}
+
+// lifetime ends once, with a cause, and knows the goroutines that belong to it.
+type lifetime struct {
+	ctx     context.Context // done at the end, with the cause
+	cancel  context.CancelCauseFunc
+	once    sync.Once
+	wg      sync.WaitGroup
+	startMu sync.Mutex // guards ended
+	ended   bool       // no goroutine is started any more
+}
+
+// fail begins the end. The first cause stays.
+func (l *lifetime) fail(err error) { l.cancel(err) }
+
+func (l *lifetime) cause() error { return context.Cause(l.ctx) }
+
+// end has stop called once, and waits until it and all goroutines are done.
+func (l *lifetime) end(stop func()) {
+	l.once.Do(func() {
+		l.fail(errClosed)
+		stop()
+		l.startMu.Lock()
+		l.ended = true
+		l.startMu.Unlock()
+		l.wg.Wait()
+	})
+}
+
+// background runs f in a goroutine that end waits for. False means that it is too late and f does not run.
+func (l *lifetime) background(f func()) bool {
+	l.startMu.Lock()
+	defer l.startMu.Unlock()
+	if l.ended {
+		return false
+	}
+	l.wg.Go(f)
+	return true
+}
+
 // conversation is one connection to a server that the SDK has negotiated: the one that all callers share, or one client's own.
 type conversation struct {
-	s     *server
-	log   *slog.Logger
-	wire  wire
-	caps  map[string]json.RawMessage // what the client lets the server ask; nil in the shared conversation
-	owned bool
-
-	ctx    context.Context // done when the conversation has ended, with the cause
-	cancel context.CancelCauseFunc
-	once   sync.Once // close
-	wg     sync.WaitGroup
+	lifetime
+	s    *server
+	wire wire
+	caps map[string]json.RawMessage // what the client lets the server ask; nil in the shared conversation
 
 	seq    atomic.Uint64
 	agreed atomic.Pointer[string] // the revision that the handshake settled
 	info   *mcp.InitializeResult  // set before anybody else sees the conversation
-
-	flood *rate.Limiter
+	flood  *rate.Limiter
 
 	mu      sync.Mutex // guards all below
-	ended   bool       // no goroutine is started any more
 	pending map[string]*pending
 	current *pending // of an owned conversation: the call in flight
 	asks    map[string]context.CancelFunc
 	restart func() // ends the listen stream, which then starts anew
 }
 
+// owned tells whether the conversation is one client's own.
+func (c *conversation) owned() bool { return c.caps != nil }
+
 // connect starts a conversation. caps is what the client of an owned conversation lets the server ask.
 func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (c *conversation, err error) {
 	c = &conversation{
-		s: s, log: s.log, caps: caps, owned: caps != nil,
+		s: s, caps: caps,
 		flood: rate.NewLimiter(floodRate, floodBurst), pending: map[string]*pending{}, asks: map[string]context.CancelFunc{},
 	}
 	c.agree("")
@@ -154,10 +203,10 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 	c.wire.opened()
 	if c.modern() {
 		c.background(c.listen)
-	} else if l := c.info.Capabilities; l != nil && declares(l, "logging") {
+	} else if declares(c.info.Capabilities, "logging") {
 		// Servers say nothing before they are told a level. What callers see of it is theirs to choose.
 		if _, err := c.request(ctx, "logging/setLevel", json.RawMessage(`{"level":"info"}`)); err != nil {
-			c.log.Debug("setting the log level failed", "error", plain(err))
+			c.s.log.Debug("setting the log level failed", "error", plain(err))
 		}
 	}
 	return c, nil
@@ -275,33 +324,9 @@ func (h *handshake) Write(ctx context.Context, m jsonrpc.Message) error {
 func (c *conversation) agree(version string) { c.agreed.Store(&version) }
 func (c *conversation) version() string      { return *c.agreed.Load() }
 func (c *conversation) modern() bool         { return mcpwire.Modern(c.version()) }
-func (c *conversation) cause() error         { return context.Cause(c.ctx) }
-
-// fail ends the conversation: calls in flight fail with the cause.
-func (c *conversation) fail(err error) { c.cancel(err) }
 
 // close ends the conversation and waits for everything it started. Twice is harmless; the second waits too.
-func (c *conversation) close() {
-	c.once.Do(func() {
-		c.fail(errClosed)
-		c.wire.close()
-		c.mu.Lock()
-		c.ended = true
-		c.mu.Unlock()
-		c.wg.Wait()
-	})
-}
-
-// background runs f in a goroutine that close waits for. False means that the conversation is over and f does not run.
-func (c *conversation) background(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended {
-		return false
-	}
-	c.wg.Go(f)
-	return true
-}
+func (c *conversation) close() { c.end(c.wire.close) }
 
 // newID returns an id that no server has seen in this conversation.
 func (c *conversation) newID() json.RawMessage {
@@ -317,7 +342,7 @@ func (c *conversation) exchange(ctx context.Context, x *call.Exchange, out *outg
 		return mcpwire.Message{}, c.s.undispatched(c.cause(), "has ended the conversation")
 	}
 	c.pending[p.key] = p
-	if c.owned && x != nil {
+	if c.owned() && x != nil {
 		c.current = p
 	}
 	c.mu.Unlock()
@@ -328,24 +353,12 @@ func (c *conversation) exchange(ctx context.Context, x *call.Exchange, out *outg
 			c.current = nil
 		}
 		c.mu.Unlock()
-		p.mu.Lock()
-		p.over = true
-		noted := p.noted
-		if p.notes != nil {
-			close(p.notes)
-		}
-		p.mu.Unlock()
-		if noted != nil {
-			select {
-			case <-noted: // what came before the answer is passed on before it
-			case <-ctx.Done(): // but a call that was stopped waits for nobody who does not read
-			}
-		}
+		p.relay.close(ctx)
 	}()
 	return c.wire.exchange(ctx, p, out)
 }
 
-// request sends a request of the gateway's own and returns its checked result.
+// request sends a request of the gateway's own, for nobody's call, and returns its checked result.
 func (c *conversation) request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
 	return c.do(ctx, method, params, &call.Exchange{})
 }
@@ -423,10 +436,7 @@ func (c *conversation) addModern(out *outgoing, meta *mcpwire.Meta, x *call.Exch
 // declares tells whether a server declared a capability. It goes by the wire's name: the SDK's fields for features that new revisions
 // deprecate are deprecated too, and servers of older revisions have them.
 func declares(caps *mcp.ServerCapabilities, name string) bool {
-	raw, err := json.Marshal(caps)
-	if err != nil {
-		return false
-	}
+	raw, _ := json.Marshal(caps) // structs of the SDK always marshal; nil has no members
 	value, _ := call.Get(raw, name)
 	return call.IsObject(value)
 }
@@ -481,8 +491,7 @@ func (c *conversation) rpcError(raw []byte) error {
 	return &call.RPCError{JSON: bytes.Clone(raw)}
 }
 
-// inputRequired lets a multi-round-trip request pass if it asks for nothing but what the operator lets this server ask for. Samplings are
-// told to include no context of the client's, which belongs to other servers too.
+// inputRequired lets a multi-round-trip request pass if it asks for nothing but what the operator lets this server ask for.
 func (c *conversation) inputRequired(result []byte) (json.RawMessage, error) {
 	requests, ok := call.Get(result, "inputRequests")
 	if !ok {
@@ -499,17 +508,21 @@ func (c *conversation) inputRequired(result []byte) (json.RawMessage, error) {
 		if feature != "sampling" {
 			continue
 		}
-		params, ok := call.Get(request, "params")
-		if !ok {
-			params = emptyObject
-		}
-		params = call.SetMember(params, "includeContext", json.RawMessage(`"none"`))
-		if params == nil {
+		params, _ := call.Get(request, "params")
+		if params = withoutContext(params); params == nil {
 			return nil, c.s.invalidResult(nil, "asks the client with params that are no object")
 		}
 		changed = call.SetMember(changed, id, call.SetMember(request, "params", params))
 	}
 	return call.SetMember(result, "inputRequests", changed), nil
+}
+
+// withoutContext has a sampling include no context of the client's, which belongs to other servers too. It is nil where params are no object.
+func withoutContext(params json.RawMessage) json.RawMessage {
+	if len(params) == 0 {
+		params = emptyObject
+	}
+	return call.SetMember(params, "includeContext", json.RawMessage(`"none"`))
 }
 
 // receive handles one message of the server's. An answer goes to whom it answers: p alone, the call whose stream it came on, or any
@@ -555,11 +568,21 @@ func (c *conversation) waiting(id json.RawMessage, p *pending) *pending {
 	return nil
 }
 
+// callOf is p, or on a stream that has no p the call in flight, which only an owned conversation knows.
+func (c *conversation) callOf(p *pending) *pending {
+	if p != nil {
+		return p
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current
+}
+
 // unsolicited counts a message that answers nothing, logging what it was unless that is "". A server that sends too many is cut off: one
 // call's stream, or the conversation where all calls share one.
 func (c *conversation) unsolicited(p *pending, what string) error {
 	if what != "" {
-		c.log.Debug("upstream sent " + what)
+		c.s.log.Debug("upstream sent " + what)
 	}
 	limiter := c.flood
 	if p != nil {
@@ -587,21 +610,15 @@ func (c *conversation) notified(m mcpwire.Message, p *pending) {
 		}
 	case "notifications/message":
 		// On a stream that all callers share nothing tells whose call a log message is about, and it may quote another session's data.
-		to := p
-		if to == nil { // only an owned conversation has a current call
-			c.mu.Lock()
-			to = c.current
-			c.mu.Unlock()
-		}
-		if to != nil && to.x != nil {
+		if to := c.callOf(p); to != nil && to.x != nil {
 			c.passOn(to, to.x.Log, m.Params)
 		}
 	case "notifications/tools/list_changed", "notifications/resources/list_changed", "notifications/prompts/list_changed":
-		if !c.owned {
+		if !c.owned() {
 			c.s.announce()
 		}
 	case "notifications/resources/updated":
-		if !c.owned {
+		if !c.owned() {
 			c.s.resourceUpdated(m.Params)
 		}
 	case "notifications/cancelled":
@@ -620,32 +637,33 @@ func (c *conversation) passOn(p *pending, to func(json.RawMessage), params json.
 	if to == nil || len(params) > maxRPCError {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
+	r := &p.relay
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
 		return
 	}
-	if p.passed == nil {
-		p.passed = rate.NewLimiter(progressRate, progressBurst)
+	if r.rate == nil {
+		r.rate = rate.NewLimiter(progressRate, progressBurst)
 	}
-	if !p.passed.Allow() {
+	if !r.rate.Allow() {
 		return
 	}
-	if p.notes == nil {
-		notes, noted := make(chan func(), maxNotes), make(chan struct{})
+	if r.waiting == nil {
+		waiting, drained := make(chan func(), progressBurst), make(chan struct{})
 		if !c.background(func() {
-			defer close(noted)
-			for pass := range notes {
+			defer close(drained)
+			for pass := range waiting {
 				c.s.guard("notification", pass)
 			}
 		}) {
 			return // the conversation is ending
 		}
-		p.notes, p.noted = notes, noted
+		r.waiting, r.drained = waiting, drained
 	}
 	own := bytes.Clone(params) // the message around them may be large
 	select {
-	case p.notes <- func() { to(own) }:
+	case r.waiting <- func() { to(own) }:
 	default:
 	}
 }
@@ -660,11 +678,7 @@ func (c *conversation) ask(m mcpwire.Message, p *pending) {
 		c.reply(m.ID, emptyObject)
 		return
 	}
-	if p == nil {
-		c.mu.Lock()
-		p = c.current
-		c.mu.Unlock()
-	}
+	p = c.callOf(p)
 	if _, ok := c.caps[featureOf[m.Method]]; !ok || p == nil || p.x == nil || p.x.Ask == nil {
 		c.refuse(m.ID, mcpwire.CodeMethodNotFound, "Method not found")
 		return
@@ -674,7 +688,7 @@ func (c *conversation) ask(m mcpwire.Message, p *pending) {
 		params = emptyObject
 	}
 	if m.Method == "sampling/createMessage" {
-		params = call.SetMember(params, "includeContext", json.RawMessage(`"none"`))
+		params = withoutContext(params)
 	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	c.mu.Lock()
@@ -697,7 +711,7 @@ func (c *conversation) ask(m mcpwire.Message, p *pending) {
 		case errors.As(err, &rpc):
 			c.send(mcpwire.Message{ID: m.ID, Error: rpc.JSON})
 		case err != nil:
-			c.log.Debug("the client did not answer", "method", m.Method, "error", plain(err))
+			c.s.log.Debug("the client did not answer", "method", m.Method, "error", plain(err))
 			c.refuse(m.ID, mcpwire.CodeInternal, "The client did not answer")
 		default:
 			c.reply(m.ID, result)
@@ -729,7 +743,7 @@ func (c *conversation) send(m mcpwire.Message) {
 		ctx, cancel := context.WithTimeout(c.ctx, notifyTime)
 		defer cancel()
 		if err := c.wire.post(ctx, m); err != nil {
-			c.log.Debug("an answer or a notification did not get through", "error", plain(err))
+			c.s.log.Debug("an answer or a notification did not get through", "error", plain(err))
 		}
 	})
 }
@@ -740,11 +754,11 @@ func (c *conversation) listen() {
 	for c.ctx.Err() == nil {
 		ctx, cancel := context.WithCancel(c.ctx)
 		id := c.newID()
-		var anew atomic.Bool
+		var anew, sent atomic.Bool
 		c.mu.Lock()
 		c.restart = func() {
 			anew.Store(true)
-			if c.s.http != nil {
+			if c.s.http != nil || !sent.Load() {
 				cancel() // closing the stream is the cancellation
 				return
 			}
@@ -754,25 +768,8 @@ func (c *conversation) listen() {
 			time.AfterFunc(listenEnd, cancel)
 		}
 		c.mu.Unlock()
-		wanted := map[string]any{}
-		if caps := c.info.Capabilities; caps != nil {
-			if caps.Tools != nil && caps.Tools.ListChanged {
-				wanted["toolsListChanged"] = true
-			}
-			if caps.Prompts != nil && caps.Prompts.ListChanged {
-				wanted["promptsListChanged"] = true
-			}
-			if caps.Resources != nil && caps.Resources.ListChanged {
-				wanted["resourcesListChanged"] = true
-			}
-		}
-		if uris := c.s.subscriptions(); len(uris) > 0 {
-			wanted["resourceSubscriptions"] = uris
-		}
+		wanted := c.announcements()
 		if len(wanted) == 0 {
-			c.mu.Lock()
-			c.restart = func() { anew.Store(true); cancel() }
-			c.mu.Unlock()
 			<-ctx.Done()
 			cancel()
 			continue
@@ -782,6 +779,7 @@ func (c *conversation) listen() {
 		x := &call.Exchange{}
 		out, err := c.build(id, "subscriptions/listen", params, x)
 		if err == nil {
+			sent.Store(true)
 			_, err = c.exchange(ctx, x, out)
 		}
 		cancel()
@@ -789,7 +787,7 @@ func (c *conversation) listen() {
 			c.s.announce() // what changed between the streams
 			continue
 		}
-		c.log.Debug("the stream of announcements ended", "error", plain(err))
+		c.s.log.Debug("the stream of announcements ended", "error", plain(err))
 		if time.Since(began) > stableAfter {
 			delay = time.Second
 		}
@@ -799,6 +797,26 @@ func (c *conversation) listen() {
 		c.s.announce()
 		delay = min(delay*2, c.s.backoffMax)
 	}
+}
+
+// announcements are what listen asks for.
+func (c *conversation) announcements() map[string]any {
+	wanted := map[string]any{}
+	if caps := c.info.Capabilities; caps != nil {
+		if caps.Tools != nil && caps.Tools.ListChanged {
+			wanted["toolsListChanged"] = true
+		}
+		if caps.Prompts != nil && caps.Prompts.ListChanged {
+			wanted["promptsListChanged"] = true
+		}
+		if caps.Resources != nil && caps.Resources.ListChanged {
+			wanted["resourcesListChanged"] = true
+		}
+	}
+	if uris := c.s.subscriptions(); len(uris) > 0 {
+		wanted["resourceSubscriptions"] = uris
+	}
+	return wanted
 }
 
 // relisten makes listen take up a change of the subscriptions.

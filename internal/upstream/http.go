@@ -142,7 +142,7 @@ func (w *httpWire) begin(ctx context.Context, p *pending, method string) *httpEx
 
 // unsent explains why a request has no response. Where there was no connection, it certainly never left.
 func (x *httpExchange) unsent(err error) error {
-	c, s := x.w.c, x.w.c.s
+	s := x.w.c.s
 	var dial *dialError
 	switch {
 	case !errors.As(err, &dial):
@@ -150,7 +150,7 @@ func (x *httpExchange) unsent(err error) error {
 	case x.ctx.Err() != nil:
 		return &fault.NotDispatched{Err: s.gaveUp(x.ctx)}
 	}
-	c.fail(fmt.Errorf("it can't be reached: %w", dial))
+	x.w.unreachable(dial)
 	return s.undispatched(dial, "can't be reached")
 }
 
@@ -363,62 +363,34 @@ func (w *httpWire) opened() {
 	}
 	stands := make(chan struct{})
 	c.background(func() { w.follow(sync.OnceFunc(func() { close(stands) })) })
-	if !c.owned {
+	if !c.owned() {
 		return
 	}
-	timer := time.NewTimer(standingTime)
-	defer timer.Stop()
-	select {
-	case <-stands:
-	case <-timer.C:
-	case <-c.ctx.Done():
-	}
+	wait(standingTime, stands, c.ctx.Done())
 }
 
 // follow reads the standing stream for as long as the server offers it. It calls answered when the server has, one way or the other.
 func (w *httpWire) follow(answered func()) {
 	c := w.c
-	delay := time.Second
-	lastID := ""
+	delay, lastID := time.Second, ""
 	for {
 		began := time.Now()
 		resp, err := w.send(c.ctx, http.MethodGet, nil, streamHeaders(lastID))
 		answered()
 		var dial *dialError
 		switch {
-		case c.ctx.Err() != nil:
-			if err == nil {
-				resp.Body.Close()
-			}
-			return
 		case errors.As(err, &dial):
-			c.fail(fmt.Errorf("it can't be reached: %w", dial))
+			w.unreachable(dial)
 			return
 		case err != nil:
-			c.log.Debug("the standing stream broke", "error", plain(err))
+			c.s.log.Debug("the standing stream broke", "error", plain(err))
 		default:
-			switch {
-			case resp.StatusCode == http.StatusNotFound && w.session.Load() != nil:
-				resp.Body.Close()
-				c.fail(errSessionGone)
+			offered, retry := w.standing(resp, &lastID)
+			if resp.Body.Close(); !offered {
 				return
-			case resp.StatusCode >= 500:
-				resp.Body.Close()
-			case resp.StatusCode != http.StatusOK || mcpwire.MediaType(resp.Header) != mcpwire.TypeEvents:
-				resp.Body.Close() // not offered
-				return
-			default:
-				ev := mcpwire.NewEvents(resp.Body, streamEvent)
-				ev.LastID = lastID
-				err := w.read(ev, nil)
-				resp.Body.Close()
-				if errors.Is(err, mcpwire.ErrTooLarge) {
-					c.fail(errors.New("it sent an announcement over the limit"))
-				}
-				if lastID = ev.LastID; ev.Retry > 0 {
-					delay = min(max(ev.Retry, 100*time.Millisecond), c.s.backoffMax)
-				}
-				ev.Free()
+			}
+			if retry > 0 {
+				delay = min(max(retry, 100*time.Millisecond), c.s.backoffMax)
 			}
 		}
 		if time.Since(began) > stableAfter {
@@ -430,6 +402,30 @@ func (w *httpWire) follow(answered func()) {
 		delay = min(delay*2, c.s.backoffMax)
 	}
 }
+
+// standing reads one response with the standing stream to its end. It tells whether to ask for another.
+func (w *httpWire) standing(resp *http.Response, lastID *string) (offered bool, retry time.Duration) {
+	switch {
+	case resp.StatusCode == http.StatusNotFound && w.session.Load() != nil:
+		w.c.fail(errSessionGone)
+		return false, 0
+	case resp.StatusCode >= 500:
+		return true, 0
+	case resp.StatusCode != http.StatusOK || mcpwire.MediaType(resp.Header) != mcpwire.TypeEvents:
+		return false, 0
+	}
+	ev := mcpwire.NewEvents(resp.Body, streamEvent)
+	defer ev.Free()
+	ev.LastID = *lastID
+	if err := w.read(ev, nil); errors.Is(err, mcpwire.ErrTooLarge) {
+		w.c.fail(errors.New("it sent an announcement over the limit"))
+	}
+	*lastID = ev.LastID
+	return true, ev.Retry
+}
+
+// unreachable ends the conversation: there is no connection to be had.
+func (w *httpWire) unreachable(err *dialError) { w.c.fail(fmt.Errorf("it can't be reached: %w", err)) }
 
 // close tells a legacy server that its session is over.
 func (w *httpWire) close() {

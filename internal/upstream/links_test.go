@@ -72,7 +72,7 @@ func TestReachFollowsTheOperatorsLinksAlone(t *testing.T) {
 			if got := below(r.read); !slices.Equal(got, c.read) {
 				t.Errorf("reads %v, want %v", got, c.read)
 			}
-			if left := strings.Join(r.left, "\n"); strings.Contains(left, errTheirs.Error()) != c.theirs {
+			if left := strings.Join(r.omitted, "\n"); strings.Contains(left, errPlanted.Error()) != c.theirs {
 				t.Errorf("leaves %q", left)
 			}
 			for from, to := range maps.All(r.links) {
@@ -102,7 +102,7 @@ func TestPlantedLinkLeadsNowhere(t *testing.T) {
 	}
 	defer m.Close()
 	for range 2 {
-		box, err := m.servers["mem"].sandboxed(launch{program: "/bin/sh", argv: cfg.Command}, []string{"PATH=/usr/bin:/bin", "FILE=" + cfg.Env["FILE"], "STATE=" + cfg.Env["STATE"]})
+		box, _, err := m.servers["mem"].sandboxed(launch{program: "/bin/sh", argv: cfg.Command}, []string{"PATH=/usr/bin:/bin", "FILE=" + cfg.Env["FILE"], "STATE=" + cfg.Env["STATE"]})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestProgramsOfOthers(t *testing.T) {
 	if want := []string{at("work/free"), at("work/free/index.js"), at("work/bin/server")}; !slices.Equal(r.secrets, want) {
 		t.Errorf("%v, want %v", r.secrets, want)
 	}
-	if left := strings.Join(r.left, "\n"); !strings.Contains(left, "the server held runs it") || !strings.Contains(left, "run by the server bare") {
+	if left := strings.Join(r.omitted, "\n"); !strings.Contains(left, "the server held runs it") || !strings.Contains(left, "run by the server bare") {
 		t.Errorf("%q", left)
 	}
 	// What an environment names as code is read, and so is a program among the arguments.

@@ -181,8 +181,8 @@ func (p Package) install(ctx context.Context, npm, work string, h GatewayPaths) 
 		return err
 	}
 	defer walls.Close()
-	said := &tail{most: 2 << 10}
-	walls.Cmd.Stdout, walls.Cmd.Stderr = said, said
+	output := &tail{most: 2 << 10}
+	walls.Cmd.Stdout, walls.Cmd.Stderr = output, output
 	if err := walls.Cmd.Start(); err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (p Package) install(ctx context.Context, npm, work string, h GatewayPaths) 
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("npm says: %s", display.Line(said.String(), 1<<10))
+		return fmt.Errorf("npm says: %s", display.Line(output.String(), 1<<10))
 	}
 	return nil
 }
@@ -262,17 +262,3 @@ func (p Package) pin(work string) (Pin, error) {
 	}
 	return pin, nil
 }
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	most int
-	data []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.data = append(t.data, p...)
-	t.data = t.data[max(0, len(t.data)-t.most):]
-	return len(p), nil
-}
-
-func (t *tail) String() string { return strings.TrimSpace(string(t.data)) }

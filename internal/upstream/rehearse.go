@@ -28,7 +28,7 @@ type Rehearsal struct {
 	Reached     []string // those that did
 	Definitions int      // what the server offered, where it was started
 	Err         error    // why there is no sandbox, or why the server did not start in it
-	Said        string   // the end of what the server wrote on its standard error
+	Stderr      string   // the end of what the server wrote on its standard error
 }
 
 // Rehearse tries each server that the gateway starts: it proves the sandbox with the given processes of the gateway's, and with start it starts the
@@ -58,20 +58,19 @@ func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r R
 		r.Err = err
 		return r
 	}
-	box, err := s.sandboxed(l, nil)
+	box, omitted, err := s.sandboxed(l, nil)
 	if err != nil {
 		r.Err = err
 		return r
 	}
-	r.Write, r.Network = box.Write, box.Network
-	r.NotLetIn = reachOf(s.cfg, l.program, s.o.Gateway, s.all...).left
+	r.Write, r.Network, r.NotLetIn = box.Write, box.Network, omitted
 	if r.Tried, r.Reached, r.Err = box.Prove(ctx, processes); r.Err != nil || !start {
 		return r
 	}
-	said := &lastWords{}
-	s.said = said.add
+	stderr := &tail{most: 32 << 10}
+	s.stderr = stderr
 	c, err := s.connect(ctx, nil)
-	defer func() { r.Said = said.text() }()
+	defer func() { r.Stderr = telling(stderr.String()) }()
 	if err != nil {
 		r.Err = fault.Wrap(err, fault.UpstreamFailed, "It does not start in its sandbox: %s", plain(err))
 		return r
@@ -83,23 +82,11 @@ func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r R
 	return r
 }
 
-// lastWords keeps the last lines of what a server writes on its standard error, and of those says first which names an error.
-type lastWords struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (w *lastWords) add(line string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lines = append(w.lines[max(0, len(w.lines)-30):], line)
-}
-
-func (w *lastWords) text() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	last := w.lines[max(0, len(w.lines)-3):]
-	for _, line := range w.lines {
+// telling are the last lines of a text or, where these have it not, the first of the last thirty that names an error.
+func telling(text string) string {
+	lines := strings.Split(text, "\n")
+	last := lines[max(0, len(lines)-3):]
+	for _, line := range lines[max(0, len(lines)-31):] {
 		if lower := strings.ToLower(line); strings.Contains(lower, "error") || strings.Contains(lower, "denied") || strings.Contains(lower, "no such file") {
 			if !slices.Contains(last, line) {
 				last = []string{line}
@@ -108,4 +95,25 @@ func (w *lastWords) text() string {
 		}
 	}
 	return strings.Join(last, " / ")
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex // guards data
+	most int
+	data []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	t.data = t.data[max(0, len(t.data)-t.most):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.data))
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"regexp"
@@ -69,76 +68,68 @@ const (
 	letterTaken   // back by its sender: never left
 )
 
-func startChild(ctx context.Context, c *conversation) (*child, error) {
+func startChild(ctx context.Context, c *conversation) (_ *child, err error) {
 	l, err := c.s.launch(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var ours, theirs [3]*os.File // stdin, stdout, stderr
-	closeAll := func(files [3]*os.File) {
-		for _, f := range files {
-			if f != nil {
-				f.Close()
-			}
-		}
-	}
-	for i := range ours {
-		r, w, err := os.Pipe()
+	ch := &child{c: c, queue: make(chan *letter, writeQueue), exited: make(chan struct{})}
+	var theirs [3]*os.File
+	defer func() {
 		if err != nil {
-			closeAll(ours)
-			closeAll(theirs)
-			return nil, fmt.Errorf("no pipe for it: %w", err)
+			closeFiles(theirs[:]...)
+			if ch.walls != nil {
+				ch.walls.Close() // its launcher ends with it
+			}
+			closeFiles(ch.stdin, ch.stdout, ch.stderr)
+			c.wg.Wait()
 		}
-		if i == 0 {
-			theirs[i], ours[i] = r, w
-		} else {
-			ours[i], theirs[i] = r, w
-		}
-	}
-	cmd, walls, err := c.s.command(l)
-	if err != nil {
-		closeAll(ours)
-		closeAll(theirs)
+	}()
+	if ch.cmd, ch.walls, err = c.s.command(l); err != nil {
 		return nil, err
 	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs[0], theirs[1], theirs[2]
-	ch := &child{
-		c: c, cmd: cmd, walls: walls, stdin: ours[0], stdout: ours[1], stderr: ours[2],
-		queue: make(chan *letter, writeQueue), exited: make(chan struct{}),
+	var in, out, errs error
+	theirs[0], ch.stdin, in = os.Pipe()
+	ch.stdout, theirs[1], out = os.Pipe()
+	ch.stderr, theirs[2], errs = os.Pipe()
+	if err := errors.Join(in, out, errs); err != nil {
+		return nil, fmt.Errorf("no pipe for it: %w", err)
 	}
+	ch.cmd.Stdin, ch.cmd.Stdout, ch.cmd.Stderr = theirs[0], theirs[1], theirs[2]
 	started := make(chan error, 1)
 	c.wg.Go(func() {
 		// The parent-death signal goes out when the thread that started the process ends, so it is kept until the process does.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		closeAll(theirs)
+		defer close(ch.exited)
+		err := ch.cmd.Start()
+		closeFiles(theirs[:]...)
 		started <- err
-		if err != nil {
-			close(ch.exited)
-			return
+		if err == nil {
+			c.fail(fmt.Errorf("its process ended: %s", ch.reap()))
 		}
-		c.fail(fmt.Errorf("its process ended: %s", ch.reap()))
-		close(ch.exited)
 	})
-	err = <-started
-	if err != nil {
-		err = fmt.Errorf("its process can't be started: %w", err)
-	} else if walls != nil {
-		err = ch.enclosed()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("its process can't be started: %w", err)
 	}
-	if err != nil {
-		if walls != nil {
-			walls.Close() // its launcher ends with it
+	if ch.walls != nil {
+		if err := ch.enclosed(); err != nil {
+			return nil, err
 		}
-		closeAll(ours)
-		c.wg.Wait()
-		return nil, err
 	}
 	c.wg.Go(ch.write)
 	c.wg.Go(ch.read)
 	c.wg.Go(ch.logStderr)
 	return ch, nil
+}
+
+// closeFiles closes those that there are. Twice is harmless.
+func closeFiles(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 // command is how the server's process is started: in its sandbox, unless the operator wrote that it has none.
@@ -163,7 +154,7 @@ func (s *server) command(l launch) (*exec.Cmd, *sandbox.Process, error) {
 		_, own := cfg.Env[name]
 		return name == "TMPDIR" || name == "TEMP" || name == "HOME" && !own
 	})
-	server, err := s.sandboxed(l, env)
+	server, _, err := s.sandboxed(l, env)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -181,7 +172,7 @@ func (ch *child) enclosed() error {
 		return err
 	}
 	if listener != nil {
-		if ch.proxy, err = newProxy(ch.c.s.egress, listener, ch.c.log); err != nil {
+		if ch.proxy, err = newProxy(ch.c.s.egress, listener, ch.c.s.log); err != nil {
 			listener.Close()
 			return err
 		}
@@ -199,17 +190,13 @@ func (ch *child) close() {
 		patience time.Duration
 		then     func(int)
 	}{{inputTime, terminateGroup}, {stopTime, killGroup}} {
-		timer := time.NewTimer(step.patience)
-		select {
-		case <-ch.exited:
-		case <-timer.C:
+		if wait(step.patience, ch.exited) < 0 {
 			ch.mu.Lock()
 			if !ch.reaped {
 				step.then(pid)
 			}
 			ch.mu.Unlock()
 		}
-		timer.Stop()
 	}
 	<-ch.exited
 	if ch.walls != nil {
@@ -297,13 +284,7 @@ func (ch *child) write() {
 
 // broke ends the conversation because a pipe did. If that is because the process ended, how it ended says more.
 func (ch *child) broke(err error) {
-	timer := time.NewTimer(exitTime)
-	defer timer.Stop()
-	select {
-	case <-ch.exited:
-	case <-ch.c.ctx.Done():
-	case <-timer.C:
-	}
+	wait(exitTime, ch.exited, ch.c.ctx.Done())
 	ch.c.fail(err)
 }
 
@@ -356,14 +337,14 @@ func (ch *child) logStderr() {
 		part, err := r.ReadSlice('\n')
 		if text := bytes.TrimSpace(part); len(text) > 0 && !more && limiter.Allow() {
 			line := display.Line(string(text), stderrLine)
-			ch.c.log.Log(context.Background(), slog.LevelInfo, "upstream says", "stderr", line)
-			if ch.c.s.said != nil {
-				ch.c.s.said(line)
+			ch.c.s.log.Info("upstream says", "stderr", line)
+			if ch.c.s.stderr != nil {
+				io.WriteString(ch.c.s.stderr, line+"\n")
 			}
 		}
 		if more = errors.Is(err, bufio.ErrBufferFull); err != nil && !more {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) {
-				ch.c.log.Debug("reading stderr failed", "error", plain(err))
+				ch.c.s.log.Debug("reading stderr failed", "error", plain(err))
 			}
 			return
 		}

@@ -418,7 +418,7 @@ func TestPeers(t *testing.T) {
 			})
 			t.Run("subscribe", func(t *testing.T) {
 				for _, key := range []string{"k1", "k2"} {
-					if _, err := do(m, "resources/subscribe", json.RawMessage(`{"uri":"mem://a"}`), &call.Exchange{ClientKey: key}); err != nil {
+					if _, err := do(m, string(call.Subscribe), json.RawMessage(`{"uri":"mem://a"}`), &call.Exchange{ClientKey: key}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -431,7 +431,7 @@ func TestPeers(t *testing.T) {
 					defer seen.mu.Unlock()
 					return len(seen.updates) > 0
 				})
-				if _, err := do(m, "resources/unsubscribe", json.RawMessage(`{"uri":"mem://a"}`), &call.Exchange{ClientKey: "k2"}); err != nil {
+				if _, err := do(m, string(call.Unsubscribe), json.RawMessage(`{"uri":"mem://a"}`), &call.Exchange{ClientKey: "k2"}); err != nil {
 					t.Fatal(err)
 				}
 			})

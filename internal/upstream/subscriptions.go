@@ -1,0 +1,157 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
+)
+
+// subscribers are the clients that subscribed to resources, by URI and their keys.
+type subscribers map[string]map[string]struct{}
+
+// add notes a subscription, and tells whether it is the first to that resource. There are at most maxSubscriptions resources.
+func (s subscribers) add(uri, key string) (first, ok bool) {
+	if s[uri] == nil {
+		if len(s) >= maxSubscriptions {
+			return false, false
+		}
+		s[uri] = map[string]struct{}{}
+	}
+	first = len(s[uri]) == 0
+	s[uri][key] = struct{}{}
+	return first, true
+}
+
+// remove ends a subscription, and tells whether it was the last to that resource.
+func (s subscribers) remove(uri, key string) (last bool) {
+	if _, ok := s[uri][key]; !ok {
+		return false
+	}
+	delete(s[uri], key)
+	if last = len(s[uri]) == 0; last {
+		delete(s, uri)
+	}
+	return last
+}
+
+func uriParams(uri string) json.RawMessage {
+	raw, _ := json.Marshal(map[string]string{"uri": uri}) // a map of strings always marshals
+	return raw
+}
+
+// resourceURI is the URI that params name, "" where they name none.
+func resourceURI(params json.RawMessage) string {
+	var p struct {
+		URI string `json:"uri"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return ""
+	}
+	return p.URI
+}
+
+// subscription keeps who subscribed to what: servers are told of the first subscriber and the last, not of those between, and are
+// told again after a reconnection.
+func (s *server) subscription(ctx context.Context, method string, params json.RawMessage, key string) (json.RawMessage, error) {
+	uri := resourceURI(params)
+	if uri == "" {
+		return nil, s.undispatched(nil, "needs the uri of a resource")
+	}
+	c, tell, err := s.noteSubscription(method, uri, key)
+	switch {
+	case err != nil:
+		return nil, err
+	case !tell:
+		return emptyObject, nil
+	case c.modern():
+		c.relisten()
+		return emptyObject, nil
+	}
+	result, err := c.request(ctx, method, uriParams(uri))
+	if err != nil && method == string(call.Subscribe) {
+		s.mu.Lock()
+		s.subscribed.remove(uri, key)
+		s.mu.Unlock()
+	}
+	return result, err
+}
+
+// noteSubscription returns the conversation in which the server is told of a change, if it has to be.
+func (s *server) noteSubscription(method, uri, key string) (c *conversation, tell bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shared == nil || s.stopped {
+		return nil, false, s.undispatched(nil, "is %s", s.now.State)
+	}
+	if method == string(call.Unsubscribe) {
+		return s.shared, s.subscribed.remove(uri, key), nil
+	}
+	first, ok := s.subscribed.add(uri, key)
+	if !ok {
+		return nil, false, s.undispatched(nil, "has %d subscriptions already", maxSubscriptions)
+	}
+	return s.shared, first, nil
+}
+
+// release ends what a client holds at the server: its conversation and its subscriptions.
+func (s *server) release(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	if d := s.dedicated[key]; d != nil {
+		s.end(key, d)
+	}
+	c := s.shared
+	for uri := range s.subscribed {
+		if !s.subscribed.remove(uri, key) || c == nil {
+			continue
+		}
+		s.closers.Go(func() { // bounded by c's end and a short time
+			ctx, cancel := context.WithTimeout(c.ctx, notifyTime)
+			defer cancel()
+			if c.modern() {
+				c.relisten()
+			} else if _, err := c.request(ctx, string(call.Unsubscribe), uriParams(uri)); err != nil {
+				s.log.Debug("unsubscribing failed", "error", plain(err))
+			}
+		})
+	}
+}
+
+// subscriptions are the URIs of which the server is to announce changes.
+func (s *server) subscriptions() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.subscribed))
+}
+
+// resubscribe tells a legacy server of a new conversation what is subscribed to. Modern ones are told by listen.
+func (s *server) resubscribe(c *conversation) {
+	if c.modern() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, s.cfg.Timeout)
+	defer cancel()
+	for _, uri := range s.subscriptions() {
+		if _, err := c.request(ctx, string(call.Subscribe), uriParams(uri)); err != nil {
+			s.log.Warn("subscribing again failed", "uri", display.Line(uri, 200), "error", plain(err))
+		}
+	}
+}
+
+// resourceUpdated passes on what somebody subscribed to, and nothing else.
+func (s *server) resourceUpdated(params []byte) {
+	uri := resourceURI(params)
+	s.mu.Lock()
+	_, ok := s.subscribed[uri]
+	s.mu.Unlock()
+	if ok && s.o.ResourceUpdated != nil {
+		s.guard("ResourceUpdated", func() { s.o.ResourceUpdated(s.cfg.ID, uri) })
+	}
+}
