@@ -20,6 +20,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
@@ -48,7 +49,7 @@ type child struct {
 	stdout *os.File
 	stderr *os.File
 	walls  *sandbox.Process // nil where the server is not confined
-	proxy  *proxy           // its way to the hosts that it may reach; nil where there is none
+	proxy  *egress.Proxy    // its way to the hosts that it may reach; nil where there is none
 	queue  chan *letter
 	exited chan struct{} // closed when the process is reaped and its group is dead
 
@@ -172,10 +173,7 @@ func (ch *child) enclosed() error {
 		return err
 	}
 	if listener != nil {
-		if ch.proxy, err = newProxy(ch.c.s.egress, listener, ch.c.s.log); err != nil {
-			listener.Close()
-			return err
-		}
+		ch.proxy = egress.NewProxy(ch.c.s.egress, listener, ch.c.s.log)
 	}
 	return nil
 }
@@ -203,7 +201,7 @@ func (ch *child) close() {
 		ch.walls.Close()
 	}
 	if ch.proxy != nil {
-		ch.proxy.close()
+		ch.proxy.Close()
 	}
 	ch.stdout.Close()
 	ch.stderr.Close()

@@ -1,8 +1,7 @@
-package upstream
+package egress
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"sallyport.example/internal/display"
-	"sallyport.example/internal/egress"
 )
 
 const (
@@ -22,10 +20,10 @@ const (
 	proxyConns   = 256 // beside these: a server may open any number, and each is a descriptor of the gateway's
 )
 
-// proxy is a confined server's only way out: to the hosts that its operator listed, on addresses that the gateway has vetted. It listens on the
-// loopback of the server's own network namespace, so nobody else reaches it. A server whose program honours no proxy reaches nothing.
-type proxy struct {
-	hosts   *egress.Client
+// Proxy takes programs that confine themselves to it to the hosts that a Client permits, on addresses that it has vetted. A program that honours
+// no proxy has to be kept from the network by other means.
+type Proxy struct {
+	hosts   *Client
 	log     *slog.Logger
 	http    *http.Server
 	forward *httputil.ReverseProxy
@@ -36,11 +34,9 @@ type proxy struct {
 	tunnels sync.WaitGroup
 }
 
-func newProxy(hosts *egress.Client, l net.Listener, log *slog.Logger) (*proxy, error) {
-	if hosts == nil {
-		return nil, errors.New("there is a proxy and no list of hosts")
-	}
-	p := &proxy{hosts: hosts, log: log, room: make(chan struct{}, proxyTunnels)}
+// NewProxy serves connections to l until Close.
+func NewProxy(hosts *Client, l net.Listener, log *slog.Logger) *Proxy {
+	p := &Proxy{hosts: hosts, log: log, room: make(chan struct{}, proxyTunnels)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.forward = &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.Host = r.Out.URL.Host },
@@ -63,21 +59,22 @@ func newProxy(hosts *egress.Client, l net.Listener, log *slog.Logger) (*proxy, e
 		}
 	}
 	p.tunnels.Go(func() { p.http.Serve(l) })
-	return p, nil
+	return p
 }
 
-func (p *proxy) close() {
+// Close ends all connections, and waits until nothing of the proxy is left.
+func (p *Proxy) Close() {
 	p.cancel()
 	p.http.Close()
 	p.tunnels.Wait()
 }
 
-func (p *proxy) refuse(w http.ResponseWriter, host string, err error) {
-	p.log.Warn("a server was kept from a host", "host", display.Line(host, 256), "error", plain(err))
+func (p *Proxy) refuse(w http.ResponseWriter, host string, err error) {
+	p.log.Warn("a server was kept from a host", "host", display.Line(host, 256), "error", display.Line(err.Error(), 300))
 	http.Error(w, "This server may not reach "+display.Line(host, 256)+": an operator can add it to its egress.", http.StatusForbidden)
 }
 
-func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
 		if r.URL.Scheme != "http" || r.URL.Host == "" || r.URL.User != nil {
 			http.Error(w, "This is a proxy: it takes CONNECT, and requests with the whole address of an http server.", http.StatusBadRequest)
