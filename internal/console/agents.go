@@ -3,8 +3,10 @@ package console
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/fault"
@@ -49,15 +51,14 @@ func (c *Console) agents(w http.ResponseWriter, r *http.Request, p identity.Prin
 	d := agentsPage{Kill: kill.Global}
 	open, atLeast, err := c.openSessions(r.Context())
 	if d.AtLeast = atLeast; err != nil { // the switches come from memory, and must be there without the store
-		c.o.Log.Error("the console could not show something", "what", "the agents' sessions", "error", err)
-		d.Missing = problemOf(err).Text
+		d.Missing = c.missing("the agents' sessions", err)
 	}
 	for _, a := range c.o.Agents.All() {
 		row := rowOf(a, kill, aside)
 		row.Open = open[a.AgentID]
 		d.Agents = append(d.Agents, row)
 	}
-	for _, id := range sortedKeys(kill.Agents) {
+	for _, id := range slices.Sorted(maps.Keys(kill.Agents)) {
 		if _, declared := c.o.Agents.Get(id); !declared && kill.Agents[id].Active {
 			d.Switched = append(d.Switched, switchedAgent{id, kill.Agents[id]})
 		}
@@ -94,9 +95,7 @@ func (c *Console) openSessions(ctx context.Context) (byAgent map[string]int, atL
 // agentPage is one agent with its whole declaration.
 type agentPage struct {
 	agentRow
-	Problem  *problem
-	Act      string // the act that was refused
-	Typed    string // its reason, as it was typed
+	refusedAct
 	Global   standing.Switch
 	Operator bool
 	Sessions []session.Session // open ones, newest first
@@ -128,8 +127,7 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 	defer cancel()
 	open, err := c.o.Store.SessionsPage(ctx, "", countedSessions, session.Open)
 	if err != nil {
-		c.o.Log.Error("the console could not show something", "what", "an agent's sessions", "error", err)
-		d.Missing = problemOf(err).Text
+		d.Missing = c.missing("an agent's sessions", err)
 	}
 	for _, s := range open {
 		if s.Agent != id {
@@ -143,39 +141,30 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 	c.show(w, r, p, view{template: "agent", title: a.AgentID, place: "/agents", status: status, data: d})
 }
 
-// actOn does one thing to the agent of the path, for a reason.
-func (c *Console) actOn(w http.ResponseWriter, r *http.Request, p identity.Principal, name string, do func(ctx context.Context, agent, reason string) error) {
-	id, reason := r.PathValue("id"), r.PostForm.Get("reason")
-	err := checkReason(reason)
-	if err == nil {
-		err = do(r.Context(), id, reason)
-	}
-	if err == nil {
-		to := "/agents"
-		if _, ok := c.o.Agents.Get(id); ok {
-			to += "/" + url.PathEscape(id)
-		}
-		http.Redirect(w, r, to, http.StatusSeeOther)
+// actOnAgent shows the agent after the act.
+func (c *Console) actOnAgent(w http.ResponseWriter, r *http.Request, p identity.Principal, name string, do action) {
+	if refused := c.act(r, p, name, do); refused != nil {
+		c.showAgent(w, r, p, agentPage{refusedAct: *refused}, refused.status)
 		return
 	}
-	f, said := fault.Of(err), problemOf(err)
-	if f.Code.HTTPStatus() >= 500 {
-		c.o.Log.Error("an act failed", "act", name, "agent", id, "person", p.ID, "code", f.Code, "error", err)
+	to, id := "/agents", r.PathValue("id")
+	if _, ok := c.o.Agents.Get(id); ok {
+		to += "/" + url.PathEscape(id)
 	}
-	c.showAgent(w, r, p, agentPage{Problem: &said, Act: name, Typed: reason}, f.Code.HTTPStatus())
+	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
 // killAgent acts from memory: nothing on this path waits for the store. Any well-formed id may be switched, as over HTTP: an agent that
 // nobody declared is still better switched off than not.
 func (c *Console) killAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.actOn(w, r, p, "kill", switching(p, c.o.Gateway.Standing().Disable))
+	c.actOnAgent(w, r, p, "kill", switching(p, c.o.Gateway.Standing().Disable))
 }
 
 func (c *Console) unkillAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.actOn(w, r, p, "unkill", switching(p, c.o.Gateway.Standing().Enable))
+	c.actOnAgent(w, r, p, "unkill", switching(p, c.o.Gateway.Standing().Enable))
 }
 
-func switching(p identity.Principal, flip func(agent, by, reason string) standing.Switches) func(context.Context, string, string) error {
+func switching(p identity.Principal, flip func(agent, by, reason string) standing.Switches) action {
 	return func(_ context.Context, agent, reason string) error {
 		if err := identity.CheckID(agent); err != nil {
 			return fault.Wrap(err, fault.RequestMalformed, "%v.", err).At("agent")
@@ -186,13 +175,13 @@ func switching(p identity.Principal, flip func(agent, by, reason string) standin
 }
 
 func (c *Console) quarantineAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.actOn(w, r, p, "quarantine", func(ctx context.Context, agent, reason string) error {
+	c.actOnAgent(w, r, p, "quarantine", func(ctx context.Context, agent, reason string) error {
 		return c.o.Gateway.Standing().Quarantine(ctx, agent, reason, p.String())
 	})
 }
 
 func (c *Console) restoreAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.actOn(w, r, p, "restore", func(ctx context.Context, agent, reason string) error {
+	c.actOnAgent(w, r, p, "restore", func(ctx context.Context, agent, reason string) error {
 		return c.o.Gateway.Standing().Restore(ctx, agent, reason, p.String())
 	})
 }

@@ -105,13 +105,8 @@ func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Princip
 	d.Typed, d.Oob = as, r.Method == http.MethodGet && r.URL.Query().Get("part") == "state"
 	status := http.StatusOK
 	if refused != nil {
-		f := fault.Of(refused)
-		if status = f.Code.HTTPStatus(); status >= 500 {
-			c.o.Log.Error("an answer could not be taken", "approval_id", q.ID, "person", p.ID, "error", refused)
-		}
-		said := problemOf(refused)
-		said.Title = "Your answer was not taken"
-		d.Problem = &said
+		d.Problem, status = c.refused(p, refused, "answer", "approval_id", q.ID)
+		d.Problem.Title = "Your answer was not taken"
 	}
 	if d.Oob {
 		c.part(w, "approval.live", d)
@@ -155,8 +150,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 		}
 	}
 	if err := q.Entitled(voter(p)); err != nil {
-		said := problemOf(err)
-		d.MayNot = &said
+		d.MayNot = problemOf(err)
 	}
 	d.Own, d.Wrote = voteOf(q.Approval, p.ID), q.ModifiedBy == p.ID
 	d.CanStop = !q.State.Final() && q.State != approval.Expired
@@ -322,9 +316,9 @@ func editable(raw json.RawMessage) string {
 	for _, r := range b.String() {
 		if r < 0x7f || display.Visible(r) {
 			out.WriteRune(r)
-			continue
+		} else {
+			out.Write(display.EscapeData([]byte(string(r)), false))
 		}
-		out.WriteString(escaped(r))
 	}
 	return out.String()
 }
@@ -354,8 +348,8 @@ func (c *Console) modify(w http.ResponseWriter, r *http.Request, p identity.Prin
 		c.fail(w, r, p, bad)
 		return
 	}
-	said := problemOf(err)
-	said.Title = "The change was not taken"
+	refused := problemOf(err)
+	refused.Title = "The change was not taken"
 	c.show(w, r, p, view{template: "modify", title: "Change the arguments of " + q.Operation, place: "/approvals", status: http.StatusBadRequest,
-		data: modifyPage{Question: q, Problem: &said, Text: form("arguments"), Reason: form("reason")}})
+		data: modifyPage{Question: q, Problem: refused, Text: form("arguments"), Reason: form("reason")}})
 }

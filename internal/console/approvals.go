@@ -96,7 +96,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		plans, err := c.plansOf(ctx, p)
 		cancel()
 		if d.Plans = &plans; err != nil { // requests can be answered all the same
-			c.o.Log.Error("the console could not show something", "what", "the plans that wait", "error", err)
+			c.missing("the plans that wait", err)
 			d.Plans, d.NoPlans = nil, true
 		}
 	}
@@ -164,10 +164,8 @@ func (c *Console) done(r *http.Request, p identity.Principal) (*desk.Question, *
 	if err != nil {
 		return nil, nil
 	}
-	for _, v := range q.Votes {
-		if v.Person == p.ID {
-			return &q, &v
-		}
+	if v := voteOf(q.Approval, p.ID); v != nil {
+		return &q, v
 	}
 	return nil, nil
 }

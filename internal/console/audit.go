@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
-	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 )
@@ -23,9 +22,6 @@ const (
 	// lookedAt bounds how many entries of the log one page of a search goes back over; a filter that finds little offers to go on.
 	lookedAt = 200_000
 )
-
-// hashOf is the hex SHA-256 of canonical bytes, as entries have it.
-func hashOf(b []byte) string { return call.HashBytes(b) }
 
 // indexOf reads the index of an entry from a query; -1 for none.
 func indexOf(s string) (int64, error) {
@@ -193,8 +189,7 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 		err = c.search(r.Context(), &d, f, before, words)
 	}
 	if err != nil {
-		said := problemOf(err)
-		d.Problem, status = &said, fault.Of(err).Code.HTTPStatus()
+		d.Problem, status = problemOf(err), fault.Of(err).Code.HTTPStatus()
 	}
 	c.show(w, r, p, view{template: "audit", title: "Audit", place: "/audit", status: status, data: d})
 }
@@ -351,7 +346,7 @@ func factsOf(e audit.Entry) (facts []fact) {
 			facts = append(facts, fact{name, value, link, slices.Contains([]string{"Session", "Call", "Request id", "Call digest", "Definition", "Code"}, name)})
 		}
 	}
-	search := func(name, value string) string { return "/audit?" + url.Values{name: {value}}.Encode() }
+	search := func(name, value string) string { return link("/audit", name, value) }
 	add("Kind", string(e.Kind), "")
 	add("Action", e.Action, search("action", e.Action))
 	add("Decision", e.Decision, "")

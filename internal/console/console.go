@@ -13,11 +13,13 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"embed"
 	"html/template"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -98,19 +100,19 @@ type Console struct {
 
 	mu        sync.Mutex // guards what follows
 	signIns   map[string]signIn
-	links     map[string]link
+	links     map[string]signInLink
 	signOuts  uint64             // how many times people signed out everywhere
 	signedOut map[string]uint64  // which of them was each person's last
 	streams   map[string]int     // open ones, by person
 	pages     map[string][]*page // with an open stream, by sign-in, the oldest first
 }
 
-// readers are who looks at what agents do and ask for, and is told that it changes, as in the HTTP API: who answers, operates or audits has to
-// see what it is about. The log is the auditors' alone.
-var readers = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
+// Readers are the roles that look at what agents do and ask for, and are told that it changes, as in the HTTP API: who answers, operates or
+// audits has to see what it is about. The log is the auditors' alone.
+var Readers = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
 
 // reads tells whether the person is one of them.
-func reads(p identity.Principal) bool { return slices.ContainsFunc(readers, p.Has) }
+func reads(p identity.Principal) bool { return slices.ContainsFunc(Readers, p.Has) }
 
 // route is one page or act. Who may use it stands here and nowhere else.
 type route struct {
@@ -126,39 +128,39 @@ func routes() []route {
 	auditor := []identity.Role{identity.Auditor}
 	return []route{
 		{"GET", "/{$}", nil, (*Console).overview},
-		{"GET", "/events", readers, (*Console).events},
+		{"GET", "/events", Readers, (*Console).events},
 		{"POST", "/logout/everywhere", nil, (*Console).logoutEverywhere},
 		{"POST", "/kill", operator, (*Console).kill},
 		{"POST", "/unkill", operator, (*Console).unkill},
 
-		{"GET", "/approvals", readers, (*Console).approvals},
-		{"GET", "/approvals/count", readers, (*Console).waitingCount},
-		{"GET", "/approvals/plans", readers, (*Console).plansWaiting},
-		{"GET", "/approvals/{id}", readers, (*Console).approval},
+		{"GET", "/approvals", Readers, (*Console).approvals},
+		{"GET", "/approvals/count", Readers, (*Console).waitingCount},
+		{"GET", "/approvals/plans", Readers, (*Console).plansWaiting},
+		{"GET", "/approvals/{id}", Readers, (*Console).approval},
 		{"POST", "/approvals/{id}/approve", approver, (*Console).approve},
 		{"POST", "/approvals/{id}/reject", approver, (*Console).reject},
 		{"POST", "/approvals/{id}/defer", approver, (*Console).putOff},
 		{"GET", "/approvals/{id}/modify", approver, (*Console).modifyForm},
 		{"POST", "/approvals/{id}/modify", approver, (*Console).modify},
-		{"GET", "/approvals/{id}/similar", readers, (*Console).similar},
+		{"GET", "/approvals/{id}/similar", Readers, (*Console).similar},
 		{"POST", "/approvals/{id}/similar", approver, (*Console).answerSimilar},
 
-		{"GET", "/sessions", readers, (*Console).sessions},
-		{"GET", "/sessions/{id}", readers, (*Console).session},
+		{"GET", "/sessions", Readers, (*Console).sessions},
+		{"GET", "/sessions/{id}", Readers, (*Console).session},
 		{"POST", "/sessions/{id}/release", operator, (*Console).release},
 		{"POST", "/sessions/{id}/phase", operator, (*Console).setPhase},
 		{"POST", "/sessions/{id}/close", operator, (*Console).closeSession},
 		{"POST", "/sessions/{id}/plan/approve", operator, (*Console).approvePlan},
 		{"POST", "/sessions/{id}/plan/reject", operator, (*Console).rejectPlan},
 
-		{"GET", "/tools", readers, (*Console).tools},
-		{"GET", "/tools/unread", readers, (*Console).unread},
+		{"GET", "/tools", Readers, (*Console).tools},
+		{"GET", "/tools/unread", Readers, (*Console).unread},
 		{"POST", "/tools/unread/accept", operator, (*Console).acceptUnread},
-		{"GET", "/tools/{operation}", readers, (*Console).tool},
+		{"GET", "/tools/{operation}", Readers, (*Console).tool},
 		{"POST", "/tools/{operation}/accept", operator, (*Console).acceptTool},
 
-		{"GET", "/agents", readers, (*Console).agents},
-		{"GET", "/agents/{id}", readers, (*Console).agent},
+		{"GET", "/agents", Readers, (*Console).agents},
+		{"GET", "/agents/{id}", Readers, (*Console).agent},
 		{"POST", "/agents/{id}/kill", operator, (*Console).killAgent},
 		{"POST", "/agents/{id}/unkill", operator, (*Console).unkillAgent},
 		{"POST", "/agents/{id}/quarantine", operator, (*Console).quarantineAgent},
@@ -173,10 +175,10 @@ func routes() []route {
 // places are the entries of the navigation, in their order.
 var places = []place{
 	{"/", "Overview", nil},
-	{"/approvals", "Approvals", readers},
-	{"/sessions", "Sessions", readers},
-	{"/tools", "Tools", readers},
-	{"/agents", "Agents", readers},
+	{"/approvals", "Approvals", Readers},
+	{"/sessions", "Sessions", Readers},
+	{"/tools", "Tools", Readers},
+	{"/agents", "Agents", Readers},
 	{"/audit", "Audit", []identity.Role{identity.Auditor}},
 }
 
@@ -190,7 +192,7 @@ var templates embed.FS
 
 // New returns a Console in which nobody is signed in.
 func New(o Options) *Console {
-	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]link{}, signedOut: map[string]uint64{}, streams: map[string]int{}, pages: map[string][]*page{}}
+	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]signInLink{}, signedOut: map[string]uint64{}, streams: map[string]int{}, pages: map[string][]*page{}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c
 }
@@ -211,7 +213,7 @@ func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 				return
 			}
 			if len(rt.roles) > 0 && !slices.ContainsFunc(rt.roles, p.Has) {
-				c.fail(w, r, p, fault.New(fault.RoleMissing, "This needs the role %s; you have %s.", either(rt.roles), listed(p.Roles)).Try("Ask an admin for it."))
+				c.fail(w, r, p, fault.New(fault.RoleMissing, "This needs the role %s; you have %s.", identity.RoleWords(rt.roles, " or "), cmp.Or(identity.RoleWords(p.Roles, ", "), "none")).Try("Ask an admin for it."))
 				return
 			}
 			if r.Method == http.MethodPost {
@@ -234,23 +236,15 @@ func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 	page("GET", "/static/{file}", serveStatic)
 }
 
-func either(roles []identity.Role) string {
-	var words []string
-	for _, r := range roles {
-		words = append(words, string(r))
+// link is an address with those of the parameters, given as name and value, that have a value.
+func link(path string, parameters ...string) string {
+	query := url.Values{}
+	for i := 0; i < len(parameters); i += 2 {
+		if parameters[i+1] != "" {
+			query.Set(parameters[i], parameters[i+1])
+		}
 	}
-	return strings.Join(words, " or ")
-}
-
-func listed(roles []identity.Role) string {
-	if len(roles) == 0 {
-		return "none"
-	}
-	var words []string
-	for _, r := range roles {
-		words = append(words, string(r))
-	}
-	return strings.Join(words, ", ")
+	return strings.TrimSuffix(path+"?"+query.Encode(), "?")
 }
 
 // maxForm bounds a form: an approval's changed arguments, escaped for the way, fit.
@@ -326,7 +320,7 @@ type problem struct {
 	Title, Text, Field, Remedy string
 }
 
-func problemOf(err error) problem {
+func problemOf(err error) *problem {
 	f := fault.Of(err)
 	text := f.Code.Sentence()
 	if f.Message != "" && f.Code != fault.Internal {
@@ -342,16 +336,32 @@ func problemOf(err error) problem {
 	if title == "" {
 		title = "That did not work"
 	}
-	return problem{Title: title, Text: text, Field: f.Field, Remedy: f.Remedy}
+	return &problem{Title: title, Text: text, Field: f.Field, Remedy: f.Remedy}
+}
+
+// refused says why an act was not done, and with which status the page that it was on is shown again. Failures of ours are logged with what
+// the act was about.
+func (c *Console) refused(p identity.Principal, err error, act string, about ...any) (*problem, int) {
+	status := web.Status(err)
+	if status >= 500 {
+		c.o.Log.Error("an act failed", append([]any{"act", act, "person", p.ID, "code", fault.Of(err).Code, "error", err}, about...)...)
+	}
+	return problemOf(err), status
+}
+
+// missing logs that a part of a page can't be shown, and says why.
+func (c *Console) missing(part string, err error) string {
+	c.o.Log.Error("the console could not show something", "what", part, "error", err)
+	return problemOf(err).Text
 }
 
 // fail shows why something could not be done.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, p identity.Principal, err error) {
-	status, said := web.Status(err), problemOf(err)
+	status, problem := web.Status(err), problemOf(err)
 	if status >= 500 {
 		c.o.Log.Error("a page failed", "request_id", web.RequestID(r.Context()), "path", r.URL.Path, "person", p.ID, "error", err)
 	}
-	c.show(w, r, p, view{template: "problem", title: said.Title, status: status, data: said})
+	c.show(w, r, p, view{template: "problem", title: problem.Title, status: status, data: problem})
 }
 
 // voter is who answers.

@@ -38,8 +38,8 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 		return told
 	})
 	if err != nil { // no page shows it, so there is nothing around it
-		said := problemOf(err)
-		c.render(w, view{template: "problem", title: said.Title, status: fault.Of(err).Code.HTTPStatus(), data: said}, frame{})
+		problem := problemOf(err)
+		c.render(w, view{template: "problem", title: problem.Title, status: fault.Of(err).Code.HTTPStatus(), data: problem}, frame{})
 	}
 }
 

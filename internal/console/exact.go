@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"sallyport.example/internal/diff"
@@ -28,7 +27,6 @@ type piece struct{ Kind, Text string }
 const (
 	spacesShown  = 2      // more in a row are counted
 	lengthNoted  = 100    // characters from which on a string's length is said
-	combinedMax  = 4      // combining marks in a row; real scripts need fewer
 	deepest      = 16     // levels that are indented
 	linesOfText  = 2000   // of one string; beyond, its line ends are escapes without an end of the line
 	oddShown     = 10     // words that can be taken for others, at the top of a page
@@ -181,8 +179,8 @@ func (e *exact) str(s string, depth int) {
 				e.put("esc", "│")
 				e.put("", " ")
 			}
-		case combined > combinedMax:
-			e.put("esc", escaped(r))
+		case combined > display.MarksMax:
+			e.put("esc", display.Escape(r))
 		case display.Visible(r):
 			e.put(asIs, part)
 		default:
@@ -214,15 +212,6 @@ func doubtsOf(destinations []string, arguments json.RawMessage) (d doubts) {
 	}
 	d.Words, d.More = threat.LookalikesIn(arguments, oddShown)
 	return d
-}
-
-// escaped writes a rune as JSON would.
-func escaped(r rune) string {
-	if r < 0x10000 {
-		return fmt.Sprintf(`\u%04x`, r)
-	}
-	hi, lo := utf16.EncodeRune(r)
-	return fmt.Sprintf(`\u%04x\u%04x`, hi, lo)
 }
 
 // count writes a number with its thousands apart.

@@ -69,7 +69,7 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 	d := overviewPage{Reader: reads(p), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator), SignIns: c.signInsOf(r, p.ID)}
 	missing := func(what string, err error) {
 		if err != nil {
-			c.o.Log.Error("the console could not show something", "what", what, "error", err)
+			c.missing(what, err)
 			d.Missing = append(d.Missing, what)
 		}
 	}
@@ -145,8 +145,8 @@ func (c *Console) unkill(w http.ResponseWriter, r *http.Request, p identity.Prin
 func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Principal, flip func(agent, by, reason string) standing.Switches) {
 	reason := r.PostForm.Get("reason")
 	if err := checkReason(reason); err != nil {
-		d, said := c.look(r, p), problemOf(err)
-		d.Problem, d.Reason = &said, reason
+		d := c.look(r, p)
+		d.Problem, d.Reason = problemOf(err), reason
 		c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", status: http.StatusBadRequest, data: d})
 		return
 	}

@@ -225,7 +225,7 @@ func (w *pagesWorld) ask(roles, path string, form url.Values) *httptest.Response
 			p.Roles = append(p.Roles, identity.Role(role))
 		}
 		w.c.mu.Lock()
-		w.c.signIns[id] = signIn{who: func() (identity.Principal, error) { return p, nil }, until: time.Now().Add(time.Hour)}
+		w.c.signIns[id] = signIn{who: func() (identity.Principal, error) { return p, nil }, grant: grant{until: time.Now().Add(time.Hour)}}
 		w.c.mu.Unlock()
 		r.AddCookie(&http.Cookie{Name: cookieName, Value: id})
 	}
@@ -888,7 +888,7 @@ func TestStepsDone(t *testing.T) {
 	var tl timeline
 	for i, m := range []moment{
 		{Operation: "b", At: at.Add(-time.Second)}, // before the plan
-		{Operation: "b", At: at}, {Operation: "a", At: at, Arguments: hashOf([]byte(`{"n":1}`))}, {Operation: "a", At: at, Arguments: "other"}, {Operation: "b", At: at},
+		{Operation: "b", At: at}, {Operation: "a", At: at, Arguments: call.HashBytes([]byte(`{"n":1}`))}, {Operation: "a", At: at, Arguments: "other"}, {Operation: "b", At: at},
 		{Operation: "b", At: at}, {Operation: "c", At: at}, {Operation: "b", At: at, Lane: lanePeople},
 	} {
 		m.Column = i

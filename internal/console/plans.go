@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 )
@@ -30,7 +31,7 @@ func (c *Console) plansOf(ctx context.Context, p identity.Principal) (plansPart,
 	for _, s := range newest {
 		fmt.Fprintln(&digests, s.ID, s.Plan.Digest)
 	}
-	d.Seen = hashOf([]byte(digests.String()))
+	d.Seen = call.HashBytes([]byte(digests.String()))
 	return d, err
 }
 

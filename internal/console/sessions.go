@@ -15,6 +15,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
@@ -60,14 +61,8 @@ func (c *Console) sessions(w http.ResponseWriter, r *http.Request, p identity.Pr
 		c.fail(w, r, p, fault.New(fault.NotFound, "A session is open or closed.").Try("Choose one of those above the list."))
 		return
 	}
-	link := func(state session.State, after string) string {
-		v := url.Values{}
-		for name, value := range map[string]string{"state": string(state), "after": after} {
-			if value != "" {
-				v.Set(name, value)
-			}
-		}
-		return strings.TrimSuffix("/sessions?"+v.Encode(), "?")
+	page := func(state session.State, after string) string {
+		return link("/sessions", "state", string(state), "after", after)
 	}
 	found, err := c.o.Store.SessionsPage(r.Context(), d.After, pageOfSessions+1, d.State)
 	if err != nil {
@@ -76,17 +71,17 @@ func (c *Console) sessions(w http.ResponseWriter, r *http.Request, p identity.Pr
 	}
 	if len(found) > pageOfSessions {
 		found = found[:pageOfSessions]
-		d.Next = link(d.State, found[pageOfSessions-1].ID)
+		d.Next = page(d.State, found[pageOfSessions-1].ID)
 	}
 	for _, s := range found {
 		d.Sessions = append(d.Sessions, sessionRow{s})
 	}
-	d.Refresh = link(d.State, d.After)
+	d.Refresh = page(d.State, d.After)
 	for _, t := range []struct {
 		name  string
 		state session.State
 	}{{"all", ""}, {"open", session.Open}, {"closed", session.Closed}} {
-		d.Tabs = append(d.Tabs, tab{t.name, link(t.state, ""), t.state == d.State})
+		d.Tabs = append(d.Tabs, tab{t.name, page(t.state, ""), t.state == d.State})
 	}
 	c.show(w, r, p, view{template: "sessions", title: "Sessions", place: "/sessions", data: d})
 }
@@ -94,9 +89,7 @@ func (c *Console) sessions(w http.ResponseWriter, r *http.Request, p identity.Pr
 // sessionPage is one session.
 type sessionPage struct {
 	sessionRow
-	Problem   *problem
-	Act       string // the act that was refused
-	Typed     string // its reason, as it was typed
+	refusedAct
 	Refresh   string
 	Operator  bool
 	Auditor   bool
@@ -178,8 +171,7 @@ func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity
 		d.Refresh += fmt.Sprintf("?before=%d", before)
 	}
 	if err := c.tell(ctx, &d, before); err != nil { // the session itself comes from memory, and what can be done to it stays at hand
-		c.o.Log.Error("the console could not show something", "what", "a session's timeline", "session", id, "error", err)
-		d.Missing = problemOf(err).Text
+		d.Missing = c.missing("the timeline of session "+id, err)
 	}
 	c.show(w, r, p, view{template: "session", title: "Session of " + d.Agent, place: "/sessions", status: status, data: d})
 }
@@ -275,7 +267,7 @@ func stepOf(p *session.Plan, steps []stepDone, m moment) int {
 	}
 	at := -1
 	for i, s := range p.Steps {
-		if s.Operation == m.Operation && len(s.From) == 0 && len(s.Open) == 0 && (s.Arguments == nil || hashOf(s.Arguments) == m.Arguments) &&
+		if s.Operation == m.Operation && len(s.From) == 0 && len(s.Open) == 0 && (s.Arguments == nil || call.HashBytes(s.Arguments) == m.Arguments) &&
 			(at < 0 || len(steps[at].Calls) > len(steps[i].Calls)) {
 			at = i
 		}
@@ -283,33 +275,50 @@ func stepOf(p *session.Plan, steps []stepDone, m moment) int {
 	return at
 }
 
-// act does one thing to the session of the path, for a reason, and shows the session: again with what was wrong, or as it is by then.
-func (c *Console) act(w http.ResponseWriter, r *http.Request, p identity.Principal, name string, do func(ctx context.Context, id, reason string) error) {
+// act does one thing to the session or agent of the path, for a reason. The result is nil if it is done.
+func (c *Console) act(r *http.Request, p identity.Principal, name string, do action) *refusedAct {
 	id, reason := r.PathValue("id"), r.PostForm.Get("reason")
 	err := checkReason(reason)
 	if err == nil {
 		err = do(r.Context(), id, reason)
 	}
 	if err == nil {
-		http.Redirect(w, r, "/sessions/"+url.PathEscape(id), http.StatusSeeOther)
+		return nil
+	}
+	refused := &refusedAct{Act: name, Typed: reason}
+	refused.Problem, refused.status = c.refused(p, err, name, "id", id)
+	return refused
+}
+
+// action does something to what has the id.
+type action func(ctx context.Context, id, reason string) error
+
+// refusedAct is an act that was not done, as the page shows it.
+type refusedAct struct {
+	Problem *problem
+	Act     string
+	Typed   string // its reason, as it was typed
+	status  int
+}
+
+// actOnSession shows the session after the act: again with what was wrong, or as it is by then.
+func (c *Console) actOnSession(w http.ResponseWriter, r *http.Request, p identity.Principal, name string, do action) {
+	if refused := c.act(r, p, name, do); refused != nil {
+		c.showSession(w, r, p, sessionPage{refusedAct: *refused}, refused.status)
 		return
 	}
-	f, said := fault.Of(err), problemOf(err)
-	if f.Code.HTTPStatus() >= 500 {
-		c.o.Log.Error("an act failed", "act", name, "session", id, "person", p.ID, "code", f.Code, "error", err)
-	}
-	c.showSession(w, r, p, sessionPage{Problem: &said, Act: name, Typed: reason}, f.Code.HTTPStatus())
+	http.Redirect(w, r, "/sessions/"+url.PathEscape(r.PathValue("id")), http.StatusSeeOther)
 }
 
 func (c *Console) closeSession(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.act(w, r, p, "close", func(ctx context.Context, id, reason string) error {
+	c.actOnSession(w, r, p, "close", func(ctx context.Context, id, reason string) error {
 		_, err := c.o.Gateway.CloseSession(ctx, id, p.String(), reason)
 		return err
 	})
 }
 
 func (c *Console) setPhase(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.act(w, r, p, "phase", func(ctx context.Context, id, reason string) error {
+	c.actOnSession(w, r, p, "phase", func(ctx context.Context, id, reason string) error {
 		to, err := session.ParsePhase(r.PostForm.Get("phase"))
 		if err != nil {
 			return err
@@ -323,7 +332,7 @@ func (c *Console) setPhase(w http.ResponseWriter, r *http.Request, p identity.Pr
 const labelField = "label."
 
 func (c *Console) release(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.act(w, r, p, "release", func(ctx context.Context, id, reason string) error {
+	c.actOnSession(w, r, p, "release", func(ctx context.Context, id, reason string) error {
 		var labels []flow.Label
 		for name := range r.PostForm {
 			word, ok := strings.CutPrefix(name, labelField)
@@ -352,7 +361,7 @@ func (c *Console) rejectPlan(w http.ResponseWriter, r *http.Request, p identity.
 
 // decidePlan answers a plan under the digest that was on the page.
 func (c *Console) decidePlan(w http.ResponseWriter, r *http.Request, p identity.Principal, yes bool) {
-	c.act(w, r, p, "plan", func(ctx context.Context, id, reason string) error {
+	c.actOnSession(w, r, p, "plan", func(ctx context.Context, id, reason string) error {
 		_, err := c.o.Gateway.DecidePlan(ctx, id, r.PostForm.Get("digest"), yes, p.String(), reason)
 		return err
 	})

@@ -25,17 +25,24 @@ const (
 	linksOfPerson = 5
 )
 
-// signIn is one browser that is signed in. Asking who it is again is how a revocation ends it.
-type signIn struct {
-	who    func() (identity.Principal, error) // answers from memory
+// grant is what a person holds for a time.
+type grant struct {
 	person string
 	until  time.Time
 }
 
-// link is a way in that opens once. It keeps the token itself, in memory only.
-type link struct {
-	secret, person string
-	until          time.Time
+func (g grant) granted() grant { return g }
+
+// signIn is one browser that is signed in. Asking who it is again is how a revocation ends it.
+type signIn struct {
+	grant
+	who func() (identity.Principal, error) // answers from memory
+}
+
+// signInLink is a way in that opens once. It keeps the token itself, in memory only.
+type signInLink struct {
+	grant
+	secret string
 }
 
 // signPage is what the sign-in page shows.
@@ -166,38 +173,36 @@ func (c *Console) enter(w http.ResponseWriter, r *http.Request, began uint64, wh
 		return
 	}
 	delete(c.signIns, c.cookieOf(r))
-	c.makeRoom(p.ID)
-	c.signIns[id] = signIn{who: who, person: p.ID, until: until}
+	makeRoom(c.signIns, p.ID, ownSignIns, maxSignIns, c.o.Clock())
+	c.signIns[id] = signIn{grant: grant{p.ID, until}, who: who}
 	c.mu.Unlock()
 	c.o.Log.Info("signed in to the console", "person", p.ID)
 	c.cookie(w, r, id, int(signInTime/time.Second))
 	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 }
 
-// makeRoom drops what is over and, if that is not enough for one more of the person's, the sign-in that ends first: of theirs, or of all. It
-// holds c.mu.
-func (c *Console) makeRoom(person string) {
-	now := c.o.Clock()
+// makeRoom drops what is over and, if that is not enough for one more of the person's, what ends first: of theirs, or of all.
+func makeRoom[C interface{ granted() grant }](all map[string]C, person string, ownMax, allMax int, now time.Time) {
 	own, first, firstOwn := 0, "", ""
-	sooner := func(a, b string) string {
-		if a == "" || c.signIns[b].until.Before(c.signIns[a].until) {
+	sooner := func(a, b string) string { // of two ids, "" for none
+		if a == "" || all[b].granted().until.Before(all[a].granted().until) {
 			return b
 		}
 		return a
 	}
-	for id, s := range c.signIns {
-		if !now.Before(s.until) {
-			delete(c.signIns, id)
+	for id, one := range all {
+		if !now.Before(one.granted().until) {
+			delete(all, id)
 			continue
 		}
-		if first = sooner(first, id); s.person == person {
+		if first = sooner(first, id); one.granted().person == person {
 			own, firstOwn = own+1, sooner(firstOwn, id)
 		}
 	}
-	if own >= ownSignIns {
-		delete(c.signIns, firstOwn)
-	} else if len(c.signIns) >= maxSignIns {
-		delete(c.signIns, first)
+	if own >= ownMax {
+		delete(all, firstOwn)
+	} else if len(all) >= allMax {
+		delete(all, first)
 	}
 }
 
@@ -237,7 +242,7 @@ func (c *Console) logoutEverywhere(w http.ResponseWriter, r *http.Request, p ide
 	c.signedOut[p.ID] = c.signOuts
 	ended := len(c.signIns)
 	maps.DeleteFunc(c.signIns, func(_ string, s signIn) bool { return s.person == p.ID })
-	maps.DeleteFunc(c.links, func(_ string, l link) bool { return l.person == p.ID })
+	maps.DeleteFunc(c.links, func(_ string, l signInLink) bool { return l.person == p.ID })
 	ended -= len(c.signIns)
 	c.mu.Unlock()
 	c.o.Log.Info("signed out of the console everywhere", "person", p.ID, "sign_ins", ended)
@@ -273,29 +278,9 @@ func (c *Console) Link(secret string) (path string, expires time.Time, err error
 	code, now := rand.Text(), c.o.Clock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	own, first, firstOwn := 0, "", ""
-	sooner := func(a, b string) string { // of two codes, "" for none
-		if a == "" || c.links[b].until.Before(c.links[a].until) {
-			return b
-		}
-		return a
-	}
-	for id, l := range c.links {
-		if !now.Before(l.until) {
-			delete(c.links, id)
-			continue
-		}
-		if first = sooner(first, id); l.person == p.ID {
-			own, firstOwn = own+1, sooner(firstOwn, id)
-		}
-	}
-	if own >= linksOfPerson {
-		delete(c.links, firstOwn)
-	} else if len(c.links) >= maxLinks {
-		delete(c.links, first)
-	}
+	makeRoom(c.links, p.ID, linksOfPerson, maxLinks, now)
 	expires = now.Add(linkTime).UTC()
-	c.links[code] = link{secret: secret, person: p.ID, until: expires}
+	c.links[code] = signInLink{grant{p.ID, expires}, secret}
 	return "/login/link/" + code, expires, nil
 }
 

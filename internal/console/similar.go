@@ -55,8 +55,7 @@ func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity
 		d.Items = append(d.Items, item)
 	}
 	if err := d.First.Entitled(voter(p)); err != nil {
-		said := problemOf(err)
-		d.MayNot = &said
+		d.MayNot = problemOf(err)
 	}
 	c.show(w, r, p, view{template: "similar", title: "Similar requests for " + d.First.Operation, place: "/approvals", status: status, data: d})
 }
@@ -66,9 +65,8 @@ func (c *Console) answerSimilar(w http.ResponseWriter, r *http.Request, p identi
 	form := r.PostForm.Get
 	d := similarPage{Reason: form("reason")}
 	refuse := func(err error) {
-		said := problemOf(err)
-		said.Title = "Your answer was not taken"
-		d.Problem = &said
+		d.Problem = problemOf(err)
+		d.Problem.Title = "Your answer was not taken"
 		c.showSimilar(w, r, p, d, fault.Of(err).Code.HTTPStatus())
 	}
 	decision := approval.Decision(form("decision"))

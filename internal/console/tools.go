@@ -125,14 +125,8 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 	if len(d.Coverage) > 0 {
 		d.Picture = drawCoverage(d.Coverage, within).render()
 	}
-	link := func(after string) string {
-		v := url.Values{}
-		for name, value := range map[string]string{"server": d.Server, "standing": string(d.Standing), "after": after} {
-			if value != "" {
-				v.Set(name, value)
-			}
-		}
-		return strings.TrimSuffix("/tools?"+v.Encode(), "?")
+	page := func(after string) string {
+		return link("/tools", "server", d.Server, "standing", string(d.Standing), "after", after)
 	}
 	after := q.Get("after")
 	for _, t := range all {
@@ -147,14 +141,14 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 		}
 		if len(d.Rows) == pageOfTools {
 			if d.Next == "" {
-				d.Next = link(d.Rows[pageOfTools-1].Operation)
+				d.Next = page(d.Rows[pageOfTools-1].Operation)
 			}
 			continue
 		}
 		d.Rows = append(d.Rows, rowOfTool(t, used))
 	}
-	if d.Refresh = link(after); after != "" {
-		d.First = link("")
+	if d.Refresh = page(after); after != "" {
+		d.First = page("")
 	}
 	c.show(w, r, p, view{template: "tools", title: "Tools", place: "/tools", data: d})
 }
@@ -165,7 +159,7 @@ func (c *Console) used(ctx context.Context) (map[string]int64, int64, error) {
 	defer cancel()
 	used, within, err := c.usage.look(ctx, c.o.Store)
 	if err != nil {
-		c.o.Log.Error("the console could not show something", "what", "which tools are used", "error", err)
+		c.missing("which tools are used", err)
 	}
 	return used, within, err
 }
@@ -435,14 +429,9 @@ func sentences(t catalogue.ToolView) (says []string) {
 func (c *Console) acceptTool(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	id := r.PathValue("operation")
 	if err := c.o.Gateway.Catalogue().AcceptTool(r.Context(), id, r.PostForm.Get("hash"), p.String()); err != nil {
-		f, said := fault.Of(err), problemOf(err)
-		if f.Code.HTTPStatus() >= 500 {
-			c.o.Log.Error("an act failed", "act", "accept", "operation", id, "person", p.ID, "code", f.Code, "error", err)
-		}
-		c.showTool(w, r, p, toolPage{Problem: &said}, f.Code.HTTPStatus())
+		refused, status := c.refused(p, err, "accept", "operation", id)
+		c.showTool(w, r, p, toolPage{Problem: refused}, status)
 		return
 	}
 	http.Redirect(w, r, "/tools/"+url.PathEscape(id), http.StatusSeeOther)
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

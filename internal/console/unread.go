@@ -88,11 +88,8 @@ func (c *Console) acceptUnread(w http.ResponseWriter, r *http.Request, p identit
 		err = fault.New(fault.RequestMalformed, "No definition was named.").Try("Go back to the page and send its form.")
 	}
 	if err != nil {
-		f, said := fault.Of(err), problemOf(err)
-		if f.Code.HTTPStatus() >= 500 {
-			c.o.Log.Error("an act failed", "act", "accept definitions", "person", p.ID, "code", f.Code, "error", err)
-		}
-		c.showUnread(w, r, p, unreadPage{Problem: &said}, f.Code.HTTPStatus())
+		refused, status := c.refused(p, err, "accept definitions")
+		c.showUnread(w, r, p, unreadPage{Problem: refused}, status)
 		return
 	}
 	var d unreadPage

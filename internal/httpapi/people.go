@@ -9,6 +9,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -17,8 +18,7 @@ import (
 )
 
 var (
-	// readers look at what agents do and ask for: who answers, operates or audits has to see what it is about.
-	readers  = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
+	readers  = console.Readers
 	operator = []identity.Role{identity.Operator}
 	auditor  = []identity.Role{identity.Auditor}
 	admin    = []identity.Role{identity.Admin}

@@ -120,11 +120,7 @@ func (s *side) operation(rt route) huma.Operation {
 	problem := s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[web.Problem](), true, "")
 	summary := rt.summary
 	if len(rt.roles) > 0 {
-		var words []string
-		for _, r := range rt.roles {
-			words = append(words, string(r))
-		}
-		summary += " (role: " + strings.Join(words, " or ") + ")"
+		summary += " (role: " + identity.RoleWords(rt.roles, " or ") + ")"
 	}
 	return huma.Operation{
 		OperationID: strings.ToLower(rt.method) + strings.NewReplacer("/", "-", "{", "", "}", "").Replace(rt.path),

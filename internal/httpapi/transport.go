@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net/http"
 	"slices"
-	"strings"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
@@ -90,11 +89,7 @@ func hasRole(p identity.Principal, roles []identity.Role) error {
 	if len(roles) == 0 || slices.ContainsFunc(roles, p.Has) {
 		return nil
 	}
-	var words []string
-	for _, r := range roles {
-		words = append(words, string(r))
-	}
-	return fault.New(fault.RoleMissing, "This needs the role %s.", strings.Join(words, " or ")).Try("Ask an admin for a token with it.")
+	return fault.New(fault.RoleMissing, "This needs the role %s.", identity.RoleWords(roles, " or ")).Try("Ask an admin for a token with it.")
 }
 
 // readBody reads a JSON object strictly, of the shape if that is not nil. With optional, no body at all is an empty object.

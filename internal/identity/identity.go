@@ -49,6 +49,15 @@ func ParseRole(s string) (Role, error) {
 	return "", fmt.Errorf("unknown role %q: one of viewer, approver, operator, auditor, admin", s)
 }
 
+// RoleWords are roles in a sentence.
+func RoleWords(roles []Role, between string) string {
+	var words []string
+	for _, r := range roles {
+		words = append(words, string(r))
+	}
+	return strings.Join(words, between)
+}
+
 // Principal is who a credential speaks for.
 type Principal struct {
 	Kind    Kind
