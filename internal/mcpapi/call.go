@@ -47,9 +47,7 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) (json.RawMessage, *rpcError) {
 	r := gateway.Request{Principal: p, Method: call.Method(req.Method), Door: "mcp"}
 	malformed := func(message string) (json.RawMessage, *rpcError) {
-		e := invalidParams(message)
-		f.turnedAway(p, req.Method, e)
-		return nil, e
+		return nil, f.turnedAway(p, req.Method, invalidParams(message))
 	}
 	var ok bool
 	switch r.Method {
@@ -67,13 +65,10 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	case call.Complete:
 		var e *rpcError
 		if r.Tool, r.Arguments, e = f.completion(ctx, p, req); e != nil {
-			f.turnedAway(p, req.Method, e)
-			return nil, e
+			return nil, f.turnedAway(p, req.Method, e)
 		}
 	default:
-		e := &rpcError{status: http.StatusOK, code: mcpwire.CodeMethodNotFound, message: "There is no method " + mcpwire.Quote(req.Method) + "."}
-		f.turnedAway(p, req.Method, e)
-		return nil, e
+		return nil, f.turnedAway(p, req.Method, noMethod(req.Method))
 	}
 	if r.Arguments != nil && !call.IsObject(r.Arguments) {
 		return malformed("params.arguments must be an object.")
@@ -87,8 +82,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	if c == nil && (req.inputResponses != nil || req.requestState != nil) {
 		var e *rpcError
 		if at, e = f.resume(ctx, p, req, &r); e != nil {
-			f.turnedAway(p, r.Tool, e)
-			return nil, e
+			return nil, f.turnedAway(p, r.Tool, e)
 		}
 	}
 	if at.answer == "decline" || at.answer == "cancel" {
@@ -117,17 +111,18 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	}
 }
 
-// turnedAway records a refusal of the door's own.
-func (f *Face) turnedAway(p identity.Principal, what string, e *rpcError) {
-	code := e.fault
-	if code == "" {
-		code = fault.RequestMalformed
-	}
-	f.g.Refused(p, "mcp", what, fault.Refuse("door", code, e.message))
+// turnedAway records a refusal of this face's own, and returns it.
+func (f *Face) turnedAway(p identity.Principal, what string, e *rpcError) *rpcError {
+	f.g.Refused(p, "mcp", what, fault.Refuse("door", cmp.Or(e.fault, fault.RequestMalformed), e.message))
+	return e
 }
 
 func invalidParams(message string) *rpcError {
 	return &rpcError{status: http.StatusOK, code: mcpwire.CodeInvalidParams, message: message}
+}
+
+func noMethod(method string) *rpcError {
+	return &rpcError{status: http.StatusOK, code: mcpwire.CodeMethodNotFound, message: "There is no method " + mcpwire.Quote(method) + "."}
 }
 
 // exchange opens the ways that the client asked for between it and the upstream, and no others: a call that can talk while it runs
@@ -228,9 +223,9 @@ func (f *Face) outcome(ctx context.Context, r gateway.Request, a gateway.Answer)
 		return reasoned(r, a), nil
 	case a.Verdict.Decision == fault.Permit:
 		f.log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", r.Method)
-		return refusal(ctx, r, fault.Refuse("", fault.Internal, ""), a.Verdict.RequestID)
+		return refusal(ctx, r, a.Verdict.RequestID, fault.Refuse("", fault.Internal, ""))
 	}
-	return refusal(ctx, r, a.Verdict, a.Verdict.RequestID)
+	return refusal(ctx, r, a.Verdict.RequestID, a.Verdict)
 }
 
 // reasoned is the result of a call with the verdict beside it where that says what vouched for the arguments.
@@ -246,7 +241,7 @@ func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
 }
 
 // refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
-func refusal(ctx context.Context, r gateway.Request, v fault.Verdict, requestID string) (json.RawMessage, *rpcError) {
+func refusal(ctx context.Context, r gateway.Request, requestID string, v fault.Verdict) (json.RawMessage, *rpcError) {
 	v.RequestID = cmp.Or(requestID, web.RequestID(ctx))
 	if r.Method == call.CallTool && (v.Code != fault.RequestMalformed || v.Stage != "resolve") {
 		return refused(v), nil
@@ -344,7 +339,7 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 		v := fault.Refuse("inspect", code, reason)
 		v.RequestID = a.Verdict.RequestID // of the call that it answers
 		f.g.Refused(r.Principal, "mcp", r.Tool, v)
-		result, e := refusal(ctx, *r, v, v.RequestID)
+		result, e := refusal(ctx, *r, v.RequestID, v)
 		return false, result, e
 	}
 	word, _ := call.Text(kind)

@@ -112,12 +112,12 @@ func (f *Face) left(ctx context.Context, r gateway.Request, at rounds) (json.Raw
 	r.DryRun = true
 	a := f.g.Call(ctx, r)
 	if a.Verdict.Decision != fault.Permit {
-		return refusal(ctx, r, a.Verdict, a.Verdict.RequestID)
+		return refusal(ctx, r, a.Verdict.RequestID, a.Verdict)
 	}
 	v := fault.Refuse("approve", fault.ApprovalRequired, "It was not run, because the client stopped waiting for the answer. By now it is permitted.",
 		fault.Remedy{Kind: "approve", Text: "Make the same call again if it is still wanted: it runs."})
 	v.Decision, v.ApprovalID = fault.Ask, &at.approval
-	return refusal(ctx, r, v, a.Verdict.RequestID)
+	return refusal(ctx, r, a.Verdict.RequestID, v)
 }
 
 // waiting says what a held call waits for.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +52,7 @@ func (f *Face) list(ctx context.Context, p identity.Principal, req *request, mod
 		member = "resourceTemplates"
 		items = f.offers(ctx, p, call.Resource, true)
 	default:
-		return nil, &rpcError{status: http.StatusOK, code: mcpwire.CodeMethodNotFound, message: "There is no method " + mcpwire.Quote(req.Method) + "."}
+		return nil, noMethod(req.Method)
 	}
 	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.name, b.name) })
 	items = slices.CompactFunc(items, func(a, b item) bool { return a.name == b.name })

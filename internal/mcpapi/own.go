@@ -81,6 +81,10 @@ func define(name, title, description, schema string, reads bool) json.RawMessage
 // callOwn runs one of our own tools. Whatever goes wrong with it is a result that the model can act on.
 func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t ownTool, arguments json.RawMessage) (json.RawMessage, *rpcError) {
 	answer, err := f.runOwn(ctx, p, t, arguments)
+	structured := mcpwire.AppendJSON(nil, answer)
+	if err == nil && !call.IsObject(structured) {
+		err = fault.Wrap(errors.New("its answer is no object"), fault.Internal, "")
+	}
 	var declared *declare.Invalid
 	if errors.As(err, &declared) {
 		v := fault.Refuse("declare", fault.DeclarationInvalid, "", fault.Remedy{Kind: "declare", Text: "Correct these fields, all of them, and declare it again."})
@@ -91,22 +95,12 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 		return refused(v), nil
 	}
 	if err != nil {
+		v, record := fault.RefuseErr("resolve", err), fault.RefuseErr("resolve", fault.ForTheRecord(err))
+		v.RequestID, record.RequestID = web.RequestID(ctx), web.RequestID(ctx)
 		if e := fault.Of(err); e.Cause != nil {
-			f.log.Error("an own tool failed", "principal", p.String(), "error", err)
+			f.log.Error("an own tool failed", "request_id", v.RequestID, "principal", p.String(), "error", err)
 		}
-		v := fault.RefuseErr("resolve", err)
-		v.RequestID = web.RequestID(ctx)
-		record := fault.RefuseErr("resolve", fault.ForTheRecord(err))
-		record.RequestID = v.RequestID
 		f.g.Refused(p, "mcp", name, record)
-		return refused(v), nil
-	}
-	structured := mcpwire.AppendJSON(nil, answer)
-	if !call.IsObject(structured) {
-		v := fault.Refuse("resolve", fault.Internal, "")
-		v.RequestID = web.RequestID(ctx)
-		f.g.Refused(p, "mcp", name, v)
-		f.log.Error("an own tool's answer is no object", "request_id", v.RequestID)
 		return refused(v), nil
 	}
 	b := append(json.RawMessage(nil), `{"content":[{"type":"text","text":`...)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
@@ -27,8 +28,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	m, e := parse(body)
 	if e != nil {
-		f.turnedAway(p, "", e)
-		newStream(w, m.ID).fail(e)
+		newStream(w, m.ID).fail(f.turnedAway(p, "", e))
 		return
 	}
 	if m.Response() {
@@ -37,8 +37,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	req, e := parseRequest(m)
 	if e != nil {
-		f.turnedAway(p, "", e)
-		newStream(w, m.ID).fail(e)
+		newStream(w, m.ID).fail(f.turnedAway(p, "", e))
 		return
 	}
 	modern := isModern(r.Header, &req)
@@ -58,8 +57,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 // postModern serves a request of revision 2026-07-28: it stands alone, and ends with the HTTP request.
 func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
 	if e := checkModern(r.Header, req); e != nil {
-		f.turnedAway(p, "", e)
-		s.fail(e)
+		s.fail(f.turnedAway(p, "", e))
 		return
 	}
 	switch req.Method {
@@ -71,8 +69,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 		return
 	case string(call.CallTool):
 		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
-			f.turnedAway(p, req.Method, e)
-			s.fail(e)
+			s.fail(f.turnedAway(p, req.Method, e))
 			return
 		}
 	}
@@ -82,9 +79,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 // postLegacy serves a request of a revision up to 2025-11-25: within a transport session, except for the one that opens it.
 func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
 	if v := r.Header.Get(mcpwire.HeaderVersion); v != "" && v != mcpwire.Revision1125 && v != mcpwire.Revision0618 {
-		e := unsupported(v)
-		f.turnedAway(p, req.Method, e)
-		s.fail(e)
+		s.fail(f.turnedAway(p, req.Method, unsupported(v)))
 		return
 	}
 	if req.Method == "initialize" && r.Header.Get(mcpwire.HeaderSession) == "" {
@@ -104,9 +99,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	case req.Method == "logging/setLevel":
 		rank, ok := level(req.level)
 		if !ok {
-			e := invalidParams("level must be one of debug, info, notice, warning, error, critical, alert, emergency.")
-			f.turnedAway(p, req.Method, e)
-			s.fail(e)
+			s.fail(f.turnedAway(p, req.Method, invalidParams("level must be one of "+strings.Join(levels, ", ")+".")))
 			return
 		}
 		c.mu.Lock()
@@ -119,8 +112,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		if e := c.begin(req.ID, cancel); e != nil {
-			f.turnedAway(p, req.Method, e)
-			s.fail(e)
+			s.fail(f.turnedAway(p, req.Method, e))
 			return
 		}
 		defer func() {
@@ -146,9 +138,7 @@ func forSDK(r *http.Request, body []byte, h *handshake) *http.Request {
 // notification takes a client's notification. Unknown ones are refused.
 func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, modern bool, body []byte) {
 	if !clientNotifications[req.Method] {
-		e := badRequest(mcpwire.CodeMethodNotFound, "There is no notification "+mcpwire.Quote(req.Method)+".")
-		f.turnedAway(p, req.Method, e)
-		newStream(w, nil).fail(e)
+		newStream(w, nil).fail(f.turnedAway(p, req.Method, badRequest(mcpwire.CodeMethodNotFound, "There is no notification "+mcpwire.Quote(req.Method)+".")))
 		return
 	}
 	if modern { // nothing outlives its HTTP request that a notification could be about
