@@ -33,30 +33,30 @@ type approvalPage struct {
 	Oob     bool     // htmx fetches the state and the answer alone
 
 	Exact      []piece
-	Doubts     doubts   // about what may not be what it looks like
-	Characters int      // of the arguments
-	MustRead   bool     // whether to say that they were read
-	Tool       string   // the path of its page, "" if there is none any more
-	Says       string   // what its server says that it does, of the definition that was asked about
-	Why        []reason // the agent's justification, or its step of the plan
+	Lookalikes lookalikes // about what may not be what it looks like
+	Characters int        // of the arguments
+	MustRead   bool       // whether to say that they were read
+	Tool       string     // the path of its page, "" if there is none any more
+	ServerSays string     // what its server says that it does, of the definition that was asked about
+	Why        []reason   // the agent's justification, or its step of the plan
 	Rules      []approval.Reason
 	Others     []approval.Reason // what other stages asked, and doubts
 	Sources    []source          // where the arguments came from
 	Difference []change          // from what they were before a person changed them
-	Grown      []string          // labels that the session took on since it was asked
+	NewLabels  []string          // labels that the session took on since it was asked
 	Changed    string            // what the changed arguments were changed from
 
-	MayNot  *problem       // why this person may not answer
-	Own     *approval.Vote // what this person has said
-	Wrote   bool           // this person wrote the arguments, so that another one approves them
-	Open    bool           // it can be approved and put off still
-	CanStop bool           // it can be rejected still
-	Yes     int
-	Alike   int       // questions that can be answered with it
-	Wakes   int64     // seconds to when the state changes by itself
-	Until   []instant // to put off to
-	Next    string    // the question to look at after this one
-	Prev    string
+	MayNot     *problem       // why this person may not answer
+	OwnVote    *approval.Vote // what this person has said
+	Wrote      bool           // this person wrote the arguments, so that another one approves them
+	CanApprove bool           // it can be approved and put off still
+	CanReject  bool           // it can be rejected still
+	Yes        int
+	Alike      int       // questions that can be answered with it
+	ChangesIn  int64     // seconds to when the state changes by itself
+	Until      []instant // to put off to
+	Next       string    // the question to look at after this one
+	Prev       string
 }
 
 // typed is an answer as it was typed, to be shown again when it was not taken.
@@ -91,11 +91,11 @@ func sourcesOf(evidence []approval.Finding) (all []source) {
 type instant struct{ Value, Name string }
 
 func (c *Console) approval(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.one(w, r, p, nil, typed{})
+	c.showApproval(w, r, p, nil, typed{})
 }
 
-// one shows the question of the path, with why an answer to it was not taken if there is a problem.
-func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Principal, refused error, as typed) {
+// showApproval shows the question of the path, with why an answer to it was not taken if there is a problem.
+func (c *Console) showApproval(w http.ResponseWriter, r *http.Request, p identity.Principal, refused error, as typed) {
 	q, err := c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id"))
 	if err != nil {
 		c.fail(w, r, p, err)
@@ -117,7 +117,7 @@ func (c *Console) one(w http.ResponseWriter, r *http.Request, p identity.Princip
 
 func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Principal) approvalPage {
 	now := c.o.Clock()
-	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Doubts: doubtsOf(q.Destinations, q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
+	d := approvalPage{Question: q, Exact: exactly(q.Arguments), Lookalikes: lookalikesOf(q.Destinations, q.Arguments), Characters: utf8.RuneCount(q.Arguments)}
 	d.MustRead = d.Characters > mustRead
 	ruled := slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return strings.HasPrefix(r.Code, "risk.") })
 	for _, r := range q.Reasons {
@@ -132,7 +132,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 	if i := slices.IndexFunc(tools, func(t catalogue.Tool) bool { return t.Operation == q.Operation }); i >= 0 {
 		d.Tool = "/tools/" + url.PathEscape(q.Operation)
 		if tools[i].Hash == q.DefinitionHash {
-			d.Says = description(tools[i].Definition)
+			d.ServerSays = description(tools[i].Definition)
 		}
 	}
 	d.Why, d.Sources = justification(q.Justification), sourcesOf(q.Evidence)
@@ -141,7 +141,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 	}
 	for _, l := range q.SessionLabels {
 		if !slices.Contains(q.Labels, l) {
-			d.Grown = append(d.Grown, l)
+			d.NewLabels = append(d.NewLabels, l)
 		}
 	}
 	for _, v := range q.Votes {
@@ -152,10 +152,10 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 	if err := q.Entitled(voter(p)); err != nil {
 		d.MayNot = problemOf(err)
 	}
-	d.Own, d.Wrote = voteOf(q.Approval, p.ID), q.ModifiedBy == p.ID
-	d.CanStop = !q.State.Final() && q.State != approval.Expired
-	d.Open = d.CanStop && q.State != approval.Approved
-	d.Wakes = wakes(q.Approval, now)
+	d.OwnVote, d.Wrote = voteOf(q.Approval, p.ID), q.ModifiedBy == p.ID
+	d.CanReject = !q.State.Final() && q.State != approval.Expired
+	d.CanApprove = d.CanReject && q.State != approval.Approved
+	d.ChangesIn = secondsToChange(q.Approval, now)
 	for _, later := range []struct {
 		name  string
 		after time.Duration
@@ -175,7 +175,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 				}
 			}
 		}
-		if alike, err := c.alike(ctx, q); err == nil {
+		if alike, err := c.similarTo(ctx, q); err == nil {
 			d.Alike = len(alike)
 		}
 	}
@@ -191,8 +191,8 @@ func description(definition json.RawMessage) string {
 	return said.Description
 }
 
-// wakes is in how many seconds the state changes without anybody's doing: by silence, at the end of a deferral, by expiry. 0: never.
-func wakes(a approval.Approval, now time.Time) int64 {
+// secondsToChange is in how many seconds the state changes without anybody's doing: by silence, at the end of a deferral, by expiry. 0: never.
+func secondsToChange(a approval.Approval, now time.Time) int64 {
 	if a.State.Final() || a.State == approval.Expired {
 		return 0
 	}
@@ -227,20 +227,20 @@ func justification(raw json.RawMessage) []reason {
 	return out
 }
 
-// alike are the questions that can be answered together with q, itself included, in the order in which they were asked. They are of one
+// similarTo are the questions that can be answered together with q, itself included, in the order in which they were asked. They are of one
 // session, which has only so many open.
-func (c *Console) alike(ctx context.Context, q desk.Question) ([]desk.Question, error) {
+func (c *Console) similarTo(ctx context.Context, q desk.Question) ([]desk.Question, error) {
 	if q.Similar == "" {
 		return []desk.Question{q}, nil
 	}
-	found, err := c.o.Gateway.Desk().Questions(ctx, approval.Pending, q.Session, "", mostAlike)
+	found, err := c.o.Gateway.Desk().Questions(ctx, approval.Pending, q.Session, "", maxSimilar)
 	found = slices.DeleteFunc(found, func(o desk.Question) bool { return o.Similar != q.Similar })
 	slices.Reverse(found)
 	return found, err
 }
 
-// read tells whether the form says that all of the arguments were read, where that has to be said.
-func read(form func(string) string, field string, a approval.Approval) error {
+// checkRead tells whether the form says that all of the arguments were read, where that has to be said.
+func checkRead(form func(string) string, field string, a approval.Approval) error {
 	n := utf8.RuneCount(a.Arguments)
 	if n > mustRead && form(field) != strconv.Itoa(n) {
 		return fault.New(fault.RequestMalformed, "The arguments have %s characters: read them to the end, and tick that you did.", count(n))
@@ -253,7 +253,7 @@ func (c *Console) approve(w http.ResponseWriter, r *http.Request, p identity.Pri
 	as := typed{Act: "approve", Text: form("comment"), Read: form("read") != ""}
 	q, err := c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id"))
 	if err == nil {
-		err = read(form, "read", q.Approval)
+		err = checkRead(form, "read", q.Approval)
 	}
 	c.answer(w, r, p, err, as, desk.Response{Decision: approval.Approve, Reason: form("comment")})
 }
@@ -284,7 +284,7 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Prin
 		_, err = c.o.Gateway.Desk().Respond(r.Context(), voter(p), a)
 	}
 	if err != nil {
-		c.one(w, r, p, err, as)
+		c.showApproval(w, r, p, err, as)
 		return
 	}
 	http.Redirect(w, r, "/approvals?"+url.Values{"done": {a.Approval}}.Encode(), http.StatusSeeOther)
@@ -340,7 +340,7 @@ func (c *Console) modify(w http.ResponseWriter, r *http.Request, p identity.Prin
 		return
 	}
 	if f := fault.Of(err); f.Code != fault.RequestMalformed { // it is about the request, not about what was typed
-		c.one(w, r, p, err, typed{Act: "modify"})
+		c.showApproval(w, r, p, err, typed{Act: "modify"})
 		return
 	}
 	q, bad := c.o.Gateway.Desk().Question(r.Context(), id)

@@ -14,7 +14,7 @@ import (
 
 const (
 	pageOfApprovals = 50
-	mostAlike       = 100 // of one session, which has no more open
+	maxSimilar      = 100 // of one session, which has no more open
 )
 
 // queuePage is the queue of one state, newest first. Of those that wait, similar ones stand together.
@@ -90,8 +90,8 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 			c.fail(w, r, p, err)
 			return
 		}
-		d.Soon = together(soon, true)
-		found = without(found, soon)
+		d.Soon = grouped(soon, true)
+		found = except(found, soon)
 		ctx, cancel := context.WithTimeout(r.Context(), storeTime)
 		plans, err := c.plansOf(ctx, p)
 		cancel()
@@ -100,7 +100,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 			d.Plans, d.NoPlans = nil, true
 		}
 	}
-	d.Groups = together(found, d.State == approval.Pending)
+	d.Groups = grouped(found, d.State == approval.Pending)
 	if d.State == approval.Pending && d.Next == "" {
 		later, err := c.o.Gateway.Desk().Questions(r.Context(), approval.Deferred, "", "", pageOfApprovals)
 		if err != nil {
@@ -132,15 +132,15 @@ func (d *queuePage) focus(p identity.Principal) {
 	}
 }
 
-// without is what of all is not among some.
-func without(all, some []desk.Question) []desk.Question {
+// except is what of all is not among some.
+func except(all, some []desk.Question) []desk.Question {
 	return slices.DeleteFunc(all, func(q desk.Question) bool {
 		return slices.ContainsFunc(some, func(s desk.Question) bool { return s.ID == q.ID })
 	})
 }
 
-// together puts similar questions under one another, where the first of them stands.
-func together(found []desk.Question, similar bool) []group {
+// grouped puts similar questions under one another, where the first of them stands.
+func grouped(found []desk.Question, similar bool) []group {
 	var groups []group
 	at := map[string]int{}
 	for _, q := range found {

@@ -19,8 +19,8 @@ import (
 
 const (
 	pageOfEntries = 50
-	// lookedAt bounds how many entries of the log one page of a search goes back over; a filter that finds little offers to go on.
-	lookedAt = 200_000
+	// searchLimit bounds how many entries of the log one page of a search goes back over; a filter that finds little offers to go on.
+	searchLimit = 200_000
 )
 
 // indexOf reads the index of an entry from a query; -1 for none.
@@ -35,18 +35,18 @@ func indexOf(s string) (int64, error) {
 	return n, nil
 }
 
-// stretch is the newest entries that a filter wants, oldest first. From is where to go on looking for older ones: -1 if there are none.
-type stretch struct {
+// entryRange is the newest entries that a filter wants, oldest first. From is where to go on looking for older ones: -1 if there are none.
+type entryRange struct {
 	Entries []audit.Entry
 	From    int64
 }
 
-// latest reads the newest n entries that the filter wants of those before an index (-1: of all). The log is read forwards only, so it goes
+// newestEntries reads the newest n entries that the filter wants of those before an index (-1: of all). The log is read forwards only, so it goes
 // back in pieces that grow, until it has gone over most entries.
-func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int, most int64) (stretch, error) {
+func newestEntries(ctx context.Context, s Store, f audit.Filter, before int64, n int, most int64) (entryRange, error) {
 	size, err := s.Size(ctx)
 	if err != nil {
-		return stretch{}, err
+		return entryRange{}, err
 	}
 	end := size
 	if before >= 0 {
@@ -54,28 +54,28 @@ func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int, m
 	}
 	first := max(f.Min, 0)
 	if !f.From.IsZero() { // where the filter's time begins is where looking back ends
-		if first, err = since(ctx, s, f.From, first, size); err != nil {
-			return stretch{}, err
+		if first, err = firstSince(ctx, s, f.From, first, size); err != nil {
+			return entryRange{}, err
 		}
 	}
 	if !f.To.IsZero() {
-		last, err := since(ctx, s, f.To, first, size)
+		last, err := firstSince(ctx, s, f.To, first, size)
 		if err != nil {
-			return stretch{}, err
+			return entryRange{}, err
 		}
 		end = min(end, last)
 	}
 	var found []audit.Entry
-	for piece, looked := int64(1024), int64(0); end > first && len(found) < n && looked < most; piece *= 4 {
+	for piece, scanned := int64(1024), int64(0); end > first && len(found) < n && scanned < most; piece *= 4 {
 		from := max(first, end-piece)
-		older, err := between(ctx, s, f, from, end)
+		older, err := entriesBetween(ctx, s, f, from, end)
 		if err != nil {
-			return stretch{}, err
+			return entryRange{}, err
 		}
 		found = append(older, found...)
-		looked, end = looked+end-from, from
+		scanned, end = scanned+end-from, from
 	}
-	out := stretch{Entries: found, From: end}
+	out := entryRange{Entries: found, From: end}
 	if len(found) > n {
 		out.Entries = found[len(found)-n:]
 		out.From = out.Entries[0].Index
@@ -85,8 +85,8 @@ func latest(ctx context.Context, s Store, f audit.Filter, before int64, n int, m
 	return out, nil
 }
 
-// since is the index of the first entry from first on that is not older than t; size if there is none.
-func since(ctx context.Context, s Store, t time.Time, first, size int64) (int64, error) {
+// firstSince is the index of the first entry from first on that is not older than t; size if there is none.
+func firstSince(ctx context.Context, s Store, t time.Time, first, size int64) (int64, error) {
 	f := audit.Filter{Min: first, From: t, Limit: 1}
 	for {
 		page, next, err := s.Entries(ctx, f)
@@ -102,8 +102,8 @@ func since(ctx context.Context, s Store, t time.Time, first, size int64) (int64,
 	}
 }
 
-// between reads the entries that the filter wants with an index of from to end-1.
-func between(ctx context.Context, s Store, f audit.Filter, from, end int64) ([]audit.Entry, error) {
+// entriesBetween reads the entries that the filter wants with an index of from to end-1.
+func entriesBetween(ctx context.Context, s Store, f audit.Filter, from, end int64) ([]audit.Entry, error) {
 	f.Min, f.From, f.To, f.Limit = from, time.Time{}, time.Time{}, 1000
 	var found []audit.Entry
 	for {
@@ -143,8 +143,8 @@ type searchField struct {
 	Options                        []string
 }
 
-// timeForms are how a browser's field for a time writes one.
-var timeForms = []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"}
+// timeLayouts are how a browser's field for a time writes one.
+var timeLayouts = []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"}
 
 func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	q := r.URL.Query()
@@ -169,7 +169,7 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 		}
 		d.Set = true
 		words.Set(field.Name, field.Value)
-		for _, form := range timeForms {
+		for _, form := range timeLayouts {
 			if t, err := time.Parse(form, field.Value); field.Type != "" && err == nil {
 				asked[field.Name] = []string{t.Format(time.RFC3339)}
 			}
@@ -199,7 +199,7 @@ func (c *Console) search(ctx context.Context, d *auditPage, f audit.Filter, befo
 	if d.Size, err = c.o.Store.Size(ctx); err != nil {
 		return err
 	}
-	found, err := latest(ctx, c.o.Store, f, before, pageOfEntries, lookedAt)
+	found, err := newestEntries(ctx, c.o.Store, f, before, pageOfEntries, searchLimit)
 	if err != nil {
 		return err
 	}
@@ -391,13 +391,13 @@ func (c *Console) verify(ctx context.Context, index int64, leaf []byte) ([]check
 	if err != nil {
 		return nil, err
 	}
-	return verified(note, pub, index, leaf,
+	return checkProofs(note, pub, index, leaf,
 		func(size int64) (audit.Inclusion, error) { return c.o.Store.Inclusion(ctx, index, size) },
 		func(size int64) (audit.Consistency, error) { return c.o.Store.Consistency(ctx, index+1, size) }), nil
 }
 
-// verified says of each thing that has to hold whether it does. The first that does not ends it: what follows would rest on it.
-func verified(note, pub []byte, index int64, leaf []byte, include func(size int64) (audit.Inclusion, error), consistent func(size int64) (audit.Consistency, error)) (checks []checked) {
+// checkProofs says of each thing that has to hold whether it does. The first that does not ends it: what follows would rest on it.
+func checkProofs(note, pub []byte, index int64, leaf []byte, include func(size int64) (audit.Inclusion, error), consistent func(size int64) (audit.Consistency, error)) (checks []checked) {
 	check := func(what string, err error) bool {
 		found := checked{What: what}
 		if err != nil {

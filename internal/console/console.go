@@ -209,7 +209,7 @@ func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 		page(rt.method, rt.path, func(w http.ResponseWriter, r *http.Request) {
 			p, ok := c.Principal(r)
 			if !ok {
-				c.askWho(w, r)
+				c.requireSignIn(w, r)
 				return
 			}
 			if len(rt.roles) > 0 && !slices.ContainsFunc(rt.roles, p.Has) {

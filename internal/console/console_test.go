@@ -80,7 +80,7 @@ func TestExactlyIsBounded(t *testing.T) {
 		for _, p := range pieces {
 			size += len(p.Text)
 		}
-		if said := slices.Contains(pieces, piece{"note", unmarkedToo}); said != (name != "one mark") {
+		if said := slices.Contains(pieces, piece{"note", tooManyMarks}); said != (name != "one mark") {
 			t.Errorf("%s: that not all is marked is said: %v", name, said)
 		}
 		if len(pieces) > 2*marksOfValue+linesOfText+10 || size > 20*len(value) {
@@ -267,8 +267,8 @@ func TestStreamOfNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if told, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(told) != "event: all\ndata: 1\n\n" {
-		t.Errorf("%d %q %v", resp.StatusCode, told, err)
+	if history, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 200 || string(history) != "event: all\ndata: 1\n\n" {
+		t.Errorf("%d %q %v", resp.StatusCode, history, err)
 	}
 }
 

@@ -19,8 +19,8 @@ const (
 	maxStreams      = 500
 	streamsOfPerson = 20
 	streamsOfSignIn = 4 // a browser has six connections to a host: one more, and the oldest ends
-	// gap is the least time between two bursts: what changes meanwhile is told at its end, each topic once.
-	gap = 250 * time.Millisecond
+	// burstPause is the least time between two bursts: what changes meanwhile is told at its end, each topic once.
+	burstPause = 250 * time.Millisecond
 	// maxBurst bounds what is told at once; beyond it, it is "all".
 	maxBurst = 200
 )
@@ -31,11 +31,11 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 // events tells a page that something changed: an event named after the topic ("approval"), and one after topic and id ("approval:appr_1").
 func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	err := c.Stream(w, r, p, func() bool { _, ok := c.Principal(r); return ok }, func(change gateway.Change) []string {
-		told := []string{"event: " + change.Topic + "\ndata: 1\n\n"}
+		history := []string{"event: " + change.Topic + "\ndata: 1\n\n"}
 		if plainID.MatchString(change.ID) {
-			told = append(told, "event: "+change.Topic+":"+change.ID+"\ndata: 1\n\n")
+			history = append(history, "event: "+change.Topic+":"+change.ID+"\ndata: 1\n\n")
 		}
-		return told
+		return history
 	})
 	if err != nil { // no page shows it, so there is nothing around it
 		problem := problemOf(err)
@@ -43,9 +43,9 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 	}
 }
 
-// latestPages gives the request of a page's stream an end: when as many newer ones of the same sign-in have begun as one may have. Streams of
+// limitPages gives the request of a page's stream an end: when as many newer ones of the same sign-in have begun as one may have. Streams of
 // programs, which come with a token, have none.
-func (c *Console) latestPages(r *http.Request) (limited *http.Request, leave func()) {
+func (c *Console) limitPages(r *http.Request) (limited *http.Request, leave func()) {
 	id := c.cookieOf(r)
 	if id == "" {
 		return r, func() {}
@@ -76,9 +76,9 @@ type page struct{ end func() }
 // errNewer ends a stream for a newer one.
 var errNewer = errors.New("newer pages are open")
 
-// askAgain tells a page whose sign-in is over that something changed: it asks again, and is told to sign in. To an error it would only say
+// sendReload tells a page whose sign-in is over that something changed: it asks again, and is told to sign in. To an error it would only say
 // nothing any more, and go on to look as if it were live.
-func askAgain(w http.ResponseWriter) {
+func sendReload(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = fmt.Fprint(w, "event: all\ndata: 1\n\n") // a client that is gone needs no answer
 }
@@ -96,7 +96,7 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 		return fault.New(fault.LimitRate, "Too many pages and streams of events are open.").Try("Close some; pages that are open keep what they show until they are loaded again.")
 	}
 	defer c.leaveStream(p.ID)
-	r, leave := c.latestPages(r)
+	r, leave := c.limitPages(r)
 	defer leave()
 	changes, end := c.o.Gateway.Watch()
 	defer end()
@@ -151,7 +151,7 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 				tell(event)
 			}
 			if pause == nil {
-				pause = time.After(gap)
+				pause = time.After(burstPause)
 			}
 		case <-pause:
 			text := strings.Join(burst, "")

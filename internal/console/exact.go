@@ -29,7 +29,7 @@ const (
 	lengthNoted  = 100    // characters from which on a string's length is said
 	deepest      = 16     // levels that are indented
 	linesOfText  = 2000   // of one string; beyond, its line ends are escapes without an end of the line
-	oddShown     = 10     // words that can be taken for others, at the top of a page
+	wordsShown   = 10     // words that can be taken for others, at the top of a page
 	marksOfValue = 50_000 // more than a browser bears: beyond, which is said, escapes stand without marks, and are still escapes: each begins with one backslash
 )
 
@@ -40,8 +40,8 @@ type exact struct {
 	marks  int
 }
 
-// unmarkedToo is said before a value of which not everything is marked that should be.
-const unmarkedToo = "(there is too much to mark: behind the last mark nothing is marked)\n"
+// tooManyMarks is said before a value of which not everything is marked that should be.
+const tooManyMarks = "(there is too much to mark: behind the last mark nothing is marked)\n"
 
 // exactly renders canonical JSON. What is not JSON is shown as one string.
 func exactly(raw json.RawMessage) []piece {
@@ -54,7 +54,7 @@ func exactly(raw json.RawMessage) []piece {
 	}
 	e.flush()
 	if e.marks > marksOfValue {
-		e.pieces = slices.Insert(e.pieces, 0, piece{"note", unmarkedToo})
+		e.pieces = slices.Insert(e.pieces, 0, piece{"note", tooManyMarks})
 	}
 	return e.pieces
 }
@@ -79,8 +79,8 @@ func (e *exact) put(kind, text string) {
 	e.text.WriteString(text)
 }
 
-// unmarked is the backslash of what the value could hold as well, where it stands without a mark.
-func (e *exact) unmarked() string {
+// unmarkedBackslash is the backslash of what the value could hold as well, where it stands without a mark.
+func (e *exact) unmarkedBackslash() string {
 	if e.kind != "esc" && e.marks >= marksOfValue {
 		return `\`
 	}
@@ -168,7 +168,7 @@ func (e *exact) str(s string, depth int) {
 			if run <= spacesShown {
 				e.put("", strings.Repeat(" ", run))
 			} else {
-				e.put("esc", e.unmarked()+"["+count(run)+" spaces]")
+				e.put("esc", e.unmarkedBackslash()+"["+count(run)+" spaces]")
 			}
 		case r > ' ' && r < 0x7f:
 			e.put(asIs, part)
@@ -193,24 +193,24 @@ func (e *exact) str(s string, depth int) {
 	}
 }
 
-// doubts are about what can be taken for something else: the destinations, all of them, and words of the arguments.
-type doubts struct {
+// lookalikes are about what can be taken for something else: the destinations, all of them, and words of the arguments.
+type lookalikes struct {
 	Destinations []threat.Doubt
 	Words        []threat.Doubt
 	More         bool // not all words are listed
 }
 
 // Any tells whether there are any.
-func (d doubts) Any() bool { return len(d.Destinations) > 0 || len(d.Words) > 0 }
+func (d lookalikes) Any() bool { return len(d.Destinations) > 0 || len(d.Words) > 0 }
 
-// doubtsOf are those of a call. Words elsewhere push no destination out.
-func doubtsOf(destinations []string, arguments json.RawMessage) (d doubts) {
+// lookalikesOf are those of a call. Words elsewhere push no destination out.
+func lookalikesOf(destinations []string, arguments json.RawMessage) (d lookalikes) {
 	for _, to := range destinations {
 		if why := threat.NameLookalike(to); why != "" {
 			d.Destinations = append(d.Destinations, threat.Doubt{Text: to, Why: why})
 		}
 	}
-	d.Words, d.More = threat.LookalikesIn(arguments, oddShown)
+	d.Words, d.More = threat.LookalikesIn(arguments, wordsShown)
 	return d
 }
 

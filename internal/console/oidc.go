@@ -33,9 +33,9 @@ import (
 
 const (
 	oidcTime      = 10 * time.Minute // from leaving for the provider to coming back
-	oidcPatience  = 10 * time.Second // for everything that is asked of the provider in one request of ours
+	oidcTimeout   = 10 * time.Second // for everything that is asked of the provider in one request of ours
 	oidcFresh     = time.Hour        // then the provider's document and keys are read again: a key it took back is good for no longer
-	oidcAgain     = 5 * time.Second  // between attempts to read the document of a provider that is down
+	oidcRetry     = 5 * time.Second  // between attempts to read the document of a provider that is down
 	oidcSkew      = 5 * time.Minute  // how far the provider's clock may be ahead; an expired token is expired
 	oidcMaxAnswer = 256 << 10        // bytes of one answer of the provider
 	oidcMaxQuery  = 8 << 10          // bytes of a callback's query
@@ -72,7 +72,7 @@ type OIDCOptions struct {
 	Log   *slog.Logger // learns why a sign-in was refused; never a token, a code or a secret
 	// Person finds who in the configuration an account belongs to: by issuer and subject, or by e-mail. The e-mail is empty unless
 	// the provider says that it verified it, and never holds "|", so that it can't look like issuer|subject.
-	Person func(issuer, subject, email string, verified bool) (id string, ok bool)
+	Person func(issuer, subject, email string, checkProofs bool) (id string, ok bool)
 }
 
 // OIDC signs people in with an OpenID Connect provider (authorization code, PKCE, nonce). It tells who somebody is and nothing else:
@@ -89,7 +89,7 @@ type OIDC struct {
 	cookie http.Cookie // without value and age
 	origin string      // of Redirect, for words
 
-	patience time.Duration // oidcPatience; shorter in tests
+	timeout time.Duration // oidcTimeout; shorter in tests
 
 	turn     chan struct{} // held to read or write the three below; a channel, because who waits for it may leave
 	known    *oidcProvider
@@ -137,7 +137,7 @@ func NewOIDC(c OIDCConfig, o OIDCOptions) (*OIDC, error) {
 	if len(c.Scopes) == 0 {
 		c.Scopes = []string{oidc.ScopeOpenID, oidc.ScopeEmail}
 	}
-	if !slices.Contains(c.Scopes, oidc.ScopeOpenID) || slices.ContainsFunc(c.Scopes, func(s string) bool { return s == "" || strings.ContainsFunc(s, oidcUnseen) }) {
+	if !slices.Contains(c.Scopes, oidc.ScopeOpenID) || slices.ContainsFunc(c.Scopes, func(s string) bool { return s == "" || strings.ContainsFunc(s, oidcInvisible) }) {
 		return nil, wrong("console.oidc.scopes", "is not a list of scopes with openid in it", "Leave it out for openid and email.")
 	}
 	c.Scopes = slices.Clone(c.Scopes)
@@ -153,7 +153,7 @@ func NewOIDC(c OIDCConfig, o OIDCOptions) (*OIDC, error) {
 		return nil, err
 	}
 	oi := &OIDC{
-		c: c, o: o, seal: seal, patience: oidcPatience,
+		c: c, o: o, seal: seal, timeout: oidcTimeout,
 		// Lax: the callback is a navigation that another site starts, and a strict cookie would not come along.
 		cookie: http.Cookie{Name: "sallyport_oidc", Path: redirect.EscapedPath(), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: redirect.Scheme == "https"},
 		origin: redirect.Scheme + "://" + redirect.Host,
@@ -164,11 +164,11 @@ func NewOIDC(c OIDCConfig, o OIDCOptions) (*OIDC, error) {
 		oi.cookie.Name = "__Secure-sallyport_oidc" // browsers take this name from https only
 	}
 	oi.client = &http.Client{
-		Timeout: oidcPatience,
+		Timeout: oidcTimeout,
 		Transport: oidcTransport{&http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-			TLSHandshakeTimeout:    oidcPatience,
+			TLSHandshakeTimeout:    oidcTimeout,
 			MaxResponseHeaderBytes: 64 << 10,
 			MaxConnsPerHost:        8, // strangers can make us ask; without HTTP/2 this bounds how much at once
 			IdleConnTimeout:        time.Minute,
@@ -181,7 +181,7 @@ func NewOIDC(c OIDCConfig, o OIDCOptions) (*OIDC, error) {
 // Begin sends the browser to the provider, or answers in plain text that the provider can't be reached. It is for GET, from a link: a
 // form's redirect to another site is stopped by the console's form-action.
 func (o *OIDC) Begin(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), o.patience)
+	ctx, cancel := context.WithTimeout(r.Context(), o.timeout)
 	defer cancel()
 	oidcHeaders(w)
 	p, err := o.provider(ctx)
@@ -199,7 +199,7 @@ func (o *OIDC) Begin(w http.ResponseWriter, r *http.Request) {
 // caller's, with a cookie made afresh. Errors are faults with words to show (bounded, one line, not escaped
 // for HTML): RequestMalformed, CredentialMissing, UpstreamFailed. What is worth a line in the log has one already.
 func (o *OIDC) Finish(w http.ResponseWriter, r *http.Request) (person string, err error) {
-	ctx, cancel := context.WithTimeout(r.Context(), o.patience)
+	ctx, cancel := context.WithTimeout(r.Context(), o.timeout)
 	defer cancel()
 	oidcHeaders(w)
 	q, err := oidcQuery(r)
@@ -238,7 +238,7 @@ func (o *OIDC) identify(ctx context.Context, q map[string]string, s oidcPending)
 	}
 	if word, refused := q["error"]; refused {
 		return "", fault.Wrap(errors.New(display.Line(q["error_description"], 200)), fault.CredentialMissing,
-			"The identity provider did not sign you in: %s.", oidcWord(word)).Try("%s", o.startAgain())
+			"The identity provider did not sign you in: %s.", oidcErrorWord(word)).Try("%s", o.startAgain())
 	}
 	if q["code"] == "" {
 		return "", fault.New(fault.RequestMalformed, "The identity provider's answer has no code.").Try("%s", o.startAgain())
@@ -248,11 +248,11 @@ func (o *OIDC) identify(ctx context.Context, q map[string]string, s oidcPending)
 		// The error itself may hold the answer's body, and so a token.
 		var re *oauth2.RetrieveError
 		if !errors.As(err, &re) {
-			return "", oidcDown(err)
+			return "", oidcUnreachable(err)
 		}
-		cause := fmt.Errorf("the token endpoint answered %d, %s", re.Response.StatusCode, oidcWord(re.ErrorCode))
+		cause := fmt.Errorf("the token endpoint answered %d, %s", re.Response.StatusCode, oidcErrorWord(re.ErrorCode))
 		if re.ErrorCode != "invalid_grant" {
-			return "", oidcDown(cause)
+			return "", oidcUnreachable(cause)
 		}
 		return "", o.unproven(cause)
 	}
@@ -268,15 +268,15 @@ func (o *OIDC) identify(ctx context.Context, q map[string]string, s oidcPending)
 	}
 	flag, _ := call.Get(claims, "email_verified")
 	email := oidcText(claims, "email")
-	verified := string(flag) == "true" && oidcMail(email)
-	if !verified {
+	checkProofs := string(flag) == "true" && oidcMail(email)
+	if !checkProofs {
 		email = ""
 	}
-	if id, ok := o.o.Person(o.c.Issuer, subject, email, verified); ok && id != "" {
+	if id, ok := o.o.Person(o.c.Issuer, subject, email, checkProofs); ok && id != "" {
 		return id, nil
 	}
 	account := fmt.Errorf("the account is %q", display.Line(o.c.Issuer+"|"+subject, 400))
-	if !verified {
+	if !checkProofs {
 		return "", fault.Wrap(account, fault.CredentialMissing, "Nobody in the configuration has this account, and the provider gives no e-mail address that it verified.").
 			Try("The operator adds the account, which the log names as issuer|subject, to people[].identities.")
 	}
@@ -289,7 +289,7 @@ func (o *OIDC) verify(ctx context.Context, p *oidcProvider, signed, nonce string
 	keys := &oidcKeys{RemoteKeySet: p.keys}
 	token, err := oidc.NewVerifier(o.c.Issuer, keys, &oidc.Config{ClientID: o.c.ClientID, SupportedSigningAlgs: p.algorithms, Now: o.o.Clock}).Verify(ctx, signed)
 	if unreachable := (*url.Error)(nil); errors.As(keys.err, &unreachable) || err != nil && ctx.Err() != nil {
-		return nil, oidcDown(err)
+		return nil, oidcUnreachable(err)
 	}
 	if err != nil {
 		return nil, o.unproven(err)
@@ -331,22 +331,22 @@ func (o *OIDC) provider(ctx context.Context) (*oidcProvider, error) {
 	case o.turn <- struct{}{}:
 		defer func() { <-o.turn }()
 	case <-ctx.Done():
-		return nil, oidcDown(ctx.Err())
+		return nil, oidcUnreachable(ctx.Err())
 	}
 	now := o.o.Clock()
 	within := func(t time.Time, d time.Duration) bool { return !now.Before(t) && now.Before(t.Add(d)) }
 	if o.known != nil && within(o.known.read, oidcFresh) {
 		return o.known, nil
 	}
-	if o.failure != nil && within(o.failedAt, oidcAgain) {
+	if o.failure != nil && within(o.failedAt, oidcRetry) {
 		return nil, o.failure
 	}
 	// For whoever waits, too: it does not end with the browser that happened to ask first.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.timeout)
 	defer cancel()
 	p, err := o.discover(ctx)
 	if err != nil {
-		o.failure, o.failedAt = oidcDown(err), now
+		o.failure, o.failedAt = oidcUnreachable(err), now
 		o.o.Log.Warn("the identity provider's discovery document can't be used", "issuer", o.c.Issuer, "why", o.failure)
 		return nil, o.failure
 	}
@@ -467,7 +467,7 @@ func (o *OIDC) unproven(cause error) error {
 	return fault.Wrap(oidcCause(cause), fault.CredentialMissing, "The identity provider's answer does not prove who you are.").Try("%s", o.startAgain())
 }
 
-func oidcDown(cause error) error {
+func oidcUnreachable(cause error) error {
 	return fault.Wrap(oidcCause(cause), fault.UpstreamFailed, "The identity provider can't be reached or does not answer as it should; nobody can sign in with it now.").
 		Try("Try again later, or sign in with a token.")
 }
@@ -475,8 +475,8 @@ func oidcDown(cause error) error {
 // oidcCause keeps of an error a line that a log can hold: the libraries quote what the provider sent.
 func oidcCause(err error) error { return errors.New(display.Line(fmt.Sprint(err), 300)) }
 
-// oidcWord is a provider's error if it is one of the standard's.
-func oidcWord(word string) string {
+// oidcErrorWord is a provider's error if it is one of the standard's.
+func oidcErrorWord(word string) string {
 	if slices.Contains(oidcErrors, word) {
 		return word
 	}
@@ -520,11 +520,11 @@ func oidcText(claims json.RawMessage, name string) string {
 // oidcMail tells whether s has the looks of an address: somebody, @, somewhere, all of it to be seen. "|" is of issuer|subject.
 func oidcMail(s string) bool {
 	at := strings.LastIndexByte(s, '@')
-	return at > 0 && at < len(s)-1 && len(s) <= 254 && !strings.ContainsFunc(s, oidcUnseen) && !strings.Contains(s, "|")
+	return at > 0 && at < len(s)-1 && len(s) <= 254 && !strings.ContainsFunc(s, oidcInvisible) && !strings.Contains(s, "|")
 }
 
-// oidcUnseen is everything but visible ASCII.
-func oidcUnseen(c rune) bool { return c <= ' ' || c >= 0x7f }
+// oidcInvisible is everything but visible ASCII.
+func oidcInvisible(c rune) bool { return c <= ' ' || c >= 0x7f }
 
 // oidcAddress parses an absolute https address; http is good on loopback only, and only where plain allows it.
 func oidcAddress(s string, plain bool) (*url.URL, error) {

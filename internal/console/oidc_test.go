@@ -255,8 +255,8 @@ func (g *oidcRig) make(c OIDCConfig) *OIDC {
 	o, err := NewOIDC(c, OIDCOptions{
 		Clock: func() time.Time { return g.now },
 		Log:   slog.New(slog.NewTextHandler(&g.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
-		Person: func(issuer, subject, email string, verified bool) (string, bool) {
-			g.seen = append(g.seen, fmt.Sprint(issuer, "|", subject, " ", email, " ", verified))
+		Person: func(issuer, subject, email string, checkProofs bool) (string, bool) {
+			g.seen = append(g.seen, fmt.Sprint(issuer, "|", subject, " ", email, " ", checkProofs))
 			for _, name := range []string{email, issuer + "|" + subject} { // trusts what it is given
 				if id, ok := g.people[name]; ok {
 					return id, true
@@ -466,7 +466,7 @@ func TestOIDCAttacks(t *testing.T) {
 	claim := func(name string, value any) func(*oidcRig) {
 		return func(g *oidcRig) { g.idp.claims = func(c map[string]any) { c[name] = value } }
 	}
-	without := func(name string) func(*oidcRig) {
+	except := func(name string) func(*oidcRig) {
 		return func(g *oidcRig) { g.idp.claims = func(c map[string]any) { delete(c, name) } }
 	}
 	document := func(name string, value any) func(*oidcRig) {
@@ -518,19 +518,19 @@ func TestOIDCAttacks(t *testing.T) {
 		}, code: fault.CredentialMissing, public: unproven, cause: "nonce"},
 
 		{name: "other nonce", idp: claim("nonce", "other"), code: fault.CredentialMissing, public: unproven, cause: "nonce"},
-		{name: "no nonce", idp: without("nonce"), code: fault.CredentialMissing, public: unproven, cause: "nonce"},
+		{name: "no nonce", idp: except("nonce"), code: fault.CredentialMissing, public: unproven, cause: "nonce"},
 		{name: "empty nonce", idp: claim("nonce", ""), code: fault.CredentialMissing, public: unproven, cause: "nonce"},
 		{name: "expired", idp: func(g *oidcRig) { claim("exp", g.now.Unix()-1)(g) }, code: fault.CredentialMissing, public: unproven, cause: "expired"},
 		{name: "expires in a second", idp: func(g *oidcRig) { claim("exp", g.now.Unix()+1)(g) }},
-		{name: "no expiry", idp: without("exp"), code: fault.CredentialMissing, public: unproven, cause: "expired"},
+		{name: "no expiry", idp: except("exp"), code: fault.CredentialMissing, public: unproven, cause: "expired"},
 		{name: "from 5 minutes ahead", idp: func(g *oidcRig) { claim("iat", g.now.Unix()+300)(g) }},
 		{name: "from the future", idp: func(g *oidcRig) { claim("iat", g.now.Unix()+301)(g) }, code: fault.CredentialMissing, public: unproven, cause: "future"},
-		{name: "of no time", idp: without("iat"), code: fault.CredentialMissing, public: unproven, cause: "when it was made"},
+		{name: "of no time", idp: except("iat"), code: fault.CredentialMissing, public: unproven, cause: "when it was made"},
 		{name: "not yet", idp: func(g *oidcRig) { claim("nbf", g.now.Unix()+301)(g) }, code: fault.CredentialMissing, public: unproven, cause: "nbf"},
 		{name: "other issuer", idp: claim("iss", "https://id.example.com"), code: fault.CredentialMissing, public: unproven, cause: "different provider"},
-		{name: "no issuer", idp: without("iss"), code: fault.CredentialMissing, public: unproven, cause: "different provider"},
+		{name: "no issuer", idp: except("iss"), code: fault.CredentialMissing, public: unproven, cause: "different provider"},
 		{name: "other audience", idp: claim("aud", "another"), code: fault.CredentialMissing, public: unproven, cause: "audience"},
-		{name: "no audience", idp: without("aud"), code: fault.CredentialMissing, public: unproven, cause: "audience"},
+		{name: "no audience", idp: except("aud"), code: fault.CredentialMissing, public: unproven, cause: "audience"},
 		{name: "azp of another", idp: claim("azp", "another"), code: fault.CredentialMissing, public: unproven, cause: "azp"},
 		{name: "azp that is no text", idp: claim("azp", []string{oidcTestClient}), code: fault.CredentialMissing, public: unproven, cause: "azp"},
 		{name: "azp ours", idp: claim("azp", oidcTestClient)},
@@ -540,7 +540,7 @@ func TestOIDCAttacks(t *testing.T) {
 				c["aud"], c["azp"] = []string{"another", oidcTestClient}, oidcTestClient
 			}
 		}},
-		{name: "no subject", idp: without("sub"), code: fault.CredentialMissing, public: unproven, cause: "subject"},
+		{name: "no subject", idp: except("sub"), code: fault.CredentialMissing, public: unproven, cause: "subject"},
 		{name: "subject too long", idp: claim("sub", strings.Repeat("s", 256)), code: fault.CredentialMissing, public: unproven, cause: "subject"},
 		{name: "claims twice", idp: func(g *oidcRig) {
 			g.idp.claims = func(c map[string]any) { c["email"] = "mallory@example.com" }
@@ -581,14 +581,14 @@ func TestOIDCAttacks(t *testing.T) {
 
 		{name: "e-mail unverified", idp: claim("email_verified", false), code: fault.CredentialMissing, public: "e-mail address that it verified", cause: "|subject-1"},
 		{name: "e-mail verified in words", idp: claim("email_verified", "true"), code: fault.CredentialMissing, public: "e-mail address that it verified"},
-		{name: "e-mail unsaid", idp: without("email_verified"), code: fault.CredentialMissing, public: "e-mail address that it verified"},
-		{name: "no e-mail", idp: without("email"), code: fault.CredentialMissing, public: "people[].identities"},
+		{name: "e-mail unsaid", idp: except("email_verified"), code: fault.CredentialMissing, public: "e-mail address that it verified"},
+		{name: "no e-mail", idp: except("email"), code: fault.CredentialMissing, public: "people[].identities"},
 		{name: "no e-mail, person known by subject", idp: func(g *oidcRig) {
-			without("email")(g)
+			except("email")(g)
 			g.people[g.idp.srv.URL+"|subject-1"] = "alice"
 		}},
 		{name: "subject of another issuer", idp: func(g *oidcRig) {
-			without("email")(g)
+			except("email")(g)
 			g.people["https://id.example.com|subject-1"] = "alice"
 		}, code: fault.CredentialMissing, public: "people[].identities"},
 		{name: "e-mail that looks like issuer|subject", idp: func(g *oidcRig) {
@@ -917,7 +917,7 @@ func TestOIDCProviderDown(t *testing.T) {
 			g.o.client.Transport.(oidcTransport).next.TLSClientConfig.RootCAs = x509.NewCertPool()
 		}, "certificate"},
 		{"slow", func(g *oidcRig) {
-			g.o.patience = 50 * time.Millisecond
+			g.o.timeout = 50 * time.Millisecond
 			answer(func(http.ResponseWriter) bool { <-g.idp.free; return false })(g)
 		}, "deadline"},
 	} {
@@ -953,7 +953,7 @@ func TestOIDCProviderDown(t *testing.T) {
 		if begin() != 502 || g.idp.count(wellKnown) != 1 {
 			t.Errorf("asked %d times", g.idp.count(wellKnown))
 		}
-		g.now = g.now.Add(oidcAgain)
+		g.now = g.now.Add(oidcRetry)
 		if id, err := g.signIn(); id != "alice" {
 			t.Fatal(err)
 		}
@@ -971,7 +971,7 @@ func TestOIDCProviderDown(t *testing.T) {
 			g := newOIDCRig(t)
 			cookie, address := g.begin()
 			back := g.authorize(address)
-			g.o.patience = 50 * time.Millisecond
+			g.o.timeout = 50 * time.Millisecond
 			g.idp.instead[path] = func(http.ResponseWriter) bool { <-g.idp.free; return false }
 			id, _, err := g.finish(back, cookie)
 			if id != "" || !fault.Is(err, fault.UpstreamFailed) {
@@ -983,7 +983,7 @@ func TestOIDCProviderDown(t *testing.T) {
 
 	t.Run("somebody else is asking", func(t *testing.T) {
 		g := newOIDCRig(t)
-		g.o.patience = 50 * time.Millisecond
+		g.o.timeout = 50 * time.Millisecond
 		g.o.turn <- struct{}{}
 		w := httptest.NewRecorder()
 		g.o.Begin(w, httptest.NewRequest("GET", "/login/oidc", nil))
@@ -995,7 +995,7 @@ func TestOIDCProviderDown(t *testing.T) {
 	// Many wait for one slow answer; none for longer than its own patience.
 	t.Run("many", func(t *testing.T) {
 		g := newOIDCRig(t)
-		g.o.patience = 500 * time.Millisecond
+		g.o.timeout = 500 * time.Millisecond
 		answer(func(http.ResponseWriter) bool { <-g.idp.free; return false })(g)
 		start := time.Now()
 		var wg sync.WaitGroup

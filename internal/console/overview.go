@@ -24,8 +24,8 @@ const (
 	shownWaiting  = 5
 	shownSoon     = 20 // of those that silence permits
 	maxReason     = 2000
-	// toldOf is how long messages that were given up are spoken of after the last failure.
-	toldOf = 7 * 24 * time.Hour
+	// troubleShown is how long messages that were given up are spoken of after the last failure.
+	troubleShown = 7 * 24 * time.Hour
 	// storeTime is how long the overview, and what stands on every page, waits for the store: the switch must not hang with it.
 	storeTime = 3 * time.Second
 )
@@ -59,11 +59,11 @@ type stoppedAgent struct {
 }
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", data: c.look(r, p)})
+	c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", data: c.overviewOf(r, p)})
 }
 
-// look collects what the person may see. A part that can't be had is left out and said to be missing.
-func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
+// overviewOf collects what the person may see. A part that can't be had is left out and said to be missing.
+func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTime)
 	defer cancel()
 	d := overviewPage{Reader: reads(p), Auditor: p.Has(identity.Auditor), Operator: p.Has(identity.Operator), SignIns: c.signInsOf(r, p.ID)}
@@ -84,7 +84,7 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 		soon, err := c.o.Gateway.Desk().Silent(ctx)
 		if newest := []desk.Question(nil); err == nil {
 			newest, err = c.o.Gateway.Desk().Questions(ctx, approval.Pending, "", "", shownWaiting+len(soon))
-			d.Waiting = append(soon, without(newest, soon)...)
+			d.Waiting = append(soon, except(newest, soon)...)
 			d.Waiting = d.Waiting[:min(len(d.Waiting), max(shownWaiting, min(len(soon), shownSoon)))]
 		}
 		missing("the approvals", err)
@@ -114,7 +114,7 @@ func (c *Console) look(r *http.Request, p identity.Principal) overviewPage {
 			if !one.LastFailure.After(one.LastSuccess) { // what is owed is under way
 				one.Owed = 0
 			}
-			if one.Owed > 0 || one.GivenUp > 0 && c.o.Clock().Sub(one.LastFailure) < toldOf {
+			if one.Owed > 0 || one.GivenUp > 0 && c.o.Clock().Sub(one.LastFailure) < troubleShown {
 				d.Troubled = append(d.Troubled, one)
 			}
 		}
@@ -145,7 +145,7 @@ func (c *Console) unkill(w http.ResponseWriter, r *http.Request, p identity.Prin
 func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Principal, flip func(agent, by, reason string) standing.Switches) {
 	reason := r.PostForm.Get("reason")
 	if err := checkReason(reason); err != nil {
-		d := c.look(r, p)
+		d := c.overviewOf(r, p)
 		d.Problem, d.Reason = problemOf(err), reason
 		c.show(w, r, p, view{template: "overview", title: "Overview", place: "/", status: http.StatusBadRequest, data: d})
 		return

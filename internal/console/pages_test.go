@@ -291,7 +291,7 @@ func (w *pagesWorld) session(id string) session.Session {
 func (w *pagesWorld) last(action string) audit.Entry {
 	w.t.Helper()
 	for range 400 { // what the kill switch does is written behind it
-		found, err := latest(w.t.Context(), w.store.DB, audit.Filter{Action: action}, -1, 1, lookedAt)
+		found, err := newestEntries(w.t.Context(), w.store.DB, audit.Filter{Action: action}, -1, 1, searchLimit)
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -640,7 +640,7 @@ func TestDeliveries(t *testing.T) {
 	if page := w.ask("operator", "/", nil).Body.String(); strings.Contains(page, title) {
 		t.Error("messages that nobody sends did not arrive")
 	}
-	long := time.Now().Add(-toldOf - time.Minute)
+	long := time.Now().Add(-troubleShown - time.Minute)
 	all := []Deliveries{{Kind: "email", Target: "fine.example", Owed: 2, LastFailure: time.Now(), LastSuccess: time.Now()}, {Kind: "slack", Target: "old.example", GivenUp: 5, LastError: "x", LastFailure: long}}
 	var err error
 	w.c.o.Deliveries = func(context.Context) ([]Deliveries, error) { return all, err }
@@ -841,7 +841,7 @@ func TestLookalikes(t *testing.T) {
 func TestLookalikesManyWords(t *testing.T) {
 	w := newPagesWorld(t)
 	body := strings.Repeat("kмh ", 300)
-	for i := range 2 * oddShown {
+	for i := range 2 * wordsShown {
 		body += fmt.Sprintf("kмh%c ", 'a'+i)
 	}
 	_, do := w.open("worker", "x")
@@ -1047,7 +1047,7 @@ func TestCoverage(t *testing.T) {
 		view("a", "active", true, true, false), view("a", "active", false, true, false), view("a", "quarantined", true, true, false), view("a", "unfit", false, false, false),
 		view("a", "gone", true, true, false), view("a", "unlisted", false, false, false), view("comm", "active", false, true, true), view("<b>\u202e\x00", "active", false, false, false),
 	}
-	got := cover(all, map[string]int64{"a.active-true-true": 7})
+	got := coverageOf(all, map[string]int64{"a.active-true-true": 7})
 	var words []string
 	for _, s := range got {
 		words = append(words, s.Words())
@@ -1055,14 +1055,14 @@ func TestCoverage(t *testing.T) {
 	if want := []string{"1 tool: 1 not listed; 1 not used", "6 tools: 1 by name, 1 by server.*, 1 not listed, 1 quarantined, 1 unfit, 1 gone; 1 not used", "1 tool: 1 built in; 1 not used"}; !slices.Equal(words, want) {
 		t.Errorf("%q\nwant %q", words, want)
 	}
-	if blind := cover(all, nil); strings.Contains(blind[1].Words(), "used") {
+	if blind := coverageOf(all, nil); strings.Contains(blind[1].Words(), "used") {
 		t.Errorf("says what is used without knowing: %s", blind[1].Words())
 	}
 	wellFormed(t, string(drawCoverage(got, 10).render()))
 	for n := range 500 {
 		all = append(all, view(fmt.Sprintf("s%d%s", n, hostileText), "active", false, true, false))
 	}
-	big := string(drawCoverage(cover(all, nil), 10).render())
+	big := string(drawCoverage(coverageOf(all, nil), 10).render())
 	wellFormed(t, big)
 	if len(big) > 100<<10 {
 		t.Errorf("%d bytes", len(big))
@@ -1080,7 +1080,7 @@ func TestUsage(t *testing.T) {
 	var u usage
 	look := func() (map[string]int64, int64) {
 		t.Helper()
-		last, entries, err := u.look(t.Context(), s)
+		last, entries, err := u.recent(t.Context(), s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -1326,12 +1326,12 @@ func (s *memoryStore) add(e audit.Entry) {
 func (s *memoryStore) Size(context.Context) (int64, error) { return int64(len(s.entries)), nil }
 
 func (s *memoryStore) Entries(_ context.Context, f audit.Filter) (page []audit.Entry, next int64, err error) {
-	looked := 0
+	scanned := 0
 	for i := max(0, f.Min); i < int64(len(s.entries)); i++ {
-		if s.page > 0 && looked == s.page {
+		if s.page > 0 && scanned == s.page {
 			return page, i - 1, nil
 		}
-		looked++
+		scanned++
 		s.read++
 		if f.Match(s.entries[i]) {
 			if page = append(page, s.entries[i]); len(page) == f.Limit {
@@ -1362,7 +1362,7 @@ func TestLatest(t *testing.T) {
 			var got []int64
 			before := int64(-1)
 			for {
-				found, err := latest(t.Context(), s, f, before, 40, lookedAt)
+				found, err := newestEntries(t.Context(), s, f, before, 40, searchLimit)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -1384,11 +1384,11 @@ func TestLatest(t *testing.T) {
 		}
 	}
 	s := &memoryStore{}
-	for range 3 * lookedAt {
+	for range 3 * searchLimit {
 		s.entries = append(s.entries, audit.Entry{Index: int64(len(s.entries)), At: time.Unix(0, 0)})
 	}
-	found, err := latest(t.Context(), s, audit.Filter{Agent: "nobody"}, -1, 40, lookedAt)
-	if err != nil || len(found.Entries) != 0 || found.From <= 0 || s.read > 3*lookedAt {
+	found, err := newestEntries(t.Context(), s, audit.Filter{Agent: "nobody"}, -1, 40, searchLimit)
+	if err != nil || len(found.Entries) != 0 || found.From <= 0 || s.read > 3*searchLimit {
 		t.Errorf("from %d after %d read: %v", found.From, s.read, err)
 	}
 }

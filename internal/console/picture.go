@@ -53,8 +53,8 @@ func (p picture) render() template.HTML {
 // num writes a coordinate.
 func num(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
-// say makes somebody else's words fit for a picture: visible, and no longer than max characters.
-func say(s string, max int) string {
+// shorten makes somebody else's words fit for a picture: visible, and no longer than max characters.
+func shorten(s string, max int) string {
 	runes := []rune(display.Line(s, 4*max))
 	if len(runes) > max {
 		return string(runes[:max-1]) + "…"
@@ -240,14 +240,14 @@ func (d *drawing) bands() {
 		}
 		from := "before this"
 		if b.From >= 0 {
-			from = fmt.Sprintf("by number %d, %s", b.From+1, say(b.Operation, 60))
+			from = fmt.Sprintf("by number %d, %s", b.From+1, shorten(b.Operation, 60))
 		}
 		class, name := "band", "band-name"
 		if b.Label == string(flow.Untrusted) {
 			class, name = "band integrity", "band-name integrity"
 		}
-		d.rect(class, fmt.Sprintf("%s, brought %s", say(b.Label, 40), from), x, y+3, end-x, bandHeight-5)
-		if word, right := say(b.Label, 24), d.edge(d.t.Width); x+5+7.5*float64(len([]rune(word))) <= right || b.To < d.t.Width {
+		d.rect(class, fmt.Sprintf("%s, brought %s", shorten(b.Label, 40), from), x, y+3, end-x, bandHeight-5)
+		if word, right := shorten(b.Label, 24), d.edge(d.t.Width); x+5+7.5*float64(len([]rune(word))) <= right || b.To < d.t.Width {
 			d.text(name, x+5, y+14.5, word)
 		} else { // there is no room after its beginning
 			d.text(name+" end", right-3, y+14.5, word)
@@ -296,12 +296,12 @@ func (d *drawing) mark(m moment) {
 	r := math.Min(10, d.column*0.42)
 	tip := ""
 	if d.t.Width > 0 { // in the legend there is nothing to tell
-		tip = fmt.Sprintf("%d. %s", m.Number(), say(m.Title(), 80))
+		tip = fmt.Sprintf("%d. %s", m.Number(), shorten(m.Title(), 80))
 		if v := m.Verdict(); v != "" {
 			tip += ": " + v
 		}
 		if m.Who != "" {
-			tip += " by " + say(m.Who, 40)
+			tip += " by " + shorten(m.Who, 40)
 		}
 	}
 	class := "mark " + string(m.Fate) + " " + string(m.Lane)
@@ -329,7 +329,7 @@ func (d *drawing) mark(m moment) {
 		d.path("answer", "", "M%s %sh%s", x-math.Min(r, 6), y+13, 2*math.Min(r, 6))
 	}
 	if d.column >= 56 && !d.small {
-		d.text("mark-name", x, y+25, say(shortName(m), int(d.column/6.6)))
+		d.text("mark-name", x, y+25, shorten(shortName(m), int(d.column/6.6)))
 	}
 }
 
@@ -399,7 +399,7 @@ func (t timeline) describe() string {
 			count[m.Fate]++
 		}
 	}
-	words := []string{fmt.Sprintf("%s from left to right.", many(calls, "call"))}
+	words := []string{fmt.Sprintf("%s from left to right.", plural(calls, "call"))}
 	for _, f := range []fate{fatePermitted, fateFailed, fateUnderWay, fateWaiting, fateAsked, fateRefused, fateDiscarded, fateUnknown} {
 		if n := count[f]; n > 0 {
 			words = append(words, fmt.Sprintf("%d %s.", n, moment{Fate: f}.Verdict()))
@@ -407,30 +407,30 @@ func (t timeline) describe() string {
 	}
 	for i, b := range t.Bands {
 		if i == 8 {
-			words = append(words, fmt.Sprintf("And %s more.", many(len(t.Bands)-i, "label")))
+			words = append(words, fmt.Sprintf("And %s more.", plural(len(t.Bands)-i, "label")))
 			break
 		}
 		from := "since before this timeline"
 		if b.From >= 0 {
-			from = fmt.Sprintf("from number %d, %s", b.From+1, say(b.Operation, 40))
+			from = fmt.Sprintf("from number %d, %s", b.From+1, shorten(b.Operation, 40))
 		}
 		until := ""
 		if b.To < t.Width {
 			until = fmt.Sprintf(", until number %d", b.To+1)
 		}
-		words = append(words, fmt.Sprintf("Label %s %s%s.", say(b.Label, 40), from, until))
+		words = append(words, fmt.Sprintf("Label %s %s%s.", shorten(b.Label, 40), from, until))
 	}
 	stopped := map[int]bool{}
 	for _, x := range t.Ties {
 		stopped[x.To] = true
 	}
 	if len(stopped) > 0 {
-		words = append(words, fmt.Sprintf("%s stopped, asked about or noted because of a label; the curves lead there from what brought it.", many(len(stopped), "call")))
+		words = append(words, fmt.Sprintf("%s stopped, asked about or noted because of a label; the curves lead there from what brought it.", plural(len(stopped), "call")))
 	}
 	return strings.Join(words, " ") + " The list below says the same."
 }
 
-func many(n int, word string) string {
+func plural(n int, word string) string {
 	if n == 1 {
 		return "1 " + word
 	}

@@ -26,12 +26,12 @@ import (
 
 const (
 	pageOfSessions = 50
-	// toldEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
-	toldEntries = 3 * maxMoments
-	// lookedBack bounds how many entries of the log are gone over for them. Most are skipped unread: the log's index knows its sessions.
-	lookedBack = 5_000_000
-	// askedOfSession bounds how many of a session's questions are looked at, the newest.
-	askedOfSession = 200
+	// historyEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
+	historyEntries = 3 * maxMoments
+	// historySearch bounds how many entries of the log are gone over for them. Most are skipped unread: the log's index knows its sessions.
+	historySearch = 5_000_000
+	// maxQuestions bounds how many of a session's questions are looked at, the newest.
+	maxQuestions = 200
 )
 
 // sessionsPage is a page of sessions, newest first.
@@ -170,21 +170,21 @@ func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity
 	if d.Refresh = "/sessions/" + id; before >= 0 {
 		d.Refresh += fmt.Sprintf("?before=%d", before)
 	}
-	if err := c.tell(ctx, &d, before); err != nil { // the session itself comes from memory, and what can be done to it stays at hand
+	if err := c.readHistory(ctx, &d, before); err != nil { // the session itself comes from memory, and what can be done to it stays at hand
 		d.Missing = c.missing("the timeline of session "+id, err)
 	}
 	c.show(w, r, p, view{template: "session", title: "Session of " + d.Agent, place: "/sessions", status: status, data: d})
 }
 
-// tell reads what happened in the session, before the entry with that index (-1: to the last).
-func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error {
+// readHistory reads what happened in the session, before the entry with that index (-1: to the last).
+func (c *Console) readHistory(ctx context.Context, d *sessionPage, before int64) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*storeTime)
 	defer cancel()
-	questions, err := c.o.Gateway.Desk().Questions(ctx, "", d.ID, "", askedOfSession)
+	questions, err := c.o.Gateway.Desk().Questions(ctx, "", d.ID, "", maxQuestions)
 	if err != nil {
 		return err
 	}
-	in := told{Session: d.Session, Newest: before < 0, Operation: c.operation(), Questions: map[string]approval.Approval{}}
+	in := history{Session: d.Session, Newest: before < 0, Operation: c.operation(), Questions: map[string]approval.Approval{}}
 	for _, q := range questions {
 		in.Questions[q.ID] = q.Approval
 		if q.State != approval.Pending && q.State != approval.Deferred {
@@ -194,9 +194,9 @@ func (c *Console) tell(ctx context.Context, d *sessionPage, before int64) error 
 			d.Questions = append(d.Questions, q)
 		}
 	}
-	d.More = len(questions) == askedOfSession
+	d.More = len(questions) == maxQuestions
 	f := audit.Filter{Session: d.ID, From: d.OpenedAt.Add(-time.Second)}
-	found, err := latest(ctx, c.o.Store, f, before, toldEntries, lookedBack)
+	found, err := newestEntries(ctx, c.o.Store, f, before, historyEntries, historySearch)
 	if err != nil {
 		return err
 	}

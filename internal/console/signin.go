@@ -91,16 +91,16 @@ func (c *Console) cookieOf(r *http.Request) string {
 	return cookies[0].Value
 }
 
-// askWho shows the sign-in in the place of a page. Someone who follows a link from mail or chat comes without the cookie, which is
+// requireSignIn shows the sign-in in the place of a page. Someone who follows a link from mail or chat comes without the cookie, which is
 // SameSite=Strict, although they are signed in: they are sent to the same page once more, from here, and then the browser sends it.
-func (c *Console) askWho(w http.ResponseWriter, r *http.Request) {
+func (c *Console) requireSignIn(w http.ResponseWriter, r *http.Request) {
 	next := "/"
 	if r.Method == http.MethodGet && r.URL.Path != "/events" {
 		next = localPath(r.URL.RequestURI())
 	}
 	switch {
 	case r.URL.Path == "/events" && r.Header.Get("Accept") == "text/event-stream": // a page that was open when the gateway started anew
-		askAgain(w)
+		sendReload(w)
 	case r.Header.Get("HX-Request") != "": // a part of a page whose sign-in is over: the whole page is asked for again
 		w.Header().Set("HX-Refresh", "true")
 		c.signInPage(w, http.StatusUnauthorized, signPage{Next: "/"})
@@ -128,15 +128,15 @@ func localPath(s string) string {
 	return s
 }
 
-// began is when a sign-in begins, among the times that people sign out everywhere.
-func (c *Console) began() uint64 {
+// signOutsSoFar is when a sign-in begins, among the times that people sign out everywhere.
+func (c *Console) signOutsSoFar() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.signOuts
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	began := c.began()
+	began := c.signOutsSoFar()
 	if err := web.Form(w, r, maxSignForm); err != nil {
 		c.signInPage(w, web.Status(err), signPage{Next: "/", Refused: fault.Of(err).Public()})
 		return
@@ -153,12 +153,12 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		refuse(e.Code.HTTPStatus(), e.Public())
 		return
 	}
-	c.enter(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(secret) }, next)
+	c.signInAs(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(secret) }, next)
 }
 
-// enter signs the browser in as whoever who says it is, now and with every request to come, and sends it to next, a path of this console. It
+// signInAs signs the browser in as whoever who says it is, now and with every request to come, and sends it to next, a path of this console. It
 // does not where that person has signed out everywhere since the sign-in began.
-func (c *Console) enter(w http.ResponseWriter, r *http.Request, began uint64, who func() (identity.Principal, error), next string) {
+func (c *Console) signInAs(w http.ResponseWriter, r *http.Request, began uint64, who func() (identity.Principal, error), next string) {
 	p, err := who()
 	if err != nil {
 		e := fault.Of(err)
@@ -258,14 +258,14 @@ func (c *Console) cookie(w http.ResponseWriter, r *http.Request, value string, a
 
 // oidcCallback signs in whoever the identity provider says it is. Roles are the configuration's, asked for anew with each request.
 func (c *Console) oidcCallback(w http.ResponseWriter, r *http.Request) {
-	began := c.began()
+	began := c.signOutsSoFar()
 	id, err := c.o.OIDC.Finish(w, r)
 	if err != nil {
 		e := fault.Of(err)
 		c.signInPage(w, e.Code.HTTPStatus(), signPage{Next: "/", Refused: e.Public()})
 		return
 	}
-	c.enter(w, r, began, func() (identity.Principal, error) { return c.o.Person(id) }, "/")
+	c.signInAs(w, r, began, func() (identity.Principal, error) { return c.o.Person(id) }, "/")
 }
 
 // Link makes a one-time link for the person whose token this is: a path, under the console's address, of a page with one button. It is good
@@ -308,7 +308,7 @@ func (c *Console) useLink(w http.ResponseWriter, r *http.Request) {
 		c.deadLink(w)
 		return
 	}
-	c.enter(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(l.secret) }, "/")
+	c.signInAs(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(l.secret) }, "/")
 }
 
 func (c *Console) deadLink(w http.ResponseWriter) {

@@ -24,11 +24,11 @@ type similarPage struct {
 
 type similarItem struct {
 	desk.Question
-	Exact   []piece
-	Doubts  doubts
-	Bytes   int  // of the arguments
-	TooLong bool // to be answered here: it has its own page
-	Wrote   bool // this person wrote the arguments
+	Exact      []piece
+	Lookalikes lookalikes
+	Bytes      int  // of the arguments
+	TooLong    bool // to be answered here: it has its own page
+	Wrote      bool // this person wrote the arguments
 }
 
 func (c *Console) similar(w http.ResponseWriter, r *http.Request, p identity.Principal) {
@@ -41,7 +41,7 @@ func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity
 		c.fail(w, r, p, err)
 		return
 	}
-	found, err := c.alike(r.Context(), d.First)
+	found, err := c.similarTo(r.Context(), d.First)
 	if err != nil {
 		c.fail(w, r, p, err)
 		return
@@ -50,7 +50,7 @@ func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity
 		n := max(len(q.Arguments), q.ArgumentsSize)
 		item := similarItem{Question: q, Bytes: n, TooLong: n > mustRead, Wrote: q.ModifiedBy == p.ID}
 		if !item.TooLong {
-			item.Exact, item.Doubts = exactly(q.Arguments), doubtsOf(q.Destinations, q.Arguments)
+			item.Exact, item.Lookalikes = exactly(q.Arguments), lookalikesOf(q.Destinations, q.Arguments)
 		}
 		d.Items = append(d.Items, item)
 	}

@@ -111,8 +111,8 @@ type timeline struct {
 	Earlier bool // there is more before it
 }
 
-// told is what a timeline is made of.
-type told struct {
+// history is what a timeline is made of.
+type history struct {
 	Session session.Session
 	Entries []audit.Entry // of the session, oldest first
 	Whole   bool          // they begin with the session's first
@@ -123,9 +123,9 @@ type told struct {
 	Questions map[string]approval.Approval
 }
 
-// replay is a timeline in the making.
-type replay struct {
-	told
+// timelineBuilder is a timeline in the making.
+type timelineBuilder struct {
+	history
 	t         timeline
 	byCall    map[string]int // place in t.Moments, by call id and by request id
 	byAsk     map[string]int // by approval id
@@ -135,8 +135,8 @@ type replay struct {
 }
 
 // newTimeline is a pure function of what it is told. It makes sense of whatever it is given: entries that fit nowhere are moments of their own.
-func newTimeline(in told) timeline {
-	r := replay{told: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}}
+func newTimeline(in history) timeline {
+	r := timelineBuilder{history: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}}
 	r.begin()
 	for _, e := range in.Entries {
 		r.entry(e)
@@ -145,7 +145,7 @@ func newTimeline(in told) timeline {
 }
 
 // begin finds what the session held, and which phase it was in, before the first entry.
-func (r *replay) begin() {
+func (r *timelineBuilder) begin() {
 	if r.Whole {
 		return
 	}
@@ -229,7 +229,7 @@ func isCall(e audit.Entry) bool {
 func asks(e audit.Entry) bool { return e.Action == "approval.ask" || e.Action == "approval.drill" }
 
 // add makes a moment in the next column.
-func (r *replay) add(e audit.Entry, l lane) *moment {
+func (r *timelineBuilder) add(e audit.Entry, l lane) *moment {
 	r.t.Moments = append(r.t.Moments, moment{
 		Column: len(r.t.Moments), First: e.Index, Last: e.Index, At: e.At, Lane: l, Operation: e.Operation, CallID: e.CallID, request: e.RequestID,
 		Fate: fateDone,
@@ -237,7 +237,7 @@ func (r *replay) add(e audit.Entry, l lane) *moment {
 	return &r.t.Moments[len(r.t.Moments)-1]
 }
 
-func (r *replay) entry(e audit.Entry) {
+func (r *timelineBuilder) entry(e audit.Entry) {
 	switch {
 	case isCall(e):
 		r.call(e)
@@ -245,7 +245,7 @@ func (r *replay) entry(e audit.Entry) {
 		r.raise(r.moment(e), e.Labels)
 	case e.Action == "declare", e.Action == "plan.submit":
 		m := r.add(e, lanePlans)
-		m.Operation, m.Reason, m.Stage, m.Code, m.Risk, m.Fate = e.Action, e.Reason, e.Stage, e.Code, e.Risk, decided(e)
+		m.Operation, m.Reason, m.Stage, m.Code, m.Risk, m.Fate = e.Action, e.Reason, e.Stage, e.Code, e.Risk, fateOf(e)
 		if e.Action == "declare" {
 			m.Operation = "declare " + e.Operation
 		}
@@ -254,15 +254,15 @@ func (r *replay) entry(e audit.Entry) {
 			r.byAsk[m.Approval] = m.Column
 		}
 		if e.Action == "plan.submit" && e.Decision == "permit" {
-			r.enter(m, session.Execution)
+			r.enterPhase(m, session.Execution)
 		}
 	default:
-		r.act(e)
+		r.addAct(e)
 	}
 }
 
-// act is what a person did, or the gateway of itself.
-func (r *replay) act(e audit.Entry) {
+// addAct is what a person did, or the gateway of itself.
+func (r *timelineBuilder) addAct(e audit.Entry) {
 	m := r.add(e, lanePeople)
 	m.Operation, m.Who, m.Reason, m.Code, m.Stage = e.Action, e.Actor, e.Reason, e.Code, e.Stage
 	if e.Decision == "deny" {
@@ -272,15 +272,15 @@ func (r *replay) act(e audit.Entry) {
 	switch e.Action {
 	case "session.open":
 		if p := phaseOf(e); p != "" {
-			r.enter(m, p)
+			r.enterPhase(m, p)
 		}
 		r.raise(m, e.Labels)
 	case "session.phase":
 		if p := phaseOf(e); p != "" {
-			r.enter(m, p)
+			r.enterPhase(m, p)
 		}
 	case "plan.approve":
-		r.enter(m, session.Execution)
+		r.enterPhase(m, session.Execution)
 	case "session.release":
 		for _, l := range e.Labels {
 			if i, ok := r.held[l]; ok {
@@ -294,7 +294,7 @@ func (r *replay) act(e audit.Entry) {
 			m.Approval = detail(e, "approval_id")
 			if i, ok := r.byAsk[m.Approval]; ok {
 				about := &r.t.Moments[i]
-				about.Answers = append(about.Answers, answered(answer, e.Actor))
+				about.Answers = append(about.Answers, answerWords(answer, e.Actor))
 				about.settled = about.settled || answer != "defer" && answer != "approve"
 			}
 			return
@@ -303,8 +303,8 @@ func (r *replay) act(e audit.Entry) {
 	}
 }
 
-// answered says in words what was answered, and by whom.
-func answered(answer, by string) string {
+// answerWords says in words what was answered, and by whom.
+func answerWords(answer, by string) string {
 	word, ok := map[string]string{
 		"approve": "approved", "reject": "rejected", "defer": "put off", "supersede": "replaced", "withdraw": "withdrawn", "modify": "changed",
 	}[answer]
@@ -350,8 +350,8 @@ func vouched(e audit.Entry) (all []string) {
 	return all
 }
 
-// decided is the fate that a decision without a call gives.
-func decided(e audit.Entry) fate {
+// fateOf is the fate that a decision without a call gives.
+func fateOf(e audit.Entry) fate {
 	switch e.Decision {
 	case "permit", "ok":
 		return fatePermitted
@@ -364,7 +364,7 @@ func decided(e audit.Entry) fate {
 }
 
 // moment finds the call's moment, by its id or its request's, or begins one.
-func (r *replay) moment(e audit.Entry) *moment {
+func (r *timelineBuilder) moment(e audit.Entry) *moment {
 	for _, key := range []string{"c" + e.CallID, "r" + e.RequestID} {
 		if i, ok := r.byCall[key]; ok && len(key) > 1 {
 			r.byCall["c"+e.CallID], r.byCall["r"+e.RequestID] = i, i
@@ -376,7 +376,7 @@ func (r *replay) moment(e audit.Entry) *moment {
 	return m
 }
 
-func (r *replay) laneOf(operation string) lane {
+func (r *timelineBuilder) laneOf(operation string) lane {
 	if r.Operation != nil {
 		if effect, emits, blockedBy, ok := r.Operation(operation); ok {
 			switch {
@@ -392,7 +392,7 @@ func (r *replay) laneOf(operation string) lane {
 	return laneOthers
 }
 
-func (r *replay) call(e audit.Entry) {
+func (r *timelineBuilder) call(e audit.Entry) {
 	m := r.moment(e)
 	m.Last = max(m.Last, e.Index)
 	if m.Operation == "" && e.Operation != "" {
@@ -407,8 +407,8 @@ func (r *replay) call(e audit.Entry) {
 	if e.Arguments != nil {
 		m.Arguments = e.Arguments.SHA256
 	}
-	if told := r.Questions[m.Approval].Reasons; asks(e) && e.Reason == "" && len(told) > 0 {
-		e.Stage, e.Reason = told[0].Stage, told[0].Text
+	if history := r.Questions[m.Approval].Reasons; asks(e) && e.Reason == "" && len(history) > 0 {
+		e.Stage, e.Reason = history[0].Stage, history[0].Text
 	}
 	if e.Stage != "" || e.Code != "" || e.Reason != "" {
 		m.Stage, m.Code, m.Reason = e.Stage, e.Code, e.Reason
@@ -429,13 +429,13 @@ func (r *replay) call(e audit.Entry) {
 			m.Answers = append(m.Answers, "permitted by silence")
 		}
 		for _, who := range e.Approvers {
-			if a := answered("approve", "person:"+who); !slices.Contains(m.Answers, a) {
+			if a := answerWords("approve", "person:"+who); !slices.Contains(m.Answers, a) {
 				m.Answers = append(m.Answers, a)
 			}
 		}
 		if e.Shadow {
 			m.Shadow = true
-			r.because(m, e)
+			r.tieToLabels(m, e)
 		} else {
 			m.Stage, m.Code, m.Reason = "", "", "" // why it was asked is not why it runs
 			m.Evidence = vouched(e)
@@ -452,18 +452,18 @@ func (r *replay) call(e audit.Entry) {
 			m.Fate = fateUnknown
 		}
 	default:
-		m.Fate = decided(e)
+		m.Fate = fateOf(e)
 		if asks(e) && m.Approval != "" {
 			r.byAsk[m.Approval] = m.Column
 		}
 		if m.Fate == fateRefused || m.Fate == fateAsked {
-			r.because(m, e)
+			r.tieToLabels(m, e)
 		}
 	}
 }
 
 // raise begins the bands of labels that are not held yet.
-func (r *replay) raise(m *moment, labels []string) {
+func (r *timelineBuilder) raise(m *moment, labels []string) {
 	for _, l := range labels {
 		if _, ok := r.held[l]; ok {
 			continue
@@ -476,11 +476,11 @@ func (r *replay) raise(m *moment, labels []string) {
 	}
 }
 
-// because ties the call to what brought the labels that it was refused or asked for.
-func (r *replay) because(m *moment, e audit.Entry) {
-	for _, l := range r.blamed(e) {
+// tieToLabels ties the call to what brought the labels that it was refused or asked for.
+func (r *timelineBuilder) tieToLabels(m *moment, e audit.Entry) {
+	for _, l := range r.labelsToBlame(e) {
 		b := r.t.Bands[r.held[l]]
-		t := tie{From: b.From, To: m.Column, Label: l, Operation: b.Operation, Fate: decided(e)}
+		t := tie{From: b.From, To: m.Column, Label: l, Operation: b.Operation, Fate: fateOf(e)}
 		if m.Shadow {
 			t.Fate = fatePermitted
 		}
@@ -490,17 +490,17 @@ func (r *replay) because(m *moment, e audit.Entry) {
 	}
 }
 
-// blamed is which of the labels held then are the reason. An entry has the words of the verdict and not its list, so it is what the words
+// labelsToBlame is which of the labels held then are the reason. An entry has the words of the verdict and not its list, so it is what the words
 // name, what the person who is asked was told, and at the flow stage what the operation is blocked by.
-func (r *replay) blamed(e audit.Entry) []string {
+func (r *timelineBuilder) labelsToBlame(e audit.Entry) []string {
 	var heldNow, blamed []string
 	for l := range r.held {
 		heldNow = append(heldNow, l)
 	}
 	slices.Sort(heldNow)
-	told := r.Questions[detail(e, "approval_id")].Reasons
+	history := r.Questions[detail(e, "approval_id")].Reasons
 	for _, l := range heldNow {
-		if names(e.Reason, l) || slices.ContainsFunc(told, func(why approval.Reason) bool { return raisedBy(why, l) }) {
+		if mentions(e.Reason, l) || slices.ContainsFunc(history, func(why approval.Reason) bool { return raisedBy(why, l) }) {
 			blamed = append(blamed, l)
 		}
 	}
@@ -530,11 +530,11 @@ func raisedBy(why approval.Reason, label string) bool {
 	case "risk.contaminated":
 		return label != string(flow.Untrusted) && label != string(flow.Unasked)
 	}
-	return why.Stage == "flow" && names(why.Text, label)
+	return why.Stage == "flow" && mentions(why.Text, label)
 }
 
-// names tells whether the text has the word in it.
-func names(text, word string) bool {
+// mentions tells whether the text has the word in it.
+func mentions(text, word string) bool {
 	if word == "" {
 		return false
 	}
@@ -556,8 +556,8 @@ func names(text, word string) bool {
 	}
 }
 
-// enter begins a phase at the moment.
-func (r *replay) enter(m *moment, p session.Phase) {
+// enterPhase begins a phase at the moment.
+func (r *timelineBuilder) enterPhase(m *moment, p session.Phase) {
 	m.Phase = p
 	if p == r.phase {
 		return
@@ -572,7 +572,7 @@ func (r *replay) enter(m *moment, p session.Phase) {
 }
 
 // end closes what is open, and keeps the newest columns.
-func (r *replay) end() timeline {
+func (r *timelineBuilder) end() timeline {
 	t := &r.t
 	t.Width = len(t.Moments)
 	if r.phase == "" {
@@ -681,7 +681,7 @@ func (m moment) Title() string {
 		return fmt.Sprintf("Phase: %s", m.Phase)
 	}
 	if answer, ok := strings.CutPrefix(m.Operation, "approval."); ok {
-		verb := answered(answer, "")
+		verb := answerWords(answer, "")
 		return "Request " + strings.TrimSuffix(verb, " by ")
 	}
 	return m.Operation

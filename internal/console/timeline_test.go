@@ -82,9 +82,9 @@ func (s *story) change(action, by, reason string, detail map[string]any, labels 
 	s.add(audit.Entry{Kind: audit.Change, Action: action, Actor: by, Reason: reason, Decision: "ok", Detail: d, Labels: labels})
 }
 
-// told is the whole of the story.
-func (s story) told(held ...flow.Held) told {
-	return told{Session: session.Session{ID: "sess_1", State: session.Open, Phase: session.Execution, Labels: held}, Entries: s, Whole: true, Newest: true, Operation: knownOperation}
+// history is the whole of the story.
+func (s story) history(held ...flow.Held) history {
+	return history{Session: session.Session{ID: "sess_1", State: session.Open, Phase: session.Execution, Labels: held}, Entries: s, Whole: true, Newest: true, Operation: knownOperation}
 }
 
 // marks, bands, ties and phases are a timeline in words.
@@ -121,7 +121,7 @@ func TestTimeline(t *testing.T) {
 	type want struct{ marks, bands, ties, phases []string }
 	for name, c := range map[string]struct {
 		tell func(*story)
-		more func(*told)
+		more func(*history)
 		want want
 	}{
 		"nothing": {tell: func(*story) {}},
@@ -197,7 +197,7 @@ func TestTimeline(t *testing.T) {
 				s.asks("c4", "slack.post", "appr_2", "It is of risk HIGH, so a person must decide.")
 				s.asks("c5", "slack.post", "appr_3", "It is of risk HIGH, so a person must decide.")
 			},
-			more: func(in *told) {
+			more: func(in *history) {
 				in.Questions = map[string]approval.Approval{
 					"appr_1": {State: approval.Pending, Reasons: []approval.Reason{{Stage: "risk", Code: "risk.untrusted"}}},
 					"appr_2": {State: approval.Deferred, Reasons: []approval.Reason{{Stage: "risk", Code: "risk.contaminated"}}},
@@ -214,7 +214,7 @@ func TestTimeline(t *testing.T) {
 		},
 		"a question that is over though no entry says so": {
 			tell: func(s *story) { s.open(session.Execution); s.asks("c1", "slack.post", "appr_1", "a write") },
-			more: func(in *told) { in.Questions = map[string]approval.Approval{"appr_1": {State: approval.Expired}} },
+			more: func(in *history) { in.Questions = map[string]approval.Approval{"appr_1": {State: approval.Expired}} },
 			want: want{marks: []string{"session.open people done", "slack.post write asked"}, phases: []string{"execution 0-2"}},
 		},
 		"every end of a call": {
@@ -333,7 +333,7 @@ func TestTimeline(t *testing.T) {
 				s.change("session.phase", "person:ann", "back", map[string]any{"phase": "planning"})
 				s.ran("call_8", "web.search", "untrusted")
 			},
-			more: func(in *told) {
+			more: func(in *history) {
 				in.Whole = false
 				in.Session.Labels = []flow.Held{{Label: "internal", Operation: "mail.search", CallID: "call_2"}, {Label: "untrusted", Operation: "web.search", CallID: "call_8"}}
 			},
@@ -347,14 +347,14 @@ func TestTimeline(t *testing.T) {
 		},
 		"a label that no entry tells of": {
 			tell: func(s *story) { s.open(session.Execution) },
-			more: func(in *told) { in.Session.Labels = []flow.Held{{Label: "secret", CallID: "x"}} },
+			more: func(in *history) { in.Session.Labels = []flow.Held{{Label: "secret", CallID: "x"}} },
 			want: want{marks: []string{"session.open people done"}, bands: []string{"secret -1/-1-1 "}, phases: []string{"execution 0-1"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s story
 			c.tell(&s)
-			in := s.told()
+			in := s.history()
 			if c.more != nil {
 				c.more(&in)
 			}
@@ -384,7 +384,7 @@ func TestTimelineTells(t *testing.T) {
 	s[len(s)-1].Approvers = []string{"ann", "bob"}
 	s.outcome("c2", "slack.post", "ok")
 	s.judged("c3", "web.search", "deny", "flow", "flow.contaminated", "holds internal")
-	got := newTimeline(s.told())
+	got := newTimeline(s.history())
 	m := got.Moments[2]
 	if m.First != 3 || m.Last != 7 || m.Approval != "appr_1" || !slices.Equal(m.Answers, []string{"approved by person:ann", "approved by person:bob"}) || m.Reason != "" {
 		t.Errorf("the asked call: %+v", m)
@@ -415,7 +415,7 @@ func TestTimelineDrill(t *testing.T) {
 			e.Action, e.Stage, e.Reason, e.Actor = action, "approve", "", "rule:drill"
 		}
 		s.add(e)
-		in := s.told()
+		in := s.history()
 		in.Questions = map[string]approval.Approval{"appr_1": {State: approval.Pending, Reasons: []approval.Reason{{Stage: "risk", Code: "approval.required", Text: "It is risky."}}}}
 		return newTimeline(in)
 	}
@@ -435,7 +435,7 @@ func TestTimelineNames(t *testing.T) {
 		{"internals", "internal", false}, {"mail.internal_search", "internal", false}, {"x-internal", "internal", false}, {"éinternal", "internal", false},
 		{"pii.search and pii", "pii", true}, {"pii.search", "pii", false}, {"", "pii", false}, {"x", "", false},
 	} {
-		if got := names(c.text, c.word); got != c.want {
+		if got := mentions(c.text, c.word); got != c.want {
 			t.Errorf("names(%q, %q) = %v", c.text, c.word, got)
 		}
 	}
@@ -450,7 +450,7 @@ func TestTimelineCut(t *testing.T) {
 	for i := range maxMoments {
 		s.judged(fmt.Sprintf("call_1%04d", i), "web.search", "deny", "flow", "flow.contaminated", "holds internal")
 	}
-	got := newTimeline(s.told())
+	got := newTimeline(s.history())
 	if got.Width != maxMoments || len(got.Moments) != maxMoments || !got.Earlier || got.Moments[0].Column != 0 || len(got.Ties) != maxMoments || got.Ties[0].From != -1 {
 		t.Fatalf("width %d, %d moments, earlier %v, %+v", got.Width, len(got.Moments), got.Earlier, got.Ties[0])
 	}
@@ -516,7 +516,7 @@ func TestTimelineBounded(t *testing.T) {
 				s.change(hostileText, hostileText, hostileText, map[string]any{hostileText: hostileText})
 			}
 		}
-		got := newTimeline(s.told())
+		got := newTimeline(s.history())
 		svg := string(got.draw(onScreen).render())
 		small := string(got.draw(onPhone).render())
 		wellFormed(t, svg)
@@ -596,7 +596,7 @@ func FuzzTimeline(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, n uint16, whole, newest bool) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		in := told{
+		in := history{
 			Session: session.Session{Phase: session.Planning, Labels: []flow.Held{{Label: "internal", CallID: "c2"}, {Label: hostileText}}},
 			Entries: randomEntries(r, int(n)%700), Whole: whole, Newest: newest, Operation: knownOperation,
 		}

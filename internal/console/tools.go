@@ -36,9 +36,9 @@ type usage struct {
 	last map[string]int64
 }
 
-// look reads what was written since, and returns by operation the index of its last call among the newest usedWithin entries, and how many
+// recent reads what was written since, and returns by operation the index of its last call among the newest usedWithin entries, and how many
 // entries those are. Only calls that were let through count: a refused one can have any name.
-func (u *usage) look(ctx context.Context, s Store) (last map[string]int64, entries int64, err error) {
+func (u *usage) recent(ctx context.Context, s Store) (last map[string]int64, entries int64, err error) {
 	size, err := s.Size(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -46,7 +46,7 @@ func (u *usage) look(ctx context.Context, s Store) (last map[string]int64, entri
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	first := max(0, size-usedWithin)
-	read, err := between(ctx, s, audit.Filter{Kind: string(audit.Intent)}, max(first, u.upTo), size)
+	read, err := entriesBetween(ctx, s, audit.Filter{Kind: string(audit.Intent)}, max(first, u.upTo), size)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -65,8 +65,8 @@ func (u *usage) look(ctx context.Context, s Store) (last map[string]int64, entri
 type toolRow struct {
 	catalogue.ToolView
 	Path string
-	Used string // "", or since when: an entry's index
-	Last int64
+	Used bool  // it was called of late
+	Last int64 // index of the entry of its last call
 }
 
 // Classified says by what the operator's word on it is there.
@@ -121,7 +121,7 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 		d.Missing = problemOf(err).Text
 	}
 	d.All, d.Within, d.Unread = len(all), within, len(c.unreadTools())
-	d.Coverage = cover(all, used)
+	d.Coverage = coverageOf(all, used)
 	if len(d.Coverage) > 0 {
 		d.Picture = drawCoverage(d.Coverage, within).render()
 	}
@@ -157,7 +157,7 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 func (c *Console) used(ctx context.Context) (map[string]int64, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	used, within, err := c.usage.look(ctx, c.o.Store)
+	used, within, err := c.usage.recent(ctx, c.o.Store)
 	if err != nil {
 		c.missing("which tools are used", err)
 	}
@@ -165,11 +165,8 @@ func (c *Console) used(ctx context.Context) (map[string]int64, int64, error) {
 }
 
 func rowOfTool(t catalogue.ToolView, used map[string]int64) toolRow {
-	row := toolRow{ToolView: t, Path: "/tools/" + url.PathEscape(t.Operation)}
-	if last, ok := used[t.Operation]; ok {
-		row.Used, row.Last = strconv.FormatInt(last, 10), last
-	}
-	return row
+	last, ok := used[t.Operation]
+	return toolRow{ToolView: t, Path: "/tools/" + url.PathEscape(t.Operation), Used: ok, Last: last}
 }
 
 // coverage is how the tools of one server are classified.
@@ -208,8 +205,8 @@ func partOf(t catalogue.ToolView) part {
 
 var partOrder = []string{"builtin", "named", "default", "unlisted", "quarantined", "unfit", "gone"}
 
-// cover counts by server. used nil: nobody knows.
-func cover(all []catalogue.ToolView, used map[string]int64) []coverage {
+// coverageOf counts by server. used nil: nobody knows.
+func coverageOf(all []catalogue.ToolView, used map[string]int64) []coverage {
 	byServer := map[string]*coverage{}
 	for _, t := range all {
 		s := byServer[t.Server]
@@ -245,7 +242,7 @@ func (s coverage) Words() string {
 	for _, p := range s.Parts {
 		words = append(words, fmt.Sprintf("%d %s", p.N, p.Name))
 	}
-	text := fmt.Sprintf("%s: %s", many(s.All, "tool"), strings.Join(words, ", "))
+	text := fmt.Sprintf("%s: %s", plural(s.All, "tool"), strings.Join(words, ", "))
 	if s.Counted {
 		text += fmt.Sprintf("; %d not used", s.Unused)
 	}
@@ -267,24 +264,24 @@ func drawCoverage(all []coverage, within int64) picture {
 	y := 4.0
 	for i, s := range all {
 		if i == shownServers {
-			words = append(words, fmt.Sprintf("And %s more.", many(len(all)-i, "server")))
+			words = append(words, fmt.Sprintf("And %s more.", plural(len(all)-i, "server")))
 			break
 		}
-		words = append(words, fmt.Sprintf("%s: %s.", say(s.Server, 40), s.Words()))
-		p.text("bar-name", 6, y+18, say(s.Server, 18))
+		words = append(words, fmt.Sprintf("%s: %s.", shorten(s.Server, 40), s.Words()))
+		p.text("bar-name", 6, y+18, shorten(s.Server, 18))
 		x, one := left, width*math.Max(float64(s.All)/float64(largest), 0.12)/float64(s.All)
 		for _, part := range s.Parts {
 			w := float64(part.N) * one
-			p.rect("part "+part.Class, fmt.Sprintf("%s: %d %s", say(s.Server, 40), part.N, part.Name), x, y+4, w, 20)
+			p.rect("part "+part.Class, fmt.Sprintf("%s: %d %s", shorten(s.Server, 40), part.N, part.Name), x, y+4, w, 20)
 			if n := strconv.Itoa(part.N); w > 9*float64(len(n)) {
 				p.text("part-name "+part.Class, x+w/2, y+18.5, n)
 			}
 			x += w
 		}
 		if s.Counted && s.Unused > 0 {
-			p.rect("part unused", fmt.Sprintf("%s: %d not used in the last %d entries", say(s.Server, 40), s.Unused, within), left, y+27, float64(s.Unused)*one, 5)
+			p.rect("part unused", fmt.Sprintf("%s: %d not used in the last %d entries", shorten(s.Server, 40), s.Unused, within), left, y+27, float64(s.Unused)*one, 5)
 		}
-		p.text("bar-words", x+8, y+18, many(s.All, "tool"))
+		p.text("bar-words", x+8, y+18, plural(s.All, "tool"))
 		y += height
 	}
 	p.Desc = strings.Join(words, " ") + " The table below says the same."
@@ -298,10 +295,10 @@ type toolPage struct {
 	Problem    *problem
 	Operator   bool
 	Auditor    bool
-	Says       []string // what the classification means, in sentences
+	Meaning    []string // what the classification means, in sentences
 	Exact      []piece  // the accepted definition
 	Waiting    []piece  // the one that waits, where none was accepted before
-	Difference []change // between the two
+	Difference []change // entriesBetween the two
 	Agents     []string // who may call it
 	Within     int64
 	UsedKnown  bool
@@ -322,7 +319,7 @@ func (c *Console) showTool(w http.ResponseWriter, r *http.Request, p identity.Pr
 	used, within, err := c.used(r.Context())
 	d.toolRow, d.Within, d.UsedKnown = rowOfTool(all[i], used), within, err == nil
 	d.Operator, d.Auditor = p.Has(identity.Operator), p.Has(identity.Auditor)
-	d.Says = sentences(d.ToolView)
+	d.Meaning = sentences(d.ToolView)
 	switch {
 	case d.Pending != nil && d.Definition != nil:
 		d.Difference = difference(inOrder(d.Definition), inOrder(d.Pending))

@@ -33,7 +33,6 @@ type unreadRow struct {
 	catalogue.Tool
 	Path       string
 	Accept     string // the hash of what is to be accepted
-	Doubts     []threat.Suspicion
 	Exact      []piece
 	Difference []change
 }
@@ -61,7 +60,7 @@ func (c *Console) showUnread(w http.ResponseWriter, r *http.Request, p identity.
 		if len(d.Rows) == pageOfUnread || size > unreadBytes && len(d.Rows) > 0 {
 			break
 		}
-		row := unreadRow{Tool: t, Path: rowOfTool(catalogue.ToolView{Tool: t}, nil).Path, Accept: cmp.Or(t.PendingHash, t.Hash), Doubts: t.Suspicions}
+		row := unreadRow{Tool: t, Path: rowOfTool(catalogue.ToolView{Tool: t}, nil).Path, Accept: cmp.Or(t.PendingHash, t.Hash)}
 		switch {
 		case t.Pending != nil && t.Definition != nil:
 			row.Difference = difference(inOrder(t.Definition), inOrder(t.Pending))
