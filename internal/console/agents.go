@@ -16,10 +16,10 @@ import (
 	"sallyport.example/internal/standing"
 )
 
-// countedSessions bounds how many open sessions are counted, the newest.
+// countedSessions bounds how many open sessions are counted; the newest are.
 const countedSessions = 500
 
-// agentRow is a declared agent and how it stands.
+// agentRow is a declared agent with its switch, its quarantine and its sessions.
 type agentRow struct {
 	*agent.Declaration
 	Tier       string
@@ -31,11 +31,11 @@ type agentRow struct {
 // Killed tells whether its own switch is pulled.
 func (a agentRow) Killed() bool { return a.Kill != nil && a.Kill.Active }
 
-// agentsPage is every declared agent.
+// agentsPage shows every declared agent.
 type agentsPage struct {
 	Kill   standing.Switch // of all agents
 	Agents []agentRow
-	// Switched are agents that are stopped although nobody declared them.
+	// Switched are agents that are not declared but whose switch is pulled.
 	Switched []switchedAgent
 	AtLeast  bool // there are more open sessions than were counted
 	Missing  string
@@ -92,7 +92,7 @@ func (c *Console) openSessions(ctx context.Context) (byAgent map[string]int, atL
 	return byAgent, len(found) == countedSessions, err
 }
 
-// agentPage is one agent with its whole declaration.
+// agentPage shows one agent with its whole declaration.
 type agentPage struct {
 	agentRow
 	refusedAct
@@ -154,8 +154,8 @@ func (c *Console) actOnAgent(w http.ResponseWriter, r *http.Request, p identity.
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// killAgent acts from memory: nothing on this path waits for the store. Any well-formed id may be switched, as over HTTP: an agent that
-// nobody declared is still better switched off than not.
+// killAgent acts from memory: nothing on this path waits for the store. Any well-formed id may be switched, as over HTTP, even that of an agent
+// that is not declared.
 func (c *Console) killAgent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	c.actOnAgent(w, r, p, "kill", switching(p, c.o.Gateway.Standing().Disable))
 }

@@ -22,44 +22,45 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// mustRead is the number of characters of arguments from which on an approver has to say that they were read: what is dangerous may stand at the end.
+// mustRead is how many characters of arguments an approver may answer without saying that they were read. In longer ones the dangerous part
+// may stand at the end.
 const mustRead = 2000
 
-// approvalPage is one question with everything that there is to know about it.
+// approvalPage shows one question with everything that is known about it.
 type approvalPage struct {
 	desk.Question
 	Problem *problem // why an answer was not taken
-	Typed   typed    // of that answer
-	Oob     bool     // htmx fetches the state and the answer alone
+	Typed   typed    // that answer
+	Oob     bool     // htmx fetches only the state and the form of the answer
 
 	Exact      []piece
-	Lookalikes lookalikes // about what may not be what it looks like
+	Lookalikes lookalikes // texts that can be taken for other ones
 	Characters int        // of the arguments
-	MustRead   bool       // whether to say that they were read
-	Tool       string     // the path of its page, "" if there is none any more
-	ServerSays string     // what its server says that it does, of the definition that was asked about
+	MustRead   bool       // an approver has to say that they were read
+	Tool       string     // the path of its page, "" if it is gone
+	ServerSays string     // the description in the definition that was asked about: the server's words
 	Why        []reason   // the agent's justification, or its step of the plan
 	Rules      []approval.Reason
-	Others     []approval.Reason // what other stages asked, and doubts
+	Others     []approval.Reason // what other stages found
 	Sources    []source          // where the arguments came from
 	Difference []change          // from what they were before a person changed them
 	NewLabels  []string          // labels that the session took on since it was asked
 	Changed    string            // what the changed arguments were changed from
 
 	MayNot     *problem       // why this person may not answer
-	OwnVote    *approval.Vote // what this person has said
+	OwnVote    *approval.Vote // how this person has answered
 	Wrote      bool           // this person wrote the arguments, so that another one approves them
-	CanApprove bool           // it can be approved and put off still
-	CanReject  bool           // it can be rejected still
+	CanApprove bool           // it can still be approved or put off
+	CanReject  bool           // it can still be rejected
 	Yes        int
 	Alike      int       // questions that can be answered with it
-	ChangesIn  int64     // seconds to when the state changes by itself
-	Until      []instant // to put off to
+	ChangesIn  int64     // seconds until the state changes by itself
+	Until      []instant // times that it can be put off to
 	Next       string    // the question to look at after this one
 	Prev       string
 }
 
-// typed is an answer as it was typed, to be shown again when it was not taken.
+// typed is an answer as the person typed it. It is shown again when it was not taken.
 type typed struct {
 	Act, Text string
 	Read      bool
@@ -94,7 +95,7 @@ func (c *Console) approval(w http.ResponseWriter, r *http.Request, p identity.Pr
 	c.showApproval(w, r, p, nil, typed{})
 }
 
-// showApproval shows the question of the path, with why an answer to it was not taken if there is a problem.
+// showApproval shows the question that the path names. With an error it says why an answer to it was not taken.
 func (c *Console) showApproval(w http.ResponseWriter, r *http.Request, p identity.Principal, refused error, as typed) {
 	q, err := c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id"))
 	if err != nil {
@@ -124,7 +125,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 		switch {
 		case r.Stage != "risk":
 			d.Others = append(d.Others, r)
-		case !ruled || strings.HasPrefix(r.Code, "risk."): // that the risk asks is said by the rules that gave it
+		case !ruled || strings.HasPrefix(r.Code, "risk."): // the rules that gave the risk say more than that it asks
 			d.Rules = append(d.Rules, r)
 		}
 	}
@@ -165,7 +166,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 		}
 	}
 	if q.State == approval.Pending {
-		if pending, err := c.o.Gateway.Desk().Questions(ctx, approval.Pending, "", "", pageOfApprovals); err == nil { // else without neighbours
+		if pending, err := c.o.Gateway.Desk().Questions(ctx, approval.Pending, "", "", pageOfApprovals); err == nil { // without them there are no links to the neighbours
 			if i := slices.IndexFunc(pending, func(o desk.Question) bool { return o.ID == q.ID }); i >= 0 {
 				if i > 0 {
 					d.Prev = pending[i-1].ID
@@ -182,16 +183,16 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 	return d
 }
 
-// description is a definition's own.
+// description is the description in a definition.
 func description(definition json.RawMessage) string {
-	var said struct {
+	var d struct {
 		Description string `json:"description"`
 	}
-	_ = json.Unmarshal(definition, &said) // what has none says nothing
-	return said.Description
+	_ = json.Unmarshal(definition, &d) // a definition without one has ""
+	return d.Description
 }
 
-// secondsToChange is in how many seconds the state changes without anybody's doing: by silence, at the end of a deferral, by expiry. 0: never.
+// secondsToChange is the time until the state changes without anybody's doing: by silence, at the end of a deferral, by expiry. 0 is never.
 func secondsToChange(a approval.Approval, now time.Time) int64 {
 	if a.State.Final() || a.State == approval.Expired {
 		return 0
@@ -205,24 +206,24 @@ func secondsToChange(a approval.Approval, now time.Time) int64 {
 	return max(1, int64((at.Sub(now)+time.Second-1)/time.Second))
 }
 
-// justification is the agent's reasons, under words for its own field names. What has another form is shown as it is.
+// justification lists the agent's reasons under readable names of their fields. Raw JSON of another form is shown as it is.
 func justification(raw json.RawMessage) []reason {
 	if len(raw) == 0 {
 		return nil
 	}
-	var said map[string]string
-	if json.Unmarshal(raw, &said) != nil {
+	var given map[string]string
+	if json.Unmarshal(raw, &given) != nil {
 		return []reason{{"Reasons", string(raw)}}
 	}
 	var out []reason
 	for _, field := range []reason{{"What it was asked", "user_request"}, {"What it does not know", "missing_knowledge"}, {"What it wants it for", "expected_use"}, {"Its step in the plan", "plan_step"}} {
-		if text, ok := said[field.Text]; ok {
+		if text, ok := given[field.Text]; ok {
 			out = append(out, reason{field.What, text})
-			delete(said, field.Text)
+			delete(given, field.Text)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(said)) {
-		out = append(out, reason{name, said[name]})
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		out = append(out, reason{name, given[name]})
 	}
 	return out
 }
@@ -239,7 +240,7 @@ func (c *Console) similarTo(ctx context.Context, q desk.Question) ([]desk.Questi
 	return found, err
 }
 
-// checkRead tells whether the form says that all of the arguments were read, where that has to be said.
+// checkRead refuses a form that does not say that long arguments were read.
 func checkRead(form func(string) string, field string, a approval.Approval) error {
 	n := utf8.RuneCount(a.Arguments)
 	if n > mustRead && form(field) != strconv.Itoa(n) {
@@ -276,8 +277,8 @@ func (c *Console) putOff(w http.ResponseWriter, r *http.Request, p identity.Prin
 	c.answer(w, r, p, err, typed{Act: "defer"}, a)
 }
 
-// answer gives a person's answer to the question of the path, under the digest of the page that they saw, and goes back to the queue; or
-// shows the question again, as it is now, with why the answer was not taken.
+// answer passes a person's answer on, under the digest of the page that they saw, and goes back to the queue. If the answer is not taken it
+// shows the question again, as it is now.
 func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Principal, err error, as typed, a desk.Response) {
 	a.Approval, a.Digest = r.PathValue("id"), r.PostForm.Get("digest")
 	if err == nil {
@@ -290,7 +291,7 @@ func (c *Console) answer(w http.ResponseWriter, r *http.Request, p identity.Prin
 	http.Redirect(w, r, "/approvals?"+url.Values{"done": {a.Approval}}.Encode(), http.StatusSeeOther)
 }
 
-// modifyPage is the arguments to change.
+// modifyPage shows the arguments in a form in which they can be changed.
 type modifyPage struct {
 	desk.Question
 	Problem      *problem
@@ -306,7 +307,7 @@ func (c *Console) modifyForm(w http.ResponseWriter, r *http.Request, p identity.
 	c.show(w, r, p, view{template: "modify", title: "Change the arguments of " + q.Operation, place: "/approvals", data: modifyPage{Question: q, Text: editable(q.Arguments)}})
 }
 
-// editable is JSON as a person can edit it, with everything that could not be seen in a text field escaped. It means the same.
+// editable is the same JSON, indented, with everything escaped that a text field would not show.
 func editable(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, raw, "", "  ") != nil {
@@ -328,7 +329,7 @@ func (c *Console) modify(w http.ResponseWriter, r *http.Request, p identity.Prin
 	digest := form("digest")
 	var next desk.Question
 	var err error
-	if digest == "" { // the gateway would take that for "whatever is asked now"
+	if digest == "" { // the gateway would take it to mean what is asked now
 		err = fault.New(fault.ApprovalMismatch, "The form does not say what was shown.").Try("Look at the request again.")
 	} else {
 		next, err = c.o.Gateway.Desk().Modify(r.Context(), voter(p), desk.Modification{
@@ -339,7 +340,7 @@ func (c *Console) modify(w http.ResponseWriter, r *http.Request, p identity.Prin
 		http.Redirect(w, r, "/approvals/"+next.ID, http.StatusSeeOther)
 		return
 	}
-	if f := fault.Of(err); f.Code != fault.RequestMalformed { // it is about the request, not about what was typed
+	if f := fault.Of(err); f.Code != fault.RequestMalformed { // the request is at fault, not what was typed
 		c.showApproval(w, r, p, err, typed{Act: "modify"})
 		return
 	}

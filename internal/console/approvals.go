@@ -17,33 +17,33 @@ const (
 	maxSimilar      = 100 // of one session, which has no more open
 )
 
-// queuePage is the queue of one state, newest first. Of those that wait, similar ones stand together.
+// queuePage lists the questions of one state, newest first. Similar ones that wait stand together.
 type queuePage struct {
-	Done   *desk.Question // what the person has answered just now
+	Done   *desk.Question // the question that the person has just answered
 	Vote   *approval.Vote // how
 	State  approval.State
 	States []approval.State
-	// Soon are those that silence permits, the next one first, on the first page: whoever does nothing lets them run.
+	// Soon are the questions that silence will permit, the next one first. They stand on the first page: whoever does nothing lets them run.
 	Soon    []group
 	Groups  []group
 	Plans   *plansPart // on the first page of what is pending
-	NoPlans bool       // they could not be had
-	// Later are those put off, on the last page of what is pending.
+	NoPlans bool       // the store did not give them
+	// Later are the questions that were put off. They stand on the last page of those that are pending.
 	Later []row
 	Next  string // id to go on after
 	After string
-	Live  bool // the first page is kept up to date
+	Live  bool // this is the first page, which is kept up to date
 }
 
-// group is questions that can be answered together, or one by itself.
+// group holds questions that can be answered together, or a single one.
 type group struct {
 	Questions []row
 }
 
-// row is a question in a list. Of arguments that are too long for one it has the size.
+// row is a question in a list.
 type row struct {
 	desk.Question
-	Focus bool // it is the next one for who has just answered another
+	Focus bool // the person who has just answered another one comes to it next
 }
 
 // waiting is how many approvals and plans wait for an answer, in words.
@@ -117,8 +117,8 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 	c.show(w, r, p, view{template: "approvals", title: "Approvals", place: "/approvals", data: d})
 }
 
-// focus marks the first question that waits for the person. It is a link: after an answer, what a second click or key meets must not be
-// the button under a request that nobody has read.
+// focus marks the first question that waits for the person. What gets the focus is a link: a second click or key press after an answer must
+// not meet the button under a request that nobody has read.
 func (d *queuePage) focus(p identity.Principal) {
 	for _, groups := range [][]group{d.Soon, d.Groups} {
 		for _, g := range groups {
@@ -132,14 +132,14 @@ func (d *queuePage) focus(p identity.Principal) {
 	}
 }
 
-// except is what of all is not among some.
+// except returns the questions of all that are not among some.
 func except(all, some []desk.Question) []desk.Question {
 	return slices.DeleteFunc(all, func(q desk.Question) bool {
 		return slices.ContainsFunc(some, func(s desk.Question) bool { return s.ID == q.ID })
 	})
 }
 
-// grouped puts similar questions under one another, where the first of them stands.
+// grouped puts similar questions together, at the place of the first of them.
 func grouped(found []desk.Question, similar bool) []group {
 	var groups []group
 	at := map[string]int{}
@@ -154,7 +154,7 @@ func grouped(found []desk.Question, similar bool) []group {
 	return groups
 }
 
-// done is the question that ?done names and what the person said to it: what the page before this one did.
+// done is the question that ?done names, which the person answered on the page before, and their vote.
 func (c *Console) done(r *http.Request, p identity.Principal) (*desk.Question, *approval.Vote) {
 	id := r.URL.Query().Get("done")
 	if id == "" {

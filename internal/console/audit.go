@@ -19,11 +19,11 @@ import (
 
 const (
 	pageOfEntries = 50
-	// searchLimit bounds how many entries of the log one page of a search goes back over; a filter that finds little offers to go on.
+	// searchLimit bounds how many entries of the log one page of a search goes over. A search that stops there offers to go on.
 	searchLimit = 200_000
 )
 
-// indexOf reads the index of an entry from a query; -1 for none.
+// indexOf reads the index of an entry; -1 stands for none.
 func indexOf(s string) (int64, error) {
 	if s == "" {
 		return -1, nil
@@ -35,14 +35,14 @@ func indexOf(s string) (int64, error) {
 	return n, nil
 }
 
-// entryRange is the newest entries that a filter wants, oldest first. From is where to go on looking for older ones: -1 if there are none.
+// entryRange holds the newest entries that match a filter, oldest first. A search for older ones goes on before From; -1: there are none.
 type entryRange struct {
 	Entries []audit.Entry
 	From    int64
 }
 
-// newestEntries reads the newest n entries that the filter wants of those before an index (-1: of all). The log is read forwards only, so it goes
-// back in pieces that grow, until it has gone over most entries.
+// newestEntries reads the newest n entries before an index (-1: of all) that match the filter. The log is read forwards only, so it goes back in
+// pieces that grow, until it has gone over most entries.
 func newestEntries(ctx context.Context, s Store, f audit.Filter, before int64, n int, most int64) (entryRange, error) {
 	size, err := s.Size(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func newestEntries(ctx context.Context, s Store, f audit.Filter, before int64, n
 		end = min(before, size)
 	}
 	first := max(f.Min, 0)
-	if !f.From.IsZero() { // where the filter's time begins is where looking back ends
+	if !f.From.IsZero() { // the search ends where the filter's time begins
 		if first, err = firstSince(ctx, s, f.From, first, size); err != nil {
 			return entryRange{}, err
 		}
@@ -85,7 +85,7 @@ func newestEntries(ctx context.Context, s Store, f audit.Filter, before int64, n
 	return out, nil
 }
 
-// firstSince is the index of the first entry from first on that is not older than t; size if there is none.
+// firstSince returns the index of the first entry from first on that is not older than t, or size.
 func firstSince(ctx context.Context, s Store, t time.Time, first, size int64) (int64, error) {
 	f := audit.Filter{Min: first, From: t, Limit: 1}
 	for {
@@ -102,7 +102,7 @@ func firstSince(ctx context.Context, s Store, t time.Time, first, size int64) (i
 	}
 }
 
-// entriesBetween reads the entries that the filter wants with an index of from to end-1.
+// entriesBetween reads the entries from index from to end-1 that match the filter.
 func entriesBetween(ctx context.Context, s Store, f audit.Filter, from, end int64) ([]audit.Entry, error) {
 	f.Min, f.From, f.To, f.Limit = from, time.Time{}, time.Time{}, 1000
 	var found []audit.Entry
@@ -124,7 +124,7 @@ func entriesBetween(ctx context.Context, s Store, f audit.Filter, from, end int6
 	}
 }
 
-// auditPage is the entries that a search finds, newest first.
+// auditPage shows the entries that a search finds, newest first.
 type auditPage struct {
 	Problem *problem
 	Fields  []searchField
@@ -133,8 +133,8 @@ type auditPage struct {
 	Size    int64
 	Older   string // link, or ""
 	Newest  string // link to the first page, or "" on it
-	Stopped bool   // it stopped looking before the page was full
-	Refresh string // this page, where it is live
+	Stopped bool   // the search reached its limit before the page was full
+	Refresh string // the address of this page if it is kept up to date
 }
 
 // searchField is one field of the search form.
@@ -143,7 +143,7 @@ type searchField struct {
 	Options                        []string
 }
 
-// timeLayouts are how a browser's field for a time writes one.
+// timeLayouts are the forms in which a browser's field for a time writes one.
 var timeLayouts = []string{"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02"}
 
 func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity.Principal) {
@@ -223,7 +223,7 @@ func (c *Console) search(ctx context.Context, d *auditPage, f audit.Filter, befo
 	return nil
 }
 
-// entryPage is one entry whole.
+// entryPage shows one entry whole.
 type entryPage struct {
 	audit.Entry
 	Facts     []fact
@@ -233,8 +233,8 @@ type entryPage struct {
 	Size      int
 	Proof     *audit.Inclusion // against the newest checkpoint
 	Unsigned  bool             // it is newer than that
-	NoProof   string           // why there is none
-	Checks    []checked        // what "verify now" found
+	NoProof   string           // why there is no proof
+	Checks    []checked        // the result of "verify now"
 	Verified  bool
 	PrevIndex int64 // -1: none
 	Next      bool
@@ -243,8 +243,8 @@ type entryPage struct {
 // fact is one field of an entry.
 type fact struct {
 	Name, Value string
-	Link        string // where it leads, or ""
-	Code        bool   // it is for machines
+	Link        string // a page about it, or ""
+	Code        bool   // shown as code
 }
 
 // shownPayload is arguments or a result.
@@ -259,7 +259,7 @@ type shownPart struct {
 	Exact []piece
 }
 
-// checked is one thing that was verified, in words.
+// checked is one thing that was verified.
 type checked struct {
 	What    string
 	Problem string // "" if it holds
@@ -274,7 +274,7 @@ func (c *Console) entry(w http.ResponseWriter, r *http.Request, p identity.Princ
 	c.show(w, r, p, view{template: "entry", title: fmt.Sprintf("Entry %d", d.Index), place: "/audit", data: d})
 }
 
-// verifyEntry shows the entry with what became of verifying it. It changes nothing but that a checkpoint is signed, as once a second anyway.
+// verifyEntry verifies the entry and shows it with the result. It changes nothing, but a checkpoint is signed, as one is every second.
 func (c *Console) verifyEntry(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	d, leaf, err := c.oneEntry(r)
 	if err != nil {
@@ -339,7 +339,7 @@ func (c *Console) oneEntry(r *http.Request) (d entryPage, leaf []byte, err error
 // NextIndex is the entry after it.
 func (d entryPage) NextIndex() int64 { return d.Index + 1 }
 
-// factsOf are the fields of an entry that say something, with where they lead.
+// factsOf lists the fields of an entry that are not empty.
 func factsOf(e audit.Entry) (facts []fact) {
 	add := func(name, value, link string) {
 		if value != "" {
@@ -377,7 +377,7 @@ func factsOf(e audit.Entry) (facts []fact) {
 	return facts
 }
 
-// verify recomputes what the proofs say from the entry's own bytes, against a checkpoint of the log as it is now.
+// verify checks the proofs with the entry's own bytes, against a checkpoint of the log as it is now.
 func (c *Console) verify(ctx context.Context, index int64, leaf []byte) ([]checked, error) {
 	note, err := c.o.Store.Checkpoint(ctx)
 	if err != nil {
@@ -396,7 +396,7 @@ func (c *Console) verify(ctx context.Context, index int64, leaf []byte) ([]check
 		func(size int64) (audit.Consistency, error) { return c.o.Store.Consistency(ctx, index+1, size) }), nil
 }
 
-// checkProofs says of each thing that has to hold whether it does. The first that does not ends it: what follows would rest on it.
+// checkProofs checks signature, inclusion and consistency, in this order. Each rests on the one before, so the first that fails is the last.
 func checkProofs(note, pub []byte, index int64, leaf []byte, include func(size int64) (audit.Inclusion, error), consistent func(size int64) (audit.Consistency, error)) (checks []checked) {
 	check := func(what string, err error) bool {
 		found := checked{What: what}

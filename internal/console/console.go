@@ -48,7 +48,7 @@ type Server struct {
 	LastError   string
 }
 
-// Deliveries is how one way of sending messages to people does. LastError can have the receiver's words in it.
+// Deliveries is the state of one channel of messages to people. LastError can have the receiver's words in it.
 type Deliveries struct {
 	Kind, Target             string // "webhook", and the host
 	Owed, GivenUp            int64
@@ -56,7 +56,7 @@ type Deliveries struct {
 	LastFailure, LastSuccess time.Time
 }
 
-// Store is what is read here besides what the gateway tells; what is changed goes through the gateway.
+// Store is what pages read besides the gateway. Changes go through the gateway.
 type Store interface {
 	Size(ctx context.Context) (int64, error)
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
@@ -67,7 +67,7 @@ type Store interface {
 	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
 }
 
-// Options is what a Console is made with. Every field is needed, but OIDC, Public and Deliveries.
+// Options are the options of New. Every field but OIDC, Public and Deliveries is needed.
 type Options struct {
 	Version   string
 	Log       *slog.Logger
@@ -76,11 +76,11 @@ type Options struct {
 	Store     Store
 	Agents    agent.Set
 	Upstreams func() []Server
-	// Deliveries tells how messages to people get on; nil: none are sent.
+	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
 	// Source is the log as it is now, to be verified.
 	Source func(ctx context.Context) (audit.Source, error)
-	// Authenticate tells which person a token stands for. It answers from memory.
+	// Authenticate returns the person that a token stands for. It answers from memory.
 	Authenticate func(secret string) (identity.Principal, error)
 	// Public is the address that people reach the console at ("https://sallyport.example"), or "".
 	Public string
@@ -96,13 +96,13 @@ type Console struct {
 	o         Options
 	templates *template.Template
 	usage     usage
-	beat      time.Duration // between two signs of life on a stream
+	beat      time.Duration // between two comments that keep a stream alive
 
 	mu        sync.Mutex // guards what follows
 	signIns   map[string]signIn
 	links     map[string]signInLink
 	signOuts  uint64             // how many times people signed out everywhere
-	signedOut map[string]uint64  // which of them was each person's last
+	signedOut map[string]uint64  // the number of each person's last one
 	streams   map[string]int     // open ones, by person
 	pages     map[string][]*page // with an open stream, by sign-in, the oldest first
 }
@@ -114,14 +114,14 @@ var Readers = []identity.Role{identity.Viewer, identity.Approver, identity.Opera
 // reads tells whether the person is one of them.
 func reads(p identity.Principal) bool { return slices.ContainsFunc(Readers, p.Has) }
 
-// route is one page or act. Who may use it stands here and nowhere else.
+// route is one page or act. Only this table says who may use it.
 type route struct {
 	method, path string
 	roles        []identity.Role // of which a person needs one; none: any person
 	handle       func(c *Console, w http.ResponseWriter, r *http.Request, p identity.Principal)
 }
 
-// routes is everything that needs a sign-in.
+// routes are the pages and acts that need a sign-in.
 func routes() []route {
 	approver := []identity.Role{identity.Approver}
 	operator := []identity.Role{identity.Operator}
@@ -197,7 +197,7 @@ func New(o Options) *Console {
 	return c
 }
 
-// Register hands every page over under its pattern. The caller serves them through a web.Face.
+// Register passes the handler of every page to handle with its pattern. The caller serves them through a web.Face.
 func (c *Console) Register(handle func(pattern string, h http.Handler)) {
 	page := func(method, path string, h http.HandlerFunc) {
 		handle(method+" "+path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -247,10 +247,10 @@ func link(path string, parameters ...string) string {
 	return strings.TrimSuffix(path+"?"+query.Encode(), "?")
 }
 
-// maxForm bounds a form: an approval's changed arguments, escaped for the way, fit.
+// maxForm bounds a form. The changed arguments of an approval fit, escaped.
 const maxForm = 13 << 20
 
-// view is one page: which template, with what.
+// view is one page: a template and its data.
 type view struct {
 	template string
 	title    string
@@ -259,16 +259,16 @@ type view struct {
 	data     any
 }
 
-// frame is what stands around every page.
+// frame is the data of the layout around every page.
 type frame struct {
 	Title, Version string
 	Now            time.Time
 	Person         *identity.Principal // nil: nobody is signed in
-	Live           bool                // it is told of changes
+	Live           bool                // it gets events about changes
 	Places         []place
 	Place          string
-	Waiting        string // how many approvals and plans wait, "" for who does not see them
-	Again          string // where to go from a sign-in page by itself, or ""
+	Waiting        string // how many approvals and plans wait; "" if the person may not see them
+	Again          string // the path that the browser is sent to at once, or ""
 	Body           template.HTML
 }
 
@@ -286,7 +286,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, p identity.Princi
 	c.render(w, v, f)
 }
 
-// render puts a page into its frame. html/template has escaped the body by then.
+// render puts a page into the layout. html/template has escaped the body by then.
 func (c *Console) render(w http.ResponseWriter, v view, f frame) {
 	f.Title, f.Place, f.Version, f.Now = v.title, v.place, c.o.Version, c.o.Clock().UTC()
 	f.Body = template.HTML(c.execute(v.template, v.data))
@@ -315,7 +315,7 @@ func (c *Console) send(w http.ResponseWriter, status int, page []byte) {
 	_, _ = w.Write(page) // a client that is gone needs no answer
 }
 
-// problem is why something was not done, in public words, with the way out.
+// problem says why something was not done, and the way out. It holds no cause.
 type problem struct {
 	Title, Text, Field, Remedy string
 }
@@ -364,5 +364,5 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, p identity.Princi
 	c.show(w, r, p, view{template: "problem", title: problem.Title, status: status, data: problem})
 }
 
-// voter is who answers.
+// voter is the person as the one who answers a question.
 func voter(p identity.Principal) approval.Voter { return approval.Voter{Person: p.ID, Roles: p.Roles} }

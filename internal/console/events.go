@@ -19,13 +19,13 @@ const (
 	maxStreams      = 500
 	streamsOfPerson = 20
 	streamsOfSignIn = 4 // a browser has six connections to a host: one more, and the oldest ends
-	// burstPause is the least time between two bursts: what changes meanwhile is told at its end, each topic once.
+	// burstPause is the least time between two bursts. Changes in it are reported at its end, each topic once.
 	burstPause = 250 * time.Millisecond
-	// maxBurst bounds what is told at once; beyond it, it is "all".
+	// maxBurst bounds the events of one burst. More become the one event "all".
 	maxBurst = 200
 )
 
-// plainID is an id that can stand in the name of an event.
+// plainID matches an id that can stand in the name of an event.
 var plainID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // events tells a page that something changed: an event named after the topic ("approval"), and one after topic and id ("approval:appr_1").
@@ -37,14 +37,14 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 		}
 		return history
 	})
-	if err != nil { // no page shows it, so there is nothing around it
+	if err != nil { // nobody looks at this answer, so it needs no navigation
 		problem := problemOf(err)
 		c.render(w, view{template: "problem", title: problem.Title, status: fault.Of(err).Code.HTTPStatus(), data: problem}, frame{})
 	}
 }
 
-// limitPages gives the request of a page's stream an end: when as many newer ones of the same sign-in have begun as one may have. Streams of
-// programs, which come with a token, have none.
+// limitPages ends the oldest stream of a sign-in when it has more than it may have. Streams of programs, which come with a token, are not
+// limited here.
 func (c *Console) limitPages(r *http.Request) (limited *http.Request, leave func()) {
 	id := c.cookieOf(r)
 	if id == "" {
@@ -70,24 +70,24 @@ func (c *Console) limitPages(r *http.Request) (limited *http.Request, leave func
 	}
 }
 
-// page is one that is told of changes.
+// page is an open page with a stream.
 type page struct{ end func() }
 
 // errNewer ends a stream for a newer one.
 var errNewer = errors.New("newer pages are open")
 
-// sendReload tells a page whose sign-in is over that something changed: it asks again, and is told to sign in. To an error it would only say
-// nothing any more, and go on to look as if it were live.
+// sendReload tells a page whose sign-in is over that something changed. The page then asks again and comes to the sign-in. After an error it
+// would go on to look as if it were up to date.
 func sendReload(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	_, _ = fmt.Fprint(w, "event: all\ndata: 1\n\n") // a client that is gone needs no answer
 }
 
-// Stream tells a person that something changed, in the form of server-sent events that form gives a change. There is nothing else in it: what
-// is shown is fetched again, so that what may be seen is decided in one place. The topic "all" comes first, since something can have changed
-// before the stream began, and whenever a change was missed. The stream ends when the person goes or the gateway closes, and when alive, asked
-// before everything that is written and every 15 seconds, denies that the sign-in is good. With an error nothing was written: fault.LimitRate,
-// too many streams are open; fault.RoleMissing, a page of another site or of another port asks, which could use them up.
+// Stream sends a person server-sent events about changes; form writes the events of one change. They only say that something changed: pages
+// fetch the rest again, so that one place decides who may see what. The topic "all" comes first, since something can have changed before the
+// stream began, and whenever a change was missed. The stream ends when the client goes, when the gateway closes, and when alive denies that the
+// sign-in is good; it is asked before each write and every 15 seconds. With an error nothing was written: fault.LimitRate says that too many
+// streams are open, fault.RoleMissing that a page of another site or port asks, which could use them up.
 func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Principal, alive func() bool, form func(gateway.Change) []string) error {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return fault.New(fault.RoleMissing, "Pages of other sites are not told what changes.").At("Sec-Fetch-Site")
@@ -119,7 +119,7 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 	}
 	beat := time.NewTicker(c.beat)
 	defer beat.Stop()
-	var pause <-chan time.Time // runs while a burst is collected
+	var pause <-chan time.Time // ends the collecting of a burst
 	var burst []string         // in the order in which they came, each once
 	tell := func(event string) {
 		if len(burst) >= maxBurst {
@@ -132,7 +132,7 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 	for {
 		select {
 		case <-r.Context().Done():
-			if context.Cause(r.Context()) == errNewer { // it comes back, and not at once: those that are open would end one another
+			if context.Cause(r.Context()) == errNewer { // it comes back later: if it came back at once, open pages would end one another
 				_, _ = fmt.Fprint(w, "retry: 60000\n\n")
 				_ = rc.Flush()
 			}
@@ -144,7 +144,7 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 				return nil
 			}
 		case change := <-changes:
-			if change.Topic == "" { // some were missed
+			if change.Topic == "" { // changes were missed
 				change = gateway.Change{Topic: "all"}
 			}
 			for _, event := range form(change) {

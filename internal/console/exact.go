@@ -20,8 +20,8 @@ import (
 // would hide, move or reorder text is an escape in a mark; runs of spaces are counted; a long string says how long it is. Where a string
 // has lines of its own, each begins with a mark, which no value can bring.
 
-// piece is text of one kind: "" as it is in the value, "odd" the same where it can be taken for other letters, "esc" an escape, a count or a
-// line's beginning, "note" a word of ours.
+// piece is text of one kind: "" is text of the value as it is, "odd" the same where it can be taken for other letters, "esc" an escape, a count
+// or the beginning of a line, "note" a remark of the gateway.
 type piece struct{ Kind, Text string }
 
 const (
@@ -30,7 +30,7 @@ const (
 	deepest      = 16     // levels that are indented
 	linesOfText  = 2000   // of one string; beyond, its line ends are escapes without an end of the line
 	wordsShown   = 10     // words that can be taken for others, at the top of a page
-	marksOfValue = 50_000 // more than a browser bears: beyond, which is said, escapes stand without marks, and are still escapes: each begins with one backslash
+	marksOfValue = 50_000 // a browser does not bear more. Later escapes stand without marks, and a note says so; each still begins with one backslash
 )
 
 type exact struct {
@@ -40,7 +40,7 @@ type exact struct {
 	marks  int
 }
 
-// tooManyMarks is said before a value of which not everything is marked that should be.
+// tooManyMarks stands before a value with more marks than are shown.
 const tooManyMarks = "(there is too much to mark: behind the last mark nothing is marked)\n"
 
 // exactly renders canonical JSON. What is not JSON is shown as one string.
@@ -79,7 +79,7 @@ func (e *exact) put(kind, text string) {
 	e.text.WriteString(text)
 }
 
-// unmarkedBackslash is the backslash of what the value could hold as well, where it stands without a mark.
+// unmarkedBackslash stands before a count that has no mark, since the value could hold the same text.
 func (e *exact) unmarkedBackslash() string {
 	if e.kind != "esc" && e.marks >= marksOfValue {
 		return `\`
@@ -193,7 +193,7 @@ func (e *exact) str(s string, depth int) {
 	}
 }
 
-// lookalikes are about what can be taken for something else: the destinations, all of them, and words of the arguments.
+// lookalikes are texts of a call that can be taken for other ones: all such destinations, and the first words of the arguments.
 type lookalikes struct {
 	Destinations []threat.Doubt
 	Words        []threat.Doubt
@@ -203,7 +203,7 @@ type lookalikes struct {
 // Any tells whether there are any.
 func (d lookalikes) Any() bool { return len(d.Destinations) > 0 || len(d.Words) > 0 }
 
-// lookalikesOf are those of a call. Words elsewhere push no destination out.
+// lookalikesOf finds them. Words never push a destination out of the list.
 func lookalikesOf(destinations []string, arguments json.RawMessage) (d lookalikes) {
 	for _, to := range destinations {
 		if why := threat.NameLookalike(to); why != "" {
@@ -223,7 +223,7 @@ func count(n int) string {
 	return s
 }
 
-// change is a line of a difference: "del" only before, "ins" only after, "" in both.
+// change is a line of a difference: "del" is only in the older text, "ins" only in the newer one, "" in both.
 type change struct {
 	Kind   string
 	Pieces []piece

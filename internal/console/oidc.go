@@ -32,29 +32,30 @@ import (
 )
 
 const (
-	oidcTime      = 10 * time.Minute // from leaving for the provider to coming back
-	oidcTimeout   = 10 * time.Second // for everything that is asked of the provider in one request of ours
-	oidcFresh     = time.Hour        // then the provider's document and keys are read again: a key it took back is good for no longer
+	oidcTime      = 10 * time.Minute // to sign in at the provider and come back
+	oidcTimeout   = 10 * time.Second // for all requests to the provider within one request to us
+	oidcFresh     = time.Hour        // after that the provider's document and keys are read again, so a revoked key is good for no longer
 	oidcRetry     = 5 * time.Second  // between attempts to read the document of a provider that is down
 	oidcSkew      = 5 * time.Minute  // how far the provider's clock may be ahead; an expired token is expired
 	oidcMaxAnswer = 256 << 10        // bytes of one answer of the provider
 	oidcMaxQuery  = 8 << 10          // bytes of a callback's query
-	oidcMaxSpent  = 10_000           // callbacks that are remembered; the oldest goes, so that strangers who fill it keep nobody out
+	oidcMaxSpent  = 10_000           // used sign-ins that are remembered. The oldest is dropped, so that strangers can't lock others out
 )
 
-// oidcAlgorithms are the signatures that count. Nothing symmetric: the client secret must not make tokens. Not "none".
+// oidcAlgorithms are the accepted signature algorithms. None is symmetric, since the client secret must not make tokens; "none" is not among
+// them.
 var oidcAlgorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }
 
-// oidcErrors are the words that a provider may refuse with and that are repeated (RFC 6749, OpenID Connect Core).
+// oidcErrors are the standard error codes of a provider (RFC 6749, OpenID Connect Core). Others are not shown.
 var oidcErrors = []string{
 	"access_denied", "account_selection_required", "consent_required", "interaction_required", "invalid_client", "invalid_grant",
 	"invalid_request", "invalid_scope", "login_required", "server_error", "temporarily_unavailable", "unauthorized_client",
 	"unsupported_grant_type", "unsupported_response_type",
 }
 
-// OIDCConfig is the operator's word on signing in with an identity provider (console.oidc, and console.public_url for Redirect).
+// OIDCConfig configures sign-in with an identity provider (console.oidc, and console.public_url for Redirect).
 type OIDCConfig struct {
 	// Issuer is the provider's name exactly as its discovery document has it: https, without a query. http only on loopback.
 	Issuer       string
@@ -66,10 +67,10 @@ type OIDCConfig struct {
 	Redirect string
 }
 
-// OIDCOptions is what an OIDC is made with. Every field is needed.
+// OIDCOptions are the options of NewOIDC. Every field is needed.
 type OIDCOptions struct {
 	Clock func() time.Time
-	Log   *slog.Logger // learns why a sign-in was refused; never a token, a code or a secret
+	Log   *slog.Logger // gets the reason of each refusal, but never a token, a code or a secret
 	// Person finds who in the configuration an account belongs to: by issuer and subject, or by e-mail. The e-mail is empty unless
 	// the provider says that it verified it, and never holds "|", so that it can't look like issuer|subject.
 	Person func(issuer, subject, email string, checkProofs bool) (id string, ok bool)
@@ -89,7 +90,7 @@ type OIDC struct {
 	cookie http.Cookie // without value and age
 	origin string      // of Redirect, for words
 
-	timeout time.Duration // oidcTimeout; shorter in tests
+	timeout time.Duration // oidcTimeout, or shorter in tests
 
 	turn     chan struct{} // held to read or write the three below; a channel, because who waits for it may leave
 	known    *oidcProvider
@@ -100,7 +101,7 @@ type OIDC struct {
 	spent   map[string]time.Time
 }
 
-// oidcProvider is what a discovery document said.
+// oidcProvider holds the contents of a discovery document.
 type oidcProvider struct {
 	oauth       oauth2.Config
 	keys        *oidc.RemoteKeySet
@@ -211,7 +212,7 @@ func (o *OIDC) Finish(w http.ResponseWriter, r *http.Request) (person string, er
 		return "", err
 	}
 	if subtle.ConstantTimeCompare([]byte(q["state"]), []byte(s.state)) != 1 {
-		// Not this browser's sign-in, so the one under way stays as it is.
+		// The answer belongs to another browser's sign-in, so this one's stays as it is.
 		return "", fault.New(fault.CredentialMissing, "This answer does not belong to the sign-in that this browser began.").Try("%s", o.startAgain())
 	}
 	if _, refused := q["error"]; !refused { // a refusal opens nothing, however often it comes
@@ -341,7 +342,7 @@ func (o *OIDC) provider(ctx context.Context) (*oidcProvider, error) {
 	if o.failure != nil && within(o.failedAt, oidcRetry) {
 		return nil, o.failure
 	}
-	// For whoever waits, too: it does not end with the browser that happened to ask first.
+	// Others wait for it, so it does not end with the browser that happened to ask first.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.timeout)
 	defer cancel()
 	p, err := o.discover(ctx)
@@ -400,7 +401,7 @@ func (o *OIDC) discover(ctx context.Context) (*oidcProvider, error) {
 func (o *OIDC) pending(r *http.Request) (oidcPending, error) {
 	none := fault.New(fault.CredentialMissing, "This browser has no sign-in under way, or it took longer than 10 minutes.").Try("%s", o.startAgain())
 	cookies := r.CookiesNamed(o.cookie.Name)
-	if len(cookies) != 1 { // a second one is of a neighbouring host's making
+	if len(cookies) != 1 { // a neighbouring host set the second one
 		return oidcPending{}, none
 	}
 	sealed, err := base64.RawURLEncoding.DecodeString(cookies[0].Value)
@@ -429,7 +430,7 @@ func (o *OIDC) sealed(s oidcPending) string {
 	return base64.RawURLEncoding.EncodeToString(o.seal.Seal(nil, nil, []byte(plain), nil))
 }
 
-// spend lets a sign-in come back with a code once, however it ends. So does the provider, which is asked about those that were forgotten.
+// spend lets a sign-in come back with a code only once, however it ends. The provider refuses a code that was used even if it was forgotten here.
 func (o *OIDC) spend(s oidcPending) error {
 	now := o.o.Clock()
 	o.spentMu.Lock()
@@ -462,7 +463,7 @@ func (o *OIDC) setCookie(w http.ResponseWriter, value string, age int) {
 
 func (o *OIDC) startAgain() string { return "Sign in again, at " + o.origin + "." }
 
-// unproven is for answers that don't prove who somebody is. What exactly is wrong is for the log.
+// unproven refuses an answer that does not prove who somebody is. Only the log says what exactly is wrong.
 func (o *OIDC) unproven(cause error) error {
 	return fault.Wrap(oidcCause(cause), fault.CredentialMissing, "The identity provider's answer does not prove who you are.").Try("%s", o.startAgain())
 }
@@ -475,7 +476,7 @@ func oidcUnreachable(cause error) error {
 // oidcCause keeps of an error a line that a log can hold: the libraries quote what the provider sent.
 func oidcCause(err error) error { return errors.New(display.Line(fmt.Sprint(err), 300)) }
 
-// oidcErrorWord is a provider's error if it is one of the standard's.
+// oidcErrorWord is the provider's error code if it is a standard one.
 func oidcErrorWord(word string) string {
 	if slices.Contains(oidcErrors, word) {
 		return word
@@ -517,13 +518,13 @@ func oidcText(claims json.RawMessage, name string) string {
 	return s
 }
 
-// oidcMail tells whether s has the looks of an address: somebody, @, somewhere, all of it to be seen. "|" is of issuer|subject.
+// oidcMail tells whether s looks like a mail address of visible characters. It has no "|", which separates issuer and subject.
 func oidcMail(s string) bool {
 	at := strings.LastIndexByte(s, '@')
 	return at > 0 && at < len(s)-1 && len(s) <= 254 && !strings.ContainsFunc(s, oidcInvisible) && !strings.Contains(s, "|")
 }
 
-// oidcInvisible is everything but visible ASCII.
+// oidcInvisible tells whether c is anything but visible ASCII.
 func oidcInvisible(c rune) bool { return c <= ' ' || c >= 0x7f }
 
 // oidcAddress parses an absolute https address; http is good on loopback only, and only where plain allows it.
@@ -540,7 +541,7 @@ func oidcAddress(s string, plain bool) (*url.URL, error) {
 	return u, nil
 }
 
-// oidcTransport reads an answer whole, within bounds. What is read with GET (the document, the keys) is there or it is an error.
+// oidcTransport reads an answer whole, within bounds. A GET (of the document or the keys) must succeed with status 200.
 type oidcTransport struct{ next *http.Transport }
 
 func (t oidcTransport) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -24,17 +24,17 @@ const (
 	shownWaiting  = 5
 	shownSoon     = 20 // of those that silence permits
 	maxReason     = 2000
-	// troubleShown is how long messages that were given up are spoken of after the last failure.
+	// troubleShown is how long after the last failure the overview shows that messages were given up.
 	troubleShown = 7 * 24 * time.Hour
 	// storeTime is how long the overview, and what stands on every page, waits for the store: the switch must not hang with it.
 	storeTime = 3 * time.Second
 )
 
-// overviewPage is what there is to do and to know, as far as the person's roles go.
+// overviewPage shows what the person may see and do.
 type overviewPage struct {
-	Problem *problem // of an act that was refused
-	Reason  string   // as it was typed
-	Missing []string // what could not be had
+	Problem *problem // why an act was refused
+	Reason  string   // its reason, as it was typed
+	Missing []string // parts that can't be shown
 
 	Reader, Auditor, Operator bool
 
@@ -46,7 +46,7 @@ type overviewPage struct {
 	Tools    []catalogue.Tool // that wait to be accepted
 	Servers  []Server
 	Down     int
-	Troubled []Deliveries // messages that nobody got, for operators
+	Troubled []Deliveries // channels whose messages did not arrive, for operators
 	Sessions []session.Session
 	Drills   desk.DrillCounts
 	Entries  []audit.Entry // newest first
@@ -97,7 +97,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 			}
 		}
 		for _, t := range c.o.Gateway.Catalogue().Tools() {
-			if t.Standing == catalogue.Quarantined || t.Standing != catalogue.Gone && (t.PendingHash != "" || len(t.Suspicions) > 0) { // named by no entry, too
+			if t.Standing == catalogue.Quarantined || t.Standing != catalogue.Gone && (t.PendingHash != "" || len(t.Suspicions) > 0) { // this includes those that no entry names
 				d.Tools = append(d.Tools, t)
 			}
 			if t.Unread && t.Standing != catalogue.Gone {
@@ -111,7 +111,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		all, err := c.o.Deliveries(ctx)
 		missing("the deliveries of messages", err)
 		for _, one := range all {
-			if !one.LastFailure.After(one.LastSuccess) { // what is owed is under way
+			if !one.LastFailure.After(one.LastSuccess) { // its messages are still under way
 				one.Owed = 0
 			}
 			if one.Owed > 0 || one.GivenUp > 0 && c.o.Clock().Sub(one.LastFailure) < troubleShown {
@@ -126,7 +126,7 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		}
 		missing("the audit log", err)
 		slices.Reverse(d.Entries)
-		d.Entries = slices.DeleteFunc(d.Entries, func(e audit.Entry) bool { return e.Action == "approval.drill" }) // not told to whoever only glances
+		d.Entries = slices.DeleteFunc(d.Entries, func(e audit.Entry) bool { return e.Action == "approval.drill" }) // who only glances at the page must not see which questions are tests
 		d.Drills, err = c.o.Gateway.Desk().Drills(ctx)
 		missing("the drills", err)
 	}
@@ -154,7 +154,7 @@ func (c *Console) flip(w http.ResponseWriter, r *http.Request, p identity.Princi
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// checkReason wants a reason with a word in it.
+// checkReason refuses a reason without a word in it.
 func checkReason(reason string) error {
 	if !strings.ContainsFunc(reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) {
 		return fault.New(fault.RequestMalformed, "A reason is needed: it goes on the record.").At("reason")

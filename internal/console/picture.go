@@ -18,13 +18,13 @@ import (
 // policy allows no inline style, and most words are an agent's or a server's.
 type picture struct {
 	Class         string
-	ID            string // of the element; its title and description are named after it. "": it says nothing that does not stand beside it
+	ID            string // of the element, its title and its description. "": the picture is decoration, and says nothing new
 	Title, Desc   string
 	Width, Height int
 	Shapes        []shape
 }
 
-// shape is one of them, by which field is set: D a path, Text a text, W a rectangle.
+// shape is a path if D is set, a text if Text is, and a rectangle if W is.
 type shape struct {
 	Class, Tip string
 	D          string
@@ -41,7 +41,7 @@ var svg = template.Must(template.New("picture").Parse(
 		`{{else if .W}}<rect x="{{.X}}" y="{{.Y}}" width="{{.W}}" height="{{.H}}"></rect>{{end}}</g>
 {{end}}</svg>`))
 
-// render writes the picture. Its only errors would be the template's own, which a test would show.
+// render writes the picture. It can fail only if the template is wrong, which a test would show.
 func (p picture) render() template.HTML {
 	var b bytes.Buffer
 	if err := svg.Execute(&b, p); err != nil {
@@ -53,7 +53,7 @@ func (p picture) render() template.HTML {
 // num writes a coordinate.
 func num(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
-// shorten makes somebody else's words fit for a picture: visible, and no longer than max characters.
+// shorten makes hostile text visible and no longer than max characters.
 func shorten(s string, max int) string {
 	runes := []rune(display.Line(s, 4*max))
 	if len(runes) > max {
@@ -90,7 +90,7 @@ const (
 	maxTies     = 400 // curves drawn; the rest are in the list
 )
 
-// measure is what differs between a screen and a phone.
+// measure holds what differs between a screen and a phone.
 type measure struct {
 	small             bool    // the names of the rows stand above them, and not before
 	share             float64 // width that the columns share
@@ -103,7 +103,7 @@ var (
 	onPhone  = measure{small: true, share: 324, widest: 50, narrowest: 1, left: 4}
 )
 
-// laneWords name the rows; they stand in this order.
+// laneWords name the rows, in the order in which they are drawn.
 var laneWords = []struct {
 	lane        lane
 	name, words string
@@ -116,7 +116,7 @@ var laneWords = []struct {
 	{laneWrites, "Writes", "change something"},
 }
 
-// drawing is the geometry of one timeline.
+// drawing holds the geometry of one timeline.
 type drawing struct {
 	picture
 	measure
@@ -131,13 +131,13 @@ func (d *drawing) x(column int) float64 {
 	return d.left + (float64(column)+0.5)*d.column
 }
 
-// edge is the left edge of a column; of one before the timeline the edge of the first.
+// edge is the left edge of a column. A column before the timeline has the edge of the first.
 func (d *drawing) edge(column int) float64 {
 	return d.left + float64(max(column, 0))*d.column
 }
 
-// draw makes the picture: what brings data in above, the labels that it brings as bands that run on from there, what could carry data out
-// below, and a curve from the one to the other wherever a call was stopped for it.
+// draw makes the picture. Calls that bring data in stand above, the labels that they bring run on from there as bands, and calls that could carry
+// data out stand below. A curve leads from the call that brought a label to each call that was stopped because of it.
 func (t timeline) draw(m measure) picture {
 	d := &drawing{measure: m, t: t, laneY: map[lane]float64{}, rowY: map[string]float64{}}
 	d.column = math.Min(m.widest, math.Max(m.narrowest, m.share/float64(max(t.Width, 1))))
@@ -216,7 +216,7 @@ func (d *drawing) phases() {
 	}
 }
 
-// phaseClass is the phase as a class; nothing else comes to stand in one.
+// phaseClass is the style class of a phase. No other text becomes a class.
 func phaseClass(p session.Phase) string {
 	if p == session.Execution || p == session.Planning {
 		return string(p)
@@ -249,10 +249,10 @@ func (d *drawing) bands() {
 		d.rect(class, fmt.Sprintf("%s, brought %s", shorten(b.Label, 40), from), x, y+3, end-x, bandHeight-5)
 		if word, right := shorten(b.Label, 24), d.edge(d.t.Width); x+5+7.5*float64(len([]rune(word))) <= right || b.To < d.t.Width {
 			d.text(name, x+5, y+14.5, word)
-		} else { // there is no room after its beginning
+		} else { // the name does not fit after the beginning of the band
 			d.text(name+" end", right-3, y+14.5, word)
 		}
-		if b.From >= 0 { // down, or up, from what brought it
+		if b.From >= 0 { // a line from the call that brought it
 			if m := d.t.Moments[b.From]; d.laneY[m.Lane] > 0 {
 				d.path("rise", "", "M%s %sL%s %s", d.x(b.From), d.laneY[m.Lane], math.Max(x, d.x(b.From)), y+bandHeight/2)
 			}
@@ -290,12 +290,12 @@ func (d *drawing) ties() {
 	}
 }
 
-// mark draws one moment: its form tells the lane, what is in it what became of it. Where columns are narrow it is a stroke.
+// mark draws one moment. The form shows its lane, the sign in it its outcome. In narrow columns it is a stroke.
 func (d *drawing) mark(m moment) {
 	x, y := d.x(m.Column), d.laneY[m.Lane]
 	r := math.Min(10, d.column*0.42)
 	tip := ""
-	if d.t.Width > 0 { // in the legend there is nothing to tell
+	if d.t.Width > 0 { // the legend needs no tip
 		tip = fmt.Sprintf("%d. %s", m.Number(), shorten(m.Title(), 80))
 		if v := m.Verdict(); v != "" {
 			tip += ": " + v
@@ -306,7 +306,7 @@ func (d *drawing) mark(m moment) {
 	}
 	class := "mark " + string(m.Fate) + " " + string(m.Lane)
 	tall := r
-	if r < 6 { // as wide as there is room, and tall all the same
+	if r < 6 { // narrow, but still tall
 		tall = 9
 	}
 	d.Shapes = append(d.Shapes, shape{Class: class, Tip: tip, D: outline(m.Lane, x, y, r, tall)})
@@ -325,7 +325,7 @@ func (d *drawing) mark(m moment) {
 	case fateUnderWay:
 		d.path("sign underway", "", "M%s %sh%s", x-in, y, 2*in)
 	}
-	if len(m.Answers) > 0 && m.Lane != lanePeople { // a person had a word in it
+	if len(m.Answers) > 0 && m.Lane != lanePeople { // a person answered it
 		d.path("answer", "", "M%s %sh%s", x-math.Min(r, 6), y+13, 2*math.Min(r, 6))
 	}
 	if d.column >= 56 && !d.small {
@@ -333,7 +333,7 @@ func (d *drawing) mark(m moment) {
 	}
 }
 
-// shortName is what is written under a mark: the tool's name without its server.
+// shortName is the text under a mark: the tool's name without its server.
 func shortName(m moment) string {
 	if m.Lane == lanePeople {
 		if word, ok := map[string]string{"session.open": "opened", "session.definitions": "listed", "session.close": "closed", "session.release": "released", "session.phase": string(m.Phase),
@@ -349,7 +349,7 @@ func shortName(m moment) string {
 	return tool
 }
 
-// outline is a lane's form, as a path around x, y with half its width and half its height.
+// outline is the form of a lane, as a path around x, y. rx and ry are half its width and half its height.
 func outline(l lane, x, y, rx, ry float64) string {
 	corners := func(at ...float64) string {
 		var b strings.Builder
@@ -389,7 +389,7 @@ func (d *drawing) axis() {
 	}
 }
 
-// describe says what the picture shows, for whoever doesn't see it.
+// describe tells what the picture shows, for people who can't see it.
 func (t timeline) describe() string {
 	count := map[fate]int{}
 	calls := 0
@@ -437,7 +437,7 @@ func plural(n int, word string) string {
 	return strconv.Itoa(n) + " " + word + "s"
 }
 
-// sign is one form of the legend, with what it means.
+// sign is one entry of the legend.
 type sign struct {
 	Picture template.HTML
 	Words   string

@@ -11,16 +11,16 @@ import (
 	"sallyport.example/internal/session"
 )
 
-// shownPlans of those that wait stand above the queue, the newest: what runs unless it is stopped stands below.
+// shownPlans is how many of the plans that wait stand above the queue; the newest do. The questions that silence permits come below them.
 const shownPlans = 5
 
-// plansPart is the plans that wait, above the queue.
+// plansPart shows the plans that wait, above the queue.
 type plansPart struct {
 	Plans    []session.Session // the newest
 	All      int64
 	Operator bool
-	More     bool   // there are others than those
-	Seen     string // names what stands there, so that a page that has it is sent nothing
+	More     bool   // there are more plans
+	Seen     string // identifies what the page shows, so that it is only sent again when it changed
 }
 
 func (c *Console) plansOf(ctx context.Context, p identity.Principal) (plansPart, error) {
@@ -35,7 +35,7 @@ func (c *Console) plansOf(ctx context.Context, p identity.Principal) (plansPart,
 	return d, err
 }
 
-// plansWaiting sends the part anew, if it is not what the page has: what somebody is about to press must not be put in its own place.
+// plansWaiting sends the part again if it changed. A button that somebody is about to press must not be replaced without need.
 func (c *Console) plansWaiting(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTime)
 	defer cancel()

@@ -28,13 +28,13 @@ const (
 	pageOfSessions = 50
 	// historyEntries is how many entries a timeline is made of: a call has two or three, so it is more than maxMoments calls.
 	historyEntries = 3 * maxMoments
-	// historySearch bounds how many entries of the log are gone over for them. Most are skipped unread: the log's index knows its sessions.
+	// historySearch bounds how many entries of the log are searched for them. The log has an index of sessions, so most are never read.
 	historySearch = 5_000_000
-	// maxQuestions bounds how many of a session's questions are looked at, the newest.
+	// maxQuestions bounds how many of a session's questions are read; the newest are.
 	maxQuestions = 200
 )
 
-// sessionsPage is a page of sessions, newest first.
+// sessionsPage shows sessions, newest first.
 type sessionsPage struct {
 	State    session.State
 	Tabs     []tab
@@ -42,7 +42,7 @@ type sessionsPage struct {
 	After    string
 	Next     string // link to the page after, or ""
 	Refresh  string // this page
-	Agents   bool   // some agent is declared
+	Agents   bool   // at least one agent is declared
 }
 
 // sessionRow is one of them.
@@ -86,7 +86,7 @@ func (c *Console) sessions(w http.ResponseWriter, r *http.Request, p identity.Pr
 	c.show(w, r, p, view{template: "sessions", title: "Sessions", place: "/sessions", data: d})
 }
 
-// sessionPage is one session.
+// sessionPage shows one session.
 type sessionPage struct {
 	sessionRow
 	refusedAct
@@ -94,9 +94,9 @@ type sessionPage struct {
 	Operator  bool
 	Auditor   bool
 	Missing   string
-	Questions []desk.Question // that wait, the newest
-	Waits     int             // how many do
-	More      bool            // there may be more of them
+	Questions []desk.Question // those that wait, the newest
+	Waits     int             // how many wait
+	More      bool            // more may wait than were read
 	Steps     []stepDone
 	Time      timeline
 	Picture   template.HTML
@@ -107,15 +107,15 @@ type sessionPage struct {
 	Other     session.Phase
 }
 
-// stepDone is a step of the plan and what happened to it.
+// stepDone is a step of the plan with the calls that were made for it.
 type stepDone struct {
 	session.Step
 	Exact []piece  // its arguments, whole: the plan's digest covers them
-	Calls []moment // the calls that were this step, the latest last
-	More  int      // beyond those
+	Calls []moment // the newest calls for this step, oldest first
+	More  int      // how many earlier calls there were
 }
 
-// Needs is which steps come before it, in words and counted from 0, as everywhere; "" none.
+// Needs names the steps that come before it, counted from 0 as everywhere, or is "".
 func (s stepDone) Needs() string {
 	var numbers []string
 	for _, i := range s.After {
@@ -124,8 +124,7 @@ func (s stepDone) Needs() string {
 	return strings.Join(numbers, ", ")
 }
 
-// Sources says of each argument that the step doesn't fix where it comes from, and how often the step is called: the plan's digest covers all
-// of it.
+// Sources says where each argument comes from that the step does not fix, and how often the step is called. The plan's digest covers all of it.
 func (s stepDone) Sources() (lines []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.From)) {
 		from := s.From[name]
@@ -166,11 +165,11 @@ func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity
 		return
 	}
 	d.Operator, d.Auditor, d.Newest = p.Has(identity.Operator), p.Has(identity.Auditor), before < 0
-	d.Other, d.Steps = other(d.Phase), stepsDone(d.Plan, timeline{}) // also where what happened can't be told
+	d.Other, d.Steps = other(d.Phase), stepsDone(d.Plan, timeline{}) // these stay if the log can't be read
 	if d.Refresh = "/sessions/" + id; before >= 0 {
 		d.Refresh += fmt.Sprintf("?before=%d", before)
 	}
-	if err := c.readHistory(ctx, &d, before); err != nil { // the session itself comes from memory, and what can be done to it stays at hand
+	if err := c.readHistory(ctx, &d, before); err != nil { // the session itself comes from memory, and people can still act on it
 		d.Missing = c.missing("the timeline of session "+id, err)
 	}
 	c.show(w, r, p, view{template: "session", title: "Session of " + d.Agent, place: "/sessions", status: status, data: d})
@@ -217,7 +216,7 @@ func (c *Console) readHistory(ctx context.Context, d *sessionPage, before int64)
 	return nil
 }
 
-// operation tells what the catalogue says of an operation.
+// operation returns a function that looks an operation up in the catalogue.
 func (c *Console) operation() func(id string) (flow.Effect, []flow.Label, []flow.Label, bool) {
 	byID := map[string]catalogue.Tool{}
 	for _, t := range c.o.Gateway.Catalogue().Tools() {
@@ -229,8 +228,8 @@ func (c *Console) operation() func(id string) (flow.Effect, []flow.Label, []flow
 	}
 }
 
-// stepsDone finds the calls that were steps of the plan: those that are on record as such, and those that were refused before they could be, of
-// the same operation and, where the plan fixed them, with the same arguments. Of steps that are alike such calls fill the first ones first.
+// stepsDone finds the calls that were made for steps of the plan: those that the session has recorded as such, and refused calls of the same
+// operation, with the same arguments where the plan fixes them. Where several steps fit, such calls go to the one with the fewest.
 func stepsDone(p *session.Plan, t timeline) []stepDone {
 	if p == nil {
 		return nil
@@ -257,12 +256,12 @@ func stepsDone(p *session.Plan, t timeline) []stepDone {
 	return steps
 }
 
-// stepOf is the step that a call was, or would have been; -1 if it was none.
+// stepOf returns the index of the step that a call was, or would have been, or -1.
 func stepOf(p *session.Plan, steps []stepDone, m moment) int {
 	if i := slices.IndexFunc(p.Done, func(d provenance.Done) bool { return d.CallID == m.CallID }); i >= 0 && p.Done[i].Step < len(steps) {
 		return p.Done[i].Step
 	}
-	if len(p.Done) > 0 && m.Fate != fateAsked && m.Fate != fateWaiting && m.Fate != fateRefused { // it ran, and for none
+	if len(p.Done) > 0 && m.Fate != fateAsked && m.Fate != fateWaiting && m.Fate != fateRefused { // it ran, but not for a step
 		return -1
 	}
 	at := -1
@@ -328,7 +327,7 @@ func (c *Console) setPhase(w http.ResponseWriter, r *http.Request, p identity.Pr
 	})
 }
 
-// labelField is what a form's field of a label is called, before the label: each has its own, since no field may be there twice.
+// labelField is the prefix of the form fields that name labels. Each label has a field of its own, since no field may be there twice.
 const labelField = "label."
 
 func (c *Console) release(w http.ResponseWriter, r *http.Request, p identity.Principal) {
@@ -367,7 +366,7 @@ func (c *Console) decidePlan(w http.ResponseWriter, r *http.Request, p identity.
 	})
 }
 
-// Spent is how much of its time in operations the session has used.
+// Spent is the time in operations that the session has used, of what it may use.
 func (s sessionRow) Spent() string {
 	used := s.Used.Round(10 * time.Millisecond)
 	if s.Budget == 0 {

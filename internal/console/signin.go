@@ -16,8 +16,8 @@ import (
 const (
 	cookieName  = "sallyport_console" // __Host-sallyport_console where it is Secure: no other host of the domain can set that
 	signInTime  = 12 * time.Hour
-	maxSignIns  = 1000 // the one that ends first goes
-	ownSignIns  = 20   // of one person; the one that ends first goes, so that nobody pushes out others
+	maxSignIns  = 1000 // the one that ends first is dropped
+	ownSignIns  = 20   // of one person, so that nobody pushes out others; the one that ends first is dropped
 	maxSignForm = 4 << 10
 
 	linkTime      = 10 * time.Minute
@@ -25,7 +25,7 @@ const (
 	linksOfPerson = 5
 )
 
-// grant is what a person holds for a time.
+// grant lets a person in for a time.
 type grant struct {
 	person string
 	until  time.Time
@@ -33,26 +33,26 @@ type grant struct {
 
 func (g grant) granted() grant { return g }
 
-// signIn is one browser that is signed in. Asking who it is again is how a revocation ends it.
+// signIn is one browser that is signed in. Who it is is asked again each time, so that a revocation ends it.
 type signIn struct {
 	grant
 	who func() (identity.Principal, error) // answers from memory
 }
 
-// signInLink is a way in that opens once. It keeps the token itself, in memory only.
+// signInLink signs one browser in, once. It keeps the token itself, in memory only.
 type signInLink struct {
 	grant
 	secret string
 }
 
-// signPage is what the sign-in page shows.
+// signPage holds the contents of the sign-in page.
 type signPage struct {
-	Next    string // where to go then
+	Next    string // the path to go to afterwards
 	Refused string // why the sign-in failed
-	OIDC    bool   // there is another way in
+	OIDC    bool   // an identity provider is configured
 }
 
-// Principal tells who the request's cookie stands for, if it stands for anybody still.
+// Principal returns the person that the request's cookie stands for; false without a valid sign-in.
 func (c *Console) Principal(r *http.Request) (identity.Principal, bool) {
 	id := c.cookieOf(r)
 	c.mu.Lock()
@@ -69,7 +69,7 @@ func (c *Console) Principal(r *http.Request) (identity.Principal, bool) {
 	return p, err == nil
 }
 
-// secure tells whether the browser comes by https, or by a proxy that it reaches so.
+// secure tells whether the browser reaches the console, or a proxy before it, by https.
 func (c *Console) secure(r *http.Request) bool {
 	return r.TLS != nil || strings.HasPrefix(c.o.Public, "https://")
 }
@@ -81,8 +81,8 @@ func (c *Console) cookieName(r *http.Request) string {
 	return cookieName
 }
 
-// cookieOf is the value of the request's cookie, "" without one. Of two, one is of a neighbour's making (another port, another host of the
-// domain), which must not choose who answers: neither counts.
+// cookieOf is the value of the request's cookie, "" without one. Of two cookies one was set by a neighbour (another port, another host of the
+// domain), which must not choose who answers, so neither counts.
 func (c *Console) cookieOf(r *http.Request) string {
 	cookies := r.CookiesNamed(c.cookieName(r))
 	if len(cookies) != 1 {
@@ -91,17 +91,17 @@ func (c *Console) cookieOf(r *http.Request) string {
 	return cookies[0].Value
 }
 
-// requireSignIn shows the sign-in in the place of a page. Someone who follows a link from mail or chat comes without the cookie, which is
-// SameSite=Strict, although they are signed in: they are sent to the same page once more, from here, and then the browser sends it.
+// requireSignIn shows the sign-in form in place of a page. Somebody who follows a link from mail or chat comes without the cookie, which is
+// SameSite=Strict, even if they are signed in. They are sent to the same page once more, from here, and then the browser sends the cookie.
 func (c *Console) requireSignIn(w http.ResponseWriter, r *http.Request) {
 	next := "/"
 	if r.Method == http.MethodGet && r.URL.Path != "/events" {
 		next = localPath(r.URL.RequestURI())
 	}
 	switch {
-	case r.URL.Path == "/events" && r.Header.Get("Accept") == "text/event-stream": // a page that was open when the gateway started anew
+	case r.URL.Path == "/events" && r.Header.Get("Accept") == "text/event-stream": // the page was open when the gateway restarted
 		sendReload(w)
-	case r.Header.Get("HX-Request") != "": // a part of a page whose sign-in is over: the whole page is asked for again
+	case r.Header.Get("HX-Request") != "": // htmx asks for a part of a page whose sign-in is over: the browser loads the whole page again
 		w.Header().Set("HX-Refresh", "true")
 		c.signInPage(w, http.StatusUnauthorized, signPage{Next: "/"})
 	case r.Method == http.MethodPost:
@@ -120,7 +120,7 @@ func (c *Console) signInPage(w http.ResponseWriter, status int, s signPage) {
 	c.render(w, view{template: "signin", title: "Sign in", status: status, data: s}, frame{})
 }
 
-// localPath is a path of this console as it came, or "/" for anything that a browser could take for another address.
+// localPath returns s if it is a path of this console, and "/" for anything that a browser could take for another address.
 func localPath(s string) string {
 	if len(s) > 1000 || !strings.HasPrefix(s, "/") || strings.HasPrefix(s, "//") || strings.ContainsFunc(s, func(r rune) bool { return r == '\\' || r <= ' ' || r > '~' }) {
 		return "/"
@@ -128,7 +128,7 @@ func localPath(s string) string {
 	return s
 }
 
-// signOutsSoFar is when a sign-in begins, among the times that people sign out everywhere.
+// signOutsSoFar counts how often people have signed out everywhere. A sign-in compares it with the count when it began.
 func (c *Console) signOutsSoFar() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +156,8 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	c.signInAs(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(secret) }, next)
 }
 
-// signInAs signs the browser in as whoever who says it is, now and with every request to come, and sends it to next, a path of this console. It
-// does not where that person has signed out everywhere since the sign-in began.
+// signInAs signs the browser in as the person that who returns, now and at every later request, and redirects it to next, a path of this console.
+// It refuses if that person has signed out everywhere since the sign-in began.
 func (c *Console) signInAs(w http.ResponseWriter, r *http.Request, began uint64, who func() (identity.Principal, error), next string) {
 	p, err := who()
 	if err != nil {
@@ -181,7 +181,7 @@ func (c *Console) signInAs(w http.ResponseWriter, r *http.Request, began uint64,
 	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 }
 
-// makeRoom drops what is over and, if that is not enough for one more of the person's, what ends first: of theirs, or of all.
+// makeRoom drops expired grants. If the person, or everybody together, still has too many for another one, it drops the one that ends first.
 func makeRoom[C interface{ granted() grant }](all map[string]C, person string, ownMax, allMax int, now time.Time) {
 	own, first, firstOwn := 0, "", ""
 	sooner := func(a, b string) string { // of two ids, "" for none
@@ -217,10 +217,10 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
 // signedIn is one sign-in as its person sees it.
 type signedIn struct {
 	Since time.Time
-	Here  bool // the one that asks
+	Here  bool // this browser's own
 }
 
-// signInsOf are those of a person that are good still, the newest first.
+// signInsOf lists the sign-ins of a person that are still good, newest first.
 func (c *Console) signInsOf(r *http.Request, person string) (all []signedIn) {
 	here, now := c.cookieOf(r), c.o.Clock()
 	c.mu.Lock()
@@ -284,7 +284,7 @@ func (c *Console) Link(secret string) (path string, expires time.Time, err error
 	return "/login/link/" + code, expires, nil
 }
 
-// linkForm only shows who would be signed in: whatever fetches a link to preview it uses nothing up.
+// linkForm only shows who would be signed in, so that a program that fetches a link to preview it does not use it up.
 func (c *Console) linkForm(w http.ResponseWriter, r *http.Request) {
 	code := r.PathValue("code")
 	c.mu.Lock()
@@ -302,7 +302,7 @@ func (c *Console) useLink(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
 	l, ok := c.links[code]
 	delete(c.links, code)
-	began := c.signOuts // now the link is out of reach of who signs out
+	began := c.signOuts // from here on signing out everywhere no longer finds the link
 	c.mu.Unlock()
 	if !ok || !c.o.Clock().Before(l.until) {
 		c.deadLink(w)

@@ -12,12 +12,12 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// similarPage is questions that differ in their arguments alone, each shown with its own, to be answered with one decision (DE-5).
+// similarPage shows questions that differ only in their arguments, each with its own, to be answered with one decision (DE-5).
 type similarPage struct {
 	First    desk.Question
 	Items    []similarItem
 	Problem  *problem
-	Outcomes []desk.Batched // what became of each, after an answer: instead of those that still wait, so that no second click answers them
+	Outcomes []desk.Batched // the result of each after an answer. They stand in place of those that still wait, so that no second click answers those
 	Reason   string
 	MayNot   *problem
 }
@@ -27,7 +27,7 @@ type similarItem struct {
 	Exact      []piece
 	Lookalikes lookalikes
 	Bytes      int  // of the arguments
-	TooLong    bool // to be answered here: it has its own page
+	TooLong    bool // to be answered here; its own page shows it
 	Wrote      bool // this person wrote the arguments
 }
 
@@ -60,7 +60,7 @@ func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity
 	c.show(w, r, p, view{template: "similar", title: "Similar requests for " + d.First.Operation, place: "/approvals", status: status, data: d})
 }
 
-// answerSimilar answers those that are ticked, each under the digest that it was shown with.
+// answerSimilar answers the questions that are ticked, each under the digest that was on the page.
 func (c *Console) answerSimilar(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	form := r.PostForm.Get
 	d := similarPage{Reason: form("reason")}

@@ -18,7 +18,7 @@ type asset struct {
 	data  []byte
 }
 
-// assets are the files by the name with the hash; assetPaths leads from the plain name to the path.
+// assets are the files by their names with hashes. assetPaths has the path of each file by its plain name.
 var assets, assetPaths = load()
 
 func load() (byName map[string]asset, paths map[string]string) {
@@ -41,7 +41,7 @@ func load() (byName map[string]asset, paths map[string]string) {
 	return byName, paths
 }
 
-// serveStatic serves the files that pages are made with. They are the program's own and the same for everybody.
+// serveStatic serves styles and scripts, which are the same for everybody.
 func serveStatic(w http.ResponseWriter, r *http.Request) {
 	a, ok := assets[r.PathValue("file")]
 	if !ok {

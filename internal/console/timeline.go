@@ -15,10 +15,10 @@ import (
 	"sallyport.example/internal/session"
 )
 
-// maxMoments bounds what one timeline shows, the newest; the replay of labels goes over everything that it is given.
+// maxMoments bounds what one timeline shows; the newest are. The labels are followed through all entries that it is given.
 const maxMoments = 240
 
-// lane is what something in a session does with data, and the row of the picture that it stands in.
+// lane tells what a moment does with data. Each is a row of the picture.
 type lane string
 
 const (
@@ -27,10 +27,10 @@ const (
 	laneSinks   lane = "sink"   // refused while the session holds certain labels
 	laneWrites  lane = "write"  // changes something
 	laneOthers  lane = "other"  // none of them
-	lanePeople  lane = "people" // what people did, and the gateway's own moves
+	lanePeople  lane = "people" // acts of people and of the gateway itself
 )
 
-// fate is what became of it. The words are shown.
+// fate is the outcome of a moment. Its words are style classes.
 type fate string
 
 const (
@@ -38,15 +38,15 @@ const (
 	fateFailed    fate = "failed"   // permitted, and answered with an error
 	fateUnderWay  fate = "underway" // permitted, and not over yet
 	fateWaiting   fate = "waiting"  // a person is asked and has not answered
-	fateAsked     fate = "asked"    // a person was asked, and it did not run by that
+	fateAsked     fate = "asked"    // a person was asked, and it did not run
 	fateRefused   fate = "refused"
 	fateDiscarded fate = "discarded" // ran, and its result was thrown away
-	fateUnknown   fate = "unknown"   // nobody knows what became of it
-	fateDone      fate = "done"      // of what is no call
+	fateUnknown   fate = "unknown"   // the outcome is not known
+	fateDone      fate = "done"      // not a call
 )
 
-// moment is one thing that happened: a call with everything that is on record about it, or a person's act. Its strings are as they are on
-// record: hostile.
+// moment is one thing that happened: a call with everything that is on record about it, or a person's act. Its strings are as recorded, and so
+// hostile.
 type moment struct {
 	Column    int // place in the timeline, from 0
 	First     int64
@@ -61,7 +61,7 @@ type moment struct {
 	Reason    string
 	Risk      string
 	Amount    string
-	Shadow    bool     // it would have been refused: the verdict was only noted
+	Shadow    bool     // it would have been refused, but the gateway only notes verdicts
 	Approval  string   // id of the question to a person
 	Answers   []string // what people answered to it
 	Brings    []string // labels that it raised
@@ -76,8 +76,9 @@ type moment struct {
 	settled bool // the question was answered for good
 }
 
-// band is a label while the session held it. From is the column of what brought it, -1 for before the timeline; Since is where it was
-// held from, which is later than From only where other things happened while the call ran; To is the column that ended it, or one after the last.
+// band is a label while the session held it. From is the column of the call that brought it, or -1 if that was before the timeline. Since is the
+// column from which it was held; it is later than From if other things happened while the call ran. To is the column that ended it, or one
+// after the last.
 type band struct {
 	Label     string
 	From      int
@@ -87,7 +88,7 @@ type band struct {
 	CallID    string
 }
 
-// tie leads from what brought a label (column -1: before the timeline) to what was refused or asked because of it.
+// tie leads from the call that brought a label (column -1: before the timeline) to a call that was refused or asked about because of it.
 type tie struct {
 	From, To  int
 	Label     string
@@ -101,7 +102,7 @@ type span struct {
 	From, To int // columns; To is where the next begins, or one after the last
 }
 
-// timeline is what happened in a session: the model of the picture, and of the list below it.
+// timeline is the model of the picture of a session, and of the list below it.
 type timeline struct {
 	Moments []moment
 	Bands   []band
@@ -111,19 +112,19 @@ type timeline struct {
 	Earlier bool // there is more before it
 }
 
-// history is what a timeline is made of.
+// history is the input of a timeline.
 type history struct {
 	Session session.Session
 	Entries []audit.Entry // of the session, oldest first
 	Whole   bool          // they begin with the session's first
 	Newest  bool          // they end with the session's last
-	// Operation tells what is known of an operation today; false for one that nobody knows any more.
+	// Operation describes an operation as the catalogue has it today; false if it is gone.
 	Operation func(id string) (effect flow.Effect, emits, blockedBy []flow.Label, ok bool)
-	// Questions are the session's, by id, in their state of now. One that is not there is as the entries say.
+	// Questions are the session's, by id, in their present state. Of one that is not there only the entries are known.
 	Questions map[string]approval.Approval
 }
 
-// timelineBuilder is a timeline in the making.
+// timelineBuilder makes a timeline out of entries.
 type timelineBuilder struct {
 	history
 	t         timeline
@@ -134,7 +135,7 @@ type timelineBuilder struct {
 	phaseFrom int
 }
 
-// newTimeline is a pure function of what it is told. It makes sense of whatever it is given: entries that fit nowhere are moments of their own.
+// newTimeline is a pure function. Entries that fit nowhere become moments of their own.
 func newTimeline(in history) timeline {
 	r := timelineBuilder{history: in, byCall: map[string]int{}, byAsk: map[string]int{}, held: map[string]int{}}
 	r.begin()
@@ -144,7 +145,7 @@ func newTimeline(in history) timeline {
 	return r.end()
 }
 
-// begin finds what the session held, and which phase it was in, before the first entry.
+// begin finds the labels and the phase that the session had before the first entry.
 func (r *timelineBuilder) begin() {
 	if r.Whole {
 		return
@@ -161,7 +162,7 @@ func (r *timelineBuilder) begin() {
 			firstCall = e.CallID
 		}
 		switch e.Action {
-		case "session.release": // what is taken away and did not come was there
+		case "session.release": // a label that is released but was not raised was held before
 			for _, l := range e.Labels {
 				before(l, "", "")
 			}
@@ -197,7 +198,7 @@ func other(p session.Phase) session.Phase {
 	return session.Planning
 }
 
-// phaseOf is the phase that an entry says the session came into; "" if it says none.
+// phaseOf is the phase that the session entered according to an entry, or "".
 func phaseOf(e audit.Entry) session.Phase {
 	var d struct {
 		Phase session.Phase `json:"phase"`
@@ -224,8 +225,8 @@ func isCall(e audit.Entry) bool {
 	return e.Kind == audit.Intent || e.Kind == audit.Outcome || e.Kind == audit.Decision
 }
 
-// asks tells whether the entry is a question to people. One that tests them looks like any other, here too: who sees the timeline may be the
-// one who is tested.
+// asks tells whether the entry is a question to people. A question that tests them looks like any other, since the person who sees the timeline
+// may be the one who is tested.
 func asks(e audit.Entry) bool { return e.Action == "approval.ask" || e.Action == "approval.drill" }
 
 // add makes a moment in the next column.
@@ -261,7 +262,7 @@ func (r *timelineBuilder) entry(e audit.Entry) {
 	}
 }
 
-// addAct is what a person did, or the gateway of itself.
+// addAct adds an act of a person, or of the gateway itself.
 func (r *timelineBuilder) addAct(e audit.Entry) {
 	m := r.add(e, lanePeople)
 	m.Operation, m.Who, m.Reason, m.Code, m.Stage = e.Action, e.Actor, e.Reason, e.Code, e.Stage
@@ -303,7 +304,7 @@ func (r *timelineBuilder) addAct(e audit.Entry) {
 	}
 }
 
-// answerWords says in words what was answered, and by whom.
+// answerWords tells how and by whom a question was answered.
 func answerWords(answer, by string) string {
 	word, ok := map[string]string{
 		"approve": "approved", "reject": "rejected", "defer": "put off", "supersede": "replaced", "withdraw": "withdrawn", "modify": "changed",
@@ -314,7 +315,7 @@ func answerWords(answer, by string) string {
 	return word + " by " + by
 }
 
-// detail is one string of the entry's detail.
+// detail is one string member of the entry's detail.
 func detail(e audit.Entry, key string) string {
 	var d map[string]any
 	if json.Unmarshal(e.Detail, &d) != nil {
@@ -350,7 +351,7 @@ func vouched(e audit.Entry) (all []string) {
 	return all
 }
 
-// fateOf is the fate that a decision without a call gives.
+// fateOf is the fate that a decision alone gives a moment.
 func fateOf(e audit.Entry) fate {
 	switch e.Decision {
 	case "permit", "ok":
@@ -363,7 +364,7 @@ func fateOf(e audit.Entry) fate {
 	return fateUnknown
 }
 
-// moment finds the call's moment, by its id or its request's, or begins one.
+// moment finds the moment of the entry's call, by the id of the call or of its request, or adds one.
 func (r *timelineBuilder) moment(e audit.Entry) *moment {
 	for _, key := range []string{"c" + e.CallID, "r" + e.RequestID} {
 		if i, ok := r.byCall[key]; ok && len(key) > 1 {
@@ -437,7 +438,7 @@ func (r *timelineBuilder) call(e audit.Entry) {
 			m.Shadow = true
 			r.tieToLabels(m, e)
 		} else {
-			m.Stage, m.Code, m.Reason = "", "", "" // why it was asked is not why it runs
+			m.Stage, m.Code, m.Reason = "", "", "" // the reason to ask is not the reason why it runs
 			m.Evidence = vouched(e)
 		}
 	case audit.Outcome:
@@ -476,7 +477,7 @@ func (r *timelineBuilder) raise(m *moment, labels []string) {
 	}
 }
 
-// tieToLabels ties the call to what brought the labels that it was refused or asked for.
+// tieToLabels ties the call to those that brought the labels because of which it was refused or asked about.
 func (r *timelineBuilder) tieToLabels(m *moment, e audit.Entry) {
 	for _, l := range r.labelsToBlame(e) {
 		b := r.t.Bands[r.held[l]]
@@ -490,8 +491,8 @@ func (r *timelineBuilder) tieToLabels(m *moment, e audit.Entry) {
 	}
 }
 
-// labelsToBlame is which of the labels held then are the reason. An entry has the words of the verdict and not its list, so it is what the words
-// name, what the person who is asked was told, and at the flow stage what the operation is blocked by.
+// labelsToBlame returns those of the labels held then that were the reason. An entry has the reason of the verdict as text. So these are the labels
+// that the text names, those in the question to the person, and at the flow stage those that block the operation.
 func (r *timelineBuilder) labelsToBlame(e audit.Entry) []string {
 	var heldNow, blamed []string
 	for l := range r.held {
@@ -517,12 +518,12 @@ func (r *timelineBuilder) labelsToBlame(e audit.Entry) []string {
 		}
 	}
 	if len(blamed) == 0 && (e.Code == string(fault.FlowContaminated) || e.Code == string(fault.FlowUntrusted)) {
-		return heldNow // the operation is not what it was; one of them it must be
+		return heldNow // the operation has changed since, so it can be any of them
 	}
 	return blamed
 }
 
-// raisedBy tells whether a reason to ask is that the session holds the label.
+// raisedBy tells whether the session was asked about because it holds the label.
 func raisedBy(why approval.Reason, label string) bool {
 	switch why.Code {
 	case "risk.untrusted":
@@ -533,7 +534,7 @@ func raisedBy(why approval.Reason, label string) bool {
 	return why.Stage == "flow" && mentions(why.Text, label)
 }
 
-// mentions tells whether the text has the word in it.
+// mentions tells whether the text contains the word as a whole word.
 func mentions(text, word string) bool {
 	if word == "" {
 		return false
@@ -563,7 +564,7 @@ func (r *timelineBuilder) enterPhase(m *moment, p session.Phase) {
 		return
 	}
 	if r.phase == "" {
-		r.phase = other(p) // it came from there
+		r.phase = other(p) // the session came from the other one
 	}
 	if m.Column > r.phaseFrom {
 		r.t.Phases = append(r.t.Phases, span{Phase: r.phase, From: r.phaseFrom, To: m.Column})
@@ -571,7 +572,7 @@ func (r *timelineBuilder) enterPhase(m *moment, p session.Phase) {
 	r.phase, r.phaseFrom = p, m.Column
 }
 
-// end closes what is open, and keeps the newest columns.
+// end closes bands and phases that are open, and keeps the newest columns.
 func (r *timelineBuilder) end() timeline {
 	t := &r.t
 	t.Width = len(t.Moments)
@@ -581,7 +582,7 @@ func (r *timelineBuilder) end() timeline {
 	if t.Width > r.phaseFrom {
 		t.Phases = append(t.Phases, span{Phase: r.phase, From: r.phaseFrom, To: t.Width})
 	}
-	if r.Newest { // whatever the entries say, no label that the session holds is missing
+	if r.Newest { // every label that the session holds is shown, even if no entry raised it
 		for _, h := range r.Session.Labels {
 			if _, ok := r.held[string(h.Label)]; !ok {
 				r.held[string(h.Label)] = len(t.Bands)
@@ -617,7 +618,7 @@ func (r *timelineBuilder) end() timeline {
 	return *t
 }
 
-// cut drops the first n columns; what began in them began before the timeline.
+// cut drops the first n columns. Bands and ties that began in them then began before the timeline.
 func (t *timeline) cut(n int) {
 	if n <= 0 {
 		return
@@ -650,7 +651,7 @@ func (t *timeline) cut(n int) {
 	t.Phases = phases
 }
 
-// Verdict says in words what became of it.
+// Verdict tells the outcome.
 func (m moment) Verdict() string {
 	word, ok := map[fate]string{
 		fatePermitted: "permitted", fateFailed: "permitted, failed", fateUnderWay: "under way", fateWaiting: "waits for a person", fateAsked: "asked, did not run",
@@ -665,7 +666,7 @@ func (m moment) Verdict() string {
 	return word
 }
 
-// Title is what happened, in the words of the list.
+// Title names the moment in the list.
 func (m moment) Title() string {
 	if m.Lane != lanePeople {
 		return m.Operation
@@ -687,13 +688,13 @@ func (m moment) Title() string {
 	return m.Operation
 }
 
-// Number is its place in the list, from 1, as the picture's axis has it.
+// Number is its place in the list, from 1, as on the axis of the picture.
 func (m moment) Number() int { return m.Column + 1 }
 
-// Word is its lane, in the words of the list.
+// Word names its lane in the list.
 func (m moment) Word() string {
 	return map[lane]string{laneSources: "source", laneSinks: "sink", laneWrites: "write", laneOthers: "", lanePlans: "", lanePeople: ""}[m.Lane]
 }
 
-// FromNumber is the place in the list of what brought the label.
+// FromNumber is the place in the list of the call that brought the label.
 func (t tie) FromNumber() int { return t.From + 1 }

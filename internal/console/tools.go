@@ -25,19 +25,19 @@ import (
 
 const (
 	pageOfTools = 100
-	// usedWithin is how many of the newest entries tell whether an operation is used.
+	// usedWithin is how many of the newest entries are searched for calls of an operation.
 	usedWithin = 10_000
 )
 
-// usage is which operations were called of late. It reads each entry once.
+// usage knows which operations were called lately. It reads each entry once.
 type usage struct {
 	mu   sync.Mutex // guards the rest
 	upTo int64      // entries before this have been read
 	last map[string]int64
 }
 
-// recent reads what was written since, and returns by operation the index of its last call among the newest usedWithin entries, and how many
-// entries those are. Only calls that were let through count: a refused one can have any name.
+// recent reads the entries that are new since the last time. It returns for each operation the index of its last call among the newest usedWithin
+// entries, and how many entries those are. Only permitted calls count: a refused one can have any name.
 func (u *usage) recent(ctx context.Context, s Store) (last map[string]int64, entries int64, err error) {
 	size, err := s.Size(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ type toolRow struct {
 	Last int64 // index of the entry of its last call
 }
 
-// Classified says by what the operator's word on it is there.
+// Classified says which entry of the configuration classifies the tool.
 func (t toolRow) Classified() string {
 	switch {
 	case t.BuiltIn:
@@ -93,19 +93,19 @@ type toolsPage struct {
 	Servers   []string
 	Standings []catalogue.Standing
 	Rows      []toolRow
-	All       int // in the whole catalogue
-	Found     int // by the filter
+	All       int // how many the catalogue has
+	Found     int // how many match the filter
 	Next      string
 	First     string // link to the first page, or "" on it
 	Refresh   string
 	Coverage  []coverage
 	Picture   template.HTML
-	Within    int64 // of so many entries "never used" is said
+	Within    int64 // how many entries were searched for calls
 	Missing   string
 	Unread    int // definitions that no person has accepted
 }
 
-// standings is the closed list, in the order in which they need looking at.
+// standings is the closed list. Those that need attention come first.
 var standings = []catalogue.Standing{catalogue.Quarantined, catalogue.Unfit, catalogue.Unlisted, catalogue.Active, catalogue.Gone}
 
 func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Principal) {
@@ -153,7 +153,7 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 	c.show(w, r, p, view{template: "tools", title: "Tools", place: "/tools", data: d})
 }
 
-// used tells which operations were called of late; nil if the log can't be had, which says nothing.
+// used tells which operations were called lately.
 func (c *Console) used(ctx context.Context) (map[string]int64, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -169,13 +169,13 @@ func rowOfTool(t catalogue.ToolView, used map[string]int64) toolRow {
 	return toolRow{ToolView: t, Path: "/tools/" + url.PathEscape(t.Operation), Used: ok, Last: last}
 }
 
-// coverage is how the tools of one server are classified.
+// coverage counts how the tools of one server are classified.
 type coverage struct {
 	Server  string
 	All     int
 	Parts   []part // in the order of the picture; none is 0
-	Unused  int    // could be called, and were not
-	Counted bool   // whether that is known
+	Unused  int    // tools that could be called and were not
+	Counted bool   // Unused is known
 }
 
 // part is some of a server's tools.
@@ -184,7 +184,7 @@ type part struct {
 	N           int
 }
 
-// partOf is which part of its server's bar a tool stands in. What it can't be called for comes before how it is classified.
+// partOf returns the part of its server's bar that a tool belongs to. A reason why it can't be called comes before its classification.
 func partOf(t catalogue.ToolView) part {
 	switch {
 	case t.Standing == catalogue.Quarantined:
@@ -205,7 +205,7 @@ func partOf(t catalogue.ToolView) part {
 
 var partOrder = []string{"builtin", "named", "default", "unlisted", "quarantined", "unfit", "gone"}
 
-// coverageOf counts by server. used nil: nobody knows.
+// coverageOf counts by server. With used nil it is not known which tools were called.
 func coverageOf(all []catalogue.ToolView, used map[string]int64) []coverage {
 	byServer := map[string]*coverage{}
 	for _, t := range all {
@@ -236,7 +236,7 @@ func coverageOf(all []catalogue.ToolView, used map[string]int64) []coverage {
 	return out
 }
 
-// Words is the coverage of one server in a sentence.
+// Words tells the coverage of one server.
 func (s coverage) Words() string {
 	var words []string
 	for _, p := range s.Parts {
@@ -251,8 +251,8 @@ func (s coverage) Words() string {
 
 const shownServers = 40 // bars; the rest are in the list
 
-// drawCoverage draws a bar for each server, as long as its share of the largest, in parts by how its tools are classified; a thin bar below
-// it is what was not used.
+// drawCoverage draws a bar for each server. Its length shows the number of tools, its parts how they are classified, and a thin bar below it the
+// tools that were not used.
 func drawCoverage(all []coverage, within int64) picture {
 	const left, width, height = 140.0, 560.0, 40.0
 	p := picture{ID: "coverage", Title: "How the tools are classified, by server"}
@@ -289,15 +289,15 @@ func drawCoverage(all []coverage, within int64) picture {
 	return p
 }
 
-// toolPage is one operation.
+// toolPage shows one operation.
 type toolPage struct {
 	toolRow
 	Problem    *problem
 	Operator   bool
 	Auditor    bool
-	Meaning    []string // what the classification means, in sentences
+	Meaning    []string // sentences about what the classification means
 	Exact      []piece  // the accepted definition
-	Waiting    []piece  // the one that waits, where none was accepted before
+	Waiting    []piece  // the definition that waits, if none was accepted before
 	Difference []change // entriesBetween the two
 	Agents     []string // who may call it
 	Within     int64
@@ -337,8 +337,7 @@ func (c *Console) showTool(w http.ResponseWriter, r *http.Request, p identity.Pr
 	c.show(w, r, p, view{template: "tool", title: d.Operation, place: "/tools", status: status, data: d})
 }
 
-// inOrder is a definition with its members sorted, so that two that differ only in their order don't look different. What is not strict
-// JSON stays as it is.
+// inOrder sorts the members of a definition, so that two that differ only in their order look the same. What is not strict JSON stays as it is.
 func inOrder(definition []byte) []byte {
 	if canonical, err := call.Canonical(definition, call.DefaultLimits()); err == nil {
 		return canonical
@@ -346,7 +345,7 @@ func inOrder(definition []byte) []byte {
 	return definition
 }
 
-// Labelled says in a word or two whether the operator has said what the arguments are for.
+// Labelled says whether the operator has classified the arguments.
 func (t toolRow) Labelled() string {
 	switch {
 	case !t.Traced:
@@ -359,7 +358,7 @@ func (t toolRow) Labelled() string {
 	return "no label"
 }
 
-// sentences say what the classification of a tool means for a session. What its label allows stands in Allows.
+// sentences say what the classification of a tool means for a session. Allows says what its label allows.
 func sentences(t catalogue.ToolView) (says []string) {
 	list := func(labels []flow.Label) string {
 		var words []string
@@ -422,7 +421,7 @@ func sentences(t catalogue.ToolView) (says []string) {
 	return slices.DeleteFunc(says, func(s string) bool { return s == "" })
 }
 
-// acceptTool accepts the definition that was on the page, named by its hash.
+// acceptTool accepts the definition that was on the page; the form names its hash.
 func (c *Console) acceptTool(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	id := r.PathValue("operation")
 	if err := c.o.Gateway.Catalogue().AcceptTool(r.Context(), id, r.PostForm.Get("hash"), p.String()); err != nil {

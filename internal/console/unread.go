@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// pageOfUnread and unreadBytes bound the definitions on a page: who is shown more reads less.
+	// pageOfUnread and unreadBytes bound the definitions on a page: people read a long page less carefully.
 	pageOfUnread = 40
 	unreadBytes  = 256 << 10
 )
 
-// unreadPage is the definitions that no person has accepted, as many as a page holds.
+// unreadPage shows definitions that no person has accepted, as many as fit on a page.
 type unreadPage struct {
 	Problem  *problem
 	Operator bool
 	Rows     []unreadRow
 	All      int
-	Accepted int      // by the form before
-	Changed  []string // what was not accepted, and why
+	Accepted int      // how many the person has just accepted
+	Changed  []string // the operations that were not accepted, and why
 }
 
 type unreadRow struct {
 	catalogue.Tool
 	Path       string
-	Accept     string // the hash of what is to be accepted
+	Accept     string // the hash of the definition to accept
 	Exact      []piece
 	Difference []change
 }

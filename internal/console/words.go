@@ -12,13 +12,13 @@ import (
 	"sallyport.example/internal/threat"
 )
 
-// shownLength is how many bytes of one string of somebody else's are shown in a list.
+// shownLength is how many bytes of a hostile string are shown in a list.
 const shownLength = 300
 
-// firstLength is how much of the arguments is shown in a list.
+// firstLength is how many bytes of the arguments are shown in a list.
 const firstLength = 160
 
-// words are what templates say things with.
+// words are the functions that templates use.
 func (c *Console) words() template.FuncMap {
 	return template.FuncMap{
 		"p":     func(s any) string { return display.Line(fmt.Sprint(s), shownLength) },
@@ -44,7 +44,7 @@ func (c *Console) words() template.FuncMap {
 	}
 }
 
-// length is a time in its largest unit, rounded down: 45 s, 12 min, 3 h, 5 d.
+// length writes a time in its largest unit, rounded down: 45 s, 12 min, 3 h, 5 d.
 func length(d time.Duration) string {
 	switch d = max(0, d); {
 	case d < time.Minute:
