@@ -1,8 +1,8 @@
-// Package catalogue holds the operations that agents can call: what servers offer and what is built in, under the operator's word on it.
+// Package catalogue holds the operations that agents can call, those of servers and the built-in ones, as the operator has classified them.
 //
-// Promises: a tool is the operator's id plus the hash of its whole definition, and what was accepted is pinned; a definition that changed is
-// not exposed before a person accepts it; nothing is exposed before its pin is durable; what a server says about itself lowers nothing; no
-// newcomer takes or imitates a name. The catalogue knows no sessions, calls or questions to people.
+// Promises: a tool is identified by the operator's id and the hash of its whole definition, and an accepted definition is pinned; a definition
+// that changed is not exposed before a person accepts it; nothing is exposed before its pin is durable; what a server says about itself lowers
+// no guard; no new tool takes or imitates a name. The catalogue knows no sessions, calls or questions to people.
 package catalogue
 
 import (
@@ -23,28 +23,28 @@ import (
 	"sallyport.example/internal/threat"
 )
 
-// Store keeps the pins. When SavePins returns nil, the pins and their entries are durable, in one transaction; otherwise nothing of it is
-// written. Errors are fault errors. Safe for concurrent use.
+// Store keeps the pins. Errors are fault errors. Safe for concurrent use.
 type Store interface {
-	// Pins returns every pinned definition; SavePins writes some with their entries.
+	// Pins returns every pin.
 	Pins(ctx context.Context) ([]Pin, error)
+	// SavePins writes pins with their entries in one transaction. After nil they are durable, otherwise none is written.
 	SavePins(ctx context.Context, pins []Pin, entries ...audit.Entry) error
 }
 
-// Options is what a Catalogue is built of. Every field is needed.
+// Options are the options of New. Every field is needed.
 type Options struct {
 	Store Store
-	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
+	// Classify returns the operator's classification of a tool, with all defaults applied. It must answer for any string.
 	Classify func(server, tool string) Classification
 	Labels   []flow.Label // the confidentiality labels
-	Unlisted Standing     // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
+	Unlisted Standing     // of an operation that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
 	// Schema compiles a JSON schema into a check of a result; hostile schemas are refused quickly.
 	Schema   func(schema json.RawMessage) (func(value []byte) error, error)
 	Commands []Command        // the built-in operations
 	Now      func() time.Time // the time on record
 	Log      *slog.Logger
-	// Void is called with the id of an operation whose accepted definition is no longer what its server offers: what was asked about it is void.
+	// Void is called with the id of an operation whose server no longer offers the accepted definition: questions about it are void.
 	Void func(ctx context.Context, operation string)
 	// Changed is called after each change. It must not block.
 	Changed func()
@@ -58,14 +58,14 @@ type Catalogue struct {
 	mu       sync.Mutex        // guards the rest and publishing
 	commands []call.Definition // of the built-in operations, by their place in Options
 
-	offered map[string][]call.Definition
-	rounds  map[string]int // how often a server's offer was taken
-	pins    map[string]Pin
-	doubts  map[string][]threat.Suspicion // by operation and hash: what was found in definitions that no person has accepted
-	subs    map[int]func()
-	nextSub int
+	offered    map[string][]call.Definition
+	rounds     map[string]int // how often UpdateDefinitions was called, by server
+	pins       map[string]Pin
+	suspicions map[string][]threat.Suspicion // in definitions that no person has accepted, by operation and hash
+	subs       map[int]func()
+	nextSub    int
 
-	background sync.WaitGroup  // definitions that are tried again
+	background sync.WaitGroup  // attempts to write definitions down again
 	running    context.Context // ends with Close
 	stop       context.CancelFunc
 }
@@ -76,7 +76,7 @@ func New(ctx context.Context, o Options) (*Catalogue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the pinned tool definitions: %w", err)
 	}
-	c := &Catalogue{o: o, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, doubts: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
+	c := &Catalogue{o: o, offered: map[string][]call.Definition{}, rounds: map[string]int{}, pins: map[string]Pin{}, suspicions: map[string][]threat.Suspicion{}, subs: map[int]func(){}}
 	for _, p := range pins {
 		c.pins[p.Operation] = p
 	}
@@ -88,17 +88,17 @@ func New(ctx context.Context, o Options) (*Catalogue, error) {
 		c.commands = append(c.commands, d)
 	}
 	c.running, c.stop = context.WithCancel(context.Background())
-	c.publish() // nobody subscribes yet, so there is nobody to keep out
+	c.publish() // needs no lock: nobody else has c yet
 	return c, nil
 }
 
-// Close gives up what is still to be written down, and waits for what is being written. Closing twice is harmless.
+// Close ends the attempts to write definitions down, and waits for writes that have begun. Closing twice is harmless.
 func (c *Catalogue) Close() {
 	c.stop()
 	c.background.Wait()
 }
 
-// Subscribe calls f after each change of the catalogue, from the goroutine that made it; f must not block. The returned func ends it.
+// Subscribe calls f after each change, from the goroutine that made it, until end is called. f must not block.
 func (c *Catalogue) Subscribe(f func()) (end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,15 +112,15 @@ func (c *Catalogue) Subscribe(f func()) (end func()) {
 	}
 }
 
-// Snapshot is the catalogue as it is now. Look at one snapshot where two answers must fit together.
+// Snapshot is the present state. Use one snapshot where two answers must fit together.
 func (c *Catalogue) Snapshot() *Snapshot { return c.snap.Load() }
 
-// ByID finds an operation by its id as it is now, also one that can't be called; nil if there is none.
+// ByID finds an operation in the present snapshot, as Snapshot.ByID does.
 func (c *Catalogue) ByID(id string) *Operation { return c.Snapshot().ByID(id) }
 
-// UpdateDefinitions takes a server's whole current offer. Of the first offer ever seen of a server a rule accepts what looks like no order to
-// the model; after that a tool that is new or whose definition changed waits for an operator, unless the operator's configuration names the new
-// tool itself and it looks like none. Nothing is exposed before the pin is durable.
+// UpdateDefinitions takes a server's whole current offer. When a server is first seen, a rule accepts its definitions, except those that look
+// like an order to the model. Later, new and changed definitions wait for an operator; the rule accepts a new one only if the operator's
+// configuration names the tool and it looks like no order. Nothing is exposed before its pin is durable.
 func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs []call.Definition) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,13 +137,13 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 	now := c.o.Now()
 	var pins []Pin
 	var entries []audit.Entry
-	if firstSight { // that the server was seen is kept even when it offered nothing, so that what it offers later is a newcomer
-		pins = append(pins, Pin{Operation: server + seen, AcceptedAt: now})
-		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: FirstSight, Operation: server + seen, Decision: "ok"})
+	if firstSight { // this is kept even if it offers nothing, so that its later tools count as new
+		pins = append(pins, Pin{Operation: server + serverSeen, AcceptedAt: now})
+		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: FirstSight, Operation: server + serverSeen, Decision: "ok"})
 	}
 	room := maxPins - len(c.pins)
-	names := sync.OnceValue(func() threat.ToolNames { return c.namesFor(server, defs) })
-	c.measure(server, defs)
+	names := sync.OnceValue(func() threat.ToolNames { return c.toolNames(server, defs) })
+	c.markTooLong(server, defs)
 	for _, d := range defs {
 		if d.Kind != call.Tool || d.Fault != "" {
 			continue
@@ -159,26 +159,26 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 		case known && (pin.Hash == d.Hash || pin.Pending == d.Hash):
 			continue
 		case known && pin.Pending != "":
-			// It waits already, and that is on record. What it waits with is the newest; a server that keeps changing its mind does not
-			// fill the log. Accepting writes the definition that is accepted.
+			// That it waits is on record already, and only the newest definition counts. It is kept in memory, so that a server that keeps
+			// changing it does not fill the log; accepting it writes it.
 			pin.Pending, pin.PendingDef = d.Hash, d.JSON
 			c.pins[id] = pin
 			continue
 		case known:
 			pin.Pending, pin.PendingDef = d.Hash, d.JSON
-		case (firstSight || c.o.Classify(server, d.Name).Named) && len(c.read(id, d.Hash, d.JSON, names)) == 0:
+		case (firstSight || c.o.Classify(server, d.Name).Named) && len(c.suspicionsIn(id, d.Hash, d.JSON, names)) == 0:
 			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: FirstSight, AcceptedAt: now}
 		default:
 			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, AcceptedAt: now}
 		}
 		e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: pin.AcceptedBy, Operation: id, DefHash: pin.Hash, Decision: "ok"}
 		if pin.Pending != "" {
-			e = quarantined(id, pin.Pending, c.read(id, d.Hash, d.JSON, names))
+			e = quarantined(id, pin.Pending, c.suspicionsIn(id, d.Hash, d.JSON, names))
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}
 	err := c.save(ctx, pins, entries)
-	before := c.namesFor("", nil)
+	before := c.toolNames("", nil)
 	c.offered[server] = slices.Clone(defs)
 	c.rounds[server]++
 	c.publish()
@@ -186,19 +186,19 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 		c.retryDefinitions(server, defs, c.rounds[server])
 		return err
 	}
-	withheld, err := c.reread(ctx, before)
+	withheld, err := c.recheck(ctx, before)
 	for _, pin := range withheld {
 		c.o.Void(ctx, pin.Operation)
 	}
 	for _, pin := range pins {
-		if pin.Hash != "" && pin.Pending != "" { // what was asked about is no more
+		if pin.Hash != "" && pin.Pending != "" { // it changed, so questions about it are void
 			c.o.Void(ctx, pin.Operation)
 		}
 	}
 	return err
 }
 
-// retryDefinitions takes the same offer again soon, unless the server has made another by then.
+// retryDefinitions takes the same offer once more after a moment, unless the server has made another by then.
 func (c *Catalogue) retryDefinitions(server string, defs []call.Definition, round int) {
 	c.background.Go(func() {
 		select {

@@ -14,9 +14,9 @@ import (
 // CommServer is the server id of the built-in external operations; no upstream can have it (PH-4).
 const CommServer = "comm"
 
-// Command is a built-in external operation (comm.*) in the one form that there is (EX-1). It says what it takes and does the work;
-// it is given nothing to guard with and nothing to forget: the corridor alone runs it, and phase, declaration, permission, limits,
-// flow, audit, attribution and fence are the corridor's, as for every other operation. What it brings back is raw.
+// Command is a built-in external operation (comm.*); all have this one form (EX-1). It describes its parameters and does the work. It guards
+// nothing: only the corridor runs it, and phase, declaration, permission, limits, flow, audit, attribution and fence are the corridor's, as for
+// every other operation. Its results are raw.
 type Command struct {
 	Name        string          // "fetch": the operation comm.fetch
 	Title       string          // for people
@@ -27,19 +27,19 @@ type Command struct {
 	Effect      flow.Effect
 	Level       int           // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
 	Timeout     time.Duration // of one run, at which partial results are discarded (EX-6)
-	Own         bool          // its answer is the gateway's own words, with nothing of outside in them
-	Requests    bool          // it reaches out, so it counts against the external requests of a minute (EX-5)
+	Own         bool          // its answer is the gateway's own text, with nothing from outside
+	Requests    bool          // it makes requests to the outside, which count against the limit of a minute (EX-5)
 
-	// Places are the parameters that say where it reads, by name: path, repository or table. A permission may have a root for them.
+	// Places maps each parameter that says where it reads to path, repository or table. A permission may have a root for it.
 	Places map[string]string
-	// Check says what is wrong with canonical parameters before anything is done with them; nil if nothing. Errors name the field.
+	// Check refuses wrong parameters, which are canonical, before anything is done with them. Its errors name the field.
 	Check func(parameters json.RawMessage) error
 	// Writes tells whether these parameters make it a write although it reads otherwise; nil: never.
 	Writes func(parameters json.RawMessage) bool
-	// Of is the operation whose results these parameters ask for, where that is another one, else "". It must be permitted too, and its labels
-	// come along: what is stored carries them to whoever reads it (docs/design.md, rule 3).
+	// Of is the operation whose stored results these parameters ask for, or "". It must be permitted too, and its labels come along: stored
+	// data carries them to whoever reads it (docs/design.md, rule 3).
 	Of func(parameters json.RawMessage) string
-	// Run does it. It is bounded by ctx, its errors are fault errors, and one that is a *fault.NotDispatched had no effect.
+	// Run does the work. ctx bounds it, and its errors are fault errors. After a *gateway.NotDispatched it had no effect.
 	Run func(ctx context.Context, r CommandRun) (Brought, error)
 }
 
@@ -49,12 +49,12 @@ type CommandRun struct {
 	Parameters json.RawMessage // canonical, checked
 }
 
-// Brought is what a run brought back, raw.
+// Brought is the raw result of a run.
 type Brought struct {
-	Source string    // what the attribution names: the final URL, the database, the path
-	At     time.Time // when it was there, if that is not now: of a cached page
+	Source string    // for the attribution: the final URL, the database, the path
+	At     time.Time // when a cached page was fetched; zero: now
 	Blocks []Block   // in order
-	Failed bool      // it did not work, and the blocks are what was said about it: a database's own words are results like others
+	Failed bool      // it did not work, and the blocks say why: a database's error is a result like others
 }
 
 // Block is a text, or data of a media type.
@@ -64,7 +64,7 @@ type Block struct {
 	MediaType string
 }
 
-// justificationSchema and declarationSchema are what every command takes beside its parameters.
+// justificationSchema and declarationSchema describe what every command takes besides its parameters.
 const (
 	justificationSchema = `{"type":"object","description":"Why this is needed (or give declaration_id instead).","properties":{` +
 		`"user_request":{"type":"string","description":"The person's request, in their words."},` +
@@ -74,7 +74,7 @@ const (
 	declarationSchema = `{"type":"string","description":"The id of an approved declaration of exactly this call (sallyport_declare); then leave out the rest."}`
 )
 
-// definition is the command as a tool. Nothing is required in the schema because a declaration's id stands for all of it.
+// definition is the command as a tool. Its schema requires nothing, because a declaration's id can stand for everything.
 func (c *Command) definition() (call.Definition, error) {
 	var properties map[string]json.RawMessage
 	if err := json.Unmarshal(c.Parameters, &properties); err != nil {
@@ -96,12 +96,12 @@ func (c *Command) definition() (call.Definition, error) {
 	return call.Definition{Server: CommServer, Name: c.Name, Kind: call.Tool, JSON: canonical, Hash: call.HashBytes(canonical)}, nil
 }
 
-// builtins makes operations of the commands. They come with the program, so there is nothing to pin and nobody to imitate them.
+// builtins makes operations of the commands. They are part of the program, so they need no pins.
 func (c *Catalogue) builtins(s *Snapshot) {
 	for i := range c.o.Commands {
 		command, d := &c.o.Commands[i], c.commands[i]
 		class := c.o.Classify(CommServer, command.Name)
-		// The operator's word can't take a guard away, and a command needs no entry to be listed.
+		// The configuration can't take a guard away, and a command needs no entry to be listed.
 		class.Listed, class.Named, class.ExternalIO, class.Output, class.Timeout = true, true, true, provenance.UntrustedOutput, command.Timeout
 		class.Flow.Untrusted = !command.Own
 		if class.Level = max(class.Level, command.Level); command.Effect == flow.Write {

@@ -12,38 +12,38 @@ import (
 )
 
 const (
-	// maxPins bounds what servers can make the gateway remember; what comes after it is not exposed.
+	// maxPins bounds how many definitions servers can make the gateway remember. Further ones are not exposed.
 	maxPins = 20_000
-	// readResource and getPrompt are the operations that stand for all of a server's resources and prompts.
+	// readResource is the operation that stands for all of a server's resources, getPrompt the one for all of its prompts.
 	readResource, getPrompt = "read_resource", "get_prompt"
-	// FirstSight is who accepts what a server offers when it is first seen, or what the operator's configuration names.
+	// FirstSight is the rule that accepts definitions of a server that is first seen, and of tools that the operator's configuration names.
 	FirstSight = "rule:first-sight"
-	// seen is the pin that says that a server was seen, in place of a tool's name. No tool can have it.
-	seen = ".*"
+	// serverSeen stands in place of a tool's name in the pin that records that a server was seen. No tool can have this name.
+	serverSeen = ".*"
 )
 
 // pinsAtOnce is how many pins are written in one transaction.
 const pinsAtOnce = 100
 
-// Pin is the definition that was accepted for one operation.
+// Pin is the accepted definition of one operation, or the one that waits to be accepted, or both.
 type Pin struct {
 	Operation  string `json:"operation"`
 	Hash       string `json:"definition_hash"`
 	Definition []byte `json:"-"` // canonical JSON
 	Pending    string `json:"pending_hash,omitempty"`
-	PendingDef []byte `json:"-"` // the changed definition that waits to be accepted
+	PendingDef []byte `json:"-"` // the definition that waits to be accepted
 	AcceptedBy string `json:"accepted_by"`
 	// ConfirmedBy is the person who has read a definition that a rule accepted, and accepts it as it is.
 	ConfirmedBy string `json:"confirmed_by,omitempty"`
-	// AcceptedAt is when a definition was first accepted (or, before that, first seen). It stays when a later definition is
-	// accepted, because it is what the operation's claim to its exposed name rests on.
+	// AcceptedAt is when a definition was first accepted or, before that, first seen. It stays when a later definition is accepted,
+	// since the older of two claims to an exposed name counts.
 	AcceptedAt time.Time `json:"accepted_at"`
 }
 
 // Unread tells whether only a rule accepted the definition.
 func (p Pin) Unread() bool { return p.AcceptedBy == FirstSight && p.ConfirmedBy == "" }
 
-// Acceptance names a definition that a person looked at.
+// Acceptance names a definition that a person has read.
 type Acceptance struct {
 	Operation string `json:"operation" maxLength:"256"`
 	Hash      string `json:"definition_hash" maxLength:"128"`
@@ -58,8 +58,8 @@ func (c *Catalogue) AcceptTool(ctx context.Context, operation, hash, by string) 
 	return errs[0]
 }
 
-// AcceptTools accepts definitions that a person looked at, each for itself: one that changed meanwhile is not accepted, and its error says so.
-// The second error is the store's, after which none of the rest is accepted.
+// AcceptTools accepts definitions that a person has read, each by itself. A definition that changed meanwhile is not accepted, and its error
+// says so. The second error is the store's, after which none of the rest is accepted.
 func (c *Catalogue) AcceptTools(ctx context.Context, all []Acceptance, by string) ([]error, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *Catalogue) AcceptTools(ctx context.Context, all []Acceptance, by string
 	for i, a := range all {
 		pin, ok := c.pins[a.Operation]
 		switch {
-		case !ok || strings.HasSuffix(a.Operation, seen):
+		case !ok || strings.HasSuffix(a.Operation, serverSeen):
 			errs[i] = fault.New(fault.NotFound, "There is no tool %.80q.", a.Operation).Try("See sallyport tools list, the console, or GET /v1/tools.")
 			continue
 		case pin.Pending == "" && pin.Hash != a.Hash:
@@ -101,8 +101,8 @@ func (c *Catalogue) AcceptTools(ctx context.Context, all []Acceptance, by string
 	return errs, err
 }
 
-// save writes pins, each with its entry, in portions: a server with thousands of tools does not keep the only writer to itself. What is not
-// written stays as it was: an unpinned definition is not exposed. It holds c.mu.
+// save writes pins, each with its entry, in portions, so that a server with thousands of tools does not block the only writer. Pins that are
+// not written stay as they were. c.mu is held.
 func (c *Catalogue) save(ctx context.Context, pins []Pin, entries []audit.Entry) error {
 	for from := 0; from < len(pins); from += pinsAtOnce {
 		to := min(from+pinsAtOnce, len(pins))
@@ -116,7 +116,7 @@ func (c *Catalogue) save(ctx context.Context, pins []Pin, entries []audit.Entry)
 	return nil
 }
 
-// quarantined is the entry of a definition that waits for a person.
+// quarantined is the audit entry for a definition that waits for a person.
 func quarantined(operation, hash string, found []threat.Suspicion) audit.Entry {
 	e := audit.Entry{Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: operation, DefHash: hash, Decision: "ok"}
 	if len(found) > 0 {

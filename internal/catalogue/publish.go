@@ -16,7 +16,7 @@ import (
 	"sallyport.example/provenance"
 )
 
-// publish builds the next snapshot from offers, pins and classification. It holds c.mu.
+// publish builds the next snapshot from offers, pins and classification. c.mu is held.
 func (c *Catalogue) publish() {
 	s := &Snapshot{
 		byID: map[string]*Operation{}, byName: map[string]*Operation{},
@@ -35,14 +35,14 @@ func (c *Catalogue) publish() {
 	}
 	// Pinned tools that are no longer offered keep their id, so that a call of one says so.
 	for id, pin := range c.pins {
-		if s.byID[id] == nil && !strings.HasSuffix(id, seen) {
+		if s.byID[id] == nil && !strings.HasSuffix(id, serverSeen) {
 			server, tool, _ := strings.Cut(id, ".")
 			op := c.operation(server, tool, call.Tool)
 			op.Standing, op.Hash, op.Unread = Gone, pin.Hash, pin.Unread() && !op.Class.TrustFirstSight
 			s.byID[id] = op
 		}
 	}
-	c.name(s)
+	c.assignNames(s)
 	c.snap.Store(s)
 	for _, f := range c.subs {
 		f()
@@ -50,7 +50,7 @@ func (c *Catalogue) publish() {
 	c.o.Changed()
 }
 
-// operation makes an operation of the operator's word on it. What can't be resolved is unfit, not open.
+// operation makes an operation as the operator has classified it. If the classification can't be resolved, the operation is unfit.
 func (c *Catalogue) operation(server, tool string, kind call.Kind) *Operation {
 	return c.classified(c.o.Classify(server, tool), server, tool, kind)
 }
@@ -108,15 +108,15 @@ func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
 			op.Check = check
 		}
 	}
-	if s.byID[op.ID] == nil { // a server that offers a name twice has said so in Fault, on both
+	if s.byID[op.ID] == nil { // of a name that is offered twice, Fault says so in both definitions
 		s.byID[op.ID] = op
 	} else if op.Standing == Unfit {
 		s.byID[op.ID] = op
 	}
 }
 
-// acts makes a write of a tool that is said to read, where no call of it can do without an argument that holds code, and nobody said what that
-// may be.
+// acts makes a write of a tool that is classified as a read, if every call of it needs an argument that holds code and no rule says which code
+// is allowed.
 func (op *Operation) acts(definition []byte) {
 	if op.Flow.Effect != flow.Read {
 		return
@@ -125,7 +125,7 @@ func (op *Operation) acts(definition []byte) {
 	raw, _ := call.Get(schema, "required")
 	var required []string
 	if json.Unmarshal(raw, &required) != nil {
-		return // no argument is required, as far as can be read: each call is looked at
+		return // no argument is required, so each call is judged by its own arguments
 	}
 	unruled := op.Class.Reading(op.Server, op.Tool).Unruled(required)
 	if len(unruled) == 0 {
@@ -136,8 +136,8 @@ func (op *Operation) acts(definition []byte) {
 	op.Profile = op.Class.Profile()
 }
 
-// exposedTool is the accepted definition as the agent sees it: under its exposed name, without what could mislead a terminal or
-// a model's tokenizer, and without outputSchema where the result comes fenced.
+// exposedTool is the accepted definition as the agent sees it: under its exposed name, without characters that could mislead a terminal or a
+// model's tokenizer, and without outputSchema if the result will be fenced.
 func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 	members, err := objectOf(definition)
 	if err != nil {
@@ -163,7 +163,7 @@ func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {
 	op := s.byID[server+"."+word]
 	if op == nil || op.Kind != d.Kind {
 		op = c.operation(server, word, d.Kind)
-		op.Hash = call.HashBytes([]byte(op.ID)) // one operation for all of a server's resources: there is no definition to pin
+		op.Hash = call.HashBytes([]byte(op.ID)) // one operation for all of a server's resources has no definition to pin
 		s.byID[op.ID] = op
 	}
 	withhold := func() {
@@ -174,15 +174,15 @@ func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {
 		s.withheld[d.Kind] = append(s.withheld[d.Kind], o)
 	}
 	if op.Standing != Active {
-		withhold() // what nobody can call takes nobody's name
+		withhold() // an operation that can't be called takes no name
 		return
 	}
 	if d.Fault != "" || d.Kind == call.Resource && !threat.PlainURI(strings.NewReplacer("{", "", "}", "").Replace(d.Name)) {
-		withhold() // unfit, or a URI that could be read as a sentence
+		withhold() // the definition is unfit, or its URI could be read as a sentence
 		return
 	}
-	// Lists are read without a label rising, so they show nothing that would need one: of a server whose results bring
-	// confidentiality labels nothing (what it has can still be read by name), of one that is only not trusted no free text.
+	// Reading a list raises no label, so lists show nothing that would need one. They hide resources and prompts of a server whose results
+	// bring confidentiality labels, which can still be read by name, and show no free text of a server that is not trusted.
 	brings := slices.DeleteFunc(slices.Clone(op.Flow.Emits), func(l flow.Label) bool { return l == flow.Untrusted })
 	bare := op.Class.Output != provenance.TrustedOutput
 	o := Offer{Operation: op, Name: d.Name, Upstream: d.Name, Hidden: len(brings) > 0}
@@ -199,7 +199,7 @@ func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {
 	_, o.Template = members["uriTemplate"]
 	if bare {
 		members = bareOffer(members)
-		o.Hidden = o.Hidden || !op.Class.TrustFirstSight && c.steers(server, d, members)
+		o.Hidden = o.Hidden || !op.Class.TrustFirstSight && c.looksLikeOrder(server, d, members)
 	}
 	o.Definition, err = json.Marshal(threat.PlainValue(members))
 	if err != nil {
@@ -208,7 +208,7 @@ func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {
 	s.offers[d.Kind] = append(s.offers[d.Kind], o)
 }
 
-// bareOffer keeps what is needed to ask for a resource or prompt: names and types, no sentences.
+// bareOffer keeps only names and types, which are enough to ask for a resource or prompt, and no sentences.
 func bareOffer(members map[string]any) map[string]any {
 	next := map[string]any{}
 	for _, key := range []string{"name", "uri", "uriTemplate", "mimeType"} {
@@ -219,7 +219,7 @@ func bareOffer(members map[string]any) map[string]any {
 		if key == "mimeType" && !threat.MediaType(s) || len(s) > 1000 {
 			continue
 		}
-		if key == "name" { // a name that reads as a sentence becomes one that doesn't
+		if key == "name" { // a name could be a sentence
 			s = bareName(s)
 		}
 		next[key] = s
@@ -247,10 +247,10 @@ func bareName(s string) string {
 	return s[:min(len(s), 128)]
 }
 
-// name gives out the exposed names. A name that two operations claim, to the letter or but for case and dashes, goes to the one the
-// operator named outright, then to the one accepted first; the other is unfit. A newcomer can't take or imitate a name, and
-// an operation keeps its name while its server is away.
-func (c *Catalogue) name(s *Snapshot) {
+// assignNames gives out the exposed names. Two operations may claim the same name, or names that differ only in case and dashes. The operation
+// that the operator names outright then gets it, else the one that was accepted first; the other is unfit. So no new tool takes or imitates a
+// name, and an operation keeps its name while its server is away.
+func (c *Catalogue) assignNames(s *Snapshot) {
 	var claims []*Operation
 	for _, op := range s.byID {
 		if op.Kind == call.Tool && (op.Standing == Active || op.Standing == Quarantined || op.Standing == Gone && op.Hash != "") {
@@ -287,14 +287,14 @@ func (c *Catalogue) name(s *Snapshot) {
 		}
 	}
 	slices.SortFunc(s.tools, func(a, b *Operation) int { return strings.Compare(a.Name, b.Name) })
-	seen := map[string]bool{}
+	listed := map[string]bool{}
 	for kind, offers := range s.offers {
 		slices.SortStableFunc(offers, func(a, b Offer) int { return strings.Compare(a.Name, b.Name) })
-		// The same URI of two servers: the first by server id has it. Reading it says which server answered.
+		// Of one URI on two servers the first server by id has it. The answer says which server it is from.
 		s.offers[kind] = slices.DeleteFunc(offers, func(o Offer) bool {
 			key := string(kind) + "\x00" + o.Name
-			dup := seen[key]
-			seen[key] = true
+			dup := listed[key]
+			listed[key] = true
 			return dup
 		})
 	}

@@ -19,7 +19,7 @@ type Snapshot struct {
 	tools  []*Operation          // by exposed name
 	offers map[call.Kind][]Offer
 
-	withheld map[call.Kind][]Offer // what is offered and can't be passed on: only for the record
+	withheld map[call.Kind][]Offer // offers that agents can't see, kept to explain refusals
 }
 
 // Offer is a resource, a resource template or a prompt as it is exposed.
@@ -29,10 +29,10 @@ type Offer struct {
 	Upstream   string // the server's own name for it
 	Definition json.RawMessage
 	Template   bool
-	Hidden     bool // not listed: see addOffer
+	Hidden     bool // lists leave it out: see addOffer
 }
 
-// Offer finds an exposed prompt by name, or a resource by URI: listed as it is, or made from a template.
+// Offer finds an exposed prompt by name, or a resource by URI, listed or made from a template.
 func (s *Snapshot) Offer(kind call.Kind, name string) *Offer {
 	for i := range s.offers[kind] {
 		o := &s.offers[kind][i]
@@ -50,14 +50,14 @@ func (s *Snapshot) Offer(kind call.Kind, name string) *Offer {
 	return nil
 }
 
-// ByID finds an operation by its id, also one that can't be called; nil if there is none.
+// ByID finds an operation by its id, even one that can't be called; nil if there is none.
 func (s *Snapshot) ByID(id string) *Operation { return s.byID[id] }
 
-// Lookup finds an operation by its exposed name. Ids are never names: what the agent sees is what it can say.
+// Lookup finds an operation by its exposed name. An id is no name: agents use the names that they see.
 func (s *Snapshot) Lookup(name string) *Operation { return s.byName[name] }
 
-// templateMatches tells whether the URI can come from the template: its literal parts in order, the first at the start and the
-// last at the end. The server decides what it means; this only finds the server.
+// templateMatches tells whether the URI can come from the template: it has the literal parts in order, the first at its start and the last at
+// its end. This only finds the server, which decides what the URI means.
 func templateMatches(template, uri string) bool {
 	rest, first := uri, true
 	for template != "" {
@@ -84,7 +84,7 @@ func templateMatches(template, uri string) bool {
 	return true
 }
 
-// visible tells whether listing shows the operation to the agent: by permission and standing only, never by phase or labels.
+// visible tells whether lists show the operation to the agent. Only permission and standing count, not phase and labels.
 func (op *Operation) visible(d *agent.Declaration) bool {
 	return d != nil && op.Standing == Active && d.Permits(op.ID, op.Flow.Effect != flow.Read)
 }
@@ -111,18 +111,18 @@ func (c *Catalogue) Offers(d *agent.Declaration, kind call.Kind) []Offer {
 	return seen
 }
 
-// WhyWithheld says why an operation that has the name is none for agents.
+// WhyWithheld says why agents can't call the operation under the name.
 func (op *Operation) WhyWithheld(name string) fault.Verdict {
 	switch op.Standing {
 	case Unlisted:
 		return fault.Refuse("permit", fault.PermissionDenied, "No entry under operations names "+op.ID+", and unlisted_operations is deny.")
-	case Active: // it is callable, and what it was called for is not
+	case Active: // the operation can be called, but not for this name
 		return fault.Refuse("resolve", fault.ToolUnknown, fmt.Sprintf("The server offers %.80q in a form that can't be passed on.", name))
 	}
 	return fault.Refuse("standing", fault.ToolUnknown, fmt.Sprintf("%s can't be offered: %.80s", op.ID, op.Fault))
 }
 
-// Withheld finds the operation that would have the name if it could be called; nil if there is none.
+// Withheld finds the operation that would have the name if agents could call it; nil if there is none.
 func (s *Snapshot) Withheld(method call.Method, name string) *Operation {
 	var kinds []call.Kind
 	switch method {

@@ -16,46 +16,46 @@ import (
 	"sallyport.example/internal/threat"
 )
 
-// maxOffer is how many bytes of definitions of one server are read: no honest one has so many, and other servers wait for it.
+// maxOffer bounds the bytes of one server's definitions that are searched. No honest server has so many, and other servers wait meanwhile.
 const maxOffer = 2 << 20
 
-// read is what looks like an order, or is hidden, in a definition. It holds c.mu.
-func (c *Catalogue) read(id, hash string, definition []byte, names func() threat.ToolNames) []threat.Suspicion {
+// suspicionsIn finds text in a definition that looks like an order to the model, or is hidden. c.mu is held.
+func (c *Catalogue) suspicionsIn(id, hash string, definition []byte, names func() threat.ToolNames) []threat.Suspicion {
 	key := id + "\x00" + hash
-	found, known := c.doubts[key]
+	found, known := c.suspicions[key]
 	if !known {
 		_, tool, _ := strings.Cut(id, ".")
 		found = threat.SuspicionsIn(definition, tool, names())
-		c.doubt(key, found)
+		c.remember(key, found)
 	}
 	return found
 }
 
-func (c *Catalogue) doubt(key string, found []threat.Suspicion) {
-	if len(c.doubts) > 2*maxPins { // a server that keeps changing its mind
-		clear(c.doubts)
+func (c *Catalogue) remember(key string, found []threat.Suspicion) {
+	if len(c.suspicions) > 2*maxPins { // a server that keeps changing its definitions
+		clear(c.suspicions)
 	}
-	c.doubts[key] = found
+	c.suspicions[key] = found
 }
 
-// steers tells whether the names in the list entry of a resource or a prompt look like an order to the model: they are read without a label
-// rising. It holds c.mu.
-func (c *Catalogue) steers(server string, d call.Definition, members map[string]any) bool {
+// looksLikeOrder tells whether the names in the list entry of a resource or a prompt look like an order to the model, which reads them without a
+// label rising. c.mu is held.
+func (c *Catalogue) looksLikeOrder(server string, d call.Definition, members map[string]any) bool {
 	key := server + "." + string(d.Kind) + "\x00" + d.Name + "\x00" + d.Hash
-	found, known := c.doubts[key]
+	found, known := c.suspicions[key]
 	if !known {
 		listed, _ := json.Marshal(members) // of texts: can't fail
-		names := map[string]bool{}         // as names of members they are read word by word
+		names := map[string]bool{}         // names of members are searched word by word
 		call.Strings(listed, func(_, s string) bool { names[s] = true; return true })
 		listed, _ = json.Marshal(names)
 		found = threat.SuspicionsIn(listed, "", nil)
-		c.doubt(key, found)
+		c.remember(key, found)
 	}
 	return slices.ContainsFunc(found, func(s threat.Suspicion) bool { return s.Kind == "order" })
 }
 
-// measure finds an offer too long to be read. It holds c.mu.
-func (c *Catalogue) measure(server string, defs []call.Definition) {
+// markTooLong makes every definition of an offer suspicious that is too long to be searched. c.mu is held.
+func (c *Catalogue) markTooLong(server string, defs []call.Definition) {
 	size := 0
 	for _, d := range defs {
 		size += len(d.JSON)
@@ -65,13 +65,13 @@ func (c *Catalogue) measure(server string, defs []call.Definition) {
 	}
 	long := []threat.Suspicion{{Kind: "long", Where: "definition", Quote: fmt.Sprintf("the server's definitions have over %d bytes", maxOffer)}}
 	for _, d := range defs {
-		c.doubt(server+"."+d.Name+"\x00"+d.Hash, long)
+		c.remember(server+"."+d.Name+"\x00"+d.Hash, long)
 	}
 }
 
-// namesFor are the names of tools that a definition of the server could be about: its own, also those that it offers now, and those of all
-// others and of the gateway, by which the servers or the agent know them. It holds c.mu.
-func (c *Catalogue) namesFor(server string, offered []call.Definition) threat.ToolNames {
+// toolNames are the names that a definition of the server could mention: those of its own tools, with the ones it offers now, and those of all
+// other tools, as the servers and as the agent know them. c.mu is held.
+func (c *Catalogue) toolNames(server string, offered []call.Definition) threat.ToolNames {
 	names := threat.ToolNames{}
 	add := func(name string, own bool) {
 		name = strings.ToLower(name)
@@ -79,7 +79,7 @@ func (c *Catalogue) namesFor(server string, offered []call.Definition) threat.To
 	}
 	if s := c.snap.Load(); s != nil {
 		for id, op := range s.byID {
-			if op.Kind == call.Tool && !strings.HasSuffix(id, seen) {
+			if op.Kind == call.Tool && !strings.HasSuffix(id, serverSeen) {
 				add(op.Tool, op.Server == server)
 				add(op.Name, op.Server == server)
 			}
@@ -93,11 +93,11 @@ func (c *Catalogue) namesFor(server string, offered []call.Definition) threat.To
 	return names
 }
 
-// reread reads again what nobody has accepted, where tools have names now that they hadn't before: a server that is up before the others could
-// speak of their tools unnoticed. What a rule accepted and looks like an order now is withheld as it would have been. It holds c.mu.
-func (c *Catalogue) reread(ctx context.Context, before threat.ToolNames) (withheld []Pin, err error) {
+// recheck searches definitions that no person has accepted once more for tool names that are new since before: a server that is up before the
+// others could mention their tools unnoticed. A definition that a rule accepted and that now looks like an order is withheld. c.mu is held.
+func (c *Catalogue) recheck(ctx context.Context, before threat.ToolNames) (withheld []Pin, err error) {
 	fresh := map[string]bool{}
-	for name := range c.namesFor("", nil) {
+	for name := range c.toolNames("", nil) {
 		if _, known := before[name]; !known {
 			fresh[name] = true
 		}
@@ -114,17 +114,17 @@ func (c *Catalogue) reread(ctx context.Context, before threat.ToolNames) (withhe
 		if unread {
 			hash, definition = pin.Hash, pin.Definition
 		}
-		if hash == "" || !speaksOf(definition, fresh) {
+		if hash == "" || !mayMention(definition, fresh) {
 			continue
 		}
 		server, _, _ := strings.Cut(id, ".")
 		if names[server] == nil {
-			names[server] = sync.OnceValue(func() threat.ToolNames { return c.namesFor(server, nil) })
+			names[server] = sync.OnceValue(func() threat.ToolNames { return c.toolNames(server, nil) })
 		}
-		if found := c.doubts[id+"\x00"+hash]; len(found) == 0 {
-			delete(c.doubts, id+"\x00"+hash)
+		if found := c.suspicions[id+"\x00"+hash]; len(found) == 0 {
+			delete(c.suspicions, id+"\x00"+hash)
 		}
-		if found := c.read(id, hash, definition, names[server]); unread && len(found) > 0 {
+		if found := c.suspicionsIn(id, hash, definition, names[server]); unread && len(found) > 0 {
 			withheld = append(withheld, Pin{Operation: id, Pending: hash, PendingDef: definition, AcceptedAt: c.o.Now()})
 			entries = append(entries, quarantined(id, hash, found))
 		}
@@ -133,16 +133,16 @@ func (c *Catalogue) reread(ctx context.Context, before threat.ToolNames) (withhe
 		return nil, nil
 	}
 	err = c.o.Store.SavePins(ctx, withheld, entries...)
-	for _, pin := range withheld { // whether that is written down or not
+	for _, pin := range withheld { // even if they could not be written
 		c.pins[pin.Operation] = pin
 	}
 	c.publish()
 	return withheld, err
 }
 
-// speaksOf tells whether one of the names may stand in a definition: as a word, or in letters that only pass for others. It takes time for the
-// definition's length and not for the number of names, which servers choose.
-func speaksOf(definition []byte, names map[string]bool) (found bool) {
+// mayMention tells whether a definition may contain one of the names: as a word, or in letters that look like its letters. Its time grows with the
+// length of the definition and not with the number of names, which servers choose.
+func mayMention(definition []byte, names map[string]bool) (found bool) {
 	call.Strings(definition, func(_, text string) bool {
 		for word := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool {
 			return r < utf8.RuneSelf && !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-", r)

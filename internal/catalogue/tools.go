@@ -40,11 +40,11 @@ type Tool struct {
 	AcceptedAt time.Time       `json:"accepted_at,omitzero"`
 	// Unread: only a rule accepted the definition, so a session that lists it holds untrusted.
 	Unread bool `json:"unread,omitempty"`
-	// Suspicions are what looks like an order, or is hidden, in the definition that no person has accepted yet.
+	// Suspicions are texts that look like an order, or are hidden, in the definition that no person has accepted yet.
 	Suspicions []threat.Suspicion `json:"suspicions,omitempty"`
 }
 
-// Tools returns everything that servers offer or offered, whatever its standing, by id.
+// Tools returns the operations of all servers, even those that can't be called or are gone, by id.
 func (c *Catalogue) Tools() []Tool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,36 +60,36 @@ func (c *Catalogue) Tools() []Tool {
 			Definition: pin.Definition, Pending: pin.PendingDef, AcceptedBy: cmp.Or(pin.ConfirmedBy, pin.AcceptedBy), AcceptedAt: pin.AcceptedAt, Unread: op.Unread,
 		}
 		if names[op.Server] == nil {
-			names[op.Server] = sync.OnceValue(func() threat.ToolNames { return c.namesFor(op.Server, nil) })
+			names[op.Server] = sync.OnceValue(func() threat.ToolNames { return c.toolNames(op.Server, nil) })
 		}
 		switch {
 		case pin.Pending != "":
-			t.Suspicions = c.read(id, pin.Pending, pin.PendingDef, names[op.Server])
+			t.Suspicions = c.suspicionsIn(id, pin.Pending, pin.PendingDef, names[op.Server])
 		case pin.Unread():
-			t.Suspicions = c.read(id, pin.Hash, pin.Definition, names[op.Server])
+			t.Suspicions = c.suspicionsIn(id, pin.Hash, pin.Definition, names[op.Server])
 		}
 		all = append(all, t)
 	}
 	return all
 }
 
-// ToolView is a tool with what the operator's configuration says about it beyond its flow. It is what people look at, not what is decided on.
+// ToolView is a tool with its whole classification. It is for people; nothing is decided on it.
 type ToolView struct {
 	Tool
 	Level    int    // 0 reads, 1 write only the person sees and can undo, 2 the rest
-	Risk     string // as far as it can be said before the call
-	Action   string // what it does, by its name in the risk rules; ""
-	Named    bool   // an entry of the operator's names it; Listed without it is one for the whole server
+	Risk     string // without the arguments of a call, which can raise it
+	Action   string // its name in the risk rules, or ""
+	Named    bool   // an entry of the configuration names it; if only Listed is set, an entry covers its whole server
 	AskFirst bool   // a person is asked about every call, because no entry covers it
 	AskOnce  bool   // about the first one in a session
 	BuiltIn  bool   // it runs in this process and not on a server
 
-	Profile *provenance.Profile // what the operator says about its arguments and results; nil: it came or went while the view was made
-	Allows  []string            // what that allows, in sentences
+	Profile *provenance.Profile // the classification of its arguments and results; nil: it came or went while the view was made
+	Allows  []string            // sentences about what the profile allows
 	Traced  bool                // provenance decides about its calls at all
 }
 
-// ToolViews returns what Tools returns, in its order, with more about each.
+// ToolViews returns the tools of Tools, in its order, with their classifications.
 func (c *Catalogue) ToolViews() []ToolView {
 	all := c.Tools()
 	views := make([]ToolView, 0, len(all))
@@ -107,16 +107,16 @@ func (c *Catalogue) ToolViews() []ToolView {
 	return views
 }
 
-// Usability is how many of a server's tools can be called as far as the catalogue says, and why not the others, in words that are safe to show.
+// Usability counts a server's tools and those that can be called. Why says what is wrong with the others, in text that is safe to show.
 type Usability struct {
 	Tools, Usable int
 	Why           []string
 }
 
-// maxUnfit is how many unfit tools of a server are named with what is wrong with them.
+// maxUnfit is how many unfit tools of a server Why names.
 const maxUnfit = 3
 
-// Usability tells it for each server that offers tools.
+// Usability returns the usability of each server that offers tools.
 func (c *Catalogue) Usability() map[string]Usability {
 	byServer := map[string]Usability{}
 	waiting, unlisted, unfit := map[string]int{}, map[string]int{}, map[string]int{}

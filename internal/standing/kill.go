@@ -13,17 +13,17 @@ import (
 	"sallyport.example/internal/audit"
 )
 
-// ErrKilled is the cause with which the switch cancels calls in flight.
+// ErrKilled is the cause with which the switch cancels running calls.
 var ErrKilled = errors.New("the kill switch was pulled")
 
-// Switches is the whole state of the kill switch. Epoch grows with every switching and never falls.
+// Switches is the whole state of the kill switch. Epoch grows with every change.
 type Switches struct {
 	Epoch  int64             `json:"epoch"`
 	Global Switch            `json:"global"`
 	Agents map[string]Switch `json:"agents"`
 }
 
-// Switch is one switch, as status shows it (AG-4).
+// Switch is the switch of all agents or of one (AG-4).
 type Switch struct {
 	Active  bool      `json:"active"`
 	Since   time.Time `json:"since"`
@@ -32,8 +32,8 @@ type Switch struct {
 	Durable bool      `json:"durable"`
 }
 
-// killSwitch acts from memory: flipping it stores one pointer and cancels what runs. Writing it down happens behind, again and
-// again until the store has it; until then status shows durable: false.
+// killSwitch acts from memory: flipping it stores one pointer and cancels running calls. A goroutine writes it down, again and again until the
+// store has it; until then Durable is false.
 type killSwitch struct {
 	now   func() time.Time
 	state atomic.Pointer[Switches] // immutable; replaced under mu
@@ -55,7 +55,7 @@ func newKillSwitch(s Switches, now func() time.Time) *killSwitch {
 	return k
 }
 
-// flip switches an agent (or, with agent "", everything) off or on and cancels the calls it stops. It never waits for the store.
+// flip switches an agent, or with "" all agents, off or on. Off cancels their calls. It never waits for the store.
 func (k *killSwitch) flip(agent string, active bool, by, reason string) Switches {
 	now := k.now()
 	k.mu.Lock()
@@ -92,7 +92,7 @@ func (k *killSwitch) flip(agent string, active bool, by, reason string) Switches
 	return next
 }
 
-// persist writes switchings down until ctx ends, and once more then. Only what was written is shown as durable.
+// persist writes changes down until ctx ends, and then once more. Only written ones become durable.
 func (k *killSwitch) persist(ctx context.Context, store Store, log *slog.Logger) {
 	const pause = 250 * time.Millisecond // between attempts while the store refuses
 	for {
@@ -142,14 +142,14 @@ func (k *killSwitch) persist(ctx context.Context, store Store, log *slog.Logger)
 	}
 }
 
-// Running is a call under way, as far as the switch has to know it. It is a pointer, or something else that can be compared.
+// Running is a running call. It must be comparable, such as a pointer.
 type Running interface {
 	// Cancel ends the call. It must not block.
 	Cancel(cause error)
 }
 
-// Enter registers a call so that the switch can cancel it, and returns how many calls of the agent are under way with it. Register first, then
-// look at the switch: a switching in between is then seen by one or the other.
+// Enter registers a call so that the switch can cancel it, and returns how many calls of the agent run now. Ask Killed only after Enter: a
+// change between the two is then seen by one of them.
 func (s *Standing) Enter(agent string, r Running) int {
 	k := s.kill
 	k.mu.Lock()
@@ -180,7 +180,7 @@ func (s *Standing) Killed(agent string) bool {
 	return state.Global.Active || state.Agents[agent].Active
 }
 
-// Disable pulls the switch: for one agent, or for all with agent "". Calls in flight are cancelled before it returns (AG-4).
+// Disable pulls the switch for one agent, or for all with "". Running calls are cancelled before it returns (AG-4).
 func (s *Standing) Disable(agent, by, reason string) Switches {
 	defer s.o.SwitchChanged(agent)
 	return s.kill.flip(agent, true, by, reason)
@@ -192,5 +192,5 @@ func (s *Standing) Enable(agent, by, reason string) Switches {
 	return s.kill.flip(agent, false, by, reason)
 }
 
-// KillStatus returns the state of every switch ever pulled.
+// KillStatus returns the state of every switch that was ever used.
 func (s *Standing) KillStatus() Switches { return *s.kill.state.Load() }

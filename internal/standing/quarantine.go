@@ -11,7 +11,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Quarantine says since when an agent is put aside, by whom and why.
+// Quarantine is an agent's quarantine. The agent's calls are refused as long as it holds.
 type Quarantine struct {
 	Since  time.Time `json:"since"`
 	By     string    `json:"by"`
@@ -20,15 +20,15 @@ type Quarantine struct {
 	durable bool // the store has it
 }
 
-// quarantines are those that hold.
+// quarantines holds the present quarantines.
 type quarantines struct {
 	saving  sync.Mutex   // held while one or its end is written, before mu
 	mu      sync.RWMutex // guards byAgent
 	byAgent map[string]Quarantine
 }
 
-// Quarantine puts an agent aside until a person restores it: its calls are refused (agent.quarantined), its sessions and what they hold
-// stay. It holds from memory at once. With an error it holds as long as this process runs, and is not written down.
+// Quarantine refuses an agent's calls (agent.quarantined) until a person restores it. Its sessions stay. The quarantine holds at once. If this
+// returns an error of the store, the quarantine is not written down and holds only as long as this process runs.
 func (s *Standing) Quarantine(ctx context.Context, agent, reason, by string) error {
 	if err := s.canPutAside(agent, reason); err != nil {
 		return err
@@ -41,14 +41,14 @@ func (s *Standing) Quarantine(ctx context.Context, agent, reason, by string) err
 	s.aside.byAgent[agent] = q
 	s.aside.mu.Unlock()
 	defer s.o.AgentChanged(agent)
-	s.aside.saving.Lock() // one at a time, so that what is written is what was said last
+	s.aside.saving.Lock() // one at a time, so that the last one is written last
 	defer s.aside.saving.Unlock()
 	if now, is := s.Quarantined(agent); !is || now.durable {
 		return nil
 	}
 	e := audit.Entry{Kind: audit.Change, Action: "agent.quarantine", Agent: agent, Actor: by, Reason: q.Reason, Decision: "ok"}
 	if err := s.o.Store.SaveQuarantine(context.WithoutCancel(ctx), agent, &q, e); err != nil {
-		return err // it is written at the next try
+		return err // quarantining it again tries to write it again
 	}
 	s.aside.mu.Lock()
 	q.durable = true
@@ -57,7 +57,7 @@ func (s *Standing) Quarantine(ctx context.Context, agent, reason, by string) err
 	return nil
 }
 
-// Restore ends an agent's quarantine, once that is written down.
+// Restore ends an agent's quarantine once the end is written down.
 func (s *Standing) Restore(ctx context.Context, agent, reason, by string) error {
 	if err := s.canPutAside(agent, reason); err != nil {
 		return err
@@ -88,14 +88,14 @@ func (s *Standing) canPutAside(agent, reason string) error {
 	return nil
 }
 
-// Quarantines returns the agents that are put aside.
+// Quarantines returns all quarantines by agent.
 func (s *Standing) Quarantines() map[string]Quarantine {
 	s.aside.mu.RLock()
 	defer s.aside.mu.RUnlock()
 	return maps.Clone(s.aside.byAgent)
 }
 
-// Quarantined tells whether an agent is put aside, and since when, by whom and why.
+// Quarantined returns an agent's quarantine; false if it has none.
 func (s *Standing) Quarantined(agent string) (Quarantine, bool) {
 	s.aside.mu.RLock()
 	defer s.aside.mu.RUnlock()

@@ -9,21 +9,21 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// TokenRules says who may have a token: a declared agent, a host, or a person with no more roles than configured. They are the same whether a
-// gateway runs or not.
+// TokenRules say who may have a token: a declared agent, a host, or a person with no more roles than the configuration gives them. The same rules
+// hold for tokens that are made while no gateway runs.
 type TokenRules struct {
 	Agents agent.Set
-	People map[string][]identity.Role // the configured roles of each person; who is not in it may have any
+	People map[string][]identity.Role // the configured roles by person; a person that is not in it may have any
 }
 
-// WantedToken is a token as somebody asks for it.
+// WantedToken is a token that somebody asks for.
 type WantedToken struct {
 	Kind, ID string
 	Roles    []string  // of a person
 	Expires  time.Time // zero: never
 }
 
-// Subject returns whom a wanted token speaks for. Its errors name the field that is wrong.
+// Subject returns the principal that a wanted token stands for. Its errors name the field that is wrong.
 func (r TokenRules) Subject(w WantedToken, now time.Time) (identity.Principal, error) {
 	p := identity.Principal{Kind: identity.Kind(w.Kind), ID: w.ID}
 	if err := identity.CheckID(w.ID); err != nil {
@@ -54,7 +54,7 @@ func (r TokenRules) Subject(w WantedToken, now time.Time) (identity.Principal, e
 	return p, nil
 }
 
-// roles are those that a person wants, each once, if the configuration gives them.
+// roles returns the wanted roles, each once, if the configuration gives them to the person.
 func (r TokenRules) roles(person string, wanted []string) ([]identity.Role, error) {
 	if len(wanted) == 0 {
 		return nil, fault.New(fault.RequestMalformed, "Name at least one role.").At("roles")

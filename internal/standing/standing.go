@@ -1,9 +1,9 @@
-// Package standing holds what every call is looked up in before anything is done: whether the kill switch is pulled, whether the agent is
-// quarantined, and who a credential speaks for.
+// Package standing answers three questions before every call: whether the kill switch is pulled, whether the agent is quarantined, and whom a
+// credential stands for.
 //
-// Promises: each answer comes from memory and waits for nothing; pulling the switch cancels the calls under way before it returns, and is
-// written down behind; a quarantine and the end of a token hold from memory at once; the end of a quarantine and a new token hold once they
-// are durable; a token's secret is kept nowhere. A start fails rather than begin without what the store holds.
+// Promises: each answer comes from memory and waits for nothing; pulling the switch cancels the running calls before it returns, and is written
+// down afterwards; a quarantine and the end of a token hold at once; the end of a quarantine and a new token hold once they are durable; a
+// token's secret is kept nowhere. If the store can't be read, the start fails.
 package standing
 
 import (
@@ -18,19 +18,19 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// Store keeps what is looked up. Each method is one transaction; when it returns nil, what it wrote is durable. Errors are fault errors; none
-// leaves half of its work behind. Safe for concurrent use.
+// Store keeps switches, quarantines and tokens. Each method is one transaction, which is durable when it returns nil. Errors are fault errors.
+// Safe for concurrent use.
 type Store interface {
-	// Switches returns the kill switch as last written; SaveSwitches writes it with the entries of the switchings it includes.
+	// Switches returns the kill switch as last written. SaveSwitches writes it with the entries of the changes that it includes.
 	Switches(ctx context.Context) (Switches, error)
 	SaveSwitches(ctx context.Context, s Switches, entries ...audit.Entry) error
 
-	// Quarantines returns the agents that are put aside; SaveQuarantine writes one, or with nil that it is over, with its entry.
+	// Quarantines returns the quarantined agents. SaveQuarantine writes a quarantine, or with nil its end, with its entry.
 	Quarantines(ctx context.Context) (map[string]Quarantine, error)
 	SaveQuarantine(ctx context.Context, agent string, q *Quarantine, e audit.Entry) error
 
 	TokenStore
-	// Tokens returns every token, revoked ones too. RevokeToken ends one, with its entry; of one that was revoked before it is a Conflict.
+	// Tokens returns every token, with the revoked ones. RevokeToken revokes one, with its entry; it is a Conflict if it was revoked before.
 	Tokens(ctx context.Context) ([]identity.Token, error)
 	RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error
 }
@@ -41,7 +41,7 @@ type TokenStore interface {
 	AddToken(ctx context.Context, t identity.Token, e audit.Entry) error
 }
 
-// Options is what a Standing is built of. Every field is needed.
+// Options are the options of New. Every field is needed.
 type Options struct {
 	Store  Store
 	Agents agent.Set
@@ -53,7 +53,7 @@ type Options struct {
 	AgentChanged  func(agent string)
 }
 
-// Standing is the switch, the quarantines and the tokens. Make it with New, end it with Close. Safe for concurrent use.
+// Standing holds the switch, the quarantines and the tokens. Make it with New, end it with Close. Safe for concurrent use.
 type Standing struct {
 	o      Options
 	kill   *killSwitch

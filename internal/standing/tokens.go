@@ -13,13 +13,13 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// tokens holds every token by its hash, so that authenticating costs one hash and one look-up. The store is written first; memory follows.
+// tokens holds every token by its hash, so that authenticating costs one hash and one look-up.
 type tokens struct {
 	mu     sync.RWMutex // guards byHash
 	byHash map[string]identity.Token
 }
 
-// Authenticate tells who a secret speaks for. Unknown, revoked and expired ones are told apart only to whoever holds them.
+// Authenticate returns the principal that a secret stands for. The error says whether the token is unknown, revoked or expired.
 func (s *Standing) Authenticate(secret string) (identity.Principal, error) {
 	c := &s.tokens
 	hash := identity.HashSecret(secret)
@@ -40,7 +40,7 @@ func (s *Standing) Authenticate(secret string) (identity.Principal, error) {
 	return t.Subject, nil
 }
 
-// StillValid tells whether the token that the principal came with is still good: a call can be held for longer than its credential lasts.
+// StillValid checks the principal's token again: a call can be held for longer than its token is valid.
 func (s *Standing) StillValid(p identity.Principal) error {
 	c := &s.tokens
 	c.mu.RLock()
@@ -66,7 +66,7 @@ func (s *Standing) IssueToken(ctx context.Context, subject identity.Principal, b
 	return secret, t, nil
 }
 
-// MakeToken makes a token straight in the store. A Standing that is in use does not know it: use IssueToken where there is one.
+// MakeToken makes a token in the store. Use IssueToken where there is a Standing, which would not know this one.
 func MakeToken(ctx context.Context, store TokenStore, subject identity.Principal, by string, now time.Time) (secret string, t identity.Token, err error) {
 	secret, hash := identity.Mint(subject.Kind)
 	t = identity.Token{ID: call.NewID("tok_", now), Hash: hash, Subject: subject, Created: now}
@@ -94,8 +94,8 @@ func (s *Standing) RevokeToken(ctx context.Context, id, by string) error {
 	if found.ID == "" {
 		return fault.New(fault.NotFound, "There is no token %s.", id)
 	}
-	// In memory first: a token that should be gone must not be good for the length of a slow commit. The store is asked each time,
-	// because an earlier attempt may have got no further than memory.
+	// Memory comes first, so that a revoked token is not valid during a slow commit. The store is asked each time, because it may have failed
+	// at an earlier attempt.
 	if found.Revoked.IsZero() {
 		found.Revoked = s.o.Now()
 		s.tokens.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Standing) RevokeToken(ctx context.Context, id, by string) error {
 	err := s.o.Store.RevokeToken(ctx, id, found.Revoked, audit.Entry{
 		Kind: audit.Change, Action: "token.revoke", Actor: by, Decision: "ok", Reason: "of " + found.Subject.String(), CallID: id,
 	})
-	if fault.Is(err, fault.Conflict) { // it was revoked before
+	if fault.Is(err, fault.Conflict) { // an earlier attempt was written
 		return nil
 	}
 	return err

@@ -12,8 +12,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// JSON reads a body that must be JSON and of at most limit bytes. It looks at what the body is said to be, not at what is in it. With
-// optional, there may be no body at all.
+// JSON reads a body of at most limit bytes whose media type must be JSON. It does not parse it. With optional, the body may be empty.
 func JSON(w http.ResponseWriter, r *http.Request, limit int64, optional bool) ([]byte, error) {
 	return body(w, r, "application/json", limit, optional)
 }
@@ -40,7 +39,7 @@ func Form(w http.ResponseWriter, r *http.Request, limit int64) error {
 func body(w http.ResponseWriter, r *http.Request, media string, limit int64, optional bool) ([]byte, error) {
 	b, err := read(w, r, limit)
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		if r.Header.Get("Expect") == "" { // a client that is still writing would not see the answer before the connection is cut
+		if r.Header.Get("Expect") == "" { // the answer would be lost if the connection were cut while the client still writes
 			_, _ = io.CopyN(io.Discard, r.Body, 2*limit) // best effort, within the deadline for the body
 		}
 		return nil, WithStatus(http.StatusRequestEntityTooLarge, fault.New(fault.RequestMalformed, "A body has at most %d bytes here.", limit))
@@ -61,8 +60,8 @@ func body(w http.ResponseWriter, r *http.Request, media string, limit int64, opt
 	return b, nil
 }
 
-// read reads the whole body within the deadline that Handler has set. The deadline does not live on: its end, while the request is worked
-// on, would be taken for the client's. Memory grows with what has come, not with what was announced.
+// read reads the whole body within the deadline that Handler has set. It then removes the deadline, whose end would look as if the client had
+// gone. Memory grows with the bytes that came, not with the announced length.
 func read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, &http.MaxBytesError{Limit: limit}

@@ -23,16 +23,16 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// writer bounds how long a client may take: one that does not read must not hold its answer in memory for ever. It knows whether the
-// answer has begun. Deadlines are best effort: the recorders of tests have none.
+// writer bounds how long a client may take to read its answer, and knows whether the answer has begun. Deadlines are best effort: the recorders
+// of tests have none.
 type writer struct {
 	http.ResponseWriter
 	connection *http.ResponseController
 	begun      bool
 }
 
-// begin sets the deadline for the request's body, which counts also for a body that nobody reads but the server, to get to the next
-// request. It takes off what end has set for the request before this one.
+// begin sets the deadline for the request's body. It also holds for a body that only the server reads, to get to the next request. begin removes
+// the deadline that end has set for the request before this one.
 func begin(w http.ResponseWriter, r *http.Request) *writer {
 	out := &writer{ResponseWriter: w, connection: http.NewResponseController(w)}
 	if r.ContentLength != 0 {
@@ -42,7 +42,7 @@ func begin(w http.ResponseWriter, r *http.Request) *writer {
 	return out
 }
 
-// end bounds what the server still has to write: the answer's last bytes are in its buffer.
+// end bounds the time for the last bytes of the answer, which are still in the server's buffer.
 func (w *writer) end() { w.bound() }
 
 func (w *writer) bound() { _ = w.connection.SetWriteDeadline(time.Now().Add(writeTime)) }
@@ -52,7 +52,7 @@ func (w *writer) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write gives each megabyte its time, so that a slow line is not a dead one.
+// Write gives each megabyte its own time, so that a slow connection is not cut.
 func (w *writer) Write(b []byte) (int, error) {
 	w.begun = true
 	done := 0
@@ -73,5 +73,5 @@ func (w *writer) FlushError() error {
 	return w.connection.Flush()
 }
 
-// Unwrap is for what else http.ResponseController does.
+// Unwrap gives http.ResponseController the rest.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }

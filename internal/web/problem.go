@@ -9,7 +9,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Problem is every refusal (RFC 9457).
+// Problem is the body of every refusal (RFC 9457).
 type Problem struct {
 	Type      string       `json:"type" doc:"always about:blank; code tells what it is"`
 	Title     string       `json:"title"`
@@ -34,7 +34,7 @@ func (p *Problem) Error() string { return p.Detail }
 func (p *Problem) GetStatus() int            { return p.Status }
 func (p *Problem) ContentType(string) string { return "application/problem+json" }
 
-// Problem puts an error into public words, nothing of its cause among them, and logs it under the request's id.
+// Problem is the public form of an error, without its cause. It logs the error under the request's id.
 func (f *Face) Problem(ctx context.Context, err error) *Problem {
 	e, status := fault.Of(err), Status(err)
 	p := &Problem{
@@ -52,7 +52,7 @@ func (f *Face) Problem(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// Refuse answers with the problem that the error is.
+// Refuse answers with the error as a problem.
 func (f *Face) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p := f.Problem(r.Context(), err)
 	b, err := json.Marshal(p)
@@ -64,7 +64,7 @@ func (f *Face) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(append(b, '\n')) // a client that is gone needs no answer
 }
 
-// statusError is a fault with another HTTP status than its code's.
+// statusError is made by WithStatus.
 type statusError struct {
 	fault  *fault.Error
 	status int

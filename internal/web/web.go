@@ -1,8 +1,8 @@
-// Package web is what every HTTP face of the gateway shares: which requests are taken at all, how a body is read, how long a client may
-// take, and the form of a refusal.
+// Package web holds what all HTTP faces of the gateway share: which requests are accepted at all, how a body is read, how long a client may take,
+// and the form of a refusal.
 //
-// Promises: a request is taken only if it names this listener as its host, is not sent by another site's page, and can't be read in two
-// ways; that is decided before anybody asks who calls. A body is bounded in size and time. Every request has one id, which the answer and
+// Promises: a request is accepted only if it names this listener as its host, is not sent by a page of another origin, and can't be read in two
+// ways; this is decided before the credential is looked at. A body is bounded in size and time. Every request has one id, which the answer and
 // the log have too. A refusal is problem+json with a code, public words and never a cause. A panic costs one answer. Nothing here decides
 // who may do what.
 package web
@@ -23,13 +23,13 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Face is one HTTP face. Log and NewID are needed.
+// Face is one HTTP face: a listener, or a group of routes, with its own handler. Log and NewID are needed.
 type Face struct {
 	Log   *slog.Logger
 	NewID func() string // makes the id of a request
-	// ProxyHost is a host that this face is reached at besides the names of this machine, as a proxy before it passes it on; "" for none.
+	// ProxyHost is the host that clients of a proxy before this face use, besides the names of this machine; "" for none.
 	ProxyHost string
-	// Single are headers that the face reads besides those that all faces do: a request that has one of them twice is refused.
+	// Single are further headers that the face reads. A request that has one of them twice is refused.
 	Single []string
 }
 
@@ -59,7 +59,7 @@ func RequestID(ctx context.Context) string {
 	return id
 }
 
-// Handler passes on to next what is a plain request to this listener, and refuses the rest.
+// Handler passes acceptable requests on to next and refuses the others.
 func (f *Face) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(plain http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(WithRequestID(r.Context(), f.NewID()))
@@ -70,7 +70,7 @@ func (f *Face) Handler(next http.Handler) http.Handler {
 		w.Header().Set(HeaderRequestID, RequestID(r.Context()))
 		if len(r.TransferEncoding) > 0 {
 			// net/http hides whether there was a Content-Length too. A proxy before us may then see the end of this request elsewhere, so
-			// what follows on the connection is not read (RFC 9112 section 6.1).
+			// nothing more is read from the connection (RFC 9112 section 6.1).
 			w.Header().Set("Connection", "close")
 		}
 		err := f.check(r)
@@ -82,14 +82,13 @@ func (f *Face) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// recovered answers for a handler that panicked. What has been sent already is not the whole answer and must not look like it: then the
-// connection is cut.
+// recovered answers for a handler that panicked. If part of the answer has been sent, it must not look like the whole, so the connection is cut.
 func (f *Face) recovered(w *writer, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
 	}
-	if p != http.ErrAbortHandler { // which is no failure: a handler asks for the connection to be cut
+	if p != http.ErrAbortHandler { // with this a handler asks for the connection to be cut
 		f.LogPanic(r.Context(), p)
 	}
 	if w.begun || p == http.ErrAbortHandler {
