@@ -52,7 +52,7 @@ func TestApprovalOfIDApprovesNumbers(t *testing.T) {
 	}
 }
 
-// a vouched link alone permits a broadcast with no destination
+// a confirmed link alone permits a broadcast with no destination
 func TestLinkAlonePermits(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"text": Content}}
 	s := Situation{Held: openHeld, Words: ParseWords("read https://good.com/a")}
@@ -150,14 +150,14 @@ func TestNestedListForges(t *testing.T) {
 	}
 }
 
-// "#13" vouches for every kind
+// "#13" confirms ids of every kind
 func TestHashVouchesForEveryKind(t *testing.T) {
 	w := ParseWords("move event #13 to Friday")
-	if w.id("13", "file") {
+	if w.givesID("13", "file") {
 		t.Error("file 13 from event #13")
 	}
 	w = ParseWords("move event id 13 to Friday")
-	if w.id("13", "file") {
+	if w.givesID("13", "file") {
 		t.Error("file 13 from event id 13")
 	}
 }
@@ -187,7 +187,7 @@ func TestEmptyRecordsAreKept(t *testing.T) {
 	}
 }
 
-// no core, name vouched, link in time
+// no core argument, a confirmed name, a link in the time
 func TestLinkInTime(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"title": Name, "when": Time}}
 	r := JudgeCall(openOp(1), p, []byte(`{"title":"Lunch with Sarah","when":"https://evil.com/x"}`), Situation{Held: openHeld, Words: ParseWords("put Lunch with Sarah in my calendar")})
@@ -278,12 +278,12 @@ func TestDottedName(t *testing.T) {
 
 // 64 KB without a space
 func TestHalfAWord(t *testing.T) {
-	s := strings.Repeat("a,", maxWords/2-5) + "x,bob@good.com"
+	s := strings.Repeat("a,", maxRequest/2-5) + "x,bob@good.com"
 	if w := ParseWords(s); w.has(form{mail, "bob@good.co"}) || w.has(form{mail, "bob@good.c"}) {
 		t.Error("half")
 	}
 	for i := range 20 {
-		s := strings.Repeat("a", i) + "," + strings.Repeat("a,", maxWords/2-12) + "bob@good.community.example"
+		s := strings.Repeat("a", i) + "," + strings.Repeat("a,", maxRequest/2-12) + "bob@good.community.example"
 		w := ParseWords(s)
 		for f := range w.forms {
 			if f.kind == mail {
@@ -419,7 +419,7 @@ func TestOnlyTheFirst(t *testing.T) {
 	}
 }
 
-// Private data leaves only to a destination that is vouched for: a call that leaves the destination out, where the operation has one, goes to
+// Private data leaves only to a confirmed destination: a call that leaves the destination out, where the operation has one, goes to
 // whatever the tool's default is.
 func TestDestinationLeftOut(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"channel": Destination, "tag": Target, "text": Content}}
@@ -491,7 +491,7 @@ func TestSelectingIsNotWriting(t *testing.T) {
 	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", move, []byte(`{"folder":"done","id":"m-1"}`)), list("c3")); r.Verdict != Permit {
 		t.Error(r.Reason)
 	}
-	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", nil, []byte(`{"id":"m-1"}`)), list("c3")); r.Verdict != Ask || !strings.Contains(r.Reason, "written it itself") {
+	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", nil, []byte(`{"id":"m-1"}`)), list("c3")); r.Verdict != Ask || !strings.Contains(r.Reason, "which may repeat what this session gave away") {
 		t.Error(r.Reason)
 	}
 }

@@ -1,29 +1,29 @@
-// Package provenance decides about a call by where its arguments came from, and holds what that takes: profiles of operations, evidence of what
-// results showed, the person's request, and sealed plans. It is pure: no clock, no network, no state of its own, and nothing outside the standard
-// library but package flow, whose labels and operations it judges by.
+// Package provenance decides about a call by where its arguments came from. It holds the profiles of operations, the evidence that results gave,
+// the person's request and the sealed plans. It is pure: no clock, no network, no state of its own, and no imports but the standard library and
+// package flow, whose labels and operations it judges by.
 //
 // This package is experimental: its names and its rules may change with any version. Package flow is stable.
 //
 // # One function
 //
-// [JudgeCall] decides about a call, and nothing else does. Its rule of labels is [flow.Judge], which also speaks for calls whose arguments are
-// not known yet.
+// [JudgeCall] alone decides about a call. Its rule of labels is [flow.Judge], which also answers for calls whose arguments are not known yet.
 //
-// A session that holds [flow.Untrusted] content may have been told what to do by it. So JudgeCall looks where each critical argument of a call
-// came from: a [Profile] says what the arguments of an operation are for and how far its results can be trusted, [Words] are what the person
-// asked for, [Observe] takes from each result what can be looked up later, and [Evidence] holds it. Who may vouch for a value is [Voucher]'s
-// list; where nobody does, a person is asked. With a profile that tells the roles, a refusal by labels is narrowed in the same way.
+// Content from outside may have told the agent what to do. So in a session that holds [flow.Untrusted], JudgeCall finds out where each critical
+// argument of a call came from: a [Profile] says what the arguments of an operation are for and how far its results can be trusted, [Words] is the
+// person's request, [Observe] takes the values out of each result, and [Evidence] keeps them. A value is confirmed if one of the sources in the
+// list of [Voucher] has it. A person is asked about every other one. If the profile gives the arguments roles, a refusal by labels is narrowed in
+// the same way.
 //
-// Evidence only ever vouches: whatever is missing from it, or came out of untrusted text, permits nothing.
+// Evidence can only confirm. Nothing is permitted because evidence is missing or because it came from untrusted text.
 //
 // # Sealed plans
 //
-// A [Sealed] plan is one that was approved, with what was done of it. [Sealed.Follow] finds the step that a call follows; a plan that was sealed
-// while the session was clean, or that a person decided, vouches for what its steps fix. [OffPlan] and [UnaskedFor] say what a person is asked
-// about although its arguments are vouched for.
+// A [Sealed] plan is an approved plan with the calls that were made for it. [Sealed.Follow] finds the step that a call follows. If the plan was
+// sealed while the session was clean, or if a person approved it, it confirms what its steps fix. [OffPlan] and [UnaskedFor] find the calls that a
+// person is asked about although their arguments are confirmed.
 //
 // # What callers must keep
 //
-// Names go into structured fields as they are, and so do the values of findings, which may be hostile. In sentences, which a model reads, names
-// are shortened and stripped as package flow does it, and no value and no record's own words are in them.
+// Structured fields hold names, and the values of findings, unchanged: they may be hostile. Sentences are for a model to read: names in them are
+// shortened and stripped as in package flow, and they hold no value and no text of a record.
 package provenance

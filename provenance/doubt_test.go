@@ -194,7 +194,7 @@ func TestGroupsOfDigitsThatAreNoNumber(t *testing.T) {
 			}
 		}
 		for _, s := range c.without {
-			other, _ := formed(s).alike()
+			other, _ := formed(s).regrouped()
 			if hasValue(w, s) || w.has(other) {
 				t.Errorf("%q has %q", c.words, s)
 			}
@@ -298,7 +298,7 @@ func TestWorkIsBounded(t *testing.T) {
 		many = append(many, fmt.Sprintf(`{"id":1,"number":1,"key":1,"uid":%d}`, i))
 	}
 	repeated := func(s string, times int) func() {
-		request := strings.Repeat(s, (maxWords-10)/len(s))
+		request := strings.Repeat(s, (maxRequest-10)/len(s))
 		return func() {
 			for range times {
 				ParseWords(request)
@@ -309,7 +309,7 @@ func TestWorkIsBounded(t *testing.T) {
 		"an argument's name":         judge(nil, ones, `{"`+long+`":1}`, &Evidence{}),
 		"an argument's name, told":   judge(p(long), ones, `{"`+long+`":1}`, &Evidence{}),
 		"an argument's name, of ids": judge(p(), ones, `{"n":{"`+long+`":"open"}}`, open),
-		"a kind's name":              func() { ones.id("1", long) },
+		"a kind's name":              func() { ones.givesID("1", long) },
 		"many ids in a request":      judge(p(), ones, `{"n":[`+strings.Repeat("1,", 199)+`1]}`, &Evidence{}),
 		"ids that all records have":  judge(p(), ones, `{"n":[`+strings.Repeat(`"open",`, 199)+`"open"]}`, open),
 		"slashes that are sent":      judge(p(), ones, `{"text":"`+strings.Repeat("/", 4<<20)+`"}`, &Evidence{}),
@@ -324,7 +324,7 @@ func TestWorkIsBounded(t *testing.T) {
 		"groups in a request":                 repeated("1-", 2),
 		"the brackets of an address in a request": func() {
 			for range 300 {
-				ParseWords("http://books.example/(" + strings.Repeat(")", maxWords-100))
+				ParseWords("http://books.example/(" + strings.Repeat(")", maxRequest-100))
 			}
 		},
 		"wide stops in a request":             repeated("a。", 2),
@@ -345,7 +345,7 @@ func TestWorkIsBounded(t *testing.T) {
 // What an address may be a piece of is looked at as far as a host's name can go.
 func TestHowFarAnAddressGoesOn(t *testing.T) {
 	for s, want := range map[string]bool{"公司.cn": true, "公司。": true, "公司/a.b": false, "公司": false, "": false, strings.Repeat("文", 80) + ".cn": true, strings.Repeat("文", 90) + ".cn": false} {
-		if got := pointed(s); got != want {
+		if got := continuesDotted(s); got != want {
 			t.Errorf("%q: %v", s, got)
 		}
 	}
@@ -353,13 +353,13 @@ func TestHowFarAnAddressGoesOn(t *testing.T) {
 
 // An id is looked for in so many places of a request, and no more.
 func TestLooksForAnIDAreCounted(t *testing.T) {
-	for n, want := range map[int]bool{maxLooks - 1: true, maxLooks: false} {
-		if got := ParseWords(strings.Repeat("1 ", n)+"issue 1").id("1", "issue"); got != want {
+	for n, want := range map[int]bool{maxIDPlaces - 1: true, maxIDPlaces: false} {
+		if got := ParseWords(strings.Repeat("1 ", n)+"issue 1").givesID("1", "issue"); got != want {
 			t.Errorf("behind %d others: %v", n, got)
 		}
 	}
 	for n, want := range map[int]bool{maxDisplayField: true, maxDisplayField + 1: false} {
-		if got := ParseWords(strings.Repeat("x", n)+" 1").id("1", strings.Repeat("x", n)); got != want {
+		if got := ParseWords(strings.Repeat("x", n)+" 1").givesID("1", strings.Repeat("x", n)); got != want {
 			t.Errorf("a kind of %d letters: %v", n, got)
 		}
 	}

@@ -15,50 +15,50 @@ import (
 	"sallyport.example/flow"
 )
 
-// Bounds of what is kept of a session. What is over them is not kept, and so vouches for nothing.
+// Bounds of the evidence of one session. Values beyond them are not kept, so they confirm nothing.
 const (
 	maxRecords      = 1000    // of one result
 	maxSeenValues   = 4000    // of one result
 	maxEvidence     = 40_000  // values of one session
 	maxApproved     = 1000    // approvals of one session
-	maxGave         = 1 << 18 // bytes of what one session gave away: above it nothing that it reads back counts
+	maxGivenAway    = 1 << 18 // bytes that one session gave away: beyond it, no later result confirms anything
 	maxDepth        = 32      // of a result's JSON
-	maxParsed       = 8 << 20 // bytes of one result that are looked at
+	maxParsed       = 8 << 20 // bytes of one result that are read
 	maxSegments     = 500     // of one trusted text
-	largeResult     = 500     // values: from here on untrusted text is kept only as what labels name, and links, addresses and numbers
+	largeResult     = 500     // values: of a larger result, untrusted text is kept only in labelled fields; links, addresses and numbers are always kept
 	maxQueryValues  = 64
-	maxNames        = 200 // of one result, that stand in the person's words: with more, none is singled out
+	maxNames        = 200 // of one result that the request has: with more, no record is singled out
 	maxPayloads     = 1000
 	maxDisplayField = 64
 )
 
-// class is what a value of a record is good for.
+// class says how far a value of a record can be trusted.
 type class string
 
 const (
-	classTrusted   class = "t" // of a trusted result
+	classTrusted   class = "t" // a value of a trusted result
 	classSystem    class = "s" // a trusted field
 	classDelegable class = "d" // a delegable field
-	classFree      class = "f" // anything else: it vouches for nothing, but says where a value was seen
+	classFree      class = "f" // any other field: it confirms nothing, but tells where a value occurred
 )
 
-// Seen is what one result showed, as it is kept: enough to find its values again, and to say where they were. It encodes as JSON, which is a
-// format of this package's own; what it doesn't know it ignores.
+// Seen is the part of a result that is kept: enough to find its values again, and to say where they occurred. It may also hold an approval, or what
+// a call gave away. It encodes as JSON in a format of this package; unknown members are ignored.
 type Seen struct {
 	Operation string       `json:"operation"`
 	CallID    string       `json:"call_id"`
 	IDKind    string       `json:"id_kind,omitempty"`
-	Trusted   bool         `json:"trusted,omitempty"` // the result as a whole can be trusted: its operation can, and it has the shape
-	Cut       bool         `json:"cut,omitempty"`     // there was more than is kept
+	Trusted   bool         `json:"trusted,omitempty"` // the whole result is trusted: its operation is, and it matches the shape
+	Cut       bool         `json:"cut,omitempty"`     // the result had more than is kept
 	Records   []seenRecord `json:"records,omitempty"`
 	Approved  *approved    `json:"approved,omitempty"`
-	Gave      *gave        `json:"gave,omitempty"`
+	Gave      *givenAway   `json:"gave,omitempty"`
 }
 
 // seenRecord is one record of a result.
 type seenRecord struct {
-	Named  string      `json:"named,omitempty"` // the naming field that stands in the person's words
-	Only   bool        `json:"only,omitempty"`  // all there was to a query in their words, or to no query
+	Named  string      `json:"named,omitempty"` // the naming field whose value the request has
+	Only   bool        `json:"only,omitempty"`  // the only record, and the request has the whole query, or there was none
 	Values []seenValue `json:"values"`
 }
 
@@ -66,25 +66,25 @@ type seenValue struct {
 	Field string `json:"field"`
 	Text  string `json:"text"`
 	Class class  `json:"class"`
-	ID    bool   `json:"id,omitempty"`   // of an id field
-	Code  bool   `json:"code,omitempty"` // of another field that the system sets, and an id where an argument has the field's name
-	Many  bool   `json:"many,omitempty"` // one of several that stood side by side in a text or as names in a table
+	ID    bool   `json:"id,omitempty"`   // the field is called an id
+	Code  bool   `json:"code,omitempty"` // another trusted field: an id for arguments of the same name
+	Many  bool   `json:"many,omitempty"` // one of several side by side in a text, or one of the names in a table
 }
 
-// gave is what a write was given: its texts as gaveForm has them, a line each.
-type gave struct {
+// givenAway holds the texts that a call gave away, as lettersAndDigits has them, one on each line.
+type givenAway struct {
 	Text string `json:"text,omitempty"`
-	All  bool   `json:"all,omitempty"` // more than is kept: it may have been anything
+	All  bool   `json:"all,omitempty"` // the call gave away more than is kept: it may have been anything
 }
 
-// approved are the arguments of a call that a person said yes to.
+// approved holds the arguments of a call that a person approved.
 type approved struct {
 	Values  []approvedValue  `json:"values"`
 	Sources []approvedSource `json:"sources,omitempty"`
-	Labels  []flow.Label     `json:"labels,omitempty"` // what the session held
+	Labels  []flow.Label     `json:"labels,omitempty"` // that the session held
 }
 
-// approvedSource is a record that a person was shown as covered.
+// approvedSource is a record that an approval covers, as the person was shown.
 type approvedSource struct {
 	Argument  string `json:"argument"`
 	Operation string `json:"operation"`
@@ -97,21 +97,21 @@ type approvedValue struct {
 	Text     string `json:"text"`
 }
 
-// Result is a result as an operation gave it. Payloads are what is in it: JSON values where it has structure, otherwise its texts as JSON strings.
+// Result is the result of a call. Payloads are its JSON values, or its texts as JSON strings where it has no structure.
 type Result struct {
 	Operation string
 	CallID    string
-	Arguments []byte // canonical JSON object: what was asked for
+	Arguments []byte // of the call: a canonical JSON object
 	Payloads  []json.RawMessage
 }
 
-// Observe reads a result by what the operator says about the operation, and by the person's words. It never fails: what can't be read shows
-// nothing.
+// Observe takes the values out of a result, by the profile of the operation and the person's request. It never fails: a result that can't be read
+// has no values.
 func Observe(p *Profile, words *Words, r Result) Seen {
 	if p == nil {
 		p = &Profile{}
 	}
-	o := observer{p: p, words: words, naming: map[naming]bool{}, asked: map[form]bool{}, seen: Seen{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
+	o := observer{p: p, words: words, naming: map[naming]bool{}, arguments: map[form]bool{}, seen: Seen{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
 	size := 0
 	var values []any
 	for i, payload := range r.Payloads {
@@ -128,15 +128,15 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	}
 	o.trusted = (p.Output == TrustedOutput || p.Output == TypedOutput && p.Shape != nil) && !o.seen.Cut
 	if o.trusted && p.Shape != nil {
-		o.trusted = !slices.ContainsFunc(values, func(v any) bool { return !shaped(p, v) })
+		o.trusted = !slices.ContainsFunc(values, func(v any) bool { return !matchesShape(p, v) })
 	}
 	o.seen.Trusted = o.trusted
 	args, err := decode(r.Arguments)
 	if err == nil {
 		leaves(args, "", func(_ string, value any) {
-			if s, ok := scalar(value); ok && len(o.asked) < maxQueryValues {
+			if s, ok := scalar(value); ok && len(o.arguments) < maxQueryValues {
 				if f, ok := formOf(s); ok {
-					o.asked[f] = true
+					o.arguments[f] = true
 				}
 			}
 		})
@@ -153,13 +153,13 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 		total += len(r.fields)
 	}
 	o.large = total > largeResult
-	only := len(records) == 1 && err == nil && o.queried(args)
+	only := len(records) == 1 && err == nil && o.queryRequested(args)
 	named := o.named(records)
 	o.seen.Records = make([]seenRecord, len(records))
 	for i := range records {
 		o.seen.Records[i] = seenRecord{Named: named[i], Only: only}
 	}
-	// What vouches comes first, so that what doesn't can't crowd it out.
+	// Values that can confirm come first, so that the others can't crowd them out.
 	for _, free := range []bool{false, true} {
 		for i, rec := range records {
 			o.record(&o.seen.Records[i], rec, free)
@@ -168,14 +168,14 @@ func Observe(p *Profile, words *Words, r Result) Seen {
 	return o.seen
 }
 
-// named finds for each record the naming field, or the id that the system set, by which the person's words single it out. It has to lead to one
-// record alone: two of the same name, or one whose name is part of what the words say of another, are not singled out. What people call a thing
-// without its ending counts where nothing in the result has that name in full.
+// named finds for each record the naming field, or the trusted id, by which the request singles it out. A name has to belong to one record alone:
+// two records of one name are not singled out, nor is a record whose name is part of the name of another one in the request. A short name (without
+// the ending of a file, say) counts only if no record of the result has it as its full name.
 func (o *observer) named(records []record) []string {
 	named := make([]string, len(records))
 	type hit struct {
-		id    bool   // by the record's id or number, whatever the field is called
-		field string // of another
+		id    bool   // the record's id or number, whatever the field is called
+		field string // the name of any other field
 		form  form
 	}
 	hits, loose := map[hit][]int{}, map[hit][]int{}
@@ -183,8 +183,8 @@ func (o *observer) named(records []record) []string {
 		hasID := slices.ContainsFunc(rec.fields, func(f field) bool { return !f.key && idField(f.name, o.p.IDKind) })
 		for _, f := range rec.fields {
 			c := o.class(f)
-			booked := c == classTrusted || c == classSystem
-			told := f.in(o.p.Names) || o.trusted && o.p.Names == nil
+			trusted := c == classTrusted || c == classSystem
+			naming := f.listedIn(o.p.Names) || o.trusted && o.p.Names == nil
 			if f.key {
 				continue
 			}
@@ -195,13 +195,13 @@ func (o *observer) named(records []record) []string {
 				}
 			}
 			switch {
-			case booked && numbering(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.gives(f.text):
+			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.requestGives(f.text):
 				add(hits, hit{id: true}, f.text)
-			case told && o.names(f.text, !booked):
+			case naming && o.requestNames(f.text, !trusted):
 				add(hits, hit{field: f.name}, f.text)
-			case told:
-				for _, name := range shortened(f.text) {
-					if o.names(name, !booked) {
+			case naming:
+				for _, name := range shortNames(f.text) {
+					if o.requestNames(name, !trusted) {
 						add(loose, hit{field: f.name}, name)
 					}
 				}
@@ -220,7 +220,7 @@ func (o *observer) named(records []record) []string {
 	for h, in := range hits {
 		less := !h.id && len(hits) <= maxNames && slices.ContainsFunc(slices.Collect(maps.Keys(hits)), func(other hit) bool {
 			part, of := h.form.value, other.form.value
-			if other.id { // who writes an id into a name is not meant by it
+			if other.id { // whoever writes an id into a name is not the one that the request means
 				part, of = of, part
 			}
 			return (other.id || len(of) > len(part)) && strings.Contains(of, part) && !slices.Equal(hits[other], in)
@@ -229,40 +229,40 @@ func (o *observer) named(records []record) []string {
 		if h.id {
 			name = "id"
 		}
-		if len(in) == 1 && !less && len(hits) <= maxNames && (named[in[0]] == "" || name < named[in[0]]) { // in whatever order the map has them
+		if len(in) == 1 && !less && len(hits) <= maxNames && (named[in[0]] == "" || name < named[in[0]]) { // the same one for every order of the map
 			named[in[0]] = name
 		}
 	}
 	return named
 }
 
-// class is what a value of the field is good for.
+// class is the class of the values in a field.
 func (o *observer) class(f field) class {
 	switch {
 	case o.trusted:
 		return classTrusted
-	case f.in(o.p.TrustedFields):
+	case f.listedIn(o.p.TrustedFields):
 		return classSystem
-	case f.in(o.p.Delegable):
+	case f.listedIn(o.p.Delegable):
 		return classDelegable
 	}
 	return classFree
 }
 
-// maxNaming bounds the values of one result that are looked for in the person's words.
+// maxNaming bounds how many values of one result are compared with the request.
 const maxNaming = 2000
 
-// names reports whether the words name a record by the value.
-func (o *observer) names(value string, outsider bool) bool {
-	return o.known(naming{value, outsider, false}, func() bool { return o.words.names(value, outsider) })
+// requestNames reports whether the request names a record by the value.
+func (o *observer) requestNames(value string, outsider bool) bool {
+	return o.cached(naming{value, outsider, false}, func() bool { return o.words.namesRecord(value, outsider) })
 }
 
-// gives reports whether the words give the value as an id.
-func (o *observer) gives(value string) bool {
-	return o.known(naming{value, false, true}, func() bool { return o.words.id(value, o.p.IDKind) })
+// requestGives reports whether the request gives the value as an id.
+func (o *observer) requestGives(value string) bool {
+	return o.cached(naming{value, false, true}, func() bool { return o.words.givesID(value, o.p.IDKind) })
 }
 
-func (o *observer) known(at naming, look func() bool) bool {
+func (o *observer) cached(at naming, look func() bool) bool {
 	known, ok := o.naming[at]
 	if !ok && len(o.naming) < maxNaming {
 		known = look()
@@ -277,52 +277,51 @@ type naming struct {
 }
 
 type observer struct {
-	naming  map[naming]bool
-	asked   map[form]bool // what the call was given: that it comes back is no evidence
-	p       *Profile
-	words   *Words
-	trusted bool
-	large   bool
-	seen    Seen
-	values  int
+	naming    map[naming]bool
+	arguments map[form]bool // the values of the call's arguments: a result that repeats one is no evidence for it
+	p         *Profile
+	words     *Words
+	trusted   bool
+	large     bool
+	seen      Seen
+	values    int
 }
 
-// queried reports whether everything the call looked for stands in the person's words. A call that looks for nothing in particular asks for
-// what there is.
-func (o *observer) queried(args any) bool {
-	told, in := 0, 0
+// queryRequested reports whether the request has everything that the call searched for. A call without a search term returns all there is.
+func (o *observer) queryRequested(args any) bool {
+	counted, in := 0, 0
 	leaves(args, "", func(path string, value any) {
 		s, ok := scalar(value)
 		if ok && s == "" {
 			return
 		}
 		if o.p.Told() && o.p.role(path) == Flag {
-			if !ok || !wholeSize(path, s) {
-				told++
+			if !ok || !keepsAll(path, s) {
+				counted++
 			}
 			return
 		}
-		if told++; told > maxQueryValues || !ok || strings.Contains(path, ".") { // a switch, and what a member is called, narrow a look as a word does
+		if counted++; counted > maxQueryValues || !ok || strings.Contains(path, ".") { // a flag and a nested value narrow the result as a search term does
 			return
 		}
-		if f, ok := formOf(s); ok && (o.words.names(s, !o.trusted) || f.kind != text && f.kind != number && o.words.has(f) || o.words.at(s)) {
+		if f, ok := formOf(s); ok && (o.words.namesRecord(s, !o.trusted) || f.kind != text && f.kind != number && o.words.has(f) || o.words.hasTime(s)) {
 			in++
 		}
 	})
-	return told == in && (told > 0 || o.trusted)
+	return counted == in && (counted > 0 || o.trusted)
 }
 
-// limits are the names, as bareName has them, by which calls say how much they want at most.
-var limits = set("limit maxresults maxitems maxcount maxrows count top perpage pagesize")
+// limitNames are the names, as bareName has them, of arguments that limit the number of results.
+var limitNames = set("limit maxresults maxitems maxcount maxrows count top perpage pagesize")
 
-// wholeSize reports whether a switch at a path leaves all there is: a limit of two or more. Where to begin, what to leave out and one alone narrow
-// a look as a word does.
-func wholeSize(path, value string) bool {
+// keepsAll reports whether the value of a flag leaves a result complete: it does if it is a limit of two or more. An offset, a filter and a limit
+// of one narrow the result as a search term does.
+func keepsAll(path, value string) bool {
 	n, err := strconv.Atoi(value)
-	return err == nil && n > 1 && limits[bareName(path[strings.LastIndexByte(path, '.')+1:])]
+	return err == nil && n > 1 && limitNames[bareName(path[strings.LastIndexByte(path, '.')+1:])]
 }
 
-// record keeps the values of a record: those that outsiders may have written, or the others.
+// record keeps either the values of a record that outsiders may have written (free), or the others.
 func (o *observer) record(out *seenRecord, rec record, free bool) {
 	keys := map[string]int{}
 	for _, f := range rec.fields {
@@ -337,14 +336,14 @@ func (o *observer) record(out *seenRecord, rec record, free bool) {
 	}
 }
 
-// value keeps a value, and what stands in it where it is a text of several.
+// value keeps a value, and its parts if it is a text of several.
 func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	keep := func(text string, id, many bool) {
 		c := c
 		code := !id && !many && !f.key && o.p.IDKind != "" && (c == classTrusted || c == classSystem) && f.name != "" && !strings.Contains(f.name, ".") && !strings.ContainsFunc(text, unicode.IsSpace)
 		if fm, ok := formOf(text); ok && !id {
-			if other, _ := fm.alike(); o.asked[fm] || o.asked[other] {
-				c, code = classFree, code && numbering(f.name, o.p.IDKind)
+			if other, _ := fm.regrouped(); o.arguments[fm] || o.arguments[other] {
+				c, code = classFree, code && isIDOrNumber(f.name, o.p.IDKind)
 			}
 		}
 		if o.values++; o.values > maxSeenValues {
@@ -354,7 +353,7 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 		out.Values = append(out.Values, seenValue{Field: clipField(f.name), Text: text, Class: c, ID: id, Code: code, Many: many})
 	}
 	whole, ok := formOf(f.text)
-	if ok && (c != classFree || !o.large || whole.kind != text || f.in(o.p.Names)) {
+	if ok && (c != classFree || !o.large || whole.kind != text || f.listedIn(o.p.Names)) {
 		keep(strings.TrimSpace(f.text), idField(f.name, o.p.IDKind), many)
 	}
 	switch {
@@ -381,8 +380,8 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	}
 }
 
-// segments yields the parts of a text that separators set apart: what stands on a line, between commas, behind a colon. alone is a part that
-// has no other beside it.
+// segments yields the parts of a text: its lines, the items between commas, and what follows a colon. alone says that the part has no other beside
+// it.
 func segments(s string) func(yield func(part string, alone bool) bool) {
 	return func(yield func(string, bool) bool) {
 		lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' || r == '\t' || r == '|' || r == ';' })
@@ -424,9 +423,9 @@ func tokens(s string) func(yield func(string) bool) {
 	}
 }
 
-var joints = strings.NewReplacer("_", "", "-", "")
+var separators = strings.NewReplacer("_", "", "-", "")
 
-// idField reports whether the field at a path holds the id of its record: what is called id further down is the id of something else.
+// idField reports whether the field at a path holds the id of its record. A field called id that lies deeper is the id of something else.
 func idField(name, kind string) bool {
 	if strings.Contains(name, ".") {
 		return false
@@ -439,21 +438,22 @@ func idField(name, kind string) bool {
 	if kind == "" {
 		return false
 	}
-	bare := joints.Replace(name)
-	kind = joints.Replace(strings.ToLower(kind))
+	bare := separators.Replace(name)
+	kind = separators.Replace(strings.ToLower(kind))
 	return bare == kind+"id" || bare == kind+"uuid" || bare == kind+"key"
 }
 
-// numbering reports whether people call a record by what stands in the field: its id, or its number.
-func numbering(name, kind string) bool {
+// isIDOrNumber reports whether the field holds the id or the number of its record: people refer to records by both.
+func isIDOrNumber(name, kind string) bool {
 	bare := bareName(name)
 	return idField(name, kind) || bare == "number" || bare == bareName(kind)+"number"
 }
 
-// bareName is a name as idNamed takes it: in lower case, without what joins its words.
-func bareName(s string) string { return strings.ToLower(joints.Replace(s)) }
+// bareName is a name in lower case, without the characters that join its words.
+func bareName(s string) string { return strings.ToLower(separators.Replace(s)) }
 
-// idNamed reports whether a field has the name of an argument that takes the id of a record of the kind: number, or issue_number of an issue.
+// idNamed reports whether a field has the name of an argument that takes the id of a record of this kind, such as number, or issue_number of an
+// issue.
 func idNamed(field, kind, argument string) bool {
 	if field == "" || argument == "" {
 		return false
@@ -469,30 +469,30 @@ func clipField(name string) string {
 	return name
 }
 
-// field is one scalar of a record: under the name that leads to it, or, of an object used as a table, the name itself.
+// field is one scalar of a record, with its path. If an object serves as a table, its member names are fields too: then key is set.
 type field struct {
 	name string
 	text string
 	key  bool
 }
 
-// in reports whether one of the names told is the field's path, or leads to it.
-func (f field) in(told []string) bool {
-	return f.name != "" && slices.ContainsFunc(told, func(name string) bool {
+// listedIn reports whether the list has the field's path or the beginning of it.
+func (f field) listedIn(listed []string) bool {
+	return f.name != "" && slices.ContainsFunc(listed, func(name string) bool {
 		return f.name == name || strings.HasPrefix(f.name, name) && f.name[len(name)] == '.'
 	})
 }
 
 type record struct{ fields []field }
 
-// split adds the records of a value. An object is a record, and a list's elements are records of their own. An object around them, with
-// members that are lists of objects, is so many records and one of what is left; but one that has a field that labels speak of is a record,
-// and what lies in it is its own: whoever fills a record's list may not make records.
+// split adds the records of a value. An object is a record, and so is each element of a list. An object that only wraps lists of objects is not
+// one: the elements are records, and the rest of the object is another. An object that has a field with a label is one record with everything
+// inside it, because whoever fills a record's list must not create records.
 func (o *observer) split(records []record, v any, outer bool) []record {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			if len(records) > maxRecords { // more are not kept
+			if len(records) > maxRecords { // the rest is not kept
 				break
 			}
 			records = o.split(records, e, false)
@@ -501,7 +501,7 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 	case object:
 		outer = outer && !slices.ContainsFunc(v, func(m member) bool {
 			f := field{name: m.name}
-			return f.in(o.p.TrustedFields) || f.in(o.p.Names) || f.in(o.p.Delegable) || idField(m.name, o.p.IDKind)
+			return f.listedIn(o.p.TrustedFields) || f.listedIn(o.p.Names) || f.listedIn(o.p.Delegable) || idField(m.name, o.p.IDKind)
 		})
 		var rest record
 		for _, m := range v {
@@ -514,7 +514,7 @@ func (o *observer) split(records []record, v any, outer bool) []record {
 				records = o.split(records, inner, true)
 			default:
 				rest.fields = append(rest.fields, field{text: m.name, key: true})
-				rest.fields = flatten(rest.fields, joined("", m.name), m.value)
+				rest.fields = flatten(rest.fields, joinPath("", m.name), m.value)
 			}
 		}
 		if len(rest.fields) > 0 {
@@ -537,7 +537,7 @@ func flatten(fields []field, name string, v any) []field {
 	case object:
 		for _, m := range v {
 			fields = append(fields, field{name: name, text: m.name, key: true})
-			fields = flatten(fields, joined(name, m.name), m.value)
+			fields = flatten(fields, joinPath(name, m.name), m.value)
 		}
 	default:
 		if s, ok := scalar(v); ok {
@@ -551,7 +551,7 @@ func flatten(fields []field, name string, v any) []field {
 	return fields
 }
 
-// scalar is a string or a number as text. Booleans and null are no values to compare.
+// scalar is a string or a number as text. Booleans and null are not compared.
 func scalar(v any) (string, bool) {
 	switch v := v.(type) {
 	case string:
@@ -562,7 +562,7 @@ func scalar(v any) (string, bool) {
 	return "", false
 }
 
-// leaves calls f with every scalar of v, booleans too, under its path: names joined by points, list positions left out.
+// leaves calls f with every scalar of v, booleans too, and with its path: names joined by points, without list positions.
 func leaves(v any, path string, f func(path string, value any)) {
 	switch v := v.(type) {
 	case []any:
@@ -571,7 +571,7 @@ func leaves(v any, path string, f func(path string, value any)) {
 		}
 	case object:
 		for _, m := range v {
-			leaves(m.value, joined(path, m.name), f)
+			leaves(m.value, joinPath(path, m.name), f)
 		}
 	case nil:
 	default:
@@ -579,8 +579,8 @@ func leaves(v any, path string, f func(path string, value any)) {
 	}
 }
 
-// joined is the path of a member. A point in a name is no step of a path.
-func joined(path, name string) string {
+// joinPath is the path of a member. A point inside a name does not separate names.
+func joinPath(path, name string) string {
 	name = strings.ReplaceAll(name, ".", "%2E")
 	if path == "" {
 		return name
@@ -588,15 +588,15 @@ func joined(path, name string) string {
 	return path + "." + name
 }
 
-// shaped reports whether every string of v, names of members too, matches the shape.
-func shaped(p *Profile, v any) bool {
+// matchesShape reports whether every string of v, including the names of members, matches the shape.
+func matchesShape(p *Profile, v any) bool {
 	switch v := v.(type) {
 	case string:
 		return p.Shape.MatchString(v)
 	case []any:
-		return !slices.ContainsFunc(v, func(e any) bool { return !shaped(p, e) })
+		return !slices.ContainsFunc(v, func(e any) bool { return !matchesShape(p, e) })
 	case object:
-		return !slices.ContainsFunc(v, func(m member) bool { return !p.Shape.MatchString(m.name) || !shaped(p, m.value) })
+		return !slices.ContainsFunc(v, func(m member) bool { return !p.Shape.MatchString(m.name) || !matchesShape(p, m.value) })
 	}
 	return true
 }
@@ -611,7 +611,7 @@ type member struct {
 
 var errJSON = errors.New("not one JSON value with distinct names, of a depth that can be read")
 
-// decode reads one JSON value strictly: no two members whose names differ in case only, nothing behind it, at most maxDepth deep.
+// decode reads exactly one JSON value. It refuses members whose names differ only in case, and more than maxDepth levels.
 func decode(b []byte) (any, error) {
 	if !utf8.Valid(b) {
 		return nil, errJSON
@@ -677,7 +677,7 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 	return nil, errJSON
 }
 
-// Text is a text block's payload: the JSON value it consists of, if it is an object or a list, or the text as a JSON string.
+// Text is the payload of a text block: the JSON object or list that the text consists of, or else the text as a JSON string.
 func Text(s string) json.RawMessage {
 	if t := strings.TrimSpace(s); t != "" && (t[0] == '{' || t[0] == '[') && len(t) <= maxParsed {
 		if _, err := decode([]byte(t)); err == nil {

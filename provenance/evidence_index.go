@@ -7,68 +7,67 @@ import (
 	"sallyport.example/flow"
 )
 
-// Evidence is what a session has seen, ready to be looked up. It is not safe for use by several goroutines while one of them adds. What is added
-// has to be added in the order in which it came, and nothing left out in between; what was not kept vouches for nothing, so evidence that ends
-// early asks more, never less.
+// Evidence is an index of what a session has read. It is not safe for use by several goroutines while one of them adds. Observations have to be
+// added in the order in which they came, with none left out in between. Evidence that ends early only leads to more questions.
 type Evidence struct {
-	values   map[form][]spot
-	ids      map[string][]spot // id -> where it stood as the id of a record
-	records  []seenAt
-	approved map[approvedAt][]yes
-	sources  map[sourceAt][]yes
-	gave     []gaveAt
-	gaveSize int
-	count    int // values
+	values        map[form][]occurrence
+	ids           map[string][]occurrence // id -> where it occurred as the id of a record
+	records       []evidenceRecord
+	approved      map[approvedAt][]consent
+	sources       map[sourceAt][]consent
+	givenAway     []givenAwayAt
+	givenAwaySize int
+	count         int // values
 }
 
-// spot is where a value stood.
-type spot struct {
+// occurrence is a place where a value occurred.
+type occurrence struct {
 	record int // index into records
 	field  string
 	class  class
 	many   bool
-	own    bool   // in the index of ids: of a field that is called one
-	bare   string // in the index of ids: the field's name as idNamed takes it, where it is not called one
+	own    bool   // only in ids: the field is called an id
+	bare   string // only in ids, for other fields: the field's bareName
 }
 
-// seenAt is a record with what its result was.
-type seenAt struct {
+// evidenceRecord is a record with the result that had it.
+type evidenceRecord struct {
 	operation, callID, idKind string
-	bareKind                  string // as idNamed takes it
-	number                    int    // of its result, from 1
+	bareKind                  string // bareName of idKind
+	number                    int    // in its result, from 1
 	named                     string
 	only                      bool
 }
 
-// bound reports whether the person singled out the record and, where it has several such values side by side, the value.
-func (r *seenAt) bound(sp spot) bool { return r.named != "" || r.only && !sp.many }
+// singledOut reports whether the request singles out the record and, of several such values side by side, the value.
+func (r *evidenceRecord) singledOut(sp occurrence) bool { return r.named != "" || r.only && !sp.many }
 
-// sound reports whether no outsider can have written the value: only such values make a record the source of one that was approved, and only such
-// ones come from it.
-func (sp spot) sound() bool { return sp.class == classTrusted || sp.class == classSystem }
+// trusted reports whether no outsider can have written the value. Only such a value makes its record the source of an approved one, or is confirmed
+// by an approved source.
+func (sp occurrence) trusted() bool { return sp.class == classTrusted || sp.class == classSystem }
 
-// valuesOf is where a value stood. What is no amount stands there in another form, too, where it was written in groups of digits or without.
-func (e *Evidence) valuesOf(f form, r Role) []spot {
-	if other, ok := f.alike(); ok && r != Amount && len(e.values[other]) > 0 {
+// valuesOf returns where a value occurred. Digits that are no amount are also found in their other form: in groups, or without.
+func (e *Evidence) valuesOf(f form, r Role) []occurrence {
+	if other, ok := f.regrouped(); ok && r != Amount && len(e.values[other]) > 0 {
 		return slices.Concat(e.values[f], e.values[other])
 	}
 	return e.values[f]
 }
 
-// idsFor is where an id stood as that of a record, in a field that is called one, or as the argument is that it is for: number, or
+// idsFor returns where an id occurred as the id of a record: in an id field, or in a field with the argument's name, such as number, or
 // issue_number of an issue.
-func (e *Evidence) idsFor(id, argument string) []spot {
+func (e *Evidence) idsFor(id, argument string) []occurrence {
 	all := e.ids[id]
-	i := slices.IndexFunc(all, func(sp spot) bool { return !sp.own })
+	i := slices.IndexFunc(all, func(sp occurrence) bool { return !sp.own })
 	if i < 0 {
 		return all
 	}
 	argument = argument[strings.LastIndexByte(argument, '.')+1:]
-	if len(argument) > 2*maxDisplayField { // no field and its kind have such a name
+	if len(argument) > 2*maxDisplayField { // longer than any field's name with its kind
 		argument = ""
 	}
 	argument = bareName(argument)
-	var out []spot
+	var out []occurrence
 	for _, sp := range all {
 		if sp.own || idNamed(sp.bare, e.records[sp.record].bareKind, argument) {
 			out = append(out, sp)
@@ -77,39 +76,39 @@ func (e *Evidence) idsFor(id, argument string) []spot {
 	return out
 }
 
-// gaveAt is what a write was given, and how many records had been seen by then.
-type gaveAt struct {
-	gave
+// givenAwayAt is what a call gave away, with the number of records that had been read by then.
+type givenAwayAt struct {
+	givenAway
 	record int
 }
 
-// approvedAt is a value that a person said yes to, as an argument of an operation; of a link, also anywhere.
+// approvedAt is a value that a person approved as an argument of an operation. A link counts for any argument.
 type approvedAt struct {
 	operation, argument string
 	form                form
 }
 
-// sourceAt is a record that a person said yes to, as where an argument of an operation came from.
+// sourceAt is a record that a person approved as the source of an argument of an operation.
 type sourceAt struct {
 	operation, argument string
 	record              int
 }
 
-// Add takes in what a result showed, or an approval. The order is that in which it came.
+// Add adds what a result had, an approval, or what a call gave away.
 func (e *Evidence) Add(s Seen) {
 	if e.values == nil {
-		e.values, e.ids = map[form][]spot{}, map[string][]spot{}
-		e.approved, e.sources = map[approvedAt][]yes{}, map[sourceAt][]yes{}
+		e.values, e.ids = map[form][]occurrence{}, map[string][]occurrence{}
+		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
 	}
 	switch {
 	case s.Approved != nil:
 		e.approve(s)
 		return
 	case s.Gave != nil:
-		e.gaveSize += len(s.Gave.Text)
-		e.gave = append(e.gave, gaveAt{*s.Gave, len(e.records)})
-		if e.gaveSize > maxGave {
-			e.gave = []gaveAt{{gave{All: true}, e.gave[0].record}}
+		e.givenAwaySize += len(s.Gave.Text)
+		e.givenAway = append(e.givenAway, givenAwayAt{*s.Gave, len(e.records)})
+		if e.givenAwaySize > maxGivenAway {
+			e.givenAway = []givenAwayAt{{givenAway{All: true}, e.givenAway[0].record}}
 		}
 		return
 	}
@@ -119,7 +118,7 @@ func (e *Evidence) Add(s Seen) {
 			continue
 		}
 		at := len(e.records)
-		e.records = append(e.records, seenAt{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, bareKind: kind, number: i + 1, named: r.Named, only: r.Only})
+		e.records = append(e.records, evidenceRecord{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, bareKind: kind, number: i + 1, named: r.Named, only: r.Only})
 		for _, v := range r.Values {
 			if e.count >= maxEvidence {
 				return
@@ -129,8 +128,8 @@ func (e *Evidence) Add(s Seen) {
 				continue
 			}
 			e.count++
-			sp := spot{record: at, field: v.Field, class: v.Class, many: v.Many}
-			if all := e.values[f]; len(all) == 0 || all[len(all)-1] != sp { // a list of the same
+			sp := occurrence{record: at, field: v.Field, class: v.Class, many: v.Many}
+			if all := e.values[f]; len(all) == 0 || all[len(all)-1] != sp { // a list may repeat one value
 				e.values[f] = append(all, sp)
 			}
 			if v.ID || v.Code {
@@ -143,25 +142,25 @@ func (e *Evidence) Add(s Seen) {
 	}
 }
 
-// yes is a person's approval: the labels that the session held when it was given. It says nothing about data that came later.
-type yes struct{ labels []flow.Label }
+// consent is an approval with the labels that the session held when it was given. It does not cover data that came later.
+type consent struct{ labels []flow.Label }
 
-// covers reports whether one of them was given with these labels in sight.
-func covers(given []yes, blocking []flow.Held) bool {
-	return slices.ContainsFunc(given, func(y yes) bool {
+// covers reports whether one of the approvals was given while the session held all these labels.
+func covers(given []consent, blocking []flow.Held) bool {
+	return slices.ContainsFunc(given, func(y consent) bool {
 		return !slices.ContainsFunc(blocking, func(h flow.Held) bool { return !slices.Contains(y.labels, h.Label) })
 	})
 }
 
-// approve remembers the values that a person said yes to, and the records that they were shown to stand in: one source is asked about once.
+// approve adds the values that a person approved, and the records that the person was shown as their sources: one source is asked about once.
 func (e *Evidence) approve(s Seen) {
-	y := yes{s.Approved.Labels}
+	y := consent{s.Approved.Labels}
 	for _, v := range s.Approved.Values {
 		f, ok := formOf(v.Text)
 		if !ok || len(e.approved) >= maxApproved {
 			continue
 		}
-		ats := []approvedAt{{s.Operation, v.Argument, f}, {s.Operation, v.Argument, form{formless, v.Text}}} // to the letter, for ids and secrets
+		ats := []approvedAt{{s.Operation, v.Argument, f}, {s.Operation, v.Argument, form{formless, v.Text}}} // ids and secrets have to be literally the same
 		if f.kind == link {
 			ats = append(ats, approvedAt{form: f})
 		}
@@ -179,8 +178,8 @@ func (e *Evidence) approve(s Seen) {
 	}
 }
 
-// Approve is what a person's yes to a call adds: the values of its critical arguments, also of those that vouch for themselves, and the records
-// that the person was shown as covered. Shown are the findings they saw, held the labels of the session at that time.
+// Approve is the observation that an approved call leaves: the values of its critical arguments, confirmed or not, and the records that the person
+// was shown as covered. shown are the findings the person saw, held the labels of the session at that time.
 func Approve(operation, callID string, p *Profile, args []byte, shown []Finding, held []flow.Held) Seen {
 	s := Seen{Operation: operation, CallID: callID, Approved: &approved{}}
 	for _, h := range held {
@@ -206,7 +205,7 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 		}
 		switch r := p.role(path); {
 		case r.Core() || r.Soft():
-			for _, one := range apart(r, text) {
+			for _, one := range splitAddresses(r, text) {
 				keep(one)
 			}
 		case r == Content:
@@ -221,24 +220,24 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 	return s
 }
 
-// Gave is what a call adds that writes while its session is untrusted: the texts that it gives away. What is read back later and was among
-// them is no evidence, whatever the operation is that it is read with: else an agent that was talked into it could write down what it wants
-// to be told. It is to be added before the call runs, whatever becomes of it. The ids of what it changes are no news; of a call without a
-// profile everything is.
+// Gave is the observation that a call in an untrusted session leaves: the texts that it gives away. A later result that repeats one of them is no
+// evidence, whatever operation reads it. Otherwise an agent under an outsider's influence could write a value down and have it confirmed by reading
+// it back. The observation has to be added before the call runs, whatever its outcome. It leaves out the id of the record that the call changes,
+// because that is not new; of a call without a profile it leaves out nothing.
 func Gave(operation, callID string, p *Profile, args []byte) Seen {
-	s := Seen{Operation: operation, CallID: callID, Gave: &gave{}}
+	s := Seen{Operation: operation, CallID: callID, Gave: &givenAway{}}
 	v, err := decode(args)
-	if err != nil || len(args) > maxGave {
+	if err != nil || len(args) > maxGivenAway {
 		s.Gave.All = true
 		return s
 	}
 	var b strings.Builder
 	leaves(v, "", func(path string, value any) {
 		if text, ok := scalar(value); ok && !(p.Told() && p.role(path) == Selector) {
-			b.WriteString(gaveForm(text) + "\n")
-			for token := range tokens(text) { // as it is compared: 1200.5 is read back as 1200.50
+			b.WriteString(lettersAndDigits(text) + "\n")
+			for token := range tokens(text) { // in the compared form: 1200.5 may come back as 1200.50
 				if f, ok := formOf(token); ok {
-					b.WriteString(gaveForm(f.value) + "\n")
+					b.WriteString(lettersAndDigits(f.value) + "\n")
 				}
 			}
 		}
@@ -247,8 +246,8 @@ func Gave(operation, callID string, p *Profile, args []byte) Seen {
 	return s
 }
 
-// gaveForm is a text with nothing but its letters and digits, so that no change of form hides it.
-func gaveForm(s string) string {
+// lettersAndDigits is a text without all other characters, so that a change of form does not hide it.
+func lettersAndDigits(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !inWord(r) {
 			return -1
@@ -257,17 +256,17 @@ func gaveForm(s string) string {
 	}, fold(s))
 }
 
-// written is the first record that may only repeat the value, because the session had given it away by then: whole, or, of an address, a link
-// or an account, in pieces.
-func (e *Evidence) written(value string) int {
-	whole, pieces := []string{gaveForm(value)}, []string(nil)
+// echoesFrom is the index of the first record that may only repeat the value, because the session had given it away by then: whole or, if it is an
+// address, a link or an account, in pieces.
+func (e *Evidence) echoesFrom(value string) int {
+	whole, pieces := []string{lettersAndDigits(value)}, []string(nil)
 	if f, ok := formOf(value); ok {
-		whole = append(whole, gaveForm(f.value))
+		whole = append(whole, lettersAndDigits(f.value))
 		if f.kind == mail || f.kind == link || f.kind == account {
 			pieces = strings.FieldsFunc(fold(f.value), func(r rune) bool { return !inWord(r) })
 		}
 	}
-	for _, g := range e.gave { // in order
+	for _, g := range e.givenAway { // in the order in which they came
 		has := func(s string) bool { return strings.Contains(g.Text, s) }
 		pieces = slices.DeleteFunc(pieces, has)
 		if g.All || slices.ContainsFunc(whole, has) || pieces != nil && len(pieces) == 0 {

@@ -152,7 +152,7 @@ func TestTrustHoldsOnlyWhileTheShapeHolds(t *testing.T) {
 	}
 }
 
-// However much there is, so much is kept; and what vouches is kept first.
+// However much there is, so much is kept; and values that can confirm are kept first.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	kept := func(s Seen) int {
 		n := 0
@@ -208,7 +208,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		t.Errorf("%d approvals", len(e.approved))
 	}
 	// What was pushed out asks.
-	wants(t, JudgeCall(post, &Profile{Level: 1, Args: map[string]Role{"x": Destination}}, []byte(`{"x":"late@books.example"}`), Situation{Held: fromOutside, Evidence: e}), Ask, "nothing vouches for x")
+	wants(t, JudgeCall(post, &Profile{Level: 1, Args: map[string]Role{"x": Destination}}, []byte(`{"x":"late@books.example"}`), Situation{Held: fromOutside, Evidence: e}), Ask, "x is not confirmed")
 }
 
 func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
@@ -218,8 +218,8 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	}
 	wrote := func(args string) Seen { return Gave("files.write", "c1", nil, []byte(args)) }
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, read("eve@x.example")), Permit, "")
-	for _, args := range []string{`{"text":"eve@x.example"}`, `{"text":"EVE at the X: <eve@x.example>."}`, `{"a":{"b":["x",{"c":"e-v-e@x.e xample"}]}}`, `{"a":"eve@x","b":1,"a":2}`, `no JSON`, `{"text":"` + strings.Repeat("a", maxGave) + `"}`} {
-		wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(args), read("eve@x.example")), Ask, "where the session may have written it itself")
+	for _, args := range []string{`{"text":"eve@x.example"}`, `{"text":"EVE at the X: <eve@x.example>."}`, `{"a":{"b":["x",{"c":"e-v-e@x.e xample"}]}}`, `{"a":"eve@x","b":1,"a":2}`, `no JSON`, `{"text":"` + strings.Repeat("a", maxGivenAway) + `"}`} {
+		wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(args), read("eve@x.example")), Ask, "which may repeat what this session gave away")
 	}
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(`{"text":"hello"}`), read("eve@x.example")), Permit, "")
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, read("eve@x.example"), wrote(`{"text":"eve@x.example"}`)), Permit, "") // seen before
@@ -230,7 +230,7 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	// More than is kept may have been anything.
 	var seen []Seen
 	for range 5 {
-		seen = append(seen, wrote(`{"text":"`+strings.Repeat("a", maxGave/4)+`"}`))
+		seen = append(seen, wrote(`{"text":"`+strings.Repeat("a", maxGivenAway/4)+`"}`))
 	}
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append(seen, read("eve@x.example"))...), Ask, "")
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append([]Seen{read("eve@x.example")}, seen...)...), Permit, "")

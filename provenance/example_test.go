@@ -40,6 +40,6 @@ func ExampleJudgeCall() {
 	}
 	// Output:
 	// permit: to is from record 1 of mail.list, which the person's request names
-	// ask: nothing vouches for to, which is from record 2 of mail.list, a record that the person's request does not single out; mail.list (call_1) loaded untrusted data
-	// ask: nothing vouches for a link in body; mail.list (call_1) loaded untrusted data
+	// ask: to is not confirmed: it is from record 2 of mail.list, a record that the person's request does not single out; mail.list (call_1) loaded untrusted data
+	// ask: a link in body is not confirmed: the person did not name it, and no trusted record has it; mail.list (call_1) loaded untrusted data
 }

@@ -10,9 +10,9 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// Explain says in sentences what a profile allows: what a session that has read untrusted content, or holds labels that block the
-// operation, may do with it without a person, and what its results may vouch for. It is for the operator, who has to know what one wrong
-// word would open, and says the same as JudgeCall does. A nil profile says nothing about the operation, and that is what is explained.
+// Explain describes in sentences what a profile allows: what a session that has read untrusted content, or holds labels that block the operation,
+// may do with it without a question, and which values its results confirm. It shows the operator what one wrong label would open, and agrees with
+// JudgeCall. A nil profile stands for an operation without labels.
 func (p *Profile) Explain(op flow.Operation) []string {
 	if p == nil {
 		p = &Profile{Level: 2}
@@ -41,7 +41,7 @@ func (p *Profile) having(any ...Role) []string {
 	return args
 }
 
-// core are the arguments that have to be vouched for because of their roles, in order; words that are no role count among them.
+// core are the arguments that have to be confirmed because of their roles, in order. An argument with an unknown role is one of them.
 func (p *Profile) core() []string {
 	var args []string
 	for _, arg := range slices.Sorted(maps.Keys(p.Args)) {
@@ -58,18 +58,18 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	traced := p.Level != 0 || p.EgressURL
 	switch {
 	case !traced:
-		say("It counts as a read that carries nothing out: what its arguments are is not looked at before it runs, whatever the session has read. Private data that it then brings leaves only by a question, but where the request leads to what is read.")
+		say("It counts as a read that carries nothing out: it runs without a check of its arguments, whatever the session has read. Private data that it then returns leaves only after a question, unless the request selects the data that is read.")
 		if !blocked {
 			return says
 		}
 	case !p.Told():
-		say("No label says what its arguments are for: once the session has read untrusted content, every argument must be vouched for, or a person is asked.")
+		say("Its arguments have no roles: once the session has read untrusted content, a person is asked unless every argument is confirmed.")
 	}
 	if p.Level == 1 && !p.EgressURL {
 		say("It counts as a write that only the person sees and can undo: with flow.free_level_1 it runs without a question.")
 	}
 	if p.Level == 0 && p.EgressURL {
-		say("It is a read whose address can carry data out, so it is looked at like a write.")
+		say("It is a read whose address can carry data out, so it is checked like a write.")
 	}
 	if !p.Told() {
 		return says
@@ -78,37 +78,37 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	switch {
 	case !traced:
 	case len(core) > 0:
-		say(after+"a call outside the sealed plan runs without a question only if %s vouched for.", areAll(core))
+		say(after+"a call outside the sealed plan runs without a question only if %s confirmed.", areAll(core))
 	default:
 		soft := p.having(Name)
 		if len(soft) == 0 {
 			soft = p.having(Time)
 		}
 		if len(soft) > 0 {
-			say(after+"a call outside the sealed plan runs without a question only if %s vouched for.", areAll(soft))
+			say(after+"a call outside the sealed plan runs without a question only if %s confirmed.", areAll(soft))
 		} else {
-			say(after + "a person is asked about a call outside the sealed plan: no argument has a role that could be vouched for.")
+			say(after + "a person is asked about a call outside the sealed plan: no argument has a role that can be confirmed.")
 		}
 	}
-	says = append(says, p.explainVouchers()...)
+	says = append(says, p.explainSources()...)
 	if !traced {
 		return says
 	}
 	if soft := p.having(Name, Time); len(soft) > 0 && len(core) > 0 {
-		say("What stands in %s is looked at only in a call without any of these.", sentence.List(soft))
+		say("The value of %s is checked only in a call without any of these.", sentence.List(soft))
 	}
 	if content := p.having(Content); len(content) > 0 {
-		say("What stands in %s is not checked except for links: an outsider may have written it.", sentence.List(content))
+		say("The text of %s is not checked except for links: an outsider may have written it.", sentence.List(content))
 	}
 	if free := p.having(Query, Flag, Currency); len(free) > 0 {
-		say("What stands in %s is not checked at all.", sentence.List(free))
+		say("The value of %s is not checked at all.", sentence.List(free))
 	}
-	say("Any other argument must be vouched for.")
+	say("Any other argument must be confirmed.")
 	return says
 }
 
-// explainVouchers says for each role who may vouch for its arguments.
-func (p *Profile) explainVouchers() (says []string) {
+// explainSources says for each role where its arguments may come from.
+func (p *Profile) explainSources() (says []string) {
 	results := "trusted results and fields"
 	bound := p.Level != 0 && p.Level != 1
 	if bound {
@@ -130,13 +130,11 @@ func (p *Profile) explainVouchers() (says []string) {
 		{Identity, []string{request, own, results}},
 		{Selector, []string{request, "ids " + ofKind(p.IDKind) + " in " + results}},
 		{Target, []string{request, own, results, delegated}},
-		{Path, []string{request, own, results}},
-		{Repository, []string{request, own, results}},
-		{Table, []string{request, own, results}},
-		{Code, []string{request, own, results}},
+		{Path, []string{request, own, results}}, {Repository, []string{request, own, results}},
+		{Table, []string{request, own, results}}, {Code, []string{request, own, results}},
 	} {
 		if args := p.having(w.role); len(args) > 0 {
-			says = append(says, fmt.Sprintf("%s (%s) may come from %s; or what a person approved before.", sentence.List(args), w.role, strings.Join(w.by, "; ")))
+			says = append(says, fmt.Sprintf("%s (%s) may come from %s; or a value that a person approved before.", sentence.List(args), w.role, strings.Join(w.by, "; ")))
 		}
 	}
 	return says
@@ -146,16 +144,16 @@ func (p *Profile) explainLabels(blocked []flow.Label) string {
 	labels := sentence.Names(blocked)
 	switch {
 	case !p.Told():
-		return fmt.Sprintf("While the session holds %s it is refused, wherever its arguments would lead.", labels)
+		return fmt.Sprintf("While the session holds %s it is refused, whatever its arguments are.", labels)
 	case p.Boundary == BoundaryByArg && len(p.having(Destination, URL)) == 0:
-		return fmt.Sprintf("That the session holds %s never refuses it: it is said to leave by an argument, and none is a destination or url.", labels)
+		return fmt.Sprintf("It is never refused because the session holds %s: its boundary is by_arg, and no argument is a destination or url.", labels)
 	case p.Boundary == BoundaryByArg:
-		return fmt.Sprintf("While the session holds %s it runs without a look at that as long as %s, where given, the person's own; otherwise only if %s vouched for, by what the request names or singles out, or a person is asked.",
+		return fmt.Sprintf("While the session holds %s it runs as without these labels as long as %s, where given, the person's own. Otherwise a person is asked unless %s confirmed by the request or by a record that it singles out.",
 			labels, are(p.having(Destination, URL)), areAll(p.core()))
 	case len(p.core()) == 0:
 		return fmt.Sprintf("While the session holds %s it is refused, since no argument that has a role says where the data would go.", labels)
 	}
-	return fmt.Sprintf("While the session holds %s it runs only if %s vouched for, by what the request names or singles out, or a person is asked; a call with nothing to vouch for is refused.", labels, areAll(p.core()))
+	return fmt.Sprintf("While the session holds %s a person is asked unless %s confirmed by the request or by a record that it singles out. A call without such an argument is refused.", labels, areAll(p.core()))
 }
 
 func (p *Profile) explainResults() (says []string) {
@@ -167,30 +165,30 @@ func (p *Profile) explainResults() (says []string) {
 	}
 	switch {
 	case trusted && p.Shape != nil:
-		say("Its results are trusted while every string in them matches %s: then each value vouches for itself, whoever wrote it. A result that doesn't match is untrusted.", shape)
+		say("Its results are trusted as long as every string in them matches %s: then they confirm each of their values, whoever wrote it. A result that doesn't match is untrusted.", shape)
 	case trusted:
-		say("Its results are trusted, and no shape limits them: each value vouches for itself, whoever wrote it.")
+		say("Its results are trusted, and no shape limits them: they confirm each of their values, whoever wrote it.")
 	case p.Output == EchoOutput:
-		say("Its results repeat what it was given, and vouch for nothing%s.", but(p.TrustedFields))
+		say("Its results repeat the arguments of the call, and confirm no value%s.", but(p.TrustedFields))
 	case p.Output == TypedOutput:
-		say("Its results are untrusted, since typed output without a shape is: they vouch for nothing%s.", but(p.TrustedFields))
+		say("Its results are untrusted, because typed output needs a shape: they confirm no value%s.", but(p.TrustedFields))
 	default:
-		say("Its results are untrusted: they vouch for nothing%s.", but(p.TrustedFields))
+		say("Its results are untrusted: they confirm no value%s.", but(p.TrustedFields))
 	}
 	if trusted && p.Shape != nil && len(p.TrustedFields) > 0 {
-		say("Of an untrusted result %s for themselves.", vouch(p.TrustedFields))
+		say("An untrusted result confirms only the values of %s.", sentence.Names(p.TrustedFields))
 	}
 	if len(p.Names) > 0 {
 		say("A request that has the value of %s singles the record out.", or(p.Names))
 	}
-	if trusted || slices.ContainsFunc(p.TrustedFields, func(f string) bool { return numbering(f, p.IDKind) }) {
+	if trusted || slices.ContainsFunc(p.TrustedFields, func(f string) bool { return isIDOrNumber(f, p.IDKind) }) {
 		say("A request that gives the id or the number of a record singles it out.")
 	}
 	if len(p.Delegable) > 0 && (!trusted || p.Shape != nil) {
 		say("In a record that the request singles out, %s may say who gets something, although an outsider may have written it.", or(p.Delegable))
 	}
 	if p.IDKind != "" {
-		say("Its ids are %s, and vouch for no others.", ofKind(p.IDKind))
+		say("Its ids are %s, and confirm no other ids.", ofKind(p.IDKind))
 	}
 	return says
 }
@@ -206,14 +204,7 @@ func but(fields []string) string {
 	if len(fields) == 0 {
 		return ""
 	}
-	return ", but " + vouch(fields) + " for themselves: the system sets them"
-}
-
-func vouch(fields []string) string {
-	if len(fields) == 1 {
-		return sentence.Name(fields[0]) + " and what is in it vouch"
-	}
-	return sentence.Names(fields) + " vouch"
+	return " except those of " + sentence.Names(fields) + ", which the system sets"
 }
 
 // are is "a is" or "a, b are".

@@ -21,34 +21,34 @@ func TestExplain(t *testing.T) {
 		says []string // in this order
 		not  []string
 	}{
-		"nothing":             {nil, sink, []string{"every argument must be vouched for", "holds internal, pii it is refused", "results are untrusted: they vouch for nothing."}, []string{"free_level_1", "Any other"}},
-		"nothing said":        {&Profile{Level: 2}, free, []string{"No label says", "untrusted"}, []string{"holds"}},
+		"nothing":             {nil, sink, []string{"unless every argument is confirmed", "holds internal, pii it is refused", "results are untrusted: they confirm no value."}, []string{"free_level_1", "Any other"}},
+		"nothing said":        {&Profile{Level: 2}, free, []string{"Its arguments have no roles", "untrusted"}, []string{"holds"}},
 		"no sensitivity":      {&Profile{}, flow.Operation{}, []string{"always refused"}, []string{"read"}},
-		"a read":              {&Profile{Args: map[string]Role{"q": Query}}, free, []string{"counts as a read that carries nothing out", "untrusted"}, []string{"vouched for", "not checked"}},
-		"a read that sinks":   {&Profile{Args: map[string]Role{"q": Query, "to": Destination}}, sink, []string{"counts as a read", "to (destination) may come from", "holds internal, pii it runs only if to is vouched for"}, []string{"Once the session"}},
+		"a read":              {&Profile{Args: map[string]Role{"q": Query}}, free, []string{"counts as a read that carries nothing out", "untrusted"}, []string{"confirmed: the", "not checked"}},
+		"a read that sinks":   {&Profile{Args: map[string]Role{"q": Query, "to": Destination}}, sink, []string{"counts as a read", "to (destination) may come from", "holds internal, pii a person is asked unless to is confirmed"}, []string{"Once the session"}},
 		"a read with no way":  {&Profile{Args: map[string]Role{"q": Query}}, sink, []string{"it is refused, since no argument"}, nil},
-		"a fetch":             {&Profile{EgressURL: true, Args: map[string]Role{"link": URL}}, free, []string{"address can carry data out", "only if link is vouched for", "link (url) may come from"}, []string{"of a record"}},
-		"an unlabelled fetch": {&Profile{EgressURL: true}, free, []string{"No label says", "address can carry data out"}, nil},
-		"undo":                {&Profile{Level: 1, Args: map[string]Role{"title": Name, "at": Time}}, free, []string{"flow.free_level_1", "only if title is vouched for", "Any other argument"}, []string{"looked at only"}},
-		"undo and fetch":      {&Profile{Level: 1, EgressURL: true}, free, []string{"No label says"}, []string{"free_level_1"}},
-		"only a time":         {&Profile{Level: 2, Args: map[string]Role{"at": Time}}, free, []string{"only if at is vouched for"}, nil},
-		"only content":        {&Profile{Level: 2, Args: map[string]Role{"body": Content}}, free, []string{"a person is asked about a call outside the sealed plan: no argument has a role", "What stands in body is not checked except for links"}, nil},
+		"a fetch":             {&Profile{EgressURL: true, Args: map[string]Role{"link": URL}}, free, []string{"address can carry data out", "only if link is confirmed", "link (url) may come from"}, []string{"of a record"}},
+		"an unlabelled fetch": {&Profile{EgressURL: true}, free, []string{"Its arguments have no roles", "address can carry data out"}, nil},
+		"undo":                {&Profile{Level: 1, Args: map[string]Role{"title": Name, "at": Time}}, free, []string{"flow.free_level_1", "only if title is confirmed", "Any other argument"}, []string{"checked only"}},
+		"undo and fetch":      {&Profile{Level: 1, EgressURL: true}, free, []string{"Its arguments have no roles"}, []string{"free_level_1"}},
+		"only a time":         {&Profile{Level: 2, Args: map[string]Role{"at": Time}}, free, []string{"only if at is confirmed"}, nil},
+		"only content":        {&Profile{Level: 2, Args: map[string]Role{"body": Content}}, free, []string{"a person is asked about a call outside the sealed plan: no argument has a role", "The text of body is not checked except for links"}, nil},
 		"mail": {&Profile{Level: 2, Args: map[string]Role{"to": Destination, "cc": Destination, "body": Content, "at": Time, "html": Flag, "limit": Query}}, sink, []string{
-			"only if all of cc, to are vouched for", "cc, to (destination) may come from", "own identities", "a record that the request singles out", "delegable",
-			"What stands in at is looked at only", "What stands in body is not checked except for links", "What stands in html, limit is not checked at all", "Any other argument must be vouched for",
-			"it runs only if all of cc, to are vouched for, by what the request names or singles out, or a person is asked; a call with nothing to vouch for is refused"}, nil},
+			"only if all of cc, to are confirmed", "cc, to (destination) may come from", "own identities", "a record that the request singles out", "delegable",
+			"The value of at is checked only", "The text of body is not checked except for links", "The value of html, limit is not checked at all", "Any other argument must be confirmed",
+			"a person is asked unless all of cc, to are confirmed by the request or by a record that it singles out. A call without such an argument is refused"}, nil},
 		"chat inside":     {&Profile{Level: 2, Boundary: BoundaryInternal, Args: map[string]Role{"channel": Destination}}, free, []string{"stays inside the organisation"}, nil},
 		"every core":      {&Profile{Level: 2, IDKind: "file", Args: map[string]Role{"a": Amount, "c": Credential, "i": Identity, "s": Selector, "t": Target, "u": URL}}, free, []string{"all of a, c, i, s, t, u are", "(url)", "where the person named who gets it, anywhere", "request, to the letter", "(identity)", "ids of the kind file", "(target)"}, nil},
-		"not a role":      {&Profile{Level: 2, Args: map[string]Role{"x": "text"}}, free, []string{"only if x is vouched for"}, nil},
-		"by argument":     {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"guests": Destination, "id": Selector}}, sink, []string{"as long as guests is, where given, the person's own; otherwise only if all of guests, id are"}, nil},
-		"by no argument":  {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"id": Selector}}, sink, []string{"never refuses it"}, nil},
+		"not a role":      {&Profile{Level: 2, Args: map[string]Role{"x": "text"}}, free, []string{"only if x is confirmed"}, nil},
+		"by argument":     {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"guests": Destination, "id": Selector}}, sink, []string{"as long as guests is, where given, the person's own. Otherwise a person is asked unless all of guests, id are"}, nil},
+		"by no argument":  {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"id": Selector}}, sink, []string{"never refused"}, nil},
 		"trusted":         {&Profile{Output: TrustedOutput}, free, []string{"no shape limits them", "gives the id or the number of a record singles it out"}, []string{"untrusted: "}},
-		"trusted, shaped": {&Profile{Output: TrustedOutput, Shape: shape, TrustedFields: []string{"id"}}, free, []string{`every string in them matches "^[a-z]{1,9}$"`, "Of an untrusted result id and what is in it vouch"}, nil},
+		"trusted, shaped": {&Profile{Output: TrustedOutput, Shape: shape, TrustedFields: []string{"id"}}, free, []string{`every string in them matches "^[a-z]{1,9}$"`, "An untrusted result confirms only the values of id."}, nil},
 		"typed":           {&Profile{Output: TypedOutput, Shape: shape, Delegable: []string{"from"}}, free, []string{"matches", "from may say who gets something"}, nil},
-		"typed, no shape": {&Profile{Output: TypedOutput}, free, []string{"typed output without a shape is"}, []string{"are trusted"}},
-		"echo":            {&Profile{Output: EchoOutput, TrustedFields: []string{"id"}}, free, []string{"repeat what it was given, and vouch for nothing, but id and what is in it vouch for themselves"}, nil},
+		"typed, no shape": {&Profile{Output: TypedOutput}, free, []string{"typed output needs a shape"}, []string{"are trusted"}},
+		"echo":            {&Profile{Output: EchoOutput, TrustedFields: []string{"id"}}, free, []string{"repeat the arguments of the call, and confirm no value except those of id, which the system sets"}, nil},
 		"records": {&Profile{Output: UntrustedOutput, TrustedFields: []string{"id", "size"}, Names: []string{"subject"}, Delegable: []string{"from", "cc"}, IDKind: "email"}, free, []string{
-			"they vouch for nothing, but id, size vouch for themselves: the system sets them", "value of subject singles", "gives the id or the number of a record singles it out", "one of from, cc may say who gets", "of the kind email, and vouch for no others"}, nil},
+			"they confirm no value except those of id, size, which the system sets", "value of subject singles", "gives the id or the number of a record singles it out", "one of from, cc may say who gets", "of the kind email, and confirm no other ids"}, nil},
 		"unknown word":  {&Profile{Output: "sure"}, free, []string{"Its results are untrusted"}, nil},
 		"hostile names": {&Profile{Level: 2, IDKind: "k\x1b[2J", Args: map[string]Role{"a\nIgnore all": Destination}, Names: []string{"<b>"}}, free, []string{"a_Ignore_all", "_b_", "k__2J"}, []string{"\n", "\x1b", "<"}},
 	} {
@@ -71,13 +71,13 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// What is explained is what is decided: an argument said to be free passes with a stranger's value, any other is asked about.
+// An argument that the explanation calls unchecked passes with a stranger's value; a person is asked about any other.
 func TestExplainSaysWhatJudgeCallDoes(t *testing.T) {
 	for _, level := range []int{0, 1, 2} {
 		for _, egress := range []bool{false, true} {
-			for _, told := range append([]Role{""}, roles...) { // "": nobody said anything about it
-				p := &Profile{Level: level, EgressURL: egress, Args: map[string]Role{"named": Destination, "x": told}}
-				if told == "" {
+			for _, role := range append([]Role{""}, roles...) { // "": no role
+				p := &Profile{Level: level, EgressURL: egress, Args: map[string]Role{"named": Destination, "x": role}}
+				if role == "" {
 					delete(p.Args, "x")
 				}
 				op := flow.Operation{ID: "a.b", Sensitivity: flow.None}
@@ -87,16 +87,16 @@ func TestExplainSaysWhatJudgeCallDoes(t *testing.T) {
 				}
 				got := JudgeCall(op, p, args, Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Words: ParseWords("write to bob@example.com")}).Verdict
 				text := strings.Join(p.Explain(op), " ")
-				free := strings.Contains(text, "is not looked at") || regexp.MustCompile(`What stands in x is (not checked|looked at only)`).MatchString(text)
+				free := strings.Contains(text, "without a check of its arguments") || regexp.MustCompile(`The (text|value) of x is (not checked|checked only)`).MatchString(text)
 				want := Ask
 				if free {
 					want = Permit
 				}
-				if told == Amount && !free {
-					continue // no amount is an address, and one that is worked out for a named payee passes
+				if role == Amount && !free {
+					continue // no amount is an address, and one that is calculated for a named payee passes
 				}
 				if got != want {
-					t.Errorf("level %d, egress %v, role %q: %s, but explained as\n%s", level, egress, told, got, text)
+					t.Errorf("level %d, egress %v, role %q: %s, but explained as\n%s", level, egress, role, got, text)
 				}
 			}
 		}

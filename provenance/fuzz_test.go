@@ -111,7 +111,7 @@ func FuzzDateOf(f *testing.F) {
 		w := ParseWords(words)
 		d, ok := dateOf(s)
 		if !ok {
-			if w.at(s) {
+			if w.hasTime(s) {
 				t.Fatalf("%q is no date, but said", s)
 			}
 			return
@@ -119,17 +119,17 @@ func FuzzDateOf(f *testing.F) {
 		if y, err := time.Parse(time.DateOnly, d.Format(time.DateOnly)); err != nil || y.Year() != d.Year() {
 			t.Fatalf("%q is %v", s, d)
 		}
-		if (&Words{}).at(s) {
+		if (&Words{}).hasTime(s) {
 			t.Fatal("said by nobody")
 		}
 	})
 }
 
 func FuzzParseWords(f *testing.F) {
-	for _, s := range []string{"", "Write to ann@books.example, see https://books.example/a.", strings.Repeat("a,", 200), strings.Repeat("é", maxWords), "'Blue Heron' #13 event 7", "$1,200", "May 15th at 10:00", "\xff\xfe", "\u200b", "a\x00b", "12:99pm at", "#", "[x](https://x.example)"} {
+	for _, s := range []string{"", "Write to ann@books.example, see https://books.example/a.", strings.Repeat("a,", 200), strings.Repeat("é", maxRequest), "'Blue Heron' #13 event 7", "$1,200", "May 15th at 10:00", "\xff\xfe", "\u200b", "a\x00b", "12:99pm at", "#", "[x](https://x.example)"} {
 		f.Add(s, "Blue Heron", 1)
 	}
-	f.Add("ab ", "ab", maxWords)
+	f.Add("ab ", "ab", maxRequest)
 	f.Fuzz(func(t *testing.T, s, value string, times int) {
 		if times > 1 && len(s) > 0 {
 			s = strings.Repeat(s, min(times, 1<<20/len(s)))
@@ -138,26 +138,26 @@ func FuzzParseWords(f *testing.F) {
 		if !reflect.DeepEqual(w, ParseWords(s)) {
 			t.Fatal("read in two ways")
 		}
-		if len(w.text) > 3*maxWords { // what is no UTF-8 grows
+		if len(w.text) > 3*maxRequest { // what is no UTF-8 grows
 			t.Fatal("read too much")
 		}
 		fm, ok := formOf(value)
 		if ok && fm.kind != link && fm.kind != number && fm.kind != account && w.has(fm) && !strings.Contains(fold(s), fold(fm.value)) {
 			t.Fatalf("%q does not stand in %q", value, s)
 		}
-		if w.names(value, true) && !w.names(value, false) {
+		if w.namesRecord(value, true) && !w.namesRecord(value, false) {
 			t.Fatalf("an outsider names with %q more than the system", value)
 		}
-		if w.names(value, false) && !w.has(fm) || w.names(value, false) && fm.kind == text && telling(fm.value) == 0 {
+		if w.namesRecord(value, false) && !w.has(fm) || w.namesRecord(value, false) && fm.kind == text && countDistinctive(fm.value) == 0 {
 			t.Fatalf("%q names without standing there", value)
 		}
-		if w.id(value, "event") && !strings.Contains(s, value) {
+		if w.givesID(value, "event") && !strings.Contains(s, value) {
 			t.Fatalf("the id %q does not stand in %q", value, s)
 		}
 		if ok {
-			w.marked(strings.TrimSpace(value))
+			w.setApart(strings.TrimSpace(value))
 		}
-		w.letter(value)
+		w.literal(value)
 	})
 }
 

@@ -11,42 +11,42 @@ import (
 	"sallyport.example/flow"
 )
 
-// Bounds of what a call may say that is not in the person's words, where it is to carry nothing out: so many choices, of so many values each.
+// Bounds of a call that carries nothing out: how many arguments it has, and how much of it may not stand in the request.
 const (
-	maxInert   = 16 // arguments of such a call
-	maxSpoken  = 4  // of them, where an outsider has spoken, since which words are taken is a choice too
-	maxChoices = 4  // of them, those that are no words of the person's
-	maxChoice  = 16 // values that one may have
+	maxInert        = 16 // arguments of the call
+	maxInertTainted = 4  // the same in an untrusted session, because choosing words of the request can also carry a message
+	maxChoices      = 4  // arguments that do not stand in the request
+	maxChoice       = 16 // values that such an argument may choose from
 )
 
-// inert reports whether a call carries nothing of what the session holds out of it, however it is made: a read, whose arguments are all told,
-// none of them deciding where it goes, and each of them words of the person's to the letter. Where no outsider has spoken to the agent, a few
-// may be small choices instead: a yes or no, one digit, one of a short list that the accepted definition has. With untrusted content in the session
-// they may not: who can say which to take can spell with them. A number that is neither is data as a text is.
-func (t *tracer) inert(v any) bool {
+// carriesNothing reports whether a call carries no session data out. It has to be a read whose arguments all have roles, none of them core, and
+// each argument has to stand literally in the request. If the session holds no untrusted content, a few arguments may be small choices instead: a
+// yes or no, one digit, one of a short list in the accepted definition. In an untrusted session they may not, because an outsider could have the
+// agent spell out a secret with them. Any other number is data, as a text is.
+func (t *tracer) carriesNothing(v any) bool {
 	members, ok := v.(object)
-	spoken := slices.ContainsFunc(t.s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
-	if !ok || t.p.Level != 0 || t.p.EgressURL || t.op.Effect != flow.Read || !t.p.Told() || t.core || !t.destined() || len(members) > maxInert || spoken && len(members) > maxSpoken {
+	tainted := slices.ContainsFunc(t.s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
+	if !ok || t.p.Level != 0 || t.p.EgressURL || t.op.Effect != flow.Read || !t.p.Told() || t.core || !t.namesDestination() || len(members) > maxInert || tainted && len(members) > maxInertTainted {
 		return false
 	}
 	choices := 0
 	for _, m := range members {
-		if role, told := t.p.Args[m.name]; !told || role.Core() {
+		if role, labelled := t.p.Args[m.name]; !labelled || role.Core() {
 			return false
 		}
 		s, ok := scalar(m.value)
 		if ok && t.s.Words.verbatim(s) {
 			continue
 		}
-		if choices++; spoken || choices > maxChoices || !t.choice(m.name, m.value) {
+		if choices++; tainted || choices > maxChoices || !t.smallChoice(m.name, m.value) {
 			return false
 		}
 	}
 	return true
 }
 
-// choice reports whether a value is one of a few.
-func (t *tracer) choice(argument string, value any) bool {
+// smallChoice reports whether the value is one of a few.
+func (t *tracer) smallChoice(argument string, value any) bool {
 	switch v := value.(type) {
 	case nil, bool:
 		return true
@@ -60,14 +60,14 @@ func (t *tracer) choice(argument string, value any) bool {
 	return false
 }
 
-// verbatim reports whether the words have a value whole and as it is written, letter for letter: another way to write it would be a message. A text may
-// also be in lower case, or with capitals where words begin.
+// verbatim reports whether the request has the value as a whole and literally, because another spelling could be a message. A text may also be in
+// lower case, or with a capital at the beginning of each word.
 func (w *Words) verbatim(s string) bool {
 	f, ok := formOf(s)
 	if !ok || w == nil || s != strings.Join(strings.Fields(s), " ") || !w.has(f) {
 		return false
 	}
-	if f.kind == number && s == f.value || w.letter(s) {
+	if f.kind == number && s == f.value || w.literal(s) {
 		return true
 	}
 	return f.kind == text && (s == strings.ToLower(s) || s == capitals(s))

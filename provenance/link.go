@@ -7,9 +7,8 @@ import (
 	"unicode"
 )
 
-// linksIn yields what a reader's program may turn into a web address in a text that is sent, as far as it goes on: to the next white space,
-// quote or angle bracket, without the punctuation at its end. It would rather find too much. A link that it finds has to be vouched for as it
-// stands, so what hangs on to it is judged with it.
+// linksIn yields every part of a text that a mail or chat program may turn into a web address: up to the next white space, quote or angle bracket,
+// without the punctuation at its end. It finds too much rather than too little. A link has to be confirmed in full, with everything attached to it.
 func linksIn(s string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		seen := map[string]bool{}
@@ -35,8 +34,8 @@ func linksIn(s string) func(yield func(string) bool) {
 	}
 }
 
-// chunks yields the words of a text in each way that a program may read it: as it stands, and with entities and escapes resolved; with
-// characters that are not drawn left out, and as gaps.
+// chunks yields the words of a text in every way in which a program may read it: unchanged, and with entities and escapes resolved; with invisible
+// characters removed, and with spaces in their place.
 func chunks(s string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		ways := []string{s}
@@ -44,10 +43,10 @@ func chunks(s string) func(yield func(string) bool) {
 			ways = append(ways, r)
 		}
 		for _, way := range ways {
-			bare := bareText(way)
-			if strings.ContainsFunc(way, unseen) {
-				bare += " " + bareText(strings.Map(func(r rune) rune {
-					if unseen(r) {
+			bare := visibleText(way)
+			if strings.ContainsFunc(way, invisible) {
+				bare += " " + visibleText(strings.Map(func(r rune) rune {
+					if invisible(r) {
 						return ' '
 					}
 					return r
@@ -73,14 +72,14 @@ func resolved(s string) string {
 	return s
 }
 
-// unseen reports whether a character is not drawn.
-func unseen(r rune) bool {
+// invisible reports whether a character is not drawn.
+func invisible(r rune) bool {
 	return !unicode.IsSpace(r) && (r < ' ' || r == 0x7f || r > 0x7f && (unicode.Is(unicode.C, r) || unicode.Is(variation, r)))
 }
 
-// bareText is a text as a reader sees it: without characters that are not drawn, with the wide forms of ASCII as ASCII, and the characters that
-// count as points and slashes in addresses as those.
-func bareText(s string) string {
+// visibleText is a text as a reader sees it: without invisible characters, with wide forms of ASCII as ASCII, and with the characters that count as
+// points and slashes in addresses as those.
+func visibleText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '。' || r == '｡' || r == '․' || r == '܁' || r == '܂' || r == '٠' || r == '۰':
@@ -91,7 +90,7 @@ func bareText(s string) string {
 			return '/'
 		case unicode.IsSpace(r):
 			return ' '
-		case unseen(r):
+		case invisible(r):
 			return -1
 		}
 		return r
@@ -119,16 +118,16 @@ func unescape(s string) string {
 	}
 }
 
-// doers are schemes that do something without two slashes and a host behind them.
-var doers = []string{"http:", "https:", "ftp:", "javascript:", "data:", "vbscript:", "file:", "blob:", "tel:", "sms:", "mailto:", "intent:", "ms-"}
+// hostlessSchemes work without two slashes and a host after them.
+var hostlessSchemes = []string{"http:", "https:", "ftp:", "javascript:", "data:", "vbscript:", "file:", "blob:", "tel:", "sms:", "mailto:", "intent:", "ms-"}
 
-// linkAt finds where a link begins in a word: -1 nowhere. That is at its scheme, or its host name.
+// linkAt is the index in a word where a link begins, at its scheme or its host name; -1 if there is none.
 func linkAt(word string) int {
 	lower := strings.ToLower(word)
-	if len(lower) != len(word) { // a letter whose lower case is another one
+	if len(lower) != len(word) { // some letters have a longer or shorter lower case
 		lower = word
 	}
-	for _, d := range doers {
+	for _, d := range hostlessSchemes {
 		if i := strings.Index(lower, d); i >= 0 && len(lower) > i+len(d) && (i == 0 || !inWord(rune(lower[i-1]))) {
 			return i
 		}
@@ -139,7 +138,7 @@ func linkAt(word string) int {
 		}
 		return i
 	}
-	for from := 0; ; { // an address without a scheme, of any host
+	for from := 0; ; { // an address without a scheme
 		i := strings.Index(word[from:], "//")
 		if i < 0 {
 			break
@@ -153,7 +152,7 @@ func linkAt(word string) int {
 		if (i == 0 || strings.IndexByte(`="'([`, word[i-1]) >= 0) && (inWord(next) || next == '[') {
 			return i
 		}
-		from = len(word) - len(rest) // none of these slashes begins one
+		from = len(word) - len(rest) // none of these slashes begins an address
 	}
 	inHost := func(r rune) bool {
 		return inWord(r) || r == '-' || r == '_' || r == '.' || r > 0x7f && unicode.IsSymbol(r)
@@ -171,7 +170,7 @@ func linkAt(word string) int {
 		}
 		host, behind := strings.Trim(word[start:end], "."), word[end:]
 		path := behind != "" && strings.IndexByte("/?#", behind[0]) >= 0 || len(behind) > 1 && behind[0] == ':' && behind[1] >= '0' && behind[1] <= '9'
-		address := start > 0 && word[start-1] == '@' || behind != "" && behind[0] == '@' // of mail, or a user of the host's
+		address := start > 0 && word[start-1] == '@' || behind != "" && behind[0] == '@' // a mail address, or a user name before a host
 		if hostLike(host, path) && (!address || path) {
 			return start
 		}
@@ -180,8 +179,8 @@ func linkAt(word string) int {
 	return -1
 }
 
-// hostLike reports whether a program could take a word for the name of a host: it ends in a label of two letters or more, and is not plainly
-// the name of a file; or it is four numbers with a path behind them.
+// hostLike reports whether a program could take a word for a host name: its last label has two letters or more and is not the ending of a file; or
+// it is four numbers and a path follows.
 func hostLike(host string, path bool) bool {
 	labels := strings.Split(strings.ToLower(host), ".")
 	if len(labels) < 2 || strings.Contains(host, "..") {
@@ -195,6 +194,6 @@ func hostLike(host string, path bool) bool {
 	return letters && (path || !files[last])
 }
 
-// files are endings of file names that are no top-level domains.
+// files are the endings of file names that are not top-level domains.
 var files = set(`txt docx doc xlsx xls pptx ppt pdf csv tsv json yaml yml toml ini cfg conf xml html htm css scss js jsx ts tsx go java jar class cpp hpp exe dll
 bat ps1 sql db sqlite ipynb tex bib png jpg jpeg gif svg webp mp3 mp4 wav avi mkv rar gz tgz iso bak tmp log odt ods odp rtf eml ics vcf pem crt`)

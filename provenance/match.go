@@ -9,16 +9,16 @@ import (
 	"unicode/utf8"
 )
 
-// How values are compared. Two values are the same when their forms are; a form says what kind of thing the value is, so a number is never
-// the same as a name that happens to be written in digits. Forms are compared whole: nothing is ever found inside something else.
+// Two values are the same if their forms are. A form says what kind of value it is, so a number never equals a name that happens to be written
+// in digits. Forms are compared as a whole; no value is ever searched for inside another.
 //
-//	mail     an address; letter case does not count
-//	link     a web address: the scheme may be left out, the host's case does not count, a lone trailing slash neither; the rest is exact
-//	number   a decimal number: 10, 10.00 and 1e1 are one
+//	mail     a mail address: letter case does not count
+//	link     a web address: the scheme http or https, the letter case of the host and a lone trailing slash do not count; the rest is exact
+//	number   a decimal number: 10, 10.00 and 1e1 are the same
 //	account  an account or telephone number: letter case, spaces and hyphens do not count
-//	text     anything else: letter case and the amount of white space do not count
+//	text     any other value: letter case and the amount of white space do not count
 //
-// What is longer than maxValue, or holds control or invisible characters, has no form: it matches nothing.
+// A value that is longer than maxValue, or has control or invisible characters, has no form and equals nothing.
 
 const (
 	maxValue  = 512 // bytes of a value that is compared
@@ -41,10 +41,10 @@ const (
 	text
 )
 
-// formOf is the form of a value. ok is false where it has none.
+// formOf is the form of a value. ok is false if it has none.
 func formOf(s string) (f form, ok bool) {
 	s = strings.TrimSpace(s)
-	if s == "" || len(s) > maxValue || !plain(s) {
+	if s == "" || len(s) > maxValue || !printable(s) {
 		return form{}, false
 	}
 	if m, ok := mailOf(s); ok {
@@ -62,8 +62,8 @@ func formOf(s string) (f form, ok bool) {
 	return form{text, fold(s)}, true
 }
 
-// plain reports whether every character of s can be seen for what it is: valid UTF-8, no control or format characters but white space.
-func plain(s string) bool {
+// printable reports whether every character of s is visible: valid UTF-8 without control and format characters, except white space.
+func printable(s string) bool {
 	for i, r := range s {
 		if r == utf8.RuneError {
 			if _, n := utf8.DecodeRuneInString(s[i:]); n == 1 {
@@ -77,27 +77,27 @@ func plain(s string) bool {
 	return true
 }
 
-// variation are the characters that change how the one before is drawn, and fillers that are drawn as nothing.
+// variation are characters that change how the one before is drawn, and fillers that are not drawn.
 var variation = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x034f, 0x034f, 1}, {0x115f, 0x1160, 1}, {0x17b4, 0x17b5, 1}, {0x180b, 0x180f, 1}, {0x3164, 0x3164, 1}, {0xfe00, 0xfe0f, 1}, {0xffa0, 0xffa0, 1}},
 	R32: []unicode.Range32{{0xe0100, 0xe01ef, 1}},
 }
 
-// likeASCII are the letters outside ASCII whose lower case is in it: an address with one of them is another address.
+// likeASCII are letters outside ASCII whose lower case is ASCII: an address with one of them is another address.
 const likeASCII = "\u0130\u212a"
 
 // fold is s in lower case with every run of white space as one space.
 func fold(s string) string { return strings.Join(strings.Fields(strings.ToLower(s)), " ") }
 
-// mailOf reads one address, as a@b.c or with a name before it, as A <a@b.c>. Of the two, programs take what stands in the brackets; a name that
-// could be taken for another address, or a list, makes it no address.
+// mailOf reads one mail address: a@b.c, or A <a@b.c>, of which programs take the part in brackets. If the name could itself be taken for an address
+// or a list, the value is no address.
 func mailOf(s string) (string, bool) {
 	if name, rest, ok := strings.Cut(s, "<"); ok {
 		address, ok := strings.CutSuffix(rest, ">")
 		if name = strings.TrimSpace(name); len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
 			name = strings.ReplaceAll(name[1:len(name)-1], ",", "")
 		}
-		if !ok || strings.ContainsAny(name, "@<>\",;:()[]\\\n\r\t") || linkAt(bareText(name)) >= 0 {
+		if !ok || strings.ContainsAny(name, "@<>\",;:()[]\\\n\r\t") || linkAt(visibleText(name)) >= 0 {
 			return "", false
 		}
 		s = address
@@ -118,7 +118,7 @@ func mailOf(s string) (string, bool) {
 	return s, true
 }
 
-// hostname reports whether s is at least two labels of letters, digits and hyphens, the last one without digits alone.
+// hostname reports whether s has at least two labels of letters, digits and hyphens, the last one not of digits alone.
 func hostname(s string) bool {
 	if len(s) > 253 || !strings.Contains(s, ".") {
 		return false
@@ -142,8 +142,8 @@ func hostname(s string) bool {
 	return letters && utf8.RuneCountInString(s[strings.LastIndexByte(s, '.')+1:]) > 1
 }
 
-// numberOf reads a decimal number without a unit: digits, a point, a sign, an exponent of two digits. Digits with leading zeros are no number
-// but a code, which 007 and 7 are two of.
+// numberOf reads a decimal number without a unit: digits, a point, a sign, an exponent of two digits. Digits with leading zeros are a code and not
+// a number: 007 and 7 differ.
 func numberOf(s string) (string, bool) {
 	if len(s) > maxDigits {
 		return "", false
@@ -168,8 +168,8 @@ func numberOf(s string) (string, bool) {
 	return r.RatString(), true
 }
 
-// linkOf reads a web address: with a scheme, or a host name with www. in front or a path behind, or a bare host name. Where it has a user or
-// an odd port, or is not what it seems (a backslash, a space), it has no form as a link and none at all.
+// linkOf reads a web address: with a scheme, or a host name with or without a path. An address with a user, an odd port, a backslash or a space is
+// no link.
 func linkOf(s string) (string, bool) {
 	if strings.ContainsAny(s, " \t\n\r\\\"<>`{}|^"+likeASCII) {
 		return "", false
@@ -178,7 +178,7 @@ func linkOf(s string) (string, bool) {
 	if !ok {
 		scheme, rest = "", s
 	} else if scheme = strings.ToLower(scheme); scheme == "https" || scheme == "http" {
-		scheme = "" // which of the two is the server's business
+		scheme = "" // the server decides between the two
 	} else {
 		for _, c := range []byte(scheme) {
 			if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.') {
@@ -221,8 +221,7 @@ func linkOf(s string) (string, bool) {
 	return name + path, true
 }
 
-// accountOf reads an account or telephone number: 8 to 40 letters, digits, spaces and hyphens, six of them digits at least, that does not
-// read as a date.
+// accountOf reads an account or telephone number: 8 to 40 letters, digits, spaces and hyphens, at least six of them digits, that can't be a date.
 func accountOf(s string) (string, bool) {
 	if len(s) > 40 {
 		return "", false
@@ -243,15 +242,14 @@ func accountOf(s string) (string, bool) {
 			return "", false
 		}
 	}
-	if _, ok := dateOf(s); ok || b.Len() < 8 || digits < 6 || b.Len() == 8 && dayLike(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '-' })) {
+	if _, ok := dateOf(s); ok || b.Len() < 8 || digits < 6 || b.Len() == 8 && maybeDate(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '-' })) {
 		return "", false
 	}
 	return b.String(), true
 }
 
-// alike is the other form that the digits of an account or telephone number have: in groups they are an account, in one piece they read as a
-// number.
-func (f form) alike() (other form, ok bool) {
+// regrouped is the other form of the digits of an account or telephone number: in groups they are an account, in one piece a number.
+func (f form) regrouped() (other form, ok bool) {
 	if strings.ContainsFunc(f.value, func(r rune) bool { return r < '0' || r > '9' }) {
 		return form{}, false
 	}

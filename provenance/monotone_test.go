@@ -315,7 +315,7 @@ func TestNoCoreValueIsOverlooked(t *testing.T) {
 				return
 			}
 			core = true
-			for _, one := range apart(role, s) {
+			for _, one := range splitAddresses(role, s) {
 				if !slices.ContainsFunc(r.Evidence, func(f Finding) bool { return f.Argument == clipField(path) && f.Value == clipValue(one) && f.Vouched }) {
 					t.Fatalf("nothing was found out about %s %q: %+v", path, one, r.Evidence)
 				}

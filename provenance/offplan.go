@@ -8,8 +8,8 @@ import (
 	"sallyport.example/flow"
 )
 
-// OffPlan tells whether a call could carry what the session holds out of it, and is in no step of the session's sealed plan; why says how it
-// leaves the plan. Such a call is a person's to answer, whoever vouches for its arguments: the plan said what would be sent.
+// OffPlan reports whether a call could carry session data out and is in no step of the sealed plan. why says how it leaves the plan. A person
+// decides about such a call even if its arguments are confirmed, because the plan listed everything that would be sent.
 func OffPlan(op flow.Operation, p *Profile, args []byte, s Situation) (why string, off bool) {
 	if s.Plan == nil || !slices.ContainsFunc(s.Held, func(h flow.Held) bool { return h.Label != flow.Untrusted }) {
 		return "", false
@@ -17,13 +17,13 @@ func OffPlan(op flow.Operation, p *Profile, args []byte, s Situation) (why strin
 	if p == nil {
 		p = &Profile{Level: 2}
 	}
-	if !sends(op, p, s.Held) {
+	if !mayCarryOut(op, p, s.Held) {
 		return "", false
 	}
 	t := tracer{op: op, p: p, s: &s}
 	if v, err := decode(args); err == nil {
 		t.read(v)
-		if p.Boundary == BoundaryByArg && !t.leaves() || t.inert(v) {
+		if p.Boundary == BoundaryByArg && !t.leavesPerson() || t.carriesNothing(v) {
 			return "", false
 		}
 	}
@@ -31,14 +31,15 @@ func OffPlan(op flow.Operation, p *Profile, args []byte, s Situation) (why strin
 	return followed.Text, !ok
 }
 
-// sends reports whether what the operation is given may leave: it is a sink, a label held would block it, or an argument says where to.
-func sends(op flow.Operation, p *Profile, held []flow.Held) bool {
+// mayCarryOut reports whether the data that the operation is given may leave: it is a sink, a held label would block it, or it has an argument for
+// a destination.
+func mayCarryOut(op flow.Operation, p *Profile, held []flow.Held) bool {
 	return op.Sensitivity != flow.None && op.Sensitivity != flow.InternalSource || !flow.Judge(op, held).Allowed || p.EgressURL ||
 		slices.ContainsFunc(slices.Collect(maps.Values(p.Args)), func(r Role) bool { return r == Destination || r == URL })
 }
 
-// offPlan makes an ask of a permit for what leaves the sealed plan (OffPlan).
-func offPlan(r Ruling, op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
+// askOffPlan turns a permit into an ask if the call leaves the sealed plan (OffPlan).
+func askOffPlan(r Ruling, op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	if r.Verdict != Permit {
 		return r
 	}

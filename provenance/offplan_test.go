@@ -8,7 +8,7 @@ import (
 	"sallyport.example/flow"
 )
 
-// What could carry labelled data out and leaves the sealed plan is asked about, whoever vouches for its arguments, and nothing else is.
+// What could carry labelled data out and leaves the sealed plan is asked about even if its arguments are confirmed, and nothing else is.
 func TestOffPlan(t *testing.T) {
 	internal, outside := flow.Held{Label: "internal", Operation: "mail.list", CallID: "call_0"}, flow.Held{Label: flow.Untrusted, Operation: "web.fetch", CallID: "call_1"}
 	args := map[string]Role{"to": Destination, "body": Content}

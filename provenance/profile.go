@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Role says what an argument of an operation is for. Core roles decide where something goes, what it costs and what it hits: their values have
-// to be vouched for. Soft ones are looked at where there is no core argument. The others are not traced; links in them are.
+// Role says what an argument of an operation is for. Core roles decide where something goes, what it costs and what it affects: their values have
+// to be confirmed. Soft roles are traced in calls without a core argument. Values of the other roles are not traced, only the links in them.
 type Role string
 
 // The roles.
@@ -21,24 +21,24 @@ const (
 	URL         Role = "url"         // core: what is fetched or posted to
 	Amount      Role = "amount"      // core: how much
 	Credential  Role = "credential"  // core: a password, key or token to set
-	Identity    Role = "identity"    // core: who the person is said to be
-	Selector    Role = "selector"    // core: the id of what is changed
-	Target      Role = "target"      // core: the name of what is changed or used
-	Path        Role = "path"        // core: a file or folder, that a permission may have a root for
+	Identity    Role = "identity"    // core: who the person claims to be
+	Selector    Role = "selector"    // core: the id of the thing that is changed
+	Target      Role = "target"      // core: the name of the thing that is changed or used
+	Path        Role = "path"        // core: a file or folder; a permission may limit it to a root
 	Repository  Role = "repository"  // core: owner/name, or one of them, likewise
 	Table       Role = "table"       // core: of a database, likewise
-	Code        Role = "code"        // core: what the server runs or evaluates, as SQL, a command, an expression
+	Code        Role = "code"        // core: SQL, a command or an expression that the server runs
 	Time        Role = "time"        // soft
-	Name        Role = "name"        // soft: what the thing is called
+	Name        Role = "name"        // soft: the name of a new thing
 	Content     Role = "content"     // unchecked but for links
-	Query       Role = "query"       // unchecked: what is looked for
+	Query       Role = "query"       // unchecked: a search term
 	Flag        Role = "flag"        // unchecked
 	Currency    Role = "currency"    // unchecked: the unit of an amount
 )
 
 var roles = []Role{Destination, URL, Amount, Credential, Identity, Selector, Target, Path, Repository, Table, Code, Time, Name, Content, Query, Flag, Currency}
 
-// Core reports whether values of the role have to be vouched for.
+// Core reports whether values of the role have to be confirmed.
 func (r Role) Core() bool {
 	switch r {
 	case Destination, URL, Amount, Credential, Identity, Selector, Target, Path, Repository, Table, Code:
@@ -47,10 +47,10 @@ func (r Role) Core() bool {
 	return false
 }
 
-// Soft reports whether values of the role are looked at where an operation is called without a core argument.
+// Soft reports whether values of the role are traced in a call without a core argument.
 func (r Role) Soft() bool { return r == Time || r == Name }
 
-// ParseRole accepts the roles by their exact words.
+// ParseRole accepts the exact names of the roles.
 func ParseRole(s string) (Role, error) {
 	if r := Role(s); slices.Contains(roles, r) {
 		return r, nil
@@ -62,76 +62,77 @@ func ParseRole(s string) (Role, error) {
 	return "", fmt.Errorf("role %.40q: use one of %s", s, strings.Join(words, ", "))
 }
 
-// Output is how far what an operation answers can be trusted.
+// Output says how far the results of an operation can be trusted.
 type Output string
 
-// The outputs. Untrusted is the default, and what an unknown word counts as.
+// The outputs. Untrusted is the default, also for an unknown word.
 const (
-	TrustedOutput   Output = "trusted"   // vouches for its values, while it has the shape if there is one
-	UntrustedOutput Output = "untrusted" // vouches for nothing but its trusted fields
-	TypedOutput     Output = "typed"     // as trusted; without a shape it is untrusted
-	EchoOutput      Output = "echo"      // repeats what it was given: vouches for its trusted fields (a new id) only
+	TrustedOutput   Output = "trusted"   // confirms its values, as long as it matches the shape, if there is one
+	UntrustedOutput Output = "untrusted" // confirms only the values of its trusted fields
+	TypedOutput     Output = "typed"     // trusted if it matches the shape; untrusted without a shape
+	EchoOutput      Output = "echo"      // repeats what it was given; confirms only the values of its trusted fields, such as a new id
 )
 
-// Boundary says where data that an operation is given ends up.
+// Boundary says who can see the data that an operation is given.
 type Boundary string
 
-// The boundaries. External is the default, and what an unknown word counts as.
+// The boundaries. External is the default, also for an unknown word.
 const (
-	BoundaryNone     Boundary = "none"     // stays with the person
-	BoundaryInternal Boundary = "internal" // others in the organisation see it
-	BoundaryExternal Boundary = "external" // leaves
-	BoundaryByArg    Boundary = "by_arg"   // leaves where a destination is given that is not the person's own
+	BoundaryNone     Boundary = "none"     // only the person
+	BoundaryInternal Boundary = "internal" // others in the organisation
+	BoundaryExternal Boundary = "external" // others
+	BoundaryByArg    Boundary = "by_arg"   // others, if a destination is given that is not the person's own
 )
 
-// Profile is what the operator says about an operation's data, as docs/flow.md has it: how far its results can be trusted, and what its
-// arguments are for. The zero Profile says nothing but level 0. Field names are paths in a record, as a or a.b, and hold for what lies below.
+// Profile is the operator's description of an operation's data (docs/flow.md): how far its results can be trusted, and what its arguments are for.
+// The zero Profile describes nothing but level 0. Field names are paths in a record, such as a or a.b; a path also stands for everything below it.
 type Profile struct {
 	Output        Output
-	Shape         *regexp.Regexp  // what every string of a trusted or typed result has to match; nil: none
+	Shape         *regexp.Regexp  // has to match every string of a trusted or typed result; nil: no shape
 	TrustedFields []string        // fields of an otherwise untrusted record that the system fills in
 	Names         []string        // fields by which a person refers to a record
-	Delegable     []string        // structured fields that may serve as a destination once the person's words single the record out
-	IDKind        string          // what the ids in results and selectors denote; "" nobody said
+	Delegable     []string        // structured fields that may serve as a destination once the request singles the record out
+	IDKind        string          // the kind of record that ids in results and selectors belong to; "": not configured
 	Level         int             // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
-	Boundary      Boundary        // where what it is given ends up
-	EgressURL     bool            // calling it makes a request whose address can carry data: also a read of this kind is traced
-	Args          map[string]Role // argument, or path into it as a.b, -> role; nil: nobody said, and every argument is critical
+	Boundary      Boundary        // who can see the data that it is given
+	EgressURL     bool            // a call requests an address that can carry data, so a read is traced too
+	Args          map[string]Role // argument, or a path into it such as a.b -> role; nil: no roles, so every argument is critical
 }
 
-// Digest is a hash of everything the profile says: evidence that was taken under another one is worth nothing.
+// Digest is a hash of the whole profile. Evidence counts only under the profile it was taken under.
 func (p *Profile) Digest() string {
 	shape := ""
 	if p.Shape != nil {
 		shape = p.Shape.String()
 	}
 	b, err := json.Marshal([]any{p.Output, shape, p.TrustedFields, p.Names, p.Delegable, p.IDKind, p.Level, p.Boundary, p.EgressURL, p.Args})
-	if err != nil { // words, lists and a map of words always encode
+	if err != nil { // strings, lists and a map of strings always encode
 		panic(err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// Told reports whether the operator has said what the arguments are for.
+// Told reports whether the operator gave the arguments roles.
 func (p *Profile) Told() bool { return p != nil && p.Args != nil }
 
-// role is what the value at a path is for: that of the longest path told that leads to it. An argument nobody spoke of is critical where
-// nobody spoke of any, and content where somebody did... which would let a misspelt label free it: so it is critical too.
+// role is the role of the value at a path: that of the longest labelled path above it. An argument without a label is critical, so that a misspelt
+// label frees nothing.
 func (p *Profile) role(path string) Role {
-	if r, ok := p.told(path); ok {
+	if r, ok := p.labelledRole(path); ok {
 		return r
 	}
 	return Target
 }
 
-func (p *Profile) told(path string) (r Role, ok bool) {
-	label, ok := p.label(path)
+// labelledRole is the role that a label gives the value at a path, if one does.
+func (p *Profile) labelledRole(path string) (r Role, ok bool) {
+	label, ok := p.labelOf(path)
 	return p.Args[label], ok
 }
 
-// label is the longest path told that leads to one.
-func (p *Profile) label(path string) (label string, ok bool) {
+// labelOf is the longest labelled path that is the path or above it.
+func (p *Profile) labelOf(path string) (label string, ok bool) {
 	if _, ok := p.Args[path]; ok {
 		return path, true
 	}
@@ -145,23 +146,23 @@ func (p *Profile) label(path string) (label string, ok bool) {
 	return "", false
 }
 
-// leads reports whether a path is one that a label speaks of, or the beginning of one.
-func (p *Profile) leads(path string) bool {
-	for told := range p.Args {
-		if told == path || strings.HasPrefix(told, path) && told[len(path)] == '.' {
+// labelStartsWith reports whether the path is labelled, or lies above a labelled one.
+func (p *Profile) labelStartsWith(path string) bool {
+	for label := range p.Args {
+		if label == path || strings.HasPrefix(label, path) && label[len(path)] == '.' {
 			return true
 		}
 	}
 	return false
 }
 
-// leadsOn reports whether a label speaks of something in what lies at the path, and not of the whole: then its members' names are the tool's.
-func (p *Profile) leadsOn(path string) bool {
-	_, told := p.told(path)
-	return !told && p.leads(path)
+// labelsInside reports whether labels name parts of the value at the path but not the whole value. Then the names of its members are the tool's.
+func (p *Profile) labelsInside(path string) bool {
+	_, labelled := p.labelledRole(path)
+	return !labelled && p.labelStartsWith(path)
 }
 
-// Check finds what is wrong with a profile, field by field, as sentences that name field and remedy.
+// Check returns the problems of a profile, field by field, as sentences that name the field and the remedy.
 func (p *Profile) Check() []string {
 	var problems []string
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

@@ -12,36 +12,36 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// Bounds of a sealed plan. A step over them is matched by nothing, and a call over them leaves the plan.
+// Bounds of a sealed plan. No call follows a step that exceeds them, and a call that exceeds them leaves the plan.
 const (
 	maxFrom     = 10                  // arguments of one step that come from results
-	maxPlanFrom = 200                 // and of all steps
+	maxPlanFrom = 200                 // arguments of all steps that come from results
 	maxOpen     = 50                  // arguments of one step that are left open
 	maxTaken    = 50                  // values of one argument that comes from a result
-	MaxDone     = 500                 // calls that one plan has room for
+	MaxDone     = 500                 // calls for one plan
 	MaxField    = maxDisplayField - 1 // bytes of a field's name; longer ones are not kept whole
 )
 
-// Source says where a step's argument comes from: from one record of what an earlier step's result showed. The record has the value as the
-// whole of the field, or, of a role, in a field that the operator has said may serve for it: a trusted or a delegable one, an id of the
-// same kind. What stands inside a text of an outsider's is never meant.
+// Source says where a step's argument comes from: from one record of an earlier step's result. The value has to be the whole content of the field,
+// or, if a role is given, of a field that the operator's profile allows for that role: a trusted or delegable field, or an id of the same kind. A
+// piece of an outsider's text never counts.
 type Source struct {
 	Step  int    `json:"step"`            // from 0
-	Field string `json:"field,omitempty"` // path in the record: names joined by points, list positions left out
+	Field string `json:"field,omitempty"` // path in the record: names joined by points, without list positions
 	Role  Role   `json:"role,omitempty"`  // in place of a field
 }
 
-// SealedStep is one step of a sealed plan. One that has neither Arguments nor From nor Open leaves everything open: calls of the operation
-// are in the plan, but it vouches for none of their arguments. Any other fixes the whole call: what it doesn't name may not be there.
+// SealedStep is one step of a sealed plan. A step without Arguments, From and Open fixes nothing: it permits calls of the operation but confirms
+// none of their arguments. Any other step fixes the whole call: the call may have no other arguments.
 type SealedStep struct {
 	Operation string
-	Arguments []byte            // canonical JSON object of what is fixed; nil: nothing is
-	From      map[string]Source // argument -> where it comes from
-	Open      []string          // arguments that the agent may choose; they go by where they came from
-	Each      *int              // the step may be called once for every record that this step's results show; nil: once. A read as often as it likes
+	Arguments []byte            // fixed arguments, as a canonical JSON object; nil: none
+	From      map[string]Source // argument -> its source
+	Open      []string          // arguments that the agent may choose; they are traced like those of any call
+	Each      *int              // the step may be called once for each record of that step's result; nil: once. A read may be called any number of times
 }
 
-// Weak reports whether the step leaves everything open.
+// Weak reports whether the step fixes nothing.
 func (s *SealedStep) Weak() bool { return s.Arguments == nil && len(s.From) == 0 && len(s.Open) == 0 }
 
 // Record is one record of a call's result.
@@ -54,64 +54,64 @@ type Record struct {
 type Done struct {
 	Step    int     `json:"step"`
 	CallID  string  `json:"call_id"`
-	Record  *Record `json:"record,omitempty"`  // the one that the step was made for, of a step that is repeated
-	Loose   bool    `json:"loose,omitempty"`   // untrusted content may have had a say in its arguments: no argument comes from its result
-	Instead string  `json:"instead,omitempty"` // the call that failed before it, and had no effect
-	Again   bool    `json:"again,omitempty"`   // it only reads, or its step vouches for nothing: the step may be called again
+	Record  *Record `json:"record,omitempty"`  // of a repeated step: the record that the call was made for
+	Loose   bool    `json:"loose,omitempty"`   // untrusted content may have influenced its arguments, so its result supplies none
+	Instead string  `json:"instead,omitempty"` // the failed call before it that had no effect
+	Again   bool    `json:"again,omitempty"`   // the step may be called again, because it only reads or confirms nothing
 }
 
-// Sealed is an approved plan with what was done of it. Only one that was clean or that a person decided vouches for anything.
+// Sealed is an approved plan with the calls that were made for it.
 type Sealed struct {
 	Steps  []SealedStep
 	Clean  bool // the session held no label when the plan was submitted and when it was approved
-	Person bool // a person approved it, with its arguments in sight
+	Person bool // a person approved it, and was shown its arguments
 	Done   []Done
-	Failed []string // ids of calls in Done that certainly had no effect: their steps may be called again
+	Failed []string // ids of calls in Done that certainly had no effect; their steps may be called again
 }
 
-// Followed says which step a call follows. The zero value follows none.
+// Followed says which step a call follows. The zero value means none.
 type Followed struct {
 	Step int
-	// Firm says that the plan vouches for the call: that untrusted content can have had no say in any argument but open ones, none of which
-	// decides where something goes or what it hits. A weak step is never firm.
+	// Firm says that the plan confirms the call: untrusted content can only have influenced open arguments, none of which
+	// decides where something goes or what it affects. A step that fixes nothing never confirms a call.
 	Firm bool
-	// Exact says that it vouches for every argument.
+	// Exact says that it confirms every argument.
 	Exact bool
-	// Fixed says that the plan has the call's arguments to the letter.
+	// Fixed says that the plan fixes all arguments of the call.
 	Fixed bool
-	// Text is a sentence fit for a model: which step and which records, or why the call leaves the plan.
+	// Text is a sentence for a model: which step and which records, or why the call leaves the plan.
 	Text string
 
-	record  *Record
-	instead string
-	again   bool
-	args    map[string]plannedArg
+	record     *Record
+	replaces   string
+	repeatable bool
+	args       map[string]plannedArg
 }
 
 // plannedArg is what a step says about one argument of a call.
 type plannedArg struct {
-	fixed  bool
-	from   Source
-	record int  // index into the evidence's records
-	serves bool // by the operator's word, and not only the plan's
-	booked bool // trusted output or what the system sets, which also vouches for links
+	fixed   bool
+	from    Source
+	record  int  // index in Evidence.records
+	allowed bool // by the profile, and not only by the plan
+	trusted bool // it is from a trusted result or field, which also confirms links
 }
 
-// Done is what is to be kept of the call when it is made.
+// Done is the entry to keep when the call is made. loose says that untrusted content may have influenced its arguments.
 func (f Followed) Done(callID string, loose bool) Done {
-	return Done{Step: f.Step, CallID: callID, Record: f.record, Loose: loose, Instead: f.instead, Again: f.again}
+	return Done{Step: f.Step, CallID: callID, Record: f.record, Loose: loose, Instead: f.replaces, Again: f.repeatable}
 }
 
-// Vouches reports whether the plan vouches for anything.
+// Vouches reports whether the plan confirms anything: it was clean, or a person approved it.
 func (s *Sealed) Vouches() bool { return s != nil && (s.Clean || s.Person) }
 
-// Asks reports whether a step takes arguments of the operation from results, so that what follows it depends on evidence.
+// Asks reports whether a step takes arguments of the operation from results. If so, Follow needs the evidence.
 func (s *Sealed) Asks(operation string) bool {
 	return slices.ContainsFunc(s.Steps, func(st SealedStep) bool { return st.Operation == operation && len(st.From) > 0 })
 }
 
-// Take reports whether the plan still has the room that d takes: a step that changes something is called once, or once for each record; again
-// only instead of a call that failed.
+// Take reports whether the plan still has room for d. A step that changes something is called once, or once for each record; a second call is only
+// allowed in place of a call that failed.
 func (s *Sealed) Take(d Done) bool {
 	if d.Step < 0 || d.Step >= len(s.Steps) || len(s.Done) >= MaxDone || d.CallID == "" || (s.Steps[d.Step].Each != nil) != (d.Record != nil) {
 		return false
@@ -128,7 +128,7 @@ func (s *Sealed) Take(d Done) bool {
 	return holds == d.Instead
 }
 
-// slot is what one call takes: a step, or a step for one record.
+// slot is the place that one call takes: a step, or a step for one record.
 type slot struct {
 	step   int
 	record Record // zero: the step is not repeated
@@ -141,10 +141,10 @@ func slotOf(step int, record *Record) slot {
 	return slot{step, *record}
 }
 
-// Follow finds the step that a call follows: the first that has room and fixes what the call has, or else the first weak one of the
-// operation. Arguments are the canonical JSON object. What untrusted results show can only fill in the arguments for which a step names a
-// step of theirs, only with what stands in the field named and was not written there by the session, and, where nobody but a rule has approved the plan, only out of fields that the
-// operator lets serve.
+// Follow finds the step that a call follows: the first one with room that fixes the call, or else the first one of the operation that fixes
+// nothing. args is a canonical JSON object. Untrusted results can only fill the arguments for which a step names them as the source, and only with
+// the content of that field that the session did not write itself. If only a rule approved the plan, the operator's profile also has to allow the
+// field.
 func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) (Followed, bool) {
 	if s == nil {
 		return Followed{}, false
@@ -166,7 +166,7 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 			m.results[d.Step] = map[string]bool{}
 		}
 		m.results[d.Step][d.CallID] = !d.Loose
-		delete(m.results[d.Step], d.Instead) // it failed
+		delete(m.results[d.Step], d.Instead) // that call failed
 	}
 	weak, soft, why := Followed{Step: -1}, Followed{Step: -1}, ""
 	for i := range s.Steps {
@@ -175,7 +175,7 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 		}
 		if s.Steps[i].Weak() {
 			if weak.Step < 0 {
-				weak = Followed{Step: i, Text: fmt.Sprintf("step %d of the sealed plan, which leaves its arguments open", i), again: true}
+				weak = Followed{Step: i, Text: fmt.Sprintf("step %d of the sealed plan, which leaves its arguments open", i), repeatable: true}
 			}
 			continue
 		}
@@ -196,7 +196,7 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 	return Followed{Text: cmp.Or(why, "the sealed plan has no step that calls "+sentence.Name(operation))}, false
 }
 
-// matcher matches one call.
+// matcher compares one call with the steps.
 type matcher struct {
 	s         *Sealed
 	operation string
@@ -204,11 +204,11 @@ type matcher struct {
 	e         *Evidence
 	args      map[string]json.RawMessage
 	values    object
-	taken     map[slot]*Done          // the last call for each
-	results   map[int]map[string]bool // step -> calls made for it -> whether arguments may come from their results
+	taken     map[slot]*Done          // the last call for each slot
+	results   map[int]map[string]bool // step -> its calls -> whether their results may supply arguments
 }
 
-// room reports whether the step can be called, for that record, and which failed call that would be instead of.
+// room reports whether the step can be called for that record, and which failed call the new one would replace.
 func (m *matcher) room(step int, record *Record) (instead string, ok bool) {
 	if m.p.Level == 0 {
 		return "", true
@@ -223,7 +223,7 @@ func (m *matcher) room(step int, record *Record) (instead string, ok bool) {
 	return d.CallID, slices.Contains(m.s.Failed, d.CallID)
 }
 
-// match matches the call to one step. problem says why it doesn't fit.
+// match compares the call with one step. problem says why it differs.
 func (m *matcher) match(at int) (f Followed, problem string) {
 	step := &m.s.Steps[at]
 	which := fmt.Sprintf("step %d of the sealed plan", at)
@@ -231,13 +231,13 @@ func (m *matcher) match(at int) (f Followed, problem string) {
 	if step.Arguments != nil && json.Unmarshal(step.Arguments, &fixed) != nil || len(step.From) > maxFrom || len(step.Open) > maxOpen {
 		return f, which + " can't be read"
 	}
-	f = Followed{Step: at, Fixed: true, again: m.p.Level == 0, args: map[string]plannedArg{}}
+	f = Followed{Step: at, Fixed: true, repeatable: m.p.Level == 0, args: map[string]plannedArg{}}
 	open := false
 	for _, name := range slices.Sorted(maps.Keys(m.args)) {
 		value, isFixed := fixed[name]
 		from, isFrom := step.From[name]
 		switch {
-		// A name with a point in it reads like a path into another argument.
+		// A name with a point in it looks like a path into another argument.
 		case isFixed && isFrom, !isFixed && strings.Contains(name, "."), !isFixed && !isFrom && !slices.Contains(step.Open, name):
 			return f, which + " has no argument " + sentence.Name(name)
 		case isFixed && !bytes.Equal(value, m.args[name]):
@@ -250,7 +250,7 @@ func (m *matcher) match(at int) (f Followed, problem string) {
 		default:
 			f.Fixed, open = false, true
 			if m.core(name) {
-				return f, which + " may not leave " + sentence.Name(name) + " open: it decides where the call goes or what it hits"
+				return f, which + " may not leave " + sentence.Name(name) + " open: it decides where the call goes or what it affects"
 			}
 		}
 	}
@@ -269,22 +269,22 @@ func (m *matcher) match(at int) (f Followed, problem string) {
 		if !ok {
 			return f, which + " has been called"
 		}
-		f.instead = instead
+		f.replaces = instead
 	}
 	if problem := m.fill(step, &f); problem != "" {
 		return f, which + ": " + problem
 	}
 	f.Firm, f.Exact = m.s.Vouches(), m.s.Vouches() && !open
 	for name, a := range f.args {
-		if role := m.p.role(name); !a.fixed && !a.serves && (!m.s.Person || role == Credential) {
+		if role := m.p.role(name); !a.fixed && !a.allowed && (!m.s.Person || role == Credential) {
 			f.Firm, f.Exact = f.Firm && !role.Core(), false
 		}
 	}
-	f.Text = which + m.told(step, &f)
+	f.Text = which + m.describeSources(step, &f)
 	return f, ""
 }
 
-// core reports whether an argument, or something in it, decides where the call goes or what it hits.
+// core reports whether an argument, or a part of it, has a core role.
 func (m *matcher) core(name string) bool {
 	core := m.p.role(name).Core()
 	for _, v := range m.values {
@@ -295,7 +295,8 @@ func (m *matcher) core(name string) bool {
 	return core
 }
 
-// fill finds for each earlier step a record that has all values that come from there, and that was not used yet where the step is repeated.
+// fill finds, for each earlier step, a record that has all values that come from there. If the step repeats over records, it has to be an unused
+// one.
 func (m *matcher) fill(step *SealedStep, f *Followed) (problem string) {
 	bySource := map[int][]string{}
 	for _, name := range slices.Sorted(maps.Keys(step.From)) {
@@ -324,10 +325,10 @@ func (m *matcher) fill(step *SealedStep, f *Followed) (problem string) {
 					used = true
 					continue
 				}
-				if chosen < 0 || !served(found[chosen]) && served(found[at]) {
-					chosen, f.record, f.instead = at, record, instead
+				if chosen < 0 || !allAllowed(found[chosen]) && allAllowed(found[at]) {
+					chosen, f.record, f.replaces = at, record, instead
 				}
-			} else if chosen < 0 || !served(found[chosen]) && served(found[at]) {
+			} else if chosen < 0 || !allAllowed(found[chosen]) && allAllowed(found[at]) {
 				chosen = at
 			}
 		}
@@ -344,7 +345,8 @@ func (m *matcher) fill(step *SealedStep, f *Followed) (problem string) {
 	return ""
 }
 
-// first is the first call for a step that did not fail: what is repeated for each record is not repeated for each time that they are read.
+// first is the first successful call for a step. A step that repeats over its records uses only this call, so that reading them again does not
+// repeat it.
 func (m *matcher) first(source int) map[string]bool {
 	for _, d := range m.s.Done {
 		if sound, ok := m.results[source][d.CallID]; ok && d.Step == source && !slices.Contains(m.s.Failed, d.CallID) {
@@ -354,9 +356,10 @@ func (m *matcher) first(source int) map[string]bool {
 	return nil
 }
 
-func served(args map[string]plannedArg) bool {
+// allAllowed reports whether the profile allows every argument.
+func allAllowed(args map[string]plannedArg) bool {
 	for _, a := range args {
-		if !a.serves {
+		if !a.allowed {
 			return false
 		}
 	}
@@ -369,13 +372,13 @@ func (m *matcher) records(step *SealedStep, at, source int, args []string, calls
 		return nil, fmt.Sprintf("step %d has not been called", source)
 	}
 	for _, name := range args {
-		values, ok := m.leaves(name)
+		values, ok := m.valuesOf(name)
 		if !ok {
-			return nil, sentence.Name(name) + " is not a value, or a short list of values, that a result can have shown"
+			return nil, sentence.Name(name) + " is not a value or a short list of values that a result can have"
 		}
 		for _, v := range values {
-			here := m.spots(step.From[name], name, v, calls)
-			if found == nil { // the first value of all
+			here := m.occurrences(step.From[name], name, v, calls)
+			if found == nil { // for the first value
 				found = map[int]map[string]plannedArg{}
 				for r := range here {
 					found[r] = map[string]plannedArg{}
@@ -388,7 +391,7 @@ func (m *matcher) records(step *SealedStep, at, source int, args []string, calls
 					continue
 				}
 				if was, ok := a[name]; ok {
-					b.serves, b.booked = b.serves && was.serves, b.booked && was.booked
+					b.allowed, b.trusted = b.allowed && was.allowed, b.trusted && was.trusted
 				}
 				a[name] = b
 			}
@@ -400,8 +403,8 @@ func (m *matcher) records(step *SealedStep, at, source int, args []string, calls
 	return found, ""
 }
 
-// leaves are the values of an argument that comes from a result: one, or a list.
-func (m *matcher) leaves(name string) (values []string, ok bool) {
+// valuesOf returns the values of an argument that comes from a result: one, or the elements of a list.
+func (m *matcher) valuesOf(name string) (values []string, ok bool) {
 	ok = true
 	for _, v := range m.values {
 		if v.name != name {
@@ -412,8 +415,8 @@ func (m *matcher) leaves(name string) (values []string, ok bool) {
 			list = []any{v.value}
 		}
 		for _, one := range list {
-			s, _ := scalar(one) // "" of what is none
-			for _, part := range apart(m.p.role(name), s) {
+			s, _ := scalar(one) // "" if it is no scalar
+			for _, part := range splitAddresses(m.p.role(name), s) {
 				if strings.TrimSpace(part) != "" && !slices.Contains(values, part) {
 					values = append(values, part)
 				}
@@ -424,34 +427,34 @@ func (m *matcher) leaves(name string) (values []string, ok bool) {
 	return values, ok && len(values) > 0
 }
 
-// spots finds the records of the calls that have the value where the source says.
-func (m *matcher) spots(from Source, argument, value string, calls map[string]bool) map[int]plannedArg {
+// occurrences finds the records of the calls that have the value in the place that the source names.
+func (m *matcher) occurrences(from Source, argument, value string, calls map[string]bool) map[int]plannedArg {
 	role := m.p.role(argument)
 	found := map[int]plannedArg{}
 	f, ok := formOf(value)
 	if !ok {
 		return found
 	}
-	written := m.e.written(value)
-	keep := func(sp spot, serves bool) {
+	echoesFrom := m.e.echoesFrom(value)
+	keep := func(sp occurrence, allowed bool) {
 		r := &m.e.records[sp.record]
-		if !calls[r.callID] || sp.record >= written || sp.many && sp.class != classTrusted || from.Field != "" && sp.field != from.Field {
+		if !calls[r.callID] || sp.record >= echoesFrom || sp.many && sp.class != classTrusted || from.Field != "" && sp.field != from.Field {
 			return
 		}
-		serves = serves && m.serves(role, sp, r)
-		if from.Field == "" && !(serves && m.serves(from.Role, sp, r)) {
+		allowed = allowed && m.allows(role, sp, r)
+		if from.Field == "" && !(allowed && m.allows(from.Role, sp, r)) {
 			return
 		}
-		booked := sp.class == classTrusted || sp.class == classSystem
+		trusted := sp.class == classTrusted || sp.class == classSystem
 		if was, ok := found[sp.record]; ok {
-			serves, booked = serves || was.serves, booked || was.booked
+			allowed, trusted = allowed || was.allowed, trusted || was.trusted
 		}
-		found[sp.record] = plannedArg{from: from, record: sp.record, serves: serves, booked: booked}
+		found[sp.record] = plannedArg{from: from, record: sp.record, allowed: allowed, trusted: trusted}
 	}
 	for _, sp := range m.e.valuesOf(f, role) {
 		keep(sp, role != Selector)
 	}
-	if role == Selector { // an id is one to the letter, out of an id field
+	if role == Selector { // an id has to be literally the same, and in an id field
 		for _, sp := range m.e.idsFor(value, argument) {
 			keep(sp, true)
 		}
@@ -459,8 +462,8 @@ func (m *matcher) spots(from Source, argument, value string, calls map[string]bo
 	return found
 }
 
-// serves reports whether the operator's word lets a value that stood there serve for the role, once a plan has singled the record out.
-func (m *matcher) serves(role Role, sp spot, r *seenAt) bool {
+// allows reports whether the profile allows a value that occurred there for the role, once a plan has singled the record out.
+func (m *matcher) allows(role Role, sp occurrence, r *evidenceRecord) bool {
 	switch {
 	case role == Credential:
 		return false
@@ -472,8 +475,8 @@ func (m *matcher) serves(role Role, sp spot, r *seenAt) bool {
 	return sp.class == classDelegable && (role == Destination || role == Target || !role.Core())
 }
 
-// told says where the arguments that come from results come from.
-func (m *matcher) told(step *SealedStep, f *Followed) string {
+// describeSources says which records the arguments come from.
+func (m *matcher) describeSources(step *SealedStep, f *Followed) string {
 	var out strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(step.From)) {
 		a := f.args[name]
@@ -482,9 +485,9 @@ func (m *matcher) told(step *SealedStep, f *Followed) string {
 	return out.String()
 }
 
-// planned reports whether the sealed plan vouches for a value of the call. Private data goes only where a plan that a person decided fixed it,
-// or where that plan and the operator's word let a result lead.
-func (t *tracer) planned(f *Finding, v traced) bool {
+// confirmedByPlan reports whether the sealed plan confirms a value of the call. Private data may only go to a destination that a person's plan
+// fixes, or that such a plan and the profile together let a result supply.
+func (t *tracer) confirmedByPlan(f *Finding, v traced) bool {
 	name, _, _ := strings.Cut(v.path, ".")
 	a, ok := t.followed.args[name]
 	if !ok || !t.s.Plan.Vouches() || t.blocked() && !t.s.Plan.Person {
@@ -496,25 +499,25 @@ func (t *tracer) planned(f *Finding, v traced) bool {
 		return true
 	}
 	trusts := t.s.Plan.Person && !t.blocked() && v.role != Credential
-	link := v.role == URL && t.p.role(v.path) != URL // in what is sent
-	if !trusts && (!a.serves || link && !a.booked) {
+	link := v.role == URL && t.p.role(v.path) != URL // in content
+	if !trusts && (!a.allowed || link && !a.trusted) {
 		return false
 	}
 	r := &t.s.Evidence.records[a.record]
-	f.at(r, spot{field: a.from.Field})
+	f.at(r, occurrence{field: a.from.Field})
 	f.Vouched, f.By = true, ByPlan
 	f.Text = fmt.Sprintf("%s is from record %d of step %d's result, as step %d of the sealed plan says", arg, r.number, a.from.Step, step)
 	return true
 }
 
-// MayServe reports whether, going by the operator's word alone, an argument of an operation may come from a field of another's results. It is
-// what can be said before there is a result: one that doesn't have its shape lends nothing.
+// MayServe reports whether, by the profiles alone, an argument of an operation may come from a field of another operation's results. It answers
+// before there is a result; a result that does not match its shape supplies nothing.
 func MayServe(operation string, p *Profile, argument, source string, of *Profile, path string) bool {
 	o := observer{p: of, trusted: of.Output == TrustedOutput || of.Output == TypedOutput && of.Shape != nil}
 	m := matcher{operation: operation, p: p}
 	role := p.role(argument)
-	return m.serves(role, spot{class: o.class(field{name: path})}, &seenAt{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(bareName(path), bareName(of.IDKind), bareName(argument[strings.LastIndexByte(argument, '.')+1:])))
+	return m.allows(role, occurrence{class: o.class(field{name: path})}, &evidenceRecord{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(bareName(path), bareName(of.IDKind), bareName(argument[strings.LastIndexByte(argument, '.')+1:])))
 }
 
-// RoleOf is what an argument is for: as told, or else Target, which has to be vouched for.
+// RoleOf is the role of an argument. Without a label it is Target, so the argument has to be confirmed.
 func (p *Profile) RoleOf(argument string) Role { return p.role(argument) }

@@ -142,7 +142,7 @@ func TestFollow(t *testing.T) {
 			}
 			c.plan.Clean, c.plan.Person = false, false
 			if f, _ := c.plan.Follow("mail.send", sending, []byte(c.args), shownMail("c0", inbox)); f.Firm || f.Exact {
-				t.Error("a plan that nobody vouches for vouches")
+				t.Error("a plan that was neither clean nor approved by a person confirms")
 			}
 		})
 	}
@@ -217,25 +217,25 @@ func TestJudgeCallFollowsThePlan(t *testing.T) {
 		text          string
 	}{
 		"fixed":                              {`{"body":"hi","to":"z@x.example"}`, untrusted, true, false, Permit, "to is fixed in step 1 of the sealed plan"},
-		"fixed, a link in what is open":      {`{"body":"see https://evil.example/x","to":"z@x.example"}`, untrusted, true, false, Ask, "nothing vouches for a link in body"},
+		"fixed, a link in what is open":      {`{"body":"see https://evil.example/x","to":"z@x.example"}`, untrusted, true, false, Ask, "a link in body is not confirmed"},
 		"fixed, a link in it":                {`{"body":"see https://fixed.example/x","to":"y@x.example"}`, untrusted, true, false, Permit, "fixed in step 7"},
-		"fixed, not clean":                   {`{"body":"hi","to":"z@x.example"}`, untrusted, false, false, Ask, "nothing vouches for to"},
+		"fixed, not clean":                   {`{"body":"hi","to":"z@x.example"}`, untrusted, false, false, Ask, "to is not confirmed"},
 		"fixed, not clean, person":           {`{"body":"hi","to":"z@x.example"}`, untrusted, false, true, Permit, "fixed"},
-		"fixed, private data":                {`{"body":"hi","to":"z@x.example"}`, both, true, false, Ask, "nothing vouches for to"},
+		"fixed, private data":                {`{"body":"hi","to":"z@x.example"}`, both, true, false, Ask, "to is not confirmed"},
 		"fixed, private data, person":        {`{"body":"hi","to":"z@x.example"}`, both, true, true, Permit, "fixed"},
 		"from":                               {`{"sum":20,"to":"bob@x.example"}`, untrusted, true, false, Permit, "to is from record 2 of step 0's result, as step 2 of the sealed plan says"},
-		"from, private data":                 {`{"sum":20,"to":"bob@x.example"}`, both, true, false, Ask, "nothing vouches for to"},
+		"from, private data":                 {`{"sum":20,"to":"bob@x.example"}`, both, true, false, Ask, "to is not confirmed"},
 		"from, private data, person":         {`{"sum":20,"to":"bob@x.example"}`, both, true, true, Permit, "record 2"},
-		"from another record":                {`{"sum":10,"to":"bob@x.example"}`, untrusted, true, false, Ask, "nothing vouches for to"},
-		"from a free field":                  {`{"to":"eve@evil.example"}`, untrusted, true, false, Ask, "nothing vouches for to"},
+		"from another record":                {`{"sum":10,"to":"bob@x.example"}`, untrusted, true, false, Ask, "to is not confirmed"},
+		"from a free field":                  {`{"to":"eve@evil.example"}`, untrusted, true, false, Ask, "to is not confirmed"},
 		"from a free field, person":          {`{"to":"eve@evil.example"}`, untrusted, true, true, Permit, "record 3"},
-		"from a free field, private, person": {`{"to":"eve@evil.example"}`, both, true, true, Ask, "nothing vouches for to"},
-		"a link out of a text":               {`{"body":"http://evil.example/x","to":"z@x.example"}`, untrusted, true, false, Ask, "nothing vouches for a link in body"},
-		"a link out of a delegable field":    {`{"body":"https://evil.example/y","to":"w@x.example"}`, untrusted, true, false, Ask, "nothing vouches for a link in body"},
+		"from a free field, private, person": {`{"to":"eve@evil.example"}`, both, true, true, Ask, "to is not confirmed"},
+		"a link out of a text":               {`{"body":"http://evil.example/x","to":"z@x.example"}`, untrusted, true, false, Ask, "a link in body is not confirmed"},
+		"a link out of a delegable field":    {`{"body":"https://evil.example/y","to":"w@x.example"}`, untrusted, true, false, Ask, "a link in body is not confirmed"},
 		"no destination at all":              {`{"body":"hello there"}`, untrusted, true, false, Permit, "it is step 5 of the sealed plan"},
 		"no destination, not planned":        {`{"at":"2026-01-01","body":"hello there"}`, untrusted, true, false, Ask, ""},
 		"no destination, private data":       {`{"body":"hello there"}`, both, true, true, Deny, ""},
-		"an amount out of a free field":      {`{"sum":"b2@x.example","to":"bob@x.example"}`, untrusted, true, false, Ask, "nothing vouches for sum"},
+		"an amount out of a free field":      {`{"sum":"b2@x.example","to":"bob@x.example"}`, untrusted, true, false, Ask, "sum is not confirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := JudgeCall(sink, sending, []byte(c.args), Situation{Held: c.held, Words: ParseWords("do it"), Evidence: shownMail("c0", inbox),

@@ -10,33 +10,33 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// maxTraced is how many values of one call are traced. A call with more is asked about.
+// maxTraced is how many values of one call are traced. A person is asked about a call with more.
 const maxTraced = 200
 
-// Verdict is what JudgeCall says. Each is stricter than the one before.
+// Verdict is the decision of JudgeCall.
 type Verdict string
 
-// The verdicts.
+// The verdicts, from the mildest to the strictest.
 const (
 	Permit Verdict = "permit"
 	Ask    Verdict = "ask"
 	Deny   Verdict = "deny"
 )
 
-// Voucher says who or what vouches for a value.
+// Voucher names the source that confirms a value.
 type Voucher string
 
-// The vouchers, in the order in which they are looked for.
+// The sources, in the order in which JudgeCall tries them.
 const (
 	ByNothing   Voucher = ""
 	ByWords     Voucher = "words"     // the person's request has it
-	ByPlan      Voucher = "plan"      // a plan that was sealed while the session was clean has it
+	ByPlan      Voucher = "plan"      // a sealed plan has it, as Sealed.Confirms says
 	ByOwn       Voucher = "own"       // it is the person's own identity
-	ByApproval  Voucher = "approval"  // a person said yes to it, or to another value of its record for the same argument
-	ByTrusted   Voucher = "trusted"   // trusted output
-	BySystem    Voucher = "system"    // a trusted field of an untrusted record
-	ByDelegated Voucher = "delegated" // a delegable field of a record that the person's words single out
-	ByPayee     Voucher = "payee"     // an amount, where the person named who gets it
+	ByApproval  Voucher = "approval"  // a person approved it, or another value of its record for the same argument
+	ByTrusted   Voucher = "trusted"   // a trusted result has it
+	BySystem    Voucher = "system"    // a trusted field of an untrusted record has it
+	ByDelegated Voucher = "delegated" // a delegable field of a record that the request singles out has it
+	ByPayee     Voucher = "payee"     // for an amount: the person named who gets it
 )
 
 // Finding says where one value of a call came from.
@@ -46,53 +46,54 @@ type Finding struct {
 	Value     string  `json:"value"` // as in the call, cut to 200 bytes. Hostile: escape it where it is shown
 	Vouched   bool    `json:"vouched"`
 	By        Voucher `json:"by,omitempty"`
-	Text      string  `json:"text"` // a sentence fit for a model: none of the value's or a record's own words are in it
+	Text      string  `json:"text"` // a sentence for a model: it quotes neither the value nor the record
 	Operation string  `json:"operation,omitempty"`
 	CallID    string  `json:"call_id,omitempty"`
-	Record    int     `json:"record,omitempty"` // of the result of that call, from 1
+	Record    int     `json:"record,omitempty"` // number in the result of that call, from 1
 	Field     string  `json:"field,omitempty"`
-	Covers    bool    `json:"covers,omitempty"` // a person's yes also covers other values that the system set in this record, for this argument
+	Covers    bool    `json:"covers,omitempty"` // an approval also covers other values that the system set in this record, for this argument
 }
 
-// Ruling is JudgeCall's answer.
+// Ruling is the answer of JudgeCall.
 type Ruling struct {
 	Verdict  Verdict     `json:"verdict"`
-	Because  []flow.Held `json:"because"`            // labels that block, or that made it look; never nil
-	Evidence []Finding   `json:"evidence"`           // of every value that was traced; nil: none was
-	Reason   string      `json:"reason"`             // a sentence fit for a model; "" when nothing had to be looked at
-	OffPlan  bool        `json:"off_plan,omitempty"` // a person is asked only because the call leaves the sealed plan
-	Unasked  string      `json:"unasked,omitempty"`  // of a read that may run: why what it brings counts as unasked for; "" it does not
+	Because  []flow.Held `json:"because"`            // labels that block the call or caused the tracing; never nil
+	Evidence []Finding   `json:"evidence"`           // one finding for each traced value; nil: none was traced
+	Reason   string      `json:"reason"`             // a sentence for a model; "" if nothing was traced
+	OffPlan  bool        `json:"off_plan,omitempty"` // the only reason to ask is that the call leaves the sealed plan
+	Unasked  string      `json:"unasked,omitempty"`  // why the result of this permitted read counts as unasked; "" if it does not
 }
 
-// Situation is what JudgeCall has to know of a session.
+// Situation is what JudgeCall has to know about a session.
 type Situation struct {
 	Held       []flow.Held
 	Words      *Words    // the person's request
 	Own        []string  // the person's own addresses and accounts
-	Evidence   *Evidence // what the session has seen
+	Evidence   *Evidence // what the session has read
 	FreeLevel1 bool      // writes that only the person sees and can undo are not traced
-	Plan       *Sealed   // the sealed plan; nil: none
-	// Choices are the values that the operation's accepted definition allows an argument, where it lists them.
+	Plan       *Sealed   // nil: the session has no sealed plan
+	// Choices are the values of an argument that the accepted definition of the operation lists.
 	Choices map[string][]string
 }
 
-// JudgeCall decides about one call (docs/flow.md). Labels decide as flow.Judge says; where the operator has told what the arguments are for, a
-// refusal is narrowed: private data may go where the person's words, or what they vouch for, lead. A session that holds untrusted content
-// may go on with writes whose critical arguments are vouched for, and a person is asked about the rest. A session that holds Unasked asks
-// about every call that would take private data to anybody but the person.
+// JudgeCall decides about one call; docs/flow.md has the rules. Labels decide as in flow.Judge. If the operator gave the arguments roles, a refusal
+// by labels is narrowed: private data may go where the person's request, or a record that it singles out, says. In a session that holds untrusted
+// content, a write runs if its critical arguments are confirmed, and a person is asked otherwise. In a session that holds Unasked, a person is
+// asked about every call that would take private data to anybody else.
 //
-// What could carry labelled data out and leaves the sealed plan is asked about, whoever vouches for it (OffPlan).
+// A person is also asked about a call that could carry labelled data out and leaves the sealed plan, even if all its arguments are confirmed
+// (OffPlan).
 //
-// Untrusted evidence never permits anything: what is added to the evidence out of untrusted text changes no ask into a permit.
+// Untrusted evidence never permits anything: no evidence taken from untrusted text turns an ask into a permit.
 func JudgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
-	r := offPlan(judgeCall(op, p, args, s), op, p, args, s)
+	r := askOffPlan(judgeCall(op, p, args, s), op, p, args, s)
 	if r.Verdict == Permit {
 		r.Unasked = UnaskedFor(op, p, args, s)
 	}
 	return r
 }
 
-// judgeCall is JudgeCall but for the sealed plan and for what a read brings.
+// judgeCall is JudgeCall without the rules about leaving the sealed plan and about unasked data.
 func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	labels := flow.Judge(op, s.Held)
 	if p == nil {
@@ -102,8 +103,8 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 		return Ruling{Verdict: Deny, Because: labels.Because, Reason: labels.Reason}
 	}
 	tainted := slices.IndexFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
-	looks := tainted >= 0 && (p.Level != 0 && !(p.Level == 1 && s.FreeLevel1) || p.EgressURL)
-	if labels.Allowed && !looks {
+	traced := tainted >= 0 && (p.Level != 0 && !(p.Level == 1 && s.FreeLevel1) || p.EgressURL)
+	if labels.Allowed && !traced {
 		return Ruling{Verdict: Permit, Because: []flow.Held{}}
 	}
 	t := tracer{op: op, p: p, s: &s}
@@ -112,60 +113,60 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 		return Ruling{Verdict: Deny, Because: labels.Because, Reason: op.ShownName() + " is blocked: its arguments can't be read"}
 	}
 	t.read(v)
-	if !labels.Allowed && p.Boundary == BoundaryByArg && !t.leaves() {
+	if !labels.Allowed && p.Boundary == BoundaryByArg && !t.leavesPerson() {
 		labels = flow.Decision{Allowed: true, Because: []flow.Held{}}
-		if !looks {
+		if !traced {
 			return Ruling{Verdict: Permit, Because: []flow.Held{}}
 		}
 	}
 	because := labels.Because
 	if labels.Allowed {
 		because = []flow.Held{s.Held[tainted]}
-	} else if t.inert(v) {
-		return Ruling{Verdict: Permit, Because: because, Reason: op.ShownName() + " is given nothing but words of the person's and small choices, so it carries nothing out"}
-	} else if !t.core || !t.destined() {
+	} else if t.carriesNothing(v) {
+		return Ruling{Verdict: Permit, Because: because, Reason: op.ShownName() + " gets only words of the person's request and small choices, so it carries nothing out"}
+	} else if !t.core || !t.namesDestination() {
 		// Nothing says where the data would go.
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
 	}
 	if at := slices.IndexFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Unasked }); at >= 0 && !labels.Allowed {
 		because = append(slices.Clip(because), s.Held[at])
 		t.unasked = &s.Held[at]
-		t.blocking = because
+		t.blockedBy = because
 	} else {
-		t.blocking = labels.Because
+		t.blockedBy = labels.Because
 	}
 	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	t.trace()
-	t.doubt()
+	t.withdrawForUnasked()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
-	switch bad := t.unvouched(); {
+	switch bad := t.unconfirmed(); {
 	case t.tooMany:
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("%s has more than %d values, so a person must look at it", op.ShownName(), maxTraced)
 	case len(bad) > 0:
 		r.Verdict, r.Reason = Ask, sentence.Chain(bad, "; ")+"; "+flow.Origins(because)
 	case len(t.findings) == t.links && t.followed.Firm:
 		r.Reason = "it is " + t.followed.Text
-	case len(t.findings) == t.links: // that the person knows a link in it says nothing about the call
-		r.Verdict, r.Reason = Ask, fmt.Sprintf("nothing in the arguments of %s can be traced to what the person asked for, and %s", op.ShownName(), flow.Origins(because))
+	case len(t.findings) == t.links: // a confirmed link alone does not confirm the call
+		r.Verdict, r.Reason = Ask, fmt.Sprintf("no argument of %s can be traced to the person's request, and %s", op.ShownName(), flow.Origins(because))
 	default:
 		r.Reason = sentence.Chain(t.sentences(), "; ")
 	}
 	return r
 }
 
-// tracer looks for what vouches for each value of one call.
+// tracer finds the source that confirms each value of one call.
 type tracer struct {
-	op       flow.Operation
-	p        *Profile
-	s        *Situation
-	values   []traced
-	core     bool        // there is a value with a core role
-	blocking []flow.Held // the labels that refuse the call; none: none does
-	unasked  *flow.Held  // that private data is there which nobody asked for; nil: labels don't refuse the call, or it isn't
-	followed Followed
-	tooMany  bool
-	findings []Finding
-	links    int // of the findings, those about links in what is sent
+	op        flow.Operation
+	p         *Profile
+	s         *Situation
+	values    []traced
+	core      bool        // one of the values has a core role
+	blockedBy []flow.Held // the labels that refuse the call
+	unasked   *flow.Held  // the mark of unasked data, if labels refuse the call; nil otherwise
+	followed  Followed
+	tooMany   bool
+	findings  []Finding
+	links     int // how many findings are about links in content
 }
 
 type traced struct {
@@ -177,7 +178,7 @@ type traced struct {
 
 // read collects the values of the call.
 func (t *tracer) read(v any) {
-	t.keys(v, "")
+	t.readKeys(v, "")
 	leaves(v, "", func(path string, value any) {
 		s, ok := scalar(value)
 		if ok && strings.TrimSpace(s) == "" {
@@ -190,7 +191,7 @@ func (t *tracer) read(v any) {
 		if r.Core() {
 			t.core = true
 		}
-		for _, one := range apart(r, s) {
+		for _, one := range splitAddresses(r, s) {
 			if len(t.values) == maxTraced {
 				t.tooMany = true
 				return
@@ -200,17 +201,17 @@ func (t *tracer) read(v any) {
 	})
 }
 
-// keys collects what stands as a member's name where values are meant: {"to": {"a@b.c": …}}. A name that a label speaks of is none.
-func (t *tracer) keys(v any, path string) {
+// readKeys collects member names that stand in the place of values, as in {"to": {"a@b.c": …}}. A name that is part of a labelled path is none.
+func (t *tracer) readKeys(v any, path string) {
 	switch v := v.(type) {
 	case []any:
 		for _, e := range v {
-			t.keys(e, path)
+			t.readKeys(e, path)
 		}
 	case object:
 		for _, m := range v {
-			inner := joined(path, m.name)
-			if r := t.p.role(path); path != "" && (r.Core() || r == Content) && !t.p.leads(inner) && !t.p.leadsOn(path) {
+			inner := joinPath(path, m.name)
+			if r := t.p.role(path); path != "" && (r.Core() || r == Content) && !t.p.labelStartsWith(inner) && !t.p.labelsInside(path) {
 				t.core = t.core || r.Core()
 				if len(t.values) == maxTraced {
 					t.tooMany = true
@@ -218,13 +219,13 @@ func (t *tracer) keys(v any, path string) {
 				}
 				t.values = append(t.values, traced{path, r, m.name, true})
 			}
-			t.keys(m.value, inner)
+			t.readKeys(m.value, inner)
 		}
 	}
 }
 
-// apart are the addresses of a list of them in one text, or the text.
-func apart(r Role, s string) []string {
+// splitAddresses returns the addresses of a list of addresses in one text, or else the whole text.
+func splitAddresses(r Role, s string) []string {
 	if r != Destination || len(s) > maxTraced*maxValue {
 		return []string{s}
 	}
@@ -240,18 +241,18 @@ func apart(r Role, s string) []string {
 	return list
 }
 
-// leaves reports whether a destination is given that is not the person's own, or what may be one: an argument nobody spoke of, and the repository
-// that is written to.
-func (t *tracer) leaves() bool {
+// leavesPerson reports whether the call names a destination that is not the person's own. An argument without a role may be one, and so may the
+// repository that a call writes to.
+func (t *tracer) leavesPerson() bool {
 	return t.tooMany || slices.ContainsFunc(t.values, func(v traced) bool {
 		f, ok := formOf(v.text)
-		_, told := t.p.told(v.path)
-		return (v.role == Destination || v.role == URL || v.role == Repository && t.op.Effect != flow.Read || !told) && !(ok && t.own(f))
+		_, labelled := t.p.labelledRole(v.path)
+		return (v.role == Destination || v.role == URL || v.role == Repository && t.op.Effect != flow.Read || !labelled) && !(ok && t.isOwn(f))
 	})
 }
 
-// destined reports whether the call says where data goes, as far as the operation lets it: to a destination, a URL, or what a selector selects.
-func (t *tracer) destined() bool {
+// namesDestination reports whether the call says where data goes, as far as the operation has arguments for it: a destination, a URL or a selector.
+func (t *tracer) namesDestination() bool {
 	has := func(r Role) bool { return r == Destination || r == URL }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(t.p.Args)), has) {
 		return true
@@ -259,30 +260,31 @@ func (t *tracer) destined() bool {
 	return slices.ContainsFunc(t.values, func(v traced) bool { return has(v.role) || v.role == Selector })
 }
 
-func (t *tracer) own(f form) bool {
-	other, _ := f.alike()
+// isOwn reports whether the value is one of the person's own addresses and accounts.
+func (t *tracer) isOwn(f form) bool {
+	other, _ := f.regrouped()
 	return slices.ContainsFunc(t.s.Own, func(own string) bool { o, ok := formOf(own); return ok && (o == f || o == other) })
 }
 
-// trace finds what vouches for the core arguments, or where there is none for the soft ones, and for links in what is sent.
+// trace looks for the sources of the core arguments, or of the soft ones where there is no core argument, and of links in content.
 func (t *tracer) trace() {
-	soft := Name // what it is called says what it is for; when it is comes after that
+	soft := Name // a name says more about the purpose than a time does
 	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Name }) {
 		soft = Time
 	}
 	for _, v := range t.values {
 		if v.role.Core() && v.role != Amount || !t.core && v.role == soft {
-			t.findings = append(t.findings, t.vouch(v))
+			t.findings = append(t.findings, t.confirm(v))
 		}
 	}
-	payee := t.payee() // before there are amounts
+	payee := t.payeeNamed() // before there are amounts
 	for _, v := range t.values {
 		switch {
 		case v.role == Amount:
-			f := t.vouch(v)
+			f := t.confirm(v)
 			if fm, ok := formOf(v.text); ok && fm.kind == number && fm.value[0] != '-' && !f.Vouched && payee {
 				f.Vouched, f.By = true, ByPayee
-				f.Text = sentence.Name(v.path) + " was worked out, for a payee that the person named"
+				f.Text = sentence.Name(v.path) + " was calculated, for a payee that the person named"
 			}
 			t.findings = append(t.findings, f)
 		case v.role == Content || v.role.Soft() && (t.core || v.role != soft):
@@ -291,15 +293,15 @@ func (t *tracer) trace() {
 					t.tooMany = true
 					return
 				}
-				f := t.vouch(traced{v.path, URL, l, true})
+				f := t.confirm(traced{v.path, URL, l, true})
 				f.Role = v.role
-				if fm, ok := formOf(l); ok && !f.Vouched && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blocking) {
+				if fm, ok := formOf(l); ok && !f.Vouched && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blockedBy) {
 					f.Vouched, f.By, f.Text = true, ByApproval, sentence.Name(v.path)+" is one that a person approved before"
 				}
 				if f.Vouched {
 					f.Text = "a link in " + f.Text
 				} else {
-					f.Text = "nothing vouches for a link in " + sentence.Name(v.path)
+					f.Text = unconfirmedText("a link in " + sentence.Name(v.path))
 				}
 				t.findings, t.links = append(t.findings, f), t.links+1
 			}
@@ -308,11 +310,11 @@ func (t *tracer) trace() {
 }
 
 // blocked reports whether labels refuse the call.
-func (t *tracer) blocked() bool { return len(t.blocking) > 0 }
+func (t *tracer) blocked() bool { return len(t.blockedBy) > 0 }
 
-// payee reports whether the person named who gets the money: each destination, or where none is given each selector, by their words, a
-// sealed plan, or as a record that their words name. A yes to a payment says nothing about the next one's amount.
-func (t *tracer) payee() bool {
+// payeeNamed reports whether the person named who gets the money: every destination, or every selector where there is no destination, is in the
+// request, in a sealed plan, or in a record that the request names. An approved payment says nothing about the amount of the next one.
+func (t *tracer) payeeNamed() bool {
 	role := Destination
 	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Destination }) {
 		role = Selector
@@ -325,12 +327,12 @@ func (t *tracer) payee() bool {
 		found = true
 		switch f.By {
 		case ByPlan:
-			if f.CallID != "" { // out of a result, and not the plan's own
+			if f.CallID != "" { // from a result, not fixed in the plan
 				return false
 			}
 		case ByWords, ByOwn:
 		case ByTrusted, BySystem:
-			if !t.named(f) {
+			if !t.recordNamed(f) {
 				return false
 			}
 		default:
@@ -340,50 +342,50 @@ func (t *tracer) payee() bool {
 	return found
 }
 
-// named reports whether the record of a finding is one that the person's words name.
-func (t *tracer) named(f Finding) bool {
+// recordNamed reports whether the request names the record of a finding.
+func (t *tracer) recordNamed(f Finding) bool {
 	e := t.s.Evidence
-	return e != nil && slices.ContainsFunc(e.records, func(r seenAt) bool {
+	return e != nil && slices.ContainsFunc(e.records, func(r evidenceRecord) bool {
 		return r.operation == f.Operation && r.callID == f.CallID && r.number == f.Record && r.named != ""
 	})
 }
 
-// vouch finds what vouches for one value.
-func (t *tracer) vouch(v traced) Finding {
+// confirm looks for the source of one value.
+func (t *tracer) confirm(v traced) Finding {
 	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clipValue(v.text)}
 	arg := sentence.Name(v.path)
 	fm, ok := formOf(v.text)
-	by := func(voucher Voucher, format string, a ...any) Finding {
-		f.Vouched, f.By, f.Text = true, voucher, fmt.Sprintf(format, a...)
+	by := func(source Voucher, format string, a ...any) Finding {
+		f.Vouched, f.By, f.Text = true, source, fmt.Sprintf(format, a...)
 		return f
 	}
-	if t.planned(&f, v) {
+	if t.confirmedByPlan(&f, v) {
 		return f
 	}
 	if !ok || !v.ok || v.role == Amount && fm.kind == account {
-		f.Text = "nothing vouches for " + arg
+		f.Text = unconfirmedText(arg)
 		return f
 	}
-	if v.role == Selector && t.s.Words.id(v.text, t.p.IDKind) || v.role != Selector && t.inWords(v, fm) || t.asWritten(v) {
+	if v.role == Selector && t.s.Words.givesID(v.text, t.p.IDKind) || v.role != Selector && t.inRequest(v, fm) || t.inHandles(v) {
 		return by(ByWords, "%s is in the person's request", arg)
 	}
-	if v.role != Selector && v.role != Credential && t.own(fm) {
-		return by(ByOwn, "%s is the person's own", arg)
+	if v.role != Selector && v.role != Credential && t.isOwn(fm) {
+		return by(ByOwn, "%s is the person's own address or account", arg)
 	}
 	e := t.s.Evidence
 	if e == nil {
-		f.Text = "nothing vouches for " + arg
+		f.Text = unconfirmedText(arg)
 		return f
 	}
-	if t.agreed(v) {
+	if t.approvedBefore(v) {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
-	spots, written := e.valuesOf(fm, v.role), e.written(v.text)
+	spots, echoesFrom := e.valuesOf(fm, v.role), e.echoesFrom(v.text)
 	if v.role == Selector {
 		spots = e.idsFor(v.text, v.path)
 	}
 	for _, sp := range spots {
-		if r := &e.records[sp.record]; t.vouches(v.role, sp, r) && sp.record < written {
+		if r := &e.records[sp.record]; t.confirms(v.role, sp, r) && sp.record < echoesFrom {
 			f.at(r, sp)
 			switch sp.class {
 			case classTrusted:
@@ -396,19 +398,19 @@ func (t *tracer) vouch(v traced) Finding {
 		}
 	}
 	if v.role == Name && t.composed(v.text) {
-		return by(ByTrusted, "%s is put together of the person's words and of trusted results", arg)
+		return by(ByTrusted, "%s joins words of the person's request and a trusted result", arg)
 	}
 	for _, sp := range e.values[fm] {
-		if v.role != Selector && v.role != Credential && sp.sound() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blocking) && sp.record < written {
+		if v.role != Selector && v.role != Credential && sp.trusted() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blockedBy) && sp.record < echoesFrom {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
 	}
-	return t.nobody(f, v, fm, written)
+	return t.withoutSource(f, v, fm, echoesFrom)
 }
 
-// agreed reports whether a person said yes to the value before, as this argument of this operation.
-func (t *tracer) agreed(v traced) bool {
+// approvedBefore reports whether a person approved the value earlier, for this argument of this operation.
+func (t *tracer) approvedBefore(v traced) bool {
 	fm, ok := formOf(v.text)
 	if !ok || t.s.Evidence == nil {
 		return false
@@ -416,31 +418,36 @@ func (t *tracer) agreed(v traced) bool {
 	if v.role == Selector || v.role == Credential {
 		fm = form{formless, v.text}
 	}
-	return covers(t.s.Evidence.approved[approvedAt{t.op.ID, v.path, fm}], t.blocking)
+	return covers(t.s.Evidence.approved[approvedAt{t.op.ID, v.path, fm}], t.blockedBy)
 }
 
-// nobody is the finding of a value that nobody vouches for: where it was seen, and why that is not enough.
-func (t *tracer) nobody(f Finding, v traced, fm form, written int) Finding {
+// unconfirmedText says of a value, by its argument's name, that it was seen nowhere.
+func unconfirmedText(arg string) string {
+	return arg + " is not confirmed: the person did not name it, and no trusted record has it"
+}
+
+// withoutSource is the finding for an unconfirmed value: it says where the session saw the value, and why that does not count.
+func (t *tracer) withoutSource(f Finding, v traced, fm form, echoesFrom int) Finding {
 	e := t.s.Evidence
-	f.Text = "nothing vouches for " + sentence.Name(v.path)
 	anID := v.role == Selector && len(e.idsFor(v.text, v.path)) > 0
 	all := e.values[fm]
 	if len(all) == 0 {
+		f.Text = unconfirmedText(sentence.Name(v.path))
 		return f
 	}
 	first := all[0]
-	if i := slices.IndexFunc(all, spot.sound); i >= 0 {
+	if i := slices.IndexFunc(all, occurrence.trusted); i >= 0 {
 		first = all[i]
 		f.Covers = v.role != Selector && v.role != Credential && fm.kind != number
 	}
 	r := &e.records[first.record]
 	f.at(r, first)
-	f.Text += ", which is from " + f.place()
+	f.Text = sentence.Name(v.path) + " is not confirmed: it is from " + f.place()
 	switch {
-	case first.record >= written:
-		f.Text += ", where the session may have written it itself"
-	case anID && r.bound(first):
-		f.Text += " and the id of something else"
+	case first.record >= echoesFrom:
+		f.Text += ", which may repeat what this session gave away"
+	case anID && r.singledOut(first):
+		f.Text += ", where it is the id of something else"
 	case first.class == classFree && !anID:
 		f.Text += ", where an outsider may have written it"
 	default:
@@ -449,8 +456,8 @@ func (t *tracer) nobody(f Finding, v traced, fm form, written int) Finding {
 	return f
 }
 
-// composed reports whether a name begins with words of the person's and goes on with a trusted value, or the other way round: as in a title
-// that they gave with a blank to fill.
+// composed reports whether a name joins words of the request and a trusted value, in either order, like a title that the request gave with a blank
+// to fill.
 func (t *tracer) composed(name string) bool {
 	trusted := func(s string) bool {
 		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
@@ -458,10 +465,10 @@ func (t *tracer) composed(name string) bool {
 			return false
 		}
 		spots := t.s.Evidence.values[f]
-		i := slices.IndexFunc(spots, func(sp spot) bool { return sp.class == classTrusted })
-		return i >= 0 && spots[i].record < t.s.Evidence.written(s)
+		i := slices.IndexFunc(spots, func(sp occurrence) bool { return sp.class == classTrusted })
+		return i >= 0 && spots[i].record < t.s.Evidence.echoesFrom(s)
 	}
-	said := func(s string) bool {
+	inRequest := func(s string) bool {
 		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
 		return ok && f.kind == text && t.s.Words.has(f)
 	}
@@ -469,57 +476,58 @@ func (t *tracer) composed(name string) bool {
 		return false
 	}
 	for i, r := range name {
-		if r == ' ' && (said(name[:i]) && trusted(name[i:]) || trusted(name[:i]) && said(name[i:])) {
+		if r == ' ' && (inRequest(name[:i]) && trusted(name[i:]) || trusted(name[:i]) && inRequest(name[i:])) {
 			return true
 		}
 	}
 	return false
 }
 
-// inWords reports whether the person's request has the value, as far as the role takes their word for it.
-func (t *tracer) inWords(v traced, f form) bool {
+// inRequest reports whether the request has the value, in a way that counts for its role.
+func (t *tracer) inRequest(v traced, f form) bool {
 	switch {
-	case v.role == Credential && !t.s.Words.letter(v.text):
+	case v.role == Credential && !t.s.Words.literal(v.text):
 		return false
 	case v.role == Time:
-		return t.s.Words.at(v.text) || f.kind != number && t.s.Words.has(f)
-	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number means what stands around it: port 8443
-		label, ok := t.p.label(v.path)
+		return t.s.Words.hasTime(v.text) || f.kind != number && t.s.Words.has(f)
+	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number has no meaning without the word before it: port 8443
+		label, ok := t.p.labelOf(v.path)
 		name := label[strings.LastIndexByte(label, '.')+1:]
-		return ok && v.role == Target && bareWord(name) != "" && !ordinary[bareWord(name)] && t.s.Words.id(v.text, name)
+		return ok && v.role == Target && bareWord(name) != "" && !commonWords[bareWord(name)] && t.s.Words.givesID(v.text, name)
 	case f.kind == text && v.role.Core() && v.role != Identity:
-		return t.s.Words.has(f) && (telling(f.value) > 0 || t.s.Words.marked(strings.TrimSpace(v.text)))
+		return t.s.Words.has(f) && (countDistinctive(f.value) > 0 || t.s.Words.setApart(strings.TrimSpace(v.text)))
 	case f.kind == number && v.role != Amount:
-		other, _ := f.alike()
+		other, _ := f.regrouped()
 		return t.s.Words.has(f) || t.s.Words.has(other)
 	}
 	return t.s.Words.has(f)
 }
 
-// vouches reports whether a value that stood there may be used for the role. What leaves to others or can't be undone has to come from a
-// record that the person singled out.
-func (t *tracer) vouches(role Role, sp spot, r *seenAt) bool {
+// confirms reports whether a value that occurred there may be used for the role. Values that leave to others or can't be undone have to come from a
+// record that the request singles out.
+func (t *tracer) confirms(role Role, sp occurrence, r *evidenceRecord) bool {
 	if role == Selector && (sp.class != classTrusted && sp.class != classSystem || !sameKind(t.op.ID, t.p.IDKind, r)) {
 		return false
 	}
 	switch sp.class {
 	case classTrusted, classSystem:
-		return role != Credential && (!t.binds(role) || r.bound(sp))
+		return role != Credential && (!t.mustBind(role) || r.singledOut(sp))
 	case classDelegable:
-		return (role == Destination || role == Target) && r.bound(sp)
+		return (role == Destination || role == Target) && r.singledOut(sp)
 	}
 	return false
 }
 
-// binds reports whether a value has to come from a record that the person singled out: where it decides what leaves to others or can't be
-// undone, and where private data goes. A message to somebody inside the organisation is neither, and a call without a core argument hits nobody.
-func (t *tracer) binds(role Role) bool {
+// mustBind reports whether a value has to come from a record that the request singles out. That is so where it decides where private data goes, or
+// what leaves to others or can't be undone. A message to somebody inside the organisation is neither, and a call without a core argument affects
+// nobody.
+func (t *tracer) mustBind(role Role) bool {
 	return t.blocked() || t.p.Level != 0 && t.p.Level != 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
 }
 
-// sameKind reports whether an id out of the record may select what the operation changes: the kinds are the same, and where nobody named one,
-// it is the same server's.
-func sameKind(operation, kind string, r *seenAt) bool {
+// sameKind reports whether an id out of the record may select a thing that the operation changes. The kinds have to be equal; without kinds, the
+// servers.
+func sameKind(operation, kind string, r *evidenceRecord) bool {
 	if kind != "" || r.idKind != "" {
 		return kind == r.idKind
 	}
@@ -528,27 +536,27 @@ func sameKind(operation, kind string, r *seenAt) bool {
 	return own == theirs
 }
 
-func (f *Finding) at(r *seenAt, sp spot) {
+func (f *Finding) at(r *evidenceRecord, sp occurrence) {
 	f.Operation, f.CallID, f.Record, f.Field = r.operation, r.callID, r.number, sp.field
 }
 
-// place says where a value was found.
+// place names the record that had the value.
 func (f *Finding) place() string {
 	return fmt.Sprintf("record %d of %s", f.Record, sentence.Name(f.Operation))
 }
 
-// why says how the person singled the record out.
-func (r *seenAt) why() string {
+// why says how the request singles the record out.
+func (r *evidenceRecord) why() string {
 	switch {
 	case r.named != "":
 		return ", which the person's request names"
 	case r.only:
-		return ", all there was to what the person asked for"
+		return ", the only record of what the person asked for"
 	}
 	return ""
 }
 
-func (t *tracer) unvouched() []string {
+func (t *tracer) unconfirmed() []string {
 	var out []string
 	for _, f := range t.findings {
 		if !f.Vouched && !slices.Contains(out, f.Text) {

@@ -41,7 +41,7 @@ func BenchmarkJudgeCall(b *testing.B) {
 	}{
 		{"in words", p, `{"to":"ann@books.example","body":"hello"}`, Permit},
 		{"seen", &p1, `{"id":"m7-200"}`, Permit},
-		{"seen and not vouched", p, `{"to":"user249@host9.example","body":"hello"}`, Ask},
+		{"seen and not confirmed", p, `{"to":"user249@host9.example","body":"hello"}`, Ask},
 		{"unseen", p, `{"to":"nobody@x.example","body":"hello"}`, Ask},
 		{"ten links", p, `{"to":"ann@books.example","body":"` + strings.Repeat("see https://books.example/a and more ", 10) + `"}`, Permit},
 		{"a name of 80 words", &p1, `{"title":"` + strings.Repeat("the owl ", 40) + `"}`, Ask},

@@ -54,13 +54,13 @@ var example = map[Role]string{
 	Path: "docs/falcon.md", Repository: "acme/falcon", Table: "sales.falcons", Code: "select from falcons",
 }
 
-// vouchers are all that can speak for a value: what the person says, has and approved, and what was shown.
-var vouchers = map[string]struct {
+// confirmations are all sources of a value: the request, the person's identities, approvals and results.
+var confirmations = map[string]struct {
 	by       Voucher
 	sentence string
 	set      func(role Role, value string, s *Situation)
 }{
-	"nothing": {ByNothing, "nothing vouches for x", func(Role, string, *Situation) {}},
+	"nothing": {ByNothing, "x is not confirmed", func(Role, string, *Situation) {}},
 	"words": {ByWords, "x is in the person's request", func(_ Role, value string, s *Situation) {
 		s.Words = ParseWords("Please use id " + value + " today")
 	}},
@@ -68,10 +68,10 @@ var vouchers = map[string]struct {
 	"approval": {ByApproval, "a person approved this x before", func(role Role, value string, s *Situation) {
 		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`), nil, nil))
 	}},
-	"approval of another argument": {ByNothing, "nothing vouches for x", func(role Role, value string, s *Situation) {
+	"approval of another argument": {ByNothing, "x is not confirmed", func(role Role, value string, s *Situation) {
 		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"y": role}}, []byte(`{"y":"`+value+`"}`), nil, nil))
 	}},
-	"approval of another operation": {ByNothing, "nothing vouches for x", func(role Role, value string, s *Situation) {
+	"approval of another operation": {ByNothing, "x is not confirmed", func(role Role, value string, s *Situation) {
 		s.Evidence = gathered(Approve("srv.other", "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`), nil, nil))
 	}},
 	"trusted":                  {ByTrusted, "x is from record 1 of srv.read", shows(&Profile{Output: TrustedOutput}, false)},
@@ -98,10 +98,10 @@ func shows(p *Profile, named bool) func(Role, string, *Situation) {
 	}
 }
 
-// vouchesFor is the rule, as docs/flow.md has it.
-func vouchesFor(role Role, voucher string, level int, b Boundary) bool {
-	singled := strings.HasSuffix(voucher, ", singled out")
-	switch strings.TrimSuffix(voucher, ", singled out") {
+// confirmsFor is the rule, as docs/flow.md has it.
+func confirmsFor(role Role, source string, level int, b Boundary) bool {
+	singled := strings.HasSuffix(source, ", singled out")
+	switch strings.TrimSuffix(source, ", singled out") {
 	case "words", "approval":
 		return true
 	case "own":
@@ -115,11 +115,11 @@ func vouchesFor(role Role, voucher string, level int, b Boundary) bool {
 	return false
 }
 
-// Every role, whatever vouches, at every level and boundary.
+// Every role, with every source, at every level and boundary.
 func TestWhatVouchesForWhat(t *testing.T) {
 	counts := map[Verdict]int{}
 	for _, role := range roles {
-		for voucher, v := range vouchers {
+		for source, v := range confirmations {
 			for _, level := range []int{0, 1, 2} {
 				for _, boundary := range []Boundary{"", BoundaryNone, BoundaryInternal, BoundaryExternal, BoundaryByArg} {
 					for _, free := range []bool{false, true} {
@@ -128,7 +128,7 @@ func TestWhatVouchesForWhat(t *testing.T) {
 						v.set(role, example[role], &s)
 						r := JudgeCall(post, p, []byte(`{"x":"`+example[role]+`"}`), s)
 						counts[r.Verdict]++
-						where := fmt.Sprintf("%s vouched for by %s, level %d, boundary %q, free %v: %s, %q", role, voucher, level, boundary, free, r.Verdict, r.Reason)
+						where := fmt.Sprintf("%s confirmed by %s, level %d, boundary %q, free %v: %s, %q", role, source, level, boundary, free, r.Verdict, r.Reason)
 						switch {
 						case level == 0 || level == 1 && free:
 							if r.Verdict != Permit || r.Evidence != nil || r.Reason != "" || len(r.Because) != 0 {
@@ -138,12 +138,12 @@ func TestWhatVouchesForWhat(t *testing.T) {
 							if r.Verdict != Ask || r.Evidence != nil || r.Reason != "nothing in the arguments of post can be traced to what the person asked for, and web.fetch (call_0) loaded untrusted data" {
 								t.Error(where)
 							}
-						case vouchesFor(role, voucher, level, boundary):
+						case confirmsFor(role, source, level, boundary):
 							if r.Verdict != Permit || len(r.Evidence) != 1 || !strings.Contains(r.Reason, v.sentence) || r.Evidence[0].By != v.by || r.Evidence[0].Text != r.Reason {
 								t.Errorf("%s %+v", where, r.Evidence)
 							}
 						default:
-							if r.Verdict != Ask || len(r.Evidence) != 1 || r.Evidence[0].Vouched || r.Evidence[0].By != ByNothing || !strings.HasPrefix(r.Reason, "nothing vouches for x") || !strings.HasSuffix(r.Reason, "; web.fetch (call_0) loaded untrusted data") {
+							if r.Verdict != Ask || len(r.Evidence) != 1 || r.Evidence[0].Vouched || r.Evidence[0].By != ByNothing || !strings.HasPrefix(r.Reason, "x is not confirmed") || !strings.HasSuffix(r.Reason, "; web.fetch (call_0) loaded untrusted data") {
 								t.Errorf("%s %+v", where, r.Evidence)
 							}
 							if v.by == ByNothing && role != Selector && !strings.Contains(r.Reason, v.sentence) {
@@ -206,21 +206,21 @@ func TestRefusalIsNarrowedToWhereThePersonPoints(t *testing.T) {
 		"nobody described it":          {nil, `{"to":"ann@books.example"}`, Deny, blocked},
 		"no roles":                     {told("", nil), `{"to":"ann@books.example"}`, Deny, blocked},
 		"to whom the person named":     {told("", to), `{"to":"ann@books.example","body":"all"}`, Permit, "to is in the person's request"},
-		"to somebody else":             {told("", to), `{"to":"eve@x.example","body":"all"}`, Ask, "nothing vouches for to; mail.list (call_0) loaded internal data"},
-		"to both":                      {told("", to), `{"to":["ann@books.example","eve@x.example"],"body":"all"}`, Ask, "nothing vouches for to"},
+		"to somebody else":             {told("", to), `{"to":"eve@x.example","body":"all"}`, Ask, "to is not confirmed; mail.list (call_0) loaded internal data"},
+		"to both":                      {told("", to), `{"to":["ann@books.example","eve@x.example"],"body":"all"}`, Ask, "to is not confirmed"},
 		"to nobody":                    {told("", to), `{"body":"all"}`, Deny, blocked},
 		"to the person":                {told("", to), `{"to":"me@own.example","body":"all"}`, Permit, "to is the person's own"},
 		"no destination":               {told("", map[string]Role{"body": Content, "name": Name}), `{"body":"all","name":"ann@books.example"}`, Deny, blocked},
 		"by_arg, nobody":               {told(BoundaryByArg, to), `{"body":"all"}`, Permit, ""},
 		"by_arg, the person":           {told(BoundaryByArg, to), `{"to":"ME@own.example","body":"all"}`, Permit, ""},
-		"by_arg, somebody":             {told(BoundaryByArg, to), `{"to":"eve@x.example","body":"all"}`, Ask, "nothing vouches for to"},
-		"by_arg, the person and other": {told(BoundaryByArg, to), `{"to":["me@own.example","eve@x.example"],"body":"all"}`, Ask, "nothing vouches for to"},
+		"by_arg, somebody":             {told(BoundaryByArg, to), `{"to":"eve@x.example","body":"all"}`, Ask, "to is not confirmed"},
+		"by_arg, the person and other": {told(BoundaryByArg, to), `{"to":["me@own.example","eve@x.example"],"body":"all"}`, Ask, "to is not confirmed"},
 		"by_arg, other letter case":    {told(BoundaryByArg, to), `{"To":"eve@x.example","body":"all"}`, Deny, "loaded internal data"},
 		"by_arg, one nobody spoke of":  {told(BoundaryByArg, to), `{"bcc":"eve@x.example","body":"all"}`, Deny, "loaded internal data"},
-		"by_arg, nothing but a comma":  {told(BoundaryByArg, to), `{"to":",","body":"all"}`, Ask, "nothing vouches for to"},
+		"by_arg, nothing but a comma":  {told(BoundaryByArg, to), `{"to":",","body":"all"}`, Ask, "to is not confirmed"},
 		"by_arg, behind many of them":  {told(BoundaryByArg, to), `{"to":["me@own.example"` + strings.Repeat(`,"me@own.example"`, maxTraced) + `,"eve@x.example"],"body":"all"}`, Ask, "more than 200 values"},
-		"by_arg, as a name":            {told(BoundaryByArg, to), `{"to":{"eve@x.example":null},"body":"all"}`, Ask, "nothing vouches for to"},
-		"by_arg, no string":            {told(BoundaryByArg, to), `{"to":true,"body":"all"}`, Ask, "nothing vouches for to"},
+		"by_arg, as a name":            {told(BoundaryByArg, to), `{"to":{"eve@x.example":null},"body":"all"}`, Ask, "to is not confirmed"},
+		"by_arg, no string":            {told(BoundaryByArg, to), `{"to":true,"body":"all"}`, Ask, "to is not confirmed"},
 		"arguments a list":             {told("", to), `[]`, Deny, "its arguments can't be read"},
 		"arguments doubled":            {told("", to), `{"to":"ann@books.example","TO":"eve@x.example"}`, Deny, "its arguments can't be read"},
 		"arguments too deep":           {told("", to), `{"to":` + strings.Repeat("[", 40) + strings.Repeat("]", 40) + `}`, Deny, "its arguments can't be read"},
@@ -247,9 +247,9 @@ func TestAnUnlabelledOperationIsAskedAboutWhateverItIsGiven(t *testing.T) {
 		}
 	}
 	wants(t, judged(nil, "Write to ann@books.example", `{"to":"ann@books.example"}`), Permit, "to is in the person's request")
-	wants(t, judged(nil, "Write to ann@books.example", `{"to":"ann@books.example","dry_run":true}`), Ask, "nothing vouches for dry_run")
+	wants(t, judged(nil, "Write to ann@books.example", `{"to":"ann@books.example","dry_run":true}`), Ask, "dry_run is not confirmed")
 	wants(t, judged(nil, "Set it to 'true'", `{"to":"true"}`), Permit, "")
-	wants(t, judged(nil, "Set it to 'true'", `{"to":true}`), Ask, "nothing vouches for to")
+	wants(t, judged(nil, "Set it to 'true'", `{"to":true}`), Ask, "to is not confirmed")
 	if s := showed(nil, "ann@books.example", "srv.read", "c", `{}`, `{"to":"ann@books.example"}`); s.Trusted || s.Records[0].Values[0].Class != classFree {
 		t.Errorf("its output: %+v", s)
 	}
@@ -321,16 +321,16 @@ func TestIDsHaveKinds(t *testing.T) {
 	}
 	wants(t, judged(remove("event"), "", `{"id":"13"}`, read("event", "13")), Permit, "id is from a field that the system sets")
 	wants(t, judged(remove("event"), "", `{"id":13}`, read("event", "13")), Permit, "")
-	wants(t, judged(remove("file"), "", `{"id":"13"}`, read("event", "13")), Ask, "nothing vouches for id")
-	wants(t, judged(remove(""), "", `{"id":"13"}`, read("event", "13")), Ask, "nothing vouches for id")
-	wants(t, judged(remove("event"), "", `{"id":"13"}`, read("", "13")), Ask, "nothing vouches for id")
-	wants(t, judged(remove("event"), "", `{"id":"12"}`, read("event", "13")), Ask, "nothing vouches for id") // a size is no id
-	wants(t, judged(remove("event"), "", `{"id":"13.0"}`, read("event", "13")), Ask, "nothing vouches for id")
-	wants(t, judged(remove("event"), "", `{"id":"aB"}`, read("event", "Ab")), Ask, "nothing vouches for id")
+	wants(t, judged(remove("file"), "", `{"id":"13"}`, read("event", "13")), Ask, "id is not confirmed")
+	wants(t, judged(remove(""), "", `{"id":"13"}`, read("event", "13")), Ask, "id is not confirmed")
+	wants(t, judged(remove("event"), "", `{"id":"13"}`, read("", "13")), Ask, "id is not confirmed")
+	wants(t, judged(remove("event"), "", `{"id":"12"}`, read("event", "13")), Ask, "id is not confirmed") // a size is no id
+	wants(t, judged(remove("event"), "", `{"id":"13.0"}`, read("event", "13")), Ask, "id is not confirmed")
+	wants(t, judged(remove("event"), "", `{"id":"aB"}`, read("event", "Ab")), Ask, "id is not confirmed")
 	// Where nobody named the kinds, the id is one of the same server's.
 	wants(t, judged(remove(""), "", `{"id":"13"}`, read("", "13")), Permit, "")
 	other := JudgeCall(flow.Operation{ID: "files.remove", Name: "remove", Sensitivity: flow.None}, remove(""), []byte(`{"id":"13"}`), Situation{Held: fromOutside, Evidence: gathered(read("", "13"))})
-	wants(t, other, Ask, "nothing vouches for id")
+	wants(t, other, Ask, "id is not confirmed")
 	// Of the person's words, a number is an id only where they say so.
 	wants(t, judged(remove("event"), "Move event 13 to Friday", `{"id":"13"}`), Permit, "")
 	wants(t, judged(remove("file"), "Move event 13 to Friday", `{"id":"13"}`), Ask, "")
@@ -375,21 +375,21 @@ func TestDestinationFirstAmountsAreWorkedOutForAPayeeThePersonNamed(t *testing.T
 	wants(t, judged(pay, words, `{"to":"ann@books.example","amount":33.34}`), Permit, worked)
 	wants(t, judged(pay, words, `{"to":"ann@books.example","amount":"33.34"}`), Permit, worked)
 	for _, amount := range []string{`-5`, `"-5"`, `true`, `"all of it"`, `"5 to eve@x.example"`, `"1e400"`, `[true]`, `{"a":"b"}`} {
-		wants(t, judged(pay, words, `{"to":"ann@books.example","amount":`+amount+`}`), Ask, "nothing vouches for amount")
+		wants(t, judged(pay, words, `{"to":"ann@books.example","amount":`+amount+`}`), Ask, "amount is not confirmed")
 	}
-	wants(t, judged(pay, words, `{"to":"eve@x.example","amount":33.34}`), Ask, "nothing vouches for to; nothing vouches for amount")
-	wants(t, judged(pay, words, `{"to":["ann@books.example","eve@x.example"],"amount":33.34}`), Ask, "nothing vouches for to; nothing vouches for amount")
-	wants(t, judged(pay, words, `{"amount":33.34}`), Ask, "nothing vouches for amount")
+	wants(t, judged(pay, words, `{"to":"eve@x.example","amount":33.34}`), Ask, "to is not confirmed; amount is not confirmed")
+	wants(t, judged(pay, words, `{"to":["ann@books.example","eve@x.example"],"amount":33.34}`), Ask, "to is not confirmed; amount is not confirmed")
+	wants(t, judged(pay, words, `{"amount":33.34}`), Ask, "amount is not confirmed")
 	// A payee that a delegable field gave is one that the person named only by way of an outsider's record.
 	invoice := "Pay the invoice 'Blue Heron'"
 	mail := showed(&Profile{Names: []string{"subject"}, Delegable: []string{"sender"}}, invoice, "mail.list", "c1", `{}`, `[{"subject":"Blue Heron","sender":"eve@x.example"}]`)
-	wants(t, judged(pay, invoice, `{"to":"eve@x.example","amount":33.34}`, mail), Ask, "nothing vouches for amount")
+	wants(t, judged(pay, invoice, `{"to":"eve@x.example","amount":33.34}`, mail), Ask, "amount is not confirmed")
 	// One out of a trusted record has to be named, and not only all there was.
 	bank := &Profile{Output: TrustedOutput, Names: []string{"name"}}
 	named := showed(bank, "Pay Blue Heron", "bank.payees", "c1", `{}`, `[{"name":"Blue Heron","iban":"DE89370400440532013000"}]`)
 	wants(t, judged(pay, "Pay Blue Heron", `{"to":"DE89370400440532013000","amount":33.34}`, named), Permit, worked)
 	only := showed(bank, "Pay it", "bank.payees", "c1", `{}`, `[{"name":"Grey Owl","iban":"DE89370400440532013000"}]`)
-	wants(t, judged(pay, "Pay it", `{"to":"DE89370400440532013000","amount":33.34}`, only), Ask, "nothing vouches for amount")
+	wants(t, judged(pay, "Pay it", `{"to":"DE89370400440532013000","amount":33.34}`, only), Ask, "amount is not confirmed")
 	// Changing one that is there: the record stands for the payee.
 	booked := showed(&Profile{TrustedFields: []string{"id"}, Names: []string{"for"}, IDKind: "payment"}, "Adjust the payment for Blue Heron", "bank.list", "c1", `{}`, `[{"id":"7","for":"Blue Heron"},{"id":"8","for":"y"}]`)
 	pay.IDKind = "payment"
@@ -420,9 +420,9 @@ func TestLinksInWhatIsSentHaveToBeVouchedFor(t *testing.T) {
 			t.Errorf("%s: %s, %s", body, r.Verdict, r.Reason)
 		}
 	}
-	wants(t, judged(send, words, `{"to":"ann@books.example","subject":"at https://x.example"}`), Ask, "nothing vouches for a link in subject")
-	wants(t, judged(send, words, `{"to":"ann@books.example","when":"https://x.example"}`), Ask, "nothing vouches for a link in when")
-	wants(t, judged(send, words, `{"subject":"https://books.example/spring","when":"https://x.example"}`), Ask, "nothing vouches for a link in when")
+	wants(t, judged(send, words, `{"to":"ann@books.example","subject":"at https://x.example"}`), Ask, "a link in subject is not confirmed")
+	wants(t, judged(send, words, `{"to":"ann@books.example","when":"https://x.example"}`), Ask, "a link in when is not confirmed")
+	wants(t, judged(send, words, `{"subject":"https://books.example/spring","when":"https://x.example"}`), Ask, "a link in when is not confirmed")
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://books.example/spring"}`), Permit, "a link in body is in the person's request")
 	// A link of which a person said yes may be sent on.
 	yes := Approve(post.ID, "c1", &Profile{Args: map[string]Role{"url": URL}}, []byte(`{"url":"https://x.example/a"}`), nil, nil)
@@ -508,16 +508,16 @@ func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
 	// A number that was approved says nothing about the others beside it.
 	pay := &Profile{Level: 2, Args: map[string]Role{"amount": Amount}}
 	bills := showed(&Profile{Output: TrustedOutput}, "", "bank.list", "c1", `{}`, `[{"amount":100,"fee":25},{"amount":1}]`)
-	wants(t, judged(pay, "", `{"amount":25}`, bills, Approve(post.ID, "c2", pay, []byte(`{"amount":100}`), nil, nil)), Ask, "nothing vouches for amount")
+	wants(t, judged(pay, "", `{"amount":25}`, bills, Approve(post.ID, "c2", pay, []byte(`{"amount":100}`), nil, nil)), Ask, "amount is not confirmed")
 	// An outsider who writes the approved value into a record of theirs, or into one that a system fills in, gains nothing.
 	for _, p := range []*Profile{{}, {Names: []string{"subject"}}, {Delegable: []string{"from", "cc"}}, {TrustedFields: []string{"id"}}} {
 		hostile := showed(p, "", "mail.list", "c1", `{}`, `[{"id":"7","from":"eve@x.example","cc":["ann@books.example"],"subject":"ann@books.example","body":"ann@books.example eve@x.example"}]`)
-		wants(t, judged(send, "", `{"to":"eve@x.example"}`, book, hostile, yes), Ask, "nothing vouches for to")
+		wants(t, judged(send, "", `{"to":"eve@x.example"}`, book, hostile, yes), Ask, "to is not confirmed")
 	}
-	wants(t, judged(send, "", `{"to":"eve@x.example"}`, showed(&Profile{TrustedFields: []string{"from"}}, "", "mail.list", "c1", `{}`, `[{"from":"eve@x.example","body":"ann@books.example"},{"from":"x"}]`), yes), Ask, "nothing vouches for to")
+	wants(t, judged(send, "", `{"to":"eve@x.example"}`, showed(&Profile{TrustedFields: []string{"from"}}, "", "mail.list", "c1", `{}`, `[{"from":"eve@x.example","body":"ann@books.example"},{"from":"x"}]`), yes), Ask, "to is not confirmed")
 	booked := showed(&Profile{TrustedFields: []string{"from"}}, "", "mail.list", "c1", `{}`, `[{"from":"ann@books.example","body":"eve@x.example","alias":"eve@y.example"}]`)
 	for _, to := range []string{"eve@x.example", "eve@y.example"} {
-		wants(t, judged(send, "", `{"to":"`+to+`"}`, booked, yes), Ask, "nothing vouches for to")
+		wants(t, judged(send, "", `{"to":"`+to+`"}`, booked, yes), Ask, "to is not confirmed")
 	}
 }
 
@@ -527,7 +527,7 @@ func TestAnApprovalOfAnIDIsNoneOfAnother(t *testing.T) {
 	yes := Approve(post.ID, "c2", remove, []byte(`{"id":"7"}`), nil, nil)
 	wants(t, judged(remove, "", `{"id":"7"}`, list, yes), Permit, "a person approved this id before")
 	for _, id := range []string{"8", "9", "7.0", "07"} {
-		wants(t, judged(remove, "", `{"id":"`+id+`"}`, list, yes), Ask, "nothing vouches for id")
+		wants(t, judged(remove, "", `{"id":"`+id+`"}`, list, yes), Ask, "id is not confirmed")
 	}
 	yes = Approve(post.ID, "c2", remove, []byte(`{"id":"aBcD","pin":"Correct Horse"}`), nil, nil)
 	beside := showed(&Profile{Output: TrustedOutput, IDKind: "mail"}, "", "mail.list", "c1", `{}`, `[{"id":"aBcD","pin":"Correct Horse","next":"eFgH","pin2":"Battery Staple"}]`)
@@ -540,7 +540,7 @@ func TestAnApprovalOfAnIDIsNoneOfAnother(t *testing.T) {
 	a, b := strings.Repeat("a", maxDisplayField), strings.Repeat("a", maxDisplayField+1)
 	long := &Profile{Level: 2, Args: map[string]Role{a: Destination, b: Destination}}
 	for _, c := range [][2]string{{a, b}, {b, a}, {b, b + "c"}} {
-		wants(t, judged(long, "", `{"`+c[1]+`":"ann@books.example"}`, Approve(post.ID, "c2", long, []byte(`{"`+c[0]+`":"ann@books.example"}`), nil, nil)), Ask, "nothing vouches")
+		wants(t, judged(long, "", `{"`+c[1]+`":"ann@books.example"}`, Approve(post.ID, "c2", long, []byte(`{"`+c[0]+`":"ann@books.example"}`), nil, nil)), Ask, "not confirmed")
 	}
 }
 

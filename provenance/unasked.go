@@ -9,16 +9,16 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// UnaskedFor says why what a read brings counts as unasked for, in a sentence; "" if it does not, as in a session without untrusted content.
-// It asks for every argument that says what is read: all but switches, times and numbers that only bound a look.
+// UnaskedFor says in a sentence why the result of a read counts as unasked; "" if it does not, or if the session holds no untrusted content. Every
+// argument that selects data has to be confirmed: all but flags, times and limits.
 func UnaskedFor(op flow.Operation, p *Profile, args []byte, s Situation) string {
-	if op.Sensitivity == flow.External && !slices.ContainsFunc(op.Emits, confidential) { // nothing outside is private, whatever a detector finds in it
+	if op.Sensitivity == flow.External && !slices.ContainsFunc(op.Emits, confidential) { // an outside source has nothing private, whatever a detector finds in its results
 		return ""
 	}
 	if p == nil || !(p.Level == 0 || p.Level == 1 && s.FreeLevel1) || !slices.ContainsFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted }) {
 		return ""
 	}
-	bound := *p // its values come from records that the person singled out, as those of a write do
+	bound := *p // its values have to come from records that the request singles out, as those of a write do
 	bound.Level = 2
 	t := tracer{op: op, p: &bound, s: &s}
 	v, err := decode(args)
@@ -32,8 +32,8 @@ func UnaskedFor(op flow.Operation, p *Profile, args []byte, s Situation) string 
 	t.core = true
 	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	for _, v := range t.values {
-		if selects(p, v) {
-			if f := t.vouch(v); !f.Vouched {
+		if selectsData(p, v) {
+			if f := t.confirm(v); !f.Vouched {
 				return f.Text
 			}
 		}
@@ -41,18 +41,18 @@ func UnaskedFor(op flow.Operation, p *Profile, args []byte, s Situation) string 
 	return ""
 }
 
-// selects reports whether a value says what is read.
-func selects(p *Profile, v traced) bool {
+// selectsData reports whether a value selects the data that is read.
+func selectsData(p *Profile, v traced) bool {
 	name := v.path[strings.LastIndexByte(v.path, '.')+1:]
-	if _, told := p.told(v.path); !told || v.role == Query {
+	if _, labelled := p.labelledRole(v.path); !labelled || v.role == Query {
 		f, ok := formOf(v.text)
-		return idName(name) || !told && !(ok && f.kind == number)
+		return takesID(name) || !labelled && !(ok && f.kind == number)
 	}
 	return v.role.Core() && v.role != Amount
 }
 
-// idName reports whether an argument's name says that it takes an id or a path: file_id, file-id, fileId and fileID do, grid doesn't.
-func idName(name string) bool {
+// takesID reports whether the name of an argument says that it takes an id or a path: file_id, file-id, fileId and fileID do, grid does not.
+func takesID(name string) bool {
 	end := len(name)
 	for end > 0 && name[end-1] >= '0' && name[end-1] <= '9' {
 		end--
@@ -72,20 +72,21 @@ func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
 
 var idNames = set("id uuid guid key path uri repo repository table")
 
-// doubt takes the voucher away from each place to which data would go that nobody asked for: the person named the place, and not this data.
-// Their own addresses stay, and what they said yes to knowing of it; so does a call in which nothing stands but what a person's plan says.
-func (t *tracer) doubt() {
+// withdrawForUnasked withdraws the confirmation of every place to which data would go that nobody asked for: the person named the place but not
+// this data. It keeps the person's own addresses, values that a person approved while the data was there, and calls of which a sealed plan confirms
+// every argument.
+func (t *tracer) withdrawForUnasked() {
 	if t.unasked == nil || t.followed.Exact {
 		return
 	}
-	i := 0 // trace has a finding of each such value, before all others
+	i := 0 // the findings begin with one for each such value
 	for _, v := range t.values {
 		if !v.role.Core() || v.role == Amount {
 			continue
 		}
 		f := &t.findings[i]
 		i++
-		if !f.Vouched || f.By == ByOwn || f.By == ByApproval || t.agreed(v) {
+		if !f.Vouched || f.By == ByOwn || f.By == ByApproval || t.approvedBefore(v) {
 			continue
 		}
 		f.Vouched, f.By = false, ByNothing
@@ -93,9 +94,10 @@ func (t *tracer) doubt() {
 	}
 }
 
+// confidential reports whether a label is about confidentiality.
 func confidential(l flow.Label) bool { return l != flow.Untrusted && l != flow.Unasked }
 
-// Brings adds Unasked to the labels that a result brings, where the call's ruling says so and one of them is a confidentiality label.
+// Brings adds Unasked to the labels of a result, if the ruling says that the result counts as unasked and it has a confidentiality label.
 func (r Ruling) Brings(labels []flow.Held, operation, callID string) []flow.Held {
 	if r.Unasked == "" || !slices.ContainsFunc(labels, func(h flow.Held) bool { return confidential(h.Label) }) {
 		return labels

@@ -29,27 +29,27 @@ func TestWhatIsAskedFor(t *testing.T) {
 		want string // in the sentence; "" asked for
 	}{
 		"in the person's words":            {file, fileProfile, fromOutside, `{"repo":"acme/site","path":"docs/help.md"}`, nil, ""},
-		"another repository":               {file, fileProfile, fromOutside, `{"repo":"acme/private","path":"docs/help.md"}`, nil, "nothing vouches for repo"},
-		"another path":                     {file, fileProfile, fromOutside, `{"repo":"acme/site","path":"keys.md"}`, nil, "nothing vouches for path"},
+		"another repository":               {file, fileProfile, fromOutside, `{"repo":"acme/private","path":"docs/help.md"}`, nil, "repo is not confirmed"},
+		"another path":                     {file, fileProfile, fromOutside, `{"repo":"acme/site","path":"keys.md"}`, nil, "path is not confirmed"},
 		"before untrusted content":         {file, fileProfile, clean, `{"repo":"acme/private"}`, nil, ""},
 		"nothing selected":                 {file, fileProfile, fromOutside, `{"limit":3}`, nil, ""},
 		"a search":                         {file, fileProfile, fromOutside, `{"query":"passwords"}`, nil, ""},
-		"an id by its name":                {file, fileProfile, fromOutside, `{"file_id":"77"}`, nil, "nothing vouches for file_id"},
-		"an argument nobody told":          {file, fileProfile, fromOutside, `{"other":"x"}`, nil, "nothing vouches for other"},
-		"no argument told":                 {file, &Profile{}, fromOutside, `{"what":"acme/private"}`, nil, "nothing vouches for what"},
-		"no argument told, a number":       {file, &Profile{}, fromOutside, `{"limit":3}`, nil, ""},
-		"no argument told, an id":          {file, &Profile{}, fromOutside, `{"id":3}`, nil, "nothing vouches for id"},
-		"an id in camel case":              {file, &Profile{}, fromOutside, `{"fileId":3}`, nil, "nothing vouches for fileId"},
-		"ids with capitals":                {file, &Profile{}, fromOutside, `{"recordIDs":[3]}`, nil, "nothing vouches for recordIDs"},
-		"looked for, an id in camel case":  {file, &Profile{Args: map[string]Role{"fileId": Query}}, fromOutside, `{"fileId":"a7"}`, nil, "nothing vouches for fileId"},
+		"an id by its name":                {file, fileProfile, fromOutside, `{"file_id":"77"}`, nil, "file_id is not confirmed"},
+		"an argument without a role":          {file, fileProfile, fromOutside, `{"other":"x"}`, nil, "other is not confirmed"},
+		"no argument has a role":                 {file, &Profile{}, fromOutside, `{"what":"acme/private"}`, nil, "what is not confirmed"},
+		"no argument has a role, a number":       {file, &Profile{}, fromOutside, `{"limit":3}`, nil, ""},
+		"no argument has a role, an id":          {file, &Profile{}, fromOutside, `{"id":3}`, nil, "id is not confirmed"},
+		"an id in camel case":              {file, &Profile{}, fromOutside, `{"fileId":3}`, nil, "fileId is not confirmed"},
+		"ids with capitals":                {file, &Profile{}, fromOutside, `{"recordIDs":[3]}`, nil, "recordIDs is not confirmed"},
+		"looked for, an id in camel case":  {file, &Profile{Args: map[string]Role{"fileId": Query}}, fromOutside, `{"fileId":"a7"}`, nil, "fileId is not confirmed"},
 		"no id at all":                     {file, &Profile{}, fromOutside, `{"grid":3,"paid":4,"pageCount":5}`, nil, ""},
 		"an owner and a repository":        {file, &Profile{Args: map[string]Role{"owner": Repository, "repo": Repository}}, fromOutside, `{"owner":"acme","repo":"site"}`, nil, ""},
-		"another one of the owner's":       {file, &Profile{Args: map[string]Role{"owner": Repository, "repo": Repository}}, fromOutside, `{"owner":"acme","repo":"private"}`, nil, "nothing vouches for owner"},
+		"another one of the owner's":       {file, &Profile{Args: map[string]Role{"owner": Repository, "repo": Repository}}, fromOutside, `{"owner":"acme","repo":"private"}`, nil, "owner is not confirmed"},
 		"public":                           {page, fileProfile, fromOutside, `{"repo":"acme/private"}`, nil, ""},
 		"too many":                         {file, fileProfile, fromOutside, `{"path":["` + strings.Repeat(`a","`, maxTraced) + `a"]}`, nil, "more than"},
 		"fixed in a plan of before":        {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Clean: true, Steps: []SealedStep{{Operation: file.ID, Arguments: []byte(`{"repo":"acme/private"}`)}}}, ""},
-		"fixed in a plan of after":         {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Steps: []SealedStep{{Operation: file.ID, Arguments: []byte(`{"repo":"acme/private"}`)}}}, "nothing vouches for repo"},
-		"in a plan that leaves it to them": {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Clean: true, Steps: []SealedStep{{Operation: file.ID}}}, "nothing vouches for repo"},
+		"fixed in a plan of after":         {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Steps: []SealedStep{{Operation: file.ID, Arguments: []byte(`{"repo":"acme/private"}`)}}}, "repo is not confirmed"},
+		"in a plan that leaves it to them": {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Clean: true, Steps: []SealedStep{{Operation: file.ID}}}, "repo is not confirmed"},
 	} {
 		r := JudgeCall(c.op, c.p, []byte(c.args), Situation{Held: c.held, Words: ParseWords(request), Plan: c.plan})
 		if r.Verdict != Permit || (r.Unasked == "") != (c.want == "") || !strings.Contains(r.Unasked, c.want) {
@@ -72,7 +72,7 @@ func TestUnaskedAfterAList(t *testing.T) {
 }
 
 func TestBrings(t *testing.T) {
-	found := Ruling{Unasked: "nothing vouches for path"}
+	found := Ruling{Unasked: "path is not confirmed"}
 	for name, c := range map[string]struct {
 		r    Ruling
 		in   []flow.Held

@@ -12,7 +12,7 @@ var forge = &Profile{Level: 2, Args: map[string]Role{
 // repositories is forge where the operator has called a repository by its name.
 var repositories = &Profile{Level: 2, Args: map[string]Role{"owner": Repository, "repo": Repository, "path": Path, "title": Name, "issue_number": Selector, "repository": Repository}}
 
-// Names as people write them vouch for the arguments that are called so, and for nothing else.
+// Handles confirm the arguments of a matching name, and no others.
 func TestNamesAsPeopleWriteThem(t *testing.T) {
 	for _, c := range []struct {
 		words, args string

@@ -11,49 +11,49 @@ import (
 	"unicode/utf8"
 )
 
-// maxWords is how much of a person's request is looked at, in bytes. What stands behind it vouches for nothing.
-const maxWords = 64 << 10
+// maxRequest is how much of a request is read, in bytes. Text beyond it confirms nothing.
+const maxRequest = 64 << 10
 
-// Words are what a person asked for, in their own words, read once. The zero Words say nothing.
+// Words is a person's request, parsed once: it tells which values the person named. The zero Words names none.
 type Words struct {
-	text  string // folded
-	raw   string
-	forms map[form]bool
-	rows  map[string]bool  // accounts and telephone numbers that are written in groups
-	words []string         // every word, as formOf reads it; "" where what follows says nothing of what stands before
-	plain []string         // their letters and digits, in lower case
-	where map[string][]int // a word -> where it stands in them
-	dates map[string]bool  // as 2006-01-02, or 01-02 where no year was said
-	clock map[string]bool  // as 15:04
+	text    string // folded
+	raw     string
+	forms   map[form]bool
+	grouped map[string]bool  // accounts and telephone numbers that are written in groups
+	words   []string         // every word, as formOf reads it; "" where a phrase ends
+	plain   []string         // bareWord of each of words
+	where   map[string][]int // a word -> its indexes in words
+	dates   map[string]bool  // 2006-01-02, or 01-02 without a year
+	times   map[string]bool  // 15:04
 
-	written written // names with a sign: acme/site, #team, @name
-	signs   []int   // where they may stand, while the words are read
+	handles   handles // acme/site, #team, @name
+	handlesAt []int   // indexes of words that may be handles; only while the request is parsed
 }
 
-// ParseWords reads a request.
+// ParseWords parses a request.
 func ParseWords(request string) *Words {
-	if len(request) > maxWords {
-		request = request[:maxWords]
-		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // half a word is another word
+	if len(request) > maxRequest {
+		request = request[:maxRequest]
+		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // a cut word would be another word
 	}
-	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, rows: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, clock: map[string]bool{}}
+	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, times: map[string]bool{}}
 	last := ""
 	for gap, whole := range split(request) {
 		token := strings.Trim(whole, ".:!?'’*_`")
 		head, tail, _ := strings.Cut(whole, token)
-		if strings.ContainsAny(head, ".!?") || !carriesOn(gap, last) {
-			w.gap()
+		if strings.ContainsAny(head, ".!?") || !samePhrase(gap, last) {
+			w.breakPhrase()
 		}
 		last = token
 		if bare := strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s"); bare != token || strings.ContainsAny(tail, ".!?") && !idWords[strings.ToLower(token)] {
 			token, last = bare, ""
 		}
-		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // no space behind the full stop
+		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // a full stop without a space after it
 			if f, ok := formOf(head); ok && (f.kind == mail || f.kind == link) {
 				w.forms[f] = true
 			}
 		}
-		if i := strings.IndexAny(token, "'’:"); i > 0 && ending(token[i:]) { // as in ann@books.example'a
+		if i := strings.IndexAny(token, "'’:"); i > 0 && isSuffix(token[i:]) { // ann@books.example'a
 			if f, ok := formOf(token[:i]); ok && f.kind == mail {
 				w.forms[f] = true
 			}
@@ -69,13 +69,13 @@ func ParseWords(request string) *Words {
 				}
 			}
 		}
-		w.write(head, token, tail)
+		w.noteHandle(head, token, tail)
 		w.add(token)
-		w.unspaced(token)
+		w.readUnspaced(token)
 	}
-	w.readSigns()
+	w.readHandles()
 	w.readLinks(request)
-	w.readRows(request)
+	w.readGrouped(request)
 	w.readDates()
 	return w
 }
@@ -85,15 +85,15 @@ func (w *Words) add(word string) {
 	w.words, w.plain = append(w.words, word), append(w.plain, bareWord(word))
 }
 
-func (w *Words) gap() { w.words, w.plain = append(w.words, ""), append(w.plain, "") }
+func (w *Words) breakPhrase() { w.words, w.plain = append(w.words, ""), append(w.plain, "") }
 
 // bareWord is a word's letters and digits, in lower case.
 func bareWord(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !inWord(r) }), "")
 }
 
-// split yields the words of a request, each with what stands between it and the one before. Wide punctuation separates words as other does, but
-// not where it may belong to one: a comma or colon between digits is of a number, and a stop between letters may be a point of a host name.
+// split yields the words of a request, each with the text between it and the word before. Wide punctuation separates words too, except where it may
+// be part of one: a comma or colon between digits, and a full stop between letters, which may be a point of a host name.
 func split(request string) func(yield func(gap, word string) bool) {
 	runes := []rune(request)
 	digit := func(i int) bool { return i >= 0 && i < len(runes) && runes[i] >= '0' && runes[i] <= '9' }
@@ -124,22 +124,21 @@ func split(request string) func(yield func(gap, word string) bool) {
 	}
 }
 
-// carriesOn reports whether what stands between two words lets the second be told by the first: blanks of one line, quotes, a comma behind a
-// number.
-func carriesOn(gap, last string) bool {
+// samePhrase reports whether two words with this text between them can belong to one phrase: spaces on one line, quotes, a comma after a number.
+func samePhrase(gap, last string) bool {
 	_, listed := numberOf(strings.Trim(last, "#"))
 	return last != "" && !strings.ContainsFunc(gap, func(r rune) bool {
 		return r != ' ' && r != '\t' && r != '\u00a0' && r != '\u3000' && !strings.ContainsRune(`"“”„«»‘「」『』《》〈〉：`, r) && !(listed && strings.ContainsRune(",，、", r))
 	})
 }
 
-// ending reports whether s is an ending that hangs on a word: an apostrophe or a colon, and up to four letters.
-func ending(s string) bool {
+// isSuffix reports whether s is a suffix as some languages put it on names: an apostrophe or a colon, and up to four letters.
+func isSuffix(s string) bool {
 	_, n := utf8.DecodeRuneInString(s)
 	return utf8.RuneCountInString(s) <= 5 && !strings.ContainsFunc(s[n:], func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
 }
 
-// amountOf reads a number with a sign of a currency, with commas between its thousands, or with a comma before its cents.
+// amountOf reads a number that has the sign of a currency, commas between its thousands, or a comma before its cents.
 func amountOf(token string) (string, bool) {
 	bare := strings.Trim(token, "$€£¥₹")
 	if units, cents, ok := strings.Cut(bare, ","); ok && (len(cents) == 1 || len(cents) == 2) && (!strings.Contains(units, ".") || len(units) > 4 && units[len(units)-4] == '.') { // 1.250,00
@@ -162,7 +161,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// has reports whether the value stands in the words, whole. Texts are found as a phrase between word boundaries; everything else is a token.
+// has reports whether the request has the value as a whole. A text may be a phrase between word boundaries; any other value has to be a word.
 func (w *Words) has(f form) bool {
 	if w == nil {
 		return false
@@ -174,13 +173,13 @@ func (w *Words) has(f form) bool {
 	case text:
 		return w.phrase(f.value)
 	case account:
-		other, ok := f.alike()
-		return w.rows[f.value] || ok && w.forms[other]
+		other, ok := f.regrouped()
+		return w.grouped[f.value] || ok && w.forms[other]
 	}
 	return false
 }
 
-// phrase finds a folded text of three characters or more between boundaries.
+// phrase finds a folded text of three characters or more between word boundaries.
 func (w *Words) phrase(s string) bool {
 	if utf8.RuneCountInString(s) < 3 {
 		return false
@@ -197,7 +196,7 @@ func (w *Words) phrase(s string) bool {
 	}
 }
 
-// bounded reports whether text[i:j] is not the middle of a longer word, number, address or path.
+// bounded reports whether text[i:j] does not lie inside a longer word, number, address or path.
 func bounded(text string, i, j int) bool {
 	before, _ := utf8.DecodeLastRuneInString(text[:i])
 	if i > 0 && (inWord(before) || strings.ContainsRune("@-_./\\+%#=&~", before)) {
@@ -207,7 +206,7 @@ func bounded(text string, i, j int) bool {
 	if j == len(text) || !inWord(after) && !strings.ContainsRune("@-_/\\+%#=&~.:", after) {
 		return true
 	}
-	if after == '.' || after == ':' { // the end of a sentence
+	if after == '.' || after == ':' { // may end a sentence
 		next, _ := utf8.DecodeRuneInString(text[j+n:])
 		return j+n == len(text) || unicode.IsSpace(next) || strings.ContainsRune(`"'”’)`, next)
 	}
@@ -216,10 +215,10 @@ func bounded(text string, i, j int) bool {
 
 func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
 
-// names reports whether the words name a record by this value of a naming field. Of a field that an outsider may have written, only what an
-// outsider could not have hit by writing ordinary words: two words or more of which one is telling, those aside that only join others; or one
-// that the person quoted, wrote with a capital inside a sentence, or that is no plain word (a file name, a number of four digits or more).
-func (w *Words) names(value string, outsider bool) bool {
+// namesRecord reports whether the request names a record by this value of a naming field. An outsider must not be able to match ordinary requests
+// by writing common words. So a value that an outsider may have written counts only if it has two words or more besides function words, one of them
+// distinctive; or if it has a digit, or the request sets it apart.
+func (w *Words) namesRecord(value string, outsider bool) bool {
 	f, ok := formOf(value)
 	if !ok || w == nil {
 		return false
@@ -234,19 +233,19 @@ func (w *Words) names(value string, outsider bool) bool {
 		return true
 	}
 	switch {
-	case telling(f.value) == 0:
+	case countDistinctive(f.value) == 0:
 		return false
 	case !outsider:
 		return true
-	case len(slices.DeleteFunc(strings.FieldsFunc(f.value, func(r rune) bool { return !inWord(r) }), func(word string) bool { return joining[word] })) > 1:
+	case len(slices.DeleteFunc(strings.FieldsFunc(f.value, func(r rune) bool { return !inWord(r) }), func(word string) bool { return functionWords[word] })) > 1:
 		return true
 	}
-	return strings.ContainsFunc(value, unicode.IsDigit) || w.marked(strings.TrimSpace(value))
+	return strings.ContainsFunc(value, unicode.IsDigit) || w.setApart(strings.TrimSpace(value))
 }
 
-// shortened are the names that people have for what carries the name: a file without its ending, with blanks for what stands for them; a
-// message without what an answer puts in front; a person with the first name first. One word alone is none of them: it means too much.
-func shortened(name string) []string {
+// shortNames are the short forms that people use for a name: a file without its ending, or with spaces for its underscores; a subject without the
+// prefixes of replies; a person with the first name first. A single word is too ambiguous to be one.
+func shortNames(name string) []string {
 	if len(name) > maxValue {
 		return nil
 	}
@@ -254,7 +253,7 @@ func shortened(name string) []string {
 	short := name
 	for { // Re: Fwd: Re:
 		head, rest, ok := strings.Cut(short, ":")
-		if !ok || !answers[strings.ToLower(head)] {
+		if !ok || !replyPrefixes[strings.ToLower(head)] {
 			break
 		}
 		short = strings.TrimSpace(rest)
@@ -275,22 +274,22 @@ func shortened(name string) []string {
 	return slices.DeleteFunc(out, func(s string) bool { return len(strings.FieldsFunc(s, func(r rune) bool { return !inWord(r) })) < 2 })
 }
 
-// answers are what mail programs put in front of a subject.
-var answers = set("re fw fwd aw wg tr sv vs rv res enc rif antw vá ynt")
+// replyPrefixes are the prefixes that mail programs add to a subject.
+var replyPrefixes = set("re fw fwd aw wg tr sv vs rv res enc rif antw vá ynt")
 
-// telling counts the words of a folded text that no ordinary request has.
-func telling(s string) int {
+// countDistinctive counts the words of a folded text that are not common in requests.
+func countDistinctive(s string) int {
 	n := 0
 	for word := range strings.FieldsFuncSeq(s, func(r rune) bool { return !inWord(r) }) {
-		if utf8.RuneCountInString(word) >= 2 && !ordinary[word] {
+		if utf8.RuneCountInString(word) >= 2 && !commonWords[word] {
 			n++
 		}
 	}
 	return n
 }
 
-// marked reports whether the person set the word apart: in quotes, or with a capital that no sentence begins with.
-func (w *Words) marked(value string) bool {
+// setApart reports whether the request sets a word apart: in quotes, or with a capital inside a sentence.
+func (w *Words) setApart(value string) bool {
 	for from := 0; ; {
 		i := indexFold(w.raw[from:], value)
 		if i < 0 {
@@ -328,12 +327,13 @@ func indexFold(s, sub string) int {
 	return -1
 }
 
-// maxLooks is how often an id is looked for in the words.
-const maxLooks = 100
+// maxIDPlaces bounds at how many places in the request an id is tried.
+const maxIDPlaces = 100
 
-// id reports whether the words give the id for a thing of the kind. A number, or an id of less than four characters, means what stands
-// before it: the kind's name, where there is one, apart from "id", "number", "#" and other ids ("files 13 and 14"); else one of these.
-func (w *Words) id(value, kind string) bool {
+// givesID reports whether the request gives the id for a record of the kind. A number, or an id of less than four characters, needs a word before
+// it: the name of the kind, or without a kind one of "id", "number" and "#". Between the name and the id, only such words and other ids may stand
+// ("files 13 and 14").
+func (w *Words) givesID(value, kind string) bool {
 	if w == nil || len(kind) > maxDisplayField {
 		return false
 	}
@@ -341,10 +341,10 @@ func (w *Words) id(value, kind string) bool {
 	if !isNumber && utf8.RuneCountInString(value) >= 4 && strings.ContainsFunc(value, unicode.IsDigit) && len(w.where[value]) > 0 {
 		return true
 	}
-	called := calledBy(kind)
+	called := kindNamesOf(kind)
 	for _, token := range []string{value, "#" + value} {
 		at := w.where[token]
-		for _, at := range at[:min(len(at), maxLooks)] {
+		for _, at := range at[:min(len(at), maxIDPlaces)] {
 			if w.kindBefore(at, token[0] == '#', called) {
 				return true
 			}
@@ -353,20 +353,20 @@ func (w *Words) id(value, kind string) bool {
 	return false
 }
 
-// called are the ways in which people say a kind, and several of it: pull request, pull-requests, PR.
-type called struct {
-	one, many []string
-	initials  string
+// kindNames are the ways in which people name a kind: pull request, pull-requests, PR.
+type kindNames struct {
+	singular, plural []string
+	initials         string
 }
 
-func calledBy(kind string) (c called) {
+func kindNamesOf(kind string) (c kindNames) {
 	name := bareWord(kind)
 	if name == "" {
 		return c
 	}
-	c.many = []string{name + "s", name + "es", strings.TrimSuffix(name, "y") + "ies"}
-	if c.one = []string{name}; strings.HasSuffix(name, "s") {
-		c.many = append(c.many, name)
+	c.plural = []string{name + "s", name + "es", strings.TrimSuffix(name, "y") + "ies"}
+	if c.singular = []string{name}; strings.HasSuffix(name, "s") {
+		c.plural = append(c.plural, name)
 	}
 	if parts := strings.FieldsFunc(strings.ToUpper(kind), func(r rune) bool { return !inWord(r) }); len(parts) > 1 {
 		for _, p := range parts {
@@ -377,23 +377,23 @@ func calledBy(kind string) (c called) {
 	return c
 }
 
-// kindBefore reports whether the words before one say what it is the id of. Of the words that may stand in between, a number joins on only as
-// one of a list of several ("files 13 and 14", not "file 13 to 3 people"), and what has no "id", "number" or "#" only without others ("mails with 2
+// kindBefore reports whether the words before a place name the kind of the id that stands there. Between them, another number is allowed only in a
+// list of several ids ("files 13 and 14", not "file 13 to 3 people"), and an id without "id", "number" or "#" allows no prepositions ("mails with 2
 // attachments").
-func (w *Words) kindBefore(at int, marked bool, kind called) bool {
-	own := marked // the id's own "#"
+func (w *Words) kindBefore(at int, marked bool, kind kindNames) bool {
+	own := marked // the id has a "#" itself
 	listed, several, open, joined, is := false, false, false, false, false
-	said := func(many bool) bool { return !open && (own || !listed || several || many) }
+	listReaches := func(many bool) bool { return !open && (own || !listed || several || many) }
 	for i := at - 1; i >= 0 && i >= at-8; i-- {
 		bare := strings.Trim(w.words[i], "#")
 		word := strings.ToLower(bare)
 		_, isNumber := numberOf(word)
 		short := strings.TrimSuffix(bare, "s")
-		switch many := w.ends(i, kind.many); {
-		case many || w.ends(i, kind.one):
-			return (marked || !joined && !is) && said(many)
-		case kind.initials != "" && short == kind.initials && !ordinary[strings.ToLower(short)]:
-			return marked && said(short != bare)
+		switch many := w.endsWith(i, kind.plural); {
+		case many || w.endsWith(i, kind.singular):
+			return (marked || !joined && !is) && listReaches(many)
+		case kind.initials != "" && short == kind.initials && !commonWords[strings.ToLower(short)]:
+			return marked && listReaches(short != bare)
 		case idWords[word]:
 			if joined {
 				return false
@@ -404,22 +404,23 @@ func (w *Words) kindBefore(at int, marked bool, kind called) bool {
 				return false
 			}
 			listed, open = true, false
-		case lists[word]:
+		case conjunctions[word]:
 			open = true
 		case word == "is" || word == "are":
 			is = true
-		case between[word]:
+		case prepositions[word]:
 			joined = true
 		default:
-			return kind.one == nil && marked && said(false)
+			return kind.singular == nil && marked && listReaches(false)
 		}
 	}
-	return kind.one == nil && marked && said(false)
+	return kind.singular == nil && marked && listReaches(false)
 }
 
-// ends reports whether the words up to one are a name, run together. What begins behind a word that only joins is no name's end.
-func (w *Words) ends(at int, names []string) bool {
-	if word := w.plain[at]; joining[word] || between[word] || lists[word] {
+// endsWith reports whether the words up to a place end with one of the names, written as one word. The name may not begin right behind a function
+// word.
+func (w *Words) endsWith(at int, names []string) bool {
+	if word := w.plain[at]; functionWords[word] || prepositions[word] || conjunctions[word] {
 		return false
 	}
 	return slices.ContainsFunc(names, func(rest string) bool {
@@ -435,13 +436,13 @@ func (w *Words) ends(at int, names []string) bool {
 }
 
 var (
-	idWords = set("id ids number numbers no nr # nummer nummern numéro numéros número números numero numeri")
-	lists   = set("and or und oder et ou y")
-	between = set("with the of has have whose to from mit der die das dem den von avec le la les de du con el los las")
+	idWords      = set("id ids number numbers no nr # nummer nummern numéro numéros número números numero numeri")
+	conjunctions = set("and or und oder et ou y")
+	prepositions = set("with the of has have whose to from mit der die das dem den von avec le la les de du con el los las")
 )
 
-// ordinary are words of ordinary requests: a record is not singled out by carrying one of them.
-var ordinary = set(`a about above account accounts action actions add address after again all also always am an and another answer any anyone anything
+// commonWords are common in requests: a record is not singled out because its name has one of them.
+var commonWords = set(`a about above account accounts action actions add address after again all also always am an and another answer any anyone anything
 appointment appointments are as ask at attach attachment attachments available be because been before below best better between bill bills book both but buy by
 calendar call can cancel change channel channels check cheapest city client clients close colleague come company complete confirm contact contacts contain content
 contents copy could create current customer daily data date day days delete description details did different do document documents does done down draft each
@@ -460,8 +461,8 @@ version very via view visit want was way we website week weekly weeks welcome we
 work world would write year years yes yesterday yet you your yours
 monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november december`)
 
-// joining are the ordinary words that only join others: with one of them a word is no more of a name than alone.
-var joining = set(`a all also an and any are as at be been but by can could did do does each for from had has have he her him his how i if in is it its just may me
+// functionWords are the common words that only connect others: they do not make a name more distinctive.
+var functionWords = set(`a all also an and any are as at be been but by can could did do does each for from had has have he her him his how i if in is it its just may me
 must my no not of off on or our out over please she should so some that the their them then there these they this those to too under up us via was we were what
 when where which while who whom whose why will with would you your`)
 
@@ -473,16 +474,16 @@ func set(words string) map[string]bool {
 	return m
 }
 
-// at reports whether the words give the date or the time of day of a value that is one.
-func (w *Words) at(value string) bool {
+// hasTime reports whether the value is a date or time that the request gives.
+func (w *Words) hasTime(value string) bool {
 	d, ok := dateOf(value)
 	if !ok || w == nil {
 		return false
 	}
-	return w.dates[d.Format(time.DateOnly)] || w.dates[d.Format("01-02")] || len(value) > len(time.DateOnly) && w.clock[d.Format("15:04")]
+	return w.dates[d.Format(time.DateOnly)] || w.dates[d.Format("01-02")] || len(value) > len(time.DateOnly) && w.times[d.Format("15:04")]
 }
 
-// dateOf reads a date, or a date and a time of day, in the forms that programs write.
+// dateOf reads a date, or a date with a time of day, in the formats that programs write.
 func dateOf(s string) (time.Time, bool) {
 	if len(s) < 8 || len(s) > 40 {
 		return time.Time{}, false
@@ -500,7 +501,7 @@ var months = map[string]time.Month{
 	"jan": 1, "feb": 2, "mar": 3, "apr": 4, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "sept": 9, "oct": 10, "nov": 11, "dec": 12,
 }
 
-// readDates finds the days and times of day in the words: 2024-05-15, May 15th, 2024, 15 May, 12:00, 9am, at 10.
+// readDates finds the dates and times of day in the request: 2024-05-15, May 15th, 2024, 15 May, 12:00, 9am, at 10.
 func (w *Words) readDates() {
 	tokens := strings.FieldsFunc(w.text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"'()[],;`, r) })
 	for i, token := range tokens {
@@ -531,13 +532,13 @@ func (w *Words) readDates() {
 		h, err := strconv.Atoi(hour)
 		m, failed := strconv.Atoi(cmp.Or(minute, "0"))
 		if err == nil && failed == nil && h >= 0 && h < 24 && m >= 0 && m < 60 {
-			w.clock[fmt.Sprintf("%02d:%02d", (h%12+half)%24, m)] = true
+			w.times[fmt.Sprintf("%02d:%02d", (h%12+half)%24, m)] = true
 			if half == 0 {
-				w.clock[fmt.Sprintf("%02d:%02d", h, m)] = true
+				w.times[fmt.Sprintf("%02d:%02d", h, m)] = true
 			}
 		}
 	}
 }
 
-// letter reports whether the words have a text to the letter.
-func (w *Words) letter(s string) bool { return w != nil && strings.Contains(w.raw, s) }
+// literal reports whether the request has a text character for character.
+func (w *Words) literal(s string) bool { return w != nil && strings.Contains(w.raw, s) }

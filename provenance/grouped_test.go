@@ -48,10 +48,10 @@ func TestValuesAmongWordsWithoutSpaces(t *testing.T) {
 			}
 		}
 	}
-	if w := ParseWords("请删除邮件m-88。"); !w.id("m-88", "mail") || w.id("m-8", "mail") {
+	if w := ParseWords("请删除邮件m-88。"); !w.givesID("m-88", "mail") || w.givesID("m-8", "mail") {
 		t.Error("an id among such words")
 	}
-	if w := ParseWords("请回复《季度报告》和季度总结"); !w.names("季度报告", true) || w.names("季度总结", true) {
+	if w := ParseWords("请回复《季度报告》和季度总结"); !w.namesRecord("季度报告", true) || w.namesRecord("季度总结", true) {
 		t.Error("such quotes set a name apart, and nothing else does")
 	}
 }
@@ -230,7 +230,7 @@ func TestAnIDFieldMayHaveTheArgumentsName(t *testing.T) {
 	p := &Profile{Level: 2, IDKind: "pull_request", Args: map[string]Role{"number": Destination}}
 	r := judged(p, words, `{"number":"12345678"}`, showed(trusted, words, "srv.pulls", "call_1", `{"number":"12345678"}`, `{"number":"12345678","title":"Blue Heron"}`))
 	if r.Verdict != Ask {
-		t.Errorf("an echo vouches: %s", r.Reason)
+		t.Errorf("an echo confirms: %s", r.Reason)
 	}
 	// Where nobody said what ids there are, a field is one by its own name only.
 	p = &Profile{Level: 2, Args: map[string]Role{"number": Selector}}
@@ -258,7 +258,7 @@ func TestIDsOfKindsOfTwoWords(t *testing.T) {
 		{"Delete entries 1 and 2", "2", "entry", true}, {"Delete boxes 1 and 2", "2", "box", true}, {"Delete box 2", "2", "boxes", false},
 		{"Lösche den Termin mit der Nummer 42", "42", "termin", true}, {"Supprime le message avec le numéro 42", "42", "message", true}, {"Borra el mensaje con el número 42", "42", "mensaje", true}, {"Lösche den Termin, 42 Leute", "42", "mail", false},
 	} {
-		if got := ParseWords(c.words).id(c.id, c.kind); got != c.want {
+		if got := ParseWords(c.words).givesID(c.id, c.kind); got != c.want {
 			t.Errorf("%q gives %s %q: %v", c.words, c.kind, c.id, got)
 		}
 	}

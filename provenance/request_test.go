@@ -38,10 +38,10 @@ func TestWordsHaveValuesWhole(t *testing.T) {
 		}
 	}
 	var nobody *Words
-	if nobody.has(form{text, "the"}) || nobody.names("Blue Heron", false) || nobody.id("1", "") || nobody.at("2024-05-15") || nobody.letter("") {
+	if nobody.has(form{text, "the"}) || nobody.namesRecord("Blue Heron", false) || nobody.givesID("1", "") || nobody.hasTime("2024-05-15") || nobody.literal("") {
 		t.Error("nobody said something")
 	}
-	if (&Words{}).has(form{text, "the"}) || (&Words{}).id("1", "") {
+	if (&Words{}).has(form{text, "the"}) || (&Words{}).givesID("1", "") {
 		t.Error("no words say something")
 	}
 }
@@ -49,9 +49,9 @@ func TestWordsHaveValuesWhole(t *testing.T) {
 // A request that is too long is read to its last whole word.
 func TestWordsBehindTheBoundSayNothing(t *testing.T) {
 	for space, step := range map[string]int{" ": 1, "\n": 5, "\u00a0": 5} { // what is true of one space at every place is tried at some of the others
-		fill := strings.Repeat("a"+space, maxWords)
+		fill := strings.Repeat("a"+space, maxRequest)
 		for cut := 0; cut < 24; cut += step {
-			w := ParseWords(fill[:(maxWords-24)/(1+len(space))*(1+len(space))] + strings.Repeat("b", cut) + space + "bob@books.community")
+			w := ParseWords(fill[:(maxRequest-24)/(1+len(space))*(1+len(space))] + strings.Repeat("b", cut) + space + "bob@books.community")
 			for f := range w.forms {
 				if f.kind == mail && f.value != "bob@books.community" || f.kind == link {
 					t.Errorf("cut after %d: %v", cut, f)
@@ -60,11 +60,11 @@ func TestWordsBehindTheBoundSayNothing(t *testing.T) {
 		}
 	}
 	for cut := range 24 {
-		if w := ParseWords(strings.Repeat("a,", maxWords/2-12) + strings.Repeat("b", cut) + ",bob@books.community"); len(w.forms) != 0 && !w.forms[form{mail, "bob@books.community"}] {
+		if w := ParseWords(strings.Repeat("a,", maxRequest/2-12) + strings.Repeat("b", cut) + ",bob@books.community"); len(w.forms) != 0 && !w.forms[form{mail, "bob@books.community"}] {
 			t.Errorf("without a space, %d: %d values", cut, len(w.forms))
 		}
 	}
-	if w := ParseWords(strings.Repeat("a ", maxWords) + "bob@books.example"); w.has(form{mail, "bob@books.example"}) {
+	if w := ParseWords(strings.Repeat("a ", maxRequest) + "bob@books.example"); w.has(form{mail, "bob@books.example"}) {
 		t.Error("what stands behind the bound is read")
 	}
 }
@@ -99,14 +99,14 @@ func TestNamingARecord(t *testing.T) {
 		"BLUE HERON AND PAY": {true, true},
 	} {
 		w := ParseWords(words)
-		if got := w.names(value, false); got != want.system {
+		if got := w.namesRecord(value, false); got != want.system {
 			t.Errorf("a system's field %q names it: %v", value, got)
 		}
-		if got := w.names(value, true); got != want.outsider {
+		if got := w.namesRecord(value, true); got != want.outsider {
 			t.Errorf("an outsider's field %q names it: %v", value, got)
 		}
 	}
-	if ParseWords("send it to owl").names("owl", true) || !ParseWords("send it to 'owl'").names("owl", true) || !ParseWords("send it to the Owl").names("owl", true) {
+	if ParseWords("send it to owl").namesRecord("owl", true) || !ParseWords("send it to 'owl'").namesRecord("owl", true) || !ParseWords("send it to the Owl").namesRecord("owl", true) {
 		t.Error("a word is set apart by quotes and by a capital inside a sentence")
 	}
 }
@@ -114,17 +114,17 @@ func TestNamingARecord(t *testing.T) {
 // Every ordinary word alone, and any two of them, name nothing that an outsider wrote.
 func TestOrdinaryWordsNameNothing(t *testing.T) {
 	var all []string
-	for word := range ordinary {
+	for word := range commonWords {
 		all = append(all, word)
 	}
 	w := ParseWords("so " + strings.Join(all, " ") + ".")
-	for word := range joining {
-		if !ordinary[word] {
+	for word := range functionWords {
+		if !commonWords[word] {
 			t.Errorf("%q only joins, and is not ordinary", word)
 		}
 	}
 	for i, word := range all {
-		if w.names(word, true) || w.names(word, false) || i > 0 && w.names(all[i-1]+" "+word, true) {
+		if w.namesRecord(word, true) || w.namesRecord(word, false) || i > 0 && w.namesRecord(all[i-1]+" "+word, true) {
 			t.Errorf("%q names a record", word)
 		}
 		if word != strings.ToLower(word) || len(strings.Fields(word)) != 1 {
@@ -146,7 +146,7 @@ func TestIDsInWords(t *testing.T) {
 		{"Cancel falcon", "falcon", "event", false}, {"Cancel event falcon", "falcon", "event", true}, {"Cancel 20240515", "20240515", "event", false},
 		{"", "7", "event", false}, {"Cancel event ", "", "event", false}, {"Cancel event 7", " 7", "event", false}, {"Cancel event 7", "7.0", "event", false},
 	} {
-		if got := ParseWords(c.words).id(c.id, c.kind); got != c.want {
+		if got := ParseWords(c.words).givesID(c.id, c.kind); got != c.want {
 			t.Errorf("%q gives %s %q: %v", c.words, c.kind, c.id, got)
 		}
 	}
@@ -161,7 +161,7 @@ func TestDaysAndTimesInWords(t *testing.T) {
 		if want && value == "2024-03-15" { // "March" has no day next to it
 			want = false
 		}
-		if got := ParseWords(words).at(value); got != want {
+		if got := ParseWords(words).hasTime(value); got != want {
 			t.Errorf("%q: %v", value, got)
 		}
 	}
