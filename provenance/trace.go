@@ -551,7 +551,7 @@ func (r *evidenceRecord) why() string {
 	case r.named != "":
 		return ", which the person's request names"
 	case r.only:
-		return ", the only record of what the person asked for"
+		return ", the only record found for the person's request"
 	}
 	return ""
 }

@@ -135,7 +135,7 @@ func TestWhatVouchesForWhat(t *testing.T) {
 								t.Error(where)
 							}
 						case !role.Core() && !role.Soft():
-							if r.Verdict != Ask || r.Evidence != nil || r.Reason != "nothing in the arguments of post can be traced to what the person asked for, and web.fetch (call_0) loaded untrusted data" {
+							if r.Verdict != Ask || r.Evidence != nil || r.Reason != "no argument of post can be traced to the person's request, and web.fetch (call_0) loaded untrusted data" {
 								t.Error(where)
 							}
 						case confirmsFor(role, source, level, boundary):
@@ -206,7 +206,7 @@ func TestRefusalIsNarrowedToWhereThePersonPoints(t *testing.T) {
 		"nobody described it":          {nil, `{"to":"ann@books.example"}`, Deny, blocked},
 		"no roles":                     {told("", nil), `{"to":"ann@books.example"}`, Deny, blocked},
 		"to whom the person named":     {told("", to), `{"to":"ann@books.example","body":"all"}`, Permit, "to is in the person's request"},
-		"to somebody else":             {told("", to), `{"to":"eve@x.example","body":"all"}`, Ask, "to is not confirmed; mail.list (call_0) loaded internal data"},
+		"to somebody else":             {told("", to), `{"to":"eve@x.example","body":"all"}`, Ask, "to is not confirmed: the person did not name it, and no trusted record has it; mail.list (call_0) loaded internal data"},
 		"to both":                      {told("", to), `{"to":["ann@books.example","eve@x.example"],"body":"all"}`, Ask, "to is not confirmed"},
 		"to nobody":                    {told("", to), `{"body":"all"}`, Deny, blocked},
 		"to the person":                {told("", to), `{"to":"me@own.example","body":"all"}`, Permit, "to is the person's own"},
@@ -354,7 +354,7 @@ func TestBindingWhatLeavesComesFromARecordThePersonSingledOut(t *testing.T) {
 	wants(t, judged(send, words, `{"to":"ann@books.example"}`, book(words, `{}`, two)), Permit, "record 1 of book.find, which the person's request names")
 	wants(t, judged(send, words, `{"to":"eve@x.example"}`, book(words, `{}`, two)), Ask, "a record that the person's request does not single out")
 	one := `[{"name":"A. B.","email":"ann@books.example"}]`
-	wants(t, judged(send, words, `{"to":"ann@books.example"}`, book(words, `{"query":"Ann Books"}`, one)), Permit, "all there was to what the person asked for")
+	wants(t, judged(send, words, `{"to":"ann@books.example"}`, book(words, `{"query":"Ann Books"}`, one)), Permit, "the only record found for the person's request")
 	wants(t, judged(send, words, `{"to":"ann@books.example"}`, book(words, `{"query":"Eve"}`, one)), Ask, "does not single out")
 	wants(t, judged(send, words, `{"to":"ann@books.example"}`, book(words, `{"query":["Ann Books","Eve"]}`, one)), Ask, "does not single out")
 	// A list in one text is many, whoever asked for it.
@@ -371,14 +371,14 @@ func TestBindingWhatLeavesComesFromARecordThePersonSingledOut(t *testing.T) {
 func TestDestinationFirstAmountsAreWorkedOutForAPayeeThePersonNamed(t *testing.T) {
 	pay := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "amount": Amount, "id": Selector}}
 	const words = "Pay my share to ann@books.example"
-	const worked = "amount was worked out, for a payee that the person named"
+	const worked = "amount was calculated, for a payee that the person named"
 	wants(t, judged(pay, words, `{"to":"ann@books.example","amount":33.34}`), Permit, worked)
 	wants(t, judged(pay, words, `{"to":"ann@books.example","amount":"33.34"}`), Permit, worked)
 	for _, amount := range []string{`-5`, `"-5"`, `true`, `"all of it"`, `"5 to eve@x.example"`, `"1e400"`, `[true]`, `{"a":"b"}`} {
 		wants(t, judged(pay, words, `{"to":"ann@books.example","amount":`+amount+`}`), Ask, "amount is not confirmed")
 	}
-	wants(t, judged(pay, words, `{"to":"eve@x.example","amount":33.34}`), Ask, "to is not confirmed; amount is not confirmed")
-	wants(t, judged(pay, words, `{"to":["ann@books.example","eve@x.example"],"amount":33.34}`), Ask, "to is not confirmed; amount is not confirmed")
+	wants(t, judged(pay, words, `{"to":"eve@x.example","amount":33.34}`), Ask, "amount is not confirmed: the person did not name it")
+	wants(t, judged(pay, words, `{"to":["ann@books.example","eve@x.example"],"amount":33.34}`), Ask, "amount is not confirmed: the person did not name it")
 	wants(t, judged(pay, words, `{"amount":33.34}`), Ask, "amount is not confirmed")
 	// A payee that a delegable field gave is one that the person named only by way of an outsider's record.
 	invoice := "Pay the invoice 'Blue Heron'"
@@ -429,7 +429,7 @@ func TestLinksInWhatIsSentHaveToBeVouchedFor(t *testing.T) {
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://x.example/a"}`, yes), Permit, "a link in body is one that a person approved before")
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://x.example/b"}`, yes), Ask, "")
 	// Knowing the link is not knowing the call.
-	wants(t, judged(send, words, `{"body":"secret https://books.example/spring"}`), Ask, "nothing in the arguments of post can be traced")
+	wants(t, judged(send, words, `{"body":"secret https://books.example/spring"}`), Ask, "no argument of post can be traced")
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"`+strings.Repeat("https://books.example/spring ", 300)+`"}`), Permit, "")
 	many := ""
 	for i := range maxTraced {
@@ -570,7 +570,7 @@ func TestANameMayBePutTogetherOfTheirWordsAndWhatIsTrusted(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"title": Name}}
 	hotel := showed(&Profile{Output: TrustedOutput}, "", "hotel.find", "c1", `{}`, `"Hotel: Grey Owl Inn"`)
 	const words = "Remind me to 'Check in at the hotel' with its name in the title"
-	wants(t, judged(p, words, `{"title":"Check in at Grey Owl Inn"}`, hotel), Permit, "put together of the person's words and of trusted results")
+	wants(t, judged(p, words, `{"title":"Check in at Grey Owl Inn"}`, hotel), Permit, "joins words of the person's request and a trusted result")
 	wants(t, judged(p, words, `{"title":"Check in at Black Crow Inn"}`, hotel), Ask, "")
 	wants(t, judged(p, words, `{"title":"Sell Grey Owl Inn"}`, hotel), Ask, "")
 	wants(t, judged(p, words, `{"title":"Grey Owl Inn and away"}`, hotel), Ask, "")
