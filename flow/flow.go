@@ -1,20 +1,15 @@
-// Package flow decides where labelled data may go. It is pure: no clock, no
-// network, no state of its own, and nothing outside the standard library. The names
-// here are stable.
+// Package flow decides where labelled data may go. It is pure: no clock, no network, no state of its own, and no imports but the standard
+// library. Its names are stable.
 //
 // # The model
 //
-// A session is one agent's working context. What it has read stays in it, so
-// the session holds labels, and labels only rise. "internal" is data of the
-// organisation's own; "pii" and "secret" are found in results by detectors; an
-// operator may add more. These are confidentiality labels. [Untrusted] is the
-// integrity label: it says that somebody outside wrote what the session has
-// read, and it is always known.
+// A session is the working context of one agent. Content that it has read stays in it, so the session holds labels, and labels only rise.
+// "internal" is data of the organisation; detectors find "pii" and "secret" in results; an operator may add more. These are confidentiality
+// labels. [Untrusted] is the integrity label: somebody outside wrote content that the session has read. It always exists.
 //
-// An operation is one thing an agent can call. A source emits labels: when its
-// result is released, the session holds them. A sink is blocked by labels:
-// while the session holds one of them, it is refused, because it could carry
-// the data out. The operator says which is which with one word:
+// An operation is one thing that an agent can call. A source emits labels: once its result is released, the session holds them. A sink is
+// blocked by labels: it is refused while the session holds one of them, because it could carry the data out. The operator classifies each
+// operation by its sensitivity:
 //
 //	sensitivity       emits        is blocked by
 //	internal_source   internal     nothing
@@ -22,41 +17,34 @@
 //	both              internal     every confidentiality label
 //	none              nothing      nothing
 //
-// and may name the labels instead (emits, blocked_by). An operation nobody
-// described is external. [Resolve] turns the operator's words into an
-// [Operation], and refuses words it doesn't know.
+// or lists the labels instead (emits, blocked_by). An unclassified operation is external. [Resolve] turns the operator's configuration into an
+// [Operation], and refuses unknown names.
 //
 // # One function
 //
-// [Judge] is the rule of labels, and nothing else in this package decides: [Manifest], [SystemPrompt] and [OrderingHint] tell the agent
-// beforehand what Judge will say, so that it can plan; [Validate] says it of a whole plan. Who enforces asks Judge before a call runs, or
-// package provenance, whose JudgeCall also looks where the arguments came from, and calls [Raise] before a result is released. What
-// Validate calls safe Judge allows, as long as results bring no labels beyond the declared ones.
+// [Judge] is the rule of labels, and nothing else in this package decides. [Manifest], [SystemPrompt] and [OrderingHint] tell the agent in
+// advance what Judge will say, so that it can plan; [Validate] applies Judge to a whole plan. Before a call runs, the caller asks Judge, or
+// JudgeCall of package provenance, which also checks where the arguments came from. Before a result is released, the caller calls [Raise].
+// Judge allows every order that Validate calls safe, as long as results bring no labels beyond the declared ones.
 //
 // # Plans
 //
-// In a plan, a sink has to stand before every source that would block it, and
-// a step has to stand after the steps whose results it needs. That is a
-// precedence graph. What the session holds already blocks its sinks in any
-// order. Apart from that a safe order exists exactly when the graph has no
-// cycle, and Validate answers with the one nearest to the plan: it always takes
-// the available step that was planned first. When there is none, the shortest
-// cycle is the proof, and the report names the cheapest ways out: the steps to
-// ask a person about, or to run in a session of their own.
+// In a plan, a sink has to come before every source that would block it, and a step has to come after the steps whose results it needs. That
+// is a precedence graph. Labels that the session already holds block their sinks in any order. Apart from that, a safe order exists exactly if
+// the graph has no cycle, and Validate answers with the one nearest to the plan: it always takes the available step that was planned first. If
+// there is none, the shortest cycle is the proof, and the report names the cheapest ways out: the steps to ask a person about, or to run in a
+// session of their own.
 //
-// A step that is refused brings no labels, here as in enforcement.
+// A refused step brings no labels, here as in enforcement.
 //
 // # What callers must keep
 //
-// Held labels are in the order in which they came, and nothing is taken away
-// but by a person, on the record. Judge knows the labels an operation was
-// resolved with: when the operator drops a label from the configuration while
-// a session still holds it, the caller has to refuse that session or keep the
-// label.
+// Held labels are in the order in which they came. Only a person removes one, on the record. Judge knows the labels with which an operation was
+// resolved: if the operator removes a label from the configuration while a session still holds it, the caller has to refuse that session or
+// keep the label.
 //
-// Names go into structured fields as they are. In sentences, which a model
-// reads, they are shortened and stripped of everything that isn't a letter, a
-// digit or one of "_-.:/@", so that a tool's name can't give orders.
+// Structured fields hold names unchanged. Sentences are for a model to read: names in them are shortened and stripped of everything but
+// letters, digits and "_-.:/@", so that the name of a tool can't give orders.
 package flow
 
 import (
@@ -67,16 +55,16 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// Label is something a session has in its context.
+// Label names a kind of content that a session holds.
 type Label string
 
 const (
 	// Internal is what an internal source emits unless the operator names other labels.
 	Internal Label = "internal"
-	// Untrusted is the integrity label. It blocks only what names it in blocked_by.
+	// Untrusted is the integrity label. It blocks only operations that name it in blocked_by.
 	Untrusted Label = "untrusted"
-	// Unasked is the mark of a session that holds private data nobody asked for. Like a label it only rises, and says which call it came
-	// with. It never refuses a call by itself: package provenance says when a session gets it, and what is asked about then.
+	// Unasked marks a session that holds private data nobody asked for. It rises like a label, and has the call that it came
+	// with. It never refuses a call by itself; package provenance sets it, and asks a person because of it.
 	Unasked Label = "unasked"
 )
 
@@ -112,7 +100,7 @@ func (s Sensitivity) Valid() bool {
 	return false
 }
 
-// ParseSensitivity accepts the four classes by their exact words.
+// ParseSensitivity accepts the exact names of the four classes.
 func ParseSensitivity(s string) (Sensitivity, error) {
 	if v := Sensitivity(s); v.Valid() {
 		return v, nil
@@ -120,7 +108,7 @@ func ParseSensitivity(s string) (Sensitivity, error) {
 	return "", fmt.Errorf("sensitivity %.40q: use internal_source, external, both or none", s)
 }
 
-// Effect says whether an operation changes anything. It is shown, not judged here.
+// Effect says whether an operation changes anything. The manifest shows it; Judge ignores it.
 type Effect string
 
 const (
@@ -131,7 +119,7 @@ const (
 // Valid reports whether e is read or write.
 func (e Effect) Valid() bool { return e == Read || e == Write }
 
-// ParseEffect accepts the two effects by their exact words.
+// ParseEffect accepts the exact names of the two effects.
 func ParseEffect(s string) (Effect, error) {
 	if v := Effect(s); v.Valid() {
 		return v, nil
@@ -139,19 +127,18 @@ func ParseEffect(s string) (Effect, error) {
 	return "", fmt.Errorf("effect %.40q: use read or write", s)
 }
 
-// Operation is an operation with nothing left to default: Emits and BlockedBy
-// are the whole truth about it. Make it with [Resolve].
+// Operation is an operation with all defaults applied: Emits and BlockedBy are complete. Make it with [Resolve].
 type Operation struct {
 	ID          string // the operator's id, as "mail.search_email"
 	Name        string // the tool name the agent sees
 	Sensitivity Sensitivity
 	Effect      Effect
-	Emits       []Label // held by the session once a result is released
-	BlockedBy   []Label // refused while the session holds one of these
+	Emits       []Label // the session holds them once a result is released
+	BlockedBy   []Label // the operation is refused while the session holds one of these
 }
 
-// Spec is the operator's word on an operation before defaults. Nil Emits or
-// BlockedBy mean the default of the sensitivity; empty ones mean none.
+// Spec is an operation as the operator configured it, before defaults. Nil Emits or BlockedBy mean the default of the sensitivity; empty ones mean
+// none.
 type Spec struct {
 	ID          string
 	Name        string
@@ -162,9 +149,8 @@ type Spec struct {
 	Untrusted   bool // the output is untrusted: adds Untrusted to Emits
 }
 
-// Resolve applies the defaults. Confidentiality is the operator's list of
-// confidentiality labels; labels outside it (but for Untrusted) are errors, as
-// is every other word that isn't known. Errors name the field and the remedy.
+// Resolve applies the defaults. confidentiality is the operator's list of confidentiality labels. Labels outside it (except Untrusted) are errors,
+// and so are unknown names. Errors name the field and the remedy.
 func Resolve(s Spec, confidentiality []Label) (Operation, error) {
 	bad := func(field, format string, args ...any) (Operation, error) {
 		return Operation{}, fmt.Errorf("operation %.200q: %s: %s", s.ID, field, fmt.Sprintf(format, args...))
@@ -218,7 +204,7 @@ func Resolve(s Spec, confidentiality []Label) (Operation, error) {
 		labels []Label
 	}{{"emits", op.Emits}, {"blocked_by", op.BlockedBy}} {
 		for _, l := range f.labels {
-			// An emitted label that no sink knows would block nothing.
+			// No sink would be blocked by an unknown label.
 			if l != Untrusted && !slices.Contains(known, l) {
 				return bad(f.name, "%.40q is not in flow.labels; add it there or use one of %s", l, sentence.Names(append(known, Untrusted)))
 			}
@@ -238,25 +224,23 @@ func sortedSet(labels []Label) []Label {
 	return slices.Compact(labels)
 }
 
-// Held is a label that a session holds, and what brought it.
+// Held is a label that a session holds, with its origin.
 type Held struct {
 	Label     Label  `json:"label"`
-	Operation string `json:"operation"` // operation id; "" when it was there from the start
+	Operation string `json:"operation"` // operation id; "" if the session began with it
 	CallID    string `json:"call_id"`
-	Cause     string `json:"cause,omitempty"` // in words, where no operation's result brought it
+	Cause     string `json:"cause,omitempty"` // in words, if no result of an operation brought it
 }
 
-// Decision is Judge's answer.
+// Decision is the answer of Judge.
 type Decision struct {
 	Allowed bool   `json:"allowed"`
-	Because []Held `json:"because"` // what blocks: sorted by label, for each the earliest
-	Reason  string `json:"reason"`  // a sentence fit for a model; "" when allowed
+	Because []Held `json:"because"` // the earliest origin of each blocking label, sorted by label
+	Reason  string `json:"reason"`  // a sentence for a model; "" when allowed
 }
 
-// Judge decides whether op may be called in a session that holds these labels
-// (FL-2), whatever its arguments. Everything else in this package asks it. An
-// operation whose sensitivity isn't known is refused. Adding to held never
-// turns a refusal into a permission.
+// Judge decides whether op may be called in a session that holds these labels (FL-2), whatever its arguments. Everything else in this package
+// relies on it. It refuses an operation whose sensitivity is unknown. Adding to held never turns a refusal into a permission.
 func Judge(op Operation, held []Held) Decision {
 	if allowed(op, held) {
 		return Decision{Allowed: true, Because: []Held{}}
@@ -274,8 +258,7 @@ func Judge(op Operation, held []Held) Decision {
 	return Decision{Because: because, Reason: op.ShownName() + " is blocked for the rest of this session: " + Origins(because)}
 }
 
-// allowed is the rule itself. Judge puts words to it; the plan's graph rests on
-// its form: it looks at one held label at a time.
+// allowed is the rule itself; Judge adds the words. The graph of a plan relies on its form: it looks at one held label at a time.
 func allowed(op Operation, held []Held) bool {
 	if !op.Sensitivity.Valid() {
 		return false
@@ -290,10 +273,8 @@ func allowed(op Operation, held []Held) bool {
 	return true
 }
 
-// Raise returns what a session holds after a result of op: everything it held,
-// and the labels it didn't hold yet, those of op first and then extra ones (as
-// found by a detector, FL-3). Nothing is ever dropped, and held isn't written
-// to.
+// Raise returns the labels that a session holds after a result of op: all that it held, then the new labels of op, then new extra labels (found by
+// a detector, FL-3). It drops nothing and does not write to held.
 func Raise(held []Held, op Operation, callID string, extra ...Label) []Held {
 	out := held[:len(held):len(held)]
 	add := func(l Label) {

@@ -5,11 +5,9 @@ import (
 	"slices"
 )
 
-// graph is the precedence graph of a plan. A step stands before another when
-// the other waits for its result, or when it is a sink of a label that the
-// other emits. The second kind isn't stored as edges (two hundred sinks and two
-// hundred sources would make forty thousand): steps are kept by label, and the
-// edges are all pairs of a label's sinks and sources but a step and itself.
+// graph is the precedence graph of a plan. A step comes before another if the other waits for its result, or if it is a sink of a label that the
+// other emits. The second kind isn't stored as edges (two hundred sinks and two hundred sources would make forty thousand): steps are kept by
+// label, and the edges are all pairs of a label's sinks and sources, except a step and itself.
 type graph struct {
 	labels  []Label // emitted in the plan
 	emits   [][]int // per step: numbers of the labels it brings
@@ -21,10 +19,9 @@ type graph struct {
 	out     []bool  // steps that aren't in this session's plan
 }
 
-// newGraph builds the graph; then is dependents(steps). Asked steps run whatever
-// the labels, so they are no sinks. Out ones are not in the graph at all, and no
-// step that is may wait for one. Either may be nil. What the session holds
-// already isn't seen here: its sinks have to be asked or out.
+// newGraph builds the graph; then is dependents(steps). Asked steps run whatever the labels, so they are no sinks. Out steps are not in the graph,
+// and no other step may wait for one. Either may be nil. The graph ignores the labels that the session holds already: the sinks of those have to be
+// asked or out.
 func newGraph(steps []Step, then [][]int, asked, out []bool) *graph {
 	n := len(steps)
 	g := &graph{emits: make([][]int, n), stops: make([][]int, n), steps: steps, then: then, out: make([]bool, n)}
@@ -63,7 +60,7 @@ func newGraph(steps []Step, then [][]int, asked, out []bool) *graph {
 	return g
 }
 
-// dependents turns After round: for each step, the steps that wait for it.
+// dependents inverts After: for each step, the steps that wait for it.
 func dependents(steps []Step) [][]int {
 	count, total := make([]int, len(steps)), 0
 	for _, s := range steps {
@@ -84,10 +81,9 @@ func dependents(steps []Step) [][]int {
 	return then
 }
 
-// order is the topological order that always takes the available step with the
-// smallest index. Where there is none, it is nil; with force it then gives up
-// sinks until there is one, and says which: those have to be asked about. Given
-// up are, each time, the fewest sinks that set a waiting step free.
+// order is the topological order that always takes the available step with the smallest index. If there is none, it is nil; with force, it then
+// gives up sinks until there is one, and returns them: a person has to be asked about those. Each time it gives up the fewest sinks that free a
+// waiting step.
 func (g *graph) order(force bool) (order, asked []int) {
 	o := newOrdering(g)
 	total := 0
@@ -119,7 +115,7 @@ func (g *graph) order(force bool) (order, asked []int) {
 	return order, o.asked
 }
 
-// ordering is what is left of a graph while its order is made.
+// ordering is the rest of a graph while its order is made.
 type ordering struct {
 	*graph
 	waits []int  // per step: results still missing
@@ -142,7 +138,7 @@ func newOrdering(g *graph) *ordering {
 	return o
 }
 
-// before counts the sinks of the label that stand before step i, which may be one itself.
+// before counts the sinks of the label that come before step i, which may be one itself.
 func (o *ordering) before(i, label int) int {
 	if !o.given[i] && !o.taken[i] && slices.Contains(o.stops[i], label) {
 		return o.left[label] - 1
@@ -164,8 +160,7 @@ func (o *ordering) offer(i int) {
 	heap.Push(&o.queue, i)
 }
 
-// drop takes step i from the sinks to come. A label's sources may be free once
-// no sink is left, or only the source itself.
+// drop removes step i from the sinks to come. The sources of a label may be free once no sink is left, or only the source itself.
 func (o *ordering) drop(i int) {
 	for _, k := range o.stops[i] {
 		o.left[k]--
@@ -177,7 +172,7 @@ func (o *ordering) drop(i int) {
 	}
 }
 
-// giveUp sets a waiting step free by giving up the fewest sinks.
+// giveUp frees a waiting step by giving up the fewest sinks.
 func (o *ordering) giveUp() {
 	best, cost := -1, 0
 	for i := range o.emits {
@@ -205,20 +200,17 @@ func (o *ordering) giveUp() {
 	o.offer(best)
 }
 
-// possible reports whether the same plan has a safe order with other steps asked
-// and out.
+// possible reports whether the same plan has a safe order with other steps asked and out.
 func (g *graph) possible(asked, out []bool) bool {
 	order, _ := newGraph(g.steps, g.then, asked, out).order(false)
 	return order != nil
 }
 
-// cycle is the shortest cycle, each step standing before the next and the last
-// before the first, beginning with the smallest index; nil when there is none.
-// Stuck steps are the sinks that stand on some cycle: each follows, by way of
-// others, from a source that it has to precede, so no moving about helps it.
+// cycle is the shortest cycle, beginning with its smallest index; nil if there is none. Each step has to come before the next, and the last before
+// the first. Stuck steps are the sinks on any cycle: each comes, through others, after a source that it has to precede, so no reordering helps it.
 //
-// Results alone make no cycle, so each cycle goes from a sink of some label to
-// one of its sources. For each label the nearest way back is looked for.
+// Results alone make no cycle, so each cycle goes from a sink of some label to one of its sources. For each label, the shortest way back is
+// searched.
 func (g *graph) cycle() (cycle []int, stuck []bool) {
 	stuck = make([]bool, len(g.emits))
 	parent, dist := make([]int, len(g.emits)), make([]int, len(g.emits))
@@ -275,9 +267,8 @@ func (g *graph) cycle() (cycle []int, stuck []bool) {
 	return cycle, stuck
 }
 
-// reach walks the graph from the origins, breadth first, and fills in for every
-// step its distance, -1 where it isn't reached, and its parent, -1 where it has
-// none.
+// reach walks the graph from the origins, breadth first. It sets the distance of every step (-1 if it isn't reached) and its parent (-1 if it has
+// none).
 func (g *graph) reach(origins, parent, dist []int) {
 	for i := range dist {
 		parent[i], dist[i] = -1, -1
@@ -310,7 +301,7 @@ func (g *graph) reach(origins, parent, dist []int) {
 	}
 }
 
-// common is a label that the sink is blocked by and the source brings, or -1.
+// common is a label that blocks the sink and that the source brings, or -1.
 func (g *graph) common(sink, source int) int {
 	for _, k := range g.stops[sink] {
 		if slices.Contains(g.emits[source], k) {

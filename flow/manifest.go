@@ -13,10 +13,10 @@ type Tool struct {
 	Operation        string      `json:"operation"`
 	Sensitivity      Sensitivity `json:"sensitivity"`
 	Effect           Effect      `json:"effect"`
-	Risk             string      `json:"risk,omitempty"` // for the caller to fill; flow doesn't know it
+	Risk             string      `json:"risk,omitempty"` // the caller fills it in; flow doesn't know it
 	Blocks           []string    `json:"blocks"`         // names of the tools that its labels block; never nil
 	BlockedBySession bool        `json:"blocked_by_session"`
-	Consequence      string      `json:"consequence"` // Blocks in the words of source 004
+	Consequence      string      `json:"consequence"` // Blocks as a sentence
 }
 
 const (
@@ -24,10 +24,9 @@ const (
 	blocksPrefix  = "calling this tool will block: "
 )
 
-// Manifest describes each operation, in the order given. Blocks is what the
-// declared labels of a tool's result block in a session that held nothing
-// before, so it doesn't change with the session; BlockedBySession is what Judge
-// says now. A tool of sensitivity both is among the tools it blocks.
+// Manifest describes each operation, in the order given. Blocks are the tools that the declared labels of a tool's result would block in a session
+// without labels, so they don't change with the session. BlockedBySession is what Judge says now. A tool of sensitivity both is one of the tools it
+// blocks.
 func Manifest(ops []Operation, held []Held) []Tool {
 	of, sets := consequences(ops)
 	names := make([][]string, len(sets))
@@ -54,8 +53,8 @@ func Manifest(ops []Operation, held []Held) []Tool {
 	return tools
 }
 
-// consequences finds for each operation i the operations that its labels block:
-// sets[of[i]], as indexes of ops. Operations that emit the same share a set.
+// consequences finds the operations that the labels of each operation i block: sets[of[i]], as indexes of ops. Operations that emit the same labels
+// share a set.
 func consequences(ops []Operation) (of []int, sets [][]int) {
 	of = make([]int, len(ops))
 	var emits [][]Label
@@ -67,7 +66,7 @@ func consequences(ops []Operation) (of []int, sets [][]int) {
 			after := Raise(nil, op, "")
 			var set []int
 			for j, o := range ops {
-				// What is refused in a clean session isn't blocked by op.
+				// An operation that a clean session refuses isn't blocked by op.
 				if !allowed(o, after) && allowed(o, nil) {
 					set = append(set, j)
 				}
@@ -104,13 +103,12 @@ func OrderingHint(ops []Operation) string {
 	return hint
 }
 
-// SystemPrompt is the planning constraint for the agent's system prompt, worded
-// as in source 004 (FL-5). It names the affected tools and those that are safe
-// in any order, and, when the session already holds labels, what is blocked now.
-// Long lists are cut, so its size is bounded whatever the catalogue is.
+// SystemPrompt is the planning constraint for the agent's system prompt, worded as the requirement has it (FL-5). It names the affected tools and
+// those that are safe in any order and, if the session already holds labels, the tools that are blocked now. Long lists are cut, so its size is
+// bounded for any catalogue.
 func SystemPrompt(ops []Operation, held []Held) string {
 	of, sets := consequences(ops)
-	blocked := make([]bool, len(ops)) // by some tool's labels
+	blocked := make([]bool, len(ops)) // by the labels of some tool
 	for _, set := range sets {
 		for _, i := range set {
 			blocked[i] = true
@@ -175,8 +173,7 @@ func SystemPrompt(ops []Operation, held []Held) string {
 	return b.String()
 }
 
-// earliest sorts by label and keeps one of each. Judge answers the same Held for
-// the same label whatever the operation.
+// earliest sorts by label and keeps one of each. For one label, Judge gives the same Held for every operation.
 func earliest(because []Held) []Held {
 	slices.SortStableFunc(because, func(a, b Held) int { return strings.Compare(string(a.Label), string(b.Label)) })
 	return slices.CompactFunc(because, func(a, b Held) bool { return a.Label == b.Label })

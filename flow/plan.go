@@ -8,8 +8,7 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// Step is one planned call. After holds the indexes of the steps whose results
-// it needs; they may stand later in the plan.
+// Step is one planned call. After holds the indexes of the steps whose results it needs; they may come later in the plan.
 type Step struct {
 	Op    Operation
 	After []int
@@ -33,7 +32,7 @@ type Violation struct {
 // Impossible says why no order of the plan is safe.
 type Impossible struct {
 	Because string `json:"because"`
-	// Steps are those that the session already blocks, ascending; or, when there
+	// Steps are those that the session already blocks, ascending; or, if there
 	// are none, the shortest cycle: each has to stand before the next, and the
 	// last before the first.
 	Steps []int `json:"steps"`
@@ -41,27 +40,24 @@ type Impossible struct {
 	Ways []string `json:"ways,omitempty"`
 }
 
-// Report is Validate's answer. Its slices are never nil but for SafeOrdering and
-// Order, which are nil when no order is safe.
+// Report is the answer of Validate. Its slices are never nil, except that SafeOrdering and Order are nil if no order is safe.
 type Report struct {
-	Valid        bool        `json:"valid"` // the plan is safe as it stands
+	Valid        bool        `json:"valid"` // the plan is safe in its order
 	Violations   []Violation `json:"violations"`
 	SafeOrdering []string    `json:"safe_ordering"` // tool names
-	Order        []int       `json:"-"`             // the same as indexes of the plan
+	Order        []int       `json:"-"`             // SafeOrdering as indexes of the plan
 	Impossible   *Impossible `json:"impossible,omitempty"`
 }
 
-// Validate judges a plan for a session that holds these labels (FL-6).
-// Violations are what Judge would refuse if the steps ran in the order given,
-// and steps that stand before one they need. The safe order keeps every After,
-// and is the planned one when that is valid. An error means that an After makes
-// no sense, and says which.
+// Validate judges a plan for a session that holds these labels (FL-6). Violations are the steps that Judge would refuse if the steps ran in the
+// order given, and the steps that come before one they need. The safe order keeps every After, and equals the planned order if that is valid. An
+// error names the After that makes no sense.
 func Validate(steps []Step, held []Held) (Report, error) {
 	then, err := checkAfter(steps)
 	if err != nil {
 		return Report{}, err
 	}
-	barred := make([]bool, len(steps)) // in any order, by what the session holds
+	barred := make([]bool, len(steps)) // the session blocks it in any order
 	var first []int
 	for i, s := range steps {
 		if !allowed(s.Op, held) {
@@ -90,8 +86,7 @@ func Validate(steps []Step, held []Held) (Report, error) {
 	return r, nil
 }
 
-// checkAfter refuses dependencies that no order can keep, labels or not, and
-// turns the others round.
+// checkAfter refuses dependencies that no order can keep, and returns the others as dependents does.
 func checkAfter(steps []Step) (then [][]int, err error) {
 	waits := make([]int, len(steps))
 	for i, s := range steps {
@@ -122,8 +117,7 @@ func checkAfter(steps []Step) (then [][]int, err error) {
 	if len(free) == len(steps) {
 		return then, nil
 	}
-	// Every step that is left waits for another that is left: going from one to
-	// the next comes round.
+	// Every remaining step waits for another one, so following them comes round.
 	at := slices.IndexFunc(waits, func(w int) bool { return w > 0 })
 	seen := map[int]int{}
 	var path []int
@@ -143,8 +137,7 @@ func checkAfter(steps []Step) (then [][]int, err error) {
 	return nil, fmt.Errorf("planned_calls[%d].after: steps %s wait for each other in a ring; drop one of these dependencies", path[0], sentence.List(loop))
 }
 
-// replay runs the plan as it stands past Judge and Raise. A refused step brings
-// no labels.
+// replay runs the plan in its order through Judge and Raise. A refused step brings no labels.
 func replay(steps []Step, held []Held, stuck []bool) []Violation {
 	violations := []Violation{}
 	now := held
@@ -197,8 +190,8 @@ func replay(steps []Step, held []Held, stuck []bool) []Violation {
 	return violations
 }
 
-// impossible explains, and looks for ways out. G is the graph in which the
-// barred steps are asked about, and cycle its shortest cycle, if any.
+// impossible explains why no order is safe, and looks for ways out. g is the graph in which the barred steps are asked about, and cycle is its
+// shortest cycle, if any.
 func impossible(steps []Step, held []Held, g *graph, barred []bool, first, cycle []int) *Impossible {
 	names := func(set []int) string {
 		words := make([]string, len(set))
@@ -210,7 +203,7 @@ func impossible(steps []Step, held []Held, g *graph, barred []bool, first, cycle
 	im := &Impossible{Steps: first}
 	if first == nil {
 		im.Steps = cycle
-		im.Because = "no order is safe: " + links(steps, g, cycle)
+		im.Because = "no order is safe: " + describeCycle(steps, g, cycle)
 	} else {
 		var because []Held
 		for _, i := range first {
@@ -221,11 +214,11 @@ func impossible(steps []Step, held []Held, g *graph, barred []bool, first, cycle
 			im.Because += ", because " + Origins(earliest(because))
 		}
 		if cycle != nil {
-			im.Because += "; and among the rest, " + links(steps, g, cycle)
+			im.Because += "; and among the rest, " + describeCycle(steps, g, cycle)
 		}
 	}
 	if slices.ContainsFunc(first, func(i int) bool { return !steps[i].Op.Sensitivity.Valid() }) {
-		return im // nothing helps an operation that nobody described
+		return im // nothing helps an operation without a description
 	}
 	for _, set := range askSets(g, barred, first, cycle) {
 		im.Ways = append(im.Ways, "ask a person about "+names(set))
@@ -243,8 +236,8 @@ func stepName(steps []Step, i int) string {
 	return fmt.Sprintf("%s (step %d)", steps[i].Op.ShownName(), i)
 }
 
-// links spells a cycle out.
-func links(steps []Step, g *graph, cycle []int) string {
+// describeCycle spells a cycle out.
+func describeCycle(steps []Step, g *graph, cycle []int) string {
 	clauses := make([]string, len(cycle))
 	for k, i := range cycle {
 		next := cycle[(k+1)%len(cycle)]
@@ -257,10 +250,9 @@ func links(steps []Step, g *graph, cycle []int) string {
 	return sentence.Chain(clauses, "; ")
 }
 
-// askSets are the smallest sets of steps that let the plan run once a person
-// permits them. A single further step has to be a sink on the cycle, since it
-// must break it: all of those that suffice are found. Where none does, one set
-// is given that may not be the smallest (that question is NP-hard).
+// askSets are the smallest sets of steps that let the plan run once a person permits them. A single additional step has to be a sink on the cycle,
+// because it must break it: all such steps that suffice are found. If none does, one set is given that may not be the smallest (finding that is
+// NP-hard).
 func askSets(g *graph, barred []bool, first, cycle []int) [][]int {
 	if cycle == nil {
 		return [][]int{first}
@@ -302,10 +294,8 @@ func askSets(g *graph, barred []bool, first, cycle []int) [][]int {
 // maxPruned bounds the work of making a set of asked steps smaller.
 const maxPruned = 16
 
-// apartSets are sets of steps that can be run in another session so that both
-// plans have safe orders: all that this session blocks or, where it blocks
-// none, a single step of the cycle. They must neither need nor give results:
-// those would carry their labels across.
+// apartSets are sets of steps that can run in another session so that both plans have safe orders: all steps that this session blocks or, if it
+// blocks none, a single step of the cycle. They must neither need nor give results, because results would carry their labels across.
 func apartSets(steps []Step, g *graph, first, cycle []int) [][]int {
 	candidates := [][]int{first}
 	if first == nil {

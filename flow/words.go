@@ -6,7 +6,7 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// ShownName is the operation's name as it may stand in a sentence.
+// ShownName is the operation's name, safe for a sentence.
 func (op Operation) ShownName() string {
 	if op.Name == "" {
 		return sentence.Name(op.ID)
@@ -14,8 +14,7 @@ func (op Operation) ShownName() string {
 	return sentence.Name(op.Name)
 }
 
-// Origins says which call brought which labels: "mail.search_email (call_1)
-// loaded internal, pii data".
+// Origins says which call brought which labels: "mail.search_email (call_1) loaded internal, pii data".
 func Origins(because []Held) string {
 	var clauses []string
 	for i, h := range because {
