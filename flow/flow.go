@@ -1,5 +1,5 @@
-// Package flow decides where labelled data may go. It is pure: no clock, no network, no state of its own, and no imports but the standard
-// library. Its names are stable.
+// Package flow decides where labelled data may go. It is pure: no clock, no network, no state of its own, and no
+// dependencies but the standard library. Its names are stable.
 //
 // # The model
 //

@@ -12,8 +12,7 @@ import (
 	"sallyport.example/provenance"
 )
 
-// Facts is everything that one judgement rests on. Whoever judges loads them anew for each judgement, so that nothing of an earlier one
-// lingers, and changes nothing of them while it is judged.
+// Facts are everything that one judgement rests on. The caller loads them anew for each judgement and does not change them while it runs.
 type Facts struct {
 	Caller      Caller
 	Session     Session
@@ -26,9 +25,9 @@ type Facts struct {
 	Rules       *Rules
 }
 
-// Rules are what the operator configured. They are fixed as long as the program runs.
+// Rules are the operator's configuration. They are fixed as long as the program runs.
 type Rules struct {
-	Shadow      bool // verdicts of the flow and risk stages are only noted
+	Shadow      bool // verdicts of the flow and risk stages are only recorded
 	Policies    *policy.Set
 	Risk        policy.Rules
 	Labels      []flow.Label  // the confidentiality labels
@@ -36,7 +35,7 @@ type Rules struct {
 	FreeLevel1  bool          // writes that only the person sees and can undo run unasked after untrusted content came in
 }
 
-// KnownLabel tells whether the configuration has the label, or every session can hold it.
+// KnownLabel reports whether the configuration has the label, or every session can hold it.
 func (r *Rules) KnownLabel(l flow.Label) bool {
 	if l == flow.Untrusted || l == flow.Unasked {
 		return true
@@ -49,15 +48,15 @@ func (r *Rules) KnownLabel(l flow.Label) bool {
 	return false
 }
 
-// Caller is who calls, for whom, and how that agent stands now.
+// Caller is the agent that calls, the requester it works for, and its standing now.
 type Caller struct {
 	Agent       string
-	Requester   string // the person or program for whom the session works; ""
+	Requester   string // the person or program for whom the session works; "" if there is none
 	Door        string // "mcp" or "http"
 	Declaration *agent.Declaration
 	Stopped     bool        // the kill switch is pulled, for all or for this agent
 	Quarantined time.Time   // since when the agent is quarantined; zero: it is not
-	AskFrom     policy.Risk // the risk from which a person decides on what agents of this trust tier declare
+	AskFrom     policy.Risk // a person decides on declared calls of this trust tier from this risk on
 	Own         []string    // the requester's own addresses and accounts
 }
 
@@ -65,16 +64,16 @@ type Caller struct {
 type Session struct {
 	Open        bool
 	Phase       session.Phase
-	Labels      []flow.Held        // as it holds them once the call runs: with those of what the arguments carry
-	Words       *provenance.Words  // the person's request; nil: nobody has read it
+	Labels      []flow.Held        // once the call runs: including the labels of text that the arguments carry
+	Words       *provenance.Words  // the person's request; nil: not parsed
 	Plan        *session.Plan      // nil: none
-	Sealed      *provenance.Sealed // the plan as the flow rules read it, where it was approved; nil: it was not
-	BudgetSpent bool               // its time in operations is used up
-	OutcomeOwed bool               // the outcome of an earlier call is not written down yet
+	Sealed      *provenance.Sealed // the plan as provenance reads it; nil: not approved
+	BudgetSpent bool               // it has no time left for operations
+	OutcomeOwed bool               // the outcome of an earlier call is not recorded yet
 	Room        Room
 }
 
-// holds tells whether the session holds the label.
+// holds reports whether the session holds the label.
 func (s *Session) holds(l flow.Label) bool {
 	for _, h := range s.Labels {
 		if h.Label == l {
@@ -84,7 +83,7 @@ func (s *Session) holds(l flow.Label) bool {
 	return false
 }
 
-// LabelWords are the labels as words.
+// LabelWords are the labels as strings.
 func (s *Session) LabelWords() []string {
 	var words []string
 	for _, h := range s.Labels {
@@ -101,48 +100,48 @@ type Room struct {
 	RequestIn         time.Duration // how long until an external request may start; 0: now
 }
 
-// Operation is what is called, as the catalogue has it.
+// Operation is the operation of the call, as the catalogue has it.
 type Operation struct {
 	ID          string // "<server>.<tool>"
 	Server      string
-	Name        string // what the agent sees
-	Quarantined bool   // its definition waits to be accepted
+	Name        string // the name that the agent sees
+	Quarantined bool   // a person has not accepted its definition yet
 	Gone        bool   // the server no longer offers it
 	ExternalIO  bool
 	InPhase     bool   // it may run in the phase that the session is in
 	BuiltIn     bool   // it is one of comm.*, which run on a declaration alone
 	Requests    bool   // it counts as an external request
-	AskFirst    bool   // no entry of the configuration names it, and the operator chose to be asked
-	Acts        string // of a read: why each call of it counts as a write; ""
-	Action      string // what it does, by its name in the risk rules
+	AskFirst    bool   // the configuration does not name it, and the operator chose to be asked about such operations
+	Acts        string // of a read: why each call of it counts as a write; "" if it does not
+	Action      string // its name in the risk rules
 	RiskFloor   policy.Risk
 	Level       int // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
 	Roles       map[string]string
-	Places      map[string]string // of a built-in operation: the parameters that say where it reads
+	Places      map[string]string // of a built-in operation: the parameters that name the place it reads
 	Flow        flow.Operation
 	Profile     *provenance.Profile
 	Traced      bool // provenance decides about its calls
-	// Choices are the texts that the accepted definition of a read lists for an argument; nil where they don't matter.
+	// Choices are the values that the accepted definition of a read lists for an argument; nil if they don't matter.
 	Choices map[string][]string
 	// Stored is the operation whose stored results the call reads; nil: it reads none.
 	Stored *Operation
 }
 
-// Arguments is what the call says, parsed once.
+// Arguments are the arguments of the call, parsed once.
 type Arguments struct {
 	Canonical    []byte
 	Digest       string // of the whole call
 	Partial      bool   // a step of a plan, some of whose arguments are not known yet
-	Problem      error  // what the operation itself says is wrong with them
+	Problem      error  // why the operation itself refuses them
 	Writes       bool   // the call changes something
-	Acts         string // why the call of a tool that is said to read counts as a write; ""
-	Selects      []byte // the arguments that say what is read, where they are not all of Canonical
+	Acts         string // why the call of a tool that is labelled a read counts as a write; "" if it does not
+	Selects      []byte // the arguments that select the data to read, if they are not all of Canonical
 	ReadsNothing bool   // a subscription: nothing is read
-	Answers      bool   // answers to a server's questions go out beside them
+	Answers      bool   // the call also sends answers to a server's questions
 	Carries      []Carried
 }
 
-// Carried is delivered content that came back as an argument, and where it was from.
+// Carried is text that was delivered to a session and came back as an argument, with its source.
 type Carried struct {
 	Source    string `json:"source"`
 	Operation string `json:"operation,omitempty"`
@@ -150,25 +149,25 @@ type Carried struct {
 	CallID    string `json:"call_id,omitempty"`
 }
 
-// Declared is how the call is declared.
+// Declared says how the call is declared.
 type Declared struct {
-	Problem       error             // what is wrong with how it is declared
-	Invalid       []declare.Problem // what is wrong with its justification
+	Problem       error             // why the declaration does not count
+	Invalid       []declare.Problem // the problems of its justification
 	Made          *declare.Declaration
 	Justification *declare.Justification // in the call
 	Digest        string                 // of the declaration that call and justification make
-	InPlan        bool                   // the step of a plan that is judged declares the call
+	InPlan        bool                   // the plan step that is judged declares the call
 }
 
-// Evidence is what the store knows: where the arguments came from, and what happened before. It is loaded only where the stages before have
-// not denied. The zero value denies.
+// Evidence is what the store knows: where the arguments came from, and what happened before. It is loaded only if no earlier stage denied. The zero
+// value denies.
 type Evidence struct {
 	Loaded      bool
-	Problem     error // what kept a look-up from being made; the risk stage says so
-	Untraceable error // what kept the arguments from being traced; the flow stage says so
+	Problem     error // why a look-up failed; the risk stage reports it
+	Untraceable error // why the arguments could not be traced; the flow stage reports it
 
-	Ruling  *provenance.Ruling // where the arguments came from; nil: labels alone decide
-	Unasked string             // of a read: why what it brings counts as unasked for
+	Ruling  *provenance.Ruling // the ruling of provenance; nil: labels alone decide
+	Unasked string             // of a read: why its result counts as unasked
 
 	Follows bool                // the call follows a step of the sealed plan that still has room
 	Step    provenance.Followed // that step
@@ -176,22 +175,22 @@ type Evidence struct {
 	NewTool        bool // a person accepted its definition later, and the agent has not used it since
 	NewDestination bool // the agent has not used one of the destinations with this operation
 
-	// StoppedLately says that a person has said anything but yes about the like, or that more calls wait for silence than people could stop.
+	// StoppedLately says that a person recently rejected, deferred or changed a similar call, or that more calls wait for silence than people could stop.
 	StoppedLately bool
 	// CoveredBy is the approval of an earlier call that covers the operation in this session (unlisted_operations: ask_once); "".
 	CoveredBy string
 }
 
-// Answer is what a person said, or their silence.
+// Answer is a person's answer, or their silence.
 type Answer struct {
-	Approval *approval.Approval // that covers this very call; nil: none
+	Approval *approval.Approval // it covers this very call; nil: there is none
 }
 
-// ByPerson tells whether a person has said yes to this very call; silence is no yes.
+// ByPerson reports whether a person approved this very call. Silence is no approval.
 func (a Answer) ByPerson() bool { return a.Approval != nil && a.Approval.State == approval.Approved }
 
-// PlanStep is the step of the sealed plan, however it was approved, that has this very call: all of its arguments are fixed, or come from
-// where the plan says. Nil if there is none.
+// PlanStep is the step of the sealed plan, however it was approved, that has this very call: all of its arguments are fixed, or come from where the
+// plan says. Nil if there is none.
 func (f *Facts) PlanStep() *session.Step {
 	if e := &f.Evidence; e.Follows && (e.Step.Fixed || e.Step.Exact) {
 		return &f.Session.Plan.Steps[e.Step.Step]
@@ -199,12 +198,12 @@ func (f *Facts) PlanStep() *session.Step {
 	return nil
 }
 
-// planned tells whether a person approved a plan with this very step.
+// planned reports whether a person approved a plan with this very step.
 func (f *Facts) planned() bool {
 	return f.Session.Sealed != nil && f.Session.Plan.ByPerson() && f.Evidence.Follows
 }
 
-// consequential tells whether the call changes something that more than the person sees.
+// consequential reports whether the call makes a change that others see, too.
 func (f *Facts) consequential() bool { return f.Arguments.Writes && f.Operation.Level != levelOwn }
 
 // levelOwn is the level of writes that only the person sees and can undo: context does not make them riskier.

@@ -9,8 +9,8 @@ import (
 	"sallyport.example/provenance"
 )
 
-// Trace finds out where the arguments came from, by what the session has seen. seen is nil as long as nobody has read it; wanted says that the
-// answer depends on it. Where the person's words settle it, nothing the session has seen is looked at: in a clean session nothing is.
+// Trace finds out where the arguments came from. seen is the evidence of the session, nil until it is loaded; wanted says that the answer depends
+// on it. It is not needed if the person's request settles the answer, or if the session is clean.
 func Trace(f *Facts, seen *provenance.Evidence) (ruling *provenance.Ruling, unasked string, wanted bool) {
 	op, at := &f.Operation, f.situation(f.Session.Labels)
 	at.Evidence = seen
@@ -33,17 +33,17 @@ func Trace(f *Facts, seen *provenance.Evidence) (ruling *provenance.Ruling, unas
 	return nil, unasked, unasked != ""
 }
 
-// situation is where the call stands, for the flow rules.
+// situation is the situation of the call, for package provenance.
 func (f *Facts) situation(held []flow.Held) provenance.Situation {
 	at := provenance.Situation{Held: held, Words: f.Session.Words, Own: f.Caller.Own, FreeLevel1: f.Rules.FreeLevel1, Plan: f.Session.Sealed}
-	if len(f.Session.Labels) > 0 && !f.Session.holds(flow.Untrusted) { // otherwise they do not matter
+	if len(f.Session.Labels) > 0 && !f.Session.holds(flow.Untrusted) { // in all other sessions they do not matter
 		at.Choices = f.Operation.Choices
 	}
 	return at
 }
 
-// personNamed tells whether the destinations of the call are the person's own choice: in their words, their own, in a sealed plan, or approved
-// before. In a clean session nothing has been traced; there the words alone are looked at.
+// personNamed reports whether the person chose the destinations of the call: they are in the request, the person's own, in a sealed plan, or
+// approved before. In a clean session nothing has been traced, so only the request is checked.
 func (f *Facts) personNamed() bool {
 	if f.Session.Words == nil || !f.Operation.Traced || f.Arguments.Answers {
 		return false
@@ -62,7 +62,7 @@ func (f *Facts) personNamed() bool {
 			continue
 		}
 		switch named++; found.By {
-		case provenance.ByPlan: // a rule's plan is the agent's choice, and a result is not the person's
+		case provenance.ByPlan: // if a rule approved the plan, the agent chose; and a person did not choose a result
 			if !f.Session.Plan.ByPerson() || found.CallID != "" {
 				return false
 			}
@@ -74,8 +74,8 @@ func (f *Facts) personNamed() bool {
 	return named > 0
 }
 
-// flowRules: the labels of the session against the operation's sink rule (FL-2), and where the arguments came from (PV-1). In shadow
-// mode the verdict is only noted.
+// flowRules applies the sink rule to the labels of the session (FL-2), and judges where the arguments came from (PV-1). In shadow mode it only
+// records its verdict.
 func flowRules(f *Facts, found *Finding) fault.Verdict {
 	const stage = "flow"
 	if !f.Evidence.Loaded {
@@ -95,7 +95,7 @@ func flowRules(f *Facts, found *Finding) fault.Verdict {
 	return v
 }
 
-// tracedVerdict is what the ruling means for the call; without one labels alone decide. An ask is answered by a person's approval of this very call.
+// tracedVerdict turns the ruling into a verdict; without a ruling, labels alone decide. A person's approval of this very call answers an ask.
 func (f *Facts) tracedVerdict() fault.Verdict {
 	const stage = "flow"
 	e, op, held := &f.Evidence, &f.Operation, f.Session.Labels
@@ -113,7 +113,7 @@ func (f *Facts) tracedVerdict() fault.Verdict {
 	switch {
 	case f.Arguments.Answers && !labels.Allowed:
 		return Labels(f.Rules, op, held)
-	case f.Arguments.Answers && e.Needed(): // an agent may send them unasked
+	case f.Arguments.Answers && e.Needed(): // an agent may send them without a question
 		return fault.Refuse(stage, fault.FlowUntrusted, "Answers to a server's questions can't be traced, and the session holds labels.",
 			fault.Remedy{Kind: "new_session", Text: "Make the call anew without answers, or ask for a separate session for it."})
 	case r.Verdict == provenance.Permit, r.Verdict == provenance.Ask && f.Answer.ByPerson():
@@ -136,7 +136,7 @@ func (f *Facts) tracedVerdict() fault.Verdict {
 	return fault.Refuse(stage, fault.FlowUntrusted, r.Reason, fault.Remedy{Kind: "ask_person", Text: "Make the arguments simpler, or ask a person to do it."})
 }
 
-// Labels is what labels alone say of an operation in a session that holds them.
+// Labels is the verdict of labels alone for an operation in a session that holds them.
 func Labels(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
 	d := flow.Judge(op.Flow, held)
 	if d.Allowed {
@@ -150,7 +150,7 @@ func Labels(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
 	return v
 }
 
-// unknownLabel refuses a sink in a session that holds a label which the configuration no longer has: nobody can say any more what it blocks.
+// unknownLabel refuses a sink if the session holds a label that the configuration no longer has, because it is unknown which sinks it blocks.
 func unknownLabel(r *Rules, op *Operation, held []flow.Held) fault.Verdict {
 	for _, h := range held {
 		if len(op.Flow.BlockedBy) > 0 && !r.KnownLabel(h.Label) {
@@ -173,7 +173,7 @@ func heldBecause(held []flow.Held) (all []fault.Because) {
 // MaxShown bounds the findings in an entry and in a verdict; an approval has all of them.
 const MaxShown = 50
 
-// Traced is what the trace found, for a verdict.
+// Traced are the findings of the trace, for a verdict.
 func (f *Facts) Traced() []fault.Because {
 	r := f.Evidence.Ruling
 	if r == nil {

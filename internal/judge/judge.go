@@ -1,10 +1,10 @@
 // Package judge holds the stages that judge a call: one table, read by calls, checks, declarations, changes of arguments, plan steps and
 // the replay of recorded work, so that advice and enforcement can't disagree.
 //
-// Promises: it is pure. It takes Facts and returns a verdict and a Finding; it has no store, no clock and no lock, it changes nothing of
-// the facts, and it keeps nothing. The same facts give the same decision and the same code at every moment that a stage takes part in.
-// Verdicts combine to the strictest: the first deny ends it, and a later stage can narrow what an earlier one left open but never widen it.
-// Facts that are missing deny.
+// Promises: it is pure. It takes Facts and returns a verdict and a Finding; it has no store, no clock and no lock, it does not change the
+// facts, and it keeps no state. The same facts give the same decision and the same code at every moment that a stage takes part in.
+// Verdicts combine to the strictest: the first deny ends the judgement, and a later stage can only narrow the verdict of an earlier one.
+// Missing facts deny.
 package judge
 
 import (
@@ -15,7 +15,7 @@ import (
 	"sallyport.example/provenance"
 )
 
-// Moment is when something is judged. A stage takes part in a moment, or the table says why it doesn't.
+// Moment is an occasion on which something is judged. For each moment, a stage takes part or the table says why it does not.
 type Moment int
 
 const (
@@ -37,15 +37,15 @@ func (m Moment) String() string {
 // stage is one row of the table.
 type stage struct {
 	name string
-	// evidence says that the stage needs Facts.Evidence. The others need only what memory knows, and run before the store is read.
+	// evidence says that the stage needs Facts.Evidence. The others need only facts held in memory, and run before the store is read.
 	evidence bool
-	// absent says for each moment in which the stage takes no part why it doesn't.
+	// absent gives the reason for each moment in which the stage takes no part.
 	absent map[Moment]string
 	run    func(f *Facts, found *Finding) fault.Verdict
 }
 
-// notReplayed is why the stages that rest on the state of the day take no part in a replay.
-const notReplayed = "a replay asks what the flow rules say of the past; the state of that day is not on record"
+// notReplayed is why stages that depend on the state of the day take no part in a replay.
+const notReplayed = "a replay applies the flow rules to the past; the state of that day is not on record"
 
 // stages is the table. Its order is a security property (docs/design.md, "The corridor").
 var stages = []stage{
@@ -71,7 +71,7 @@ var stages = []stage{
 		PlanStep:     "it is counted when the call is made",
 		Replay:       notReplayed}},
 	{name: "flow", evidence: true, run: flowRules, absent: map[Moment]string{
-		PlanStep: "what a step meets depends on the steps before it: flow.Validate judges the whole plan by the same rules"}},
+		PlanStep: "the labels that a step meets depend on the steps before it: flow.Validate judges the whole plan by the same rules"}},
 	{name: "unlisted", evidence: true, run: unlisted, absent: map[Moment]string{
 		Modification: "the person who changes the arguments decides about the operation as well",
 		Replay:       notReplayed}},
@@ -80,17 +80,17 @@ var stages = []stage{
 		Replay:   notReplayed}},
 }
 
-// Finding is what the stages found out on the way, for the record, the question to a person and the answer.
+// Finding is what the stages learn in addition to the verdict, for the record, the question to a person and the answer.
 type Finding struct {
 	Rated  bool          // the risk stage has rated the call
 	Rating policy.Rating // how risky the call is
 	// Silence says that the risk stage leaves the call to a person's silence.
 	Silence bool
-	// Shadow is what the flow or the risk stage would have said; shadow mode only notes it.
+	// Shadow is the verdict of the flow or the risk stage that shadow mode only records.
 	Shadow *fault.Verdict
-	// DeclaredBy is the digest of what the call runs on: a declaration, the justification in the call, or the sealed plan.
+	// DeclaredBy is the digest of the declaration of the call: a declaration made before, the justification in the call, or the sealed plan.
 	DeclaredBy string
-	// Counts says that the limit stage was reached with room for a call: it takes its place in the minute, whatever becomes of it.
+	// Counts says that the call passed the limit stage: it counts for this minute, whatever its outcome.
 	Counts bool
 
 	undecided bool // whether the call is declared depends on evidence
@@ -99,24 +99,24 @@ type Finding struct {
 // Partial is a judgement of the stages that need no evidence.
 type Partial struct {
 	moment  Moment
-	verdict fault.Verdict // what has been asked for so far, or the deny that ended it
+	verdict fault.Verdict // the questions so far, or the deny that ended it
 	Found   Finding
 }
 
-// Memory runs the stages that need only what memory knows.
+// Memory runs the stages that need only facts held in memory.
 func Memory(m Moment, f *Facts) Partial {
 	p := Partial{moment: m, verdict: fault.Permitted()}
 	p.run(f, func(s *stage) bool { return !s.evidence })
 	return p
 }
 
-// Denied tells whether the judgement is over without evidence.
+// Denied reports whether the judgement is complete without evidence.
 func (p *Partial) Denied() bool { return p.verdict.Decision == fault.Deny }
 
-// Verdict is what was found so far.
+// Verdict is the verdict so far.
 func (p *Partial) Verdict() fault.Verdict { return p.verdict }
 
-// Finish runs the other stages, now that the facts have their evidence. The partial judgement stays as it is and can be finished again.
+// Finish runs the other stages, once the facts have their evidence. The partial judgement does not change and can be finished again.
 func (p Partial) Finish(f *Facts) (fault.Verdict, Finding) {
 	if !p.Denied() {
 		later := p.Found.undecided
@@ -128,7 +128,7 @@ func (p Partial) Finish(f *Facts) (fault.Verdict, Finding) {
 // Judge runs all stages that take part in the moment.
 func Judge(m Moment, f *Facts) (fault.Verdict, Finding) { return Memory(m, f).Finish(f) }
 
-// run runs the wanted stages in their order. The first deny ends it; what asks is asked for only if no later stage denies.
+// run runs the wanted stages in their order. The first deny ends it; an ask counts only if no later stage denies.
 func (p *Partial) run(f *Facts, wanted func(*stage) bool) {
 	for i := range stages {
 		s := &stages[i]
@@ -147,7 +147,7 @@ func (p *Partial) run(f *Facts, wanted func(*stage) bool) {
 	}
 }
 
-// bothAsk adds the reasons of one question to those of another; the first gives the words.
+// bothAsk adds the reasons of one question to those of another; the first one's sentence stays.
 func bothAsk(first, v fault.Verdict) fault.Verdict {
 	why := v.Because
 	if !slices.ContainsFunc(why, IsReason) {
@@ -160,10 +160,10 @@ func bothAsk(first, v fault.Verdict) fault.Verdict {
 	return first
 }
 
-// IsReason tells whether an entry says why a stage asks: its code, and "stage: reason".
+// IsReason reports whether an entry says why a stage asks: its code, and "stage: reason".
 func IsReason(b fault.Because) bool { return b.Code != "" }
 
-// Ask is the verdict of a stage that leaves it to a person.
+// Ask is the verdict of a stage that leaves the decision to a person.
 func Ask(stage, reason string) fault.Verdict {
 	v := fault.Refuse(stage, fault.ApprovalRequired, reason,
 		fault.Remedy{Kind: "approve", Text: "A person has been asked. Make the same call again later: it runs once when it is approved."})
@@ -171,7 +171,7 @@ func Ask(stage, reason string) fault.Verdict {
 	return v
 }
 
-// WithEvidence puts what vouched for the arguments into a permit, so that whoever called can see it.
+// WithEvidence adds the sources of the arguments to a permit, for the caller to see.
 func WithEvidence(v fault.Verdict, f *Facts) fault.Verdict {
 	if v.Decision == fault.Permit && f.Evidence.Vouched() {
 		v.Reason, v.Because = f.Evidence.Ruling.Reason, append(v.Because, f.Traced()...)
@@ -179,16 +179,16 @@ func WithEvidence(v fault.Verdict, f *Facts) fault.Verdict {
 	return v
 }
 
-// Vouched tells whether the arguments were traced and everything in them is vouched for: then the session's labels make the call no riskier.
+// Vouched reports whether the arguments were traced and all of them are confirmed. Then the session's labels do not make the call riskier.
 func (e *Evidence) Vouched() bool {
 	return e.Ruling != nil && e.Ruling.Verdict == provenance.Permit && len(e.Ruling.Evidence) > 0
 }
 
-// Unvouched tells whether the flow rules leave the call to a person.
+// Unvouched reports whether the flow rules leave the call to a person.
 func (e *Evidence) Unvouched() bool { return e.Ruling != nil && e.Ruling.Verdict == provenance.Ask }
 
-// Needed tells whether the flow rules had to look at the call. What goes out beside the arguments of such a call can't be traced, so it
-// doesn't go out.
+// Needed reports whether the flow rules had to check the call. Anything that such a call sends beside its arguments can't be traced, so it is not
+// sent.
 func (e *Evidence) Needed() bool {
 	return e.Ruling != nil && (e.Ruling.Verdict != provenance.Permit || len(e.Ruling.Because) > 0)
 }

@@ -9,14 +9,14 @@ import (
 	"sallyport.example/internal/policy"
 )
 
-// errNotLoaded is a defect: a stage may not judge on what nobody looked up.
+// errNotLoaded is a defect: a stage ran before its evidence was loaded.
 var errNotLoaded = fault.New(fault.Internal, "a stage was asked before its evidence was loaded")
 
-// unlisted: an operation that no entry of the configuration names is asked about, where the operator chose that over deny. A person's
-// approval of this very call is enough for it, by itself or in a plan; so is one that covers the operation in the session.
+// unlisted asks about an operation that the configuration does not name, if the operator chose that over a deny. A person's approval of this very
+// call answers it, by itself or in a plan; so does an approval that covers the operation in the session.
 func unlisted(f *Facts, _ *Finding) fault.Verdict { return Unlisted(f) }
 
-// Unlisted is that stage by itself: whether the question to a person is about the operation, besides the call.
+// Unlisted is that stage by itself: it says whether the question to a person is about the operation as well as the call.
 func Unlisted(f *Facts) fault.Verdict {
 	if !f.Operation.AskFirst || f.Answer.Approval != nil || f.planned() || f.Evidence.CoveredBy != "" {
 		return fault.Permitted()
@@ -26,7 +26,7 @@ func Unlisted(f *Facts) fault.Verdict {
 	return v
 }
 
-// Rate says how risky the call is (HI-1).
+// Rate rates the risk of the call (HI-1).
 func Rate(f *Facts) (policy.Rating, error) {
 	e, op := &f.Evidence, &f.Operation
 	switch {
@@ -40,21 +40,21 @@ func Rate(f *Facts) (policy.Rating, error) {
 		Vouched:  e.Vouched() && f.Session.holds(flow.Untrusted),
 		NewTool:  e.NewTool,
 	}
-	if !e.Vouched() { // that is what provenance relieves
+	if !e.Vouched() { // confirmed arguments make labels no ground
 		for _, h := range f.Session.Labels {
 			switch h.Label {
 			case flow.Untrusted:
 				around.Untrusted = true
-			case flow.Unasked: // of data whose label is there too
+			case flow.Unasked: // the label of its data counts already
 			default:
 				around.Contaminated, around.Labels = true, append(around.Labels, string(h.Label))
 			}
 		}
 	}
-	if e.Follows && e.Step.Firm { // what the session has read had no say in it
+	if e.Follows && e.Step.Firm { // untrusted content did not influence it
 		around.Untrusted = false
 	}
-	if e.Follows && e.Step.Exact { // nor is there anything in it but what the plan says
+	if e.Follows && e.Step.Exact { // the plan confirms every argument
 		around.Contaminated, around.Labels = false, nil
 	}
 	around.FirstDestination = e.NewDestination && !f.personNamed()
@@ -68,14 +68,14 @@ func Rate(f *Facts) (policy.Rating, error) {
 	return rating, nil
 }
 
-// StepRisk is what the risk stage says of a plan's step: not part of the plan's verdict, but told beside it.
+// StepRisk is the verdict of the risk stage on a plan's step. It is shown beside the plan's verdict, and is not part of it.
 func StepRisk(f *Facts) fault.Verdict {
 	var found Finding
 	return risk(f, &found)
 }
 
-// risk: LOW passes; MEDIUM waits for a person's no; what is riskier, or too risky for the agent's tier to be approved by rule, is a person's
-// to decide (HI-2, DE-5). A plan's approval is no answer here: it is one person's, and not for one call.
+// risk permits LOW, leaves MEDIUM to a person's silence, and asks a person about everything above, or from the risk on that the agent's tier sets
+// (HI-2, DE-5). The approval of a plan does not answer it: that is one person's approval, and not for one call.
 func risk(f *Facts, found *Finding) fault.Verdict {
 	const stage = "risk"
 	rating, err := Rate(f)
@@ -84,33 +84,33 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 	}
 	found.Rated, found.Rating = true, rating
 	askFrom := f.Caller.AskFrom
-	if !f.Operation.BuiltIn && f.Declaration.Made == nil { // what nobody has to declare is asked about from where everybody is
+	if !f.Operation.BuiltIn && f.Declaration.Made == nil { // the tier's limit is for declared calls only
 		askFrom = policy.High
 	}
 	asks := rating.Risk.Rank() >= askFrom.Rank()
-	person := f.Evidence.Unvouched() && !f.Rules.Shadow // decides anyway: there is nothing for silence to permit
+	person := f.Evidence.Unvouched() && !f.Rules.Shadow // decides anyway, so silence has nothing to permit
 	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
 	}
 	v := riskQuestion(f, rating.Risk, asks, askFrom)
-	if f.Rules.Shadow { // only noted, like verdicts of the flow stage
+	if f.Rules.Shadow { // only recorded, like verdicts of the flow stage
 		if found.Shadow == nil {
 			found.Shadow = &v
 		}
 		return fault.Permitted()
 	}
-	// Who is asked about more than the risk has to answer.
+	// Silence is no answer to a question about more than the risk.
 	found.Silence = !asks && !f.Evidence.StoppedLately && !f.Operation.AskFirst && rating.Risk == policy.Medium
 	return v
 }
 
-// riskQuestion is what a person is asked because of the risk.
+// riskQuestion is the question that the risk leads to.
 func riskQuestion(f *Facts, rated policy.Risk, asks bool, askFrom policy.Risk) fault.Verdict {
 	const stage = "risk"
 	name := f.Operation.Name
 	switch {
 	case !asks && f.Evidence.StoppedLately:
-		return Ask(stage, fmt.Sprintf("%s is of risk %s, and a person has stopped the like lately, or more waits than people could stop: a person must decide.", name, rated))
+		return Ask(stage, fmt.Sprintf("%s is of risk %s, and a person has stopped a similar call lately, or more calls wait than people could stop: a person must decide.", name, rated))
 	case !asks && f.Operation.AskFirst:
 		return Ask(stage, fmt.Sprintf("%s is of risk %s, and no entry of the configuration names it: a person must decide.", name, rated))
 	case !asks:

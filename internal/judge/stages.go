@@ -11,7 +11,7 @@ import (
 	"sallyport.example/internal/policy"
 )
 
-// kill: everything, or this agent, is switched off.
+// kill denies while everything, or this agent, is switched off.
 func kill(f *Facts, _ *Finding) fault.Verdict {
 	if f.Caller.Stopped {
 		return fault.Killed(f.Time)
@@ -19,7 +19,7 @@ func kill(f *Facts, _ *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// standing: agent not quarantined, session open, tool accepted and unchanged, time left.
+// standing requires that the agent is not quarantined, the session is open and has time left, and the tool's definition is accepted and unchanged.
 func standing(f *Facts, _ *Finding) fault.Verdict {
 	const stage = "standing"
 	newSession := fault.Remedy{Kind: "new_session", Text: "Ask a person or a host to open a new session."}
@@ -31,7 +31,7 @@ func standing(f *Facts, _ *Finding) fault.Verdict {
 	case !f.Session.Open:
 		return fault.Refuse(stage, fault.SessionClosed, "", newSession)
 	case (op.Quarantined || op.Gone) && !f.Caller.Declaration.Permits(op.ID, op.Flow.Effect != flow.Read):
-		return Permit(f) // what the agent may not call, it is not told about
+		return Permit(f) // an agent learns nothing about operations that it may not call
 	case op.Quarantined:
 		return fault.Refuse(stage, fault.ToolQuarantined, "",
 			fault.Remedy{Kind: "ask_person", Text: "An operator has to look at the tool's definition and accept it: POST /v1/tools/" + op.ID + "/accept"})
@@ -46,7 +46,7 @@ func standing(f *Facts, _ *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// phase: external I/O only in execution (PH-1, PH-2); what runs in planning is the operator's allow-list (PH-4).
+// phase allows external I/O only in the execution phase (PH-1, PH-2), except for operations that the operator allows in planning (PH-4).
 func phase(f *Facts, _ *Finding) fault.Verdict {
 	if !f.Operation.ExternalIO || f.Operation.InPhase {
 		return fault.Permitted()
@@ -57,8 +57,8 @@ func phase(f *Facts, _ *Finding) fault.Verdict {
 		fault.Remedy{Kind: "ask_person", Text: "A person can move the session to execution."})
 }
 
-// declared: a built-in external operation runs on a declaration alone (DE-1): one that was made before, the justification in the call
-// itself, or a step of the sealed plan. Other operations may have one.
+// declared requires a declaration for every built-in external operation (DE-1): one made before, the justification in the call, or a step of the
+// sealed plan. Other operations may have one.
 func declared(f *Facts, found *Finding) fault.Verdict {
 	const stage = "declare"
 	d := &f.Declaration
@@ -84,7 +84,7 @@ func declared(f *Facts, found *Finding) fault.Verdict {
 	case f.PlanStep() != nil:
 		found.DeclaredBy = f.Session.Plan.Digest
 		return fault.Permitted()
-	case !f.Evidence.Loaded && f.Session.Sealed != nil && f.Session.Sealed.Asks(f.Operation.ID): // whether it follows the plan depends on what the session has seen
+	case !f.Evidence.Loaded && f.Session.Sealed != nil && f.Session.Sealed.Asks(f.Operation.ID): // only the evidence can tell whether it follows the plan
 		found.undecided = true
 		return fault.Permitted()
 	}
@@ -92,7 +92,7 @@ func declared(f *Facts, found *Finding) fault.Verdict {
 		fault.Remedy{Kind: "declare", Text: "Call it with a justification: {user_request, missing_knowledge, expected_use}; or declare it first with sallyport_declare and give its declaration_id."})
 }
 
-// madeBefore is what became of the declaration that the call names.
+// madeBefore checks the declaration that the call names.
 func madeBefore(f *Facts) fault.Verdict {
 	const stage = "declare"
 	d := f.Declaration.Made
@@ -110,8 +110,8 @@ func madeBefore(f *Facts) fault.Verdict {
 	return v
 }
 
-// permit: the agent's declaration, narrowed by the operator's policies; default deny. Whoever reads what another operation stored needs its
-// permission too.
+// permit requires the agent's declaration and the operator's policies to allow the operation; the default is deny. A call that reads stored results
+// of another operation needs the permission for that one, too.
 func permit(f *Facts, _ *Finding) fault.Verdict { return Permit(f) }
 
 // Permit is that stage by itself.
@@ -127,7 +127,7 @@ func permitted(f *Facts, op *Operation, write bool) fault.Verdict {
 	effect, level := flow.Read, op.Level
 	if write {
 		effect = flow.Write
-		if level == 0 { // a write that nobody gave a level
+		if level == 0 { // a write without a level
 			level = 2
 		}
 	}
@@ -151,7 +151,7 @@ func permitted(f *Facts, op *Operation, write bool) fault.Verdict {
 	return v
 }
 
-// withinRoots: what the agent's declaration permits to read under a root lies below it, also where the call does more than read.
+// withinRoots checks that the arguments lie below the root under which the agent's declaration permits to read. It applies to any call that reads.
 func withinRoots(f *Facts, op *Operation) fault.Verdict {
 	if op.Flow.Effect != flow.Read && op.Acts == "" {
 		return fault.Permitted()
@@ -171,7 +171,7 @@ func withinRoots(f *Facts, op *Operation) fault.Verdict {
 	return v
 }
 
-// parameters is what the operation itself says of the arguments: a forbidden address or path is refused before anybody is asked about it.
+// parameters is the operation's own check of the arguments: a forbidden address or path is refused before anybody is asked about it.
 func parameters(f *Facts, _ *Finding) fault.Verdict {
 	if f.Arguments.Problem != nil {
 		return fault.RefuseErr("declare", f.Arguments.Problem)
@@ -179,7 +179,7 @@ func parameters(f *Facts, _ *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// limit: how often the session may call (TH-5), and how often an external request may start (EX-5).
+// limit bounds how often the session may call (TH-5), and how often it may start external requests (EX-5).
 func limit(f *Facts, found *Finding) fault.Verdict {
 	r := &f.Session.Room
 	if r.CallIn > 0 {
@@ -192,7 +192,7 @@ func limit(f *Facts, found *Finding) fault.Verdict {
 	return fault.Permitted()
 }
 
-// TooManyRequests refuses an external request for which there is no room yet.
+// TooManyRequests refuses an external request that exceeds the limit.
 func TooManyRequests(perMinute int, wait time.Duration) fault.Verdict {
 	return tooMany(perMinute, "external requests", wait)
 }
