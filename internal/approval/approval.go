@@ -1,17 +1,17 @@
 // Package approval holds a person's answer to one request, named by its digest (docs/design.md, rule 2), as a pure state machine.
 //
-// Promises: an answer counts only for the digest that was shown; CRITICAL takes two people, everything else one, and of MEDIUM, where it was
-// asked so, nobody's no for a stated time is enough (HI-2); nobody answers what they asked for themselves, and nobody approves arguments that
-// they wrote, whatever name they use; one no is a no; what is approved is good for one call, until it expires, and only as long as every byte
-// that was shown is as it was; final is final. Whether an approval covers a call now has one implementation: Covers. Nothing here reads a
-// clock; all callers of one store must pass one clock's time.
+// Promises: an answer counts only for the digest that was shown. CRITICAL needs two people, every other risk one; a MEDIUM call that was asked
+// about with a delay runs if nobody rejects it in that time (HI-2). Nobody answers their own request, and nobody approves arguments that they
+// wrote, whatever name they use. One rejection is enough. An approval permits one call, until it expires, and only while every byte that was
+// shown is unchanged. A final state stays. Only Covers decides whether an approval covers a call now. Nothing here reads a clock; all callers
+// of one store must pass the time of one clock.
 //
 // The moves:
 //
 //	pending, deferred  -> approved    as many votes as needed (Approve)
 //	pending            -> approved    by silence: computed when read (Silent, StateAt)
 //	pending            -> deferred    later (Defer); pending again once that time has come
-//	pending, deferred, approved -> rejected    one no (Reject), up to the moment it is spent
+//	pending, deferred, approved -> rejected    one rejection (Reject), until it is spent
 //	pending, deferred, approved -> superseded  the request, its definition or the rules changed (Supersede), or a person changed the
 //	                                           arguments: another approval takes its place (Modify)
 //	pending, deferred, approved -> expired     computed when read (StateAt)
@@ -34,7 +34,7 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// State is what became of an approval. Rejected, expired, spent and superseded are final.
+// State is the state of an approval. Rejected, expired, spent and superseded are final.
 type State string
 
 const (
@@ -47,13 +47,13 @@ const (
 	Superseded State = "superseded"
 )
 
-// States is the closed list.
+// States are all of them.
 var States = []State{Pending, Approved, Rejected, Deferred, Expired, Spent, Superseded}
 
-// Final tells whether nothing can follow the state. An unknown state is final.
+// Final reports whether no state can follow. An unknown state is final.
 func (s State) Final() bool { return s != Pending && s != Deferred && s != Approved }
 
-// Decision is what a person answered.
+// Decision is a person's answer.
 type Decision string
 
 const (
@@ -62,10 +62,10 @@ const (
 	Deferral Decision = "defer"
 )
 
-// maxText bounds what a person writes with an answer, in bytes.
+// maxText bounds the text that a person writes with an answer, in bytes.
 const maxText = 2000
 
-// Reason is why a person is asked: the stage that asked, its code and its words.
+// Reason is one reason to ask a person: the stage that asked, its code and its sentence.
 type Reason struct {
 	Stage string `json:"stage"`
 	Code  string `json:"code"` // a fault.Code, or the rule that gave the risk, as risk.amount
@@ -82,7 +82,7 @@ type Vote struct {
 	Aliases []string `json:"aliases,omitempty"`
 }
 
-// Finding says where one value of the arguments came from, and who vouches for it: flow.Finding, as it was shown.
+// Finding says where one value of the arguments came from, as the person was shown: provenance.Finding.
 type Finding struct {
 	Argument  string `json:"argument"` // name, or path into it
 	Role      string `json:"role"`
@@ -94,19 +94,19 @@ type Finding struct {
 	CallID    string `json:"call_id,omitempty"`
 	Record    int    `json:"record,omitempty"` // of the result of that call, from 1
 	Field     string `json:"field,omitempty"`
-	Covers    bool   `json:"covers,omitempty"` // a yes also covers other values that the system set in this record, for this argument
+	Covers    bool   `json:"covers,omitempty"` // an approval also covers other values that the system set in this record, for this argument
 }
 
-// Approval is one request for a person's answer, whole. Treat it as a value: moves return a new one and share no slice that they changed.
+// Approval is one request for a person's answer, complete. Treat it as a value: moves return a new one and share no slice that they changed.
 type Approval struct {
 	ID             string          `json:"approval_id"`
-	State          State           `json:"state"` // as it was last written; StateAt knows about time
+	State          State           `json:"state"` // as last stored; StateAt knows about time
 	Digest         string          `json:"digest"`
 	CallDigest     string          `json:"call_digest"`
 	Risk           string          `json:"risk"` // LOW, MEDIUM, HIGH, CRITICAL
 	Operation      string          `json:"operation"`
 	DefinitionHash string          `json:"definition_hash"`
-	Arguments      json.RawMessage `json:"arguments"` // canonical; whoever stores or encodes it keeps its bytes (no HTML escapes)
+	Arguments      json.RawMessage `json:"arguments"` // canonical; stored and encoded byte for byte (no HTML escapes)
 	Session        string          `json:"session_id"`
 	Agent          string          `json:"agent_id"`
 	Requester      string          `json:"requester"`
@@ -114,33 +114,33 @@ type Approval struct {
 	DeclarationID  string          `json:"declaration_id,omitempty"`
 	Justification  json.RawMessage `json:"justification,omitempty"` // canonical
 	Reasons        []Reason        `json:"reasons"`
-	Labels         []string        `json:"labels"`          // what the session holds
+	Labels         []string        `json:"labels"`          // labels that the session holds
 	SessionVersion int64           `json:"session_version"` // of those labels
 	PolicyVersion  string          `json:"policy_version"`
-	Environment    string          `json:"environment"`           // which gateway asked: an answer to another one is none to this
+	Environment    string          `json:"environment"`           // the gateway that asked: an answer to another gateway does not count
 	Amount         string          `json:"amount,omitempty"`      // as "1250 EUR"; "unreadable"
-	Consequence    string          `json:"consequence,omitempty"` // what could go wrong (HI-3)
+	Consequence    string          `json:"consequence,omitempty"` // the harm if the call is wrong (HI-3)
 	Destinations   []string        `json:"destinations,omitempty"`
-	Evidence       []Finding       `json:"evidence,omitempty"`      // where the arguments came from, where that was looked at
-	SilenceAt      time.Time       `json:"silence_at,omitzero"`     // risk MEDIUM: from then on silence permits (HI-2); zero: it never does
+	Evidence       []Finding       `json:"evidence,omitempty"`      // where the arguments came from; empty if they were not traced
+	SilenceAt      time.Time       `json:"silence_at,omitzero"`     // silence permits the call from then on (risk MEDIUM, HI-2); zero: never
 	ModifiedFrom   string          `json:"modified_from,omitempty"` // the approval whose arguments a person changed
 	ModifiedBy     string          `json:"modified_by,omitempty"`   // that person
 	ModifiedReason string          `json:"modified_reason,omitempty"`
 	Nonce          string          `json:"nonce"`
 	Votes          []Vote          `json:"votes"`
-	Needed         int             `json:"needed"` // distinct people who must approve
+	Needed         int             `json:"needed"` // number of distinct people who must approve
 	CreatedAt      time.Time       `json:"created_at"`
 	ExpiresAt      time.Time       `json:"expires_at"` // whole milliseconds
 	DeferredUntil  time.Time       `json:"deferred_until,omitzero"`
 	SpentBy        string          `json:"spent_by,omitempty"`    // call id
-	ReplacedBy     string          `json:"replaced_by,omitempty"` // of a superseded one: the approval with the changed arguments
-	SpokenAt       time.Time       `json:"spoken_at,omitzero"`    // when a person last said anything but yes
+	ReplacedBy     string          `json:"replaced_by,omitempty"` // the approval with the changed arguments, if this one is superseded
+	SpokenAt       time.Time       `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
 	Reason         string          `json:"reason,omitempty"`      // of the rejection
 }
 
 const medium = "MEDIUM"
 
-// needed is how many people a risk takes where people have to answer; 0 for a word that is no risk.
+// needed is how many people have to approve a risk if silence can't; 0 for an unknown risk.
 func needed(risk string) int {
 	switch risk {
 	case "LOW", medium, "HIGH":
@@ -151,9 +151,9 @@ func needed(risk string) int {
 	return 0
 }
 
-// New completes a request for approval: id, nonce, times, people needed, digest; pending. It needs of a the call digest and what a person
-// is shown: risk, operation, definition hash, arguments, session, agent, who asked and why. An incomplete one is a fault.Internal. That
-// call digest and arguments are of one call is for whoever has the call to answer for.
+// New completes a request for approval: id, nonce, times, people needed, digest; pending. a needs the call digest and everything that a person is
+// shown: risk, operation, definition hash, arguments, session, agent, who asked and why. An incomplete one is a fault.Internal. The caller makes
+// sure that call digest and arguments belong to one call.
 func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	arguments, err := object(a.Arguments)
 	if err != nil {
@@ -171,12 +171,12 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	}
 	if !a.SilenceAt.IsZero() {
 		if a.Risk != medium {
-			return a, fault.New(fault.Internal, "silence permits nothing of risk %s", a.Risk)
+			return a, fault.New(fault.Internal, "silence can't permit risk %s", a.Risk)
 		}
 		a.Needed, a.SilenceAt = 0, a.SilenceAt.UTC().Truncate(time.Millisecond)
 	}
 	if a.CallDigest == "" || a.Session == "" || a.Agent == "" || a.Operation == "" || a.OpenedBy == "" || life <= 0 {
-		return a, fault.New(fault.Internal, "an approval without call, session, agent, operation, who opened the session, or life")
+		return a, fault.New(fault.Internal, "an approval lacks its call, session, agent, operation, opener or lifetime")
 	}
 	a.ID, a.Nonce = call.NewID("appr_", now), call.NewID("", now)
 	a.CreatedAt = now.UTC()
@@ -188,8 +188,8 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	return a, nil
 }
 
-// Begin returns a question that nobody has seen yet as one that is asked at now: its silence begins then. Its end stays where it was, which may
-// be that of a declaration.
+// Begin returns a question that nobody has seen yet as one that is asked at now: its silence begins then. Its expiry stays, because it may be that
+// of a declaration.
 func (a Approval) Begin(now time.Time) Approval {
 	if !a.SilenceAt.IsZero() {
 		a.SilenceAt = a.SilenceAt.Add(now.UTC().Truncate(time.Millisecond).Sub(a.CreatedAt.Truncate(time.Millisecond)))
@@ -209,16 +209,16 @@ func orEmpty[T any](s []T) []T {
 func object(raw json.RawMessage) (json.RawMessage, error) {
 	canonical, err := call.Canonical(raw, call.DefaultLimits())
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, "an approval of what is not strict JSON")
+		return nil, fault.Wrap(err, fault.Internal, "the arguments of an approval are not strict JSON")
 	}
 	if canonical[0] != '{' {
-		return nil, fault.New(fault.Internal, "an approval of what is no object")
+		return nil, fault.New(fault.Internal, "the arguments of an approval are not an object")
 	}
 	return canonical, nil
 }
 
-// digest is the SHA-256, in hex, of everything that a person is shown: a domain word, then each field after its length and each list
-// after its count, so that none can run into the next. What happens later (state, votes, deferral, spending) is not in it.
+// digest is the SHA-256, in hex, of everything that a person is shown: a domain separator, then each field after its length and each list after its
+// count, so that no field can run into the next. State, votes, deferral and spending come later and are not in it.
 func (a Approval) digest() string {
 	h := sha256.New()
 	put := func(fields ...string) {
@@ -248,7 +248,7 @@ func (a Approval) digest() string {
 		silence = a.SilenceAt.UnixMilli()
 	}
 	number(silence)
-	if len(a.Evidence) > 0 { // an approval that was made before there was any keeps its digest
+	if len(a.Evidence) > 0 { // approvals without evidence keep the digest of old versions
 		put("evidence")
 		number(int64(len(a.Evidence)))
 		for _, f := range a.Evidence {
@@ -258,10 +258,10 @@ func (a Approval) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Intact tells whether everything that was shown is as it was. What is not can be neither answered nor used.
+// Intact reports whether everything that was shown is unchanged. An approval that is not intact can't be answered or used.
 func (a Approval) Intact() bool { return a.Digest == a.digest() }
 
-// StateAt is the state at a time: what is not final when its time is up is expired, and what was put off to an earlier time is pending.
+// StateAt is the state at a time: an approval that is not final expires when its time is up, and a deferred one is pending again after its time.
 func (a Approval) StateAt(now time.Time) State {
 	if a.State.Final() {
 		return a.State
@@ -278,24 +278,24 @@ func (a Approval) StateAt(now time.Time) State {
 	return a.State
 }
 
-// Silent tells whether silence permits by now: of risk MEDIUM, its time is up, and no person has said anything at all (HI-2). Who put it
-// off has spoken: from then on it takes a yes.
+// Silent reports whether silence permits the call at this time: the risk is MEDIUM, the delay is over, and no person has answered (HI-2). A
+// deferral is an answer: after it, only an approval permits the call.
 func (a Approval) Silent(now time.Time) bool {
 	return a.State == Pending && a.Risk == medium && !a.SilenceAt.IsZero() && len(a.Votes) == 0 && !now.Before(a.SilenceAt) && now.Before(a.ExpiresAt)
 }
 
-// Voter is who answers: a person, their roles now, and every other identity that is theirs: other names, mail addresses, and principals
-// that act for them, as kind:id ("agent:a", "host:ci").
+// Voter is the person who answers: their name, their roles now, and all their other identities: other names, mail addresses, and principals that
+// act for them, as kind:id ("agent:a", "host:ci").
 type Voter struct {
 	Person  string
 	Roles   []identity.Role
 	Aliases []string
 }
 
-// names is what the voter is known by.
+// names are all names of the voter.
 func (v Voter) names() []string { return append([]string{v.Person}, v.Aliases...) }
 
-// is tells whether one of the names is the voter's. A person may be written as a principal or not, in any case.
+// is reports whether one of the names is the voter's. A person may be written as a principal or not, and in any letter case.
 func (v Voter) is(names ...string) bool {
 	own := v.names()
 	return slices.ContainsFunc(names, func(n string) bool {
@@ -312,14 +312,13 @@ func bare(name string) string {
 	return name
 }
 
-// Entitled tells whether the voter may answer at all: an approver or an admin who neither asked for it, nor opened the session, nor owns
-// the agent.
+// Entitled checks whether the voter may answer at all: an approver or an admin who did not ask for the call, open the session or own the agent.
 func (a Approval) Entitled(v Voter) error {
 	if bare(v.Person) == "" {
-		return fault.New(fault.CredentialMissing, "An answer is a person's.")
+		return fault.New(fault.CredentialMissing, "Only a person can answer.")
 	}
 	if !slices.Contains(v.Roles, identity.Approver) && !slices.Contains(v.Roles, identity.Admin) {
-		return fault.New(fault.RoleMissing, "Answering takes the role approver or admin.")
+		return fault.New(fault.RoleMissing, "Only the roles approver and admin can answer.")
 	}
 	if v.is(a.Requester, a.OpenedBy, "agent:"+a.Agent) {
 		return fault.New(fault.RoleMissing, "You asked for this, or somebody or something that acts for you did.").Try("Ask another person to answer it.")
@@ -327,7 +326,7 @@ func (a Approval) Entitled(v Voter) error {
 	return nil
 }
 
-// mayApprove is what a yes takes besides: whoever wrote the arguments asks for them, and others answer.
+// mayApprove checks the additional condition for an approval: nobody approves arguments that they wrote.
 func (a Approval) mayApprove(v Voter) error {
 	if err := a.Entitled(v); err != nil {
 		return err
@@ -338,7 +337,7 @@ func (a Approval) mayApprove(v Voter) error {
 	return nil
 }
 
-// mayAnswer is what every answer is checked for: who, whether it can still be answered, and what was shown to whoever answers.
+// mayAnswer checks every answer: who answers, whether the approval is still open, and what they were shown.
 func (a Approval) mayAnswer(v Voter, digest, text string, now time.Time) error {
 	if err := a.Entitled(v); err != nil {
 		return err
@@ -347,7 +346,7 @@ func (a Approval) mayAnswer(v Voter, digest, text string, now time.Time) error {
 		return err
 	}
 	if digest == "" || digest != a.Digest || !a.Intact() {
-		return fault.New(fault.ApprovalMismatch, "The answer is for something else than what is asked now.").At("digest").Try("Look at the request again.")
+		return fault.New(fault.ApprovalMismatch, "The request is not the one that you were shown.").At("digest").Try("Look at the request again.")
 	}
 	if len(text) > maxText || !utf8.ValidString(text) {
 		return fault.New(fault.RequestMalformed, "A comment or reason has at most %d bytes of UTF-8.", maxText).At("reason")
@@ -355,7 +354,7 @@ func (a Approval) mayAnswer(v Voter, digest, text string, now time.Time) error {
 	return nil
 }
 
-// open refuses what is final.
+// open refuses a final approval.
 func (a Approval) open(now time.Time) error {
 	switch at := a.StateAt(now); {
 	case at == Expired:
@@ -370,7 +369,7 @@ func (a Approval) expired() error {
 	return fault.New(fault.ApprovalExpired, "The approval expired at %s.", a.ExpiresAt.Format(time.RFC3339)).Try("Make the call again to ask again.")
 }
 
-// of finds the vote of the same human: whoever voted is one of the voter's names, or the voter one of theirs.
+// of finds the vote of the same human: one of the names is the same.
 func (a Approval) of(v Voter) (Vote, bool) {
 	for _, vote := range a.Votes {
 		if v.is(vote.Person) || (Voter{Person: vote.Person, Aliases: vote.Aliases}).is(v.names()...) {
@@ -380,7 +379,7 @@ func (a Approval) of(v Voter) (Vote, bool) {
 	return Vote{}, false
 }
 
-// vote puts the voter's answer in place of what they said before.
+// vote replaces the voter's earlier answer.
 func (a Approval) vote(v Voter, d Decision, text string, now time.Time) Approval {
 	votes := make([]Vote, 0, len(a.Votes)+1)
 	for _, old := range a.Votes {
@@ -392,10 +391,10 @@ func (a Approval) vote(v Voter, d Decision, text string, now time.Time) Approval
 	return a
 }
 
-// ByPeople tells whether people approved it, as many as it takes, and no silence did.
+// ByPeople reports whether enough people approved it, rather than silence.
 func (a Approval) ByPeople() bool { return (a.State == Approved || a.State == Spent) && a.quorum() }
 
-// quorum tells whether enough distinct people approved and nobody rejected. What the risk takes counts, not only what Needed says.
+// quorum reports whether enough distinct people approved and nobody rejected. It takes as many as the risk needs, even if Needed is lower.
 func (a Approval) quorum() bool {
 	least := needed(a.Risk)
 	if least == 0 {
@@ -413,7 +412,7 @@ func (a Approval) quorum() bool {
 	return yes >= max(least, a.Needed)
 }
 
-// Approvers are those whose yes counts; nobody's does once it is rejected.
+// Approvers are the people whose approval counts; none once it is rejected.
 func (a Approval) Approvers() (people []string) {
 	for _, v := range a.Votes {
 		if v.Decision == Approve && a.State != Rejected {
@@ -423,8 +422,8 @@ func (a Approval) Approvers() (people []string) {
 	return people
 }
 
-// Approve is a yes to what the digest names. With enough of them the approval is approved. Errors: fault.RoleMissing,
-// fault.ApprovalMismatch, fault.ApprovalExpired, fault.Conflict.
+// Approve records an approval of the digest. With enough of them, the call is approved. Errors: fault.RoleMissing, fault.ApprovalMismatch,
+// fault.ApprovalExpired, fault.Conflict.
 func (a Approval) Approve(v Voter, digest, comment string, now time.Time) (Approval, error) {
 	if err := a.mayAnswer(v, digest, comment, now); err != nil {
 		return a, err
@@ -447,8 +446,8 @@ func (a Approval) Approve(v Voter, digest, comment string, now time.Time) (Appro
 	return a, nil
 }
 
-// Reject is a no, with a reason (HI-3). One no of anybody entitled is enough, also after others approved, also of one who approved, up to
-// the moment that the approval is spent.
+// Reject records a rejection with its reason (HI-3). One rejection by an entitled person is enough, also after others approved, and also by one who
+// approved, until the approval is spent.
 func (a Approval) Reject(v Voter, digest, reason string, now time.Time) (Approval, error) {
 	if err := a.mayAnswer(v, digest, reason, now); err != nil {
 		return a, err
@@ -461,7 +460,7 @@ func (a Approval) Reject(v Voter, digest, reason string, now time.Time) (Approva
 	return a, nil
 }
 
-// Defer puts the answer off: until a time, or, with the zero time, until somebody takes it up again. It never moves the expiry.
+// Defer postpones the answer: until a time, or with the zero time until somebody takes it up again. It never moves the expiry.
 func (a Approval) Defer(v Voter, digest string, until, now time.Time) (Approval, error) {
 	if err := a.mayAnswer(v, digest, "", now); err != nil {
 		return a, err
@@ -483,7 +482,7 @@ func (a Approval) Defer(v Voter, digest string, until, now time.Time) (Approval,
 	return a, nil
 }
 
-// Supersede voids the approval: what it was asked for, or the rules that asked, changed.
+// Supersede voids the approval because its subject, or the rules that asked, changed.
 func (a Approval) Supersede(now time.Time) (Approval, error) {
 	if err := a.open(now); err != nil {
 		return a, err
@@ -492,8 +491,8 @@ func (a Approval) Supersede(now time.Time) (Approval, error) {
 	return a, nil
 }
 
-// Modify voids the approval because the voter wants other arguments, which are asked about in their place under the id next. What was
-// approved by others before is for the old arguments alone. Errors as of Reject.
+// Modify voids the approval because the voter wants other arguments. Those are asked about in a new approval with the id next. Earlier votes are
+// for the old arguments alone. Errors as for Reject.
 func (a Approval) Modify(v Voter, digest, reason, next string, now time.Time) (Approval, error) {
 	if err := a.mayAnswer(v, digest, reason, now); err != nil {
 		return a, err
@@ -505,17 +504,17 @@ func (a Approval) Modify(v Voter, digest, reason, next string, now time.Time) (A
 	return a, nil
 }
 
-// says tells whether a reason has any word in it.
+// says reports whether a reason has any text.
 func says(reason string) bool {
 	return strings.ContainsFunc(reason, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) })
 }
 
-// Recount leaves out the yes of everybody who is not entitled any more, as voter tells it, and takes the approval back to pending if too
-// few are left; to deferred where silence would permit it then. For the moment of dispatch: roles are looked up again then, as expiry is. voter returns false for people it
-// doesn't know. Written back, it can be answered again.
+// Recount removes the approvals of people who are no longer entitled. If too few are left, the approval is pending again, or deferred if silence
+// would permit it then. The caller applies it at dispatch, when it looks up roles and expiry again. voter returns false for unknown people. The
+// result can be stored and answered again.
 func (a Approval) Recount(voter func(person string) (Voter, bool)) Approval {
 	a.Votes = slices.Clone(a.Votes)
-	for i, vote := range a.Votes { // two accounts that are one person's by now are one vote
+	for i, vote := range a.Votes { // two accounts of one person are one vote
 		if v, known := voter(vote.Person); known {
 			a.Votes[i].Aliases = append(slices.Clone(vote.Aliases), v.Aliases...)
 		}
@@ -529,17 +528,16 @@ func (a Approval) Recount(voter func(person string) (Voter, bool)) Approval {
 	})
 	if a.State == Approved && !a.quorum() {
 		a.State = Pending
-		if !a.SilenceAt.IsZero() { // somebody has spoken: silence does not come back with the vote gone
+		if !a.SilenceAt.IsZero() { // a person has answered: silence permits nothing even without their vote
 			a.State = Deferred
 		}
 	}
 	return a
 }
 
-// Covers tells whether the approval permits a call now, which is named by its call digest: nil, or why not. Errors:
-// fault.ApprovalRequired while it waits for an answer; fault.ApprovalRejected with the reason; fault.ApprovalExpired; fault.ApprovalMismatch
-// for another call, for one that was superseded, and for an approval of which a byte that was shown has changed; fault.Conflict after it
-// was used: the next call is asked about anew.
+// Covers checks whether the approval permits a call now, named by its call digest: nil, or why not. Errors: fault.ApprovalRequired while it waits
+// for an answer; fault.ApprovalRejected with the reason; fault.ApprovalExpired; fault.ApprovalMismatch for another call, for a superseded approval,
+// and for one that is not intact; fault.Conflict after it was used, because the next call needs a new approval.
 func (a Approval) Covers(callDigest string, now time.Time) error {
 	if callDigest == "" || callDigest != a.CallDigest || !a.Intact() {
 		return fault.New(fault.ApprovalMismatch, "The approval is for another call.")
@@ -557,7 +555,7 @@ func (a Approval) Covers(callDigest string, now time.Time) error {
 	case Expired:
 		return a.expired()
 	case Spent:
-		return fault.New(fault.Conflict, "The approval was used by %s; one is for one call.", a.SpentBy)
+		return fault.New(fault.Conflict, "The approval was used by %s; an approval is for one call.", a.SpentBy)
 	case Superseded:
 		if a.ReplacedBy != "" {
 			return fault.New(fault.ApprovalMismatch, "A person wants other arguments for this call: %s", a.Reason)
@@ -568,7 +566,7 @@ func (a Approval) Covers(callDigest string, now time.Time) error {
 	}
 }
 
-// Spend uses the approval up for one call. A second time is a fault.Conflict.
+// Spend uses the approval for one call. A second time is a fault.Conflict.
 func (a Approval) Spend(callID string, now time.Time) (Approval, error) {
 	if err := a.Covers(a.CallDigest, now); err != nil {
 		return a, err

@@ -12,7 +12,7 @@ func (p Inclusion) Check(leaf []byte) error {
 	if got := tlog.RecordHash(leaf); got != p.LeafHash {
 		return fmt.Errorf("the entry's bytes hash to %s, and the tree has %s in their place", got, p.LeafHash)
 	}
-	if p.Size < 1 || p.Index < 0 || p.Index >= p.Size { // tlog panics on what is no log
+	if p.Size < 1 || p.Index < 0 || p.Index >= p.Size { // tlog panics on impossible sizes
 		return errors.New("the proof is of no entry of the log")
 	}
 	if err := tlog.CheckRecord(p.Hashes, p.Size, p.RootHash, p.Index, p.LeafHash); err != nil {

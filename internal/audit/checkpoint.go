@@ -20,7 +20,7 @@ import (
 
 // The files of LoadOrCreateKey.
 const (
-	KeyFile    = "signing.key" // note private key; whoever has it can sign another history
+	KeyFile    = "signing.key" // note private key; its holder can sign another history
 	PublicFile = "audit.pub"   // note verifier key
 )
 
@@ -29,7 +29,7 @@ const (
 	maxCheckpoint = 1 << 14
 )
 
-// Signer signs checkpoints. Safe for concurrent use.
+// Signer signs checkpoints. It is safe for concurrent use.
 type Signer struct {
 	signer note.Signer
 	pub    string
@@ -45,8 +45,8 @@ func LoadOrCreateKey(dir string) (*Signer, error) {
 	secret, err := readKeyFile(keyPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, there := os.Lstat(pubPath)
-		if secret, err = readKeyFile(keyPath); there == nil && errors.Is(err, fs.ErrNotExist) { // looked at again: another start may have made both
-			return nil, fmt.Errorf("%s is there and %s is not: restore the key from your backup (without it the log can't go on)", pubPath, keyPath)
+		if secret, err = readKeyFile(keyPath); there == nil && errors.Is(err, fs.ErrNotExist) { // read again: another start may have made both
+			return nil, fmt.Errorf("%s exists and %s does not: restore the key from your backup (without it the log can't go on)", pubPath, keyPath)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			if err := createKey(keyPath); err != nil {
@@ -170,7 +170,7 @@ func checkpointText(origin string, size int64, root tlog.Hash) string {
 	return fmt.Sprintf("%s\n%d\n%s\n", origin, size, root)
 }
 
-// Checkpoint is what a signed checkpoint says.
+// Checkpoint is the content of a signed checkpoint.
 type Checkpoint struct {
 	Origin string
 	Size   int64
@@ -190,7 +190,7 @@ func ParsePublicKey(pub string) (note.Verifier, error) {
 	_, encoded, _ := strings.Cut(key[len(v.Name())+1:], "+")
 	raw, err := base64.StdEncoding.DecodeString(encoded)
 	if want := fmt.Sprintf("%s+%08x+%s", v.Name(), v.KeyHash(), base64.StdEncoding.EncodeToString(raw)); err != nil || key != want {
-		return nil, errors.New("not a public key as the log writes it: bytes that mean the same and are not")
+		return nil, errors.New("not a public key as the log writes it: another encoding of the same key")
 	}
 	return v, nil
 }
@@ -224,7 +224,7 @@ func OpenCheckpoint(data []byte, v note.Verifier) (Checkpoint, error) {
 	sig, err := base64.StdEncoding.Strict().DecodeString(n.Sigs[0].Base64)
 	want := fmt.Sprintf("%s\n— %s %s\n", checkpointText(c.Origin, c.Size, c.Root), v.Name(), base64.StdEncoding.EncodeToString(sig))
 	if err != nil || !bytes.Equal(data, []byte(want)) {
-		return Checkpoint{}, errors.New("not a checkpoint as the log writes them: more signatures, or bytes that mean the same and are not")
+		return Checkpoint{}, errors.New("not a checkpoint as the log writes them: more signatures, or another encoding of the same values")
 	}
 	return c, nil
 }

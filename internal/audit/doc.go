@@ -19,9 +19,9 @@
 //	tile/entries/<n>[.p/<width>]     256 leaves or the rest, each behind its length in two bytes
 //	payload/<sha256>                 arguments and results that were too large for an entry, redacted
 //
-// What it promises: whoever has a checkpoint that was kept elsewhere, and the public key, finds any change to what it covers.
-// What it doesn't: whoever holds signing.key can write another history; only checkpoints kept out of their reach tell then
-// (Verify's anchors).
+// It promises: anybody with the public key and a checkpoint that was kept elsewhere finds every change to the entries that it covers. It
+// does not promise anything against the holder of signing.key, who can write another history: only checkpoints kept out of their reach
+// reveal that (the anchors of Verify).
 //
 // The package knows no database: the store keeps entries and complete tiles in the same transaction as the state that they record, and
 // implements Source.

@@ -201,7 +201,7 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
-// plain returns how many bytes of s, in steps of eight, need no look: ASCII from space on without quote and backslash.
+// plain returns how many bytes of s, in steps of eight, need no escaping: ASCII from space on without quote and backslash.
 func plain(s string) int {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	i := 0
@@ -232,7 +232,7 @@ func Unmarshal(leaf []byte) (Entry, error) {
 		return Entry{}, fmt.Errorf("not an entry: %w", err)
 	}
 	if !bytes.Equal(leaf, again) {
-		return Entry{}, errors.New("not an entry as the log writes them: unknown or repeated fields, or bytes that mean the same and are not")
+		return Entry{}, errors.New("not an entry as the log writes them: unknown or repeated fields, or another encoding of the same values")
 	}
 	return e, nil
 }

@@ -7,12 +7,12 @@ import (
 	"sallyport.example/internal/display"
 )
 
-// Kind is what an entry records.
+// Kind says what an entry records.
 type Kind string
 
 const (
 	Intent   Kind = "intent"   // a call is about to have its effect
-	Outcome  Kind = "outcome"  // what became of an intent; an intent without one is unknown
+	Outcome  Kind = "outcome"  // the end of an intent; an intent without an outcome is unknown
 	Decision Kind = "decision" // a call, plan or declaration was judged and nothing was done
 	Change   Kind = "change"   // a person or the gateway changed state: session, label, switch, tool, token
 )

@@ -23,8 +23,8 @@ const (
 	maxPayload     = 256 << 20
 )
 
-// Source is a log at rest: an export, or a data directory's store. What is asked for and not there is an error that wraps
-// fs.ErrNotExist. Nobody trusts what it returns; that is what Verify is for.
+// Source is a stored log: an export, or the store of a data directory. An error for missing data wraps fs.ErrNotExist. Verify trusts nothing that
+// it returns.
 type Source interface {
 	// PublicKey returns the audit.pub that lies with the log.
 	PublicKey() ([]byte, error)
@@ -45,11 +45,10 @@ type Source interface {
 }
 
 // WriteExport writes the log up to its newest checkpoint as a tar archive, the same bytes for the same log. Unpacked, it is a static C2SP
-// tlog-tiles site (checkpoint, tile/…, tile/entries/…) with audit.pub and the payloads beside it (payload/<key>), which
-// other tools read as it is.
+// tlog-tiles site (checkpoint, tile/…, tile/entries/…) with audit.pub and the payloads beside it (payload/<key>), which other tools can read.
 //
-// It judges nothing but the checkpoint's signature: what the source has is written as it is, what it lacks is left out, and
-// Verify finds in the export what it would have found in the source. Sign a checkpoint first to have every entry in it.
+// It checks nothing but the checkpoint's signature: it writes the data of the source unchanged and leaves out missing data, so that Verify finds
+// the same problems in the export as in the source. Sign a checkpoint first to have every entry in it.
 func WriteExport(w io.Writer, src Source) error {
 	pub, err := src.PublicKey()
 	if err != nil {
@@ -176,13 +175,13 @@ func (x *exporter) payload(e Entry) error {
 	return nil
 }
 
-// isKey tells whether s is the lower-case hex SHA-256 that names a payload.
+// isKey reports whether s is the lower-case hex SHA-256 that names a payload.
 func isKey(s string) bool {
 	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Export is an export opened for reading, packed or unpacked. It implements Source. Reads are bounded by what the format
-// allows, whatever the files say. Not safe for concurrent use.
+// Export is an export opened for reading, packed or unpacked. It implements Source. The format bounds its reads, whatever the files contain. Not
+// safe for concurrent use.
 type Export struct {
 	size  int64    // entries, by the names of the bundles
 	names []string // files, sorted
@@ -190,8 +189,8 @@ type Export struct {
 	close func() error
 }
 
-// OpenExport opens the tar archive of WriteExport or the directory it was unpacked to. It refuses anything in it that is
-// not a regular file or a directory, and names that lead elsewhere.
+// OpenExport opens the tar archive of WriteExport or the directory it was unpacked to. It refuses anything in it that is not a regular file or a
+// directory, and names that point outside.
 func OpenExport(name string) (*Export, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -245,7 +244,7 @@ func openDirectory(dir string) (*Export, error) {
 		return nil, errors.Join(err, root.Close())
 	}
 	x.open = func(name string) (io.ReadCloser, int64, error) {
-		// A name that became something else since the walk (a pipe, a link out of the directory) is refused, not waited for.
+		// A name that has become a pipe or a link since the walk is refused, not waited for.
 		info, err := root.Lstat(filepath.FromSlash(name))
 		if err != nil {
 			return nil, 0, err
@@ -289,7 +288,7 @@ func openArchive(file string) (*Export, error) {
 			case h.Format == tar.FormatPAX: // would allow sparse files and sizes that are not in the header
 				return fmt.Errorf("%.200q is packed in a way that the export is not: unpack it and verify the directory", h.Name)
 			case !fs.ValidPath(name):
-				return fmt.Errorf("%.200q leads out of the export", h.Name)
+				return fmt.Errorf("%.200q points outside the export", h.Name)
 			case h.Typeflag == tar.TypeDir:
 				continue
 			case h.Typeflag != tar.TypeReg:
@@ -323,7 +322,7 @@ func openArchive(file string) (*Export, error) {
 	return x, nil
 }
 
-// zeros takes nothing but zeros.
+// zeros accepts nothing but zeros.
 type zeros struct{}
 
 func (zeros) Write(p []byte) (int, error) {

@@ -18,7 +18,7 @@ const (
 	maxWord      = 256
 )
 
-// Filter says which entries a query wants (AU-2). The zero value wants all of them. An empty field doesn't restrict.
+// Filter selects the entries of a query (AU-2). The zero value selects all. An empty field doesn't restrict.
 type Filter struct {
 	Agent, Session, Action, Decision, Kind, Operation, CallID string
 
@@ -27,7 +27,7 @@ type Filter struct {
 	Limit    int       // most entries to return, for who reads them; ParseFilter sets it, Match doesn't look at it
 }
 
-// Match tells whether the filter wants e.
+// Match reports whether the filter selects e.
 func (f Filter) Match(e Entry) bool {
 	is := func(want, got string) bool { return want == "" || want == got }
 	return e.Index >= f.Min &&
@@ -36,9 +36,9 @@ func (f Filter) Match(e Entry) bool {
 		(f.From.IsZero() || !e.At.Before(f.From)) && (f.To.IsZero() || e.At.Before(f.To))
 }
 
-// ParseFilter reads a query: agent, session, action, decision, kind, operation, call_id, from, to, after, limit. A parameter
-// that is empty counts as absent; one that is unknown or given twice is an error (a misspelt filter must not answer with
-// everything). Errors are *fault.Error with the parameter at fault.
+// ParseFilter reads a query: agent, session, action, decision, kind, operation, call_id, from, to, after, limit. An empty parameter counts as
+// absent; an unknown or repeated one is an error, because a misspelt filter must not answer with everything. Errors are *fault.Error with the
+// parameter at fault.
 func ParseFilter(q url.Values) (Filter, error) {
 	f := Filter{Limit: defaultLimit}
 	words := map[string]*string{

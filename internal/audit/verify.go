@@ -16,20 +16,20 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Report is what Verify found. OK means: every byte that the checkpoint covers is what was signed, and the record makes sense.
+// Report is the result of Verify. OK means: every byte that the checkpoint covers was signed, and the record makes sense.
 type Report struct {
 	OK       bool      `json:"ok"`
 	Origin   string    `json:"origin"`
 	Size     int64     `json:"size"`     // entries that the checkpoint covers
 	Checked  int64     `json:"checked"`  // entries read and checked
-	Unsigned int64     `json:"unsigned"` // entries newer than the checkpoint: checked in themselves, but nothing signed vouches for them yet
-	Unknown  []string  `json:"unknown"`  // calls with an intent and no outcome: what became of them is not known
+	Unsigned int64     `json:"unsigned"` // entries newer than the checkpoint: well-formed, but not signed yet
+	Unknown  []string  `json:"unknown"`  // calls with an intent and no outcome
 	Problems []Problem `json:"problems"`
 	Omitted  int64     `json:"problems_omitted,omitempty"` // problems found after the first 100
-	Notes    []string  `json:"notes,omitempty"`            // what the result rests on
+	Notes    []string  `json:"notes,omitempty"`            // conditions of the result
 }
 
-// Problem is one doubt. Index is the first record that it casts doubt on, -1 where it isn't about records.
+// Problem is one problem. Index is the first record that may be wrong, or -1 if it isn't about records.
 type Problem struct {
 	Index int64  `json:"index"`
 	What  string `json:"what"`
@@ -41,11 +41,11 @@ const maxProblems = 100
 // makes sense: entries well-formed and numbered without gaps, time never backwards, each outcome after its one intent, each payload hashing to
 // its key, and nothing there that doesn't belong. It contacts nothing.
 //
-// pub is the note verifier key to trust, and the only one; with "" the key that lies with the log is taken and a Note says so. anchors are signed
+// pub is the note verifier key to trust, and the only one; with "" the key in the log is used and a Note says so. anchors are signed
 // checkpoints of this log that were kept elsewhere: the log must be a continuation of each of them (that is what
 // finds a log that was cut or rolled back together with its own checkpoint).
 //
-// Whatever is wrong with the log is in the Report. An error means that pub is not a key.
+// All problems of the log are in the Report. An error means that pub is not a key.
 func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 	v := verifier{
 		src: src, tree: &Tree{}, wrong: -1, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
@@ -78,7 +78,7 @@ type verifier struct {
 
 	size     int64 // entries that the source claims
 	tree     *Tree
-	good     int64 // entries before this are confirmed by a signed root
+	good     int64 // a signed root confirms the entries before this
 	agree    int64 // entries before this agree with the stored tiles
 	wrong    int64 // the first entry that is certainly wrong, or -1
 	last     time.Time
@@ -91,7 +91,7 @@ type signedRoot struct {
 	what string
 	Checkpoint
 	broken bool  // the log has another root at this size
-	from   int64 // entries before this are confirmed by a smaller signed root
+	from   int64 // a smaller signed root confirms the entries before this
 }
 
 // wrongEntry reports a problem of which the record at index is certainly the cause.
@@ -110,7 +110,7 @@ func (v *verifier) problem(index int64, format string, args ...any) {
 	v.report.Problems = append(v.report.Problems, Problem{index, fmt.Sprintf(format, args...)})
 }
 
-// checkpoints collects what is signed.
+// checkpoints collects the signed roots.
 func (v *verifier) checkpoints(key note.Verifier, pub string, anchors [][]byte) {
 	own, err := v.src.PublicKey()
 	switch {
@@ -125,7 +125,7 @@ func (v *verifier) checkpoints(key note.Verifier, pub string, anchors [][]byte) 
 			v.problem(-1, "%s: %v", PublicFile, err)
 		}
 		v.report.Notes = append(v.report.Notes,
-			"No public key was given: the signature was checked with the key that lies with the log, which whoever can change the log can change too. Keep audit.pub elsewhere and pass it with --pub.")
+			"No public key was given: the signature was checked with the key in the log, and anybody who can change the log can change that key too. Keep audit.pub elsewhere and pass it with --pub.")
 	}
 	if key == nil {
 		v.problem(-1, "without a public key no signature can be checked")
@@ -151,7 +151,7 @@ func (v *verifier) checkpoints(key note.Verifier, pub string, anchors [][]byte) 
 	slices.SortStableFunc(v.signed, func(a, b signedRoot) int { return cmp.Compare(a.Size, b.Size) })
 }
 
-// log reads the entries, as far as they can be read, and checks the tree over them.
+// log reads the entries, as far as possible, and checks the tree over them.
 func (v *verifier) log() {
 	size, err := v.src.Size()
 	if err != nil || size < 0 {
@@ -188,7 +188,7 @@ func (v *verifier) log() {
 	}
 }
 
-// roots compares the tree with what was signed at its size.
+// roots compares the tree with the signed root of its size.
 func (v *verifier) roots() {
 	for i := range v.signed {
 		s := &v.signed[i]
@@ -203,13 +203,13 @@ func (v *verifier) roots() {
 	}
 }
 
-// blame reports the signed roots that were not met, each at the first record that may be the reason: one that is certainly
-// wrong, or the first that no stored tile agrees with, or the first that no smaller signed root covers.
+// blame reports the signed roots that were not met, each at the first record that may be the reason: a certainly wrong one, or the first that no
+// stored tile confirms, or the first that no smaller signed root covers.
 func (v *verifier) blame() {
 	v.report.Unsigned = max(v.size-v.report.Size, 0)
 	if _, exported := v.src.(*Export); exported && v.report.Unsigned > 0 {
 		// A running log is signed once a second, so it has such entries; an export ends with its checkpoint, so somebody added these.
-		v.problem(v.report.Size, "%d entries follow the export's checkpoint, and nothing signed vouches for them", v.report.Unsigned)
+		v.problem(v.report.Size, "%d entries follow the export's checkpoint, and no signature covers them", v.report.Unsigned)
 	}
 	for _, s := range v.signed {
 		if s.Size > v.size {
@@ -224,7 +224,7 @@ func (v *verifier) blame() {
 		} else if v.agree > s.from && v.agree < s.Size {
 			index = v.agree
 		}
-		v.problem(index, "the %d entries that %s signed are not the ones here: entries were changed, swapped, added or removed, from %d on as far as can be told", s.Size, s.what, index)
+		v.problem(index, "the %d entries that %s signed are not the ones here: entries were changed, swapped, added or removed, probably from %d on", s.Size, s.what, index)
 	}
 }
 
@@ -265,7 +265,7 @@ func (v *verifier) tile(level int, n int64, want []byte) {
 	}
 }
 
-// entry checks one record in itself and against those before it.
+// entry checks one record by itself and against the records before it.
 func (v *verifier) entry(i int64, leaf []byte) {
 	e, err := Unmarshal(leaf)
 	if err != nil {
@@ -292,7 +292,7 @@ func (v *verifier) entry(i int64, leaf []byte) {
 	}
 }
 
-// call keeps the books of intents and outcomes.
+// call tracks intents and outcomes.
 func (v *verifier) call(i int64, e Entry) {
 	if e.CallID == "" {
 		v.problem(i, "entry %d is an %s without a call id", i, e.Kind)
@@ -338,7 +338,7 @@ func (v *verifier) payload(i int64, what, key string) {
 	}
 }
 
-// names looks for what doesn't belong to the log.
+// names finds files that don't belong to the log.
 func (v *verifier) names() {
 	err := v.src.Names(func(name string) error {
 		if !v.belongs(name) {
@@ -347,7 +347,7 @@ func (v *verifier) names() {
 		return nil
 	})
 	if err != nil {
-		v.problem(-1, "what else is there can't be listed: %v", err)
+		v.problem(-1, "the other files can't be listed: %v", err)
 	}
 }
 

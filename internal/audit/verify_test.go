@@ -266,7 +266,7 @@ func TestReportTellsWhatItRestsOn(t *testing.T) {
 	b.sign(t)
 	b.calls(t, 4)
 	r := verify(t, b, "")
-	if !r.OK || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "the key that lies with the log") {
+	if !r.OK || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "the key in the log") {
 		t.Errorf("without a key: %+v", r)
 	}
 	if r.Size != 6 || r.Checked != 10 || r.Unsigned != 4 {

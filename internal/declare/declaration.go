@@ -13,7 +13,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// State is what became of a declaration. Rejected, spent and expired are final.
+// State is the state of a declaration. Rejected, spent and expired are final.
 type State string
 
 const (
@@ -24,13 +24,13 @@ const (
 	Expired  State = "expired"
 )
 
-// States is the closed list.
+// States are all of them.
 var States = []State{Pending, Approved, Rejected, Spent, Expired}
 
-// ByRule is who decided when no person did (DE-5).
+// ByRule is the decider if no person decided (DE-5).
 const ByRule = "rule"
 
-// Declaration is a checked request with its digest and what became of it. Treat it as a value: moves return a new one.
+// Declaration is a checked request with its digest and its state. Treat it as a value: moves return a new one.
 type Declaration struct {
 	ID             string          `json:"declaration_id"`
 	Session        string          `json:"session_id"`
@@ -53,7 +53,7 @@ type Declaration struct {
 	SpentBy        string          `json:"spent_by,omitempty"` // call id
 }
 
-// Digest is the SHA-256, in hex, of a declaration: a domain word, then each field after its length, so that none can run into the next.
+// Digest is the SHA-256, in hex, of a declaration: a domain separator, then each field after its length, so that no field can run into the next.
 // parameters are canonical.
 func Digest(agent, session, operation, defHash string, parameters json.RawMessage, j Justification) string {
 	h := sha256.New()
@@ -66,15 +66,15 @@ func Digest(agent, session, operation, defHash string, parameters json.RawMessag
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// New completes a declaration made of a checked request: id, digests, times; pending. What it needs of d is session, agent, operation,
-// definition hash, parameters and justification. An incomplete one is a fault.Internal.
+// New completes a declaration made of a checked request: id, digests, times; pending. d needs session, agent, operation, definition hash,
+// parameters and justification. An incomplete one is a fault.Internal.
 func New(d Declaration, now time.Time, life time.Duration) (Declaration, error) {
 	canonical, err := call.Canonical(d.Parameters, call.DefaultLimits())
 	if err != nil || canonical[0] != '{' {
 		return d, fault.Wrap(err, fault.DeclarationInvalid, "must be an object").At("parameters")
 	}
 	if d.Session == "" || d.Agent == "" || d.Operation == "" || d.DefinitionHash == "" || life <= 0 {
-		return d, fault.New(fault.Internal, "a declaration without session, agent, operation, definition or life")
+		return d, fault.New(fault.Internal, "a declaration lacks its session, agent, operation, definition or lifetime")
 	}
 	d.Parameters = canonical
 	d.ID = call.NewID("decl_", now)
@@ -88,7 +88,7 @@ func New(d Declaration, now time.Time, life time.Duration) (Declaration, error) 
 	return d, nil
 }
 
-// At is the state at a time: what is not final when its time is up is expired, whether or not anybody wrote that down.
+// At is the state at a time: a declaration that is not final expires when its time is up, stored or not.
 func (d Declaration) At(now time.Time) State {
 	if (d.State == Pending || d.State == Approved) && !now.Before(d.ExpiresAt) {
 		return Expired
@@ -96,15 +96,15 @@ func (d Declaration) At(now time.Time) State {
 	return d.State
 }
 
-// Decide is the answer to a pending declaration, or a no to an approved one: by is ByRule or a principal. A no has a reason.
+// Decide answers a pending declaration, or rejects an approved one. by is ByRule or a principal. A rejection has a reason.
 func (d Declaration) Decide(approve bool, by, reason string, now time.Time) (Declaration, error) {
 	switch at := d.At(now); {
 	case at == Expired:
 		return d, d.expired()
-	case at != Pending && (at != Approved || approve): // a no counts until it is spent
+	case at != Pending && (at != Approved || approve): // it can be rejected until it is spent
 		return d, fault.New(fault.Conflict, "The declaration is %s already.", at)
 	case by == "":
-		return d, fault.New(fault.Internal, "a decision of nobody")
+		return d, fault.New(fault.Internal, "a decision has no decider")
 	case !approve && strings.TrimSpace(reason) == "":
 		return d, fault.New(fault.RequestMalformed, "is missing: say why not").At("reason")
 	}
@@ -116,7 +116,7 @@ func (d Declaration) Decide(approve bool, by, reason string, now time.Time) (Dec
 	return d, nil
 }
 
-// Covers tells whether the declaration is good for a call now, which is named by its call digest: nil, or why not.
+// Covers checks whether the declaration permits a call now, named by its call digest: nil, or why not.
 func (d Declaration) Covers(callDigest string, now time.Time) error {
 	if callDigest == "" || callDigest != d.CallDigest {
 		return fault.New(fault.DeclarationInvalid, "The call is not the one that was declared.").Try("Declare it as it is to be called.")
@@ -131,7 +131,7 @@ func (d Declaration) Covers(callDigest string, now time.Time) error {
 	case Expired:
 		return d.expired()
 	case Spent:
-		return fault.New(fault.DeclarationInvalid, "The declaration was used by %s; one is for one call.", d.SpentBy).Try("Declare the next call.")
+		return fault.New(fault.DeclarationInvalid, "The declaration was used by %s; a declaration is for one call.", d.SpentBy).Try("Declare the next call.")
 	default:
 		return fault.New(fault.Internal, "unknown declaration state %q", at)
 	}
@@ -141,7 +141,7 @@ func (d Declaration) expired() error {
 	return fault.New(fault.ApprovalExpired, "The declaration expired at %s.", d.ExpiresAt.Format(time.RFC3339)).Try("Declare the need again.")
 }
 
-// Spend uses the declaration up for one call. A second time is a fault.Conflict.
+// Spend uses the declaration for one call. A second time is a fault.Conflict.
 func (d Declaration) Spend(callID string, now time.Time) (Declaration, error) {
 	if d.State == Spent {
 		return d, fault.New(fault.Conflict, "The declaration was used by %s already.", d.SpentBy)
@@ -156,9 +156,9 @@ func (d Declaration) Spend(callID string, now time.Time) (Declaration, error) {
 	return d, nil
 }
 
-// Key groups similar declarations, which can be answered as one batch (DE-5): the same agent, session, operation, definition and risk,
-// and the same target, which is scheme and host with port of parameters.url and the name in parameters.database, where they are there.
-// A URL that can't be read stands for itself. Every declaration keeps its own digest: a batch is a list of digests.
+// Key groups similar declarations that can be answered as one batch (DE-5): the same agent, session, operation, definition and risk, and the same
+// target: scheme, host and port of parameters.url and the name in parameters.database, if they are there. An unreadable URL is a target of its own.
+// Every declaration keeps its own digest: a batch is a list of digests.
 func (d Declaration) Key() string {
 	var origin, database string
 	if raw, ok := call.Get(d.Parameters, "url"); ok {

@@ -1,12 +1,12 @@
-// Package declare holds what an agent says it needs from outside before it gets it: what, why, where and how the answer will be
-// used (DE-1, DE-2), and what became of that.
+// Package declare holds declarations: before an agent gets something from outside, it declares what it needs, why, where, and how it will use
+// the answer (DE-1, DE-2).
 //
-// Promises: one strict parse, which lists everything that is wrong, field by field; a declaration that says nothing specific is
-// refused, so that who approves it has something to judge; the digest changes with every field; a declaration is spent once, and
-// final is final. Nothing here reads a clock.
+// Promises: one strict parse lists every problem, field by field. A declaration that says nothing specific is refused, so that its approver
+// has something to judge. The digest changes with every field. A declaration is spent once, and a final state stays. Nothing here reads a
+// clock.
 //
-// What it can't promise: that a declaration is true. The table of words that say nothing is English; an empty phrase in another
-// language passes, and a person sees it as it is.
+// It can't promise that a declaration is true. The table of filler words is English: an empty phrase in another language passes, and a person
+// sees it unchanged.
 package declare
 
 import (
@@ -29,7 +29,7 @@ const (
 	maxWord  = 200      // bytes of operation, phase and session_id
 )
 
-// Justification is why: the person's own question, what the model doesn't know, and how the answer will be used.
+// Justification is the reason: the person's own question, what the model doesn't know, and how the answer will be used.
 type Justification struct {
 	UserRequest      string `json:"user_request"`
 	MissingKnowledge string `json:"missing_knowledge"`
@@ -45,21 +45,21 @@ type Request struct {
 	SessionID     string          `json:"session_id"`
 }
 
-// Problem is one thing that is wrong with a field, as the 422 answer lists it. Field is "body" for the whole. Problems name fields, also
-// unknown ones, but repeat no value that was sent.
+// Problem is one problem of a field, as the 422 answer lists it. Field is "body" for the whole request. Problems name fields, also unknown ones,
+// but repeat no value that was sent.
 type Problem struct {
 	Field   string `json:"field"`
 	Problem string `json:"problem"`
 }
 
-// Flags of a declaration that is valid, for whoever judges it.
+// Flags of a valid declaration, for whoever judges it.
 const (
-	RequestParaphrased = "request_paraphrased"  // user_request is mostly not in the person's words
-	NoRequestOnRecord  = "no_request_on_record" // the person's words are not known, so user_request was not compared with them
+	RequestParaphrased = "request_paraphrased"  // user_request quotes little of the person's request
+	NoRequestOnRecord  = "no_request_on_record" // the person's request is not known, so user_request was not compared with it
 )
 
-// Parse reads the body of a declaration. Unknown, duplicate and case-variant names are refused (docs/design.md, rule 5). The request holds
-// what could be read, also where there are problems; what couldn't is empty.
+// Parse reads the body of a declaration. It refuses unknown, duplicate and case-variant names (docs/design.md, rule 5). If there are problems, the
+// request holds what could be read, and the other fields are empty.
 func Parse(body json.RawMessage) (Request, []Problem) {
 	var r Request
 	members, problems := object("body", body, "operation", "parameters", "justification", "phase", "session_id")
@@ -102,8 +102,8 @@ func ParseJustification(raw json.RawMessage) (Justification, []Problem) {
 	return j, problems
 }
 
-// Merge is problems and those of more that are not about a field, or a part of one, that is in problems already: what Parse couldn't
-// read, Check would call missing as well.
+// Merge returns problems and those of more that are not about a field of problems or a part of one: a field that Parse couldn't read would be
+// missing for Check as well.
 func Merge(problems, more []Problem) []Problem {
 	merged := slices.Clip(problems)
 	for _, m := range more {
@@ -116,7 +116,7 @@ func Merge(problems, more []Problem) []Problem {
 	return merged
 }
 
-// maxProblems bounds how many members that are no fields are named.
+// maxProblems bounds how many unknown members are named.
 const maxProblems = 20
 
 func add(problems *[]Problem, field, format string, args ...any) {
@@ -145,7 +145,7 @@ func object(field string, raw []byte, names ...string) (map[string]json.RawMessa
 			continue
 		}
 		at, what := field, "has a member that is not a field"
-		if plainName.MatchString(name) { // what isn't plain is not repeated
+		if plainName.MatchString(name) { // other names are not repeated
 			what = "is not a field"
 			if at = name; field != "body" {
 				at = field + "." + name
@@ -162,7 +162,7 @@ func object(field string, raw []byte, names ...string) (map[string]json.RawMessa
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,60}$`)
 
-// text reads a string of at most most bytes. Where there is a problem with it, it is "".
+// text reads a string of at most most bytes. If there is a problem with it, it is "".
 func text(problems *[]Problem, field string, raw json.RawMessage, most int) string {
 	var s string
 	switch {
@@ -181,20 +181,20 @@ func text(problems *[]Problem, field string, raw json.RawMessage, most int) stri
 // Context is what a request is checked against.
 type Context struct {
 	Session     string                      // id of the session in which it was made
-	UserRequest string                      // the person's words on record; may be ""
-	Known       func(operation string) bool // whether there is such an operation; nil knows none
+	UserRequest string                      // the person's request on record; may be ""
+	Known       func(operation string) bool // whether there is such an operation; nil: none is known
 }
 
-// Check says what is wrong with a request, and what who judges it should know. A request with problems must not be judged further.
-// parameters.url and parameters.scope have the meaning of DE-1 in the built-in operations (comm.…); in those of other servers they are
-// whatever the server's schema says.
+// Check returns the problems of a request, and flags for whoever judges it. A request with problems must not be judged further. parameters.url and
+// parameters.scope have the meaning of DE-1 in the built-in operations (comm.…); in the operations of other servers, the server's schema gives them
+// their meaning.
 func (r Request) Check(c Context) (problems []Problem, flags []string) {
 	p := &problems
 	switch {
 	case r.Operation == "":
 		add(p, "operation", "is missing")
 	case c.Known == nil || !c.Known(r.Operation):
-		if dotted := strings.Replace(r.Operation, "_", ".", 1); c.Known != nil && c.Known(dotted) { // the tool's name, as a model knows it
+		if dotted := strings.Replace(r.Operation, "_", ".", 1); c.Known != nil && c.Known(dotted) { // the model used the tool's name
 			add(p, "operation", "is the name of a tool: write %s", dotted)
 		} else {
 			add(p, "operation", "is unknown: there is no such operation here")
@@ -263,7 +263,7 @@ func member(p *[]Problem, parameters json.RawMessage, name string, strict bool) 
 	return s, true
 }
 
-// checkText refuses text that is empty, that a person can't see whole, or that says nothing.
+// checkText refuses text that is empty, has parts that a person can't see, or says nothing specific.
 func checkText(p *[]Problem, field, s, remedy string) (ok bool) {
 	most := MaxField
 	if !strings.HasPrefix(field, "justification.") {
@@ -288,14 +288,14 @@ func checkText(p *[]Problem, field, s, remedy string) (ok bool) {
 	return false
 }
 
-// check adds the problems of a justification and returns its flags. record is the person's words, or "".
+// check adds the problems of a justification and returns its flags. record is the person's request on record, or "".
 func (j Justification) check(p *[]Problem, record string) (flags []string) {
 	const (
 		request = "justification.user_request"
 		use     = "justification.expected_use"
 	)
 	quoted := record != "" && len(j.UserRequest) <= MaxField && same(j.UserRequest, record)
-	// The person's words are quoted as they are, however little they say.
+	// The person's request is quoted unchanged, even if it is vague.
 	if _, what := unseen(j.UserRequest); !quoted || what != "" {
 		if checkText(p, request, j.UserRequest, "say what exactly the person asked for, in the person's words") && record != "" {
 			switch shared, of, compared := overlap(j.UserRequest, record); {
@@ -311,7 +311,7 @@ func (j Justification) check(p *[]Problem, record string) (flags []string) {
 	}
 	checkText(p, "justification.missing_knowledge", j.MissingKnowledge, "say what exactly you don't know")
 	if checkText(p, use, j.ExpectedUse, "say what exactly the answer will be used for, such as to summarize or compare it") {
-		// A question may well be what is not known; what is done with the answer is neither.
+		// missing_knowledge may repeat the question; expected_use may repeat neither.
 		for _, other := range []string{j.UserRequest, j.MissingKnowledge} {
 			if len(other) <= MaxField && same(j.ExpectedUse, other) {
 				add(p, use, "repeats another field: say how the answer will be used")
@@ -322,8 +322,8 @@ func (j Justification) check(p *[]Problem, record string) (flags []string) {
 	return flags
 }
 
-// CheckStep says what is wrong with the reason that a step of a plan gives for a built-in external operation: like a justification's
-// fields it must be specific (DE-2). field is what the reason is called in the request.
+// CheckStep returns the problems of the reason that a step of a plan gives for a built-in external operation: like the fields of a justification,
+// it must be specific (DE-2). field is the name of the reason in the request.
 func CheckStep(field, reason string) (problems []Problem) {
 	checkText(&problems, field, reason, "say what exactly is needed and what it will be used for")
 	return problems

@@ -6,7 +6,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Invalid is a declaration that can't be taken, with everything that is wrong with it (DE-2).
+// Invalid is a declaration that can't be accepted, with all its problems (DE-2).
 type Invalid struct{ Problems []Problem }
 
 func (e *Invalid) Error() string {
@@ -20,7 +20,7 @@ func (e *Invalid) Error() string {
 	return b.String()
 }
 
-// Refuse is the refusal of a declaration, in words that are safe to show: problems never repeat what was sent.
+// Refuse is the refusal of a declaration. It is safe to show: problems never repeat a value that was sent.
 func Refuse(problems []Problem) *fault.Error {
 	e := &Invalid{Problems: problems}
 	return fault.Wrap(e, fault.DeclarationInvalid, "%s", e.Error())

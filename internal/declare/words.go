@@ -8,8 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// filler is the words that say nothing specific about a need for information: what any request could say. A text made of these alone
-// is vague. Folded: lower case, no accents, no apostrophes.
+// filler are words that say nothing specific about a need for information, because any request could have them. A text of these alone is vague.
+// They are folded: lower case, no accents, no apostrophes.
 var filler = wordSet(
 	// Asking and doing.
 	`search searching searches searched find finding finds found look looking looks looked lookup get getting gets got fetch fetching
@@ -50,13 +50,13 @@ func wordSet(lists ...string) map[string]bool {
 	return set
 }
 
-// dense are the scripts that are written without spaces between words, and Hangul, whose words carry their particles with them.
-// Texts in them are compared by pairs of characters.
+// dense are the scripts that are written without spaces between words, and Hangul, whose words carry their particles. Texts in them are compared by
+// pairs of characters.
 var dense = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo, unicode.Thai,
 	unicode.Lao, unicode.Khmer, unicode.Myanmar, unicode.Tibetan}
 
-// fold brings text to the form in which it is compared: compatibility forms unified, lower case, no accents of Latin, Greek and
-// Cyrillic letters, no Arabic and Hebrew vowel points, no apostrophes.
+// fold brings text to the form in which it is compared: compatibility forms unified, lower case, no accents on Latin, Greek and Cyrillic letters,
+// no Arabic and Hebrew vowel points, no apostrophes.
 func fold(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -85,7 +85,7 @@ func words(folded string, yield func(word string, dense bool)) {
 		part := mark || unicode.IsLetter(r) || unicode.IsNumber(r)
 		is := part && r > 0xdff && unicode.In(r, dense...)
 		if mark && start >= 0 {
-			is = was // a mark belongs to what it stands on
+			is = was // a mark belongs to the character before it
 		}
 		if start >= 0 && (!part || is != was) {
 			yield(folded[start:i], was)
@@ -100,7 +100,7 @@ func words(folded string, yield func(word string, dense bool)) {
 	}
 }
 
-// significant tells whether a word of a script with spaces says something: it is not filler, and more than one character repeated.
+// significant reports whether a word of a script with spaces is specific: it is not filler, and more than one repeated character.
 func significant(word string) bool {
 	if filler[word] {
 		return false
@@ -109,7 +109,7 @@ func significant(word string) bool {
 	return size < len(word) && (unicode.IsDigit(first) || strings.Trim(word, string(first)) != "")
 }
 
-// vague tells whether nothing specific is left of a text without its filler. In dense scripts two characters can be a word.
+// vague reports whether nothing specific is left of a text without its filler. In dense scripts, two characters can be a word.
 func vague(s string) bool {
 	specific, runes := false, 0
 	words(fold(s), func(w string, dense bool) {
@@ -122,7 +122,7 @@ func vague(s string) bool {
 	return !specific && runes < 2
 }
 
-// same tells whether two texts are the same but for case, accents, spaces and punctuation. Texts without words are not.
+// same reports whether two texts are equal apart from case, accents, spaces and punctuation. Texts without words are not.
 func same(a, b string) bool {
 	plain := func(s string) string {
 		var out strings.Builder
@@ -133,8 +133,8 @@ func same(a, b string) bool {
 	return p != "" && p == plain(b)
 }
 
-// overlap counts how many significant words of a declared text are in the record (words of dense scripts: pairs of characters).
-// compared is false if the record has none that could be shared.
+// overlap counts how many significant words of a declared text the record has (of dense scripts: pairs of characters). compared is false if the
+// record has no significant words.
 func overlap(declared, record string) (shared, of int, compared bool) {
 	on := map[string]bool{}
 	units(record, func(keys []string) {
@@ -154,7 +154,7 @@ func overlap(declared, record string) (shared, of int, compared bool) {
 	return shared, of, len(on) > 0
 }
 
-// units yields what is compared of a text, each under the keys that it can be found by.
+// units yields the parts of a text that are compared, each under the keys by which it can be found.
 func units(s string, yield func(keys []string)) {
 	words(fold(s), func(w string, dense bool) {
 		if !dense {
@@ -173,10 +173,10 @@ func units(s string, yield func(keys []string)) {
 	})
 }
 
-// suffixes are endings of English and German words that leave the word what it is.
+// suffixes are endings of English and German words that do not change the meaning of the word.
 var suffixes = []string{"s", "es", "e", "n", "en", "er", "ers", "ed", "d", "ing", "ings", "ly", "y", "ies", "ie", "al"}
 
-// stems returns the word and what it is without its endings. Words that share one count as the same.
+// stems returns the word and its forms without endings. Words that share a form count as the same.
 func stems(w string) []string {
 	keys := []string{w}
 	for _, suffix := range suffixes {
@@ -203,8 +203,8 @@ func stems(w string) []string {
 var joined = []*unicode.RangeTable{unicode.Arabic, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya,
 	unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala}
 
-// unseen finds the first character of a text that a person doesn't see, or that changes the order in which the rest is seen: where it
-// stands, counted in characters from 1, and what it is. what is "" if there is none.
+// unseen finds the first character of a text that a person doesn't see, or that changes the order in which the rest is shown. It returns its
+// position, counted in characters from 1, and its name; "" if there is none.
 func unseen(s string) (at int, what string) {
 	var before rune
 	for i, r := range s {

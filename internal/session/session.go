@@ -17,7 +17,7 @@ import (
 	"sallyport.example/provenance"
 )
 
-// Phase is where a session is (PH-1). There is no third word.
+// Phase is the phase of a session (PH-1). There are only two.
 type Phase string
 
 const (
@@ -25,7 +25,7 @@ const (
 	Execution Phase = "execution"
 )
 
-// ParsePhase refuses everything but the two words (PH-2).
+// ParsePhase accepts the exact names of the two phases (PH-2).
 func ParsePhase(s string) (Phase, error) {
 	switch p := Phase(s); p {
 	case Planning, Execution:
@@ -34,7 +34,7 @@ func ParsePhase(s string) (Phase, error) {
 	return "", fault.New(fault.RequestMalformed, "unknown phase %q: planning or execution", s).At("phase")
 }
 
-// State is whether a session still runs.
+// State says whether a session is still open.
 type State string
 
 const (
@@ -42,7 +42,7 @@ const (
 	Closed State = "closed"
 )
 
-// PlanState is what became of a plan.
+// PlanState is the state of a plan.
 type PlanState string
 
 const (
@@ -55,7 +55,7 @@ const (
 type Step struct {
 	Tool          string                       `json:"tool"`
 	Operation     string                       `json:"operation"`
-	Definition    string                       `json:"definition,omitempty"` // hash of the operation's definition when it was submitted; "" of plans before they had it
+	Definition    string                       `json:"definition,omitempty"` // hash of the operation's definition when the plan was submitted; "" in old plans
 	Arguments     json.RawMessage              `json:"arguments,omitempty"`  // canonical
 	From          map[string]provenance.Source `json:"from,omitempty"`
 	Open          []string                     `json:"open,omitempty"`
@@ -64,7 +64,7 @@ type Step struct {
 	Justification string                       `json:"justification"`
 }
 
-// Plan is an ordered list of steps under a digest; what is approved is the digest.
+// Plan is an ordered list of steps under a digest. An approval is for the digest.
 type Plan struct {
 	ID        string    `json:"plan_id"`
 	Digest    string    `json:"digest"`
@@ -76,16 +76,16 @@ type Plan struct {
 	Reason    string    `json:"reason,omitempty"`
 	// Clean says that the session held no label when the plan was submitted and when it was approved.
 	Clean bool `json:"clean,omitempty"`
-	// Done are the calls made for its steps, in their order. It only grows.
+	// Done are the calls made for its steps, in order. It only grows.
 	Done []provenance.Done `json:"done,omitempty"`
 }
 
-// ByPerson tells whether a person approved the plan.
+// ByPerson reports whether a person approved the plan.
 func (p *Plan) ByPerson() bool {
 	return p.State == PlanApproved && p.DecidedBy != "" && p.DecidedBy != "rule"
 }
 
-// Sealed is the plan as the flow rules read it; nil unless it is approved. Whoever calls must not change it.
+// Sealed is the plan as package provenance reads it; nil unless it is approved. The caller must not change it.
 func (p *Plan) Sealed() *provenance.Sealed {
 	if p == nil || p.State != PlanApproved {
 		return nil
@@ -102,7 +102,7 @@ func PlanDigest(sessionID, agent string, steps []Step) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(steps); err != nil { // Arguments are canonical JSON already, so there is nothing that can fail
+	if err := enc.Encode(steps); err != nil { // Arguments are canonical JSON already, so this can't fail
 		panic("session: plan steps do not encode: " + err.Error())
 	}
 	return call.Digest(agent, sessionID, "plan", "", b.Bytes())
@@ -116,7 +116,7 @@ type Session struct {
 	UserRequest string        `json:"user_request,omitempty"`
 	OpenedBy    string        `json:"opened_by"` // principal, as kind:id
 	Own         bool          `json:"own"`       // the session that the agent's own token stands for
-	Follows     string        `json:"-"`         // of an own session that is to be opened: the one before; "": there is none
+	Follows     string        `json:"-"`         // of an own session that is to be opened: the session before it; "" if there is none
 	Phase       Phase         `json:"phase"`
 	State       State         `json:"state"`
 	Labels      []flow.Held   `json:"labels"`
@@ -128,7 +128,7 @@ type Session struct {
 	ClosedAt    time.Time     `json:"closed_at,omitzero"`
 }
 
-// New opens a session. Nothing in it comes from the agent except, where the host passed it on, the person's request.
+// New opens a session. Nothing in it comes from the agent except the person's request, if the host passed it on.
 func New(agent string, phase Phase, openedBy string, now time.Time) Session {
 	return Session{
 		ID: call.NewID("sess_", now), Agent: agent, OpenedBy: openedBy, Phase: phase, State: Open,
@@ -143,7 +143,7 @@ func (s Session) open() error {
 	return nil
 }
 
-// SetPhase moves the session to a phase. Only a person may ask for it; the agent's way is an approved plan (PH-5).
+// SetPhase moves the session to a phase. Only a person may ask for it; an agent gets there by an approved plan (PH-5).
 func (s Session) SetPhase(to Phase) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
@@ -158,8 +158,8 @@ func (s Session) SetPhase(to Phase) (Session, error) {
 	return s, nil
 }
 
-// Raise adds labels that are not held yet. It works on a closed session too: what has come in has come in. A call that brings a label which was
-// held for another cause takes that one's place: people who look at the session, or release the label, are told of content before definitions.
+// Raise adds labels that are not held yet. It also works on a closed session, because the content is there. If a call brings a label that was held
+// for another cause, the call replaces that cause: people who look at the session, or release the label, see content rather than definitions.
 func (s Session) Raise(held ...flow.Held) Session {
 	labels := s.Labels
 	for _, h := range held {
@@ -179,12 +179,13 @@ func (s Session) Raise(held ...flow.Held) Session {
 	return s
 }
 
-// Holds tells whether the session holds the label.
+// Holds reports whether the session holds the label.
 func (s Session) Holds(l flow.Label) bool {
 	return slices.ContainsFunc(s.Labels, func(h flow.Held) bool { return h.Label == l })
 }
 
-// Release takes labels away: a person's act, with a reason on the record (docs/design.md, rule 3). Naming a label that is not held is an error.
+// Release removes labels. Only a person may do it, with a reason on the record (docs/design.md, rule 3). Naming a label that is not held is an
+// error.
 func (s Session) Release(labels ...flow.Label) (Session, error) {
 	if len(labels) == 0 {
 		return s, fault.New(fault.RequestMalformed, "name at least one label to release").At("labels")
@@ -199,9 +200,9 @@ func (s Session) Release(labels ...flow.Label) (Session, error) {
 	return s, nil
 }
 
-// SubmitPlan puts a plan in place. An approved plan seals and opens the execution phase. A sealed plan stays: it is not replaced by
-// one that is not approved, nor once the session holds labels (a plan is worth what it is because nothing untrusted could speak
-// into it), nor after a person has moved the session back to planning.
+// SubmitPlan adds a plan. An approved plan seals and opens the execution phase. A sealed plan stays: it is not replaced by a plan that is not
+// approved, nor once the session holds labels (a plan is trusted because no untrusted content could influence it), nor after a person has moved the
+// session back to planning.
 func (s Session) SubmitPlan(p Plan) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
@@ -222,8 +223,9 @@ func (s Session) SubmitPlan(p Plan) (Session, error) {
 	return s, nil
 }
 
-// Take notes that a call is made for a step of the sealed plan: each is called once, or once for each record that it repeats over
-// (fault.Conflict). It doesn't move the version: what calls were judged on stays as it is, and which of two takes a step is decided here.
+// Take records that a call is made for a step of the sealed plan. A step is called once, or once for each record that it repeats over
+// (fault.Conflict). It doesn't change the version, because calls are judged on the same state as before; here it is decided which of two calls
+// takes a step.
 func (s Session) Take(d provenance.Done) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
@@ -237,7 +239,7 @@ func (s Session) Take(d provenance.Done) (Session, error) {
 	return s, nil
 }
 
-// Behind tells whether the session is an earlier state than other, which is the same session's.
+// Behind reports whether the session is an earlier state than other, which has to be of the same session.
 func (s Session) Behind(other Session) bool {
 	if s.Version != other.Version {
 		return s.Version < other.Version
@@ -257,7 +259,7 @@ func (s Session) PlanWaits() bool {
 	return s.State == Open && s.Plan != nil && s.Plan.State == PlanPending
 }
 
-// DecidePlan is a person's answer to a pending plan, named by its digest.
+// DecidePlan applies a person's answer to a pending plan, named by its digest.
 func (s Session) DecidePlan(digest string, approve bool, by, reason string, now time.Time) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
