@@ -39,7 +39,7 @@ type Command struct {
 	// Of is the operation whose stored results these parameters ask for, or "". It must be permitted too, and its labels come along: stored
 	// data carries them to whoever reads it (docs/design.md, rule 3).
 	Of func(parameters json.RawMessage) string
-	// Run does the work. ctx bounds it, and its errors are fault errors. After a *gateway.NotDispatched it had no effect.
+	// Run does the work. ctx bounds it, and its errors are fault errors. After a *fault.NotDispatched it had no effect.
 	Run func(ctx context.Context, r CommandRun) (Brought, error)
 }
 
