@@ -188,7 +188,7 @@ func (c *crossing) again(ctx context.Context) error {
 		c.op = op
 	}
 	if c.declaration != nil {
-		d, err := c.g.o.Store.Declaration(ctx, c.declaration.ID)
+		d, err := c.g.store.Declaration(ctx, c.declaration.ID)
 		if err != nil {
 			return err
 		}
@@ -302,7 +302,7 @@ func (c *crossing) reload(ctx context.Context) error {
 	if c.session = c.live.current.Load(); c.session.Version != judged {
 		return nil
 	}
-	s, err := c.g.o.Store.Session(context.WithoutCancel(ctx), c.session.ID)
+	s, err := c.g.store.Session(context.WithoutCancel(ctx), c.session.ID)
 	if err == nil {
 		c.session = c.live.see(s)
 	}

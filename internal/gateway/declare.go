@@ -60,7 +60,7 @@ func (c *crossing) unfold(ctx context.Context) {
 
 // recall finds the declaration that a call names, and lets it stand for what the call leaves out.
 func (c *crossing) recall(ctx context.Context, id string) error {
-	d, err := c.g.o.Store.Declaration(ctx, id)
+	d, err := c.g.store.Declaration(ctx, id)
 	if fault.Is(err, fault.NotFound) || err == nil && d.Session != c.session.ID {
 		return fault.New(fault.DeclarationInvalid, "This session has no declaration %q.", short(id)).At("declaration_id").
 			Try("Declare it with sallyport_declare, or POST /v1/session/{id}/declarations.")
@@ -195,7 +195,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	if v := g.killed(s.Agent); v.Decision != fault.Permit {
 		e := c.refusal(v)
 		e.Action = "declare"
-		g.refusedCalls.record(g, e)
+		g.refusals.ofCalls.record(g, e)
 		return nil, fault.New(fault.KillSwitch, "")
 	}
 	if c.decl, err = g.declared(s.Agent); err != nil {
@@ -250,7 +250,7 @@ func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (d
 		e := c.entry(audit.Decision)
 		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), audit.Clip(f.Message)
 		e.Arguments = &audit.Payload{SHA256: call.HashBytes(body), Size: int64(len(body))}
-		if err := g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+		if err := g.store.Record(context.WithoutCancel(ctx), e); err != nil {
 			return r, audited(err)
 		}
 		return r, f
@@ -291,7 +291,7 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 		}
 		e, detail := c.declareEntry(d, v)
 		if e.Detail, err = json.Marshal(detail); err == nil {
-			err = g.o.Store.Declare(context.WithoutCancel(ctx), *d, e)
+			err = g.store.Declare(context.WithoutCancel(ctx), *d, e)
 		}
 		if err != nil {
 			return answer, audited(err)
@@ -313,7 +313,7 @@ func (c *crossing) askDeclared(ctx context.Context, d *declare.Declaration, v fa
 		return v, err
 	}
 	if d.ApprovalID = asked.ID; asked.DeclarationID != d.ID {
-		if *d, err = c.g.o.Store.Declaration(ctx, asked.DeclarationID); err != nil {
+		if *d, err = c.g.store.Declaration(ctx, asked.DeclarationID); err != nil {
 			return v, err
 		}
 	}
@@ -336,7 +336,7 @@ func (g *Gateway) Declaration(ctx context.Context, p identity.Principal, session
 	if err != nil {
 		return declare.Declaration{}, err
 	}
-	d, err := g.o.Store.Declaration(ctx, id)
+	d, err := g.store.Declaration(ctx, id)
 	if fault.Is(err, fault.NotFound) || err == nil && d.Session != l.current.Load().ID {
 		return declare.Declaration{}, fault.New(fault.NotFound, "There is no declaration %q in this session.", short(id)).At("declaration_id")
 	}

@@ -57,7 +57,7 @@ func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) err
 			break
 		}
 	}
-	kept, err := g.o.Store.Evidence(ctx, sessionID, w.last)
+	kept, err := g.store.Evidence(ctx, sessionID, w.last)
 	if err != nil {
 		return err
 	}

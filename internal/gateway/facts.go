@@ -234,7 +234,7 @@ func (c *crossing) loadEvidence(ctx context.Context, f *judge.Facts, known map[s
 	for _, key := range keys {
 		used, looked := known[key]
 		if !looked {
-			if used, e.Problem = c.g.o.Store.Used(ctx, c.usedKey(key)); e.Problem != nil {
+			if used, e.Problem = c.g.store.Used(ctx, c.usedKey(key)); e.Problem != nil {
 				return nil
 			}
 			known[key] = used

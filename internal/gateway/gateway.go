@@ -92,7 +92,8 @@ type Options struct {
 // Gateway is the corridor with its state. Make it with New, end it with Close.
 type Gateway struct {
 	o     Options
-	clock Clock
+	store corridorStore
+	clock recordClock
 	log   *slog.Logger
 
 	rules     *judge.Rules
@@ -101,22 +102,18 @@ type Gateway struct {
 	desk      *desk.Desk
 	phase     *guard.PhaseGate
 
-	liveMu sync.Mutex // guards live, own and rates
-	live   map[string]*live
-	own    map[string]*live  // by agent: its open own session
-	rates  map[string]*rates // by agent: of its own sessions
-
-	watchers watchers
-	started  time.Time // as the clock said it
-	since    time.Time // the same, and not before anything that is on record
-
-	refusing                     chan struct{} // has a place for each refusal that the store is given at a time
-	refusedCalls, refusedAtDoors behind
-
-	background sync.WaitGroup  // writes that must not be lost
-	running    context.Context // ends with Close; only for background writers
-	stop       context.CancelFunc
+	sessions   liveSessions
+	watchers   watchers
+	refusals   refusals
+	background background
 	closed     atomic.Bool
+}
+
+// background are writes that must not be lost.
+type background struct {
+	sync.WaitGroup
+	running context.Context // ends with Close
+	stop    context.CancelFunc
 }
 
 // New reads what the store holds (switches, pins, tokens) and returns a Gateway that is ready to judge. It fails rather than
@@ -160,21 +157,14 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading how late it was: %w", err)
 	}
-	running, stop := context.WithCancel(context.Background())
-	g := &Gateway{
-		o: o, clock: o.Clock, log: o.Log, phase: gate, running: running, stop: stop,
-		live: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}, started: o.Clock(),
-		refusing: make(chan struct{}, maxBeside), refusedCalls: behind{beside: make(chan struct{}, maxBeside)}, refusedAtDoors: behind{beside: make(chan struct{}, maxBeside)},
-	}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(), refusals: newRefusals()}
+	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.rules = &judge.Rules{
 		Shadow: o.Mode == Shadow, Policies: o.Policies, Risk: o.Risk, Labels: o.Labels, MediumDelay: o.Limits.MediumDelay, FreeLevel1: o.FreeLevel1,
 	}
-	if g.since = g.started.Round(0); latest.After(g.since) {
-		g.since = latest
-	}
 	g.desk = desk.New(desk.Options{
 		Store: o.Store, Voter: o.Voter, Environment: o.Environment, Expires: o.Limits.ApprovalExpires, PerMinute: o.Limits.AsksPerMinute,
-		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.since, Log: o.Log, Definition: g.toolDefinition, Judge: g.judgeChanged,
+		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, Judge: g.judgeChanged,
 		Changed: func(id string) { g.changed(ApprovalChanged, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
@@ -223,7 +213,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		return nil
 	}
 	g.desk.Drain()
-	g.stop()
+	g.background.stop()
 	g.background.Go(g.catalogue.Close)
 	g.background.Go(g.standing.Close)
 	done := make(chan struct{})
@@ -236,11 +226,29 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 }
 
-// now is the time that decisions and entries of one moment share. It is the clock's, but never behind what has passed since the start, nor
-// behind the newest entry on record: a clock that is set back, also over a restart, makes nothing live longer.
-func (g *Gateway) now() time.Time {
-	now := g.clock()
-	if steady := g.since.Add(now.Sub(g.started)); steady.After(now.Round(0)) {
+// now is the time on record: that which decisions and entries of one moment share.
+func (g *Gateway) now() time.Time { return g.clock.now() }
+
+// recordClock tells the time on record. It is the clock's, but never behind what has passed since the start, nor behind the newest entry on
+// record: a clock that is set back, also over a restart, makes nothing live longer.
+type recordClock struct {
+	read    Clock
+	started time.Time // as the clock said it
+	since   time.Time // the same, and not before anything that is on record
+}
+
+// newRecordClock starts the clock after latest, the time of the newest entry.
+func newRecordClock(read Clock, latest time.Time) recordClock {
+	c := recordClock{read: read, started: read()}
+	if c.since = c.started.Round(0); latest.After(c.since) {
+		c.since = latest
+	}
+	return c
+}
+
+func (c *recordClock) now() time.Time {
+	now := c.read()
+	if steady := c.since.Add(now.Sub(c.started)); steady.After(now.Round(0)) {
 		return steady.UTC()
 	}
 	return now.UTC()

@@ -48,7 +48,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	for _, h := range raise {
 		e.Labels = append(e.Labels, string(h.Label))
 	}
-	s, err := c.g.o.Store.Intent(context.WithoutCancel(ctx), c.session.ID, c.session.Version, e, raise, spend)
+	s, err := c.g.store.Intent(context.WithoutCancel(ctx), c.session.ID, c.session.Version, e, raise, spend)
 	if err != nil {
 		if errors.Is(err, ErrMoved) && s.ID != "" {
 			c.live.see(s)

@@ -421,7 +421,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 				return nil, err
 			}
 		}
-		moved, err := g.o.Store.ChangeSession(ctx, s.ID, func(cur session.Session) (session.Session, audit.Entry, error) {
+		moved, err := g.store.ChangeSession(ctx, s.ID, func(cur session.Session) (session.Session, audit.Entry, error) {
 			if cur.Version != s.Version {
 				return cur, e, ErrMoved
 			}
@@ -429,7 +429,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 			return next, e, err
 		})
 		if errors.Is(err, ErrMoved) && try < maxRejudge {
-			if cur, err := g.o.Store.Session(ctx, s.ID); err == nil {
+			if cur, err := g.store.Session(ctx, s.ID); err == nil {
 				l.see(cur)
 			}
 			continue

@@ -65,9 +65,9 @@ func (g *Gateway) recordRefusal(ctx context.Context, e audit.Entry) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRefusing)
 	defer cancel()
 	select {
-	case g.refusing <- struct{}{}:
-		defer func() { <-g.refusing }()
-		return g.o.Store.Record(ctx, e)
+	case g.refusals.turns <- struct{}{}:
+		defer func() { <-g.refusals.turns }()
+		return g.store.Record(ctx, e)
 	case <-ctx.Done():
 		return fault.New(fault.AuditUnavailable, "too many refusals wait to be written down")
 	}
@@ -120,7 +120,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 func (c *crossing) refuseBehind(v fault.Verdict) Answer {
 	if !c.r.DryRun {
 		e := c.refusal(v)
-		c.g.refusedCalls.record(c.g, e)
+		c.g.refusals.ofCalls.record(c.g, e)
 	}
 	return c.answer(v)
 }
@@ -144,7 +144,7 @@ func (c *crossing) panicked() Answer {
 	} else if !c.r.DryRun {
 		e := c.entry(audit.Decision)
 		e.Decision, e.Code, e.Reason = string(fault.Deny), string(fault.Internal), "the gateway failed inside"
-		c.g.refusedCalls.record(c.g, e)
+		c.g.refusals.ofCalls.record(c.g, e)
 	}
 	return c.answer(v)
 }
@@ -158,6 +158,17 @@ const (
 	// maxRefusing is how long a refusal waits for its turn and for the store (docs/design.md, rule 1).
 	maxRefusing = 2 * time.Second
 )
+
+// refusals are what is written down of requests that were refused.
+type refusals struct {
+	turns            chan struct{} // has a place for each refusal that the store is given at a time
+	ofCalls, atDoors behind
+}
+
+func newRefusals() refusals {
+	places := func() chan struct{} { return make(chan struct{}, maxBeside) }
+	return refusals{turns: places(), ofCalls: behind{beside: places()}, atDoors: behind{beside: places()}}
+}
 
 // behind are entries of one kind that are written behind their answers. Calls and what doors turn away are apart, so that a flood at the
 // doors does not crowd out the record of refused calls.
@@ -178,13 +189,13 @@ func (b *behind) record(g *Gateway, e audit.Entry) {
 		b.beside <- struct{}{}
 		defer func() { <-b.beside }()
 		for {
-			err := g.o.Store.Record(context.Background(), e)
+			err := g.store.Record(context.Background(), e)
 			if err == nil {
 				return
 			}
 			select {
 			case <-time.After(250 * time.Millisecond):
-			case <-g.running.Done():
+			case <-g.background.running.Done():
 				g.log.Error("an audit entry was not written down", "error", err)
 				return
 			}
@@ -202,5 +213,5 @@ func (g *Gateway) Refused(p identity.Principal, door, what string, v fault.Verdi
 	if p.Kind == identity.Session {
 		e.Session = p.ID
 	}
-	g.refusedAtDoors.record(g, e)
+	g.refusals.atDoors.record(g, e)
 }

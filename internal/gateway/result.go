@@ -111,7 +111,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	held := func(v fault.Verdict) error { // the server is told nothing; the record says why
 		e := c.entry(audit.Decision)
 		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "question", string(fault.Deny), v.Stage, string(v.Code), audit.Clip(v.Reason)
-		c.g.refusedCalls.record(c.g, e)
+		c.g.refusals.ofCalls.record(c.g, e)
 		return fault.New(fault.FlowContaminated, "The question was held back.")
 	}
 	if c.judged.facts.Evidence.Needed() && !c.g.rules.Shadow { // an answer would go out untraced
@@ -168,7 +168,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Arguments = "answer", string(fault.Permit), c.g.payload(answer)
-	if err := c.g.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+	if err := c.g.store.Record(context.WithoutCancel(ctx), e); err != nil {
 		return nil, audited(err)
 	}
 	if err := late(); err != nil {
@@ -337,7 +337,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 // outcome writes down what became of the call, with the labels it brings, before anything of it is released. The write does not
 // die with the caller's connection.
 func (c *crossing) outcome(ctx context.Context, out outcome) error {
-	s, err := c.g.o.Store.Outcome(context.WithoutCancel(ctx), c.session.ID, out.entry, out.raise, out.used, out.seen...)
+	s, err := c.g.store.Outcome(context.WithoutCancel(ctx), c.session.ID, out.entry, out.raise, out.used, out.seen...)
 	if err != nil {
 		out.entry.Decision, out.entry.Reason = "unknown", "the outcome could not be written when it was due; the result was not released"
 		out.entry.Result = nil

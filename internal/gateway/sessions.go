@@ -52,42 +52,87 @@ func (l *live) see(s session.Session) *session.Session {
 	}
 }
 
-// hold makes a session live in memory, once.
-func (g *Gateway) hold(s session.Session) *live {
-	g.liveMu.Lock()
-	defer g.liveMu.Unlock()
-	l := g.live[s.ID]
-	if l == nil {
+// liveSessions are the sessions in use.
+type liveSessions struct {
+	mu    sync.Mutex // guards the rest
+	byID  map[string]*live
+	own   map[string]*live  // by agent: its open own session
+	rates map[string]*rates // by agent: of its own sessions
+}
+
+func newLiveSessions() liveSessions {
+	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}}
+}
+
+// get finds a session by its id; nil if it is not in use.
+func (a *liveSessions) get(id string) *live {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.byID[id]
+}
+
+// ownOf finds the own session of an agent; nil if none is in use.
+func (a *liveSessions) ownOf(agent string) *live {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.own[agent]
+}
+
+// add makes a session live, once. Own sessions of an agent share their rates; tier is that of the agent.
+func (a *liveSessions) add(s session.Session, tier Tier) (l *live, isNew bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l = a.byID[s.ID]
+	if isNew = l == nil; isNew {
 		l = &live{}
 		if s.Own {
-			l.rates = g.rates[s.Agent]
+			l.rates = a.rates[s.Agent]
 		}
 		if l.rates == nil {
-			l.rates = newRates(g.tierOfAgent(s.Agent))
+			l.rates = newRates(tier)
 		}
 		if s.Own {
-			g.rates[s.Agent] = l.rates
+			a.rates[s.Agent] = l.rates
 		}
 		l.meter.spent, l.meter.budget = s.Used, s.Budget
-		g.live[s.ID] = l
-		g.changed(SessionChanged, s.ID)
+		a.byID[s.ID] = l
 	}
 	cur := l.see(s)
 	if cur.Own && cur.State == session.Open {
-		g.own[cur.Agent] = l
+		a.own[cur.Agent] = l
+	}
+	return l, isNew
+}
+
+// forget drops a closed session and returns what was held of it; one that owes an outcome stays until that is written.
+func (a *liveSessions) forget(s session.Session) *live {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	closed := a.byID[s.ID]
+	if closed != nil && !closed.owes() {
+		delete(a.byID, s.ID)
+	}
+	if l := a.own[s.Agent]; l != nil && l.current.Load().ID == s.ID {
+		delete(a.own, s.Agent)
+	}
+	return closed
+}
+
+// hold makes a session live in memory, once.
+func (g *Gateway) hold(s session.Session) *live {
+	l, isNew := g.sessions.add(s, g.tierOfAgent(s.Agent))
+	if isNew {
+		g.changed(SessionChanged, s.ID)
 	}
 	return l
 }
 
 // liveSession finds a session by id, in memory or in the store.
 func (g *Gateway) liveSession(ctx context.Context, id string) (*live, error) {
-	g.liveMu.Lock()
-	l := g.live[id]
-	g.liveMu.Unlock()
-	if l != nil {
+	if l := g.sessions.get(id); l != nil {
 		return l, nil
 	}
-	s, err := g.o.Store.Session(ctx, id)
+	s, err := g.store.Session(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -134,13 +179,10 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 }
 
 func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, error) {
-	g.liveMu.Lock()
-	l := g.own[p.ID]
-	g.liveMu.Unlock()
-	if l != nil && l.current.Load().State == session.Open {
+	if l := g.sessions.ownOf(p.ID); l != nil && l.current.Load().State == session.Open {
 		return l, nil
 	}
-	s, err := g.o.Store.OwnSession(ctx, p.ID)
+	s, err := g.store.OwnSession(ctx, p.ID)
 	if err == nil {
 		return g.hold(s), nil
 	}
@@ -164,7 +206,7 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 		if err != nil {
 			return nil, err
 		}
-		err = g.o.Store.OpenSession(ctx, s, opened(s, p.String()), given...)
+		err = g.store.OpenSession(ctx, s, opened(s, p.String()), given...)
 		if err == nil {
 			return g.hold(s), nil
 		}
@@ -172,7 +214,7 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 			return nil, err
 		}
 		// Another connection of the same agent was first, or its labels moved on.
-		if s, err = g.o.Store.OwnSession(ctx, p.ID); err == nil {
+		if s, err = g.store.OwnSession(ctx, p.ID); err == nil {
 			return g.hold(s), nil
 		} else if !fault.Is(err, fault.NotFound) {
 			return nil, err
@@ -183,7 +225,7 @@ func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, 
 // lastOwn is the agent's last own session, whose labels it still has in its context; a zero one if it has had none. Sessions that hosts
 // and people open are others' work: they neither hand labels on to it nor clean it.
 func (g *Gateway) lastOwn(ctx context.Context, agent string) (session.Session, error) {
-	last, err := g.o.Store.LastOwnSession(ctx, agent)
+	last, err := g.store.LastOwnSession(ctx, agent)
 	if fault.Is(err, fault.NotFound) {
 		return session.Session{}, nil
 	}
@@ -202,7 +244,7 @@ func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
 	if last == "" {
 		return nil, nil
 	}
-	kept, err := g.o.Store.Evidence(ctx, last, 0)
+	kept, err := g.store.Evidence(ctx, last, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -311,7 +353,7 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 		return s, "", fault.New(fault.CredentialWrongKind, "A session's token can't open sessions.")
 	}
 	s = s.Raise(labels...)
-	if err := g.o.Store.OpenSession(ctx, s, opened(s, p.String())); err != nil {
+	if err := g.store.OpenSession(ctx, s, opened(s, p.String())); err != nil {
 		return s, "", err
 	}
 	g.hold(s)
@@ -324,7 +366,7 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 	s.Own = true
 	ctx = context.WithoutCancel(ctx) // half of it would close a session and open none
 	for range maxRejudge {
-		own, err := g.o.Store.OwnSession(ctx, p.ID)
+		own, err := g.store.OwnSession(ctx, p.ID)
 		if err == nil {
 			own, err = g.CloseSession(ctx, own.ID, p.String(), "the agent opened its next session")
 			s.Used = max(s.Used, own.Used) // opening the next session renews no budget
@@ -342,7 +384,7 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 		if err != nil {
 			return s, err
 		}
-		err = g.o.Store.OpenSession(ctx, next, opened(next, p.String()), given...)
+		err = g.store.OpenSession(ctx, next, opened(next, p.String()), given...)
 		if fault.Is(err, fault.Conflict) {
 			continue // another connection opened one in between
 		}
@@ -383,7 +425,7 @@ func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move fun
 	if err != nil {
 		return session.Session{}, err
 	}
-	s, err := g.o.Store.ChangeSession(ctx, id, func(s session.Session) (session.Session, audit.Entry, error) {
+	s, err := g.store.ChangeSession(ctx, id, func(s session.Session) (session.Session, audit.Entry, error) {
 		next, err := move(s)
 		entry := e
 		entry.Kind, entry.Decision = audit.Change, "ok"
@@ -429,7 +471,7 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 		return s, err
 	}
 	g.desk.WithdrawSession(context.WithoutCancel(ctx), s.ID)
-	if l := g.forget(s); l != nil { // what still runs would be thrown away when it comes back
+	if l := g.sessions.forget(s); l != nil { // what still runs would be thrown away when it comes back
 		if spent := l.meter.stop(errClosed); spent > s.Used {
 			s.Used = spent
 		}
@@ -439,7 +481,7 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 
 // RemoveFiles removes what a closed session's workspace holds, which nobody can reach any more: on record before it is done.
 func (g *Gateway) RemoveFiles(ctx context.Context, id, by string) error {
-	s, err := g.o.Store.Session(ctx, id)
+	s, err := g.store.Session(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -447,35 +489,21 @@ func (g *Gateway) RemoveFiles(ctx context.Context, id, by string) error {
 		return fault.New(fault.Conflict, "Session %s is open, and its agent works with its files.", short(id)).Try("Close it first.")
 	}
 	e := audit.Entry{Kind: audit.Change, Action: "session.remove_files", Agent: s.Agent, Session: s.ID, Requester: s.Requester, Actor: by, Decision: "ok"}
-	if err := g.o.Store.Record(ctx, e); err != nil {
+	if err := g.store.Record(ctx, e); err != nil {
 		return err
 	}
 	return g.o.RemoveFiles(id)
 }
 
-// forget drops a closed session from memory and returns what was held of it; who still asks for it gets it from the store.
-func (g *Gateway) forget(s session.Session) *live {
-	g.liveMu.Lock()
-	defer g.liveMu.Unlock()
-	closed := g.live[s.ID]
-	if closed != nil && !closed.owes() {
-		delete(g.live, s.ID)
-	}
-	if l := g.own[s.Agent]; l != nil && l.current.Load().ID == s.ID {
-		delete(g.own, s.Agent)
-	}
-	return closed
-}
-
 // WaitingPlans returns open sessions whose plan waits for a person, the newest first and at most limit of them, and how many there are.
 func (g *Gateway) WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error) {
-	return g.o.Store.WaitingPlans(ctx, limit)
+	return g.store.WaitingPlans(ctx, limit)
 }
 
 // DecidePlan is a person's answer to a plan that waits, named by the digest they saw.
 func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve bool, by, reason string) (session.Session, error) {
 	if person, ok := strings.CutPrefix(by, "person:"); ok && approve {
-		s, err := g.o.Store.Session(ctx, id)
+		s, err := g.store.Session(ctx, id)
 		if err != nil {
 			return s, err
 		}
@@ -508,7 +536,7 @@ func (g *Gateway) settle(ctx context.Context, l *live) error {
 		}
 		o := l.owed[0]
 		l.mu.Unlock()
-		s, err := g.o.Store.Outcome(ctx, o.entry.Session, o.entry, o.raise, o.used)
+		s, err := g.store.Outcome(ctx, o.entry.Session, o.entry, o.raise, o.used)
 		if err != nil {
 			return fault.Wrap(err, fault.AuditUnavailable, "The outcome of an earlier call of this session is not written down yet.").
 				Try("Wait until the store answers again.")
@@ -543,7 +571,7 @@ func (g *Gateway) payOwed(l *live) {
 			}
 			select {
 			case <-time.After(250 * time.Millisecond):
-			case <-g.running.Done():
+			case <-g.background.running.Done():
 				g.log.Error("an outcome is not written down; at the next start it is recorded as unknown", "error", err)
 				return
 			}

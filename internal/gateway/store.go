@@ -30,6 +30,12 @@ type Store interface {
 	standing.Store
 }
 
+// corridorStore is all of the Store that the corridor itself uses.
+type corridorStore interface {
+	SessionStore
+	CallStore
+}
+
 // SessionStore keeps the sessions.
 type SessionStore interface {
 	// OpenSession writes a new session, its entry and the evidence that it takes over. For an own session it is a Conflict when the agent has an
