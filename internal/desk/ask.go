@@ -1,14 +1,13 @@
 package desk
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"sync"
 	"time"
-
-	"bytes"
-	"slices"
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
@@ -23,7 +22,7 @@ const (
 	maxOpenOfAgent = 500 // and of one agent, in all of its sessions
 	// maxSilent bounds how many calls of one agent wait for silence: more than people could stop in its time take a yes.
 	maxSilent = 10
-	// MaxArguments bounds the arguments that a person is asked about, in bytes. Whoever composes a question about a call refuses longer ones.
+	// MaxArguments bounds the arguments that a person is asked about, in bytes.
 	MaxArguments = 128 << 10
 )
 
@@ -36,8 +35,8 @@ type Draft struct {
 	Declaration *declare.Declaration
 	Entry       audit.Entry    // that a person was asked. The desk adds which question it is
 	Detail      map[string]any // more of the entry; nil: nothing
-	// Stands tells whether the answer to an older question about the call still stands for the call as it is now. Nil in AskDeclared: there an older
-	// question stays that shows the same.
+	// Stands tells whether the answer to an older question about the call still stands for the call as it is now. AskDeclared doesn't need it: there
+	// an older question stays that shows the same.
 	Stands func(older approval.Approval) bool
 	// Roles are the roles of the arguments, by name; Reasons gives the reasons anew for the question with another destination. Both are for drills.
 	Roles   map[string]string
@@ -79,9 +78,12 @@ func (d *Desk) TakeTurn(agent, what string) error {
 }
 
 // Ask puts a question about a call before people, within the bounds of what they can read. It returns the question that waits: the new one, or
-// that of another call of the same that was asked first. Errors: fault.LimitRate; fault.LimitQuota; fault.ApprovalRejected where a person has said
+// that of another call of the same that was asked first. Errors: ErrTooLong; fault.LimitRate; fault.LimitQuota; fault.ApprovalRejected where a person has said
 // no to this very call; ErrTooManySilent; those of the declaration where another call has spent it meanwhile; those of the store.
 func (d *Desk) Ask(ctx context.Context, q Draft) (approval.Approval, error) {
+	if len(q.Approval.Arguments) > MaxArguments {
+		return approval.Approval{}, ErrTooLong
+	}
 	if err := d.TakeTurn(q.Approval.Agent, ""); err != nil {
 		return approval.Approval{}, err
 	}

@@ -33,9 +33,9 @@ type Options struct {
 	Log   *slog.Logger
 	// Definition is the hash of a tool's definition as it is now; false for what is no tool.
 	Definition func(operation string) (hash string, ok bool)
-	// Judge judges the call that a question is about with other arguments, which are canonical JSON, and composes the question about that call. It
+	// JudgeChanged judges the call that a question is about with other arguments, which are canonical JSON, and composes the question about that call. It
 	// fails where the call would be refused.
-	Judge func(ctx context.Context, old approval.Approval, arguments []byte) (Draft, error)
+	JudgeChanged func(ctx context.Context, old approval.Approval, arguments []byte) (Draft, error)
 	// Changed is called with the id of a question after it was written. It must not block.
 	Changed func(id string)
 }

@@ -49,7 +49,7 @@ func (d *Desk) modify(ctx context.Context, voter approval.Voter, m Modification,
 	if err != nil {
 		return next, err
 	}
-	q, err := d.o.Judge(ctx, old, arguments)
+	q, err := d.o.JudgeChanged(ctx, old, arguments)
 	if err != nil {
 		return next, err
 	}

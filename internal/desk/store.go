@@ -11,6 +11,9 @@ import (
 	"sallyport.example/internal/session"
 )
 
+// ErrTooLong says that the arguments are longer than MaxArguments.
+var ErrTooLong = errors.New("nobody reads arguments of this length")
+
 // ErrTooManySilent says that so many calls of the agent wait for silence already that nobody could stop them all: ask for a yes.
 var ErrTooManySilent = errors.New("too many calls of the agent wait to be stopped")
 

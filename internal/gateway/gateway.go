@@ -164,7 +164,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.desk = desk.New(desk.Options{
 		Store: o.Store, Voter: o.Voter, Environment: o.Environment, Expires: o.Limits.ApprovalExpires, PerMinute: o.Limits.AsksPerMinute,
-		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, Judge: g.judgeChanged,
+		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, JudgeChanged: g.judgeChanged,
 		Changed: func(id string) { g.changed(ApprovalChanged, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{

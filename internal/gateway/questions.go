@@ -57,9 +57,6 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		return v
 	case c.r.DryRun:
 		return v
-	case len(c.args) > desk.MaxArguments:
-		return fault.Refuse(stage, fault.LimitQuota, fmt.Sprintf("A person would have to decide on this call, and nobody reads arguments of %d bytes; at most %d.", len(c.args), desk.MaxArguments),
-			fault.Remedy{Kind: "ask_person", Text: "Make it smaller, or ask a person to do it."})
 	}
 	q := c.draft(v)
 	q.Entry = c.entry(audit.Decision)
@@ -73,6 +70,9 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 			return v
 		}
 		return c.asked(ctx, v)
+	case errors.Is(err, desk.ErrTooLong):
+		return fault.Refuse(stage, fault.LimitQuota, fmt.Sprintf("A person would have to decide on this call, and nobody reads arguments of %d bytes; at most %d.", len(c.args), desk.MaxArguments),
+			fault.Remedy{Kind: "ask_person", Text: "Make it smaller, or ask a person to do it."})
 	case fault.Is(err, fault.LimitRate):
 		e := fault.Of(err)
 		return fault.Refuse(stage, e.Code, e.Message, fault.Remedy{Kind: "wait", Text: e.Remedy})

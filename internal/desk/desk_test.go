@@ -1,0 +1,166 @@
+package desk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/approval"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+var bob = approval.Voter{Person: "bob", Roles: []identity.Role{identity.Approver}}
+
+// question is one that was asked at noon and is good for an hour.
+func question(t testing.TB, change ...func(*approval.Approval)) approval.Approval {
+	t.Helper()
+	a := approval.Approval{
+		CallDigest: strings.Repeat("d", 64), Risk: "HIGH", Operation: "bank.transfer", DefinitionHash: "hash", Arguments: json.RawMessage(`{"to":"acme@example.com","amount":5}`),
+		Session: "sess_1", Agent: "worker", Requester: "erin", OpenedBy: "host:ci", Environment: "here",
+	}
+	for _, f := range change {
+		f(&a)
+	}
+	a, err := approval.New(a, noon, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func silent(a *approval.Approval) { a.Risk, a.SilenceAt = "MEDIUM", noon.Add(time.Minute) }
+
+// after is the question after a move.
+func after(t testing.TB, a approval.Approval, move func(approval.Approval) (approval.Approval, error)) *Stored {
+	t.Helper()
+	a, err := move(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Stored{Approval: a}
+}
+
+// What people can't read is not asked: whatever takes the place of a question that waits takes no more room, and more than people could stop is not
+// left to silence.
+func TestPlaceIsBounded(t *testing.T) {
+	waiting := &Stored{Approval: question(t)}
+	approved := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Approve(bob, a.Digest, "", noon) })
+	deferred := after(t, question(t), func(a approval.Approval) (approval.Approval, error) {
+		return a.Defer(bob, a.Digest, time.Time{}, noon)
+	})
+	tooMany := errors.New("too many wait")
+	for name, c := range map[string]struct {
+		found Found
+		next  approval.Approval
+		want  error
+	}{
+		"nothing waits":                   {Found{}, question(t), nil},
+		"the last of the session":         {Found{OpenOfSession: maxOpen - 1}, question(t), nil},
+		"one more of the session":         {Found{OpenOfSession: maxOpen}, question(t), tooMany},
+		"the last of the agent":           {Found{OpenOfAgent: maxOpenOfAgent - 1}, question(t), nil},
+		"one more of the agent":           {Found{OpenOfAgent: maxOpenOfAgent}, question(t), tooMany},
+		"instead of one that waits":       {Found{Same: waiting, OpenOfSession: maxOpen, OpenOfAgent: maxOpenOfAgent}, question(t), nil},
+		"instead of one put off":          {Found{Same: deferred, OpenOfSession: maxOpen, OpenOfAgent: maxOpenOfAgent}, question(t), nil},
+		"instead of one approved":         {Found{Same: approved, OpenOfSession: maxOpen}, question(t), tooMany},
+		"with other arguments":            {Found{Replaced: waiting, OpenOfSession: maxOpen, OpenOfAgent: maxOpenOfAgent}, question(t), nil},
+		"the last left to silence":        {Found{SilentOfAgent: maxSilent - 1}, question(t, silent), nil},
+		"one more left to silence":        {Found{SilentOfAgent: maxSilent}, question(t, silent), ErrTooManySilent},
+		"silent instead of one":           {Found{Same: waiting, SilentOfAgent: maxSilent}, question(t, silent), ErrTooManySilent},
+		"a yes with many left to silence": {Found{SilentOfAgent: maxSilent}, question(t), nil},
+	} {
+		w, err := place(c.found, c.next, noon)
+		switch {
+		case c.want == tooMany && fault.Is(err, fault.LimitQuota), c.want != nil && errors.Is(err, c.want):
+		case c.want == nil && err == nil && w.Question != nil && w.Question.ID == c.next.ID:
+		default:
+			t.Errorf("%s: %+v, %v", name, w.Question, err)
+		}
+	}
+}
+
+// A new question takes the place of the older one about the same call, and of its declaration, but for a no, which stays a no.
+func TestSupersede(t *testing.T) {
+	d, err := declare.New(declare.Declaration{
+		Session: "sess_1", Agent: "worker", Requester: "erin", Operation: "bank.transfer", DefinitionHash: "hash", Parameters: json.RawMessage(`{}`), Risk: "HIGH",
+	}, noon, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := func(a *approval.Approval) { a.DeclarationID = d.ID }
+	old := Stored{Approval: question(t, about), Declaration: &d}
+	for name, next := range map[string]approval.Approval{"of the same declaration": question(t, about), "of none": question(t)} {
+		updates, err := supersede(old, next, noon)
+		if err != nil || len(updates) != 1 || updates[0].Approval.State != approval.Superseded || updates[0].Entry.Action != "approval.supersede" {
+			t.Fatalf("%s: %+v, %v", name, updates, err)
+		}
+		if state := updates[0].Declaration.State; (state == declare.Pending) != (next.DeclarationID == d.ID) {
+			t.Errorf("%s: the declaration is %s", name, state)
+		}
+	}
+	no := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Reject(bob, a.Digest, "no", noon) })
+	if _, err := supersede(*no, question(t), noon); !fault.Is(err, fault.ApprovalRejected) {
+		t.Errorf("a no does not stay: %v", err)
+	}
+	if updates, err := supersede(old, question(t), noon.Add(2*time.Hour)); err != nil || updates != nil {
+		t.Errorf("one that expired is withdrawn: %+v, %v", updates, err)
+	}
+}
+
+// An answer stands for the gateway that asked, as long as nothing that was shown has changed; silence only where people could object.
+func TestStands(t *testing.T) {
+	d := New(Options{Environment: "here", Since: noon})
+	yes := func(approval.Approval) bool { return true }
+	for name, c := range map[string]struct {
+		a    approval.Approval
+		call func(approval.Approval) bool
+		want bool
+	}{
+		"about the call":             {question(t), yes, true},
+		"about another call":         {question(t), func(approval.Approval) bool { return false }, false},
+		"of another gateway":         {question(t, func(a *approval.Approval) { a.Environment = "there" }), yes, false},
+		"changed since":              {func() approval.Approval { a := question(t); a.Operation = "bank.close"; return a }(), yes, false},
+		"silence, people could look": {question(t, silent), yes, true},
+		"silence, nobody could":      {question(t, silent).Begin(noon.Add(-time.Second)), yes, false},
+		"a yes of an earlier day":    {question(t).Begin(noon.Add(-time.Hour)), yes, true},
+	} {
+		if got := d.stands(c.a, c.call); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A drill differs from what was asked in its destinations, which are of the same form, and is of no call.
+func TestDrillDiffersInItsDestination(t *testing.T) {
+	asked := question(t, func(a *approval.Approval) {
+		a.Evidence = []approval.Finding{{Argument: "to", Role: "destination", Value: "acme@example.com", Vouched: true, By: "words", Text: "the person named it"}}
+	})
+	q := Draft{Roles: map[string]string{"to": "destination", "amount": "amount"}, Reasons: func(a approval.Approval) []approval.Reason { return a.Reasons }}
+	bad, ok := withOtherDestination(asked, q)
+	if !ok {
+		t.Fatal("there is a destination, and no drill")
+	}
+	var args struct {
+		To     string
+		Amount int
+	}
+	if err := json.Unmarshal(bad.Arguments, &args); err != nil || args.Amount != 5 || args.To == "acme@example.com" || !slices.Contains(decoys[0].destinations, args.To) {
+		t.Errorf("%s, %v", bad.Arguments, err)
+	}
+	if bad.CallDigest == asked.CallDigest || fmt.Sprint(bad.Destinations) != fmt.Sprintf("[%q]", args.To) || bad.Evidence[0].Vouched || bad.Evidence[0].Value != args.To {
+		t.Errorf("%+v", bad)
+	}
+	if !asked.Evidence[0].Vouched {
+		t.Error("the real question was changed")
+	}
+	if _, ok := withOtherDestination(asked, Draft{Roles: map[string]string{"amount": "amount"}, Reasons: q.Reasons}); ok {
+		t.Error("a drill of a call without a destination")
+	}
+}
