@@ -122,11 +122,9 @@ func (op *Operation) WhyWithheld(name string) fault.Verdict {
 	return fault.Refuse("standing", fault.ToolUnknown, fmt.Sprintf("%s can't be offered: %.80s", op.ID, op.Fault))
 }
 
-// Withheld finds the operation that would have the name if agents could call it; nil if there is none.
-func (s *Snapshot) Withheld(method call.Method, name string) *Operation {
-	var kinds []call.Kind
-	switch method {
-	case call.CallTool:
+// Withheld finds the operation of a kind that would have the name if agents could call it; nil if there is none.
+func (s *Snapshot) Withheld(kind call.Kind, name string) *Operation {
+	if kind == call.Tool {
 		var found *Operation
 		for _, op := range s.byID {
 			if op.Kind == call.Tool && (op.Standing == Unlisted || op.Standing == Unfit) && op.Name == name && (found == nil || op.ID < found.ID) {
@@ -134,19 +132,11 @@ func (s *Snapshot) Withheld(method call.Method, name string) *Operation {
 			}
 		}
 		return found
-	case call.ReadResource, call.Subscribe, call.Unsubscribe:
-		kinds = []call.Kind{call.Resource}
-	case call.GetPrompt:
-		kinds = []call.Kind{call.Prompt}
-	case call.Complete:
-		kinds = []call.Kind{call.Prompt, call.Resource}
 	}
-	for _, kind := range kinds {
-		if i := slices.IndexFunc(s.withheld[kind], func(o Offer) bool {
-			return o.Name == name || kind == call.Resource && strings.Contains(o.Name, "{") && templateMatches(o.Name, name)
-		}); i >= 0 {
-			return s.withheld[kind][i].Operation
-		}
+	if i := slices.IndexFunc(s.withheld[kind], func(o Offer) bool {
+		return o.Name == name || kind == call.Resource && strings.Contains(o.Name, "{") && templateMatches(o.Name, name)
+	}); i >= 0 {
+		return s.withheld[kind][i].Operation
 	}
 	return nil
 }

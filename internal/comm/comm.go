@@ -460,11 +460,9 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 
 // asJSON is a result that is a value.
 func asJSON(source string, v any) (catalogue.Brought, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	b, err := call.Encode(v)
+	if err != nil {
 		return catalogue.Brought{}, fault.Wrap(err, fault.ResultInvalid, "The result could not be written down.")
 	}
-	return catalogue.Brought{Source: source, Blocks: []catalogue.Block{{Text: strings.TrimSuffix(b.String(), "\n")}}}, nil
+	return catalogue.Brought{Source: source, Blocks: []catalogue.Block{{Text: string(b)}}}, nil
 }

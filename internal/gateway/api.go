@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"encoding/json"
 	"time"
 
@@ -43,14 +42,6 @@ type Answer struct {
 	Metadata json.RawMessage
 	// Brings is what the result brings into the session: who keeps it for later hands it out only to a session that holds all of it.
 	Brings []flow.Label
-}
-
-// Upstreams carries permitted calls to the servers behind us. Implementations bound time by ctx, size by their own limits, and
-// return fault errors: UpstreamFailed (Dispatched says whether the request can have had its effect), ResultTooLarge, ResultInvalid, TimeExceeded.
-// A JSON-RPC error of the server is a *call.RPCError.
-type Upstreams interface {
-	// Do sends one request and waits for its result. params is complete except for _meta, which the implementation owns.
-	Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
 }
 
 // Clock is read wherever time is decided on.

@@ -29,6 +29,6 @@ func (c *crossing) askedOnce(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	return c.g.desk.Covering(ctx, c.session.ID, c.op.ID, func(a approval.Approval) bool {
-		return a.DefinitionHash == c.definition() && slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Code == codeOnce })
+		return a.DefinitionHash == c.effect.Definition() && slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Code == codeOnce })
 	})
 }

@@ -1,15 +1,10 @@
 package gateway
 
 import (
-	"bytes"
-	"encoding/json"
 	"slices"
-	"strconv"
-	"strings"
 
 	"sallyport.example/flow"
-	"sallyport.example/guard"
-	"sallyport.example/internal/call"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/judge"
 )
 
@@ -31,8 +26,8 @@ func (c *crossing) carry() {
 // carriedIn finds fenced text and attributions in a JSON value, and the labels that they bring. A label that the configuration no longer
 // has stands for all of them: nobody can say any more what it blocks.
 func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) {
-	// In an address what is passed on is encoded; the word below is the same in both forms, and in every fence and attribution.
-	if !bytes.Contains(b, []byte(guard.TrustLevel)) {
+	attributions, fenced := effect.Delivered(b, g.o.Issuer)
+	if len(attributions)+len(fenced) == 0 {
 		return nil, nil
 	}
 	byID := g.catalogue.Snapshot().ByID
@@ -51,21 +46,6 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 			}
 		}
 	}
-	// Every form in which an address can hold it is looked at. The decoded ones go to Find in one piece, whose work is bounded.
-	var forms, plain []string
-	call.Strings(b, func(_, s string) bool {
-		if strings.Contains(s, guard.TrustLevel) {
-			forms = append(forms, s)
-			plain = append(plain, decodings(s)...)
-		}
-		return true
-	})
-	attributions := g.o.Issuer.Find(b)
-	if len(plain) > 0 {
-		if all, err := json.Marshal(plain); err == nil {
-			attributions = append(attributions, g.o.Issuer.Find(all)...)
-		}
-	}
 	for _, a := range attributions {
 		t := judge.Carried{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
 		labels := g.o.Labels // of an operation that nobody knows any more
@@ -74,59 +54,13 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 		}
 		add(t, labels)
 	}
-	for _, s := range append(forms, plain...) {
-		for _, w := range guard.FindWrapped(s) {
-			h := w.Header()
-			var labels []flow.Label
-			for _, word := range h.Contamination {
-				labels = append(labels, flow.Label(word))
-			}
-			add(judge.Carried{Source: h.Source, Operation: h.Operation}, labels)
+	for _, w := range fenced {
+		h := w.Header()
+		var labels []flow.Label
+		for _, word := range h.Contamination {
+			labels = append(labels, flow.Label(word))
 		}
+		add(judge.Carried{Source: h.Source, Operation: h.Operation}, labels)
 	}
 	return texts, held
-}
-
-// maxDecoded bounds what is looked at decoded, in bytes of the encoded string: no address is longer.
-const maxDecoded = 256 << 10
-
-// decodings takes the percent-encoding off, up to three times, with plus as it is and as a space. What is no encoding stays as it is.
-func decodings(s string) (all []string) {
-	if len(s) > maxDecoded {
-		return nil
-	}
-	for range 3 {
-		if spaced := strings.ReplaceAll(s, "+", " "); spaced != s {
-			if all = append(all, spaced); strings.Contains(spaced, "%") {
-				all = append(all, unescape(spaced))
-			}
-		}
-		plain := unescape(s)
-		if plain == s {
-			break
-		}
-		all = append(all, plain)
-		s = plain
-	}
-	return all
-}
-
-// unescape takes one layer of percent-encoding off.
-func unescape(s string) string {
-	if !strings.Contains(s, "%") {
-		return s
-	}
-	var b strings.Builder
-	b.Grow(len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '%' && i+2 < len(s) {
-			if v, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
-				b.WriteByte(byte(v))
-				i += 2
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 )
@@ -30,7 +31,7 @@ func (c *crossing) unknownTool(snap *catalogue.Snapshot) fault.Verdict {
 	told := fault.Refuse(stage, fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(c.r.Tool)),
 		fault.Remedy{Kind: "reorder", Text: "Use one of the tools in the list or the manifest."})
 	if c.op == nil {
-		c.op = snap.Withheld(c.r.Method, c.r.Tool)
+		c.op = effect.Withheld(snap, c.r.Method, c.r.Tool)
 	}
 	if c.op == nil {
 		return told

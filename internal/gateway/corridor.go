@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
@@ -24,8 +25,6 @@ const (
 	maxAct = 5 * time.Minute
 	// maxAtOnce bounds the calls of one agent that are under way, in all of its sessions (TH-5): each takes memory, and a turn of the store.
 	maxAtOnce = 512
-	// maxName bounds URIs and names of prompts, in bytes: they stand in records and attributions.
-	maxName = 8 << 10
 )
 
 // crossing is one call on its way through the corridor. One goroutine owns it, except cancel, which the kill switch calls.
@@ -54,19 +53,30 @@ type crossing struct {
 type ran struct {
 	intended bool      // the intent is durable: from here on there is an outcome to write
 	at       time.Time // when the effect began, on the monotonic clock
-	source   string    // where a command's result is from
-	sourceAt time.Time // and when it was there; zero: now
 	reasons  reasons
 }
 
 // talk is what may be said while a call runs.
 type talk struct {
-	mu   sync.Mutex // guards over
-	over bool       // the call has its outcome: no answer follows
+	exchange call.Exchange // what may pass
+	mu       sync.Mutex    // guards over
+	over     bool          // the call has its outcome: no answer follows
+}
+
+func (t *talk) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.over = true
+}
+
+func (t *talk) ended() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.over
 }
 
 // Call takes one call through the corridor, from credential to durable outcome. The stages are a closed list in a fixed order;
-// they return verdicts, and only this function acts on them (docs/design.md, "The corridor").
+// they return verdicts, and only this function, with run, acts on them (docs/design.md, "The corridor").
 func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -84,7 +94,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	atOnce := g.standing.Enter(c.agent, c)
 	defer g.standing.Leave(c)
 
-	// Judge. The switch and the bound on calls under way come before any work; the rest in the order of the design.
+	// The switch and the bound on calls under way come before any work; the rest in the order of the design.
 	if v := g.killed(c.agent); v.Decision != fault.Permit {
 		return c.refuseBehind(v)
 	}
@@ -117,7 +127,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		}
 		err := c.intent(ctx)
 		if err == nil {
-			break
+			return c.run(ctx)
 		}
 		if spent := (*SpendError)(nil); errors.As(err, &spent) {
 			return c.refuse(ctx, fault.RefuseErr("intent", spent.Err))
@@ -130,21 +140,20 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		}
 		try++ // what the session holds now may not be what the person was shown: the call is judged anew
 	}
+}
 
-	// Act. From here on an outcome is owed.
+// run is what Call does once the intent is durable: act, inspect, write the outcome, release. From here on an outcome is owed.
+func (c *crossing) run(ctx context.Context) Answer {
 	result, err := c.act(ctx)
-	c.talk.mu.Lock()
-	c.talk.over = true
-	c.talk.mu.Unlock()
 	out := c.inspect(result, err)
 	c.gaveBack(out, err)
-	if v := g.killed(c.agent); v.Decision != fault.Permit {
+	if v := c.g.killed(c.agent); v.Decision != fault.Permit {
 		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer
 	}
 	if err := c.outcome(ctx, out); err != nil {
 		return c.answer(fault.RefuseErr("outcome", audited(err)))
 	}
-	if v := g.killed(c.agent); v.Decision != fault.Permit {
+	if v := c.g.killed(c.agent); v.Decision != fault.Permit {
 		return c.answer(v)
 	}
 	if c.session.State != session.Open {
@@ -161,7 +170,7 @@ func (c *crossing) release(out outcome) Answer {
 	}
 	a := c.answer(v)
 	a.Result, a.RPCError = out.result, out.rpcError
-	if c.op.Command != nil {
+	if c.effect.Traits().AttributionApart {
 		a.Metadata = out.entry.Attribution
 	}
 	for _, h := range out.raise {
@@ -184,8 +193,8 @@ func (c *crossing) again(ctx context.Context) error {
 	if op == nil || op.Hash != c.op.Hash {
 		return fault.New(fault.ToolUnknown, "The tool changed while the call waited for an answer.").Try("Look at the list of tools again.")
 	}
-	if c.offer == nil { // an offer's operation is not in the list of tools
-		c.op = op
+	if op.Kind == call.Tool { // what is read or got stays as it was found
+		c.use(effect.Of(op))
 	}
 	if c.declaration != nil {
 		d, err := c.g.store.Declaration(ctx, c.declaration.ID)
@@ -231,69 +240,54 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
 	}
-	if c.args, err = call.Canonical(arguments, call.DefaultLimits()); err != nil {
+	if arguments, err = call.Canonical(arguments, call.DefaultLimits()); err != nil {
 		return fault.RefuseErr(stage, err)
 	}
-	if c.args[0] != '{' {
+	if c.args = arguments; !call.IsObject(c.args) {
 		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "the arguments must be a JSON object").At("arguments"))
 	}
 	snap := c.g.catalogue.Snapshot()
-	switch c.r.Method {
-	case call.CallTool:
-		c.op = snap.Lookup(c.r.Tool)
-	case call.ReadResource, call.Subscribe, call.Unsubscribe:
-		c.offer = snap.Offer(call.Resource, c.r.Tool)
-	case call.GetPrompt:
-		c.offer = snap.Offer(call.Prompt, c.r.Tool)
-	case call.Complete:
-		if c.offer = snap.Offer(call.Prompt, c.r.Tool); c.offer == nil {
-			c.offer = snap.Offer(call.Resource, c.r.Tool)
-		}
-	}
-	if c.offer != nil {
-		c.op = c.offer.Operation
-	}
-	if c.r.Method != call.CallTool && len(c.r.Tool) > maxName {
-		return fault.RefuseErr(stage, fault.New(fault.RequestMalformed, "at most %d bytes", maxName).At("uri"))
+	found, err := effect.Find(snap, c.r.Method, c.r.Tool)
+	c.use(found)
+	if err != nil {
+		return fault.RefuseErr(stage, err)
 	}
 	if c.op == nil || c.op.Standing == catalogue.Unlisted || c.op.Standing == catalogue.Unfit {
 		return c.unknownTool(snap)
 	}
-	// What is read or asked for is the call as much as its arguments are: it is judged, hashed and kept with them.
-	switch c.r.Method {
-	case call.ReadResource, call.Subscribe, call.Unsubscribe:
-		c.args = appendQuoted([]byte(`{"uri":`), c.r.Tool, '}')
-	case call.GetPrompt:
-		c.prompt, c.args = c.args, appendNamed(nil, "name", c.offer.Upstream, c.args)
+	if err := c.read(ctx); err != nil {
+		return fault.RefuseErr(stage, err)
 	}
-	if c.r.Method != call.CallTool {
-		if c.args, err = call.Canonical(c.args, call.DefaultLimits()); err != nil {
-			return fault.RefuseErr(stage, err)
-		}
-	}
-	if c.r.Method == call.CallTool {
-		c.unfold(ctx)
-	}
-	sent := c.args
-	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
-		if c.answers, err = call.Canonical(answers, call.DefaultLimits()); err != nil {
-			return fault.RefuseErr(stage, err)
-		}
-		c.r.Exchange.InputResponses = c.answers
-		sent = append(append(append([]byte{}, sent...), 0), c.answers...)
-	}
-	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.definition(), sent)
 	c.carry()
 	c.understand()
 	return fault.Permitted()
 }
 
-// definition is the hash of what is called, as digests have it. Of what is no tool the method is part of it: to read is not to subscribe.
-func (c *crossing) definition() string {
-	if c.r.Method == call.CallTool {
-		return c.op.Hash
+// use takes what was found to be called; nil if nothing was.
+func (c *crossing) use(e effect.Effect) {
+	if c.effect = e; e != nil {
+		c.op = e.Operation()
 	}
-	return call.HashBytes([]byte(c.op.Hash + "\x00" + string(c.r.Method)))
+}
+
+// read takes the arguments as the effect reads them, with what the call says about itself and the answers that go out with it, under one digest.
+func (c *crossing) read(ctx context.Context) error {
+	p, err := c.effect.Parameters(c.args)
+	c.args, c.selects = p.Canonical, p.Selects
+	if err != nil {
+		return err
+	}
+	c.unfold(ctx, p)
+	sent := c.args
+	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
+		if c.answers, err = call.Canonical(answers, call.DefaultLimits()); err != nil {
+			return err
+		}
+		c.r.Exchange.InputResponses = c.answers
+		sent = append(append(append([]byte{}, sent...), 0), c.answers...)
+	}
+	c.digest = call.Digest(c.agent, c.session.ID, c.op.ID, c.effect.Definition(), sent)
+	return nil
 }
 
 // reload takes the newest version of the session, from the store where memory has missed a move.

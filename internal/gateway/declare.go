@@ -11,41 +11,26 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 )
 
-// unfold takes apart what a tool is called with: its parameters, why they are needed, and the declaration that stands for both. What
-// is wrong with it is said by the declare stage, in its turn.
-func (c *crossing) unfold(ctx context.Context) {
-	id, justified := c.r.Declaration, json.RawMessage(nil)
-	if c.op.Command != nil {
-		parameters := []byte{'{'}
-		for name, raw := range call.Members(c.args) {
-			switch name {
-			case "justification":
-				justified = raw
-				continue
-			case "declaration_id":
-				var word string
-				if json.Unmarshal(raw, &word) != nil || word == "" || id != "" && id != word {
-					c.undeclared = fault.New(fault.DeclarationInvalid, "It must be the id of one declaration.").At("declaration_id")
-				}
-				id = word
-				continue
-			}
-			if len(parameters) > 1 {
-				parameters = append(parameters, ',')
-			}
-			parameters = append(appendQuoted(parameters, name, ':'), raw...)
+// unfold takes what a call says about why it is needed, or the declaration that stands for that and for its parameters. What is wrong with
+// it is said by the declare stage, in its turn.
+func (c *crossing) unfold(ctx context.Context, p effect.Parameters) {
+	id, justified := c.r.Declaration, p.Justification
+	if p.Declaration != nil {
+		word, ok := call.Text(p.Declaration)
+		if !ok || word == "" || id != "" && id != word {
+			c.undeclared = fault.New(fault.DeclarationInvalid, "It must be the id of one declaration.").At("declaration_id")
 		}
-		if canonical, err := call.Canonical(append(parameters, '}'), call.DefaultLimits()); err != nil {
-			c.undeclared = err
-		} else {
-			c.args = canonical
-		}
+		id = word
+	}
+	if p.Problem != nil {
+		c.undeclared = p.Problem
 	}
 	switch {
 	case c.undeclared != nil:
@@ -148,7 +133,7 @@ func (c *crossing) declaredDetail(r reasons) map[string]any {
 
 // redacted is a value as JSON for the log, with secrets taken out.
 func (g *Gateway) redacted(v any) json.RawMessage {
-	b, err := marshalPlain(v)
+	b, err := call.Encode(v)
 	if err != nil {
 		return json.RawMessage("null")
 	}
@@ -238,9 +223,11 @@ func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (d
 		return op != nil && op.Standing != catalogue.Unlisted && op.Standing != catalogue.Unfit
 	}))
 	problems, c.flags = declare.Merge(problems, more), flags
-	c.op, c.args = snap.ByID(r.Operation), r.Parameters
-	if c.op != nil && c.op.Command != nil && len(r.Parameters) > 0 && c.mayCall() { // what it may not call tells it nothing
-		if err := c.op.Command.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) {
+	if c.args = r.Parameters; snap.ByID(r.Operation) != nil {
+		c.use(effect.Of(snap.ByID(r.Operation)))
+	}
+	if c.op != nil && len(r.Parameters) > 0 {
+		if err := c.effect.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) && c.mayCall() { // what it may not call tells it nothing
 			f := fault.Of(err)
 			problems = declare.Merge(problems, []declare.Problem{{Field: strings.TrimSuffix("parameters."+f.Field, "."), Problem: f.Public()}})
 		}

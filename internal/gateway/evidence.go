@@ -203,7 +203,7 @@ func (c *crossing) sameEvidence(a approval.Approval) bool {
 // gives away in a session that outsiders have written in, so that it is not believed when it is read back.
 func (c *crossing) kept() ([]Evidence, error) {
 	var all []Evidence
-	if answer := c.judged.facts.Answer; answer.ByPerson() && len(answer.Approval.Evidence) > 0 && c.traced() {
+	if answer := c.judged.facts.Answer; answer.ByPerson() && len(answer.Approval.Evidence) > 0 && c.effect.Traits().Traced {
 		var shown []provenance.Finding
 		if r := c.judged.facts.Evidence.Ruling; r != nil {
 			shown = r.Evidence
@@ -239,7 +239,7 @@ func (c *crossing) evidence(body []byte) Evidence {
 // observe reads what came back by what the operator says about the operation: what it shows, and whether it can be trusted. Both are one
 // decision, but that what is trusted without a shape is so however much it is.
 func (c *crossing) observe(result json.RawMessage) (seen provenance.Seen, trusted bool) {
-	payloads, plain := Payloads(c.r.Method, result)
+	payloads, plain := c.effect.Payloads(result)
 	seen = provenance.Observe(c.op.Profile, c.live.seen.words(c.session), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads})
 	switch out := c.op.Class.Output; {
 	case out == provenance.TrustedOutput && c.op.Class.Shape == nil:
@@ -265,74 +265,4 @@ func (c *crossing) keepSeen(seen provenance.Seen) []Evidence {
 		return nil
 	}
 	return []Evidence{c.evidence(body)}
-}
-
-// Payloads are the values and texts in a result of an MCP method, each once. plain says that there is nothing else in it: no other kind of block, no member
-// beside those that are looked at. What can't be read has no payloads.
-func Payloads(method call.Method, result json.RawMessage) (all []json.RawMessage, plain bool) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(result, &members) != nil {
-		return nil, false
-	}
-	if kind := members["resultType"]; kind != nil && string(kind) != `"complete"` { // results of revision 2026-07-28 say that they are one
-		return nil, false
-	}
-	var blocks []map[string]json.RawMessage
-	list := func(raw json.RawMessage) bool { return raw == nil || json.Unmarshal(raw, &blocks) == nil }
-	text := func(raw json.RawMessage) (s string, ok bool) { return s, raw != nil && json.Unmarshal(raw, &s) == nil }
-	switch method {
-	case call.CallTool:
-		if !list(members["content"]) {
-			return nil, false
-		}
-		plain = true
-		for name := range members {
-			plain = plain && slices.Contains([]string{"content", "structuredContent", "isError", "resultType"}, name)
-		}
-		var again repetition
-		if structured := members["structuredContent"]; structured != nil && string(structured) != "null" {
-			all, again = append(all, structured), repetitionOf(structured)
-		}
-		for _, b := range blocks {
-			s, ok := text(b["text"])
-			if string(b["type"]) != `"text"` || !ok {
-				plain = false
-				var inner map[string]json.RawMessage
-				if json.Unmarshal(b["resource"], &inner) != nil {
-					continue
-				}
-				if s, ok = text(inner["text"]); !ok {
-					continue
-				}
-			} else if len(b) != 2 {
-				plain = false
-			}
-			if !again.of(s) {
-				all = append(all, provenance.Text(s))
-			}
-		}
-	case call.ReadResource:
-		if !list(members["contents"]) {
-			return nil, false
-		}
-		for _, b := range blocks {
-			if s, ok := text(b["text"]); ok {
-				all = append(all, provenance.Text(s))
-			}
-		}
-	case call.GetPrompt:
-		if !list(members["messages"]) {
-			return nil, false
-		}
-		for _, m := range blocks {
-			var block map[string]json.RawMessage
-			if json.Unmarshal(m["content"], &block) != nil {
-				continue
-			}
-			if s, ok := text(block["text"]); ok {
-				all = append(all, provenance.Text(s))
-			}
-		}
-	}
-	return all, plain
 }

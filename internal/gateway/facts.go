@@ -11,6 +11,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
@@ -28,25 +29,30 @@ type speaker struct {
 
 // subject is what is called: parsed once, and the same for every judgement.
 type subject struct {
+	effect  effect.Effect // what the call does
 	op      *catalogue.Operation
-	offer   *catalogue.Offer
 	partial bool   // a step of a plan, some of whose arguments are not known yet
 	args    []byte // canonical; with what is read or asked for, where that is no tool
-	prompt  []byte // the canonical arguments of a prompt alone
+	selects []byte // the part of args that selects what is read, where that is not all of it
 	answers []byte // canonical answers to a server's questions, which go out beside the arguments
 	digest  string
 	writes  bool   // it changes something
 	acts    string // why the call of a tool that is said to read counts as a write; ""
 
+	grounds
+
+	carries []judge.Carried // delivered content in the arguments
+	carried []flow.Held     // the labels that it has
+}
+
+// grounds are what a call says about why it is needed.
+type grounds struct {
 	declaration   *declare.Declaration   // the one that the call names
 	justification *declare.Justification // in the call
 	invalid       []declare.Problem      // what is wrong with that
 	undeclared    error                  // what is wrong with how the call is declared
 	inPlan        bool                   // the step of a plan that is judged declares the call
 	flags         []string               // what is doubtful about the reasons
-
-	carries []judge.Carried // delivered content in the arguments
-	carried []flow.Held     // the labels that it has
 }
 
 // judgement is what one look at the facts gave.
@@ -59,20 +65,7 @@ type judgement struct {
 
 // understand finds out whether the call changes something. Nothing else decides that, for calls, checks and plans.
 func (c *crossing) understand() {
-	switch op := c.op; {
-	case op.Acts != "":
-		c.acts = op.Acts
-	case op.Flow.Effect == flow.Read && op.Command == nil && op.Kind == call.Tool:
-		c.acts = op.Class.Reading(op.Server, op.Tool).Acts(c.args)
-	}
-	switch op := c.op; {
-	case op.Flow.Effect != flow.Read:
-		c.writes = true
-	case op.Command != nil:
-		c.writes = op.Command.Writes != nil && op.Command.Writes(c.args)
-	default:
-		c.writes = c.acts != ""
-	}
+	c.writes, c.acts = c.effect.Writes(c.args)
 }
 
 // load gathers the facts that memory knows.
@@ -96,14 +89,14 @@ func (c *crossing) load() judge.Facts {
 			BudgetSpent: s.Budget > 0 && (s.BudgetLeft() == 0 || c.live.meter.left() <= 0),
 			Room:        judge.Room{CallsPerMinute: tier.CallsPerMinute, RequestsPerMinute: tier.CommRequestsPerMinute},
 		},
-		Operation: g.judged(c.op, s.Phase),
+		Operation: g.judged(c.effect, s.Phase),
 		Arguments: judge.Arguments{
-			Canonical: c.args, Digest: c.digest, Partial: c.partial, Writes: c.writes, Acts: c.acts, Selects: c.prompt, Answers: c.answers != nil, Carries: c.carries,
-			ReadsNothing: c.r.Method == call.Subscribe || c.r.Method == call.Unsubscribe,
+			Canonical: c.args, Digest: c.digest, Partial: c.partial, Writes: c.writes, Acts: c.acts, Selects: c.selects, Answers: c.answers != nil, Carries: c.carries,
+			ReadsNothing: c.effect.Traits().ReadsNothing,
 		},
 		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},
 	}
-	f.Operation.Traced = c.traced()
+	f.Operation.Traced = c.effect.Traits().Traced
 	if c.writes && f.Operation.Profile.Level == 0 { // a write that nobody gave a level is of the highest, whatever its default says
 		p := *f.Operation.Profile
 		p.Level, f.Operation.Profile = 2, &p
@@ -118,11 +111,11 @@ func (c *crossing) load() judge.Facts {
 		f.Declaration.Digest = declare.Digest(c.agent, s.ID, c.op.ID, c.op.Hash, c.args, *c.justification)
 	}
 	if of := c.stored(); of != nil {
-		stored := g.judged(of, s.Phase)
+		stored := g.judged(effect.Of(of), s.Phase)
 		f.Operation.Stored = &stored
 	}
-	if c.op.Command != nil && !c.partial {
-		f.Arguments.Problem = c.op.Command.Check(c.args)
+	if !c.partial {
+		f.Arguments.Problem = c.effect.Check(c.args)
 	}
 	if !c.taken.call {
 		f.Session.Room.CallIn, _ = window.Room(now)
@@ -137,17 +130,15 @@ func (c *crossing) load() judge.Facts {
 }
 
 // judged is an operation as the stages read it.
-func (g *Gateway) judged(op *catalogue.Operation, phase session.Phase) judge.Operation {
-	j := judge.Operation{
+func (g *Gateway) judged(e effect.Effect, phase session.Phase) judge.Operation {
+	op, traits := e.Operation(), e.Traits()
+	return judge.Operation{
 		ID: op.ID, Server: op.Server, Name: op.Name, Quarantined: op.Standing == catalogue.Quarantined, ExternalIO: op.Class.ExternalIO,
 		Gone:    op.Standing != catalogue.Active && op.Standing != catalogue.Quarantined,
 		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), AskFirst: op.AskFirst, Acts: op.Acts, Action: op.Class.Action,
 		RiskFloor: op.Class.RiskFloor, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
+		BuiltIn: traits.NeedsReasons, Requests: traits.Requests, Places: traits.Places,
 	}
-	if op.Command != nil {
-		j.BuiltIn, j.Requests, j.Places = true, op.Command.Requests, op.Command.Places
-	}
-	return j
 }
 
 // judge judges the call as everything is now, with no person's answer to it.
@@ -197,7 +188,7 @@ type taken struct{ call, request bool }
 
 // takeRequest counts an external request: now that it is to be made, not each time that it is asked whether it may be.
 func (c *crossing) takeRequest() fault.Verdict {
-	if c.op.Command == nil || !c.op.Command.Requests || c.taken.request {
+	if !c.effect.Traits().Requests || c.taken.request {
 		return fault.Permitted()
 	}
 	if wait, ok := c.live.rates.requests.Take(c.g.now()); !ok {
@@ -298,25 +289,9 @@ func (c *crossing) trace(ctx context.Context, f *judge.Facts) {
 	e.Ruling, e.Unasked = ruling, unasked
 }
 
-// traced tells whether provenance decides about the call: a tool's, or one for a resource where the operator has told what its uri is for or
-// that reading it carries data away. Built-in operations are declared and have rules of their own; they are traced where the operator has
-// told what their arguments are for.
-func (c *crossing) traced() bool {
-	switch c.r.Method {
-	case call.CallTool:
-		return c.op.Traced()
-	case call.ReadResource, call.Subscribe:
-		return c.op.Profile.Told() || c.op.Profile.EgressURL
-	}
-	return false
-}
-
 // stored is the operation whose stored results the call reads; nil if it reads none.
 func (c *crossing) stored() *catalogue.Operation {
-	if c.op.Command == nil || c.op.Command.Of == nil {
-		return nil
-	}
-	if id := c.op.Command.Of(c.args); id != "" {
+	if id := c.effect.Stored(c.args); id != "" {
 		return c.g.catalogue.ByID(id)
 	}
 	return nil

@@ -25,6 +25,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
@@ -54,7 +55,7 @@ type Limits struct {
 // Options is what a Gateway is built of. Every field without a stated default is needed.
 type Options struct {
 	Store     Store
-	Upstreams Upstreams
+	Upstreams effect.Upstreams
 	Agents    agent.Set
 	Policies  *policy.Set
 	Detector  *threat.Detector

@@ -10,7 +10,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
-	"sallyport.example/internal/call"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -124,9 +124,10 @@ func (c *crossing) declaredLabels() []flow.Held {
 }
 
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
-func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
+func (c *crossing) act(ctx context.Context) (effect.Result, error) {
+	defer c.talk.end()
 	if c.g.standing.Killed(c.agent) { // pulled while the intent was being written
-		return nil, &fault.NotDispatched{Err: standing.ErrKilled}
+		return effect.Result{}, &fault.NotDispatched{Err: standing.ErrKilled}
 	}
 	bound := maxAct
 	if t := c.op.Class.Timeout; t > 0 {
@@ -138,36 +139,9 @@ func (c *crossing) act(ctx context.Context) (json.RawMessage, error) {
 	c.live.meter.start(c)
 	defer c.live.meter.end(c)
 	if c.live.current.Load().State != session.Open { // closed before there was a call to end
-		return nil, &fault.NotDispatched{Err: errClosed}
+		return effect.Result{}, &fault.NotDispatched{Err: errClosed}
 	}
-	if c.op.Command != nil {
-		return c.run(ctx)
-	}
-	return c.g.o.Upstreams.Do(ctx, c.op.Server, string(c.r.Method), c.params(), c.exchange())
-}
-
-// params builds the request's params around the canonical arguments.
-func (c *crossing) params() json.RawMessage {
-	switch c.r.Method {
-	case call.CallTool:
-		return appendNamed(nil, "name", c.op.Tool, c.args)
-	case call.GetPrompt:
-		return appendNamed(nil, "name", c.offer.Upstream, c.prompt)
-	}
-	return c.args // a resource's uri, or a completion, in which the door rewrote ref to the server's own name
-}
-
-func appendNamed(b []byte, key, name string, args []byte) []byte {
-	b = append(b, `{"`...)
-	b = append(b, key...)
-	b = append(b, `":`...)
-	b = appendQuoted(b, name, ',')
-	b = append(b, `"arguments":`...)
-	b = append(b, args...)
-	return append(b, '}')
-}
-
-func appendQuoted(b []byte, s string, end byte) []byte {
-	q, _ := json.Marshal(s) // a string always encodes
-	return append(append(b, q...), end)
+	return c.effect.Act(ctx, effect.Run{
+		Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Exchange: c.exchange(),
+	})
 }

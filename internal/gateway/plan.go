@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
@@ -240,11 +241,11 @@ type judgedPlan struct {
 // submitted, whose field is steps, has to say why it reaches outside.
 func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d *agent.Declaration, op *catalogue.Operation, st plannedStep, at string, known map[string]bool) (v, risk fault.Verdict) {
 	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: call.CallTool, DryRun: true}, speaker: speaker{agent: s.Agent, session: s, live: l, decl: d}}
-	c.subject = subject{op: op, args: st.Arguments, inPlan: true, partial: st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0}
+	c.subject = subject{effect: effect.Of(op), op: op, args: st.Arguments, grounds: grounds{inPlan: true}, partial: st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0}
 	if c.args == nil {
 		c.args = []byte("{}")
 	}
-	if op.Command != nil && strings.HasPrefix(at, "steps[") {
+	if c.effect.Traits().NeedsReasons && strings.HasPrefix(at, "steps[") {
 		if problems := declare.CheckStep(at+".justification", st.Justification); len(problems) > 0 {
 			c.undeclared = declare.Refuse(problems)
 		}
@@ -489,7 +490,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 		switch {
 		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
 			cause = v
-			if op := g.catalogue.Snapshot().Withheld(call.CallTool, st.Tool); op != nil && j.ops[i] == nil {
+			if op := g.catalogue.Snapshot().Withheld(call.Tool, st.Tool); op != nil && j.ops[i] == nil {
 				cause = op.WhyWithheld(st.Tool)
 			}
 			cause.Reason = fmt.Sprintf("step %d: %s", i, cause.Reason)

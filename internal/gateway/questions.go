@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
@@ -108,20 +109,20 @@ func (c *crossing) sameReasons(a approval.Approval) bool {
 		Step string `json:"plan_step"`
 	}
 	if len(a.Justification) == 0 || json.Unmarshal(a.Justification, &shown) != nil {
-		return c.op.Command == nil // nobody has to give reasons for it
+		return !c.effect.Traits().NeedsReasons // nobody has to give reasons for it
 	}
 	if shown.Step != "" {
 		step := c.step()
 		return step != nil && step.Justification == shown.Step
 	}
-	return c.justification != nil || c.op.Command == nil
+	return c.justification != nil || !c.effect.Traits().NeedsReasons
 }
 
 // draft composes the question about this call: everything that the person is shown.
 func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	rating := &c.judged.found.Rating
 	a := approval.Approval{
-		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.definition(),
+		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
 		Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
 		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: c.shownEvidence(),
@@ -232,14 +233,15 @@ func (g *Gateway) changedCall(ctx context.Context, old approval.Approval, argume
 		return nil, fault.New(fault.Conflict, "The arguments of %s can't be changed: it is no tool, or not the one that was asked about any more.", display.Clip(old.Operation, 80)).
 			Try("Reject the request with a reason.")
 	}
+	c.use(effect.Of(c.op))
 	if c.decl, err = g.declared(s.Agent); err != nil {
 		return nil, err
 	}
 	if j, problems := declare.ParseJustification(old.Justification); len(problems) == 0 {
 		c.justification = &j
-	} else if c.op.Command != nil { // the reason is a step of the plan, and the plan has no other step for what it would be then
+	} else if c.effect.Traits().NeedsReasons { // the reason is a step of the plan, and the plan has no other step for what it would be then
 		return nil, fault.New(fault.Conflict, "It is a step of the session's plan, with the arguments of the plan.").Try("Reject the request with a reason.")
 	}
-	c.digest = call.Digest(c.agent, s.ID, c.op.ID, c.definition(), arguments)
+	c.digest = call.Digest(c.agent, s.ID, c.op.ID, c.effect.Definition(), arguments)
 	return c, nil
 }

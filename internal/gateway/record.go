@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
-	"sallyport.example/internal/call"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
@@ -15,7 +15,7 @@ import (
 
 // entry is what all entries of this call say.
 func (c *crossing) entry(kind audit.Kind) audit.Entry {
-	e := audit.Entry{Kind: kind, Action: "call", Agent: c.agent, Actor: c.r.Principal.String(), Door: c.r.Door, RequestID: c.request, CallID: c.id, Digest: c.digest}
+	e := audit.Entry{Kind: kind, Action: short(effect.Action(c.r.Method)), Agent: c.agent, Actor: c.r.Principal.String(), Door: c.r.Door, RequestID: c.request, CallID: c.id, Digest: c.digest}
 	if c.session != nil {
 		e.Session, e.Requester = c.session.ID, c.session.Requester
 	}
@@ -23,9 +23,6 @@ func (c *crossing) entry(kind audit.Kind) audit.Entry {
 		e.Operation, e.DefHash = c.op.ID, c.op.Hash
 	} else {
 		e.Operation = short(c.r.Tool)
-	}
-	if c.r.Method != call.CallTool {
-		e.Action = short(string(c.r.Method))
 	}
 	return e
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,11 +13,11 @@ import (
 	"sallyport.example/guard"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -61,7 +60,8 @@ func (g *Gateway) payload(b []byte) *audit.Payload {
 // exchange lets through what may pass while the call runs. By then the labels that the operation is declared to bring are on the
 // session (see intent); what a detector finds in it besides is held back.
 func (c *crossing) exchange() *call.Exchange {
-	x := c.r.Exchange
+	c.talk.exchange = c.r.Exchange
+	x := &c.talk.exchange
 	pass := func(f func(json.RawMessage)) func(json.RawMessage) {
 		if f == nil {
 			return nil
@@ -78,7 +78,7 @@ func (c *crossing) exchange() *call.Exchange {
 	if c.op.Class.Output != provenance.TrustedOutput { // words that can't be fenced are not passed on; numbers are
 		x.Log = nil
 		if progress != nil {
-			x.Progress = func(params json.RawMessage) { progress(numbersOnly(params)) }
+			x.Progress = func(params json.RawMessage) { progress(effect.NumbersOnly(params)) }
 		}
 	}
 	if ask := x.Ask; ask != nil {
@@ -86,23 +86,7 @@ func (c *crossing) exchange() *call.Exchange {
 			return c.ask(ctx, method, params, ask)
 		}
 	}
-	return &x
-}
-
-// numbersOnly is a progress notification without its message.
-func numbersOnly(params json.RawMessage) json.RawMessage {
-	b := []byte(`{"progress":0`)
-	if n, ok := call.Get(params, "progress"); ok && number(n) {
-		b = append([]byte(`{"progress":`), n...)
-	}
-	if n, ok := call.Get(params, "total"); ok && number(n) {
-		b = append(append(b, `,"total":`...), n...)
-	}
-	return append(b, '}')
-}
-
-func number(raw json.RawMessage) bool {
-	return len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
+	return x
 }
 
 // ask carries a server's question to the agent's client and the answer back. The answer is data that leaves, so the call is judged
@@ -136,18 +120,13 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", found[0])))
 	}
 	if c.op.Class.Output != provenance.TrustedOutput {
-		params = plainJSON(params)
+		params = effect.PlainJSON(params)
 	}
 	answer, err := ask(ctx, method, params)
 	if err != nil {
 		return nil, err
 	}
 	// Not while the answer is being recorded: the end of the call waits for this lock, and stopping waits for no store.
-	over := func() bool {
-		c.talk.mu.Lock()
-		defer c.talk.mu.Unlock()
-		return c.talk.over
-	}
 	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
 		s := c.live.current.Load().Raise(labels...)
 		if v := judge.Labels(c.g.rules, &c.judged.facts.Operation, s.Labels); v.Decision != fault.Permit && !c.g.rules.Shadow {
@@ -155,7 +134,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 		}
 	}
 	late := func() error {
-		if over() {
+		if c.talk.ended() {
 			return held(fault.Refuse("act", fault.TimeExceeded, "The call had ended when the answer to the server's question came."))
 		}
 		if v := mayTalk(); v.Decision != fault.Permit {
@@ -194,7 +173,7 @@ func (c *crossing) newLabels(b []byte) []flow.Label {
 }
 
 // inspect looks at what came back, decides what labels it brings, and wraps it. Nothing of it is released here.
-func (c *crossing) inspect(result json.RawMessage, err error) outcome {
+func (c *crossing) inspect(result effect.Result, err error) outcome {
 	out := outcome{entry: c.entry(audit.Outcome), verdict: fault.Permitted()}
 	if !c.ran.at.IsZero() {
 		out.used = time.Since(c.ran.at)
@@ -225,38 +204,34 @@ func (c *crossing) distrust(out *outcome) {
 	out.raise = flow.Raise(out.raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
 }
 
-func (c *crossing) inspectResult(out *outcome, result json.RawMessage) {
-	out.entry.Result = c.g.payload(result)
-	c.contaminate(out, result)
+func (c *crossing) inspectResult(out *outcome, result effect.Result) {
+	out.entry.Result = c.g.payload(result.JSON)
+	c.contaminate(out, result.JSON)
 	out.entry.Decision = "ok"
-	if isError, ok := call.Get(result, "isError"); ok && string(isError) == "true" {
-		out.entry.Decision = "error"
-	}
-	invalid := func(format string, args ...any) {
-		out.verdict = fault.Refuse("inspect", fault.ResultInvalid, fmt.Sprintf(format, args...))
+	invalid := func(reason string) {
+		out.verdict = fault.Refuse("inspect", fault.ResultInvalid, reason)
 		out.entry.Decision, out.entry.Stage, out.entry.Code, out.entry.Reason = "error", "inspect", string(fault.ResultInvalid), out.verdict.Reason
 	}
-	if len(result) == 0 || result[0] != '{' {
-		invalid("The server's result is not an object; it was discarded.")
+	failed, err := c.effect.Inspect(result.JSON)
+	if err != nil {
+		f := fault.Of(err)
+		if f.Cause != nil {
+			c.g.log.Warn("a result does not match its schema", "operation", c.op.ID, "call_id", c.id, "error", f.Cause)
+		}
+		invalid(f.Message)
 		return
 	}
-	if check := c.op.Check; check != nil && out.entry.Decision == "ok" {
-		if structured, ok := call.Get(result, "structuredContent"); ok {
-			if err := check(structured); err != nil {
-				c.g.log.Warn("a result does not match its schema", "operation", c.op.ID, "call_id", c.id, "error", err)
-				invalid("The server's structured result does not match the schema it declared; it was discarded.")
-				return
-			}
-		}
+	if failed {
+		out.entry.Decision = "error"
 	}
-	seen, trusted := c.observe(result)
-	if !trusted && !(c.op.Command != nil && c.op.Command.Own) {
+	seen, trusted := c.observe(result.JSON)
+	if !trusted && !c.effect.Traits().OwnWords {
 		c.distrust(out)
 	}
 	wrapped, attribution, err := c.wrap(result, trusted)
 	if err != nil {
 		c.g.log.Warn("a result could not be wrapped", "operation", c.op.ID, "call_id", c.id, "error", err)
-		invalid("The server's result has not the form of an answer to %s; it was discarded.", c.r.Method)
+		invalid(fmt.Sprintf("The server's result has not the form of an answer to %s; it was discarded.", c.r.Method))
 		return
 	}
 	out.result, out.entry.Attribution = wrapped, attribution
@@ -276,17 +251,15 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 		return
 	}
 	c.distrust(out)
-	message := "The server refused the request."
-	if m, ok := call.Get(object, "message"); ok {
-		var s string
-		if json.Unmarshal(m, &s) == nil {
-			message = s
-		}
+	refused := func() { out.verdict = fault.Refuse("act", fault.UpstreamFailed, "The server refused the request.") }
+	result, ok := c.effect.Refusal(object)
+	if !ok {
+		refused()
+		return
 	}
-	result, _ := json.Marshal(map[string]any{"content": []any{map[string]string{"type": "text", "text": message}}, "isError": true}) // strings encode
-	wrapped, attribution, err := c.wrapContent(result)
-	if err != nil || c.r.Method != call.CallTool {
-		out.verdict = fault.Refuse("act", fault.UpstreamFailed, "The server refused the request.")
+	wrapped, attribution, err := c.wrap(effect.Result{JSON: result}, false)
+	if err != nil {
+		refused()
 		return
 	}
 	out.result, out.entry.Attribution = wrapped, attribution
@@ -296,7 +269,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 func (c *crossing) inspectFailure(out *outcome, err error) {
 	f := fault.Of(err)
 	code := f.Code
-	var notDispatched *fault.NotDispatched
+	failure := c.effect.Failed(err, c.writes)
 	switch {
 	case errors.Is(err, standing.ErrKilled):
 		code = fault.KillSwitch
@@ -315,7 +288,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	}
 	// Whether an operation may have had its effect is what the log has to know: it is never retried silently (docs/design.md, rule 1).
 	out.entry.Decision = "unknown"
-	if errors.As(err, &notDispatched) || c.op.Command != nil && !c.writes {
+	if failure.Nothing {
 		out.entry.Decision = "error"
 	} else {
 		out.verdict.Retriable = false
@@ -327,7 +300,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 	if code == fault.ResultTooLarge || code == fault.ResultInvalid {
 		out.entry.Decision = "error" // it was answered, and the answer was thrown away
 	}
-	if c.op.Command != nil && notDispatched == nil { // it reached what it is for: what became of that can show in how it failed
+	if failure.Tells { // it reached what it is for: what became of that can show in how it failed
 		out.raise = c.declaredLabels()
 	}
 	out.entry.Stage, out.entry.Code, out.entry.Reason = "act", string(code), short(string(c.g.o.Detector.Redact([]byte(err.Error()))))
@@ -351,270 +324,28 @@ func (c *crossing) outcome(ctx context.Context, out outcome) error {
 }
 
 // wrap freezes attribution and fences what is not trusted.
-func (c *crossing) wrap(result json.RawMessage, trusted bool) (wrapped, attribution json.RawMessage, err error) {
+func (c *crossing) wrap(result effect.Result, trusted bool) (wrapped, attribution json.RawMessage, err error) {
 	if trusted {
-		return result, nil, nil
+		return result.JSON, nil, nil
 	}
-	if c.r.Method != call.CallTool && c.r.Method != call.ReadResource && c.r.Method != call.GetPrompt {
-		return plainJSON(result), nil, nil
+	e := effect.Envelope{
+		From:   guard.Source{Operation: c.op.ID, Session: c.session.ID, Source: c.source(result), CallID: c.id, At: result.At, Declaration: c.ran.reasons.digest},
+		Issuer: c.g.o.Issuer, Asked: c.r.Tool, MayAsk: c.r.Door == "mcp",
 	}
-	return c.wrapContent(result)
-}
-
-func (c *crossing) wrapContent(result json.RawMessage) (json.RawMessage, json.RawMessage, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(result, &members); err != nil {
-		return nil, nil, err
+	if e.From.At.IsZero() {
+		e.From.At = c.g.now()
 	}
-	if string(members["resultType"]) == `"input_required"` {
-		return c.wrapQuestions(members)
-	}
-	w := wrapper{c: c}
 	for _, h := range c.declaredLabels() {
-		w.brings = append(w.brings, string(h.Label))
+		e.Brings = append(e.Brings, string(h.Label))
 	}
-	next := map[string]any{}
-	switch c.r.Method {
-	case call.CallTool:
-		var blocks []map[string]any
-		if raw, ok := members["content"]; ok {
-			if err := unmarshalKeeping(raw, &blocks); err != nil {
-				return nil, nil, fmt.Errorf("content: %w", err)
-			}
-		}
-		var texts []string
-		for i := range blocks {
-			if s, ok := blocks[i]["text"].(string); ok {
-				texts = append(texts, s)
-			}
-			blocks[i] = w.block(blocks[i])
-		}
-		if structured, ok := members["structuredContent"]; ok && string(structured) != "null" && !repeats(texts, structured) {
-			blocks = append(blocks, w.block(map[string]any{"type": "text", "text": string(structured)}))
-		}
-		next["content"] = notNil(blocks)
-		if string(members["isError"]) == "true" {
-			next["isError"] = true
-		}
-	case call.ReadResource:
-		var contents []map[string]any
-		if err := unmarshalKeeping(members["contents"], &contents); err != nil {
-			return nil, nil, fmt.Errorf("contents: %w", err)
-		}
-		for i := range contents {
-			if contents[i] = w.resource(contents[i]); contents[i] == nil {
-				return nil, nil, errors.New("a content has no usable uri")
-			}
-		}
-		next["contents"] = notNil(contents)
-	case call.GetPrompt:
-		var messages []map[string]any
-		if err := unmarshalKeeping(members["messages"], &messages); err != nil {
-			return nil, nil, fmt.Errorf("messages: %w", err)
-		}
-		for i, m := range messages {
-			block, ok := m["content"].(map[string]any)
-			if !ok {
-				return nil, nil, errors.New("a message's content is not a block")
-			}
-			role := "user"
-			if m["role"] == "assistant" {
-				role = "assistant"
-			}
-			messages[i] = map[string]any{"role": role, "content": w.block(block)}
-		}
-		next["messages"] = notNil(messages)
-	}
-	if w.err != nil {
-		return nil, nil, w.err
-	}
-	at := c.ran.sourceAt
-	if at.IsZero() {
-		at = c.g.now()
-	}
-	a, err := c.g.o.Issuer.Attribute(guard.Source{
-		Operation: c.op.ID, Session: c.session.ID, Source: c.source(), CallID: c.id, At: at, Content: result, Declaration: c.ran.reasons.digest,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	attribution, err := json.Marshal(a)
-	if err != nil {
-		return nil, nil, err
-	}
-	next["_meta"] = map[string]any{"sallyport/attribution": json.RawMessage(attribution)}
-	b, err := marshalPlain(next)
-	return b, attribution, err
-}
-
-// repetition is what a text block can be that says what structured content says: that as JSON, or the one text that it is an object of.
-type repetition struct {
-	canonical []byte
-	only      string
-	isOnly    bool
-}
-
-func repetitionOf(structured json.RawMessage) (r repetition) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(structured, &members) == nil && len(members) == 1 {
-		for _, v := range members {
-			r.isOnly = json.Unmarshal(v, &r.only) == nil
-		}
-	}
-	r.canonical, _ = call.Canonical(structured, call.DefaultLimits()) // what has no canonical form is repeated by nothing
-	return r
-}
-
-func (r *repetition) of(text string) bool {
-	if r.isOnly && text == r.only {
-		return true
-	}
-	if r.canonical == nil {
-		return false
-	}
-	same, err := call.Canonical([]byte(text), call.DefaultLimits())
-	return err == nil && bytes.Equal(same, r.canonical)
-}
-
-// repeats tells whether the structured content says nothing that a text block doesn't. Showing it twice would only cost the model's attention.
-func repeats(texts []string, structured json.RawMessage) bool {
-	r := repetitionOf(structured)
-	return slices.ContainsFunc(texts, r.of)
-}
-
-// wrapQuestions lets the questions of a multi-round-trip result through, and nothing beside them. They are for a person, through a
-// client that can ask one; the operator has let the server ask.
-func (c *crossing) wrapQuestions(members map[string]json.RawMessage) (json.RawMessage, json.RawMessage, error) {
-	if c.r.Door != "mcp" || members["inputRequests"] == nil {
-		return nil, nil, errors.New("a question that nobody here can be asked")
-	}
-	next := map[string]json.RawMessage{"resultType": members["resultType"], "inputRequests": plainJSON(members["inputRequests"])}
-	if state, ok := members["requestState"]; ok {
-		next["requestState"] = state // sealed by the door before it leaves
-	}
-	b, err := marshalPlain(next)
-	return b, nil, err
+	return c.effect.Wrap(result.JSON, e)
 }
 
 // source is where the content came from, as the attribution names it.
-func (c *crossing) source() string {
-	source := ""
-	switch {
-	case c.r.Method == call.ReadResource:
-		source = c.r.Tool
-	case c.ran.source != "":
-		source = c.ran.source
-	default:
+func (c *crossing) source(result effect.Result) string {
+	if result.Source == "" {
 		return c.op.ID
 	}
-	redacted := string(c.g.o.Detector.Redact([]byte(source))) // an address can have a secret in it, and this stands in the log
-	return strings.ToValidUTF8(redacted[:min(len(redacted), maxName)], "")
-}
-
-// isBase64 tells whether s is base64 and nothing that could be read.
-func isBase64(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '+' || c == '/' || c == '=') {
-			return false
-		}
-	}
-	return true
-}
-
-// wrapper fences blocks and remembers the first failure.
-type wrapper struct {
-	c      *crossing
-	brings []string // the labels that the operation is declared to bring
-	err    error
-}
-
-// fenced is the text for the model: untrusted content between markers it cannot forge (FE-1 … FE-4).
-func (w *wrapper) fenced(text string) string {
-	f, err := guard.Fence{Operation: w.c.op.ID, Contamination: w.brings}.Wrap(text, w.c.source())
-	if err != nil {
-		w.err = err
-		return ""
-	}
-	return f.ForModel()
-}
-
-// block fences a content block. Only known members of known types pass; what is unknown becomes fenced text.
-func (w *wrapper) block(b map[string]any) map[string]any {
-	text := func(s string) map[string]any { return map[string]any{"type": "text", "text": w.fenced(s)} }
-	switch kind, _ := b["type"].(string); kind {
-	case "text":
-		if s, ok := b["text"].(string); ok {
-			return text(s)
-		}
-	case "image", "audio":
-		data, ok := b["data"].(string)
-		mime, ok2 := b["mimeType"].(string)
-		if ok && ok2 {
-			if threat.MediaType(mime) && isBase64(data) {
-				return map[string]any{"type": kind, "data": data, "mimeType": mime}
-			}
-		}
-	case "resource":
-		if r, ok := b["resource"].(map[string]any); ok {
-			if r = w.resource(r); r != nil {
-				return map[string]any{"type": "resource", "resource": r}
-			}
-		}
-	}
-	raw, err := marshalPlain(b)
-	if err != nil {
-		w.err = err
-	}
-	return text(string(raw))
-}
-
-// resource fences a resource's content. It is nil where the resource has no URI that may stand beside it.
-func (w *wrapper) resource(r map[string]any) map[string]any {
-	uri, _ := r["uri"].(string)
-	if !threat.PlainURI(uri) && uri != w.c.r.Tool {
-		return nil
-	}
-	next := map[string]any{"uri": uri}
-	if mime, ok := r["mimeType"].(string); ok && threat.MediaType(mime) {
-		next["mimeType"] = mime
-	}
-	if blob, ok := r["blob"].(string); ok {
-		if !isBase64(blob) {
-			return nil
-		}
-		next["blob"] = blob
-	} else if s, ok := r["text"].(string); ok {
-		next["text"] = w.fenced(s)
-	}
-	return next
-}
-
-func unmarshalKeeping(raw json.RawMessage, v any) error {
-	dec := json.NewDecoder(strings.NewReader(string(raw)))
-	dec.UseNumber()
-	return dec.Decode(v)
-}
-
-func marshalPlain(v any) (json.RawMessage, error) {
-	var b strings.Builder
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
-	}
-	return json.RawMessage(strings.TrimSuffix(b.String(), "\n")), nil
-}
-
-// plainJSON cleans every string of a JSON value. What can't be read becomes an empty object.
-func plainJSON(raw json.RawMessage) json.RawMessage {
-	var v any
-	if err := unmarshalKeeping(raw, &v); err != nil {
-		return json.RawMessage("{}")
-	}
-	b, err := marshalPlain(threat.PlainValue(v))
-	if err != nil {
-		return json.RawMessage("{}")
-	}
-	return b
+	redacted := string(c.g.o.Detector.Redact([]byte(result.Source))) // an address can have a secret in it, and this stands in the log
+	return strings.ToValidUTF8(redacted[:min(len(redacted), effect.MaxName)], "")
 }

@@ -20,7 +20,6 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/sandbox"
 )
@@ -105,8 +104,6 @@ type Manager struct {
 	started bool
 	closed  bool
 }
-
-var _ gateway.Upstreams = (*Manager)(nil)
 
 var (
 	idPattern  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -321,7 +318,7 @@ func (m *Manager) Release(clientKey string) {
 	}
 }
 
-// Do implements gateway.Upstreams.
+// Do implements effect.Upstreams.
 func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	s := m.servers[id]
 	if s == nil {

@@ -17,8 +17,8 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/naming"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/store"
@@ -362,7 +362,7 @@ func (d *comparison) take(ctx context.Context, r *store.Reader, e audit.Entry, l
 	if err != nil || b == nil {
 		return err
 	}
-	payloads, _ := gateway.Payloads(call.CallTool, b)
+	payloads, _ := effect.Payloads(call.CallTool, b)
 	seen := provenance.Observe(p, &provenance.Words{}, provenance.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
 	if len(seen.Records) == 0 || seen.Cut {
 		return nil

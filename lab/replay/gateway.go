@@ -13,8 +13,8 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
@@ -342,7 +342,7 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 	if result == nil {
 		c.note("its result was not kept, so it shows nothing")
 	} else {
-		payloads, plain := gateway.Payloads(method(e.Action), result)
+		payloads, plain := effect.Payloads(method(e.Action), result)
 		seen = provenance.Observe(t.profile, p.words, provenance.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads})
 		if t.profile.Shape != nil && !plain {
 			seen = provenance.Seen{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for

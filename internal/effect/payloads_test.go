@@ -1,4 +1,4 @@
-package gateway_test
+package effect_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"sallyport.example/internal/call"
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/effect"
 )
 
 // oneText is a result of one text.
@@ -47,7 +47,7 @@ func TestPayloads(t *testing.T) {
 		} else if strings.HasPrefix(c.result, `{"messages"`) {
 			method = call.GetPrompt
 		}
-		all, plain := gateway.Payloads(method, json.RawMessage(c.result))
+		all, plain := effect.Payloads(method, json.RawMessage(c.result))
 		if all == nil {
 			all = []json.RawMessage{}
 		}
@@ -62,7 +62,7 @@ func FuzzPayloads(f *testing.F) {
 	f.Add([]byte(oneText(`{"a":1}`)))
 	f.Add([]byte(`{"content":[{"type":"resource","resource":{"text":"y","resource":null}}],"structuredContent":{"result":"x"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		all, _ := gateway.Payloads("tools/call", data)
+		all, _ := effect.Payloads("tools/call", data)
 		for _, raw := range all {
 			if !json.Valid(raw) {
 				t.Errorf("%q is no JSON", raw)

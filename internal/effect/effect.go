@@ -1,0 +1,144 @@
+// Package effect holds the kinds of effect that a call can have: to call a server's tool, to read or follow its resource, to get its prompt,
+// to complete an argument, and to run a built-in command. An Effect says how its parameters are read, what is known about it before it is
+// judged, how it acts, and how its result is read, fenced and attributed.
+//
+// Promises: an effect decides nothing, and is given values and never the call itself. It acts only when the corridor tells it to, with the
+// very bytes that were judged, and nothing that it gives back is released but by the corridor. docs/design.md says how a kind is added.
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/fault"
+)
+
+// Effect is what one call does, in the way of its kind. Its methods are pure but for Act.
+type Effect interface {
+	// Operation is what is called, as the catalogue has it.
+	Operation() *catalogue.Operation
+	// Traits are what holds for every call of it.
+	Traits() Traits
+	// Definition is the hash of what is called, as digests and questions to people have it.
+	Definition() string
+
+	// Parameters reads the canonical arguments of a call. An error refuses it.
+	Parameters(arguments []byte) (Parameters, error)
+	// Check says what is wrong with parameters; nil if nothing. It is asked once the call is permitted, so it may say what there is.
+	Check(parameters []byte) error
+	// Writes tells whether parameters make the call change something, and why, where the operation itself is said to read.
+	Writes(parameters []byte) (writes bool, why string)
+	// Stored is the id of the operation whose stored results the parameters ask for; "" if they ask for none.
+	Stored(parameters []byte) string
+
+	// Act has the effect, bounded by ctx. Its errors are fault errors, a *fault.NotDispatched, or a *call.RPCError.
+	Act(ctx context.Context, r Run) (Result, error)
+	// Failed says what it means that Act failed.
+	Failed(err error, writes bool) Failure
+
+	// Inspect tells whether a result says of itself that it failed. An error, which is a *fault.Error, says that it can't be delivered.
+	Inspect(result json.RawMessage) (failed bool, err error)
+	// Payloads are the values and texts in a result, each once. plain says that there is nothing else in it. What can't be read has none.
+	Payloads(result json.RawMessage) (all []json.RawMessage, plain bool)
+	// Wrap fences what is untrusted in a result, and attributes it. It fails where the result is not one of its kind.
+	Wrap(result json.RawMessage, e Envelope) (wrapped, attribution json.RawMessage, err error)
+	// Refusal is a server's error object as a result, to be wrapped; false if results of this kind can't say that they failed.
+	Refusal(object json.RawMessage) (result json.RawMessage, ok bool)
+}
+
+// Traits are what is known of an effect before it is called.
+type Traits struct {
+	NeedsReasons     bool              // the agent has to say why: by a justification, a declaration or a step of the sealed plan
+	Requests         bool              // it reaches out, so it counts against the external requests of a minute (EX-5)
+	Traced           bool              // provenance decides about its calls
+	ReadsNothing     bool              // it brings in nothing to be read
+	OwnWords         bool              // its result is the gateway's own words, so it makes no session untrusted
+	AttributionApart bool              // its attribution also stands beside its result
+	Places           map[string]string // the parameters that say where it reads, by name: path, repository or table
+}
+
+// Parameters are what a call is about.
+type Parameters struct {
+	Canonical []byte // what is judged, hashed and kept
+	Selects   []byte // the part of it that selects what is read, where that is not all of it
+
+	// What a call says beside them, of an effect that needs reasons.
+	Justification json.RawMessage
+	Declaration   json.RawMessage // a declaration's id
+	Problem       error           // what is wrong with how that is said
+}
+
+// Run is one permitted run.
+type Run struct {
+	Session    string
+	Parameters Parameters
+	Upstreams  Upstreams
+	Exchange   *call.Exchange // what may pass meanwhile; the corridor guards it
+}
+
+// Result is what an act brought back, raw.
+type Result struct {
+	JSON   json.RawMessage
+	Source string    // where it is from; "" if that is the operation
+	At     time.Time // when it was there; zero if that is now
+}
+
+// Failure is what it means that an act failed.
+type Failure struct {
+	Nothing bool // it certainly had no effect
+	Tells   bool // how it failed can show what it reached, so the labels of its results come in
+}
+
+// Upstreams carries permitted calls to the servers behind us. Implementations bound time by ctx, size by their own limits, and
+// return fault errors: UpstreamFailed (a *fault.NotDispatched if the request certainly never left), ResultTooLarge, ResultInvalid,
+// TimeExceeded. A JSON-RPC error of the server is a *call.RPCError.
+type Upstreams interface {
+	// Do sends one request and waits for its result. params is complete except for _meta, which the implementation owns.
+	Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
+}
+
+// served is what the effects have in common that a server behind us has.
+type served struct{ op *catalogue.Operation }
+
+func (s served) Operation() *catalogue.Operation { return s.op }
+func (served) Check([]byte) error                { return nil }
+func (served) Stored([]byte) string              { return "" }
+
+// Writes goes by the operator's word, and by the arguments of a tool that is said to read.
+func (s served) Writes(parameters []byte) (writes bool, why string) {
+	op := s.op
+	if why = op.Acts; why == "" && op.Flow.Effect == flow.Read && op.Kind == call.Tool {
+		why = op.Class.Reading(op.Server, op.Tool).Acts(parameters)
+	}
+	return op.Flow.Effect != flow.Read || why != "", why
+}
+
+// Failed leaves open what a server did with a request that has left.
+func (served) Failed(err error, _ bool) Failure { return Failure{Nothing: unsent(err)} }
+
+func (s served) Inspect(result json.RawMessage) (failed bool, err error) {
+	return inspect(s.op, result)
+}
+
+func (served) Refusal(json.RawMessage) (json.RawMessage, bool) { return nil, false }
+
+// do sends a request to the operation's server.
+func (s served) do(ctx context.Context, r Run, m call.Method, params json.RawMessage) (Result, error) {
+	b, err := r.Upstreams.Do(ctx, s.op.Server, string(m), params, r.Exchange)
+	return Result{JSON: b}, err
+}
+
+// asOther is the definition hash of what is called by a method for which nothing is pinned: to read is not to subscribe.
+func (s served) asOther(m call.Method) string {
+	return call.HashBytes([]byte(s.op.Hash + "\x00" + string(m)))
+}
+
+func unsent(err error) bool {
+	var e *fault.NotDispatched
+	return errors.As(err, &e)
+}

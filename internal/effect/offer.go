@@ -1,0 +1,101 @@
+package effect
+
+import (
+	"context"
+	"encoding/json"
+
+	"sallyport.example/internal/call"
+)
+
+// What a call of a resource or a prompt asks for is the call as much as its arguments are: it is judged, hashed and kept with them.
+
+// resource reads a resource, or begins or ends to follow it.
+type resource struct {
+	served
+	method call.Method
+	uri    string
+}
+
+func (r *resource) Traits() Traits {
+	p := r.op.Profile
+	return Traits{
+		ReadsNothing: r.method != call.ReadResource,
+		Traced:       r.method != call.Unsubscribe && (p.Told() || p.EgressURL),
+	}
+}
+
+func (r *resource) Definition() string { return r.asOther(r.method) }
+
+func (r *resource) Parameters([]byte) (Parameters, error) {
+	canonical, err := call.Canonical(appendQuoted([]byte(`{"uri":`), r.uri, '}'), call.DefaultLimits())
+	return Parameters{Canonical: canonical}, err
+}
+
+func (r *resource) Act(ctx context.Context, run Run) (Result, error) {
+	result, err := r.do(ctx, run, r.method, run.Parameters.Canonical)
+	if r.method == call.ReadResource {
+		result.Source = r.uri
+	}
+	return result, err
+}
+
+func (r *resource) Payloads(result json.RawMessage) ([]json.RawMessage, bool) {
+	if r.method != call.ReadResource {
+		return nil, false
+	}
+	return resourcePayloads(result)
+}
+
+func (r *resource) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.RawMessage, error) {
+	if r.method != call.ReadResource {
+		return PlainJSON(result), nil, nil
+	}
+	return e.wrap(result, (*wrapper).contents)
+}
+
+// prompt gets a prompt of a server, with arguments.
+type prompt struct {
+	served
+	name string // the server's own
+}
+
+func (*prompt) Traits() Traits       { return Traits{} }
+func (p *prompt) Definition() string { return p.asOther(call.GetPrompt) }
+
+func (p *prompt) Parameters(arguments []byte) (Parameters, error) {
+	canonical, err := call.Canonical(named(p.name, arguments), call.DefaultLimits())
+	return Parameters{Canonical: canonical, Selects: arguments}, err
+}
+
+func (p *prompt) Act(ctx context.Context, r Run) (Result, error) {
+	return p.do(ctx, r, call.GetPrompt, named(p.name, r.Parameters.Selects))
+}
+
+func (*prompt) Payloads(result json.RawMessage) ([]json.RawMessage, bool) {
+	return promptPayloads(result)
+}
+
+func (*prompt) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.RawMessage, error) {
+	return e.wrap(result, (*wrapper).messages)
+}
+
+// completion completes an argument of a prompt or of a resource's template. The door has rewritten ref to the server's own name.
+type completion struct{ served }
+
+func (completion) Traits() Traits       { return Traits{} }
+func (c completion) Definition() string { return c.asOther(call.Complete) }
+
+func (completion) Parameters(arguments []byte) (Parameters, error) {
+	canonical, err := call.Canonical(arguments, call.DefaultLimits())
+	return Parameters{Canonical: canonical}, err
+}
+
+func (c completion) Act(ctx context.Context, r Run) (Result, error) {
+	return c.do(ctx, r, call.Complete, r.Parameters.Canonical)
+}
+
+func (completion) Payloads(json.RawMessage) ([]json.RawMessage, bool) { return nil, false }
+
+func (completion) Wrap(result json.RawMessage, _ Envelope) (json.RawMessage, json.RawMessage, error) {
+	return PlainJSON(result), nil, nil
+}
