@@ -512,3 +512,33 @@ func TestPlanDoesNotMultiplyLookUps(t *testing.T) {
 		t.Errorf("%d look-ups in the store for one request to validate a plan, %s; 600 such are allowed in a minute", n, time.Since(began))
 	}
 }
+
+// An agent asks people so often in a minute and not more, by calls, declarations and in whatever session; what nobody is asked about goes on.
+func TestQuestionsAMinuteAreBounded(t *testing.T) {
+	const most = 4
+	w := newPeopleWorld(t, func(o *gateway.Options) { o.Limits.AsksPerMinute = most })
+	first := w.open("worker", "erin", widgets)
+	asked := w.mustAsk(w.do(first, "slack_publish", `{"n":0}`, ""))
+	w.mustDeclare(first, "slack.publish", `{"n":1}`, fault.Ask)
+	second := w.open("worker", "erin", widgets)
+	w.mustAsk(w.do(second, "slack_publish", `{"n":2}`, ""))
+	w.mustDeclare(second, "slack.publish", `{"n":3}`, fault.Ask)
+
+	a := w.do(first, "slack_publish", `{"n":4}`, "")
+	w.mustRefuse(a, fault.LimitRate)
+	if len(a.Verdict.Remedies) != 1 || a.Verdict.Remedies[0].Kind != "wait" || a.Verdict.ApprovalID != nil {
+		t.Errorf("%+v", a.Verdict)
+	}
+	if _, err := w.declare(second, "slack.publish", `{"n":5}`); !fault.Is(err, fault.LimitRate) {
+		t.Errorf("one more declaration: %v", err)
+	}
+	if again := w.mustAsk(w.do(first, "slack_publish", `{"n":0}`, "")); again != asked {
+		t.Errorf("what waits already was asked anew: %s, not %s", again, asked)
+	}
+	if a := w.do(first, "slack_plain", `{}`, ""); a.Verdict.Decision != fault.Permit {
+		t.Errorf("what needs nobody: %+v", a.Verdict)
+	}
+	w.mustAsk(w.do(w.open("selfish", "erin", widgets), "slack_publish", `{"n":0}`, ""))
+	w.clock.advance(time.Minute)
+	w.mustAsk(w.do(first, "slack_publish", `{"n":4}`, ""))
+}
