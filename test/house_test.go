@@ -137,6 +137,9 @@ func TestHouse(t *testing.T) {
 				continue
 			}
 			inside = append(inside, strings.TrimPrefix(other, "internal/"))
+			if strings.HasSuffix(other, "test") {
+				t.Errorf("%s imports %s, which only tests may", name, other)
+			}
 			if below := house[other]; below != nil && r.line != 0 && below.line <= r.line {
 				t.Errorf("%s imports %s, which does not stand below it in the picture of docs/design.md", name, other)
 			}

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/store"
 	"sallyport.example/provenance"
 )
@@ -96,7 +97,7 @@ func newWorld(t *testing.T, tweak ...func(*catalogue.Options)) *world {
 		t.Fatal(err)
 	}
 	set, problems := agent.Load(agents)
-	w := &world{t: t, dir: t.TempDir()}
+	w := &world{t: t, dir: gatewaytest.DataDir(t, t.TempDir())}
 	var ok bool
 	if w.worker, ok = set.Get("worker"); !ok {
 		t.Fatalf("declaration: %+v", problems)

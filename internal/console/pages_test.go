@@ -29,6 +29,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 	rules "sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
@@ -151,7 +152,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	must(err)
 	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
 	must(err)
-	db, err := store.Open(t.TempDir(), store.Options{})
+	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
 	must(err)
 	w := &pagesWorld{t: t, store: &lyingStore{DB: db}, cookies: map[string]string{}}
 	w.g, err = gateway.New(t.Context(), gateway.Options{

@@ -21,6 +21,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
@@ -206,9 +207,7 @@ func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, dir: filepath.Join(dir, "data"), up: &upstreams{answers: map[string]func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error){}}}
-	if err := os.Mkdir(w.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	gatewaytest.DataDir(t, w.dir)
 	w.o = gateway.Options{
 		Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
 		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,

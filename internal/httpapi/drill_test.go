@@ -21,6 +21,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
@@ -56,7 +57,7 @@ func newDrillWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := store.Open(t.TempDir(), store.Options{})
+	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

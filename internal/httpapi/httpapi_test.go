@@ -26,6 +26,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
@@ -241,7 +242,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := store.Open(t.TempDir(), store.Options{})
+	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/policy"
@@ -108,7 +109,7 @@ func newHouse(t testing.TB, o Options) *house {
 	must(err)
 	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
 	must(err)
-	db, err := store.Open(t.TempDir(), store.Options{})
+	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
 	must(err)
 	h := &house{}
 	h.gate, err = gateway.New(t.Context(), gateway.Options{

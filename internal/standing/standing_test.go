@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
@@ -45,7 +46,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir()}
+	w := &world{t: t, dir: gatewaytest.DataDir(t, t.TempDir())}
 	db, err := store.Open(w.dir, store.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 	"sallyport.example/provenance"
@@ -30,7 +31,7 @@ type past struct {
 
 func newPast(t *testing.T, request string, plan *session.Plan) *past {
 	t.Helper()
-	p := &past{t: t, dir: t.TempDir()}
+	p := &past{t: t, dir: gatewaytest.DataDir(t, t.TempDir())}
 	var err error
 	if p.db, err = store.Open(p.dir, store.Options{}); err != nil {
 		t.Fatal(err)

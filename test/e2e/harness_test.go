@@ -35,6 +35,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/sandbox"
 	"sallyport.example/internal/store"
 )
@@ -165,6 +166,7 @@ func newPlace(t testing.TB, config string, agents ...string) place {
 	if !strings.Contains(config, "approvals:") { // where no test is about it, nothing waits for anybody
 		config += "\napprovals: {hold: 10ms, medium_delay: 5ms}\n"
 	}
+	gatewaytest.DataDir(t, p.data)
 	write(t, p.config, "listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\n"+config)
 	for i, a := range agents {
 		write(t, filepath.Join(p.dir, "agents", fmt.Sprintf("a%d.yaml", i)), a)
