@@ -20,7 +20,7 @@ import (
 	"sallyport.example/client"
 )
 
-var crashRounds = flag.Int("crash-rounds", 20, "how often TestKill9 kills the gateway")
+var crashRounds = flag.Int("crash-rounds", 6, "how often TestKill9 kills the gateway; at least 20 times with SALLYPORT_TEST_ALL=1")
 
 // effects is an upstream whose every call has an effect that it records under the caller's number, at once and not to be undone.
 func effects(t *testing.T) (config string, done *sync.Map) {
@@ -81,8 +81,8 @@ func TestKill9(t *testing.T) {
 	number := atomic.Int64{}
 	unknown := 0
 	rounds := *crashRounds
-	if testing.Short() {
-		rounds = 3
+	if thorough() {
+		rounds = max(rounds, 20)
 	}
 	for round := range rounds {
 		ctx, cancel := context.WithCancel(t.Context())

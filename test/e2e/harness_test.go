@@ -57,12 +57,15 @@ func requireTool(t testing.TB, ok bool, what string) {
 	t.Helper()
 	switch {
 	case ok:
-	case os.Getenv("SALLYPORT_TEST_ALL") == "1":
+	case thorough():
 		t.Fatalf("%s is not here, and SALLYPORT_TEST_ALL=1 wants everything checked", what)
 	default:
 		t.Skipf("not checked: %s is not here", what)
 	}
 }
+
+// thorough tells that everything is to be checked, and not the part that finds what breaks most of the time for half the work.
+func thorough() bool { return os.Getenv("SALLYPORT_TEST_ALL") == "1" }
 
 // npm is the path of a file of an npm package pinned in test/npm.
 func npm(t testing.TB, path string) string {

@@ -276,15 +276,16 @@ type arrangement struct {
 	p0      bool                            // lint finds that nobody should run it
 	label   func(s *site, id string) string // entries of operations for a server
 	more    string                          // further configuration
+	rare    bool                            // it is played only where everything is to be checked
 }
 
 var arrangements = []arrangement{
 	{name: "catalogue labels", careful: true, label: func(_ *site, id string) string { return catalogue[id] }},
-	{name: "suggested labels", careful: true, label: func(s *site, id string) string { return s.suggested[id] }},
+	{name: "suggested labels", careful: true, rare: true, label: func(s *site, id string) string { return s.suggested[id] }},
 	{name: "none and read for all", p0: true, label: func(_ *site, id string) string {
 		return "  " + id + ".*: {sensitivity: none, effect: read}\n"
 	}},
-	{name: "unlisted operations: ask", more: "unlisted_operations: ask\n", label: func(*site, string) string { return "" }},
+	{name: "unlisted operations: ask", rare: true, more: "unlisted_operations: ask\n", label: func(*site, string) string { return "" }},
 }
 
 // catalogue is what an operator with a good catalogue says about each server's operations.
@@ -859,18 +860,24 @@ func unexplained(r refusedCall, session string, tools []client.Tool, entries []c
 	return ""
 }
 
-// TestStrangers plays every case in every arrangement, and honest work beside them. Nobody answers any question.
+// TestStrangers plays every case in every arrangement, and honest work beside them. Nobody answers any question. Unless it is thorough, it plays
+// one arrangement with labels for each operation, and one where labels hold nothing and the rest of the gateway must prevent harm.
 func TestStrangers(t *testing.T) {
 	var has common
 	if _, err := exec.LookPath("initdb"); err == nil {
 		address := postgres(t)
 		has.pg = func(base string) string { return strings.Replace(address("boss"), "/postgres?", "/"+base+"?", 1) }
 	}
-	has.suggested = suggestions(t, has)
+	played := arrangements
+	if thorough() {
+		has.suggested = suggestions(t, has)
+	} else {
+		played = slices.DeleteFunc(slices.Clone(arrangements), func(a arrangement) bool { return a.rare })
+	}
 	var mu sync.Mutex // guards done
 	done := map[string]map[string]outcome{}
 	t.Run("cases", func(t *testing.T) {
-		for _, a := range arrangements {
+		for _, a := range played {
 			done[a.name] = map[string]outcome{}
 			for _, c := range strangerCases {
 				t.Run(a.name+"/"+c.name, func(t *testing.T) {
@@ -892,7 +899,7 @@ func TestStrangers(t *testing.T) {
 	})
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-26s %8s %8s %10s %10s %10s\n", "arrangement", "cases", "crossed", "harmed", "held", "unnamed")
-	for _, a := range arrangements {
+	for _, a := range played {
 		crossed, harmed, refused, unnamed := 0, 0, 0, 0
 		for _, name := range slices.Sorted(maps.Keys(done[a.name])) {
 			o := done[a.name][name]
@@ -919,7 +926,7 @@ func TestStrangers(t *testing.T) {
 		if a.careful && crossed > 0 {
 			t.Errorf("%s: a secret crossed in %d cases", a.name, crossed)
 		}
-		if a.name == arrangements[0].name && len(work.held) > 1 {
+		if a.name == played[0].name && len(work.held) > 1 {
 			t.Errorf("%s: %d of %d honest steps were held", a.name, len(work.held), work.steps)
 		}
 	}
