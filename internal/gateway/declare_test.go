@@ -690,11 +690,7 @@ func TestCommandThatPanics(t *testing.T) {
 	p := w.open("worker", "erin", "What do widgets cost in 2026?")
 	a := w.mustRefuse(w.do(p, "comm_get", `{"url":"https://example.com/page",`+because+`}`, ""), fault.Internal)
 	es := w.entriesOf(a.CallID)
-	for range 100 {
-		if len(es) == 2 {
-			break
-		}
-		time.Sleep(20 * time.Millisecond) // the outcome is written behind the answer
+	for end := time.Now().Add(30 * time.Second); len(es) < 2 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) { // the outcome is written behind the answer
 		es = w.entriesOf(a.CallID)
 	}
 	if len(es) != 2 || es[1].Kind != audit.Outcome || es[1].Decision != "unknown" {

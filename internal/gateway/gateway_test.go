@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +74,7 @@ type brittle struct {
 	record   error
 	evidence error
 	block    chan struct{} // non-nil: SaveSwitches and Record wait for it
+	blocked  atomic.Int64  // how many of them have waited or do
 }
 
 func (b *brittle) set(f func(*brittle)) { b.mu.Lock(); defer b.mu.Unlock(); f(b) }
@@ -105,6 +107,7 @@ func (b *brittle) Outcome(ctx context.Context, id string, e audit.Entry, raise [
 
 func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {
 	if c := b.get().block; c != nil {
+		b.blocked.Add(1)
 		<-c
 	}
 	if err := b.get().record; err != nil {
@@ -115,6 +118,7 @@ func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {
 
 func (b *brittle) SaveSwitches(ctx context.Context, s standing.Switches, e ...audit.Entry) error {
 	if c := b.get().block; c != nil {
+		b.blocked.Add(1)
 		<-c
 	}
 	return b.Store.SaveSwitches(ctx, s, e...)

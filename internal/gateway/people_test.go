@@ -109,9 +109,10 @@ func (w *commWorld) hold(p identity.Principal, tool, arguments string, hold time
 		defer cancel()
 		h.answer <- g.Call(ctx, gateway.Request{Principal: p, Method: "tools/call", Tool: tool, Arguments: json.RawMessage(arguments), Door: "mcp", Hold: hold, Waiting: func(x desk.Waiting) {
 			select {
-			case h.waiting <- x:
+			case <-h.waiting:
 			default:
 			}
+			h.waiting <- x
 		}})
 	}()
 	return h

@@ -225,11 +225,20 @@ func TestOneSilencePermitsOneOfManyCopies(t *testing.T) {
 	var done sync.WaitGroup
 	for _, h := range all {
 		done.Go(func() {
-			select {
-			case <-h.answer:
-			case <-time.After(300 * time.Millisecond): // waits for a silence of its own
-				h.hangUp()
-				<-h.answer
+			for {
+				select {
+				case <-h.answer:
+					return
+				case x := <-h.waiting:
+					if x.SilenceAt.After(w.clock.now()) { // it waits for a silence of its own
+						h.hangUp()
+						<-h.answer
+						return
+					}
+				case <-time.After(10 * time.Second):
+					t.Error("a copy neither runs nor waits for a silence of its own")
+					h.hangUp()
+				}
 			}
 		})
 	}

@@ -139,7 +139,11 @@ func TestKillDoesNotWaitForAnAnswersRecord(t *testing.T) {
 		ended <- time.Now()
 	}()
 	<-asking
-	time.Sleep(50 * time.Millisecond) // the answer is being recorded
+	for end := time.Now().Add(10 * time.Second); w.store.blocked.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the answer is not being recorded")
+		}
+	}
 	w.g.Standing().Disable("worker", "person:admin", "stop")
 	select {
 	case <-ended:
