@@ -535,3 +535,23 @@ func TestVerdictsNameNobody(t *testing.T) {
 		t.Error("the reason of a no does not reach the agent")
 	}
 }
+
+// What is asked about a definition that is no more is void: nobody is asked to answer it, and no yes to it is taken.
+func TestQuestionAboutAnotherDefinition(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	id := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
+	changed := definition("slack", "publish", "Now it publishes elsewhere.")
+	w.offerAll(w.g, changed)
+	if err := w.g.Catalogue().AcceptTool(t.Context(), "slack.publish", changed.Hash, "person:alice"); err != nil {
+		t.Fatal(err)
+	}
+	w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
+	waiting, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 10)
+	if err != nil || len(waiting) != 1 {
+		t.Errorf("%d questions about one call wait, %v", len(waiting), err)
+	}
+	if err := w.respond("bob", &id, approval.Approve, ""); err == nil {
+		t.Error("a yes to the definition that is gone is taken")
+	}
+}

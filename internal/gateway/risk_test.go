@@ -139,3 +139,17 @@ func TestOnlyWhatRanMakesADestinationKnown(t *testing.T) {
 	}
 	first("a refusal")
 }
+
+// The tier says from where a person decides on what could be left to rules: HIGH never could (HI-2).
+func TestAskFromCriticalLeavesHighToAPerson(t *testing.T) {
+	w := newPeopleWorld(t, func(o *gateway.Options) {
+		d, _ := o.Agents.Get("worker")
+		d.TrustTier = "bold"
+		o.Tiers["bold"] = gateway.Tier{AskFrom: policy.Critical}
+	})
+	p := w.open("worker", "erin", widgets)
+	w.mustAsk(w.do(p, "comm_send", sendPage, ""))
+	if d := w.mustDeclare(p, "comm.send", `{"url":"https://example.com/2"}`, fault.Ask); d.ApprovalID == "" {
+		t.Errorf("HIGH is approved by rule: %+v", d)
+	}
+}

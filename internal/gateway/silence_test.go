@@ -247,3 +247,19 @@ func TestOneSilencePermitsOneOfManyCopies(t *testing.T) {
 		t.Errorf("%d ran in one silence", n)
 	}
 }
+
+// Asking whether the answer is there tells nobody anything new.
+func TestWordsForWhatAPersonMustAnswer(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	h := w.hold(p, "slack_mail", `{"to":"3"}`, 0)
+	id := h.waits().ApprovalID
+	w.mustRespond("bob", id, approval.Deferral, "")
+	if a := h.ends(); strings.Contains(a.Verdict.Reason, "unless a person stops it") {
+		t.Errorf("put off, and the agent is told %q", a.Verdict.Reason)
+	}
+	q := w.mustModify("bob", id, `{"to":"4"}`)
+	if a := w.do(p, "slack_mail", string(q.Arguments), ""); strings.Contains(a.Verdict.Reason, "unless a person stops it") {
+		t.Errorf("a person must answer, and the agent is told %q", a.Verdict.Reason)
+	}
+}

@@ -154,3 +154,20 @@ func TestKillDoesNotWaitForAnAnswersRecord(t *testing.T) {
 	close(block)
 	<-done
 }
+
+// Quarantine stops what is held at once, as the kill switch and the session's end do.
+func TestQuarantineEndsHeldCalls(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	h := w.hold(p, "slack_publish", `{}`, time.Hour)
+	h.waits()
+	w.quarantine("worker")
+	select {
+	case a := <-h.answer:
+		w.mustRefuse(a, fault.AgentQuarantined)
+	case <-time.After(10 * time.Second):
+		t.Error("the call of a quarantined agent stays held for an hour")
+		h.hangUp()
+		h.ends()
+	}
+}
