@@ -8,6 +8,7 @@ import (
 
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/npm"
 	"sallyport.example/internal/upstream"
 )
 
@@ -31,7 +32,7 @@ func Packages(ctx context.Context, cfg *Config, data string, begins func(server 
 	for _, name := range names {
 		if i := slices.IndexFunc(servers, func(s upstream.Config) bool { return s.ID == name }); i < 0 {
 			return nil, fault.New(fault.RequestMalformed, "The configuration has no server %q.", name).Try("sallyport upstreams list shows them.")
-		} else if _, ok := upstream.PackageOf(servers[i].Command); !ok {
+		} else if _, ok := npm.Of(servers[i].Command); !ok {
 			return nil, fault.New(fault.RequestMalformed, "The server %q is not started by npx, so there is no package to fetch.", name)
 		}
 	}
@@ -41,14 +42,14 @@ func Packages(ctx context.Context, cfg *Config, data string, begins func(server 
 		}
 	}
 	for _, s := range servers {
-		p, ok := upstream.PackageOf(s.Command)
+		p, ok := npm.Of(s.Command)
 		if !ok || len(names) > 0 && !slices.Contains(names, s.ID) {
 			continue
 		}
 		pin, err := p.Fetched(paths.Packages)
 		if fetch {
 			begins(s.ID)
-			if pin, err = p.Fetch(ctx, paths.Packages, paths); err != nil {
+			if pin, err = upstream.FetchPackage(ctx, p, paths); err != nil {
 				return all, err
 			}
 		}
@@ -64,7 +65,7 @@ func Packages(ctx context.Context, cfg *Config, data string, begins func(server 
 // packageProblems finds servers whose package nobody has pinned.
 func (c *Config) packageProblems(file string) (all []Problem) {
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
-		if p, ok := upstream.PackageOf(c.Upstreams[id].Command); ok && !p.Pinned() {
+		if p, ok := npm.Of(c.Upstreams[id].Command); ok && !p.Pinned() {
 			all = append(all, c.problem(file, "upstreams."+id+".command", agent.P2, "write the version: "+p.Name+"@1.2.3; sallyport upstreams list shows which is kept",
 				"it names no single version, so the first start fetches what the registry has by then, and keeps that"))
 		}

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"sallyport.example/internal/fault"
 )
@@ -85,4 +86,28 @@ func (s *Server) check() error {
 		return bad("folder", "must exist and be free of links")
 	}
 	return nil
+}
+
+// Tail keeps the end of what a program writes. It is safe for concurrent use.
+type Tail struct {
+	Most int // bytes that are kept
+
+	mu   sync.Mutex // guards data
+	data []byte
+}
+
+// Write never fails.
+func (t *Tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.data = append(t.data, p...)
+	t.data = t.data[max(0, len(t.data)-t.Most):]
+	return len(p), nil
+}
+
+// String is what is kept, without space around it.
+func (t *Tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.data))
 }

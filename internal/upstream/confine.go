@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/npm"
 	"sallyport.example/internal/sandbox"
 )
 
@@ -382,7 +383,7 @@ type launch struct {
 
 // launch finds the program, and fetches the package where npx would. A machine without a sandbox has nowhere to fetch it in: npx does it then.
 func (s *server) launch(ctx context.Context) (launch, error) {
-	p, ok := PackageOf(s.cfg.Command)
+	p, ok := npm.Of(s.cfg.Command)
 	if tier, _ := sandbox.Servers(); !ok || s.o.Gateway.Packages == "" || tier == sandbox.None {
 		program, err := lookProgram(s.cfg.Command[0])
 		if err != nil {
@@ -392,18 +393,26 @@ func (s *server) launch(ctx context.Context) (launch, error) {
 	}
 	pin, err := p.Fetched(s.o.Gateway.Packages)
 	if err != nil {
-		s.log.Info("fetching the package, once", "package", p.spec())
-		if pin, err = p.Fetch(ctx, s.o.Gateway.Packages, s.o.Gateway); err != nil {
+		s.log.Info("fetching the package, once", "package", p.Spec())
+		if pin, err = FetchPackage(ctx, p, s.o.Gateway); err != nil {
 			return launch{}, err
 		}
 		s.log.Info("fetched the package; the server starts from it from now on", "package", pin.Name, "version", pin.Version, "integrity", pin.Integrity)
 	}
-	dir, err := filepath.EvalSymlinks(p.folder(s.o.Gateway.Packages))
+	dir, err := filepath.EvalSymlinks(p.Folder(s.o.Gateway.Packages))
 	if err != nil {
 		return launch{}, err
 	}
 	program := filepath.Join(dir, pin.Bin)
 	return launch{program: program, argv: append([]string{program}, p.Args...), code: []string{dir}}, nil
+}
+
+// FetchPackage fetches a package with an npm that can write nothing else.
+func FetchPackage(ctx context.Context, p npm.Package, h GatewayPaths) (npm.Pin, error) {
+	return p.Fetch(ctx, h.Packages, h.Home, func(program string) sandbox.Server {
+		r := reachOf(Config{Command: []string{program}, Confine: Confinement{Sandbox: Full}}, program, h)
+		return sandbox.Server{Path: program, Env: r.env, Read: r.read, Secrets: h.Secrets}
+	})
 }
 
 // sandboxed is the sandbox of the server's program, and what is named and not let into it.

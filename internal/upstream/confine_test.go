@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/npm"
 	"sallyport.example/internal/sandbox"
 )
 
@@ -158,46 +159,6 @@ func cannot(t *testing.T, what string) {
 	t.Skipf("not checked: %s", what)
 }
 
-func TestPackageOf(t *testing.T) {
-	for command, want := range map[string]string{
-		"npx -y @scope/server@1.2.3 docs":    "@scope/server 1.2.3 [docs]",
-		"npx server":                         "server  []",
-		"npx --yes -q server@latest -y":      "server latest [-y]",
-		"/usr/bin/npx -y server@^1.0 a b":    "server ^1.0 [a b]",
-		"npx":                                "",
-		"npx -y":                             "",
-		"npx -p server run":                  "",
-		"npx -c echo":                        "",
-		"npx ./local":                        "",
-		"npx ../x":                           "",
-		"npx git+https://example.com/x.git":  "",
-		"npx user/repository":                "",
-		"npx https://example.com/x.tgz":      "",
-		"npx server@file:../x":               "",
-		"npx server@npm:other@1.0.0":         "",
-		"npx server@1.0.0/../../x":           "",
-		"npx @scope/../x":                    "",
-		"npx SERVER":                         "",
-		"node server":                        "",
-		"npm exec server":                    "",
-		"npx --registry=https://x/ server@1": "",
-	} {
-		p, ok := PackageOf(strings.Fields(command))
-		got := fmt.Sprintf("%s %s %v", p.Name, p.Version, p.Args)
-		if !ok {
-			got = ""
-		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", command, got, want)
-		}
-		if ok {
-			if f := p.folder("/d"); filepath.Dir(f) != "/d" {
-				t.Errorf("%s is kept at %s", command, f)
-			}
-		}
-	}
-}
-
 // fakeNPM puts a program named npm before others. It makes what an installation would be.
 func fakeNPM(t *testing.T, script string) {
 	t.Helper()
@@ -225,11 +186,11 @@ func TestPackageFetch(t *testing.T) {
 	}
 	root := tree(t, "data/signing.key", "data/packages/")
 	dir := root + "/data/packages"
-	h := GatewayPaths{Secrets: []string{root + "/data"}}
-	p := Package{Name: "@s/srv", Version: "1.2.3"}
-	fetch := func(script string) (Pin, error) {
+	h := GatewayPaths{Secrets: []string{root + "/data"}, Packages: dir}
+	p := npm.Package{Name: "@s/srv", Version: "1.2.3"}
+	fetch := func(script string) (npm.Pin, error) {
 		fakeNPM(t, script)
-		return p.Fetch(t.Context(), dir, h)
+		return FetchPackage(t.Context(), p, h)
 	}
 	pin, err := fetch(`case "$*" in *--ignore-scripts*"-- @s/srv@1.2.3") ;; *) echo "asked $*"; exit 9;; esac` + "\n" + goodPackage)
 	if err != nil || pin.Version != "1.2.3" || pin.Integrity != "sha512-abc" || pin.Bin != "node_modules/@s/srv/dist/i.js" {
@@ -265,17 +226,6 @@ func TestPackageFetch(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
-}
-
-func FuzzPackageOf(f *testing.F) {
-	f.Add("npx -y @scope/server@1.2.3 docs")
-	f.Add("npx -y ../../x")
-	f.Fuzz(func(t *testing.T, line string) {
-		p, ok := PackageOf(strings.Split(line, " "))
-		if ok && (filepath.Dir(p.folder("/d")) != "/d" || strings.HasPrefix(p.spec(), "-")) {
-			t.Errorf("%q is kept at %s", line, p.folder("/d"))
-		}
-	})
 }
 
 func TestRehearsalNamesWhatBreaks(t *testing.T) {

@@ -25,15 +25,18 @@ const (
 	listTime       = 30 * time.Second // for all lists of a server together
 )
 
+// list is one of the lists that servers of a capability have.
+type list struct {
+	capability, method, member, name string // name: the member of a definition that names it
+	kind                             call.Kind
+}
+
 // lists are what a server can offer. Resource templates are resources to everybody but the server.
-var lists = [4]struct {
-	method, member, name string // name: the member of a definition that names it
-	kind                 call.Kind
-}{
-	{"tools/list", "tools", "name", call.Tool},
-	{"resources/list", "resources", "uri", call.Resource},
-	{"resources/templates/list", "resourceTemplates", "uriTemplate", call.Resource},
-	{"prompts/list", "prompts", "name", call.Prompt},
+var lists = [...]list{
+	{"tools", "tools/list", "tools", "name", call.Tool},
+	{"resources", "resources/list", "resources", "uri", call.Resource},
+	{"resources", "resources/templates/list", "resourceTemplates", "uriTemplate", call.Resource},
+	{"prompts", "prompts/list", "prompts", "name", call.Prompt},
 }
 
 // refresh lists everything that the server offers and delivers it. It delivers nothing when a list breaks a bound or fails: the list that was
@@ -41,46 +44,26 @@ var lists = [4]struct {
 func (s *server) refresh(ctx context.Context, c *conversation) error {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
-	caps := c.info.Capabilities
-	var fresh [4][]call.Definition
-	budget := budget{definitions: maxDefinitions, bytes: maxListBytes}
-	for i, l := range lists {
-		offered := caps != nil && (l.kind == call.Tool && caps.Tools != nil || l.kind == call.Resource && caps.Resources != nil || l.kind == call.Prompt && caps.Prompts != nil)
-		if !offered {
+	all := []call.Definition{}
+	headers := map[string][]mcpwire.ParamHeader{}
+	left := budget{definitions: maxDefinitions, bytes: maxListBytes}
+	for _, l := range lists {
+		if !declares(c.info.Capabilities, l.capability) {
 			continue
 		}
-		defs, err := s.list(ctx, c, i, &budget)
+		defs, err := s.list(ctx, c, l, &left)
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.method, err)
 		}
-		fresh[i] = defs
-	}
-	headers := map[string][]mcpwire.ParamHeader{}
-	judgeNames(fresh[0])
-	judgeNames(fresh[3])
-	judgeDuplicates(fresh[1])
-	judgeDuplicates(fresh[2])
-	for i := range fresh[0] {
-		d := &fresh[0][i]
-		if d.Fault == "" {
-			d.Fault = judgeTool(d.JSON)
+		judgeNames(defs, l.kind != call.Resource)
+		for i := range defs {
+			if d := &defs[i]; d.Kind == call.Tool && d.Fault == "" {
+				judgeTool(d, headers)
+			}
 		}
-		if d.Fault != "" {
-			continue
-		}
-		schema, _ := call.Get(d.JSON, "inputSchema")
-		bound, err := mcpwire.ParamHeaders(schema)
-		if err != nil {
-			d.Fault = "it " + err.Error()
-		} else if len(bound) > 0 {
-			headers[d.Name] = bound
-		}
-	}
-	s.headers.Store(&headers)
-	all := make([]call.Definition, 0, len(fresh[0])+len(fresh[1])+len(fresh[2])+len(fresh[3]))
-	for _, defs := range fresh {
 		all = append(all, defs...)
 	}
+	s.headers.Store(&headers)
 	s.mu.Lock()
 	s.now.Definitions = len(all)
 	s.now.LastError = ""
@@ -95,8 +78,7 @@ func (s *server) refresh(ctx context.Context, c *conversation) error {
 type budget struct{ definitions, bytes int }
 
 // list pages through one list.
-func (s *server) list(ctx context.Context, c *conversation, which int, left *budget) ([]call.Definition, error) {
-	l := lists[which]
+func (s *server) list(ctx context.Context, c *conversation, l list, left *budget) ([]call.Definition, error) {
 	var defs []call.Definition
 	seen := map[string]bool{}
 	params := emptyObject
@@ -169,34 +151,24 @@ func (s *server) definition(kind call.Kind, nameMember string, raw []byte) call.
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 
-// judgeNames finds faults with the names of tools or prompts: outside the policy, such as look-alike letters and globs, twice on the server, or so alike that a
-// person could take one for another. Of those alike none is exposed: which is the true one is not ours to guess.
-func judgeNames(defs []call.Definition) {
-	alike := map[string]int{}
+// judgeNames finds faults with names of one list: twice on the server and, of tools and prompts, outside the policy, such as look-alike letters and
+// globs, or so alike that a person could take one for another. Of those alike none is exposed: which is the true one is not ours to guess.
+func judgeNames(defs []call.Definition, strict bool) {
+	count, alike := map[string]int{}, map[string]int{}
 	for _, d := range defs {
+		count[d.Name]++
 		alike[skeleton(d.Name)]++
 	}
-	judgeDuplicates(defs)
 	for i := range defs {
 		d := &defs[i]
 		switch {
 		case d.Fault != "":
-		case !namePattern.MatchString(d.Name):
-			d.Fault = "its name is outside [A-Za-z0-9_.-]{1,128}"
-		case alike[skeleton(d.Name)] > 1:
-			d.Fault = "its name looks like another one's of the same server"
-		}
-	}
-}
-
-func judgeDuplicates(defs []call.Definition) {
-	count := map[string]int{}
-	for _, d := range defs {
-		count[d.Name]++
-	}
-	for i := range defs {
-		if d := &defs[i]; d.Fault == "" && count[d.Name] > 1 {
+		case count[d.Name] > 1:
 			d.Fault = "its name is there twice on the same server"
+		case strict && !namePattern.MatchString(d.Name):
+			d.Fault = "its name is outside [A-Za-z0-9_.-]{1,128}"
+		case strict && alike[skeleton(d.Name)] > 1:
+			d.Fault = "its name looks like another one's of the same server"
 		}
 	}
 }
@@ -214,27 +186,33 @@ func skeleton(name string) string {
 	}, name)
 }
 
-// judgeTool finds faults with a tool's schemas.
-func judgeTool(definition []byte) string {
-	input, ok := call.Get(definition, "inputSchema")
+// judgeTool finds faults with a tool's schemas, and adds to headers which of its arguments requests repeat there.
+func judgeTool(d *call.Definition, headers map[string][]mcpwire.ParamHeader) {
+	input, ok := call.Get(d.JSON, "inputSchema")
 	if !ok {
-		return "it has no inputSchema"
+		d.Fault = "it has no inputSchema"
+		return
 	}
 	if kind, ok := call.Get(input, "type"); !ok || string(kind) != `"object"` {
-		return `its inputSchema is not of the type "object"`
+		d.Fault = `its inputSchema is not of the type "object"`
+		return
 	}
 	if _, err := schema.Compile(input); err != nil {
-		return "its inputSchema " + faultText(err)
+		d.Fault = "its inputSchema " + fault.Of(err).Message
+		return
 	}
-	if output, ok := call.Get(definition, "outputSchema"); ok && string(output) != "null" {
+	if output, ok := call.Get(d.JSON, "outputSchema"); ok && string(output) != "null" {
 		if _, err := schema.Compile(output); err != nil {
-			return "its outputSchema " + faultText(err)
+			d.Fault = "its outputSchema " + fault.Of(err).Message
+			return
 		}
 	}
-	return ""
+	if bound, err := mcpwire.ParamHeaders(input); err != nil {
+		d.Fault = "it " + err.Error()
+	} else if len(bound) > 0 {
+		headers[d.Name] = bound
+	}
 }
-
-func faultText(err error) string { return fault.Of(err).Message }
 
 // paramHeaders are the arguments of a tool that requests of the modern era repeat in headers.
 func (s *server) paramHeaders(tool string) []mcpwire.ParamHeader {

@@ -4,15 +4,15 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/npm"
 	"sallyport.example/internal/sandbox"
 )
 
 // rehearsalTime bounds a rehearsal, with the fetching of a package.
-const rehearsalTime = fetchTime + time.Minute
+const rehearsalTime = npm.FetchTime + time.Minute
 
 // Rehearsal is what is known of a server's sandbox after it was tried.
 type Rehearsal struct {
@@ -67,7 +67,7 @@ func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r R
 	if r.Tried, r.Reached, r.Err = box.Prove(ctx, processes); r.Err != nil || !start {
 		return r
 	}
-	stderr := &tail{most: 32 << 10}
+	stderr := &sandbox.Tail{Most: 32 << 10}
 	s.stderr = stderr
 	c, err := s.connect(ctx, nil)
 	defer func() { r.Stderr = telling(stderr.String()) }()
@@ -95,25 +95,4 @@ func telling(text string) string {
 		}
 	}
 	return strings.Join(last, " / ")
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex // guards data
-	most int
-	data []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.data = append(t.data, p...)
-	t.data = t.data[max(0, len(t.data)-t.most):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(string(t.data))
 }

@@ -235,27 +235,24 @@ func (s *server) restrict(declared json.RawMessage) map[string]json.RawMessage {
 // narrowed are the restricted capabilities as servers are told them. What a server could only reach us with later, such as changes of
 // roots, or would reveal more context with, is left out.
 func narrowed(caps map[string]json.RawMessage) json.RawMessage {
-	type none struct{}
-	var out struct {
-		Elicitation *struct {
-			Form *none `json:"form,omitempty"`
-			URL  *none `json:"url,omitempty"`
-		} `json:"elicitation,omitempty"`
-		Sampling *struct {
-			Tools *none `json:"tools,omitempty"`
-		} `json:"sampling,omitempty"`
-		Roots *none `json:"roots,omitempty"`
-	}
-	for name, into := range map[string]any{"elicitation": &out.Elicitation, "sampling": &out.Sampling, "roots": &out.Roots} {
-		if raw, ok := caps[name]; ok {
-			_ = json.Unmarshal(raw, into) // what doesn't fit is not declared
+	out := emptyObject
+	for _, c := range [...]struct {
+		name    string
+		members []string
+	}{{"elicitation", []string{"form", "url"}}, {"sampling", []string{"tools"}}, {"roots", nil}} {
+		declared, ok := caps[c.name]
+		if !ok {
+			continue
 		}
+		told := emptyObject
+		for _, member := range c.members {
+			if value, _ := call.Get(declared, member); call.IsObject(value) {
+				told = call.SetMember(told, member, emptyObject)
+			}
+		}
+		out = call.SetMember(out, c.name, told)
 	}
-	raw, err := json.Marshal(out)
-	if err != nil {
-		return emptyObject
-	}
-	return raw
+	return out
 }
 
 // capabilities are the same as the SDK's handshake wants them.

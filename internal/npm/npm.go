@@ -1,4 +1,7 @@
-package upstream
+// Package npm keeps packages of the npm registry that MCP servers are started from. A package is fetched once, with all that it depends on; no script
+// of any package is run, and npm itself runs in a sandbox where it can write nothing but the folder that it fills. What is kept is used until it is
+// fetched anew, and no registry is asked before that.
+package npm
 
 import (
 	"context"
@@ -6,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,8 +22,11 @@ import (
 	"sallyport.example/internal/sandbox"
 )
 
-// fetchTime is how long fetching a package with all that it depends on may take.
-const fetchTime = 5 * time.Minute
+// FetchTime is how long fetching a package with all that it depends on may take.
+const FetchTime = 5 * time.Minute
+
+// enclosing is how long npm's sandbox may take to be built.
+const enclosing = time.Minute
 
 // Package is what npx would run: a package of the npm registry and its arguments.
 type Package struct {
@@ -28,7 +35,7 @@ type Package struct {
 	Args    []string
 }
 
-// Pin says which package was fetched. The server is started from it, with no registry, until it is fetched anew.
+// Pin says which package was fetched.
 type Pin struct {
 	Name      string    `json:"name"`
 	Requested string    `json:"requested,omitempty"`
@@ -44,8 +51,8 @@ var (
 	packageRunners = []string{"npx", "npx.cmd"}
 )
 
-// PackageOf tells whether a command runs a package of the npm registry by npx, and which.
-func PackageOf(command []string) (Package, bool) {
+// Of tells whether a command runs a package of the npm registry by npx, and which.
+func Of(command []string) (Package, bool) {
 	if len(command) < 2 || !slices.Contains(packageRunners, filepath.Base(command[0])) {
 		return Package{}, false
 	}
@@ -66,22 +73,23 @@ func PackageOf(command []string) (Package, bool) {
 // Pinned tells whether the operator named one version.
 func (p Package) Pinned() bool { return exactVersion.MatchString(p.Version) }
 
-func (p Package) spec() string {
+// Spec is how npm is told of the package.
+func (p Package) Spec() string {
 	if p.Version == "" {
 		return p.Name
 	}
 	return p.Name + "@" + p.Version
 }
 
-// folder is where the package is kept below dir. Neither part can have a slash that isn't replaced, or be a name with a meaning of its own.
-func (p Package) folder(dir string) string {
-	return filepath.Join(dir, "npm-"+strings.NewReplacer("/", "+", "<", "lt", ">", "gt", "*", "any").Replace(p.spec()))
+// Folder is where the package is kept below dir. Neither part can have a slash that isn't replaced, or be a name with a meaning of its own.
+func (p Package) Folder(dir string) string {
+	return filepath.Join(dir, "npm-"+strings.NewReplacer("/", "+", "<", "lt", ">", "gt", "*", "any").Replace(p.Spec()))
 }
 
 // Fetched is the pin of a package that is kept below dir.
 func (p Package) Fetched(dir string) (Pin, error) {
 	var pin Pin
-	data, err := os.ReadFile(filepath.Join(p.folder(dir), "pin.json"))
+	data, err := os.ReadFile(filepath.Join(p.Folder(dir), "pin.json"))
 	if err != nil {
 		return pin, err
 	}
@@ -91,16 +99,19 @@ func (p Package) Fetched(dir string) (Pin, error) {
 // fetching holds off a second fetch of the same package by this program.
 var fetching sync.Mutex
 
-// Fetch fetches the package and what it depends on from the registry of the user's npm, and keeps them below dir. No script of any package is run,
-// and npm itself runs in a sandbox where it can write nothing but that folder. What was there is replaced once the new one is whole.
-func (p Package) Fetch(ctx context.Context, dir string, h GatewayPaths) (Pin, error) {
+// Fetch fetches the package and what it depends on from the registry of the user's npm, and keeps them below dir. box is the sandbox of the program
+// npm: what it reads, and what it must not. What was there is replaced once the new one is whole.
+func (p Package) Fetch(ctx context.Context, dir, home string, box func(npm string) sandbox.Server) (Pin, error) {
 	fetching.Lock()
 	defer fetching.Unlock()
 	failed := func(err error, format string, args ...any) (Pin, error) {
-		return Pin{}, fault.Wrap(err, fault.UpstreamFailed, "The package %s can't be fetched: %s", p.spec(), fmt.Sprintf(format, args...)).
+		return Pin{}, fault.Wrap(err, fault.UpstreamFailed, "The package %s can't be fetched: %s", p.Spec(), fmt.Sprintf(format, args...)).
 			Try("Look whether npm is installed and reaches its registry, or install the package yourself and give its program as the command.")
 	}
-	npm, err := lookProgram("npm")
+	npm, err := exec.LookPath("npm")
+	if err == nil {
+		npm, err = filepath.Abs(npm)
+	}
 	if err != nil {
 		return failed(err, "npm is not installed.")
 	}
@@ -115,7 +126,7 @@ func (p Package) Fetch(ctx context.Context, dir string, h GatewayPaths) (Pin, er
 		return failed(err, "its folder can't be made.")
 	}
 	defer os.RemoveAll(work)
-	if err := p.install(ctx, npm, work, h); err != nil {
+	if err := p.install(ctx, box(npm), home, work); err != nil {
 		return failed(err, "%v", err)
 	}
 	for _, scratch := range []string{"tmp", ".npm"} {
@@ -134,7 +145,7 @@ func (p Package) Fetch(ctx context.Context, dir string, h GatewayPaths) (Pin, er
 	if err := writeNew(filepath.Join(work, "pin.json"), append(data, '\n')); err != nil { // what was fetched may have put a link there
 		return failed(err, "its pin can't be written.")
 	}
-	kept := p.folder(dir)
+	kept := p.Folder(dir)
 	old := work + ".old"
 	if err := os.Rename(kept, old); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return failed(err, "the one from before can't be moved away.")
@@ -156,32 +167,29 @@ func writeNew(name string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// install runs npm.
-func (p Package) install(ctx context.Context, npm, work string, h GatewayPaths) error {
-	ctx, cancel := context.WithTimeout(ctx, fetchTime)
+// install runs npm, the program of box, in work.
+func (p Package) install(ctx context.Context, box sandbox.Server, home, work string) error {
+	ctx, cancel := context.WithTimeout(ctx, FetchTime)
 	defer cancel()
-	cfg := Config{Command: []string{npm}, Confine: Confinement{Sandbox: Full}}
-	r := reachOf(cfg, npm, h)
-	env := append(r.env, "HOME="+work, "PATH="+os.Getenv("PATH"), "npm_config_update_notifier=false", "npm_config_cache="+filepath.Join(work, ".npm"))
+	box.Env = append(box.Env, "HOME="+work, "PATH="+os.Getenv("PATH"), "npm_config_update_notifier=false", "npm_config_cache="+filepath.Join(work, ".npm"))
 	for _, name := range []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "NODE_EXTRA_CA_CERTS", "LANG"} {
 		if value, ok := os.LookupEnv(name); ok {
-			env = append(env, name+"="+value)
+			box.Env = append(box.Env, name+"="+value)
 		}
 	}
-	if rc := filepath.Join(h.Home, ".npmrc"); h.Home != "" && exists(rc) { // the registry, and who may read it
-		env, r.read = append(env, "npm_config_userconfig="+rc), append(r.read, rc)
+	rc := filepath.Join(home, ".npmrc")
+	if _, err := os.Stat(rc); home != "" && err == nil { // the registry, and who may read it
+		box.Env, box.Read = append(box.Env, "npm_config_userconfig="+rc), append(box.Read, rc)
 	}
-	r.read = append(r.read, "/etc/npmrc")
-	server := sandbox.Server{
-		Path: npm, Env: env, Dir: work, Folder: work, Read: r.read, Secrets: h.Secrets, Network: sandbox.AnyNetwork,
-		Argv: []string{"npm", "install", "--prefix", work, "--ignore-scripts", "--no-bin-links", "--no-audit", "--no-fund", "--omit=dev", "--install-links=false", "--loglevel=error", "--", p.spec()},
-	}
-	walls, err := server.Command()
+	box.Read = append(box.Read, "/etc/npmrc")
+	box.Dir, box.Folder, box.Network = work, work, sandbox.AnyNetwork
+	box.Argv = []string{"npm", "install", "--prefix", work, "--ignore-scripts", "--no-bin-links", "--no-audit", "--no-fund", "--omit=dev", "--install-links=false", "--loglevel=error", "--", p.Spec()}
+	walls, err := box.Command()
 	if err != nil {
 		return err
 	}
 	defer walls.Close()
-	output := &tail{most: 2 << 10}
+	output := &sandbox.Tail{Most: 2 << 10}
 	walls.Cmd.Stdout, walls.Cmd.Stderr = output, output
 	if err := walls.Cmd.Start(); err != nil {
 		return err
