@@ -122,6 +122,7 @@ func runChild(mode string) {
 			case "die": // the process ends itself
 				os.Exit(9)
 			case "hang":
+				fmt.Fprintln(os.Stderr, "the call hangs")
 			case "stop-reading":
 				ok()
 				time.Sleep(time.Hour)

@@ -91,19 +91,14 @@ func TestHugeLineIsNotHeld(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	for _, what := range []string{"die", "huge-nameless", "flood"} {
 		t.Run(what, func(t *testing.T) {
-			m, seen := start(t, childConfig("raw"), func(o *Options) { o.MaxResult = 1 << 20 })
+			log := &testLog{}
+			m, seen := start(t, childConfig("raw"), func(o *Options) { o.MaxResult, o.Log = 1<<20, logger(log) })
 			bystander := make(chan error, 1)
 			go func() {
 				_, err := run(m, "hang", nil)
 				bystander <- err
 			}()
-			until(t, "the bystander's call is out", func() bool {
-				c := m.servers["srv"].shared
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return len(c.pending) == 1
-			})
-			time.Sleep(300 * time.Millisecond) // written, too
+			until(t, "the server has the bystander's call", func() bool { return strings.Contains(log.String(), "the call hangs") })
 			_, err := run(m, what, nil)
 			if !fault.Is(err, fault.UpstreamFailed) || !dispatched(err) {
 				t.Fatal(err)
