@@ -25,8 +25,8 @@ import (
 // FetchTime is how long fetching a package with all that it depends on may take.
 const FetchTime = 5 * time.Minute
 
-// enclosing is how long npm's sandbox may take to be built.
-const enclosing = time.Minute
+// sandboxTime is how long npm's sandbox may take to be built.
+const sandboxTime = time.Minute
 
 // Package is what npx would run: a package of the npm registry and its arguments.
 type Package struct {
@@ -184,24 +184,24 @@ func (p Package) install(ctx context.Context, box sandbox.Server, home, work str
 	box.Read = append(box.Read, "/etc/npmrc")
 	box.Dir, box.Folder, box.Network = work, work, sandbox.AnyNetwork
 	box.Argv = []string{"npm", "install", "--prefix", work, "--ignore-scripts", "--no-bin-links", "--no-audit", "--no-fund", "--omit=dev", "--install-links=false", "--loglevel=error", "--", p.Spec()}
-	walls, err := box.Command()
+	process, err := box.Command()
 	if err != nil {
 		return err
 	}
-	defer walls.Close()
+	defer process.Close()
 	output := &sandbox.Tail{Most: 2 << 10}
-	walls.Cmd.Stdout, walls.Cmd.Stderr = output, output
-	if err := walls.Cmd.Start(); err != nil {
+	process.Cmd.Stdout, process.Cmd.Stderr = output, output
+	if err := process.Cmd.Start(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, walls.Close) // its launcher then ends it
+	stop := context.AfterFunc(ctx, process.Close) // its launcher then ends it
 	defer stop()
-	if _, err := walls.Started(enclosing); err != nil {
-		walls.Close()
-		walls.Wait()
+	if _, err := process.Started(sandboxTime); err != nil {
+		process.Close()
+		process.Wait()
 		return err
 	}
-	if err := walls.Wait(); err != nil {
+	if err := process.Wait(); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -17,12 +17,12 @@ import (
 	"sallyport.example/internal/sandbox"
 )
 
-// Sandbox is how a server that the gateway starts is confined.
+// Sandbox says how a server that the gateway starts is confined.
 type Sandbox string
 
 const (
-	Full       Sandbox = "full"    // it has its folder, and of the network the hosts that the operator lists
-	Partial    Sandbox = "partial" // beside these it has what its command and environment name, and by default the network
+	Full       Sandbox = "full"    // it reaches its folder, and on the network the hosts that the operator lists
+	Partial    Sandbox = "partial" // it also reaches what its command and environment name, and by default the network
 	Unconfined Sandbox = "none"    // it can do what the gateway can
 )
 
@@ -35,9 +35,9 @@ type Confinement struct {
 	Hosts   []string        // of ProxyNetwork
 }
 
-// GatewayPaths is what the servers' sandboxes have in common.
+// GatewayPaths are paths of the gateway that the sandboxes of all servers depend on.
 type GatewayPaths struct {
-	Secrets  []string // what no server reaches: the data directory, the configuration, declarations, policies
+	Secrets  []string // no server reaches them: the data directory, the configuration, declarations, policies
 	Home     string   // the home of the gateway's user; a server that it starts has its folder for a home
 	Packages string   // where packages of the npm registry are kept
 }
@@ -63,22 +63,23 @@ var kernelDirs = []string{"/proc", "/sys", "/dev"}
 // sharedFolders are folders of a home that hold more than one program's affairs.
 var sharedFolders = []string{".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".config", ".local", ".local/share", ".local/state", ".cache", ".password-store", ".mozilla", "bin"}
 
-// codeFiles are what an interpreter is given to run: its project is read, and not written.
+// codeFiles are the endings of files that an interpreter runs: their projects are read, and not written.
 var codeFiles = []string{".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx", ".py", ".pyz", ".rb", ".php", ".pl", ".jar", ".sh", ".bash", ".lua", ".wasm", ".dll", ".exs"}
 
 // projectMarks lie at the top of a project.
 var projectMarks = []string{"package.json", "pyproject.toml", "setup.py", "requirements.txt", "pyvenv.cfg", "go.mod", "Cargo.toml", "Gemfile", "composer.json", "deno.json", ".git"}
 
-// reach is what a server's sandbox lets in beside its folder, and the variables that tell it where its tools are.
+// reach is what a sandbox lets in beside the server's folder, and the variables that tell the server where its tools are.
 type reach struct {
 	read, write []string
 	env         []string
 	links       map[string]string // names of what is let in that are links, and where each leads
-	secrets     []string          // what is run with the gateway's rights: who writes it can do what the gateway can
-	omitted     []string          // what is named and not let in, each with the reason
+	secrets     []string          // programs that run with the gateway's rights: who writes them can do what the gateway can
+	omitted     []string          // paths that are named and not let in, each with the reason
 }
 
-// codeVariables name programs and libraries, which others run, too: what they name is read, and not written. So is what those of toolchains name.
+// codeVariables are the variables that name programs and libraries, which others run, too. A server may read what they or those of toolchains name,
+// and not write it.
 var codeVariables = []string{"PATH", "NODE_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "JAVA_HOME", "CLASSPATH", "GOROOT", "GEM_HOME", "GEM_PATH", "RUBYLIB", "PERL5LIB"}
 
 func ofCode(variable string) bool {
@@ -241,7 +242,7 @@ func (r *reach) protectPrograms(cfg Config, h GatewayPaths, others []Config) {
 	}
 }
 
-// installation is what belongs to a program or script beside its own file: the tree of its runtime, its modules, its project. It is never the
+// installation lists what belongs to a program or script beside its own file: the tree of its runtime, its modules, its project. It is never the
 // home itself, or what holds it.
 func installation(file, home string) (dirs []string) {
 	keep := func(dir string) {
@@ -374,11 +375,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// launch is what is started for a server: a program of the machine's, or of a package that the gateway keeps.
+// launch names the program that is started for a server: one of the machine, or of a package that the gateway keeps.
 type launch struct {
 	program string
 	argv    []string
-	code    []string // what the gateway keeps of it
+	code    []string // folders of the gateway that hold it
 }
 
 // launch finds the program, and fetches the package where npx would. A machine without a sandbox has nowhere to fetch it in: npx does it then.
@@ -415,7 +416,7 @@ func FetchPackage(ctx context.Context, p npm.Package, h GatewayPaths) (npm.Pin, 
 	})
 }
 
-// sandboxed is the sandbox of the server's program, and what is named and not let into it.
+// sandboxed returns the sandbox of the server's program, and the paths that are named and not let in, each with the reason.
 func (s *server) sandboxed(l launch, env []string) (box sandbox.Server, omitted []string, err error) {
 	cfg, h := s.cfg, s.o.Gateway
 	if err := os.MkdirAll(cfg.Confine.Folder, 0o700); err != nil {
@@ -490,7 +491,7 @@ func homeLinks(folder, home string, paths []string) error {
 	return nil
 }
 
-// lookProgram finds a command's program.
+// lookProgram finds the program of a command.
 func lookProgram(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -62,12 +62,12 @@ type outgoing struct {
 // pending is a request that waits for its answer.
 type pending struct {
 	id  json.RawMessage
-	key string // of its id
+	key string // mcpwire.IDKey of id
 	ctx context.Context
 	x   *call.Exchange
 
 	answer chan answer   // has room for one; later ones are dropped
-	flood  *rate.Limiter // of the call's own stream; its reader's alone
+	flood  *rate.Limiter // of messages on the call's own stream that answer nothing; only the stream's reader uses it
 	relay  relay
 }
 
@@ -158,15 +158,15 @@ type conversation struct {
 	caps map[string]json.RawMessage // what the client lets the server ask; nil in the shared conversation
 
 	seq    atomic.Uint64
-	agreed atomic.Pointer[string] // the revision that the handshake settled
+	agreed atomic.Pointer[string] // the revision that the handshake has negotiated so far
 	info   *mcp.InitializeResult  // set before anybody else sees the conversation
-	flood  *rate.Limiter
+	flood  *rate.Limiter          // of messages on a shared stream that answer nothing
 
 	mu      sync.Mutex // guards all below
 	pending map[string]*pending
-	current *pending // of an owned conversation: the call in flight
-	asks    map[string]context.CancelFunc
-	restart func() // ends the listen stream, which then starts anew
+	current *pending                      // of an owned conversation: the call in flight
+	asks    map[string]context.CancelFunc // requests of the server's that run, by the keys of their ids
+	restart func()                        // ends the listen stream, which then starts anew
 }
 
 // owned tells whether the conversation is one client's own.
@@ -204,7 +204,7 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 	if c.modern() {
 		c.background(c.listen)
 	} else if declares(c.info.Capabilities, "logging") {
-		// Servers say nothing before they are told a level. What callers see of it is theirs to choose.
+		// Servers send no log messages before they are told a level. Each caller chooses what it sees of them.
 		if _, err := c.request(ctx, "logging/setLevel", json.RawMessage(`{"level":"info"}`)); err != nil {
 			c.s.log.Debug("setting the log level failed", "error", plain(err))
 		}
@@ -321,6 +321,7 @@ func (h *handshake) Write(ctx context.Context, m jsonrpc.Message) error {
 	return nil
 }
 
+// agree notes the revision that messages follow from now on.
 func (c *conversation) agree(version string) { c.agreed.Store(&version) }
 func (c *conversation) version() string      { return *c.agreed.Load() }
 func (c *conversation) modern() bool         { return mcpwire.Modern(c.version()) }
@@ -363,7 +364,7 @@ func (c *conversation) request(ctx context.Context, method string, params json.R
 	return c.do(ctx, method, params, &call.Exchange{})
 }
 
-// do is the lean path: build the request around the params' bytes, send it, check the answer, cut the result out of it.
+// do is the lean path: it builds the request around the bytes of params, sends it, checks the answer and cuts the result out of it.
 func (c *conversation) do(ctx context.Context, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	out, err := c.build(c.newID(), method, params, x)
 	if err != nil {
@@ -376,14 +377,14 @@ func (c *conversation) do(ctx context.Context, method string, params json.RawMes
 	return c.finish(answer)
 }
 
-// build makes a request. Of the exchange it takes what this revision has a place for.
+// build makes a request. It takes from the exchange what this revision has a place for.
 func (c *conversation) build(id json.RawMessage, method string, params json.RawMessage, x *call.Exchange) (*outgoing, error) {
 	out := &outgoing{Message: mcpwire.Message{ID: id, Method: method, Params: bytes.TrimSpace(params)}}
 	if len(out.Params) == 0 {
 		out.Params = emptyObject
 	}
 	lim := c.s.limits()
-	lim.Bytes = len(out.Params) // the limits are for what the server sends
+	lim.Bytes = len(out.Params) // the limit on bytes is for what the server sends
 	if !call.IsObject(out.Params) || call.Check(out.Params, lim) != nil {
 		return nil, c.s.undispatched(nil, "was not asked: the params are no object")
 	}
@@ -407,7 +408,7 @@ func (c *conversation) build(id json.RawMessage, method string, params json.RawM
 	return out, nil
 }
 
-// addModern adds what the modern era has in every request, and the answers of a multi-round-trip request.
+// addModern adds what modern revisions have in every request, and the answers of a multi-round-trip request.
 func (c *conversation) addModern(out *outgoing, meta *mcpwire.Meta, x *call.Exchange) error {
 	name, repeated, ok := mcpwire.Name(out.Method, out.Params)
 	if repeated && !ok {
@@ -418,7 +419,7 @@ func (c *conversation) addModern(out *outgoing, meta *mcpwire.Meta, x *call.Exch
 	}
 	caps := c.s.restrict(x.ClientCapabilities)
 	if len(x.InputResponses) > 0 {
-		if len(caps) == 0 { // what it may not ask, it is not told
+		if len(caps) == 0 { // a server that may ask nothing gets no answers
 			return c.s.undispatched(nil, "takes no answers: its client_features do not let it ask")
 		}
 		out.Params = call.SetMember(out.Params, "inputResponses", x.InputResponses)
@@ -433,15 +434,15 @@ func (c *conversation) addModern(out *outgoing, meta *mcpwire.Meta, x *call.Exch
 	return nil
 }
 
-// declares tells whether a server declared a capability. It goes by the wire's name: the SDK's fields for features that new revisions
-// deprecate are deprecated too, and servers of older revisions have them.
+// declares tells whether a server declared the capability of that name in its JSON. The SDK deprecates the fields of features that new revisions
+// deprecate, and servers of older revisions have them.
 func declares(caps *mcp.ServerCapabilities, name string) bool {
 	raw, _ := json.Marshal(caps) // structs of the SDK always marshal; nil has no members
 	value, _ := call.Get(raw, name)
 	return call.IsObject(value)
 }
 
-// limits are those of one message of the server's.
+// limits bound one message of the server's.
 func (s *server) limits() call.Limits {
 	return call.Limits{Bytes: s.maxFrame, Depth: 100, Members: 1 << 20}
 }
@@ -450,7 +451,7 @@ func (s *server) parse(frame []byte) (mcpwire.Message, *mcpwire.Error) {
 	return mcpwire.Parse(frame, s.limits())
 }
 
-// finish judges an answer and returns its result.
+// finish checks an answer and returns its result.
 func (c *conversation) finish(answer mcpwire.Message) (json.RawMessage, error) {
 	switch {
 	case answer.Error != nil:
@@ -476,7 +477,7 @@ func (c *conversation) finish(answer mcpwire.Message) (json.RawMessage, error) {
 	return answer.Result, nil
 }
 
-// rpcError makes the server's own JSON-RPC error passable.
+// rpcError is the server's own JSON-RPC error in a form that can be passed on.
 func (c *conversation) rpcError(raw []byte) error {
 	if len(raw) > maxRPCError {
 		return fault.New(fault.ResultTooLarge, "The error that upstream %s answered with is over %d bytes and was discarded.", c.s.cfg.ID, maxRPCError)
@@ -525,17 +526,16 @@ func withoutContext(params json.RawMessage) json.RawMessage {
 	return call.SetMember(params, "includeContext", json.RawMessage(`"none"`))
 }
 
-// receive handles one message of the server's. An answer goes to whom it answers: p alone, the call whose stream it came on, or any
-// call where p is nil because a wire has one stream for all. The frame is the conversation's from now on. An error means that the
-// server floods the stream.
+// receive handles one message of the server's. p is the call on whose stream it came, and alone can be answered by it; p is nil on a stream that
+// all calls share, where an answer can be anybody's. The frame is the conversation's from now on. An error means that the server floods the stream.
 func (c *conversation) receive(frame []byte, p *pending) error {
 	m, e := c.s.parse(frame)
 	if e != nil {
-		id, _ := call.Get(frame, "id") // of what is no strict JSON it is a guess, and good enough to fail the call
+		id, _ := call.Get(frame, "id") // where the frame is no strict JSON this is a guess, and good enough to fail the call
 		if to := c.waiting(id, p); to != nil && to.settle(answer{err: c.s.invalidResult(e, "is no JSON-RPC message")}) {
 			return nil
 		}
-		return c.unsolicited(p, "what is no JSON-RPC message")
+		return c.unsolicited(p, "something that is no JSON-RPC message")
 	}
 	if m.Response() {
 		if to := c.waiting(m.ID, p); to != nil && to.settle(answer{Message: m}) {
@@ -554,7 +554,7 @@ func (c *conversation) receive(frame []byte, p *pending) error {
 	return nil
 }
 
-// waiting is the call with the id; only p can be it where there is one.
+// waiting is the call with that id, which on the stream of a call p can only be p.
 func (c *conversation) waiting(id json.RawMessage, p *pending) *pending {
 	key := mcpwire.IDKey(id)
 	if p == nil {
@@ -578,7 +578,7 @@ func (c *conversation) callOf(p *pending) *pending {
 	return c.current
 }
 
-// unsolicited counts a message that answers nothing, logging what it was unless that is "". A server that sends too many is cut off: one
+// unsolicited counts a message that answers nothing. It logs what the message was unless that is "". A server that sends too many is cut off: one
 // call's stream, or the conversation where all calls share one.
 func (c *conversation) unsolicited(p *pending, what string) error {
 	if what != "" {
@@ -600,7 +600,7 @@ func (c *conversation) unsolicited(p *pending, what string) error {
 	return errFlood
 }
 
-// notified handles a notification. p is the call whose stream it came on, nil if it came on one that all share.
+// notified handles a notification. p is the call on whose stream it came, nil on a stream that all share.
 func (c *conversation) notified(m mcpwire.Message, p *pending) {
 	switch m.Method {
 	case "notifications/progress":
@@ -609,13 +609,13 @@ func (c *conversation) notified(m mcpwire.Message, p *pending) {
 			c.passOn(to, to.x.Progress, m.Params)
 		}
 	case "notifications/message":
-		// On a stream that all callers share nothing tells whose call a log message is about, and it may quote another session's data.
+		// A log message does not say which call it is about, and it may quote data of another session. So on a stream that all share nobody gets it.
 		if to := c.callOf(p); to != nil && to.x != nil {
 			c.passOn(to, to.x.Log, m.Params)
 		}
 	case "notifications/tools/list_changed", "notifications/resources/list_changed", "notifications/prompts/list_changed":
 		if !c.owned() {
-			c.s.announce()
+			c.s.relist()
 		}
 	case "notifications/resources/updated":
 		if !c.owned() {
@@ -748,7 +748,7 @@ func (c *conversation) send(m mcpwire.Message) {
 	})
 }
 
-// listen keeps the stream open on which modern servers announce changes, with what is subscribed to right now.
+// listen keeps a stream open on which modern servers announce changes of their lists and of the resources that are subscribed to right now.
 func (c *conversation) listen() {
 	delay := time.Second
 	for c.ctx.Err() == nil {
@@ -784,7 +784,7 @@ func (c *conversation) listen() {
 		}
 		cancel()
 		if anew.Load() {
-			c.s.announce() // what changed between the streams
+			c.s.relist() // what changed between the streams
 			continue
 		}
 		c.s.log.Debug("the stream of announcements ended", "error", plain(err))
@@ -794,7 +794,7 @@ func (c *conversation) listen() {
 		if !sleep(c.ctx, c, delay, nil) {
 			return
 		}
-		c.s.announce()
+		c.s.relist()
 		delay = min(delay*2, c.s.backoffMax)
 	}
 }
@@ -819,8 +819,8 @@ func (c *conversation) announcements() map[string]any {
 	return wanted
 }
 
-// relisten makes listen take up a change of the subscriptions.
-func (c *conversation) relisten() {
+// restartListening makes listen take up a change of the subscriptions.
+func (c *conversation) restartListening() {
 	c.mu.Lock()
 	restart := c.restart
 	c.restart = nil

@@ -16,7 +16,7 @@ var (
 	errFlood  = errors.New("it floods us with messages")
 )
 
-// failed is an UpstreamFailed after the request may have left: its outcome is unknown. Messages are words of ours.
+// failed is an UpstreamFailed after the request may have left: its outcome is unknown. Messages have no words of the server's.
 func (s *server) failed(cause error, format string, args ...any) error {
 	return fault.Wrap(cause, fault.UpstreamFailed, "Upstream %s %s.", s.cfg.ID, fmt.Sprintf(format, args...))
 }
@@ -34,7 +34,7 @@ func (s *server) tooLarge(cause error) error {
 	return fault.Wrap(cause, fault.ResultTooLarge, "The answer of upstream %s is over %d bytes and was discarded.", s.cfg.ID, s.o.MaxResult)
 }
 
-// gaveUp is why a call ended before its answer: its time, or its caller.
+// gaveUp says why a call ended before its answer: its time was over, or its caller left.
 func (s *server) gaveUp(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {

@@ -34,7 +34,7 @@ type dialError struct{ err error }
 func (e *dialError) Error() string { return e.err.Error() }
 func (e *dialError) Unwrap() error { return e.err }
 
-// newTransport is one server's own: nothing of another's connections, and no proxy that the environment names.
+// newTransport makes a transport for one server, which shares no connections with others and uses no proxy that the environment names.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{
@@ -78,7 +78,7 @@ func newHTTPWire(c *conversation) *httpWire {
 	return w
 }
 
-// send makes one HTTP request. Redirects are not followed: the transport is used as it is.
+// send makes one HTTP request. It follows no redirects: it uses the transport without a client around it.
 func (w *httpWire) send(ctx context.Context, method string, body []byte, extra func(http.Header)) (*http.Response, error) {
 	h := maps.Clone(w.base)
 	if v := w.c.version(); v != "" {
@@ -111,7 +111,7 @@ func (w *httpWire) exchange(ctx context.Context, p *pending, out *outgoing) (mcp
 		x.end()
 		return mcpwire.Message{}, x.unsent(err)
 	}
-	media, err := w.judge(resp, out.Method)
+	media, err := w.checkResponse(resp, out.Method)
 	if err == nil && media == mcpwire.TypeEvents {
 		return x.stream(resp.Body)
 	}
@@ -154,7 +154,7 @@ func (x *httpExchange) unsent(err error) error {
 	return s.undispatched(dial, "can't be reached")
 }
 
-// broken explains an error after which the request may have had its effect.
+// broken explains an error after which nobody knows whether the request had its effect.
 func (x *httpExchange) broken(err error, what string) error {
 	c, s := x.w.c, x.w.c.s
 	switch {
@@ -193,7 +193,7 @@ func (x *httpExchange) body(resp *http.Response) (mcpwire.Message, error) {
 	return m, nil
 }
 
-// stream reads events until the answer. What comes before it is handled as it comes.
+// stream reads events until the answer, and handles what comes before it.
 func (x *httpExchange) stream(body io.ReadCloser) (mcpwire.Message, error) {
 	w, c := x.w, x.w.c
 	for resumes := 0; ; resumes++ {
@@ -223,7 +223,7 @@ func (x *httpExchange) stream(body io.ReadCloser) (mcpwire.Message, error) {
 	}
 }
 
-// drain reads the end of a stream in the background, whether or not the caller goes on. The connection is good for another call then.
+// drain reads the end of a stream in the background, whether or not the caller goes on, so that the connection can serve another call.
 func (x *httpExchange) drain(body io.ReadCloser) {
 	x.detach()
 	ends := func() {
@@ -253,9 +253,9 @@ func (w *httpWire) read(ev *mcpwire.Events, p *pending) error {
 	return nil
 }
 
-// judge decides whether a response can hold an answer, so that no other status or media type gets round the checks: 200 with one of the two media types, or an error status with a JSON-RPC
-// error. It also takes up the session that initialize opens.
-func (w *httpWire) judge(resp *http.Response, method string) (media string, err error) {
+// checkResponse decides whether a response can hold an answer: it has status 200 with one of the two media types, or an error status with a
+// JSON-RPC error. It also takes up the session that initialize opens.
+func (w *httpWire) checkResponse(resp *http.Response, method string) (media string, err error) {
 	c, s := w.c, w.c.s
 	media = mcpwire.MediaType(resp.Header)
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
@@ -351,11 +351,11 @@ func (w *httpWire) post(ctx context.Context, m mcpwire.Message) error {
 	return nil
 }
 
-// standingTime bounds the wait for the standing stream of an owned conversation.
+// standingTime is how long an owned conversation waits for its standing stream.
 const standingTime = 500 * time.Millisecond
 
-// opened starts the stream on which legacy servers speak first. Modern ones do so on subscriptions/listen. What a server asks while a
-// call runs can come on this stream, too, and servers drop what they can't send at once: in an owned conversation it stands first.
+// opened starts the stream on which legacy servers send messages of their own; modern ones use subscriptions/listen. What a server asks while a
+// call runs can come on this stream, too, and servers drop what they can't send at once: so an owned conversation waits for the stream.
 func (w *httpWire) opened() {
 	c := w.c
 	if c.modern() {

@@ -11,17 +11,17 @@ import (
 	"sallyport.example/internal/display"
 )
 
-// errPlanted is why a link is not followed.
+// errPlanted says why a link is not followed.
 var errPlanted = errors.New("it is behind a link that a server can change")
 
-// places are where servers can put links: the gateway, which nothing confines, follows none of those.
+// places are where servers can put links. The gateway, which nothing confines, follows no link there.
 type places struct {
 	folders []string // of the servers, which may lie in the data directory
-	written []string // what their commands, environments and paths name, or the folder of that
-	secrets []string // where no server writes, whatever it was given
+	written []string // paths that their commands, environments and lists of paths name, or the folders of those
+	secrets []string // no server writes there, whatever it was given
 }
 
-// placesOf are the places of all servers that have a sandbox. A place that can't be told is taken for one that a server writes.
+// placesOf finds the places of all servers that have a sandbox. In doubt a place is taken for one that a server writes.
 func placesOf(cfgs []Config, h GatewayPaths) (p places) {
 	add := func(list *[]string, path string) {
 		*list = append(*list, path)
@@ -62,7 +62,7 @@ func (p places) linkable(dir string) bool {
 	return within(dir, p.folders...) || within(dir, p.written...) && !within(dir, p.secrets...)
 }
 
-// resolve is where path leads, by the operator's links alone.
+// resolve finds the file that path names. It follows the operator's links alone.
 func (p places) resolve(path string) (string, error) {
 	const most = 40 // as the kernel has it
 	at, rest := "/", strings.Split(path, "/")
@@ -106,8 +106,8 @@ var (
 	publicFolders = []string{"/tmp", "/var/tmp", "/dev/shm"}
 )
 
-// CheckFolders refuses a folder that would give a server more than its own: what is the gateway's, the system's, everybody's, or another server's. It
-// goes by where names lead.
+// CheckFolders refuses a folder that would give a server more than its own: one of the gateway, the system, everybody, or another server. It
+// judges the folders that links lead to, too.
 func CheckFolders(cfgs []Config, h GatewayPaths) error {
 	var private, servers []string // what is the gateway's own, and the folder in it that holds those of servers
 	for _, s := range h.Secrets {
@@ -149,7 +149,7 @@ func CheckFolders(cfgs []Config, h GatewayPaths) error {
 	return nil
 }
 
-// realPath is where a name leads, as far as anything is there.
+// realPath is a path without links, as far as anything is there.
 func realPath(path string) string {
 	for at, rest := path, ""; ; at, rest = filepath.Dir(at), filepath.Join(filepath.Base(at), rest) {
 		if real, err := filepath.EvalSymlinks(at); err == nil {

@@ -74,7 +74,7 @@ func (s *server) refresh(ctx context.Context, c *conversation) error {
 	return nil
 }
 
-// budget is what is left of the bounds over all lists of a server.
+// budget counts down the bounds over all lists of a server.
 type budget struct{ definitions, bytes int }
 
 // list pages through one list.
@@ -214,7 +214,7 @@ func judgeTool(d *call.Definition, headers map[string][]mcpwire.ParamHeader) {
 	}
 }
 
-// paramHeaders are the arguments of a tool that requests of the modern era repeat in headers.
+// paramHeaders are the arguments of a tool that requests of modern revisions repeat in headers.
 func (s *server) paramHeaders(tool string) []mcpwire.ParamHeader {
 	if all := s.headers.Load(); all != nil {
 		return (*all)[tool]

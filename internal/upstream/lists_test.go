@@ -100,7 +100,7 @@ func TestRugPull(t *testing.T) {
 	}}
 	m, seen := start(t, Config{URL: serve(t, s)}, nil)
 	first, _ := seen.tool("srv", "a")
-	m.servers["srv"].announce()
+	m.servers["srv"].relist()
 	until(t, "the change is seen", func() bool { d, _ := seen.tool("srv", "a"); return d.Hash != first.Hash })
 }
 

@@ -14,25 +14,25 @@ import (
 // rehearsalTime bounds a rehearsal, with the fetching of a package.
 const rehearsalTime = npm.FetchTime + time.Minute
 
-// Rehearsal is what is known of a server's sandbox after it was tried.
+// Rehearsal tells how the trial of a server's sandbox went.
 type Rehearsal struct {
 	ID          string
 	Sandbox     Sandbox
 	Tier        sandbox.Tier // Full with namespaces, Partial with Landlock alone
 	Folder      string
-	Write       []string // beside its folder
+	Write       []string // paths that it writes, beside its folder
 	Network     sandbox.Network
 	Hosts       []string
-	NotLetIn    []string // what its command or environment names and does not get, each with the reason
-	Tried       int      // attempts to reach what no server may reach
-	Reached     []string // those that did
-	Definitions int      // what the server offered, where it was started
+	NotLetIn    []string // paths that its command or environment names and that it does not get, each with the reason
+	Tried       int      // how many attempts were made to reach what no server may reach
+	Reached     []string // the attempts that succeeded
+	Definitions int      // how many the server offered, where it was started
 	Err         error    // why there is no sandbox, or why the server did not start in it
 	Stderr      string   // the end of what the server wrote on its standard error
 }
 
-// Rehearse tries each server that the gateway starts: it proves the sandbox with the given processes of the gateway's, and with start it starts the
-// server in it, asks what it offers, and ends it. Packages that npx would run are fetched as for a start. Servers without a sandbox are only named.
+// Rehearse tries each server that the gateway starts. It proves that the sandbox keeps the given processes of the gateway out of reach; with start, it
+// also starts the server in its sandbox, lists what it offers, and ends it. Packages that npx would run are fetched as for a start. Servers without a sandbox are only named.
 func (m *Manager) Rehearse(ctx context.Context, processes []int, start bool) (all []Rehearsal) {
 	for _, id := range m.order {
 		if s := m.servers[id]; s.http == nil {
@@ -82,7 +82,7 @@ func (s *server) rehearse(ctx context.Context, processes []int, start bool) (r R
 	return r
 }
 
-// telling are the last lines of a text or, where these have it not, the first of the last thirty that names an error.
+// telling returns the last lines of a text, or the first of the last thirty that names an error where that is not among them.
 func telling(text string) string {
 	lines := strings.Split(text, "\n")
 	last := lines[max(0, len(lines)-3):]

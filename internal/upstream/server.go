@@ -25,7 +25,7 @@ import (
 const (
 	frameSlack  = 64 << 10 // of a message around its result
 	stableAfter = 30 * time.Second
-	relistGap   = time.Second      // change notifications are heeded at most this often, however many come
+	relistGap   = time.Second      // lists are taken again at most this often, however many changes are announced
 	relistAfter = 5 * time.Minute  // a server that announces no changes is asked again all the same: it may have changed its definitions
 	relistRetry = 30 * time.Second // after a list that failed
 )
@@ -33,7 +33,7 @@ const (
 // settings are set when a server is made, and never changed.
 type settings struct {
 	cfg      Config
-	all      []Config // of the servers, this one among them
+	all      []Config // the configurations of all servers, this one among them
 	o        Options
 	log      *slog.Logger
 	maxFrame int
@@ -47,16 +47,16 @@ type settings struct {
 // get conversations of their own.
 type server struct {
 	settings
-	stderr  io.Writer // gets what it writes on its standard error, escaped; may be nil
-	tried   chan struct{}
-	attempt func()                                           // closes tried after the first attempt, listing included
-	changed chan struct{}                                    // the server announced a change of its lists
+	stderr  io.Writer                                        // gets what the server writes on its standard error, escaped; may be nil
+	tried   chan struct{}                                    // closed after the first attempt, listing included
+	attempt func()                                           // closes tried
+	changed chan struct{}                                    // holds one signal when the server has announced a change of its lists
 	headers atomic.Pointer[map[string][]mcpwire.ParamHeader] // by tool
 	closers sync.WaitGroup                                   // goroutines that close conversations and cancel subscriptions
 
 	mu         sync.Mutex // guards all below
 	now        Status
-	connected  int // conversations that the supervisor had
+	connected  int // how many conversations the supervisor has had
 	shared     *conversation
 	stopped    bool
 	dedicated  map[string]*dedicated
@@ -83,8 +83,8 @@ func (s *server) status() Status {
 	return s.now
 }
 
-// to notes a new state; err, if any, is why.
-func (s *server) to(state State, err error) {
+// setState notes a new state and, if there is one, the error that led to it.
+func (s *server) setState(state State, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.now.State != state {
@@ -99,19 +99,19 @@ func (s *server) to(state State, err error) {
 func (s *server) supervise(ctx context.Context) {
 	delay := s.backoffMin
 	defer s.attempt()
-	defer s.to(Stopped, nil)
+	defer s.setState(Stopped, nil)
 	for ctx.Err() == nil {
-		s.to(Connecting, nil)
+		s.setState(Connecting, nil)
 		c, err := s.connect(ctx, nil)
 		if err == nil {
 			began := time.Now()
 			s.setShared(c)
 			s.log.Info("upstream is up", "protocol", c.version())
-			s.attend(ctx, c)
+			s.keepListed(ctx, c)
 			err = c.cause()
 			s.setShared(nil)
 			if ctx.Err() == nil {
-				s.to(Down, err)
+				s.setState(Down, err)
 				s.log.Warn("upstream went down", "error", plain(err))
 			}
 			c.close()
@@ -119,7 +119,7 @@ func (s *server) supervise(ctx context.Context) {
 				delay = s.backoffMin
 			}
 		} else if ctx.Err() == nil {
-			s.to(Down, err)
+			s.setState(Down, err)
 			s.log.Warn("upstream can't be reached", "error", plain(err), "again_in", delay)
 		}
 		s.attempt()
@@ -132,8 +132,8 @@ func (s *server) supervise(ctx context.Context) {
 	}
 }
 
-// announce has the lists taken again.
-func (s *server) announce() {
+// relist has the lists taken again.
+func (s *server) relist() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
@@ -159,11 +159,11 @@ func (s *server) setShared(c *conversation) {
 	s.now.Instructions = display.Line(c.info.Instructions, 4096)
 }
 
-// attend lists what the server offers, again whenever it announces a change, until the conversation ends.
-func (s *server) attend(ctx context.Context, c *conversation) {
+// keepListed lists what the server offers, and again whenever it announces a change, until the conversation ends.
+func (s *server) keepListed(ctx context.Context, c *conversation) {
 	s.resubscribe(c)
 	for {
-		select { // what was announced before this list is in it
+		select { // this list has all that was announced before it
 		case <-s.changed:
 		default:
 		}
@@ -208,7 +208,7 @@ func sleep(ctx context.Context, c *conversation, d time.Duration, wake <-chan st
 	return wait(d, wake, ctx.Done(), c.ctx.Done()) <= 0
 }
 
-// guard runs a callback of our user. A panic in it costs that one event, not the gateway.
+// guard runs a callback of this package's user. A panic in it costs that one event, not the gateway.
 func (s *server) guard(what string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -232,8 +232,8 @@ func (s *server) restrict(declared json.RawMessage) map[string]json.RawMessage {
 	return caps
 }
 
-// narrowed are the restricted capabilities as servers are told them. What a server could only reach us with later, such as changes of
-// roots, or would reveal more context with, is left out.
+// narrowed are the restricted capabilities as servers are told them. They leave out what a server could use only in messages of its own, such as
+// changes of roots, and what would give it more of the client's context.
 func narrowed(caps map[string]json.RawMessage) json.RawMessage {
 	out := emptyObject
 	for _, c := range [...]struct {
@@ -255,7 +255,7 @@ func narrowed(caps map[string]json.RawMessage) json.RawMessage {
 	return out
 }
 
-// capabilities are the same as the SDK's handshake wants them.
+// capabilities are the narrowed capabilities in the form that the SDK's handshake takes.
 func capabilities(caps map[string]json.RawMessage) *mcp.ClientCapabilities {
 	out := &mcp.ClientCapabilities{}
 	if json.Unmarshal(narrowed(caps), out) != nil {

@@ -27,31 +27,31 @@ import (
 )
 
 const (
-	inputTime   = 500 * time.Millisecond // a process has after its input closed; many never look at that
-	stopTime    = 2 * time.Second        // a process has after SIGTERM
-	writeTime   = 30 * time.Second       // a process may leave its input unread
-	enclosing   = time.Minute            // a sandbox may take to be built
-	exitTime    = 200 * time.Millisecond // between a process's pipes closing and its end being seen
+	inputTime   = 500 * time.Millisecond // that a process has to end after its input closed; many never notice
+	stopTime    = 2 * time.Second        // that a process has to end after SIGTERM
+	writeTime   = 30 * time.Second       // that a process may leave its input unread
+	sandboxTime = time.Minute            // that a sandbox may take to be built
+	exitTime    = 200 * time.Millisecond // that may pass between the end of a process's output and its own
 	writeQueue  = 64
 	stderrLine  = 1 << 10
 	stderrRate  = 20
 	stderrBurst = 100
 )
 
-// inherited is all that a child gets of our environment: never our secrets.
+// inherited names the only variables of the gateway's environment that a child gets: never its secrets.
 var inherited = []string{"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER"}
 
 // child is a process that speaks MCP on its pipes, in a process group of its own.
 type child struct {
-	c      *conversation
-	cmd    *exec.Cmd
-	stdin  *os.File
-	stdout *os.File
-	stderr *os.File
-	walls  *sandbox.Process // nil where the server is not confined
-	proxy  *egress.Proxy    // its way to the hosts that it may reach; nil where there is none
-	queue  chan *letter
-	exited chan struct{} // closed when the process is reaped and its group is dead
+	c        *conversation
+	cmd      *exec.Cmd
+	stdin    *os.File
+	stdout   *os.File
+	stderr   *os.File
+	confined *sandbox.Process // nil where the server is not confined
+	proxy    *egress.Proxy    // its way to the hosts that it may reach; nil where there is none
+	queue    chan *letter
+	exited   chan struct{} // closed when the process is reaped and its group is dead
 
 	mu     sync.Mutex // held while the process is reaped or its group is sent a signal; guards reaped
 	reaped bool       // its number may be somebody else's from now on
@@ -60,13 +60,13 @@ type child struct {
 // letter is a frame on its way to the child.
 type letter struct {
 	frame []byte
-	state atomic.Int32 // letterWaiting, then one of the others for good
+	state atomic.Int32 // letterWaiting at first, and then one of the others
 }
 
 const (
 	letterWaiting = iota
 	letterWriting // may have had its effect
-	letterTaken   // back by its sender: never left
+	letterTaken   // back by its sender: it never left
 )
 
 func startChild(ctx context.Context, c *conversation) (_ *child, err error) {
@@ -79,14 +79,14 @@ func startChild(ctx context.Context, c *conversation) (_ *child, err error) {
 	defer func() {
 		if err != nil {
 			closeFiles(theirs[:]...)
-			if ch.walls != nil {
-				ch.walls.Close() // its launcher ends with it
+			if ch.confined != nil {
+				ch.confined.Close() // its launcher ends with it
 			}
 			closeFiles(ch.stdin, ch.stdout, ch.stderr)
 			c.wg.Wait()
 		}
 	}()
-	if ch.cmd, ch.walls, err = c.s.command(l); err != nil {
+	if ch.cmd, ch.confined, err = c.s.command(l); err != nil {
 		return nil, err
 	}
 	var in, out, errs error
@@ -113,8 +113,8 @@ func startChild(ctx context.Context, c *conversation) (_ *child, err error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("its process can't be started: %w", err)
 	}
-	if ch.walls != nil {
-		if err := ch.enclosed(); err != nil {
+	if ch.confined != nil {
+		if err := ch.awaitSandbox(); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +133,7 @@ func closeFiles(files ...*os.File) {
 	}
 }
 
-// command is how the server's process is started: in its sandbox, unless the operator wrote that it has none.
+// command prepares the server's process: in its sandbox, unless the operator wrote that it has none.
 func (s *server) command(l launch) (*exec.Cmd, *sandbox.Process, error) {
 	cfg := s.cfg
 	env := make([]string, 0, len(inherited)+len(cfg.Env)) // never nil, which would mean all of ours
@@ -159,16 +159,16 @@ func (s *server) command(l launch) (*exec.Cmd, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	walls, err := server.Command()
+	process, err := server.Command()
 	if err != nil {
 		return nil, nil, err
 	}
-	return walls.Cmd, walls, nil
+	return process.Cmd, process, nil
 }
 
-// enclosed waits until the server runs in its sandbox, and opens its way to the hosts that it may reach.
-func (ch *child) enclosed() error {
-	listener, err := ch.walls.Started(enclosing)
+// awaitSandbox waits until the server runs in its sandbox, and opens its way to the hosts that it may reach.
+func (ch *child) awaitSandbox() error {
+	listener, err := ch.confined.Started(sandboxTime)
 	if err != nil {
 		return err
 	}
@@ -197,8 +197,8 @@ func (ch *child) close() {
 		}
 	}
 	<-ch.exited
-	if ch.walls != nil {
-		ch.walls.Close()
+	if ch.confined != nil {
+		ch.confined.Close()
 	}
 	if ch.proxy != nil {
 		ch.proxy.Close()
@@ -207,7 +207,7 @@ func (ch *child) close() {
 	ch.stderr.Close()
 }
 
-// put queues a message. It returns once there is room.
+// put queues a message. It waits for room in the queue.
 func (ch *child) put(ctx context.Context, m mcpwire.Message) (*letter, error) {
 	l := &letter{frame: m.Append(nil)}
 	select {
@@ -273,15 +273,15 @@ func (ch *child) write() {
 				if errors.Is(err, os.ErrDeadlineExceeded) {
 					err = errStdin
 				}
-				ch.broke(err)
+				ch.pipeEnded(err)
 				return
 			}
 		}
 	}
 }
 
-// broke ends the conversation because a pipe did. If that is because the process ended, how it ended says more.
-func (ch *child) broke(err error) {
+// pipeEnded ends the conversation because a pipe failed. If that is because the process ended, how it ended says more.
+func (ch *child) pipeEnded(err error) {
 	wait(exitTime, ch.exited, ch.c.ctx.Done())
 	ch.c.fail(err)
 }
@@ -296,7 +296,7 @@ func (ch *child) read() {
 		case errors.As(err, &long):
 			ch.oversized(long)
 		case err != nil:
-			ch.broke(fmt.Errorf("its output ended: %w", err))
+			ch.pipeEnded(fmt.Errorf("its output ended: %w", err))
 			return
 		case len(line) > 0:
 			ch.c.receive(bytes.Clone(line), nil) // a flood has ended the conversation by then
@@ -306,7 +306,7 @@ func (ch *child) read() {
 
 var idInside = regexp.MustCompile(`"id"\s*:\s*("sp-[0-9]{1,20}")`)
 
-// oversized fails the call that a line over the limit answers. Servers write the id first or last.
+// oversized fails the call that a line over the limit answers. It looks for the id where servers write it: first or last.
 func (ch *child) oversized(long *mcpwire.LongLine) {
 	c := ch.c
 	var to *pending
@@ -326,7 +326,7 @@ func (ch *child) oversized(long *mcpwire.LongLine) {
 	to.settle(answer{err: c.s.tooLarge(nil)})
 }
 
-// logStderr logs what the child says on stderr: escaped, cut to length, and at a bounded rate.
+// logStderr logs what the child writes on stderr: escaped, cut to length, and at a bounded rate.
 func (ch *child) logStderr() {
 	r := bufio.NewReaderSize(ch.stderr, stderrLine)
 	limiter := rate.NewLimiter(stderrRate, stderrBurst)

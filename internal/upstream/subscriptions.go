@@ -68,7 +68,7 @@ func (s *server) subscription(ctx context.Context, method string, params json.Ra
 	case !tell:
 		return emptyObject, nil
 	case c.modern():
-		c.relisten()
+		c.restartListening()
 		return emptyObject, nil
 	}
 	result, err := c.request(ctx, method, uriParams(uri))
@@ -116,8 +116,8 @@ func (s *server) release(key string) {
 			ctx, cancel := context.WithTimeout(c.ctx, notifyTime)
 			defer cancel()
 			if c.modern() {
-				c.relisten()
-			} else if _, err := c.request(ctx, string(call.Unsubscribe), uriParams(uri)); err != nil {
+				c.restartListening()
+			} else if _, err := c.request(ctx, "resources/unsubscribe", uriParams(uri)); err != nil {
 				s.log.Debug("unsubscribing failed", "error", plain(err))
 			}
 		})

@@ -37,16 +37,17 @@ type Config struct {
 	// Confine is how Command is confined. It is not for a URL.
 	Confine Confinement
 
-	// ClientFeatures is what the server may ask of an agent's client: a subset of elicitation, sampling, roots. Default none: each lets a server talk to the model or the person.
+	// ClientFeatures are the things that the server may ask of an agent's client: a subset of elicitation, sampling, roots. By default there are
+	// none: each lets a server talk to the model or the person.
 	ClientFeatures []string
 }
 
-// Options are what all servers share.
+// Options hold for all servers.
 type Options struct {
 	Log       *slog.Logger // default: discard
 	MaxResult int64        // bytes of one result; default 16 MiB
 
-	Gateway GatewayPaths     // what the sandboxes of all servers have in common
+	Gateway GatewayPaths
 	Own     []netip.AddrPort // the gateway's own listeners, which no server reaches by its list of hosts
 
 	// Definitions receives the whole current list of a server after each connection and each change. It is called by one goroutine
@@ -66,7 +67,8 @@ const (
 	Stopped    State = "stopped"
 )
 
-// Status describes one server. What the server says about itself is escaped and is for people to look at, never for a model, which could take it for an order.
+// Status describes one server. What the server says about itself is escaped, and is for people to look at: never for a model, which could take it for
+// an instruction.
 type Status struct {
 	ID           string    `json:"id"`
 	State        State     `json:"state"`
@@ -75,7 +77,7 @@ type Status struct {
 	Version      string    `json:"version,omitempty"`
 	Instructions string    `json:"instructions,omitempty"`
 	LastError    string    `json:"last_error,omitempty"`
-	Restarts     int       `json:"restarts"` // connections after the first
+	Restarts     int       `json:"restarts"` // how many connections there were after the first
 	Definitions  int       `json:"definitions"`
 	Sandbox      Sandbox   `json:"sandbox,omitempty"` // of a server that the gateway starts
 	Since        time.Time `json:"since"`             // of the state
@@ -152,7 +154,7 @@ func invalid(id, format string, args ...any) *fault.Error {
 	return fault.New(fault.ConfigurationInvalid, "upstream %s %s", display.Line(id, 64), fmt.Sprintf(format, args...)).At("upstreams." + display.Line(id, 64))
 }
 
-// check refuses what would be dangerous or can't work.
+// check refuses a configuration that would be dangerous or can't work.
 func check(cfg Config) error {
 	id := cfg.ID
 	switch {
@@ -234,7 +236,7 @@ func checkConfinement(id string, c Confinement) error {
 	return nil
 }
 
-// reservedHeaders are ours, or would change how a request is framed, routed or repeated: net/http sends a POST again on its own when it
+// reservedHeaders are the gateway's own, or would change how a request is framed, routed or repeated: net/http sends a POST again on its own when it
 // carries an idempotency key, and a call is never sent twice.
 var reservedHeaders = []string{"Accept", "Accept-Encoding", "Connection", "Content-Encoding", "Content-Length", "Content-Type", "Expect", "Host", "Idempotency-Key", "X-Idempotency-Key",
 	"Keep-Alive", "Last-Event-Id", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
