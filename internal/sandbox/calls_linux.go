@@ -4,8 +4,8 @@ package sandbox
 
 import "golang.org/x/sys/unix"
 
-// calls are the system calls that the filter lets through whatever their arguments. What is not here, in archCalls or in conditions is
-// refused, and so is what a later kernel adds: mount, ptrace, bpf, keyctl, unshare, setns, kexec, modules, perf_event_open,
+// calls are the system calls that the filter lets through whatever their arguments. Calls that are not here, in archCalls or in conditions are
+// refused, and so are those that a later kernel adds: mount, ptrace, bpf, keyctl, unshare, setns, kexec, modules, perf_event_open,
 // userfaultfd, io_uring, open_by_handle_at, process_vm_*, memfd_create (memory that no limit counts), System V IPC (the same) …
 var calls = []uint32{
 	// files
@@ -44,7 +44,7 @@ var calls = []uint32{
 	unix.SYS_TIMER_CREATE, unix.SYS_TIMER_SETTIME, unix.SYS_TIMER_GETTIME, unix.SYS_TIMER_GETOVERRUN, unix.SYS_TIMER_DELETE,
 	unix.SYS_GETITIMER, unix.SYS_SETITIMER, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME,
 	unix.SYS_CLOCK_GETRES, unix.SYS_GETTIMEOFDAY, unix.SYS_TIMES,
-	// sockets that exist (making one is judged by its family, below)
+	// sockets that exist (the filter judges by the family whether one is made)
 	unix.SYS_CONNECT, unix.SYS_BIND, unix.SYS_LISTEN, unix.SYS_ACCEPT, unix.SYS_ACCEPT4, unix.SYS_GETSOCKNAME,
 	unix.SYS_GETPEERNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT, unix.SYS_SENDTO, unix.SYS_SENDMSG, unix.SYS_SENDMMSG,
 	unix.SYS_RECVFROM, unix.SYS_RECVMSG, unix.SYS_RECVMMSG, unix.SYS_SHUTDOWN,

@@ -45,8 +45,8 @@ func skip(jump uint16, k uint32, n int) unix.SockFilter {
 	return unix.SockFilter{Code: unix.BPF_JMP | jump | unix.BPF_K, K: k, Jf: uint8(n)}
 }
 
-// argument is one demand on an argument's lower half, which is all that the kernel looks at for those that are judged here: it equals one
-// of values, or has none of the bits in without.
+// argument is one demand on an argument: its lower half equals one of values, or has none of the bits in without. For the calls that are judged here
+// the kernel looks at no more.
 type argument struct {
 	index   uint32
 	values  []uint32
@@ -171,7 +171,7 @@ const (
 		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 )
 
-// handled is all that a kernel with this ABI can be asked to refuse. Nothing is asked for that it can't: a later call would fail.
+// handled lists all that a kernel with this ABI can be asked to refuse. Asked for more, it would fail.
 func handled(abi int, network bool) unix.LandlockRulesetAttr {
 	attr := unix.LandlockRulesetAttr{Access_fs: 1<<13 - 1}
 	for since, rights := range map[int]uint64{2: unix.LANDLOCK_ACCESS_FS_REFER, 3: unix.LANDLOCK_ACCESS_FS_TRUNCATE, 5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV, 9: landlockResolveUnix} {

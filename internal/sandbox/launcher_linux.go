@@ -51,7 +51,7 @@ type fileID struct{ Device, Inode uint64 }
 // It is white space before the status.
 const started = "\n"
 
-// status is what the launcher answers.
+// status is the launcher's answer.
 type status struct {
 	Failed string `json:",omitempty"` // the sandbox could not be built, and nothing was run
 	Exec   string `json:",omitempty"` // it could, but the program could not be executed
@@ -97,7 +97,7 @@ func launch() (status, error) {
 	if err := json.NewDecoder(in).Decode(&spec); err != nil {
 		return status{}, fmt.Errorf("launch specification: %w", err)
 	}
-	// Where memory runs out, the program goes first, and not the gateway. Who may raise this may not lower it again below where it was.
+	// Where memory runs out, the kernel is to kill the program first, and not the gateway. The program may raise this value and never lower it.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
 		return status{}, err
 	}
@@ -106,7 +106,7 @@ func launch() (status, error) {
 	if spec.Tier == Full {
 		ignoreSignals() // elsewhere Landlock's scope keeps the program's signals from us
 	}
-	go func() { // the gateway is gone, or gave this up: so is the group, or in the tier Full, where a program may leave it, all of the namespace but us
+	go func() { // when the gateway is gone, or has given this up, the group ends, or in the tier Full, where a program may leave it, the whole namespace
 		in.Read(make([]byte, 1))
 		if spec.Tier == Full {
 			unix.Kill(-1, unix.SIGKILL)
@@ -163,7 +163,7 @@ func launch() (status, error) {
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
-			unix.Exit(1) // without a word: the program ran, and how it ended is not known
+			unix.Exit(1) // without a status: the program ran, and how it ended is not known
 		case got == pid && ws.Signaled():
 			return status{Exit: -1, Signal: int(ws.Signal()), server: spec.Server != nil}, nil
 		case got == pid && ws.Exited():
@@ -172,7 +172,7 @@ func launch() (status, error) {
 	}
 }
 
-// surroundings builds the root and the network, and goes to where the program starts.
+// surroundings builds the root and the network, and changes to the directory in which the program starts.
 func (spec *launchSpec) surroundings() error {
 	if spec.Server == nil {
 		if spec.Tier == Full {
@@ -219,7 +219,7 @@ type limit struct {
 	value    unix.Rlimit
 }
 
-// child is all that the forked process needs, made before the fork: after it, it only makes system calls.
+// child has all that the forked process needs. It is made before the fork: after it, the process only makes system calls.
 type child struct {
 	limits    []limit
 	ruleset   int

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a program needs of the system, and nothing that is anybody's. Whatever of it a machine hasn't got is left out.
+// A program needs these paths of the system, and nothing here belongs to anybody. Paths that a machine hasn't got are left out.
 var (
 	systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 	systemEtc  = []string{
@@ -28,7 +28,7 @@ var (
 // tempDir is where the temporary directory of the tier Full is. It is in memory and dies with the run.
 const tempDir = "/tmp"
 
-// rules are what Landlock lets through.
+// rules let a program do with Landlock what it may do.
 func (spec *launchSpec) rules() []rule {
 	var rules []rule
 	add := func(rights uint64, optional bool, paths ...string) {
@@ -115,7 +115,7 @@ func hold(path string, attrs uint64) (tree, error) {
 	return holdAt(unix.AT_FDCWD, path, path, attrs)
 }
 
-// holdAt is hold of what name leads to from the open dir, or of dir itself where there is no name.
+// holdAt is like hold. The copy is of what name leads to from the open directory dir, or of dir itself where there is no name.
 func holdAt(dir int, name, path string, attrs uint64) (tree, error) {
 	fd, err := unix.OpenTree(dir, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 	if err != nil {

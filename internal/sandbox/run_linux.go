@@ -25,13 +25,13 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// nobody is who the program is in its user namespace, whoever the gateway is outside.
+// nobody is the program's user in its user namespace, whoever the gateway is outside.
 const nobody = 65534
 
 // overflow is how much output beyond its limit is read and dropped. A program that writes more finds its pipe closed.
 const overflow = 64 << 20
 
-// errBuild is the launcher's word that it could not build the sandbox.
+// errBuild says that the launcher could not build the sandbox.
 var errBuild = errors.New("the sandbox could not be built")
 
 func run(ctx context.Context, c Command, tier Tier) (Outcome, error) {
@@ -181,9 +181,9 @@ func (out Outcome) conclude(answer []byte, launcher *os.ProcessState) (Outcome, 
 		out.ExitCode, out.Signal = -1, "SIGKILL"
 		return out, nil
 	case err != nil && len(answer) == 0:
-		return Outcome{}, fault.Wrap(fmt.Errorf("%w: the launcher ended with %s and no word", errBuild, launcher), fault.SandboxUnavailable, "The sandbox failed before the program ran.")
+		return Outcome{}, fault.Wrap(fmt.Errorf("%w: the launcher ended with %s and gave no status", errBuild, launcher), fault.SandboxUnavailable, "The sandbox failed before the program ran.")
 	case err != nil:
-		return Outcome{}, fault.Wrap(fmt.Errorf("the launcher ended with %s and no word", launcher), fault.UpstreamFailed, "The sandbox failed while the program ran: what it did is not known.")
+		return Outcome{}, fault.Wrap(fmt.Errorf("the launcher ended with %s and gave no status", launcher), fault.UpstreamFailed, "The sandbox failed while the program ran: what it did is not known.")
 	case s.Failed != "":
 		return Outcome{}, fault.Wrap(fmt.Errorf("%w: %s", errBuild, s.Failed), fault.SandboxUnavailable, "The sandbox could not be built.")
 	case s.Exec != "":
@@ -196,7 +196,7 @@ func (out Outcome) conclude(answer []byte, launcher *os.ProcessState) (Outcome, 
 	return out, nil
 }
 
-// attr is how the launcher is started: as a session and group of its own, and for the tier Full in namespaces of its own.
+// attr starts the launcher in a session and group of its own, and for the tier Full in namespaces of its own.
 func attr(spec launchSpec) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Setsid: true}
 	if spec.Tier != Full {

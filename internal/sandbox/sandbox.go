@@ -1,20 +1,20 @@
-// Package sandbox runs one program where it can touch nothing but one directory: by starting this binary again as a launcher, which
-// builds the walls around itself and then becomes the parent of the program.
+// Package sandbox runs one program (Run), or one MCP server (Server), where it can touch nothing but what it is given. It starts this binary again as a
+// launcher, which confines itself and then becomes the parent of the program.
 //
-// Promises of both tiers: no file outside the workspace, the system's programs and libraries, and what the caller lists is opened, and
-// only the workspace is written; no socket but to the program's own processes (unless Network); only standard input, output and error,
-// and only the given environment; no privilege gained, by setuid or by namespace; no ptrace, mount, bpf, keys, io_uring and whatever else is not on
-// the filter's list; the process limits hold; output beyond its limit is dropped, not stored; and when Run returns, every process
-// of the tree is dead. No program runs with less: what a machine can't do is a refusal that names it (Probe), never a silent gap.
+// Promises of both tiers: the program opens no file outside the workspace, the system's programs and libraries, and what the caller lists, and
+// writes only the workspace; it has no socket but to its own processes (unless Network); it has only standard input, output and error,
+// and only the given environment; it gains no privilege, by setuid or by namespace; it has no ptrace, mount, bpf, keys, io_uring and nothing else that
+// is not on the filter's list; the process limits hold; output beyond its limit is dropped, not stored; and when Run returns, every process
+// of the tree is dead. No program runs with less: where a machine can't do it, Run refuses and names what is missing (Probe).
 //
-// What only the tier Full promises: what is outside does not exist for the program (partial: it can't open it, but can ask whether it is there,
-// for its size, owner, mode and times, and where a link leads), the program sees no process but its own, nothing that lies in the workspace is
-// executed (partial: not by its name, but by the dynamic loader), and times and modes can be changed in the workspace. In both no file is made that
-// lends its owner's rights (setuid, setgid).
-// The tier Partial holds the tree by its process group, which it lets nobody leave. In both the tree dies with the gateway, too.
+// Only the tier Full promises these: files outside do not exist for the program (in Partial it can't open them, but can ask whether they are there,
+// for their size, owner, mode and times, and where a link leads); the program sees no process but its own; nothing that lies in the workspace is
+// executed (in Partial not by its name, but by the dynamic loader); and times and modes can be changed in the workspace. In both tiers no file is made
+// that lends its owner's rights (setuid, setgid).
+// The tier Partial holds the tree by its process group, which it lets nobody leave. In both tiers the tree dies with the gateway, too.
 //
-// Network means the machine's whole network, its loopback included: no rule about addresses holds for what runs so.
-// Memory, CPU and File limit each process, as the kernel counts them, and not the tree. The workspace's size is its owner's matter.
+// Network means the machine's whole network, its loopback included: no rule about addresses holds for a program that has it.
+// Memory, CPU and File limit each process, as the kernel counts them, and not the tree. Its owner watches the size of the workspace.
 package sandbox
 
 import (
@@ -28,7 +28,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Tier is how much of the sandbox this machine can hold.
+// Tier says how much of the sandbox this machine can hold.
 type Tier string
 
 const (
@@ -37,7 +37,7 @@ const (
 	None    Tier = "none"
 )
 
-// Report is what Probe found. Each of Missing is a sentence about what keeps this machine from the tier Full, and the way to get it.
+// Report tells what Probe found. Each of Missing is a sentence about something that keeps this machine from the tier Full, and the way to get it.
 type Report struct {
 	Tier           Tier     `json:"tier"`
 	Landlock       int      `json:"landlock"` // ABI; 0 is none
@@ -57,19 +57,19 @@ type Limits struct {
 	OpenFiles int           // of each process
 }
 
-// A directory with a name from TempPrefix to TempSuffix at the top of a workspace is the temporary one of a run in the tier Partial. What is
-// there when nothing runs was left by a gateway that was killed.
+// A directory at the top of a workspace whose name begins with TempPrefix and ends with TempSuffix is the temporary one of a run in the tier
+// Partial. If one is there when nothing runs, a gateway that was killed has left it.
 const (
 	TempPrefix = ".sallyport-"
 	TempSuffix = ".tmp"
 )
 
-// Grace is what a program has between SIGTERM and SIGKILL.
+// Grace is the time that a program has between SIGTERM and SIGKILL.
 const Grace = 500 * time.Millisecond
 
 // Command is one run.
 type Command struct {
-	// Program is what is executed: the very file that is open here, whatever has become of its name. It must be an ELF program: a script
+	// Program is executed: the very file that is open here, whatever has become of its name. It must be an ELF program: a script
 	// is refused, as the kernel would open its interpreter and the script again by name. Where it is nil, Run opens Path.
 	Program  *os.File
 	Path     string   // absolute and free of links; where Program was opened
@@ -82,7 +82,7 @@ type Command struct {
 	Limits   Limits
 }
 
-// Outcome is how a run ended.
+// Outcome tells how a run ended.
 type Outcome struct {
 	ExitCode                         int    // -1 where a signal ended it
 	Signal                           string // "SIGKILL" …, or ""
@@ -100,7 +100,7 @@ var (
 	probed    Report
 )
 
-// Probe tells what this machine can hold. It tries: a child builds the sandbox around itself and tests it. The answer is kept.
+// Probe tells which tier this machine can hold. It tries: a child builds the sandbox around itself and tests it. The answer is kept.
 func Probe() Report {
 	probeOnce.Do(func() { probed = probe() })
 	return probed

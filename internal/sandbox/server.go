@@ -8,21 +8,21 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Network is what a server can reach.
+// Network says how much of the network a server can reach.
 type Network string
 
 const (
 	AnyNetwork   Network = "any"   // the machine's whole network, its loopback included
-	NoNetwork    Network = "none"  // nothing but its own loopback
-	ProxyNetwork Network = "proxy" // nothing but a listener on its own loopback that the gateway accepts on
+	NoNetwork    Network = "none"  // only its own loopback
+	ProxyNetwork Network = "proxy" // only its own loopback, where the gateway listens
 )
 
-// Server is a program that runs for long and is not trusted: an MCP server on its pipes. It sees the system's programs and libraries and what is
-// listed here, and nothing else: no other files, and no process but its own. Lists have absolute paths without links; what is not there is left out.
-// A server may have written where one of them leads, so a link on the way keeps the server from being started.
+// Server is a program that runs for long and is not trusted: an MCP server on its pipes. It sees the system's programs and libraries and the paths that
+// are listed here, and nothing else: no other files, and no process but its own. Lists have absolute paths without links; a path with nothing there is
+// left out. A server may be able to put links on the way to one of them, so such a link keeps the server from being started.
 //
-// Where the kernel gives namespaces, what is not listed does not exist for it. Where it has only Landlock (ABI 6 and later), the server can't open
-// it, but can ask whether it is there, for its size, owner, mode and times; it can't have sockets of the family AF_UNIX, change modes, owners or
+// Where the kernel gives namespaces, other files do not exist for the server. Where it has only Landlock (ABI 6 and later), the server can't open
+// them, but can ask whether they are there, for their size, owner, mode and times; it can't have sockets of the family AF_UNIX, change modes, owners or
 // times by a file's name, or leave its process group.
 type Server struct {
 	Path    string            // the program; a script is fine
@@ -30,11 +30,11 @@ type Server struct {
 	Env     []string          // all of it, but TMPDIR and, with ProxyNetwork, the variables that name the proxy
 	Dir     string            // where it starts
 	Folder  string            // its own: it reads, writes and executes there
-	Code    []string          // what the gateway keeps for it: read and executed, also where it lies in one of Secrets
+	Code    []string          // files that the gateway keeps for it: it reads and executes them, also where they lie in one of Secrets
 	Read    []string          // more that it may read and execute
 	Write   []string          // more that it may read, write and execute
-	Secrets []string          // what it can't reach, although it is listed in Read or Write, or lies below what is
-	Links   map[string]string // names of what is listed by which the server may know it, and where each leads
+	Secrets []string          // paths that it can't reach, although they are listed in Read or Write or lie below one that is
+	Links   map[string]string // links by which the server may know listed paths, and where each leads
 	Network Network
 }
 

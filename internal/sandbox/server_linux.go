@@ -21,7 +21,8 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// What a server gets of the system beside what a program of comm.exec gets. Nothing here belongs to anybody; what a machine hasn't got is left out.
+// A server gets these paths of the system beside those that a program of comm.exec gets. Nothing here belongs to anybody; paths that a machine hasn't
+// got are left out.
 var (
 	serverDirs = []string{"/opt", "/nix", "/gnu/store", "/snap", "/home/linuxbrew/.linuxbrew", "/sys/fs/cgroup", "/sys/devices/system/cpu"}
 	serverEtc  = []string{
@@ -39,7 +40,7 @@ var serverTemps = []string{tempDir, "/var/tmp", "/dev/shm"}
 
 const serverTemp = "size=512m,nr_inodes=262144,mode=1777"
 
-// serverSpec is what the launcher is told of a Server, beside what launchSpec has for every program.
+// serverSpec tells the launcher of a Server what launchSpec does not have for every program.
 type serverSpec struct {
 	Folder  string
 	Code    []string
@@ -50,7 +51,7 @@ type serverSpec struct {
 	Proxy   bool
 }
 
-// Process is a server that was started in its sandbox, or is about to be.
+// Process is a server that was started in its sandbox, or that can be started.
 type Process struct {
 	// Cmd is to be given its pipes and started by the caller, who also waits for it. It ends as the server did, a signal as 128 and its number.
 	Cmd *exec.Cmd
@@ -100,8 +101,8 @@ func (s Server) command(tier Tier) (*Process, error) {
 	return p, nil
 }
 
-// Started is called once Cmd was started. It returns when the server's program runs in its sandbox. listener is for ProxyNetwork: it is on the
-// server's own loopback, and nobody but the server can reach it.
+// Started must be called after Cmd was started. It returns when the server's program runs in its sandbox. With ProxyNetwork it returns a listener on the
+// server's own loopback, which nobody but the server can reach.
 func (p *Process) Started(within time.Duration) (listener net.Listener, err error) {
 	p.their.spec.Close()
 	p.their.status.Close()
@@ -128,7 +129,7 @@ func (p *Process) Started(within time.Duration) (listener net.Listener, err erro
 	for {
 		n, nr, _, _, err := conn.(*net.UnixConn).ReadMsgUnix(data, rights)
 		if err != nil || n == 0 {
-			return listener, fault.Wrap(fmt.Errorf("its launcher ended without a word: %w", err), fault.SandboxUnavailable, "The server's sandbox failed before the server ran.")
+			return listener, fault.Wrap(fmt.Errorf("its launcher ended and gave no status: %w", err), fault.SandboxUnavailable, "The server's sandbox failed before the server ran.")
 		}
 		if listener == nil && nr > 0 {
 			if listener, err = receivedListener(rights[:nr]); err != nil {
@@ -164,7 +165,7 @@ func receivedListener(rights []byte) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// Wait is for who started Cmd and lets nothing of it outlive it: it waits for the server, ends what is left of its group, and returns what Cmd.Wait does.
+// Wait waits for the server, ends what is left of its process group, and returns the result of Cmd.Wait.
 func (p *Process) Wait() error {
 	awaitEnd(p.Cmd.Process.Pid)
 	unix.Kill(-p.Cmd.Process.Pid, unix.SIGKILL) // the number is still the server's
@@ -180,7 +181,7 @@ func (p *Process) Close() {
 	}
 }
 
-// serverRoot replaces the root, like newRoot, by one with what a server may see. What it hides lies under empty directories.
+// serverRoot replaces the root, like newRoot, by one that shows what a server may see. Empty directories and files lie over secrets.
 func (spec *launchSpec) serverRoot() error {
 	if err := mountsPrivate(); err != nil {
 		return err
@@ -285,7 +286,7 @@ func (spec *launchSpec) nameServerPaths(root *os.Root, system map[string]string)
 	return nil
 }
 
-// holdListed is hold of what a list names, if no link is on the way there.
+// holdListed holds a path of a list, if no link is on the way there.
 func holdListed(path string, attrs uint64) (tree, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
@@ -310,12 +311,12 @@ func serverProc() int {
 	return freshProc()
 }
 
-// system is what every server may read and execute.
+// system lists the paths that every server may read and execute.
 func (spec *launchSpec) system() []string {
 	return slices.Concat(systemDirs, serverDirs, systemEtc, networkEtc, serverEtc, resolved(networkEtc))
 }
 
-// resolved are the targets of those paths that are links, which may lie in a place that is not let in, as that of /etc/resolv.conf does.
+// resolved lists the targets of those paths that are links. They may lie in a place that is not let in, as that of /etc/resolv.conf does.
 func resolved(paths []string) (targets []string) {
 	for _, p := range paths {
 		if real, err := filepath.EvalSymlinks(p); err == nil && real != p && !inside(real, systemDirs) {
@@ -325,8 +326,8 @@ func resolved(paths []string) (targets []string) {
 	return targets
 }
 
-// serverRules are what Landlock lets a server do. In its own root they hold once more what is let in, and what comes to be there later: a file that
-// takes a secret's place has no rule.
+// serverRules let a server do with Landlock what it may do. In its own root they repeat what is let in, and hold for files that come later, too: a file
+// that takes a secret's place has no rule.
 func (spec *launchSpec) serverRules() []rule {
 	s := spec.Server
 	const all = work | execute | landlockResolveUnix // of its own sockets, and of those that it was given
@@ -359,8 +360,8 @@ func (spec *launchSpec) serverRules() []rule {
 	return append(rules, rule{path: s.Folder, rights: all, listed: true}, rule{path: "/proc", rights: readFile | readDir, optional: true})
 }
 
-// besides are rules for path and what is below it, but for the secrets: where one lies below a directory, all that lies beside it gets a rule of its
-// own. What is made beside it later has none.
+// besides makes rules for path and everything below it, but for the secrets: where one lies below a directory, all that lies beside it gets a rule of
+// its own. Files that are made beside it later have none.
 func besides(path string, secrets []string, rights uint64) []rule {
 	if inside(path, secrets) {
 		return nil
@@ -431,7 +432,8 @@ var serverCalls = []uint32{
 	unix.SYS_OPEN_TREE_ATTR,
 }
 
-// youngest is the last system call that was looked at. Later ones are answered as by a kernel that hasn't got them: nobody knows what they reach.
+// youngest is the newest system call that these lists take into account. Later ones are answered as by a kernel that hasn't got them: nobody knows
+// what they reach.
 const youngest = unix.SYS_FILE_SETATTR
 
 // sharedCalls are those that without namespaces reach what belongs to other programs of the gateway's user: they change what Landlock does not judge, of
@@ -446,8 +448,8 @@ var sharedCalls = []uint32{
 // Requests to a terminal that put words into another program's mouth.
 const tiocSTI, tiocLinux, tiocCons = 0x5412, 0x541C, 0x541D
 
-// serverFilter is the seccomp program of a server. It lets through what it doesn't name: a server is a program that its author chose, with needs that
-// nobody listed. What may be reached is the matter of the root, of Landlock and of the namespaces.
+// serverFilter is the seccomp program of a server. It lets calls through that it doesn't name: a server is a program that its author chose, with needs
+// that nobody listed. The root, Landlock and the namespaces decide what it reaches.
 func (spec *launchSpec) serverFilter(unixSockets bool) []unix.SockFilter {
 	p := ownConvention()
 	refused := slices.Concat(serverCalls, archServerCalls)
