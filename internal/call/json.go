@@ -563,10 +563,11 @@ func appendDecoded(dst, raw []byte) []byte {
 			r := hex4(raw, 0)
 			raw = raw[min(4, len(raw)):]
 			if utf16.IsSurrogate(r) {
-				r = utf16.DecodeRune(r, hex4(raw, 2))
-				raw = raw[min(6, len(raw)):]
+				if pair := utf16.DecodeRune(r, hex4(raw, 2)); pair != unicode.ReplacementChar && bytes.HasPrefix(raw, []byte(`\u`)) {
+					r, raw = pair, raw[6:]
+				}
 			}
-			dst = utf8.AppendRune(dst, r)
+			dst = utf8.AppendRune(dst, r) // U+FFFD for half a pair, as encoding/json has it
 		default:
 			dst = append(dst, c)
 		}
@@ -741,8 +742,8 @@ func fold(dst, name []byte) []byte {
 	return dst
 }
 
-// The functions below read JSON that Check or Canonical has accepted, without parsing it again. On anything else they give a
-// wrong answer or none, but don't panic.
+// The functions below read JSON that is known to be valid, such as Check, Canonical and json.Valid accept, without parsing it again. On
+// anything else they give a wrong answer or none, but don't panic. Of names that are there twice Members gives both, and Get the first.
 
 // skipSpace returns the index of the first byte at or after i that is not white space.
 func skipSpace(data []byte, i int) int {

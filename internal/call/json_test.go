@@ -281,6 +281,19 @@ func TestStrings(t *testing.T) {
 	})
 }
 
+// Valid JSON that Check refuses for its surrogates is read as encoding/json reads it: half a pair hides nothing that follows.
+func TestTextOfBrokenPairs(t *testing.T) {
+	for _, raw := range []string{`"\ud800"`, `"\ud800hidden"`, `"\ud800\u0041"`, `"\ud800\nabc"`, `"\ud800\ud800\udc00."`, `"\udc00\ud800"`, `"\ud83d\ude00!"`, `"\ud800xx\udc00"`} {
+		var want string
+		if err := json.Unmarshal([]byte(raw), &want); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := Text([]byte(raw)); !ok || got != want {
+			t.Errorf("%s: %q, want %q", raw, got, want)
+		}
+	}
+}
+
 // decode is encoding/json with exact numbers: integers whole, the rest as doubles.
 func decode(t testing.TB, data []byte) any {
 	d := json.NewDecoder(bytes.NewReader(data))
