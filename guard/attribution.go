@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"sallyport.example/internal/call"
 )
 
 const (
@@ -306,7 +308,8 @@ func (i *Issuer) Parse(data []byte) (Attribution, error) {
 			}
 			return Attribution{}, &AttributionError{AttributionMissing, name, "the field is absent"}
 		}
-		if v[k], err = text(values[k]); err != nil {
+		var ok bool
+		if v[k], ok = call.Text(values[k]); !ok {
 			return Attribution{}, &AttributionError{AttributionMalformed, name, "the field is not a string"}
 		}
 	}
@@ -483,21 +486,7 @@ func object(data []byte, names []string) ([]json.RawMessage, error) {
 		return malformed("", "it is not one JSON object")
 	}
 	values := make([]json.RawMessage, len(names))
-	for i := 1; ; { // the syntax is known to be right from here on
-		i = skipSpace(data, i)
-		if data[i] == '}' {
-			return values, nil
-		}
-		if data[i] == ',' {
-			i = skipSpace(data, i+1)
-		}
-		end := skipValue(data, i)
-		key, err := text(data[i:end])
-		if err != nil {
-			return malformed("", "a key is not a string")
-		}
-		i = skipSpace(data, skipSpace(data, end)+1)
-		end = skipValue(data, i)
+	for key, value := range call.Members(data) { // the syntax is known to be right
 		for k, name := range names {
 			switch {
 			case !strings.EqualFold(key, name):
@@ -506,58 +495,9 @@ func object(data []byte, names []string) ([]json.RawMessage, error) {
 			case values[k] != nil:
 				return malformed(name, "the field is there twice")
 			default:
-				values[k] = data[i:end:end]
-			}
-		}
-		i = end
-	}
-}
-
-// text decodes a JSON string.
-func text(raw []byte) (s string, err error) {
-	if len(raw) > 1 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1]), nil
-	}
-	if raw[0] != '"' {
-		return "", errors.New("not a string")
-	}
-	err = json.Unmarshal(raw, &s)
-	return s, err
-}
-
-func skipSpace(data []byte, i int) int {
-	for data[i] == ' ' || data[i] == '\t' || data[i] == '\r' || data[i] == '\n' {
-		i++
-	}
-	return i
-}
-
-// skipValue returns the end of the JSON value at i, which must be well-formed and within an object.
-func skipValue(data []byte, i int) int {
-	for depth := 0; ; i++ {
-		switch data[i] {
-		case '"':
-			for i++; data[i] != '"'; i++ {
-				if data[i] == '\\' {
-					i++
-				}
-			}
-			if depth == 0 {
-				return i + 1
-			}
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 { // the end of the object around a number or word
-				return i
-			}
-			if depth--; depth == 0 {
-				return i + 1
-			}
-		case ',', ' ', '\t', '\r', '\n', ':':
-			if depth == 0 {
-				return i
+				values[k] = value
 			}
 		}
 	}
+	return values, nil
 }
