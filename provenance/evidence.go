@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/call"
 )
 
 // Bounds of the evidence of one session. Values beyond them are not kept, so they confirm nothing.
@@ -613,68 +613,52 @@ var errJSON = errors.New("not one JSON value with distinct names, of a depth tha
 
 // decode reads exactly one JSON value. It refuses members whose names differ only in case, and more than maxDepth levels.
 func decode(b []byte) (any, error) {
-	if !utf8.Valid(b) {
+	if !utf8.Valid(b) || !json.Valid(b) {
 		return nil, errJSON
 	}
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.UseNumber()
-	v, err := decodeValue(d, 0)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errJSON
-	}
-	return v, nil
+	return decodeValue(bytes.TrimSpace(b), 0)
 }
 
-func decodeValue(d *json.Decoder, depth int) (any, error) {
+// decodeValue reads valid JSON.
+func decodeValue(b []byte, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, errJSON
 	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	delim, ok := t.(json.Delim)
-	if !ok {
-		return t, nil
-	}
-	switch delim {
+	switch b[0] {
+	case 'n':
+		return nil, nil
+	case 't', 'f':
+		return b[0] == 't', nil
+	case '"':
+		s, _ := call.Text(b)
+		return s, nil
 	case '[':
 		list := []any{}
-		for d.More() {
-			v, err := decodeValue(d, depth+1)
+		for element := range call.Elements(b) {
+			v, err := decodeValue(element, depth+1)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, v)
 		}
-		_, err := d.Token()
-		return list, err
+		return list, nil
 	case '{':
 		o := object{}
 		names := map[string]bool{}
-		for d.More() {
-			t, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
-			name, ok := t.(string)
-			if !ok || names[strings.ToLower(name)] {
+		for name, value := range call.Members(b) {
+			if names[strings.ToLower(name)] {
 				return nil, errJSON
 			}
 			names[strings.ToLower(name)] = true
-			v, err := decodeValue(d, depth+1)
+			v, err := decodeValue(value, depth+1)
 			if err != nil {
 				return nil, err
 			}
 			o = append(o, member{name, v})
 		}
-		_, err := d.Token()
-		return o, err
+		return o, nil
 	}
-	return nil, errJSON
+	return json.Number(b), nil
 }
 
 // Text is the payload of a text block: the JSON object or list that the text consists of, or else the text as a JSON string.

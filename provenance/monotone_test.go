@@ -78,8 +78,8 @@ func drawResult(t *rapid.T, n int, label string) Result {
 	return r
 }
 
-// call is a call with all that decides about it.
-type call struct {
+// judgedCall is a call with all that decides about it.
+type judgedCall struct {
 	op      flow.Operation
 	profile *Profile
 	args    []byte
@@ -90,7 +90,7 @@ type call struct {
 	seen    []func(words *Words) Seen // observed anew, as words may change
 }
 
-func (c *call) judge() Ruling {
+func (c *judgedCall) judge() Ruling {
 	w := ParseWords(c.words)
 	var seen []Seen
 	for _, s := range c.seen {
@@ -99,7 +99,7 @@ func (c *call) judge() Ruling {
 	return JudgeCall(c.op, c.profile, c.args, Situation{Held: c.held, Words: w, Own: c.own, Evidence: gathered(seen...), FreeLevel1: c.free})
 }
 
-func (c call) with(at int, more ...func(*Words) Seen) *call {
+func (c judgedCall) with(at int, more ...func(*Words) Seen) *judgedCall {
 	c.seen = slices.Insert(slices.Clone(c.seen), at, more...)
 	return &c
 }
@@ -108,14 +108,14 @@ func shownAs(p *Profile, r Result) func(*Words) Seen {
 	return func(w *Words) Seen { return Observe(p, w, r) }
 }
 
-func drawCall(t *rapid.T) *call {
+func drawCall(t *rapid.T) *judgedCall {
 	args := map[string]Role{}
 	for _, name := range []string{"to", "x", "body", "id"} {
 		if rapid.Bool().Draw(t, "labelled") {
 			args[name] = rapid.SampledFrom(roles).Draw(t, "role")
 		}
 	}
-	c := &call{
+	c := &judgedCall{
 		op:      rapid.SampledFrom([]flow.Operation{post, leak, {ID: "mail.send", Name: "send", Sensitivity: flow.Both, BlockedBy: []flow.Label{"internal", "pii"}}}).Draw(t, "operation"),
 		profile: &Profile{Level: rapid.SampledFrom([]int{2, 2, 1, 0}).Draw(t, "level"), Boundary: rapid.SampledFrom([]Boundary{"", BoundaryInternal, BoundaryByArg}).Draw(t, "boundary"), EgressURL: rapid.Bool().Draw(t, "egress"), IDKind: rapid.SampledFrom([]string{"", "event", "mail"}).Draw(t, "kind"), Args: args},
 		args:    encoded(drawObject(t, 2, []string{"to", "x", "body", "id"}, "argument")),
@@ -228,7 +228,7 @@ func TestFewerWordsNeverPermit(t *testing.T) {
 		if c.profile.Boundary == BoundaryByArg {
 			nobody.own = c.own
 		}
-		for _, less := range []*call{&silent, &nobody} {
+		for _, less := range []*judgedCall{&silent, &nobody} {
 			if r := less.judge(); strictness(r.Verdict) < strictness(full.Verdict) {
 				t.Fatalf("%s, %q; of one who speaks %s, %q", r.Verdict, r.Reason, full.Verdict, full.Reason)
 			}
