@@ -1,7 +1,6 @@
 package threat
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"iter"
@@ -11,6 +10,8 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"sallyport.example/internal/call"
 )
 
 // Lookalike is a part of a text that a reader can take for another: "раypal" in letters of two scripts, "аррӏе.com" in Cyrillic ones that
@@ -76,17 +77,10 @@ func LookalikesIn(value []byte, most int) (found []Doubt, more bool) {
 		look(string(value))
 		return found, more
 	}
-	dec := json.NewDecoder(bytes.NewReader(value))
-	dec.UseNumber()
-	for !more {
-		token, err := dec.Token()
-		if err != nil {
-			break
-		}
-		if s, ok := token.(string); ok {
-			look(s)
-		}
-	}
+	call.Strings(value, func(_, s string) bool {
+		look(s)
+		return !more
+	})
 	return found, more
 }
 
