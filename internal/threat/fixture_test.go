@@ -147,15 +147,17 @@ func samples() []sample {
 		if r.kind == kBasicAuth || r.kind == kAzureStorage {
 			continue // above: random bytes won't do
 		}
-		body := fake(r.set, (r.min+min(r.max, r.min+8))/2, uint64(i)+100)
-		if r.prefix == "SG." {
-			body = body[:22] + "." + body[23:]
+		for k, prefix := range r.prefixes {
+			body := fake(r.set, (r.min+min(r.max, r.min+8))/2, uint64(100*i+k)+100)
+			if prefix == "SG." {
+				body = body[:22] + "." + body[23:]
+			}
+			want := prefix + body
+			if r.valueOnly {
+				want = body
+			}
+			out = append(out, sample{r.kind.name(), prefix + body, want})
 		}
-		want := r.prefix + body
-		if r.valueOnly {
-			want = body
-		}
-		out = append(out, sample{r.kind.name(), r.prefix + body, want})
 	}
 	return out
 }

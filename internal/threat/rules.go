@@ -113,13 +113,14 @@ type keyword struct {
 	text    string
 	confirm func(s *scan, w *keyword, end int)
 	token   *tokenRule // for confirmToken
+	prefix  string     // for confirmToken: text as the rule writes it
 	ctx     ctxClass   // for confirmContext
 }
 
-// tokenRule is a credential that announces itself by a prefix.
+// tokenRule is a credential that announces itself by a prefix, one of several.
 type tokenRule struct {
 	kind     kind
-	prefix   string
+	prefixes []string
 	set      *charset
 	min, max int // bytes after the prefix; a longer run is something else
 	// ok is asked last, about the bytes after the prefix; nil means random.
@@ -167,150 +168,106 @@ var (
 // tokenRules lists the credential formats. Each comment names the vendor's public documentation of the format.
 var tokenRules = []tokenRule{
 	// AWS IAM user guide, "IAM identifiers", unique id prefixes; access key ids are 20 characters.
-	{kind: kAWSAccessKey, prefix: "AKIA", set: upperNum, min: 16, max: 16, ok: varied},
-	{kind: kAWSAccessKey, prefix: "ASIA", set: upperNum, min: 16, max: 16, ok: varied},
-	{kind: kAWSAccessKey, prefix: "ABIA", set: upperNum, min: 16, max: 16, ok: varied},
-	{kind: kAWSAccessKey, prefix: "ACCA", set: upperNum, min: 16, max: 16, ok: varied},
+	{kind: kAWSAccessKey, prefixes: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, set: upperNum, min: 16, max: 16, ok: varied},
 	// Google Cloud docs, "Manage API keys" (39 characters); Google Identity, access tokens and client secrets.
-	{kind: kGCPAPIKey, prefix: "AIza", set: alnumUD, min: 35, max: 35},
-	{kind: kGCPOAuth, prefix: "ya29.", set: dotted, min: 20, max: 2048},
-	{kind: kGCPOAuth, prefix: "GOCSPX-", set: alnumUD, min: 28, max: 28},
+	{kind: kGCPAPIKey, prefixes: []string{"AIza"}, set: alnumUD, min: 35, max: 35},
+	{kind: kGCPOAuth, prefixes: []string{"ya29."}, set: dotted, min: 20, max: 2048},
+	{kind: kGCPOAuth, prefixes: []string{"GOCSPX-"}, set: alnumUD, min: 28, max: 28},
 	// GitHub docs, "About authentication to GitHub", token formats.
-	{kind: kGitHub, prefix: "ghp_", set: alnum, min: 36, max: 255},
-	{kind: kGitHub, prefix: "gho_", set: alnum, min: 36, max: 255},
-	{kind: kGitHub, prefix: "ghu_", set: alnum, min: 36, max: 255},
-	{kind: kGitHub, prefix: "ghs_", set: dotted, min: 36, max: 1024},
-	{kind: kGitHub, prefix: "ghr_", set: alnum, min: 36, max: 255},
-	{kind: kGitHub, prefix: "github_pat_", set: alnumU, min: 60, max: 255},
+	{kind: kGitHub, prefixes: []string{"ghp_", "gho_", "ghu_", "ghr_"}, set: alnum, min: 36, max: 255},
+	{kind: kGitHub, prefixes: []string{"ghs_"}, set: dotted, min: 36, max: 1024},
+	{kind: kGitHub, prefixes: []string{"github_pat_"}, set: alnumU, min: 60, max: 255},
 	// GitLab docs, "Token overview", token prefixes.
-	{kind: kGitLab, prefix: "glpat-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "gldt-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "glrt-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "glcbt-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "glptt-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "glft-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "glsoat-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "gloas-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "glffct-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "GR1348941", set: alnumUD, min: 20, max: 20},
-	{kind: kGitLab, prefix: "glimt-", set: dotted, min: 20, max: 300},
-	{kind: kGitLab, prefix: "glagent-", set: dotted, min: 20, max: 300},
+	{kind: kGitLab, prefixes: []string{"glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "gloas-", "glffct-", "glimt-", "glagent-"}, set: dotted, min: 20, max: 300},
+	{kind: kGitLab, prefixes: []string{"GR1348941"}, set: alnumUD, min: 20, max: 20},
 	// Slack docs, "Tokens" and "Sending messages using incoming webhooks".
-	{kind: kSlack, prefix: "xoxb-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlack, prefix: "xoxp-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlack, prefix: "xoxa-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlack, prefix: "xoxr-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlack, prefix: "xoxs-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlack, prefix: "xoxo-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlack, prefix: "xoxe-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlack, prefix: "xapp-", set: alnumD, min: 10, max: 300, ok: withDigits},
-	{kind: kSlackWebhook, prefix: "hooks.slack.com/services/", set: urlPath, min: 30, max: 120, ok: withDigits, valueOnly: true},
-	{kind: kSlackWebhook, prefix: "hooks.slack.com/workflows/", set: urlPath, min: 30, max: 120, ok: withDigits, valueOnly: true},
-	{kind: kSlackWebhook, prefix: "hooks.slack.com/triggers/", set: urlPath, min: 30, max: 120, ok: withDigits, valueOnly: true},
+	{kind: kSlack, prefixes: []string{"xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xoxo-", "xoxe-", "xapp-"}, set: alnumD, min: 10, max: 300, ok: withDigits},
+	{kind: kSlackWebhook, prefixes: []string{"hooks.slack.com/services/", "hooks.slack.com/workflows/", "hooks.slack.com/triggers/"}, set: urlPath, min: 30, max: 120, ok: withDigits, valueOnly: true},
 	// Stripe docs, "API keys" and webhook signing secrets. pk_ keys are public by design.
-	{kind: kStripe, prefix: "sk_live_", set: alnum, min: 16, max: 247},
-	{kind: kStripe, prefix: "sk_test_", set: alnum, min: 16, max: 247},
-	{kind: kStripe, prefix: "rk_live_", set: alnum, min: 16, max: 247},
-	{kind: kStripe, prefix: "rk_test_", set: alnum, min: 16, max: 247},
-	{kind: kStripe, prefix: "sk_prod_", set: alnum, min: 16, max: 247},
-	{kind: kStripe, prefix: "rk_prod_", set: alnum, min: 16, max: 247},
-	{kind: kStripe, prefix: "whsec_", set: base64S, min: 24, max: 100},
+	{kind: kStripe, prefixes: []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_", "sk_prod_", "rk_prod_"}, set: alnum, min: 16, max: 247},
+	{kind: kStripe, prefixes: []string{"whsec_"}, set: base64S, min: 24, max: 100},
 	// OpenAI and Anthropic consoles' key formats; sk- alone is the older OpenAI form, which others use too.
-	{kind: kAnthropic, prefix: "sk-ant-", set: alnumUD, min: 24, max: 250},
-	{kind: kOpenAI, prefix: "sk-proj-", set: alnumUD, min: 20, max: 250},
-	{kind: kOpenAI, prefix: "sk-svcacct-", set: alnumUD, min: 20, max: 250},
-	{kind: kOpenAI, prefix: "sk-admin-", set: alnumUD, min: 20, max: 250},
-	{kind: kOpenAI, prefix: "sk-", set: alnum, min: 32, max: 64},
-	{kind: kVendor, prefix: "sk-or-v1-", set: lowerHex, min: 64, max: 64}, // OpenRouter
+	{kind: kAnthropic, prefixes: []string{"sk-ant-"}, set: alnumUD, min: 24, max: 250},
+	{kind: kOpenAI, prefixes: []string{"sk-proj-", "sk-svcacct-", "sk-admin-"}, set: alnumUD, min: 20, max: 250},
+	{kind: kOpenAI, prefixes: []string{"sk-"}, set: alnum, min: 32, max: 64},
+	{kind: kVendor, prefixes: []string{"sk-or-v1-"}, set: lowerHex, min: 64, max: 64}, // OpenRouter
 	// npm docs, "About access tokens"; PyPI help, "How can I use API tokens" (a macaroon that begins AgE).
-	{kind: kNPM, prefix: "npm_", set: alnum, min: 36, max: 36},
-	{kind: kPyPI, prefix: "pypi-AgE", set: alnumUD, min: 50, max: 1000},
+	{kind: kNPM, prefixes: []string{"npm_"}, set: alnum, min: 36, max: 36},
+	{kind: kPyPI, prefixes: []string{"pypi-AgE"}, set: alnumUD, min: 50, max: 1000},
 	// Microsoft Learn, "Configure Azure Storage connection strings", "Service Bus SAS", "Create a service SAS".
-	{kind: kAzureStorage, prefix: "AccountKey=", set: base64S, min: 86, max: 88, valueOnly: true, anyCase: true},
-	{kind: kAzureStorage, prefix: "SharedAccessKey=", set: base64S, min: 43, max: 88, valueOnly: true, anyCase: true},
-	{kind: kAzureSAS, prefix: "?sig=", set: base64E, min: 43, max: 80, valueOnly: true},
-	{kind: kAzureSAS, prefix: "&sig=", set: base64E, min: 43, max: 80, valueOnly: true},
+	{kind: kAzureStorage, prefixes: []string{"AccountKey="}, set: base64S, min: 86, max: 88, valueOnly: true, anyCase: true},
+	{kind: kAzureStorage, prefixes: []string{"SharedAccessKey="}, set: base64S, min: 43, max: 88, valueOnly: true, anyCase: true},
+	{kind: kAzureSAS, prefixes: []string{"?sig=", "&sig="}, set: base64E, min: 43, max: 80, valueOnly: true},
 	// This gateway's own credentials.
-	{kind: kSallyport, prefix: "spt_", set: alnumUD, min: 16, max: 300},
+	{kind: kSallyport, prefixes: []string{"spt_"}, set: alnumUD, min: 16, max: 300},
 	// RFC 6750.
-	{kind: kBearer, prefix: "bearer ", set: token68, min: 20, max: 4096, ok: opaque, valueOnly: true, anyCase: true},
+	{kind: kBearer, prefixes: []string{"bearer "}, set: token68, min: 20, max: 4096, ok: opaque, valueOnly: true, anyCase: true},
 	// RFC 7617: base64 of user:password.
-	{kind: kBasicAuth, prefix: "basic ", set: base64S, min: 8, max: 400, ok: userPassword, valueOnly: true, anyCase: true},
+	{kind: kBasicAuth, prefixes: []string{"basic "}, set: base64S, min: 8, max: 400, ok: userPassword, valueOnly: true, anyCase: true},
 	// Other vendors whose documentation gives the token a prefix of its own.
-	{kind: kVendor, prefix: "SG.", set: dotted, min: 66, max: 66, ok: sendGrid},        // Twilio SendGrid
-	{kind: kVendor, prefix: "hf_", set: alnum, min: 34, max: 40},                       // Hugging Face
-	{kind: kVendor, prefix: "dop_v1_", set: lowerHex, min: 64, max: 64},                // DigitalOcean
-	{kind: kVendor, prefix: "doo_v1_", set: lowerHex, min: 64, max: 64},                // DigitalOcean
-	{kind: kVendor, prefix: "dor_v1_", set: lowerHex, min: 64, max: 64},                // DigitalOcean
-	{kind: kVendor, prefix: "shpat_", set: anyHex, min: 32, max: 32},                   // Shopify
-	{kind: kVendor, prefix: "shpca_", set: anyHex, min: 32, max: 32},                   // Shopify
-	{kind: kVendor, prefix: "shppa_", set: anyHex, min: 32, max: 32},                   // Shopify
-	{kind: kVendor, prefix: "shpss_", set: anyHex, min: 32, max: 32},                   // Shopify
-	{kind: kVendor, prefix: "hvs.", set: alnumUD, min: 24, max: 300},                   // HashiCorp Vault
-	{kind: kVendor, prefix: "hvb.", set: alnumUD, min: 24, max: 400},                   // HashiCorp Vault
-	{kind: kVendor, prefix: "dp.pt.", set: alnum, min: 40, max: 44},                    // Doppler
-	{kind: kVendor, prefix: "dapi", set: lowerHex, min: 32, max: 32},                   // Databricks
-	{kind: kVendor, prefix: "lin_api_", set: alnum, min: 32, max: 48},                  // Linear
-	{kind: kVendor, prefix: "ntn_", set: alnum, min: 40, max: 60},                      // Notion
-	{kind: kVendor, prefix: "PMAK-", set: alnumD, min: 50, max: 64},                    // Postman
-	{kind: kVendor, prefix: "glsa_", set: alnumU, min: 32, max: 60},                    // Grafana
-	{kind: kVendor, prefix: "glc_", set: base64S, min: 32, max: 400},                   // Grafana Cloud
-	{kind: kVendor, prefix: "ATATT3", set: chars("a-zA-Z0-9_=-"), min: 100, max: 250},  // Atlassian
-	{kind: kVendor, prefix: "ATCTT3", set: chars("a-zA-Z0-9_=-"), min: 100, max: 250},  // Bitbucket
-	{kind: kVendor, prefix: "gsk_", set: alnum, min: 40, max: 64},                      // Groq
-	{kind: kVendor, prefix: "xai-", set: alnum, min: 60, max: 100},                     // xAI
-	{kind: kVendor, prefix: "pplx-", set: alnum, min: 40, max: 64},                     // Perplexity
-	{kind: kVendor, prefix: "r8_", set: alnum, min: 37, max: 40},                       // Replicate
-	{kind: kVendor, prefix: "tskey-", set: alnumD, min: 20, max: 100},                  // Tailscale
-	{kind: kVendor, prefix: "dckr_pat_", set: alnumUD, min: 20, max: 64},               // Docker
-	{kind: kVendor, prefix: "NRAK-", set: upperNum, min: 27, max: 27},                  // New Relic
-	{kind: kVendor, prefix: "sntrys_", set: chars("a-zA-Z0-9+/=_"), min: 40, max: 400}, // Sentry
-	{kind: kVendor, prefix: "sntryu_", set: lowerHex, min: 64, max: 64},                // Sentry
-	{kind: kVendor, prefix: "rubygems_", set: lowerHex, min: 48, max: 48},              // RubyGems
-	{kind: kVendor, prefix: "sq0csp-", set: alnumUD, min: 43, max: 43},                 // Square
-	{kind: kVendor, prefix: "sq0atp-", set: alnumUD, min: 22, max: 22},                 // Square
-	{kind: kVendor, prefix: "sbp_", set: lowerHex, min: 40, max: 40},                   // Supabase
-	{kind: kVendor, prefix: "pscale_tkn_", set: dotted, min: 32, max: 64},              // PlanetScale
-	{kind: kVendor, prefix: "pscale_pw_", set: dotted, min: 32, max: 64},               // PlanetScale
-	{kind: kVendor, prefix: "pul-", set: lowerHex, min: 40, max: 40},                   // Pulumi
-	{kind: kVendor, prefix: "AGE-SECRET-KEY-1", set: upperNum, min: 58, max: 58},       // age
-	{kind: kVendor, prefix: "cio", set: alnum, min: 32, max: 32, ok: crate},            // crates.io
-	{kind: kVendor, prefix: "figd_", set: alnumUD, min: 40, max: 50},                   // Figma
-	{kind: kVendor, prefix: "FLWSECK_TEST-", set: alnumD, min: 12, max: 40},            // Flutterwave
-	{kind: kVendor, prefix: "shippo_live_", set: anyHex, min: 40, max: 40},             // Shippo
-	{kind: kVendor, prefix: "shippo_test_", set: anyHex, min: 40, max: 40},             // Shippo
-	{kind: kVendor, prefix: "LTAI", set: alnum, min: 12, max: 20},                      // Alibaba Cloud AccessKey ID
-	{kind: kVendor, prefix: "AKCp", set: alnum, min: 69, max: 69},                      // JFrog Artifactory
-	{kind: kVendor, prefix: "EZAK", set: alnum, min: 54, max: 54},                      // EasyPost
-	{kind: kVendor, prefix: "EZTK", set: alnum, min: 54, max: 54},                      // EasyPost
-	{kind: kVendor, prefix: "pnu_", set: alnum, min: 36, max: 36},                      // Prefect
-	{kind: kVendor, prefix: "EAAA", set: alnumUD, min: 56, max: 60},                    // Square
-	{kind: kVendor, prefix: "pscale_oauth_", set: dotted, min: 32, max: 64},            // PlanetScale
-	{kind: kVendor, prefix: "fo1_", set: alnumUD, min: 43, max: 43},                    // Fly.io
-	{kind: kVendor, prefix: "fm2_", set: base64S, min: 100, max: 1000},                 // Fly.io
-	{kind: kVendor, prefix: "HRKU-AA", set: alnumUD, min: 58, max: 58},                 // Heroku
-	{kind: kVendor, prefix: "api_org_", set: alnum, min: 34, max: 34},                  // Hugging Face organizations
-	{kind: kVendor, prefix: "ico-", set: alnum, min: 32, max: 32},                      // Infracost
-	{kind: kVendor, prefix: "dt0c01.", set: dotted, min: 89, max: 89},                  // Dynatrace
-	{kind: kVendor, prefix: "duffel_live_", set: alnumUD, min: 43, max: 43},            // Duffel
-	{kind: kVendor, prefix: "duffel_test_", set: alnumUD, min: 43, max: 43},            // Duffel
-	{kind: kVendor, prefix: "rdme_", set: alnum, min: 70, max: 70},                     // ReadMe
-	{kind: kVendor, prefix: "sgp_", set: alnumU, min: 40, max: 60},                     // Sourcegraph
-	{kind: kVendor, prefix: "p8e-", set: alnum, min: 32, max: 32},                      // Adobe
-	{kind: kVendor, prefix: "CLOJARS_", set: alnum, min: 60, max: 60},                  // Clojars
-	{kind: kVendor, prefix: "tk-us-", set: alnumUD, min: 48, max: 48},                  // Scalingo
-	{kind: kVendor, prefix: "fio-u-", set: alnumUD, min: 64, max: 64},                  // Frame.io
-	{kind: kVendor, prefix: "sha256~", set: alnumUD, min: 43, max: 43},                 // OpenShift
-	{kind: kVendor, prefix: "ABSK", set: base64S, min: 109, max: 272},                  // Amazon Bedrock API keys
-	{kind: kVendor, prefix: "bedrock-api-key-", set: base64S, min: 32, max: 4096},      // Amazon Bedrock API keys
-	{kind: kVendor, prefix: "xkeysib-", set: alnumD, min: 81, max: 81},                 // Brevo
-	{kind: kVendor, prefix: "SK", set: anyHex, min: 32, max: 32},                       // Twilio API keys
-	{kind: kVendor, prefix: "API-", set: upperNum, min: 26, max: 26},                   // Octopus Deploy
-	{kind: kVendor, prefix: "ops_eyJ", set: base64S, min: 250, max: 4096},              // 1Password service accounts
-	{kind: kVendor, prefix: "v1.0-", set: alnumD, min: 171, max: 171},                  // Cloudflare Origin CA keys
-	{kind: kWebhook, prefix: "discord.com/api/webhooks/", set: urlPath, min: 60, max: 120, ok: withDigits, valueOnly: true},
-	{kind: kWebhook, prefix: "discordapp.com/api/webhooks/", set: urlPath, min: 60, max: 120, ok: withDigits, valueOnly: true},
-	{kind: kWebhook, prefix: "webhook.office.com/webhookb2/", set: urlPath, min: 60, max: 300, ok: withDigits, valueOnly: true},
+	{kind: kVendor, prefixes: []string{"SG."}, set: dotted, min: 66, max: 66, ok: sendGrid},                          // Twilio SendGrid
+	{kind: kVendor, prefixes: []string{"hf_"}, set: alnum, min: 34, max: 40},                                         // Hugging Face
+	{kind: kVendor, prefixes: []string{"dop_v1_", "doo_v1_", "dor_v1_"}, set: lowerHex, min: 64, max: 64},            // DigitalOcean
+	{kind: kVendor, prefixes: []string{"shpat_", "shpca_", "shppa_", "shpss_"}, set: anyHex, min: 32, max: 32},       // Shopify
+	{kind: kVendor, prefixes: []string{"hvs."}, set: alnumUD, min: 24, max: 300},                                     // HashiCorp Vault
+	{kind: kVendor, prefixes: []string{"hvb."}, set: alnumUD, min: 24, max: 400},                                     // HashiCorp Vault
+	{kind: kVendor, prefixes: []string{"dp.pt."}, set: alnum, min: 40, max: 44},                                      // Doppler
+	{kind: kVendor, prefixes: []string{"dapi"}, set: lowerHex, min: 32, max: 32},                                     // Databricks
+	{kind: kVendor, prefixes: []string{"lin_api_"}, set: alnum, min: 32, max: 48},                                    // Linear
+	{kind: kVendor, prefixes: []string{"ntn_"}, set: alnum, min: 40, max: 60},                                        // Notion
+	{kind: kVendor, prefixes: []string{"PMAK-"}, set: alnumD, min: 50, max: 64},                                      // Postman
+	{kind: kVendor, prefixes: []string{"glsa_"}, set: alnumU, min: 32, max: 60},                                      // Grafana
+	{kind: kVendor, prefixes: []string{"glc_"}, set: base64S, min: 32, max: 400},                                     // Grafana Cloud
+	{kind: kVendor, prefixes: []string{"ATATT3"}, set: chars("a-zA-Z0-9_=-"), min: 100, max: 250},                    // Atlassian
+	{kind: kVendor, prefixes: []string{"ATCTT3"}, set: chars("a-zA-Z0-9_=-"), min: 100, max: 250},                    // Bitbucket
+	{kind: kVendor, prefixes: []string{"gsk_"}, set: alnum, min: 40, max: 64},                                        // Groq
+	{kind: kVendor, prefixes: []string{"xai-"}, set: alnum, min: 60, max: 100},                                       // xAI
+	{kind: kVendor, prefixes: []string{"pplx-"}, set: alnum, min: 40, max: 64},                                       // Perplexity
+	{kind: kVendor, prefixes: []string{"r8_"}, set: alnum, min: 37, max: 40},                                         // Replicate
+	{kind: kVendor, prefixes: []string{"tskey-"}, set: alnumD, min: 20, max: 100},                                    // Tailscale
+	{kind: kVendor, prefixes: []string{"dckr_pat_"}, set: alnumUD, min: 20, max: 64},                                 // Docker
+	{kind: kVendor, prefixes: []string{"NRAK-"}, set: upperNum, min: 27, max: 27},                                    // New Relic
+	{kind: kVendor, prefixes: []string{"sntrys_"}, set: chars("a-zA-Z0-9+/=_"), min: 40, max: 400},                   // Sentry
+	{kind: kVendor, prefixes: []string{"sntryu_"}, set: lowerHex, min: 64, max: 64},                                  // Sentry
+	{kind: kVendor, prefixes: []string{"rubygems_"}, set: lowerHex, min: 48, max: 48},                                // RubyGems
+	{kind: kVendor, prefixes: []string{"sq0csp-"}, set: alnumUD, min: 43, max: 43},                                   // Square
+	{kind: kVendor, prefixes: []string{"sq0atp-"}, set: alnumUD, min: 22, max: 22},                                   // Square
+	{kind: kVendor, prefixes: []string{"sbp_"}, set: lowerHex, min: 40, max: 40},                                     // Supabase
+	{kind: kVendor, prefixes: []string{"pscale_tkn_", "pscale_pw_", "pscale_oauth_"}, set: dotted, min: 32, max: 64}, // PlanetScale
+	{kind: kVendor, prefixes: []string{"pul-"}, set: lowerHex, min: 40, max: 40},                                     // Pulumi
+	{kind: kVendor, prefixes: []string{"AGE-SECRET-KEY-1"}, set: upperNum, min: 58, max: 58},                         // age
+	{kind: kVendor, prefixes: []string{"cio"}, set: alnum, min: 32, max: 32, ok: crate},                              // crates.io
+	{kind: kVendor, prefixes: []string{"figd_"}, set: alnumUD, min: 40, max: 50},                                     // Figma
+	{kind: kVendor, prefixes: []string{"FLWSECK_TEST-"}, set: alnumD, min: 12, max: 40},                              // Flutterwave
+	{kind: kVendor, prefixes: []string{"shippo_live_", "shippo_test_"}, set: anyHex, min: 40, max: 40},               // Shippo
+	{kind: kVendor, prefixes: []string{"LTAI"}, set: alnum, min: 12, max: 20},                                        // Alibaba Cloud AccessKey ID
+	{kind: kVendor, prefixes: []string{"AKCp"}, set: alnum, min: 69, max: 69},                                        // JFrog Artifactory
+	{kind: kVendor, prefixes: []string{"EZAK", "EZTK"}, set: alnum, min: 54, max: 54},                                // EasyPost
+	{kind: kVendor, prefixes: []string{"pnu_"}, set: alnum, min: 36, max: 36},                                        // Prefect
+	{kind: kVendor, prefixes: []string{"EAAA"}, set: alnumUD, min: 56, max: 60},                                      // Square
+	{kind: kVendor, prefixes: []string{"fo1_"}, set: alnumUD, min: 43, max: 43},                                      // Fly.io
+	{kind: kVendor, prefixes: []string{"fm2_"}, set: base64S, min: 100, max: 1000},                                   // Fly.io
+	{kind: kVendor, prefixes: []string{"HRKU-AA"}, set: alnumUD, min: 58, max: 58},                                   // Heroku
+	{kind: kVendor, prefixes: []string{"api_org_"}, set: alnum, min: 34, max: 34},                                    // Hugging Face organizations
+	{kind: kVendor, prefixes: []string{"ico-"}, set: alnum, min: 32, max: 32},                                        // Infracost
+	{kind: kVendor, prefixes: []string{"dt0c01."}, set: dotted, min: 89, max: 89},                                    // Dynatrace
+	{kind: kVendor, prefixes: []string{"duffel_live_", "duffel_test_"}, set: alnumUD, min: 43, max: 43},              // Duffel
+	{kind: kVendor, prefixes: []string{"rdme_"}, set: alnum, min: 70, max: 70},                                       // ReadMe
+	{kind: kVendor, prefixes: []string{"sgp_"}, set: alnumU, min: 40, max: 60},                                       // Sourcegraph
+	{kind: kVendor, prefixes: []string{"p8e-"}, set: alnum, min: 32, max: 32},                                        // Adobe
+	{kind: kVendor, prefixes: []string{"CLOJARS_"}, set: alnum, min: 60, max: 60},                                    // Clojars
+	{kind: kVendor, prefixes: []string{"tk-us-"}, set: alnumUD, min: 48, max: 48},                                    // Scalingo
+	{kind: kVendor, prefixes: []string{"fio-u-"}, set: alnumUD, min: 64, max: 64},                                    // Frame.io
+	{kind: kVendor, prefixes: []string{"sha256~"}, set: alnumUD, min: 43, max: 43},                                   // OpenShift
+	{kind: kVendor, prefixes: []string{"ABSK"}, set: base64S, min: 109, max: 272},                                    // Amazon Bedrock API keys
+	{kind: kVendor, prefixes: []string{"bedrock-api-key-"}, set: base64S, min: 32, max: 4096},                        // Amazon Bedrock API keys
+	{kind: kVendor, prefixes: []string{"xkeysib-"}, set: alnumD, min: 81, max: 81},                                   // Brevo
+	{kind: kVendor, prefixes: []string{"SK"}, set: anyHex, min: 32, max: 32},                                         // Twilio API keys
+	{kind: kVendor, prefixes: []string{"API-"}, set: upperNum, min: 26, max: 26},                                     // Octopus Deploy
+	{kind: kVendor, prefixes: []string{"ops_eyJ"}, set: base64S, min: 250, max: 4096},                                // 1Password service accounts
+	{kind: kVendor, prefixes: []string{"v1.0-"}, set: alnumD, min: 171, max: 171},                                    // Cloudflare Origin CA keys
+	{kind: kWebhook, prefixes: []string{"discord.com/api/webhooks/", "discordapp.com/api/webhooks/"}, set: urlPath, min: 60, max: 120, ok: withDigits, valueOnly: true},
+	{kind: kWebhook, prefixes: []string{"webhook.office.com/webhookb2/"}, set: urlPath, min: 60, max: 300, ok: withDigits, valueOnly: true},
 }
 
 // keywords is everything the automaton looks for. Order has no meaning.
@@ -321,7 +278,9 @@ func keywords() []keyword {
 	}
 	for i := range tokenRules {
 		r := &tokenRules[i]
-		out = append(out, keyword{text: folded(r.prefix), confirm: confirmToken, token: r})
+		for _, prefix := range r.prefixes {
+			out = append(out, keyword{text: folded(prefix), confirm: confirmToken, token: r, prefix: prefix})
+		}
 	}
 	add("-----begin", confirmPEM)
 	add("eyj", confirmJWT)
@@ -383,8 +342,8 @@ func (s *scan) run(i int, set *charset, max int) int {
 
 func confirmToken(s *scan, w *keyword, end int) {
 	r := w.token
-	start := end - len(r.prefix)
-	if !r.anyCase && string(s.v[start:end]) != r.prefix || r.anyCase && !equalFold(s.v[start:end], r.prefix) {
+	start := end - len(w.prefix)
+	if !r.anyCase && string(s.v[start:end]) != w.prefix || r.anyCase && !equalFold(s.v[start:end], w.prefix) {
 		return
 	}
 	if !r.valueOnly && start > 0 && isWord(s.v[start-1]) {
