@@ -40,7 +40,7 @@ func (d *Detector) Redact(b []byte) []byte {
 }
 
 func (d *Detector) redactOnce(b []byte) (out []byte, found bool) {
-	s := d.scan(b, 0, false)
+	s := d.scan(b, false)
 	defer d.release(s)
 	if !s.secret {
 		return b, false

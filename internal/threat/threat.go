@@ -26,18 +26,6 @@ const (
 	LabelPII    = "pii"
 )
 
-// MaxFindings bounds what Scan returns.
-const MaxFindings = 1000
-
-// Finding is one piece of sensitive data: b[Start:End] of the scanned bytes.
-// Kind is the label, a dot and the rule, e.g. "secret.aws_access_key" or "pii.iban".
-type Finding struct {
-	Kind  string
-	Label string
-	Start int
-	End   int
-}
-
 // Detector holds the compiled rules. It does not change after New and is safe
 // for concurrent use.
 type Detector struct {
@@ -46,8 +34,11 @@ type Detector struct {
 	pool  sync.Pool // *scan: scratch memory only, nothing outlives a call
 }
 
-// pooledMax is the largest scratch buffer kept between calls.
-const pooledMax = 1 << 20
+// The largest scratch memory that is kept between calls.
+const (
+	pooledMax  = 1 << 20 // bytes
+	pooledHits = 4000
+)
 
 // New compiles the rules.
 func New() (*Detector, error) {
@@ -63,26 +54,9 @@ func New() (*Detector, error) {
 	return &Detector{auto: auto, words: words, pool: sync.Pool{New: func() any { return new(scan) }}}, nil
 }
 
-// Scan returns what b holds, ordered by Start, at most MaxFindings. b is text
-// or JSON; JSON escapes hide nothing. Overlapping secrets are one finding.
-func (d *Detector) Scan(b []byte) []Finding {
-	s := d.scan(b, MaxFindings, false)
-	defer d.release(s)
-	if len(s.hits) == 0 {
-		return nil
-	}
-	s.settle(b)
-	s.hits = s.hits[:min(len(s.hits), MaxFindings)]
-	out := make([]Finding, len(s.hits))
-	for i, h := range s.hits {
-		out[i] = Finding{Kind: h.kind.name(), Label: h.kind.label(), Start: h.start, End: h.end}
-	}
-	return out
-}
-
 // Labels returns the labels that what b holds raises, sorted, each once.
 func (d *Detector) Labels(b []byte) []string {
-	s := d.scan(b, 0, true)
+	s := d.scan(b, true)
 	defer d.release(s)
 	switch {
 	case s.pii && s.secret:
@@ -142,9 +116,8 @@ type memo struct {
 	tokenSet             *charset
 }
 
-// scan runs the rules over the view of b. limit bounds the hits (0: none);
-// labels stops as soon as both labels are known. The caller releases the result.
-func (d *Detector) scan(b []byte, limit int, labels bool) *scan {
+// scan runs the rules over the view of b; labels stops as soon as both labels are known. The caller releases the result.
+func (d *Detector) scan(b []byte, labels bool) *scan {
 	s := d.pool.Get().(*scan)
 	s.hits = s.hits[:0]
 	s.pii, s.secret = false, false
@@ -171,7 +144,7 @@ func (d *Detector) scan(b []byte, limit int, labels bool) *scan {
 			w := &d.words[k]
 			w.confirm(s, w, i+1)
 		}
-		if len(s.hits) > 0 && (limit > 0 && len(s.hits) >= limit || labels && s.pii && s.secret) {
+		if labels && s.pii && s.secret {
 			break
 		}
 	}
@@ -183,7 +156,7 @@ func (d *Detector) release(s *scan) {
 	if cap(s.buf) > pooledMax {
 		s.buf = nil
 	}
-	if cap(s.hits) > 4*MaxFindings {
+	if cap(s.hits) > pooledHits {
 		s.hits = nil
 	}
 	d.pool.Put(s)
