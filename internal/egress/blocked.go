@@ -12,7 +12,6 @@ import (
 type Blocked struct {
 	Stage  string // parse, host, policy, resolve, dial, redirect or response
 	Reason string // a sentence that is safe to show; names at most the host, escaped and clipped
-	URL    string // the URL it happened at, escaped and clipped: still the sender's words
 
 	remedy string
 	cause  error

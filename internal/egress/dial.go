@@ -30,7 +30,7 @@ var errNoAddress = errors.New("no address")
 // resolve returns the addresses of t, all of them judged. The error is a *Blocked where a rule refuses one, ctx's, or how the name system failed.
 func (c *Client) resolve(ctx context.Context, t *target) ([]netip.AddrPort, error) {
 	refuse := func(stage, reason, remedy string) ([]netip.AddrPort, error) {
-		return nil, &Blocked{Stage: stage, Reason: reason, URL: clip(t.url.String()), remedy: remedy}
+		return nil, &Blocked{Stage: stage, Reason: reason, remedy: remedy}
 	}
 	var addrs []netip.Addr
 	switch {
@@ -108,11 +108,11 @@ func (c *Client) dial(ctx context.Context, t *target, vetted []netip.AddrPort) (
 					return nil
 				}
 			}
-			return &Blocked{Stage: "dial", Reason: quote(t.host) + " leads to an address that is not permitted.", URL: clip(t.url.String()), cause: err}
+			return &Blocked{Stage: "dial", Reason: quote(t.host) + " leads to an address that is not permitted.", cause: err}
 		},
 	}
 	if len(vetted) == 0 {
-		return nil, &Blocked{Stage: "dial", Reason: quote(t.host) + " has no address.", URL: clip(t.url.String())}
+		return nil, &Blocked{Stage: "dial", Reason: quote(t.host) + " has no address."}
 	}
 	addrs := vetted[:min(len(vetted), maxAttempts)]
 	var first error

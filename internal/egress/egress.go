@@ -168,7 +168,7 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 
 		next, b := c.follow(t, resp.Header.Values("Location"))
 		if b == nil && len(hops) > maxHops {
-			b = &Blocked{Stage: "redirect", Reason: "More than 5 redirects.", URL: clip(hops[len(hops)-1]), remedy: wayAround}
+			b = &Blocked{Stage: "redirect", Reason: "More than 5 redirects.", remedy: wayAround}
 		}
 		if b != nil {
 			return nil, b.fault(fault.EgressBlocked)
@@ -181,7 +181,7 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 		}
 		if next.origin() != t.origin() {
 			if method == http.MethodPost {
-				b := &Blocked{Stage: "redirect", Reason: "A redirect would take the request's body to another origin.", URL: clip(next.url.String())}
+				b := &Blocked{Stage: "redirect", Reason: "A redirect would take the request's body to another origin."}
 				return nil, b.fault(fault.EgressBlocked)
 			}
 			maps.DeleteFunc(header, func(name string, _ []string) bool { return name != "Accept" && name != "Accept-Language" })
@@ -205,7 +205,7 @@ const wayAround = "Use the address that they should lead to, if you know it."
 // follow judges where a redirect leads, from scratch.
 func (c *Client) follow(from *target, locations []string) (*target, *Blocked) {
 	refuse := func(reason string) (*target, *Blocked) {
-		return nil, &Blocked{Stage: "redirect", Reason: reason, URL: clip(from.url.String()), remedy: wayAround}
+		return nil, &Blocked{Stage: "redirect", Reason: reason, remedy: wayAround}
 	}
 	if len(locations) != 1 || locations[0] == "" {
 		return refuse("A redirect must name one destination.")
@@ -319,7 +319,7 @@ func (c *Client) failed(ctx context.Context, t *target, stage string, l *link, e
 	if errors.As(err, &b) {
 		return b.fault(fault.EgressBlocked)
 	}
-	b = &Blocked{Stage: stage, URL: clip(t.url.String()), cause: err}
+	b = &Blocked{Stage: stage, cause: err}
 	var op *net.OpError
 	dialling := errors.As(err, &op) && op.Op == "dial"
 	if b.Stage == "dial" && !dialling {

@@ -28,14 +28,12 @@ func (t *target) origin() string { return t.url.Scheme + "://" + t.url.Host }
 func (c *Client) judge(raw string) (*target, *Blocked) {
 	t, host, wrong := parse(raw)
 	if wrong != "" {
-		return nil, &Blocked{Stage: "parse", Reason: wrong, URL: clip(raw)}
+		return nil, &Blocked{Stage: "parse", Reason: wrong}
 	}
 	if b := c.rules.judgeHost(t, host); b != nil {
-		b.URL = clip(raw)
 		return nil, b
 	}
 	if b := c.rules.permits(t); b != nil {
-		b.URL = clip(raw)
 		return nil, b
 	}
 	return t, nil
