@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"sallyport.example/internal/call"
 )
 
 // Role says what an argument of an operation is for. Core roles decide where something goes, what it costs and what it affects: their values have
@@ -127,23 +129,8 @@ func (p *Profile) role(path string) Role {
 
 // labelledRole is the role that a label gives the value at a path, if one does.
 func (p *Profile) labelledRole(path string) (r Role, ok bool) {
-	label, ok := p.labelOf(path)
-	return p.Args[label], ok
-}
-
-// labelOf is the longest labelled path that is the path or above it.
-func (p *Profile) labelOf(path string) (label string, ok bool) {
-	if _, ok := p.Args[path]; ok {
-		return path, true
-	}
-	for i := len(path) - 1; i > 0; i-- {
-		if path[i] == '.' {
-			if _, ok := p.Args[path[:i]]; ok {
-				return path[:i], true
-			}
-		}
-	}
-	return "", false
+	_, r, ok = call.LongestPrefix(p.Args, path)
+	return r, ok
 }
 
 // labelStartsWith reports whether the path is labelled, or lies above a labelled one.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/sentence"
 )
 
@@ -491,7 +492,7 @@ func (t *tracer) inRequest(v traced, f form) bool {
 	case v.role == Time:
 		return t.s.Words.hasTime(v.text) || f.kind != number && t.s.Words.has(f)
 	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number has no meaning without the word before it: port 8443
-		label, ok := t.p.labelOf(v.path)
+		label, _, ok := call.LongestPrefix(t.p.Args, v.path)
 		name := label[strings.LastIndexByte(label, '.')+1:]
 		return ok && v.role == Target && bareWord(name) != "" && !commonWords[bareWord(name)] && t.s.Words.givesID(v.text, name)
 	case f.kind == text && v.role.Core() && v.role != Identity:

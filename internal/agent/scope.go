@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 )
 
@@ -231,7 +232,7 @@ func (r *placeReader) bad(path, format string, a ...any) {
 }
 
 func (r *placeReader) walk(v any, path string) {
-	role, told := roleOf(r.roles, path)
+	_, role, told := call.LongestPrefix(r.roles, path)
 	switch v := v.(type) {
 	case nil, bool:
 	case map[string]any:
@@ -340,18 +341,4 @@ func within(outer, inner []place) []place {
 		}
 	}
 	return all
-}
-
-// roleOf is the role of the longest path told that leads to an argument.
-func roleOf(roles map[string]string, path string) (role string, told bool) {
-	for {
-		if role, ok := roles[path]; ok {
-			return role, true
-		}
-		i := strings.LastIndexByte(path, '.')
-		if i < 0 {
-			return "", false
-		}
-		path = path[:i]
-	}
 }

@@ -952,6 +952,20 @@ func SetMember(object []byte, name string, value json.RawMessage) []byte {
 	return append(out, object[last:]...)
 }
 
+// LongestPrefix finds the longest path of the map that leads to a path, or is it. Paths are names joined by points.
+func LongestPrefix[T any](paths map[string]T, path string) (longest string, value T, ok bool) {
+	for {
+		if value, ok = paths[path]; ok {
+			return path, value, true
+		}
+		i := strings.LastIndexByte(path, '.')
+		if i < 0 {
+			return "", value, false
+		}
+		path = path[:i]
+	}
+}
+
 // maxPath bounds the paths that Strings gives: deeper and longer ones stop growing, so that hostile names cost nothing.
 const maxPath = 256
 

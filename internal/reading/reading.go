@@ -18,6 +18,7 @@ import (
 	"strings"
 	"unicode"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/statement"
 	"sallyport.example/provenance"
@@ -77,7 +78,7 @@ const (
 // kindOf tells how the argument at a path is looked at. The operator's role decides, but what is looked for (query) can still be code or the id of
 // something, and text (content) code: there the name speaks, as where nobody gave a role. What an object is for says nothing of code inside it.
 func (o *Operation) kindOf(at string) kind {
-	role, told := told(o.Roles, at)
+	_, role, told := call.LongestPrefix(o.Roles, at)
 	names := strings.Split(at, ".")
 	for i := range names {
 		names[i] = strings.ReplaceAll(names[i], "%2E", ".")
@@ -101,20 +102,6 @@ func (o *Operation) kindOf(at string) kind {
 		}
 	}
 	return free
-}
-
-// told is the word for the longest path told that leads to an argument.
-func told[T any](words map[string]T, at string) (word T, ok bool) {
-	for {
-		if word, ok = words[at]; ok {
-			return word, true
-		}
-		i := strings.LastIndexByte(at, '.')
-		if i < 0 {
-			return word, false
-		}
-		at = at[:i]
-	}
 }
 
 var (
@@ -187,7 +174,7 @@ func words(name string) (all []string) {
 // Unruled are those of these arguments that hold code and have no rule, sorted.
 func (o *Operation) Unruled(arguments []string) (unruled []string) {
 	for _, at := range arguments {
-		if rule, _ := told(o.Code, at); o.kindOf(at) == code && rule == (Rule{}) {
+		if _, rule, _ := call.LongestPrefix(o.Code, at); o.kindOf(at) == code && rule == (Rule{}) {
 			unruled = append(unruled, at)
 		}
 	}
@@ -238,7 +225,7 @@ func (o *Operation) walk(v any, at string) (where, problem string) {
 	case string:
 		switch k := o.kindOf(at); k {
 		case code:
-			rule, _ := told(o.Code, at)
+			_, rule, _ := call.LongestPrefix(o.Code, at)
 			if strings.TrimSpace(v) == "" && rule.Shape == nil {
 				return "", ""
 			}

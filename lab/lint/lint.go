@@ -233,7 +233,7 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 	if known && p.Told() {
 		var bare []string
 		for _, a := range schema.Arguments {
-			if !roleFor(p, a.Path) {
+			if _, _, told := call.LongestPrefix(p.Args, a.Path); !told {
 				bare = append(bare, a.Path)
 			}
 		}
@@ -242,20 +242,6 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 		}
 	}
 	d.history(id, field, o, p, missing)
-}
-
-// roleFor reports whether somebody gave the path, or what leads to it, a role.
-func roleFor(p *provenance.Profile, path string) bool {
-	for {
-		if _, ok := p.Args[path]; ok {
-			return true
-		}
-		i := strings.LastIndexByte(path, '.')
-		if i < 0 {
-			return false
-		}
-		path = path[:i]
-	}
 }
 
 // history finds what of a label never mattered in what is on record.
