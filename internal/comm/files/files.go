@@ -31,7 +31,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 	"unicode/utf8"
 
 	"sallyport.example/internal/fault"
@@ -63,16 +62,15 @@ type Workspace struct {
 	dir     string // absolute
 }
 
-// File is what a read gave or a write made. Times are UTC.
+// File is what a read gave or a write made.
 type File struct {
-	Path      string    // relative to the workspace, cleaned
-	Bytes     []byte    // the part that was asked for; nil after a write
-	Size      int64     // of the whole file
-	SHA256    string    // of the whole file, in hexadecimal
-	Truncated bool      // the file goes on after Bytes
-	Next      int64     // the offset that Bytes ends at
-	Text      bool      // the whole file is text, maybe with a few broken characters; Bytes then splits no whole one
-	Modified  time.Time // as the file system says
+	Path      string // relative to the workspace, cleaned
+	Bytes     []byte // the part that was asked for; nil after a write
+	Size      int64  // of the whole file
+	SHA256    string // of the whole file, in hexadecimal
+	Truncated bool   // the file goes on after Bytes
+	Next      int64  // the offset that Bytes ends at
+	Text      bool   // the whole file is text, maybe with a few broken characters; Bytes then splits no whole one
 }
 
 // WriteOptions say how to write.
@@ -385,7 +383,7 @@ func (w *Workspace) Read(ctx context.Context, name string, offset, limit int64) 
 	if err != nil {
 		return nil, err
 	}
-	file := described(p.shown, all, fi.ModTime())
+	file := described(p.shown, all)
 	from := min(offset, file.Size)
 	to := file.Size
 	if limit > 0 && limit < to-from {
@@ -434,9 +432,9 @@ func whole(all []byte, from, to int64) (int64, int64) {
 	return from, to
 }
 
-func described(name string, content []byte, modified time.Time) *File {
+func described(name string, content []byte) *File {
 	sum := sha256.Sum256(content)
-	return &File{Path: name, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Modified: modified.UTC()}
+	return &File{Path: name, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])}
 }
 
 // openRegular opens a file to read and then asks what it opened. The open can't block: a pipe without a writer is open at once.
@@ -546,11 +544,10 @@ func (w *Workspace) Write(ctx context.Context, name string, content []byte, o Wr
 			return nil, refusal(err)
 		}
 	}
-	modified, err := replace(ctx, root, p.rel, content, old.perm)
-	if err != nil {
+	if err := replace(ctx, root, p.rel, content, old.perm); err != nil {
 		return nil, err
 	}
-	return described(p.shown, content, modified), nil
+	return described(p.shown, content), nil
 }
 
 func isSHA256(s string) bool {
@@ -610,7 +607,7 @@ func (w *Workspace) current(ctx context.Context, root *os.Root, rel string, o Wr
 	if was.content, err = slurp(ctx, f, fi.Size(), w.store.opt.MaxFile); err != nil {
 		return standing{}, err
 	}
-	if o.Expected != "" && described("", was.content, time.Time{}).SHA256 != o.Expected {
+	if o.Expected != "" && described("", was.content).SHA256 != o.Expected {
 		return standing{}, conflict("The file is not what was expected.")
 	}
 	return was, nil
@@ -651,11 +648,11 @@ func add(a, b int64) int64 {
 // replace writes a temporary file at the top of the workspace and renames it into place. The bytes are on the disk before the
 // name is, so that after a crash the file is the old or the new one. If the target's folder is moved or swapped for a link
 // meanwhile, the rename lands in the folder it opened, still inside, or fails.
-func replace(ctx context.Context, root *os.Root, rel string, content []byte, perm fs.FileMode) (modified time.Time, err error) {
+func replace(ctx context.Context, root *os.Root, rel string, content []byte, perm fs.FileMode) (err error) {
 	temp := tempPrefix + random() + tempSuffix
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return time.Time{}, refusal(err)
+		return refusal(err)
 	}
 	defer func() {
 		f.Close()
@@ -664,25 +661,21 @@ func replace(ctx context.Context, root *os.Root, rel string, content []byte, per
 		}
 	}()
 	if _, err := f.Write(content); err != nil {
-		return time.Time{}, refusal(err)
+		return refusal(err)
 	}
 	if err := f.Chmod(perm); err != nil {
-		return time.Time{}, refusal(err)
+		return refusal(err)
 	}
 	if err := f.Sync(); err != nil {
-		return time.Time{}, refusal(err)
-	}
-	fi, err := f.Stat()
-	if err != nil {
-		return time.Time{}, refusal(err)
+		return refusal(err)
 	}
 	if err := ctx.Err(); err != nil {
-		return time.Time{}, timeUp(err)
+		return timeUp(err)
 	}
 	if err := root.Rename(temp, rel); err != nil {
-		return time.Time{}, refusal(err)
+		return refusal(err)
 	}
-	return fi.ModTime(), nil
+	return nil
 }
 
 // open opens the folder that p is resolved in. The caller closes it.
