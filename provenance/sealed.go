@@ -14,12 +14,11 @@ import (
 
 // Bounds of a sealed plan. No call follows a step that exceeds them, and a call that exceeds them leaves the plan.
 const (
-	maxFrom     = 10                  // arguments of one step that come from results
-	maxPlanFrom = 200                 // arguments of all steps that come from results
-	maxOpen     = 50                  // arguments of one step that are left open
-	maxTaken    = 50                  // values of one argument that comes from a result
-	MaxDone     = 500                 // calls for one plan
-	MaxField    = maxDisplayField - 1 // bytes of a field's name; longer ones are not kept whole
+	maxFrom  = 10                  // arguments of one step that come from results
+	maxOpen  = 50                  // arguments of one step that are left open
+	maxTaken = 50                  // values of one argument that comes from a result
+	MaxDone  = 500                 // calls for one plan
+	MaxField = maxDisplayField - 1 // bytes of a field's name; longer ones are not kept whole
 )
 
 // Source says where a step's argument comes from: from one record of an earlier step's result. The value has to be the whole content of the field,

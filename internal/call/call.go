@@ -69,11 +69,6 @@ type Exchange struct {
 	RequestState   string
 }
 
-// Result is an upstream's answer to a call, bounded and strictly parsed, otherwise as it was sent.
-type Result struct {
-	JSON []byte // the JSON-RPC result object
-}
-
 // RPCError is a JSON-RPC error that was answered in place of a result. JSON is its error object, strictly parsed and bounded.
 type RPCError struct{ JSON json.RawMessage }
 

@@ -293,7 +293,7 @@ func TestDeclaredByAPlanThatTakesArguments(t *testing.T) {
 	f.Evidence = Evidence{}
 	p := Memory(Call, &f)
 	if p.Denied() {
-		t.Fatalf("denied before the evidence was read: %+v", p.Verdict())
+		t.Fatalf("denied before the evidence was read: %+v", p.verdict)
 	}
 	f.Evidence.Loaded = true
 	if v, _ := p.Finish(&f); v.Code != fault.DeclarationMissing {

@@ -33,14 +33,6 @@ func (r Risk) Rank() int {
 	return len(Risks)
 }
 
-// ParseRisk reads a tier's word, in capitals.
-func ParseRisk(s string) (Risk, error) {
-	if r := Risk(s); slices.Contains(Risks, r) {
-		return r, nil
-	}
-	return "", fault.New(fault.ConfigurationInvalid, "%q is no risk", display.Line(s, shownMost)).Try("Use LOW, MEDIUM, HIGH or CRITICAL.")
-}
-
 // Rules are the operator's thresholds, exact. The zero Rules has a threshold of nothing and knows no currency, so every amount
 // reaches it. Immutable; safe for concurrent use.
 type Rules struct {

@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	maxTools   = 2000 // of one server
-	maxComment = 160  // bytes of a server's words in one comment
+	maxComment = 160 // bytes of a server's words in one comment
 )
 
 // Tool is a tool as its server describes it. Definition is the server's own words.
