@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"maps"
-	"net"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,12 +66,11 @@ func (c *Config) checkComm(p *complaints) {
 		if err == nil {
 			return
 		}
-		f := fault.Of(err)
 		field := section
-		if f.Field != "" {
-			field += "." + f.Field
+		if inner := fault.Of(err).Field; inner != "" {
+			field += "." + inner
 		}
-		p.bad(field, f.Remedy, "%s", f.Message)
+		p.fault(field, err)
 	}
 	web, err := egress.New(c.Comm.egress(""), egress.Options{})
 	take("comm", err)
@@ -90,17 +87,12 @@ func (c *Config) checkComm(p *complaints) {
 }
 
 func (d *Daemon) commOptions() comm.Options {
-	o := comm.Options{
+	return comm.Options{
 		Data: d.o.Data, Egress: d.cfg.Comm.egress(d.o.Version), Methods: d.cfg.Comm.Methods, Search: d.cfg.Comm.search(),
 		Databases: d.cfg.databases(), Exec: d.cfg.Comm.Exec.options(),
 		NetworkTimeout: time.Duration(d.cfg.Limits.NetworkTimeout), FileTimeout: time.Duration(d.cfg.Limits.FileTimeout), ExecTimeout: time.Duration(d.cfg.Comm.Exec.Timeout),
+		Listeners: egress.Options{Own: d.listeners()}, // an agent does not reach the gateway through the gateway
 	}
-	for _, ln := range []net.Listener{d.agents.ln, d.people.ln} {
-		if a, err := netip.ParseAddrPort(ln.Addr().String()); err == nil {
-			o.Listeners.Own = append(o.Listeners.Own, a) // an agent does not reach the gateway through the gateway
-		}
-	}
-	return o
 }
 
 // tiers are the built-in trust tiers, with those of the configuration in their place.

@@ -494,6 +494,12 @@ func (p *complaints) bad(field, remedy, format string, args ...any) {
 	p.all = append(p.all, Problem{File: p.file, Line: line, Column: column, Field: field, Severity: "error", Problem: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+// fault complains about a field in the words of the package that looked at it.
+func (p *complaints) fault(field string, err error) {
+	f := fault.Of(err)
+	p.bad(field, f.Remedy, "%s", f.Message)
+}
+
 // oneOf wants a field that is there to have one of the words.
 func (p *complaints) oneOf(field, value string, words ...string) {
 	if value != "" && !slices.Contains(words, value) {
@@ -719,8 +725,7 @@ var roles = []string{
 // checkApprovals finds what is wrong with how people are asked, told and let in.
 func (c *Config) checkApprovals(p *complaints) {
 	if _, err := c.Approvals.rules(); err != nil {
-		f := fault.Of(err)
-		p.bad(f.Field, f.Remedy, "%s", f.Message)
+		p.fault(fault.Of(err).Field, err)
 	}
 	if c.Approvals.DrillEvery < 0 {
 		p.bad("approvals.drill_every", "leave it out for no drills", "can't be negative")
@@ -730,7 +735,7 @@ func (c *Config) checkApprovals(p *complaints) {
 	}
 	for i, n := range c.Notify {
 		for _, f := range n.Check() {
-			p.bad(fmt.Sprintf("notify[%d].%s", i, f.Field), f.Remedy, "%s", f.Message)
+			p.fault(fmt.Sprintf("notify[%d].%s", i, f.Field), f)
 		}
 	}
 	if u, err := url.Parse(c.Console.PublicURL); c.Console.PublicURL != "" &&
@@ -893,20 +898,11 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 				base.Level = &b.Level
 			}
 		}
-		pick := func(a, b, def string) string {
-			if a != "" {
-				return a
-			}
-			if b != "" {
-				return b
-			}
-			return def
-		}
 		class := catalogue.Classification{
 			Listed: named || covered, Named: named, ExternalIO: true, Level: 2,
-			ExposeAs:    pick(own.ExposeAs, base.ExposeAs, ""),
-			Description: pick(own.Description, base.Description, ""),
-			Output:      provenance.Output(pick(own.Output, base.Output, string(provenance.UntrustedOutput))),
+			ExposeAs:    cmp.Or(own.ExposeAs, base.ExposeAs),
+			Description: cmp.Or(own.Description, base.Description),
+			Output:      provenance.Output(cmp.Or(own.Output, base.Output, string(provenance.UntrustedOutput))),
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
 
 			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
@@ -915,13 +911,13 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 		class.Code = c.code(server, tool)
 		class.Facts = catalogue.Facts{
 			TrustedFields: given(own.TrustedFields, base.TrustedFields), Names: given(own.Names, base.Names), Delegable: given(own.Delegable, base.Delegable),
-			IDKind: pick(own.IDKind, base.IDKind, ""), Boundary: provenance.Boundary(pick(own.Boundary, base.Boundary, string(provenance.BoundaryExternal))),
+			IDKind: cmp.Or(own.IDKind, base.IDKind), Boundary: provenance.Boundary(cmp.Or(own.Boundary, base.Boundary, string(provenance.BoundaryExternal))),
 			EgressURL: own.EgressURL || base.EgressURL, // it only makes the rules look closer
 		}
 		if t := c.Upstreams[server].Timeout; t > 0 {
 			class.Timeout = time.Duration(t)
 		}
-		if shape := pick(own.Shape, base.Shape, ""); shape != "" {
+		if shape := cmp.Or(own.Shape, base.Shape); shape != "" {
 			class.Shape = regexp.MustCompile(shape) // check compiled it
 		}
 		for _, e := range []*bool{base.ExternalIO, own.ExternalIO} {
@@ -945,8 +941,8 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 			class.Level = 0
 		}
 		class.Flow = flow.Spec{
-			Sensitivity: flow.Sensitivity(pick(own.Sensitivity, base.Sensitivity, string(flow.External))),
-			Effect:      flow.Effect(pick(effect, "", string(flow.Write))),
+			Sensitivity: flow.Sensitivity(cmp.Or(own.Sensitivity, base.Sensitivity, string(flow.External))),
+			Effect:      flow.Effect(cmp.Or(effect, string(flow.Write))),
 			Untrusted:   class.Output == provenance.UntrustedOutput || class.Output == provenance.EchoOutput,
 		}
 		class.Flow.Emits = labelList(own.Emits, base.Emits)

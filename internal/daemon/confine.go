@@ -75,8 +75,7 @@ func (u UpstreamConfig) checkConfinement(p *complaints, field string) {
 	}
 	if u.Egress.Hosts != nil {
 		if _, err := egress.New(egress.Policy{Domains: u.Egress.Hosts}, egress.Options{}); err != nil {
-			f := fault.Of(err)
-			p.bad(field+".egress", f.Remedy, "%s", f.Message)
+			p.fault(field+".egress", err)
 		}
 	}
 }
@@ -183,10 +182,10 @@ func (c *Config) gatewayPaths(data string) (upstream.GatewayPaths, error) {
 	return h, nil
 }
 
-// listeners are the gateway's own, which no server reaches by its list of hosts.
+// listeners are the gateway's own, which no server reaches by its list of hosts, and no agent by comm.fetch.
 func (d *Daemon) listeners() (own []netip.AddrPort) {
-	for _, l := range []interface{ String() string }{d.agents.ln.Addr(), d.people.ln.Addr()} {
-		if a, err := netip.ParseAddrPort(l.String()); err == nil {
+	for _, at := range []*door{&d.agents, &d.people} {
+		if a, err := netip.ParseAddrPort(at.ln.Addr().String()); err == nil {
 			own = append(own, a)
 		}
 	}
