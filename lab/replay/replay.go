@@ -140,7 +140,7 @@ func Run(ctx context.Context, rules Rules, recordings []*Recording) (Report, err
 			if err := ctx.Err(); err != nil {
 				return Report{}, err
 			}
-			count(&f, rec, &rec.runs[i], newTrial(tools, rules))
+			count(&f, rec, &rec.runs[i], newTrial(tools, rules, rec.runs[i].prompt))
 		}
 		if n := len(tools.unknown); n > 0 {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s: %d tools have no label (%s); they count as external, of level 2, with untrusted output and every argument critical", rec.Name, n, sample(tools.unknown)))
@@ -153,7 +153,6 @@ func Run(ctx context.Context, rules Rules, recordings []*Recording) (Report, err
 
 // count plays one run and adds what became of it.
 func count(f *Figures, rec *Recording, run *run, s *trial) {
-	s.begin(run)
 	if run.attacked {
 		f.Cases++
 		if run.textOnly {

@@ -150,8 +150,7 @@ func TestReadBack(t *testing.T) {
 		calls []step
 		want  provenance.Verdict
 	}{{[]step{inbox, lookup, send}, provenance.Permit}, {[]step{inbox, note, lookup, send}, provenance.Ask}, {[]step{note, inbox, lookup, send}, provenance.Permit}} {
-		s := newTrial(labels(t).toolbox("office"), Rules{})
-		s.begin(&run{prompt: "Read my inbox and write to Dora"})
+		s := newTrial(labels(t).toolbox("office"), Rules{}, "Read my inbox and write to Dora")
 		var last provenance.Ruling
 		for _, st := range c.calls {
 			last = s.play(st, nil)

@@ -34,19 +34,17 @@ type step struct {
 	failed bool            // the result is an error's text
 }
 
-// trial plays one run after the other.
+// trial plays one run.
 type trial struct {
 	state
 	tools *toolbox
 	calls int
 }
 
-func newTrial(tools *toolbox, rules Rules) *trial {
-	return &trial{tools: tools, state: state{own: tools.own, rules: judge.Rules{Labels: ownLabels, FreeLevel1: rules.FreeLevel1}}}
-}
-
-func (s *trial) begin(r *run) {
-	s.words, s.held, s.evidence, s.calls = provenance.ParseWords(r.prompt), nil, &provenance.Evidence{}, 0
+func newTrial(tools *toolbox, rules Rules, prompt string) *trial {
+	return &trial{tools: tools, state: state{
+		own: tools.own, rules: judge.Rules{Labels: ownLabels, FreeLevel1: rules.FreeLevel1}, words: provenance.ParseWords(prompt), evidence: &provenance.Evidence{},
+	}}
 }
 
 // play judges a call and, where it is done, takes in its result. One that is asked about is taken as approved.
