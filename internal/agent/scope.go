@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -200,9 +199,7 @@ func (d *Declaration) Outside(operation string, roles map[string]string, argumen
 // placesOf finds where a call reads.
 func placesOf(roles map[string]string, arguments []byte) (places, tables []place, problem string) {
 	var args any
-	d := json.NewDecoder(bytes.NewReader(arguments))
-	d.UseNumber()
-	if err := d.Decode(&args); err != nil {
+	if err := call.Decode(arguments, &args); err != nil {
 		return nil, nil, "its arguments can't be read"
 	}
 	r := placeReader{roles: roles}

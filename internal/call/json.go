@@ -952,6 +952,14 @@ func SetMember(object []byte, name string, value json.RawMessage) []byte {
 	return append(out, object[last:]...)
 }
 
+// Decode reads a JSON value into v as json.Unmarshal does, but for what follows the value, and for numbers: where v has no type for them
+// they are json.Numbers, which keep their digits.
+func Decode(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
 // LongestPrefix finds the longest path of the map that leads to a path, or is it. Paths are names joined by points.
 func LongestPrefix[T any](paths map[string]T, path string) (longest string, value T, ok bool) {
 	for {

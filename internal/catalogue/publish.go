@@ -302,9 +302,7 @@ func (c *Catalogue) assignNames(s *Snapshot) {
 
 func objectOf(data []byte) (map[string]any, error) {
 	var m map[string]any
-	dec := json.NewDecoder(strings.NewReader(string(data)))
-	dec.UseNumber()
-	if err := dec.Decode(&m); err != nil {
+	if err := call.Decode(data, &m); err != nil {
 		return nil, fmt.Errorf("its definition is not an object: %w", err)
 	}
 	return m, nil

@@ -136,10 +136,8 @@ func (p param) read(raw json.RawMessage) (value any, wrong string) {
 		}
 		return texts, ""
 	default:
-		dec := json.NewDecoder(strings.NewReader(string(raw)))
-		dec.UseNumber()
 		var list []any
-		if raw[0] != '[' || dec.Decode(&list) != nil {
+		if raw[0] != '[' || call.Decode(raw, &list) != nil {
 			return nil, "must be a list."
 		}
 		if len(list) > p.most {

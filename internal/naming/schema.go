@@ -5,12 +5,13 @@
 package naming
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
+
+	"sallyport.example/internal/call"
 )
 
 // Bounds of what is read of one schema. What is over them is as if the schema didn't say it, and Schema.Cut tells.
@@ -46,9 +47,7 @@ type Schema struct {
 // says nothing.
 func ReadSchema(schema json.RawMessage) Schema {
 	r := reader{found: map[string]*Argument{}}
-	d := json.NewDecoder(bytes.NewReader(schema))
-	d.UseNumber()
-	if err := d.Decode(&r.root); err != nil {
+	if err := call.Decode(schema, &r.root); err != nil {
 		return Schema{Cut: true}
 	}
 	r.walk(r.root, "", "", 0)

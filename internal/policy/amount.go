@@ -237,10 +237,8 @@ func named(arguments []byte, paths []string) (map[string]any, bool) {
 		if !slices.ContainsFunc(paths, func(path string) bool { return begins(path, name) }) {
 			continue
 		}
-		d := json.NewDecoder(strings.NewReader(string(raw)))
-		d.UseNumber()
 		var v any
-		if err := d.Decode(&v); err != nil {
+		if err := canonical.Decode(raw, &v); err != nil {
 			return nil, false
 		}
 		members[name] = v

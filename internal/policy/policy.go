@@ -34,10 +34,10 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/cedar-policy/cedar-go"
 
+	canonical "sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 )
 
@@ -230,10 +230,8 @@ func record(arguments []byte) (cedar.Record, error) {
 	if len(arguments) == 0 {
 		return cedar.NewRecord(nil), nil
 	}
-	d := json.NewDecoder(strings.NewReader(string(arguments)))
-	d.UseNumber()
 	var object map[string]any
-	if err := d.Decode(&object); err != nil || object == nil {
+	if err := canonical.Decode(arguments, &object); err != nil || object == nil {
 		return cedar.Record{}, fmt.Errorf("its arguments are not an object")
 	}
 	values := 0

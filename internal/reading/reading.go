@@ -9,8 +9,6 @@
 package reading
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -185,9 +183,7 @@ func (o *Operation) Unruled(arguments []string) (unruled []string) {
 // Acts says why a call may do more than read, in a sentence that names the argument; "" it reads. arguments is a canonical JSON object.
 func (o *Operation) Acts(arguments []byte) string {
 	var args map[string]any
-	d := json.NewDecoder(bytes.NewReader(arguments))
-	d.UseNumber()
-	if err := d.Decode(&args); err != nil {
+	if err := call.Decode(arguments, &args); err != nil {
 		return "Its arguments can't be read."
 	}
 	for _, name := range slices.Sorted(maps.Keys(args)) {

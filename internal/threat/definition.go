@@ -3,7 +3,6 @@ package threat
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 )
 
@@ -54,10 +54,8 @@ func ReadingOrder(suspicions int, changed bool) int {
 // suspicious as a whole.
 func SuspicionsIn(definition []byte, self string, names ToolNames) []Suspicion {
 	r := reading{self: strings.ToLower(self), names: names}
-	dec := json.NewDecoder(bytes.NewReader(definition))
-	dec.UseNumber()
 	var v any
-	if err := dec.Decode(&v); err != nil {
+	if err := call.Decode(definition, &v); err != nil {
 		return []Suspicion{{Kind: "hidden", Where: "definition", Quote: "it is no JSON"}}
 	}
 	r.walk(v, "", "", 0)
