@@ -38,14 +38,22 @@ import (
 // policy is the Content-Security-Policy of every page.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
-// Server is an upstream server. LastError can have its own words in it.
-type Server struct {
-	ID, State   string
-	Definitions int
-	Tools       int
-	Usable      int      // of the tools
-	Unusable    []string // why not the others
-	LastError   string
+// ServerStatus is an upstream server and its state. Name, Version and Instructions are its own words: hostile text.
+type ServerStatus struct {
+	ID           string    `json:"id"`
+	State        string    `json:"state"`
+	Protocol     string    `json:"protocol,omitempty"`
+	Name         string    `json:"name,omitempty"`
+	Version      string    `json:"version,omitempty"`
+	Instructions string    `json:"instructions,omitempty"`
+	LastError    string    `json:"last_error,omitempty"`
+	Restarts     int       `json:"restarts"`
+	Definitions  int       `json:"definitions"`
+	Tools        int       `json:"tools"`
+	Usable       int       `json:"usable"`             // of the tools, as far as the catalogue says
+	Unusable     []string  `json:"unusable,omitempty"` // why not the others
+	Sandbox      string    `json:"sandbox,omitempty"`  // of a server that the gateway starts: full, partial or none
+	Since        time.Time `json:"since"`
 }
 
 // Deliveries is the state of one channel of messages to people. LastError can have the receiver's words in it.
@@ -75,7 +83,7 @@ type Options struct {
 	Gateway   *gateway.Gateway
 	Store     Store
 	Agents    agent.Set
-	Upstreams func() []Server
+	Upstreams func() []ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
 	// Source is the log as it is now, to be verified.

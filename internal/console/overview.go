@@ -44,7 +44,7 @@ type overviewPage struct {
 	Waiting  []desk.Question  // those that silence permits first
 	Plans    plansPart        // that wait too
 	Tools    []catalogue.Tool // that wait to be accepted
-	Servers  []Server
+	Servers  []ServerStatus
 	Down     int
 	Troubled []Deliveries // channels whose messages did not arrive, for operators
 	Sessions []session.Session

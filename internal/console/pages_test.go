@@ -187,7 +187,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	closing := make(chan struct{})
 	w.c = New(Options{
 		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Store: w.store, Agents: set,
-		Upstreams: func() []Server { return nil }, Closing: closing,
+		Upstreams: func() []ServerStatus { return nil }, Closing: closing,
 		Source: func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
 	w.mux = http.NewServeMux()

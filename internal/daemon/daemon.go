@@ -361,12 +361,12 @@ func (d *Daemon) buildTeller() error {
 }
 
 // servers are the upstream servers as people see them.
-func (d *Daemon) servers() []httpapi.ServerStatus {
-	var all []httpapi.ServerStatus
+func (d *Daemon) servers() []console.ServerStatus {
+	var all []console.ServerStatus
 	usable := d.gate.Catalogue().Usability()
 	for _, s := range d.up.Status() {
 		u := usable[s.ID]
-		all = append(all, httpapi.ServerStatus{
+		all = append(all, console.ServerStatus{
 			Tools: u.Tools, Usable: u.Usable, Unusable: u.Why,
 
 			ID: s.ID, State: string(s.State), Protocol: s.Protocol, Name: s.Name, Version: s.Version, Instructions: s.Instructions,

@@ -10,7 +10,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/call"
-	"sallyport.example/internal/httpapi"
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/identity"
 )
 
@@ -117,7 +117,7 @@ const hostile = "<img src=x onerror=alert(1)>\"'</td><script>alert(2)</script>\u
 func hostileWorld(t *testing.T) *world {
 	w := newWorld(t)
 	ctx := t.Context()
-	w.servers = []httpapi.ServerStatus{
+	w.servers = []console.ServerStatus{
 		{ID: "mail", State: "up", Definitions: 12},
 		{ID: "web", State: "failed", LastError: hostile, Name: hostile, Instructions: hostile},
 	}

@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/httpapi"
@@ -86,11 +87,11 @@ func newDrillWorld(t testing.TB) *world {
 			t.Fatal(err)
 		}
 	}
-	w.servers = []httpapi.ServerStatus{{ID: "mail", State: "ready", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
+	w.servers = []console.ServerStatus{{ID: "mail", State: "ready", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
 		Version: "test", Agents: set, Clock: w.clock.now,
 		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},
-		Upstreams: func() []httpapi.ServerStatus { return w.servers },
+		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
 	w.agent, w.admin = httptest.NewServer(w.api.Agent()), httptest.NewServer(w.api.Admin())

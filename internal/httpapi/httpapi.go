@@ -63,7 +63,7 @@ type Options struct {
 	Agents  agent.Set
 	// People are the persons of the configuration with their roles. A token opens no more than its person's roles of today.
 	People    map[string][]identity.Role
-	Upstreams func() []ServerStatus
+	Upstreams func() []console.ServerStatus
 	// Deliveries tells how messages to people get on; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]console.Deliveries, error)
 	// Source is the log as it is now, for export.
@@ -71,24 +71,6 @@ type Options struct {
 	Clock  func() time.Time // nil: time.Now
 	Public string           // the address that people reach the console at, as "https://sallyport.example", or ""
 	OIDC   *console.OIDC    // nil: people sign in with tokens and links alone
-}
-
-// ServerStatus is an upstream server and its state. Name, Version and Instructions are its own words: hostile text.
-type ServerStatus struct {
-	ID           string    `json:"id"`
-	State        string    `json:"state"`
-	Protocol     string    `json:"protocol,omitempty"`
-	Name         string    `json:"name,omitempty"`
-	Version      string    `json:"version,omitempty"`
-	Instructions string    `json:"instructions,omitempty"`
-	LastError    string    `json:"last_error,omitempty"`
-	Restarts     int       `json:"restarts"`
-	Definitions  int       `json:"definitions"`
-	Tools        int       `json:"tools"`
-	Usable       int       `json:"usable"`             // of the tools, as far as the catalogue says
-	Unusable     []string  `json:"unusable,omitempty"` // why not the others
-	Sandbox      string    `json:"sandbox,omitempty"`  // of a server that the gateway starts: full, partial or none
-	Since        time.Time `json:"since"`
 }
 
 // API holds both sides. Make it with New.
@@ -128,7 +110,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: a.servers, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})
@@ -188,13 +170,13 @@ var markupFree = map[string]huma.Format{
 	"json":             {Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }, Unmarshal: json.Unmarshal},
 }
 
-// schemaName keeps types of one name in two packages apart. What every face answers has no package in its name.
+// schemaName keeps types of one name in two packages apart. Types of the faces have no package in their names.
 func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.HasPrefix(t.PkgPath(), "sallyport.example/") && pkg != "httpapi" && pkg != "web" {
+	if pkg := path.Base(t.PkgPath()); t.Name() != "" && strings.HasPrefix(t.PkgPath(), "sallyport.example/") && !slices.Contains([]string{"httpapi", "console", "web"}, pkg) {
 		name = strings.ToUpper(pkg[:1]) + pkg[1:] + name
 	}
 	return name
@@ -225,14 +207,6 @@ func (a *API) finishDoc() {
 func (a *API) SignInLink(secret string) (url string, expires time.Time, err error) {
 	path, expires, err := a.console.Link(secret)
 	return strings.TrimSuffix(a.o.Public, "/") + path, expires, err
-}
-
-// servers are the upstream servers as the console shows them.
-func (a *API) servers() (all []console.Server) {
-	for _, s := range a.o.Upstreams() {
-		all = append(all, console.Server{ID: s.ID, State: s.State, Definitions: s.Definitions, Tools: s.Tools, Usable: s.Usable, Unusable: s.Unusable, LastError: s.LastError})
-	}
-	return all
 }
 
 // configured is the person of the configuration with the id, with the roles of today.

@@ -24,6 +24,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/console"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/gateway/gatewaytest"
@@ -212,7 +213,7 @@ type world struct {
 	api          *httpapi.API
 	clock        *clock
 	agent, admin *httptest.Server
-	servers      []httpapi.ServerStatus
+	servers      []console.ServerStatus
 }
 
 func newWorld(t testing.TB) *world {
@@ -270,11 +271,11 @@ func newWorld(t testing.TB) *world {
 			t.Fatal(err)
 		}
 	}
-	w.servers = []httpapi.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
+	w.servers = []console.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
 		Version: "test", Agents: set, Clock: w.clock.now,
 		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},
-		Upstreams: func() []httpapi.ServerStatus { return w.servers },
+		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
 	w.agent, w.admin = httptest.NewServer(w.api.Agent()), httptest.NewServer(w.api.Admin())
@@ -907,7 +908,7 @@ func FuzzBody(f *testing.F) {
 func TestPublicHost(t *testing.T) {
 	w := newWorld(t)
 	api := httpapi.New(w.g, w.store, httpapi.Options{
-		Agents: agent.NewSet(), Public: "https://gate.example", Upstreams: func() []httpapi.ServerStatus { return nil },
+		Agents: agent.NewSet(), Public: "https://gate.example", Upstreams: func() []console.ServerStatus { return nil },
 	})
 	t.Cleanup(api.Close)
 	people, agents := httptest.NewServer(api.Admin()), httptest.NewServer(api.Agent())

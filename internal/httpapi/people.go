@@ -180,7 +180,7 @@ type (
 		Tools []catalogue.Tool `json:"tools"`
 	}
 	ServerList struct {
-		Servers []ServerStatus `json:"servers"`
+		Servers []console.ServerStatus `json:"servers"`
 	}
 )
 
@@ -305,7 +305,7 @@ func (a *API) catalogueRoutes(s *side) {
 		func(context.Context, identity.Principal, *none) (ServerList, error) {
 			list := ServerList{Servers: a.o.Upstreams()}
 			if list.Servers == nil {
-				list.Servers = []ServerStatus{}
+				list.Servers = []console.ServerStatus{}
 			}
 			return list, nil
 		})

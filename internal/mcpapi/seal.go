@@ -61,7 +61,7 @@ func newSealer(clock func() time.Time) *sealer {
 	if err != nil {
 		panic("mcpapi: AES refuses a key of 32 bytes: " + err.Error())
 	}
-	aead, err := cipher.NewGCM(block)
+	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
 		panic("mcpapi: GCM refuses AES: " + err.Error())
 	}
@@ -84,20 +84,16 @@ func bind(principal, session string, method call.Method, name string, arguments 
 func (s *sealer) seal(st state) string {
 	now := s.clock()
 	st.Expires, st.ID = now.Add(stateLife).UnixMilli(), call.NewID("", now)
-	plain := mcpwire.AppendJSON(nil, st)
-	nonce := make([]byte, s.aead.NonceSize(), s.aead.NonceSize()+len(plain)+s.aead.Overhead())
-	rand.Read(nonce)
-	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nonce, nonce, plain, nil))
+	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, mcpwire.AppendJSON(nil, st), nil))
 }
 
 // open gives back what was sealed, once. The error is for the log: who sent the state learns only that it is not good.
 func (s *sealer) open(sealed string, b binding) (state, error) {
 	raw, err := decode64(sealed)
-	if err != nil || len(raw) < s.aead.NonceSize() {
+	if err != nil {
 		return state{}, errors.New("not a state of ours")
 	}
-	n := s.aead.NonceSize()
-	plain, err := s.aead.Open(nil, raw[:n], raw[n:], nil)
+	plain, err := s.aead.Open(nil, nil, raw, nil)
 	if err != nil {
 		return state{}, errors.New("changed, or sealed by another process")
 	}

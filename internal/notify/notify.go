@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -256,7 +257,7 @@ func (n *Notifier) digest(e Event, letters []letter, now time.Time) letter {
 	for _, risk := range slices.Backward(risks) { // the highest last: it stays in Risk
 		if count := d.Digest[risk]; count > 0 {
 			d.Risk = risk
-			number := decimal(count)
+			number := strconv.Itoa(count)
 			parts = append(parts, number+" "+cmp.Or(risk, "without a risk"))
 			d.Fields = append(d.Fields, Field{cmp.Or(risk, "none"), number})
 		}
@@ -265,9 +266,9 @@ func (n *Notifier) digest(e Event, letters []letter, now time.Time) letter {
 	slices.Reverse(d.Fields)
 	d.Text = strings.Join(parts, ", ") + "."
 	if e == Approval {
-		d.Title, d.Link = decimal(all)+" requests wait", n.link(n.queue)
+		d.Title, d.Link = strconv.Itoa(all)+" requests wait", n.link(n.queue)
 	} else {
-		d.Title, d.Link = decimal(all)+" alerts", n.link("/")
+		d.Title, d.Link = strconv.Itoa(all)+" alerts", n.link("/")
 	}
 	return d
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	mathrand "math/rand/v2"
-	"strconv"
 	"time"
 )
 
@@ -263,5 +262,3 @@ func backoff(tries int) time.Duration {
 	}
 	return d/2 + mathrand.N(d/2+1)
 }
-
-func decimal(n int) string { return strconv.Itoa(n) }
