@@ -1,9 +1,9 @@
 // Package connect carries MCP from a program's standard input and output to a gateway's /mcp, for clients that can only start a
-// command. It forwards messages as they are and decides nothing: who calls is the token, and the gateway judges.
+// command. It forwards messages as they are and decides nothing: the token tells who calls, and the gateway judges.
 //
 // Promises: one message in is one line of at most 4 MiB, strictly parsed; every request is answered exactly once, with the
-// gateway's answer or with an error that says what is known; a message that may have had its effect is never sent again; one line
-// out is one message; the token goes to the one address that it was given for, and into no message and no log.
+// gateway's answer or with an error; a message that may have had its effect is never sent again; one line out is one message; the
+// token goes only to the address that it was given for, and into no message and no log.
 package connect
 
 import (
@@ -30,8 +30,8 @@ const (
 	maxAnswer  = 160 << 20 // an upstream's largest result, with room for its wrapping
 	maxRunning = 256       // requests at a time
 
-	shortWait = 30 * time.Second // for what the gateway answers at once
-	grace     = 3 * time.Second  // for calls that run when the input ends
+	shortWait = 30 * time.Second // for requests that the gateway answers at once
+	grace     = 3 * time.Second  // for running calls when the input ends
 )
 
 // Options say where the gateway is.
@@ -47,7 +47,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.Proxy = nil // a token is for the gateway and for nobody between
+	transport.Proxy = nil // no proxy may see the token
 	transport.MaxIdleConnsPerHost = 16
 	transport.DisableCompression = true
 	defer transport.CloseIdleConnections()
@@ -56,7 +56,7 @@ func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
 	b := &bridge{
 		ctx: ctx, stop: stop, url: o.URL, token: o.Token, log: o.Log, out: out,
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-		// Several requests may use one id by mistake; the gateway tells. Here the newest is the one that can be cancelled.
+		// If several requests use one id, the gateway refuses them. Here the newest is the one that can be cancelled.
 		running: map[string]running{}, headers: map[string][]mcpwire.ParamHeader{},
 	}
 	return b.run(in)
@@ -74,12 +74,12 @@ type bridge struct {
 	out    io.Writer
 	outErr error
 
-	work sync.WaitGroup // requests that end by themselves
-	tail sync.WaitGroup // streams that don't
+	work sync.WaitGroup // requests, which end by themselves
+	tail sync.WaitGroup // streams, which don't
 
 	mu      sync.Mutex // guards what follows
 	running map[string]running
-	headers map[string][]mcpwire.ParamHeader // by tool, as the gateway's lists said
+	headers map[string][]mcpwire.ParamHeader // by tool, from the gateway's lists
 
 	session session // its own lock
 }
@@ -89,7 +89,7 @@ type running struct {
 	cancel context.CancelFunc
 }
 
-// run reads messages. What must keep its order (initialize, notifications, answers) is sent before the next line is read; requests run
+// run reads messages. Messages whose order matters (initialize, notifications, answers) are sent before the next line is read; requests run
 // at the same time.
 func (b *bridge) run(in io.Reader) error {
 	lines := make(chan line)
@@ -144,7 +144,7 @@ func (b *bridge) run(in io.Reader) error {
 	return err
 }
 
-// finish lets running requests have their answers for a moment: the input of a pipe ends before they are there.
+// finish waits a moment for the answers of running requests: the input of a pipe ends before they come.
 func (b *bridge) finish() {
 	done := make(chan struct{})
 	go func() { b.work.Wait(); close(done) }()
@@ -157,7 +157,7 @@ func (b *bridge) finish() {
 	}
 }
 
-// left is the requests that still run.
+// left returns the ids of requests that still run.
 func (b *bridge) left() (ids []json.RawMessage) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,7 +172,7 @@ type line struct {
 	err  error
 }
 
-// message is one message of the client's, with its own bytes.
+// message is one message of the client with its bytes.
 type message struct {
 	mcpwire.Message
 	body    []byte
@@ -181,7 +181,7 @@ type message struct {
 
 func (m *message) notification() bool { return m.ID == nil && !m.Response() }
 
-// limits of a message: of one line of the client's, and of an answer, which may be nested as deep as the gateway takes it from a server.
+// lineLimits bound a message of the client. answerLimits bound an answer, which may be nested as deep as the gateway accepts from a server.
 var (
 	lineLimits   = call.Limits{Bytes: maxLine, Depth: 64 + 4, Members: 100_000 + 100}
 	answerLimits = call.Limits{Bytes: maxAnswer, Depth: 128, Members: 1 << 21}
@@ -240,12 +240,12 @@ func (b *bridge) start(m message) {
 	})
 }
 
-// oneWay forwards a notification or an answer. Nobody waits for what becomes of it, but what follows it must not overtake it.
+// oneWay forwards a notification or an answer. No message after it may overtake it.
 func (b *bridge) oneWay(m message) {
 	if m.Method == "notifications/cancelled" {
-		defer b.cancel(m) // after the gateway was told, so that it knows it was the client's wish
+		defer b.cancel(m) // after the gateway was told, so that the end does not look like a lost connection
 		if b.session.modern() {
-			return // there a request is cancelled by hanging up, and nothing else
+			return // there only closing the connection cancels a request
 		}
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, shortWait)
@@ -279,7 +279,7 @@ func (b *bridge) cancel(m message) {
 	}
 }
 
-// request forwards a request and everything that comes back for it.
+// request forwards a request and all messages that come back for it.
 func (b *bridge) request(ctx context.Context, m message) {
 	resp, err := b.post(ctx, m)
 	if ctx.Err() != nil {
@@ -325,7 +325,7 @@ func (b *bridge) write(m mcpwire.Message) error {
 	return b.outErr
 }
 
-// fail answers a request in the gateway's place.
+// fail answers a request in place of the gateway.
 func (b *bridge) fail(id json.RawMessage, code int64, why string) {
 	e := mcpwire.Error{Code: code, Message: strings.ToValidUTF8(why, "\uFFFD")}
 	if err := b.write(mcpwire.Message{ID: id, Error: e.JSON()}); err != nil {

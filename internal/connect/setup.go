@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The variables that every command takes a gateway's address and a token from.
+// The environment variables from which commands take the gateway's address and a token.
 const (
 	EnvURL   = "SALLYPORT_URL"
 	EnvToken = "SALLYPORT_TOKEN"
@@ -17,7 +17,7 @@ const (
 // Clients are the MCP clients whose configuration is known.
 var Clients = []string{"claude-code", "claude-desktop", "cursor", "vscode", "codex"}
 
-// Setup is what a client has to know.
+// Setup holds what a client's configuration needs.
 type Setup struct {
 	Address   string // of the agents' side
 	Token     string // "": a reference to the environment

@@ -17,8 +17,8 @@ import (
 	"sallyport.example/internal/mcpwire"
 )
 
-// session is the transport session of a revision up to 2025-11-25. It can be lost (the gateway restarted, it idled too long); then it is
-// opened again with what the client said the first time.
+// session is the transport session of a revision up to 2025-11-25. It can be lost (the gateway restarted, it was idle too long). Then it is
+// opened again with the client's first initialize.
 type session struct {
 	mu        sync.Mutex // guards what follows; held while a new one is opened, so that only one is
 	id        string
@@ -115,7 +115,7 @@ func (b *bridge) reopen(ctx context.Context, lost string) error {
 	return nil
 }
 
-// initialized reads the answer to an initialize that was not the client's own.
+// initialized reads the answer to an initialize that the client did not send itself.
 func initialized(resp *http.Response) (version string, err error) {
 	if resp.StatusCode != http.StatusOK {
 		return "", errors.New(problem(resp))
@@ -139,8 +139,8 @@ func versionOf(result []byte) string {
 	return s
 }
 
-// send makes one HTTP request. While nothing listens at the address it tries again for a moment, as a gateway that restarts is back
-// soon; a request that did get somewhere is never repeated.
+// send makes one HTTP request. While nothing listens at the address it tries again for a moment, since a gateway that restarts is back soon. A
+// request that reached a server is never repeated.
 func (b *bridge) send(ctx context.Context, method string, body []byte, h http.Header) (*http.Response, error) {
 	for _, wait := range []time.Duration{100 * time.Millisecond, 400 * time.Millisecond, time.Second, 0} {
 		var r io.Reader
@@ -158,7 +158,7 @@ func (b *bridge) send(ctx context.Context, method string, body []byte, h http.He
 		if body != nil {
 			req.Header.Set("Content-Type", mcpwire.TypeJSON)
 			req.Header.Set("Accept", mcpwire.TypeJSON+", "+mcpwire.TypeEvents)
-			req.GetBody = nil // net/http repeats a request on its own if it can; whether that is safe is decided here
+			req.GetBody = nil // without it net/http does not repeat the request on its own
 		}
 		resp, err := b.http.Do(req)
 		var op *net.OpError
@@ -174,7 +174,7 @@ func (b *bridge) send(ctx context.Context, method string, body []byte, h http.He
 	panic("unreachable")
 }
 
-// answer hands over what a response carries, until the answer to the request is among it.
+// answer forwards the messages of a response up to the answer to the request.
 func (b *bridge) answer(m message, resp *http.Response) (answered bool, err error) {
 	if resp.StatusCode >= 300 && mcpwire.MediaType(resp.Header) != mcpwire.TypeJSON {
 		b.fail(m.ID, rpcCode(resp.StatusCode), problem(resp))
@@ -186,9 +186,9 @@ func (b *bridge) answer(m message, resp *http.Response) (answered bool, err erro
 		case !got.Response():
 			return b.write(got)
 		case got.ID != nil && mcpwire.IDKey(got.ID) != key:
-			return nil // an answer to something else has no place here
+			return nil // an answer to another request is dropped
 		}
-		got.ID = m.ID // also where the gateway could not tell the id: HTTP pairs them
+		got.ID = m.ID // even if the gateway could not read the id: HTTP pairs them
 		if got.Result != nil {
 			b.learn(m, got.Result)
 		}
@@ -201,7 +201,7 @@ func (b *bridge) answer(m message, resp *http.Response) (answered bool, err erro
 	return answered, err
 }
 
-// learn takes from an answer what later requests need.
+// learn keeps the parts of an answer that later requests need.
 func (b *bridge) learn(m message, result []byte) {
 	switch {
 	case m.Method == "initialize" && m.version == "":
@@ -213,8 +213,8 @@ func (b *bridge) learn(m message, result []byte) {
 	}
 }
 
-// messages reads the messages of a response body, one JSON value or a stream of events, and calls f with each until it returns an error;
-// io.EOF of f's is none. A body that ends by itself is no error either.
+// messages reads the messages of a response body, one JSON value or a stream of events, and calls f with each until f returns an error. If f
+// returns io.EOF, or if the body ends by itself, messages returns nil.
 func messages(resp *http.Response, f func(mcpwire.Message) error) error {
 	switch mcpwire.MediaType(resp.Header) {
 	case mcpwire.TypeJSON:
@@ -231,11 +231,11 @@ func messages(resp *http.Response, f func(mcpwire.Message) error) error {
 	return fmt.Errorf("the gateway answered with %.60q: is there something else at this address?", resp.Header.Get("Content-Type"))
 }
 
-// follow calls f with what events carry, until the stream ends or f returns an error.
+// follow calls f with the message of each event, until the stream ends or f returns an error.
 func follow(events *mcpwire.Events, f func(mcpwire.Message) error) error {
 	for {
 		data, err := events.Next()
-		if err == nil && len(data) > 0 { // an event without data is only there for its id
+		if err == nil && len(data) > 0 { // an event without data only sets its id
 			err = parsed(data, f)
 		}
 		if err != nil {
@@ -252,7 +252,7 @@ func parsed(data []byte, f func(mcpwire.Message) error) error {
 	return f(m)
 }
 
-// ended makes an end that was wanted no error.
+// ended returns nil for io.EOF.
 func ended(err error) error {
 	if err == io.EOF {
 		return nil
@@ -262,7 +262,7 @@ func ended(err error) error {
 
 // problem is one sentence about a response that is no message.
 func problem(resp *http.Response) string {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // what has come by then is enough for a sentence
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // a part of the body is enough for a sentence
 	if strings.HasSuffix(mcpwire.MediaType(resp.Header), "json") && json.Valid(body) {
 		detail, _ := call.Get(body, "detail")
 		e, _ := call.Get(body, "error")
@@ -284,7 +284,7 @@ func rpcCode(status int) int64 {
 	return mcpwire.CodeInternal
 }
 
-// modernHeaders are what the modern era repeats outside the body. A client on a pipe has no headers, so that it is for the bridge to do.
+// modernHeaders are the headers of the modern era, which repeat parts of the body. A client on a pipe has none, so the bridge sets them.
 func (b *bridge) modernHeaders(m message) http.Header {
 	var bound []mcpwire.ParamHeader
 	if name, _, _ := mcpwire.Name(m.Method, m.Params); m.Method == string(call.CallTool) {
@@ -323,7 +323,7 @@ func (b *bridge) learnTools(result []byte) {
 	}
 }
 
-// listen keeps the stream open on which the gateway says what belongs to no request (lists that changed, resources that were updated).
+// listen keeps the stream open on which the gateway sends messages that belong to no request (lists that changed, resources that were updated).
 func (b *bridge) listen() {
 	b.session.mu.Lock()
 	again := b.session.listens
@@ -353,7 +353,7 @@ func (b *bridge) listen() {
 	})
 }
 
-// stream reads one GET stream to its end; false if there is no use in another.
+// stream reads one GET stream to its end. more is false if another would be useless.
 func (b *bridge) stream(last *string) (more bool, err error) {
 	id, version := b.session.now()
 	if id == "" {
@@ -386,7 +386,7 @@ func (b *bridge) stream(last *string) (more bool, err error) {
 	return true, follow(events, b.write)
 }
 
-// end cancels what is left and closes the transport session. The gateway would notice by itself, later.
+// end cancels the requests that are left and closes the transport session. Otherwise the gateway would notice only later.
 func (b *bridge) end(left []json.RawMessage) {
 	id, version := b.session.now()
 	if id == "" {

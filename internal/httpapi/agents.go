@@ -18,7 +18,7 @@ import (
 	"sallyport.example/internal/session"
 )
 
-// ownSession is what the agents' side takes in place of an id for the session that the credential itself stands for. No id is spelt so.
+// ownSession stands in place of an id for the session that the credential itself stands for. It can't be an id.
 const ownSession = "self"
 
 // maxWait bounds how long a request may wait for a call to end.
@@ -37,7 +37,7 @@ func (r SessionRef) session() string {
 	return r.ID
 }
 
-// OpenBody asks for a session (gateway.OpenRequest, with what huma needs to know).
+// OpenBody asks for a session. It is gateway.OpenRequest with the tags that huma needs.
 type OpenBody struct {
 	Agent       string   `json:"agent_id" required:"false" maxLength:"64"`
 	UserRequest string   `json:"user_request" required:"false" doc:"The person's own words; they are what arguments are traced to."`
@@ -45,7 +45,7 @@ type OpenBody struct {
 	Labels      []string `json:"labels" required:"false" maxItems:"64" doc:"Labels that the session starts with."`
 }
 
-// OpenedSession is a new session. The token is shown this once.
+// OpenedSession is a new session. The token is shown only here.
 type OpenedSession struct {
 	SessionID    string           `json:"session_id"`
 	SessionToken string           `json:"session_token"`
@@ -54,15 +54,15 @@ type OpenedSession struct {
 	SystemPrompt string           `json:"system_prompt"`
 }
 
-// CallBody is one call. Arguments is a JSON object; it is kept as it was sent and judged by the corridor.
+// CallBody is one call. Arguments is a JSON object; it is kept as it was sent, and the corridor judges it.
 type CallBody struct {
 	Tool          string          `json:"tool" minLength:"1" maxLength:"256"`
 	Arguments     json.RawMessage `json:"arguments" required:"false"`
 	DeclarationID string          `json:"declaration_id" required:"false" maxLength:"128" doc:"Of the declaration that the call runs on; the arguments may be left out then."`
 }
 
-// DeclareBody describes a declaration (DE-1). It is kept as it was sent: the gateway reads it strictly itself, so that everything that is
-// wrong with it is in one answer.
+// DeclareBody describes a declaration (DE-1). It is kept as it was sent: the gateway reads it strictly itself, so that one answer lists
+// everything that is wrong with it.
 type DeclareBody struct {
 	Operation     string                `json:"operation" doc:"The operation, such as comm.fetch."`
 	Parameters    json.RawMessage       `json:"parameters" doc:"The object that the operation will be called with."`
@@ -79,8 +79,8 @@ func (b *DeclareBody) UnmarshalJSON(sent []byte) error {
 	return nil
 }
 
-// CallAnswer is what became of a call. Result is the MCP result object, or of a built-in external operation
-// {"results": its content, "metadata": its attribution}. Error is the server's own JSON-RPC error, in place of a result.
+// CallAnswer is the outcome of a call. Result is the MCP result object; of a built-in external operation it is {"results": its content,
+// "metadata": its attribution}. Error is the server's own JSON-RPC error, in place of a result.
 type CallAnswer struct {
 	CallID  string          `json:"call_id"`
 	Verdict fault.Verdict   `json:"verdict"`
@@ -88,7 +88,7 @@ type CallAnswer struct {
 	Error   json.RawMessage `json:"error,omitempty"`
 }
 
-// ValidateBody and PlanBody name their one field; the gateway reads the steps strictly itself.
+// ValidateBody and PlanBody only name their field; the gateway reads the steps strictly itself.
 type (
 	ValidateBody struct {
 		PlannedCalls []json.RawMessage `json:"planned_calls" doc:"Tool names, or objects {tool, arguments?, from?, after?}."`
@@ -208,8 +208,8 @@ func (a *API) open(ctx context.Context, p identity.Principal, b OpenBody) (Opene
 	return OpenedSession{SessionID: s.ID, SessionToken: secret, Phase: s.Phase, Manifest: m, SystemPrompt: m.SystemPrompt}, nil
 }
 
-// malformed tells requests that name no call at all (another's session, arguments that are no object) from calls that were judged. The
-// gateway has recorded both.
+// malformed returns an error for a request that names no call at all, such as one in another agent's session or with arguments that are no
+// object. The gateway has recorded it, as it has calls that were judged.
 func malformed(v fault.Verdict) error {
 	if v.Stage != "resolve" {
 		return nil
@@ -242,7 +242,7 @@ func (a *API) call(ctx context.Context, p identity.Principal, sessionID string, 
 			return CallAnswer{}, errors.New("the result of a built-in operation has no content")
 		}
 	}
-	a.calls.ended(ans.Session, out, ans.Brings)
+	a.calls.keep(ans.Session, out, ans.Brings)
 	return out, nil
 }
 

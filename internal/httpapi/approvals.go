@@ -11,13 +11,13 @@ import (
 	"sallyport.example/internal/identity"
 )
 
-// ApprovalPage is a page of approvals, newest first. Next is what to ask for as "after"; there is none on the last page.
+// ApprovalPage is a page of approvals, newest first. Next is "after" for the next page; the last page has none.
 type ApprovalPage struct {
 	Approvals []desk.Question `json:"approvals"`
 	Next      string          `json:"next,omitempty"`
 }
 
-// ApproveBody, RejectBody and DeferBody are a person's answer to what the digest names.
+// ApproveBody, RejectBody and DeferBody are a person's answers to the question with the digest.
 type (
 	ApproveBody struct {
 		Digest  string `json:"digest" maxLength:"128" doc:"Of what you were shown."`
@@ -33,7 +33,7 @@ type (
 	}
 )
 
-// ModifyBody is what a person wants the arguments to be instead (DE-4).
+// ModifyBody holds the arguments that a person wants instead (DE-4).
 type ModifyBody struct {
 	Arguments json.RawMessage `json:"arguments" doc:"All of them: the object that the operation would be called with."`
 	Reason    string          `json:"reason" maxLength:"2000" doc:"The agent is told."`
@@ -53,12 +53,12 @@ type BatchItem struct {
 	Digest   string `json:"digest" maxLength:"128" doc:"Of what you were shown."`
 }
 
-// BatchAnswer says of each of a batch, in its order, what became of it.
+// BatchAnswer is the outcome of each item of a batch, in its order.
 type BatchAnswer struct {
 	Approvals []desk.Batched `json:"approvals"`
 }
 
-// approvalRoutes are people's answers to what agents ask for. An answer runs nothing: the agent's next call does, judged again.
+// approvalRoutes are the questions to people and their answers. An answer runs nothing: the agent makes the call again, and it is judged again.
 func (a *API) approvalRoutes(s *side) {
 	const at = "/v1/approvals/{id}"
 	approver := []identity.Role{identity.Approver}
@@ -123,7 +123,7 @@ func (a *API) approvalRoutes(s *side) {
 		})
 }
 
-// voter is who answers: the person of the credential, with the roles that it opens today and every identity that is theirs.
+// voter is the person of the credential, with the roles that they have today, as the one who answers.
 func (a *API) voter(p identity.Principal) approval.Voter {
 	return approval.Voter{Person: p.ID, Roles: p.Roles}
 }

@@ -15,8 +15,8 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// AuditPage is a page of entries, oldest first. Next is what to ask for as "after"; null on the last page. A page may be empty and
-// still have a next one.
+// AuditPage is a page of entries, oldest first. Next is "after" for the next page, null on the last one. A page may be empty and still have a
+// next one.
 type AuditPage struct {
 	Entries []audit.Entry `json:"entries"`
 	Next    *int64        `json:"next"`
@@ -39,7 +39,7 @@ type Proof struct {
 	Hashes   []string `json:"hashes"`
 }
 
-// auditQuery documents the filter's parameters; audit.ParseFilter is who reads them.
+// auditQuery documents the parameters of the filter. audit.ParseFilter reads them.
 type auditQuery struct {
 	Agent     string `query:"agent"`
 	Session   string `query:"session"`
@@ -57,7 +57,7 @@ type auditQuery struct {
 	err    error
 }
 
-// Resolve reads the filter from the request itself. Its error is kept for the handler, which gives it our form.
+// Resolve reads the filter from the request itself. It keeps the error for the handler, which answers with a problem of ours.
 func (q *auditQuery) Resolve(ctx huma.Context) []error {
 	u := ctx.URL()
 	q.filter, q.err = audit.ParseFilter(u.Query())
@@ -113,7 +113,7 @@ func words[H interface{ String() string }](hashes []H) []string {
 	return out
 }
 
-// rawAuditRoutes are answers that are not JSON of ours: signed notes, the tiles of C2SP tlog-tiles, payloads and the export.
+// rawAuditRoutes are the routes whose answers are not JSON of ours: signed notes, the tiles of C2SP tlog-tiles, payloads and the export.
 func (a *API) rawAuditRoutes(s *side) {
 	for _, path := range []string{"/v1/audit/checkpoint", "/checkpoint"} {
 		s.raw(route{method: http.MethodGet, path: path, roles: auditor, summary: "A signed checkpoint of the whole log as it is now"}, path, false, "text/plain", nil,
@@ -141,7 +141,7 @@ func (a *API) rawAuditRoutes(s *side) {
 		"/v1/audit/payload/{key}", false, "application/octet-stream", pathParam("key"),
 		func(w http.ResponseWriter, r *http.Request) error {
 			data, err := a.store.Payload(r.Context(), r.PathValue("key"))
-			// Hostile bytes: never as something that a browser would show.
+			// The bytes are hostile, so no browser may show them.
 			w.Header().Set("Content-Disposition", "attachment")
 			return send(w, "application/octet-stream", data, err)
 		})
@@ -163,8 +163,8 @@ func send(w http.ResponseWriter, media string, data []byte, err error) error {
 	return nil
 }
 
-// export signs what there is, so that the export has it all, and streams it. What fails on the way breaks the connection off: half an
-// export must not look like a whole one.
+// export signs the log as it is, so that the export holds all of it, and streams it. A failure cuts the connection, since half an export must
+// not look like a whole one.
 func (a *API) export(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.store.Checkpoint(r.Context()); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (a *API) export(w http.ResponseWriter, r *http.Request) error {
 // readyTime bounds how long readiness waits for the store.
 const readyTime = 2 * time.Second
 
-// plainRoutes need no credential and say nothing about anybody.
+// plainRoutes need no credential and tell nothing about agents or people.
 func (a *API) plainRoutes(s *side) {
 	say := func(w http.ResponseWriter, word string) error {
 		return send(w, "application/json", []byte(`{"status":"`+word+`"}`+"\n"), nil)

@@ -15,7 +15,7 @@ import (
 	"sallyport.example/internal/session"
 )
 
-// CallOutcome is what is known of a call. The result is there as long as it is kept.
+// CallOutcome is the state of a call. The result is there as long as it is kept.
 type CallOutcome struct {
 	CallID  string          `json:"call_id"`
 	State   string          `json:"state" enum:"running,done,unknown,refused"`
@@ -29,8 +29,8 @@ const (
 	keptBytes = 8 << 20
 )
 
-// calls holds the last answers of calls over HTTP, for clients whose connection broke before they had theirs. It keeps the very
-// answer that was released, fenced and attributed: what the audit log keeps is the raw one, which no agent may see.
+// calls holds the last answers of calls over HTTP, for clients whose connection broke before the answer came. It keeps the answer as it was
+// released, fenced and attributed. The audit log has only the raw one, which no agent may see.
 type calls struct {
 	mu      sync.Mutex // guards the rest
 	byID    map[string]keptCall
@@ -51,8 +51,8 @@ func newCalls() *calls {
 	return &calls{byID: map[string]keptCall{}, changed: make(chan struct{})}
 }
 
-// ended keeps a call's answer and wakes who waits for one. An answer that is too large to keep is kept without its result.
-func (c *calls) ended(sessionID string, a CallAnswer, brings []flow.Label) {
+// keep keeps a call's answer and wakes those who wait. Of an answer that is too large the result is dropped.
+func (c *calls) keep(sessionID string, a CallAnswer, brings []flow.Label) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := keptCall{session: sessionID, answer: a, brings: brings}
@@ -71,7 +71,7 @@ func (c *calls) ended(sessionID string, a CallAnswer, brings []flow.Label) {
 	c.changed = make(chan struct{})
 }
 
-// find looks a call of the session up; changed is closed when the next one ends.
+// find looks a call of the session up. changed is closed when the next call ends.
 func (c *calls) find(sessionID, id string) (k keptCall, ok bool, changed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *calls) find(sessionID, id string) (k keptCall, ok bool, changed <-chan 
 	return k, true, c.changed
 }
 
-// outcome answers what became of a call of the session: from memory, else from the log. It waits for the end of a call that runs.
+// outcome returns the state of a call of the session, from memory or else from the log. It waits for the end of a call that runs.
 func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id string, wait time.Duration) (CallOutcome, error) {
 	st, err := answer[gateway.Status](a.g.Status(ctx, p, sessionID))
 	if err != nil {
@@ -107,7 +107,7 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 				}
 				return a.keptOutcome(st, kept.answer, kept.brings), nil
 			}
-		case <-timeout.C: // a call by another door ends without a word to this one: the log says
+		case <-timeout.C: // calls by another door are not in memory here, so the log is asked
 			return a.loggedOutcome(ctx, st.ID, id)
 		case <-a.closing:
 			return out, nil
@@ -117,8 +117,8 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 	}
 }
 
-// keptOutcome is an answer that is still in memory. A result is released only where the call itself would be answered now: not past
-// the kill switch, not in a closed session, and not where the session no longer holds what the result brings.
+// keptOutcome is the outcome of a call whose answer is still in memory. The result is in it only if the call itself would get it now: the kill
+// switch is not pulled, the session is open, and it still holds the labels that the result brings.
 func (a *API) keptOutcome(st gateway.Status, k CallAnswer, brings []flow.Label) CallOutcome {
 	out := CallOutcome{CallID: k.CallID, State: "done", Verdict: &k.Verdict}
 	if k.Verdict.Decision != fault.Permit && (k.Verdict.Stage != "act" && k.Verdict.Stage != "inspect" && k.Verdict.Stage != "outcome") {
@@ -135,9 +135,9 @@ func (a *API) keptOutcome(st gateway.Status, k CallAnswer, brings []flow.Label) 
 	return out
 }
 
-// loggedOutcome is what the log says, without the result.
+// loggedOutcome is the outcome of a call according to the log, without the result.
 func (a *API) loggedOutcome(ctx context.Context, sessionID, id string) (CallOutcome, error) {
-	const pages = 16 // of a log that is looked through by blocks; a call's entries are near each other
+	const pages = 16 // bounds the search; the entries of a call are near each other
 	out := CallOutcome{CallID: id}
 	after := int64(0)
 	for range pages {
@@ -179,7 +179,7 @@ func loggedVerdict(e audit.Entry) (state string, v *fault.Verdict) {
 	}
 	verdict.Stage, verdict.Code, verdict.RequestID = e.Stage, fault.Code(e.Code), e.RequestID
 	var detail struct {
-		Told *gateway.Told `json:"told"` // the entry says more than the agent may know
+		Told *gateway.Told `json:"told"` // set if the entry tells more than the agent may know
 	}
 	if len(e.Detail) > 0 && (json.Unmarshal(e.Detail, &detail) != nil || detail.Told != nil) {
 		if detail.Told == nil {
@@ -188,7 +188,7 @@ func loggedVerdict(e audit.Entry) (state string, v *fault.Verdict) {
 		verdict.Stage, verdict.Code, e.Reason = detail.Told.Stage, detail.Told.Code, detail.Told.Reason
 	}
 	if verdict.Decision != fault.Permit {
-		// The log's reason is for people: after an outcome it can hold a server's words.
+		// The reason in the log is for people. In an outcome it can hold a server's words.
 		if verdict.Reason = verdict.Code.Sentence(); e.Kind == audit.Decision {
 			verdict.Reason = e.Reason
 		}

@@ -7,7 +7,7 @@ import (
 	"sallyport.example/internal/gateway"
 )
 
-// eventRoutes tell programs of people what the console's pages are told, by the same stream: its bounds count both.
+// eventRoutes send programs of people the events that the console's pages get. The bounds on streams count both.
 func (a *API) eventRoutes(s *side) {
 	s.raw(route{method: http.MethodGet, path: "/v1/events", roles: readers, summary: `What changes, as server-sent events: the topic (approval, plan, session, tool, kill, agent) with {"id":"…"} of what changed, of a plan that of its session; "all" first and whenever some were missed`},
 		"/v1/events", false, "text/event-stream", nil, func(w http.ResponseWriter, r *http.Request) error {
@@ -19,7 +19,7 @@ func (a *API) eventRoutes(s *side) {
 		})
 }
 
-// event is a change as it is told: named after its topic, or "all", which has no id.
+// event is the event of a change, named after its topic. The topic "all" has no id.
 func event(change gateway.Change) []string {
 	data, err := json.Marshal(map[string]string{"id": change.ID})
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package httpapi is the face that people, hosts and the command line see, and the corridor for agents that don't speak MCP: plain
-// HTTP with JSON, on two sides that share nothing but the gateway behind them.
+// Package httpapi is the face for people, hosts, the command line, and agents that don't speak MCP: plain HTTP with JSON, on two sides that
+// share only the gateway behind them.
 //
-// Promises: who asks is the credential alone, and a credential opens its own side only; a body is parsed once, strictly, before
+// Promises: only the credential tells who asks, and it opens its own side only; a body is parsed once, strictly, before
 // anything looks at it (no duplicate or case-variant names, no unknown fields, nothing after the value); every refusal is a
 // problem+json with our code and never a cause; the kill switch waits for nothing, neither for the store nor for a call; nothing
 // here can define a server, start a process or open a file (docs/design.md, rule 8); a panic costs one answer.
@@ -36,11 +36,11 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// Store is what is read here; what is changed goes through the gateway. Errors are fault errors. Safe for concurrent use.
+// Store is what this package reads. Changes go through the gateway. Errors are fault errors. Safe for concurrent use.
 type Store interface {
-	// Size is the number of audit entries; it answers only if the store does.
+	// Size is the number of audit entries.
 	Size(ctx context.Context) (int64, error)
-	// Entries returns what the filter wants, oldest first. next is what to ask for as "after", or -1.
+	// Entries returns the entries that match the filter, oldest first. next is "after" for the next page, or -1.
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
 	// Entry returns one entry and the exact bytes that the log's tree is over.
 	Entry(ctx context.Context, index int64) (audit.Entry, []byte, error)
@@ -56,7 +56,7 @@ type Store interface {
 	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
 }
 
-// Options is what an API is made with. Every field but Log, Clock, Public and OIDC is needed.
+// Options are the options of New. Every field but Log, Deliveries, Clock, Public and OIDC is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -64,7 +64,7 @@ type Options struct {
 	// People are the persons of the configuration with their roles. A token opens no more than its person's roles of today.
 	People    map[string][]identity.Role
 	Upstreams func() []console.ServerStatus
-	// Deliveries tells how messages to people get on; nil: none are sent.
+	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]console.Deliveries, error)
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
@@ -142,8 +142,8 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	return a
 }
 
-// side makes the routes of one listener. huma brings the routing of bodies to types and the document; its own pages (which load
-// scripts from elsewhere), schema links and the default of 5 s to read a body, which would end long calls, are switched off.
+// side makes one listener's routes. huma decodes bodies into types and makes the document. Its own pages, which load scripts from elsewhere, its
+// links to schemas, and its limit of 5 s to read a body, which would end long calls, are switched off.
 func (a *API) side(tag string, people bool) *side {
 	mux := http.NewServeMux()
 	s := &side{a: a, people: people, mux: mux, tag: tag}
@@ -163,8 +163,8 @@ func (a *API) side(tag string, people bool) *side {
 	return s
 }
 
-// markupFree is JSON in which no <, > or & stands as it is. What people are shown is full of agents' and servers' words, and whoever
-// puts it into a page by mistake has no markup in it.
+// markupFree is JSON in which <, > and & are escaped. The people's side shows many words of agents and servers, which then bring no markup into
+// a page that they are put into by mistake.
 var markupFree = map[string]huma.Format{
 	"application/json": {Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }, Unmarshal: json.Unmarshal},
 	"json":             {Marshal: func(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }, Unmarshal: json.Unmarshal},
@@ -188,10 +188,10 @@ func (a *API) Agent() http.Handler { return a.agents.handler() }
 // Admin serves the people's side: the console, /v1/…, the kill switch and the documents.
 func (a *API) Admin() http.Handler { return a.admin.handler() }
 
-// Close lets requests that wait for a call answer now, so that they don't hold up a server that drains. Closing twice is harmless.
+// Close makes requests that wait for a call answer now, so that they don't hold up a server that drains. Closing twice is harmless.
 func (a *API) Close() { a.closeOnce.Do(func() { close(a.closing) }) }
 
-// finishDoc takes huma's own error schema out of the document (ours stands in its place) and writes it once.
+// finishDoc removes huma's error schema from the document, in which ours stands, and encodes it once.
 func (a *API) finishDoc() {
 	schemas := a.doc.Components.Schemas.Map()
 	delete(schemas, "ErrorModel")
@@ -209,7 +209,7 @@ func (a *API) SignInLink(secret string) (url string, expires time.Time, err erro
 	return strings.TrimSuffix(a.o.Public, "/") + path, expires, err
 }
 
-// configured is the person of the configuration with the id, with the roles of today.
+// configured is the person with the id, with the roles that the configuration gives them.
 func (a *API) configured(id string) (identity.Principal, error) {
 	roles, ok := a.o.People[id]
 	if !ok {
@@ -218,7 +218,7 @@ func (a *API) configured(id string) (identity.Principal, error) {
 	return identity.Principal{Kind: identity.Person, ID: id, Roles: roles}, nil
 }
 
-// person admits a person, with no more roles than the configuration gives them today. Who is not in it has the token's.
+// person returns the person of a credential, with no more roles than the configuration gives them. A person that is not in it has the token's.
 func (a *API) person(p identity.Principal, err error) (identity.Principal, error) {
 	if err != nil {
 		return p, err

@@ -10,7 +10,7 @@ import (
 	"sallyport.example/internal/standing"
 )
 
-// Switch is one switch (AG-4). Since is null if it was never used.
+// Switch is one kill switch (AG-4). Since is null if it was never used.
 type Switch struct {
 	Active  bool       `json:"active"`
 	Since   *time.Time `json:"since"`
@@ -34,12 +34,12 @@ type KillStatus struct {
 	Replicas []Replica         `json:"replicas"`
 }
 
-// ReasonBody says why.
+// ReasonBody is the reason for an act.
 type ReasonBody struct {
 	Reason string `json:"reason" required:"false" maxLength:"2000"`
 }
 
-// killRoutes are the endpoints of source 003. They act from memory: nothing on this path waits for the store.
+// killRoutes show and flip the kill switch. They act from memory: nothing on this path waits for the store.
 func (a *API) killRoutes(s *side) {
 	type all struct{ Body ReasonBody }
 	type one struct {
@@ -59,7 +59,7 @@ func (a *API) killRoutes(s *side) {
 			func(_ context.Context, p identity.Principal, in *all) (KillStatus, error) {
 				return a.killStatus(act.flip("", p.String(), in.Body.Reason)), nil
 			})
-		// Any well-formed id may be switched: an agent that nobody declared is still better switched off than not.
+		// Any well-formed id may be switched, even that of an agent that is not declared.
 		handle(s, route{method: http.MethodPost, path: at + act.path + "/{agentId}", roles: operator, emptyBody: true, summary: act.summary + " for one agent"},
 			func(_ context.Context, p identity.Principal, in *one) (KillStatus, error) {
 				if err := identity.CheckID(in.AgentID); err != nil {

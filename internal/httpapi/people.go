@@ -24,7 +24,7 @@ var (
 	admin    = []identity.Role{identity.Admin}
 )
 
-// SessionPage is a page of sessions, newest first. Next is what to ask for as "after"; there is none on the last page.
+// SessionPage is a page of sessions, newest first. Next is "after" for the next page; the last page has none.
 type SessionPage struct {
 	Sessions []gateway.Status `json:"sessions"`
 	Next     string           `json:"next,omitempty"`
@@ -47,7 +47,7 @@ type ReleaseBody struct {
 	Reason string   `json:"reason" maxLength:"2000" doc:"Goes on the record."`
 }
 
-// DigestBody names the plan that was looked at.
+// DigestBody names the plan that the person has read.
 type DigestBody struct {
 	Digest string `json:"digest" maxLength:"128"`
 	Reason string `json:"reason" required:"false" maxLength:"2000"`
@@ -137,7 +137,7 @@ func status(s session.Session, err error) (gateway.Status, error) {
 	return gateway.StatusOf(s), nil
 }
 
-// Agent is a declared agent. Declaration is there for one agent, not in lists.
+// Agent is a declared agent. Lists leave Declaration out.
 type Agent struct {
 	AgentID    string               `json:"agent_id"`
 	Name       string               `json:"agent_name"`
@@ -158,7 +158,7 @@ type Agent struct {
 func (a *API) agentOf(d *agent.Declaration, kill standing.Switches, aside map[string]standing.Quarantine) Agent {
 	out := Agent{
 		AgentID: d.AgentID, Name: d.AgentName, Version: d.Version, Purpose: d.Purpose, Mode: d.Mode, StartPhase: d.StartPhase, Sessions: d.Sessions,
-		Standing: "approved", // a declaration in the folder counts as that
+		Standing: "approved", // a declaration in the folder counts as approved
 		Digest:   d.Digest, Killed: kill.Global.Active,
 	}
 	if sw, ok := kill.Agents[d.AgentID]; ok {
@@ -184,17 +184,17 @@ type (
 	}
 )
 
-// AcceptBody names the definition that was looked at.
+// AcceptBody names the definition that the person has read.
 type AcceptBody struct {
 	Hash string `json:"definition_hash" maxLength:"128"`
 }
 
-// AcceptAllBody names the definitions that were looked at.
+// AcceptAllBody names the definitions that the person has read.
 type AcceptAllBody struct {
 	Definitions []catalogue.Acceptance `json:"definitions" minItems:"1" maxItems:"1000"`
 }
 
-// Accepted is what became of one of them, and AcceptedList of all.
+// Accepted is the outcome for one definition, AcceptedList for all of them.
 type (
 	Accepted struct {
 		Operation string `json:"operation"`
@@ -205,13 +205,13 @@ type (
 	}
 )
 
-// AsideBody says why an agent is put aside, or why no longer.
+// AsideBody is the reason to quarantine or restore an agent.
 type AsideBody struct {
 	Reason string `json:"reason" maxLength:"2000" doc:"Goes on the record."`
 }
 
-// putAside quarantines an agent. What is put aside and can't be written down is both said.
-func (a *API) putAside(ctx context.Context, agent, reason, by string) error {
+// quarantine quarantines an agent. If the store fails, its error says that the quarantine holds all the same until a restart.
+func (a *API) quarantine(ctx context.Context, agent, reason, by string) error {
 	err := a.g.Standing().Quarantine(ctx, agent, reason, by)
 	if _, holds := a.g.Standing().Quarantines()[agent]; err != nil && holds {
 		return fault.Wrap(err, fault.Of(err).Code, "The agent is put aside, but only until the gateway is restarted: the store did not take it.").
@@ -248,7 +248,7 @@ func (a *API) catalogueRoutes(s *side) {
 		path, summary string
 		do            func(ctx context.Context, agent, reason, by string) error
 	}{
-		{"/quarantine", "Put an agent aside: its calls are refused, its sessions stay", a.putAside},
+		{"/quarantine", "Put an agent aside: its calls are refused, its sessions stay", a.quarantine},
 		{"/restore", "End an agent's quarantine", a.g.Standing().Restore},
 	} {
 		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, summary: act.summary},
@@ -328,7 +328,7 @@ type TokenList struct {
 	Tokens []Token `json:"tokens"`
 }
 
-// CreatedToken is a new token with its secret, which is shown this once.
+// CreatedToken is a new token with its secret, which is shown only here.
 type CreatedToken struct {
 	Token
 	Secret string `json:"token"`

@@ -14,7 +14,7 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// fail is the problem that an error of a handler is. A declaration has one for each of its fields.
+// fail makes a problem of a handler's error. The problem of a declaration lists each field that is wrong.
 func (s *side) fail(ctx context.Context, err error) *web.Problem {
 	p := s.web.Problem(ctx, err)
 	var declared *declare.Invalid
@@ -38,7 +38,7 @@ func (s *side) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	s.web.Refuse(w, r, err)
 }
 
-// transform puts what huma found wrong with a request into our form. The values that it would echo are dropped: they can be secrets.
+// transform turns a huma error into a problem of ours. It drops the values, which can be secrets.
 func transform(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -67,7 +67,7 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// wrongSide refuses a good credential at the other side's door.
+// wrongSide refuses a valid credential of the other side.
 func wrongSide(p identity.Principal, people bool) error {
 	if people {
 		return fault.New(fault.CredentialWrongKind, "This is the people's side, and this is the token of a kind %q.", string(p.Kind)).

@@ -22,7 +22,7 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// route is one endpoint. Who may use it stands here and nowhere else.
+// route is one endpoint. Only this says who may use it.
 type route struct {
 	method, path string
 	summary      string
@@ -34,8 +34,8 @@ type route struct {
 
 type principalKey struct{}
 
-// handle serves a route with a typed input and answer. huma hands a handler a context and its input and nothing else, so the
-// principal travels in the context from admit to here, and from here on as an argument.
+// handle serves a route with a typed input and answer. huma passes only a context and the input to a handler, so the principal travels in the
+// context from the middleware to the handler here, and from here on as an argument.
 func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.Principal, in *I) (O, error)) {
 	op := s.operation(rt)
 	op.Security = []map[string][]string{{"bearer": {}}}
@@ -47,14 +47,14 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		r, w := humago.Unwrap(ctx)
 		p, err := s.admit(r, rt.roles)
 		if err != nil {
-			s.turnedAway(r.Context(), p, rt, err)
+			s.recordRefusal(r.Context(), p, rt, err)
 			s.refuse(w, r, err)
 			return
 		}
 		if hasBody {
 			b, err := readBody(w, r, body, rt.emptyBody)
 			if err != nil {
-				s.turnedAway(r.Context(), p, rt, err)
+				s.recordRefusal(r.Context(), p, rt, err)
 				s.refuse(w, r, err)
 				return
 			}
@@ -68,16 +68,16 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 		p := ctx.Value(principalKey{}).(identity.Principal)
 		out, err := h(ctx, p, in)
 		if err != nil {
-			s.turnedAway(ctx, p, rt, err)
+			s.recordRefusal(ctx, p, rt, err)
 			return nil, s.fail(ctx, err)
 		}
 		return &answer{out}, nil
 	})
 }
 
-// turnedAway records what the gateway was not asked about, or has refused without an entry of its own. Who sends no token that is known is nobody
-// that an entry could name; what people get wrong on their side is no agent's doing, but for an act that they have no role for.
-func (s *side) turnedAway(ctx context.Context, p identity.Principal, rt route, err error) {
+// recordRefusal records a refusal that has no entry yet. There is none for an unknown credential, since the entry could name nobody, and none for
+// mistakes of people on their side, except for acts that they have no role for.
+func (s *side) recordRefusal(ctx context.Context, p identity.Principal, rt route, err error) {
 	var declared *declare.Invalid
 	mistake := s.people && p.Kind == identity.Person && !fault.Is(err, fault.RoleMissing)
 	if p.Kind == "" || mistake || errors.As(err, &declared) || errors.As(err, new(judged)) {
@@ -88,12 +88,12 @@ func (s *side) turnedAway(ctx context.Context, p identity.Principal, rt route, e
 	s.a.g.Refused(p, "http", rt.method+" "+rt.path, v)
 }
 
-// judged is a refusal of the corridor's, which has its entry.
+// judged is a refusal by the corridor, which has recorded it.
 type judged struct{ error }
 
 func (j judged) Unwrap() error { return j.error }
 
-// raw serves a route whose answer is not JSON, or that needs no credential (open). doc describes the answer.
+// raw serves a route whose answer is not JSON of ours, or that needs no credential (open). media is the media type of the answer.
 func (s *side) raw(rt route, pattern string, open bool, media string, params []*huma.Param, h func(w http.ResponseWriter, r *http.Request) error) {
 	op := s.operation(rt)
 	op.Parameters = params
@@ -105,7 +105,7 @@ func (s *side) raw(rt route, pattern string, open bool, media string, params []*
 	s.mux.HandleFunc(rt.method+" "+pattern, func(w http.ResponseWriter, r *http.Request) {
 		if !open {
 			if p, err := s.admit(r, rt.roles); err != nil {
-				s.turnedAway(r.Context(), p, rt, err)
+				s.recordRefusal(r.Context(), p, rt, err)
 				s.refuse(w, r, err)
 				return
 			}
@@ -133,7 +133,7 @@ func (s *side) operation(rt route) huma.Operation {
 	}
 }
 
-// shape is the names that a JSON object may have, in their order.
+// shape lists the members that a JSON object may have, in their order.
 type shape []member
 
 // member is one of them, with the shape of its elements if it is a list of objects of ours.
@@ -164,8 +164,8 @@ func shapeOf(t reflect.Type) (s shape) {
 	return s
 }
 
-// check refuses names that are not in the shape; huma would take them in another case. at is where the object stands. What has the wrong
-// type is left to huma.
+// check refuses names that are not in the shape; huma would accept them in another case. at is the path of the object. Values of a wrong type
+// are left to huma.
 func (s shape) check(at string, object json.RawMessage) error {
 	for name, value := range call.Members(object) {
 		i := slices.IndexFunc(s, func(m member) bool { return m.name == name })

@@ -13,7 +13,7 @@ import (
 
 const maxBody = 4 << 20
 
-// handler finds the route of a plain request.
+// handler serves the routes, and answers requests that match none.
 func (s *side) handler() http.Handler {
 	return s.web.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if serve, pattern := s.mux.Handler(r); pattern == "" {
@@ -24,7 +24,7 @@ func (s *side) handler() http.Handler {
 	}))
 }
 
-// unrouted answers what no route takes; the mux knows whether another method would be.
+// unrouted answers a request that no route takes. The mux tells which other methods the path has.
 func (s *side) unrouted(w http.ResponseWriter, r *http.Request, mux http.Handler) {
 	probe := &headOnly{header: http.Header{}}
 	mux.ServeHTTP(probe, r)
@@ -47,7 +47,7 @@ func (h *headOnly) Header() http.Header         { return h.header }
 func (h *headOnly) WriteHeader(status int)      { h.status = status }
 func (h *headOnly) Write(b []byte) (int, error) { return len(b), nil }
 
-// admit tells who asks, and refuses who may not. roles are those of which a person needs one; none: any person.
+// admit returns the principal of the request, and refuses one that may not use the route. Of roles a person needs one; none: any person may.
 func (s *side) admit(r *http.Request, roles []identity.Role) (identity.Principal, error) {
 	header := r.Header.Get("Authorization")
 	if header == "" {

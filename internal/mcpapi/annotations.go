@@ -11,8 +11,8 @@ import (
 	"sallyport.example/internal/mcpwire"
 )
 
-// annotations remembers, for each credential, which of its tools bind headers. Nearly none does, and looking at every schema on every
-// call would cost more than the call.
+// annotations remembers, for each credential, which of its tools bind headers. Nearly none does, and parsing every schema at every call would
+// cost more than the call.
 type annotations struct {
 	mu      sync.Mutex // guards the fields below
 	byToken map[string]map[string][]mcpwire.ParamHeader
@@ -27,7 +27,7 @@ func (a *annotations) reset() {
 }
 
 func (f *Face) paramHeaders(ctx context.Context, p identity.Principal, tool string) []mcpwire.ParamHeader {
-	a := &f.heads
+	a := &f.annotations
 	a.mu.Lock()
 	known, changes := a.byToken[p.TokenID], a.changes
 	a.mu.Unlock()
@@ -38,7 +38,7 @@ func (f *Face) paramHeaders(ctx context.Context, p identity.Principal, tool stri
 				continue
 			}
 			schema, _ := call.Get(op.Definition, "inputSchema")
-			if bound, _ := mcpwire.ParamHeaders(schema); len(bound) > 0 { // a tool with a wrong one is not offered
+			if bound, _ := mcpwire.ParamHeaders(schema); len(bound) > 0 { // a tool with a wrong annotation is not offered
 				known[op.Name] = bound
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// handle serves one request that an agent makes for itself. c is its transport session, nil for 2026-07-28.
+// handle serves one request of an agent. c is its transport session, nil for 2026-07-28.
 func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) {
 	modern := c == nil
 	var result json.RawMessage
@@ -26,7 +26,7 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 	listed := strings.HasSuffix(req.Method, "/list")
 	if listed {
 		if result, e = f.list(ctx, p, req, modern); e != nil {
-			f.turnedAway(p, req.Method, e)
+			f.recordRefusal(p, req.Method, e)
 		}
 	} else {
 		result, e = f.do(ctx, p, req, s, c)
@@ -35,7 +35,7 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 	case e == nil && (listed || !modern):
 		s.result(result)
 	case e == nil:
-		s.result(f.dress(req.Method, result)...)
+		s.result(f.asModern(req.Method, result)...)
 	case modern:
 		s.fail(e.modern())
 	default:
@@ -43,11 +43,11 @@ func (f *Face) handle(ctx context.Context, p identity.Principal, req *request, s
 	}
 }
 
-// do serves one request that goes to an upstream, or to one of Sallyport's own tools.
+// do serves one request to an upstream, or to one of Sallyport's own tools.
 func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *stream, c *connection) (json.RawMessage, *rpcError) {
 	r := gateway.Request{Principal: p, Method: call.Method(req.Method), Door: "mcp"}
 	malformed := func(message string) (json.RawMessage, *rpcError) {
-		return nil, f.turnedAway(p, req.Method, invalidParams(message))
+		return nil, f.recordRefusal(p, req.Method, invalidParams(message))
 	}
 	var ok bool
 	switch r.Method {
@@ -55,7 +55,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 		if r.Tool, ok = call.Text(req.name); !ok || r.Tool == "" {
 			return malformed("params.name must be a string.")
 		}
-		if r.Arguments = req.arguments; string(r.Arguments) == "null" { // what some clients send for no arguments
+		if r.Arguments = req.arguments; string(r.Arguments) == "null" { // some clients send it for no arguments
 			r.Arguments, req.arguments = nil, nil
 		}
 	case call.ReadResource:
@@ -65,10 +65,10 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	case call.Complete:
 		var e *rpcError
 		if r.Tool, r.Arguments, e = f.completion(ctx, p, req); e != nil {
-			return nil, f.turnedAway(p, req.Method, e)
+			return nil, f.recordRefusal(p, req.Method, e)
 		}
 	default:
-		return nil, f.turnedAway(p, req.Method, noMethod(req.Method))
+		return nil, f.recordRefusal(p, req.Method, noMethod(req.Method))
 	}
 	if r.Arguments != nil && !call.IsObject(r.Arguments) {
 		return malformed("params.arguments must be an object.")
@@ -82,11 +82,11 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	if c == nil && (req.inputResponses != nil || req.requestState != nil) {
 		var e *rpcError
 		if at, e = f.resume(ctx, p, req, &r); e != nil {
-			return nil, f.turnedAway(p, r.Tool, e)
+			return nil, f.recordRefusal(p, r.Tool, e)
 		}
 	}
 	if at.answer == "decline" || at.answer == "cancel" {
-		return f.left(ctx, r, at)
+		return f.endRounds(ctx, r, at)
 	}
 	if r.Method != call.Complete && (c != nil || at.answer == "accept") {
 		r.Hold = f.hold
@@ -111,8 +111,8 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	}
 }
 
-// turnedAway records a refusal of this face's own, and returns it.
-func (f *Face) turnedAway(p identity.Principal, what string, e *rpcError) *rpcError {
+// recordRefusal records a refusal of this face's own, and returns it.
+func (f *Face) recordRefusal(p identity.Principal, what string, e *rpcError) *rpcError {
 	f.g.Refused(p, "mcp", what, fault.Refuse("door", cmp.Or(e.fault, fault.RequestMalformed), e.message))
 	return e
 }
@@ -125,8 +125,8 @@ func noMethod(method string) *rpcError {
 	return &rpcError{status: http.StatusOK, code: mcpwire.CodeMethodNotFound, message: "There is no method " + mcpwire.Quote(method) + "."}
 }
 
-// exchange opens the ways that the client asked for between it and the upstream, and no others: a call that can talk while it runs
-// brings its labels in before its first word. Who gave a progress token also hears that the call is held.
+// exchange opens the channels between the client and the upstream that the client has asked for, and no others: a call that can send messages
+// while it runs brings its labels in before the first one. A client that gave a progress token is also told that the call is held.
 func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Request) {
 	x := &r.Exchange
 	if req.meta.ProgressToken != nil {
@@ -161,25 +161,25 @@ func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Reque
 	}
 }
 
-// rounds is where a call of 2026-07-28 stands in its multi-round-trip requests; zero is its beginning.
+// rounds is the state of a call of 2026-07-28 in its multi-round-trip requests. The zero value is the beginning.
 type rounds struct {
-	n        int    // how many there were, the server's and ours
-	approval string // what the client was asked to wait for, if the last one was ours
-	answer   string // to that: accept, decline, cancel, or "" for none
+	n        int    // how many there were, of the server and of the gateway
+	approval string // that the client was asked to wait for, if the last round was the gateway's
+	answer   string // of the client to that: accept, decline, cancel, or "" for none
 }
 
-// resume checks what a client sends back in a multi-round-trip request, and passes it on with the upstream's own state. Which round it
-// is, and whose, comes from the sealed state alone.
+// resume checks the answers of a client in a multi-round-trip request, and passes them on with the upstream's own state. Only the sealed state
+// tells which round it is, and whose.
 func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r *gateway.Request) (at rounds, e *rpcError) {
 	var ours json.RawMessage
 	if req.inputResponses != nil {
 		if !call.IsObject(req.inputResponses) {
 			return at, badRequest(mcpwire.CodeInvalidParams, "params.inputResponses must be an object.")
 		}
-		r.Exchange.InputResponses, ours = apart(req.inputResponses)
+		r.Exchange.InputResponses, ours = separateAnswers(req.inputResponses)
 	}
 	if req.requestState == nil {
-		if r.Exchange.InputResponses != nil { // every question of a server's goes out with a state of ours
+		if r.Exchange.InputResponses != nil { // every question of a server goes out with a sealed state
 			return at, badRequest(mcpwire.CodeInvalidParams, "params.inputResponses answer no question: there is no params.requestState with them. Make the call again without them.")
 		}
 		return at, nil
@@ -201,7 +201,7 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 	if st.Approval == "" {
 		return at, nil
 	}
-	// The round was ours: the server hears what it was answered before, and nothing of this.
+	// The round was the gateway's own: the server gets the answers to its own questions, and nothing of this one.
 	r.Exchange.InputResponses, at.approval = st.Answers, st.Approval
 	if ours == nil {
 		return at, nil
@@ -214,7 +214,7 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 	return at, badRequest(mcpwire.CodeInvalidParams, "params.inputResponses: the action is accept, decline or cancel.")
 }
 
-// outcome is the result of an answer that has one, else its refusal in the form that the method has for it.
+// outcome is the result of an answer, or its refusal in the form of the method.
 func (f *Face) outcome(ctx context.Context, r gateway.Request, a gateway.Answer) (json.RawMessage, *rpcError) {
 	switch {
 	case a.Verdict.Decision == fault.Permit && a.RPCError != nil:
@@ -240,7 +240,8 @@ func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
 	return call.SetMember(a.Result, "_meta", call.SetMember(meta, "sallyport/verdict", mcpwire.AppendJSON(nil, a.Verdict)))
 }
 
-// refusal is a refused tool call as a result that a model can act on; everything else, and a malformed call, is a JSON-RPC error.
+// refusal answers a refused tool call with a result that a model can act on. Any other refused request, and a malformed call, gets a JSON-RPC
+// error.
 func refusal(ctx context.Context, r gateway.Request, requestID string, v fault.Verdict) (json.RawMessage, *rpcError) {
 	v.RequestID = cmp.Or(requestID, web.RequestID(ctx))
 	if r.Method == call.CallTool && (v.Code != fault.RequestMalformed || v.Stage != "resolve") {
@@ -266,7 +267,7 @@ func refused(v fault.Verdict) json.RawMessage {
 	}{[]block{{"text", explain(v)}}, true, map[string]fault.Verdict{"sallyport/verdict": v}})
 }
 
-// explain words a verdict for a model: what happened, why, what it can do.
+// explain tells a model the verdict: what happened, why, and what it can do.
 func explain(v fault.Verdict) string {
 	var b strings.Builder
 	switch {
@@ -290,7 +291,7 @@ func explain(v fault.Verdict) string {
 			b.WriteString(".")
 		case c.Label != "":
 			b.WriteString("\nThe session holds the label " + c.Label + ".")
-		case c.Detail != "" && (strings.Contains(v.Reason, c.Detail) || strings.HasSuffix(c.Detail, ": "+v.Reason)): // said already
+		case c.Detail != "" && (strings.Contains(v.Reason, c.Detail) || strings.HasSuffix(c.Detail, ": "+v.Reason)): // the reason has it
 		case c.Detail != "" && c.Code != "" && v.Decision == fault.Ask:
 			b.WriteString("\nAsked by " + c.Detail)
 		case c.Detail != "" && c.Code == fault.DeclarationInvalid && strings.Contains(c.Detail, ": "):
@@ -309,7 +310,7 @@ func explain(v fault.Verdict) string {
 	case v.ApprovalID == nil:
 	case v.Decision == fault.Ask:
 		b.WriteString("\nThe question to the person is " + *v.ApprovalID + ". Nothing runs by itself when it is answered: the very same call has to be made again.")
-	default: // a person put another call in this one's place
+	default: // a person wants another call instead
 		b.WriteString("\nThe question about the call that the person wants instead is " + *v.ApprovalID + ". It does not run by itself either.")
 	}
 	if len(v.Remedies) > 0 {
@@ -327,9 +328,8 @@ func explain(v fault.Verdict) string {
 	return b.String()
 }
 
-// settle looks at what kind of result it is. A complete one passes. An upstream that asks back is passed on to a client of
-// 2026-07-28, with its state sealed; a client before that is asked here, and the call goes through the corridor again with its
-// answers. Anything else is not a result.
+// settle handles each kind of result. A complete one passes. If the upstream asks back, a client of 2026-07-28 gets its questions, with its state
+// sealed; an older client is asked here, and again tells the caller to make the call once more with the answers. Other kinds are refused.
 func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer, result json.RawMessage, round int, s *stream, c *connection) (again bool, _ json.RawMessage, _ *rpcError) {
 	kind, has := call.Get(result, "resultType")
 	if !has {
@@ -394,9 +394,9 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 	return true, nil, nil
 }
 
-// dress adds what revision 2026-07-28 has in every result: its type and who answers; and, for what could be cached, that only this
-// client may. It returns the result in parts, so that a large one isn't copied for the sake of a few words.
-func (f *Face) dress(method string, result json.RawMessage) [][]byte {
+// asModern adds what revision 2026-07-28 requires in every result: its type, the name of the server, and for a result that can be cached that only
+// this client may. It returns the result in parts, so that a large one isn't copied for a few words.
+func (f *Face) asModern(method string, result json.RawMessage) [][]byte {
 	kind, meta := json.RawMessage(`"complete"`), json.RawMessage("{}")
 	parts := make([][]byte, 1, 12)
 	for name, value := range call.Members(result) {
@@ -417,7 +417,7 @@ func (f *Face) dress(method string, result json.RawMessage) [][]byte {
 	return append(parts, []byte(`,"_meta":`), call.SetMember(meta, mcpwire.MetaServerInfo, f.sdk.info), []byte{'}'})
 }
 
-// modern gives an error the code and the HTTP status that revision 2026-07-28 has for it.
+// modern gives the error its code and HTTP status in revision 2026-07-28.
 func (e *rpcError) modern() *rpcError {
 	if e.raw == nil && e.code == mcpwire.CodeResourceNotFound {
 		e.code = mcpwire.CodeInvalidParams
@@ -436,7 +436,7 @@ func (e *rpcError) modern() *rpcError {
 	return e
 }
 
-// completion rebuilds the arguments of completion/complete around the server's own name of what is referred to.
+// completion rebuilds the arguments of completion/complete with the server's own name of the prompt.
 func (f *Face) completion(ctx context.Context, p identity.Principal, req *request) (name string, arguments json.RawMessage, e *rpcError) {
 	if !call.IsObject(req.ref) || !call.IsObject(req.argument) || req.context != nil && !call.IsObject(req.context) {
 		return "", nil, invalidParams("params must have ref and argument, and context where it is there must be an object.")

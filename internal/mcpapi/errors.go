@@ -13,16 +13,16 @@ const (
 	maxID   = 256     // bytes of a transport session's id
 )
 
-// limits of one message; the arguments within are bounded again by the corridor.
+// limits of one message. The corridor bounds the arguments again.
 var limits = call.Limits{Bytes: maxBody, Depth: 64 + 4, Members: 100_000 + 100}
 
-// rpcError is a JSON-RPC error object on its way out, with the HTTP status it goes under where no event stream has begun.
+// rpcError is a JSON-RPC error, with the HTTP status for it if no event stream has begun.
 type rpcError struct {
 	status  int
 	code    int64
 	message string
 	data    json.RawMessage
-	fault   fault.Code      // what the record calls it; "": request.malformed
+	fault   fault.Code      // for the record; "": request.malformed
 	raw     json.RawMessage // an upstream's own error object, in place of code, message and data
 }
 
@@ -37,7 +37,7 @@ func badRequest(code int64, message string) *rpcError {
 	return &rpcError{status: 400, code: code, message: message}
 }
 
-// badMessage is the answer to a message that the wire refuses.
+// badMessage is the error for a message that mcpwire refuses; nil for nil.
 func badMessage(e *mcpwire.Error) *rpcError {
 	if e == nil {
 		return nil
@@ -45,7 +45,7 @@ func badMessage(e *mcpwire.Error) *rpcError {
 	return badRequest(e.Code, e.Message)
 }
 
-// parse parses a client's message. Its id comes back even with an error, once it is known.
+// parse parses a client's message. With an error the message has its id, if that could be read.
 func parse(body []byte) (mcpwire.Message, *rpcError) {
 	m, e := mcpwire.Parse(body, limits)
 	if e == nil && m.Response() && m.ID == nil {

@@ -1,15 +1,14 @@
-// Package mcpapi is the face that agents see: MCP over streamable HTTP at /mcp, for the revisions 2025-06-18, 2025-11-25 and the
-// stateless 2026-07-28 on one URL.
+// Package mcpapi is the face for agents: MCP over streamable HTTP at /mcp, for the revisions 2025-06-18, 2025-11-25 and the stateless
+// 2026-07-28 on one URL.
 //
-// Everything an agent can ask for (lists, calls, reads, prompts, completions) is served by this package's own code, so that the
-// bytes of a result pass through once and unchanged. The MCP SDK keeps what is the protocol's own: the handshake, transport
-// sessions, the streams that carry list_changed and resource updates.
+// This package's own code serves everything that an agent can ask for (lists, calls, reads, prompts, completions), so that the bytes of a result
+// pass through once and unchanged. The MCP SDK serves the rest of the protocol: the handshake, transport sessions, and the streams that carry
+// list_changed and resource updates.
 //
-// Promises: every request carries a bearer credential, and who calls is that credential alone; a transport session belongs to
-// the credential that opened it and means nothing to governance, so a new, dropped or invented session id changes no label; a
-// body is parsed once, strictly, before anything looks at it; a call reaches an upstream only through Gateway.Call; what an agent's
-// client answers, to whatever it is asked, is nobody's approval; no error text of ours or of the SDK's that is not meant for the agent
-// gets out; a panic costs one answer.
+// Promises: every request carries a bearer credential, and only that tells who calls; a transport session belongs to the credential that opened
+// it and means nothing to governance, so a new, dropped or invented session id changes no label; a body is parsed once, strictly, before
+// anything uses it; a call reaches an upstream only through Gateway.Call; no answer of an agent's client approves anything; no error text
+// reaches the agent that is not meant for it; a panic costs one answer.
 package mcpapi
 
 import (
@@ -32,14 +31,14 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// Gateway is what this face needs of the corridor. All of it is safe for concurrent use; errors are fault errors.
+// Gateway is the corridor as this face uses it. It is safe for concurrent use. Errors are fault errors.
 type Gateway interface {
-	// Call always comes back with a verdict, and with a result only if the verdict permits.
+	// Call always returns a verdict, and a result only if the verdict permits.
 	Call(ctx context.Context, r gateway.Request) gateway.Answer
 	// SessionFor opens an agent's own session at first use.
 	SessionFor(ctx context.Context, p identity.Principal) (session.Session, error)
-	// Operations and Offers are what permission and standing let the principal see; Operations come sorted by name. Listing is the same as
-	// Operations, for a list that goes to the agent: its session holds what the definitions bring before it returns.
+	// Operations and Offers return what permission and standing let the principal see; Operations are sorted by name. Listing returns the same
+	// as Operations, for a list that goes to the agent: before it returns, the session holds the labels that the definitions bring.
 	Operations(ctx context.Context, p identity.Principal) []*catalogue.Operation
 	Listing(ctx context.Context, p identity.Principal) ([]*catalogue.Operation, error)
 	Offers(ctx context.Context, p identity.Principal, kind call.Kind) []catalogue.Offer
@@ -49,27 +48,27 @@ type Gateway interface {
 	Status(ctx context.Context, p identity.Principal, sessionID string) (any, error)
 	ValidatePlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	SubmitPlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
-	// Declare takes the declaration of one external need. One with problems is a *declare.Invalid, which is on record.
+	// Declare takes the declaration of one external need. A wrong one is a *declare.Invalid, which is on record.
 	Declare(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
-	// Refused records, behind the answer, that a request for what was turned away without a call, and why.
+	// Refused records a request that was refused without a call. what is the tool or method. It does not wait for the store.
 	Refused(p identity.Principal, door, what string, v fault.Verdict)
 }
 
-// Options is what a Face is made with besides its gateway. Authenticate and Subscribe are needed.
+// Options are the options of New. Authenticate and Subscribe are needed.
 type Options struct {
-	// Authenticate answers from memory; what it says holds for one request.
+	// Authenticate returns the principal of a secret for one request. It answers from memory.
 	Authenticate func(secret string) (identity.Principal, error)
-	// Subscribe calls f, which does not block, after each change of what is offered, until the returned func is called.
+	// Subscribe calls f after each change of the catalogue until end is called. f does not block.
 	Subscribe func(f func()) (end func())
 
 	Log     *slog.Logger           // nil: no log
-	Version string                 // of this program, told to clients
+	Version string                 // of this program, for clients
 	Clock   func() time.Time       // nil: time.Now
-	Release func(clientKey string) // called once when a transport session that was given out as Exchange.ClientKey has ended; may be nil
+	Release func(clientKey string) // called once when the transport session with the Exchange.ClientKey has ended; may be nil
 
-	// Hold is how long a call is held while a person decides; 0: never. What silence permits is held until then, whatever Hold is.
+	// Hold is how long a call is held while a person decides; 0: never. A call that silence permits is held until then, whatever Hold is.
 	Hold time.Duration
-	// Console is the address at which a person answers the approval with that id; "" or a nil func: there is none.
+	// Console returns the address at which a person answers the approval; "" or a nil func: there is none.
 	Console func(approvalID string) string
 }
 
@@ -85,16 +84,16 @@ type Face struct {
 	hold    time.Duration
 	console func(approvalID string) string
 
-	sdk     sdk
-	web     web.Face
-	seal    *sealer
-	conns   connections
-	heads   annotations
-	updates updates
-	life    lifetime
+	sdk         sdk
+	web         web.Face
+	seal        *sealer
+	conns       connections
+	annotations annotations
+	updates     updates
+	life        lifetime
 }
 
-// lifetime is what ends with a Face.
+// lifetime ends what a Face has begun.
 type lifetime struct {
 	stopping   context.Context // done once Drain has begun; for nothing else
 	halt       context.CancelFunc
@@ -103,7 +102,7 @@ type lifetime struct {
 	once       sync.Once
 }
 
-// revisions are those that are served.
+// revisions are the ones that this face serves.
 var revisions = []string{mcpwire.Revision0728, mcpwire.Revision1125, mcpwire.Revision0618}
 
 // New returns a Face that is ready to serve.
@@ -129,13 +128,13 @@ func New(g Gateway, o Options) *Face {
 	f.updates.uris = map[string]struct{}{}
 	f.sdk = f.newSDK(o.Version)
 	f.life.end = o.Subscribe(f.changed)
-	f.life.background.Go(f.sweeps)
+	f.life.background.Go(f.sweepUntilClose)
 	f.life.background.Go(f.sendUpdates)
 	return f
 }
 
-// Drain begins the end: standing streams end now, a transport session ends with the last of its running calls, and no new call is
-// taken. Calls that are held for a person are the gateway's to let go. Draining twice is harmless.
+// Drain begins the end: standing streams end now, a transport session ends with the last of its running calls, and no new call is accepted. The
+// gateway lets calls go that are held for a person. Draining twice is harmless.
 func (f *Face) Drain() {
 	f.life.once.Do(func() {
 		f.life.end()
@@ -148,8 +147,8 @@ func (f *Face) Drain() {
 	})
 }
 
-// Close ends all transport sessions, with what still runs in them, and waits for what runs in the background. Requests after it are
-// refused. Closing twice is harmless.
+// Close ends all transport sessions with their running calls, and waits for the goroutines of the Face. Later requests are refused. Closing twice
+// is harmless.
 func (f *Face) Close() {
 	f.Drain()
 	for _, c := range f.conns.close() {
@@ -165,8 +164,7 @@ const (
 	metadataPath = "/.well-known/oauth-protected-resource"
 )
 
-// Handler serves /mcp and the RFC 9728 documents for it. It looks at the exact path itself, so a mux that matches too much opens
-// nothing.
+// Handler serves /mcp and the RFC 9728 documents for it. It compares the exact path itself, so a mux that matches too much opens nothing.
 func (f *Face) Handler() http.Handler {
 	return f.web.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -180,7 +178,7 @@ func (f *Face) Handler() http.Handler {
 	}))
 }
 
-// serve is one HTTP request to /mcp: method, credential, then by method.
+// serve serves one HTTP request to /mcp.
 func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost && r.Method != http.MethodGet && r.Method != http.MethodDelete {
 		w.Header().Set("Allow", "GET, POST, DELETE")
@@ -188,7 +186,7 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get(mcpwire.HeaderVersion) == mcpwire.Revision0326 {
-		r.Header.Del(mcpwire.HeaderVersion) // what the transport takes a missing header to mean; the transport session knows its revision
+		r.Header.Del(mcpwire.HeaderVersion) // a missing header means this revision; the transport session knows its own
 	}
 	p, err := f.principal(r)
 	if err != nil {
@@ -224,7 +222,7 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 
 var errDeleted = errors.New("the client ended its session")
 
-// principal is who the credential speaks for. Only agents and sessions have business here.
+// principal returns the principal of the credential, which must be an agent's or a session's.
 func (f *Face) principal(r *http.Request) (identity.Principal, error) {
 	secret, ok := identity.Bearer(r.Header.Get("Authorization"))
 	if !ok {
@@ -246,8 +244,8 @@ func (f *Face) principal(r *http.Request) (identity.Principal, error) {
 		Try("Use an agent's token (sallyport token create --agent ID) or a session's.")
 }
 
-// unauthorised answers 401 or 403, with the pointer that RFC 9728 wants. The address in it is the one that the client used; the
-// Host header decides nothing else.
+// unauthorised answers 401 or 403, with the link that RFC 9728 requires. Its address is the one that the client used; nothing else depends on
+// the Host header.
 func (f *Face) unauthorised(w http.ResponseWriter, r *http.Request, err error) {
 	e := fault.Of(err)
 	challenge := `Bearer realm="sallyport", resource_metadata="` + origin(r) + metadataPath + path + `"`
@@ -264,7 +262,7 @@ func (f *Face) unauthorised(w http.ResponseWriter, r *http.Request, err error) {
 	f.web.Refuse(w, r, e)
 }
 
-// origin is scheme and host as the client wrote them, if the host is made of characters that a host has.
+// origin is scheme and host as the client wrote them; localhost if the host has characters that no host has.
 func origin(r *http.Request) string {
 	scheme := "http://"
 	if r.TLS != nil {
@@ -278,7 +276,7 @@ func origin(r *http.Request) string {
 	return scheme + r.Host
 }
 
-// metadata is the RFC 9728 document. There is no authorization server: tokens are made by the operator.
+// metadata serves the RFC 9728 document. It names no authorization server, since the operator makes tokens.
 func (f *Face) metadata(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -294,7 +292,7 @@ func (f *Face) metadata(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(mcpwire.AppendJSON(nil, doc))
 }
 
-// accepts tells whether the client takes both forms of an answer, as the transport demands of it.
+// accepts tells whether the client accepts both forms of an answer, as the transport requires.
 func accepts(r *http.Request) bool {
 	plain, events := false, false
 	for _, line := range r.Header["Accept"] {
@@ -316,7 +314,7 @@ func accepts(r *http.Request) bool {
 	return plain && events
 }
 
-// recovered ends an answer whose handler panicked, with a fixed sentence and an id to quote. Use it deferred.
+// recovered ends an answer whose handler panicked, with a fixed sentence and an id to quote. It is a deferred function.
 func (f *Face) recovered(r *http.Request, s *stream) {
 	p := recover()
 	if p == nil {

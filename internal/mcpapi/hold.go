@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// approvalKey names the one question of a round that is the gateway's own. A server that asks under it is refused, so that none can
-	// pose as the gateway.
+	// approvalKey names the question in a round of the gateway's own. A server that asks under this name is refused, so that none can pose as
+	// the gateway.
 	approvalKey = "sallyport/approval"
-	// ownRounds is up to which round the gateway asks a client to wait. The other half is left to the server, which may ask back once its
-	// call is approved; and clients give up at about maxRounds without showing their agent the last answer.
+	// ownRounds bounds the rounds in which the gateway asks a client to wait. The others are left to the server, which may ask back once its
+	// call is approved. Clients give up at about maxRounds without showing their agent the last answer.
 	ownRounds = maxRounds / 2
-	// maxKept bounds what a round of ours carries of the server's, in bytes: the client has to send all of it back.
+	// maxKept bounds the bytes of the server's state and answers in a round of the gateway: the client has to send all of them back.
 	maxKept = 1 << 20
 	// maxReason bounds the reason in a question to a person, in bytes.
 	maxReason = 1000
 )
 
-// askToWait is a round of the gateway's own: the client is asked to show a person that they have to decide, and to come back. It is nil
-// where the answer is no ask, or the client can't be asked (again). What the client answers decides how long it waits, never the question:
-// that takes a person who has signed in with us (HI-4).
+// askToWait makes a round of the gateway's own: the client is asked to tell a person that they have to decide, and to come back. It is nil if the
+// verdict is no ask, or if the client can't be asked (again). The client's answer decides how long it waits, never the question itself: that takes
+// a person who has signed in to the gateway (HI-4).
 func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabilities json.RawMessage) json.RawMessage {
 	v, x := a.Verdict, r.Exchange
 	switch {
@@ -40,7 +40,7 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 		return nil
 	case at.n >= ownRounds, len(x.InputResponses)+len(x.RequestState) > maxKept:
 		return nil
-	case f.life.stopping.Err() != nil: // what is sealed now nobody can open later
+	case f.life.stopping.Err() != nil: // nobody could open the state later
 		return nil
 	}
 	id := *v.ApprovalID
@@ -72,7 +72,7 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 	})
 }
 
-// elicits tells which modes of elicitation a client with these capabilities has. One that names none has forms.
+// elicits tells which modes of elicitation a client with these capabilities has. A client that names none has forms.
 func elicits(capabilities json.RawMessage) (form, url bool) {
 	modes, _ := call.Get(capabilities, "elicitation")
 	if !call.IsObject(modes) {
@@ -83,8 +83,9 @@ func elicits(capabilities json.RawMessage) (form, url bool) {
 	return has("form") || !url, url
 }
 
-// apart takes the answer to a question of ours out of a client's answers: it is no part of the call. Without any other, servers is nil.
-func apart(responses json.RawMessage) (servers, ours json.RawMessage) {
+// separateAnswers separates the answer to the gateway's own question, which is no part of the call, from the answers to the server's. servers is nil
+// without any.
+func separateAnswers(responses json.RawMessage) (servers, ours json.RawMessage) {
 	ours, ok := call.Get(responses, approvalKey)
 	if !ok {
 		return responses, nil
@@ -106,9 +107,9 @@ func apart(responses json.RawMessage) (servers, ours json.RawMessage) {
 	return servers, ours
 }
 
-// left ends the rounds of a client that doesn't wait. Nothing runs, even if it has been approved meanwhile: the client's person has just
-// been told that it doesn't. So it is only judged.
-func (f *Face) left(ctx context.Context, r gateway.Request, at rounds) (json.RawMessage, *rpcError) {
+// endRounds ends the rounds of a client that doesn't wait. The call is only judged and does not run, even if it has been approved meanwhile: the
+// client's person has just been told that it does not.
+func (f *Face) endRounds(ctx context.Context, r gateway.Request, at rounds) (json.RawMessage, *rpcError) {
 	r.DryRun = true
 	a := f.g.Call(ctx, r)
 	if a.Verdict.Decision != fault.Permit {
@@ -120,7 +121,7 @@ func (f *Face) left(ctx context.Context, r gateway.Request, at rounds) (json.Raw
 	return refusal(ctx, r, a.Verdict.RequestID, v)
 }
 
-// waiting says what a held call waits for.
+// waiting is the message about what a held call waits for.
 func waiting(w desk.Waiting, now time.Time) string {
 	switch {
 	case w.SilenceAt.After(now):
@@ -131,31 +132,31 @@ func waiting(w desk.Waiting, now time.Time) string {
 	return fmt.Sprintf("Waiting for a person to decide on %s (%s).", w.ApprovalID, w.Risk)
 }
 
-// progress sends the progress notifications of one request. MCP wants their numbers to rise over the whole of it, and two speak: the
-// gateway while the call is held, and the server once it runs. What the server says after the gateway is moved up behind what was said
-// before, its total too. Where the gateway says nothing, the server's words pass as they are.
+// progress sends the progress notifications of one request. MCP requires that their numbers rise over the whole request, and they come from two
+// senders: the gateway while the call is held, and the server once it runs. If the gateway has sent any, the server's numbers, and its totals,
+// are shifted to follow them. Otherwise they pass unchanged.
 type progress struct {
 	s     *stream
 	token json.RawMessage
 
 	mu    sync.Mutex // guards the rest, and keeps the order in which it is sent
 	last  float64
-	shift float64 // of what the server says; 0: the gateway has said nothing
+	shift float64 // of the server's numbers; 0: the gateway has sent none
 }
 
-// held says that the call waits.
+// held sends that the call waits.
 func (p *progress) held(message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := math.Floor(p.last) + 1
-	if !(next > p.last) { // the server has counted to where numbers no longer differ by one: there is nothing above
+	if !(next > p.last) { // the number is so large that there is no next one
 		return
 	}
 	p.last, p.shift = next, next+1
 	p.send(mcpwire.AppendJSON(nil, map[string]any{"progress": next, "message": message}))
 }
 
-// server passes on what the server says.
+// server passes on a notification of the server.
 func (p *progress) server(params json.RawMessage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

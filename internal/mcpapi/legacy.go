@@ -26,7 +26,7 @@ const (
 	maxRunning     = 1024 // requests at a time in one transport session
 )
 
-// connection is one transport session of a revision up to 2025-11-25. It is plumbing: labels and phase follow the credential.
+// connection is one transport session of a revision up to 2025-11-25. Labels and phase belong to the credential, not to it.
 type connection struct {
 	id    string
 	owner identity.Principal
@@ -45,7 +45,7 @@ type connection struct {
 	asked   uint64
 }
 
-// reply is a client's answer to a request of ours.
+// reply is a client's answer to a request of the gateway.
 type reply struct{ result, err json.RawMessage }
 
 // connections are the open ones by transport session id.
@@ -58,13 +58,13 @@ type connections struct {
 var noConnection = fault.New(fault.NotFound, "There is no such transport session for this credential.").
 	Try("Send initialize again, without " + mcpwire.HeaderSession + ".")
 
-// owns tells whether the very credential that opened the connection is the one that uses it.
+// owns tells whether the connection was opened with this very credential.
 func (c *connection) owns(p identity.Principal) bool {
 	return c.owner.TokenID == p.TokenID && c.owner.Kind == p.Kind && c.owner.ID == p.ID
 }
 
-// connection finds the request's transport session and keeps it from idling out until release is called. One that is not the
-// credential's own is as good as none.
+// connection finds the request's transport session and keeps it from timing out until release is called. It does not find one of another
+// credential.
 func (f *Face) connection(r *http.Request, p identity.Principal) (c *connection, release func(), e *fault.Error) {
 	id := r.Header.Get(mcpwire.HeaderSession)
 	if id == "" {
@@ -90,8 +90,7 @@ func (f *Face) connection(r *http.Request, p identity.Principal) (c *connection,
 	}, nil
 }
 
-// add takes a new connection in. A credential that has too many loses the one that has idled longest; if all are busy, the new one is
-// refused.
+// add adds a new connection. A credential that has too many loses the one that has been idle longest; if all are busy, the new one is refused.
 func (f *Face) add(c *connection) error {
 	f.conns.mu.Lock()
 	if f.conns.closed {
@@ -128,7 +127,7 @@ var (
 	errIdle    = errors.New("the transport session was idle too long")
 )
 
-// drop ends a connection, once: its calls are cancelled, its questions get no answer, the SDK forgets it.
+// drop ends a connection, once. Its calls are cancelled, and its questions get no answer.
 func (f *Face) drop(c *connection, why error) {
 	f.conns.mu.Lock()
 	delete(f.conns.byID, c.id)
@@ -154,7 +153,7 @@ func (f *Face) drop(c *connection, why error) {
 	f.release(c.id)
 }
 
-// close takes all connections out, for good.
+// close refuses new connections and returns the open ones.
 func (cs *connections) close() []*connection {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -162,8 +161,8 @@ func (cs *connections) close() []*connection {
 	return slices.Collect(maps.Values(cs.byID))
 }
 
-// sweeps ends what idles, until Close. The SDK's own timer can't: it doesn't see the requests that this package serves.
-func (f *Face) sweeps() {
+// sweepUntilClose ends idle connections until Close. The SDK's own timer can't, since it doesn't see the requests that this package serves.
+func (f *Face) sweepUntilClose() {
 	t := time.NewTicker(sweepEvery)
 	defer t.Stop()
 	for {
@@ -193,7 +192,7 @@ func (f *Face) sweep(now time.Time) {
 	f.seal.forget(now)
 }
 
-// begin enters a request so that notifications/cancelled can find it. An id that is in use already would make that ambiguous.
+// begin registers a request so that notifications/cancelled can find it. An id that is in use would make that ambiguous.
 func (c *connection) begin(id json.RawMessage, cancel context.CancelCauseFunc) *rpcError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,7 +209,7 @@ func (c *connection) begin(id json.RawMessage, cancel context.CancelCauseFunc) *
 	return nil
 }
 
-// finish takes a request out again. It tells whether the connection has nothing left to do.
+// finish removes a request. It tells whether the connection is retired and has nothing left to do.
 func (c *connection) finish(id json.RawMessage) (over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +217,7 @@ func (c *connection) finish(id json.RawMessage) (over bool) {
 	return c.retired && len(c.running) == 0
 }
 
-// retire has the connection take no more calls. It tells whether none runs.
+// retire makes the connection refuse new calls. It tells whether none runs.
 func (c *connection) retire() (over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,8 +237,8 @@ func (c *connection) cancel(id json.RawMessage) {
 	}
 }
 
-// ask sends a request of an upstream's to the client, on the stream of the call that it belongs to, and waits for the answer. A
-// client that said it can't answer such requests isn't asked.
+// ask sends a request of an upstream to the client, on the stream of the call that it belongs to, and waits for the answer. A client without the
+// capability for it isn't asked.
 func (c *connection) ask(ctx context.Context, s *stream, method string, params json.RawMessage) (json.RawMessage, error) {
 	if !c.asks[method] {
 		e := badRequest(mcpwire.CodeMethodNotFound, "The agent's client does not answer "+mcpwire.Clip(method)+".")
@@ -277,8 +276,8 @@ func (c *connection) ask(ctx context.Context, s *stream, method string, params j
 	}
 }
 
-// answered hands a client's answer to whoever waits for it. An answer that nobody waits for (any more) has no effect.
-func (c *connection) answered(m mcpwire.Message) {
+// deliver passes a client's answer to the call that waits for it. An answer that no call waits for has no effect.
+func (c *connection) deliver(m mcpwire.Message) {
 	id, ok := call.Text(m.ID)
 	if !ok {
 		return
@@ -292,7 +291,7 @@ func (c *connection) answered(m mcpwire.Message) {
 	}
 }
 
-// askable is which requests a client with these capabilities answers.
+// askable returns the requests that a client with these capabilities answers.
 func askable(caps json.RawMessage) map[string]bool {
 	asks := map[string]bool{}
 	for _, k := range [...]struct{ capability, method string }{

@@ -16,14 +16,14 @@ import (
 
 const pageSize = 200
 
-// item is one entry of a list, under the name it is sorted and paged by.
+// item is one entry of a list. Lists are sorted and paged by name.
 type item struct {
 	name       string
 	definition json.RawMessage
 }
 
-// list answers one page of what the principal may see. Pages are by name, so that a page stays right when the list changes between
-// two of them.
+// list answers one page of a list that the principal may see. A page begins after a name, so that it stays right when the list changes between
+// two pages.
 func (f *Face) list(ctx context.Context, p identity.Principal, req *request, modern bool) (json.RawMessage, *rpcError) {
 	var items []item
 	var member string
@@ -103,7 +103,7 @@ func (f *Face) offers(ctx context.Context, p identity.Principal, kind call.Kind,
 	return items
 }
 
-// A cursor is the list and the last name of the page before, which the client has seen; there is nothing in it to protect.
+// writeCursor makes a cursor of the list and the last name of a page. The client knows both, so it needs no protection.
 func writeCursor(list, last string) json.RawMessage {
 	return mcpwire.AppendJSON(nil, base64.RawURLEncoding.EncodeToString([]byte(list+"\x00"+last)))
 }

@@ -13,8 +13,8 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// ownTool is a tool of Sallyport's own. It reads or plans the session that the credential stands for and reaches nothing outside,
-// so it doesn't go through the corridor.
+// ownTool is a tool of the gateway itself. It reads or plans the session that the credential stands for and reaches nothing outside, so it does
+// not go through the corridor.
 type ownTool struct {
 	definition json.RawMessage
 	arguments  bool // takes some
@@ -78,7 +78,7 @@ func define(name, title, description, schema string, reads bool) json.RawMessage
 	})
 }
 
-// callOwn runs one of our own tools. Whatever goes wrong with it is a result that the model can act on.
+// callOwn runs one of the gateway's own tools. Every failure is a result that the model can act on.
 func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t ownTool, arguments json.RawMessage) (json.RawMessage, *rpcError) {
 	answer, err := f.runOwn(ctx, p, t, arguments)
 	structured := mcpwire.AppendJSON(nil, answer)

@@ -15,7 +15,7 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// post is one message from a client.
+// post serves one message from a client.
 func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	body, err := web.JSON(w, r, maxBody, false)
 	if err == nil && !accepts(r) {
@@ -28,7 +28,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	m, e := parse(body)
 	if e != nil {
-		newStream(w, m.ID).fail(f.turnedAway(p, "", e))
+		newStream(w, m.ID).fail(f.recordRefusal(p, "", e))
 		return
 	}
 	if m.Response() {
@@ -37,7 +37,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 	}
 	req, e := parseRequest(m)
 	if e != nil {
-		newStream(w, m.ID).fail(f.turnedAway(p, "", e))
+		newStream(w, m.ID).fail(f.recordRefusal(p, "", e))
 		return
 	}
 	modern := isModern(r.Header, &req)
@@ -57,7 +57,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 // postModern serves a request of revision 2026-07-28: it stands alone, and ends with the HTTP request.
 func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
 	if e := checkModern(r.Header, req); e != nil {
-		s.fail(f.turnedAway(p, "", e))
+		s.fail(f.recordRefusal(p, "", e))
 		return
 	}
 	switch req.Method {
@@ -69,7 +69,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 		return
 	case string(call.CallTool):
 		if e := f.checkParamHeaders(r.Context(), r.Header, p, req); e != nil {
-			s.fail(f.turnedAway(p, req.Method, e))
+			s.fail(f.recordRefusal(p, req.Method, e))
 			return
 		}
 	}
@@ -79,7 +79,7 @@ func (f *Face) postModern(w http.ResponseWriter, r *http.Request, p identity.Pri
 // postLegacy serves a request of a revision up to 2025-11-25: within a transport session, except for the one that opens it.
 func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, s *stream, body []byte) {
 	if v := r.Header.Get(mcpwire.HeaderVersion); v != "" && v != mcpwire.Revision1125 && v != mcpwire.Revision0618 {
-		s.fail(f.turnedAway(p, req.Method, unsupported(v)))
+		s.fail(f.recordRefusal(p, req.Method, unsupported(v)))
 		return
 	}
 	if req.Method == "initialize" && r.Header.Get(mcpwire.HeaderSession) == "" {
@@ -99,7 +99,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	case req.Method == "logging/setLevel":
 		rank, ok := level(req.level)
 		if !ok {
-			s.fail(f.turnedAway(p, req.Method, invalidParams("level must be one of "+strings.Join(levels, ", ")+".")))
+			s.fail(f.recordRefusal(p, req.Method, invalidParams("level must be one of "+strings.Join(levels, ", ")+".")))
 			return
 		}
 		c.mu.Lock()
@@ -112,7 +112,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 		ctx, cancel := context.WithCancelCause(r.Context())
 		defer cancel(nil)
 		if e := c.begin(req.ID, cancel); e != nil {
-			s.fail(f.turnedAway(p, req.Method, e))
+			s.fail(f.recordRefusal(p, req.Method, e))
 			return
 		}
 		defer func() {
@@ -135,13 +135,13 @@ func forSDK(r *http.Request, body []byte, h *handshake) *http.Request {
 	return r
 }
 
-// notification takes a client's notification. Unknown ones are refused.
+// notification serves a client's notification. Unknown ones are refused.
 func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.Principal, req *request, modern bool, body []byte) {
 	if !clientNotifications[req.Method] {
-		newStream(w, nil).fail(f.turnedAway(p, req.Method, badRequest(mcpwire.CodeMethodNotFound, "There is no notification "+mcpwire.Quote(req.Method)+".")))
+		newStream(w, nil).fail(f.recordRefusal(p, req.Method, badRequest(mcpwire.CodeMethodNotFound, "There is no notification "+mcpwire.Quote(req.Method)+".")))
 		return
 	}
-	if modern { // nothing outlives its HTTP request that a notification could be about
+	if modern { // nothing outlives its HTTP request, so there is nothing to notify about
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
@@ -164,7 +164,7 @@ func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.P
 	w.WriteHeader(http.StatusAccepted)
 }
 
-// response takes a client's answer to a request of ours.
+// response serves a client's answer to a request of the gateway.
 func (f *Face) response(w http.ResponseWriter, r *http.Request, p identity.Principal, m mcpwire.Message) {
 	if mcpwire.Modern(r.Header.Get(mcpwire.HeaderVersion)) {
 		newStream(w, nil).fail(badRequest(mcpwire.CodeInvalidRequest, "Revision 2026-07-28 has no requests of the server's to answer."))
@@ -176,6 +176,6 @@ func (f *Face) response(w http.ResponseWriter, r *http.Request, p identity.Princ
 		return
 	}
 	defer release()
-	c.answered(m)
+	c.deliver(m)
 	w.WriteHeader(http.StatusAccepted)
 }

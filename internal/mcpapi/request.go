@@ -8,8 +8,7 @@ import (
 	"sallyport.example/internal/mcpwire"
 )
 
-// request is a request, or a notification, with its params taken apart. Members that no revision gives a meaning here are ignored and go
-// nowhere.
+// request is a request, or a notification, with the members of its params. Members that no revision defines are ignored.
 type request struct {
 	mcpwire.Message
 	params
@@ -61,14 +60,14 @@ func parseRequest(m mcpwire.Message) (request, *rpcError) {
 	return r, badMessage(e)
 }
 
-// isModern tells which era a message is of. A request can say so in its header or in its body; where the two disagree, it is
-// modern and refused as such.
+// isModern tells whether a message is of the modern era. The header or the body can say so; if only one of them does, the message counts as
+// modern, and checkModern refuses it.
 func isModern(h http.Header, r *request) bool {
 	return mcpwire.Modern(h.Get(mcpwire.HeaderVersion)) || mcpwire.Modern(r.meta.Version)
 }
 
-// checkModern checks what 2026-07-28 demands of a request: known method, header and body agreeing on version, method and what is
-// called, the client's capabilities.
+// checkModern checks what 2026-07-28 requires of a request: a known method, equal version, method and name in headers and body, and the client's
+// capabilities.
 func checkModern(h http.Header, r *request) *rpcError {
 	if !modernMethods[r.Method] {
 		return &rpcError{status: http.StatusNotFound, code: mcpwire.CodeMethodNotFound, message: "There is no method " + mcpwire.Quote(r.Method) + " in revision 2026-07-28."}
@@ -94,7 +93,7 @@ func unsupported(version string) *rpcError {
 	}
 }
 
-// What a client of 2026-07-28 can ask for, and what a client of any revision can announce. What is not here does not exist.
+// These are all methods of 2026-07-28, and all notifications of clients of any revision.
 var (
 	modernMethods = map[string]bool{
 		"server/discover": true, "subscriptions/listen": true,

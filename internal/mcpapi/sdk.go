@@ -23,8 +23,8 @@ import (
 // listTTL is how long a client may keep a list, in milliseconds: short, since permission can change.
 const listTTL = 1000
 
-// handshake is what the SDK's handlers need to know of the HTTP request they come from. A context is the only way through the SDK;
-// for a transport session it is that of its initialize request, and the session belongs to that credential.
+// handshake is what handlers that the SDK calls need of the HTTP request. The context is the only way through the SDK. In a transport session it
+// is the context of the initialize request, to whose credential the session belongs.
 type handshake struct {
 	principal identity.Principal
 	caps      json.RawMessage // capabilities in initialize
@@ -36,8 +36,8 @@ func withHandshake(r *http.Request, h *handshake) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), handshakeKey{}, h))
 }
 
-// sdk is what the SDK serves: one server behind two transports, since the stateful one serves no 2026-07-28 and the stateless one nothing
-// before it. The server has no features of its own; what it says it can do is served by this package.
+// sdk holds the SDK's server behind two transports, since the stateful one does not serve 2026-07-28 and the stateless one nothing before it. The
+// server has no features of its own; this package serves those that it announces.
 type sdk struct {
 	info   json.RawMessage // this server's Implementation object
 	server *mcp.Server
@@ -50,7 +50,7 @@ func (f *Face) newSDK(version string) sdk {
 		version = "unknown"
 	}
 	impl := &mcp.Implementation{Name: "sallyport", Title: "Sallyport", Version: version}
-	// As JSON: the Go field for logging is deprecated with 2026-07-28, and older clients still have the feature.
+	// This is JSON because the Go field for logging is deprecated with 2026-07-28, and older clients still use the feature.
 	caps := new(mcp.ServerCapabilities)
 	if err := json.Unmarshal([]byte(`{"tools":{"listChanged":true},"resources":{"listChanged":true,"subscribe":true},
 		"prompts":{"listChanged":true},"completions":{},"logging":{}}`), caps); err != nil {
@@ -84,8 +84,8 @@ func (f *Face) newSDK(version string) sdk {
 	}
 }
 
-// middleware is around every method that the SDK serves. It lets the protocol's own through and nothing else: what an agent asks
-// for never comes this way. It recovers, since the SDK doesn't, and lets no error out that is not meant for the agent.
+// middleware is around every method that the SDK serves. It lets only methods of the protocol itself through; other requests of agents never come
+// this way. It recovers, since the SDK doesn't, and lets no error out that is not meant for the agent.
 func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (res mcp.Result, err error) {
 		if extra := req.GetExtra(); extra != nil && extra.Header != nil {
@@ -122,7 +122,7 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// initialize opens a transport session. It is entered before its id goes out, so that the client's next request finds it.
+// initialize opens a transport session. It adds the connection before the id goes out, so that the client's next request finds it.
 func (f *Face) initialize(ctx context.Context, h *handshake, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result, error) {
 	ss, ok := req.GetSession().(*mcp.ServerSession)
 	if !ok || ss.ID() == "" {
@@ -159,14 +159,14 @@ func (f *Face) known(id string) bool {
 	return f.conns.byID[id] != nil
 }
 
-// subscription takes a subscription to a resource through the corridor.
+// subscription passes a subscription to a resource through the corridor.
 func (f *Face) subscription(ctx context.Context, method call.Method, uri, transport string) error {
 	h, _ := ctx.Value(handshakeKey{}).(*handshake)
 	if h == nil {
 		return sdkError(internalError(web.RequestID(ctx)))
 	}
 	r := gateway.Request{Principal: h.principal, Method: method, Tool: uri, Door: "mcp"}
-	// One client's unsubscribing must not end another's: each transport session, or else each credential, counts for itself.
+	// One client must not end another one's subscription: each transport session, or else each credential, has its own.
 	if r.Exchange.ClientKey = transport; transport == "" {
 		r.Exchange.ClientKey = h.principal.String()
 	}
@@ -176,7 +176,7 @@ func (f *Face) subscription(ctx context.Context, method call.Method, uri, transp
 	return nil
 }
 
-// sdkError is an error in the one form that the SDK passes on as it is.
+// sdkError is the error in the form that the SDK passes on unchanged.
 func sdkError(e *rpcError) error {
 	if e.raw == nil {
 		return &jsonrpc.Error{Code: e.code, Message: e.message, Data: e.data}
@@ -188,7 +188,7 @@ func sdkError(e *rpcError) error {
 	return &w
 }
 
-// faultError is a fault as a JSON-RPC error. Of an internal one nothing is shown but an id.
+// faultError is a fault as a JSON-RPC error. An internal one shows only the id of the request.
 func (f *Face) faultError(ctx context.Context, err error) *rpcError {
 	e := fault.Of(err)
 	id := web.RequestID(ctx)
@@ -208,10 +208,10 @@ func (f *Face) faultError(ctx context.Context, err error) *rpcError {
 	return &rpcError{status: http.StatusOK, code: e.Code.RPCCode(), message: e.Public(), data: mcpwire.AppendJSON(nil, data), fault: e.Code}
 }
 
-// changed tells clients that lists have changed. The SDK has no call for that; adding a feature again is one. The features that are
-// added are never listed and never called: middleware doesn't let those methods through.
+// changed tells clients that lists have changed. The SDK has no call for it, but sends it when a feature is added. The features that are added
+// here are never listed and never called: middleware doesn't let those methods through.
 func (f *Face) changed() {
-	f.heads.reset()
+	f.annotations.reset()
 	defer func() {
 		if p := recover(); p != nil {
 			f.log.Error("announcing a changed catalogue panicked", "panic", fmt.Sprint(p))
@@ -229,8 +229,8 @@ func (f *Face) changed() {
 
 var errUnserved = errors.New("not served by the SDK")
 
-// updates are resources that have changed and whose subscribers were not told yet. One goroutine tells them, so that neither the
-// upstream that reports nor its flood of reports waits for or holds up anybody.
+// updates are changed resources whose subscribers have not been told yet. One goroutine tells them, so that an upstream that reports changes
+// neither waits nor holds up anybody.
 type updates struct {
 	mu     sync.Mutex // guards uris
 	uris   map[string]struct{}
@@ -239,8 +239,8 @@ type updates struct {
 
 const maxUpdates = 4096
 
-// ResourceUpdated tells the subscribers of the resource that it has changed. It returns at once. Where two servers offer one URI
-// the subscribers are told of both: all that they learn is that reading again may be worth it.
+// ResourceUpdated tells the subscribers of the resource that it has changed. It returns at once. If two servers offer one URI, a change of either
+// is sent: subscribers only learn that reading again may be worth it.
 func (f *Face) ResourceUpdated(_, uri string) {
 	f.updates.mu.Lock()
 	if len(f.updates.uris) < maxUpdates {
@@ -265,7 +265,7 @@ func (f *Face) sendUpdates() {
 		f.updates.uris = map[string]struct{}{}
 		f.updates.mu.Unlock()
 		for uri := range uris {
-			// It returns no error that anybody could act on: a subscriber that is gone isn't told.
+			// Nobody could act on its error: a subscriber that is gone isn't told.
 			_ = f.sdk.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
 		}
 	}

@@ -17,12 +17,12 @@ import (
 
 const (
 	stateLife   = 10 * time.Minute
-	maxRounds   = 10      // how often one call may be asked back: a server could go on for ever
-	maxRequests = 16      // questions in one round, to a client that we ask ourselves
+	maxRounds   = 10      // of one call: a server could ask back for ever
+	maxRequests = 16      // questions in one round to a client before 2026-07-28
 	maxSpent    = 100_000 // states remembered as used; above it none is accepted until some expire
 )
 
-// binding is what a request state was made for. A state that comes back with anything else is refused.
+// binding is the call that a request state was made for. The state is refused with any other call.
 type binding struct {
 	Principal string `json:"p"` // kind:id
 	Session   string `json:"s"`
@@ -39,13 +39,13 @@ type state struct {
 	Round   int    `json:"r"`
 	Inner   string `json:"o"` // the upstream's own state
 
-	// Of a round that is the gateway's own (approvalKey): what the client is to wait for, and what it had answered the upstream before.
+	// Of a round of the gateway's own (approvalKey): the approval that the client waits for, and its earlier answers to the upstream.
 	Approval string          `json:"w,omitempty"`
 	Answers  json.RawMessage `json:"q,omitempty"`
 }
 
-// sealer makes and opens request states: AES-256-GCM under a key that never leaves the process, each state good once, so that none is forged or replayed.
-// After a restart clients start their call again.
+// sealer makes and opens request states. It uses AES-256-GCM with a key that never leaves the process, so that none is forged, and each state is
+// good once. After a restart clients start their call again.
 type sealer struct {
 	aead  cipher.AEAD
 	clock func() time.Time
@@ -68,7 +68,7 @@ func newSealer(clock func() time.Time) *sealer {
 	return &sealer{aead: aead, clock: clock, spent: map[string]int64{}}
 }
 
-// bind describes a call. Arguments that are no object get the hash of none: the corridor refuses them anyway.
+// bind returns the binding of a call. Arguments that are no object are hashed as none: the corridor refuses them anyway.
 func bind(principal, session string, method call.Method, name string, arguments json.RawMessage) binding {
 	if len(arguments) == 0 {
 		arguments = []byte("{}")
@@ -80,14 +80,14 @@ func bind(principal, session string, method call.Method, name string, arguments 
 	return binding{Principal: principal, Session: session, Method: string(method), Name: name, Arguments: call.HashBytes(canonical)}
 }
 
-// seal makes a state to hand out, good once and for stateLife.
+// seal seals a state, which is then good once and for stateLife.
 func (s *sealer) seal(st state) string {
 	now := s.clock()
 	st.Expires, st.ID = now.Add(stateLife).UnixMilli(), call.NewID("", now)
 	return base64.RawURLEncoding.EncodeToString(s.aead.Seal(nil, nil, mcpwire.AppendJSON(nil, st), nil))
 }
 
-// open gives back what was sealed, once. The error is for the log: who sent the state learns only that it is not good.
+// open returns a sealed state, once. The error is for the log: the client learns only that the state is not good.
 func (s *sealer) open(sealed string, b binding) (state, error) {
 	raw, err := decode64(sealed)
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"sallyport.example/internal/mcpwire"
 )
 
-// stream is the answer to one POST. It is a plain JSON body unless something has to be said before the result: then it becomes
-// an event stream with the first such message. It writes nothing after its end, so that a late notification can't touch a
-// ResponseWriter that is no longer ours.
+// stream is the answer to one POST. It is a plain JSON body unless a message has to be sent before the result; with the first one it becomes an
+// event stream. It writes nothing after its end, so that a late notification can't touch a ResponseWriter that is no longer ours.
 type stream struct {
 	w  http.ResponseWriter
 	rc *http.ResponseController
@@ -30,7 +29,7 @@ func newStream(w http.ResponseWriter, id json.RawMessage) *stream {
 
 var errEnded = errors.New("the answer has been given already")
 
-// message sends a notification or a request of ours ahead of the result, as an event.
+// message sends a notification or a request before the result, as an event.
 func (s *stream) message(method string, id, params json.RawMessage) error {
 	m := mcpwire.Message{ID: id, Method: method, Params: params}
 	b := m.Append(nil)
@@ -96,7 +95,7 @@ func (s *stream) end(status int, member string, parts [][]byte) {
 	h["Content-Length"] = []string{strconv.Itoa(length)}
 	s.w.WriteHeader(status)
 	for _, p := range parts {
-		if len(p) > 2048 { // what is small is gathered, what is large goes out as it is
+		if len(p) > 2048 { // small parts are gathered, large ones are written as they are
 			_, _ = s.w.Write(head)
 			if _, err := s.w.Write(p); err != nil {
 				return

@@ -23,7 +23,7 @@ func MediaType(h http.Header) string {
 	return media
 }
 
-// Name is what a request is about, the name or URI that the modern era repeats in Mcp-Name. Other methods repeat none.
+// Name is the name or URI of a request, which the modern era repeats in Mcp-Name. repeated is false for methods that have none.
 func Name(method string, params json.RawMessage) (name string, repeated, ok bool) {
 	member := "name"
 	switch call.Method(method) {
@@ -54,8 +54,8 @@ func SetHeaders(h http.Header, m *Message, version string, bound []ParamHeader) 
 	}
 }
 
-// CheckHeaders refuses a request of the modern era whose headers do not say what stands in its body: something between could have judged
-// the one, and we would act on the other.
+// CheckHeaders refuses a request of the modern era whose headers differ from its body: a proxy could have judged the headers, and the gateway
+// would act on the body.
 func CheckHeaders(h http.Header, m *Message, version string) *Error {
 	mismatch := func(header, why string) *Error {
 		return refuse(CodeHeaderMismatch, "The header "+header+" is "+why+".")

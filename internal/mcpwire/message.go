@@ -146,7 +146,7 @@ func ValidID(value json.RawMessage) bool {
 	return len(digits) > 0 && len(digits) <= 19
 }
 
-// IDKey is equal for ids that are equal, however a string is escaped.
+// IDKey is a key for an id. Equal ids have equal keys, however a string is escaped.
 func IDKey(id json.RawMessage) string {
 	if s, ok := call.Text(id); ok {
 		return "s" + s
@@ -180,5 +180,5 @@ func OneLine(value []byte) []byte {
 // Clip shortens hostile text for an error message.
 func Clip(s string) string { return display.Clip(s, 60) }
 
-// Quote is hostile text in an error message: clipped, and as a JSON string.
+// Quote writes hostile text for an error message: clipped, as a JSON string.
 func Quote(s string) string { return string(AppendJSON(nil, Clip(s))) }

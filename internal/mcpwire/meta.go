@@ -6,7 +6,7 @@ import (
 	"sallyport.example/internal/call"
 )
 
-// Meta is what the _meta of a request's params says about the protocol. A nil or empty field is absent.
+// Meta holds the members of a request's _meta that belong to the protocol. A nil or empty field is absent.
 type Meta struct {
 	ProgressToken json.RawMessage // a string or an integer
 

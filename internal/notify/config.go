@@ -37,7 +37,7 @@ type Config struct {
 	Password string   `yaml:"password,omitempty" json:"password,omitempty" jsonschema:"Its password. Never sent without TLS, except on this machine."`
 }
 
-// Channel is a way to people.
+// Channel is one way to send messages to people.
 type Channel struct {
 	name   string // in the outbox: the same after a restart, and without a secret
 	kind   string
@@ -46,7 +46,7 @@ type Channel struct {
 	sender sender
 }
 
-// takes tells whether the channel is told of m, and as what.
+// takes tells whether the channel takes m, and as which event.
 func (c *Channel) takes(m Message) (as Event, ok bool) {
 	switch {
 	case slices.Contains(c.on, m.Event):
@@ -57,12 +57,12 @@ func (c *Channel) takes(m Message) (as Event, ok bool) {
 	return "", false
 }
 
-// sender delivers. Its error is a *failure where it knows what the error means.
+// sender delivers a letter. Its error is a *failure if its meaning is known.
 type sender interface {
 	send(ctx context.Context, id string, l letter) error
 }
 
-// ParseChannel makes a channel of its configuration, or returns the first problem of Check.
+// ParseChannel makes a channel from its configuration, or returns the first problem of Check.
 func ParseChannel(c Config) (*Channel, error) {
 	if problems := c.Check(); len(problems) > 0 {
 		return nil, problems[0]
@@ -104,7 +104,7 @@ func ParseChannel(c Config) (*Channel, error) {
 	return ch, nil
 }
 
-// Check returns everything that is wrong with an entry, each problem with its field. None of them shows a secret.
+// Check returns every problem of an entry, each with its field. None shows a secret.
 func (c Config) Check() []*fault.Error {
 	var problems []*fault.Error
 	bad := func(field, remedy, format string, args ...any) {
@@ -137,7 +137,7 @@ func (c Config) Check() []*fault.Error {
 		c.checkMail(bad)
 		return problems
 	}
-	// The address of a chat's webhook is a secret, so it is not repeated.
+	// The address of a chat's webhook is a secret, so messages do not show it.
 	u, err := url.Parse(c.URL)
 	switch {
 	case c.URL == "":
@@ -184,12 +184,12 @@ func (c Config) checkMail(bad func(field, remedy, format string, args ...any)) {
 	}
 }
 
-// printable tells whether s is of visible ASCII and spaces.
+// printable tells whether s consists of visible ASCII and spaces.
 func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// isLoopback tells whether a host is this machine. What it says of a name is held at the dialling.
+// isLoopback tells whether a host is this machine. For a name, the dialer checks the address.
 func isLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()

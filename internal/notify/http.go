@@ -22,7 +22,7 @@ import (
 	"sallyport.example/internal/display"
 )
 
-// post sends JSON to one address. No redirects, no proxy of the environment, no connection kept, and no look at the answer's body.
+// post sends JSON to one address. It follows no redirect, uses no proxy, keeps no connection, and does not read the answer's body.
 type post struct {
 	url       string
 	transport *http.Transport
@@ -40,7 +40,7 @@ func newPost(url string, loopback bool, roots *x509.CertPool) post {
 	}}
 }
 
-// dialer reaches only this machine if it is to: what goes there is not encrypted, and a name could lead elsewhere.
+// dialer connects only to this machine if loopback is set, since such messages are not encrypted, and a name could resolve to another address.
 func dialer(loopback bool) *net.Dialer {
 	d := &net.Dialer{Timeout: tryTime}
 	if loopback {
@@ -66,7 +66,7 @@ func (p *post) do(ctx context.Context, body []byte, header http.Header) error {
 	if err != nil {
 		return unreached(ctx, err)
 	}
-	resp.Body.Close() // an error would be about what nobody wants to read
+	resp.Body.Close() // the body is not read, so an error does not matter
 	return p.judge(resp)
 }
 
@@ -97,7 +97,7 @@ func (p *post) judge(resp *http.Response) error {
 	return f
 }
 
-// retryAfter reads seconds or a date; 0 if it is neither, or in the past.
+// retryAfter parses seconds or a date. It is 0 for anything else and for the past.
 func (p *post) retryAfter(s string) time.Duration {
 	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
 		return time.Duration(min(n, uint64(longestAfter/time.Second))) * time.Second
@@ -160,7 +160,7 @@ func (s *slack) send(ctx context.Context, _ string, l letter) error {
 
 // chat escapes a text. Slack takes <…> for links and mentions (<!channel>, <@U…>) and asks for these three to be escaped. The
 // others take @all for a mention and [text](address) for a link, and have no escape for them: an @ that could begin one becomes
-// its full-width twin, and the brackets are moved apart.
+// the full-width character, and the brackets are moved apart.
 func chat(s string) string {
 	s = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "](", "] (").Replace(s)
 	var out strings.Builder
@@ -176,7 +176,7 @@ func chat(s string) string {
 	return out.String()
 }
 
-// lines is a letter for people to read, all but the link.
+// lines is the text of a letter without its link.
 func lines(l letter) []string {
 	title := l.Title
 	if l.Risk != "" {

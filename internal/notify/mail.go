@@ -20,16 +20,16 @@ import (
 	"sallyport.example/internal/display"
 )
 
-// protection is how the way to the mail server is kept from others.
+// protection is how the connection to the mail server is encrypted.
 type protection int
 
 const (
-	startTLS    protection = iota // asked for, and nothing is said without it
-	implicitTLS                   // from the first byte: port 465
-	ownMachine                    // none: the server is on this machine
+	startTLS    protection = iota // required before anything else is sent
+	implicitTLS                   // TLS from the first byte: port 465
+	ownMachine                    // no encryption: the server is on this machine
 )
 
-// maxDialogue bounds what a mail server may say.
+// maxDialogue bounds the bytes that a mail server may send.
 const maxDialogue = 64 << 10
 
 // mailer sends mail through one server.
@@ -90,8 +90,8 @@ func (m *mailer) dialogue(ctx context.Context, text []byte) error {
 	if err := c.Mail(m.from.Address); err != nil {
 		return err
 	}
-	// One address that is refused for good must not keep the others from hearing; one that is refused for now is asked again
-	// with them, because nothing has gone out to anybody yet.
+	// An address that is refused for good must not hold up the others. If one is refused for now, all are tried again later, because
+	// nothing has gone out to anybody yet.
 	var rejected []error
 	for _, to := range m.to {
 		if err := c.Rcpt(to); permanent(err) {
@@ -115,7 +115,7 @@ func (m *mailer) dialogue(ctx context.Context, text []byte) error {
 	if err != nil {
 		return err
 	}
-	c.Quit() // it has the message; what it says to this changes nothing
+	c.Quit() // it has the message, so an error changes nothing
 	if len(rejected) > 0 {
 		return &failure{why: fmt.Sprintf("the mail server takes %d of the %d recipients: %s", len(m.to)-len(rejected), len(m.to), display.Line(rejected[0].Error(), 150)), sent: true}
 	}
@@ -131,7 +131,7 @@ func refused(why string, err error) error {
 	return &failure{why: why + ": " + display.Line(err.Error(), 150), refused: true}
 }
 
-// literal is how a machine without a name of its own says hello.
+// literal is the address of a machine as it stands in HELO without a name.
 func literal(a net.Addr) string {
 	tcp, ok := a.(*net.TCPAddr)
 	switch {
@@ -144,7 +144,7 @@ func literal(a net.Addr) string {
 	}
 }
 
-// bounded is a connection that ends when the other side has said too much.
+// bounded is a connection from which only so many bytes can be read.
 type bounded struct {
 	net.Conn
 	left int
@@ -184,8 +184,7 @@ func (m *mailer) compose(id string, l letter) []byte {
 	return b.Bytes()
 }
 
-// subject encodes a text for a header (RFC 2047). A text that would itself be read as encoded is encoded too: it could say
-// what Printable has taken out.
+// subject encodes a text for a header (RFC 2047). A text that looks encoded is encoded too: decoded it could hold what plain has removed.
 func subject(s string) string {
 	plain := !strings.Contains(s, "=?")
 	for i := range len(s) {

@@ -348,7 +348,7 @@ func TestMailFailures(t *testing.T) {
 		n := notifier(t, newMemory(), &Channel{name: "m", kind: "email", target: "m", on: Events(), sender: o.to(startTLS, "ann@example.com", "bob@example.com")})
 		must(t, n.Send(t.Context(), ask(1)))
 		w := n.workers[0]
-		if n.turn(t.Context(), w); n.turn(t.Context(), w) != idle || len(o.mails) != 2 || status(t, n).Sent != 1 {
+		if n.step(t.Context(), w); n.step(t.Context(), w) != idle || len(o.mails) != 2 || status(t, n).Sent != 1 {
 			t.Errorf("it is tried again: %+v", status(t, n))
 		}
 	})
@@ -362,7 +362,7 @@ func TestMailHeadersAreOurs(t *testing.T) {
 		"plain", "für Zoë, 12 €", "a\r\nBcc: eve@evil.example\r\n\r\nhello", "a\nX: y", "a\rX: y", "\r\n.\r\nMAIL FROM:<x>", ".", "..", "",
 		"=?utf-8?q?=0d=0aBcc:=20eve@evil.example?=", "=?utf-8?b?4oCuZXZpbA==?=", "\u202eevil", "\x1b[2J", "\xff\xfe", strings.Repeat("é", 500), strings.Repeat("x", 5000), strings.Repeat("=?", 100), "a\u2028b\u0085c", "  spaces  ", strings.Repeat("🦊", 60),
 	} {
-		l := n.harmless(Message{Key: "k", Event: Approval, Title: title, Text: title, Risk: "HIGH", Link: title, At: time.Unix(1782000000, 0), Fields: []Field{{title, title}}})
+		l := n.letterOf(Message{Key: "k", Event: Approval, Title: title, Text: title, Risk: "HIGH", Link: title, At: time.Unix(1782000000, 0), Fields: []Field{{title, title}}})
 		m := &mailer{from: &mail.Address{Name: title[:min(len(title), maxSender)], Address: "gate@corp.example"}, to: []string{"ann@example.com"}}
 		raw := m.compose("ntf_1", l)
 		if !bytes.Equal(raw, m.compose("ntf_1", l)) {

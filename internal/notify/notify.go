@@ -1,15 +1,15 @@
 // Package notify tells people that something waits for them or has gone wrong (AU-3): by signed webhook, in a Slack-compatible
-// chat, by e-mail. It says what kind of thing it is, of which agent, how risky, and where to look; never arguments.
+// chat, by e-mail. A message has the kind of event, the agent, the risk, and a link; never arguments.
 //
 // Promises:
-//   - Send returns when the message is on the disk, not when it is delivered. It belongs behind a decision, never in one.
-//   - A message goes out once for each channel, by its key, over restarts too. Killed between a receiver's yes and
-//     our note of it, the message goes out again under the same delivery id; that window can't be closed from this side.
-//   - A channel that fails is tried again with growing pauses for a day and holds up no other. What was given up stays visible.
+//   - Send returns when the message is on the disk, not when it is delivered. Callers use it after a decision, never within one.
+//   - A message goes out once for each channel, by its key, over restarts too. If the process is
+//     killed between the delivery and the note of it, the message goes out again under the same delivery id.
+//   - A channel that fails is tried again with growing pauses for a day and holds up no other. Messages that were given up stay visible.
 //   - A flood becomes a digest: of one event a channel carries Burst messages at once and then one every few seconds, and when
 //     more than Burst wait they go out as one.
-//   - Text of agents is made harmless before it is kept: one line, no controls, no reordering, no secrets, bounded, no address
-//     of the web. The link is ours and leads to the console. (A bare name such as evil.example is left; some readers link it.)
+//   - Text of agents is made harmless before it is kept: one line, no controls, no reordering, no secrets, bounded, no web
+//     address. The link is made here and leads to the console. (A bare name such as evil.example stays; some readers link it.)
 package notify
 
 import (
@@ -42,13 +42,13 @@ const (
 // Events returns every event.
 func Events() []Event { return []Event{Approval, Alert} }
 
-// Message is what people are told. Title, Text and Fields may hold an agent's words.
+// Message is a message to people. Title, Text and Fields may hold an agent's words.
 type Message struct {
-	Key    string // makes it one message: "approval:appr_…:asked". 1 to 200 bytes
+	Key    string // the same for the same message: "approval:appr_…:asked". 1 to 200 bytes
 	Event  Event
 	Title  string
 	Text   string
-	Risk   string // LOW, MEDIUM, HIGH, CRITICAL; anything else is shown as none
+	Risk   string // LOW, MEDIUM, HIGH or CRITICAL; any other is shown as none
 	Link   string // path and query within the console: "/approvals/appr_…"
 	At     time.Time
 	Fields []Field // at most 8 are kept
@@ -60,9 +60,9 @@ type Field struct {
 	Value string `json:"value"`
 }
 
-// Bounds of a message's texts in bytes, as Printable writes them.
+// Bounds of a message's texts in bytes.
 const (
-	maxRaw    = 16 << 10 // what follows is not even looked at
+	maxRaw    = 16 << 10 // of a text; the rest is dropped unread
 	maxKey    = 200
 	maxTitle  = 120
 	maxText   = 500
@@ -85,7 +85,7 @@ type Notice struct {
 	Tries   int
 }
 
-// Counts is what became of a channel's notices since there is one of that name.
+// Counts counts the notices of a channel by outcome since its first one.
 type Counts struct {
 	Waiting     int64
 	Sent        int64 // deliveries: a digest is one
@@ -95,21 +95,20 @@ type Counts struct {
 	LastSuccess time.Time
 }
 
-// Store is the outbox. A method that has returned without error has its effect on the disk, and one that has returned an error
-// may have had it all the same. Times are kept to the microsecond.
+// Store is the outbox. After a method returned nil its effect is on the disk; after an error it may be. Times are kept to the microsecond.
 type Store interface {
-	// AddNotices adds those whose channel has had none of that key; all or none.
+	// AddNotices adds, in one transaction, the notices whose channel has had none with the same key.
 	AddNotices(context.Context, []Notice) error
-	// WaitingNotices returns what a channel has waiting of an event, what is due first first.
+	// WaitingNotices returns the waiting notices of a channel and an event. Those that are due first come first.
 	WaitingNotices(ctx context.Context, channel string, e Event, limit int) ([]Notice, error)
-	// FoldNotices puts one notice in the place of several that wait, or is a Conflict when one of them doesn't.
+	// FoldNotices replaces several waiting notices by one. It is a Conflict if one of them does not wait.
 	FoldNotices(ctx context.Context, ids []int64, into Notice) error
-	// NoticeSent says that a notice was delivered. Saying so again changes nothing.
+	// NoticeSent records that a notice was delivered. Repeating it changes nothing.
 	NoticeSent(ctx context.Context, id int64, at time.Time) error
-	// NoticeFailed says why it was not, and when it is due again; the zero time gives it up. Saying so of one that doesn't wait
-	// changes nothing.
+	// NoticeFailed records why a notice was not delivered, and when it is due again; the zero time gives it up. For a notice that does not
+	// wait it changes nothing.
 	NoticeFailed(ctx context.Context, id int64, tries int, due time.Time, why string, at time.Time) error
-	// RemoveNotices removes what was added before a time, and with it the memory of its keys.
+	// RemoveNotices removes the notices, and so the keys, that were added before a time.
 	RemoveNotices(ctx context.Context, before time.Time) error
 	// NoticeCounts returns the counts by channel.
 	NoticeCounts(context.Context) (map[string]Counts, error)
@@ -133,7 +132,7 @@ type Notifier struct {
 	workers []*worker
 }
 
-// New returns a Notifier. Two channels with one target are an error, as is a console that is no address.
+// New returns a Notifier. Two channels with one target are an error, as is a Console that is no address.
 func New(channels []*Channel, o Options) (*Notifier, error) {
 	console, err := url.Parse(o.Console)
 	if err != nil || console.Scheme != "https" && console.Scheme != "http" || console.Host == "" || console.User != nil || console.RawQuery != "" || console.Fragment != "" {
@@ -158,10 +157,10 @@ func New(channels []*Channel, o Options) (*Notifier, error) {
 	return n, nil
 }
 
-// Send hands a message to every channel that takes its event; a question of risk HIGH or CRITICAL is an alert to those that take
-// only alerts. After nil it is delivered or visibly given up, whatever happens to
-// this process. A key that a channel has had within the last week (keep) is not sent to it again, so after a start one can
-// send everything that waits. Its error is of the store, and short of a day's trouble sending again is the way out.
+// Send passes a message to every channel that takes its event; a question of risk HIGH or CRITICAL is an alert to channels that
+// take only alerts. After nil the message will be delivered or visibly given up, whatever happens to this process. A key that a
+// channel has had within the last week (keep) is not sent to it again, so a caller can send everything that waits after a start.
+// The error is the store's; the caller may send the message again.
 func (n *Notifier) Send(ctx context.Context, m Message) error {
 	if m.Key == "" || len(m.Key) > maxKey {
 		return fault.New(fault.Internal, "a message has a key of %d bytes", len(m.Key))
@@ -169,7 +168,7 @@ func (n *Notifier) Send(ctx context.Context, m Message) error {
 	if !slices.Contains(Events(), m.Event) {
 		return fault.New(fault.Internal, "a message is about %.40q", m.Event)
 	}
-	body, err := json.Marshal(n.harmless(m))
+	body, err := json.Marshal(n.letterOf(m))
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "a message can't be written")
 	}
@@ -197,7 +196,7 @@ func (n *Notifier) Send(ctx context.Context, m Message) error {
 	return nil
 }
 
-// letter is a message as it is kept and sent: harmless.
+// letter is a message as it is kept and sent. Its texts are harmless.
 type letter struct {
 	Event  Event          `json:"event"`
 	Title  string         `json:"title"`
@@ -209,7 +208,7 @@ type letter struct {
 	Digest map[string]int `json:"digest,omitempty"` // risk -> how many it stands for; nil for a message of its own
 }
 
-func (n *Notifier) harmless(m Message) letter {
+func (n *Notifier) letterOf(m Message) letter {
 	l := letter{Event: m.Event, Title: n.plain(m.Title, maxTitle), Text: n.plain(m.Text, maxText), Risk: m.Risk, Link: n.link(m.Link), At: m.At.UTC(), Fields: []Field{}}
 	if !slices.Contains(risks, l.Risk) {
 		l.Risk = ""
@@ -220,15 +219,14 @@ func (n *Notifier) harmless(m Message) letter {
 	return l
 }
 
-// plain makes a text one that nothing takes for more than a text. Readers of mail and chat make links of addresses, so there is
-// none left in it.
+// plain makes a hostile text safe in mail and chat. Their readers make links of addresses, so none stays in it.
 func (n *Notifier) plain(s string, most int) string {
 	s = s[:min(len(s), maxRaw)]
 	s = string(n.secrets.Redact([]byte(s)))
 	return strings.ReplaceAll(display.Line(s, most), "://", "[:]//")
 }
 
-// link is the address of a page of the console: whatever path says, it leads nowhere else.
+// link is the address of a page of the console. No path makes it lead elsewhere.
 func (n *Notifier) link(path string) string {
 	to := *n.console
 	ref, err := url.Parse(path)
@@ -240,7 +238,7 @@ func (n *Notifier) link(path string) string {
 	return to.String()
 }
 
-// digest is the one letter in the place of several.
+// digest makes one letter in place of several.
 func (n *Notifier) digest(e Event, letters []letter, now time.Time) letter {
 	d := letter{Event: e, At: now.UTC(), Fields: []Field{}, Digest: map[string]int{}}
 	all := 0
@@ -273,20 +271,20 @@ func (n *Notifier) digest(e Event, letters []letter, now time.Time) letter {
 	return d
 }
 
-// delivery names one message for one channel, the same at every try, so that a receiver can drop what it has.
+// delivery is the id of one message for one channel. It is the same at every try, so that a receiver can drop a repeated one.
 func delivery(channel, key string) string {
 	sum := sha256.Sum256([]byte(channel + "\x00" + key))
 	return "ntf_" + hex.EncodeToString(sum[:12])
 }
 
-// Status is how a channel does.
+// Status is the state of a channel.
 type Status struct {
 	Kind   string
 	Target string // the host, never more of the address
 	Counts
 }
 
-// Status returns how each channel does, in the order of New.
+// Status returns the state of each channel, in the order of New.
 func (n *Notifier) Status(ctx context.Context) ([]Status, error) {
 	counts, err := n.store.NoticeCounts(ctx)
 	if err != nil {
@@ -299,8 +297,8 @@ func (n *Notifier) Status(ctx context.Context) ([]Status, error) {
 	return all, nil
 }
 
-// Run delivers until ctx ends, and has then ended everything that it began: what is under way gets grace to end by itself,
-// because what is cut off goes out a second time after the next start. Not to be called while it runs.
+// Run delivers until ctx ends, and waits for its goroutines. A delivery under way gets a moment (grace) to end by itself, because
+// one that is cut off goes out a second time after the next start. Run must not be called while it runs.
 func (n *Notifier) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, w := range n.workers {

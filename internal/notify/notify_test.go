@@ -672,12 +672,12 @@ func TestHarmless(t *testing.T) {
 	for range 20 {
 		m.Fields = append(m.Fields, Field{big, big})
 	}
-	body, err := json.Marshal(n.harmless(m))
+	body, err := json.Marshal(n.letterOf(m))
 	must(t, err)
 	if len(body) > 4000 || !utf8.Valid(body) {
 		t.Errorf("%d bytes", len(body))
 	}
-	if l := n.harmless(m); l.Risk != "" || len(l.Fields) != maxFields {
+	if l := n.letterOf(m); l.Risk != "" || len(l.Fields) != maxFields {
 		t.Errorf("%q, %d fields", l.Risk, len(l.Fields))
 	}
 }
@@ -733,6 +733,6 @@ func BenchmarkHarmless(b *testing.B) {
 	m.Fields = []Field{{"agent", "billing-bot"}, {"operation", "bank.transfer"}, {"amount", "1250 EUR"}}
 	b.ReportAllocs()
 	for b.Loop() {
-		n.harmless(m)
+		n.letterOf(m)
 	}
 }

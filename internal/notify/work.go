@@ -12,41 +12,41 @@ import (
 const (
 	// Burst is how many messages of one event a channel carries at once, and the most that wait without becoming a digest.
 	Burst = 20
-	every = 3 * time.Second // one more message after a burst
+	every = 3 * time.Second // between two messages after a burst
 
-	foldBatch = 500 // notices that become a digest in one transaction: a decision may be waiting for the same disk
+	foldBatch = 500 // notices that one transaction makes a digest of: a decision may wait for the same disk
 
 	tryTime      = 10 * time.Second // one try
 	grace        = 2 * time.Second  // for a try that is under way when everything stops
 	longestPause = 5 * time.Minute
-	longestAfter = time.Hour // that a receiver may ask for
+	longestAfter = time.Hour // the longest pause that a receiver may ask for
 	refusedPause = time.Minute
 	refusedTries = 3
 	giveUpAfter  = 24 * time.Hour
 	keep         = 7 * 24 * time.Hour
 )
 
-// failure is why a try came to nothing. Its text is for people and has no address and no secret in it.
+// failure is the reason why a try failed. Its text is for people, without address and secrets.
 type failure struct {
 	why     string
-	sent    bool          // it reached somebody all the same: trying again would double it
-	refused bool          // the receiver doesn't want this message; others may pass
-	final   bool          // and asking again is pointless
-	after   time.Duration // when the receiver wants to be asked again; 0 if it didn't say
+	sent    bool          // it reached some recipients, who would get it twice if it were tried again
+	refused bool          // the receiver refused this message; it may take others
+	final   bool          // it will never take this one
+	after   time.Duration // pause that the receiver asks for, or 0
 }
 
 func (f *failure) Error() string { return f.why }
 
-// worker delivers for one channel. Its goroutine owns everything but wake.
+// worker delivers for one channel. Its goroutine owns all fields but wake.
 type worker struct {
 	channel *Channel
 	wake    chan struct{} // holds one
 	paces   map[Event]*pace
 
-	failures  int       // tries in a row that failed because of the channel
-	rests     time.Time // the channel is not asked before
-	storeDown bool      // so that the log has one line for it
-	// settle tells the store how the last try ended; nil when it knows. Nothing goes out before it does: it would go out twice.
+	failures  int       // tries in a row that failed, not counting refused messages
+	rests     time.Time // no try before this time
+	storeDown bool      // so that the log has one line about an outage
+	// settle writes the outcome of the last try to the store; nil once that is done. Nothing is sent before, since it would be sent twice.
 	settle func(context.Context) error
 }
 
@@ -58,10 +58,10 @@ func newWorker(c *Channel) *worker {
 	return w
 }
 
-// pace lets Burst messages go at once, and then one every few seconds.
-type pace struct{ full time.Time } // when the whole burst is there again
+// pace lets Burst messages go at once, and then one after each pause.
+type pace struct{ full time.Time } // when a whole burst may go again
 
-// wait is how long until one may go; not above 0: now.
+// wait is the time until the next message may go; it may go now if that is not above 0.
 func (p *pace) wait(now time.Time) time.Duration { return p.full.Add(-(Burst - 1) * every).Sub(now) }
 
 func (p *pace) take(now time.Time) {
@@ -71,14 +71,14 @@ func (p *pace) take(now time.Time) {
 	p.full = p.full.Add(every)
 }
 
-// idle is the wait of who has nothing to do until somebody wakes them.
+// idle is the pause of a worker that has nothing to do until it is woken.
 const idle = time.Duration(1<<63 - 1)
 
 func (n *Notifier) work(ctx context.Context, w *worker) {
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		wait := n.turn(ctx, w)
+		wait := n.step(ctx, w)
 		if wait <= 0 {
 			continue
 		}
@@ -91,11 +91,11 @@ func (n *Notifier) work(ctx context.Context, w *worker) {
 	}
 }
 
-// turn does one thing for the channel, if there is one to do, and returns how long there is nothing else.
-func (n *Notifier) turn(ctx context.Context, w *worker) time.Duration {
+// step does one thing for the channel, if there is one to do, and returns the time until there may be another.
+func (n *Notifier) step(ctx context.Context, w *worker) time.Duration {
 	now := time.Now()
 	if w.settle != nil {
-		if wait := n.tell(ctx, w); wait > 0 {
+		if wait := n.writeOutcome(ctx, w); wait > 0 {
 			return wait
 		}
 	}
@@ -125,13 +125,13 @@ func (n *Notifier) turn(ctx context.Context, w *worker) time.Duration {
 		default:
 			w.paces[e].take(now)
 			n.try(ctx, w, waiting[0])
-			return n.tell(ctx, w)
+			return n.writeOutcome(ctx, w)
 		}
 	}
 	return wait
 }
 
-// dueBy counts those that are due; they come first.
+// dueBy counts the notices that are due; they come first.
 func dueBy(waiting []Notice, now time.Time) (due int) {
 	for due < len(waiting) && !waiting[due].Due.After(now) {
 		due++
@@ -139,7 +139,7 @@ func dueBy(waiting []Notice, now time.Time) (due int) {
 	return due
 }
 
-// outage is the wait when the store doesn't answer.
+// outage returns the pause after an error of the store.
 func (n *Notifier) outage(ctx context.Context, w *worker, err error) time.Duration {
 	if !w.storeDown && ctx.Err() == nil {
 		w.storeDown = true
@@ -148,8 +148,8 @@ func (n *Notifier) outage(ctx context.Context, w *worker, err error) time.Durati
 	return time.Second
 }
 
-// tell lets the store know how the last try ended.
-func (n *Notifier) tell(ctx context.Context, w *worker) time.Duration {
+// writeOutcome writes the outcome of the last try to the store.
+func (n *Notifier) writeOutcome(ctx context.Context, w *worker) time.Duration {
 	if w.settle == nil {
 		return 0
 	}
@@ -160,7 +160,7 @@ func (n *Notifier) tell(ctx context.Context, w *worker) time.Duration {
 	return 0
 }
 
-// fold makes one notice of all that are due, a batch at a time.
+// fold makes one notice of all that are due, in batches.
 func (n *Notifier) fold(ctx context.Context, w *worker, e Event, now time.Time) error {
 	for {
 		many, err := n.store.WaitingNotices(ctx, w.channel.name, e, foldBatch)
@@ -172,13 +172,13 @@ func (n *Notifier) fold(ctx context.Context, w *worker, e Event, now time.Time) 
 			return nil
 		}
 		ids, letters := make([]int64, len(many)), make([]letter, len(many))
-		into := Notice{Channel: w.channel.name, Key: "digest:" + rand.Text(), Event: e, Due: now} // a later batch takes it in
+		into := Notice{Channel: w.channel.name, Key: "digest:" + rand.Text(), Event: e, Due: now} // a later batch includes it
 		for i, one := range many {
 			ids[i] = one.ID
 			if letters[i], err = read(one); err != nil {
-				letters[i] = letter{} // damaged: it counts, as one
+				letters[i] = letter{} // a damaged one counts as one message
 			}
-			if one.Added.After(into.Added) { // its day begins with the newest, which has been tried the least
+			if one.Added.After(into.Added) { // a digest is as old as its newest notice, which has been tried the least
 				into.Added = one.Added
 			}
 		}
@@ -196,7 +196,7 @@ func read(one Notice) (l letter, err error) {
 	return l, err
 }
 
-// try delivers a notice once and leaves in settle how it ended.
+// try delivers a notice once and leaves the writing of the outcome in settle.
 func (n *Notifier) try(ctx context.Context, w *worker, one Notice) {
 	l, err := read(one)
 	if err != nil {
@@ -230,7 +230,7 @@ func (n *Notifier) try(ctx context.Context, w *worker, one Notice) {
 		return
 	}
 	if ctx.Err() != nil {
-		return // cut off; it waits for the next start
+		return // it was cut off and waits for the next start
 	}
 	tries := one.Tries + 1
 	pause := backoff(tries)
