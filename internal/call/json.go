@@ -920,6 +920,12 @@ func Text(value []byte) (string, bool) {
 // IsObject tells whether a checked value, as Get and Members give it, is an object.
 func IsObject(value []byte) bool { return len(value) > 0 && value[0] == '{' }
 
+// GetText is Text of a member; false if there is none.
+func GetText(object []byte, name string) (string, bool) {
+	value, _ := Get(object, name)
+	return Text(value)
+}
+
 // SetMember returns a copy of a checked object with one top-level member replaced where it stands, or added at the end. The rest
 // keeps its bytes, so an added member can leave canonical order. value must be checked JSON. It returns nil if object is no object.
 func SetMember(object []byte, name string, value json.RawMessage) []byte {

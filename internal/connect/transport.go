@@ -2,6 +2,7 @@ package connect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -134,9 +135,8 @@ func initialized(resp *http.Response) (version string, err error) {
 }
 
 func versionOf(result []byte) string {
-	v, _ := call.Get(result, "protocolVersion")
-	s, _ := call.Text(v)
-	return s
+	version, _ := call.GetText(result, "protocolVersion")
+	return version
 }
 
 // send makes one HTTP request. While nothing listens at the address it tries again for a moment, since a gateway that restarts is back soon. A
@@ -264,13 +264,11 @@ func ended(err error) error {
 func problem(resp *http.Response) string {
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // a part of the body is enough for a sentence
 	if strings.HasSuffix(mcpwire.MediaType(resp.Header), "json") && json.Valid(body) {
-		detail, _ := call.Get(body, "detail")
 		e, _ := call.Get(body, "error")
-		message, _ := call.Get(e, "message")
-		for _, v := range []json.RawMessage{detail, message} {
-			if s, _ := call.Text(v); s != "" {
-				return s
-			}
+		detail, _ := call.GetText(body, "detail")
+		message, _ := call.GetText(e, "message")
+		if s := cmp.Or(detail, message); s != "" {
+			return s
 		}
 	}
 	return "The gateway answered " + resp.Status + "."
@@ -308,8 +306,7 @@ func (b *bridge) learnTools(result []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for t := range call.Elements(tools) {
-		v, _ := call.Get(t, "name")
-		name, ok := call.Text(v)
+		name, ok := call.GetText(t, "name")
 		if !ok {
 			continue
 		}

@@ -104,10 +104,6 @@ type agentPage struct {
 	Exact    []piece
 }
 
-func (c *Console) agent(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.showAgent(w, r, p, agentPage{}, http.StatusOK)
-}
-
 func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.Principal, d agentPage, status int) {
 	id := r.PathValue("id")
 	a, ok := c.o.Agents.Get(id)

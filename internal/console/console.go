@@ -109,10 +109,10 @@ type Console struct {
 	mu        sync.Mutex // guards what follows
 	signIns   map[string]signIn
 	links     map[string]signInLink
-	signOuts  uint64             // how many times people signed out everywhere
-	signedOut map[string]uint64  // the number of each person's last one
-	streams   map[string]int     // open ones, by person
-	pages     map[string][]*page // with an open stream, by sign-in, the oldest first
+	signOuts  uint64               // how many times people signed out everywhere
+	signedOut map[string]uint64    // the number of each person's last one
+	streams   map[string]int       // open ones, by person
+	pages     map[string][]*stream // open ones of pages, by sign-in, the oldest first
 }
 
 // Readers are the roles that look at what agents do and ask for, and are told that it changes, as in the HTTP API: who answers, operates or
@@ -126,7 +126,18 @@ func reads(p identity.Principal) bool { return slices.ContainsFunc(Readers, p.Ha
 type route struct {
 	method, path string
 	roles        []identity.Role // of which a person needs one; none: any person
-	handle       func(c *Console, w http.ResponseWriter, r *http.Request, p identity.Principal)
+	handle       handler
+}
+
+// handler serves a page or an act for who is signed in.
+type handler = func(c *Console, w http.ResponseWriter, r *http.Request, p identity.Principal)
+
+// page serves a page that can also show what became of an act, without one.
+func page[P any](show func(c *Console, w http.ResponseWriter, r *http.Request, p identity.Principal, page P, status int)) handler {
+	return func(c *Console, w http.ResponseWriter, r *http.Request, p identity.Principal) {
+		var empty P
+		show(c, w, r, p, empty, http.StatusOK)
+	}
 }
 
 // routes are the pages and acts that need a sign-in.
@@ -150,25 +161,25 @@ func routes() []route {
 		{"POST", "/approvals/{id}/defer", approver, (*Console).putOff},
 		{"GET", "/approvals/{id}/modify", approver, (*Console).modifyForm},
 		{"POST", "/approvals/{id}/modify", approver, (*Console).modify},
-		{"GET", "/approvals/{id}/similar", Readers, (*Console).similar},
+		{"GET", "/approvals/{id}/similar", Readers, page((*Console).showSimilar)},
 		{"POST", "/approvals/{id}/similar", approver, (*Console).answerSimilar},
 
 		{"GET", "/sessions", Readers, (*Console).sessions},
-		{"GET", "/sessions/{id}", Readers, (*Console).session},
+		{"GET", "/sessions/{id}", Readers, page((*Console).showSession)},
 		{"POST", "/sessions/{id}/release", operator, (*Console).release},
 		{"POST", "/sessions/{id}/phase", operator, (*Console).setPhase},
 		{"POST", "/sessions/{id}/close", operator, (*Console).closeSession},
-		{"POST", "/sessions/{id}/plan/approve", operator, (*Console).approvePlan},
-		{"POST", "/sessions/{id}/plan/reject", operator, (*Console).rejectPlan},
+		{"POST", "/sessions/{id}/plan/approve", operator, decidePlan(true)},
+		{"POST", "/sessions/{id}/plan/reject", operator, decidePlan(false)},
 
 		{"GET", "/tools", Readers, (*Console).tools},
-		{"GET", "/tools/unread", Readers, (*Console).unread},
+		{"GET", "/tools/unread", Readers, page((*Console).showUnread)},
 		{"POST", "/tools/unread/accept", operator, (*Console).acceptUnread},
-		{"GET", "/tools/{operation}", Readers, (*Console).tool},
+		{"GET", "/tools/{operation}", Readers, page((*Console).showTool)},
 		{"POST", "/tools/{operation}/accept", operator, (*Console).acceptTool},
 
 		{"GET", "/agents", Readers, (*Console).agents},
-		{"GET", "/agents/{id}", Readers, (*Console).agent},
+		{"GET", "/agents/{id}", Readers, page((*Console).showAgent)},
 		{"POST", "/agents/{id}/kill", operator, (*Console).killAgent},
 		{"POST", "/agents/{id}/unkill", operator, (*Console).unkillAgent},
 		{"POST", "/agents/{id}/quarantine", operator, (*Console).quarantineAgent},
@@ -200,7 +211,7 @@ var templates embed.FS
 
 // New returns a Console in which nobody is signed in.
 func New(o Options) *Console {
-	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]signInLink{}, signedOut: map[string]uint64{}, streams: map[string]int{}, pages: map[string][]*page{}}
+	c := &Console{o: o, beat: 15 * time.Second, signIns: map[string]signIn{}, links: map[string]signInLink{}, signedOut: map[string]uint64{}, streams: map[string]int{}, pages: map[string][]*stream{}}
 	c.templates = template.Must(template.New("").Funcs(c.words()).ParseFS(templates, "templates/*.html"))
 	return c
 }

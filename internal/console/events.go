@@ -51,7 +51,7 @@ func (c *Console) limitPages(r *http.Request) (limited *http.Request, leave func
 		return r, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
-	mine := &page{func() { cancel(errNewer) }}
+	mine := &stream{func() { cancel(errNewer) }}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := append(c.pages[id], mine)
@@ -64,14 +64,14 @@ func (c *Console) limitPages(r *http.Request) (limited *http.Request, leave func
 		cancel(nil)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.pages[id] = slices.DeleteFunc(c.pages[id], func(p *page) bool { return p == mine }); len(c.pages[id]) == 0 {
+		if c.pages[id] = slices.DeleteFunc(c.pages[id], func(s *stream) bool { return s == mine }); len(c.pages[id]) == 0 {
 			delete(c.pages, id)
 		}
 	}
 }
 
-// page is an open page with a stream.
-type page struct{ end func() }
+// stream is the open stream of a page.
+type stream struct{ end func() }
 
 // errNewer ends a stream for a newer one.
 var errNewer = errors.New("newer pages are open")

@@ -511,10 +511,7 @@ func oidcQuery(r *http.Request) (map[string]string, error) {
 
 // oidcText is a claim that is a string, else "".
 func oidcText(claims json.RawMessage, name string) string {
-	var s string
-	if v, ok := call.Get(claims, name); !ok || json.Unmarshal(v, &s) != nil {
-		return ""
-	}
+	s, _ := call.GetText(claims, name)
 	return s
 }
 

@@ -148,10 +148,6 @@ func (s stepDone) Sources() (lines []string) {
 
 const callsOfStep = 5
 
-func (c *Console) session(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.showSession(w, r, p, sessionPage{}, http.StatusOK)
-}
-
 func (c *Console) showSession(w http.ResponseWriter, r *http.Request, p identity.Principal, d sessionPage, status int) {
 	ctx, id := r.Context(), r.PathValue("id")
 	var err error
@@ -350,20 +346,14 @@ func (c *Console) release(w http.ResponseWriter, r *http.Request, p identity.Pri
 	})
 }
 
-func (c *Console) approvePlan(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.decidePlan(w, r, p, true)
-}
-
-func (c *Console) rejectPlan(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.decidePlan(w, r, p, false)
-}
-
 // decidePlan answers a plan under the digest that was on the page.
-func (c *Console) decidePlan(w http.ResponseWriter, r *http.Request, p identity.Principal, yes bool) {
-	c.actOnSession(w, r, p, "plan", func(ctx context.Context, id, reason string) error {
-		_, err := c.o.Gateway.DecidePlan(ctx, id, r.PostForm.Get("digest"), yes, p.String(), reason)
-		return err
-	})
+func decidePlan(yes bool) handler {
+	return func(c *Console, w http.ResponseWriter, r *http.Request, p identity.Principal) {
+		c.actOnSession(w, r, p, "plan", func(ctx context.Context, id, reason string) error {
+			_, err := c.o.Gateway.DecidePlan(ctx, id, r.PostForm.Get("digest"), yes, p.String(), reason)
+			return err
+		})
+	}
 }
 
 // Spent is the time in operations that the session has used, of what it may use.

@@ -31,10 +31,6 @@ type similarItem struct {
 	Wrote      bool // this person wrote the arguments
 }
 
-func (c *Console) similar(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.showSimilar(w, r, p, similarPage{}, http.StatusOK)
-}
-
 func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity.Principal, d similarPage, status int) {
 	var err error
 	if d.First, err = c.o.Gateway.Desk().Question(r.Context(), r.PathValue("id")); err != nil {

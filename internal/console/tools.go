@@ -304,10 +304,6 @@ type toolPage struct {
 	UsedKnown  bool
 }
 
-func (c *Console) tool(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.showTool(w, r, p, toolPage{}, http.StatusOK)
-}
-
 func (c *Console) showTool(w http.ResponseWriter, r *http.Request, p identity.Principal, d toolPage, status int) {
 	id := r.PathValue("operation")
 	all := c.o.Gateway.Catalogue().ToolViews()

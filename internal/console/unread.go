@@ -47,10 +47,6 @@ func (c *Console) unreadTools() []catalogue.Tool {
 	return all
 }
 
-func (c *Console) unread(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	c.showUnread(w, r, p, unreadPage{}, http.StatusOK)
-}
-
 func (c *Console) showUnread(w http.ResponseWriter, r *http.Request, p identity.Principal, d unreadPage, status int) {
 	all := c.unreadTools()
 	d.All, d.Operator = len(all), p.Has(identity.Operator)

@@ -206,8 +206,7 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 	if ours == nil {
 		return at, nil
 	}
-	word, _ := call.Get(ours, "action")
-	switch at.answer, _ = call.Text(word); at.answer {
+	switch at.answer, _ = call.GetText(ours, "action"); at.answer {
 	case "accept", "decline", "cancel":
 		return at, nil
 	}
@@ -368,9 +367,8 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 	responses := []byte{'{'}
 	asked := 0
 	for key, request := range call.Members(requests) {
-		method, _ := call.Get(request, "method")
 		params, _ := call.Get(request, "params")
-		word, _ := call.Text(method)
+		word, _ := call.GetText(request, "method")
 		if asked++; asked > maxRequests || !c.asks[word] {
 			return refuse(fault.ResultInvalid, "The server asks back with "+mcpwire.Quote(word)+", which this client can't answer.")
 		}
@@ -441,12 +439,10 @@ func (f *Face) completion(ctx context.Context, p identity.Principal, req *reques
 	if !call.IsObject(req.ref) || !call.IsObject(req.argument) || req.context != nil && !call.IsObject(req.context) {
 		return "", nil, invalidParams("params must have ref and argument, and context where it is there must be an object.")
 	}
-	kind, _ := call.Get(req.ref, "type")
 	ref := req.ref
-	switch word, _ := call.Text(kind); word {
+	switch kind, _ := call.GetText(ref, "type"); kind {
 	case "ref/prompt":
-		raw, _ := call.Get(ref, "name")
-		name, _ = call.Text(raw)
+		name, _ = call.GetText(ref, "name")
 		for _, o := range f.g.Offers(ctx, p, call.Prompt) {
 			if o.Name == name {
 				ref = call.SetMember(ref, "name", mcpwire.AppendJSON(nil, o.Upstream))
@@ -454,8 +450,7 @@ func (f *Face) completion(ctx context.Context, p identity.Principal, req *reques
 			}
 		}
 	case "ref/resource":
-		raw, _ := call.Get(ref, "uri")
-		name, _ = call.Text(raw)
+		name, _ = call.GetText(ref, "uri")
 	}
 	if name == "" {
 		return "", nil, invalidParams("params.ref must be a ref/prompt with a name or a ref/resource with a uri.")

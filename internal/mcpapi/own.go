@@ -44,9 +44,7 @@ var ownTools = map[string]ownTool{
 			"Checks an ordered list of tool calls against the flow rules without running anything. Answers with each step that would be refused and, where there is one, a safe order of the same calls.",
 			`{"type":"object","properties":{"planned_calls":{"type":"array","minItems":1,"description":"The calls in the order you mean to make them: tool names, or objects.","items":{"anyOf":[{"type":"string","description":"A tool's name."},{"type":"object","properties":{"tool":{"type":"string","description":"The tool's name."},"arguments":{"type":"object"},"from":{"type":"object","description":"Argument -> {step, field} or {step, role}: the earlier step that its value comes from."},"after":{"type":"array","items":{"type":"integer","minimum":0},"description":"0-based indexes of steps whose results this step needs."}},"required":["tool"],"additionalProperties":false}]}}},"required":["planned_calls"],"additionalProperties":false}`, true),
 		arguments: true,
-		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
-			return g.ValidatePlan(ctx, p, session, body)
-		},
+		run:       Gateway.ValidatePlan,
 	},
 	"sallyport_submit_plan": {
 		definition: define("sallyport_submit_plan", "Submit the plan",
@@ -54,9 +52,7 @@ var ownTools = map[string]ownTool{
 				"Every step says why it is needed, and is called once. Fix what you know in arguments. What you will only learn from an earlier step goes into from, as {\"to\": {\"step\": 0, \"field\": \"sender\"}}; with each, the step is called once for every record of that step's result. Text that you will write yourself goes into open. A step with none of these may be called with anything, and then counts for little. The answer says what each step vouches for.",
 			`{"type":"object","properties":{"steps":{"type":"array","minItems":1,"description":"The calls in the order you will make them, counted from 0.","items":{"type":"object","properties":{"tool":{"type":"string","description":"The tool's name."},"arguments":{"type":"object","description":"The arguments that are known now. The call must have exactly these, and those in from and open."},"from":{"type":"object","description":"Argument -> where in one record of an earlier step's result its value will stand.","additionalProperties":{"type":"object","properties":{"step":{"type":"integer","minimum":0,"description":"0-based index of the earlier step."},"field":{"type":"string","description":"The field's path in the record, names joined by points, without list positions."},"role":{"type":"string","description":"In place of field: what the value is, such as destination, url, amount or selector."}},"required":["step"],"additionalProperties":false}},"open":{"type":"array","items":{"type":"string"},"description":"Arguments that you choose when you call, such as the text of a message: nothing that decides where it goes or what it hits."},"each":{"type":"integer","minimum":0,"description":"0-based index of an earlier step: this one is called once for every record of its result, with what from takes out of that record."},"after":{"type":"array","items":{"type":"integer","minimum":0},"description":"0-based indexes of steps whose results this step needs."},"justification":{"type":"string","description":"Why the person's request needs this step."}},"required":["tool","justification"],"additionalProperties":false}}},"required":["steps"],"additionalProperties":false}`, false),
 		arguments: true,
-		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
-			return g.SubmitPlan(ctx, p, session, body)
-		},
+		run:       Gateway.SubmitPlan,
 	},
 	"sallyport_declare": {
 		definition: define("sallyport_declare", "Declare an external need",
@@ -65,9 +61,7 @@ var ownTools = map[string]ownTool{
 				"A call that needs nobody's approval can carry the same justification itself, without a declaration.",
 			`{"type":"object","properties":{"operation":{"type":"string","description":"The operation, such as comm.fetch for the tool comm_fetch."},"parameters":{"type":"object","description":"Exactly what the tool will be called with, such as url or query, without justification."},"justification":{"type":"object","description":"Why. Be specific: a person may read it, and what says nothing is refused.","properties":{"user_request":{"type":"string","description":"The person's request, in their words."},"missing_knowledge":{"type":"string","description":"What exactly you do not know."},"expected_use":{"type":"string","description":"What you will do with the result: summarize, cite, compare …"}},"required":["user_request","missing_knowledge","expected_use"],"additionalProperties":false},"phase":{"type":"string","enum":["execution"],"description":"The phase in which it will be called."},"session_id":{"type":"string","description":"The id of this session: sallyport_status tells it."}},"required":["operation","parameters","justification","phase","session_id"],"additionalProperties":false}`, false),
 		arguments: true,
-		run: func(g Gateway, ctx context.Context, p identity.Principal, session string, body json.RawMessage) (any, error) {
-			return g.Declare(ctx, p, session, body)
-		},
+		run:       Gateway.Declare,
 	},
 }
 

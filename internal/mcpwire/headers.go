@@ -33,8 +33,7 @@ func Name(method string, params json.RawMessage) (name string, repeated, ok bool
 	default:
 		return "", false, true
 	}
-	raw, _ := call.Get(params, member)
-	name, ok = call.Text(raw)
+	name, ok = call.GetText(params, member)
 	return name, true, ok
 }
 
