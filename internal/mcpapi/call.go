@@ -88,8 +88,8 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 	if at.answer == "decline" || at.answer == "cancel" {
 		return f.endRounds(ctx, r, at)
 	}
-	if r.Method != call.Complete && (c != nil || at.answer == "accept") {
-		r.Hold = f.hold
+	if r.Method != "completion/complete" && (c != nil || at.answer == "accept") {
+		r.Hold = f.o.Hold
 	}
 	f.exchange(req, s, c, &r)
 	for {
@@ -132,7 +132,7 @@ func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Reque
 	if req.meta.ProgressToken != nil {
 		p := &progress{s: s, token: req.meta.ProgressToken}
 		x.Progress = p.server
-		r.Waiting = func(w desk.Waiting) { p.held(waiting(w, f.clock())) }
+		r.Waiting = func(w desk.Waiting) { p.held(waiting(w, f.o.Clock())) }
 	}
 	least := silent
 	if c != nil {
@@ -194,7 +194,7 @@ func (f *Face) resume(ctx context.Context, p identity.Principal, req *request, r
 	}
 	st, err := f.seal.open(sealed, bind(p.String(), sess.ID, r.Method, r.Tool, r.Arguments))
 	if err != nil {
-		f.log.Warn("request state refused", "principal", p.String(), "session", sess.ID, "method", r.Method, "why", err)
+		f.o.Log.Warn("request state refused", "principal", p.String(), "session", sess.ID, "method", r.Method, "why", err)
 		return at, badRequest(mcpwire.CodeInvalidParams, "params.requestState is not good for this call: it was changed, was used before, has expired or belongs to another call. Make the call again without it.")
 	}
 	at.n, r.Exchange.RequestState = st.Round, st.Inner
@@ -221,7 +221,7 @@ func (f *Face) outcome(ctx context.Context, r gateway.Request, a gateway.Answer)
 	case a.Verdict.Decision == fault.Permit && a.Result != nil:
 		return reasoned(r, a), nil
 	case a.Verdict.Decision == fault.Permit:
-		f.log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", r.Method)
+		f.o.Log.Error("an answer has neither result nor refusal", "request_id", a.Verdict.RequestID, "call_id", a.CallID, "method", r.Method)
 		return refusal(ctx, r, a.Verdict.RequestID, fault.Refuse("", fault.Internal, ""))
 	}
 	return refusal(ctx, r, a.Verdict.RequestID, a.Verdict)

@@ -74,15 +74,8 @@ type Options struct {
 
 // Face serves MCP. Make it with New and end it with Close.
 type Face struct {
-	g   Gateway
-	log *slog.Logger
-
-	authenticate func(secret string) (identity.Principal, error)
-
-	clock   func() time.Time
-	release func(string)
-	hold    time.Duration
-	console func(approvalID string) string
+	g Gateway
+	o Options // with all defaults
 
 	sdk         sdk
 	web         web.Face
@@ -107,22 +100,22 @@ var revisions = []string{mcpwire.Revision0728, mcpwire.Revision1125, mcpwire.Rev
 
 // New returns a Face that is ready to serve.
 func New(g Gateway, o Options) *Face {
-	f := &Face{g: g, authenticate: o.Authenticate, log: o.Log, clock: o.Clock, release: o.Release, hold: o.Hold, console: o.Console}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Release == nil {
+		o.Release = func(string) {}
+	}
+	if o.Console == nil {
+		o.Console = func(string) string { return "" }
+	}
+	f := &Face{g: g, o: o}
 	f.life.stopping, f.life.halt = context.WithCancel(context.Background())
-	if f.log == nil {
-		f.log = slog.New(slog.DiscardHandler)
-	}
-	if f.clock == nil {
-		f.clock = time.Now
-	}
-	if f.release == nil {
-		f.release = func(string) {}
-	}
-	if f.console == nil {
-		f.console = func(string) string { return "" }
-	}
-	f.web = web.Face{Log: f.log, NewID: func() string { return call.NewID("req_", f.clock()) }, Single: []string{mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName}}
-	f.seal = newSealer(f.clock)
+	f.web = web.Face{Log: f.o.Log, NewID: func() string { return call.NewID("req_", f.o.Clock()) }, Single: []string{mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName}}
+	f.seal = newSealer(f.o.Clock)
 	f.conns.byID = map[string]*connection{}
 	f.updates.signal = make(chan struct{}, 1)
 	f.updates.uris = map[string]struct{}{}
@@ -229,7 +222,7 @@ func (f *Face) principal(r *http.Request) (identity.Principal, error) {
 		return identity.Principal{}, fault.New(fault.CredentialMissing, "A bearer token of an agent or a session is needed.").
 			Try("Send Authorization: Bearer TOKEN; sallyport token create --agent ID makes one.")
 	}
-	p, err := f.authenticate(secret)
+	p, err := f.o.Authenticate(secret)
 	if err != nil {
 		return p, err
 	}

@@ -44,7 +44,7 @@ func (f *Face) askToWait(r gateway.Request, a gateway.Answer, at rounds, capabil
 		return nil
 	}
 	id := *v.ApprovalID
-	link := f.console(id)
+	link := f.o.Console(id)
 	message := func(where string) string {
 		return display.Line(v.Reason, maxReason) + " Nothing has run yet. The question is " + id + ", and who may decide it answers " + where +
 			". An answer here does not decide it: accept waits for theirs, decline and cancel stop waiting."

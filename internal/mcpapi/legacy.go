@@ -86,7 +86,7 @@ func (f *Face) connection(r *http.Request, p identity.Principal) (c *connection,
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.users--
-		c.last = f.clock()
+		c.last = f.o.Clock()
 	}, nil
 }
 
@@ -148,9 +148,9 @@ func (f *Face) drop(c *connection, why error) {
 		close(ch)
 	}
 	if err := c.ss.Close(); err != nil {
-		f.log.Debug("closing a transport session", "error", err)
+		f.o.Log.Debug("closing a transport session", "error", err)
 	}
-	f.release(c.id)
+	f.o.Release(c.id)
 }
 
 // close refuses new connections and returns the open ones.
@@ -170,7 +170,7 @@ func (f *Face) sweepUntilClose() {
 		case <-f.life.stopping.Done():
 			return
 		case <-t.C:
-			f.sweep(f.clock())
+			f.sweep(f.o.Clock())
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 		v, record := fault.RefuseErr("resolve", err), fault.RefuseErr("resolve", fault.ForTheRecord(err))
 		v.RequestID, record.RequestID = web.RequestID(ctx), web.RequestID(ctx)
 		if e := fault.Of(err); e.Cause != nil {
-			f.log.Error("an own tool failed", "request_id", v.RequestID, "principal", p.String(), "error", err)
+			f.o.Log.Error("an own tool failed", "request_id", v.RequestID, "principal", p.String(), "error", err)
 		}
 		f.g.Refused(p, "mcp", name, record)
 		return refused(v), nil

@@ -133,7 +133,7 @@ func (f *Face) initialize(ctx context.Context, h *handshake, method string, req 
 		return nil, sdkError(f.faultError(ctx, err))
 	}
 	c := &connection{
-		id: ss.ID(), owner: h.principal, ss: ss, caps: h.caps, asks: askable(h.caps), last: f.clock(), level: silent,
+		id: ss.ID(), owner: h.principal, ss: ss, caps: h.caps, asks: askable(h.caps), last: f.o.Clock(), level: silent,
 		running: map[string]context.CancelCauseFunc{}, pending: map[string]chan reply{},
 	}
 	if f.known(c.id) {
@@ -196,7 +196,7 @@ func (f *Face) faultError(ctx context.Context, err error) *rpcError {
 		e = fault.New(fault.StoreUnavailable, "The gateway is stopping.")
 	}
 	if e.Cause != nil {
-		f.log.Error("request failed", "request_id", id, "error", e)
+		f.o.Log.Error("request failed", "request_id", id, "error", e)
 	}
 	if e.Code == fault.Internal {
 		return internalError(id)
@@ -214,7 +214,7 @@ func (f *Face) changed() {
 	f.annotations.reset()
 	defer func() {
 		if p := recover(); p != nil {
-			f.log.Error("announcing a changed catalogue panicked", "panic", fmt.Sprint(p))
+			f.o.Log.Error("announcing a changed catalogue panicked", "panic", fmt.Sprint(p))
 		}
 	}()
 	f.sdk.server.AddTool(&mcp.Tool{Name: "sallyport", InputSchema: json.RawMessage(`{"type":"object"}`)},
