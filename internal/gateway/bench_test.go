@@ -13,7 +13,7 @@ import (
 
 // The judging stages together: everything between the credential and the intent, with eight arguments.
 func BenchmarkJudge(b *testing.B) {
-	w := newWorld(b)
+	w := newWorld(b, func(o *gateway.Options) { o.Limits.CallsPerMinute = 0 })
 	args := json.RawMessage(`{"query":"quarterly results","limit":10,"from":"2026-01-01","to":"2026-03-31","folder":"inbox","unread":false,"labels":["a","b"],"sort":"date"}`)
 	r := gateway.Request{Principal: as("worker"), Method: "tools/call", Tool: "search_email", Arguments: args, Door: "mcp", DryRun: true}
 	if _, err := w.g.SessionFor(b.Context(), as("worker")); err != nil {
