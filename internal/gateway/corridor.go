@@ -69,6 +69,7 @@ func (t *talk) end() {
 	t.over = true
 }
 
+// ended is asked before and after an answer is recorded, and its lock not held meanwhile: stopping waits for no store.
 func (t *talk) ended() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -126,7 +126,6 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	// Not while the answer is being recorded: the end of the call waits for this lock, and stopping waits for no store.
 	if _, labels := c.g.carriedIn(answer); len(labels) > 0 { // delivered text that goes out again in an answer
 		s := c.live.current.Load().Raise(labels...)
 		if v := judge.Labels(c.g.rules, &c.judged.facts.Operation, s.Labels); v.Decision != fault.Permit && !c.g.rules.Shadow {
