@@ -356,23 +356,28 @@ func (o *observer) value(out *seenRecord, f field, c class, many bool) {
 	if ok && (c != classFree || !o.large || whole.kind != text || f.listedIn(o.p.Names)) {
 		keep(strings.TrimSpace(f.text), idField(f.name, o.p.IDKind), many)
 	}
-	switch {
-	case c == classTrusted && (!ok || whole.kind == text):
-		n := 0
+	if ok && whole.kind != text {
+		return
+	}
+	n := 0
+	more := func() bool {
+		n++
+		o.seen.Cut = o.seen.Cut || n > maxSegments
+		return n <= maxSegments
+	}
+	switch c {
+	case classTrusted:
 		for part, alone := range segments(f.text) {
-			if n++; n > maxSegments {
-				o.seen.Cut = true
+			if !more() {
 				break
 			}
 			if _, ok := formOf(part); ok && part != strings.TrimSpace(f.text) {
 				keep(part, false, many || !alone)
 			}
 		}
-	case c == classFree && (!ok || whole.kind == text):
-		n := 0
+	case classFree:
 		for token := range tokens(f.text) {
-			if n++; n > maxSegments {
-				o.seen.Cut = true
+			if !more() {
 				break
 			}
 			keep(token, false, true)
@@ -431,17 +436,15 @@ func idField(name, kind string) bool {
 		return false
 	}
 	name = strings.ToLower(strings.Trim(name, "_"))
-	switch name {
-	case "id", "uuid", "guid", "key", "uid":
-		return true
-	}
-	if kind == "" {
-		return false
+	if idFields[name] || kind == "" {
+		return idFields[name]
 	}
 	bare := separators.Replace(name)
 	kind = separators.Replace(strings.ToLower(kind))
 	return bare == kind+"id" || bare == kind+"uuid" || bare == kind+"key"
 }
+
+var idFields = set("id uuid guid key uid")
 
 // isIDOrNumber reports whether the field holds the id or the number of its record: people refer to records by both.
 func isIDOrNumber(name, kind string) bool {
@@ -462,11 +465,13 @@ func idNamed(field, kind, argument string) bool {
 	return argument == field || one == field || strings.TrimPrefix(argument, kind) == field || strings.TrimPrefix(one, kind) == field || strings.TrimPrefix(field, kind) == argument
 }
 
-func clipField(name string) string {
-	if len(name) > maxDisplayField {
-		name = strings.ToValidUTF8(name[:maxDisplayField], "")
+func clipField(name string) string { return clip(name, maxDisplayField) }
+
+func clip(s string, most int) string {
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "")
 	}
-	return name
+	return s
 }
 
 // field is one scalar of a record, with its path. If an object serves as a table, its member names are fields too: then key is set.
@@ -478,9 +483,7 @@ type field struct {
 
 // listedIn reports whether the list has the field's path or the beginning of it.
 func (f field) listedIn(listed []string) bool {
-	return f.name != "" && slices.ContainsFunc(listed, func(name string) bool {
-		return f.name == name || strings.HasPrefix(f.name, name) && f.name[len(name)] == '.'
-	})
+	return f.name != "" && slices.ContainsFunc(listed, func(name string) bool { return within(f.name, name) })
 }
 
 type record struct{ fields []field }
@@ -541,10 +544,8 @@ func flatten(fields []field, name string, v any) []field {
 		}
 	default:
 		if s, ok := scalar(v); ok {
-			if name != "" && len(fields) < maxSeenValues {
+			if name == "" || len(fields) < maxSeenValues {
 				fields = append(fields, field{name: name, text: s})
-			} else if name == "" {
-				fields = append(fields, field{text: s})
 			}
 		}
 	}

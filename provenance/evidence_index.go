@@ -58,8 +58,7 @@ func (e *Evidence) valuesOf(f form, r Role) []occurrence {
 // issue_number of an issue.
 func (e *Evidence) idsFor(id, argument string) []occurrence {
 	all := e.ids[id]
-	i := slices.IndexFunc(all, func(sp occurrence) bool { return !sp.own })
-	if i < 0 {
+	if !slices.ContainsFunc(all, func(sp occurrence) bool { return !sp.own }) {
 		return all
 	}
 	argument = argument[strings.LastIndexByte(argument, '.')+1:]
@@ -67,13 +66,7 @@ func (e *Evidence) idsFor(id, argument string) []occurrence {
 		argument = ""
 	}
 	argument = bareName(argument)
-	var out []occurrence
-	for _, sp := range all {
-		if sp.own || idNamed(sp.bare, e.records[sp.record].bareKind, argument) {
-			out = append(out, sp)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(sp occurrence) bool { return !sp.own && !idNamed(sp.bare, e.records[sp.record].bareKind, argument) })
 }
 
 // givenAwayAt is what a call gave away, with the number of records that had been read by then.

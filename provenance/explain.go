@@ -75,20 +75,18 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 		return says
 	}
 	core := p.core()
+	must := core
+	for _, soft := range []Role{Name, Time} {
+		if len(must) == 0 {
+			must = p.having(soft)
+		}
+	}
 	switch {
 	case !traced:
-	case len(core) > 0:
-		say(after+"a call outside the sealed plan runs without a question only if %s confirmed.", areAll(core))
+	case len(must) > 0:
+		say(after+"a call outside the sealed plan runs without a question only if %s confirmed.", areAll(must))
 	default:
-		soft := p.having(Name)
-		if len(soft) == 0 {
-			soft = p.having(Time)
-		}
-		if len(soft) > 0 {
-			say(after+"a call outside the sealed plan runs without a question only if %s confirmed.", areAll(soft))
-		} else {
-			say(after + "a person is asked about a call outside the sealed plan: no argument has a role that can be confirmed.")
-		}
+		say(after + "a person is asked about a call outside the sealed plan: no argument has a role that can be confirmed.")
 	}
 	says = append(says, p.explainSources()...)
 	if !traced {
@@ -208,19 +206,16 @@ func but(fields []string) string {
 }
 
 // are is "a is" or "a, b are".
-func are(words []string) string {
-	if len(words) == 1 {
-		return words[0] + " is"
-	}
-	return sentence.List(words) + " are"
-}
+func are(words []string) string { return agree("", words) }
 
 // areAll is "a is" or "all of a, b are".
-func areAll(words []string) string {
+func areAll(words []string) string { return agree("all of ", words) }
+
+func agree(all string, words []string) string {
 	if len(words) == 1 {
 		return words[0] + " is"
 	}
-	return "all of " + sentence.List(words) + " are"
+	return all + sentence.List(words) + " are"
 }
 
 func or(names []string) string {

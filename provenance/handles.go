@@ -1,6 +1,10 @@
 package provenance
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // People write some names with a sign: acme/site is the repository site of acme, #team is the channel team, and @name is a person. Each has to be
 // a word of its own, and confirms only arguments of a matching name: owner and repo, channel, user and the like.
@@ -76,25 +80,13 @@ func isRepository(s string) bool {
 
 // isHandle reports whether a word can be the name of a channel or a person: it begins with a letter, so 12 of #12 is none.
 func isHandle(s string) bool {
-	return len(s) <= 80 && isASCIILetter(s[0]) && onlyNameChars(s, "-_.") && s[len(s)-1] != '.'
+	return len(s) <= 80 && strings.IndexByte(lower+upper, s[0]) >= 0 && onlyNameChars(s, "-_.") && s[len(s)-1] != '.'
 }
 
 // onlyNameChars reports whether s consists of letters, digits and these marks, with at least one letter.
 func onlyNameChars(s, marks string) bool {
-	letters := false
-	for _, c := range []byte(s) {
-		switch {
-		case isASCIILetter(c):
-			letters = true
-		case c >= '0' && c <= '9' || strings.IndexByte(marks, c) >= 0:
-		default:
-			return false
-		}
-	}
-	return letters
+	return strings.ContainsAny(s, lower+upper) && only(s, lower+upper+digits+marks)
 }
-
-func isASCIILetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // inHandles reports whether the request has the value as a handle of the argument's kind. Handles do not count for operations that take an amount.
 func (t *tracer) inHandles(v traced) bool {
@@ -125,12 +117,9 @@ func (t *tracer) inHandles(v traced) bool {
 
 // any reports whether one of the repositories begins or ends this way.
 func (h handles) any(begin, end string) bool {
-	for s := range h {
-		if strings.Contains(s, "/") && strings.HasPrefix(s, begin) && strings.HasSuffix(s, end) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(h)), func(s string) bool {
+		return strings.Contains(s, "/") && strings.HasPrefix(s, begin) && strings.HasSuffix(s, end)
+	})
 }
 
 // fitsPartner reports whether every value that the call has beside this one, under one of the names, fits it. alone answers if there is none.
@@ -149,22 +138,7 @@ func (t *tracer) fitsPartner(v traced, names map[string]bool, fits func(other st
 
 // given reports whether the call has a value at the path.
 func (t *tracer) given(path string) bool {
-	for _, v := range t.values {
-		if v.path == path {
-			return true
-		}
-	}
-	return false
-}
-
-// hasRole reports whether an argument has the role.
-func (p *Profile) hasRole(role Role) bool {
-	for _, r := range p.Args {
-		if r == role {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.values, func(v traced) bool { return v.path == path })
 }
 
 func lastName(path string) string { return bareName(path[strings.LastIndexByte(path, '.')+1:]) }

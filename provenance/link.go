@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"html"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -99,24 +100,13 @@ func visibleText(s string) string {
 
 // unescape resolves the \u escapes of JSON and JavaScript.
 func unescape(s string) string {
-	var b strings.Builder
-	for {
-		before, after, ok := strings.Cut(s, `\u`)
-		b.WriteString(before)
-		if !ok {
-			return b.String()
-		}
-		if len(after) >= 4 {
-			if n, err := strconv.ParseUint(after[:4], 16, 16); err == nil {
-				b.WriteRune(rune(n))
-				s = after[4:]
-				continue
-			}
-		}
-		b.WriteString(`\u`)
-		s = after
-	}
+	return escapes.ReplaceAllStringFunc(s, func(escape string) string {
+		n, _ := strconv.ParseUint(escape[2:], 16, 16) // four hex digits
+		return string(rune(n))
+	})
 }
+
+var escapes = regexp.MustCompile(`\\u[0-9a-fA-F]{4}`)
 
 // hostlessSchemes work without two slashes and a host after them.
 var hostlessSchemes = []string{"http:", "https:", "ftp:", "javascript:", "data:", "vbscript:", "file:", "blob:", "tel:", "sms:", "mailto:", "intent:", "ms-"}

@@ -25,6 +25,16 @@ const (
 	maxDigits = 64  // bytes of a number
 )
 
+// The characters that most values consist of.
+const (
+	digits = "0123456789"
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	upper  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+
+// only reports whether s has no characters but those of set.
+func only(s, set string) bool { return strings.Trim(s, set) == "" }
+
 type form struct {
 	kind  kind
 	value string
@@ -110,12 +120,7 @@ func mailOf(s string) (string, bool) {
 	if !ok || local == "" || !hostname(domain) {
 		return "", false
 	}
-	for _, c := range []byte(local) {
-		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.IndexByte("._%+-", c) >= 0) {
-			return "", false
-		}
-	}
-	return s, true
+	return s, only(local, lower+digits+"._%+-")
 }
 
 // hostname reports whether s has at least two labels of letters, digits and hyphens, the last one not of digits alone.
@@ -148,18 +153,13 @@ func numberOf(s string) (string, bool) {
 	if len(s) > maxDigits {
 		return "", false
 	}
-	digits := strings.TrimLeft(s, "-")
-	if len(s)-len(digits) > 1 || digits == "" || digits[0] < '0' || digits[0] > '9' || len(digits) > 1 && digits[0] == '0' && digits[1] != '.' && digits[1] != 'e' && digits[1] != 'E' {
+	unsigned := strings.TrimLeft(s, "-")
+	if len(s)-len(unsigned) > 1 || unsigned == "" || unsigned[0] < '0' || unsigned[0] > '9' || len(unsigned) > 1 && unsigned[0] == '0' && unsigned[1] != '.' && unsigned[1] != 'e' && unsigned[1] != 'E' {
 		return "", false
 	}
-	mantissa, power, exp := strings.Cut(strings.ToLower(digits), "e")
-	if exp && (len(strings.TrimLeft(power, "+-")) > 2) {
+	mantissa, power, exp := strings.Cut(strings.ToLower(unsigned), "e")
+	if exp && len(strings.TrimLeft(power, "+-")) > 2 || !only(mantissa, digits+".") { // also keeps the number small
 		return "", false
-	}
-	for _, c := range []byte(mantissa) {
-		if c != '.' && (c < '0' || c > '9') {
-			return "", false
-		}
 	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {
@@ -179,12 +179,8 @@ func linkOf(s string) (string, bool) {
 		scheme, rest = "", s
 	} else if scheme = strings.ToLower(scheme); scheme == "https" || scheme == "http" {
 		scheme = "" // the server decides between the two
-	} else {
-		for _, c := range []byte(scheme) {
-			if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '+' || c == '-' || c == '.') {
-				return "", false
-			}
-		}
+	} else if !only(scheme, lower+digits+"+-.") {
+		return "", false
 	}
 	at := strings.IndexAny(rest, "/?#")
 	host, path := rest, ""
@@ -192,12 +188,10 @@ func linkOf(s string) (string, bool) {
 		host, path = rest[:at], rest[at:]
 	}
 	name, port, _ := strings.Cut(strings.ToLower(host), ":")
+	if !only(port, digits) {
+		return "", false
+	}
 	if port != "" {
-		for _, c := range []byte(port) {
-			if c < '0' || c > '9' {
-				return "", false
-			}
-		}
 		name += ":" + port
 	}
 	bare := strings.TrimSuffix(strings.ToLower(host), ":"+port)

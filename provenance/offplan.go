@@ -2,7 +2,6 @@ package provenance
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"sallyport.example/flow"
@@ -20,12 +19,8 @@ func OffPlan(op flow.Operation, p *Profile, args []byte, s Situation) (why strin
 	if !mayCarryOut(op, p, s.Held) {
 		return "", false
 	}
-	t := tracer{op: op, p: p, s: &s}
-	if v, err := decode(args); err == nil {
-		t.read(v)
-		if p.Boundary == BoundaryByArg && !t.leavesPerson() || t.carriesNothing(v) {
-			return "", false
-		}
+	if t, v, ok := newTracer(op, p, args, &s); ok && (p.Boundary == BoundaryByArg && !t.leavesPerson() || t.carriesNothing(v)) {
+		return "", false
 	}
 	followed, ok := s.Plan.Follow(op.ID, p, args, s.Evidence)
 	return followed.Text, !ok
@@ -34,8 +29,7 @@ func OffPlan(op flow.Operation, p *Profile, args []byte, s Situation) (why strin
 // mayCarryOut reports whether the data that the operation is given may leave: it is a sink, a held label would block it, or it has an argument for
 // a destination.
 func mayCarryOut(op flow.Operation, p *Profile, held []flow.Held) bool {
-	return op.Sensitivity != flow.None && op.Sensitivity != flow.InternalSource || !flow.Judge(op, held).Allowed || p.EgressURL ||
-		slices.ContainsFunc(slices.Collect(maps.Values(p.Args)), func(r Role) bool { return r == Destination || r == URL })
+	return op.Sensitivity != flow.None && op.Sensitivity != flow.InternalSource || !flow.Judge(op, held).Allowed || p.EgressURL || p.hasRole(Destination, URL)
 }
 
 // askOffPlan turns a permit into an ask if the call leaves the sealed plan (OffPlan).

@@ -38,16 +38,13 @@ const (
 	Currency    Role = "currency"    // unchecked: the unit of an amount
 )
 
-var roles = []Role{Destination, URL, Amount, Credential, Identity, Selector, Target, Path, Repository, Table, Code, Time, Name, Content, Query, Flag, Currency}
+var (
+	coreRoles = []Role{Destination, URL, Amount, Credential, Identity, Selector, Target, Path, Repository, Table, Code}
+	roles     = append(slices.Clip(coreRoles), Time, Name, Content, Query, Flag, Currency)
+)
 
 // Core reports whether values of the role have to be confirmed.
-func (r Role) Core() bool {
-	switch r {
-	case Destination, URL, Amount, Credential, Identity, Selector, Target, Path, Repository, Table, Code:
-		return true
-	}
-	return false
-}
+func (r Role) Core() bool { return slices.Contains(coreRoles, r) }
 
 // Soft reports whether values of the role are traced in a call without a core argument.
 func (r Role) Soft() bool { return r == Time || r == Name }
@@ -135,12 +132,18 @@ func (p *Profile) labelledRole(path string) (r Role, ok bool) {
 
 // labelStartsWith reports whether the path is labelled, or lies above a labelled one.
 func (p *Profile) labelStartsWith(path string) bool {
-	for label := range p.Args {
-		if label == path || strings.HasPrefix(label, path) && label[len(path)] == '.' {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(p.Args)), func(label string) bool { return within(label, path) })
+}
+
+// within reports whether a path is the other one or lies below it.
+func within(path, of string) bool {
+	rest, ok := strings.CutPrefix(path, of)
+	return ok && (rest == "" || rest[0] == '.')
+}
+
+// hasRole reports whether an argument has one of the roles.
+func (p *Profile) hasRole(any ...Role) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(p.Args)), func(r Role) bool { return slices.Contains(any, r) })
 }
 
 // labelsInside reports whether labels name parts of the value at the path but not the whole value. Then the names of its members are the tool's.

@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"cmp"
+	_ "embed" // the word lists
 	"fmt"
 	"slices"
 	"strconv"
@@ -290,41 +291,24 @@ func countDistinctive(s string) int {
 
 // setApart reports whether the request sets a word apart: in quotes, or with a capital inside a sentence.
 func (w *Words) setApart(value string) bool {
-	for from := 0; ; {
-		i := indexFold(w.raw[from:], value)
-		if i < 0 {
-			return false
-		}
-		i += from
+	from := 0
+	for i := range w.raw {
 		j := i + len(value)
-		if j > len(w.raw) || !strings.EqualFold(w.raw[i:j], value) || !bounded(w.raw, i, j) {
-			from = i + 1
-			if from >= len(w.raw) {
-				return false
-			}
+		if i < from || j > len(w.raw) || !strings.EqualFold(w.raw[i:j], value) || !bounded(w.raw, i, j) {
 			continue
 		}
+		from = j
 		before, _ := utf8.DecodeLastRuneInString(w.raw[:i])
 		if i > 0 && strings.ContainsRune(`"'“„«‘「『《〈【`, before) {
 			return true
 		}
 		first, _ := utf8.DecodeRuneInString(w.raw[i:])
-		if unicode.IsUpper(first) && i >= 2 {
-			if end, _ := utf8.DecodeLastRuneInString(strings.TrimRight(w.raw[:i], " ")); inWord(end) || end == ',' {
-				return true
-			}
-		}
-		from = j
-	}
-}
-
-func indexFold(s, sub string) int {
-	for i := range s {
-		if len(s)-i >= len(sub) && strings.EqualFold(s[i:i+len(sub)], sub) {
-			return i
+		end, _ := utf8.DecodeLastRuneInString(strings.TrimRight(w.raw[:i], " "))
+		if unicode.IsUpper(first) && i >= 2 && (inWord(end) || end == ',') {
+			return true
 		}
 	}
-	return -1
+	return false
 }
 
 // maxIDPlaces bounds at how many places in the request an id is tried.
@@ -441,30 +425,17 @@ var (
 	prepositions = set("with the of has have whose to from mit der die das dem den von avec le la les de du con el los las")
 )
 
-// commonWords are common in requests: a record is not singled out because its name has one of them.
-var commonWords = set(`a about above account accounts action actions add address after again all also always am an and another answer any anyone anything
-appointment appointments are as ask at attach attachment attachments available be because been before below best better between bill bills book both but buy by
-calendar call can cancel change channel channels check cheapest city client clients close colleague come company complete confirm contact contacts contain content
-contents copy could create current customer daily data date day days delete description details did different do document documents does done down draft each
-email emails end event events ever every everyone everything execute expensive extract fetch few file files find first flight flights folder follow following for forward
-found free friend friends from full get give given go going good group had has have he hello help her here hers hey hi him his hotel hotels hour hours how i if
-important in inbox info information instruction instructions invitation invite invoice invoices is issue item items it its job just keep know large largest last
-latest least let like link links list lists ll look lowest mail mails make manager many me meet meeting meetings member members mention message messages minute
-minutes mine money month monthly months more most move much must my name named names need needed new next no not note notes notice notification now number
-of off ok old on once one only open or order orders other others our out over page pages paid participant participants password pay payment payments people
-per person plan plans please point post previous price prices project provide put question rating read ready reason received recent recently recipient record records
-reminder reply report reports request requests reschedule reserve rest restaurant restaurants result results review reviews same save say schedule scheduled
-search second see send sender sent service services set share she should show sign similar since site small so some someone something soon sort start still subject
-such suggest summary summarize sure system take task tasks team tell text than thank thanks that the their them then there these they thing this those three through time
-times title to today todo together tomorrow tonight too total transaction transactions transfer trip two under until up update upcoming us use user username users using
-version very via view visit want was way we website week weekly weeks welcome well were what when where whether which while who whom whose why will with within without
-work world would write year years yes yesterday yet you your yours
-monday tuesday wednesday thursday friday saturday sunday january february march april may june july august september october november december`)
-
 // functionWords are the common words that only connect others: they do not make a name more distinctive.
-var functionWords = set(`a all also an and any are as at be been but by can could did do does each for from had has have he her him his how i if in is it its just may me
-must my no not of off on or our out over please she should so some that the their them then there these they this those to too under up us via was we were what
-when where which while who whom whose why will with would you your`)
+//
+//go:embed words/function.txt
+var functionText string
+
+// commonWords are common in requests: a record is not singled out because its name has one of them.
+//
+//go:embed words/common.txt
+var commonText string
+
+var functionWords, commonWords = set(functionText), set(functionText + commonText)
 
 func set(words string) map[string]bool {
 	m := map[string]bool{}

@@ -357,12 +357,7 @@ func (m *matcher) first(source int) map[string]bool {
 
 // allAllowed reports whether the profile allows every argument.
 func allAllowed(args map[string]plannedArg) bool {
-	for _, a := range args {
-		if !a.allowed {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(slices.Collect(maps.Values(args)), func(a plannedArg) bool { return !a.allowed })
 }
 
 // records finds the records of the source step's results that have the values of all these arguments.

@@ -2,7 +2,6 @@ package provenance
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -108,12 +107,10 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	if labels.Allowed && !traced {
 		return Ruling{Verdict: Permit, Because: []flow.Held{}}
 	}
-	t := tracer{op: op, p: p, s: &s}
-	v, err := decode(args)
-	if _, isObject := v.(object); err != nil || !isObject {
+	t, v, ok := newTracer(op, p, args, &s)
+	if !ok {
 		return Ruling{Verdict: Deny, Because: labels.Because, Reason: op.ShownName() + " is blocked: its arguments can't be read"}
 	}
-	t.read(v)
 	if !labels.Allowed && p.Boundary == BoundaryByArg && !t.leavesPerson() {
 		labels = flow.Decision{Allowed: true, Because: []flow.Held{}}
 		if !traced {
@@ -140,17 +137,18 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	t.trace()
 	t.withdrawForUnasked()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
-	switch bad := t.unconfirmed(); {
+	bad := slices.DeleteFunc(slices.Clone(t.findings), func(f Finding) bool { return f.Vouched })
+	switch {
 	case t.tooMany:
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("%s has more than %d values, so a person must look at it", op.ShownName(), maxTraced)
 	case len(bad) > 0:
-		r.Verdict, r.Reason = Ask, sentence.Chain(bad, "; ")+"; "+flow.Origins(because)
+		r.Verdict, r.Reason = Ask, sentence.Chain(sentences(bad), "; ")+"; "+flow.Origins(because)
 	case len(t.findings) == t.links && t.followed.Firm:
 		r.Reason = "it is " + t.followed.Text
 	case len(t.findings) == t.links: // a confirmed link alone does not confirm the call
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("no argument of %s can be traced to the person's request, and %s", op.ShownName(), flow.Origins(because))
 	default:
-		r.Reason = sentence.Chain(t.sentences(), "; ")
+		r.Reason = sentence.Chain(sentences(t.findings), "; ")
 	}
 	return r
 }
@@ -177,6 +175,17 @@ type traced struct {
 	ok   bool // a string or a number
 }
 
+// newTracer reads a call. ok is false if its arguments are not a JSON object.
+func newTracer(op flow.Operation, p *Profile, args []byte, s *Situation) (t *tracer, v any, ok bool) {
+	t = &tracer{op: op, p: p, s: s}
+	v, err := decode(args)
+	if _, ok = v.(object); err != nil || !ok {
+		return t, nil, false
+	}
+	t.read(v)
+	return t, v, true
+}
+
 // read collects the values of the call.
 func (t *tracer) read(v any) {
 	t.readKeys(v, "")
@@ -193,13 +202,15 @@ func (t *tracer) read(v any) {
 			t.core = true
 		}
 		for _, one := range splitAddresses(r, s) {
-			if len(t.values) == maxTraced {
-				t.tooMany = true
-				return
-			}
-			t.values = append(t.values, traced{path, r, one, ok})
+			t.add(traced{path, r, one, ok})
 		}
 	})
+}
+
+func (t *tracer) add(v traced) {
+	if t.tooMany = t.tooMany || len(t.values) == maxTraced; !t.tooMany {
+		t.values = append(t.values, v)
+	}
 }
 
 // readKeys collects member names that stand in the place of values, as in {"to": {"a@b.c": …}}. A name that is part of a labelled path is none.
@@ -214,11 +225,7 @@ func (t *tracer) readKeys(v any, path string) {
 			inner := joinPath(path, m.name)
 			if r := t.p.role(path); path != "" && (r.Core() || r == Content) && !t.p.labelStartsWith(inner) && !t.p.labelsInside(path) {
 				t.core = t.core || r.Core()
-				if len(t.values) == maxTraced {
-					t.tooMany = true
-					return
-				}
-				t.values = append(t.values, traced{path, r, m.name, true})
+				t.add(traced{path, r, m.name, true})
 			}
 			t.readKeys(m.value, inner)
 		}
@@ -254,11 +261,7 @@ func (t *tracer) leavesPerson() bool {
 
 // namesDestination reports whether the call says where data goes, as far as the operation has arguments for it: a destination, a URL or a selector.
 func (t *tracer) namesDestination() bool {
-	has := func(r Role) bool { return r == Destination || r == URL }
-	if !slices.ContainsFunc(slices.Collect(maps.Values(t.p.Args)), has) {
-		return true
-	}
-	return slices.ContainsFunc(t.values, func(v traced) bool { return has(v.role) || v.role == Selector })
+	return !t.p.hasRole(Destination, URL) || slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Destination || v.role == URL || v.role == Selector })
 }
 
 // isOwn reports whether the value is one of the person's own addresses and accounts.
@@ -353,7 +356,7 @@ func (t *tracer) recordNamed(f Finding) bool {
 
 // confirm looks for the source of one value.
 func (t *tracer) confirm(v traced) Finding {
-	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clipValue(v.text)}
+	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clip(v.text, 200)}
 	arg := sentence.Name(v.path)
 	fm, ok := formOf(v.text)
 	by := func(source Voucher, format string, a ...any) Finding {
@@ -460,17 +463,15 @@ func (t *tracer) withoutSource(f Finding, v traced, fm form, echoesFrom int) Fin
 // composed reports whether a name joins words of the request and a trusted value, in either order, like a title that the request gave with a blank
 // to fill.
 func (t *tracer) composed(name string) bool {
+	bare := func(s string) (form, bool) { return formOf(strings.Trim(s, " :-–—()'\"“”")) }
 	trusted := func(s string) bool {
-		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
-		if !ok {
-			return false
-		}
+		f, _ := bare(s)
 		spots := t.s.Evidence.values[f]
 		i := slices.IndexFunc(spots, func(sp occurrence) bool { return sp.class == classTrusted })
 		return i >= 0 && spots[i].record < t.s.Evidence.echoesFrom(s)
 	}
 	inRequest := func(s string) bool {
-		f, ok := formOf(strings.Trim(s, " :-–—()'\"“”"))
+		f, ok := bare(s)
 		return ok && f.kind == text && t.s.Words.has(f)
 	}
 	if name = strings.TrimSpace(name); len(name) > maxValue {
@@ -557,29 +558,12 @@ func (r *evidenceRecord) why() string {
 	return ""
 }
 
-func (t *tracer) unconfirmed() []string {
-	var out []string
-	for _, f := range t.findings {
-		if !f.Vouched && !slices.Contains(out, f.Text) {
-			out = append(out, f.Text)
-		}
-	}
-	return out
-}
-
-func (t *tracer) sentences() []string {
-	var out []string
-	for _, f := range t.findings {
+// sentences are the texts of the findings, each once.
+func sentences(findings []Finding) (out []string) {
+	for _, f := range findings {
 		if !slices.Contains(out, f.Text) {
 			out = append(out, f.Text)
 		}
 	}
 	return out
-}
-
-func clipValue(s string) string {
-	if len(s) > 200 {
-		s = strings.ToValidUTF8(s[:200], "")
-	}
-	return s
 }

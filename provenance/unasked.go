@@ -20,12 +20,10 @@ func UnaskedFor(op flow.Operation, p *Profile, args []byte, s Situation) string 
 	}
 	bound := *p // its values have to come from records that the request singles out, as those of a write do
 	bound.Level = 2
-	t := tracer{op: op, p: &bound, s: &s}
-	v, err := decode(args)
-	if _, isObject := v.(object); err != nil || !isObject {
+	t, _, ok := newTracer(op, &bound, args, &s)
+	if !ok {
 		return "its arguments can't be read"
 	}
-	t.read(v)
 	if t.tooMany {
 		return fmt.Sprintf("it has more than %d values", maxTraced)
 	}
