@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +11,11 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -162,5 +165,142 @@ func TestDrillDiffersInItsDestination(t *testing.T) {
 	}
 	if _, ok := withOtherDestination(asked, Draft{Roles: map[string]string{"amount": "amount"}, Reasons: q.Reasons}); ok {
 		t.Error("a drill of a call without a destination")
+	}
+}
+
+// shelf is a store with one approval and what it is about. What it has not is not needed here.
+type shelf struct {
+	Store
+	a           approval.Approval
+	declaration declare.Declaration
+	session     session.State
+	drill       bool
+	asked       int
+	recorded    []audit.Entry
+}
+
+func (s *shelf) Approval(context.Context, string) (approval.Approval, error) { return s.a, nil }
+func (s *shelf) ApprovalFor(context.Context, string, string) (approval.Approval, error) {
+	return s.a, nil
+}
+func (s *shelf) Declaration(context.Context, string) (declare.Declaration, error) {
+	return s.declaration, nil
+}
+func (s *shelf) IsDrill(context.Context, string) (bool, error) { return s.drill, nil }
+func (s *shelf) Session(context.Context, string) (session.Session, error) {
+	return session.Session{State: s.session}, nil
+}
+func (s *shelf) Record(_ context.Context, e ...audit.Entry) error {
+	s.recorded = append(s.recorded, e...)
+	return nil
+}
+func (s *shelf) ChangeApproval(_ context.Context, _ string, change func(Stored) (Update, error)) (approval.Approval, error) {
+	u, err := change(Stored{Approval: s.a})
+	return u.Approval, err
+}
+func (s *shelf) AskPerson(_ context.Context, _ Ask, decide func(Found) (Written, error)) (approval.Approval, error) {
+	s.asked++
+	w, err := decide(Found{})
+	if err != nil {
+		return approval.Approval{}, err
+	}
+	return *w.Question, nil
+}
+
+// over is a desk with a shelf behind it. Bob is an approver, and the tools are as they were.
+func over(s *shelf) *Desk {
+	return New(Options{
+		Store: s, Environment: "here", Expires: time.Hour, Now: func() time.Time { return noon }, Since: noon, Changed: func(string) {},
+		Voter:      func(person string) (approval.Voter, bool) { return bob, person == bob.Person },
+		Definition: func(string) (string, bool) { return "hash", true },
+	})
+}
+
+// An answer that can't count is not taken, and is on record; the same answer otherwise is.
+func TestAnswersThatDoNotCount(t *testing.T) {
+	approved := func(s *shelf) {
+		s.a = after(t, s.a, func(a approval.Approval) (approval.Approval, error) { return a.Approve(bob, a.Digest, "", noon) }).Approval
+	}
+	for name, c := range map[string]struct {
+		spoil    func(*shelf)
+		voter    string
+		decision approval.Decision
+		want     fault.Code
+	}{
+		"a yes":                          {func(*shelf) {}, "bob", approval.Approve, ""},
+		"of somebody unknown":            {func(*shelf) {}, "mallory", approval.Approve, fault.RoleMissing},
+		"yes to a session that is over":  {func(s *shelf) { s.session = session.Closed }, "bob", approval.Approve, fault.SessionClosed},
+		"no to a session that is over":   {func(s *shelf) { s.session = session.Closed }, "bob", approval.Reject, ""},
+		"yes to a tool that has changed": {func(s *shelf) { s.a = question(t, func(a *approval.Approval) { a.DefinitionHash = "old" }) }, "bob", approval.Approve, fault.ApprovalMismatch},
+		"no to a tool that has changed":  {func(s *shelf) { s.a = question(t, func(a *approval.Approval) { a.DefinitionHash = "old" }) }, "bob", approval.Reject, ""},
+		"no to what was approved":        {approved, "bob", approval.Reject, ""},
+		"no to a drill after a yes":      {func(s *shelf) { approved(s); s.drill = true }, "bob", approval.Reject, fault.Conflict},
+		"no such decision":               {func(*shelf) {}, "bob", "perhaps", fault.RequestMalformed},
+	} {
+		s := &shelf{a: question(t), session: session.Open}
+		c.spoil(s)
+		_, err := over(s).Respond(t.Context(), approval.Voter{Person: c.voter, Roles: bob.Roles}, Response{Approval: s.a.ID, Digest: s.a.Digest, Decision: c.decision, Reason: "because"})
+		if c.want == "" && (err != nil || len(s.recorded) > 0) || c.want != "" && (!fault.Is(err, c.want) || len(s.recorded) != 1 || s.recorded[0].Code != string(c.want)) {
+			t.Errorf("%s: %v, %+v", name, err, s.recorded)
+		}
+	}
+}
+
+// Nobody is asked about what nobody reads, nor about a declaration that another call has spent meanwhile.
+func TestNobodyIsAskedInVain(t *testing.T) {
+	long := json.RawMessage(`{"text":"` + strings.Repeat("x", MaxArguments) + `"}`)
+	fresh, err := declare.New(declare.Declaration{
+		Session: "sess_1", Agent: "worker", Requester: "erin", Operation: "bank.transfer", DefinitionHash: "hash", Parameters: json.RawMessage(`{}`), Risk: "HIGH",
+	}, noon, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	approved, err := fresh.Decide(true, declare.ByRule, "", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spent, err := approved.Spend("call_1", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(d declare.Declaration) Draft {
+		return Draft{Approval: question(t, func(a *approval.Approval) { a.CallDigest = d.CallDigest }), Declaration: &d}
+	}
+	if _, err := over(&shelf{declaration: approved}).Ask(t.Context(), of(approved)); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		current declare.Declaration
+		q       Draft
+		want    func(error) bool
+	}{
+		"too long": {approved, Draft{Approval: question(t, func(a *approval.Approval) { a.Arguments = long })}, func(err error) bool { return errors.Is(err, ErrTooLong) }},
+		"spent":    {spent, of(approved), func(err error) bool { return err != nil }},
+	} {
+		s := &shelf{declaration: c.current}
+		if _, err := over(s).Ask(t.Context(), c.q); !c.want(err) || s.asked != 0 {
+			t.Errorf("%s: %v, asked %d times", name, err, s.asked)
+		}
+	}
+}
+
+// What people have said about a call: a no is a no, whatever has changed since; a yes holds while it stands; else there is nothing.
+func TestAnswer(t *testing.T) {
+	yes := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Approve(bob, a.Digest, "", noon) }).Approval
+	no := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Reject(bob, a.Digest, "no", noon) }).Approval
+	void := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Supersede(noon) }).Approval
+	for name, c := range map[string]struct {
+		a                     approval.Approval
+		stands                bool
+		found, waits, refused bool
+	}{
+		"waits": {question(t), true, true, true, false}, "waits for something else": {question(t), false, false, false, false},
+		"yes": {yes, true, true, false, false}, "yes to something else": {yes, false, false, false, false},
+		"no": {no, true, false, false, true}, "no, and it has changed": {no, false, false, false, true}, "withdrawn": {void, true, false, false, false},
+	} {
+		got, err := over(&shelf{a: c.a}).Answer(t.Context(), c.a.Session, c.a.CallDigest, func(approval.Approval) bool { return c.stands })
+		if err != nil || (got.Approval != nil) != c.found || got.Waits != c.waits || (got.Refusal != nil) != c.refused {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
 	}
 }
