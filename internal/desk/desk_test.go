@@ -304,3 +304,18 @@ func TestAnswer(t *testing.T) {
 		}
 	}
 }
+
+// Changed arguments are an object that a person can read, and other than they were.
+func TestChangedArguments(t *testing.T) {
+	old := json.RawMessage(`{"a":1,"b":2}`)
+	if got, err := changedArguments(json.RawMessage(`{ "b": 3, "a": 1 }`), old); err != nil || string(got) != `{"a":1,"b":3}` {
+		t.Errorf("%s, %v", got, err)
+	}
+	for name, arguments := range map[string]string{
+		"no JSON": `{`, "no object": `[1]`, "as they were": `{"b":2, "a":1}`, "too long": `{"a":"` + strings.Repeat("x", MaxArguments) + `"}`,
+	} {
+		if _, err := changedArguments(json.RawMessage(arguments), old); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != "arguments" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
