@@ -183,6 +183,9 @@ func (s *shelf) Approval(context.Context, string) (approval.Approval, error) { r
 func (s *shelf) ApprovalFor(context.Context, string, string) (approval.Approval, error) {
 	return s.a, nil
 }
+func (s *shelf) Approvals(context.Context, Filter) ([]approval.Approval, error) {
+	return []approval.Approval{s.a}, nil
+}
 func (s *shelf) Declaration(context.Context, string) (declare.Declaration, error) {
 	return s.declaration, nil
 }
@@ -316,6 +319,35 @@ func TestChangedArguments(t *testing.T) {
 	} {
 		if _, err := changedArguments(json.RawMessage(arguments), old); !fault.Is(err, fault.RequestMalformed) || fault.Of(err).Field != "arguments" {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// An earlier yes covers more calls only if people gave it who still may, to this gateway, and all that was shown is as it was.
+func TestCovering(t *testing.T) {
+	used := func(person string, change ...func(*approval.Approval)) approval.Approval {
+		return after(t, question(t, change...), func(a approval.Approval) (approval.Approval, error) {
+			a, err := a.Approve(approval.Voter{Person: person, Roles: bob.Roles}, a.Digest, "", noon)
+			if err != nil {
+				return a, err
+			}
+			return a.Spend("call_1", noon)
+		}).Approval
+	}
+	changed := used("bob")
+	changed.Operation = "bank.close"
+	for name, c := range map[string]struct {
+		a      approval.Approval
+		covers bool
+		want   bool
+	}{
+		"bob's": {used("bob"), true, true}, "bob's, of more nobody was told": {used("bob"), false, false}, "of one who may not any more": {used("carol"), true, false},
+		"another gateway's": {used("bob", func(a *approval.Approval) { a.Environment = "there" }), true, false}, "changed since": {changed, true, false},
+		"another session's": {used("bob", func(a *approval.Approval) { a.Session = "sess_2" }), true, false},
+	} {
+		id, err := over(&shelf{a: c.a}).Covering(t.Context(), "sess_1", "bank.transfer", func(approval.Approval) bool { return c.covers })
+		if err != nil || (id == c.a.ID) != c.want || (id != "") != c.want {
+			t.Errorf("%s: %q, %v", name, id, err)
 		}
 	}
 }
