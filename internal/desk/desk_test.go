@@ -186,6 +186,9 @@ func (s *shelf) ApprovalFor(context.Context, string, string) (approval.Approval,
 func (s *shelf) Approvals(context.Context, Filter) ([]approval.Approval, error) {
 	return []approval.Approval{s.a}, nil
 }
+func (s *shelf) OpenApprovals(context.Context, string, time.Time, int) ([]string, error) {
+	return []string{s.a.ID}, nil
+}
 func (s *shelf) Declaration(context.Context, string) (declare.Declaration, error) {
 	return s.declaration, nil
 }
@@ -348,6 +351,17 @@ func TestCovering(t *testing.T) {
 		id, err := over(&shelf{a: c.a}).Covering(t.Context(), "sess_1", "bank.transfer", func(approval.Approval) bool { return c.covers })
 		if err != nil || (id == c.a.ID) != c.want || (id != "") != c.want {
 			t.Errorf("%s: %q, %v", name, id, err)
+		}
+	}
+}
+
+// An agent is told which of its questions wait, and nothing of drills.
+func TestOpenQuestionsOfAnAgentAreItsOwn(t *testing.T) {
+	for _, drill := range []bool{false, true} {
+		d := over(&shelf{a: question(t), drill: drill})
+		d.o.DrillEvery = 10
+		if ids, err := d.OpenOf(t.Context(), "sess_1"); err != nil || (len(ids) == 1) == drill {
+			t.Errorf("drill %t: %q, %v", drill, ids, err)
 		}
 	}
 }
