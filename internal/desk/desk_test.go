@@ -365,3 +365,40 @@ func TestOpenQuestionsOfAnAgentAreItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// Who declares again what waits already is not asked about anew, as long as a person would be shown the same.
+func TestAsksTheSame(t *testing.T) {
+	made, err := declare.New(declare.Declaration{
+		Session: "sess_1", Agent: "worker", Requester: "erin", Operation: "bank.transfer", DefinitionHash: "hash", Parameters: json.RawMessage(`{}`), Risk: "HIGH",
+	}, noon, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided, err := made.Decide(true, declare.ByRule, "", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(change func(*approval.Approval)) approval.Approval { return question(t, change) }
+	same := func(*approval.Approval) {}
+	for name, c := range map[string]struct {
+		old         approval.Approval
+		declaration *declare.Declaration
+		want        bool
+	}{
+		"the same":            {with(same), &made, true},
+		"of a call":           {with(same), nil, false},
+		"decided":             {with(same), &decided, false},
+		"for another reason":  {with(func(a *approval.Approval) { a.Justification = json.RawMessage(`{"x":"y"}`) }), &made, false},
+		"of less risk":        {with(func(a *approval.Approval) { a.Risk = "LOW" }), &made, false},
+		"of another amount":   {with(func(a *approval.Approval) { a.Amount = "7 EUR" }), &made, false},
+		"under other rules":   {with(func(a *approval.Approval) { a.PolicyVersion = "2" }), &made, false},
+		"of another gateway":  {with(func(a *approval.Approval) { a.Environment = "there" }), &made, false},
+		"with other labels":   {with(func(a *approval.Approval) { a.Labels = []string{"pii"} }), &made, false},
+		"changed by somebody": {with(func(a *approval.Approval) { a.ModifiedFrom = "appr_1" }), &made, false},
+		"answered":            {after(t, with(same), func(a approval.Approval) (approval.Approval, error) { return a.Approve(bob, a.Digest, "", noon) }).Approval, &made, false},
+	} {
+		if got := asksTheSame(Stored{Approval: c.old, Declaration: c.declaration}, question(t), noon); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
