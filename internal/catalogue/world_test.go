@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -140,8 +139,7 @@ func (w *world) end() {
 }
 
 func definition(server, name, description string) call.Definition {
-	raw := []byte(fmt.Sprintf(`{"description":%q,"inputSchema":{"type":"object"},"name":%q}`, description, name))
-	return call.Definition{Server: server, Name: name, Kind: call.Tool, JSON: raw, Hash: call.HashBytes(raw)}
+	return gatewaytest.Tool(server, name, description)
 }
 
 func (w *world) offer(server string, defs ...call.Definition) {

@@ -21,8 +21,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"sallyport.example/flow"
-	"sallyport.example/guard"
-	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
@@ -34,7 +32,6 @@ import (
 	rules "sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -137,46 +134,26 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 			t.Fatal(err)
 		}
 	}
-	var declared []agent.Declaration
-	for id, phase := range map[string]string{"worker": "execution", "planner": "planning"} {
-		one, problems := agent.Parse(id+".yaml", fmt.Appendf(nil, pagesAgent, id, phase))
-		if one.Digest == "" {
-			t.Fatalf("declaration: %v", problems)
-		}
-		declared = append(declared, one)
-	}
-	set := agent.NewSet(declared...)
-	policies, err := rules.Load("")
-	must(err)
-	detector, err := threat.New()
-	must(err)
-	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
-	must(err)
-	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
-	must(err)
+	o := gatewaytest.Options(t, fmt.Sprintf(pagesAgent, "worker", "execution"), fmt.Sprintf(pagesAgent, "planner", "planning"))
+	db := gatewaytest.Store(t)
 	w := &pagesWorld{t: t, store: &lyingStore{DB: db}, cookies: map[string]string{}}
-	w.g, err = gateway.New(t.Context(), gateway.Options{
-		Store: w.store, Upstreams: echoServers{}, Agents: set, Policies: policies, Detector: detector, Issuer: issuer,
-		Classify: func(server, tool string) catalogue.Classification {
-			c, ok := pagesClasses[server+"."+tool]
-			if !ok && server != "docs" {
-				return catalogue.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
-			}
-			if !ok {
-				c = pagesClasses["docs.think"]
-			}
-			c.Listed = true
-			return c
-		},
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 100_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Hour, MediumDelay: time.Second},
-		Tiers:  gateway.Tiers(),
-		Voter: func(person string) (approval.Voter, bool) {
-			return approval.Voter{Person: person, Roles: []identity.Role{identity.Approver}}, true
-		},
-		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
-	})
-	must(err)
+	o.Store, o.Upstreams = w.store, echoServers{}
+	o.Classify = func(server, tool string) catalogue.Classification {
+		c, ok := pagesClasses[server+"."+tool]
+		if !ok && server != "docs" {
+			return catalogue.Classification{ExternalIO: true, Level: 2, Output: provenance.UntrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write, Untrusted: true}}
+		}
+		if !ok {
+			c = pagesClasses["docs.think"]
+		}
+		c.Listed = true
+		return c
+	}
+	o.Limits.CallsPerMinute, o.Limits.ApprovalExpires, o.Limits.MediumDelay = 100_000, time.Hour, time.Second
+	o.Voter = func(person string) (approval.Voter, bool) {
+		return approval.Voter{Person: person, Roles: []identity.Role{identity.Approver}}, true
+	}
+	w.g = gatewaytest.New(t, o)
 	for server, tools := range map[string][]string{"mail": {"search"}, "web": {"search"}, "slack": {"post"}, "docs": {"think", "read"}, "misc": {"thing"}} {
 		var defs []call.Definition
 		for _, tool := range tools {
@@ -186,20 +163,13 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	}
 	closing := make(chan struct{})
 	w.c = New(Options{
-		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Store: w.store, Agents: set,
+		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Store: w.store, Agents: o.Agents,
 		Upstreams: func() []ServerStatus { return nil }, Closing: closing,
 		Source: func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
 	w.mux = http.NewServeMux()
 	w.c.Register(w.mux.Handle)
-	t.Cleanup(func() {
-		close(closing)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(w.g.Close(ctx), db.Close()); err != nil {
-			t.Errorf("closing: %v", err)
-		}
-	})
+	t.Cleanup(func() { close(closing) })
 	return w
 }
 

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +26,6 @@ import (
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -172,52 +169,16 @@ func classify(server, tool string) catalogue.Classification {
 }
 
 func definition(server, name, description string) call.Definition {
-	raw := []byte(fmt.Sprintf(`{"description":%q,"inputSchema":{"type":"object"},"name":%q}`, description, name))
-	return call.Definition{Server: server, Name: name, Kind: call.Tool, JSON: raw, Hash: call.HashBytes(raw)}
+	return gatewaytest.Tool(server, name, description)
 }
 
 func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	t.Helper()
-	dir := t.TempDir()
-	agents := filepath.Join(dir, "agents")
-	if err := os.Mkdir(agents, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for id, d := range map[string]string{
-		"worker":  fmt.Sprintf(declaration, "worker", "execution", "host"),
-		"planner": fmt.Sprintf(declaration, "planner", "planning", "host"),
-		"selfish": fmt.Sprintf(declaration, "selfish", "execution", "self"),
-	} {
-		if err := os.WriteFile(filepath.Join(agents, id+".yaml"), []byte(d), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set, problems := agent.Load(agents)
-	for _, p := range problems {
-		if p.Severity == "error" || p.Severity == "P0" {
-			t.Fatalf("declaration: %+v", p)
-		}
-	}
-	policies, err := policy.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	detector, err := threat.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, dir: filepath.Join(dir, "data"), up: &upstreams{answers: map[string]func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error){}}}
-	gatewaytest.DataDir(t, w.dir)
-	w.o = gateway.Options{
-		Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 600, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
-		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
-	}
+	w := &world{t: t, dir: gatewaytest.DataDir(t, t.TempDir()), up: &upstreams{answers: map[string]func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error){}}}
+	w.o = gatewaytest.Options(t, fmt.Sprintf(declaration, "worker", "execution", "host"), fmt.Sprintf(declaration, "planner", "planning", "host"),
+		fmt.Sprintf(declaration, "selfish", "execution", "self"))
+	w.o.Upstreams, w.o.Classify = w.up, classify
+	w.o.Limits.CallsPerMinute, w.o.Limits.CommRequestsPerMinute = 600, 0
 	for _, f := range tweak {
 		f(&w.o)
 	}

@@ -11,6 +11,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/console"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 )
 
@@ -131,7 +132,7 @@ func hostileWorld(t *testing.T) *world {
 			t.Log(err) // a name that is too long or malformed is a problem, which is fine
 		}
 	}
-	if err := w.g.Catalogue().UpdateDefinitions(ctx, "web", []call.Definition{definition("web", "web_search", hostile)}); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(ctx, "web", []call.Definition{gatewaytest.Tool("web", "web_search", hostile)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := people.StartSession(ctx, client.OpenSession{AgentID: "planner", UserRequest: hostile}); err != nil {

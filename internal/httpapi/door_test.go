@@ -10,6 +10,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 )
 
@@ -74,7 +75,7 @@ func TestTurnedAwayIsOnRecord(t *testing.T) {
 // An agent that asks what became of a call hears what it was told, and not what the record says besides.
 func TestOutcomeTellsNoMoreThanTheRefusal(t *testing.T) {
 	w := newWorld(t)
-	if err := w.g.Catalogue().UpdateDefinitions(t.Context(), "shy", []call.Definition{definition("shy", "look", "New.")}); err != nil {
+	if err := w.g.Catalogue().UpdateDefinitions(t.Context(), "shy", []call.Definition{gatewaytest.Tool("shy", "look", "New.")}); err != nil {
 		t.Fatal(err)
 	}
 	c := w.client(w.agent, w.token(identity.Agent, "worker"))

@@ -1,112 +1,21 @@
 package httpapi_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"maps"
-	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"sallyport.example/flow"
-	"sallyport.example/guard"
-	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
-	"sallyport.example/internal/audit"
-	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
-	"sallyport.example/internal/console"
 	"sallyport.example/internal/gateway"
-	"sallyport.example/internal/gateway/gatewaytest"
-	"sallyport.example/internal/httpapi"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/policy"
-	"sallyport.example/internal/store"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
-
-func newDrillWorld(t testing.TB) *world {
-	t.Helper()
-	var declared []agent.Declaration
-	for id, d := range map[string]string{
-		"worker":  fmt.Sprintf(declaration, "worker", "execution", "host"),
-		"planner": fmt.Sprintf(declaration, "planner", "planning", "host"),
-		"selfish": fmt.Sprintf(declaration, "selfish", "execution", "self"),
-	} {
-		one, problems := agent.Parse(id+".yaml", []byte(d))
-		if one.Digest == "" {
-			t.Fatalf("declaration: %v", problems)
-		}
-		declared = append(declared, one)
-	}
-	set := agent.NewSet(declared...)
-	policies, err := policy.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	detector, err := threat.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, store: &brittle{DB: db}, up: &upstreams{wait: map[string]chan struct{}{}}, clock: &clock{}}
-	w.g, err = gateway.New(t.Context(), gateway.Options{
-		Store: w.store, Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
-		Limits:   gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond, DrillEvery: 1},
-		Draw:     func(int) int { return 0 },
-		Commands: []catalogue.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)},
-		Tiers:    gateway.Tiers(), Voter: voter,
-		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
-		Clock:  w.clock.now,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, server := range []string{"mail", "web", "slack", "docs"} {
-		var defs []call.Definition
-		for _, id := range slices.Sorted(maps.Keys(classes)) {
-			if s, tool, _ := strings.Cut(id, "."); s == server {
-				defs = append(defs, definition(server, tool, "A tool."))
-			}
-		}
-		if err := w.g.Catalogue().UpdateDefinitions(t.Context(), server, defs); err != nil {
-			t.Fatal(err)
-		}
-	}
-	w.servers = []console.ServerStatus{{ID: "mail", State: "ready", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
-	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Version: "test", Agents: set, Clock: w.clock.now,
-		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},
-		Upstreams: func() []console.ServerStatus { return w.servers },
-		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
-	})
-	w.agent, w.admin = httptest.NewServer(w.api.Agent()), httptest.NewServer(w.api.Admin())
-	t.Cleanup(func() {
-		w.api.Close()
-		w.agent.Close()
-		w.admin.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(w.g.Close(ctx), db.Close()); err != nil {
-			t.Errorf("closing: %v", err)
-		}
-	})
-	return w
-}
 
 // A drill is not to be told from a request before it is answered: not on its page, not in the API, not in the session's timeline.
 func TestDrillsLookLikeRequests(t *testing.T) {
@@ -114,7 +23,7 @@ func TestDrillsLookLikeRequests(t *testing.T) {
 	classes["slack.post"] = catalogue.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
 		Action: "transfer_money", RiskFloor: policy.High, Roles: map[string]string{"to": "destination", "sum": "amount"}}
 	t.Cleanup(func() { classes["slack.post"] = was })
-	w := newDrillWorld(t)
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.DrillEvery, o.Draw = 1, func(int) int { return 0 } })
 	c, session := w.open("dora")
 	real := w.askRaw(c, map[string]any{"to": "bo@example.com", "sum": 5000})
 	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, session, "", 10)
@@ -187,7 +96,7 @@ func TestAnswerToADrillIsNotTakenBack(t *testing.T) {
 	classes["slack.post"] = catalogue.Classification{ExposeAs: "slack_post", Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}, Output: provenance.TrustedOutput, Level: 2,
 		RiskFloor: policy.High, Roles: map[string]string{"to": "destination"}}
 	t.Cleanup(func() { classes["slack.post"] = was })
-	w := newDrillWorld(t)
+	w := newWorld(t, func(o *gateway.Options) { o.Limits.DrillEvery, o.Draw = 1, func(int) int { return 0 } })
 	c, session := w.open("dora")
 	real := w.askRaw(c, map[string]any{"to": "bo@example.com"})
 	open, err := w.g.Desk().Questions(t.Context(), approval.Pending, session, "", 10)

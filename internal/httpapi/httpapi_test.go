@@ -18,7 +18,6 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/flow"
-	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
@@ -33,7 +32,6 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -156,11 +154,6 @@ func classify(server, tool string) catalogue.Classification {
 	return c
 }
 
-func definition(server, name, description string) call.Definition {
-	raw := fmt.Appendf(nil, `{"description":%q,"inputSchema":{"type":"object"},"name":%q}`, description, name)
-	return call.Definition{Server: server, Name: name, Kind: call.Tool, JSON: raw, Hash: call.HashBytes(raw)}
-}
-
 // command plays a built-in external operation: it takes a url and brings a line from there.
 func command(name string, effect flow.Effect, level int) catalogue.Command {
 	return catalogue.Command{
@@ -216,55 +209,23 @@ type world struct {
 	servers      []console.ServerStatus
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB, tweak ...func(*gateway.Options)) *world {
 	t.Helper()
-	var declared []agent.Declaration
-	for id, d := range map[string]string{
-		"worker":  fmt.Sprintf(declaration, "worker", "execution", "host"),
-		"planner": fmt.Sprintf(declaration, "planner", "planning", "host"),
-		"selfish": fmt.Sprintf(declaration, "selfish", "execution", "self"),
-	} {
-		one, problems := agent.Parse(id+".yaml", []byte(d))
-		if one.Digest == "" {
-			t.Fatalf("declaration: %v", problems)
-		}
-		declared = append(declared, one)
-	}
-	set := agent.NewSet(declared...)
-	policies, err := policy.Load("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	detector, err := threat.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := gatewaytest.Options(t, fmt.Sprintf(declaration, "worker", "execution", "host"), fmt.Sprintf(declaration, "planner", "planning", "host"),
+		fmt.Sprintf(declaration, "selfish", "execution", "self"))
+	db := gatewaytest.Store(t)
 	w := &world{t: t, store: &brittle{DB: db}, up: &upstreams{wait: map[string]chan struct{}{}}, clock: &clock{}}
-	w.g, err = gateway.New(t.Context(), gateway.Options{
-		Store: w.store, Upstreams: w.up, Agents: set, Policies: policies, Detector: detector, Issuer: issuer, Classify: classify,
-		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
-		Limits:   gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
-		Commands: []catalogue.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)},
-		Tiers:    gateway.Tiers(), Voter: voter,
-		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
-		Clock:  w.clock.now,
-	})
-	if err != nil {
-		t.Fatal(err)
+	o.Store, o.Upstreams, o.Classify, o.Voter, o.Clock = w.store, w.up, classify, voter, w.clock.now
+	o.Commands = []catalogue.Command{command("fetch", flow.Read, 0), command("exec", flow.Write, 2), command("wire", flow.Write, 2)}
+	for _, f := range tweak {
+		f(&o)
 	}
+	w.g = gatewaytest.New(t, o)
 	for _, server := range []string{"mail", "web", "slack", "docs"} {
 		var defs []call.Definition
 		for _, id := range slices.Sorted(maps.Keys(classes)) {
 			if s, tool, _ := strings.Cut(id, "."); s == server {
-				defs = append(defs, definition(server, tool, "A tool."))
+				defs = append(defs, gatewaytest.Tool(server, tool, "A tool."))
 			}
 		}
 		if err := w.g.Catalogue().UpdateDefinitions(t.Context(), server, defs); err != nil {
@@ -273,7 +234,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.servers = []console.ServerStatus{{ID: "mail", State: "up", Protocol: "2025-11-25", Name: "Mail", Version: "1", Instructions: "i", LastError: "e", Restarts: 1, Definitions: 1, Since: time.Now()}}
 	w.api = httpapi.New(w.g, w.store, httpapi.Options{
-		Version: "test", Agents: set, Clock: w.clock.now,
+		Version: "test", Agents: o.Agents, Clock: w.clock.now,
 		People:    map[string][]identity.Role{"bob": {identity.Viewer, identity.Operator}, "alice": {identity.Admin}},
 		Upstreams: func() []console.ServerStatus { return w.servers },
 		Source:    func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
@@ -283,11 +244,6 @@ func newWorld(t testing.TB) *world {
 		w.api.Close()
 		w.agent.Close()
 		w.admin.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(w.g.Close(ctx), db.Close()); err != nil {
-			t.Errorf("closing: %v", err)
-		}
 	})
 	return w
 }

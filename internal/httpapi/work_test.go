@@ -17,6 +17,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 )
 
@@ -297,7 +298,7 @@ func TestPeopleAtWork(t *testing.T) {
 		t.Errorf("closed ones: %+v %v", page, err)
 	}
 
-	changed := definition("web", "web_search", "Now with a twist.")
+	changed := gatewaytest.Tool("web", "web_search", "Now with a twist.")
 	if err := w.g.Catalogue().UpdateDefinitions(ctx, "web", []call.Definition{changed}); err != nil {
 		t.Fatal(err)
 	}

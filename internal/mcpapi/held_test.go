@@ -3,7 +3,6 @@ package mcpapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,8 +15,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sallyport.example/flow"
-	"sallyport.example/guard"
-	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -28,8 +25,6 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/policy"
-	"sallyport.example/internal/store"
-	"sallyport.example/internal/threat"
 	"sallyport.example/provenance"
 )
 
@@ -99,39 +94,24 @@ func newHouse(t testing.TB, o Options) *house {
 			t.Fatal(err)
 		}
 	}
-	declared, problems := agent.Parse("worker.yaml", []byte(houseAgent))
-	if declared.Digest == "" {
-		t.Fatalf("declaration: %v", problems)
-	}
-	policies, err := policy.Load("")
-	must(err)
-	detector, err := threat.New()
-	must(err)
-	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
-	must(err)
-	db, err := store.Open(gatewaytest.DataDir(t, t.TempDir()), store.Options{})
-	must(err)
+	g := gatewaytest.Options(t, houseAgent)
 	h := &house{}
-	h.gate, err = gateway.New(t.Context(), gateway.Options{
-		Store: db, Upstreams: h, Agents: agent.NewSet(declared), Policies: policies, Detector: detector, Issuer: issuer,
-		Classify: func(_, tool string) catalogue.Classification {
-			c := catalogue.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
-			switch tool {
-			case "pay":
-				c.RiskFloor = policy.High
-			case "read_resource", "get_prompt":
-				c.RiskFloor, c.ExposeAs = policy.High, ""
-			case "note":
-				c.RiskFloor = policy.Medium
-			}
-			return c
-		},
-		Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
-		Limits: gateway.Limits{CallsPerMinute: 10_000, Budget: 300 * time.Second, ApprovalExpires: time.Hour, MediumDelay: 300 * time.Millisecond},
-		Tiers:  gateway.Tiers(), Voter: func(p string) (approval.Voter, bool) { v, ok := people[p]; return v, ok },
-		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
-	})
-	must(err)
+	g.Store, g.Upstreams = gatewaytest.Store(t), h
+	g.Classify = func(_, tool string) catalogue.Classification {
+		c := catalogue.Classification{ExposeAs: tool, Listed: true, Named: true, ExternalIO: true, Output: provenance.TrustedOutput, Flow: flow.Spec{Sensitivity: flow.External, Effect: flow.Write}}
+		switch tool {
+		case "pay":
+			c.RiskFloor = policy.High
+		case "read_resource", "get_prompt":
+			c.RiskFloor, c.ExposeAs = policy.High, ""
+		case "note":
+			c.RiskFloor = policy.Medium
+		}
+		return c
+	}
+	g.Limits.ApprovalExpires, g.Limits.MediumDelay = time.Hour, 300*time.Millisecond
+	g.Voter = func(p string) (approval.Voter, bool) { v, ok := people[p]; return v, ok }
+	h.gate = gatewaytest.New(t, g)
 	var defs []call.Definition
 	define := func(kind call.Kind, name, format string) {
 		raw := fmt.Appendf(nil, format, name)
@@ -143,6 +123,7 @@ func newHouse(t testing.TB, o Options) *house {
 	define(call.Resource, "test://doc", `{"name":"doc","uri":%q}`)
 	define(call.Prompt, "ask", `{"name":%q}`)
 	must(h.gate.Catalogue().UpdateDefinitions(t.Context(), "srv", defs))
+	var err error
 	h.token, _, err = h.gate.Standing().IssueToken(t.Context(), identity.Principal{Kind: identity.Agent, ID: "worker"}, "test")
 	must(err)
 	o.Authenticate, o.Subscribe = h.gate.Standing().Authenticate, h.gate.Catalogue().Subscribe
@@ -160,11 +141,6 @@ func newHouse(t testing.TB, o Options) *house {
 		h.f.Close()
 		h.srv.Close()
 		http.DefaultClient.CloseIdleConnections()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := errors.Join(h.gate.Close(ctx), db.Close()); err != nil {
-			t.Errorf("closing: %v", err)
-		}
 	})
 	return h
 }

@@ -1,0 +1,91 @@
+package gatewaytest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/guard"
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/policy"
+	"sallyport.example/internal/store"
+	"sallyport.example/internal/threat"
+)
+
+// Options are what most gateways of tests have in common, for agents with these declarations, which begin with agentId. The test adds the servers, the store, how
+// operations are classified, and what it is about.
+func Options(t testing.TB, declarations ...string) gateway.Options {
+	t.Helper()
+	var agents []agent.Declaration
+	for _, text := range declarations {
+		id, _, _ := strings.Cut(strings.TrimPrefix(text, "agentId: "), "\n")
+		d, problems := agent.Parse(id+".yaml", []byte(text))
+		if d.Digest == "" {
+			t.Fatalf("declaration: %v", problems)
+		}
+		agents = append(agents, d)
+	}
+	policies, err := policy.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	detector, err := threat.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := guard.NewIssuer([]byte(strings.Repeat("k", 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gateway.Options{
+		Agents: agent.NewSet(agents...), Policies: policies, Detector: detector, Issuer: issuer, Tiers: gateway.Tiers(),
+		Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted, Mode: gateway.Enforce,
+		Limits: gateway.Limits{CallsPerMinute: 10_000, CommRequestsPerMinute: 1000, Budget: 300 * time.Second, ApprovalExpires: time.Minute, MediumDelay: 20 * time.Millisecond},
+		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
+	}
+}
+
+// Store opens an empty store, which is closed when the test ends.
+func Store(t testing.TB) *store.DB {
+	t.Helper()
+	db, err := store.Open(DataDir(t, t.TempDir()), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Errorf("closing the store: %v", err)
+		}
+	})
+	return db
+}
+
+// New starts a gateway, which is closed when the test ends: before the store, if Store was called first.
+func New(t testing.TB, o gateway.Options) *gateway.Gateway {
+	t.Helper()
+	g, err := gateway.New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := g.Close(ctx); err != nil {
+			t.Errorf("closing the gateway: %v", err)
+		}
+	})
+	return g
+}
+
+// Tool is the definition of a tool that takes any arguments.
+func Tool(server, name, description string) call.Definition {
+	raw := fmt.Appendf(nil, `{"description":%q,"inputSchema":{"type":"object"},"name":%q}`, description, name)
+	return call.Definition{Server: server, Name: name, Kind: call.Tool, JSON: raw, Hash: call.HashBytes(raw)}
+}
