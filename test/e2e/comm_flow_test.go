@@ -319,6 +319,7 @@ func TestDeclarationsEnd(t *testing.T) {
 
 // A declaration, and a question, is good for as long as approvals.expires says.
 func TestDeclarationsExpire(t *testing.T) {
+	t.Parallel() // it mostly waits
 	site := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("plain")) })
 	w := start(t, people+opens(site.url)+plenty+"operations: {comm.fetch: {risk: HIGH}}\napprovals: {expires: 5s, hold: 10ms, medium_delay: 5ms}\n")
 	alice := w.person("alice", "approver")

@@ -428,6 +428,7 @@ func (w *world) agentToken() string {
 
 // A request that expires while its page is open says so by itself, and can't be answered any more.
 func TestPeopleExpires(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := newDesk(t, "approvals: {currency: EUR, hold: 1s, medium_delay: 1s, expires: 20s}\n")
 	b := d.ann()
 	call := asksPeople(t, d.agentOf(revision1125, nil), "bank_transfer", pay(480))
@@ -484,6 +485,7 @@ func TestPeopleAtOnce(t *testing.T) {
 
 // What is MEDIUM runs by itself after its time, unless a person stops it; where they did, silence says yes no more.
 func TestPeopleMedium(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := newDesk(t, "approvals: {currency: EUR, hold: 2m, medium_delay: 30s}\n")
 	cs := d.agentOf(revision1125, nil)
 	b := d.ann()
