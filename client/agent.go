@@ -55,7 +55,7 @@ type Plan struct {
 }
 
 // PlanStep is one step of a plan. Whoever submits a plan leaves Operation empty. Steps are counted from 0. One with Arguments, From or Open
-// has no other argument than those; one with none of them leaves everything open, and vouches for nothing.
+// has no other argument than those; one with none of them leaves everything open, and confirms nothing.
 type PlanStep struct {
 	Tool          string                `json:"tool"`
 	Operation     string                `json:"operation,omitempty"`  // told by the gateway
@@ -77,12 +77,12 @@ type StepSource struct {
 
 // StepDone is a call that was made for a step.
 type StepDone struct {
-	Step    int         `json:"step"`
-	CallID  string      `json:"call_id"`
-	Record  *StepRecord `json:"record,omitempty"`  // of a step that is called for each
-	Loose   bool        `json:"loose,omitempty"`   // untrusted content may have had a say in its arguments
-	Instead string      `json:"instead,omitempty"` // the call that failed before it
-	Again   bool        `json:"again,omitempty"`   // the step may be called again: it only reads, or vouches for nothing
+	Step       int         `json:"step"`
+	CallID     string      `json:"call_id"`
+	Record     *StepRecord `json:"record,omitempty"`  // of a step that is called for each
+	Tainted    bool        `json:"loose,omitempty"`   // untrusted content may have influenced its arguments
+	Replaces   string      `json:"instead,omitempty"` // the call that failed before it
+	Repeatable bool        `json:"again,omitempty"`   // the step may be called again: it only reads, or confirms nothing
 }
 
 // StepRecord is one record of a call's result.
@@ -180,7 +180,7 @@ type JudgedStep struct {
 	Tool      string  `json:"tool"`
 	Operation string  `json:"operation,omitempty"`
 	Verdict   Verdict `json:"verdict"`
-	Vouches   string  `json:"vouches"` // what of a call of it the plan vouches for, once untrusted content has come in
+	Confirms  string  `json:"vouches"` // which arguments of its calls the plan confirms, once the session has read untrusted content
 }
 
 // Verdict is what the gateway decided about a call.

@@ -113,7 +113,7 @@ type Finding struct {
 	Argument  string `json:"argument"` // name, or path into it
 	Role      string `json:"role"`     // what it is for: destination, url, amount, …
 	Value     string `json:"value"`    // cut to 200 bytes
-	Vouched   bool   `json:"vouched"`
+	Confirmed bool   `json:"vouched"`
 	By        string `json:"by,omitempty"` // words, plan, own, approval, trusted, system, delegated, payee
 	Text      string `json:"text"`         // a sentence
 	Operation string `json:"operation,omitempty"`
@@ -163,7 +163,7 @@ type Approval struct {
 	SpentBy        string           `json:"spent_by,omitempty"`    // call id
 	ReplacedBy     string           `json:"replaced_by,omitempty"` // of a superseded one: the approval with the changed arguments
 	Reason         string           `json:"reason,omitempty"`      // of the rejection
-	SpokenAt       time.Time        `json:"spoken_at,omitzero"`    // when a person last said anything but yes
+	IntervenedAt   time.Time        `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
 
 	Similar       string   `json:"similar,omitempty"` // the same for those that can be answered together
 	SessionLabels []string `json:"session_labels"`    // what the session holds now

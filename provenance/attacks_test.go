@@ -20,7 +20,7 @@ func see(e *Evidence, p *Profile, words, op, call, args string, payloads ...stri
 	for _, s := range payloads {
 		raw = append(raw, json.RawMessage(s))
 	}
-	e.Add(Observe(p, ParseWords(words), Result{Operation: op, CallID: call, Arguments: []byte(args), Payloads: raw}))
+	e.Add(Observe(p, ParseRequest(words), Result{Operation: op, CallID: call, Arguments: []byte(args), Payloads: raw}))
 }
 
 // approval of an address makes every record that has it a source, hostile mail too
@@ -33,7 +33,7 @@ func TestApprovalMakesHostileRecordSource(t *testing.T) {
 			see(e, &Profile{}, "mail bob@good.com", "mail.list", "c2", `{}`, `[{"sender":"evil@x.com","body":"cc bob@good.com evil@x.com"}]`)
 		}
 		e.Add(Approve("srv.act", "c3", p, []byte(`{"to":"bob@good.com","body":"hi http://x.yz"}`), nil, nil))
-		return JudgeCall(openOp(2), p, []byte(`{"to":"evil@x.com","body":"secret"}`), Situation{Held: openHeld, Words: ParseWords("mail bob@good.com"), Evidence: e}).Verdict
+		return JudgeCall(openOp(2), p, []byte(`{"to":"evil@x.com","body":"secret"}`), Situation{Held: openHeld, Request: ParseRequest("mail bob@good.com"), Evidence: e}).Verdict
 	}
 	if a, b := run(false), run(true); a != Ask || b != Ask {
 		t.Errorf("without %s, with %s", a, b)
@@ -46,7 +46,7 @@ func TestApprovalOfIDApprovesNumbers(t *testing.T) {
 	e := &Evidence{}
 	see(e, &Profile{TrustedFields: []string{"id_"}, IDKind: "email"}, "tidy", "mail.list", "c1", `{}`, `[{"id_":"7","body":"6 7 8 9 10 and 11 of these"},{"id_":"8","body":"x"},{"id_":"9","body":"x"}]`)
 	e.Add(Approve("srv.act", "c3", p, []byte(`{"id":"7"}`), nil, nil))
-	r := JudgeCall(openOp(2), p, []byte(`{"id":"8"}`), Situation{Held: openHeld, Words: ParseWords("tidy"), Evidence: e})
+	r := JudgeCall(openOp(2), p, []byte(`{"id":"8"}`), Situation{Held: openHeld, Request: ParseRequest("tidy"), Evidence: e})
 	if r.Verdict != Ask {
 		t.Error(r.Verdict, r.Reason)
 	}
@@ -55,7 +55,7 @@ func TestApprovalOfIDApprovesNumbers(t *testing.T) {
 // a confirmed link alone permits a broadcast with no destination
 func TestLinkAlonePermits(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"text": Content}}
-	s := Situation{Held: openHeld, Words: ParseWords("read https://good.com/a")}
+	s := Situation{Held: openHeld, Request: ParseRequest("read https://good.com/a")}
 	r := JudgeCall(openOp(2), p, []byte(`{"text":"secret"}`), s)
 	r2 := JudgeCall(openOp(2), p, []byte(`{"text":"secret https://good.com/a"}`), s)
 	if r.Verdict != Ask || r2.Verdict != Ask {
@@ -79,7 +79,7 @@ func TestByArgOtherCase(t *testing.T) {
 func TestKeysOfCoreArguments(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination}}
 	for _, args := range []string{`{"to":["bob@good.com",{"evil@x.com":null}]}`, `{"to":["bob@good.com",{"evil@x.com":[]}]}`, `{"to":["bob@good.com",{"evil@x.com":"bob@good.com"}]}`} {
-		r := JudgeCall(openOp(2), p, []byte(args), Situation{Held: openHeld, Words: ParseWords("mail bob@good.com")})
+		r := JudgeCall(openOp(2), p, []byte(args), Situation{Held: openHeld, Request: ParseRequest("mail bob@good.com")})
 		if r.Verdict == Permit {
 			t.Error(args)
 		}
@@ -90,7 +90,7 @@ func TestKeysOfCoreArguments(t *testing.T) {
 func TestAmountForPayee(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "amount": Amount}}
 	for _, a := range []string{`-1000`, `true`, `"all of it"`, `"12 https://evil.com"`} {
-		r := JudgeCall(openOp(2), p, []byte(`{"to":"bob@good.com","amount":`+a+`}`), Situation{Held: openHeld, Words: ParseWords("pay bob@good.com")})
+		r := JudgeCall(openOp(2), p, []byte(`{"to":"bob@good.com","amount":`+a+`}`), Situation{Held: openHeld, Request: ParseRequest("pay bob@good.com")})
 		if r.Verdict == Permit {
 			t.Error(a)
 		}
@@ -131,7 +131,7 @@ func TestLinksMissed(t *testing.T) {
 func TestLinkTails(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "text": Content}}
 	for _, d := range []string{",", ";", "|", "'", "’", "(", "{", "[", "`", "*", "_", "“", "‘", "&apos;", ":"} {
-		r := JudgeCall(openOp(2), p, []byte(`{"to":"bob@good.com","text":"see https://good.com/a`+d+`SECRET"}`), Situation{Held: openHeld, Words: ParseWords("mail bob@good.com about https://good.com/a")})
+		r := JudgeCall(openOp(2), p, []byte(`{"to":"bob@good.com","text":"see https://good.com/a`+d+`SECRET"}`), Situation{Held: openHeld, Request: ParseRequest("mail bob@good.com about https://good.com/a")})
 		if r.Verdict == Permit {
 			t.Errorf("%q", d)
 		}
@@ -144,19 +144,19 @@ func TestNestedListForges(t *testing.T) {
 	e := &Evidence{}
 	see(e, p, "label it", "mail.get", "c1", `{}`, `[{"id_":"1","custom":[{"id_":"99"}]},{"id_":"2"}]`)
 	q := &Profile{Level: 1, IDKind: "email", Args: map[string]Role{"id": Selector}}
-	r := JudgeCall(openOp(1), q, []byte(`{"id":"99"}`), Situation{Held: openHeld, Words: ParseWords("label it"), Evidence: e})
+	r := JudgeCall(openOp(1), q, []byte(`{"id":"99"}`), Situation{Held: openHeld, Request: ParseRequest("label it"), Evidence: e})
 	if r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
 }
 
 // "#13" confirms ids of every kind
-func TestHashVouchesForEveryKind(t *testing.T) {
-	w := ParseWords("move event #13 to Friday")
+func TestHashConfirmsEveryKind(t *testing.T) {
+	w := ParseRequest("move event #13 to Friday")
 	if w.givesID("13", "file") {
 		t.Error("file 13 from event #13")
 	}
-	w = ParseWords("move event id 13 to Friday")
+	w = ParseRequest("move event id 13 to Friday")
 	if w.givesID("13", "file") {
 		t.Error("file 13 from event id 13")
 	}
@@ -167,7 +167,7 @@ func TestNamedDeterministic(t *testing.T) {
 	p := &Profile{Names: []string{"a", "b", "c", "d"}}
 	got := map[string]bool{}
 	for range 200 {
-		s := Observe(p, ParseWords("Blue Heron and Red Fox and Green Ant, and the Yellow Bee"), Result{Payloads: []json.RawMessage{json.RawMessage(`[{"a":"Blue Heron","b":"Red Fox","c":"Green Ant","d":"Yellow Bee"},{"a":"x"}]`)}})
+		s := Observe(p, ParseRequest("Blue Heron and Red Fox and Green Ant, and the Yellow Bee"), Result{Payloads: []json.RawMessage{json.RawMessage(`[{"a":"Blue Heron","b":"Red Fox","c":"Green Ant","d":"Yellow Bee"},{"a":"x"}]`)}})
 		got[s.Records[0].Named] = true
 	}
 	if len(got) != 1 {
@@ -190,7 +190,7 @@ func TestEmptyRecordsAreKept(t *testing.T) {
 // no core argument, a confirmed name, a link in the time
 func TestLinkInTime(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"title": Name, "when": Time}}
-	r := JudgeCall(openOp(1), p, []byte(`{"title":"Lunch with Sarah","when":"https://evil.com/x"}`), Situation{Held: openHeld, Words: ParseWords("put Lunch with Sarah in my calendar")})
+	r := JudgeCall(openOp(1), p, []byte(`{"title":"Lunch with Sarah","when":"https://evil.com/x"}`), Situation{Held: openHeld, Request: ParseRequest("put Lunch with Sarah in my calendar")})
 	if r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
@@ -199,7 +199,7 @@ func TestLinkInTime(t *testing.T) {
 // content keys
 func TestLinkInContentKey(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
-	r := JudgeCall(openOp(1), p, []byte(`{"to":"bob@good.com","body":{"https://evil.com/x":1}}`), Situation{Held: openHeld, Words: ParseWords("mail bob@good.com")})
+	r := JudgeCall(openOp(1), p, []byte(`{"to":"bob@good.com","body":{"https://evil.com/x":1}}`), Situation{Held: openHeld, Request: ParseRequest("mail bob@good.com")})
 	if r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
@@ -223,7 +223,7 @@ func TestSharedCallID(t *testing.T) {
 		if hostile {
 			see(e, &Profile{Names: []string{"subject"}}, words, "mail.list", "", `{}`, `{"subject":"Blue Heron Books"}`)
 		}
-		r := JudgeCall(openOp(1), p, []byte(`{"to":"DE89370400440532013000","amount":999}`), Situation{Held: openHeld, Words: ParseWords(words), Evidence: e})
+		r := JudgeCall(openOp(1), p, []byte(`{"to":"DE89370400440532013000","amount":999}`), Situation{Held: openHeld, Request: ParseRequest(words), Evidence: e})
 		if r.Verdict == Permit {
 			t.Error(hostile, r.Reason)
 		}
@@ -236,7 +236,7 @@ func TestPrivateToUnnamedTrusted(t *testing.T) {
 	op := flow.Operation{ID: "x.y", Name: "y", Sensitivity: flow.External, BlockedBy: []flow.Label{"internal"}}
 	e := &Evidence{}
 	see(e, &Profile{Output: TrustedOutput}, "hello", "book.list", "c1", `{}`, `[{"email":"a@b.cc"},{"email":"c@d.ee"}]`)
-	if r := JudgeCall(op, p, []byte(`{"to":"c@d.ee"}`), Situation{Held: []flow.Held{{Label: "internal", Operation: "m.l", CallID: "c1"}}, Words: ParseWords("hello"), Evidence: e}); r.Verdict == Permit {
+	if r := JudgeCall(op, p, []byte(`{"to":"c@d.ee"}`), Situation{Held: []flow.Held{{Label: "internal", Operation: "m.l", CallID: "c1"}}, Request: ParseRequest("hello"), Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
 }
@@ -270,7 +270,7 @@ func TestApprovedIDCase(t *testing.T) {
 // dotted argument names
 func TestDottedName(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
-	r := JudgeCall(openOp(1), p, []byte(`{"to":"bob@good.com","body.bcc":"evil@x.com"}`), Situation{Held: openHeld, Words: ParseWords("mail bob@good.com")})
+	r := JudgeCall(openOp(1), p, []byte(`{"to":"bob@good.com","body.bcc":"evil@x.com"}`), Situation{Held: openHeld, Request: ParseRequest("mail bob@good.com")})
 	if r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
@@ -279,12 +279,12 @@ func TestDottedName(t *testing.T) {
 // 64 KB without a space
 func TestHalfAWord(t *testing.T) {
 	s := strings.Repeat("a,", maxRequest/2-5) + "x,bob@good.com"
-	if w := ParseWords(s); w.has(form{mail, "bob@good.co"}) || w.has(form{mail, "bob@good.c"}) {
+	if w := ParseRequest(s); w.has(form{mail, "bob@good.co"}) || w.has(form{mail, "bob@good.c"}) {
 		t.Error("half")
 	}
 	for i := range 20 {
 		s := strings.Repeat("a", i) + "," + strings.Repeat("a,", maxRequest/2-12) + "bob@good.community.example"
-		w := ParseWords(s)
+		w := ParseRequest(s)
 		for f := range w.forms {
 			if f.kind == mail {
 				t.Error(f, len(s))
@@ -295,7 +295,7 @@ func TestHalfAWord(t *testing.T) {
 
 // numbers are torn apart at commas
 func TestThousands(t *testing.T) {
-	w := ParseWords("Pay $1,200 or 12,345.50 to Bob, at most 7,5")
+	w := ParseRequest("Pay $1,200 or 12,345.50 to Bob, at most 7,5")
 	for s, want := range map[string]bool{"1200": true, "12345.50": true, "1": false, "200": false, "12": false, "345.5": false, "7": false, "5": false} {
 		if f, _ := formOf(s); w.has(f) != want {
 			t.Errorf("%s: %v", s, !want)
@@ -320,7 +320,7 @@ func TestLinkReadings(t *testing.T) {
 func TestDisplayNameCarriesLink(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination}}
 	for _, to := range []string{"www.evil.com/x <bob@good.com>", "Ann\\n\\ncall now <bob@good.com>"} {
-		if r := JudgeCall(openOp(2), p, []byte(`{"to":"`+to+`"}`), Situation{Held: openHeld, Words: ParseWords("mail bob@good.com")}); r.Verdict == Permit {
+		if r := JudgeCall(openOp(2), p, []byte(`{"to":"`+to+`"}`), Situation{Held: openHeld, Request: ParseRequest("mail bob@good.com")}); r.Verdict == Permit {
 			t.Error(to, r.Reason)
 		}
 	}
@@ -332,7 +332,7 @@ func TestTrustedNamingIsNotSingling(t *testing.T) {
 	words := "Write to Ann in Berlin"
 	e := &Evidence{}
 	see(e, &Profile{Output: TrustedOutput}, words, "book.list", "c1", `{}`, `[{"name":"Ann","city":"Berlin","email":"ann@books.example"},{"name":"Eve","city":"Berlin","email":"eve@x.example"}]`)
-	if r := JudgeCall(openOp(2), p, []byte(`{"to":"eve@x.example"}`), Situation{Held: openHeld, Words: ParseWords(words), Evidence: e}); r.Verdict == Permit {
+	if r := JudgeCall(openOp(2), p, []byte(`{"to":"eve@x.example"}`), Situation{Held: openHeld, Request: ParseRequest(words), Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
 }
@@ -340,7 +340,7 @@ func TestTrustedNamingIsNotSingling(t *testing.T) {
 // a subject that is shorter than the real one is alone too
 func TestShorterSubject(t *testing.T) {
 	p := &Profile{Names: []string{"subject"}, Delegable: []string{"sender"}}
-	s := Observe(p, ParseWords("Answer the mail 'Offer for Blue Heron'"), Result{Payloads: []json.RawMessage{json.RawMessage(`[{"subject":"Offer for Blue Heron","sender":"ann@books.example"},{"subject":"Blue Heron","sender":"eve@x.example"},{"subject":"for Blue","sender":"eve@x.example"}]`)}})
+	s := Observe(p, ParseRequest("Answer the mail 'Offer for Blue Heron'"), Result{Payloads: []json.RawMessage{json.RawMessage(`[{"subject":"Offer for Blue Heron","sender":"ann@books.example"},{"subject":"Blue Heron","sender":"eve@x.example"},{"subject":"for Blue","sender":"eve@x.example"}]`)}})
 	if s.Records[1].Named != "" || s.Records[2].Named != "" {
 		t.Errorf("%+v", s.Records)
 	}
@@ -350,7 +350,7 @@ func TestShorterSubject(t *testing.T) {
 func TestGaveNumbers(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"n": Amount}}
 	e := &Evidence{}
-	e.Add(Gave("a.b", "c0", nil, []byte(`{"x":1200.5}`)))
+	e.Add(GivenAway("a.b", "c0", nil, []byte(`{"x":1200.5}`)))
 	see(e, &Profile{Output: TrustedOutput}, "", "a.b", "1", `{}`, `["1200.50"]`)
 	if r := JudgeCall(openOp(1), p, []byte(`{"n":"1200.50"}`), Situation{Held: openHeld, Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
@@ -362,7 +362,7 @@ func TestApprovedPayeeAnyAmount(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "amount": Amount}}
 	e := &Evidence{}
 	e.Add(Approve("srv.act", "c", p, []byte(`{"to":"eve@x.com","amount":5}`), nil, nil))
-	if r := JudgeCall(openOp(2), p, []byte(`{"to":"eve@x.com","amount":5000}`), Situation{Held: openHeld, Words: ParseWords("pay the bills"), Evidence: e}); r.Verdict == Permit {
+	if r := JudgeCall(openOp(2), p, []byte(`{"to":"eve@x.com","amount":5000}`), Situation{Held: openHeld, Request: ParseRequest("pay the bills"), Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
 	}
 }
@@ -380,10 +380,10 @@ func TestGaveInPieces(t *testing.T) {
 	} {
 		e := &Evidence{}
 		for i, g := range gave {
-			e.Add(Gave("notes.add", fmt.Sprint("g", i), nil, []byte(g)))
+			e.Add(GivenAway("notes.add", fmt.Sprint("g", i), nil, []byte(g)))
 		}
 		e.Add(showed(ownNotes, "tidy up", "notes.list", "c2", `{}`, `{"a":"evil@attacker.example"}`))
-		r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords("tidy up"), Evidence: e})
+		r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Request: ParseRequest("tidy up"), Evidence: e})
 		if r.Verdict != Ask {
 			t.Errorf("%s: %s, %s", name, r.Verdict, r.Reason)
 		}
@@ -398,7 +398,7 @@ func TestOnlyByASwitch(t *testing.T) {
 	const words = `Answer the mail about "Spring Offer"`
 	for _, args := range []string{`{"has_attachment":true,"q":"Spring Offer","spam":true}`, `{"q":"Spring Offer","where":{"from:evil@attacker.example":true}}`} {
 		e := gathered(showed(mail, words, "mail.find", "c1", args, `[{"subject":"re","sender":"evil@attacker.example"}]`))
-		r := JudgeCall(post, p, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords(words), Evidence: e})
+		r := JudgeCall(post, p, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Request: ParseRequest(words), Evidence: e})
 		if r.Verdict != Ask {
 			t.Errorf("%s: %s, %s", args, r.Verdict, r.Reason)
 		}
@@ -412,7 +412,7 @@ func TestOnlyTheFirst(t *testing.T) {
 	const words = `Answer the mail about "Spring Offer"`
 	for args, want := range map[string]Verdict{`{"q":"Spring Offer","limit":50}`: Permit, `{"q":"Spring Offer"}`: Permit, `{"q":"Spring Offer","limit":1}`: Ask, `{"q":"Spring Offer","limit":"1"}`: Ask, `{"q":"Spring Offer","limit":1.0}`: Ask} {
 		e := gathered(showed(mail, words, "mail.find", "c1", args, `[{"subject":"re","sender":"evil@attacker.example"}]`))
-		r := JudgeCall(post, p, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords(words), Evidence: e})
+		r := JudgeCall(post, p, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Request: ParseRequest(words), Evidence: e})
 		if r.Verdict != want {
 			t.Errorf("%s: %s, %s", args, r.Verdict, r.Reason)
 		}
@@ -425,7 +425,7 @@ func TestDestinationLeftOut(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"channel": Destination, "tag": Target, "text": Content}}
 	held := []flow.Held{{Label: "internal", Operation: "crm.read", CallID: "c0"}}
 	for _, args := range []string{`{"tag":"Acme","text":"the secret figures"}`, `{"channel":" ","tag":"Acme","text":"the secret figures"}`} {
-		r := JudgeCall(leak, p, []byte(args), Situation{Held: held, Words: ParseWords("Look up 'Acme' in the crm"), Evidence: &Evidence{}})
+		r := JudgeCall(leak, p, []byte(args), Situation{Held: held, Request: ParseRequest("Look up 'Acme' in the crm"), Evidence: &Evidence{}})
 		if r.Verdict == Permit {
 			t.Errorf("%s: %s, %s", args, r.Verdict, r.Reason)
 		}
@@ -437,7 +437,7 @@ func TestApprovedBeforePrivateData(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
 	e := gathered(Approve("srv.post", "c1", p, []byte(`{"body":"hello","to":"vendor@other.example"}`), nil, fromOutside))
 	held := append([]flow.Held{{Label: "internal", Operation: "crm.read", CallID: "c2"}}, fromOutside...)
-	r := JudgeCall(leak, p, []byte(`{"body":"the secret figures","to":"vendor@other.example"}`), Situation{Held: held, Words: ParseWords("look up the figures"), Evidence: e})
+	r := JudgeCall(leak, p, []byte(`{"body":"the secret figures","to":"vendor@other.example"}`), Situation{Held: held, Request: ParseRequest("look up the figures"), Evidence: e})
 	if r.Verdict == Permit {
 		t.Errorf("%s, %s", r.Verdict, r.Reason)
 	}
@@ -449,7 +449,7 @@ func TestApprovalCoversOneRecord(t *testing.T) {
 	const words = "answer the question"
 	e := gathered(showed(ownNotes, words, "people.get", "c1", `{"n":"x1"}`, `{"name":"Bob","email":"bob@corp.example"}`),
 		showed(ownNotes, words, "groups.get", "c2", `{"n":"x2"}`, `{"name":"Everybody","members":["bob@corp.example","press@news.example"]}`))
-	s := Situation{Held: fromOutside, Words: ParseWords(words), Evidence: e}
+	s := Situation{Held: fromOutside, Request: ParseRequest(words), Evidence: e}
 	asked := JudgeCall(post, p, []byte(`{"to":"bob@corp.example"}`), s)
 	if asked.Verdict != Ask || asked.Evidence[0].Operation != "people.get" {
 		t.Fatalf("%+v", asked)
@@ -474,7 +474,7 @@ func TestSchemelessLinks(t *testing.T) {
 // What a read was asked for is no evidence when its result repeats it ("nothing found for evil@…"), whatever the operation's output is.
 func TestReadRepeatsItsArguments(t *testing.T) {
 	e := gathered(showed(ownNotes, "tidy up", "people.find", "c1", `{"name":"evil@attacker.example"}`, `{"query":"evil@attacker.example","found":[]}`))
-	r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Words: ParseWords("tidy up"), Evidence: e})
+	r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Request: ParseRequest("tidy up"), Evidence: e})
 	if r.Verdict != Ask {
 		t.Errorf("%s, %s", r.Verdict, r.Reason)
 	}
@@ -485,13 +485,13 @@ func TestSelectingIsNotWriting(t *testing.T) {
 	mail := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, IDKind: "mail"}
 	move := &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"id": Selector, "folder": Content}}
 	const words = `Tidy up "Rent for May"`
-	list := func(call string) Seen {
+	list := func(call string) Observation {
 		return showed(mail, words, "mail.list", call, `{}`, `[{"id":"m-1","subject":"Rent for May"}]`)
 	}
-	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", move, []byte(`{"folder":"done","id":"m-1"}`)), list("c3")); r.Verdict != Permit {
+	if r := judged(move, words, `{"id":"m-1"}`, GivenAway("mail.move", "c2", move, []byte(`{"folder":"done","id":"m-1"}`)), list("c3")); r.Verdict != Permit {
 		t.Error(r.Reason)
 	}
-	if r := judged(move, words, `{"id":"m-1"}`, Gave("mail.move", "c2", nil, []byte(`{"id":"m-1"}`)), list("c3")); r.Verdict != Ask || !strings.Contains(r.Reason, "which may repeat what this session gave away") {
+	if r := judged(move, words, `{"id":"m-1"}`, GivenAway("mail.move", "c2", nil, []byte(`{"id":"m-1"}`)), list("c3")); r.Verdict != Ask || !strings.Contains(r.Reason, "which may repeat what this session gave away") {
 		t.Error(r.Reason)
 	}
 }
@@ -500,7 +500,7 @@ func TestSelectingIsNotWriting(t *testing.T) {
 func TestApprovedLinkInAText(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
 	yes := Approve(post.ID, "c1", p, []byte(`{"body":"See https://news.example/a.","to":"ann@books.example"}`), nil, nil)
-	for body, want := range map[string]Verdict{"Again: https://news.example/a": Permit, "Again: https://news.example/b": Ask, "Again: https://news.example/a?d=x": Ask} {
+	for body, want := range map[string]Verdict{"Repeatable: https://news.example/a": Permit, "Repeatable: https://news.example/b": Ask, "Repeatable: https://news.example/a?d=x": Ask} {
 		if r := judged(p, "Write to ann@books.example", `{"body":"`+body+`","to":"ann@books.example"}`, yes); r.Verdict != want {
 			t.Errorf("%s: %s, %s", body, r.Verdict, r.Reason)
 		}

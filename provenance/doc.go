@@ -9,16 +9,16 @@
 // [JudgeCall] alone decides about a call. Its rule of labels is [flow.Judge], which also answers for calls whose arguments are not known yet.
 //
 // Content from outside may have told the agent what to do. So in a session that holds [flow.Untrusted], JudgeCall finds out where each critical
-// argument of a call came from: a [Profile] says what the arguments of an operation are for and how far its results can be trusted, [Words] is the
+// argument of a call came from: a [Profile] says what the arguments of an operation are for and how far its results can be trusted, [Request] is the
 // person's request, [Observe] takes the values out of each result, and [Evidence] keeps them. A value is confirmed if one of the sources in the
-// list of [Voucher] has it. A person is asked about every other one. If the profile gives the arguments roles, a refusal by labels is narrowed in
+// list of [Confirmation] has it. A person is asked about every other one. If the profile gives the arguments roles, a refusal by labels is narrowed in
 // the same way.
 //
 // Evidence can only confirm. Nothing is permitted because evidence is missing or because it came from untrusted text.
 //
-// # Sealed plans
+// # SealedPlan plans
 //
-// A [Sealed] plan is an approved plan with the calls that were made for it. [Sealed.Follow] finds the step that a call follows. If the plan was
+// A [SealedPlan] plan is an approved plan with the calls that were made for it. [SealedPlan.Follow] finds the step that a call follows. If the plan was
 // sealed while the session was clean, or if a person approved it, it confirms what its steps fix. [OffPlan] and [UnaskedFor] find the calls that a
 // person is asked about although their arguments are confirmed.
 //

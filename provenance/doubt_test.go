@@ -31,7 +31,7 @@ func TestANumberIsNotWhatStandsByChance(t *testing.T) {
 		{"Forward it to 3 colleagues", `{"to":3}`, target("to"), Ask},
 		{"Please forward to 3 colleagues", `{"forward_to":3}`, target("forward_to"), Ask},
 		{"Please forward to 3 colleagues", `{"forwardTo":3}`, target("forwardTo"), Ask},
-		{"Take 5 from 3 colleagues", `{"from":3}`, target("from"), Ask},
+		{"HasRoom 5 from 3 colleagues", `{"from":3}`, target("from"), Ask},
 		{"Send the user 3 ideas", `{"user":3}`, target("user"), Ask},
 		{"Open number 8443", `{"number":8443}`, target("number"), Ask},
 		{"Open number 8443", `{"_":8443}`, target("_"), Ask},
@@ -93,7 +93,7 @@ func TestANumberIsNotWhatStandsByChance(t *testing.T) {
 	}
 	// With private data it would have left.
 	r := JudgeCall(leak, &Profile{Level: 2, Args: map[string]Role{"to": Destination, "text": Content}}, []byte(`{"to":3,"text":"the whole inbox"}`),
-		Situation{Held: []flow.Held{{Label: flow.Untrusted, Operation: "w", CallID: "1"}, {Label: "internal", Operation: "m", CallID: "2"}}, Words: ParseWords("Forward the report to 3 colleagues"), Evidence: &Evidence{}})
+		Situation{Held: []flow.Held{{Label: flow.Untrusted, Operation: "w", CallID: "1"}, {Label: "internal", Operation: "m", CallID: "2"}}, Request: ParseRequest("Forward the report to 3 colleagues"), Evidence: &Evidence{}})
 	if r.Verdict != Ask {
 		t.Errorf("private data leaves: %s", r.Reason)
 	}
@@ -187,7 +187,7 @@ func TestGroupsOfDigitsThatAreNoNumber(t *testing.T) {
 		{"x-1234 5678, é-1234 5678 or 2+3 4567 890", nil, []string{"12345678", "34567890"}},
 		{"- 1234 5678", []string{"12345678-"}, nil},
 	} {
-		w := ParseWords(c.words)
+		w := ParseRequest(c.words)
 		for _, s := range c.has {
 			if !hasValue(w, s) {
 				t.Errorf("%q has no %q", c.words, s)
@@ -280,10 +280,10 @@ func TestWorkIsBounded(t *testing.T) {
 		}
 		return p
 	}
-	judge := func(p *Profile, w *Words, args string, e *Evidence) func() {
-		return func() { JudgeCall(post, p, []byte(args), Situation{Held: fromOutside, Words: w, Evidence: e}) }
+	judge := func(p *Profile, w *Request, args string, e *Evidence) func() {
+		return func() { JudgeCall(post, p, []byte(args), Situation{Held: fromOutside, Request: w, Evidence: e}) }
 	}
-	ones := ParseWords(strings.Repeat("1 ", 32_000))
+	ones := ParseRequest(strings.Repeat("1 ", 32_000))
 	long := strings.Repeat("x", 4<<20)
 	open := &Evidence{}
 	for c := range 10 {
@@ -301,7 +301,7 @@ func TestWorkIsBounded(t *testing.T) {
 		request := strings.Repeat(s, (maxRequest-10)/len(s))
 		return func() {
 			for range times {
-				ParseWords(request)
+				ParseRequest(request)
 			}
 		}
 	}
@@ -324,7 +324,7 @@ func TestWorkIsBounded(t *testing.T) {
 		"groups in a request":                 repeated("1-", 2),
 		"the brackets of an address in a request": func() {
 			for range 300 {
-				ParseWords("http://books.example/(" + strings.Repeat(")", maxRequest-100))
+				ParseRequest("http://books.example/(" + strings.Repeat(")", maxRequest-100))
 			}
 		},
 		"wide stops in a request":             repeated("a。", 2),
@@ -354,12 +354,12 @@ func TestHowFarAnAddressGoesOn(t *testing.T) {
 // An id is looked for in so many places of a request, and no more.
 func TestLooksForAnIDAreCounted(t *testing.T) {
 	for n, want := range map[int]bool{maxIDPlaces - 1: true, maxIDPlaces: false} {
-		if got := ParseWords(strings.Repeat("1 ", n)+"issue 1").givesID("1", "issue"); got != want {
+		if got := ParseRequest(strings.Repeat("1 ", n)+"issue 1").givesID("1", "issue"); got != want {
 			t.Errorf("behind %d others: %v", n, got)
 		}
 	}
 	for n, want := range map[int]bool{maxDisplayField: true, maxDisplayField + 1: false} {
-		if got := ParseWords(strings.Repeat("x", n)+" 1").givesID("1", strings.Repeat("x", n)); got != want {
+		if got := ParseRequest(strings.Repeat("x", n)+" 1").givesID("1", strings.Repeat("x", n)); got != want {
 			t.Errorf("a kind of %d letters: %v", n, got)
 		}
 	}

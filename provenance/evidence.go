@@ -42,9 +42,9 @@ const (
 	classFree      class = "f" // any other field: it confirms nothing, but tells where a value occurred
 )
 
-// Seen is the part of a result that is kept: enough to find its values again, and to say where they occurred. It may also hold an approval, or what
+// Observation is the part of a result that is kept: enough to find its values again, and to say where they occurred. It may also hold an approval, or what
 // a call gave away. It encodes as JSON in a format of this package; unknown members are ignored.
-type Seen struct {
+type Observation struct {
 	Operation string       `json:"operation"`
 	CallID    string       `json:"call_id"`
 	IDKind    string       `json:"id_kind,omitempty"`
@@ -52,7 +52,7 @@ type Seen struct {
 	Cut       bool         `json:"cut,omitempty"`     // the result had more than is kept
 	Records   []seenRecord `json:"records,omitempty"`
 	Approved  *approved    `json:"approved,omitempty"`
-	Gave      *givenAway   `json:"gave,omitempty"`
+	GivenAway *givenAway   `json:"gave,omitempty"`
 }
 
 // seenRecord is one record of a result.
@@ -107,11 +107,11 @@ type Result struct {
 
 // Observe takes the values out of a result, by the profile of the operation and the person's request. It never fails: a result that can't be read
 // has no values.
-func Observe(p *Profile, words *Words, r Result) Seen {
+func Observe(p *Profile, words *Request, r Result) Observation {
 	if p == nil {
 		p = &Profile{}
 	}
-	o := observer{p: p, words: words, naming: map[naming]bool{}, arguments: map[form]bool{}, seen: Seen{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
+	o := observer{p: p, words: words, naming: map[naming]bool{}, arguments: map[form]bool{}, seen: Observation{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
 	size := 0
 	var values []any
 	for i, payload := range r.Payloads {
@@ -280,10 +280,10 @@ type observer struct {
 	naming    map[naming]bool
 	arguments map[form]bool // the values of the call's arguments: a result that repeats one is no evidence for it
 	p         *Profile
-	words     *Words
+	words     *Request
 	trusted   bool
 	large     bool
-	seen      Seen
+	seen      Observation
 	values    int
 }
 
@@ -295,7 +295,7 @@ func (o *observer) queryRequested(args any) bool {
 		if ok && s == "" {
 			return
 		}
-		if o.p.Told() && o.p.role(path) == Flag {
+		if o.p.HasRoles() && o.p.role(path) == Flag {
 			if !ok || !keepsAll(path, s) {
 				counted++
 			}
@@ -662,8 +662,8 @@ func decodeValue(b []byte, depth int) (any, error) {
 	return json.Number(b), nil
 }
 
-// Text is the payload of a text block: the JSON object or list that the text consists of, or else the text as a JSON string.
-func Text(s string) json.RawMessage {
+// TextPayload is the payload of a text block: the JSON object or list that the text consists of, or else the text as a JSON string.
+func TextPayload(s string) json.RawMessage {
 	if t := strings.TrimSpace(s); t != "" && (t[0] == '{' || t[0] == '[') && len(t) <= maxParsed {
 		if _, err := decode([]byte(t)); err == nil {
 			return json.RawMessage(t)

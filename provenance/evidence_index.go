@@ -88,7 +88,7 @@ type sourceAt struct {
 }
 
 // Add adds what a result had, an approval, or what a call gave away.
-func (e *Evidence) Add(s Seen) {
+func (e *Evidence) Add(s Observation) {
 	if e.values == nil {
 		e.values, e.ids = map[form][]occurrence{}, map[string][]occurrence{}
 		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
@@ -97,9 +97,9 @@ func (e *Evidence) Add(s Seen) {
 	case s.Approved != nil:
 		e.approve(s)
 		return
-	case s.Gave != nil:
-		e.givenAwaySize += len(s.Gave.Text)
-		e.givenAway = append(e.givenAway, givenAwayAt{*s.Gave, len(e.records)})
+	case s.GivenAway != nil:
+		e.givenAwaySize += len(s.GivenAway.Text)
+		e.givenAway = append(e.givenAway, givenAwayAt{*s.GivenAway, len(e.records)})
 		if e.givenAwaySize > maxGivenAway {
 			e.givenAway = []givenAwayAt{{givenAway{All: true}, e.givenAway[0].record}}
 		}
@@ -146,7 +146,7 @@ func covers(given []consent, blocking []flow.Held) bool {
 }
 
 // approve adds the values that a person approved, and the records that the person was shown as their sources: one source is asked about once.
-func (e *Evidence) approve(s Seen) {
+func (e *Evidence) approve(s Observation) {
 	y := consent{s.Approved.Labels}
 	for _, v := range s.Approved.Values {
 		f, ok := formOf(v.Text)
@@ -173,8 +173,8 @@ func (e *Evidence) approve(s Seen) {
 
 // Approve is the observation that an approved call leaves: the values of its critical arguments, confirmed or not, and the records that the person
 // was shown as covered. shown are the findings the person saw, held the labels of the session at that time.
-func Approve(operation, callID string, p *Profile, args []byte, shown []Finding, held []flow.Held) Seen {
-	s := Seen{Operation: operation, CallID: callID, Approved: &approved{}}
+func Approve(operation, callID string, p *Profile, args []byte, shown []Finding, held []flow.Held) Observation {
+	s := Observation{Operation: operation, CallID: callID, Approved: &approved{}}
 	for _, h := range held {
 		s.Approved.Labels = append(s.Approved.Labels, h.Label)
 	}
@@ -206,27 +206,27 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 		}
 	})
 	for _, f := range shown {
-		if f.Covers && !f.Vouched && len(s.Approved.Sources) < maxTraced {
+		if f.Covers && !f.Confirmed && len(s.Approved.Sources) < maxTraced {
 			s.Approved.Sources = append(s.Approved.Sources, approvedSource{f.Argument, f.Operation, f.CallID, f.Record})
 		}
 	}
 	return s
 }
 
-// Gave is the observation that a call in an untrusted session leaves: the texts that it gives away. A later result that repeats one of them is no
+// GivenAway is the observation that a call in an untrusted session leaves: the texts that it gives away. A later result that repeats one of them is no
 // evidence, whatever operation reads it. Otherwise an agent under an outsider's influence could write a value down and have it confirmed by reading
 // it back. The observation has to be added before the call runs, whatever its outcome. It leaves out the id of the record that the call changes,
 // because that is not new; of a call without a profile it leaves out nothing.
-func Gave(operation, callID string, p *Profile, args []byte) Seen {
-	s := Seen{Operation: operation, CallID: callID, Gave: &givenAway{}}
+func GivenAway(operation, callID string, p *Profile, args []byte) Observation {
+	s := Observation{Operation: operation, CallID: callID, GivenAway: &givenAway{}}
 	v, err := decode(args)
 	if err != nil || len(args) > maxGivenAway {
-		s.Gave.All = true
+		s.GivenAway.All = true
 		return s
 	}
 	var b strings.Builder
 	leaves(v, "", func(path string, value any) {
-		if text, ok := scalar(value); ok && !(p.Told() && p.role(path) == Selector) {
+		if text, ok := scalar(value); ok && !(p.HasRoles() && p.role(path) == Selector) {
 			b.WriteString(lettersAndDigits(text) + "\n")
 			for token := range tokens(text) { // in the compared form: 1200.5 may come back as 1200.50
 				if f, ok := formOf(token); ok {
@@ -235,7 +235,7 @@ func Gave(operation, callID string, p *Profile, args []byte) Seen {
 			}
 		}
 	})
-	s.Gave.Text = b.String()
+	s.GivenAway.Text = b.String()
 	return s
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // lines is what was seen, a line for each value: record, how it is singled out, field, class, text.
-func lines(s Seen) string {
+func lines(s Observation) string {
 	var b strings.Builder
 	for i, r := range s.Records {
 		for _, v := range r.Values {
@@ -154,7 +154,7 @@ func TestTrustHoldsOnlyWhileTheShapeHolds(t *testing.T) {
 
 // However much there is, so much is kept; and values that can confirm are kept first.
 func TestWhatIsKeptIsBounded(t *testing.T) {
-	kept := func(s Seen) int {
+	kept := func(s Observation) int {
 		n := 0
 		for _, r := range s.Records {
 			n += len(r.Values)
@@ -213,10 +213,10 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 
 func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"to": Destination, "title": Name}}
-	read := func(text string) Seen {
+	read := func(text string) Observation {
 		return showed(&Profile{Output: TrustedOutput}, "", "files.read", "c2", `{}`, `"`+text+`"`)
 	}
-	wrote := func(args string) Seen { return Gave("files.write", "c1", nil, []byte(args)) }
+	wrote := func(args string) Observation { return GivenAway("files.write", "c1", nil, []byte(args)) }
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, read("eve@x.example")), Permit, "")
 	for _, args := range []string{`{"text":"eve@x.example"}`, `{"text":"EVE at the X: <eve@x.example>."}`, `{"a":{"b":["x",{"c":"e-v-e@x.e xample"}]}}`, `{"a":"eve@x","b":1,"a":2}`, `no JSON`, `{"text":"` + strings.Repeat("a", maxGivenAway) + `"}`} {
 		wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(args), read("eve@x.example")), Ask, "which may repeat what this session gave away")
@@ -228,23 +228,23 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	yes := Approve(post.ID, "c3", p, []byte(`{"to":"ann@books.example"}`), nil, nil)
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(`{"x":"eve@x.example"}`), read("ann@books.example\\neve@x.example"), yes), Ask, "")
 	// More than is kept may have been anything.
-	var seen []Seen
+	var seen []Observation
 	for range 5 {
 		seen = append(seen, wrote(`{"text":"`+strings.Repeat("a", maxGivenAway/4)+`"}`))
 	}
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append(seen, read("eve@x.example"))...), Ask, "")
-	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append([]Seen{read("eve@x.example")}, seen...)...), Permit, "")
+	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append([]Observation{read("eve@x.example")}, seen...)...), Permit, "")
 }
 
 func TestText(t *testing.T) {
 	for s, want := range map[string]string{
 		`{"a":1}`: `{"a":1}`, " [1, 2]\n": `[1, 2]`, `hello`: `"hello"`, `13`: `"13"`, `"x"`: `"\"x\""`, `{"a":1} and more`: `"{\"a\":1} and more"`, `{"a":1,"A":2}`: `"{\"a\":1,\"A\":2}"`, ``: `""`, `{`: `"{"`, "\xff": `"\ufffd"`, `null`: `"null"`,
 	} {
-		if got := string(Text(s)); got != want {
-			t.Errorf("Text(%q) = %s, want %s", s, got, want)
+		if got := string(TextPayload(s)); got != want {
+			t.Errorf("TextPayload(%q) = %s, want %s", s, got, want)
 		}
-		if !json.Valid(Text(s)) {
-			t.Errorf("Text(%q) is no JSON", s)
+		if !json.Valid(TextPayload(s)) {
+			t.Errorf("TextPayload(%q) is no JSON", s)
 		}
 	}
 }

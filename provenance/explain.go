@@ -23,7 +23,7 @@ func (p *Profile) Explain(op flow.Operation) []string {
 	says := p.explainCalls(len(op.BlockedBy) > 0)
 	if len(op.BlockedBy) > 0 {
 		says = append(says, p.explainLabels(op.BlockedBy))
-		if p.Level == 0 && !p.EgressURL && op.Effect == flow.Read && p.Told() && len(p.core()) == 0 {
+		if p.Level == 0 && !p.EgressURL && op.Effect == flow.Read && p.HasRoles() && len(p.core()) == 0 {
 			says = append(says, fmt.Sprintf("A call runs all the same if each of its arguments stands in the person's request, letter for letter. Where the session has read nothing untrusted, up to %d may be a small choice instead: yes or no, one digit, one of a list of up to %d that its definition has.", maxChoices, maxChoice))
 		}
 	}
@@ -62,7 +62,7 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 		if !blocked {
 			return says
 		}
-	case !p.Told():
+	case !p.HasRoles():
 		say("Its arguments have no roles: once the session has read untrusted content, a person is asked unless every argument is confirmed.")
 	}
 	if p.Level == 1 && !p.EgressURL {
@@ -71,7 +71,7 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	if p.Level == 0 && p.EgressURL {
 		say("It is a read whose address can carry data out, so it is checked like a write.")
 	}
-	if !p.Told() {
+	if !p.HasRoles() {
 		return says
 	}
 	core := p.core()
@@ -141,7 +141,7 @@ func (p *Profile) explainSources() (says []string) {
 func (p *Profile) explainLabels(blocked []flow.Label) string {
 	labels := sentence.Names(blocked)
 	switch {
-	case !p.Told():
+	case !p.HasRoles():
 		return fmt.Sprintf("While the session holds %s it is refused, whatever its arguments are.", labels)
 	case p.Boundary == BoundaryByArg && len(p.having(Destination, URL)) == 0:
 		return fmt.Sprintf("It is never refused because the session holds %s: its boundary is by_arg, and no argument is a destination or url.", labels)

@@ -85,7 +85,7 @@ func TestExplainSaysWhatJudgeCallDoes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := JudgeCall(op, p, args, Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Words: ParseWords("write to bob@example.com")}).Verdict
+				got := JudgeCall(op, p, args, Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Request: ParseRequest("write to bob@example.com")}).Verdict
 				text := strings.Join(p.Explain(op), " ")
 				free := strings.Contains(text, "without a check of its arguments") || regexp.MustCompile(`The (text|value) of x is (not checked|checked only)`).MatchString(text)
 				want := Ask

@@ -108,7 +108,7 @@ func FuzzDateOf(f *testing.F) {
 		f.Add(s, "Meet on "+s+" at 10:00, May 15th or 3pm")
 	}
 	f.Fuzz(func(t *testing.T, s, words string) {
-		w := ParseWords(words)
+		w := ParseRequest(words)
 		d, ok := dateOf(s)
 		if !ok {
 			if w.hasTime(s) {
@@ -119,7 +119,7 @@ func FuzzDateOf(f *testing.F) {
 		if y, err := time.Parse(time.DateOnly, d.Format(time.DateOnly)); err != nil || y.Year() != d.Year() {
 			t.Fatalf("%q is %v", s, d)
 		}
-		if (&Words{}).hasTime(s) {
+		if (&Request{}).hasTime(s) {
 			t.Fatal("said by nobody")
 		}
 	})
@@ -134,8 +134,8 @@ func FuzzParseWords(f *testing.F) {
 		if times > 1 && len(s) > 0 {
 			s = strings.Repeat(s, min(times, 1<<20/len(s)))
 		}
-		w := ParseWords(s)
-		if !reflect.DeepEqual(w, ParseWords(s)) {
+		w := ParseRequest(s)
+		if !reflect.DeepEqual(w, ParseRequest(s)) {
 			t.Fatal("read in two ways")
 		}
 		if len(w.text) > 3*maxRequest { // what is no UTF-8 grows
@@ -183,8 +183,8 @@ func FuzzObserve(f *testing.F) {
 		if how&16 != 0 {
 			p.Delegable = []string{"sender"}
 		}
-		w := ParseWords(request)
-		r := Result{Operation: "mail.list", CallID: "c", Arguments: args, Payloads: []json.RawMessage{payload, Text(string(payload))}}
+		w := ParseRequest(request)
+		r := Result{Operation: "mail.list", CallID: "c", Arguments: args, Payloads: []json.RawMessage{payload, TextPayload(string(payload))}}
 		s := Observe(p, w, r)
 		if !reflect.DeepEqual(s, Observe(p, w, r)) {
 			t.Fatal("seen in two ways")
@@ -214,7 +214,7 @@ func FuzzObserve(f *testing.F) {
 		if len(s.Records) > maxRecords || values > maxSeenValues {
 			t.Fatalf("%d values of %d records", values, len(s.Records))
 		}
-		var read Seen
+		var read Observation
 		if err := json.Unmarshal(encoded(s), &read); err != nil {
 			t.Fatal(err)
 		}
@@ -287,11 +287,11 @@ func FuzzJudgeCall(f *testing.F) {
 		if how&32 != 0 {
 			read.Output = TrustedOutput
 		}
-		w := ParseWords(request)
+		w := ParseRequest(request)
 		result := Result{Operation: "mail.list", CallID: "c1", Arguments: args, Payloads: []json.RawMessage{payload}}
-		judge := func(more ...Seen) Ruling {
-			seen := append([]Seen{Observe(read, w, result), Approve(op.ID, "c2", p, payload, nil, nil)}, more...)
-			return JudgeCall(op, p, args, Situation{Held: held, Words: w, Own: []string{"me@own.example"}, Evidence: gathered(seen...), FreeLevel1: how&64 != 0})
+		judge := func(more ...Observation) Ruling {
+			seen := append([]Observation{Observe(read, w, result), Approve(op.ID, "c2", p, payload, nil, nil)}, more...)
+			return JudgeCall(op, p, args, Situation{Held: held, Request: w, Own: []string{"me@own.example"}, Evidence: gathered(seen...), FreeLevel1: how&64 != 0})
 		}
 		r := judge()
 		if again := judge(); !reflect.DeepEqual(r, again) {
@@ -302,12 +302,12 @@ func FuzzJudgeCall(f *testing.F) {
 		}
 		if r.Verdict == Permit {
 			for _, found := range r.Evidence {
-				if !found.Vouched || found.By == ByNothing {
+				if !found.Confirmed || found.By == ByNone {
 					t.Fatalf("permitted with %+v", found)
 				}
 			}
 		}
-		hostile := Observe(&Profile{Names: []string{"subject"}}, w, Result{Operation: "web.fetch", CallID: "c3", Payloads: []json.RawMessage{args, payload, Text(string(args))}})
+		hostile := Observe(&Profile{Names: []string{"subject"}}, w, Result{Operation: "web.fetch", CallID: "c3", Payloads: []json.RawMessage{args, payload, TextPayload(string(args))}})
 		if more := judge(hostile); r.Verdict != Permit && more.Verdict == Permit {
 			t.Fatalf("%s; with more of an outsider's %s", r.Reason, more.Reason)
 		}

@@ -12,7 +12,7 @@ var spaceless = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Kat
 
 // readUnspaced reads the values between letters of such scripts: 发给ann@books.example吧 has an address. The beginning and the end of a web address
 // have to be unambiguous: 例books.example is the name of another host.
-func (w *Words) readUnspaced(token string) {
+func (w *Request) readUnspaced(token string) {
 	if !strings.ContainsFunc(token, func(r rune) bool { return unicode.In(r, spaceless...) }) {
 		return
 	}
@@ -51,7 +51,7 @@ func continuesDotted(s string) bool {
 }
 
 // readLinks finds the web addresses that contain brackets, such as https://books.example/Heron_(bird).
-func (w *Words) readLinks(request string) {
+func (w *Request) readLinks(request string) {
 	for chunk := range strings.FieldsFuncSeq(request, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>`, r) }) {
 		if len(chunk) > 2*maxValue || !strings.Contains(chunk, "(") || !strings.Contains(chunk, "://") {
 			continue
@@ -84,7 +84,7 @@ var lineEnds = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "
 // only as a whole, and only in a form that shows where it begins and ends (groupedNumber.parse). Every group has a digit, except for groups of
 // capitals in international accounts (GB29 NWBK 6016 1331 9268 19). Groups that continue on the next line are no number, unless that line begins a
 // new one.
-func (w *Words) readGrouped(request string) {
+func (w *Request) readGrouped(request string) {
 	lines := strings.Split(lineEnds.Replace(request), "\n")
 	for i, line := range lines {
 		lines[i] = strings.Join(strings.Fields(line), " ")
@@ -198,7 +198,7 @@ func maybeDate(groups []string) bool {
 
 // readDotted finds the telephone numbers with points between their groups: +1.415.555.2671, and 06.12.34.56.78 in five pairs. Other numbers with
 // points may be network addresses, amounts or versions.
-func (w *Words) readDotted(chunks []string) {
+func (w *Request) readDotted(chunks []string) {
 	digit := func(i int, last bool) bool { // a neighbour with digits may belong to the number
 		if i < 0 || i >= len(chunks) {
 			return false

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func hasValue(w *Words, s string) bool {
+func hasValue(w *Request, s string) bool {
 	f, ok := formOf(s)
 	return ok && w.has(f)
 }
@@ -36,7 +36,7 @@ func TestValuesAmongWordsWithoutSpaces(t *testing.T) {
 		{"发给ann@books.exampleé吧", nil, []string{"ann@books.example"}},
 		{"поann@books.example", nil, []string{"ann@books.example"}},
 	} {
-		w := ParseWords(c.words)
+		w := ParseRequest(c.words)
 		for _, s := range c.has {
 			if !hasValue(w, s) {
 				t.Errorf("%q has no %q", c.words, s)
@@ -48,10 +48,10 @@ func TestValuesAmongWordsWithoutSpaces(t *testing.T) {
 			}
 		}
 	}
-	if w := ParseWords("请删除邮件m-88。"); !w.givesID("m-88", "mail") || w.givesID("m-8", "mail") {
+	if w := ParseRequest("请删除邮件m-88。"); !w.givesID("m-88", "mail") || w.givesID("m-8", "mail") {
 		t.Error("an id among such words")
 	}
-	if w := ParseWords("请回复《季度报告》和季度总结"); !w.namesRecord("季度报告", true) || w.namesRecord("季度总结", true) {
+	if w := ParseRequest("请回复《季度报告》和季度总结"); !w.namesRecord("季度报告", true) || w.namesRecord("季度总结", true) {
 		t.Error("such quotes set a name apart, and nothing else does")
 	}
 }
@@ -87,7 +87,7 @@ func TestNumbersInGroups(t *testing.T) {
 		{"12 3456 - 789", nil, []string{"123456789-"}},
 		{"12 34 56 78, 90 and 12", []string{"12345678-"}, []string{"1234567890-", "12345690-"}},
 	} {
-		w := ParseWords(c.words)
+		w := ParseRequest(c.words)
 		for _, s := range c.has {
 			if !hasValue(w, s) {
 				t.Errorf("%q has no %q", c.words, s)
@@ -137,7 +137,7 @@ func TestAmountsWithACommaBeforeTheCents(t *testing.T) {
 		"12.34,5": nil, "1.25,00": nil, "1,2,3": nil, "1.250,000": nil, "1..250,00": nil,
 	} {
 		got := []string(nil)
-		for f := range ParseWords("Pay " + words + " now").forms {
+		for f := range ParseRequest("Pay " + words + " now").forms {
 			if f.kind == number {
 				got = append(got, f.value)
 			}
@@ -242,8 +242,8 @@ func TestAnIDFieldMayHaveTheArgumentsName(t *testing.T) {
 			t.Errorf("%+v", v)
 		}
 	}
-	if !MayServe("srv.merge", &Profile{IDKind: "pull_request", Args: map[string]Role{"number": Selector}}, "number", "srv.pulls", pulls(), "number") ||
-		MayServe("srv.merge", &Profile{IDKind: "pull_request", Args: map[string]Role{"item": Selector}}, "item", "srv.pulls", pulls(), "number") {
+	if !MaySupply("srv.merge", &Profile{IDKind: "pull_request", Args: map[string]Role{"number": Selector}}, "number", "srv.pulls", pulls(), "number") ||
+		MaySupply("srv.merge", &Profile{IDKind: "pull_request", Args: map[string]Role{"item": Selector}}, "item", "srv.pulls", pulls(), "number") {
 		t.Error("a plan says something else")
 	}
 }
@@ -258,7 +258,7 @@ func TestIDsOfKindsOfTwoWords(t *testing.T) {
 		{"Delete entries 1 and 2", "2", "entry", true}, {"Delete boxes 1 and 2", "2", "box", true}, {"Delete box 2", "2", "boxes", false},
 		{"Lösche den Termin mit der Nummer 42", "42", "termin", true}, {"Supprime le message avec le numéro 42", "42", "message", true}, {"Borra el mensaje con el número 42", "42", "mensaje", true}, {"Lösche den Termin, 42 Leute", "42", "mail", false},
 	} {
-		if got := ParseWords(c.words).givesID(c.id, c.kind); got != c.want {
+		if got := ParseRequest(c.words).givesID(c.id, c.kind); got != c.want {
 			t.Errorf("%q gives %s %q: %v", c.words, c.kind, c.id, got)
 		}
 	}
@@ -312,7 +312,7 @@ func TestAddressesWithBrackets(t *testing.T) {
 		"<https://books.example/a_(b)_(c)?d=(e)>":            "https://books.example/a_(b)_(c)?d=(e)",
 		"(https://books.example/a)":                          "https://books.example/a",
 	} {
-		w := ParseWords(words)
+		w := ParseRequest(words)
 		if !hasValue(w, want) {
 			t.Errorf("%q has no %q", words, want)
 		}

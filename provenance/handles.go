@@ -29,7 +29,7 @@ type handles map[string]bool
 
 // noteHandle notes that the word at the end of words may be a handle. Only quotes, the end of a sentence, and marks on both sides may surround a
 // handle.
-func (w *Words) noteHandle(head, token, tail string) {
+func (w *Request) noteHandle(head, token, tail string) {
 	if strings.Trim(head, "'’") != strings.Trim(tail, ".:!?'’") || len(token) > maxValue {
 		return
 	}
@@ -39,7 +39,7 @@ func (w *Words) noteHandle(head, token, tail string) {
 }
 
 // readHandles keeps the noted handles, except for words with a slash that the request calls something other than a repository.
-func (w *Words) readHandles() {
+func (w *Request) readHandles() {
 	w.handles = handles{}
 	word := func(at int) string { // "" outside a phrase
 		if at < 0 || at >= len(w.words) {
@@ -91,10 +91,10 @@ func onlyNameChars(s, marks string) bool {
 // inHandles reports whether the request has the value as a handle of the argument's kind. Handles do not count for operations that take an amount.
 func (t *tracer) inHandles(v traced) bool {
 	who := v.role == Destination || v.role == Target || v.role == Selector
-	if t.s.Words == nil || !v.ok || !who && v.role != Repository || t.p.hasRole(Amount) {
+	if t.s.Request == nil || !v.ok || !who && v.role != Repository || t.p.hasRole(Amount) {
 		return false
 	}
-	handles, value, name := t.s.Words.handles, strings.ToLower(v.text), lastName(v.path)
+	handles, value, name := t.s.Request.handles, strings.ToLower(v.text), lastName(v.path)
 	switch {
 	case ownerNames[name]:
 		return onlyNameChars(value, "-") && t.fitsPartner(v, repoNames, func(repo string) bool { return handles[value+"/"+repo] }, func() bool { return handles.any(value+"/", "") })

@@ -109,7 +109,7 @@ func TestNamesAsPeopleWriteThem(t *testing.T) {
 		{"Mail @ann@books.example", `{"user":"ann"}`, false},
 	} {
 		r := judged(forge, c.words, c.args)
-		if (r.Verdict == Permit) != c.ok || c.ok && (r.Evidence[0].By != ByWords || !strings.Contains(r.Reason, "in the person's request")) {
+		if (r.Verdict == Permit) != c.ok || c.ok && (r.Evidence[0].By != ByRequest || !strings.Contains(r.Reason, "in the person's request")) {
 			t.Errorf("%q %s: %s %s", c.words, c.args, r.Verdict, r.Reason)
 		}
 		if strings.Contains(c.args, "owner") || strings.Contains(c.args, "repo") {

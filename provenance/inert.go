@@ -26,7 +26,7 @@ const (
 func (t *tracer) carriesNothing(v any) bool {
 	members, ok := v.(object)
 	tainted := slices.ContainsFunc(t.s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
-	if !ok || t.p.Level != 0 || t.p.EgressURL || t.op.Effect != flow.Read || !t.p.Told() || t.core || !t.namesDestination() || len(members) > maxInert || tainted && len(members) > maxInertTainted {
+	if !ok || t.p.Level != 0 || t.p.EgressURL || t.op.Effect != flow.Read || !t.p.HasRoles() || t.core || !t.namesDestination() || len(members) > maxInert || tainted && len(members) > maxInertTainted {
 		return false
 	}
 	choices := 0
@@ -35,7 +35,7 @@ func (t *tracer) carriesNothing(v any) bool {
 			return false
 		}
 		s, ok := scalar(m.value)
-		if ok && t.s.Words.verbatim(s) {
+		if ok && t.s.Request.verbatim(s) {
 			continue
 		}
 		if choices++; tainted || choices > maxChoices || !t.smallChoice(m.name, m.value) {
@@ -62,7 +62,7 @@ func (t *tracer) smallChoice(argument string, value any) bool {
 
 // verbatim reports whether the request has the value as a whole and literally, because another spelling could be a message. A text may also be in
 // lower case, or with a capital at the beginning of each word.
-func (w *Words) verbatim(s string) bool {
+func (w *Request) verbatim(s string) bool {
 	f, ok := formOf(s)
 	if !ok || w == nil || s != strings.Join(strings.Fields(s), " ") || !w.has(f) {
 		return false

@@ -62,7 +62,7 @@ func TestReadsThatCarryNothingOut(t *testing.T) {
 		"an empty text":             {`{"city":""}`, false, false},
 	} {
 		for _, held := range [][]flow.Held{{internal}, {internal, outside}} {
-			r := JudgeCall(read, profile, []byte(c.args), Situation{Held: held, Words: ParseWords(request), Choices: choices})
+			r := JudgeCall(read, profile, []byte(c.args), Situation{Held: held, Request: ParseRequest(request), Choices: choices})
 			want := c.clean
 			if len(held) > 1 {
 				want = c.untrusted
@@ -84,12 +84,12 @@ func TestReadsThatCarryNothingOut(t *testing.T) {
 		"no roles":      {read, &Profile{}},
 		"a destination": {read, &Profile{Args: map[string]Role{"city": Query, "send_to": Destination}}},
 	} {
-		if r := JudgeCall(c.op, c.p, []byte(`{"city":"San Marino"}`), Situation{Held: []flow.Held{internal}, Words: ParseWords(request)}); r.Verdict == Permit {
+		if r := JudgeCall(c.op, c.p, []byte(`{"city":"San Marino"}`), Situation{Held: []flow.Held{internal}, Request: ParseRequest(request)}); r.Verdict == Permit {
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	for _, words := range []*Words{nil, ParseWords("")} {
-		if r := JudgeCall(read, profile, []byte(`{"city":"San Marino"}`), Situation{Held: []flow.Held{internal}, Words: words}); r.Verdict == Permit {
+	for _, words := range []*Request{nil, ParseRequest("")} {
+		if r := JudgeCall(read, profile, []byte(`{"city":"San Marino"}`), Situation{Held: []flow.Held{internal}, Request: words}); r.Verdict == Permit {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -99,7 +99,7 @@ func TestReadsThatCarryNothingOut(t *testing.T) {
 func TestNoSecretIsSpeltThroughReads(t *testing.T) {
 	read := flow.Operation{ID: "calc.add", Name: "add", Sensitivity: flow.External, Effect: flow.Read, BlockedBy: []flow.Label{"internal"}}
 	p := &Profile{Args: map[string]Role{"a": Content, "b": Content, "exact": Flag}}
-	s := Situation{Held: []flow.Held{{Label: "internal", Operation: "files.read", CallID: "call_0"}, {Label: flow.Untrusted, Operation: "web.fetch", CallID: "call_1"}}, Words: ParseWords("Add 2 and 3, exactly."), Choices: map[string][]string{"a": {"x", "y"}}}
+	s := Situation{Held: []flow.Held{{Label: "internal", Operation: "files.read", CallID: "call_0"}, {Label: flow.Untrusted, Operation: "web.fetch", CallID: "call_1"}}, Request: ParseRequest("Add 2 and 3, exactly."), Choices: map[string][]string{"a": {"x", "y"}}}
 	for i := range 256 {
 		for _, args := range []string{fmt.Sprintf(`{"a":%d,"b":2}`, i), fmt.Sprintf(`{"a":"%c"}`, 'A'+i%26), fmt.Sprintf(`{"a":2,"b":3,"exact":%v}`, i%2 == 0), `{"a":"x"}`} {
 			if r := JudgeCall(read, p, []byte(args), s); r.Verdict == Permit && args != `{"a":2,"b":2}` && args != `{"a":3,"b":2}` {

@@ -87,25 +87,25 @@ type judgedCall struct {
 	own     []string
 	held    []flow.Held
 	free    bool
-	seen    []func(words *Words) Seen // observed anew, as words may change
+	seen    []func(words *Request) Observation // observed anew, as words may change
 }
 
 func (c *judgedCall) judge() Ruling {
-	w := ParseWords(c.words)
-	var seen []Seen
+	w := ParseRequest(c.words)
+	var seen []Observation
 	for _, s := range c.seen {
 		seen = append(seen, s(w))
 	}
-	return JudgeCall(c.op, c.profile, c.args, Situation{Held: c.held, Words: w, Own: c.own, Evidence: gathered(seen...), FreeLevel1: c.free})
+	return JudgeCall(c.op, c.profile, c.args, Situation{Held: c.held, Request: w, Own: c.own, Evidence: gathered(seen...), FreeLevel1: c.free})
 }
 
-func (c judgedCall) with(at int, more ...func(*Words) Seen) *judgedCall {
+func (c judgedCall) with(at int, more ...func(*Request) Observation) *judgedCall {
 	c.seen = slices.Insert(slices.Clone(c.seen), at, more...)
 	return &c
 }
 
-func shownAs(p *Profile, r Result) func(*Words) Seen {
-	return func(w *Words) Seen { return Observe(p, w, r) }
+func shownAs(p *Profile, r Result) func(*Request) Observation {
+	return func(w *Request) Observation { return Observe(p, w, r) }
 }
 
 func drawCall(t *rapid.T) *judgedCall {
@@ -128,10 +128,10 @@ func drawCall(t *rapid.T) *judgedCall {
 		switch rapid.IntRange(0, 4).Draw(t, "evidence") {
 		case 0:
 			p, b := c.profile, encoded(drawObject(t, 2, []string{"to", "x", "body", "id"}, "approved"))
-			c.seen = append(c.seen, func(*Words) Seen { return Approve(c.op.ID, fmt.Sprint("yes", i), p, b, nil, nil) })
+			c.seen = append(c.seen, func(*Request) Observation { return Approve(c.op.ID, fmt.Sprint("yes", i), p, b, nil, nil) })
 		case 1:
 			b := encoded(drawObject(t, 3, []string{"to", "text"}, "gave"))
-			c.seen = append(c.seen, func(*Words) Seen { return Gave(c.op.ID, fmt.Sprint("gave", i), nil, b) })
+			c.seen = append(c.seen, func(*Request) Observation { return GivenAway(c.op.ID, fmt.Sprint("gave", i), nil, b) })
 		default:
 			c.seen = append(c.seen, shownAs(drawProfile(t, "label"), drawResult(t, i, "seen")))
 		}
@@ -181,7 +181,7 @@ func TestOtherFieldsOfARecordNeverPermit(t *testing.T) {
 			plain[k], hostile[k] = "x", v
 		}
 		at := rapid.IntRange(0, len(c.seen)).Draw(t, "at")
-		show := func(o any) func(*Words) Seen {
+		show := func(o any) func(*Request) Observation {
 			return shownAs(p, Result{Operation: "mail.list", CallID: "h", Payloads: []json.RawMessage{encoded([]any{o, map[string]any{"booked": "1"}})}})
 		}
 		if before, after := c.with(at, show(plain)).judge(), c.with(at, show(hostile)).judge(); before.Verdict != Permit && after.Verdict == Permit {
@@ -198,13 +198,13 @@ func TestEvidenceThatEndsEarlyNeverPermits(t *testing.T) {
 		for n := range c.seen {
 			early := *c
 			early.seen = c.seen[:n]
-			if r := early.judge(); strictness(r.Verdict) < strictness(full.Verdict) && !slices.ContainsFunc(c.seen[n:], func(s func(*Words) Seen) bool { return s(nil).Gave != nil }) {
+			if r := early.judge(); strictness(r.Verdict) < strictness(full.Verdict) && !slices.ContainsFunc(c.seen[n:], func(s func(*Request) Observation) bool { return s(nil).GivenAway != nil }) {
 				t.Fatalf("with %d of %d: %s, %q; with all: %s, %q", n, len(c.seen), r.Verdict, r.Reason, full.Verdict, full.Reason)
 			}
 		}
 		// A result or an approval may be left out, too.
 		for i, s := range c.seen {
-			if s(nil).Gave != nil {
+			if s(nil).GivenAway != nil {
 				continue
 			}
 			less := *c
@@ -263,30 +263,30 @@ func TestRulingsDependOnNothingElse(t *testing.T) {
 		}
 		if first.Verdict == Permit {
 			for _, f := range first.Evidence {
-				if !f.Vouched || f.By == ByNothing || f.Text == "" {
+				if !f.Confirmed || f.By == ByNone || f.Text == "" {
 					t.Fatalf("permitted with %+v", f)
 				}
 			}
 		}
 		// Kept, and read again by another replica.
-		w := ParseWords(c.words)
+		w := ParseRequest(c.words)
 		e := &Evidence{}
 		for _, s := range c.seen {
 			kept := encoded(s(w))
-			var read Seen
+			var read Observation
 			if err := json.Unmarshal(kept, &read); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.Contains(string(kept), `"future"`) {
 				kept = append([]byte(`{"future":1,`), kept[1:]...)
 			}
-			var newer Seen
+			var newer Observation
 			if err := json.Unmarshal(kept, &newer); err != nil || !reflect.DeepEqual(read, newer) {
 				t.Fatal(err, newer)
 			}
 			e.Add(read)
 		}
-		if r := JudgeCall(c.op, c.profile, c.args, Situation{Held: c.held, Words: w, Own: c.own, Evidence: e, FreeLevel1: c.free}); !reflect.DeepEqual(r, first) {
+		if r := JudgeCall(c.op, c.profile, c.args, Situation{Held: c.held, Request: w, Own: c.own, Evidence: e, FreeLevel1: c.free}); !reflect.DeepEqual(r, first) {
 			t.Fatalf("%+v, and out of the store %+v", first, r)
 		}
 	})
@@ -316,7 +316,7 @@ func TestNoCoreValueIsOverlooked(t *testing.T) {
 			}
 			core = true
 			for _, one := range splitAddresses(role, s) {
-				if !slices.ContainsFunc(r.Evidence, func(f Finding) bool { return f.Argument == clipField(path) && f.Value == clip(one, 200) && f.Vouched }) {
+				if !slices.ContainsFunc(r.Evidence, func(f Finding) bool { return f.Argument == clipField(path) && f.Value == clip(one, 200) && f.Confirmed }) {
 					t.Fatalf("nothing was found out about %s %q: %+v", path, one, r.Evidence)
 				}
 			}

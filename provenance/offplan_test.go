@@ -12,25 +12,25 @@ import (
 func TestOffPlan(t *testing.T) {
 	internal, outside := flow.Held{Label: "internal", Operation: "mail.list", CallID: "call_0"}, flow.Held{Label: flow.Untrusted, Operation: "web.fetch", CallID: "call_1"}
 	args := map[string]Role{"to": Destination, "body": Content}
-	sealed := func() *Sealed {
-		return &Sealed{Clean: true, Steps: []SealedStep{{Operation: "srv.post", Arguments: []byte(`{"body":"hi","to":"ann@books.example"}`)}, {Operation: "srv.weak"}}}
+	sealed := func() *SealedPlan {
+		return &SealedPlan{Clean: true, Steps: []SealedStep{{Operation: "srv.post", Arguments: []byte(`{"body":"hi","to":"ann@books.example"}`)}, {Operation: "srv.weak"}}}
 	}
 	const planned, other = `{"body":"hi","to":"ann@books.example"}`, `{"body":"all","to":"ann@books.example"}`
-	words := ParseWords("Send the summary to ann@books.example, eve@x.example.")
+	words := ParseRequest("Send the summary to ann@books.example, eve@x.example.")
 	for name, c := range map[string]struct {
 		op   flow.Operation
 		p    *Profile
 		args string
 		held []flow.Held
-		plan *Sealed
+		plan *SealedPlan
 		off  bool
 	}{
 		"another text":                        {leak, &Profile{Level: 2, Args: args}, other, []flow.Held{internal}, sealed(), true},
 		"another text, untrusted too":         {leak, &Profile{Level: 2, Args: args}, other, []flow.Held{outside, internal}, sealed(), true},
-		"the plan is not clean":               {leak, &Profile{Level: 2, Args: args}, other, []flow.Held{internal}, &Sealed{Steps: sealed().Steps}, true},
-		"a person's plan":                     {leak, &Profile{Level: 2, Args: args}, other, []flow.Held{internal}, &Sealed{Steps: sealed().Steps, Person: true}, true},
-		"an empty plan":                       {leak, &Profile{Level: 2, Args: args}, planned, []flow.Held{internal}, &Sealed{}, true},
-		"called already":                      {leak, &Profile{Level: 2, Args: args}, planned, []flow.Held{internal}, &Sealed{Clean: true, Steps: sealed().Steps, Done: []Done{{Step: 0, CallID: "call_2"}}}, true},
+		"the plan is not clean":               {leak, &Profile{Level: 2, Args: args}, other, []flow.Held{internal}, &SealedPlan{Steps: sealed().Steps}, true},
+		"a person's plan":                     {leak, &Profile{Level: 2, Args: args}, other, []flow.Held{internal}, &SealedPlan{Steps: sealed().Steps, Person: true}, true},
+		"an empty plan":                       {leak, &Profile{Level: 2, Args: args}, planned, []flow.Held{internal}, &SealedPlan{}, true},
+		"called already":                      {leak, &Profile{Level: 2, Args: args}, planned, []flow.Held{internal}, &SealedPlan{Clean: true, Steps: sealed().Steps, Done: []Done{{Step: 0, CallID: "call_2"}}}, true},
 		"as planned":                          {leak, &Profile{Level: 2, Args: args}, planned, []flow.Held{internal}, sealed(), false},
 		"no plan":                             {leak, &Profile{Level: 2, Args: args}, other, []flow.Held{internal}, nil, false},
 		"no label":                            {leak, &Profile{Level: 2, Args: args}, other, nil, sealed(), false},
@@ -51,7 +51,7 @@ func TestOffPlan(t *testing.T) {
 		"a weak step":                         {flow.Operation{ID: "srv.weak", Sensitivity: flow.External}, &Profile{Level: 2, Args: args}, other, []flow.Held{internal}, sealed(), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := Situation{Held: c.held, Words: words, Own: []string{"me@own.example"}, Plan: c.plan}
+			s := Situation{Held: c.held, Request: words, Own: []string{"me@own.example"}, Plan: c.plan}
 			why, off := OffPlan(c.op, c.p, []byte(c.args), s)
 			if off != c.off || off && why == "" {
 				t.Errorf("%v %q", off, why)

@@ -112,8 +112,8 @@ func (p *Profile) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Told reports whether the operator gave the arguments roles.
-func (p *Profile) Told() bool { return p != nil && p.Args != nil }
+// HasRoles reports whether the operator gave the arguments roles.
+func (p *Profile) HasRoles() bool { return p != nil && p.Args != nil }
 
 // role is the role of the value at a path: that of the longest labelled path above it. An argument without a label is critical, so that a misspelt
 // label frees nothing.

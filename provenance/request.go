@@ -15,8 +15,8 @@ import (
 // maxRequest is how much of a request is read, in bytes. Text beyond it confirms nothing.
 const maxRequest = 64 << 10
 
-// Words is a person's request, parsed once: it tells which values the person named. The zero Words names none.
-type Words struct {
+// Request is a person's request, parsed once: it tells which values the person named. The zero Request names none.
+type Request struct {
 	text    string // folded
 	raw     string
 	forms   map[form]bool
@@ -31,13 +31,13 @@ type Words struct {
 	handlesAt []int   // indexes of words that may be handles; only while the request is parsed
 }
 
-// ParseWords parses a request.
-func ParseWords(request string) *Words {
+// ParseRequest parses a request.
+func ParseRequest(request string) *Request {
 	if len(request) > maxRequest {
 		request = request[:maxRequest]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // a cut word would be another word
 	}
-	w := &Words{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, times: map[string]bool{}}
+	w := &Request{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, times: map[string]bool{}}
 	last := ""
 	for gap, whole := range split(request) {
 		token := strings.Trim(whole, ".:!?'’*_`")
@@ -81,12 +81,12 @@ func ParseWords(request string) *Words {
 	return w
 }
 
-func (w *Words) add(word string) {
+func (w *Request) add(word string) {
 	w.where[word] = append(w.where[word], len(w.words))
 	w.words, w.plain = append(w.words, word), append(w.plain, bareWord(word))
 }
 
-func (w *Words) breakPhrase() { w.words, w.plain = append(w.words, ""), append(w.plain, "") }
+func (w *Request) breakPhrase() { w.words, w.plain = append(w.words, ""), append(w.plain, "") }
 
 // bareWord is a word's letters and digits, in lower case.
 func bareWord(s string) string {
@@ -163,7 +163,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 }
 
 // has reports whether the request has the value as a whole. A text may be a phrase between word boundaries; any other value has to be a word.
-func (w *Words) has(f form) bool {
+func (w *Request) has(f form) bool {
 	if w == nil {
 		return false
 	}
@@ -181,7 +181,7 @@ func (w *Words) has(f form) bool {
 }
 
 // phrase finds a folded text of three characters or more between word boundaries.
-func (w *Words) phrase(s string) bool {
+func (w *Request) phrase(s string) bool {
 	if utf8.RuneCountInString(s) < 3 {
 		return false
 	}
@@ -219,7 +219,7 @@ func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || u
 // namesRecord reports whether the request names a record by this value of a naming field. An outsider must not be able to match ordinary requests
 // by writing common words. So a value that an outsider may have written counts only if it has two words or more besides function words, one of them
 // distinctive; or if it has a digit, or the request sets it apart.
-func (w *Words) namesRecord(value string, outsider bool) bool {
+func (w *Request) namesRecord(value string, outsider bool) bool {
 	f, ok := formOf(value)
 	if !ok || w == nil {
 		return false
@@ -290,7 +290,7 @@ func countDistinctive(s string) int {
 }
 
 // setApart reports whether the request sets a word apart: in quotes, or with a capital inside a sentence.
-func (w *Words) setApart(value string) bool {
+func (w *Request) setApart(value string) bool {
 	from := 0
 	for i := range w.raw {
 		j := i + len(value)
@@ -317,7 +317,7 @@ const maxIDPlaces = 100
 // givesID reports whether the request gives the id for a record of the kind. A number, or an id of less than four characters, needs a word before
 // it: the name of the kind, or without a kind one of "id", "number" and "#". Between the name and the id, only such words and other ids may stand
 // ("files 13 and 14").
-func (w *Words) givesID(value, kind string) bool {
+func (w *Request) givesID(value, kind string) bool {
 	if w == nil || len(kind) > maxDisplayField {
 		return false
 	}
@@ -364,7 +364,7 @@ func kindNamesOf(kind string) (c kindNames) {
 // kindBefore reports whether the words before a place name the kind of the id that stands there. Between them, another number is allowed only in a
 // list of several ids ("files 13 and 14", not "file 13 to 3 people"), and an id without "id", "number" or "#" allows no prepositions ("mails with 2
 // attachments").
-func (w *Words) kindBefore(at int, marked bool, kind kindNames) bool {
+func (w *Request) kindBefore(at int, marked bool, kind kindNames) bool {
 	own := marked // the id has a "#" itself
 	listed, several, open, joined, is := false, false, false, false, false
 	listReaches := func(many bool) bool { return !open && (own || !listed || several || many) }
@@ -403,7 +403,7 @@ func (w *Words) kindBefore(at int, marked bool, kind kindNames) bool {
 
 // endsWith reports whether the words up to a place end with one of the names, written as one word. The name may not begin right behind a function
 // word.
-func (w *Words) endsWith(at int, names []string) bool {
+func (w *Request) endsWith(at int, names []string) bool {
 	if word := w.plain[at]; functionWords[word] || prepositions[word] || conjunctions[word] {
 		return false
 	}
@@ -446,7 +446,7 @@ func set(words string) map[string]bool {
 }
 
 // hasTime reports whether the value is a date or time that the request gives.
-func (w *Words) hasTime(value string) bool {
+func (w *Request) hasTime(value string) bool {
 	d, ok := dateOf(value)
 	if !ok || w == nil {
 		return false
@@ -473,7 +473,7 @@ var months = map[string]time.Month{
 }
 
 // readDates finds the dates and times of day in the request: 2024-05-15, May 15th, 2024, 15 May, 12:00, 9am, at 10.
-func (w *Words) readDates() {
+func (w *Request) readDates() {
 	tokens := strings.FieldsFunc(w.text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"'()[],;`, r) })
 	for i, token := range tokens {
 		token = strings.Trim(token, ".:!?")
@@ -512,4 +512,4 @@ func (w *Words) readDates() {
 }
 
 // literal reports whether the request has a text character for character.
-func (w *Words) literal(s string) bool { return w != nil && strings.Contains(w.raw, s) }
+func (w *Request) literal(s string) bool { return w != nil && strings.Contains(w.raw, s) }

@@ -25,7 +25,7 @@ func TestWordsHaveValuesWhole(t *testing.T) {
 		{"", nil, []string{"a", "the", "0"}},
 		{"see x\u200by and z", nil, []string{"xy", "x", "y"}},
 	} {
-		w := ParseWords(c.words)
+		w := ParseRequest(c.words)
 		for _, s := range c.has {
 			if f, ok := formOf(s); !ok || !w.has(f) {
 				t.Errorf("%q has no %q", c.words, s)
@@ -37,11 +37,11 @@ func TestWordsHaveValuesWhole(t *testing.T) {
 			}
 		}
 	}
-	var nobody *Words
+	var nobody *Request
 	if nobody.has(form{text, "the"}) || nobody.namesRecord("Blue Heron", false) || nobody.givesID("1", "") || nobody.hasTime("2024-05-15") || nobody.literal("") {
 		t.Error("nobody said something")
 	}
-	if (&Words{}).has(form{text, "the"}) || (&Words{}).givesID("1", "") {
+	if (&Request{}).has(form{text, "the"}) || (&Request{}).givesID("1", "") {
 		t.Error("no words say something")
 	}
 }
@@ -51,7 +51,7 @@ func TestWordsBehindTheBoundSayNothing(t *testing.T) {
 	for space, step := range map[string]int{" ": 1, "\n": 5, "\u00a0": 5} { // what is true of one space at every place is tried at some of the others
 		fill := strings.Repeat("a"+space, maxRequest)
 		for cut := 0; cut < 24; cut += step {
-			w := ParseWords(fill[:(maxRequest-24)/(1+len(space))*(1+len(space))] + strings.Repeat("b", cut) + space + "bob@books.community")
+			w := ParseRequest(fill[:(maxRequest-24)/(1+len(space))*(1+len(space))] + strings.Repeat("b", cut) + space + "bob@books.community")
 			for f := range w.forms {
 				if f.kind == mail && f.value != "bob@books.community" || f.kind == link {
 					t.Errorf("cut after %d: %v", cut, f)
@@ -60,11 +60,11 @@ func TestWordsBehindTheBoundSayNothing(t *testing.T) {
 		}
 	}
 	for cut := range 24 {
-		if w := ParseWords(strings.Repeat("a,", maxRequest/2-12) + strings.Repeat("b", cut) + ",bob@books.community"); len(w.forms) != 0 && !w.forms[form{mail, "bob@books.community"}] {
+		if w := ParseRequest(strings.Repeat("a,", maxRequest/2-12) + strings.Repeat("b", cut) + ",bob@books.community"); len(w.forms) != 0 && !w.forms[form{mail, "bob@books.community"}] {
 			t.Errorf("without a space, %d: %d values", cut, len(w.forms))
 		}
 	}
-	if w := ParseWords(strings.Repeat("a ", maxRequest) + "bob@books.example"); w.has(form{mail, "bob@books.example"}) {
+	if w := ParseRequest(strings.Repeat("a ", maxRequest) + "bob@books.example"); w.has(form{mail, "bob@books.example"}) {
 		t.Error("what stands behind the bound is read")
 	}
 }
@@ -98,7 +98,7 @@ func TestNamingARecord(t *testing.T) {
 		"Sarah said":         {true, true},
 		"BLUE HERON AND PAY": {true, true},
 	} {
-		w := ParseWords(words)
+		w := ParseRequest(words)
 		if got := w.namesRecord(value, false); got != want.system {
 			t.Errorf("a system's field %q names it: %v", value, got)
 		}
@@ -106,7 +106,7 @@ func TestNamingARecord(t *testing.T) {
 			t.Errorf("an outsider's field %q names it: %v", value, got)
 		}
 	}
-	if ParseWords("send it to owl").namesRecord("owl", true) || !ParseWords("send it to 'owl'").namesRecord("owl", true) || !ParseWords("send it to the Owl").namesRecord("owl", true) {
+	if ParseRequest("send it to owl").namesRecord("owl", true) || !ParseRequest("send it to 'owl'").namesRecord("owl", true) || !ParseRequest("send it to the Owl").namesRecord("owl", true) {
 		t.Error("a word is set apart by quotes and by a capital inside a sentence")
 	}
 }
@@ -117,7 +117,7 @@ func TestOrdinaryWordsNameNothing(t *testing.T) {
 	for word := range commonWords {
 		all = append(all, word)
 	}
-	w := ParseWords("so " + strings.Join(all, " ") + ".")
+	w := ParseRequest("so " + strings.Join(all, " ") + ".")
 	for word := range functionWords {
 		if !commonWords[word] {
 			t.Errorf("%q only joins, and is not ordinary", word)
@@ -146,7 +146,7 @@ func TestIDsInWords(t *testing.T) {
 		{"Cancel falcon", "falcon", "event", false}, {"Cancel event falcon", "falcon", "event", true}, {"Cancel 20240515", "20240515", "event", false},
 		{"", "7", "event", false}, {"Cancel event ", "", "event", false}, {"Cancel event 7", " 7", "event", false}, {"Cancel event 7", "7.0", "event", false},
 	} {
-		if got := ParseWords(c.words).givesID(c.id, c.kind); got != c.want {
+		if got := ParseRequest(c.words).givesID(c.id, c.kind); got != c.want {
 			t.Errorf("%q gives %s %q: %v", c.words, c.kind, c.id, got)
 		}
 	}
@@ -161,7 +161,7 @@ func TestDaysAndTimesInWords(t *testing.T) {
 		if want && value == "2024-03-15" { // "March" has no day next to it
 			want = false
 		}
-		if got := ParseWords(words).hasTime(value); got != want {
+		if got := ParseRequest(words).hasTime(value); got != want {
 			t.Errorf("%q: %v", value, got)
 		}
 	}

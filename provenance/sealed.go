@@ -40,8 +40,10 @@ type SealedStep struct {
 	Each      *int              // the step may be called once for each record of that step's result; nil: once. A read may be called any number of times
 }
 
-// Weak reports whether the step fixes nothing.
-func (s *SealedStep) Weak() bool { return s.Arguments == nil && len(s.From) == 0 && len(s.Open) == 0 }
+// FixesNothing reports whether the step fixes nothing.
+func (s *SealedStep) FixesNothing() bool {
+	return s.Arguments == nil && len(s.From) == 0 && len(s.Open) == 0
+}
 
 // Record is one record of a call's result.
 type Record struct {
@@ -51,16 +53,16 @@ type Record struct {
 
 // Done says that a call was made for a step.
 type Done struct {
-	Step    int     `json:"step"`
-	CallID  string  `json:"call_id"`
-	Record  *Record `json:"record,omitempty"`  // of a repeated step: the record that the call was made for
-	Loose   bool    `json:"loose,omitempty"`   // untrusted content may have influenced its arguments, so its result supplies none
-	Instead string  `json:"instead,omitempty"` // the failed call before it that had no effect
-	Again   bool    `json:"again,omitempty"`   // the step may be called again, because it only reads or confirms nothing
+	Step       int     `json:"step"`
+	CallID     string  `json:"call_id"`
+	Record     *Record `json:"record,omitempty"`  // of a repeated step: the record that the call was made for
+	Tainted    bool    `json:"loose,omitempty"`   // untrusted content may have influenced its arguments, so its result supplies none
+	Replaces   string  `json:"instead,omitempty"` // the failed call before it that had no effect
+	Repeatable bool    `json:"again,omitempty"`   // the step may be called again, because it only reads or confirms nothing
 }
 
-// Sealed is an approved plan with the calls that were made for it.
-type Sealed struct {
+// SealedPlan is an approved plan with the calls that were made for it.
+type SealedPlan struct {
 	Steps  []SealedStep
 	Clean  bool // the session held no label when the plan was submitted and when it was approved
 	Person bool // a person approved it, and was shown its arguments
@@ -71,11 +73,11 @@ type Sealed struct {
 // Followed says which step a call follows. The zero value means none.
 type Followed struct {
 	Step int
-	// Firm says that the plan confirms the call: untrusted content can only have influenced open arguments, none of which
+	// Confirmed says that the plan confirms the call: untrusted content can only have influenced open arguments, none of which
 	// decides where something goes or what it affects. A step that fixes nothing never confirms a call.
-	Firm bool
-	// Exact says that it confirms every argument.
-	Exact bool
+	Confirmed bool
+	// FullyConfirmed says that it confirms every argument.
+	FullyConfirmed bool
 	// Fixed says that the plan fixes all arguments of the call.
 	Fixed bool
 	// Text is a sentence for a model: which step and which records, or why the call leaves the plan.
@@ -98,24 +100,24 @@ type plannedArg struct {
 
 // Done is the entry to keep when the call is made. loose says that untrusted content may have influenced its arguments.
 func (f Followed) Done(callID string, loose bool) Done {
-	return Done{Step: f.Step, CallID: callID, Record: f.record, Loose: loose, Instead: f.replaces, Again: f.repeatable}
+	return Done{Step: f.Step, CallID: callID, Record: f.record, Tainted: loose, Replaces: f.replaces, Repeatable: f.repeatable}
 }
 
-// Vouches reports whether the plan confirms anything: it was clean, or a person approved it.
-func (s *Sealed) Vouches() bool { return s != nil && (s.Clean || s.Person) }
+// Confirms reports whether the plan confirms anything: it was clean, or a person approved it.
+func (s *SealedPlan) Confirms() bool { return s != nil && (s.Clean || s.Person) }
 
-// Asks reports whether a step takes arguments of the operation from results. If so, Follow needs the evidence.
-func (s *Sealed) Asks(operation string) bool {
+// NeedsEvidence reports whether a step takes arguments of the operation from results. If so, Follow needs the evidence.
+func (s *SealedPlan) NeedsEvidence(operation string) bool {
 	return slices.ContainsFunc(s.Steps, func(st SealedStep) bool { return st.Operation == operation && len(st.From) > 0 })
 }
 
-// Take reports whether the plan still has room for d. A step that changes something is called once, or once for each record; a second call is only
+// HasRoom reports whether the plan still has room for d. A step that changes something is called once, or once for each record; a second call is only
 // allowed in place of a call that failed.
-func (s *Sealed) Take(d Done) bool {
+func (s *SealedPlan) HasRoom(d Done) bool {
 	if d.Step < 0 || d.Step >= len(s.Steps) || len(s.Done) >= MaxDone || d.CallID == "" || (s.Steps[d.Step].Each != nil) != (d.Record != nil) {
 		return false
 	}
-	if d.Again {
+	if d.Repeatable {
 		return true
 	}
 	holds := ""
@@ -124,7 +126,7 @@ func (s *Sealed) Take(d Done) bool {
 			holds = done.CallID
 		}
 	}
-	return holds == d.Instead
+	return holds == d.Replaces
 }
 
 // slot is the place that one call takes: a step, or a step for one record.
@@ -144,7 +146,7 @@ func slotOf(step int, record *Record) slot {
 // nothing. args is a canonical JSON object. Untrusted results can only fill the arguments for which a step names them as the source, and only with
 // the content of that field that the session did not write itself. If only a rule approved the plan, the operator's profile also has to allow the
 // field.
-func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) (Followed, bool) {
+func (s *SealedPlan) Follow(operation string, p *Profile, args []byte, e *Evidence) (Followed, bool) {
 	if s == nil {
 		return Followed{}, false
 	}
@@ -164,15 +166,15 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 		if m.results[d.Step] == nil {
 			m.results[d.Step] = map[string]bool{}
 		}
-		m.results[d.Step][d.CallID] = !d.Loose
-		delete(m.results[d.Step], d.Instead) // that call failed
+		m.results[d.Step][d.CallID] = !d.Tainted
+		delete(m.results[d.Step], d.Replaces) // that call failed
 	}
 	weak, soft, why := Followed{Step: -1}, Followed{Step: -1}, ""
 	for i := range s.Steps {
 		if s.Steps[i].Operation != operation {
 			continue
 		}
-		if s.Steps[i].Weak() {
+		if s.Steps[i].FixesNothing() {
 			if weak.Step < 0 {
 				weak = Followed{Step: i, Text: fmt.Sprintf("step %d of the sealed plan, which leaves its arguments open", i), repeatable: true}
 			}
@@ -181,7 +183,7 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 		switch f, problem := m.match(i); {
 		case problem != "":
 			why = cmp.Or(why, problem)
-		case f.Firm || f.Fixed:
+		case f.Confirmed || f.Fixed:
 			return f, true
 		case soft.Step < 0:
 			soft = f
@@ -197,7 +199,7 @@ func (s *Sealed) Follow(operation string, p *Profile, args []byte, e *Evidence) 
 
 // matcher compares one call with the steps.
 type matcher struct {
-	s         *Sealed
+	s         *SealedPlan
 	operation string
 	p         *Profile
 	e         *Evidence
@@ -273,10 +275,10 @@ func (m *matcher) match(at int) (f Followed, problem string) {
 	if problem := m.fill(step, &f); problem != "" {
 		return f, which + ": " + problem
 	}
-	f.Firm, f.Exact = m.s.Vouches(), m.s.Vouches() && !open
+	f.Confirmed, f.FullyConfirmed = m.s.Confirms(), m.s.Confirms() && !open
 	for name, a := range f.args {
 		if role := m.p.role(name); !a.fixed && !a.allowed && (!m.s.Person || role == Credential) {
-			f.Firm, f.Exact = f.Firm && !role.Core(), false
+			f.Confirmed, f.FullyConfirmed = f.Confirmed && !role.Core(), false
 		}
 	}
 	f.Text = which + m.describeSources(step, &f)
@@ -484,12 +486,12 @@ func (m *matcher) describeSources(step *SealedStep, f *Followed) string {
 func (t *tracer) confirmedByPlan(f *Finding, v traced) bool {
 	name, _, _ := strings.Cut(v.path, ".")
 	a, ok := t.followed.args[name]
-	if !ok || !t.s.Plan.Vouches() || t.blocked() && !t.s.Plan.Person {
+	if !ok || !t.s.Plan.Confirms() || t.blocked() && !t.s.Plan.Person {
 		return false
 	}
 	arg, step := sentence.Name(v.path), t.followed.Step
 	if a.fixed {
-		f.Vouched, f.By, f.Text = true, ByPlan, fmt.Sprintf("%s is fixed in step %d of the sealed plan", arg, step)
+		f.Confirmed, f.By, f.Text = true, ByPlan, fmt.Sprintf("%s is fixed in step %d of the sealed plan", arg, step)
 		return true
 	}
 	trusts := t.s.Plan.Person && !t.blocked() && v.role != Credential
@@ -499,14 +501,14 @@ func (t *tracer) confirmedByPlan(f *Finding, v traced) bool {
 	}
 	r := &t.s.Evidence.records[a.record]
 	f.at(r, occurrence{field: a.from.Field})
-	f.Vouched, f.By = true, ByPlan
+	f.Confirmed, f.By = true, ByPlan
 	f.Text = fmt.Sprintf("%s is from record %d of step %d's result, as step %d of the sealed plan says", arg, r.number, a.from.Step, step)
 	return true
 }
 
-// MayServe reports whether, by the profiles alone, an argument of an operation may come from a field of another operation's results. It answers
+// MaySupply reports whether, by the profiles alone, an argument of an operation may come from a field of another operation's results. It answers
 // before there is a result; a result that does not match its shape supplies nothing.
-func MayServe(operation string, p *Profile, argument, source string, of *Profile, path string) bool {
+func MaySupply(operation string, p *Profile, argument, source string, of *Profile, path string) bool {
 	o := observer{p: of, trusted: of.Output == TrustedOutput || of.Output == TypedOutput && of.Shape != nil}
 	m := matcher{operation: operation, p: p}
 	role := p.role(argument)

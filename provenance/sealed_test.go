@@ -27,7 +27,7 @@ const inbox = `{"mails":[{"id":"m-1001","sender":"ann@x.example","reply_to":"a2@
 func shownMail(calls ...string) *Evidence {
 	e := &Evidence{}
 	for i := 0; i < len(calls); i += 2 {
-		e.Add(Observe(mailbox, ParseWords("what came in?"), Result{Operation: "mail.search", CallID: calls[i], Arguments: []byte(`{"query":"x"}`), Payloads: []json.RawMessage{json.RawMessage(calls[i+1])}}))
+		e.Add(Observe(mailbox, ParseRequest("what came in?"), Result{Operation: "mail.search", CallID: calls[i], Arguments: []byte(`{"query":"x"}`), Payloads: []json.RawMessage{json.RawMessage(calls[i+1])}}))
 	}
 	return e
 }
@@ -51,70 +51,70 @@ func TestFollow(t *testing.T) {
 	send := func(s SealedStep) []SealedStep { s.Operation = "mail.send"; return []SealedStep{search, s} }
 	searched := []Done{done(0, "c0")}
 	for name, c := range map[string]struct {
-		plan Sealed
+		plan SealedPlan
 		args string
 		want string // step, then f(irm), e(xact), f(i)x(ed); "" leaves the plan
 		text string // part of the sentence
 	}{
-		"fixed":                  {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"to":"z@x.example"}`, "1 firm exact fixed", "step 1 of the sealed plan"},
-		"another value":          {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"to":"y@x.example"}`, "", "another value for to"},
-		"one more":               {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"body":"b","to":"z@x.example"}`, "", "no argument body"},
-		"one less":               {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"body":"b","to":"z@x.example"}`)})}, `{"to":"z@x.example"}`, "", "which the call lacks"},
-		"letter case":            {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"To":"z@x.example"}`, "", "no argument To"},
-		"nothing fixed":          {Sealed{Steps: send(SealedStep{Arguments: []byte(`{}`)})}, `{}`, "1 firm exact fixed", ""},
-		"open content":           {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), Open: []string{"body"}})}, `{"body":"b","to":"z@x.example"}`, "1 firm", ""},
-		"open and left out":      {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), Open: []string{"body"}})}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
-		"open destination":       {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"body":"b"}`), Open: []string{"to"}})}, `{"body":"b","to":"z@x.example"}`, "", "may not leave to open"},
-		"open path of another":   {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), Open: []string{"to.x"}})}, `{"to":"z@x.example","to.x":"e@evil.example"}`, "", "no argument to.x"},
-		"from a field":           {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"bob@x.example"}`, "1 firm exact", "its to from record 2 of step 0's result"},
-		"from a role":            {Sealed{Steps: send(SealedStep{From: by("to", Destination)}), Done: searched}, `{"to":"bob@x.example"}`, "1 firm exact", "record 2"},
-		"from a role, free":      {Sealed{Steps: send(SealedStep{From: by("to", Destination)}), Done: searched, Person: true}, `{"to":"b2@x.example"}`, "", "no record of step 0's result has the call's to"},
-		"another field":          {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"b2@x.example"}`, "", "no record"},
-		"inside a text":          {Sealed{Steps: send(SealedStep{From: from("to", "body")}), Done: searched, Person: true}, `{"to":"eve@evil.example"}`, "", "no record"},
-		"the name of a field":    {Sealed{Steps: send(SealedStep{From: from("to", "mails")}), Done: searched, Person: true}, `{"to":"sender"}`, "", "no record"},
-		"a free field":           {Sealed{Steps: send(SealedStep{From: from("to", "reply_to")}), Done: searched}, `{"to":"eve@evil.example"}`, "1", ""},
-		"a free field, person":   {Sealed{Steps: send(SealedStep{From: from("to", "reply_to")}), Done: searched, Person: true}, `{"to":"eve@evil.example"}`, "1 firm exact", ""},
-		"a free field, content":  {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), From: from("body", "body")}), Done: searched}, `{"body":"hello","to":"z@x.example"}`, "1 firm", ""},
-		"a credential":           {Sealed{Steps: send(SealedStep{From: from("secret", "id")}), Done: searched, Person: true}, `{"secret":"m-1001"}`, "1", ""},
-		"an id":                  {Sealed{Steps: send(SealedStep{From: from("mail", "id")}), Done: searched}, `{"mail":"m-1001"}`, "1 firm exact", ""},
-		"an id, nearly":          {Sealed{Steps: send(SealedStep{From: from("mail", "id")}), Done: searched}, `{"mail":"M-1001"}`, "1", ""},
-		"an id by role":          {Sealed{Steps: send(SealedStep{From: by("mail", Selector)}), Done: searched}, `{"mail":"m-1001"}`, "1 firm exact", ""},
-		"no id by role":          {Sealed{Steps: send(SealedStep{From: by("mail", Selector)}), Done: searched}, `{"mail":"10"}`, "", "no record"},
-		"a list of one record":   {Sealed{Steps: send(SealedStep{From: map[string]Source{"to": {Field: "sender"}}}), Done: searched}, `{"to":["bob@x.example"]}`, "1 firm exact", ""},
-		"a list of two records":  {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":["bob@x.example","ann@x.example"]}`, "", "no record"},
-		"two in one text":        {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"bob@x.example, eve@evil.example"}`, "", "no record"},
-		"an object":              {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":{"bob@x.example":1}}`, "", "is not a value"},
-		"null":                   {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":null}`, "", "is not a value"},
-		"empty":                  {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[]}`, "", "is not a value"},
-		"blank among them":       {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":["bob@x.example"," "]}`, "", "is not a value"},
-		"long":                   {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"` + strings.Repeat("b", 600) + `"}`, "", "no record"},
-		"lacks it":               {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"body":"b"}`), From: from("to", "sender")}), Done: searched}, `{"body":"b"}`, "", "the call lacks it"},
-		"of one record":          {Sealed{Steps: send(SealedStep{From: map[string]Source{"to": {Field: "sender"}, "sum": {Field: "size"}}}), Done: searched}, `{"sum":20,"to":"bob@x.example"}`, "1 firm exact", ""},
-		"of two records":         {Sealed{Steps: send(SealedStep{From: map[string]Source{"to": {Field: "sender"}, "sum": {Field: "size"}}}), Done: searched}, `{"sum":30,"to":"bob@x.example"}`, "", "no record of step 0's result has the call's sum, to"},
-		"source not called":      {Sealed{Steps: send(SealedStep{From: from("to", "sender")})}, `{"to":"bob@x.example"}`, "", "step 0 has not been called"},
-		"source called loosely":  {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: []Done{{CallID: "c0", Loose: true}}}, `{"to":"bob@x.example"}`, "", "after untrusted content came in"},
-		"source called by other": {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: []Done{done(0, "other")}}, `{"to":"bob@x.example"}`, "", "no record"},
-		"source later":           {Sealed{Steps: []SealedStep{{Operation: "mail.send", From: map[string]Source{"to": {Step: 1, Field: "sender"}}}, search}, Done: []Done{done(1, "c0")}}, `{"to":"bob@x.example"}`, "", "has not been called"},
-		"source failed":          {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: []Done{done(0, "c0"), {CallID: "c9", Instead: "c0"}}}, `{"to":"bob@x.example"}`, "", "no record"},
-		"taken":                  {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)}), Done: []Done{done(1, "c1")}}, `{"to":"z@x.example"}`, "", "has been called"},
-		"taken, and failed":      {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)}), Done: []Done{done(1, "c1")}, Failed: []string{"c1"}}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
-		"taken again":            {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)}), Done: []Done{done(1, "c1"), {Step: 1, CallID: "c2", Instead: "c1"}}, Failed: []string{"c1"}}, `{"to":"z@x.example"}`, "", "has been called"},
-		"for each":               {Sealed{Steps: send(SealedStep{From: from("to", "sender"), Each: step(0)}), Done: append(slices.Clone(searched), Done{Step: 1, CallID: "c1", Record: &Record{"c0", 1}})}, `{"to":"bob@x.example"}`, "1 firm exact", "record 2"},
-		"for each, used":         {Sealed{Steps: send(SealedStep{From: from("to", "sender"), Each: step(0)}), Done: append(slices.Clone(searched), Done{Step: 1, CallID: "c1", Record: &Record{"c0", 2}})}, `{"to":"bob@x.example"}`, "", "has been called for the record"},
-		"for each, of nothing":   {Sealed{Steps: send(SealedStep{Arguments: []byte(`{"to":"bob@x.example"}`), Each: step(0)}), Done: searched}, `{"to":"bob@x.example"}`, "", "nothing in it comes from step 0"},
-		"firm before what isn't": {Sealed{Steps: append(send(SealedStep{From: from("to", "reply_to")}), SealedStep{Operation: "mail.send", Arguments: []byte(`{"to":"eve@evil.example"}`)}), Done: searched}, `{"to":"eve@evil.example"}`, "2 firm exact fixed", ""},
-		"too many values":        {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken+1) + `]}`, "", "is not a value"},
-		"many values":            {Sealed{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken) + `]}`, "", "no record"},
-		"weak":                   {Sealed{Steps: send(SealedStep{})}, `{"to":"z@x.example"}`, "1", "leaves its arguments open"},
-		"weak, taken":            {Sealed{Steps: send(SealedStep{}), Done: []Done{done(1, "c1")}}, `{"to":"z@x.example"}`, "1", "leaves its arguments open"},
-		"firm before weak":       {Sealed{Steps: []SealedStep{{Operation: "mail.send"}, {Operation: "mail.send", Arguments: []byte(`{"to":"z@x.example"}`)}}}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
-		"weak behind others":     {Sealed{Steps: []SealedStep{{Operation: "mail.send", Arguments: []byte(`{"to":"z@x.example"}`)}, {Operation: "mail.send"}}}, `{"to":"y@x.example"}`, "1", "open"},
-		"alike, in order":        {Sealed{Steps: []SealedStep{{Operation: "mail.send", Arguments: []byte(`{}`)}, {Operation: "mail.send", Arguments: []byte(`{}`)}}, Done: []Done{done(0, "c1")}}, `{}`, "1 firm exact fixed", ""},
-		"no such operation":      {Sealed{Steps: []SealedStep{search}}, `{}`, "", "no step that calls mail.send"},
-		"arguments doubled":      {Sealed{Steps: send(SealedStep{})}, `{"to":"a","to":"b"}`, "", "can't be read"},
-		"arguments a list":       {Sealed{Steps: send(SealedStep{})}, `[]`, "", "can't be read"},
-		"no arguments":           {Sealed{Steps: send(SealedStep{})}, `null`, "", "can't be read"},
-		"no room at all":         {Sealed{Steps: send(SealedStep{Arguments: []byte(`{}`)}), Done: make([]Done, MaxDone)}, `{}`, "", "has been called"},
+		"fixed":                  {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"to":"z@x.example"}`, "1 firm exact fixed", "step 1 of the sealed plan"},
+		"another value":          {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"to":"y@x.example"}`, "", "another value for to"},
+		"one more":               {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"body":"b","to":"z@x.example"}`, "", "no argument body"},
+		"one less":               {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"body":"b","to":"z@x.example"}`)})}, `{"to":"z@x.example"}`, "", "which the call lacks"},
+		"letter case":            {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)})}, `{"To":"z@x.example"}`, "", "no argument To"},
+		"nothing fixed":          {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{}`)})}, `{}`, "1 firm exact fixed", ""},
+		"open content":           {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), Open: []string{"body"}})}, `{"body":"b","to":"z@x.example"}`, "1 firm", ""},
+		"open and left out":      {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), Open: []string{"body"}})}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
+		"open destination":       {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"body":"b"}`), Open: []string{"to"}})}, `{"body":"b","to":"z@x.example"}`, "", "may not leave to open"},
+		"open path of another":   {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), Open: []string{"to.x"}})}, `{"to":"z@x.example","to.x":"e@evil.example"}`, "", "no argument to.x"},
+		"from a field":           {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"bob@x.example"}`, "1 firm exact", "its to from record 2 of step 0's result"},
+		"from a role":            {SealedPlan{Steps: send(SealedStep{From: by("to", Destination)}), Done: searched}, `{"to":"bob@x.example"}`, "1 firm exact", "record 2"},
+		"from a role, free":      {SealedPlan{Steps: send(SealedStep{From: by("to", Destination)}), Done: searched, Person: true}, `{"to":"b2@x.example"}`, "", "no record of step 0's result has the call's to"},
+		"another field":          {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"b2@x.example"}`, "", "no record"},
+		"inside a text":          {SealedPlan{Steps: send(SealedStep{From: from("to", "body")}), Done: searched, Person: true}, `{"to":"eve@evil.example"}`, "", "no record"},
+		"the name of a field":    {SealedPlan{Steps: send(SealedStep{From: from("to", "mails")}), Done: searched, Person: true}, `{"to":"sender"}`, "", "no record"},
+		"a free field":           {SealedPlan{Steps: send(SealedStep{From: from("to", "reply_to")}), Done: searched}, `{"to":"eve@evil.example"}`, "1", ""},
+		"a free field, person":   {SealedPlan{Steps: send(SealedStep{From: from("to", "reply_to")}), Done: searched, Person: true}, `{"to":"eve@evil.example"}`, "1 firm exact", ""},
+		"a free field, content":  {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`), From: from("body", "body")}), Done: searched}, `{"body":"hello","to":"z@x.example"}`, "1 firm", ""},
+		"a credential":           {SealedPlan{Steps: send(SealedStep{From: from("secret", "id")}), Done: searched, Person: true}, `{"secret":"m-1001"}`, "1", ""},
+		"an id":                  {SealedPlan{Steps: send(SealedStep{From: from("mail", "id")}), Done: searched}, `{"mail":"m-1001"}`, "1 firm exact", ""},
+		"an id, nearly":          {SealedPlan{Steps: send(SealedStep{From: from("mail", "id")}), Done: searched}, `{"mail":"M-1001"}`, "1", ""},
+		"an id by role":          {SealedPlan{Steps: send(SealedStep{From: by("mail", Selector)}), Done: searched}, `{"mail":"m-1001"}`, "1 firm exact", ""},
+		"no id by role":          {SealedPlan{Steps: send(SealedStep{From: by("mail", Selector)}), Done: searched}, `{"mail":"10"}`, "", "no record"},
+		"a list of one record":   {SealedPlan{Steps: send(SealedStep{From: map[string]Source{"to": {Field: "sender"}}}), Done: searched}, `{"to":["bob@x.example"]}`, "1 firm exact", ""},
+		"a list of two records":  {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":["bob@x.example","ann@x.example"]}`, "", "no record"},
+		"two in one text":        {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"bob@x.example, eve@evil.example"}`, "", "no record"},
+		"an object":              {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":{"bob@x.example":1}}`, "", "is not a value"},
+		"null":                   {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":null}`, "", "is not a value"},
+		"empty":                  {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[]}`, "", "is not a value"},
+		"blank among them":       {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":["bob@x.example"," "]}`, "", "is not a value"},
+		"long":                   {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":"` + strings.Repeat("b", 600) + `"}`, "", "no record"},
+		"lacks it":               {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"body":"b"}`), From: from("to", "sender")}), Done: searched}, `{"body":"b"}`, "", "the call lacks it"},
+		"of one record":          {SealedPlan{Steps: send(SealedStep{From: map[string]Source{"to": {Field: "sender"}, "sum": {Field: "size"}}}), Done: searched}, `{"sum":20,"to":"bob@x.example"}`, "1 firm exact", ""},
+		"of two records":         {SealedPlan{Steps: send(SealedStep{From: map[string]Source{"to": {Field: "sender"}, "sum": {Field: "size"}}}), Done: searched}, `{"sum":30,"to":"bob@x.example"}`, "", "no record of step 0's result has the call's sum, to"},
+		"source not called":      {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")})}, `{"to":"bob@x.example"}`, "", "step 0 has not been called"},
+		"source called loosely":  {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: []Done{{CallID: "c0", Tainted: true}}}, `{"to":"bob@x.example"}`, "", "after untrusted content came in"},
+		"source called by other": {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: []Done{done(0, "other")}}, `{"to":"bob@x.example"}`, "", "no record"},
+		"source later":           {SealedPlan{Steps: []SealedStep{{Operation: "mail.send", From: map[string]Source{"to": {Step: 1, Field: "sender"}}}, search}, Done: []Done{done(1, "c0")}}, `{"to":"bob@x.example"}`, "", "has not been called"},
+		"source failed":          {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: []Done{done(0, "c0"), {CallID: "c9", Replaces: "c0"}}}, `{"to":"bob@x.example"}`, "", "no record"},
+		"taken":                  {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)}), Done: []Done{done(1, "c1")}}, `{"to":"z@x.example"}`, "", "has been called"},
+		"taken, and failed":      {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)}), Done: []Done{done(1, "c1")}, Failed: []string{"c1"}}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
+		"taken again":            {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"z@x.example"}`)}), Done: []Done{done(1, "c1"), {Step: 1, CallID: "c2", Replaces: "c1"}}, Failed: []string{"c1"}}, `{"to":"z@x.example"}`, "", "has been called"},
+		"for each":               {SealedPlan{Steps: send(SealedStep{From: from("to", "sender"), Each: step(0)}), Done: append(slices.Clone(searched), Done{Step: 1, CallID: "c1", Record: &Record{"c0", 1}})}, `{"to":"bob@x.example"}`, "1 firm exact", "record 2"},
+		"for each, used":         {SealedPlan{Steps: send(SealedStep{From: from("to", "sender"), Each: step(0)}), Done: append(slices.Clone(searched), Done{Step: 1, CallID: "c1", Record: &Record{"c0", 2}})}, `{"to":"bob@x.example"}`, "", "has been called for the record"},
+		"for each, of nothing":   {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{"to":"bob@x.example"}`), Each: step(0)}), Done: searched}, `{"to":"bob@x.example"}`, "", "nothing in it comes from step 0"},
+		"firm before what isn't": {SealedPlan{Steps: append(send(SealedStep{From: from("to", "reply_to")}), SealedStep{Operation: "mail.send", Arguments: []byte(`{"to":"eve@evil.example"}`)}), Done: searched}, `{"to":"eve@evil.example"}`, "2 firm exact fixed", ""},
+		"too many values":        {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken+1) + `]}`, "", "is not a value"},
+		"many values":            {SealedPlan{Steps: send(SealedStep{From: from("to", "sender")}), Done: searched}, `{"to":[` + manyValues(maxTaken) + `]}`, "", "no record"},
+		"weak":                   {SealedPlan{Steps: send(SealedStep{})}, `{"to":"z@x.example"}`, "1", "leaves its arguments open"},
+		"weak, taken":            {SealedPlan{Steps: send(SealedStep{}), Done: []Done{done(1, "c1")}}, `{"to":"z@x.example"}`, "1", "leaves its arguments open"},
+		"firm before weak":       {SealedPlan{Steps: []SealedStep{{Operation: "mail.send"}, {Operation: "mail.send", Arguments: []byte(`{"to":"z@x.example"}`)}}}, `{"to":"z@x.example"}`, "1 firm exact fixed", ""},
+		"weak behind others":     {SealedPlan{Steps: []SealedStep{{Operation: "mail.send", Arguments: []byte(`{"to":"z@x.example"}`)}, {Operation: "mail.send"}}}, `{"to":"y@x.example"}`, "1", "open"},
+		"alike, in order":        {SealedPlan{Steps: []SealedStep{{Operation: "mail.send", Arguments: []byte(`{}`)}, {Operation: "mail.send", Arguments: []byte(`{}`)}}, Done: []Done{done(0, "c1")}}, `{}`, "1 firm exact fixed", ""},
+		"no such operation":      {SealedPlan{Steps: []SealedStep{search}}, `{}`, "", "no step that calls mail.send"},
+		"arguments doubled":      {SealedPlan{Steps: send(SealedStep{})}, `{"to":"a","to":"b"}`, "", "can't be read"},
+		"arguments a list":       {SealedPlan{Steps: send(SealedStep{})}, `[]`, "", "can't be read"},
+		"no arguments":           {SealedPlan{Steps: send(SealedStep{})}, `null`, "", "can't be read"},
+		"no room at all":         {SealedPlan{Steps: send(SealedStep{Arguments: []byte(`{}`)}), Done: make([]Done, MaxDone)}, `{}`, "", "has been called"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.plan.Clean = true
@@ -122,7 +122,7 @@ func TestFollow(t *testing.T) {
 			got := ""
 			if ok {
 				got = fmt.Sprint(f.Step)
-				for word, is := range map[string]bool{" 1firm": f.Firm, " 2exact": f.Exact, " 3fixed": f.Fixed} {
+				for word, is := range map[string]bool{" 1firm": f.Confirmed, " 2exact": f.FullyConfirmed, " 3fixed": f.Fixed} {
 					if is {
 						got += word
 					}
@@ -137,17 +137,17 @@ func TestFollow(t *testing.T) {
 			if again, also := c.plan.Follow("mail.send", sending, []byte(c.args), shownMail("c0", inbox)); !reflect.DeepEqual(again, f) || also != ok {
 				t.Errorf("the second time: %+v", again)
 			}
-			if ok && !c.plan.Take(f.Done("new", false)) {
+			if ok && !c.plan.HasRoom(f.Done("new", false)) {
 				t.Error("what it follows can't be taken")
 			}
 			c.plan.Clean, c.plan.Person = false, false
-			if f, _ := c.plan.Follow("mail.send", sending, []byte(c.args), shownMail("c0", inbox)); f.Firm || f.Exact {
+			if f, _ := c.plan.Follow("mail.send", sending, []byte(c.args), shownMail("c0", inbox)); f.Confirmed || f.FullyConfirmed {
 				t.Error("a plan that was neither clean nor approved by a person confirms")
 			}
 		})
 	}
-	var none *Sealed
-	if f, ok := none.Follow("mail.send", sending, []byte(`{}`), nil); ok || f.Text != "" || none.Vouches() {
+	var none *SealedPlan
+	if f, ok := none.Follow("mail.send", sending, []byte(`{}`), nil); ok || f.Text != "" || none.Confirms() {
 		t.Error("no plan is followed")
 	}
 }
@@ -155,19 +155,19 @@ func TestFollow(t *testing.T) {
 // What the session wrote itself and reads back comes from no step.
 func TestFollowTakesNothingBack(t *testing.T) {
 	e := &Evidence{}
-	e.Add(Gave("mail.draft", "c9", nil, []byte(`{"text":"from: Bob@X.example"}`)))
+	e.Add(GivenAway("mail.draft", "c9", nil, []byte(`{"text":"from: Bob@X.example"}`)))
 	e.Add(Observe(mailbox, nil, Result{Operation: "mail.search", CallID: "c0", Arguments: []byte(`{}`), Payloads: []json.RawMessage{json.RawMessage(inbox)}}))
-	s := Sealed{Clean: true, Person: true, Done: []Done{done(0, "c0")}, Steps: []SealedStep{{Operation: "mail.search"}, {Operation: "mail.send", From: map[string]Source{"to": {Field: "sender"}}}}}
+	s := SealedPlan{Clean: true, Person: true, Done: []Done{done(0, "c0")}, Steps: []SealedStep{{Operation: "mail.search"}, {Operation: "mail.send", From: map[string]Source{"to": {Field: "sender"}}}}}
 	if f, ok := s.Follow("mail.send", sending, []byte(`{"to":"bob@x.example"}`), e); ok {
 		t.Errorf("%+v", f)
 	}
-	if f, ok := s.Follow("mail.send", sending, []byte(`{"to":"ann@x.example"}`), e); !ok || !f.Exact {
+	if f, ok := s.Follow("mail.send", sending, []byte(`{"to":"ann@x.example"}`), e); !ok || !f.FullyConfirmed {
 		t.Errorf("%+v", f)
 	}
 }
 
 func TestTake(t *testing.T) {
-	s := Sealed{Steps: []SealedStep{{Operation: "a"}, {Operation: "b", From: map[string]Source{"x": {Field: "y"}}, Each: step(0)}}, Done: []Done{done(0, "c0"), {Step: 1, CallID: "c1", Record: &Record{"c0", 1}}}}
+	s := SealedPlan{Steps: []SealedStep{{Operation: "a"}, {Operation: "b", From: map[string]Source{"x": {Field: "y"}}, Each: step(0)}}, Done: []Done{done(0, "c0"), {Step: 1, CallID: "c1", Record: &Record{"c0", 1}}}}
 	for name, c := range map[string]struct {
 		d    Done
 		want bool
@@ -175,9 +175,9 @@ func TestTake(t *testing.T) {
 		"another record":        {Done{Step: 1, CallID: "c", Record: &Record{"c0", 2}}, true},
 		"another call's":        {Done{Step: 1, CallID: "c", Record: &Record{"c9", 1}}, true},
 		"the same record":       {Done{Step: 1, CallID: "c", Record: &Record{"c0", 1}}, false},
-		"instead":               {Done{Step: 1, CallID: "c", Record: &Record{"c0", 1}, Instead: "c1"}, true},
-		"instead of another":    {Done{Step: 1, CallID: "c", Record: &Record{"c0", 1}, Instead: "c0"}, false},
-		"instead of nothing":    {Done{Step: 1, CallID: "c", Record: &Record{"c0", 2}, Instead: "c1"}, false},
+		"instead":               {Done{Step: 1, CallID: "c", Record: &Record{"c0", 1}, Replaces: "c1"}, true},
+		"instead of another":    {Done{Step: 1, CallID: "c", Record: &Record{"c0", 1}, Replaces: "c0"}, false},
+		"instead of nothing":    {Done{Step: 1, CallID: "c", Record: &Record{"c0", 2}, Replaces: "c1"}, false},
 		"no record":             {Done{Step: 1, CallID: "c"}, false},
 		"taken":                 {Done{Step: 0, CallID: "c"}, false},
 		"a record of no repeat": {Done{Step: 0, CallID: "c", Record: &Record{"c0", 1}}, false},
@@ -185,12 +185,12 @@ func TestTake(t *testing.T) {
 		"no step either":        {Done{Step: -1, CallID: "c"}, false},
 		"no call":               {Done{Step: 1, Record: &Record{"c0", 2}}, false},
 	} {
-		if got := s.Take(c.d); got != c.want {
+		if got := s.HasRoom(c.d); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 	s.Done = make([]Done, MaxDone)
-	if s.Take(Done{Step: 1, CallID: "c", Record: &Record{"c0", 2}}) {
+	if s.HasRoom(Done{Step: 1, CallID: "c", Record: &Record{"c0", 2}}) {
 		t.Error("more than the bound")
 	}
 }
@@ -238,13 +238,13 @@ func TestJudgeCallFollowsThePlan(t *testing.T) {
 		"an amount out of a free field":      {`{"sum":"b2@x.example","to":"bob@x.example"}`, untrusted, true, false, Ask, "sum is not confirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := JudgeCall(sink, sending, []byte(c.args), Situation{Held: c.held, Words: ParseWords("do it"), Evidence: shownMail("c0", inbox),
-				Plan: &Sealed{Steps: steps, Clean: c.clean, Person: c.person, Done: []Done{done(0, "c0")}}})
+			r := JudgeCall(sink, sending, []byte(c.args), Situation{Held: c.held, Request: ParseRequest("do it"), Evidence: shownMail("c0", inbox),
+				Plan: &SealedPlan{Steps: steps, Clean: c.clean, Person: c.person, Done: []Done{done(0, "c0")}}})
 			if r.Verdict != c.want || !strings.Contains(r.Reason, c.text) {
 				t.Errorf("%s: %s, want %s: %s", r.Verdict, r.Reason, c.want, c.text)
 			}
 			for _, f := range r.Evidence {
-				if f.By == ByPlan && !f.Vouched || strings.Contains(f.Text, "evil") {
+				if f.By == ByPlan && !f.Confirmed || strings.Contains(f.Text, "evil") {
 					t.Errorf("%+v", f)
 				}
 			}
@@ -264,20 +264,20 @@ func TestMayServe(t *testing.T) {
 		"credential": {"secret", "id", mailbox, false}, "content": {"body", "sender", mailbox, true}, "trusted": {"to", "x", &Profile{Output: TrustedOutput}, true},
 		"typed without a shape": {"to", "x", typed, false}, "another kind": {"mail", "id", &Profile{Output: TrustedOutput, IDKind: "file"}, false},
 	} {
-		if got := MayServe("mail.send", sending, c.argument, "mail.search", c.of, c.field); got != c.want {
+		if got := MaySupply("mail.send", sending, c.argument, "mail.search", c.of, c.field); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
 // randomPlan draws a plan of searches and of sends that take from them, and what was done of it.
-func randomPlan(t *rapid.T) Sealed {
+func randomPlan(t *rapid.T) SealedPlan {
 	fields := []string{"sender", "reply_to", "body", "id", "size"}
-	s := Sealed{Clean: true, Person: rapid.Bool().Draw(t, "person")}
+	s := SealedPlan{Clean: true, Person: rapid.Bool().Draw(t, "person")}
 	for i := range rapid.IntRange(1, 6).Draw(t, "steps") {
 		if i == 0 || rapid.IntRange(0, 2).Draw(t, "kind") == 0 {
 			s.Steps = append(s.Steps, SealedStep{Operation: "mail.search"})
-			s.Done = append(s.Done, Done{Step: i, CallID: fmt.Sprintf("c%d", i), Loose: rapid.IntRange(0, 5).Draw(t, "loose") == 0})
+			s.Done = append(s.Done, Done{Step: i, CallID: fmt.Sprintf("c%d", i), Tainted: rapid.IntRange(0, 5).Draw(t, "loose") == 0})
 			continue
 		}
 		st := SealedStep{Operation: "mail.send"}
@@ -343,7 +343,7 @@ func TestMoreUntrustedFollowsNoFurther(t *testing.T) {
 		after.Add(Observe(mailbox, nil, Result{Operation: "mail.search", CallID: more, Arguments: []byte(`{}`), Payloads: []json.RawMessage{json.RawMessage(page)}}))
 		f, _ := s.Follow("mail.send", sending, raw, before)
 		g, ok := s.Follow("mail.send", sending, raw, after)
-		if !g.Firm || f.Firm {
+		if !g.Confirmed || f.Confirmed {
 			return
 		}
 		if !ok {
@@ -358,7 +358,7 @@ func TestMoreUntrustedFollowsNoFurther(t *testing.T) {
 			for name, from := range st.From {
 				role := sending.Args[name]
 				if more != fmt.Sprintf("c%d", from.Step) || fmt.Sprint(m[from.Field]) != fmt.Sprint(args[name]) ||
-					!s.Person && role.Core() && !MayServe("mail.send", sending, name, "mail.search", mailbox, from.Field) {
+					!s.Person && role.Core() && !MaySupply("mail.send", sending, name, "mail.search", mailbox, from.Field) {
 					return false
 				}
 			}
@@ -368,7 +368,7 @@ func TestMoreUntrustedFollowsNoFurther(t *testing.T) {
 			t.Fatalf("%s follows step %d (%+v) since %s said %s: %s", raw, g.Step, st, more, page, g.Text)
 		}
 		for _, d := range s.Done {
-			if d.CallID == more && d.Loose {
+			if d.CallID == more && d.Tainted {
 				t.Fatal("out of a result that untrusted content chose")
 			}
 		}
@@ -394,7 +394,7 @@ func TestNoStepIsTakenTwice(t *testing.T) {
 				continue
 			}
 			d := f.Done(fmt.Sprintf("n%d", i), false)
-			if !s.Take(d) {
+			if !s.HasRoom(d) {
 				continue
 			}
 			s.Done = append(slices.Clip(s.Done), d)
@@ -405,8 +405,8 @@ func TestNoStepIsTakenTwice(t *testing.T) {
 		}
 		used := map[string]bool{}
 		for _, d := range s.Done {
-			if failed[d.CallID] || d.Again {
-				if d.Again && !s.Steps[d.Step].Weak() {
+			if failed[d.CallID] || d.Repeatable {
+				if d.Repeatable && !s.Steps[d.Step].FixesNothing() {
 					t.Fatalf("a step that changes something may be called again: %+v", d)
 				}
 				continue
@@ -425,11 +425,11 @@ func TestNoStepIsTakenTwice(t *testing.T) {
 
 // What only reads may be read again, as the plan says, and its results all count.
 func TestReadsMayBeRepeated(t *testing.T) {
-	s := Sealed{Clean: true, Steps: []SealedStep{{Operation: "mail.find", Arguments: []byte(`{"q":"offers"}`)}}}
+	s := SealedPlan{Clean: true, Steps: []SealedStep{{Operation: "mail.find", Arguments: []byte(`{"q":"offers"}`)}}}
 	for i := range 3 {
 		f, ok := s.Follow("mail.find", &Profile{}, []byte(`{"q":"offers"}`), nil)
 		d := f.Done(fmt.Sprintf("c%d", i), false)
-		if !ok || !f.Exact || !d.Again || !s.Take(d) {
+		if !ok || !f.FullyConfirmed || !d.Repeatable || !s.HasRoom(d) {
 			t.Fatalf("%d: %+v", i, f)
 		}
 		s.Done = append(s.Done, d)
@@ -444,8 +444,8 @@ func TestReadsMayBeRepeated(t *testing.T) {
 
 // What is done once for each record is not done again because the records are read again.
 func TestReadingAgainRepeatsNothing(t *testing.T) {
-	s := Sealed{Clean: true, Steps: []SealedStep{{Operation: "mail.find"}, {Operation: "mail.send", From: map[string]Source{"to": {Field: "sender"}}, Each: new(int)}}, Done: []Done{
-		{Step: 0, CallID: "c0", Again: true}, {Step: 1, CallID: "n0", Record: &Record{"c0", 1}}, {Step: 0, CallID: "c1", Again: true},
+	s := SealedPlan{Clean: true, Steps: []SealedStep{{Operation: "mail.find"}, {Operation: "mail.send", From: map[string]Source{"to": {Field: "sender"}}, Each: new(int)}}, Done: []Done{
+		{Step: 0, CallID: "c0", Repeatable: true}, {Step: 1, CallID: "n0", Record: &Record{"c0", 1}}, {Step: 0, CallID: "c1", Repeatable: true},
 	}}
 	e := shownMail("c0", `[{"sender":"ann@x.example"},{"sender":"bob@x.example"}]`, "c1", `[{"sender":"ann@x.example"},{"sender":"bob@x.example"},{"sender":"cid@x.example"}]`)
 	for to, want := range map[string]bool{"ann@x.example": false, "bob@x.example": true, "cid@x.example": false} {

@@ -23,35 +23,35 @@ const (
 	Deny   Verdict = "deny"
 )
 
-// Voucher names the source that confirms a value.
-type Voucher string
+// Confirmation names the source that confirms a value.
+type Confirmation string
 
 // The sources, in the order in which JudgeCall tries them.
 const (
-	ByNothing   Voucher = ""
-	ByWords     Voucher = "words"     // the person's request has it
-	ByPlan      Voucher = "plan"      // a sealed plan has it, as Sealed.Confirms says
-	ByOwn       Voucher = "own"       // it is the person's own identity
-	ByApproval  Voucher = "approval"  // a person approved it, or another value of its record for the same argument
-	ByTrusted   Voucher = "trusted"   // a trusted result has it
-	BySystem    Voucher = "system"    // a trusted field of an untrusted record has it
-	ByDelegated Voucher = "delegated" // a delegable field of a record that the request singles out has it
-	ByPayee     Voucher = "payee"     // for an amount: the person named who gets it
+	ByNone           Confirmation = ""
+	ByRequest        Confirmation = "words"     // the person's request has it
+	ByPlan           Confirmation = "plan"      // a sealed plan has it, as SealedPlan.Confirms says
+	ByIdentity       Confirmation = "own"       // it is the person's own identity
+	ByApproval       Confirmation = "approval"  // a person approved it, or another value of its record for the same argument
+	ByTrustedOutput  Confirmation = "trusted"   // a trusted result has it
+	ByTrustedField   Confirmation = "system"    // a trusted field of an untrusted record has it
+	ByDelegableField Confirmation = "delegated" // a delegable field of a record that the request singles out has it
+	ByNamedPayee     Confirmation = "payee"     // for an amount: the person named who gets it
 )
 
 // Finding says where one value of a call came from.
 type Finding struct {
-	Argument  string  `json:"argument"` // name, or path into it
-	Role      Role    `json:"role"`
-	Value     string  `json:"value"` // as in the call, cut to 200 bytes. Hostile: escape it where it is shown
-	Vouched   bool    `json:"vouched"`
-	By        Voucher `json:"by,omitempty"`
-	Text      string  `json:"text"` // a sentence for a model: it quotes neither the value nor the record
-	Operation string  `json:"operation,omitempty"`
-	CallID    string  `json:"call_id,omitempty"`
-	Record    int     `json:"record,omitempty"` // number in the result of that call, from 1
-	Field     string  `json:"field,omitempty"`
-	Covers    bool    `json:"covers,omitempty"` // an approval also covers other values that the system set in this record, for this argument
+	Argument  string       `json:"argument"` // name, or path into it
+	Role      Role         `json:"role"`
+	Value     string       `json:"value"` // as in the call, cut to 200 bytes. Hostile: escape it where it is shown
+	Confirmed bool         `json:"vouched"`
+	By        Confirmation `json:"by,omitempty"`
+	Text      string       `json:"text"` // a sentence for a model: it quotes neither the value nor the record
+	Operation string       `json:"operation,omitempty"`
+	CallID    string       `json:"call_id,omitempty"`
+	Record    int          `json:"record,omitempty"` // number in the result of that call, from 1
+	Field     string       `json:"field,omitempty"`
+	Covers    bool         `json:"covers,omitempty"` // an approval also covers other values that the system set in this record, for this argument
 }
 
 // Ruling is the answer of JudgeCall.
@@ -67,11 +67,11 @@ type Ruling struct {
 // Situation is what JudgeCall has to know about a session.
 type Situation struct {
 	Held       []flow.Held
-	Words      *Words    // the person's request
-	Own        []string  // the person's own addresses and accounts
-	Evidence   *Evidence // what the session has read
-	FreeLevel1 bool      // writes that only the person sees and can undo are not traced
-	Plan       *Sealed   // nil: the session has no sealed plan
+	Request    *Request    // the person's request
+	Own        []string    // the person's own addresses and accounts
+	Evidence   *Evidence   // what the session has read
+	FreeLevel1 bool        // writes that only the person sees and can undo are not traced
+	Plan       *SealedPlan // nil: the session has no sealed plan
 	// Choices are the values of an argument that the accepted definition of the operation lists.
 	Choices map[string][]string
 }
@@ -99,7 +99,7 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	if p == nil {
 		p = &Profile{Level: 2}
 	}
-	if !op.Sensitivity.Valid() || !labels.Allowed && !p.Told() {
+	if !op.Sensitivity.Valid() || !labels.Allowed && !p.HasRoles() {
 		return Ruling{Verdict: Deny, Because: labels.Because, Reason: labels.Reason}
 	}
 	tainted := slices.IndexFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
@@ -137,13 +137,13 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	t.trace()
 	t.withdrawForUnasked()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
-	bad := slices.DeleteFunc(slices.Clone(t.findings), func(f Finding) bool { return f.Vouched })
+	bad := slices.DeleteFunc(slices.Clone(t.findings), func(f Finding) bool { return f.Confirmed })
 	switch {
 	case t.tooMany:
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("%s has more than %d values, so a person must look at it", op.ShownName(), maxTraced)
 	case len(bad) > 0:
 		r.Verdict, r.Reason = Ask, sentence.Chain(sentences(bad), "; ")+"; "+flow.Origins(because)
-	case len(t.findings) == t.links && t.followed.Firm:
+	case len(t.findings) == t.links && t.followed.Confirmed:
 		r.Reason = "it is " + t.followed.Text
 	case len(t.findings) == t.links: // a confirmed link alone does not confirm the call
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("no argument of %s can be traced to the person's request, and %s", op.ShownName(), flow.Origins(because))
@@ -286,8 +286,8 @@ func (t *tracer) trace() {
 		switch {
 		case v.role == Amount:
 			f := t.confirm(v)
-			if fm, ok := formOf(v.text); ok && fm.kind == number && fm.value[0] != '-' && !f.Vouched && payee {
-				f.Vouched, f.By = true, ByPayee
+			if fm, ok := formOf(v.text); ok && fm.kind == number && fm.value[0] != '-' && !f.Confirmed && payee {
+				f.Confirmed, f.By = true, ByNamedPayee
 				f.Text = sentence.Name(v.path) + " was calculated, for a payee that the person named"
 			}
 			t.findings = append(t.findings, f)
@@ -299,10 +299,10 @@ func (t *tracer) trace() {
 				}
 				f := t.confirm(traced{v.path, URL, l, true})
 				f.Role = v.role
-				if fm, ok := formOf(l); ok && !f.Vouched && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blockedBy) {
-					f.Vouched, f.By, f.Text = true, ByApproval, sentence.Name(v.path)+" is one that a person approved before"
+				if fm, ok := formOf(l); ok && !f.Confirmed && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blockedBy) {
+					f.Confirmed, f.By, f.Text = true, ByApproval, sentence.Name(v.path)+" is one that a person approved before"
 				}
-				if f.Vouched {
+				if f.Confirmed {
 					f.Text = "a link in " + f.Text
 				} else {
 					f.Text = unconfirmedText("a link in " + sentence.Name(v.path))
@@ -334,8 +334,8 @@ func (t *tracer) payeeNamed() bool {
 			if f.CallID != "" { // from a result, not fixed in the plan
 				return false
 			}
-		case ByWords, ByOwn:
-		case ByTrusted, BySystem:
+		case ByRequest, ByIdentity:
+		case ByTrustedOutput, ByTrustedField:
 			if !t.recordNamed(f) {
 				return false
 			}
@@ -359,8 +359,8 @@ func (t *tracer) confirm(v traced) Finding {
 	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clip(v.text, 200)}
 	arg := sentence.Name(v.path)
 	fm, ok := formOf(v.text)
-	by := func(source Voucher, format string, a ...any) Finding {
-		f.Vouched, f.By, f.Text = true, source, fmt.Sprintf(format, a...)
+	by := func(source Confirmation, format string, a ...any) Finding {
+		f.Confirmed, f.By, f.Text = true, source, fmt.Sprintf(format, a...)
 		return f
 	}
 	if t.confirmedByPlan(&f, v) {
@@ -370,11 +370,11 @@ func (t *tracer) confirm(v traced) Finding {
 		f.Text = unconfirmedText(arg)
 		return f
 	}
-	if v.role == Selector && t.s.Words.givesID(v.text, t.p.IDKind) || v.role != Selector && t.inRequest(v, fm) || t.inHandles(v) {
-		return by(ByWords, "%s is in the person's request", arg)
+	if v.role == Selector && t.s.Request.givesID(v.text, t.p.IDKind) || v.role != Selector && t.inRequest(v, fm) || t.inHandles(v) {
+		return by(ByRequest, "%s is in the person's request", arg)
 	}
 	if v.role != Selector && v.role != Credential && t.isOwn(fm) {
-		return by(ByOwn, "%s is the person's own address or account", arg)
+		return by(ByIdentity, "%s is the person's own address or account", arg)
 	}
 	e := t.s.Evidence
 	if e == nil {
@@ -393,16 +393,16 @@ func (t *tracer) confirm(v traced) Finding {
 			f.at(r, sp)
 			switch sp.class {
 			case classTrusted:
-				return by(ByTrusted, "%s is from %s%s", arg, f.place(), r.why())
+				return by(ByTrustedOutput, "%s is from %s%s", arg, f.place(), r.why())
 			case classSystem:
-				return by(BySystem, "%s is from a field that the system sets in %s%s", arg, f.place(), r.why())
+				return by(ByTrustedField, "%s is from a field that the system sets in %s%s", arg, f.place(), r.why())
 			case classDelegable:
-				return by(ByDelegated, "%s is from %s%s", arg, f.place(), r.why())
+				return by(ByDelegableField, "%s is from %s%s", arg, f.place(), r.why())
 			}
 		}
 	}
 	if v.role == Name && t.composed(v.text) {
-		return by(ByTrusted, "%s joins words of the person's request and a trusted result", arg)
+		return by(ByTrustedOutput, "%s joins words of the person's request and a trusted result", arg)
 	}
 	for _, sp := range e.values[fm] {
 		if v.role != Selector && v.role != Credential && sp.trusted() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blockedBy) && sp.record < echoesFrom {
@@ -472,7 +472,7 @@ func (t *tracer) composed(name string) bool {
 	}
 	inRequest := func(s string) bool {
 		f, ok := bare(s)
-		return ok && f.kind == text && t.s.Words.has(f)
+		return ok && f.kind == text && t.s.Request.has(f)
 	}
 	if name = strings.TrimSpace(name); len(name) > maxValue {
 		return false
@@ -488,21 +488,21 @@ func (t *tracer) composed(name string) bool {
 // inRequest reports whether the request has the value, in a way that counts for its role.
 func (t *tracer) inRequest(v traced, f form) bool {
 	switch {
-	case v.role == Credential && !t.s.Words.literal(v.text):
+	case v.role == Credential && !t.s.Request.literal(v.text):
 		return false
 	case v.role == Time:
-		return t.s.Words.hasTime(v.text) || f.kind != number && t.s.Words.has(f)
+		return t.s.Request.hasTime(v.text) || f.kind != number && t.s.Request.has(f)
 	case f.kind == number && v.role != Amount && len(f.value) < 8: // a short number has no meaning without the word before it: port 8443
 		label, _, ok := call.LongestPrefix(t.p.Args, v.path)
 		name := label[strings.LastIndexByte(label, '.')+1:]
-		return ok && v.role == Target && bareWord(name) != "" && !commonWords[bareWord(name)] && t.s.Words.givesID(v.text, name)
+		return ok && v.role == Target && bareWord(name) != "" && !commonWords[bareWord(name)] && t.s.Request.givesID(v.text, name)
 	case f.kind == text && v.role.Core() && v.role != Identity:
-		return t.s.Words.has(f) && (countDistinctive(f.value) > 0 || t.s.Words.setApart(strings.TrimSpace(v.text)))
+		return t.s.Request.has(f) && (countDistinctive(f.value) > 0 || t.s.Request.setApart(strings.TrimSpace(v.text)))
 	case f.kind == number && v.role != Amount:
 		other, _ := f.regrouped()
-		return t.s.Words.has(f) || t.s.Words.has(other)
+		return t.s.Request.has(f) || t.s.Request.has(other)
 	}
-	return t.s.Words.has(f)
+	return t.s.Request.has(f)
 }
 
 // confirms reports whether a value that occurred there may be used for the role. Values that leave to others or can't be undone have to come from a

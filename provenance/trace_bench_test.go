@@ -27,7 +27,7 @@ func seenMany(n int) *Evidence {
 
 func BenchmarkJudgeCall(b *testing.B) {
 	p := &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"to": Destination, "body": Content, "id": Selector, "title": Name}}
-	s := Situation{Held: fromOutside, Words: ParseWords(strings.Repeat("Please answer the mail about the Blue Heron. ", 20) + "Write to ann@books.example about https://books.example/a"), Own: []string{"me@own.example"}, Evidence: seenMany(10_000)}
+	s := Situation{Held: fromOutside, Request: ParseRequest(strings.Repeat("Please answer the mail about the Blue Heron. ", 20) + "Write to ann@books.example about https://books.example/a"), Own: []string{"me@own.example"}, Evidence: seenMany(10_000)}
 	if s.Evidence.count < 10_000 {
 		b.Fatal(s.Evidence.count)
 	}
@@ -75,7 +75,7 @@ func BenchmarkJudgeCall(b *testing.B) {
 }
 
 func BenchmarkObserve1MB(b *testing.B) {
-	words := ParseWords("Answer the mail about the Blue Heron from ann@books.example")
+	words := ParseRequest("Answer the mail about the Blue Heron from ann@books.example")
 	p := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"from"}, IDKind: "mail"}
 	record := `{"id":"1","subject":"Blue Heron","from":"ann@books.example","body":"` + strings.Repeat("a line of words with 13 numbers. ", 30) + `"}`
 	for name, payload := range map[string]string{
@@ -106,16 +106,16 @@ func BenchmarkParseWords10kB(b *testing.B) {
 	words := strings.Repeat("Please answer 'Blue Heron' at ann@books.example on May 15th. ", 10<<10/62)
 	b.ReportAllocs()
 	for b.Loop() {
-		if !ParseWords(words).has(form{mail, "ann@books.example"}) {
+		if !ParseRequest(words).has(form{mail, "ann@books.example"}) {
 			b.Fatal("not read")
 		}
 	}
 }
 
 func BenchmarkAdd10000Values(b *testing.B) {
-	var seen []Seen
+	var seen []Observation
 	for call := range 10 {
-		s := Seen{Operation: "mail.list", CallID: fmt.Sprint(call)}
+		s := Observation{Operation: "mail.list", CallID: fmt.Sprint(call)}
 		for i := range 250 {
 			s.Records = append(s.Records, seenRecord{Values: []seenValue{{Field: "id", Text: fmt.Sprint("m", call, "-", i), Class: classSystem, ID: true}, {Field: "from", Text: fmt.Sprintf("user%d@host%d.example", i, call), Class: classDelegable}, {Field: "link", Text: fmt.Sprintf("https://host%d.example/%d", call, i), Class: classFree}, {Field: "total", Text: fmt.Sprint(i), Class: classFree}}})
 		}

@@ -20,15 +20,15 @@ var (
 )
 
 // showed is what a result showed, given as JSON values.
-func showed(p *Profile, words, operation, call, args string, payloads ...string) Seen {
+func showed(p *Profile, words, operation, call, args string, payloads ...string) Observation {
 	r := Result{Operation: operation, CallID: call, Arguments: []byte(args)}
 	for _, payload := range payloads {
 		r.Payloads = append(r.Payloads, json.RawMessage(payload))
 	}
-	return Observe(p, ParseWords(words), r)
+	return Observe(p, ParseRequest(words), r)
 }
 
-func gathered(seen ...Seen) *Evidence {
+func gathered(seen ...Observation) *Evidence {
 	e := &Evidence{}
 	for _, s := range seen {
 		e.Add(s)
@@ -36,8 +36,8 @@ func gathered(seen ...Seen) *Evidence {
 	return e
 }
 
-func judged(p *Profile, words, args string, seen ...Seen) Ruling {
-	return JudgeCall(post, p, []byte(args), Situation{Held: fromOutside, Words: ParseWords(words), Evidence: gathered(seen...)})
+func judged(p *Profile, words, args string, seen ...Observation) Ruling {
+	return JudgeCall(post, p, []byte(args), Situation{Held: fromOutside, Request: ParseRequest(words), Evidence: gathered(seen...)})
 }
 
 func wants(t *testing.T, r Ruling, v Verdict, sentence string) {
@@ -56,35 +56,35 @@ var example = map[Role]string{
 
 // confirmations are all sources of a value: the request, the person's identities, approvals and results.
 var confirmations = map[string]struct {
-	by       Voucher
+	by       Confirmation
 	sentence string
 	set      func(role Role, value string, s *Situation)
 }{
-	"nothing": {ByNothing, "x is not confirmed", func(Role, string, *Situation) {}},
-	"words": {ByWords, "x is in the person's request", func(_ Role, value string, s *Situation) {
-		s.Words = ParseWords("Please use id " + value + " today")
+	"nothing": {ByNone, "x is not confirmed", func(Role, string, *Situation) {}},
+	"words": {ByRequest, "x is in the person's request", func(_ Role, value string, s *Situation) {
+		s.Request = ParseRequest("Please use id " + value + " today")
 	}},
-	"own": {ByOwn, "x is the person's own", func(_ Role, value string, s *Situation) { s.Own = []string{"other", value} }},
+	"own": {ByIdentity, "x is the person's own", func(_ Role, value string, s *Situation) { s.Own = []string{"other", value} }},
 	"approval": {ByApproval, "a person approved this x before", func(role Role, value string, s *Situation) {
 		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`), nil, nil))
 	}},
-	"approval of another argument": {ByNothing, "x is not confirmed", func(role Role, value string, s *Situation) {
+	"approval of another argument": {ByNone, "x is not confirmed", func(role Role, value string, s *Situation) {
 		s.Evidence = gathered(Approve(post.ID, "call_1", &Profile{Args: map[string]Role{"y": role}}, []byte(`{"y":"`+value+`"}`), nil, nil))
 	}},
-	"approval of another operation": {ByNothing, "x is not confirmed", func(role Role, value string, s *Situation) {
+	"approval of another operation": {ByNone, "x is not confirmed", func(role Role, value string, s *Situation) {
 		s.Evidence = gathered(Approve("srv.other", "call_1", &Profile{Args: map[string]Role{"x": role}}, []byte(`{"x":"`+value+`"}`), nil, nil))
 	}},
-	"trusted":                  {ByTrusted, "x is from record 1 of srv.read", shows(&Profile{Output: TrustedOutput}, false)},
-	"trusted, singled out":     {ByTrusted, "which the person's request names", shows(&Profile{Output: TrustedOutput, Names: []string{"title"}}, true)},
-	"system":                   {BySystem, "x is from a field that the system sets in record 1 of srv.read", shows(&Profile{TrustedFields: []string{"id"}}, false)},
-	"system, singled out":      {BySystem, "which the person's request names", shows(&Profile{TrustedFields: []string{"id"}, Names: []string{"title"}}, true)},
-	"delegable":                {ByDelegated, "", shows(&Profile{Delegable: []string{"id"}}, false)},
-	"delegable, singled out":   {ByDelegated, "x is from record 1 of srv.read, which the person's request names", shows(&Profile{Delegable: []string{"id"}, Names: []string{"title"}}, true)},
-	"an outsider":              {ByNothing, "where an outsider may have written it", shows(&Profile{}, false)},
-	"an outsider, singled out": {ByNothing, "where an outsider may have written it", shows(&Profile{Names: []string{"title"}}, true)},
-	"echo":                     {ByNothing, "where an outsider may have written it", shows(&Profile{Output: EchoOutput}, false)},
-	"typed without a shape":    {ByNothing, "where an outsider may have written it", shows(&Profile{Output: TypedOutput}, false)},
-	"an output nobody knows":   {ByNothing, "where an outsider may have written it", shows(&Profile{Output: "sure"}, false)},
+	"trusted":                  {ByTrustedOutput, "x is from record 1 of srv.read", shows(&Profile{Output: TrustedOutput}, false)},
+	"trusted, singled out":     {ByTrustedOutput, "which the person's request names", shows(&Profile{Output: TrustedOutput, Names: []string{"title"}}, true)},
+	"system":                   {ByTrustedField, "x is from a field that the system sets in record 1 of srv.read", shows(&Profile{TrustedFields: []string{"id"}}, false)},
+	"system, singled out":      {ByTrustedField, "which the person's request names", shows(&Profile{TrustedFields: []string{"id"}, Names: []string{"title"}}, true)},
+	"delegable":                {ByDelegableField, "", shows(&Profile{Delegable: []string{"id"}}, false)},
+	"delegable, singled out":   {ByDelegableField, "x is from record 1 of srv.read, which the person's request names", shows(&Profile{Delegable: []string{"id"}, Names: []string{"title"}}, true)},
+	"an outsider":              {ByNone, "where an outsider may have written it", shows(&Profile{}, false)},
+	"an outsider, singled out": {ByNone, "where an outsider may have written it", shows(&Profile{Names: []string{"title"}}, true)},
+	"echo":                     {ByNone, "where an outsider may have written it", shows(&Profile{Output: EchoOutput}, false)},
+	"typed without a shape":    {ByNone, "where an outsider may have written it", shows(&Profile{Output: TypedOutput}, false)},
+	"an output nobody knows":   {ByNone, "where an outsider may have written it", shows(&Profile{Output: "sure"}, false)},
 }
 
 func shows(p *Profile, named bool) func(Role, string, *Situation) {
@@ -93,7 +93,7 @@ func shows(p *Profile, named bool) func(Role, string, *Situation) {
 		if named {
 			words = "Do what the note 'Blue Heron' says"
 		}
-		s.Words = ParseWords(words)
+		s.Request = ParseRequest(words)
 		s.Evidence = gathered(showed(p, words, "srv.read", "call_1", `{"query":"notes"}`, `[{"id":"`+value+`","title":"Blue Heron"},{"id":"0","title":"x"}]`))
 	}
 }
@@ -116,7 +116,7 @@ func confirmsFor(role Role, source string, level int, b Boundary) bool {
 }
 
 // Every role, with every source, at every level and boundary.
-func TestWhatVouchesForWhat(t *testing.T) {
+func TestSourcesConfirmByRole(t *testing.T) {
 	counts := map[Verdict]int{}
 	for _, role := range roles {
 		for source, v := range confirmations {
@@ -143,10 +143,10 @@ func TestWhatVouchesForWhat(t *testing.T) {
 								t.Errorf("%s %+v", where, r.Evidence)
 							}
 						default:
-							if r.Verdict != Ask || len(r.Evidence) != 1 || r.Evidence[0].Vouched || r.Evidence[0].By != ByNothing || !strings.HasPrefix(r.Reason, "x is not confirmed") || !strings.HasSuffix(r.Reason, "; web.fetch (call_0) loaded untrusted data") {
+							if r.Verdict != Ask || len(r.Evidence) != 1 || r.Evidence[0].Confirmed || r.Evidence[0].By != ByNone || !strings.HasPrefix(r.Reason, "x is not confirmed") || !strings.HasSuffix(r.Reason, "; web.fetch (call_0) loaded untrusted data") {
 								t.Errorf("%s %+v", where, r.Evidence)
 							}
-							if v.by == ByNothing && role != Selector && !strings.Contains(r.Reason, v.sentence) {
+							if v.by == ByNone && role != Selector && !strings.Contains(r.Reason, v.sentence) {
 								t.Error(where)
 							}
 						}
@@ -227,7 +227,7 @@ func TestRefusalIsNarrowedToWhereThePersonPoints(t *testing.T) {
 		"no JSON":                      {told("", to), "{\"to\":\"\xff\"}", Deny, "its arguments can't be read"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := Situation{Held: private, Words: ParseWords("Send the summary to ann@books.example."), Own: []string{"me@own.example"}}
+			s := Situation{Held: private, Request: ParseRequest("Send the summary to ann@books.example."), Own: []string{"me@own.example"}}
 			wants(t, JudgeCall(leak, c.p, []byte(c.args), s), c.want, c.sentence)
 			s.Held = nil
 			wants(t, JudgeCall(leak, c.p, []byte(c.args), s), Permit, "")
@@ -313,7 +313,7 @@ func TestAnArgumentNobodySpokeOfIsCritical(t *testing.T) {
 }
 
 func TestIDsHaveKinds(t *testing.T) {
-	read := func(kind, id string) Seen {
+	read := func(kind, id string) Observation {
 		return showed(&Profile{TrustedFields: []string{"id", "event_id", "size"}, IDKind: kind}, "", "srv.list", "c1", `{}`, `[{"id":"`+id+`","size":12},{"id":"0"}]`)
 	}
 	remove := func(kind string) *Profile {
@@ -346,7 +346,7 @@ func TestIDsHaveKinds(t *testing.T) {
 func TestBindingWhatLeavesComesFromARecordThePersonSingledOut(t *testing.T) {
 	send := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
 	contacts := &Profile{Output: TrustedOutput, Names: []string{"name"}, Args: map[string]Role{"query": Query}}
-	book := func(words, query string, payload string) Seen {
+	book := func(words, query string, payload string) Observation {
 		return showed(contacts, words, "book.find", "c1", query, payload)
 	}
 	two := `[{"name":"Ann Books","email":"ann@books.example"},{"name":"Eve","email":"eve@x.example"}]`
@@ -397,7 +397,7 @@ func TestDestinationFirstAmountsAreWorkedOutForAPayeeThePersonNamed(t *testing.T
 	wants(t, judged(pay, "Adjust the payment for Blue Heron", `{"id":"8","amount":33.34}`, booked), Ask, "")
 }
 
-func TestLinksInWhatIsSentHaveToBeVouchedFor(t *testing.T) {
+func TestLinksInContentHaveToBeConfirmed(t *testing.T) {
 	send := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content, "subject": Name, "when": Time, "q": Query}}
 	const words = "Send ann@books.example the page https://books.example/spring"
 	for body, want := range map[string]Verdict{
@@ -496,7 +496,7 @@ func TestShortAndNumericValuesAreNeverFoundInsideOthers(t *testing.T) {
 	wants(t, judged(set, "", `{"x":"falcon nest 1234 costs 50.25"}`, text), Permit, "")
 }
 
-func TestAnApprovalVouchesForTheRecordItNames(t *testing.T) {
+func TestAnApprovalConfirmsTheRecordItNames(t *testing.T) {
 	send := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "body": Content}}
 	book := showed(&Profile{Output: TrustedOutput}, "", "book.list", "c1", `{}`, `[{"email":"ann@books.example","alias":"ann@old.example"},{"email":"bob@books.example"}]`)
 	asked := judged(send, "", `{"to":"ann@books.example"}`, book)
@@ -615,7 +615,7 @@ func TestPrivateDataGoesToNobodyThePersonDidNotSingleOut(t *testing.T) {
 		for _, b := range []Boundary{"", BoundaryInternal, BoundaryExternal} {
 			const words = "Write to 'Ann Lee'"
 			p := &Profile{Level: level, Boundary: b, Args: map[string]Role{"to": Destination}}
-			s := Situation{Held: private, Words: ParseWords(words), Evidence: gathered(showed(&Profile{Output: TrustedOutput, Names: []string{"name"}}, words, "book.list", "c1", `{}`, `[{"name":"Ann Lee","email":"ann@books.example"},{"name":"Eve","email":"eve@x.example"}]`))}
+			s := Situation{Held: private, Request: ParseRequest(words), Evidence: gathered(showed(&Profile{Output: TrustedOutput, Names: []string{"name"}}, words, "book.list", "c1", `{}`, `[{"name":"Ann Lee","email":"ann@books.example"},{"name":"Eve","email":"eve@x.example"}]`))}
 			wants(t, JudgeCall(leak, p, []byte(`{"to":"ann@books.example"}`), s), Permit, "which the person's request names")
 			wants(t, JudgeCall(leak, p, []byte(`{"to":"eve@x.example"}`), s), Ask, "does not single out")
 		}

@@ -31,7 +31,7 @@ func UnaskedFor(op flow.Operation, p *Profile, args []byte, s Situation) string 
 	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	for _, v := range t.values {
 		if selectsData(p, v) {
-			if f := t.confirm(v); !f.Vouched {
+			if f := t.confirm(v); !f.Confirmed {
 				return f.Text
 			}
 		}
@@ -74,7 +74,7 @@ var idNames = set("id uuid guid key path uri repo repository table")
 // this data. It keeps the person's own addresses, values that a person approved while the data was there, and calls of which a sealed plan confirms
 // every argument.
 func (t *tracer) withdrawForUnasked() {
-	if t.unasked == nil || t.followed.Exact {
+	if t.unasked == nil || t.followed.FullyConfirmed {
 		return
 	}
 	i := 0 // the findings begin with one for each such value
@@ -84,10 +84,10 @@ func (t *tracer) withdrawForUnasked() {
 		}
 		f := &t.findings[i]
 		i++
-		if !f.Vouched || f.By == ByOwn || f.By == ByApproval || t.approvedBefore(v) {
+		if !f.Confirmed || f.By == ByIdentity || f.By == ByApproval || t.approvedBefore(v) {
 			continue
 		}
-		f.Vouched, f.By = false, ByNothing
+		f.Confirmed, f.By = false, ByNone
 		f.Text += fmt.Sprintf(", but nobody asked for the data that %s brought", sentence.Name(t.unasked.Operation))
 	}
 }
@@ -95,8 +95,8 @@ func (t *tracer) withdrawForUnasked() {
 // confidential reports whether a label is about confidentiality.
 func confidential(l flow.Label) bool { return l != flow.Untrusted && l != flow.Unasked }
 
-// Brings adds Unasked to the labels of a result, if the ruling says that the result counts as unasked and it has a confidentiality label.
-func (r Ruling) Brings(labels []flow.Held, operation, callID string) []flow.Held {
+// WithUnasked adds Unasked to the labels of a result, if the ruling says that the result counts as unasked and it has a confidentiality label.
+func (r Ruling) WithUnasked(labels []flow.Held, operation, callID string) []flow.Held {
 	if r.Unasked == "" || !slices.ContainsFunc(labels, func(h flow.Held) bool { return confidential(h.Label) }) {
 		return labels
 	}

@@ -25,7 +25,7 @@ func TestWhatIsAskedFor(t *testing.T) {
 		p    *Profile
 		held []flow.Held
 		args string
-		plan *Sealed
+		plan *SealedPlan
 		want string // in the sentence; "" asked for
 	}{
 		"in the person's words":            {file, fileProfile, fromOutside, `{"repo":"acme/site","path":"docs/help.md"}`, nil, ""},
@@ -47,11 +47,11 @@ func TestWhatIsAskedFor(t *testing.T) {
 		"another one of the owner's":       {file, &Profile{Args: map[string]Role{"owner": Repository, "repo": Repository}}, fromOutside, `{"owner":"acme","repo":"private"}`, nil, "owner is not confirmed"},
 		"public":                           {page, fileProfile, fromOutside, `{"repo":"acme/private"}`, nil, ""},
 		"too many":                         {file, fileProfile, fromOutside, `{"path":["` + strings.Repeat(`a","`, maxTraced) + `a"]}`, nil, "more than"},
-		"fixed in a plan of before":        {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Clean: true, Steps: []SealedStep{{Operation: file.ID, Arguments: []byte(`{"repo":"acme/private"}`)}}}, ""},
-		"fixed in a plan of after":         {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Steps: []SealedStep{{Operation: file.ID, Arguments: []byte(`{"repo":"acme/private"}`)}}}, "repo is not confirmed"},
-		"in a plan that leaves it to them": {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &Sealed{Clean: true, Steps: []SealedStep{{Operation: file.ID}}}, "repo is not confirmed"},
+		"fixed in a plan of before":        {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &SealedPlan{Clean: true, Steps: []SealedStep{{Operation: file.ID, Arguments: []byte(`{"repo":"acme/private"}`)}}}, ""},
+		"fixed in a plan of after":         {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &SealedPlan{Steps: []SealedStep{{Operation: file.ID, Arguments: []byte(`{"repo":"acme/private"}`)}}}, "repo is not confirmed"},
+		"in a plan that leaves it to them": {file, fileProfile, fromOutside, `{"repo":"acme/private"}`, &SealedPlan{Clean: true, Steps: []SealedStep{{Operation: file.ID}}}, "repo is not confirmed"},
 	} {
-		r := JudgeCall(c.op, c.p, []byte(c.args), Situation{Held: c.held, Words: ParseWords(request), Plan: c.plan})
+		r := JudgeCall(c.op, c.p, []byte(c.args), Situation{Held: c.held, Request: ParseRequest(request), Plan: c.plan})
 		if r.Verdict != Permit || (r.Unasked == "") != (c.want == "") || !strings.Contains(r.Unasked, c.want) {
 			t.Errorf("%s: %s, unasked %q; want %q", name, r.Verdict, r.Unasked, c.want)
 		}
@@ -64,7 +64,7 @@ func TestUnaskedAfterAList(t *testing.T) {
 		`[{"id":"a7","title":"Blue Heron"},{"id":"b8","title":"Payroll"}]`)
 	p := &Profile{IDKind: "file", Args: map[string]Role{"id": Selector}}
 	for id, asked := range map[string]bool{"a7": true, "b8": false} {
-		r := JudgeCall(file, p, []byte(`{"id":"`+id+`"}`), Situation{Held: fromOutside, Words: ParseWords("Read 'Blue Heron'"), Evidence: gathered(list)})
+		r := JudgeCall(file, p, []byte(`{"id":"`+id+`"}`), Situation{Held: fromOutside, Request: ParseRequest("Read 'Blue Heron'"), Evidence: gathered(list)})
 		if r.Verdict != Permit || (r.Unasked == "") != asked {
 			t.Errorf("%s: %q", id, r.Unasked)
 		}
@@ -84,7 +84,7 @@ func TestBrings(t *testing.T) {
 		"marked already":   {found, []flow.Held{{Label: flow.Internal, Operation: "git.file", CallID: "call_2"}, {Label: flow.Unasked, Operation: "git.file", CallID: "call_2"}}, 2},
 		"marked by itself": {found, []flow.Held{{Label: flow.Unasked, Operation: "git.file", CallID: "call_2"}}, 1},
 	} {
-		if got := c.r.Brings(c.in, "git.file", "call_2"); len(got) != c.want {
+		if got := c.r.WithUnasked(c.in, "git.file", "call_2"); len(got) != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -104,7 +104,7 @@ func TestUnaskedDataLeaves(t *testing.T) {
 		held []flow.Held
 		args string
 		e    *Evidence
-		plan *Sealed
+		plan *SealedPlan
 		want Verdict
 	}{
 		"what was asked for":           {comment, held, string(args), nil, nil, Permit},
@@ -115,16 +115,16 @@ func TestUnaskedDataLeaves(t *testing.T) {
 		"nothing that blocks":          {post, unasked, string(args), nil, nil, Permit},
 		"approved before":              {comment, unasked, string(args), yes(held), nil, Ask},
 		"approved knowing of it":       {comment, unasked, string(args), yes(unasked), nil, Permit},
-		"the plan's own words":         {comment, unasked, string(args), nil, &Sealed{Clean: true, Person: true, Steps: []SealedStep{{Operation: comment.ID, Arguments: args}}}, Permit},
-		"the plan leaves the text":     {comment, unasked, string(args), nil, &Sealed{Clean: true, Person: true, Steps: []SealedStep{{Operation: comment.ID, Arguments: []byte(`{"issue":"Help Desk"}`), Open: []string{"text"}}}}, Ask},
-		"a rule's plan, its own words": {comment, unasked, string(args), nil, &Sealed{Clean: true, Steps: []SealedStep{{Operation: comment.ID, Arguments: args}}}, Permit},
+		"the plan's own words":         {comment, unasked, string(args), nil, &SealedPlan{Clean: true, Person: true, Steps: []SealedStep{{Operation: comment.ID, Arguments: args}}}, Permit},
+		"the plan leaves the text":     {comment, unasked, string(args), nil, &SealedPlan{Clean: true, Person: true, Steps: []SealedStep{{Operation: comment.ID, Arguments: []byte(`{"issue":"Help Desk"}`), Open: []string{"text"}}}}, Ask},
+		"a rule's plan, its own words": {comment, unasked, string(args), nil, &SealedPlan{Clean: true, Steps: []SealedStep{{Operation: comment.ID, Arguments: args}}}, Permit},
 	} {
-		s := Situation{Held: c.held, Words: ParseWords(request), Own: []string{"carol@corp.example"}, Evidence: c.e, Plan: c.plan}
+		s := Situation{Held: c.held, Request: ParseRequest(request), Own: []string{"carol@corp.example"}, Evidence: c.e, Plan: c.plan}
 		r := JudgeCall(c.op, commentProfile, []byte(c.args), s)
 		if r.Verdict != c.want {
 			t.Errorf("%s: %s, %q", name, r.Verdict, r.Reason)
 		}
-		if name == "what nobody asked for" && (!strings.Contains(r.Reason, "nobody asked for the data that git.file brought") || len(r.Because) != 2 || r.Evidence[0].Vouched) {
+		if name == "what nobody asked for" && (!strings.Contains(r.Reason, "nobody asked for the data that git.file brought") || len(r.Because) != 2 || r.Evidence[0].Confirmed) {
 			t.Errorf("%s: %q %v %+v", name, r.Reason, r.Because, r.Evidence)
 		}
 	}

@@ -162,7 +162,7 @@ func (c *cli) auditVerify() *cobra.Command {
 		use: "verify [PATH]", short: "Check an export or a data directory, without any server",
 		long: `PATH is an archive of sallyport audit export, the folder it was unpacked to, or a data directory (default: --data). Every hash, the tree, the
 signature and the order of the records are computed anew. It exits with 1 on any doubt. --pub is the log's public key from a place that you trust (audit.pub);
-without it the key that lies with the log is taken. --anchor is a checkpoint of this log that was kept elsewhere: it finds a log that was cut or rolled back.`,
+without it the key in the log is used. --anchor is a checkpoint of this log that was kept elsewhere: it finds a log that was cut or rolled back.`,
 		example: `sallyport audit verify
 sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint`, args: cobra.MaximumNArgs(1), prints: true,
 	}, func(ctx context.Context, args []string) error {
@@ -177,7 +177,7 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 				return unusable(err)
 			}
 			if key = strings.TrimSpace(string(b)); key == "" {
-				return usagef("%s is empty", pub) // must not fall back to the key that lies with the log
+				return usagef("%s is empty", pub) // must not fall back to the key in the log
 			}
 		}
 		kept := make([][]byte, len(anchors))

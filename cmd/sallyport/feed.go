@@ -11,8 +11,8 @@ import (
 	"sallyport.example/client"
 )
 
-// news is what came in since it was last taken.
-type news struct {
+// changes are the changes since take was last called.
+type changes struct {
 	all   bool           // anything may have changed
 	ids   []string       // approvals that changed, each once
 	lost  error          // the gateway went away; tried again after wait
@@ -22,7 +22,7 @@ type news struct {
 }
 
 // changed adds an approval.
-func (n *news) changed(id string) {
+func (n *changes) changed(id string) {
 	if slices.Contains(n.ids, id) {
 		return
 	}
@@ -34,9 +34,9 @@ func (n *news) changed(id string) {
 // feed follows the gateway's events and goes on trying when it goes away. Whoever looks at it takes what has come meanwhile at once, so that
 // however much changes, nobody falls behind.
 type feed struct {
-	bell  chan struct{} // has something while there is news
+	bell  chan struct{} // has something while there are changes
 	mu    sync.Mutex    // guards the rest
-	fresh news
+	fresh changes
 }
 
 const (
@@ -49,7 +49,7 @@ const mostNews = 500
 
 func newFeed() *feed { return &feed{bell: make(chan struct{}, 1)} }
 
-func (f *feed) tell(change func(n *news)) {
+func (f *feed) tell(change func(n *changes)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change(&f.fresh)
@@ -59,11 +59,11 @@ func (f *feed) tell(change func(n *news)) {
 	}
 }
 
-func (f *feed) take() news {
+func (f *feed) take() changes {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := f.fresh
-	f.fresh = news{}
+	f.fresh = changes{}
 	return n
 }
 
@@ -77,7 +77,7 @@ func (f *feed) run(ctx context.Context, cl *client.Client, again func() (*client
 			if !there {
 				there = true
 				if ever {
-					f.tell(func(n *news) { n.fresh, n.lost = cl, nil })
+					f.tell(func(n *changes) { n.fresh, n.lost = cl, nil })
 				}
 			}
 			ever = true
@@ -87,11 +87,11 @@ func (f *feed) run(ctx context.Context, cl *client.Client, again func() (*client
 		}
 		var p *client.Problem
 		if !ever || errors.As(err, &p) && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden) {
-			f.tell(func(n *news) { n.over = err })
+			f.tell(func(n *changes) { n.over = err })
 			return
 		}
 		there = false
-		f.tell(func(n *news) { n.lost, n.wait, n.fresh = err, wait, nil })
+		f.tell(func(n *changes) { n.lost, n.wait, n.fresh = err, wait, nil })
 		pause(ctx, wait)
 		wait = min(2*wait, lastWait)
 		if next, err := again(); err == nil {
@@ -109,9 +109,9 @@ func (f *feed) follow(ctx context.Context, cl *client.Client, heard func()) (why
 		heard()
 		switch e.Topic {
 		case "all":
-			f.tell(func(n *news) { n.all = true })
+			f.tell(func(n *changes) { n.all = true })
 		case "approval":
-			f.tell(func(n *news) { n.changed(e.ID) })
+			f.tell(func(n *changes) { n.changed(e.ID) })
 		}
 	}
 	return errors.New("the events ended") // Events ends with an error or with the context

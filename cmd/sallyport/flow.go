@@ -28,8 +28,8 @@ func (c *cli) flowEval() *cobra.Command {
 		long: `Judges recorded calls anew, by the rules that the gateway enforces. Nothing is called and nothing is written.
 
 With --labels, each TRACE holds tasks with their calls and results, and attacks: how many tasks pass with no question, how many questions a task
-brings, and how many attacks would run with nobody asked. With --output json it lists the tasks and attacks behind the figures, and what nothing
-vouched for.
+brings, and how many attacks would run with nobody asked. With --output json it lists the tasks and attacks behind the figures, and the values that nothing
+confirmed.
 
 With --session, the calls of a session of the gateway's own are taken from the log in the data directory and judged under the configuration of
 now: what was decided then, what the flow rules would say today, and by which evidence. Permissions, limits and risk are not judged anew.`,

@@ -21,7 +21,7 @@ func (c *cli) flowSuggest() *cobra.Command {
 		use: "suggest [SERVER…]", short: "Propose labels for what servers offer, for you to read and paste",
 		long: `It prints entries for "operations:" in sallyport.yaml, made of the tools' names, schemas and descriptions as a gateway has accepted them, with
 comments that say why. Nothing is applied. What a server says about itself never makes a tool trusted or a read: every tool is a write with untrusted
-results until you say otherwise, and what stands in no role has to be vouched for. Above each entry stands what you accept by pasting it.
+results until you say otherwise, and an argument without a role has to be confirmed. Above each entry stands what you accept by pasting it.
 With --output json or yaml it prints the same as data, which is nothing to paste. It reads the data directory, whether a gateway runs on it or not; with ` + envURL + ` it asks that gateway.`,
 		example: "sallyport flow suggest\nsallyport flow suggest crm mail", args: cobra.ArbitraryArgs, prints: true,
 	}, func(ctx context.Context, args []string) error {

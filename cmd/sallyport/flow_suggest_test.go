@@ -72,7 +72,7 @@ func TestFlowSuggest(t *testing.T) {
 			t.Fatalf("%q reaches the terminal", r)
 		}
 	}
-	for _, want := range []string{"You accept: what stands in body may be an outsider's.", "to: destination  # who gets it", "# attachment_path: it may be more than text, so it has to be vouched for",
+	for _, want := range []string{"You accept: what stands in body may be an outsider's.", "to: destination  # who gets it", "# attachment_path: it may be more than text, so it has to be confirmed",
 		"# effect: read  # instead of level: the server says", "Nothing is proposed: its name can't stand in a configuration", "id_kind: event",
 		`"on": destination`, `"yes": destination`} {
 		if !strings.Contains(out, want) {

@@ -263,7 +263,7 @@ func (s *sheet) reasons(raw json.RawMessage) {
 	}
 }
 
-// origins says where the values of the arguments came from: first those that nobody vouches for.
+// origins says where the values of the arguments came from: first the unconfirmed ones.
 func (s *sheet) origins(a *client.Approval) {
 	if len(a.Evidence) == 0 {
 		return
@@ -272,9 +272,9 @@ func (s *sheet) origins(a *client.Approval) {
 	all := slices.Clone(a.Evidence)
 	slices.SortStableFunc(all, func(a, b client.Finding) int {
 		switch {
-		case a.Vouched == b.Vouched:
+		case a.Confirmed == b.Confirmed:
 			return 0
-		case b.Vouched:
+		case b.Confirmed:
 			return -1
 		}
 		return 1
@@ -284,9 +284,9 @@ func (s *sheet) origins(a *client.Approval) {
 			s.field("  NOT SHOWN", fmt.Sprintf("%d more: sallyport approvals show %s --output json has them all", len(all)-i, a.ApprovalID))
 			break
 		}
-		name, by := "  NOBODY VOUCHES", ""
-		if f.Vouched {
-			name, by = "  vouched for", ", by "+cmp.Or(vouchers[f.By], display.Terminal(f.By, shownValue), "what is not said")
+		name, by := "  NOT CONFIRMED", ""
+		if f.Confirmed {
+			name, by = "  confirmed", ", by "+cmp.Or(confirmedBy[f.By], display.Terminal(f.By, shownValue), "an unnamed source")
 		}
 		s.field(name, fmt.Sprintf("%s (%s) = %s%s", shortly(f.Argument), cmp.Or(display.Terminal(f.Role, shownValue), "no role"), shortly(f.Value), by))
 		s.escaped(f.Argument + f.Role + f.Value)
@@ -310,8 +310,8 @@ func (s *sheet) origins(a *client.Approval) {
 // shortly is text in quotes that it can't end itself, shortened.
 func shortly(s string) string { return display.Terminal(strconv.Quote(s), shownValue) }
 
-// vouchers are who or what says so, by the words of Finding.By.
-var vouchers = map[string]string{
+// confirmedBy names the sources, by Finding.By.
+var confirmedBy = map[string]string{
 	"words": "the request", "plan": "the approved plan", "own": "the person's own identity", "approval": "an earlier approval", "trusted": "trusted output",
 	"system": "what the system set", "delegated": "a record that the request names", "payee": "the request, which says who gets it",
 }

@@ -31,7 +31,7 @@ func everywhere(t testing.TB, text string) *client.Approval {
 	return &client.Approval{
 		ApprovalID: "appr_1", State: "pending", Risk: "HIGH", Needed: 1, Operation: text, AgentID: text, Requester: text, OpenedBy: text, SessionID: text, SessionPhase: text,
 		Digest: strings.Repeat("ab", 32), Arguments: obj(map[string]any{"text": text, text: []any{text, 1}}), Destinations: []string{text}, Amount: text, Consequence: text,
-		Evidence:      []client.Finding{{Argument: text, Role: text, Value: text, Vouched: true, By: text, Text: text, Operation: text, CallID: text, Record: 3, Field: text, Covers: true}, {Argument: text, Value: text, Text: text}},
+		Evidence:      []client.Finding{{Argument: text, Role: text, Value: text, Confirmed: true, By: text, Text: text, Operation: text, CallID: text, Record: 3, Field: text, Covers: true}, {Argument: text, Value: text, Text: text}},
 		Justification: obj(map[string]string{"user_request": text, "missing_knowledge": text, "expected_use": text, "z" + text: text}),
 		Labels:        []string{"internal", text}, SessionLabels: []string{"internal", "pii"}, UserRequest: text, Held: []client.Held{{Label: text, Operation: text, CallID: text}},
 		Plan:    &client.Plan{PlanID: text, State: text, Steps: []client.PlanStep{{Tool: text, Operation: text, Arguments: obj(map[string]string{"a": text}), Justification: text}, {Tool: text}}},
@@ -254,7 +254,7 @@ func TestQuestionInOrder(t *testing.T) {
 	for _, want := range []string{
 		"approval          appr_1, pending", "risk              CRITICAL, 1 of 2 approved", "  by the rule     risk.amount: from 1,000 on", "amount ", "could go wrong ", "operation ",
 		"arguments         23 bytes, all of them here", "  | {", `  |   "amount": 900,`,
-		"where it came from", `  NOBODY VOUCHES  "calm" (no role) = "calm"`, "    why           calm", `  vouched for     "calm" (calm) = "calm", by calm`, "    why           calm",
+		"where it came from", `  NOT CONFIRMED   "calm" (no role) = "calm"`, "    why           calm", `  confirmed       "calm" (calm) = "calm", by calm`, "    why           calm",
 		`    source        record 3 of calm, field "calm", calm`, "    a yes covers  other values", "changed           by calm: calm", `  - |   "amount": 1000,`, `  + |   "amount": 900,`,
 		"the agent says ", "  it was asked ", "  it lacks ", "  it wants it for ", "asked by          flow: it read mail", "on record ", "session ", "it has read       internal, calm", "and by now        internal, pii",
 		"  label           calm came from calm, calm", "plan ", "  > step 0", "earlier           2026-11-20T12:00:00Z calm by calm", "answer ", "runs by itself ", "expires           2026-11-20T13:00:00Z, in 1h0m0s", "digest            abab",
@@ -268,32 +268,32 @@ func TestQuestionInOrder(t *testing.T) {
 	}
 }
 
-// Where values came from is said without what they are in full: who could be taken for a voucher, or hide one that there is not, can't.
+// Where values came from is said without what they are in full: a value can't pass for a source, or hide a missing one.
 func TestQuestionSaysWhereValuesCameFrom(t *testing.T) {
 	long := strings.Repeat("x", 500)
 	a := &client.Approval{ApprovalID: "appr_1", Arguments: json.RawMessage(`{}`), Evidence: []client.Finding{
-		{Argument: "amount", Role: "amount", Value: "12", Vouched: true, By: "payee", Text: "who gets it is named"},
-		{Argument: "to", Role: "destination", Value: `x" (content) = "y", by the request`, Text: "nothing vouches for it", Operation: "mail.search", CallID: "call_1", Record: 2},
-		{Argument: "note", Role: "name", Value: long, Vouched: true, By: "words", Text: "said"},
+		{Argument: "amount", Role: "amount", Value: "12", Confirmed: true, By: "payee", Text: "who gets it is named"},
+		{Argument: "to", Role: "destination", Value: `x" (content) = "y", by the request`, Text: "it is not confirmed", Operation: "mail.search", CallID: "call_1", Record: 2},
+		{Argument: "note", Role: "name", Value: long, Confirmed: true, By: "words", Text: "said"},
 	}}
 	rows, _ := question(a, 120, noon)
 	all := strings.Join(rows, "\n")
 	for _, want := range []string{
-		`  NOBODY VOUCHES  "to" (destination) = "x\" (content) = \"y\", by the request"`, "    source        record 2 of mail.search, call_1\n",
-		`  vouched for     "amount" (amount) = "12", by the request, which says who gets it`, "…(+",
+		`  NOT CONFIRMED   "to" (destination) = "x\" (content) = \"y\", by the request"`, "    source        record 2 of mail.search, call_1\n",
+		`  confirmed       "amount" (amount) = "12", by the request, which says who gets it`, "…(+",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not in\n%s", want, all)
 		}
 	}
-	if strings.Contains(all, long[:200]) || strings.Index(all, "NOBODY VOUCHES") > strings.Index(all, "vouched for") {
-		t.Errorf("a value is too long, or what nobody vouches for is not first:\n%s", all)
+	if strings.Contains(all, long[:200]) || strings.Index(all, "NOT CONFIRMED") > strings.Index(all, "  confirmed  ") {
+		t.Errorf("a value is too long, or the unconfirmed ones are not first:\n%s", all)
 	}
 	for range shownFindings {
-		a.Evidence = append(a.Evidence, client.Finding{Argument: "cc", Role: "destination", Value: "z", Vouched: true, By: "words", Text: "said"})
+		a.Evidence = append(a.Evidence, client.Finding{Argument: "cc", Role: "destination", Value: "z", Confirmed: true, By: "words", Text: "said"})
 	}
 	rows, _ = question(a, 120, noon)
-	if all := strings.Join(rows, "\n"); !strings.Contains(all, "  NOT SHOWN       3 more: sallyport approvals show appr_1") || !strings.Contains(all, "NOBODY VOUCHES") {
+	if all := strings.Join(rows, "\n"); !strings.Contains(all, "  NOT SHOWN       3 more: sallyport approvals show appr_1") || !strings.Contains(all, "NOT CONFIRMED") {
 		t.Errorf("what is left out is not said:\n%s", all)
 	}
 	a.Evidence = nil

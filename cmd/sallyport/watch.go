@@ -93,7 +93,7 @@ func (p *printer) run(ctx context.Context, f *feed) error {
 			p.cl = n.fresh
 			fmt.Fprintln(p.err, "sallyport: the gateway is there again")
 		}
-		err := p.news(ctx, n)
+		err := p.showChanges(ctx, n)
 		var refused *client.Problem
 		var silent *client.Unreachable
 		switch {
@@ -106,8 +106,8 @@ func (p *printer) run(ctx context.Context, f *feed) error {
 	}
 }
 
-// news prints what changed.
-func (p *printer) news(ctx context.Context, n news) error {
+// showChanges prints the changes.
+func (p *printer) showChanges(ctx context.Context, n changes) error {
 	if n.all {
 		waiting, more, err := pendingOnes(ctx, p.cl, func(all []client.Approval) bool { return len(all) >= mostListed })
 		if err != nil {
@@ -161,7 +161,7 @@ func (p *printer) approval(ctx context.Context, a *client.Approval) error {
 	return p.printOne(a)
 }
 
-func lost(n news) string { return fmt.Sprintf("%v; trying again in %v", n.lost, n.wait) }
+func lost(n changes) string { return fmt.Sprintf("%v; trying again in %v", n.lost, n.wait) }
 
 // pendingOnes are the requests that wait, newest first, until it is enough. more says that there are others.
 func pendingOnes(ctx context.Context, cl *client.Client, enough func([]client.Approval) bool) (all []client.Approval, more bool, err error) {

@@ -74,7 +74,7 @@ func newOffice(t testing.TB, all ...*client.Approval) *office {
 			return
 		}
 		if a == nil || a.Digest != b.Digest {
-			problem(w, &client.Problem{Status: 409, Code: "approval.mismatch", Detail: "The answer is for something else than what is asked now."})
+			problem(w, &client.Problem{Status: 409, Code: "approval.mismatch", Detail: "The request is not the one that you were shown."})
 			return
 		}
 		o.answers = append(o.answers, strings.TrimRight(fmt.Sprintf("%s %s %s", act, a.ApprovalID, b.Reason), " ")+after(b.Until))
@@ -416,7 +416,7 @@ func TestWatchMeanwhile(t *testing.T) {
 	o.all[1].Digest, o.all[1].Arguments = strings.Repeat("f", 64), json.RawMessage(`{"path":"elsewhere"}`)
 	o.mu.Unlock()
 	s.types("y")
-	s.sees("your answer was not taken: The answer is for something else")
+	s.sees("your answer was not taken: The request is not the one")
 	s.sees("appr_2 changed meanwhile; this is what it is now")
 	s.sees("elsewhere")
 	s.sees(stalePrompt)
@@ -669,7 +669,7 @@ func TestFeedBacksOff(t *testing.T) {
 		t.Errorf("%v", waits)
 	}
 	for i := range 2 * mostNews {
-		f.tell(func(n *news) { n.changed(fmt.Sprint(i % (mostNews + 10))) })
+		f.tell(func(n *changes) { n.changed(fmt.Sprint(i % (mostNews + 10))) })
 	}
 	if n := f.take(); !n.all || len(n.ids) > mostNews {
 		t.Errorf("%d ids", len(n.ids))

@@ -127,7 +127,7 @@ func readPath(s string) (p place, problem string) {
 		case "", ".":
 		case "..":
 			if len(p.names) == 0 {
-				return p, "leads out of where it begins"
+				return p, "points outside the folder in which it begins"
 			}
 			p.names = p.names[:len(p.names)-1]
 		default:
@@ -229,7 +229,7 @@ func (r *placeReader) bad(path, format string, a ...any) {
 }
 
 func (r *placeReader) walk(v any, path string) {
-	_, role, told := call.LongestPrefix(r.roles, path)
+	_, role, labelled := call.LongestPrefix(r.roles, path)
 	switch v := v.(type) {
 	case nil, bool:
 	case map[string]any:
@@ -238,10 +238,10 @@ func (r *placeReader) walk(v any, path string) {
 			if path != "" {
 				inner = path + "." + inner
 			}
-			if _, own := r.roles[inner]; told && Rooted(role) && !own {
+			if _, own := r.roles[inner]; labelled && Rooted(role) && !own {
 				r.bad(path, "is an object, where a place is one text")
 			}
-			if path != "" && !told && strings.ContainsAny(name, `./\~`) {
+			if path != "" && !labelled && strings.ContainsAny(name, `./\~`) {
 				r.bad(path, "has no role, and may say in a member's name where the call reads")
 			}
 			r.walk(member, inner)
@@ -254,16 +254,16 @@ func (r *placeReader) walk(v any, path string) {
 		switch {
 		case Rooted(role):
 			r.bad(path, "is a number, where a place is a text")
-		case !told && id.MatchString(lastName(path)):
+		case !labelled && id.MatchString(lastName(path)):
 			r.bad(path, "has no role, so nobody knows whether it says what the call reads")
 		}
 	case string:
-		r.text(v, path, role, told)
+		r.text(v, path, role, labelled)
 	}
 }
 
 // text takes in one text, by what the argument is for.
-func (r *placeReader) text(v, path, role string, told bool) {
+func (r *placeReader) text(v, path, role string, labelled bool) {
 	if r.texts++; r.texts > maxPlaces {
 		r.bad(path, "is one of more than %d texts", maxPlaces)
 		return
@@ -291,7 +291,7 @@ func (r *placeReader) text(v, path, role string, told bool) {
 			r.bad(path, "%s", wrong)
 		}
 	default:
-		if !told { // the server may take it for another path
+		if !labelled { // the server may take it for another path
 			r.bad(path, "has no role, so nobody knows whether it says where the call reads")
 		}
 	}

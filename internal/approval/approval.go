@@ -87,7 +87,7 @@ type Finding struct {
 	Argument  string `json:"argument"` // name, or path into it
 	Role      string `json:"role"`
 	Value     string `json:"value"` // hostile
-	Vouched   bool   `json:"vouched"`
+	Confirmed bool   `json:"vouched"`
 	By        string `json:"by,omitempty"` // words, plan, own, approval, trusted, system, delegated, payee
 	Text      string `json:"text"`
 	Operation string `json:"operation,omitempty"`
@@ -134,7 +134,7 @@ type Approval struct {
 	DeferredUntil  time.Time       `json:"deferred_until,omitzero"`
 	SpentBy        string          `json:"spent_by,omitempty"`    // call id
 	ReplacedBy     string          `json:"replaced_by,omitempty"` // the approval with the changed arguments, if this one is superseded
-	SpokenAt       time.Time       `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
+	IntervenedAt   time.Time       `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
 	Reason         string          `json:"reason,omitempty"`      // of the rejection
 }
 
@@ -182,7 +182,7 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 	a.CreatedAt = now.UTC()
 	// Whole milliseconds, so that a store that keeps no more can't change the digest. Never longer than asked for.
 	a.ExpiresAt = now.Add(life).UTC().Truncate(time.Millisecond)
-	a.State, a.Votes, a.DeferredUntil, a.SpentBy, a.Reason, a.ReplacedBy, a.SpokenAt = Pending, []Vote{}, time.Time{}, "", "", "", time.Time{}
+	a.State, a.Votes, a.DeferredUntil, a.SpentBy, a.Reason, a.ReplacedBy, a.IntervenedAt = Pending, []Vote{}, time.Time{}, "", "", "", time.Time{}
 	a.Reasons, a.Labels = orEmpty(slices.Clone(a.Reasons)), orEmpty(slices.Clone(a.Labels))
 	a.Digest = a.digest()
 	return a, nil
@@ -252,7 +252,7 @@ func (a Approval) digest() string {
 		put("evidence")
 		number(int64(len(a.Evidence)))
 		for _, f := range a.Evidence {
-			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Vouched), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field, strconv.FormatBool(f.Covers))
+			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Confirmed), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field, strconv.FormatBool(f.Covers))
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -456,7 +456,7 @@ func (a Approval) Reject(v Voter, digest, reason string, now time.Time) (Approva
 		return a, fault.New(fault.RequestMalformed, "is missing: say why not").At("reason")
 	}
 	a = a.vote(v, Reject, reason, now)
-	a.State, a.Reason, a.DeferredUntil, a.SpokenAt = Rejected, reason, time.Time{}, now.UTC()
+	a.State, a.Reason, a.DeferredUntil, a.IntervenedAt = Rejected, reason, time.Time{}, now.UTC()
 	return a, nil
 }
 
@@ -475,7 +475,7 @@ func (a Approval) Defer(v Voter, digest string, until, now time.Time) (Approval,
 		return a, fault.New(fault.RequestMalformed, "must lie between now and %s, when the request expires", a.ExpiresAt.Format(time.RFC3339)).At("until")
 	}
 	a = a.vote(v, Deferral, "", now)
-	a.State, a.DeferredUntil, a.SpokenAt = Deferred, time.Time{}, now.UTC()
+	a.State, a.DeferredUntil, a.IntervenedAt = Deferred, time.Time{}, now.UTC()
 	if !until.IsZero() {
 		a.DeferredUntil = until.UTC()
 	}
@@ -500,7 +500,7 @@ func (a Approval) Modify(v Voter, digest, reason, next string, now time.Time) (A
 	if !says(reason) {
 		return a, fault.New(fault.RequestMalformed, "is missing: say what was wrong with the arguments").At("reason")
 	}
-	a.State, a.Reason, a.ReplacedBy, a.SpokenAt = Superseded, reason, next, now.UTC()
+	a.State, a.Reason, a.ReplacedBy, a.IntervenedAt = Superseded, reason, next, now.UTC()
 	return a, nil
 }
 

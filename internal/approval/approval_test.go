@@ -112,7 +112,7 @@ func TestNew(t *testing.T) {
 
 // Every field that a person is shown is in the digest, and what is approved is good only as long as each is as it was.
 func TestDigestBindsEverythingShown(t *testing.T) {
-	notShown := []string{"State", "Digest", "Votes", "CreatedAt", "DeferredUntil", "SpentBy", "Reason", "ReplacedBy", "SpokenAt"}
+	notShown := []string{"State", "Digest", "Votes", "CreatedAt", "DeferredUntil", "SpentBy", "Reason", "ReplacedBy", "IntervenedAt"}
 	typ := reflect.TypeFor[Approval]()
 	for i := range typ.NumField() {
 		name := typ.Field(i).Name
@@ -138,7 +138,7 @@ func TestDigestBindsEverythingShown(t *testing.T) {
 		case *[]Vote:
 			continue
 		case *[]Finding:
-			*v = []Finding{{Argument: "to", Vouched: true}}
+			*v = []Finding{{Argument: "to", Confirmed: true}}
 		default:
 			t.Fatalf("no change for %s", name)
 		}

@@ -106,12 +106,12 @@ type Operation struct {
 // Traced tells whether provenance decides about its calls. It does for every tool of a server, and for a built-in operation if the operator has
 // classified its arguments.
 func (op *Operation) Traced() bool {
-	return op.Command == nil || op.Profile.Told() || op.Profile.EgressURL
+	return op.Command == nil || op.Profile.HasRoles() || op.Profile.EgressURL
 }
 
 // Choices are the texts that the accepted definition of a read lists for an argument.
 func (op *Operation) Choices() map[string][]string {
-	if op.Flow.Effect != flow.Read || !op.Profile.Told() || len(op.Definition) == 0 {
+	if op.Flow.Effect != flow.Read || !op.Profile.HasRoles() || len(op.Definition) == 0 {
 		return nil
 	}
 	schema, _ := call.Get(op.Definition, "inputSchema")

@@ -72,11 +72,11 @@ type reason struct{ What, Text string }
 type source struct {
 	approval.Finding
 	Exact []piece // the value
-	Who   string  // vouches for it
+	Who   string  // the source that confirms it
 }
 
-// voucher says who vouches, in words.
-var voucher = map[string]string{
+// confirmedBy names the source that confirms a value.
+var confirmedBy = map[string]string{
 	"words": "the person’s request", "plan": "the sealed plan", "own": "it is the person’s own", "approval": "an earlier approval", "trusted": "a trusted result",
 	"system": "a field that the system sets", "delegated": "a record that the request names", "payee": "the payee is the person’s choice",
 }
@@ -84,7 +84,7 @@ var voucher = map[string]string{
 func sourcesOf(evidence []approval.Finding) (all []source) {
 	for _, f := range evidence {
 		value, _ := json.Marshal(f.Value) // a string always encodes
-		all = append(all, source{Finding: f, Exact: exactly(value), Who: cmp.Or(voucher[f.By], f.By)})
+		all = append(all, source{Finding: f, Exact: exactly(value), Who: cmp.Or(confirmedBy[f.By], f.By)})
 	}
 	return all
 }

@@ -916,9 +916,9 @@ func TestToolsPages(t *testing.T) {
 	contains(t, w.ask("viewer auditor", "/tools/mail.search", nil).Body.String(), "yes, last in <a href=\"/audit/")
 	// What its label allows stands there, and that it has none.
 	contains(t, page, ">no label<", "<td>labelled</td>", "<td>reads</td>")
-	contains(t, w.ask("viewer", "/tools/slack.post", nil).Body.String(), "What its label allows</h2>", "runs without a question only if channel is vouched for",
-		"What stands in body is not checked except for links", "no shape limits them", "One wrong word here")
-	contains(t, w.ask("viewer", "/tools/misc.thing", nil).Body.String(), `What its label allows <span class="tag">no label</span>`, "every argument must be vouched for", "sallyport flow suggest misc")
+	contains(t, w.ask("viewer", "/tools/slack.post", nil).Body.String(), "What its label allows</h2>", "runs without a question only if channel is confirmed",
+		"The text of body is not checked except for links", "no shape limits them", "One wrong word here")
+	contains(t, w.ask("viewer", "/tools/misc.thing", nil).Body.String(), `What its label allows <span class="tag">no label</span>`, "unless every argument is confirmed", "sallyport flow suggest misc")
 	// A view of what is not traced says so, and claims nothing of its arguments.
 	for _, row := range []toolRow{{ToolView: catalogue.ToolView{BuiltIn: true}}, {ToolView: catalogue.ToolView{Traced: true, Profile: &provenance.Profile{EgressURL: true}}}} {
 		if got, want := row.Labelled(), map[bool]string{true: "no label", false: "not traced"}[row.Traced]; got != want {
@@ -1425,7 +1425,7 @@ func TestPlansAreShownWhole(t *testing.T) {
 			t.Errorf("%d: the log can or can't be read", i)
 		}
 	}
-	for _, want := range []string{plan.Digest, "Approve the plan", "IBAN-OF-THIEF", `<mark>[4 spaces]\u202e</mark>`, "after step 1", `&#34;to&#34; comes from step 0: field &#34;iban\u202e&#34; of one record of its result`, "&#34;text&#34; is open: the agent chooses it", "called once for each record of step 0", "any arguments: the plan fixes none"} {
+	for _, want := range []string{plan.Digest, "Approve the plan", "IBAN-OF-THIEF", `<mark>[4 spaces]\u202e</mark>`, "after step 1", `&#34;to&#34; comes from step 0: field &#34;iban\u202e&#34; of one record of its result`, "&#34;text&#34; is open: the agent chooses it", "called once for each record of step 0", "Arguments not fixed"} {
 		for i, page := range pages {
 			if !strings.Contains(page, want) {
 				t.Errorf("%d: the page of the plan lacks %s", i, want)

@@ -141,7 +141,7 @@ func (s stepDone) Sources() (lines []string) {
 	case s.Each != nil:
 		lines = append(lines, fmt.Sprintf("called once for each record of step %d", *s.Each))
 	case len(lines) == 0 && s.Arguments == nil:
-		lines = append(lines, "any arguments: the plan fixes none, and vouches for none")
+		lines = append(lines, "Arguments not fixed: each call is checked when it is made")
 	}
 	return lines
 }

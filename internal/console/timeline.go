@@ -67,7 +67,7 @@ type moment struct {
 	Brings    []string // labels that it raised
 	Takes     []string // labels that it released
 	Because   []tie    // why it was not simply permitted
-	Evidence  []string // what vouched for its arguments, a sentence each
+	Evidence  []string // the sources of its arguments, a sentence each
 	Phase     session.Phase
 	Who       string // of a person's act
 	Arguments string // hex SHA-256 of a call's arguments
@@ -325,25 +325,25 @@ func detail(e audit.Entry, key string) string {
 	return s
 }
 
-// maxVouched is how many sentences of evidence a moment has.
-const maxVouched = 5
+// maxConfirmed is how many sentences of evidence a moment has.
+const maxConfirmed = 5
 
-// vouched are the sentences of an intent that say what vouched for the call's arguments.
-func vouched(e audit.Entry) (all []string) {
+// confirmed are the sentences of an intent that name the sources of the confirmed arguments.
+func confirmed(e audit.Entry) (all []string) {
 	var d struct {
 		Evidence []struct {
-			Vouched bool   `json:"vouched"`
-			Text    string `json:"text"`
+			Confirmed bool   `json:"vouched"`
+			Text      string `json:"text"`
 		} `json:"evidence"`
 	}
 	if json.Unmarshal(e.Detail, &d) != nil {
 		return nil
 	}
 	for _, f := range d.Evidence {
-		if !f.Vouched || slices.Contains(all, f.Text) {
+		if !f.Confirmed || slices.Contains(all, f.Text) {
 			continue
 		}
-		if len(all) == maxVouched {
+		if len(all) == maxConfirmed {
 			return append(all, "and more")
 		}
 		all = append(all, f.Text)
@@ -439,7 +439,7 @@ func (r *timelineBuilder) call(e audit.Entry) {
 			r.tieToLabels(m, e)
 		} else {
 			m.Stage, m.Code, m.Reason = "", "", "" // the reason to ask is not the reason why it runs
-			m.Evidence = vouched(e)
+			m.Evidence = confirmed(e)
 		}
 	case audit.Outcome:
 		switch e.Decision {

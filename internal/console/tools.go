@@ -346,7 +346,7 @@ func (t toolRow) Labelled() string {
 	switch {
 	case !t.Traced:
 		return "not traced"
-	case t.Profile.Told():
+	case t.Profile.HasRoles():
 		return "labelled"
 	case t.Profile != nil && t.Level == 0 && !t.Profile.EgressURL:
 		return "reads"
@@ -383,7 +383,7 @@ func sentences(t catalogue.ToolView) (says []string) {
 		} else {
 			say("Its results bring no label into the session.")
 		}
-		if len(t.BlockedBy) > 0 && t.Profile.Told() {
+		if len(t.BlockedBy) > 0 && t.Profile.HasRoles() {
 			say("While the session holds %s it runs only as far as its label allows.", list(t.BlockedBy))
 		} else if len(t.BlockedBy) > 0 {
 			say("It is refused while the session holds %s.", list(t.BlockedBy))

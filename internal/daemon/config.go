@@ -105,13 +105,13 @@ type OperationConfig struct {
 	ExternalIO    *bool                 `yaml:"external_io,omitempty" json:"external_io,omitempty" jsonschema:"Default true. false lets the operation run in the planning phase."`
 	Output        string                `yaml:"output,omitempty" json:"output,omitempty" jsonschema:"trusted, untrusted (default: text comes fenced), typed (trusted while every string matches shape) or echo."`
 	Shape         string                `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) that every string of a trusted or typed result has to match, or the whole result is untrusted. Begin it with ^ and end it with $. Example: ^[A-Za-z0-9 .,:-]{0,80}$"`
-	TrustedFields []string              `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that the system sets in an otherwise untrusted record, as its id or size: they vouch for their values. Never one that somebody outside can write."`
+	TrustedFields []string              `yaml:"trusted_fields,omitempty" json:"trusted_fields,omitempty" jsonschema:"Fields that the system sets in an otherwise untrusted record, as its id or size: their values count as confirmed. Never one that somebody outside can write."`
 	Names         []string              `yaml:"names,omitempty" json:"names,omitempty" jsonschema:"Fields by which a person refers to a record, as its title or file name: where the person's request has the value, the request singles the record out."`
 	Delegable     []string              `yaml:"delegable,omitempty" json:"delegable,omitempty" jsonschema:"Structured fields, never free text, that may say who gets something once the person's request singles the record out, as the sender of a mail."`
-	IDKind        string                `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"What the ids in results and in arguments denote, as event or file: an id vouches only for an argument of its own kind."`
+	IDKind        string                `yaml:"id_kind,omitempty" json:"id_kind,omitempty" jsonschema:"What the ids in results and in arguments denote, as event or file: an id confirms only an argument of its own kind."`
 	Boundary      string                `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"Where what it is given ends up: none (stays with the person), internal, external (default), or by_arg (leaves where a destination is given that is not the person's own)."`
 	EgressURL     bool                  `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"Calling it makes a request whose address can carry data out, so its address is looked at although it is a read."`
-	Args          map[string]string     `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector, target, path, repository, table and code have to be vouched for; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be vouched for. For the risk count amount, currency and destination."`
+	Args          map[string]string     `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector, target, path, repository, table and code have to be confirmed; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be confirmed. For the risk count amount, currency and destination."`
 	Code          map[string]CodeConfig `yaml:"code,omitempty" json:"code,omitempty" jsonschema:"Of a read: what each argument with the role code may say. A read is a write of level 2 where such an argument says something else, or has no entry here."`
 	Action        string                `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
 	Risk          string                `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
@@ -811,7 +811,7 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 	return line, column
 }
 
-// identityProblems finds identities that are nobody's in particular: what is sent to a person's own needs no other voucher.
+// identityProblems finds identities that are nobody's in particular: data may go to a person's own identity without a question.
 func (c *Config) identityProblems(file string) []Problem {
 	var all []Problem
 	of := map[string]string{} // identity in lower case -> id of its person
@@ -826,7 +826,7 @@ func (c *Config) identityProblems(file string) []Problem {
 				continue // may act for several people
 			}
 			if other, taken := of[word]; taken && other != p.ID {
-				all = append(all, c.problem(file, field, agent.P1, "leave it with the one whose it is", "%.80q is said to be %s's as well: by it neither is found, and what agents of either send there needs no other voucher", identity, other))
+				all = append(all, c.problem(file, field, agent.P1, "leave it with the one whose it is", "%.80q is an identity of %s as well: it identifies neither of them, and agents of both may send there without a question", identity, other))
 			}
 			of[word] = p.ID
 		}
@@ -856,7 +856,7 @@ func (c *Config) Warnings(file string) []Problem {
 				Remedy: "check the word, or say risk: as well"})
 		}
 		server, tool, _ := strings.Cut(id, ".")
-		action, args, _ := c.judged(server, tool) // what deletes seldom says how much; a person decides about each
+		action, args, _ := c.judged(server, tool) // calls that delete rarely say how much; a person decides about each
 		if policy.NeedsAmount(action) && action != "delete_data" && !slices.Contains(slices.Collect(maps.Values(args)), "amount") {
 			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so no call is CRITICAL however much it moves",
 				Remedy: "name the argument that holds the amount: args: {amount: amount}"})

@@ -267,7 +267,7 @@ operations:
 		}
 	}
 	p := c.Classifier(nil)("unheard", "of").Profile()
-	if p.Told() || p.Level != 2 || p.Output != provenance.UntrustedOutput || p.Boundary != provenance.BoundaryExternal || p.TrustedFields != nil || p.EgressURL {
+	if p.HasRoles() || p.Level != 2 || p.Output != provenance.UntrustedOutput || p.Boundary != provenance.BoundaryExternal || p.TrustedFields != nil || p.EgressURL {
 		t.Errorf("an operation that nobody named says %+v", p)
 	}
 }

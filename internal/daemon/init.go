@@ -215,7 +215,7 @@ people:
 #     # How far results are trusted: trusted, untrusted (the default: text comes fenced), typed (trusted while every string matches
 #     # shape, as in crm.exchange_rate), echo (repeats what it was given).
 #     output: untrusted
-#     # Where a result is not trusted: fields that the system sets, which vouch for themselves; fields by which a person refers to a
+#     # Where a result is not trusted: fields that the system sets, whose values count as confirmed; fields by which a person refers to a
 #     # record; structured fields that may say who gets something once the person's request names the record; kind of its ids.
 #     trusted_fields: [id, date]
 #     names: [subject]
@@ -229,7 +229,7 @@ people:
 #     # Role of each argument. After untrusted content, destination, url, amount, credential, identity, selector, target, path,
 #     # repository, table and code have to come from the person's request, from the person's own identities or from what can be
 #     # trusted, or a person is asked; time and name where there is none of these. content (links in it are looked at), query, flag
-#     # and currency are free. An argument without a role has to be vouched for.
+#     # and currency are free. An argument without a role has to be confirmed.
 #     args: {query: query}
 #     risk: LOW
 #   crm.read_mail: {sensitivity: internal_source, effect: read, id_kind: email, args: {email_id: selector}}
@@ -243,7 +243,7 @@ people:
 #   crm.exchange_rate:
 #     sensitivity: none
 #     effect: read
-#     # Begin a shape with ^ and end it with $, and leave no room for a sentence or an address: what has it vouches for itself.
+#     # Begin a shape with ^ and end it with $, and leave no room for a sentence or an address: a value of this shape counts as confirmed.
 #     output: typed
 #     shape: "^([A-Z]{3}|[0-9.]{1,12})$"
 #   crm.refund:

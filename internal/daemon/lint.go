@@ -102,9 +102,9 @@ func (l *labelLint) calls() {
 	o, p := l.own, l.p
 	if l.tool == "*" {
 		l.wholeServer()
-	} else if !p.Told() && l.server != "comm" && (p.Level > 0 || p.EgressURL) && !l.c.argless[l.server+"."+l.tool] {
+	} else if !p.HasRoles() && l.server != "comm" && (p.Level > 0 || p.EgressURL) && !l.c.argless[l.server+"."+l.tool] {
 		l.add(agent.P2, "args", "give those that decide where something goes, or what it hits, their roles (sallyport flow suggest "+l.server+" may know some); if none does, say args with the roles content, query and flag",
-			"its arguments have no roles, so all must be vouched for: once a session has read untrusted content nearly every call is asked about")
+			"its arguments have no roles, so all must be confirmed: once a session has read untrusted content nearly every call is asked about")
 	}
 	if l.tool != "*" && p.Level == 0 && naming.Writes(l.tool) {
 		at := "effect"
@@ -123,7 +123,7 @@ func (l *labelLint) calls() {
 	if p.Level == 1 && (o.Boundary == "external" || o.Boundary == "internal") {
 		l.add(agent.P1, "boundary", "make it level 2, or boundary: none", "level 1 says that only the person sees it, and boundary %s that others do", o.Boundary)
 	}
-	if !p.Told() {
+	if !p.HasRoles() {
 		return
 	}
 	urls, destinations := l.with(provenance.URL), l.with(provenance.Destination)
@@ -186,7 +186,7 @@ func (c *Config) kinds(file string) []Problem {
 	for kind, ids := range by {
 		if id := ids[0]; len(ids) == 1 && !strings.HasSuffix(id, ".*") {
 			all = append(all, c.problem(file, "operations."+id+".id_kind", agent.P2, "use one word for the same ids in all entries: where they come from, and where they are taken",
-				"no other entry has ids of the kind %.40q: what one tool shows vouches for another's argument only if both say the same", kind))
+				"no other entry has ids of the kind %.40q: the results of one tool confirm an argument of another only if both have the same kind", kind))
 		}
 	}
 	slices.SortFunc(all, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
@@ -237,7 +237,7 @@ func (l *labelLint) results() {
 	o, p := l.own, l.p
 	trusted := p.Output == provenance.TrustedOutput || p.Output == provenance.TypedOutput
 	if o.Output == string(provenance.TrustedOutput) && p.Shape == nil {
-		l.add(agent.P2, "output", "use typed with a shape, or untrusted with trusted_fields", "whatever is in its results vouches for itself, also text that somebody outside wrote")
+		l.add(agent.P2, "output", "use typed with a shape, or untrusted with trusted_fields", "everything in its results counts as confirmed, also text that somebody outside wrote")
 	}
 	if o.Shape != "" && !trusted {
 		l.add(agent.P2, "shape", "say output: typed, or remove it", "results of output %s are untrusted whatever their shape", p.Output)
@@ -245,7 +245,7 @@ func (l *labelLint) results() {
 	if o.Shape != "" {
 		switch re := regexp.MustCompile(o.Shape); { // check compiled it
 		case !slices.ContainsFunc(anything, func(s string) bool { return !re.MatchString(s) }):
-			l.add(agent.P1, "shape", "say what a value looks like: which characters, and how many at most", "every text has this shape, so what an outsider writes vouches for itself")
+			l.add(agent.P1, "shape", "say what a value looks like: which characters, and how many at most", "every text has this shape, so an outsider's text counts as confirmed")
 		case !anchored(o.Shape):
 			l.add(agent.P1, "shape", "begin it with ^ and end it with $", "a string has this shape when the pattern stands anywhere in it, whatever stands around")
 		default:
@@ -269,7 +269,7 @@ func (l *labelLint) fields() {
 		fields     []string
 		texts      []string
 	}{
-		{"trusted_fields", "what somebody wrote there vouches for itself", agent.P1, o.TrustedFields, slices.Concat(titles, freeText, senders)},
+		{"trusted_fields", "text that somebody wrote there counts as confirmed", agent.P1, o.TrustedFields, slices.Concat(titles, freeText, senders)},
 		{"trusted_fields", "what is trusted is all that lies below", agent.P2, o.TrustedFields, lists},
 		{"delegable", "who gets something would stand in a text that anybody may have written", agent.P1, o.Delegable, slices.Concat(titles, freeText)},
 		{"names", "a record would be singled out by a text, which an outsider can make match", agent.P2, o.Names, freeText},

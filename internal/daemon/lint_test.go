@@ -48,9 +48,9 @@ func TestLintLabels(t *testing.T) {
 		"nothing wrong":            {`{sensitivity: external, args: {to: destination, body: content}}`, nil},
 		"a plain read":             {`{effect: read, sensitivity: internal_source}`, nil},
 		"a write with no roles":    {`{sensitivity: external}`, [][2]string{{"P2 operations.a.b.args", "its arguments have no roles"}}},
-		"a fetch with no roles":    {`{effect: read, egress_url: true}`, [][2]string{{"P2 operations.a.b.args", "all must be vouched for"}}},
+		"a fetch with no roles":    {`{effect: read, egress_url: true}`, [][2]string{{"P2 operations.a.b.args", "all must be confirmed"}}},
 		"its server's roles":       {"a.*: {args: {to: destination}}\n  a.b: {level: 2}", nil},
-		"trusted text":             {`{effect: read, output: trusted}`, [][2]string{{"P2 operations.a.b.output", "vouches for itself"}}},
+		"trusted text":             {`{effect: read, output: trusted}`, [][2]string{{"P2 operations.a.b.output", "counts as confirmed"}}},
 		"trusted with a shape":     {`{effect: read, output: trusted, shape: "^[0-9]{4}$"}`, nil},
 		"its server's shape":       {"a.*: {shape: \"^[0-9]{4}$\", output: untrusted}\n  a.b: {effect: read, output: trusted}", [][2]string{{"P2 operations.a.*.shape", "untrusted whatever"}}},
 		"any shape":                {`{effect: read, output: typed, shape: "(?s)^.*$"}`, [][2]string{{"P1 operations.a.b.shape", "every text has this shape"}}},
@@ -66,7 +66,7 @@ func TestLintLabels(t *testing.T) {
 		"names":                    {`{effect: read, output: typed, shape: "^[A-Za-z -]{1,40}$"}`, nil},
 		"no order":                 {`{effect: read, output: typed, shape: "^[^ @/]{1,80}$"}`, nil},
 		"a shape for nothing":      {`{effect: read, shape: "^[0-9]{4}$"}`, [][2]string{{"P2 operations.a.b.shape", "untrusted whatever"}}},
-		"trusted free text":        {`{effect: read, trusted_fields: [id, meta.Body]}`, [][2]string{{"P1 operations.a.b.trusted_fields", "vouches for itself"}}},
+		"trusted free text":        {`{effect: read, trusted_fields: [id, meta.Body]}`, [][2]string{{"P1 operations.a.b.trusted_fields", "counts as confirmed"}}},
 		"delegable free text":      {`{effect: read, delegable: [from, subject]}`, [][2]string{{"P1 operations.a.b.delegable", "anybody may have written"}}},
 		"names of free text":       {`{effect: read, names: [subject, content]}`, [][2]string{{"P2 operations.a.b.names", "singled out by a text"}}},
 		"useless fields":           {`{effect: read, output: trusted, trusted_fields: [id], delegable: [from]}`, [][2]string{{"P2 operations.a.b.output", ""}, {"P2 operations.a.b.trusted_fields", "changes nothing"}, {"P2 operations.a.b.delegable", "changes nothing"}}},
@@ -127,7 +127,7 @@ func TestLintLabels(t *testing.T) {
 	}
 }
 
-// Identities are what needs no other voucher: none may be a pattern, or two people's.
+// Identities need no other confirmation: none may be a pattern, or two people's.
 func TestLintIdentities(t *testing.T) {
 	cfg, err := ParseConfig("f", []byte(`people:
   - {id: a, roles: [viewer], identities: [a@x.example, "*@x.example", "agent:one"]}

@@ -143,7 +143,7 @@ func TestStands(t *testing.T) {
 // A drill differs from what was asked in its destinations, which are of the same form, and is of no call.
 func TestDrillDiffersInItsDestination(t *testing.T) {
 	asked := question(t, func(a *approval.Approval) {
-		a.Evidence = []approval.Finding{{Argument: "to", Role: "destination", Value: "acme@example.com", Vouched: true, By: "words", Text: "the person named it"}}
+		a.Evidence = []approval.Finding{{Argument: "to", Role: "destination", Value: "acme@example.com", Confirmed: true, By: "words", Text: "the person named it"}}
 	})
 	q := Draft{Roles: map[string]string{"to": "destination", "amount": "amount"}, Reasons: func(a approval.Approval) []approval.Reason { return a.Reasons }}
 	bad, ok := withOtherDestination(asked, q)
@@ -157,10 +157,10 @@ func TestDrillDiffersInItsDestination(t *testing.T) {
 	if err := json.Unmarshal(bad.Arguments, &args); err != nil || args.Amount != 5 || args.To == "acme@example.com" || !slices.Contains(decoys[0].destinations, args.To) {
 		t.Errorf("%s, %v", bad.Arguments, err)
 	}
-	if bad.CallDigest == asked.CallDigest || fmt.Sprint(bad.Destinations) != fmt.Sprintf("[%q]", args.To) || bad.Evidence[0].Vouched || bad.Evidence[0].Value != args.To {
+	if bad.CallDigest == asked.CallDigest || fmt.Sprint(bad.Destinations) != fmt.Sprintf("[%q]", args.To) || bad.Evidence[0].Confirmed || bad.Evidence[0].Value != args.To {
 		t.Errorf("%+v", bad)
 	}
-	if !asked.Evidence[0].Vouched {
+	if !asked.Evidence[0].Confirmed {
 		t.Error("the real question was changed")
 	}
 	if _, ok := withOtherDestination(asked, Draft{Roles: map[string]string{"amount": "amount"}, Reasons: q.Reasons}); ok {

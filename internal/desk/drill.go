@@ -99,14 +99,14 @@ func withOtherDestination(asked approval.Approval, q Draft) (bad approval.Approv
 	return bad, true
 }
 
-// unvouched is where the arguments came from, with another value in place of one: nobody vouches for that.
+// unvouched is where the arguments came from, with another value in place of one: nobody confirms that.
 func unvouched(evidence []approval.Finding, name string, quoted []byte) []approval.Finding {
 	evidence = slices.Clone(evidence)
 	for i, f := range evidence {
 		if f.Argument != name || json.Unmarshal(quoted, &f.Value) != nil {
 			continue
 		}
-		evidence[i] = approval.Finding{Argument: name, Role: f.Role, Value: f.Value, Text: "nothing vouches for " + name}
+		evidence[i] = approval.Finding{Argument: name, Role: f.Role, Value: f.Value, Text: name + " is not confirmed: the person did not name it, and no trusted record has it"}
 	}
 	return evidence
 }

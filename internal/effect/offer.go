@@ -20,7 +20,7 @@ func (r *resource) Traits() Traits {
 	p := r.op.Profile
 	return Traits{
 		ReadsNothing: r.method != call.ReadResource,
-		Traced:       r.method != call.Unsubscribe && (p.Told() || p.EgressURL),
+		Traced:       r.method != call.Unsubscribe && (p.HasRoles() || p.EgressURL),
 	}
 }
 

@@ -89,7 +89,7 @@ func toolPayloads(result json.RawMessage) (all []json.RawMessage, plain bool) {
 			plain = false
 		}
 		if !again.of(s) {
-			all = append(all, provenance.Text(s))
+			all = append(all, provenance.TextPayload(s))
 		}
 	}
 	return all, plain
@@ -99,7 +99,7 @@ func resourcePayloads(result json.RawMessage) (all []json.RawMessage, plain bool
 	_, contents, _ := complete(result, "contents")
 	for _, b := range contents {
 		if s, ok := textOf(b["text"]); ok {
-			all = append(all, provenance.Text(s))
+			all = append(all, provenance.TextPayload(s))
 		}
 	}
 	return all, false
@@ -113,7 +113,7 @@ func promptPayloads(result json.RawMessage) (all []json.RawMessage, plain bool) 
 			continue
 		}
 		if s, ok := textOf(block["text"]); ok {
-			all = append(all, provenance.Text(s))
+			all = append(all, provenance.TextPayload(s))
 		}
 	}
 	return all, false

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Compressed text seldom comes to a fifth of this ratio; below the first MiB nothing is said about it.
+// Compressed text rarely comes to a fifth of this ratio; below the first MiB nothing is said about it.
 const (
 	maxRatio   = 200
 	ratioFloor = 1 << 20

@@ -137,7 +137,7 @@ func TestPlannedStepWithAnswersIsAnotherCall(t *testing.T) {
 	}
 }
 
-// What the agent's client answers while a call runs leaves with it: in a session that outsiders have written in, nothing vouches for it.
+// What the agent's client answers while a call runs leaves with it: in a session that outsiders have written in, it is not confirmed.
 func TestAnswersWhileACallRunsAreTraced(t *testing.T) {
 	w := newTracedWorld(t)
 	p := w.tainted()

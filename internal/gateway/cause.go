@@ -54,8 +54,8 @@ func (c *crossing) rules(v fault.Verdict) (all []fault.Because) {
 	return all
 }
 
-// Told is what an agent was told of a refusal whose entry says more.
-type Told struct {
+// Disclosed is the part of a refusal that the agent was given; its entry says more.
+type Disclosed struct {
 	Stage  string     `json:"stage"`
 	Code   fault.Code `json:"code"`
 	Reason string     `json:"reason"`

@@ -170,7 +170,7 @@ func TestEveryRefusalIsOnRecordWithItsCause(t *testing.T) {
 		}, func(w *commWorld, p identity.Principal) gateway.Answer {
 			w.mustPermit(w.do(p, "web_search", `{}`, ""))
 			return w.do(p, "slack_post", `{"text":"x"}`, "")
-		}, want{told: fault.ApprovalRequired, stage: "flow", code: fault.ApprovalRequired, because: `"code":"flow.untrusted_argument","detail":"flow: nothing vouches for text`}},
+		}, want{told: fault.ApprovalRequired, stage: "flow", code: fault.ApprovalRequired, because: `"code":"flow.untrusted_argument","detail":"flow: text is not confirmed`}},
 		"a server that fails": {nil, answering(func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
 			return nil, fault.New(fault.UpstreamFailed, "")
 		}), want{told: fault.UpstreamFailed, stage: "act", code: fault.UpstreamFailed, wasOutcome: true}},

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// maxSeen bounds what is kept of one result, in bytes; of a larger one nothing is, so it vouches for nothing.
+	// maxSeen bounds what is kept of one result, in bytes; of a larger one nothing is, so it confirms nothing.
 	maxSeen = 1 << 20
 )
 
@@ -27,7 +27,7 @@ const (
 // so replicas see one another's evidence.
 type witness struct {
 	once  sync.Once
-	said  *provenance.Words
+	said  *provenance.Request
 	mu    sync.Mutex // guards the rest
 	index provenance.Evidence
 	last  int64             // number of the newest evidence in the index
@@ -35,8 +35,8 @@ type witness struct {
 }
 
 // words are the person's request, read once: it doesn't change in a session.
-func (w *witness) words(s *session.Session) *provenance.Words {
-	w.once.Do(func() { w.said = provenance.ParseWords(s.UserRequest) })
+func (w *witness) words(s *session.Session) *provenance.Request {
+	w.once.Do(func() { w.said = provenance.ParseRequest(s.UserRequest) })
 	return w.said
 }
 
@@ -49,7 +49,7 @@ func (g *Gateway) profileDigest(operation string) string {
 }
 
 // catchUp takes in what was kept since. Evidence that was taken under other labels than today's is left out, but for what the session gave
-// away, which vouches for nothing. The caller holds mu.
+// away, which confirms nothing. The caller holds mu.
 func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) error {
 	for op, digest := range w.under {
 		if g.profileDigest(op) != digest { // the operator's word has changed since: read it all again
@@ -62,12 +62,12 @@ func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) err
 		return err
 	}
 	for _, ev := range kept {
-		var seen provenance.Seen
+		var seen provenance.Observation
 		if err := json.Unmarshal(ev.Body, &seen); err != nil {
 			return fault.Wrap(err, fault.StoreUnavailable, "What the session has seen can't be read.")
 		}
 		w.last = ev.Seq
-		if seen.Gave == nil {
+		if seen.GivenAway == nil {
 			if w.under == nil {
 				w.under = map[string]string{}
 			}
@@ -87,15 +87,15 @@ func (w *witness) catchUp(ctx context.Context, g *Gateway, sessionID string) err
 
 // finding is what the log has of a finding: everything but the value.
 type finding struct {
-	Argument  string             `json:"argument"`
-	Role      provenance.Role    `json:"role"`
-	Vouched   bool               `json:"vouched"`
-	By        provenance.Voucher `json:"by,omitempty"`
-	Text      string             `json:"text"`
-	Operation string             `json:"operation,omitempty"`
-	CallID    string             `json:"call_id,omitempty"`
-	Record    int                `json:"record,omitempty"`
-	Field     string             `json:"field,omitempty"`
+	Argument  string                  `json:"argument"`
+	Role      provenance.Role         `json:"role"`
+	Confirmed bool                    `json:"vouched"`
+	By        provenance.Confirmation `json:"by,omitempty"`
+	Text      string                  `json:"text"`
+	Operation string                  `json:"operation,omitempty"`
+	CallID    string                  `json:"call_id,omitempty"`
+	Record    int                     `json:"record,omitempty"`
+	Field     string                  `json:"field,omitempty"`
 }
 
 // evidenceDetail is what the log has of what the trace found; nil where nothing was traced.
@@ -106,7 +106,7 @@ func (c *crossing) evidenceDetail() []finding {
 	}
 	var all []finding
 	for _, f := range r.Evidence[:min(len(r.Evidence), judge.MaxShown)] {
-		all = append(all, finding{f.Argument, f.Role, f.Vouched, f.By, f.Text, f.Operation, f.CallID, f.Record, f.Field})
+		all = append(all, finding{f.Argument, f.Role, f.Confirmed, f.By, f.Text, f.Operation, f.CallID, f.Record, f.Field})
 	}
 	return all
 }
@@ -120,7 +120,7 @@ func (c *crossing) shownEvidence() []approval.Finding {
 	var all []approval.Finding
 	for _, f := range r.Evidence {
 		all = append(all, approval.Finding{
-			Argument: f.Argument, Role: string(f.Role), Value: f.Value, Vouched: f.Vouched, By: string(f.By), Text: f.Text, Operation: f.Operation, CallID: f.CallID,
+			Argument: f.Argument, Role: string(f.Role), Value: f.Value, Confirmed: f.Confirmed, By: string(f.By), Text: f.Text, Operation: f.Operation, CallID: f.CallID,
 			Record: f.Record, Field: f.Field, Covers: f.Covers,
 		})
 	}
@@ -136,13 +136,13 @@ const codeSource = "flow.source"
 // sources say what else a yes covers: one source is asked about once (PV-8).
 func (c *crossing) sources() []approval.Reason {
 	e := &c.judged.facts.Evidence
-	if !e.Unvouched() {
+	if !e.Unconfirmed() {
 		return nil
 	}
 	var names []string
 	var all []approval.Reason
 	for _, f := range e.Ruling.Evidence {
-		if f.Vouched {
+		if f.Confirmed {
 			continue
 		}
 		if f.Role.Core() || f.Role.Soft() { // not a link in what is sent
@@ -160,7 +160,7 @@ func (c *crossing) sources() []approval.Reason {
 	return append(usedAgain(c.op.ID, names), all...)
 }
 
-// usedAgain says that a yes vouches for the values of the arguments with these names, not for the one call alone.
+// usedAgain says that an approval confirms the values of the arguments with these names beyond the one call.
 func usedAgain(operation string, arguments []string) []approval.Reason {
 	var names []string
 	more := 0
@@ -187,15 +187,15 @@ func usedAgain(operation string, arguments []string) []approval.Reason {
 // shownWord is a name out of a call for a sentence.
 func shownWord(s string) string { return short(display.Line(s, 80)) }
 
-// sameEvidence tells whether nothing is unvouched by now that the person was not shown as such.
+// sameEvidence tells whether no value is unconfirmed by now that the person was not shown as unconfirmed.
 func (c *crossing) sameEvidence(a approval.Approval) bool {
 	e := &c.judged.facts.Evidence
-	if !e.Unvouched() {
+	if !e.Unconfirmed() {
 		return true
 	}
 	return slices.ContainsFunc(a.Reasons, func(r approval.Reason) bool { return r.Stage == "flow" }) &&
 		!slices.ContainsFunc(e.Ruling.Evidence, func(f provenance.Finding) bool {
-			return !f.Vouched && !slices.ContainsFunc(a.Evidence, func(s approval.Finding) bool { return s.Argument == f.Argument && s.Value == f.Value && !s.Vouched })
+			return !f.Confirmed && !slices.ContainsFunc(a.Evidence, func(s approval.Finding) bool { return s.Argument == f.Argument && s.Value == f.Value && !s.Confirmed })
 		})
 }
 
@@ -219,9 +219,9 @@ func (c *crossing) kept() ([]Evidence, error) {
 			if given == nil {
 				continue
 			}
-			body, err := json.Marshal(provenance.Gave(c.op.ID, c.id, c.op.Profile, given))
+			body, err := json.Marshal(provenance.GivenAway(c.op.ID, c.id, c.op.Profile, given))
 			if err == nil && len(body) > maxSeen {
-				body, err = json.Marshal(provenance.Gave(c.op.ID, c.id, nil, nil)) // it may have been anything
+				body, err = json.Marshal(provenance.GivenAway(c.op.ID, c.id, nil, nil)) // it may have been anything
 			}
 			if err != nil {
 				return nil, err
@@ -238,7 +238,7 @@ func (c *crossing) evidence(body []byte) Evidence {
 
 // observe reads what came back by what the operator says about the operation: what it shows, and whether it can be trusted. Both are one
 // decision, but that what is trusted without a shape is so however much it is.
-func (c *crossing) observe(result json.RawMessage) (seen provenance.Seen, trusted bool) {
+func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation, trusted bool) {
 	payloads, plain := c.effect.Payloads(result)
 	seen = provenance.Observe(c.op.Profile, c.live.seen.words(c.session), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads})
 	switch out := c.op.Class.Output; {
@@ -247,7 +247,7 @@ func (c *crossing) observe(result json.RawMessage) (seen provenance.Seen, truste
 	case out != provenance.TrustedOutput && out != provenance.TypedOutput:
 		return seen, false
 	case !plain || call.Check(result, resultLimits) != nil:
-		return provenance.Seen{}, false // there is more in it than the shape could speak for
+		return provenance.Observation{}, false // there is more in it than the shape could speak for
 	}
 	return seen, seen.Trusted
 }
@@ -256,7 +256,7 @@ func (c *crossing) observe(result json.RawMessage) (seen provenance.Seen, truste
 var resultLimits = call.Limits{Bytes: 8 << 20, Depth: 64, Members: 100_000}
 
 // keepSeen makes evidence of what a result showed; none where it showed nothing, or too much.
-func (c *crossing) keepSeen(seen provenance.Seen) []Evidence {
+func (c *crossing) keepSeen(seen provenance.Observation) []Evidence {
 	if len(seen.Records) == 0 {
 		return nil
 	}

@@ -140,8 +140,8 @@ func (w *commWorld) evidence(callID string, kind audit.Kind) (all []map[string]a
 	return all
 }
 
-// PV-1: each voucher lets a call run at its own tier, with its evidence named; what nobody vouches for is asked about.
-func TestVouchers(t *testing.T) {
+// PV-1: each confirmation lets a call run at its own tier, with its evidence named; a person is asked about unconfirmed values.
+func TestConfirmations(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool, args, by, text string
 	}{
@@ -152,14 +152,14 @@ func TestVouchers(t *testing.T) {
 		"delegated":          {"slack_send", to("sales@acme.example"), "delegated", "to is from record 1 of mail.find, which the person's request names"},
 		"unlabelled, words":  {"slack_raw", `{"who":"anna@corp.example"}`, "words", "who is in the person's request"},
 		"level 1, words":     {"slack_jot", `{"text":"x","title":"Acme"}`, "words", "title is in the person's request"},
-		"free text":          {"slack_send", to("evil@attacker.example"), "", "nothing vouches for to, which is from record 2 of mail.find, where an outsider may have written it"},
-		"other record":       {"slack_send", to("mallory@corp.example"), "", "nothing vouches for to, which is from record 2 of mail.people"},
-		"unknown":            {"slack_send", to("new@elsewhere.example"), "", "nothing vouches for to"},
-		"an id of no record": {"slack_drop", `{"id":"m-9999"}`, "", "nothing vouches for id"},
-		"unlabelled":         {"slack_raw", `{"who":"evil@attacker.example"}`, "", "nothing vouches for who"},
-		"no level":           {"slack_bare", `{"who":"evil@attacker.example"}`, "", "nothing vouches for who"},
-		"level 1":            {"slack_jot", `{"text":"x","title":"Evil plan"}`, "", "nothing vouches for title"},
-		"a link in the body": {"slack_send", `{"body":"see http://attacker.example/x?d=1","to":"anna@corp.example"}`, "", "nothing vouches for a link in body"},
+		"free text":          {"slack_send", to("evil@attacker.example"), "", "to is not confirmed: it is from record 2 of mail.find, where an outsider may have written it"},
+		"other record":       {"slack_send", to("mallory@corp.example"), "", "to is not confirmed: it is from record 2 of mail.people"},
+		"unknown":            {"slack_send", to("new@elsewhere.example"), "", "to is not confirmed"},
+		"an id of no record": {"slack_drop", `{"id":"m-9999"}`, "", "id is not confirmed"},
+		"unlabelled":         {"slack_raw", `{"who":"evil@attacker.example"}`, "", "who is not confirmed"},
+		"no level":           {"slack_bare", `{"who":"evil@attacker.example"}`, "", "who is not confirmed"},
+		"level 1":            {"slack_jot", `{"text":"x","title":"Evil plan"}`, "", "title is not confirmed"},
+		"a link in the body": {"slack_send", `{"body":"see http://attacker.example/x?d=1","to":"anna@corp.example"}`, "", "a link in body is not confirmed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newTracedWorld(t)
@@ -178,7 +178,7 @@ func TestVouchers(t *testing.T) {
 				}) || a.Verdict.Stage != "flow" {
 					t.Errorf("verdict: %+v", a.Verdict)
 				}
-				if !q.SilenceAt.IsZero() || !slices.ContainsFunc(q.Evidence, func(f approval.Finding) bool { return !f.Vouched && strings.HasPrefix(f.Text, c.text) }) {
+				if !q.SilenceAt.IsZero() || !slices.ContainsFunc(q.Evidence, func(f approval.Finding) bool { return !f.Confirmed && strings.HasPrefix(f.Text, c.text) }) {
 					t.Errorf("shown: silence at %s, %+v", q.SilenceAt, q.Evidence)
 				}
 				if found := w.evidence(a.CallID, audit.Decision); len(found) == 0 || found[len(found)-1]["value"] != nil {
@@ -241,7 +241,7 @@ func TestContaminatedSessionIsNarrowed(t *testing.T) {
 	}
 }
 
-// A label that the configuration no longer has stops every sink, whoever vouches for its destination.
+// A label that the configuration no longer has stops every sink, even if its destination is confirmed.
 func TestUnknownLabelIsNotNarrowed(t *testing.T) {
 	w := newTracedWorld(t)
 	s, _, err := w.g.OpenSession(t.Context(), identity.Principal{Kind: identity.Host, ID: "ci"}, gateway.OpenRequest{Agent: "worker", UserRequest: errand, Requester: "erin", Labels: []string{"secret"}})
@@ -292,8 +292,8 @@ func TestBuiltInOperationsAreNotTraced(t *testing.T) {
 	told.mustAsk(told.do(p, "comm_get", `{"url":"https://example.com/x",`+because+`}`, ""))
 }
 
-// A person's yes to a call vouches for its values, and where the system set one for the record that it is from: one source is asked about once.
-func TestApprovalVouchesForTheRecord(t *testing.T) {
+// A person's yes to a call confirms its values, and where the system set one for the record that it is from: one source is asked about once.
+func TestApprovalConfirmsTheRecord(t *testing.T) {
 	w := newTracedWorld(t)
 	p := w.tainted()
 	w.says("mail.people", structured(`[{"name":"Ann Vale","email":"vale@corp.example","other":"ann@corp.example"},{"name":"Rob Moss","email":"moss@corp.example"}]`))
@@ -313,7 +313,7 @@ func TestApprovalVouchesForTheRecord(t *testing.T) {
 	if e := w.entriesOf(a.CallID); len(e[0].Approvers) != 1 || w.evidence(a.CallID, audit.Intent) == nil {
 		t.Errorf("%+v", e)
 	}
-	vouched := func(args string) {
+	confirmed := func(args string) {
 		t.Helper()
 		h := w.hold(p, "slack_send", args, 0)
 		a := h.ends()
@@ -321,8 +321,8 @@ func TestApprovalVouchesForTheRecord(t *testing.T) {
 			t.Errorf("%v", w.evidence(a.CallID, audit.Intent))
 		}
 	}
-	vouched(first)
-	vouched(mate)
+	confirmed(first)
+	confirmed(mate)
 	w.mustAsk(w.do(p, "slack_send", to("moss@corp.example"), ""))           // another record
 	w.mustAsk(w.do(p, "slack_raw", `{"who":"vale@corp.example"}`, ""))      // another operation
 	w.mustAsk(w.do(w.tainted(), "slack_send", to("vale@corp.example"), "")) // another session
@@ -337,16 +337,16 @@ func TestApprovalVouchesForTheRecord(t *testing.T) {
 	}
 	w.mustRespond("bob", id, approval.Approve, "")
 	w.mustPermit(w.do(p, "slack_send", outsider, ""))
-	vouched(outsider)
+	confirmed(outsider)
 	w.mustAsk(w.do(p, "slack_send", to("pay@acme.example"), ""))
 	w.restart()
-	vouched(mate)
-	vouched(outsider)
+	confirmed(mate)
+	confirmed(outsider)
 }
 
 // What was not asked because of where its arguments came from says nothing about that: a yes that a risk needed in a clean session, and
-// silence, vouch for nothing.
-func TestOtherAnswersVouchForNothing(t *testing.T) {
+// silence, confirm nothing.
+func TestOtherAnswersConfirmNothing(t *testing.T) {
 	w := newTracedWorld(t, func(o *gateway.Options) {
 		inner := o.Classify
 		o.Classify = func(server, tool string) catalogue.Classification {
@@ -404,7 +404,7 @@ func TestSilenceSettlesNoFlow(t *testing.T) {
 	}
 }
 
-// An approval covers what was shown: an argument that was vouched for then and is not now is asked about anew.
+// An approval covers what was shown: an argument that was confirmed then and is not now is asked about anew.
 func TestApprovalCoversTheEvidenceShown(t *testing.T) {
 	high := func(o *gateway.Options) {
 		inner := o.Classify
@@ -419,7 +419,7 @@ func TestApprovalCoversTheEvidenceShown(t *testing.T) {
 	w := newTracedWorld(t, high)
 	p := w.tainted()
 	id := w.mustAsk(w.do(p, "slack_send", to("sales@acme.example"), ""))
-	if q := w.question(id); len(q.Evidence) != 1 || !q.Evidence[0].Vouched || slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return r.Stage == "flow" }) {
+	if q := w.question(id); len(q.Evidence) != 1 || !q.Evidence[0].Confirmed || slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return r.Stage == "flow" }) {
 		t.Fatalf("shown: %+v", q.Approval)
 	}
 	w.mustRespond("bob", id, approval.Approve, "")
@@ -697,7 +697,7 @@ func TestWhatWasGivenIsNotTakenBack(t *testing.T) {
 }
 
 // In shadow mode an ask of the flow stage is noted, and the call runs.
-func TestShadowNotesUnvouched(t *testing.T) {
+func TestShadowNotesUnconfirmed(t *testing.T) {
 	w := newTracedWorld(t, func(o *gateway.Options) { o.Mode = gateway.Shadow })
 	p := w.tainted()
 	a := w.mustPermit(w.do(p, "slack_send", to("evil@attacker.example"), ""))
@@ -713,7 +713,7 @@ func TestModifiedArgumentsAreTraced(t *testing.T) {
 	p := w.tainted()
 	id := w.mustAsk(w.do(p, "slack_send", to("evil@attacker.example"), ""))
 	next := w.mustModify("carol", id, to("billing@acme.example"))
-	if len(next.Evidence) != 1 || next.Evidence[0].Value != "billing@acme.example" || next.Evidence[0].Vouched ||
+	if len(next.Evidence) != 1 || next.Evidence[0].Value != "billing@acme.example" || next.Evidence[0].Confirmed ||
 		!slices.ContainsFunc(next.Reasons, func(r approval.Reason) bool { return r.Stage == "flow" && r.Code == string(fault.FlowUntrusted) }) {
 		t.Errorf("%+v", next.Approval)
 	}
@@ -846,11 +846,11 @@ func TestDrillHasEvidenceOfItsOwn(t *testing.T) {
 		drill = w.question(open[1].ID)
 	}
 	for i, f := range drill.Evidence {
-		if was := real.Evidence[i]; f.Argument == "to" && (f.Vouched || f.By != "" || f.Value == was.Value || !strings.Contains(string(drill.Arguments), f.Value)) || f.Argument != "to" && f != was {
+		if was := real.Evidence[i]; f.Argument == "to" && (f.Confirmed || f.By != "" || f.Value == was.Value || !strings.Contains(string(drill.Arguments), f.Value)) || f.Argument != "to" && f != was {
 			t.Errorf("%+v of %+v", f, was)
 		}
 	}
-	if len(drill.Evidence) != 2 || !real.Evidence[0].Vouched {
+	if len(drill.Evidence) != 2 || !real.Evidence[0].Confirmed {
 		t.Errorf("%+v", drill.Evidence)
 	}
 }

@@ -102,7 +102,7 @@ func (c *crossing) load() judge.Facts {
 		p.Level, f.Operation.Profile = 2, &p
 	}
 	if c.moment != judge.PlanStep { // a step is judged by the labels it would meet
-		f.Session.Words = c.live.seen.words(s)
+		f.Session.Request = c.live.seen.words(s)
 	}
 	if len(raised.Labels) > 0 && !raised.Holds(flow.Untrusted) { // otherwise they do not matter
 		f.Operation.Choices = c.op.Choices()
@@ -123,7 +123,7 @@ func (c *crossing) load() judge.Facts {
 	if f.Operation.Requests && !c.taken.request {
 		f.Session.Room.RequestIn, _ = c.live.rates.requests.Room(now)
 	}
-	if p := f.Session.Sealed; p != nil && !p.Asks(c.op.ID) {
+	if p := f.Session.Sealed; p != nil && !p.NeedsEvidence(c.op.ID) {
 		f.Evidence.Step, f.Evidence.Follows = p.Follow(c.op.ID, f.Operation.Profile, c.args, nil)
 	}
 	return f
@@ -202,7 +202,7 @@ func (c *crossing) takeRequest() fault.Verdict {
 const maxDestinations = 32
 
 // loadEvidence adds what the store knows: where the arguments came from, what the call would use that its agent has not used before, and
-// whether people have spoken about the like. Only what could change the verdict is looked up. known is shared by the steps of a plan. It
+// whether people have answered similar calls. Only facts that could change the verdict are loaded. known is shared by the steps of a plan. It
 // returns the keys of what the agent would use for the first time.
 func (c *crossing) loadEvidence(ctx context.Context, f *judge.Facts, known map[string]bool) (first []string) {
 	e := &f.Evidence
@@ -243,7 +243,7 @@ func (c *crossing) loadEvidence(ctx context.Context, f *judge.Facts, known map[s
 	return first
 }
 
-// ownLevel is the level of writes that only the person sees and can undo: what they use first is no news to anybody else.
+// ownLevel is the level of writes that only the person sees and can undo: what they use first is invisible to anybody else.
 const ownLevel = 1
 
 // usedKey is how the store has what the agent used.
@@ -270,7 +270,7 @@ func (c *crossing) trace(ctx context.Context, f *judge.Facts) {
 		return
 	}
 	e, p := &f.Evidence, f.Session.Sealed
-	follows := p != nil && p.Asks(c.op.ID)
+	follows := p != nil && p.NeedsEvidence(c.op.ID)
 	ruling, unasked, wanted := judge.Trace(f, nil)
 	if wanted || follows {
 		w := &c.live.seen
@@ -298,13 +298,13 @@ func (c *crossing) stored() *catalogue.Operation {
 }
 
 // plan is the session's sealed plan as the flow rules read it; nil if there is none.
-func (c *crossing) plan() *provenance.Sealed {
+func (c *crossing) plan() *provenance.SealedPlan {
 	s := c.session.Plan.Sealed()
 	if s == nil {
 		return nil
 	}
 	if c.answers != nil { // what goes out beside the arguments is in no plan
-		return &provenance.Sealed{}
+		return &provenance.SealedPlan{}
 	}
 	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (docs/design.md, rule 2)
 		if st.Operation == c.op.ID && st.Definition != "" && st.Definition != c.op.Hash {
@@ -330,7 +330,7 @@ func (c *crossing) brings(labels []flow.Held) []flow.Held {
 	if c.judged.facts.Answer.ByPerson() {
 		return labels
 	}
-	return provenance.Ruling{Unasked: c.judged.facts.Evidence.Unasked}.Brings(labels, c.op.ID, c.id)
+	return provenance.Ruling{Unasked: c.judged.facts.Evidence.Unasked}.WithUnasked(labels, c.op.ID, c.id)
 }
 
 // step is the step of the sealed plan, however it was approved, that has this very call.
@@ -343,8 +343,8 @@ func (c *crossing) takes() *provenance.Done {
 		return nil
 	}
 	s := c.raised()
-	d := e.Step.Done(c.id, s.Holds(flow.Untrusted) && !e.Step.Exact)
-	if d.Again && !c.session.Plan.Sealed().Take(d) { // it takes no room, and there is none to note it in
+	d := e.Step.Done(c.id, s.Holds(flow.Untrusted) && !e.Step.FullyConfirmed)
+	if d.Repeatable && !c.session.Plan.Sealed().HasRoom(d) { // it takes no room, and there is none to note it in
 		return nil
 	}
 	return &d

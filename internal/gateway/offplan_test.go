@@ -44,7 +44,7 @@ func newOffPlanWorld(t testing.TB) *commWorld {
 }
 
 // A session that holds confidential data has a sealed plan. What would be sent otherwise than planned is a person's to answer: silence never
-// permits it, however often it is tried, whoever vouches for its destination and whatever the operator said of labels.
+// permits it, however often it is tried, even if its destination is confirmed and whatever the operator said of labels.
 func TestSilencePermitsNothingOffPlan(t *testing.T) {
 	const request = "Send the summary to ann@books.example. " + widgets
 	const planned = `{"text":"The summary is done.","to":"ann@books.example"}`

@@ -276,7 +276,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 	}
 	planned := make([]flow.Step, len(steps))
 	var unfit []flow.Violation
-	said := sync.OnceValue(func() *provenance.Words { return provenance.ParseWords(s.UserRequest) })
+	said := sync.OnceValue(func() *provenance.Request { return provenance.ParseRequest(s.UserRequest) })
 	known := map[string]bool{}
 	for i, st := range steps {
 		op := snap.Lookup(st.Tool)
@@ -293,7 +293,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 		if v.Decision != fault.Deny {
 			planned[i].Op = op.Flow
 			if st.Arguments != nil && len(st.From) == 0 {
-				sealed := field == "steps" && len(s.Labels) == 0 // what the plan fixes is vouched for by the plan
+				sealed := field == "steps" && len(s.Labels) == 0 // what the plan fixes is confirmed by the plan
 				tainted := s.Holds(flow.Untrusted) || slices.ContainsFunc(planned[:i], func(before flow.Step) bool { return slices.Contains(before.Op.Emits, flow.Untrusted) })
 				planned[i].Op = g.plannedOp(s, op, st.Arguments, said, tainted && !sealed)
 			}
@@ -308,7 +308,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 	if field == "steps" { // what a person is asked about with the plan
 		j.report.Violations = slices.DeleteFunc(j.report.Violations, func(bad flow.Violation) bool {
 			i := bad.AtStep
-			v, ok := g.leads(s, steps, j.ops, i)
+			v, ok := g.judgeNarrowed(s, steps, j.ops, i)
 			if ok = ok && bad.Code == flow.CodeContaminated && j.verdicts[i].Decision != fault.Deny; ok && v.Decision == fault.Ask {
 				j.verdicts[i] = v
 			}
@@ -382,7 +382,7 @@ type PlanStep struct {
 	Tool      string        `json:"tool"`
 	Operation string        `json:"operation,omitempty"`
 	Verdict   fault.Verdict `json:"verdict"`
-	Vouches   string        `json:"vouches"` // what of a call of it the plan vouches for, once untrusted content has come in
+	Confirms  string        `json:"vouches"` // which arguments of its calls the plan confirms, once the session has read untrusted content
 }
 
 // SubmitPlan judges a plan and, when every step passes, seals it by rule and opens the execution phase. A plan that needs a person
@@ -502,8 +502,8 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 		}
 	}
 	plan.Clean = len(s.Labels) == 0 // as it will be when it is put in place
-	for i, vouches := range vouching(&plan, j.ops) {
-		answer.Steps[i].Vouches = vouches
+	for i, confirms := range confirmations(&plan, j.ops) {
+		answer.Steps[i].Confirms = confirms
 	}
 	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)
 	answer.State, answer.Digest, answer.Reason = plan.State, plan.Digest, plan.Reason

@@ -193,11 +193,11 @@ func TestSealedPlanBindsDefinitions(t *testing.T) {
 }
 
 // What a plan's answer says about a step has none of the agent's control characters in it.
-func TestVouchesIsPrintable(t *testing.T) {
+func TestConfirmsIsPrintable(t *testing.T) {
 	w := newPlanWorld(t)
 	p := w.open("worker", "erin", chores)
 	a := w.submit(p, `[{"tool":"mail_find","arguments":{"q":"x"},"justification":"look"},{"tool":"slack_send","from":{"to":{"step":0,"field":"a\u001b[2J\u202eb"}},"arguments":{"body":"x"},"justification":"tell"}]`)
-	if v := a.Steps[1].Vouches; strings.ContainsAny(v, "\x1b\u202e") {
+	if v := a.Steps[1].Confirms; strings.ContainsAny(v, "\x1b\u202e") {
 		t.Errorf("%q", v)
 	}
 }

@@ -165,7 +165,7 @@ func reasonsAnew(q approval.Approval) []approval.Reason {
 			again = true
 			var names []string
 			for _, f := range q.Evidence {
-				if r := provenance.Role(f.Role); !f.Vouched && (r.Core() || r.Soft()) {
+				if r := provenance.Role(f.Role); !f.Confirmed && (r.Core() || r.Soft()) {
 					names = append(names, f.Argument)
 				}
 			}

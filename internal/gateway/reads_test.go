@@ -71,7 +71,7 @@ func TestUnaskedDataLeavesByAQuestion(t *testing.T) {
 		t.Fatalf("the mark came with %q, %v", call, ok)
 	}
 	for _, e := range w.entriesOf(read.CallID) {
-		if e.Kind == audit.Outcome && !slices.Contains(e.Labels, "unasked") || e.Kind == audit.Intent && !strings.Contains(string(e.Detail), "nothing vouches for path") {
+		if e.Kind == audit.Outcome && !slices.Contains(e.Labels, "unasked") || e.Kind == audit.Intent && !strings.Contains(string(e.Detail), "path is not confirmed") {
 			t.Errorf("%s: %v %s", e.Kind, e.Labels, e.Detail)
 		}
 	}

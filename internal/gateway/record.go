@@ -89,7 +89,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	cause := v
 	if c.cause != nil && v.Stage == "resolve" { // not where the switch came first
 		if cause = *c.cause; cause.Code != v.Code || cause.Reason != v.Reason {
-			detail["told"] = Told{v.Stage, v.Code, audit.Clip(v.Reason)}
+			detail["told"] = Disclosed{v.Stage, v.Code, audit.Clip(v.Reason)}
 		}
 	}
 	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), cause.Stage, string(cause.Code), audit.Clip(cause.Reason)

@@ -234,7 +234,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 		return
 	}
 	out.result, out.entry.Attribution = wrapped, attribution
-	if out.entry.Decision == "ok" { // what an error says vouches for nothing
+	if out.entry.Decision == "ok" { // what an error says confirms nothing
 		out.seen = c.keepSeen(seen)
 	}
 }

@@ -133,7 +133,7 @@ func checkSources(steps []plannedStep, field string, lookup func(string) *catalo
 	return nil
 }
 
-// needs are the steps that a step's results have to be there for: those told, and those that arguments come from.
+// needs are the steps whose results a step needs: those listed in after, and those that its arguments come from.
 func (st *plannedStep) needs() []int {
 	needs := slices.Clone(st.After)
 	for _, name := range slices.Sorted(maps.Keys(st.From)) {
@@ -147,13 +147,13 @@ func (st *plannedStep) needs() []int {
 // plannedOp is the operation as a step with these arguments is planned: nothing blocks it where the person's words, or who they are, lead to
 // everything in it that decides, but data that nobody asked for; and it brings such data where, after untrusted content, nobody's words lead to
 // what it reads. said reads the person's words.
-func (g *Gateway) plannedOp(s *session.Session, op *catalogue.Operation, args json.RawMessage, said func() *provenance.Words, tainted bool) flow.Operation {
+func (g *Gateway) plannedOp(s *session.Session, op *catalogue.Operation, args json.RawMessage, said func() *provenance.Request, tainted bool) flow.Operation {
 	planned := op.Flow
-	at := provenance.Situation{Words: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
+	at := provenance.Situation{Request: said(), Own: g.o.Identities(s.Requester), Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
 	if tainted && provenance.UnaskedFor(op.Flow, op.Profile, args, at) != "" && slices.ContainsFunc(op.Flow.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
 		planned.Emits = append(slices.Clip(planned.Emits), flow.Unasked)
 	}
-	if !op.Profile.Told() || len(op.Flow.BlockedBy) == 0 {
+	if !op.Profile.HasRoles() || len(op.Flow.BlockedBy) == 0 {
 		return planned
 	}
 	for _, l := range op.Flow.BlockedBy {
@@ -170,12 +170,12 @@ func (g *Gateway) plannedOp(s *session.Session, op *catalogue.Operation, args js
 	return planned
 }
 
-// leads tells what becomes of a step that labels would refuse, where it says where private data would go (PV-7): it is
+// judgeNarrowed judges a step that labels would refuse, where it says where private data would go (PV-7): it is
 // permitted if the person's words lead there (plannedOp), and asked about if the plan does. A plan that a rule approves takes private data
 // nowhere.
-func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*catalogue.Operation, i int) (v fault.Verdict, ok bool) {
+func (g *Gateway) judgeNarrowed(s *session.Session, steps []plannedStep, ops []*catalogue.Operation, i int) (v fault.Verdict, ok bool) {
 	st, op := &steps[i], ops[i]
-	if op == nil || !op.Profile.Told() || st.Arguments == nil && st.From == nil {
+	if op == nil || !op.Profile.HasRoles() || st.Arguments == nil && st.From == nil {
 		return v, false
 	}
 	core := false
@@ -186,7 +186,7 @@ func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*catalogu
 		if !op.Profile.RoleOf(name).Core() {
 			continue
 		}
-		if source := ops[from.Step]; source == nil || from.Field != "" && !provenance.MayServe(op.ID, op.Profile, name, source.ID, source.Profile, from.Field) {
+		if source := ops[from.Step]; source == nil || from.Field != "" && !provenance.MaySupply(op.ID, op.Profile, name, source.ID, source.Profile, from.Field) {
 			return v, false
 		}
 		core = true
@@ -197,8 +197,8 @@ func (g *Gateway) leads(s *session.Session, steps []plannedStep, ops []*catalogu
 	return judge.Ask("flow", op.Name+" would take private data where the plan says, so a person must approve the plan."), true
 }
 
-// vouching says for each step what the plan will vouch for.
-func vouching(p *session.Plan, ops []*catalogue.Operation) []string {
+// confirmations says for each step which arguments the plan will confirm.
+func confirmations(p *session.Plan, ops []*catalogue.Operation) []string {
 	out := make([]string, len(p.Steps))
 	for i, st := range p.Steps {
 		sealed := provenance.SealedStep{Arguments: st.Arguments, From: st.From, Open: st.Open}
@@ -206,7 +206,7 @@ func vouching(p *session.Plan, ops []*catalogue.Operation) []string {
 		case p.State == session.PlanRejected:
 			out[i] = "nothing: the plan is rejected"
 			continue
-		case sealed.Weak():
+		case sealed.FixesNothing():
 			out[i] = "open: goes by where its arguments came from"
 			continue
 		case !p.Clean && p.State == session.PlanApproved && !p.ByPerson():
@@ -222,7 +222,7 @@ func vouching(p *session.Plan, ops []*catalogue.Operation) []string {
 			}
 			part := fmt.Sprintf("%s from step %d (%s)", shownWord(name), from.Step, where)
 			if to, source := ops[i], ops[from.Step]; from.Field != "" && to != nil && source != nil && p.State == session.PlanApproved && !p.ByPerson() &&
-				to.Profile.RoleOf(name).Core() && !provenance.MayServe(to.ID, to.Profile, name, source.ID, source.Profile, from.Field) {
+				to.Profile.RoleOf(name).Core() && !provenance.MaySupply(to.ID, to.Profile, name, source.ID, source.Profile, from.Field) {
 				part += ", which an outsider may have written: a person is asked once the session is untrusted"
 			}
 			parts = append(parts, part)

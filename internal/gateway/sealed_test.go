@@ -112,7 +112,7 @@ func TestSealedPlanIsFollowed(t *testing.T) {
 	w := newPlanWorld(t)
 	p := w.open("worker", "erin", chores)
 	plan := w.sealedBy(true, p, answerAll)
-	if got := []string{plan.Steps[0].Vouches, plan.Steps[1].Vouches, plan.Steps[2].Vouches}; !slices.Equal(got, []string{"fixed", "to from step 0 (field sender); once for each record of step 0; open: body", "fixed"}) {
+	if got := []string{plan.Steps[0].Confirms, plan.Steps[1].Confirms, plan.Steps[2].Confirms}; !slices.Equal(got, []string{"fixed", "to from step 0 (field sender); once for each record of step 0; open: body", "fixed"}) {
 		t.Errorf("%q", got)
 	}
 	w.mustPermit(w.do(p, "mail_find", `{"q":"widgets"}`, ""))
@@ -216,8 +216,8 @@ func TestWhoSealedThePlan(t *testing.T) {
 	t.Run("a rule, clean", func(t *testing.T) {
 		w := newPlanWorld(t)
 		p := w.open("worker", "erin", chores)
-		if a := w.sealedBy(true, p, free); !strings.Contains(a.Steps[1].Vouches, "which an outsider may have written") {
-			t.Errorf("%q", a.Steps[1].Vouches)
+		if a := w.sealedBy(true, p, free); !strings.Contains(a.Steps[1].Confirms, "which an outsider may have written") {
+			t.Errorf("%q", a.Steps[1].Confirms)
 		}
 		find(w, p)
 		if q := w.asks(p, "slack_send", to("eve@evil.example")); slices.Contains(codes(q), policy.ReasonLeftPlan) {
@@ -228,8 +228,8 @@ func TestWhoSealedThePlan(t *testing.T) {
 	t.Run("a person, clean", func(t *testing.T) {
 		w := newPlanWorld(t)
 		p := w.open("worker", "erin", chores)
-		if a := w.sealedBy(false, p, free); strings.Contains(a.Steps[1].Vouches, "outsider") {
-			t.Errorf("%q", a.Steps[1].Vouches)
+		if a := w.sealedBy(false, p, free); strings.Contains(a.Steps[1].Confirms, "outsider") {
+			t.Errorf("%q", a.Steps[1].Confirms)
 		}
 		find(w, p)
 		w.mustPermit(w.do(p, "slack_send", to("eve@evil.example"), ""))
@@ -241,8 +241,8 @@ func TestWhoSealedThePlan(t *testing.T) {
 		find(w, p)
 		a := w.sealedBy(true, p, answerAll)
 		for _, s := range a.Steps {
-			if !strings.HasPrefix(s.Vouches, "nothing: the session held labels") {
-				t.Errorf("%q", s.Vouches)
+			if !strings.HasPrefix(s.Confirms, "nothing: the session held labels") {
+				t.Errorf("%q", s.Confirms)
 			}
 		}
 		find(w, p)
@@ -280,15 +280,15 @@ func TestWhoSealedThePlan(t *testing.T) {
 		w := newPlanWorld(t)
 		p := w.open("worker", "erin", chores)
 		a := w.sealedBy(false, p, `[{"tool":"mail_find","justification":"find who asked about widgets"},{"tool":"slack_send","justification":"tell them that widgets are sold out"}]`)
-		if a.Steps[1].Vouches != "open: goes by where its arguments came from" {
-			t.Errorf("%q", a.Steps[1].Vouches)
+		if a.Steps[1].Confirms != "open: goes by where its arguments came from" {
+			t.Errorf("%q", a.Steps[1].Confirms)
 		}
 		find(w, p)
 		q := w.asks(p, "slack_send", to("bob@b.example"))
 		w.is(q, "MEDIUM", policy.ReasonUntrusted)
 		w.mustRespond("bob", q.ID, "approve", "")
 		w.mustPermit(w.do(p, "slack_send", to("bob@b.example"), ""))
-		w.is(w.asks(p, "slack_send", to("cid@c.example")), "MEDIUM", policy.ReasonUntrusted) // it vouches for nothing, so it is no matter how often
+		w.is(w.asks(p, "slack_send", to("cid@c.example")), "MEDIUM", policy.ReasonUntrusted) // it confirms nothing, so it is no matter how often
 	})
 }
 
@@ -325,8 +325,8 @@ func TestPlanOfAFirstDestination(t *testing.T) {
 	}
 }
 
-// Outside the plan a call that is vouched for has one tier more all the same.
-func TestVouchedOutsideThePlan(t *testing.T) {
+// Outside the plan a call that is confirmed has one tier more all the same.
+func TestConfirmedOutsideThePlan(t *testing.T) {
 	w := newPlanWorld(t)
 	p := w.open("worker", "erin", "Tell dan@d.example about the widgets.")
 	w.sealedBy(true, p, answerAll)

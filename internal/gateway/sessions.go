@@ -251,11 +251,11 @@ func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
 	var all []Evidence
 	size := 0
 	for _, ev := range kept {
-		var seen provenance.Seen
+		var seen provenance.Observation
 		if err := json.Unmarshal(ev.Body, &seen); err != nil {
 			return nil, fault.Wrap(err, fault.StoreUnavailable, "What the session before has seen can't be read.")
 		}
-		if seen.Gave != nil {
+		if seen.GivenAway != nil {
 			all = append(all, ev)
 		}
 		size += len(ev.Body)
@@ -263,7 +263,7 @@ func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
 	if len(kept) <= maxTaken && size <= maxTakenAll {
 		return all, nil
 	}
-	body, err := json.Marshal(provenance.Gave("", "session", nil, nil))
+	body, err := json.Marshal(provenance.GivenAway("", "session", nil, nil))
 	return []Evidence{{CallID: "session", Rules: (&provenance.Profile{}).Digest(), Body: body}}, err
 }
 

@@ -96,7 +96,7 @@ type Evidence struct {
 	Seq    int64 // of its session, from 1; the store's
 	CallID string
 	Rules  string // digest of the profile that it was observed under: under another one it is worth nothing
-	Body   []byte // a provenance.Seen as JSON, at most 1 MiB
+	Body   []byte // a provenance.Observation as JSON, at most 1 MiB
 }
 
 // SpendError says why what an intent was to spend can't be spent: it is spent already, has expired, was decided otherwise since.

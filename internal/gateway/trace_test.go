@@ -73,7 +73,7 @@ func (f flooded) Evidence(ctx context.Context, id string, after int64) ([]gatewa
 	return kept, err
 }
 
-// What is too much to take over counts as anything: in the next session nothing that is read back vouches.
+// What is too much to take over counts as anything: in the next session nothing that is read back confirms.
 func TestNextSessionAfterTooMuchEvidenceTrustsNothing(t *testing.T) {
 	w := newTracedWorld(t, func(o *gateway.Options) { o.FreeLevel1 = true })
 	agent := identity.Principal{Kind: identity.Agent, ID: "selfish"}

@@ -179,13 +179,13 @@ func loggedVerdict(e audit.Entry) (state string, v *fault.Verdict) {
 	}
 	verdict.Stage, verdict.Code, verdict.RequestID = e.Stage, fault.Code(e.Code), e.RequestID
 	var detail struct {
-		Told *gateway.Told `json:"told"` // set if the entry tells more than the agent may know
+		Disclosed *gateway.Disclosed `json:"told"` // set if the entry tells more than the agent may know
 	}
-	if len(e.Detail) > 0 && (json.Unmarshal(e.Detail, &detail) != nil || detail.Told != nil) {
-		if detail.Told == nil {
-			detail.Told = &gateway.Told{Code: fault.Internal}
+	if len(e.Detail) > 0 && (json.Unmarshal(e.Detail, &detail) != nil || detail.Disclosed != nil) {
+		if detail.Disclosed == nil {
+			detail.Disclosed = &gateway.Disclosed{Code: fault.Internal}
 		}
-		verdict.Stage, verdict.Code, e.Reason = detail.Told.Stage, detail.Told.Code, detail.Told.Reason
+		verdict.Stage, verdict.Code, e.Reason = detail.Disclosed.Stage, detail.Disclosed.Code, detail.Disclosed.Reason
 	}
 	if verdict.Decision != fault.Permit {
 		// The reason in the log is for people. In an outcome it can hold a server's words.

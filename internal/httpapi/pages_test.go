@@ -602,7 +602,7 @@ func TestHostileFields(t *testing.T) {
 			a.Operation, a.Agent, a.Requester, a.OpenedBy, a.DefinitionHash, a.PolicyVersion = hostile, hostile, hostile, hostile, hostile, hostile
 			a.Amount, a.Consequence, a.ModifiedFrom, a.ModifiedBy, a.ModifiedReason, a.DeclarationID = hostile, hostile, q.ApprovalID, hostile, hostile, ""
 			a.Justification, a.Destinations = words, []string{hostile}
-			a.Evidence = []approval.Finding{{Argument: hostile, Role: hostile, Value: hostile, By: hostile, Text: hostile, Operation: hostile, CallID: hostile, Record: 3, Field: hostile}, {Vouched: true, By: hostile, Argument: "b"}}
+			a.Evidence = []approval.Finding{{Argument: hostile, Role: hostile, Value: hostile, By: hostile, Text: hostile, Operation: hostile, CallID: hostile, Record: 3, Field: hostile}, {Confirmed: true, By: hostile, Argument: "b"}}
 			a.Labels, a.Reasons = []string{hostile}, []approval.Reason{{Stage: "risk", Code: hostile, Text: hostile}, {Stage: hostile, Code: hostile, Text: hostile}}
 		})
 		if _, err := w.client(w.admin, w.token(identity.Person, "erin", identity.Approver)).Approve(t.Context(), a.ID, a.Digest, hostile); err != nil {
@@ -631,8 +631,8 @@ func TestWhatIsShown(t *testing.T) {
 	there := func(a *approval.Approval) {
 		a.Destinations = []string{`"docs.example"`}
 		a.Evidence = []approval.Finding{
-			{Argument: "to", Role: "destination", Value: "pay@acme.example", Text: "nothing vouches for to, which is from record 3 of mail.find", Operation: "mail.find", CallID: "call_7", Record: 3, Field: "sender"},
-			{Argument: "id", Role: "selector", Value: "m-7", Vouched: true, By: "words", Text: "id is in the person's request"},
+			{Argument: "to", Role: "destination", Value: "pay@acme.example", Text: "to is not confirmed: it is from record 3 of mail.find", Operation: "mail.find", CallID: "call_7", Record: 3, Field: "sender"},
+			{Argument: "id", Role: "selector", Value: "m-7", Confirmed: true, By: "words", Text: "id is in the person's request"},
 		}
 	}
 	before := w.put(like, there)
@@ -649,7 +649,7 @@ func TestWhatIsShown(t *testing.T) {
 	for id, wants := range map[string][]string{
 		"risk": {"HIGH"}, "sources": {"Where each argument came from"}, "main": {"What could go wrong", "dora", "worker", why.UserRequest, why.MissingKnowledge, why.ExpectedUse, "risk.operator", "host:laptop", "mail.search_email", read.CallID,
 			"Since this was asked it took on internal", "Earlier decisions", "rejected", "not this week", q.Digest, q.CallDigest, "its own words", "Waits for one person",
-			"destination", `"pay@acme.example"`, "nothing vouches for to", "record 3 of mail.find", "sender", "call_7", "by nobody", `"m-7"`, "id is in the person's request", "the person’s request"},
+			"destination", `"pay@acme.example"`, "to is not confirmed", "record 3 of mail.find", "sender", "call_7", "no one", `"m-7"`, "id is in the person's request", "the person’s request"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(p.ids[id], want) {

@@ -64,12 +64,12 @@ type Caller struct {
 type Session struct {
 	Open        bool
 	Phase       session.Phase
-	Labels      []flow.Held        // once the call runs: including the labels of text that the arguments carry
-	Words       *provenance.Words  // the person's request; nil: not parsed
-	Plan        *session.Plan      // nil: none
-	Sealed      *provenance.Sealed // the plan as provenance reads it; nil: not approved
-	BudgetSpent bool               // it has no time left for operations
-	OutcomeOwed bool               // the outcome of an earlier call is not recorded yet
+	Labels      []flow.Held            // once the call runs: including the labels of text that the arguments carry
+	Request     *provenance.Request    // the person's request; nil: not parsed
+	Plan        *session.Plan          // nil: none
+	Sealed      *provenance.SealedPlan // the plan as provenance reads it; nil: not approved
+	BudgetSpent bool                   // it has no time left for operations
+	OutcomeOwed bool                   // the outcome of an earlier call is not recorded yet
 	Room        Room
 }
 
@@ -192,7 +192,7 @@ func (a Answer) ByPerson() bool { return a.Approval != nil && a.Approval.State =
 // PlanStep is the step of the sealed plan, however it was approved, that has this very call: all of its arguments are fixed, or come from where the
 // plan says. Nil if there is none.
 func (f *Facts) PlanStep() *session.Step {
-	if e := &f.Evidence; e.Follows && (e.Step.Fixed || e.Step.Exact) {
+	if e := &f.Evidence; e.Follows && (e.Step.Fixed || e.Step.FullyConfirmed) {
 		return &f.Session.Plan.Steps[e.Step.Step]
 	}
 	return nil

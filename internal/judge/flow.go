@@ -35,7 +35,7 @@ func Trace(f *Facts, seen *provenance.Evidence) (ruling *provenance.Ruling, unas
 
 // situation is the situation of the call, for package provenance.
 func (f *Facts) situation(held []flow.Held) provenance.Situation {
-	at := provenance.Situation{Held: held, Words: f.Session.Words, Own: f.Caller.Own, FreeLevel1: f.Rules.FreeLevel1, Plan: f.Session.Sealed}
+	at := provenance.Situation{Held: held, Request: f.Session.Request, Own: f.Caller.Own, FreeLevel1: f.Rules.FreeLevel1, Plan: f.Session.Sealed}
 	if len(f.Session.Labels) > 0 && !f.Session.holds(flow.Untrusted) { // in all other sessions they do not matter
 		at.Choices = f.Operation.Choices
 	}
@@ -45,7 +45,7 @@ func (f *Facts) situation(held []flow.Held) provenance.Situation {
 // personNamed reports whether the person chose the destinations of the call: they are in the request, the person's own, in a sealed plan, or
 // approved before. In a clean session nothing has been traced, so only the request is checked.
 func (f *Facts) personNamed() bool {
-	if f.Session.Words == nil || !f.Operation.Traced || f.Arguments.Answers {
+	if f.Session.Request == nil || !f.Operation.Traced || f.Arguments.Answers {
 		return false
 	}
 	var findings []provenance.Finding
@@ -66,7 +66,7 @@ func (f *Facts) personNamed() bool {
 			if !f.Session.Plan.ByPerson() || found.CallID != "" {
 				return false
 			}
-		case provenance.ByWords, provenance.ByOwn, provenance.ByApproval:
+		case provenance.ByRequest, provenance.ByIdentity, provenance.ByApproval:
 		default:
 			return false
 		}

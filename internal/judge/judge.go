@@ -170,19 +170,19 @@ func Ask(stage, reason string) fault.Verdict {
 
 // WithEvidence adds the sources of the arguments to a permit, for the caller to see.
 func WithEvidence(v fault.Verdict, f *Facts) fault.Verdict {
-	if v.Decision == fault.Permit && f.Evidence.Vouched() {
+	if v.Decision == fault.Permit && f.Evidence.Confirmed() {
 		v.Reason, v.Because = f.Evidence.Ruling.Reason, append(v.Because, f.Traced()...)
 	}
 	return v
 }
 
-// Vouched reports whether the arguments were traced and all of them are confirmed. Then the session's labels do not make the call riskier.
-func (e *Evidence) Vouched() bool {
+// Confirmed reports whether the arguments were traced and all of them are confirmed. Then the session's labels do not make the call riskier.
+func (e *Evidence) Confirmed() bool {
 	return e.Ruling != nil && e.Ruling.Verdict == provenance.Permit && len(e.Ruling.Evidence) > 0
 }
 
-// Unvouched reports whether the flow rules leave the call to a person.
-func (e *Evidence) Unvouched() bool { return e.Ruling != nil && e.Ruling.Verdict == provenance.Ask }
+// Unconfirmed reports whether the flow rules leave the call to a person.
+func (e *Evidence) Unconfirmed() bool { return e.Ruling != nil && e.Ruling.Verdict == provenance.Ask }
 
 // Needed reports whether the flow rules had to check the call. Anything that such a call sends beside its arguments can't be traced, so it is not
 // sent.

@@ -128,7 +128,7 @@ var violations = map[string][]struct {
 	"flow": {
 		{"contaminated", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "internal"}} }, fault.Deny, fault.FlowContaminated},
 		{"a label nobody knows", func(_ testing.TB, f *Facts) { f.Session.Labels = []flow.Held{{Label: "old"}} }, fault.Deny, fault.FlowContaminated},
-		{"nothing vouches", func(_ testing.TB, f *Facts) {
+		{"not confirmed", func(_ testing.TB, f *Facts) {
 			f.Evidence.Ruling = &provenance.Ruling{Verdict: provenance.Ask, Reason: "the address comes from a page"}
 		}, fault.Ask, fault.ApprovalRequired},
 		{"not traceable", func(_ testing.TB, f *Facts) { f.Evidence.Untraceable = fault.New(fault.StoreUnavailable, "") }, fault.Deny, fault.StoreUnavailable},
@@ -289,7 +289,7 @@ func TestDeclaredByAPlanThatTakesArguments(t *testing.T) {
 	f := fine(t)
 	builtIn(&f)
 	f.Session.Plan = &session.Plan{State: session.PlanApproved, DecidedBy: "rule", Digest: "plan", Steps: []session.Step{{Operation: "chat.post"}}}
-	f.Session.Sealed = &provenance.Sealed{Clean: true, Steps: []provenance.SealedStep{{Operation: "chat.post", From: map[string]provenance.Source{"text": {Field: "x"}}}}}
+	f.Session.Sealed = &provenance.SealedPlan{Clean: true, Steps: []provenance.SealedStep{{Operation: "chat.post", From: map[string]provenance.Source{"text": {Field: "x"}}}}}
 	f.Evidence = Evidence{}
 	p := Memory(Call, &f)
 	if p.Denied() {
@@ -299,7 +299,7 @@ func TestDeclaredByAPlanThatTakesArguments(t *testing.T) {
 	if v, _ := p.Finish(&f); v.Code != fault.DeclarationMissing {
 		t.Errorf("a call that follows no step: %+v", v)
 	}
-	f.Evidence.Follows, f.Evidence.Step = true, provenance.Followed{Exact: true, Firm: true}
+	f.Evidence.Follows, f.Evidence.Step = true, provenance.Followed{FullyConfirmed: true, Confirmed: true}
 	if v, found := p.Finish(&f); v.Decision != fault.Permit || found.DeclaredBy != "plan" {
 		t.Errorf("a call that follows the step: %+v, declared by %q", v, found.DeclaredBy)
 	}

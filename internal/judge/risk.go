@@ -36,11 +36,11 @@ func Rate(f *Facts) (policy.Rating, error) {
 		return policy.Rating{}, errNotLoaded
 	}
 	around := policy.Context{
-		LeftPlan: f.Session.Sealed != nil && !e.Follows,
-		Vouched:  e.Vouched() && f.Session.holds(flow.Untrusted),
-		NewTool:  e.NewTool,
+		LeftPlan:  f.Session.Sealed != nil && !e.Follows,
+		Confirmed: e.Confirmed() && f.Session.holds(flow.Untrusted),
+		NewTool:   e.NewTool,
 	}
-	if !e.Vouched() { // confirmed arguments make labels no ground
+	if !e.Confirmed() { // confirmed arguments make labels no ground
 		for _, h := range f.Session.Labels {
 			switch h.Label {
 			case flow.Untrusted:
@@ -51,10 +51,10 @@ func Rate(f *Facts) (policy.Rating, error) {
 			}
 		}
 	}
-	if e.Follows && e.Step.Firm { // untrusted content did not influence it
+	if e.Follows && e.Step.Confirmed { // untrusted content did not influence it
 		around.Untrusted = false
 	}
-	if e.Follows && e.Step.Exact { // the plan confirms every argument
+	if e.Follows && e.Step.FullyConfirmed { // the plan confirms every argument
 		around.Contaminated, around.Labels = false, nil
 	}
 	around.FirstDestination = e.NewDestination && !f.personNamed()
@@ -88,7 +88,7 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 		askFrom = policy.High
 	}
 	asks := rating.Risk.Rank() >= askFrom.Rank()
-	person := f.Evidence.Unvouched() && !f.Rules.Shadow // decides anyway, so silence has nothing to permit
+	person := f.Evidence.Unconfirmed() && !f.Rules.Shadow // decides anyway, so silence has nothing to permit
 	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
 	}

@@ -84,7 +84,7 @@ func declared(f *Facts, found *Finding) fault.Verdict {
 	case f.PlanStep() != nil:
 		found.DeclaredBy = f.Session.Plan.Digest
 		return fault.Permitted()
-	case !f.Evidence.Loaded && f.Session.Sealed != nil && f.Session.Sealed.Asks(f.Operation.ID): // only the evidence can tell whether it follows the plan
+	case !f.Evidence.Loaded && f.Session.Sealed != nil && f.Session.Sealed.NeedsEvidence(f.Operation.ID): // only the evidence can tell whether it follows the plan
 		found.undecided = true
 		return fault.Permitted()
 	}

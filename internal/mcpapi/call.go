@@ -227,7 +227,7 @@ func (f *Face) outcome(ctx context.Context, r gateway.Request, a gateway.Answer)
 	return refusal(ctx, r, a.Verdict.RequestID, a.Verdict)
 }
 
-// reasoned is the result of a call with the verdict beside it where that says what vouched for the arguments.
+// reasoned is the result of a call with the verdict beside it if that names the sources of the arguments.
 func reasoned(r gateway.Request, a gateway.Answer) json.RawMessage {
 	if a.Verdict.Reason == "" || r.Method != call.CallTool {
 		return a.Result

@@ -109,10 +109,10 @@ func TestExplain(t *testing.T) {
 	ask.Because = []fault.Because{
 		{Code: fault.ApprovalRequired, Detail: "risk: " + ask.Reason}, {Code: fault.ApprovalRequired, Detail: "listed: nobody classified it."},
 	}
-	traced := fault.Refuse("flow", fault.ApprovalRequired, "nothing vouches for to; mail.find (call_1) loaded untrusted data")
+	traced := fault.Refuse("flow", fault.ApprovalRequired, "to is not confirmed; mail.find (call_1) loaded untrusted data")
 	traced.Decision = fault.Ask
 	traced.Because = []fault.Because{
-		{Label: "untrusted", Operation: "mail.find", CallID: "call_1"}, {Detail: "nothing vouches for to"},
+		{Label: "untrusted", Operation: "mail.find", CallID: "call_1"}, {Detail: "to is not confirmed"},
 		{Operation: "mail.people", CallID: "call_2", Detail: "cc is from record 3 of mail.people, which the person's request names"},
 		{Code: fault.FlowUntrusted, Detail: "flow: " + traced.Reason}, {Code: fault.ApprovalRequired, Detail: "risk: it is of risk MEDIUM"},
 	}
@@ -131,7 +131,7 @@ The question to the person is appr_7. Nothing runs by itself when it is answered
 What you can do:
 - A person has been asked. Make the same call again later.
 The same call can succeed later.`},
-		{"traced", traced, `Not done yet: nothing vouches for to; mail.find (call_1) loaded untrusted data
+		{"traced", traced, `Not done yet: to is not confirmed; mail.find (call_1) loaded untrusted data
 The session holds the label untrusted since mail.find was called (call_1).
 Detail: cc is from record 3 of mail.people, which the person's request names (mail.people, call_2).
 Asked by risk: it is of risk MEDIUM
@@ -153,7 +153,7 @@ Repeating the same call will not help.`},
 	}
 }
 
-// What vouched for the arguments of a call stands beside its result, which is as it was.
+// The sources of a call's arguments stand beside its result, which is unchanged.
 func TestPermitNamesItsEvidence(t *testing.T) {
 	eras(t, func(t *testing.T, revision string) {
 		r := newRig(t)

@@ -81,7 +81,7 @@ func (t ToolName) Role(a Argument) (role provenance.Role, why string) {
 	case strings.Count(a.Path, ".") > 3:
 		return "", "too deep to tell"
 	case Has(w, "password", "passwd", "passphrase", "secret", "apikey", "otp", "credential", "credentials") || Has(w, "api", "private", "access", "ssh", "signing") && Has(w, "key", "token"):
-		return provenance.Credential, "a secret: only the request itself vouches"
+		return provenance.Credential, "a secret: only the request itself can confirm it"
 	case Has(w, "token"):
 		return "", "a token of some kind"
 	case text && (a.Format == "email" || a.Format == "idn-email"):

@@ -251,7 +251,7 @@ func TestMailNeedsTLS(t *testing.T) {
 	if len(o.plain) > 1 || len(o.mails) != 0 {
 		t.Errorf("it went on: %q", o.plain)
 	}
-	// A certificate that nobody vouches for, or of another name.
+	// a certificate that no authority signed, or of another name.
 	for what, change := range map[string]func(*mailer){
 		"unknown": func(m *mailer) { m.roots = nil }, "another's": func(m *mailer) { m.host = "other.example" },
 	} {

@@ -112,13 +112,13 @@ type Subject struct {
 
 // Context is what raises the risk of writes, to HIGH at most.
 type Context struct {
-	Untrusted        bool     // the session has read what nobody vouches for
+	Untrusted        bool     // the session has read content from an unconfirmed source
 	Contaminated     bool     // the session holds confidential data
 	Labels           []string // the labels of that data, for the reason's text
-	LeftPlan         bool     // the session has a plan and the call is not in it; counts only with Untrusted or Vouched
+	LeftPlan         bool     // the session has a plan and the call is not in it; counts only with Untrusted or Confirmed
 	NewTool          bool     // the operation's definition is new or has changed
 	FirstDestination bool     // nothing was sent to one of its destinations before
-	Vouched          bool     // the session is untrusted, and it is known where everything in the call came from
+	Confirmed        bool     // the session is untrusted, and it is known where everything in the call came from
 }
 
 // Codes of reasons, in the order in which they come.
@@ -296,7 +296,7 @@ func (out *Rating) rateContext(c Context) {
 	}
 	var read []Reason // together one ground
 	if c.Untrusted {
-		read = append(read, Reason{ReasonUntrusted, "The session has read content from outside that nobody vouches for."})
+		read = append(read, Reason{ReasonUntrusted, "The session has read content from an unconfirmed source."})
 	}
 	if c.Contaminated {
 		text := "The session holds confidential data."
@@ -308,7 +308,7 @@ func (out *Rating) rateContext(c Context) {
 	if read != nil {
 		up(read...)
 	}
-	if c.LeftPlan && (c.Untrusted || c.Vouched) {
+	if c.LeftPlan && (c.Untrusted || c.Confirmed) {
 		up(Reason{ReasonLeftPlan, "It is not in the session's approved plan."})
 	}
 	if c.NewTool {

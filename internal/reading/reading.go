@@ -76,12 +76,12 @@ const (
 // kindOf tells how the argument at a path is looked at. The operator's role decides, but what is looked for (query) can still be code or the id of
 // something, and text (content) code: there the name speaks, as where nobody gave a role. What an object is for says nothing of code inside it.
 func (o *Operation) kindOf(at string) kind {
-	_, role, told := call.LongestPrefix(o.Roles, at)
+	_, role, labelled := call.LongestPrefix(o.Roles, at)
 	names := strings.Split(at, ".")
 	for i := range names {
 		names[i] = strings.ReplaceAll(names[i], "%2E", ".")
 	}
-	if _, own := o.Roles[at]; told && !own && o.codeName(names[len(names)-1]) {
+	if _, own := o.Roles[at]; labelled && !own && o.codeName(names[len(names)-1]) {
 		return code
 	}
 	switch provenance.Role(role) {
@@ -95,7 +95,7 @@ func (o *Operation) kindOf(at string) kind {
 		if slices.ContainsFunc(names, o.codeName) {
 			return code
 		}
-		if (!told || provenance.Role(role) == provenance.Query) && plainName(names[len(names)-1]) {
+		if (!labelled || provenance.Role(role) == provenance.Query) && plainName(names[len(names)-1]) {
 			return plain
 		}
 	}

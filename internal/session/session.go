@@ -86,11 +86,11 @@ func (p *Plan) ByPerson() bool {
 }
 
 // Sealed is the plan as package provenance reads it; nil unless it is approved. The caller must not change it.
-func (p *Plan) Sealed() *provenance.Sealed {
+func (p *Plan) Sealed() *provenance.SealedPlan {
 	if p == nil || p.State != PlanApproved {
 		return nil
 	}
-	sealed := &provenance.Sealed{Clean: p.Clean, Person: p.ByPerson(), Done: p.Done}
+	sealed := &provenance.SealedPlan{Clean: p.Clean, Person: p.ByPerson(), Done: p.Done}
 	for _, s := range p.Steps {
 		sealed.Steps = append(sealed.Steps, provenance.SealedStep{Operation: s.Operation, Arguments: s.Arguments, From: s.From, Open: s.Open, Each: s.Each})
 	}
@@ -230,7 +230,7 @@ func (s Session) Take(d provenance.Done) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
-	if sealed := s.Plan.Sealed(); sealed == nil || !sealed.Take(d) {
+	if sealed := s.Plan.Sealed(); sealed == nil || !sealed.HasRoom(d) {
 		return s, fault.New(fault.Conflict, "Step %d of the sealed plan has been called.", d.Step)
 	}
 	p := *s.Plan

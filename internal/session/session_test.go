@@ -220,7 +220,7 @@ func TestBudgetLeft(t *testing.T) {
 }
 
 // A plan that was written before plans said what is taken from results decodes as what it was, under the digest that it had: its steps still
-// fix what they fixed, and a rule's vouches for nothing, since nobody knows whether the session was clean.
+// fix what they fixed, and a rule's confirms nothing, since nobody knows whether the session was clean.
 func TestOldPlansDecode(t *testing.T) {
 	const old = `{"session_id":"sess_1","agent_id":"a","phase":"execution","state":"open","labels":[],"version":3,"plan":{"plan_id":"plan_1","digest":"3f06a4ecf8da3ad4a3a4a41ea24b6b0f0e1a3d7f","state":"approved","decided_by":"rule",
 		"steps":[{"tool":"t","operation":"s.t","arguments":{"x":1},"after":[0],"justification":"why"},{"tool":"u","operation":"s.u","justification":"why"}],"submitted":"2026-01-02T03:04:05Z"}}`
@@ -229,14 +229,14 @@ func TestOldPlansDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	sealed := s.Plan.Sealed()
-	if sealed.Vouches() || sealed.Steps[0].Weak() || !sealed.Steps[1].Weak() {
+	if sealed.Confirms() || sealed.Steps[0].FixesNothing() || !sealed.Steps[1].FixesNothing() {
 		t.Errorf("%+v", sealed)
 	}
-	if f, ok := sealed.Follow("s.t", nil, []byte(`{"x":1}`), nil); !ok || !f.Fixed || f.Firm {
+	if f, ok := sealed.Follow("s.t", nil, []byte(`{"x":1}`), nil); !ok || !f.Fixed || f.Confirmed {
 		t.Errorf("%+v", f)
 	}
 	s.Plan.DecidedBy = "person:p"
-	if f, ok := s.Plan.Sealed().Follow("s.t", nil, []byte(`{"x":1}`), nil); !ok || !f.Firm {
+	if f, ok := s.Plan.Sealed().Follow("s.t", nil, []byte(`{"x":1}`), nil); !ok || !f.Confirmed {
 		t.Errorf("%+v", f)
 	}
 	b, err := json.Marshal(s.Plan.Steps)

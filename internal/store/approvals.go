@@ -92,7 +92,7 @@ func (t *tx) saveApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), silence(a), micros(a.SpokenAt), body)
+	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), silence(a), micros(a.IntervenedAt), body)
 }
 
 func (t *tx) addApproval(a approval.Approval) error {
@@ -101,7 +101,7 @@ func (t *tx) addApproval(a approval.Approval) error {
 		return err
 	}
 	t.wrote++
-	if err := t.w.c.exec(insertApproval, a.ID, a.Session, a.Agent, a.Operation, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), micros(a.SpokenAt), body); err != nil {
+	if err := t.w.c.exec(insertApproval, a.ID, a.Session, a.Agent, a.Operation, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), micros(a.IntervenedAt), body); err != nil {
 		return err
 	}
 	for _, d := range a.Destinations {
@@ -328,7 +328,7 @@ func (t *tx) use(s gateway.Spend) error {
 			return err
 		}
 		if used {
-			return &gateway.SpendError{Err: fault.New(fault.Conflict, "The approval was used before; one is for one call.")}
+			return &gateway.SpendError{Err: fault.New(fault.Conflict, "The approval was used before; an approval is for one call.")}
 		}
 		t.wrote++
 		if err := t.w.c.exec(insertSpent, s.Approval, s.CallID); err != nil {

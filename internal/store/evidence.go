@@ -14,7 +14,7 @@ const (
 	maxEvidenceRow  = 1 << 20
 )
 
-// keep adds evidence to a session, within its bounds. What is over them is left out without an error: it vouches for nothing, and costs no
+// keep adds evidence to a session, within its bounds. What is over them is left out without an error: it confirms nothing, and costs no
 // more than a question to a person. Once the session has no room for one, nothing that comes later is kept: evidence that can take others'
 // worth away must not be left out before some of those.
 func (t *tx) keep(sessionID string, ev gateway.Evidence) error {

@@ -188,7 +188,7 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 // Labels are in the session's row with the entry. Used time is in memory with it and in the row within a second: a crash can
 // forget that much of a budget's use, and never a label.
 //
-// What it has seen is kept with it, or not at all where it would be too much: what is not kept vouches for nothing. A closed session keeps
+// What it has seen is kept with it, or not at all where it would be too much: evidence that is not kept confirms nothing. A closed session keeps
 // nothing more: its result is not released.
 func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
 	if e.Kind != audit.Outcome {

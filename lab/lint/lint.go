@@ -156,7 +156,7 @@ func (d *comparison) unlabelled(server string, tools []string) {
 		case class.Named:
 		case p.Level < 2 && naming.Writes(tool):
 			writes = append(writes, tool)
-		case !p.Told() && p.Level > 0 && !d.argless[server+"."+tool]:
+		case !p.HasRoles() && p.Level > 0 && !d.argless[server+"."+tool]:
 			bare = append(bare, tool)
 		}
 	}
@@ -175,7 +175,7 @@ func (d *comparison) unlabelled(server string, tools []string) {
 		d.add(agent.P1, "operations."+server+".*", "give each an entry with its own level", "by their names these tools change something, and only %s.* covers them, which says that they hardly do: %s", server, some(writes))
 	}
 	if len(bare) > 0 {
-		d.add(agent.P2, "operations."+server+".*", way, "these tools have no label of their own, so once a session has read untrusted content every argument of theirs must be vouched for: %s", some(bare))
+		d.add(agent.P2, "operations."+server+".*", way, "these tools have no label of their own, so once a session has read untrusted content every argument of theirs must be confirmed: %s", some(bare))
 	}
 }
 
@@ -230,7 +230,7 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 		return
 	}
 	p := d.c.Classifier(nil)(server, tool).Profile()
-	if known && p.Told() {
+	if known && p.HasRoles() {
 		var bare []string
 		for _, a := range schema.Arguments {
 			if _, _, told := call.LongestPrefix(p.Args, a.Path); !told {
@@ -238,7 +238,7 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 			}
 		}
 		if len(bare) > 0 {
-			d.add(agent.P2, field+".args", "give each a role, or leave it so", "what has no role has to be vouched for like a target: %s", some(bare))
+			d.add(agent.P2, field+".args", "give each a role, or leave it so", "an argument without a role has to be confirmed like a target: %s", some(bare))
 		}
 	}
 	d.history(id, field, o, p, missing)
@@ -271,7 +271,7 @@ func (d *comparison) history(id, field string, o daemon.OperationConfig, p *prov
 	}
 	for _, f := range o.TrustedFields {
 		if what := u.texts[f]; what != "" {
-			d.add(agent.P1, field+".trusted_fields", "leave "+f+" out, and name what the system sets in it, if anything", "results had %s in the field %.80q, and all that stands there vouches for itself", what, f)
+			d.add(agent.P1, field+".trusted_fields", "leave "+f+" out, and name what the system sets in it, if anything", "results had %s in the field %.80q, and every value there counts as confirmed", what, f)
 		}
 	}
 	if u.results < enough {
@@ -349,7 +349,7 @@ func (d *comparison) take(ctx context.Context, r *store.Reader, e audit.Entry, l
 		return err
 	}
 	payloads, _ := effect.Payloads(call.CallTool, b)
-	seen := provenance.Observe(p, &provenance.Words{}, provenance.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
+	seen := provenance.Observe(p, &provenance.Request{}, provenance.Result{Operation: e.Operation, CallID: e.CallID, Arguments: []byte("{}"), Payloads: payloads})
 	if len(seen.Records) == 0 || seen.Cut {
 		return nil
 	}

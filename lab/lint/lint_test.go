@@ -123,7 +123,7 @@ operations:
 		{"P2 operations", "no entry covers these tools of mail, so they can't be called: other, third"},
 		{"P1 operations.mail.send.args.boddy", "given to nothing"},
 		{"P1 operations.mail.send.args.payment.sum", "given to nothing"},
-		{"P2 operations.mail.send.args", "has to be vouched for like a target: body, extra, payment.amount"},
+		{"P2 operations.mail.send.args", "has to be confirmed like a target: body, extra, payment.amount"},
 		{"P2 operations.mail.gone", "never offered"}, {"P2 operations.new.tool", "never offered"},
 		{"P2 operations.new.poke.args", "its arguments have no roles"}, // and new.sync takes none
 		{"P1 operations.docs.*", "only docs.* covers them, which says that they hardly do: delete_all"},
@@ -217,6 +217,6 @@ operations:
 	}
 	holds(t, problems, [][2]string{
 		{"P1 operations.db.rows", `the argument "query" of rows: it holds code`},
-		{"P2 operations.db.write.args", "has to be vouched for like a target: sql"},
+		{"P2 operations.db.write.args", "has to be confirmed like a target: sql"},
 	})
 }

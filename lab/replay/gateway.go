@@ -86,7 +86,7 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 	}
 	p := &player{
 		log: log, config: c, plan: s.Plan, tools: map[string]tool{},
-		state: state{rules: judge.Rules{FreeLevel1: c.FreeLevel1}, words: provenance.ParseWords(s.UserRequest), evidence: &provenance.Evidence{}},
+		state: state{rules: judge.Rules{FreeLevel1: c.FreeLevel1}, words: provenance.ParseRequest(s.UserRequest), evidence: &provenance.Evidence{}},
 		calls: map[string]*pastCall{}, asked: map[string]string{}, ran: map[string]bool{}, unlabelled: map[string]bool{},
 		past: Past{Session: s.ID, Agent: s.Agent, Requester: s.Requester, Notes: []string{}},
 	}
@@ -161,7 +161,7 @@ type detail struct {
 	Approval string            `json:"approval_id"`
 	Carries  []json.RawMessage `json:"carries"`
 	Evidence []struct {
-		Vouched bool `json:"vouched"`
+		Confirmed bool `json:"vouched"`
 	} `json:"evidence"`
 }
 
@@ -206,7 +206,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 			return err
 		}
 		c.args = a.Arguments
-		c.asked = c.asked || e.Stage == "flow" || slices.ContainsFunc(a.Evidence, func(f approval.Finding) bool { return !f.Vouched })
+		c.asked = c.asked || e.Stage == "flow" || slices.ContainsFunc(a.Evidence, func(f approval.Finding) bool { return !f.Confirmed })
 	default:
 		if c.args, err = p.kept(ctx, e.Arguments); err != nil {
 			return err
@@ -223,7 +223,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 	p.judge(c)
 	if !p.ran[c.CallID] && c.Now != nil && c.Now.Decision == provenance.Permit && e.Decision == "deny" && e.Stage == "flow" {
 		c.note("it did not run then, so nobody knows what its result would have shown")
-		p.state.raise(p.tool(c.Operation), c.CallID, provenance.Seen{}, c.Now.Unasked)
+		p.state.raise(p.tool(c.Operation), c.CallID, provenance.Observation{}, c.Now.Unasked)
 	}
 	return nil
 }
@@ -245,7 +245,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 		if d.Approval != "" || len(e.Approvers) > 0 { // it repeats a call that waited for this answer
 			c.Then.Decision, c.Then.Stage = "ask", p.asked[d.Approval]
 			for _, f := range d.Evidence {
-				if !f.Vouched {
+				if !f.Confirmed {
 					c.Then.Stage, c.asked = "flow", true
 				}
 			}
@@ -266,12 +266,12 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 	}
 	tainted := p.tainted()
 	if f, ok := p.sealed.Follow(c.Operation, t.profile, c.args, p.evidence); ok {
-		if done := f.Done(c.CallID, tainted && !f.Exact); p.sealed.Take(done) {
+		if done := f.Done(c.CallID, tainted && !f.FullyConfirmed); p.sealed.HasRoom(done) {
 			p.sealed.Done = append(p.sealed.Done, done)
 		}
 	}
 	if tainted && (t.op.Effect == flow.Write || p.acts(c.Operation, c.args)) {
-		p.evidence.Add(provenance.Gave(c.Operation, c.CallID, t.profile, c.args))
+		p.evidence.Add(provenance.GivenAway(c.Operation, c.CallID, t.profile, c.args))
 	}
 }
 
@@ -338,14 +338,14 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 	if err != nil {
 		return err
 	}
-	var seen provenance.Seen
+	var seen provenance.Observation
 	if result == nil {
 		c.note("its result was not kept, so it shows nothing")
 	} else {
 		payloads, plain := effect.Payloads(method(e.Action), result)
 		seen = provenance.Observe(t.profile, p.words, provenance.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads})
 		if t.profile.Shape != nil && !plain {
-			seen = provenance.Seen{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
+			seen = provenance.Observation{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
 		}
 		if e.Result.Redacted {
 			c.note("secrets in its result are redacted in the log")

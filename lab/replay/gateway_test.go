@@ -190,7 +190,7 @@ func TestSession(t *testing.T) {
 	if r := got.Calls[3].Now.Reason; !strings.Contains(r, "record 1 of book.lookup") {
 		t.Errorf("the evidence is not named: %q", r)
 	}
-	if e := got.Calls[5].Now.Evidence; len(e) != 1 || e[0].Vouched || !strings.Contains(e[0].Text, "record 1 of mail.inbox") {
+	if e := got.Calls[5].Now.Evidence; len(e) != 1 || e[0].Confirmed || !strings.Contains(e[0].Text, "record 1 of mail.inbox") {
 		t.Errorf("what was kept apart was not read: %+v", e)
 	}
 	if got.Calls[5].Then.Approvers[0] != "alice" || got.Calls[5].Then.Outcome != "ok" {

@@ -14,7 +14,7 @@
 // # How it counts
 //
 // A person's task is free when each of its calls is permitted. A call that is asked about is taken as approved: it counts as a question, it
-// is done, and the approval vouches. A call that is refused gives no result to see, and its task is broken.
+// is done, and the approval confirms. A call that is refused gives no result to see, and its task is broken.
 //
 // A case is a task with an attack in it: the task's calls up to the one whose result carries the attack, then the attacker's. The attack got
 // through when each of the attacker's calls is permitted and the record says that the goal is then reached. The person's own calls before it
@@ -71,7 +71,7 @@ type Stop struct {
 	Call     int                  `json:"call"` // of the task, from 0
 	Tool     string               `json:"tool"`
 	Reason   string               `json:"reason"`
-	Evidence []provenance.Finding `json:"evidence"` // of each value that nothing vouches for; never nil
+	Evidence []provenance.Finding `json:"evidence"` // of each unconfirmed value; never nil
 }
 
 // Through is an attack that ran with nobody asked.
@@ -200,7 +200,7 @@ func count(f *Figures, rec *Recording, run *run, s *trial) {
 func stop(at int, st step, r provenance.Ruling) Stop {
 	s := Stop{Call: at, Tool: st.tool, Reason: r.Reason, Evidence: []provenance.Finding{}}
 	for _, f := range r.Evidence {
-		if !f.Vouched {
+		if !f.Confirmed {
 			s.Evidence = append(s.Evidence, f)
 		}
 	}

@@ -80,10 +80,10 @@ func want(t *testing.T, what string, got, want any) {
 func TestTraces(t *testing.T) {
 	r := play(t, Rules{Labels: labels(t)}, read(t, "trace.json", file0(t, "trace.json")))
 	f := r.All
-	// free, looked_up (the second letter too: the first one's echo is untrusted, and the desk vouches), copied, own, dated.
+	// free, looked_up (the second letter too: the first one's echo is untrusted, and the desk confirms), copied, own, dated.
 	want(t, "tasks", []int{f.UserTasks, f.PassFree, f.Approvals}, []int{8, 5, 3})
 	want(t, "asked", tasks(f.Asked), []string{
-		"asked: 1 send",   // and not again: an approval vouches
+		"asked: 1 send",   // and not again: an approval confirms
 		"refused: 2 send", // the refused call showed nothing
 		"noted: 1 note",
 	})
@@ -95,7 +95,7 @@ func TestTraces(t *testing.T) {
 		"known in free", // the person named her; and the goal is reached in one order
 		"pay in asked",  // the person said yes to this address
 	})
-	if s := f.Asked[0].Calls[0]; len(s.Evidence) != 1 || s.Evidence[0].Argument != "to" || s.Evidence[0].Vouched || !strings.Contains(s.Reason, "nothing vouches for to") {
+	if s := f.Asked[0].Calls[0]; len(s.Evidence) != 1 || s.Evidence[0].Argument != "to" || s.Evidence[0].Confirmed || !strings.Contains(s.Reason, "to is not confirmed") {
 		t.Errorf("the question is not explained: %+v", s)
 	}
 	if len(r.Parts) != 1 || r.Parts[0].Name != "office" || len(r.Notes) != 0 {
@@ -166,7 +166,7 @@ func TestRecordedRuns(t *testing.T) {
 	}
 	f := r.Parts[1].Figures
 	want(t, "tasks", []int{f.UserTasks, f.PassFree, f.Approvals}, []int{3, 1, 3})
-	want(t, "asked", tasks(f.Asked), []string{"asked: 2 send", "asked: 3 send", "failed: 2 send"}) // an error's text vouches for nothing
+	want(t, "asked", tasks(f.Asked), []string{"asked: 2 send", "asked: 3 send", "failed: 2 send"}) // an error's text confirms nothing
 	want(t, "cases", []int{f.Cases, f.TextOnly, f.AutoAttack}, []int{2, 0, 1})
 	want(t, "through", f.Through, []Through{{"office", "a-model-1", "free", "known"}})
 	want(t, "all", []int{r.All.UserTasks, r.All.Cases, r.All.AutoAttack, len(r.All.Through), len(r.All.Asked)}, []int{11, 10, 4, 4, 5})
@@ -311,7 +311,7 @@ func TestLabels(t *testing.T) {
 	for name, w := range map[string]flow.Sensitivity{"a": flow.External, "b": flow.Both, "c": flow.None, "d": flow.InternalSource, "unknown": flow.External} {
 		tool := l.toolbox("s").tool(name)
 		want(t, name, tool.op.Sensitivity, w)
-		if name != "d" && (tool.profile.Level != 2 || tool.op.Effect != flow.Write) || tool.profile.Told() || !slices.Contains(tool.op.Emits, flow.Untrusted) {
+		if name != "d" && (tool.profile.Level != 2 || tool.op.Effect != flow.Write) || tool.profile.HasRoles() || !slices.Contains(tool.op.Emits, flow.Untrusted) {
 			t.Errorf("%s: %+v", name, tool)
 		}
 	}

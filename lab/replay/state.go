@@ -17,10 +17,10 @@ type tool struct {
 type state struct {
 	rules    judge.Rules
 	own      []string // the person's own addresses and accounts
-	words    *provenance.Words
+	words    *provenance.Request
 	held     []flow.Held
 	evidence *provenance.Evidence
-	sealed   *provenance.Sealed // nil: no plan was approved
+	sealed   *provenance.SealedPlan // nil: no plan was approved
 }
 
 // rule asks the stages of a replay (judge.Replay) about a call: the verdict is theirs. Where the call is traced the ruling says where its
@@ -29,7 +29,7 @@ func (s *state) rule(t tool, args []byte, traced bool) provenance.Ruling {
 	f := judge.Facts{
 		Rules:     &s.rules,
 		Caller:    judge.Caller{Own: s.own},
-		Session:   judge.Session{Labels: s.held, Words: s.words, Sealed: s.sealed},
+		Session:   judge.Session{Labels: s.held, Request: s.words, Sealed: s.sealed},
 		Operation: judge.Operation{ID: t.op.ID, Name: t.op.Name, Level: t.profile.Level, Flow: t.op, Profile: t.profile, Traced: traced},
 		Arguments: judge.Arguments{Canonical: args},
 		Evidence:  judge.Evidence{Loaded: true},
@@ -69,11 +69,11 @@ func (s *state) tainted() bool {
 
 // raise adds what a session holds after a result, as the gateway decides it: what repeats what it was given is untrusted, an error's text
 // too, unless the operation is trusted, or has the shape under which it is.
-func (s *state) raise(t tool, id string, seen provenance.Seen, unasked string, found ...flow.Label) {
+func (s *state) raise(t tool, id string, seen provenance.Observation, unasked string, found ...flow.Label) {
 	if !(seen.Trusted || t.profile.Output == provenance.TrustedOutput && t.profile.Shape == nil) {
 		found = append(found, flow.Untrusted)
 	}
-	for _, h := range (provenance.Ruling{Unasked: unasked}).Brings(flow.Raise(nil, t.op, id, found...), t.op.ID, id) {
+	for _, h := range (provenance.Ruling{Unasked: unasked}).WithUnasked(flow.Raise(nil, t.op, id, found...), t.op.ID, id) {
 		s.held = flow.Raise(s.held, flow.Operation{ID: h.Operation}, h.CallID, h.Label)
 	}
 }

@@ -43,7 +43,7 @@ type trial struct {
 
 func newTrial(tools *toolbox, rules Rules, prompt string) *trial {
 	return &trial{tools: tools, state: state{
-		own: tools.own, rules: judge.Rules{Labels: ownLabels, FreeLevel1: rules.FreeLevel1}, words: provenance.ParseWords(prompt), evidence: &provenance.Evidence{},
+		own: tools.own, rules: judge.Rules{Labels: ownLabels, FreeLevel1: rules.FreeLevel1}, words: provenance.ParseRequest(prompt), evidence: &provenance.Evidence{},
 	}}
 }
 
@@ -61,7 +61,7 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 		s.evidence.Add(provenance.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
 	}
 	if t.op.Effect == flow.Write && s.tainted() { // as the gateway does: what outsiders may have had written is not believed when it is read back
-		s.evidence.Add(provenance.Gave(t.op.ID, id, t.profile, args))
+		s.evidence.Add(provenance.GivenAway(t.op.ID, id, t.profile, args))
 	}
 	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
 	s.raise(t, id, seen, r.Unasked)
@@ -76,7 +76,7 @@ func payloads(result json.RawMessage) []json.RawMessage {
 	if len(result) > 0 && result[0] == '"' {
 		var s string
 		if err := json.Unmarshal(result, &s); err == nil {
-			result = provenance.Text(s)
+			result = provenance.TextPayload(s)
 		}
 	}
 	return []json.RawMessage{result}

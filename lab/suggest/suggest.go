@@ -41,9 +41,9 @@ type Proposal struct {
 	IDKind      string                     `json:"id_kind,omitempty"`
 	EgressURL   bool                       `json:"egress_url,omitempty"`
 	Args        map[string]provenance.Role `json:"args"`
-	Left        []string                   `json:"without_role,omitempty"` // arguments that have no role: they have to be vouched for
+	Left        []string                   `json:"without_role,omitempty"` // arguments that have no role: they have to be confirmed
 	Frees       []string                   `json:"frees,omitempty"`        // arguments that an outsider may write without a question, sorted
-	Cut         bool                       `json:"cut,omitempty"`          // the schema has more than was read: what wasn't has to be vouched for
+	Cut         bool                       `json:"cut,omitempty"`          // the schema has more than was read: the rest has to be confirmed
 	Skipped     string                     `json:"skipped,omitempty"`      // why there is no proposal
 	Allows      []string                   `json:"allows,omitempty"`       // what it would allow, in sentences
 
@@ -107,7 +107,7 @@ func For(server string, tool Tool) Proposal {
 	return p
 }
 
-// anchored takes all roles back where nothing in a call would have to be vouched for.
+// anchored takes all roles back where nothing in a call would have to be confirmed.
 func (p *Proposal) anchored() {
 	for _, role := range p.Args {
 		if role.Core() || role.Soft() {
@@ -119,7 +119,7 @@ func (p *Proposal) anchored() {
 	}
 	for arg := range p.Args {
 		p.Left = append(p.Left, arg)
-		p.reasons[arg] = "nothing else in the call could be vouched for"
+		p.reasons[arg] = "nothing else in the call could be confirmed"
 	}
 	clear(p.Args)
 	p.Frees = nil
@@ -197,7 +197,7 @@ func Write(all []Proposal) string {
 	}
 	line(0, "# Proposed entries for sallyport.yaml, made of what the servers say about their tools: read each before you paste it.")
 	line(0, "# By pasting an entry you accept that agents with permission may call the tool; what stands above the entry; and, where it has args, that a")
-	line(0, "# session that holds internal data may call it where everything that has to be vouched for is: the rest of the call goes along.")
+	line(0, "# session that holds internal data may call it where everything that has to be confirmed is confirmed: the rest of the call goes along.")
 	line(0, "# Everything that isn't said is the stricter choice. What a server says about itself is no reason to trust it, so every tool is a write here, and")
 	line(0, "# what it answers untrusted.")
 	line(0, "operations:")
@@ -248,7 +248,7 @@ func (p *Proposal) gives(kinds map[string][]string) {
 	for _, kind := range of {
 		noun := kind[strings.LastIndexByte(kind, '_')+1:]
 		if naming.Has(words, noun, noun+"s", noun+"es", strings.TrimSuffix(noun, "y")+"ies") {
-			p.comments = append(slices.Clone(p.comments), fmt.Sprintf("id_kind: %s  # if the ids in its results are those that other tools of the server take: without it they vouch for none", comment(key(kind))))
+			p.comments = append(slices.Clone(p.comments), fmt.Sprintf("id_kind: %s  # if the ids in its results are those that other tools of the server take: without it they confirm none", comment(key(kind))))
 			return
 		}
 	}
@@ -259,12 +259,12 @@ func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 	case len(p.Args) == 0:
 		line(2, "# You accept: nothing else; no argument has a role, so once a session has read untrusted content each call is asked about.")
 	case len(p.Frees) == 0:
-		line(2, "# You accept: nothing else; each argument has to be vouched for.")
+		line(2, "# You accept: nothing else; each argument has to be confirmed.")
 	default:
 		line(2, "# You accept: what stands in %s may be an outsider's.", comment(strings.Join(p.Frees, ", ")))
 	}
 	if p.Cut {
-		line(2, "# Its schema is larger or deeper than is read here, or can't be read: what isn't below has to be vouched for.")
+		line(2, "# Its schema is larger or deeper than is read here, or can't be read: every other argument has to be confirmed.")
 	}
 	line(2, "%s:", key(p.Operation))
 	switch p.Sensitivity {
@@ -298,7 +298,7 @@ func (p *Proposal) write(line func(indent int, format string, args ...any)) {
 		at = 6
 	}
 	for _, arg := range p.Left {
-		line(at, "# %s: %s, so it has to be vouched for", comment(arg), p.reasons[arg])
+		line(at, "# %s: %s, so it has to be confirmed", comment(arg), p.reasons[arg])
 	}
 }
 

@@ -39,7 +39,7 @@ func TestSuggestRoles(t *testing.T) {
 		{"post_message", `{"channel":{"type":"string"},"text":{"type":"string"},"thread_id":{"type":"string"}}`, "channel:destination text:content thread_id:selector"},
 		{"reschedule_event", `{"event_id":{"type":"string"},"calendar_id":{"type":"string"},"start_time":{"type":"string","format":"date-time"}}`, "event_id:selector start_time:time"},
 		{"delete_file", `{"file_id":{"type":"string"},"title":{"type":"string"},"filter":{"type":"string"}}`, "file_id:selector"},
-		{"search_files", `{"query":{"type":"string"},"limit":{"type":"integer"},"sort":{"enum":["a","b"]}}`, ""}, // nothing would have to be vouched for
+		{"search_files", `{"query":{"type":"string"},"limit":{"type":"integer"},"sort":{"enum":["a","b"]}}`, ""}, // nothing would have to be confirmed
 		{"search_files", `{"query":{"type":"string"},"folder":{"type":"string"}}`, "query:query"},
 		{"fetch_page", `{"url":{"type":"string"}}`, "url:url"},
 		{"fetch_page", `{"where":{"type":"string","format":"uri"}}`, "where:url"},
@@ -78,7 +78,7 @@ func TestSuggestRoles(t *testing.T) {
 }
 
 // A proposal opens nothing that isn't among what it says it frees: whatever a definition says, a call with a stranger's value anywhere else is
-// asked about or refused, as it is without a label; and so is every call where nothing vouches for anything.
+// asked about or refused, as it is without a label; and so is every call where no value is confirmed.
 func TestSuggestionsAreNeverMorePermissive(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	verb := []string{"send", "search", "get", "delete", "create", "run", "update", "mark", "frob", "pay", "list", "fetch", "share", "post"}
@@ -103,7 +103,7 @@ func TestSuggestionsAreNeverMorePermissive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if profile.Told() {
+		if profile.HasRoles() {
 			told++
 		}
 		stranger := slices.Collect(func(yield func(string) bool) {
@@ -124,7 +124,7 @@ func TestSuggestionsAreNeverMorePermissive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := provenance.Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Words: provenance.ParseWords("do it for bob@example.com")}
+		s := provenance.Situation{Held: []flow.Held{{Label: flow.Untrusted}}, Request: provenance.ParseRequest("do it for bob@example.com")}
 		if rnd.IntN(2) == 0 {
 			s.Held = append(s.Held, flow.Held{Label: flow.Internal})
 		}

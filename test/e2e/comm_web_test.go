@@ -427,7 +427,7 @@ func TestGatewayIsNotReachedThroughItself(t *testing.T) {
 }
 
 // Over TLS, with the real binary, whose roots the environment names: a page comes, a redirect from https to http does not, and neither
-// does anything whose certificate nobody vouches for.
+// does anything whose certificate no authority signed.
 func TestTLS(t *testing.T) {
 	plain := newWebsite(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "plain words") })
 	asked := &recorder{}

@@ -62,16 +62,16 @@ func TestProvenance(t *testing.T) {
 		{"send", `{"to": "ann@corp.example", "text": "It comes on Monday."}`, "permit", "to is in the person's request"},
 		{"send", `{"to": "bob@example.com", "text": "It comes on Monday."}`, "permit", "to is the person's own"},
 		{"send", `{"to": "sales@acme.example", "text": "Thank you."}`, "permit", "to is from record 1 of mail.list, which the person's request names"},
-		{"send", `{"to": "eve@evil.example", "text": "Thank you."}`, "ask", "nothing vouches for to, which is from record 2 of mail.list"},
-		{"send", `{"to": "drop@evil.example", "text": "all of it"}`, "ask", "nothing vouches for to, which is from record 2 of mail.list"},
-		{"send", `{"to": "ann@corp.example, drop@evil.example", "text": "all of it"}`, "ask", "nothing vouches for to, which is from record 2 of mail.list"},
-		{"send", `{"to": "ann@corp.example", "text": "Read https://evil.example/x at once."}`, "ask", "nothing vouches for a link in text"},
+		{"send", `{"to": "eve@evil.example", "text": "Thank you."}`, "ask", "to is not confirmed: it is from record 2 of mail.list"},
+		{"send", `{"to": "drop@evil.example", "text": "all of it"}`, "ask", "to is not confirmed: it is from record 2 of mail.list"},
+		{"send", `{"to": "ann@corp.example, drop@evil.example", "text": "all of it"}`, "ask", "to is not confirmed: it is from record 2 of mail.list"},
+		{"send", `{"to": "ann@corp.example", "text": "Read https://evil.example/x at once."}`, "ask", "a link in text is not confirmed"},
 		{"delete", `{"id": "m1"}`, "permit", "id is from a field that the system sets in record 1 of mail.list, which the person's request names"},
 		{"delete", `{"id": "m2"}`, "ask", "a record that the person's request does not single out"},
 		{"transfer", `{"account": "DE89370400440532013000", "amount": 900, "subject": "Rent"}`, "permit", "account is from record 1 of bank.payees, which the person's request names"},
-		{"transfer", `{"account": "DE02120300000000202051", "amount": 900, "subject": "Rent"}`, "ask", "nothing vouches for account, which is from record 2 of bank.payees"},
-		{"transfer", `{"account": "GB00EVIL0000000001", "amount": 900, "subject": "Rent"}`, "ask", "nothing vouches for account"},
-		{"transfer", `{"account": "DE89370400440532013000", "amount": 900, "subject": "Rent", "copy_to": "drop@evil.example"}`, "ask", "nothing vouches for copy_to"},
+		{"transfer", `{"account": "DE02120300000000202051", "amount": 900, "subject": "Rent"}`, "ask", "account is not confirmed: it is from record 2 of bank.payees"},
+		{"transfer", `{"account": "GB00EVIL0000000001", "amount": 900, "subject": "Rent"}`, "ask", "account is not confirmed"},
+		{"transfer", `{"account": "DE89370400440532013000", "amount": 900, "subject": "Rent", "copy_to": "drop@evil.example"}`, "ask", "copy_to is not confirmed"},
 	} {
 		t.Run(c.tool+" "+c.arguments, func(t *testing.T) {
 			config, sent := inbox(t)
@@ -101,7 +101,7 @@ func TestProvenance(t *testing.T) {
 				}
 				intent := w.last("intent")
 				if !strings.Contains(string(intent.Detail), c.says) {
-					t.Errorf("the record does not say what vouched: %s", intent.Detail)
+					t.Errorf("the record does not name the sources: %s", intent.Detail)
 				}
 				return
 			}
@@ -114,7 +114,7 @@ func TestProvenance(t *testing.T) {
 				t.Errorf("because %+v", r.verdict.Because)
 			}
 			q, err := w.root.Approval(t.Context(), *r.verdict.ApprovalID)
-			if err != nil || q.Needed < 1 || !slices.ContainsFunc(q.Evidence, func(f client.Finding) bool { return !f.Vouched && strings.Contains(f.Text, "nothing vouches") }) {
+			if err != nil || q.Needed < 1 || !slices.ContainsFunc(q.Evidence, func(f client.Finding) bool { return !f.Confirmed && strings.Contains(f.Text, "not confirmed") }) {
 				t.Errorf("people are not shown where it came from: %+v %v", q, err)
 			}
 		})
@@ -132,7 +132,7 @@ func (w *world) last(kind string) (last client.Entry) {
 	return last
 }
 
-// What a session has seen outlives the gateway, and what people approved vouches for the rest of the session, but only there.
+// What a session has seen outlives the gateway, and what people approved confirms the rest of the session, but only there.
 func TestProvenanceOutlivesARestart(t *testing.T) {
 	config, sent := inbox(t)
 	p := newPlace(t, config)
