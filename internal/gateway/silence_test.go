@@ -173,6 +173,20 @@ func TestNoHoldsForACallThatDiffersByAByte(t *testing.T) {
 	}
 }
 
+// A no holds for the like that waits for silence already: silence permits it no more, and a person is asked.
+func TestNoHoldsForWhatWaitsForSilence(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	waits := w.asks(p, "slack_mail", mailTo)
+	other := w.asks(p, "slack_mail", `{"text":"hi.","to":"a@example.com"}`)
+	w.mustRespond("bob", other.ID, approval.Reject, "never to them")
+	w.clock.advance(delay)
+	a := w.do(p, "slack_mail", mailTo, "")
+	if id := w.mustAsk(a); id == waits.ID || !w.question(id).SilenceAt.IsZero() {
+		t.Errorf("it is left to silence after a no to the like: %+v", a.Verdict)
+	}
+}
+
 // Nobody could object while the gateway was down: that is no silence.
 func TestTimeWhileTheGatewayWasDownIsNoSilence(t *testing.T) {
 	w := newPeopleWorld(t)
