@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -263,13 +264,18 @@ func hideSecrets(root *os.Root, secrets []string) (covers []string, err error) {
 
 // nameServerPaths makes the links by which the server knows what it was given, the directory in which it starts, and links of the system.
 func (spec *launchSpec) nameServerPaths(root *os.Root, system map[string]string) error {
-	for from, to := range spec.Server.Links {
+	var made []string
+	for _, from := range slices.Sorted(maps.Keys(spec.Server.Links)) { // a directory comes before what is below it
+		if inside(from, made) {
+			continue // a link that was made already leads there
+		}
 		if _, err := root.Lstat(from[1:]); err == nil {
 			continue // it lies in what was let in
 		}
-		if err := errors.Join(root.MkdirAll(filepath.Dir(from)[1:], 0o755), root.Symlink(to, from[1:])); err != nil {
+		if err := errors.Join(root.MkdirAll(filepath.Dir(from)[1:], 0o755), root.Symlink(spec.Server.Links[from], from[1:])); err != nil {
 			return err
 		}
+		made = append(made, from)
 	}
 	if dir := strings.TrimPrefix(spec.Dir, "/"); dir != "" {
 		if _, err := root.Lstat(dir); err != nil {

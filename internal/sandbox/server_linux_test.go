@@ -247,6 +247,7 @@ func TestServerFollowsNoLink(t *testing.T) {
 		}
 		s := w.server
 		s.Write, s.Links = []string{w.project + "/docs"}, map[string]string{w.home + "/my/docs": w.project + "/docs"}
+		s.Links[w.home+"/my/docs/a.txt"] = w.project + "/docs/a.txt" // below a link that is made
 		s.Argv = []string{helperName, "read", w.home + "/my/docs/a.txt"}
 		if tier == Partial { // there is no root of its own in which a name could be made
 			s.Argv[2] = w.project + "/docs/a.txt"
