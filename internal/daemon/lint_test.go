@@ -140,7 +140,7 @@ func TestLintIdentities(t *testing.T) {
 	}
 	problems := cfg.labelProblems("f")
 	holds(t, problems, [][2]string{
-		{"P1 people[0].identities", `"*@x.example" looks like a pattern`}, {"P1 people[1].identities", `"A@X.example" is said to be a's as well`}, {"P1 people[1].identities", `"@y.example" looks like`},
+		{"P1 people[0].identities", `"*@x.example" looks like a pattern`}, {"P1 people[1].identities", `"A@X.example" is an identity of a as well`}, {"P1 people[1].identities", `"@y.example" looks like`},
 	})
 	for i, line := range []int{2, 5, 5} {
 		if problems[i].Line != line {
