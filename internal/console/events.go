@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
 
@@ -30,7 +30,7 @@ var plainID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // events tells a page that something changed: an event named after the topic ("approval"), and one after topic and id ("approval:appr_1").
 func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Principal) {
-	err := c.Stream(w, r, p, func() bool { _, ok := c.Principal(r); return ok }, func(change gateway.Change) []string {
+	err := c.Stream(w, r, p, func() bool { _, ok := c.Principal(r); return ok }, func(change changes.Change) []string {
 		history := []string{"event: " + change.Topic + "\ndata: 1\n\n"}
 		if plainID.MatchString(change.ID) {
 			history = append(history, "event: "+change.Topic+":"+change.ID+"\ndata: 1\n\n")
@@ -88,7 +88,7 @@ func sendReload(w http.ResponseWriter) {
 // stream began, and whenever a change was missed. The stream ends when the client goes, when the gateway closes, and when alive denies that the
 // sign-in is good; it is asked before each write and every 15 seconds. With an error nothing was written: fault.LimitRate says that too many
 // streams are open, fault.RoleMissing that a page of another site or port asks, which could use them up.
-func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Principal, alive func() bool, form func(gateway.Change) []string) error {
+func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Principal, alive func() bool, form func(changes.Change) []string) error {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return fault.New(fault.RoleMissing, "Pages of other sites are not told what changes.").At("Sec-Fetch-Site")
 	}
@@ -98,11 +98,11 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 	defer c.leaveStream(p.ID)
 	r, leave := c.limitPages(r)
 	defer leave()
-	changes, end := c.o.Gateway.Watch()
+	told, end := c.o.Gateway.Watch()
 	defer end()
 	rc := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
-	all := strings.Join(form(gateway.Change{Topic: "all"}), "")
+	all := strings.Join(form(changes.Change{Topic: "all"}), "")
 	write := func(text string) bool {
 		if !alive() { // a page asks again, and is told to sign in
 			_, _ = fmt.Fprint(w, all)
@@ -143,9 +143,9 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 			if !write(": still here\n\n") {
 				return nil
 			}
-		case change := <-changes:
+		case change := <-told:
 			if change.Topic == "" { // changes were missed
-				change = gateway.Change{Topic: "all"}
+				change = changes.Change{Topic: "all"}
 			}
 			for _, event := range form(change) {
 				tell(event)

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
@@ -40,7 +40,7 @@ type questions interface {
 
 // sessions is what it reads of the gateway.
 type sessions interface {
-	Watch(topics ...string) (changes <-chan gateway.Change, end func())
+	Watch(topics ...string) (told <-chan changes.Change, end func())
 	SessionByID(ctx context.Context, id string) (session.Session, error)
 	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
 }
@@ -81,41 +81,41 @@ func (t *teller) close() {
 
 // run tells until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	changes, end := t.gateway.Watch(gateway.ApprovalChanged, gateway.PlanChanged, gateway.KillChanged)
+	told, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill)
 	defer end()
 	for all := true; ; {
 		if all { // whatever waits to be told is in what it reads, so many that were missed take one more look
-			for len(changes) > 0 {
-				<-changes
+			for len(told) > 0 {
+				<-told
 			}
 			t.everything(ctx)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case c := <-changes:
+		case c := <-told:
 			all = !t.change(ctx, c)
 		}
 	}
 }
 
 // change tells of one change. false: it takes a look at everything.
-func (t *teller) change(ctx context.Context, c gateway.Change) bool {
+func (t *teller) change(ctx context.Context, c changes.Change) bool {
 	switch c.Topic {
-	case gateway.ApprovalChanged:
+	case changes.Approval:
 		q, err := t.desk.Question(ctx, c.ID)
 		if err != nil {
 			return fault.Is(err, fault.NotFound)
 		}
 		t.approval(ctx, q.Approval)
 		t.missed(ctx, q)
-	case gateway.PlanChanged:
+	case changes.Plan:
 		s, err := t.gateway.SessionByID(ctx, c.ID)
 		if err != nil {
 			return fault.Is(err, fault.NotFound)
 		}
 		t.plan(ctx, s)
-	case gateway.KillChanged:
+	case changes.Kill:
 		t.kill(ctx)
 	case "":
 		return false

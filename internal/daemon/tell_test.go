@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
-	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -23,7 +23,7 @@ import (
 
 // fakeDesk is a desk and its gateway with these approvals, oldest first.
 type fakeDesk struct {
-	changes  chan gateway.Change
+	changes  chan changes.Change
 	all      []approval.Approval
 	sessions []session.Session // oldest first
 	drills   []string
@@ -35,7 +35,7 @@ type fakeDesk struct {
 	clock    time.Time // the gateway's
 }
 
-func (d *fakeDesk) Watch(...string) (<-chan gateway.Change, func()) { return d.changes, func() {} }
+func (d *fakeDesk) Watch(...string) (<-chan changes.Change, func()) { return d.changes, func() {} }
 
 func (d *fakeDesk) SessionByID(_ context.Context, id string) (session.Session, error) {
 	i := slices.IndexFunc(d.sessions, func(s session.Session) bool { return s.ID == id })
@@ -149,7 +149,7 @@ func newTeller(t testing.TB, d *fakeDesk, o *outbox) *teller {
 		t.Fatal(err)
 	}
 	if d.changes == nil {
-		d.changes = make(chan gateway.Change, 64)
+		d.changes = make(chan changes.Change, 64)
 	}
 	return &teller{desk: d, gateway: d, switches: d.KillStatus, n: n, warn: func(string, ...any) {}, now: func() time.Time { return d.clock }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
 }
@@ -227,7 +227,7 @@ func TestTellPlans(t *testing.T) {
 	d, o := &fakeDesk{clock: noon, sessions: []session.Session{waits("a", session.PlanPending), waits("b", session.PlanApproved), closed, {ID: "d", State: session.Open}}}, newOutbox()
 	te := newTeller(t, d, o)
 	for _, id := range []string{"a", "b", "c", "d", "gone"} {
-		if !te.change(t.Context(), gateway.Change{Topic: gateway.PlanChanged, ID: id}) {
+		if !te.change(t.Context(), changes.Change{Topic: changes.Plan, ID: id}) {
 			t.Errorf("%s: looks at everything", id)
 		}
 	}
@@ -240,7 +240,7 @@ func TestTellPlans(t *testing.T) {
 		t.Errorf("after a start: %q", o.keys)
 	}
 	d.broken = errors.New("the disk is gone")
-	if te.change(t.Context(), gateway.Change{Topic: gateway.PlanChanged, ID: "a"}) {
+	if te.change(t.Context(), changes.Change{Topic: changes.Plan, ID: "a"}) {
 		t.Error("what could not be read is not looked for again")
 	}
 }
@@ -286,12 +286,12 @@ func TestTellAfterAStart(t *testing.T) {
 // However many changes were missed while everything was looked at, they take one more look.
 func TestTellMissedChanges(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	d, o := &fakeDesk{clock: noon, changes: make(chan gateway.Change, 64)}, newOutbox()
+	d, o := &fakeDesk{clock: noon, changes: make(chan changes.Change, 64)}, newOutbox()
 	d.during = func() {
 		switch d.passes {
 		case 1: // of the start
 			for len(d.changes) < cap(d.changes) {
-				d.changes <- gateway.Change{}
+				d.changes <- changes.Change{}
 			}
 		case 2:
 			if n := len(d.changes); n > 0 {
@@ -311,8 +311,8 @@ func TestTellMissedChanges(t *testing.T) {
 func TestTellChange(t *testing.T) {
 	d, o := &fakeDesk{clock: noon, all: []approval.Approval{asked("a", "HIGH", noon)}}, newOutbox()
 	tell := newTeller(t, d, o)
-	for c, want := range map[gateway.Change]bool{
-		{Topic: gateway.ApprovalChanged, ID: "a"}: true, {Topic: gateway.ApprovalChanged, ID: "b"}: false, {Topic: gateway.KillChanged}: true, {}: false,
+	for c, want := range map[changes.Change]bool{
+		{Topic: changes.Approval, ID: "a"}: true, {Topic: changes.Approval, ID: "b"}: false, {Topic: changes.Kill}: true, {}: false,
 	} {
 		if got := tell.change(t.Context(), c); got != want {
 			t.Errorf("%+v: %v", c, got)
@@ -438,7 +438,7 @@ func TestTellDrills(t *testing.T) {
 		"an agent's own, unclaimed": {drill("HIGH", approval.Approved, yes("bob", noon)), false, time.Hour, ""},
 	} {
 		for way, tell := range map[string]func(*teller){
-			"change": func(x *teller) { x.change(t.Context(), gateway.Change{Topic: gateway.ApprovalChanged, ID: "d"}) },
+			"change": func(x *teller) { x.change(t.Context(), changes.Change{Topic: changes.Approval, ID: "d"}) },
 			"start":  func(x *teller) { x.everything(t.Context()) },
 		} {
 			d, o := &fakeDesk{clock: noon.Add(c.after), all: []approval.Approval{c.a}}, newOutbox()
@@ -458,7 +458,7 @@ func TestTellDrills(t *testing.T) {
 func TestTellKillSwitch(t *testing.T) {
 	d, o := &fakeDesk{clock: noon}, newOutbox()
 	tell := newTeller(t, d, o)
-	change := func() { tell.change(t.Context(), gateway.Change{Topic: gateway.KillChanged}) }
+	change := func() { tell.change(t.Context(), changes.Change{Topic: changes.Kill}) }
 	if change(); len(o.keys) != 0 {
 		t.Errorf("a switch that nobody touched: %v", o.keys)
 	}

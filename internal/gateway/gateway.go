@@ -24,6 +24,7 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
@@ -104,7 +105,7 @@ type Gateway struct {
 	phase     *guard.PhaseGate
 
 	sessions   liveSessions
-	watchers   watchers
+	feed       changes.Feed
 	refusals   refusals
 	background background
 	closed     atomic.Bool
@@ -166,21 +167,21 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	g.desk = desk.New(desk.Options{
 		Store: o.Store, Voter: o.Voter, Environment: o.Environment, Expires: o.Limits.ApprovalExpires, PerMinute: o.Limits.AsksPerMinute,
 		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, JudgeChanged: g.judgeChanged,
-		Changed: func(id string) { g.changed(ApprovalChanged, id) },
+		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
 		Store: o.Store, Classify: o.Classify, Labels: o.Labels, Unlisted: o.Unlisted, AskOnce: o.AskOnce, Schema: o.Schema, Commands: o.Commands,
-		Now: g.now, Log: o.Log, Void: g.desk.WithdrawOperation, Changed: func() { g.changed(ToolChanged, "") },
+		Now: g.now, Log: o.Log, Void: g.desk.WithdrawOperation, Changed: func() { g.feed.Publish(changes.Tool, "") },
 	})
 	if err != nil {
 		return nil, err
 	}
 	g.standing, err = standing.New(ctx, standing.Options{
 		Store: o.Store, Agents: o.Agents, Now: g.now, Log: o.Log,
-		SwitchChanged: func(agent string) { g.changed(KillChanged, agent) },
+		SwitchChanged: func(agent string) { g.feed.Publish(changes.Kill, agent) },
 		AgentChanged: func(agent string) {
 			g.desk.WakeAll() // calls that are held are judged again: the agent may be put aside
-			g.changed(AgentChanged, agent)
+			g.feed.Publish(changes.Agent, agent)
 		},
 	})
 	if err != nil {
@@ -197,6 +198,12 @@ func (g *Gateway) Standing() *standing.Standing { return g.standing }
 
 // Desk is where people are asked.
 func (g *Gateway) Desk() *desk.Desk { return g.desk }
+
+// Watch tells of changes from now on, of these topics or without any of all, until end is called. A change is told after it is durable,
+// except for the kill switch, which acts from memory. A session changes with each of its calls.
+func (g *Gateway) Watch(topics ...string) (told <-chan changes.Change, end func()) {
+	return g.feed.Subscribe(topics...)
+}
 
 // toolDefinition is the hash of a tool's definition as it is now; false for what is no tool.
 func (g *Gateway) toolDefinition(operation string) (hash string, ok bool) {

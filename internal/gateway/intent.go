@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
@@ -57,7 +58,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	c.session = c.live.see(s)
 	c.ran.intended = true
-	c.g.changed(SessionChanged, c.session.ID)
+	c.g.feed.Publish(changes.Session, c.session.ID)
 	if a := c.judged.facts.Answer.Approval; a != nil {
 		c.g.desk.Changed(a.ID)
 	}

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
@@ -1205,12 +1206,12 @@ func TestCheckAsksNobody(t *testing.T) {
 func TestWatch(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	w := newPeopleWorld(t)
-	changes, end := w.g.Watch()
+	told, end := w.g.Watch()
 	want := func(topic, id string) {
 		t.Helper()
 		for {
 			select {
-			case c := <-changes:
+			case c := <-told:
 				if c.Topic == topic && c.ID == id {
 					return
 				}
@@ -1221,42 +1222,42 @@ func TestWatch(t *testing.T) {
 	}
 	p := w.open("worker", "erin", widgets)
 	id := w.mustAsk(w.do(p, "slack_wipe", `{}`, ""))
-	want(gateway.ApprovalChanged, id)
+	want(changes.Approval, id)
 	w.mustRespond("bob", id, approval.Approve, "")
-	want(gateway.ApprovalChanged, id)
+	want(changes.Approval, id)
 	w.mustRespond("alice", id, approval.Approve, "")
-	want(gateway.ApprovalChanged, id)
+	want(changes.Approval, id)
 	w.mustPermit(w.do(p, "slack_wipe", `{}`, ""))
-	want(gateway.ApprovalChanged, id) // spent
+	want(changes.Approval, id) // spent
 	id = w.mustAsk(w.do(p, "slack_publish", `{}`, ""))
 	q := w.mustModify("bob", id, `{"x":1}`)
-	want(gateway.ApprovalChanged, id)
-	want(gateway.ApprovalChanged, q.ID)
+	want(changes.Approval, id)
+	want(changes.Approval, q.ID)
 	d := w.mustDeclare(p, "comm.send", getPage, fault.Ask)
-	want(gateway.ApprovalChanged, d.ApprovalID)
+	want(changes.Approval, d.ApprovalID)
 	if _, err := w.g.SetPhase(t.Context(), p.ID, session.Planning, "person:alice", ""); err != nil {
 		t.Fatal(err)
 	}
-	want(gateway.SessionChanged, p.ID)
+	want(changes.Session, p.ID)
 	w.offerAll(w.g, definition("slack", "plain", "Changed."))
-	want(gateway.ToolChanged, "")
+	want(changes.Tool, "")
 	w.quarantine("worker")
-	want(gateway.AgentChanged, "worker")
+	want(changes.Agent, "worker")
 	if err := w.g.Standing().Restore(t.Context(), "worker", "it was nothing", "person:alice"); err != nil {
 		t.Fatal(err)
 	}
-	want(gateway.AgentChanged, "worker")
+	want(changes.Agent, "worker")
 	w.g.Standing().Disable("worker", "person:alice", "stop")
-	want(gateway.KillChanged, "worker")
+	want(changes.Kill, "worker")
 	w.g.Standing().Enable("worker", "person:alice", "")
-	want(gateway.KillChanged, "worker")
+	want(changes.Kill, "worker")
 	if _, err := w.g.CloseSession(t.Context(), p.ID, "person:alice", ""); err != nil {
 		t.Fatal(err)
 	}
-	want(gateway.SessionChanged, p.ID)
-	want(gateway.ApprovalChanged, q.ID) // withdrawn
+	want(changes.Session, p.ID)
+	want(changes.Approval, q.ID) // withdrawn
 
-	var slow []<-chan gateway.Change
+	var slow []<-chan changes.Change
 	var ends []func()
 	for range 4 {
 		ch, end := w.g.Watch()
@@ -1272,7 +1273,7 @@ func TestWatch(t *testing.T) {
 			select {
 			case c := <-ch:
 				n++
-				missed = c == gateway.Change{}
+				missed = c == changes.Change{}
 			default:
 				more = false
 			}

@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
@@ -439,8 +440,8 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 			return nil, err
 		}
 		l.see(moved)
-		g.changed(SessionChanged, moved.ID)
-		g.changed(PlanChanged, moved.ID)
+		g.feed.Publish(changes.Session, moved.ID)
+		g.feed.Publish(changes.Plan, moved.ID)
 		answer.Phase = moved.Phase
 		return answer, nil
 	}

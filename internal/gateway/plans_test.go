@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
@@ -87,7 +88,7 @@ func TestPlanStepIsChecked(t *testing.T) {
 // Whoever submits a plan that waits is told what waits: the plan, and not a call that they could make again.
 func TestPlanThatWaitsSaysSo(t *testing.T) {
 	w := unlistedWorld(t)
-	changes, end := w.g.Watch(gateway.PlanChanged)
+	told, end := w.g.Watch(changes.Plan)
 	defer end()
 	p := w.open("planner", "erin", "What do widgets cost in 2026?")
 	plan := w.submit(p, `[{"tool":"shy_look","justification":"why not"}]`)
@@ -95,7 +96,7 @@ func TestPlanThatWaitsSaysSo(t *testing.T) {
 	if plan.State != session.PlanPending || len(remedies) != 2 || !strings.Contains(remedies[0].Text, "asked about the plan") || remedies[1].Kind != "ask_person" {
 		t.Errorf("%s: %+v", plan.State, remedies)
 	}
-	if c := <-changes; c.Topic != gateway.PlanChanged || c.ID != p.ID {
+	if c := <-told; c.Topic != changes.Plan || c.ID != p.ID {
 		t.Errorf("%+v", c)
 	}
 	newest, all, err := w.g.WaitingPlans(t.Context(), 10)
@@ -105,7 +106,7 @@ func TestPlanThatWaitsSaysSo(t *testing.T) {
 	if _, err := w.g.CloseSession(t.Context(), p.ID, "person:alice", "enough"); err != nil {
 		t.Fatal(err)
 	}
-	if c := <-changes; c.ID != p.ID {
+	if c := <-told; c.ID != p.ID {
 		t.Errorf("%+v", c)
 	}
 }

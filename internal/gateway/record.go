@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
@@ -52,7 +53,7 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
 	}
 	if c.session != nil {
-		c.g.changed(SessionChanged, c.session.ID)
+		c.g.feed.Publish(changes.Session, c.session.ID)
 	}
 	return c.answer(v)
 }

@@ -13,6 +13,7 @@ import (
 	"sallyport.example/guard"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
@@ -318,7 +319,7 @@ func (c *crossing) outcome(ctx context.Context, out outcome) error {
 		return err
 	}
 	c.session = c.live.see(s)
-	c.g.changed(SessionChanged, s.ID)
+	c.g.feed.Publish(changes.Session, s.ID)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
@@ -122,7 +123,7 @@ func (a *liveSessions) forget(s session.Session) *live {
 func (g *Gateway) hold(s session.Session) *live {
 	l, isNew := g.sessions.add(s, g.tierOfAgent(s.Agent))
 	if isNew {
-		g.changed(SessionChanged, s.ID)
+		g.feed.Publish(changes.Session, s.ID)
 	}
 	return l
 }
@@ -436,9 +437,9 @@ func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move fun
 		return s, err
 	}
 	l.see(s)
-	g.changed(SessionChanged, s.ID)
+	g.feed.Publish(changes.Session, s.ID)
 	if s.Plan != nil { // decided on, or over with its session
-		g.changed(PlanChanged, s.ID)
+		g.feed.Publish(changes.Plan, s.ID)
 	}
 	return s, nil
 }

@@ -3,19 +3,20 @@ package gateway_test
 import (
 	"testing"
 
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/gateway"
 )
 
 // People are told of a session that opens, and of labels that rise.
 func TestWatchSessions(t *testing.T) {
 	w := newPeopleWorld(t)
-	changes, end := w.g.Watch()
+	told, end := w.g.Watch()
 	defer end()
 	seen := func(id string) bool {
 		for {
 			select {
-			case c := <-changes:
-				if c.Topic == gateway.SessionChanged && c.ID == id {
+			case c := <-told:
+				if c.Topic == changes.Session && c.ID == id {
 					return true
 				}
 			default:
@@ -37,7 +38,7 @@ func TestWatchSessions(t *testing.T) {
 func TestKeptTwinIsNoChange(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
-	changes, end := w.g.Watch()
+	told, end := w.g.Watch()
 	defer end()
 	const calls = 8
 	done := make(chan gateway.Answer, calls)
@@ -48,8 +49,8 @@ func TestKeptTwinIsNoChange(t *testing.T) {
 		w.mustAsk(<-done)
 	}
 	n := 0
-	for len(changes) > 0 {
-		if c := <-changes; c.Topic == gateway.ApprovalChanged {
+	for len(told) > 0 {
+		if c := <-told; c.Topic == changes.Approval {
 			n++
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/changes"
 )
 
 // eventRoutes send programs of people the events that the console's pages get. The bounds on streams count both.
@@ -20,7 +20,7 @@ func (a *API) eventRoutes(s *side) {
 }
 
 // event is the event of a change, named after its topic. The topic "all" has no id.
-func event(change gateway.Change) []string {
+func event(change changes.Change) []string {
 	data, err := json.Marshal(map[string]string{"id": change.ID})
 	if err != nil {
 		panic(err) // strings encode
