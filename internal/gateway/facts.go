@@ -74,9 +74,9 @@ func (c *crossing) load() judge.Facts {
 	tier := g.tierOf(c.decl)
 	aside, _ := g.standing.Quarantined(c.agent)
 	raised := c.raised()
-	s, window := c.session, c.live.rates.calls
+	s, window := c.session, c.live.rates.Calls
 	if c.r.DryRun { // asking is work too, and takes nothing from the calls
-		window = c.live.rates.checks
+		window = c.live.rates.Checks
 	}
 	f := judge.Facts{
 		Rules: g.rules, Time: now,
@@ -86,7 +86,7 @@ func (c *crossing) load() judge.Facts {
 		},
 		Session: judge.Session{
 			Open: s.State == session.Open, Phase: s.Phase, Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
-			BudgetSpent: s.Budget > 0 && (s.BudgetLeft() == 0 || c.live.meter.left() <= 0),
+			BudgetSpent: s.Budget > 0 && (s.BudgetLeft() == 0 || c.live.meter.Left() <= 0),
 			Room:        judge.Room{CallsPerMinute: tier.CallsPerMinute, RequestsPerMinute: tier.CommRequestsPerMinute},
 		},
 		Operation: g.judged(c.effect, s.Phase),
@@ -121,7 +121,7 @@ func (c *crossing) load() judge.Facts {
 		f.Session.Room.CallIn, _ = window.Room(now)
 	}
 	if f.Operation.Requests && !c.taken.request {
-		f.Session.Room.RequestIn, _ = c.live.rates.requests.Room(now)
+		f.Session.Room.RequestIn, _ = c.live.rates.Requests.Room(now)
 	}
 	if p := f.Session.Sealed; p != nil && !p.NeedsEvidence(c.op.ID) {
 		f.Evidence.Step, f.Evidence.Follows = p.Follow(c.op.ID, f.Operation.Profile, c.args, nil)
@@ -171,9 +171,9 @@ func (c *crossing) judgeAnswered(a *approval.Approval) fault.Verdict {
 
 // takeTurn counts the call, whatever becomes of it. Where another call was faster, it puts that into the facts.
 func (c *crossing) takeTurn(f *judge.Facts) bool {
-	window := c.live.rates.calls
+	window := c.live.rates.Calls
 	if c.r.DryRun {
-		window = c.live.rates.checks
+		window = c.live.rates.Checks
 	}
 	if c.taken.call {
 		return true
@@ -191,7 +191,7 @@ func (c *crossing) takeRequest() fault.Verdict {
 	if !c.effect.Traits().Requests || c.taken.request {
 		return fault.Permitted()
 	}
-	if wait, ok := c.live.rates.requests.Take(c.g.now()); !ok {
+	if wait, ok := c.live.rates.Requests.Take(c.g.now()); !ok {
 		return judge.TooManyRequests(c.g.tierOf(c.decl).CommRequestsPerMinute, wait)
 	}
 	c.taken.request = true

@@ -270,5 +270,5 @@ func (g *Gateway) killed(agent string) fault.Verdict {
 	return fault.Killed(g.now())
 }
 
-// Cancel ends the call: the kill switch was pulled.
+// Cancel ends the call: the kill switch was pulled, the session was closed, or its budget is used up.
 func (c *crossing) Cancel(cause error) { c.cancel(cause) }

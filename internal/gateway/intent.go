@@ -137,8 +137,8 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	c.ran.at = time.Now()
-	c.live.meter.start(c)
-	defer c.live.meter.end(c)
+	c.live.meter.Start(c)
+	defer c.live.meter.End(c)
 	if c.live.current.Load().State != session.Open { // closed before there was a call to end
 		return effect.Result{}, &fault.NotDispatched{Err: errClosed}
 	}

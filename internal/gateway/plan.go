@@ -526,7 +526,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 
 // takeTurn counts a plan against the session's rate, like a call: judging one is work.
 func (g *Gateway) takeTurn(l *live) error {
-	if wait, ok := l.rates.calls.Take(g.now()); !ok {
+	if wait, ok := l.rates.Calls.Take(g.now()); !ok {
 		return fault.New(fault.LimitRate, "At most %d calls, declarations and plans a minute in one session.", g.tierOfAgent(l.current.Load().Agent).CallsPerMinute).Try("Try again in %s.", wait.Round(time.Millisecond))
 	}
 	return nil

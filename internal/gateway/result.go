@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/limit"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 	"sallyport.example/provenance"
@@ -275,7 +276,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 		code = fault.KillSwitch
 	case errors.Is(err, errClosed):
 		code = fault.SessionClosed
-	case errors.Is(err, errBudget):
+	case errors.Is(err, limit.ErrBudget):
 		code = fault.LimitBudget
 	case errors.Is(err, context.DeadlineExceeded):
 		code = fault.TimeExceeded

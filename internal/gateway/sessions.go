@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/limit"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
 )
@@ -23,8 +25,8 @@ import (
 // live is a session in use: the newest version of it that this process has seen, and what only memory holds.
 type live struct {
 	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
-	rates   *rates
-	meter   meter
+	rates   *limit.Rates
+	meter   *limit.Meter
 	seen    witness
 
 	paying sync.Mutex // held while an owed outcome is being written; never together with mu by anybody who waits for the store
@@ -32,6 +34,9 @@ type live struct {
 	owed   []owedOutcome
 	failed []string // calls that took a step of the plan and had no effect, the newest
 }
+
+// errClosed is the cause with which a session's calls end when the session does.
+var errClosed = errors.New("the session was closed")
 
 // owedOutcome is the outcome of a call that could not be written when it was due. Until it is, the session makes no more calls.
 type owedOutcome struct {
@@ -57,12 +62,12 @@ func (l *live) see(s session.Session) *session.Session {
 type liveSessions struct {
 	mu    sync.Mutex // guards the rest
 	byID  map[string]*live
-	own   map[string]*live  // by agent: its open own session
-	rates map[string]*rates // by agent: of its own sessions
+	own   map[string]*live        // by agent: its open own session
+	rates map[string]*limit.Rates // by agent: of its own sessions
 }
 
 func newLiveSessions() liveSessions {
-	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*rates{}}
+	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Rates{}}
 }
 
 // get finds a session by its id; nil if it is not in use.
@@ -85,17 +90,16 @@ func (a *liveSessions) add(s session.Session, tier Tier) (l *live, isNew bool) {
 	defer a.mu.Unlock()
 	l = a.byID[s.ID]
 	if isNew = l == nil; isNew {
-		l = &live{}
+		l = &live{meter: limit.NewMeter(s.Budget, s.Used)}
 		if s.Own {
 			l.rates = a.rates[s.Agent]
 		}
 		if l.rates == nil {
-			l.rates = newRates(tier)
+			l.rates = limit.NewRates(tier.CallsPerMinute, tier.CommRequestsPerMinute)
 		}
 		if s.Own {
 			a.rates[s.Agent] = l.rates
 		}
-		l.meter.spent, l.meter.budget = s.Used, s.Budget
 		a.byID[s.ID] = l
 	}
 	cur := l.see(s)
@@ -473,7 +477,7 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 	}
 	g.desk.WithdrawSession(context.WithoutCancel(ctx), s.ID)
 	if l := g.sessions.forget(s); l != nil { // what still runs would be thrown away when it comes back
-		if spent := l.meter.stop(errClosed); spent > s.Used {
+		if spent := l.meter.Stop(errClosed); spent > s.Used {
 			s.Used = spent
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"sallyport.example/internal/agent"
-	"sallyport.example/internal/limit"
 	"sallyport.example/internal/policy"
 )
 
@@ -55,15 +54,4 @@ func (g *Gateway) tierOfAgent(id string) Tier {
 		return g.tierOf(d)
 	}
 	return g.tierOf(&agent.Declaration{TrustTier: TierRestricted})
-}
-
-// rates are what a session may start in any minute. Own sessions of an agent share one: opening the next renews no limit.
-type rates struct {
-	calls    *limit.Window
-	checks   *limit.Window // questions what the verdict would be
-	requests *limit.Window // external ones
-}
-
-func newRates(t Tier) *rates {
-	return &rates{calls: limit.NewWindow(t.CallsPerMinute, time.Minute), checks: limit.NewWindow(t.CallsPerMinute, time.Minute), requests: limit.NewWindow(t.CommRequestsPerMinute, time.Minute)}
 }

@@ -1,7 +1,7 @@
-// Package limit holds how much a session may do in a time: an exact sliding window over call starts.
+// Package limit holds how much a session may do in a time: an exact sliding window over call starts, and a budget of time in operations.
 //
-// Promises: at most n calls start in any window, whatever their timing (TH-5, EX-5); a refusal says when the next one may start.
-// The clock is passed in; nothing here waits.
+// Promises: at most n calls start in any window, whatever their timing (TH-5, EX-5); a refusal says when the next one may start; all calls
+// of a session end when its budget does (EX-6). Nothing here waits. The clock of windows is passed in; a budget is spent by the monotonic one.
 package limit
 
 import (
@@ -60,4 +60,16 @@ func (w *Window) Take(now time.Time) (wait time.Duration, ok bool) {
 	w.times[w.next] = now
 	w.next = (w.next + 1) % w.n
 	return 0, true
+}
+
+// Rates are what a session may start in any minute. Own sessions of an agent share one: opening the next renews no limit.
+type Rates struct {
+	Calls    *Window
+	Checks   *Window // questions what the verdict would be
+	Requests *Window // external ones
+}
+
+// NewRates returns the rates of a session that may start so many calls and external requests in any minute.
+func NewRates(calls, requests int) *Rates {
+	return &Rates{Calls: NewWindow(calls, time.Minute), Checks: NewWindow(calls, time.Minute), Requests: NewWindow(requests, time.Minute)}
 }

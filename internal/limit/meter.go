@@ -1,4 +1,4 @@
-package gateway
+package limit
 
 import (
 	"errors"
@@ -6,53 +6,59 @@ import (
 	"time"
 )
 
-// errBudget is the cause with which a session's calls end when its budget does.
-var errBudget = errors.New("the session's execution budget is used up")
+// ErrBudget is the cause with which a session's calls end when its budget does.
+var ErrBudget = errors.New("the session's execution budget is used up")
 
-// errClosed is the cause with which a session's calls end when the session does.
-var errClosed = errors.New("the session was closed")
+// Call is a call that spends a budget. It must be comparable, and each call another.
+type Call interface {
+	// Cancel ends the call. It must not wait.
+	Cancel(cause error)
+}
 
-// meter spends a session's budget of time in operations (EX-6). Calls that run at the same time spend it together, and when it is
+// Meter spends a session's budget of time in operations (EX-6). Calls that run at the same time spend it together, and when it is
 // gone all of them end.
-type meter struct {
-	mu     sync.Mutex
+type Meter struct {
 	budget time.Duration // 0: none
+
+	mu     sync.Mutex    // guards the rest
 	spent  time.Duration // up to last
 	last   time.Time
-	flying map[*crossing]struct{}
+	flying map[Call]struct{}
 	timer  *time.Timer
 	due    time.Time // when the timer is set to; it is set anew only to come sooner, and looks again when it comes too soon
 }
 
+// NewMeter returns the meter of a session with a budget, of which it has spent some; a budget of 0 means no limit.
+func NewMeter(budget, spent time.Duration) *Meter {
+	return &Meter{budget: budget, spent: spent, flying: map[Call]struct{}{}}
+}
+
 // advance counts the time since the last look. It holds mu.
-func (m *meter) advance() {
-	now := time.Now() // monotonic: the gateway's clock is for what is written down
+func (m *Meter) advance() {
+	now := time.Now() // monotonic: a clock that is passed in can be set back, and is for what is written down
 	m.spent += time.Duration(len(m.flying)) * now.Sub(m.last)
 	m.last = now
 }
 
-// left is what remains.
-func (m *meter) left() time.Duration {
+// Left is what remains.
+func (m *Meter) Left() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
 	return m.budget - m.spent
 }
 
-// start begins to spend on a call.
-func (m *meter) start(c *crossing) {
+// Start begins to spend on a call.
+func (m *Meter) Start(c Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
-	if m.flying == nil {
-		m.flying = map[*crossing]struct{}{}
-	}
 	m.flying[c] = struct{}{}
 	m.watch()
 }
 
-// end stops spending on it.
-func (m *meter) end(c *crossing) {
+// End stops spending on it.
+func (m *Meter) End(c Call) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
@@ -60,7 +66,7 @@ func (m *meter) end(c *crossing) {
 }
 
 // watch sees to it that the timer comes no later than when the calls in flight will have spent what is left. It holds mu.
-func (m *meter) watch() {
+func (m *Meter) watch() {
 	n := len(m.flying)
 	if n == 0 || m.budget == 0 {
 		return
@@ -78,18 +84,18 @@ func (m *meter) watch() {
 	m.due = due
 }
 
-// stop ends the calls in flight, and returns what the session has spent.
-func (m *meter) stop(cause error) time.Duration {
+// Stop ends the calls in flight, and returns what the session has spent.
+func (m *Meter) Stop(cause error) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
 	for c := range m.flying {
-		c.cancel(cause)
+		c.Cancel(cause)
 	}
 	return m.spent
 }
 
-func (m *meter) expire() {
+func (m *Meter) expire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance()
@@ -99,6 +105,6 @@ func (m *meter) expire() {
 		return
 	}
 	for c := range m.flying {
-		c.cancel(errBudget)
+		c.Cancel(ErrBudget)
 	}
 }
