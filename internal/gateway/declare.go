@@ -180,7 +180,7 @@ func (g *Gateway) Declare(ctx context.Context, p identity.Principal, sessionID s
 	if v := g.killed(s.Agent); v.Decision != fault.Permit {
 		e := c.refusal(v)
 		e.Action = "declare"
-		g.refusals.ofCalls.record(g, e)
+		g.refusals.RecordCallLater(e)
 		return nil, fault.New(fault.KillSwitch, "")
 	}
 	if c.decl, err = g.declared(s.Agent); err != nil {

@@ -30,6 +30,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/refusals"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/threat"
 )
@@ -106,7 +107,7 @@ type Gateway struct {
 
 	sessions   liveSessions
 	feed       changes.Feed
-	refusals   refusals
+	refusals   *refusals.Recorder
 	background background
 	closed     atomic.Bool
 }
@@ -159,7 +160,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading how late it was: %w", err)
 	}
-	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(), refusals: newRefusals()}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(), refusals: refusals.New(o.Store, o.Log)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.rules = &judge.Rules{
 		Shadow: o.Mode == Shadow, Policies: o.Policies, Risk: o.Risk, Labels: o.Labels, MediumDelay: o.Limits.MediumDelay, FreeLevel1: o.FreeLevel1,
@@ -222,6 +223,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 	g.desk.Drain()
 	g.background.stop()
+	g.background.Go(g.refusals.Close)
 	g.background.Go(g.catalogue.Close)
 	g.background.Go(g.standing.Close)
 	done := make(chan struct{})

@@ -3,8 +3,6 @@ package gateway
 import (
 	"context"
 	"encoding/json"
-	"sync/atomic"
-	"time"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/changes"
@@ -49,26 +47,13 @@ func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
 	if err := c.taint(ctx); err != nil {
 		return c.refuseBehind(fault.RefuseErr(v.Stage, audited(err)))
 	}
-	if err := c.g.recordRefusal(ctx, c.refusal(v)); err != nil {
+	if err := c.g.refusals.Record(ctx, c.refusal(v)); err != nil {
 		return c.answer(fault.RefuseErr(v.Stage, audited(err)))
 	}
 	if c.session != nil {
 		c.g.feed.Publish(changes.Session, c.session.ID)
 	}
 	return c.answer(v)
-}
-
-// recordRefusal writes a refusal down in its turn, or says within 2 s that it can't be.
-func (g *Gateway) recordRefusal(ctx context.Context, e audit.Entry) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRefusing)
-	defer cancel()
-	select {
-	case g.refusals.turns <- struct{}{}:
-		defer func() { <-g.refusals.turns }()
-		return g.store.Record(ctx, e)
-	case <-ctx.Done():
-		return fault.New(fault.AuditUnavailable, "too many refusals wait to be written down")
-	}
 }
 
 // taint raises the labels of what the arguments carried although the call was refused: the agent has it in its context.
@@ -117,8 +102,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 // refuseBehind answers at once and writes behind: stopping never waits for the store, and a store that just failed is not waited for twice.
 func (c *crossing) refuseBehind(v fault.Verdict) Answer {
 	if !c.r.DryRun {
-		e := c.refusal(v)
-		c.g.refusals.ofCalls.record(c.g, e)
+		c.g.refusals.RecordCallLater(c.refusal(v))
 	}
 	return c.answer(v)
 }
@@ -142,63 +126,9 @@ func (c *crossing) panicked() Answer {
 	} else if !c.r.DryRun {
 		e := c.entry(audit.Decision)
 		e.Decision, e.Code, e.Reason = string(fault.Deny), string(fault.Internal), "the gateway failed inside"
-		c.g.refusals.ofCalls.record(c.g, e)
+		c.g.refusals.RecordCallLater(e)
 	}
 	return c.answer(v)
-}
-
-const (
-	// maxBehind bounds how many entries of one kind wait for a store that does not answer. Above it they are in the program's log only.
-	maxBehind = 10_000
-	// maxBeside bounds how many of them, and of the refusals that are waited for, the store is given at a time, so that what an agent keeps
-	// trying takes no more than a turn of the store from everybody else's calls.
-	maxBeside = 64
-	// maxRefusing is how long a refusal waits for its turn and for the store (docs/design.md, rule 1).
-	maxRefusing = 2 * time.Second
-)
-
-// refusals are what is written down of requests that were refused.
-type refusals struct {
-	turns            chan struct{} // has a place for each refusal that the store is given at a time
-	ofCalls, atDoors behind
-}
-
-func newRefusals() refusals {
-	places := func() chan struct{} { return make(chan struct{}, maxBeside) }
-	return refusals{turns: places(), ofCalls: behind{beside: places()}, atDoors: behind{beside: places()}}
-}
-
-// behind are entries of one kind that are written behind their answers. Calls and what doors turn away are apart, so that a flood at the
-// doors does not crowd out the record of refused calls.
-type behind struct {
-	waiting atomic.Int64
-	beside  chan struct{} // has a place for each that the store is given at a time
-}
-
-// record writes an entry that nobody waits for, until the store takes it or the gateway closes.
-func (b *behind) record(g *Gateway, e audit.Entry) {
-	if b.waiting.Add(1) > maxBehind {
-		b.waiting.Add(-1)
-		g.log.Error("a refusal was not written down: too many wait for the store")
-		return
-	}
-	g.background.Go(func() {
-		defer b.waiting.Add(-1)
-		b.beside <- struct{}{}
-		defer func() { <-b.beside }()
-		for {
-			err := g.store.Record(context.Background(), e)
-			if err == nil {
-				return
-			}
-			select {
-			case <-time.After(250 * time.Millisecond):
-			case <-g.background.running.Done():
-				g.log.Error("an audit entry was not written down", "error", err)
-				return
-			}
-		}
-	})
 }
 
 // Refused records that a door turned a request away without a call: malformed, in the wrong form, with a state that was tampered with, or
@@ -211,5 +141,5 @@ func (g *Gateway) Refused(p identity.Principal, door, what string, v fault.Verdi
 	if p.Kind == identity.Session {
 		e.Session = p.ID
 	}
-	g.refusals.atDoors.record(g, e)
+	g.refusals.RecordDoorLater(e)
 }

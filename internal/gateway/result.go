@@ -97,7 +97,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	held := func(v fault.Verdict) error { // the server is told nothing; the record says why
 		e := c.entry(audit.Decision)
 		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "question", string(fault.Deny), v.Stage, string(v.Code), audit.Clip(v.Reason)
-		c.g.refusals.ofCalls.record(c.g, e)
+		c.g.refusals.RecordCallLater(e)
 		return fault.New(fault.FlowContaminated, "The question was held back.")
 	}
 	if c.judged.facts.Evidence.Needed() && !c.g.rules.Shadow { // an answer would go out untraced
