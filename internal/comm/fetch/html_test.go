@@ -85,7 +85,7 @@ func TestHiddenTextIsLeftOut(t *testing.T) {
 		"<body hidden>X", "a<body style='display:none'>X", "X<body hidden>", "<p>X</p><body hidden>", "<html hidden><p>X", "<div hidden><p></div hidden", "<span hidden><div></span>X</div>", "<form hidden><div></form>X</div>", "<div hidden><table><td></div>X",
 		"<b hidden><p></b>X", "<h1 hidden><b></h1 ><p hidden>X", "<div hidden></p></b></i></span></table></td>X", "<svg/><p hidden>X", "<svg hidden/><path/>X", "<math><mtext><span hidden/>X",
 		"<div hidden/>X", "<p hidden/>X", "<br hidden><p hidden>X", "<li hidden><section><li>X", "<div hidden>" + strings.Repeat("<div>", 300) + strings.Repeat("</div>", 290) + "X",
-		strings.Repeat("<div>", 600) + "<div hidden>" + strings.Repeat("<b>", 600) + strings.Repeat("</b>", 400) + "X", "<p " + strings.Repeat("a ", 3) + "hidden>X", "<p hidden " + manyAttributes(100) + ">X", "<p " + manyAttributes(100) + " hidden>X",
+		strings.Repeat("<div>", 600) + "<div hidden>" + strings.Repeat("<b>", 600) + strings.Repeat("</b>", 400) + "X", "<p " + strings.Repeat("a ", 3) + "hidden>X", "<p hidden " + manyAttributes(100) + ">X", "<p " + manyAttributes(100) + " hidden>X", "<p" + manyAttributes(maxAttrs+1) + ">X",
 		"<object><div hidden></object>", "<title>T</title><head hidden><p hidden>X</head>X", "<title>X", "<body hidden><title>Y</title>X", "<xmp hidden>X</xmp>", "<plaintext hidden>X",
 	} {
 		for _, markdown := range []bool{true, false} {
@@ -110,7 +110,7 @@ func TestShownTextStays(t *testing.T) {
 		"<p hidden>a</p>X", "<p hidden>a<p>X", "<p hidden>a<div>X</div>", "<div hidden><div></div></div>X", "<ul><li hidden>a<li>X</ul>", "<table><tr><td hidden>a<td>X</table>", "<table><tr hidden><td>a<tr><td>X</table>", "<table hidden></table>X",
 		"<script>if (a < b) '</b>'</script>X", "<!-- --><!---->X", "<template><template></template></template>X", "<select><option>a</select>X", "<head><title>T</title><p>X", "<head><meta><link></head><body>X", "<b>X", "<p style='display:block;opacity:.9;font:12px/1.5 a;font-size:1em;left:-1px'>X",
 		"<p aria-hidden=false>X", "<dialog open>X</dialog>", "<details><summary>s</summary>X</details>", "<svg><path/></svg>X", "<svg><path></svg>X", "<custom-el>X</custom-el>", "<div hidden><td></div>X", "<font size=1>X</font>", "<center>X", "</p>X", "<p style='overflow:hidden'>X", "<p style='height:0'>X", "<p style='font:0.9em/1 a'>X",
-		"<xmp>X</xmp>", "<plaintext>X", "<div hidden><b><p></div>X", "<button>X</button>", "<p style='" + strings.Repeat("\\", 9) + "'>X", "<span hidden>a</span>X", "<img hidden alt=a src=x>X", "<iframe src=x></iframe>X",
+		"<xmp>X</xmp>", "<plaintext>X", "<div hidden><b><p></div>X", "<button>X</button>", "<p style='" + strings.Repeat("\\", 9) + "'>X", "<span hidden>a</span>X", "<img hidden alt=a src=x>X", "<iframe src=x></iframe>X", "<p" + manyAttributes(maxAttrs) + ">X",
 	} {
 		for _, markdown := range []bool{true, false} {
 			if _, got, _ := readHTML(html, page(t, here), markdown, 1<<20); !strings.Contains(got, "X") {
@@ -143,7 +143,8 @@ func hostilePages() map[string]string {
 		"brackets": fill("[", n), "image brackets": fill("![", n), "backticks": fill("` ", n), "stars": fill("*", n), "backslashes": fill("\\", n),
 		"formatting to be repeated": "<p>" + fonts.String() + fill("<p>x", n), "body attributes": bodies.String(), "attributes": "<p" + attrs.String() + ">x",
 		"end tags that look far": "<div><table><td>" + fill("<b>", n/9) + fill("</div>", n/9*2), "one wide row": "<table><tr>" + fill("<td>x", 100_000) + fill("<tr><td>x", n/2),
-		"indented lines": strings.Repeat("<ul><li>", 8) + "<pre>" + fill("\n", n), "emphasised lines": fill("<b><i>", 600) + fill("x<br>", n),
+		"indented lines":           strings.Repeat("<ul><li>", 8) + "<pre>" + fill("\n", n),
+		"indented lines in pieces": strings.Repeat("<ul><li>", 8) + fill("<pre>"+strings.Repeat("x\n", 500)+"</pre>", n), "emphasised lines": fill("<b><i>", 600) + fill("x<br>", n),
 		"text in pieces": fill("a<script></script>", n), "spans": fill("<span>a</span>", n), "sections": fill("<article><nav>x", n), "style": "<p style='" + fill(`d\64;`, n) + "'>x",
 	}
 }
@@ -209,6 +210,9 @@ func TestHostilePagesAreBounded(t *testing.T) {
 			}
 			if len(got) > 1<<20 || !utf8.ValidString(got) {
 				t.Errorf("%s, markdown %v: %d bytes", name, markdown, len(got))
+			}
+			if name == "attributes" && got != "" {
+				t.Errorf("markdown %v: an element with more than %d attributes is shown: %.100q", markdown, maxAttrs, got)
 			}
 		}
 	}
