@@ -16,9 +16,9 @@
 //
 // Evidence can only confirm. Nothing is permitted because evidence is missing or because it came from untrusted text.
 //
-// # SealedPlan plans
+// # Sealed plans
 //
-// A [SealedPlan] plan is an approved plan with the calls that were made for it. [SealedPlan.Follow] finds the step that a call follows. If the plan was
+// A [SealedPlan] is an approved plan with the calls that were made for it. [SealedPlan.Follow] finds the step that a call follows. If the plan was
 // sealed while the session was clean, or if a person approved it, it confirms what its steps fix. [OffPlan] and [UnaskedFor] find the calls that a
 // person is asked about although their arguments are confirmed.
 //

@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -71,7 +72,7 @@ type seenValue struct {
 	Many  bool   `json:"many,omitempty"` // one of several side by side in a text, or one of the names in a table
 }
 
-// givenAway holds the texts that a call gave away, as lettersAndDigits has them, one on each line.
+// givenAway holds the texts that a call gave away, as bareWord has them, one on each line.
 type givenAway struct {
 	Text string `json:"text,omitempty"`
 	All  bool   `json:"all,omitempty"` // the call gave away more than is kept: it may have been anything
@@ -107,11 +108,9 @@ type Result struct {
 
 // Observe takes the values out of a result, by the profile of the operation and the person's request. It never fails: a result that can't be read
 // has no values.
-func Observe(p *Profile, words *Request, r Result) Observation {
-	if p == nil {
-		p = &Profile{}
-	}
-	o := observer{p: p, words: words, naming: map[naming]bool{}, arguments: map[form]bool{}, seen: Observation{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
+func Observe(p *Profile, request *Request, r Result) Observation {
+	p = cmp.Or(p, &Profile{})
+	o := observer{p: p, request: request, answers: map[question]bool{}, arguments: map[form]bool{}, seen: Observation{Operation: r.Operation, CallID: r.CallID, IDKind: p.IDKind}}
 	size := 0
 	var values []any
 	for i, payload := range r.Payloads {
@@ -195,7 +194,7 @@ func (o *observer) named(records []record) []string {
 				}
 			}
 			switch {
-			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.requestGives(f.text):
+			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.cached(question{f.text, false, true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
 				add(hits, hit{id: true}, f.text)
 			case naming && o.requestNames(f.text, !trusted):
 				add(hits, hit{field: f.name}, f.text)
@@ -249,38 +248,35 @@ func (o *observer) class(f field) class {
 	return classFree
 }
 
-// maxNaming bounds how many values of one result are compared with the request.
-const maxNaming = 2000
+// maxQuestions bounds how many values of one result are compared with the request.
+const maxQuestions = 2000
 
 // requestNames reports whether the request names a record by the value.
 func (o *observer) requestNames(value string, outsider bool) bool {
-	return o.cached(naming{value, outsider, false}, func() bool { return o.words.namesRecord(value, outsider) })
+	return o.cached(question{value, outsider, false}, func() bool { return o.request.namesRecord(value, outsider) })
 }
 
-// requestGives reports whether the request gives the value as an id.
-func (o *observer) requestGives(value string) bool {
-	return o.cached(naming{value, false, true}, func() bool { return o.words.givesID(value, o.p.IDKind) })
-}
-
-func (o *observer) cached(at naming, look func() bool) bool {
-	known, ok := o.naming[at]
-	if !ok && len(o.naming) < maxNaming {
+// cached looks up once what the request says of a value.
+func (o *observer) cached(q question, look func() bool) bool {
+	known, ok := o.answers[q]
+	if !ok && len(o.answers) < maxQuestions {
 		known = look()
-		o.naming[at] = known
+		o.answers[q] = known
 	}
 	return known
 }
 
-type naming struct {
+// question is one about the request: whether it names a record by the value or, with id, gives the value as an id.
+type question struct {
 	value        string
 	outsider, id bool
 }
 
 type observer struct {
-	naming    map[naming]bool
+	answers   map[question]bool
 	arguments map[form]bool // the values of the call's arguments: a result that repeats one is no evidence for it
 	p         *Profile
-	words     *Request
+	request   *Request
 	trusted   bool
 	large     bool
 	seen      Observation
@@ -295,7 +291,7 @@ func (o *observer) queryRequested(args any) bool {
 		if ok && s == "" {
 			return
 		}
-		if o.p.HasRoles() && o.p.role(path) == Flag {
+		if o.p.HasRoles() && o.p.RoleOf(path) == Flag {
 			if !ok || !keepsAll(path, s) {
 				counted++
 			}
@@ -304,7 +300,7 @@ func (o *observer) queryRequested(args any) bool {
 		if counted++; counted > maxQueryValues || !ok || strings.Contains(path, ".") { // a flag and a nested value narrow the result as a search term does
 			return
 		}
-		if f, ok := formOf(s); ok && (o.words.namesRecord(s, !o.trusted) || f.kind != text && f.kind != number && o.words.has(f) || o.words.hasTime(s)) {
+		if f, ok := formOf(s); ok && (o.request.namesRecord(s, !o.trusted) || f.kind != text && f.kind != number && o.request.has(f) || o.request.hasTime(s)) {
 			in++
 		}
 	})
@@ -543,10 +539,8 @@ func flatten(fields []field, name string, v any) []field {
 			fields = flatten(fields, joinPath(name, m.name), m.value)
 		}
 	default:
-		if s, ok := scalar(v); ok {
-			if name == "" || len(fields) < maxSeenValues {
-				fields = append(fields, field{name: name, text: s})
-			}
+		if s, ok := scalar(v); ok && (name == "" || len(fields) < maxSeenValues) {
+			fields = append(fields, field{name: name, text: s})
 		}
 	}
 	return fields

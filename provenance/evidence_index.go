@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -178,9 +179,7 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 	for _, h := range held {
 		s.Approved.Labels = append(s.Approved.Labels, h.Label)
 	}
-	if p == nil {
-		p = &Profile{}
-	}
+	p = cmp.Or(p, &Profile{})
 	v, err := decode(args)
 	if err != nil {
 		return s
@@ -196,7 +195,7 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 			}
 			return len(s.Approved.Values) < maxTraced
 		}
-		switch r := p.role(path); {
+		switch r := p.RoleOf(path); {
 		case r.Core() || r.Soft():
 			for _, one := range splitAddresses(r, text) {
 				keep(one)
@@ -226,11 +225,11 @@ func GivenAway(operation, callID string, p *Profile, args []byte) Observation {
 	}
 	var b strings.Builder
 	leaves(v, "", func(path string, value any) {
-		if text, ok := scalar(value); ok && !(p.HasRoles() && p.role(path) == Selector) {
-			b.WriteString(lettersAndDigits(text) + "\n")
+		if text, ok := scalar(value); ok && !(p.HasRoles() && p.RoleOf(path) == Selector) {
+			b.WriteString(bareWord(text) + "\n")
 			for token := range tokens(text) { // in the compared form: 1200.5 may come back as 1200.50
 				if f, ok := formOf(token); ok {
-					b.WriteString(lettersAndDigits(f.value) + "\n")
+					b.WriteString(bareWord(f.value) + "\n")
 				}
 			}
 		}
@@ -239,22 +238,12 @@ func GivenAway(operation, callID string, p *Profile, args []byte) Observation {
 	return s
 }
 
-// lettersAndDigits is a text without all other characters, so that a change of form does not hide it.
-func lettersAndDigits(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !inWord(r) {
-			return -1
-		}
-		return r
-	}, fold(s))
-}
-
 // echoesFrom is the index of the first record that may only repeat the value, because the session had given it away by then: whole or, if it is an
 // address, a link or an account, in pieces.
 func (e *Evidence) echoesFrom(value string) int {
-	whole, pieces := []string{lettersAndDigits(value)}, []string(nil)
+	whole, pieces := []string{bareWord(value)}, []string(nil)
 	if f, ok := formOf(value); ok {
-		whole = append(whole, lettersAndDigits(f.value))
+		whole = append(whole, bareWord(f.value))
 		if f.kind == mail || f.kind == link || f.kind == account {
 			pieces = strings.FieldsFunc(fold(f.value), func(r rune) bool { return !inWord(r) })
 		}

@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,9 +15,7 @@ import (
 // may do with it without a question, and which values its results confirm. It shows the operator what one wrong label would open, and agrees with
 // JudgeCall. A nil profile stands for an operation without labels.
 func (p *Profile) Explain(op flow.Operation) []string {
-	if p == nil {
-		p = &Profile{Level: 2}
-	}
+	p = cmp.Or(p, &Profile{Level: 2})
 	if !op.Sensitivity.Valid() {
 		return []string{"It is always refused: its sensitivity is not known."}
 	}
@@ -32,24 +31,22 @@ func (p *Profile) Explain(op flow.Operation) []string {
 
 // having are the arguments with one of the roles, in order.
 func (p *Profile) having(any ...Role) []string {
-	var args []string
-	for _, arg := range slices.Sorted(maps.Keys(p.Args)) {
-		if slices.Contains(any, p.Args[arg]) {
-			args = append(args, sentence.Name(arg))
-		}
-	}
-	return args
+	return p.arguments(func(r Role) bool { return slices.Contains(any, r) })
 }
 
 // core are the arguments that have to be confirmed because of their roles, in order. An argument with an unknown role is one of them.
 func (p *Profile) core() []string {
-	var args []string
+	return p.arguments(func(r Role) bool { return r.Core() || !slices.Contains(roles, r) })
+}
+
+// arguments are the names, in order, of the arguments whose role is one of these.
+func (p *Profile) arguments(is func(Role) bool) (names []string) {
 	for _, arg := range slices.Sorted(maps.Keys(p.Args)) {
-		if _, err := ParseRole(string(p.Args[arg])); err != nil || p.Args[arg].Core() {
-			args = append(args, sentence.Name(arg))
+		if is(p.Args[arg]) {
+			names = append(names, sentence.Name(arg))
 		}
 	}
-	return args
+	return names
 }
 
 func (p *Profile) explainCalls(blocked bool) (says []string) {

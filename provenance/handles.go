@@ -102,7 +102,7 @@ func (t *tracer) inHandles(v traced) bool {
 		return handles[value]
 	case repoNames[name]:
 		for arg := range t.p.Args { // a missing owner may be another one
-			if ownerNames[lastName(arg)] && !t.given(arg) {
+			if ownerNames[lastName(arg)] && !slices.ContainsFunc(t.values, func(v traced) bool { return v.path == arg }) {
 				return false
 			}
 		}
@@ -134,11 +134,6 @@ func (t *tracer) fitsPartner(v traced, names map[string]bool, fits func(other st
 		}
 	}
 	return found || alone()
-}
-
-// given reports whether the call has a value at the path.
-func (t *tracer) given(path string) bool {
-	return slices.ContainsFunc(t.values, func(v traced) bool { return v.path == path })
 }
 
 func lastName(path string) string { return bareName(path[strings.LastIndexByte(path, '.')+1:]) }

@@ -25,7 +25,7 @@ const (
 // agent spell out a secret with them. Any other number is data, as a text is.
 func (t *tracer) carriesNothing(v any) bool {
 	members, ok := v.(object)
-	tainted := slices.ContainsFunc(t.s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
+	tainted := slices.ContainsFunc(t.s.Held, untrusted)
 	if !ok || t.p.Level != 0 || t.p.EgressURL || t.op.Effect != flow.Read || !t.p.HasRoles() || t.core || !t.namesDestination() || len(members) > maxInert || tainted && len(members) > maxInertTainted {
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // linksIn yields every part of a text that a mail or chat program may turn into a web address: up to the next white space, quote or angle bracket,
@@ -68,10 +69,16 @@ func resolved(s string) string {
 		s = html.UnescapeString(s)
 	}
 	if strings.Contains(s, `\u`) {
-		s = unescape(s)
+		s = escapes.ReplaceAllStringFunc(s, func(escape string) string {
+			n, _ := strconv.ParseUint(escape[2:], 16, 16) // four hex digits
+			return string(rune(n))
+		})
 	}
 	return s
 }
+
+// escapes are the \u escapes of JSON and JavaScript.
+var escapes = regexp.MustCompile(`\\u[0-9a-fA-F]{4}`)
 
 // invisible reports whether a character is not drawn.
 func invisible(r rune) bool {
@@ -97,16 +104,6 @@ func visibleText(s string) string {
 		return r
 	}, s)
 }
-
-// unescape resolves the \u escapes of JSON and JavaScript.
-func unescape(s string) string {
-	return escapes.ReplaceAllStringFunc(s, func(escape string) string {
-		n, _ := strconv.ParseUint(escape[2:], 16, 16) // four hex digits
-		return string(rune(n))
-	})
-}
-
-var escapes = regexp.MustCompile(`\\u[0-9a-fA-F]{4}`)
 
 // hostlessSchemes work without two slashes and a host after them.
 var hostlessSchemes = []string{"http:", "https:", "ftp:", "javascript:", "data:", "vbscript:", "file:", "blob:", "tel:", "sms:", "mailto:", "intent:", "ms-"}
@@ -135,10 +132,7 @@ func linkAt(word string) int {
 		}
 		i += from
 		rest := strings.TrimLeft(word[i:], "/")
-		next := rune(0)
-		for _, next = range rest {
-			break
-		}
+		next, _ := utf8.DecodeRuneInString(rest)
 		if (i == 0 || strings.IndexByte(`="'([`, word[i-1]) >= 0) && (inWord(next) || next == '[') {
 			return i
 		}

@@ -310,7 +310,7 @@ func TestNoCoreValueIsOverlooked(t *testing.T) {
 		core := false
 		leaves(v, "", func(path string, value any) {
 			s, ok := scalar(value)
-			role := c.profile.role(path)
+			role := c.profile.RoleOf(path)
 			if !role.Core() || ok && strings.TrimSpace(s) == "" {
 				return
 			}

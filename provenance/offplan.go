@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -13,9 +14,7 @@ func OffPlan(op flow.Operation, p *Profile, args []byte, s Situation) (why strin
 	if s.Plan == nil || !slices.ContainsFunc(s.Held, func(h flow.Held) bool { return h.Label != flow.Untrusted }) {
 		return "", false
 	}
-	if p == nil {
-		p = &Profile{Level: 2}
-	}
+	p = cmp.Or(p, &Profile{Level: 2})
 	if !mayCarryOut(op, p, s.Held) {
 		return "", false
 	}
@@ -41,12 +40,7 @@ func askOffPlan(r Ruling, op flow.Operation, p *Profile, args []byte, s Situatio
 	if !off {
 		return r
 	}
-	r.Verdict, r.OffPlan, r.Because = Ask, true, []flow.Held{}
-	for _, h := range s.Held {
-		if h.Label != flow.Untrusted {
-			r.Because = append(r.Because, h)
-		}
-	}
+	r.Verdict, r.OffPlan, r.Because = Ask, true, slices.DeleteFunc(slices.Clone(s.Held), untrusted)
 	r.Reason = fmt.Sprintf("%s could carry data out and is not in the session's sealed plan: %s; %s", op.ShownName(), why, flow.Origins(r.Because))
 	return r
 }

@@ -115,9 +115,9 @@ func (p *Profile) Digest() string {
 // HasRoles reports whether the operator gave the arguments roles.
 func (p *Profile) HasRoles() bool { return p != nil && p.Args != nil }
 
-// role is the role of the value at a path: that of the longest labelled path above it. An argument without a label is critical, so that a misspelt
-// label frees nothing.
-func (p *Profile) role(path string) Role {
+// RoleOf is the role of the value at a path: that of the longest labelled path above it. Without a label it is Target, so the value has to be
+// confirmed and a misspelt label frees nothing.
+func (p *Profile) RoleOf(path string) Role {
 	if r, ok := p.labelledRole(path); ok {
 		return r
 	}

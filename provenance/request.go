@@ -221,19 +221,12 @@ func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || u
 // distinctive; or if it has a digit, or the request sets it apart.
 func (w *Request) namesRecord(value string, outsider bool) bool {
 	f, ok := formOf(value)
-	if !ok || w == nil {
+	if !ok || f.kind == number || !w.has(f) {
 		return false
-	}
-	if f.kind == number {
-		return false
-	}
-	if !w.has(f) {
-		return false
-	}
-	if f.kind != text {
-		return true
 	}
 	switch {
+	case f.kind != text:
+		return true
 	case countDistinctive(f.value) == 0:
 		return false
 	case !outsider:

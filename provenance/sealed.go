@@ -98,9 +98,9 @@ type plannedArg struct {
 	trusted bool // it is from a trusted result or field, which also confirms links
 }
 
-// Done is the entry to keep when the call is made. loose says that untrusted content may have influenced its arguments.
-func (f Followed) Done(callID string, loose bool) Done {
-	return Done{Step: f.Step, CallID: callID, Record: f.record, Tainted: loose, Replaces: f.replaces, Repeatable: f.repeatable}
+// Done is the entry to keep when the call is made. tainted says that untrusted content may have influenced its arguments.
+func (f Followed) Done(callID string, tainted bool) Done {
+	return Done{Step: f.Step, CallID: callID, Record: f.record, Tainted: tainted, Replaces: f.replaces, Repeatable: f.repeatable}
 }
 
 // Confirms reports whether the plan confirms anything: it was clean, or a person approved it.
@@ -150,19 +150,15 @@ func (s *SealedPlan) Follow(operation string, p *Profile, args []byte, e *Eviden
 	if s == nil {
 		return Followed{}, false
 	}
-	if p == nil {
-		p = &Profile{}
-	}
+	p = cmp.Or(p, &Profile{})
 	m := matcher{s: s, operation: operation, p: p, e: e, taken: map[slot]*Done{}, results: map[int]map[string]bool{}}
 	if v, err := decode(args); err != nil || json.Unmarshal(args, &m.args) != nil || m.args == nil {
 		return Followed{Text: "its arguments can't be read"}, false
 	} else {
 		m.values = v.(object)
 	}
-	for i := range s.Done {
-		m.taken[slotOf(s.Done[i].Step, s.Done[i].Record)] = &s.Done[i]
-	}
-	for _, d := range s.Done {
+	for i, d := range s.Done {
+		m.taken[slotOf(d.Step, d.Record)] = &s.Done[i]
 		if m.results[d.Step] == nil {
 			m.results[d.Step] = map[string]bool{}
 		}
@@ -210,7 +206,7 @@ type matcher struct {
 }
 
 // room reports whether the step can be called for that record, and which failed call the new one would replace.
-func (m *matcher) room(step int, record *Record) (instead string, ok bool) {
+func (m *matcher) room(step int, record *Record) (failed string, ok bool) {
 	if m.p.Level == 0 {
 		return "", true
 	}
@@ -266,18 +262,18 @@ func (m *matcher) match(at int) (f Followed, problem string) {
 		}
 	}
 	if step.Each == nil {
-		instead, ok := m.room(at, nil)
+		failed, ok := m.room(at, nil)
 		if !ok {
 			return f, which + " has been called"
 		}
-		f.replaces = instead
+		f.replaces = failed
 	}
 	if problem := m.fill(step, &f); problem != "" {
 		return f, which + ": " + problem
 	}
 	f.Confirmed, f.FullyConfirmed = m.s.Confirms(), m.s.Confirms() && !open
 	for name, a := range f.args {
-		if role := m.p.role(name); !a.fixed && !a.allowed && (!m.s.Person || role == Credential) {
+		if role := m.p.RoleOf(name); !a.fixed && !a.allowed && (!m.s.Person || role == Credential) {
 			f.Confirmed, f.FullyConfirmed = f.Confirmed && !role.Core(), false
 		}
 	}
@@ -287,10 +283,10 @@ func (m *matcher) match(at int) (f Followed, problem string) {
 
 // core reports whether an argument, or a part of it, has a core role.
 func (m *matcher) core(name string) bool {
-	core := m.p.role(name).Core()
+	core := m.p.RoleOf(name).Core()
 	for _, v := range m.values {
 		if v.name == name {
-			leaves(v.value, name, func(path string, _ any) { core = core || m.p.role(path).Core() })
+			leaves(v.value, name, func(path string, _ any) { core = core || m.p.RoleOf(path).Core() })
 		}
 	}
 	return core
@@ -315,22 +311,19 @@ func (m *matcher) fill(step *SealedStep, f *Followed) (problem string) {
 		if problem != "" {
 			return problem
 		}
-		used := false
-		chosen := -1
+		used, chosen := false, -1
 		for _, at := range slices.Sorted(maps.Keys(found)) {
+			record, failed := f.record, f.replaces
 			if step.Each != nil && *step.Each == source {
-				r := &m.e.records[at]
-				record := &Record{r.callID, r.number}
-				instead, ok := m.room(f.Step, record)
-				if !ok {
+				record = &Record{m.e.records[at].callID, m.e.records[at].number}
+				var ok bool
+				if failed, ok = m.room(f.Step, record); !ok {
 					used = true
 					continue
 				}
-				if chosen < 0 || !allAllowed(found[chosen]) && allAllowed(found[at]) {
-					chosen, f.record, f.replaces = at, record, instead
-				}
-			} else if chosen < 0 || !allAllowed(found[chosen]) && allAllowed(found[at]) {
-				chosen = at
+			}
+			if chosen < 0 || !allAllowed(found[chosen]) && allAllowed(found[at]) {
+				chosen, f.record, f.replaces = at, record, failed
 			}
 		}
 		if chosen < 0 && used {
@@ -412,7 +405,7 @@ func (m *matcher) valuesOf(name string) (values []string, ok bool) {
 		}
 		for _, one := range list {
 			s, _ := scalar(one) // "" if it is no scalar
-			for _, part := range splitAddresses(m.p.role(name), s) {
+			for _, part := range splitAddresses(m.p.RoleOf(name), s) {
 				if strings.TrimSpace(part) != "" && !slices.Contains(values, part) {
 					values = append(values, part)
 				}
@@ -425,7 +418,7 @@ func (m *matcher) valuesOf(name string) (values []string, ok bool) {
 
 // occurrences finds the records of the calls that have the value in the place that the source names.
 func (m *matcher) occurrences(from Source, argument, value string, calls map[string]bool) map[int]plannedArg {
-	role := m.p.role(argument)
+	role := m.p.RoleOf(argument)
 	found := map[int]plannedArg{}
 	f, ok := formOf(value)
 	if !ok {
@@ -495,7 +488,7 @@ func (t *tracer) confirmedByPlan(f *Finding, v traced) bool {
 		return true
 	}
 	trusts := t.s.Plan.Person && !t.blocked() && v.role != Credential
-	link := v.role == URL && t.p.role(v.path) != URL // in content
+	link := v.role == URL && t.p.RoleOf(v.path) != URL // in content
 	if !trusts && (!a.allowed || link && !a.trusted) {
 		return false
 	}
@@ -511,9 +504,6 @@ func (t *tracer) confirmedByPlan(f *Finding, v traced) bool {
 func MaySupply(operation string, p *Profile, argument, source string, of *Profile, path string) bool {
 	o := observer{p: of, trusted: of.Output == TrustedOutput || of.Output == TypedOutput && of.Shape != nil}
 	m := matcher{operation: operation, p: p}
-	role := p.role(argument)
+	role := p.RoleOf(argument)
 	return m.allows(role, occurrence{class: o.class(field{name: path})}, &evidenceRecord{operation: source, idKind: of.IDKind}) && (role != Selector || idField(path, of.IDKind) || of.IDKind != "" && idNamed(bareName(path), bareName(of.IDKind), bareName(argument[strings.LastIndexByte(argument, '.')+1:])))
 }
-
-// RoleOf is the role of an argument. Without a label it is Target, so the argument has to be confirmed.
-func (p *Profile) RoleOf(argument string) Role { return p.role(argument) }

@@ -1,6 +1,7 @@
 package provenance
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,16 +94,16 @@ func JudgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	return r
 }
 
+func untrusted(h flow.Held) bool { return h.Label == flow.Untrusted }
+
 // judgeCall is JudgeCall without the rules about leaving the sealed plan and about unasked data.
 func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	labels := flow.Judge(op, s.Held)
-	if p == nil {
-		p = &Profile{Level: 2}
-	}
+	p = cmp.Or(p, &Profile{Level: 2})
 	if !op.Sensitivity.Valid() || !labels.Allowed && !p.HasRoles() {
 		return Ruling{Verdict: Deny, Because: labels.Because, Reason: labels.Reason}
 	}
-	tainted := slices.IndexFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted })
+	tainted := slices.IndexFunc(s.Held, untrusted)
 	traced := tainted >= 0 && (p.Level != 0 && !(p.Level == 1 && s.FreeLevel1) || p.EgressURL)
 	if labels.Allowed && !traced {
 		return Ruling{Verdict: Permit, Because: []flow.Held{}}
@@ -197,7 +198,7 @@ func (t *tracer) read(v any) {
 		if !ok {
 			s = fmt.Sprint(value)
 		}
-		r := t.p.role(path)
+		r := t.p.RoleOf(path)
 		if r.Core() {
 			t.core = true
 		}
@@ -223,7 +224,7 @@ func (t *tracer) readKeys(v any, path string) {
 	case object:
 		for _, m := range v {
 			inner := joinPath(path, m.name)
-			if r := t.p.role(path); path != "" && (r.Core() || r == Content) && !t.p.labelStartsWith(inner) && !t.p.labelsInside(path) {
+			if r := t.p.RoleOf(path); path != "" && (r.Core() || r == Content) && !t.p.labelStartsWith(inner) && !t.p.labelsInside(path) {
 				t.core = t.core || r.Core()
 				t.add(traced{path, r, m.name, true})
 			}
@@ -238,12 +239,8 @@ func splitAddresses(r Role, s string) []string {
 		return []string{s}
 	}
 	list := strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ';' })
-	for _, one := range list {
-		if _, ok := mailOf(strings.TrimSpace(one)); !ok {
-			return []string{s}
-		}
-	}
-	if len(list) == 0 {
+	noAddress := func(s string) bool { _, ok := mailOf(strings.TrimSpace(s)); return !ok }
+	if len(list) == 0 || slices.ContainsFunc(list, noAddress) {
 		return []string{s}
 	}
 	return list
@@ -356,8 +353,8 @@ func (t *tracer) recordNamed(f Finding) bool {
 
 // confirm looks for the source of one value.
 func (t *tracer) confirm(v traced) Finding {
-	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clip(v.text, 200)}
 	arg := sentence.Name(v.path)
+	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clip(v.text, 200), Text: unconfirmedText(arg)}
 	fm, ok := formOf(v.text)
 	by := func(source Confirmation, format string, a ...any) Finding {
 		f.Confirmed, f.By, f.Text = true, source, fmt.Sprintf(format, a...)
@@ -367,7 +364,6 @@ func (t *tracer) confirm(v traced) Finding {
 		return f
 	}
 	if !ok || !v.ok || v.role == Amount && fm.kind == account {
-		f.Text = unconfirmedText(arg)
 		return f
 	}
 	if v.role == Selector && t.s.Request.givesID(v.text, t.p.IDKind) || v.role != Selector && t.inRequest(v, fm) || t.inHandles(v) {
@@ -378,7 +374,6 @@ func (t *tracer) confirm(v traced) Finding {
 	}
 	e := t.s.Evidence
 	if e == nil {
-		f.Text = unconfirmedText(arg)
 		return f
 	}
 	if t.approvedBefore(v) {
@@ -436,7 +431,6 @@ func (t *tracer) withoutSource(f Finding, v traced, fm form, echoesFrom int) Fin
 	anID := v.role == Selector && len(e.idsFor(v.text, v.path)) > 0
 	all := e.values[fm]
 	if len(all) == 0 {
-		f.Text = unconfirmedText(sentence.Name(v.path))
 		return f
 	}
 	first := all[0]

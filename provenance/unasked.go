@@ -15,7 +15,7 @@ func UnaskedFor(op flow.Operation, p *Profile, args []byte, s Situation) string 
 	if op.Sensitivity == flow.External && !slices.ContainsFunc(op.Emits, confidential) { // an outside source has nothing private, whatever a detector finds in its results
 		return ""
 	}
-	if p == nil || !(p.Level == 0 || p.Level == 1 && s.FreeLevel1) || !slices.ContainsFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Untrusted }) {
+	if p == nil || !(p.Level == 0 || p.Level == 1 && s.FreeLevel1) || !slices.ContainsFunc(s.Held, untrusted) {
 		return ""
 	}
 	bound := *p // its values have to come from records that the request singles out, as those of a write do
