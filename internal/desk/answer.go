@@ -8,15 +8,16 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Answer is what people have said about a call by now. The zero value is nothing: nobody was asked, or about something else than the call is now.
+// Answer holds the state of the question about a call. The zero value means that there is none: no person was asked about the call as it is now.
 type Answer struct {
 	Approval *approval.Approval // the question that still stands for the call; nil: none
 	Waits    bool               // nobody has answered it yet. Otherwise it permits the call
 	Refusal  error              // why people refuse the call; nil: they don't
-	Instead  *approval.Approval // with Refusal: the question with the arguments that a person wants in place of these
+	// Replacement, with Refusal, is the question with the arguments that a person wants in place of these; nil: there is none.
+	Replacement *approval.Approval
 }
 
-// maxReplaced is how often changed arguments are followed to where they were changed again.
+// maxReplaced bounds how many changes of one question are followed to the newest.
 const maxReplaced = 16
 
 // Answer looks for the answer to one call of a session. stands tells whether an older answer still stands for the call as it is now.
@@ -29,11 +30,11 @@ func (d *Desk) Answer(ctx context.Context, session, callDigest string, stands fu
 		return Answer{}, err
 	}
 	now := d.o.Now()
-	a = a.Recount(d.o.Voter) // who approved must still be one who may
+	a = a.Recount(d.o.Voter) // votes of people who may no longer approve do not count
 	covers := a.Covers(callDigest, now)
 	if a.State == approval.Superseded && a.ReplacedBy != "" {
 		if next, open, err := d.replacement(ctx, a); err != nil || open {
-			return Answer{Refusal: covers, Instead: &next}, err
+			return Answer{Refusal: covers, Replacement: &next}, err
 		}
 	}
 	switch {
@@ -59,10 +60,10 @@ func (d *Desk) stands(a approval.Approval, forTheCall func(approval.Approval) bo
 	return forTheCall(a)
 }
 
-// replacement is the question with the arguments that a person wants in place of those of a; open is false where that is over.
+// replacement returns the question with the arguments that a person wants in place of those of a. open reports whether it waits or is approved.
 func (d *Desk) replacement(ctx context.Context, a approval.Approval) (next approval.Approval, open bool, err error) {
 	next, err = d.o.Store.Approval(ctx, a.ReplacedBy)
-	for range maxReplaced { // people thought again
+	for range maxReplaced { // a person may have changed the arguments again
 		if err != nil || next.State != approval.Superseded || next.ReplacedBy == "" {
 			break
 		}
@@ -72,8 +73,8 @@ func (d *Desk) replacement(ctx context.Context, a approval.Approval) (next appro
 	return next, err == nil && (waits(next, now) || next.StateAt(now) == approval.Approved), err
 }
 
-// Covering finds the approval of an earlier call in the session that covers more calls of the operation; "" if there is none. It is one that people
-// gave who still may, and that was used. covers tells whether the person was shown so, and of what.
+// Covering finds the approval of an earlier call in the session that covers more calls of the operation; "" if there is none. The approval has been
+// used, and the people who gave it may still approve. covers tells whether the person was shown that it covers more calls, and which.
 func (d *Desk) Covering(ctx context.Context, session, operation string, covers func(approval.Approval) bool) (id string, err error) {
 	found, err := d.o.Store.Approvals(ctx, Filter{Session: session, Operation: operation, State: approval.Spent, Now: d.o.Now(), Limit: maxOpen})
 	if err != nil {
@@ -87,10 +88,10 @@ func (d *Desk) Covering(ctx context.Context, session, operation string, covers f
 	return "", nil
 }
 
-// objectionHolds is how long silence permits nothing alike after a person answered anything but yes about an operation of an agent's.
+// objectionHolds is the time for which silence permits no calls of an operation after a person answered anything but yes about one.
 const objectionHolds = 24 * time.Hour
 
-// Objected tells whether people have lately answered anything but yes about an operation of an agent's: silence permits nothing alike then.
+// Objected tells whether people have lately answered anything but yes about an operation of an agent's. Silence permits no calls of it then.
 func (d *Desk) Objected(ctx context.Context, agent, operation string) (bool, error) {
 	return d.o.Store.Objected(ctx, agent, operation, d.o.Now().Add(-objectionHolds))
 }

@@ -16,17 +16,17 @@ import (
 	"sallyport.example/internal/limit"
 )
 
-// What people can't read, they would wave through.
+// People approve unread what they can't read, so questions are bounded.
 const (
 	maxOpen        = 100 // questions of one session that may wait
 	maxOpenOfAgent = 500 // and of one agent, in all of its sessions
-	// maxSilent bounds how many calls of one agent wait for silence: more than people could stop in its time take a yes.
+	// maxSilent bounds how many calls of one agent wait for silence. People could not stop more in time, so more need a yes.
 	maxSilent = 10
 	// MaxArguments bounds the arguments that a person is asked about, in bytes.
 	MaxArguments = 128 << 10
 )
 
-// Draft is a question as whoever asks composes it: a plain value, and two functions that only read.
+// Draft is a question as its author composes it: a plain value, and two functions that only read.
 type Draft struct {
 	// Approval has what the person is shown. The desk adds its id, times, people needed, declaration, environment and digest.
 	Approval  approval.Approval
@@ -43,7 +43,7 @@ type Draft struct {
 	Reasons func(approval.Approval) []approval.Reason
 }
 
-// rates are how often agents may ask people, in all of their sessions.
+// rates counts the questions of each agent, in all of its sessions.
 type rates struct {
 	mu      sync.Mutex // guards byAgent
 	byAgent map[string]*limit.Window
@@ -67,8 +67,8 @@ func (r *rates) take(agent string, most int, now time.Time) (wait time.Duration,
 	return w.Take(now)
 }
 
-// TakeTurn counts a question of the agent's, or is fault.LimitRate where it has asked too often. what is what the agent asks, for the message; "" is
-// a question about one call.
+// TakeTurn counts a question of the agent's, or returns fault.LimitRate if the agent has asked too often. what names the question in the message; ""
+// means a question about one call.
 func (d *Desk) TakeTurn(agent, what string) error {
 	wait, ok := d.rates.take(agent, d.o.PerMinute, d.o.Now())
 	if ok {
@@ -78,8 +78,8 @@ func (d *Desk) TakeTurn(agent, what string) error {
 }
 
 // Ask puts a question about a call before people, within the bounds of what they can read. It returns the question that waits: the new one, or
-// that of another call of the same that was asked first. Errors: ErrTooLong; fault.LimitRate; fault.LimitQuota; fault.ApprovalRejected where a person has said
-// no to this very call; ErrTooManySilent; those of the declaration where another call has spent it meanwhile; those of the store.
+// that of another call of the same that was asked first. Errors: ErrTooLong; fault.LimitRate; fault.LimitQuota; fault.ApprovalRejected where a person has rejected
+// this very call; ErrTooManySilent; those of the declaration where another call has spent it meanwhile; those of the store.
 func (d *Desk) Ask(ctx context.Context, q Draft) (approval.Approval, error) {
 	if len(q.Approval.Arguments) > MaxArguments {
 		return approval.Approval{}, ErrTooLong
@@ -146,7 +146,7 @@ func (d *Desk) AskDeclared(ctx context.Context, q Draft) (approval.Approval, err
 	return asked, err
 }
 
-// entry is the draft's entry, with its detail and more.
+// entry returns the draft's entry, with its detail and more.
 func (q *Draft) entry(more map[string]any) audit.Entry {
 	detail := maps.Clone(more)
 	maps.Copy(detail, q.Detail)
@@ -155,13 +155,13 @@ func (q *Draft) entry(more map[string]any) audit.Entry {
 	return e
 }
 
-// about is the declaration, which names the question about it.
+// about returns the declaration with the id of the question about it.
 func about(d declare.Declaration, a approval.Approval) *declare.Declaration {
 	d.ApprovalID = a.ID
 	return &d
 }
 
-// complete is the draft as a question: pending, under a digest of everything that the person is shown.
+// complete makes the draft a question: pending, under a digest of everything that the person is shown.
 func (d *Desk) complete(q Draft, now time.Time) (approval.Approval, error) {
 	a, life := q.Approval, d.o.Expires
 	a.Environment = d.o.Environment
@@ -175,12 +175,13 @@ func (d *Desk) complete(q Draft, now time.Time) (approval.Approval, error) {
 	return approval.New(a, now, life)
 }
 
-// write writes a question, as decide decides on what the store has.
+// write writes a question. decide decides what is written, by what the store has.
 func (d *Desk) write(ctx context.Context, next approval.Approval, replaces string, now time.Time, decide func(Found) (Written, error)) (approval.Approval, error) {
 	return d.o.Store.AskPerson(context.WithoutCancel(ctx), Ask{Session: next.Session, Agent: next.Agent, CallDigest: next.CallDigest, Replaces: replaces, At: now}, decide)
 }
 
-// place is what is written of a new question: it takes the place of an older one about the same call, and more than people can read is not asked.
+// place decides what is written of a new question. The question takes the place of an older one about the same call. It is refused if people
+// could not read so many.
 func place(f Found, next approval.Approval, now time.Time) (w Written, err error) {
 	if f.Same != nil {
 		if w.Older, err = supersede(*f.Same, next, now); err != nil {
@@ -200,7 +201,7 @@ func place(f Found, next approval.Approval, now time.Time) (w Written, err error
 	return w, nil
 }
 
-// supersede withdraws an older question about the same call: it was asked about something else by now. A no stays a no.
+// supersede withdraws an older question about the same call, because what it showed has changed. A rejection stays.
 func supersede(old Stored, next approval.Approval, now time.Time) ([]Update, error) {
 	switch state := old.Approval.StateAt(now); {
 	case state == approval.Rejected:
@@ -219,7 +220,7 @@ func supersede(old Stored, next approval.Approval, now time.Time) ([]Update, err
 	return []Update{u}, err
 }
 
-// refused is the declaration once the question about it is over without a yes; one that is decided or over stays as it is.
+// refused returns the declaration as it is once the question about it ended without a yes. A declaration that is decided or over stays as it is.
 func refused(d *declare.Declaration, by, reason string, now time.Time) (*declare.Declaration, error) {
 	if state := d.At(now); state != declare.Pending && state != declare.Approved {
 		return d, nil
@@ -242,7 +243,7 @@ func waits(a approval.Approval, now time.Time) bool {
 	return state == approval.Pending || state == approval.Deferred
 }
 
-// entry is what an entry says of a question.
+// entry returns the log entry for a question.
 func entry(a approval.Approval, action, by string) audit.Entry {
 	e := audit.Entry{
 		Kind: audit.Change, Action: action, Agent: a.Agent, Session: a.Session, Requester: a.Requester, Actor: by, Operation: a.Operation,

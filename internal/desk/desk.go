@@ -1,10 +1,10 @@
 // Package desk holds the questions that are put to people: they are asked, listed, answered, changed, put off and withdrawn here, and here the
 // calls wait for their answers.
 //
-// Promises: a question and its entry are written in one transaction, and so is each answer; nobody is asked about more than people can read, and
-// silence permits no more than they could stop; an answer counts only from people who are entitled to it when it is used; an answer runs nothing,
-// the agent's next call does, judged again by then; what is put before people instead of another question takes that one's place. The desk
-// judges no call and knows no stages: whoever asks composes what the person is shown (Draft), and says whether an older answer still stands.
+// Promises: a question and its entry are written in one transaction, and so is each answer. No person is asked about more than people can read, and
+// silence permits no more calls than people could stop. An answer counts only from people who are entitled to it when it is used. An answer runs
+// nothing: the agent's next call runs, and is judged again by then. A changed question takes the place of the one that was changed. The desk
+// judges no call and knows no stages: its caller composes what the person is shown (Draft), and decides whether an older answer still stands.
 package desk
 
 import (
@@ -16,22 +16,22 @@ import (
 	"sallyport.example/internal/approval"
 )
 
-// Options is what a Desk is built of. Every field is needed.
+// Options are the parts of a Desk. Every field is needed.
 type Options struct {
 	Store Store
-	// Voter is who a person is today: roles and every identity that is theirs; false for people nobody knows.
+	// Voter returns the roles and identities that a person has today; false for people who are not configured.
 	Voter       func(person string) (approval.Voter, bool)
-	Environment string        // which gateway this is: an answer that was given to another one is none to it
-	Expires     time.Duration // how long a question is good for
+	Environment string        // names this gateway: answers that were given to another one do not count
+	Expires     time.Duration // time for which a question can be answered
 	PerMinute   int           // questions that one agent may raise in any minute, answered or not; 0: any number
 	DrillEvery  int           // one drill for so many questions, on average; 0: none
 	// Draw draws a number from 0 to n-1, for drills.
 	Draw func(n int) int
 	Now  func() time.Time // the time on record
-	// Since is when people could first look at this desk: silence about an older question permits nothing, because nobody could object.
+	// Since is the time from which people could reach this desk. Silence about an older question permits nothing, because no person could object.
 	Since time.Time
 	Log   *slog.Logger
-	// Definition is the hash of a tool's definition as it is now; false for what is no tool.
+	// Definition returns the hash of a tool's definition as it is now; false if there is no such tool.
 	Definition func(operation string) (hash string, ok bool)
 	// JudgeChanged judges the call that a question is about with other arguments, which are canonical JSON, and composes the question about that call. It
 	// fails where the call would be refused.
@@ -40,7 +40,7 @@ type Options struct {
 	Changed func(id string)
 }
 
-// Desk is where people are asked. Make it with New. Safe for concurrent use.
+// Desk asks people. Make it with New. Safe for concurrent use.
 type Desk struct {
 	o     Options
 	rates rates
@@ -57,7 +57,7 @@ func New(o Options) *Desk { return &Desk{o: o, draining: make(chan struct{})} }
 // Drain lets calls that wait for an answer go, so that they don't hold up doors that close. Draining twice is harmless.
 func (d *Desk) Drain() { d.drained.Do(func() { close(d.draining) }) }
 
-// Changed wakes the calls that wait for the question, and tells everybody else: it was written.
+// Changed wakes the calls that wait for the question, and reports its change to Options.Changed.
 func (d *Desk) Changed(id string) {
 	d.calls.wake(id)
 	d.o.Changed(id)

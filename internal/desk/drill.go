@@ -16,18 +16,18 @@ import (
 	"sallyport.example/internal/policy"
 )
 
-// A drill is a question that no agent asked: a copy of one that an agent did ask, with a destination that nobody named. It looks like the
-// others until it is answered, and should be rejected; what is approved runs nothing, because its call digest is of no call. What share of
-// them people reject says whether they read what they approve.
+// A drill is a question that no agent asked: a copy of one that an agent did ask, with a destination that no person named. It looks like the
+// others until it is answered, and should be rejected. Approving it runs nothing, because no call has its call digest. The share of drills
+// that people reject shows whether they read what they approve.
 
-// DrillCounts is what became of drills.
+// DrillCounts counts drills by their answer.
 type DrillCounts struct {
 	Asked    int64 `json:"asked"`
 	Rejected int64 `json:"rejected"`
 	Approved int64 `json:"approved"`
 }
 
-// Drills is what became of the drills up to now.
+// Drills counts the drills up to now.
 func (d *Desk) Drills(ctx context.Context) (DrillCounts, error) { return d.o.Store.Drills(ctx) }
 
 // drill asks one, now and then, after a question of an agent's that people have to answer.
@@ -84,7 +84,7 @@ func withOtherDestination(asked approval.Approval, q Draft) (bad approval.Approv
 				others := slices.DeleteFunc(slices.Clone(decoy.destinations), func(other string) bool { return other == value })
 				quoted, _ := json.Marshal(others[rand.IntN(len(others))]) // of a string: can't fail
 				arguments, ok = call.SetMember(arguments, name, quoted), true
-				bad.Evidence = unvouched(bad.Evidence, name, quoted)
+				bad.Evidence = unconfirmed(bad.Evidence, name, quoted)
 				break
 			}
 		}
@@ -99,8 +99,8 @@ func withOtherDestination(asked approval.Approval, q Draft) (bad approval.Approv
 	return bad, true
 }
 
-// unvouched is where the arguments came from, with another value in place of one: nobody confirms that.
-func unvouched(evidence []approval.Finding, name string, quoted []byte) []approval.Finding {
+// unconfirmed returns the findings with another value for one argument, which nothing confirms.
+func unconfirmed(evidence []approval.Finding, name string, quoted []byte) []approval.Finding {
 	evidence = slices.Clone(evidence)
 	for i, f := range evidence {
 		if f.Argument != name || json.Unmarshal(quoted, &f.Value) != nil {

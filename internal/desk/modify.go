@@ -13,17 +13,17 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Modification is what a person wants a call's arguments to be instead (DE-4).
+// Modification holds the arguments that a person wants for a call in place of its own (DE-4).
 type Modification struct {
 	Approval  string          `json:"approval_id"`
-	Digest    string          `json:"digest,omitempty"` // of what they were shown; "": of what is asked now
-	Arguments json.RawMessage `json:"arguments"`        // the whole of them
-	Reason    string          `json:"reason"`           // the agent is told
+	Digest    string          `json:"digest,omitempty"` // of the question that they were shown; "": of the present one
+	Arguments json.RawMessage `json:"arguments"`        // all of them
+	Reason    string          `json:"reason"`           // the agent sees it
 }
 
 // Modify withdraws a question and asks about the same operation with other arguments, under a digest of their own and judged like a call of
-// the agent's. It approves nothing: the new question is answered like any other. The agent is told when it comes back with the old call, and
-// makes the new one itself, or not.
+// the agent's. It approves nothing: the new question is answered like any other. The agent learns of it when it repeats the old call, and may
+// then make the new one.
 func (d *Desk) Modify(ctx context.Context, voter approval.Voter, m Modification) (Question, error) {
 	old, err := d.o.Store.Approval(ctx, m.Approval)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *Desk) modify(ctx context.Context, voter approval.Voter, m Modification,
 	if voter, err = d.voter(voter, m.Reason); err != nil {
 		return next, err
 	}
-	if err := old.Entitled(voter); err != nil { // before anything is said about the arguments
+	if err := old.Entitled(voter); err != nil { // before any problem of the arguments is shown
 		return next, err
 	}
 	arguments, err := changedArguments(m.Arguments, old.Arguments)
@@ -60,7 +60,7 @@ func (d *Desk) modify(ctx context.Context, voter approval.Voter, m Modification,
 		}
 	}
 	why := approval.Reason{Stage: "approve", Code: string(fault.ApprovalRequired), Text: "A person changed the arguments: " + m.Reason}
-	q.SilentFor = 0 // a person cared enough to change it: a person answers
+	q.SilentFor = 0 // a person changed it, so a person has to answer it
 	q.Approval.Reasons = append([]approval.Reason{why}, q.Approval.Reasons...)
 	q.Approval.ModifiedFrom, q.Approval.ModifiedBy, q.Approval.ModifiedReason = old.ID, voter.Person, m.Reason
 	if next, err = d.complete(q, now); err != nil {
@@ -83,7 +83,7 @@ func (d *Desk) modify(ctx context.Context, voter approval.Voter, m Modification,
 	})
 }
 
-// giveWay is the question whose arguments a person changed: the one with the id next takes its place.
+// giveWay ends the question whose arguments a person changed: the one with the id next takes its place.
 func (d *Desk) giveWay(old Stored, next string, voter approval.Voter, m Modification, now time.Time) (u Update, err error) {
 	a, by := old.Approval, "person:"+voter.Person
 	digest := m.Digest
@@ -120,7 +120,7 @@ func changedArguments(wanted, old json.RawMessage) ([]byte, error) {
 	return arguments, nil
 }
 
-// redeclare is a declaration with the parameters and the risk of the call as a person wants it, for the same reasons.
+// redeclare returns the declaration with the parameters and the risk of the changed call, and with the same reasons.
 func (d *Desk) redeclare(ctx context.Context, id string, wanted approval.Approval, now time.Time) (*declare.Declaration, error) {
 	old, err := d.o.Store.Declaration(ctx, id)
 	if err != nil {

@@ -18,23 +18,23 @@ import (
 // Response is a person's answer to one question.
 type Response struct {
 	Approval string            `json:"approval_id"`
-	Digest   string            `json:"digest"` // of what they were shown
+	Digest   string            `json:"digest"` // of the question that they were shown
 	Decision approval.Decision `json:"decision"`
 	Reason   string            `json:"reason,omitempty"` // needed to reject; a comment otherwise
 	Until    time.Time         `json:"until,omitzero"`   // of a deferral
 }
 
-// Respond takes a person's answer: a vote, which decides once there are as many as the risk needs. It runs nothing; the agent's next call
-// does, judged again by then. An answer that is not taken is on record, too.
+// Respond takes a person's answer: a vote, which decides once there are as many as the risk needs. It runs nothing: the agent's next call
+// does, and is judged again by then. An answer that is refused is on record, too.
 func (d *Desk) Respond(ctx context.Context, voter approval.Voter, r Response) (Question, error) {
 	a, err := d.respond(ctx, voter, r)
 	if err == nil {
 		return d.question(ctx, a), nil
 	}
-	return Question{}, d.refusedAnswer(ctx, voter, a, "approval."+word(r.Decision), err)
+	return Question{}, d.refusedAnswer(ctx, voter, a, "approval."+verb(r.Decision), err)
 }
 
-// refusedAnswer puts on record that an answer was not taken (TH-4), and returns why.
+// refusedAnswer puts on record that an answer was refused (TH-4), and returns the reason.
 func (d *Desk) refusedAnswer(ctx context.Context, voter approval.Voter, a approval.Approval, action string, err error) error {
 	f := fault.Of(err)
 	if f.Code == fault.NotFound || f.Code == fault.AuditUnavailable || f.Code == fault.StoreUnavailable {
@@ -54,7 +54,7 @@ func (d *Desk) refusedAnswer(ctx context.Context, voter approval.Voter, a approv
 // maxReason bounds what a person writes with an answer, in bytes.
 const maxReason = 2000
 
-// voter adds to who answers every identity that is theirs. Only people whom the configuration knows can answer.
+// voter adds the identities of the person who answers. Only people in the configuration can answer.
 func (d *Desk) voter(v approval.Voter, reason string) (approval.Voter, error) {
 	if len(reason) > maxReason {
 		return v, fault.New(fault.RequestMalformed, "at most %d bytes", maxReason).At("reason")
@@ -108,8 +108,8 @@ func (d *Desk) vote(old Stored, voter approval.Voter, r Response, drill bool) (u
 	if drill && old.Approval.State == approval.Approved {
 		return u, fault.New(fault.Conflict, "It was a drill, and is answered.")
 	}
-	a := old.Approval.Recount(d.o.Voter) // who may no longer answer does not count
-	u = Update{Stored: old, Entry: entry(a, "approval."+word(r.Decision), by)}
+	a := old.Approval.Recount(d.o.Voter) // votes of people who may no longer answer do not count
+	u = Update{Stored: old, Entry: entry(a, "approval."+verb(r.Decision), by)}
 	u.Entry.Reason = r.Reason
 	switch r.Decision {
 	case approval.Approve:
@@ -138,18 +138,18 @@ func (d *Desk) vote(old Stored, voter approval.Voter, r Response, drill bool) (u
 	return u, nil
 }
 
-// word is a decision as the log names it.
-func word(d approval.Decision) string {
+// verb returns a decision as the log names it.
+func verb(d approval.Decision) string {
 	if d == approval.Approve || d == approval.Reject || d == approval.Deferral {
 		return string(d)
 	}
 	return "answer"
 }
 
-// maxTogether bounds a batch: each is looked at before it is answered.
+// maxTogether bounds a batch, because a person reads each question before answering.
 const maxTogether = 100
 
-// Batched is what became of one of a batch.
+// Batched is the result for one question of a batch.
 type Batched struct {
 	Question *Question  `json:"approval,omitempty"`
 	ID       string     `json:"approval_id"`
@@ -157,8 +157,8 @@ type Batched struct {
 	Code     fault.Code `json:"code,omitempty"`
 }
 
-// RespondTogether answers similar questions with one decision, each under the digest that was looked at (DE-5). They are similar or none
-// is answered; beyond that each stands or falls for itself.
+// RespondTogether answers similar questions with one decision, each under the digest that the person saw (DE-5). If they are not similar, none
+// is answered. Otherwise each answer is taken or refused on its own.
 func (d *Desk) RespondTogether(ctx context.Context, voter approval.Voter, answers []Response) ([]Batched, error) {
 	if len(answers) == 0 || len(answers) > maxTogether {
 		return nil, fault.New(fault.RequestMalformed, "Answer 1 to %d at once.", maxTogether).At("approvals")

@@ -14,7 +14,7 @@ import (
 // ErrTooLong says that the arguments are longer than MaxArguments.
 var ErrTooLong = errors.New("nobody reads arguments of this length")
 
-// ErrTooManySilent says that so many calls of the agent wait for silence already that nobody could stop them all: ask for a yes.
+// ErrTooManySilent says that as many calls of the agent wait for silence as people could stop: ask for a yes.
 var ErrTooManySilent = errors.New("too many calls of the agent wait to be stopped")
 
 // Store keeps the questions. Each method is one transaction; when it returns nil, what it wrote is durable. Errors are fault errors, or those of
@@ -31,11 +31,11 @@ type Store interface {
 	Approval(ctx context.Context, id string) (approval.Approval, error)
 	// ApprovalFor returns the newest approval that was asked for one call of a session; fault.NotFound if there is none.
 	ApprovalFor(ctx context.Context, session, callDigest string) (approval.Approval, error)
-	// Approvals returns those that the filter wants, newest first.
+	// Approvals returns the approvals that match the filter, newest first.
 	Approvals(ctx context.Context, f Filter) ([]approval.Approval, error)
-	// OpenApprovals returns the ids of a session's questions that nobody has answered at that time, put off or not, oldest first.
+	// OpenApprovals returns the ids of a session's questions that are pending or deferred at that time, oldest first.
 	OpenApprovals(ctx context.Context, session string, now time.Time, limit int) ([]string, error)
-	// CountApprovals is how many approvals are in a state at that time ("": in any).
+	// CountApprovals counts the approvals in a state at that time ("": in any).
 	CountApprovals(ctx context.Context, state approval.State, now time.Time) (int64, error)
 	// Objected tells whether a person has answered anything but yes about an operation of an agent's since that time.
 	Objected(ctx context.Context, agent, operation string, since time.Time) (bool, error)
@@ -51,7 +51,7 @@ type Store interface {
 	Record(ctx context.Context, entries ...audit.Entry) error
 }
 
-// Ask is what a question is about that is to be written.
+// Ask says what a new question is about.
 type Ask struct {
 	Session    string
 	Agent      string
@@ -60,12 +60,12 @@ type Ask struct {
 	At         time.Time
 }
 
-// Found is what the store has when a question is to be written.
+// Found holds what the store has when a question is to be written.
 type Found struct {
 	Same     *Stored // the newest question about the same call; nil: there is none
 	Replaced *Stored // the question with the id Ask.Replaces; nil: none was named
-	// How many questions nobody has answered at Ask.At: of the session, of the agent in all of its sessions, and those of the agent that silence
-	// answers.
+	// The numbers of questions without an answer at Ask.At: of the session, of the agent in all of its sessions, and those of the agent that
+	// silence answers.
 	OpenOfSession, OpenOfAgent, SilentOfAgent int64
 }
 
@@ -75,22 +75,22 @@ type Stored struct {
 	Declaration *declare.Declaration
 }
 
-// Update is a stored approval as it is from now on, with the entry that says so.
+// Update is the new state of a stored approval, with its log entry.
 type Update struct {
 	Stored
 	Entry audit.Entry
 }
 
-// Written is what is to be written of a question. The zero value writes nothing: Found.Same stays.
+// Written says what to write for a question. The zero value writes nothing: Found.Same stays.
 type Written struct {
-	Older       []Update             // what becomes of older questions; their entries come first, in this order
+	Older       []Update             // changes of older questions; their entries come first, in this order
 	Question    *approval.Approval   // the new one
 	Declaration *declare.Declaration // a new one that it is about, written with it; nil: none
 	Drill       bool                 // no agent asked it
 	Entry       audit.Entry
 }
 
-// Filter says which approvals are wanted. State is that at Now: expiry and deferral are matters of when one looks.
+// Filter selects approvals. State is the state at Now, because approvals expire and deferrals end with time.
 type Filter struct {
 	Session string         // "": of all
 	State   approval.State // "": in any

@@ -18,19 +18,19 @@ type Question struct {
 	approval.Approval
 	// Similar is the same for questions that may be answered as one batch (DE-5); "" for one that stands alone.
 	Similar string `json:"similar,omitempty"`
-	// Session now: what it holds may have grown since it was asked.
+	// Session is the session as it is now: it may hold more labels than when the question was asked.
 	SessionLabels []string      `json:"session_labels"`
 	SessionPhase  session.Phase `json:"session_phase,omitempty"`
-	// ArgumentsSize is how many bytes the arguments have where a list left them out.
+	// ArgumentsSize is the size of the arguments in bytes, if a list left them out.
 	ArgumentsSize int `json:"arguments_size,omitempty"`
 
 	// For one question, not in lists.
 	Held        []flow.Held     `json:"held,omitempty"`         // the session's labels with the calls that they came from
-	UserRequest string          `json:"user_request,omitempty"` // what a host or a person put on record; hostile text all the same
+	UserRequest string          `json:"user_request,omitempty"` // the request that a host or a person put on record; hostile text all the same
 	Plan        *session.Plan   `json:"plan,omitempty"`
-	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, each no first
+	Earlier     []Earlier       `json:"earlier,omitempty"` // earlier decisions about the same destinations, rejections first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
-	// Drill says that no agent asked: it was to be rejected. Told once it is answered.
+	// Drill says that no agent asked, and that it should be rejected. It is set once the question is answered.
 	Drill bool `json:"drill,omitempty"`
 }
 
@@ -49,7 +49,7 @@ type Earlier struct {
 // maxListed bounds the arguments that a list has of one question, in bytes. One question has all of them, and where they came from.
 const maxListed = 2 << 10
 
-// listed is a question as lists have it.
+// listed returns a question as lists have it.
 func (d *Desk) listed(ctx context.Context, a approval.Approval) Question {
 	q := d.question(ctx, a)
 	q.Evidence = nil
@@ -71,7 +71,7 @@ func (d *Desk) question(ctx context.Context, a approval.Approval) Question {
 	return q
 }
 
-// similar is the key under which questions can be answered together, each under its own digest.
+// similar returns the key that questions share if they can be answered together, each under its own digest.
 func similar(a approval.Approval) string {
 	key := declare.Declaration{
 		Agent: a.Agent, Session: a.Session, Operation: a.Operation, DefinitionHash: a.DefinitionHash, Risk: a.Risk, Parameters: a.Arguments,
@@ -90,7 +90,7 @@ func (d *Desk) Questions(ctx context.Context, state approval.State, sessionID, a
 // maxSilentListed bounds what Silent returns.
 const maxSilentListed = 50
 
-// Silent returns the questions that silence answers, the next one first: what is not stopped by then runs.
+// Silent returns the questions that silence answers, the next one first. Their calls run then unless a person stops them.
 func (d *Desk) Silent(ctx context.Context) ([]Question, error) {
 	return d.list(ctx, Filter{State: approval.Pending, Silent: true, Now: d.o.Now(), Limit: maxSilentListed})
 }
@@ -130,7 +130,7 @@ func (d *Desk) Question(ctx context.Context, id string) (Question, error) {
 	return q, err
 }
 
-// CountOpen is how many questions nobody has answered, put off or not.
+// CountOpen counts the questions without an answer, pending and deferred.
 func (d *Desk) CountOpen(ctx context.Context) (pending, deferred int64, err error) {
 	now := d.o.Now()
 	if pending, err = d.o.Store.CountApprovals(ctx, approval.Pending, now); err != nil {
@@ -140,8 +140,7 @@ func (d *Desk) CountOpen(ctx context.Context) (pending, deferred int64, err erro
 	return pending, deferred, err
 }
 
-// OpenOf returns the ids of a session's questions that nobody has answered, oldest first, as its agent may know of them: what no agent asked is
-// none of its business.
+// OpenOf returns the ids of a session's questions without an answer, oldest first. It leaves out drills, which no agent may know of.
 func (d *Desk) OpenOf(ctx context.Context, sessionID string) (ids []string, err error) {
 	waiting, err := d.o.Store.OpenApprovals(ctx, sessionID, d.o.Now(), maxOpen)
 	for _, id := range waiting {
@@ -161,12 +160,12 @@ const (
 	earlierAsked = 10 // destinations of one call that are looked up
 )
 
-// answerBehind is the answer that brings an approval into a state.
+// answerBehind maps a state of an approval to the answer that brings it about.
 var answerBehind = map[approval.State]approval.Decision{
 	approval.Rejected: approval.Reject, approval.Approved: approval.Approve, approval.Spent: approval.Approve, approval.Deferred: approval.Deferral,
 }
 
-// earlier is what was decided before about the destinations of a call.
+// earlier returns the decisions that were made before about the destinations of a call.
 func (d *Desk) earlier(ctx context.Context, a approval.Approval) ([]Earlier, error) {
 	var all []Earlier
 	now := d.o.Now()
@@ -188,7 +187,7 @@ func (d *Desk) earlier(ctx context.Context, a approval.Approval) ([]Earlier, err
 					e.By, e.At = append(e.By, v.Person), v.At
 				}
 			}
-			if len(e.By) == 0 && f.ReplacedBy == "" && e.State != approval.Spent { // nobody has said anything, and it did not run by silence
+			if len(e.By) == 0 && f.ReplacedBy == "" && e.State != approval.Spent { // no person has answered, and it did not run by silence
 				continue
 			}
 			all = append(all, e)

@@ -8,7 +8,7 @@ import (
 	"sallyport.example/internal/approval"
 )
 
-// Waiting is what is said while a call is held for an answer.
+// Waiting reports that a call is held for an answer.
 type Waiting struct {
 	ApprovalID string
 	Risk       string
@@ -16,13 +16,13 @@ type Waiting struct {
 }
 
 const (
-	// tellEvery is how often it is said that a held call still waits.
+	// tellEvery is the time between two reports that a call is held.
 	tellEvery = 5 * time.Second
-	// leastWait is between two looks at an approval whose time should have come.
+	// leastWait is the time between two reads of an approval whose time should have come.
 	leastWait = 5 * time.Millisecond
 )
 
-// maxHeld bounds how many calls of one agent are held at a time: each costs what its arguments cost. One more is answered at once.
+// maxHeld bounds how many calls of one agent are held at a time, because each keeps its arguments in memory. One more is answered at once.
 const maxHeld = 32
 
 // heldCalls counts the calls that are held, by agent.
@@ -58,13 +58,13 @@ type waitingCalls struct {
 	byApproval map[string]*waitingRoom
 }
 
-// waitingRoom is where calls wait for one approval.
+// waitingRoom holds the calls that wait for one approval.
 type waitingRoom struct {
 	changed chan struct{} // closed when it changes
 	calls   int
 }
 
-// enter returns what is closed when the approval changes. Enter before the approval is read, and leave at the end.
+// enter returns a channel that is closed when the approval changes. Enter before the approval is read, and leave at the end.
 func (w *waitingCalls) enter(approval string) (changed <-chan struct{}, leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,7 +86,7 @@ func (w *waitingCalls) enter(approval string) (changed <-chan struct{}, leave fu
 	}
 }
 
-// wake lets those go that wait for the approval.
+// wake wakes the calls that wait for the approval.
 func (w *waitingCalls) wake(approval string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,7 +96,7 @@ func (w *waitingCalls) wake(approval string) {
 	}
 }
 
-// wakeAll lets all of them go.
+// wakeAll wakes every call that waits.
 func (w *waitingCalls) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,16 +106,16 @@ func (w *waitingCalls) wakeAll() {
 	}
 }
 
-// Hold is how a call waits for answers, and what it remembers from one wait to the next.
+// Hold says how a call waits for answers, and keeps its state from one wait to the next.
 type Hold struct {
-	For  time.Duration // how long its door holds it; 0: it is held for a silence alone
-	Tell func(Waiting) // told while the call is held, from the goroutine of the call; nil: nobody
+	For  time.Duration // how long its transport holds it; 0: it is held for a silence alone
+	Tell func(Waiting) // called while the call is held, from its goroutine; nil: never
 
-	until    time.Time // when the door's patience ends
+	until    time.Time // when the transport stops holding it
 	lastSeen string    // the approval and its state on which the call was judged again
 }
 
-// Wait holds a call of the agent's for the answer to a question: as long as its door wants, and where silence permits at a stated time until then
+// Wait holds a call of the agent's for the answer to a question: as long as its transport holds it, or until the time when silence permits it
 // (HI-2). It tells whether there is something to judge again. A call that ends here has lost nothing: the same call finds the answer.
 func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool) {
 	if !d.held.enter(agent) {
@@ -141,7 +141,7 @@ func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool)
 	}
 	look, waiting := h.until, Waiting{ApprovalID: a.ID, Risk: a.Risk}
 	if a.State == approval.Pending && !a.SilenceAt.IsZero() && len(a.Votes) == 0 {
-		look, waiting.SilenceAt = a.SilenceAt, a.SilenceAt // it comes, whatever the door's patience
+		look, waiting.SilenceAt = a.SilenceAt, a.SilenceAt // silence permits it then, however long the transport holds it
 	}
 	if a.ExpiresAt.Before(look) {
 		look = a.ExpiresAt
@@ -156,8 +156,7 @@ func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool)
 	})
 }
 
-// hold waits until the approval changes or the time is over, and says again and again that it waits. again is false where nobody waits for the call
-// any more.
+// hold waits until the approval changes or the time is over, and reports from time to time that it waits. again is false once the caller has gone.
 func (d *Desk) hold(ctx context.Context, changed <-chan struct{}, wait time.Duration, tell func()) (again bool) {
 	tell()
 	tick := time.NewTicker(tellEvery)
@@ -167,7 +166,7 @@ func (d *Desk) hold(ctx context.Context, changed <-chan struct{}, wait time.Dura
 	for {
 		select {
 		case <-changed:
-			return ctx.Err() == nil // who has left gets nothing run
+			return ctx.Err() == nil // a call whose caller has gone is not run
 		case <-timer.C:
 			return ctx.Err() == nil // its time has come, or nobody waits any longer: judged again, it is permitted or asked about as before
 		case <-tick.C:

@@ -19,7 +19,7 @@ func (d *Desk) withdraw(ctx context.Context, id, by string) error {
 	return err
 }
 
-// WithdrawSession withdraws the questions of a session that has ended. What can't be written now is void all the same: nobody can say yes to it.
+// WithdrawSession withdraws the questions of a session that has ended. A question that can't be written now is void all the same: no person can approve it.
 func (d *Desk) WithdrawSession(ctx context.Context, sessionID string) {
 	for {
 		ids, err := d.o.Store.OpenApprovals(ctx, sessionID, d.o.Now(), maxOpen)
@@ -40,8 +40,8 @@ func (d *Desk) WithdrawSession(ctx context.Context, sessionID string) {
 	}
 }
 
-// WithdrawOperation withdraws what waits, and what was approved and not used, about an operation whose definition has changed: the yes was for the
-// old one. What can't be written now is void all the same: its call has another digest by then.
+// WithdrawOperation withdraws the questions that wait, and the approvals that were not used, about an operation whose definition has changed: people
+// approved the old one. A question that can't be written now is void all the same, because its call has another digest by then.
 func (d *Desk) WithdrawOperation(ctx context.Context, operation string) {
 	for _, state := range []approval.State{approval.Pending, approval.Deferred, approval.Approved} {
 		found, err := d.o.Store.Approvals(ctx, Filter{Operation: operation, State: state, Now: d.o.Now(), Limit: maxOpenOfAgent})

@@ -25,7 +25,7 @@ func (c command) Traits() Traits {
 	}
 }
 
-// Parameters takes a justification, or the id of a declaration, from beside the parameters.
+// Parameters separates the justification, or the id of a declaration, from the parameters.
 func (command) Parameters(arguments []byte) (p Parameters, err error) {
 	parameters := []byte{'{'}
 	for name, raw := range call.Members(arguments) {
@@ -64,7 +64,7 @@ func (c command) Stored(parameters []byte) string {
 
 func (c command) Act(ctx context.Context, r Run) (Result, error) {
 	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{Session: r.Session, Parameters: r.Parameters.Canonical})
-	if ctx.Err() != nil { // whatever it made of the end of its time: partial results are discarded (EX-6)
+	if ctx.Err() != nil { // partial results are discarded (EX-6), even if the command returned one
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 			return Result{}, cause
 		}
@@ -80,7 +80,7 @@ func (c command) Act(ctx context.Context, r Run) (Result, error) {
 	return Result{JSON: result, Source: b.Source, At: b.At}, err
 }
 
-// Failed knows that a command that only reads changed nothing, and that one that began may tell of what it reached.
+// Failed knows that a command that only reads changed nothing, and that the error of one that began may show what it reached.
 func (command) Failed(err error, writes bool) Failure {
 	return Failure{Nothing: unsent(err) || !writes, Tells: !unsent(err)}
 }
@@ -99,7 +99,7 @@ func (command) Wrap(result json.RawMessage, e Envelope) (json.RawMessage, json.R
 
 func (command) Refusal(object json.RawMessage) (json.RawMessage, bool) { return tool{}.Refusal(object) }
 
-// resultOf is what was brought in the form of an MCP tool result, which is inspected, labelled and wrapped like any other.
+// resultOf puts a command's result into the form of an MCP tool result, which is inspected, labelled and wrapped like any other.
 func resultOf(b catalogue.Brought) (json.RawMessage, error) {
 	if b.Source == "" {
 		return nil, errors.New("a command says not where its result is from")

@@ -12,7 +12,7 @@ import (
 
 // Delivered finds in a JSON value what Wrap has delivered before: attributions and fenced texts.
 func Delivered(b []byte, issuer *guard.Issuer) (attributions []guard.Attribution, fenced []guard.Wrapped) {
-	// In an address what is passed on is encoded; the word below is the same in both forms, and in every fence and attribution.
+	// Text in an address is encoded. The word below is the same in both forms, and in every fence and attribution.
 	if !bytes.Contains(b, []byte(guard.TrustLevel)) {
 		return nil, nil
 	}
@@ -37,7 +37,7 @@ func Delivered(b []byte, issuer *guard.Issuer) (attributions []guard.Attribution
 	return attributions, fenced
 }
 
-// maxDecoded bounds what is looked at decoded, in bytes of the encoded string: no address is longer.
+// maxDecoded bounds the strings that are also read decoded, in encoded bytes: no address is longer.
 const maxDecoded = 256 << 10
 
 // decodings takes the percent-encoding off, up to three times, with plus as it is and as a space. What is no encoding stays as it is.

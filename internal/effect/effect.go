@@ -1,9 +1,9 @@
-// Package effect holds the kinds of effect that a call can have: to call a server's tool, to read or follow its resource, to get its prompt,
-// to complete an argument, and to run a built-in command. An Effect says how its parameters are read, what is known about it before it is
+// Package effect holds the kinds of effect that a call can have: calling a server's tool, reading or subscribing to its resource, getting its
+// prompt, completing an argument, and running a built-in command. An Effect says how its parameters are read, what is known about it before it is
 // judged, how it acts, and how its result is read, fenced and attributed.
 //
-// Promises: an effect decides nothing, and is given values and never the call itself. It acts only when the corridor tells it to, with the
-// very bytes that were judged, and nothing that it gives back is released but by the corridor. docs/design.md says how a kind is added.
+// Promises: an effect decides nothing, and gets values and never the call itself. It acts only when the corridor calls Act, with the very bytes
+// that were judged, and only the corridor releases its results. docs/design.md says how a kind is added.
 package effect
 
 import (
@@ -18,27 +18,27 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Effect is what one call does, in the way of its kind. Its methods are pure but for Act.
+// Effect describes and runs one call. Its methods are pure but for Act.
 type Effect interface {
-	// Operation is what is called, as the catalogue has it.
+	// Operation returns the operation that is called, as the catalogue has it.
 	Operation() *catalogue.Operation
 	// Traits are what holds for every call of it.
 	Traits() Traits
-	// Definition is the hash of what is called, as digests and questions to people have it.
+	// Definition is the hash of the operation, as digests and questions to people have it.
 	Definition() string
 
 	// Parameters reads the canonical arguments of a call. An error refuses it.
 	Parameters(arguments []byte) (Parameters, error)
-	// Check says what is wrong with parameters; nil if nothing. It is asked once the call is permitted, so it may say what there is.
+	// Check returns the problem with parameters; nil if there is none. It runs once the call is permitted, so its message may show what exists.
 	Check(parameters []byte) error
-	// Writes tells whether parameters make the call change something, and why, where the operation itself is said to read.
+	// Writes tells whether parameters make the call change something, and why, if the operation itself is labelled a read.
 	Writes(parameters []byte) (writes bool, why string)
 	// Stored is the id of the operation whose stored results the parameters ask for; "" if they ask for none.
 	Stored(parameters []byte) string
 
 	// Act has the effect, bounded by ctx. Its errors are fault errors, a *fault.NotDispatched, or a *call.RPCError.
 	Act(ctx context.Context, r Run) (Result, error)
-	// Failed says what it means that Act failed.
+	// Failed says what a failure of Act means.
 	Failed(err error, writes bool) Failure
 
 	// Inspect tells whether a result says of itself that it failed. An error, which is a *fault.Error, says that it can't be delivered.
@@ -56,21 +56,21 @@ type Traits struct {
 	NeedsReasons     bool              // the agent has to say why: by a justification, a declaration or a step of the sealed plan
 	Requests         bool              // it reaches out, so it counts against the external requests of a minute (EX-5)
 	Traced           bool              // provenance decides about its calls
-	ReadsNothing     bool              // it brings in nothing to be read
+	ReadsNothing     bool              // its result has nothing for the agent to read
 	OwnWords         bool              // its result is the gateway's own words, so it makes no session untrusted
 	AttributionApart bool              // its attribution also stands beside its result
 	Places           map[string]string // the parameters that say where it reads, by name: path, repository or table
 }
 
-// Parameters are what a call is about.
+// Parameters are the parameters of a call.
 type Parameters struct {
-	Canonical []byte // what is judged, hashed and kept
-	Selects   []byte // the part of it that selects what is read, where that is not all of it
+	Canonical []byte // the bytes that are judged, hashed and kept
+	Selects   []byte // the part of it that selects the data to read, if that is not all of it
 
-	// What a call says beside them, of an effect that needs reasons.
+	// Beside the parameters, for an effect that needs reasons.
 	Justification json.RawMessage
 	Declaration   json.RawMessage // a declaration's id
-	Problem       error           // what is wrong with how that is said
+	Problem       error           // the problem with the justification or the id
 }
 
 // Run is one permitted run.
@@ -78,20 +78,20 @@ type Run struct {
 	Session    string
 	Parameters Parameters
 	Upstreams  Upstreams
-	Exchange   *call.Exchange // what may pass meanwhile; the corridor guards it
+	Exchange   *call.Exchange // messages that may pass meanwhile; the corridor guards it
 }
 
-// Result is what an act brought back, raw.
+// Result is the raw result of Act.
 type Result struct {
 	JSON   json.RawMessage
-	Source string    // where it is from; "" if that is the operation
-	At     time.Time // when it was there; zero if that is now
+	Source string    // where the result is from; "": the operation
+	At     time.Time // when it was fetched; zero: now
 }
 
-// Failure is what it means that an act failed.
+// Failure says what a failure of Act means.
 type Failure struct {
 	Nothing bool // it certainly had no effect
-	Tells   bool // how it failed can show what it reached, so the labels of its results come in
+	Tells   bool // the failure can show what it reached, so the session gets the labels of its results
 }
 
 // Upstreams carries permitted calls to the servers behind us. Implementations bound time by ctx, size by their own limits, and
@@ -102,14 +102,14 @@ type Upstreams interface {
 	Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
 }
 
-// served is what the effects have in common that a server behind us has.
+// served holds what the effects on servers behind us have in common.
 type served struct{ op *catalogue.Operation }
 
 func (s served) Operation() *catalogue.Operation { return s.op }
 func (served) Check([]byte) error                { return nil }
 func (served) Stored([]byte) string              { return "" }
 
-// Writes goes by the operator's word, and by the arguments of a tool that is said to read.
+// Writes goes by the operator's label, and by the arguments of a tool that is labelled a read.
 func (s served) Writes(parameters []byte) (writes bool, why string) {
 	op := s.op
 	if why = op.Acts; why == "" && op.Flow.Effect == flow.Read && op.Kind == call.Tool {
@@ -118,7 +118,7 @@ func (s served) Writes(parameters []byte) (writes bool, why string) {
 	return op.Flow.Effect != flow.Read || why != "", why
 }
 
-// Failed leaves open what a server did with a request that has left.
+// Failed does not assume anything about what a server did with a request that was sent.
 func (served) Failed(err error, _ bool) Failure { return Failure{Nothing: unsent(err)} }
 
 func (s served) Inspect(result json.RawMessage) (failed bool, err error) {
@@ -133,7 +133,7 @@ func (s served) do(ctx context.Context, r Run, m call.Method, params json.RawMes
 	return Result{JSON: b}, err
 }
 
-// asOther is the definition hash of what is called by a method for which nothing is pinned: to read is not to subscribe.
+// asOther is the definition hash for a method other than the one whose definition is pinned, so that approving a read approves no subscription.
 func (s served) asOther(m call.Method) string {
 	return call.HashBytes([]byte(s.op.Hash + "\x00" + string(m)))
 }

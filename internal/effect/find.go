@@ -9,7 +9,7 @@ import (
 // MaxName bounds URIs and names of prompts, in bytes: they stand in records and attributions.
 const MaxName = 8 << 10
 
-// offered is which offers of a server each method is for, in the order in which a name is looked up.
+// offered lists the kinds of offers that each method is for, in the order in which a name is looked up.
 var offered = map[call.Method][]call.Kind{
 	call.ReadResource: {call.Resource},
 	call.Subscribe:    {call.Resource},
@@ -70,7 +70,7 @@ func Withheld(snap *catalogue.Snapshot, m call.Method, name string) *catalogue.O
 	return nil
 }
 
-// Action is what records call a method.
+// Action is the name of a method in records.
 func Action(m call.Method) string {
 	if m == call.CallTool {
 		return "call"

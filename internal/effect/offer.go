@@ -7,9 +7,9 @@ import (
 	"sallyport.example/internal/call"
 )
 
-// What a call of a resource or a prompt asks for is the call as much as its arguments are: it is judged, hashed and kept with them.
+// The URI of a resource and the name of a prompt are judged, hashed and kept with the arguments, because they say what is asked for.
 
-// resource reads a resource, or begins or ends to follow it.
+// resource reads a resource, or subscribes to it or unsubscribes.
 type resource struct {
 	served
 	method call.Method

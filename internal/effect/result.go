@@ -11,7 +11,7 @@ import (
 	"sallyport.example/provenance"
 )
 
-// inspect holds a result of MCP against the schema that its operation declared. What says that it failed is held against none.
+// inspect holds a result of MCP against the schema that its operation declared. A result that says that it failed is not checked.
 func inspect(op *catalogue.Operation, result json.RawMessage) (failed bool, err error) {
 	if isError, ok := call.Get(result, "isError"); ok && string(isError) == "true" {
 		failed = true
@@ -119,7 +119,7 @@ func promptPayloads(result json.RawMessage) (all []json.RawMessage, plain bool) 
 	return all, false
 }
 
-// repetition is what a text block can be that says what structured content says: that as JSON, or the one text that it is an object of.
+// repetition holds the texts that repeat structured content: its JSON, or the one text in it.
 type repetition struct {
 	canonical []byte
 	only      string

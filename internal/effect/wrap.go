@@ -11,7 +11,7 @@ import (
 	"sallyport.example/internal/threat"
 )
 
-// Envelope is what a result is attributed to and fenced with.
+// Envelope holds the source of a result for its attribution and its fences.
 type Envelope struct {
 	From   guard.Source // but for the content
 	Issuer *guard.Issuer
@@ -49,8 +49,8 @@ func (e *Envelope) wrap(result json.RawMessage, form func(*wrapper, map[string]j
 	return wrapped, attribution, err
 }
 
-// questions lets the questions of a multi-round-trip result through, and nothing beside them. They are for a person, through a
-// client that can ask one; the operator has let the server ask.
+// questions passes the questions of a multi-round-trip result and nothing else. They are for a person, through a client that can ask
+// one, and the operator has allowed the server to ask.
 func (e *Envelope) questions(members map[string]json.RawMessage) (json.RawMessage, error) {
 	if !e.MayAsk || members["inputRequests"] == nil {
 		return nil, errors.New("a question that nobody here can be asked")

@@ -44,7 +44,7 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 	switch a := answer.Approval; {
 	case err != nil:
 		return fault.RefuseErr(stage, err)
-	case answer.Instead != nil:
+	case answer.Replacement != nil:
 		return c.otherArguments(answer)
 	case answer.Refusal != nil:
 		return fault.RefuseErr(stage, answer.Refusal)
@@ -180,7 +180,7 @@ const maxTold = 8 << 10
 
 // otherArguments tells the agent that a person wants other arguments.
 func (c *crossing) otherArguments(answer desk.Answer) fault.Verdict {
-	v, next := fault.RefuseErr("approve", answer.Refusal), answer.Instead
+	v, next := fault.RefuseErr("approve", answer.Refusal), answer.Replacement
 	v.ApprovalID = &next.ID
 	text := "Make the call with the arguments that the person wants, or don't make it."
 	switch {
