@@ -44,8 +44,11 @@ type Options struct {
 	ExecTimeout    time.Duration // of one program
 }
 
-// Names are the operations, without the prefix.
+// Names are the operations, without the prefix, in order.
 var Names = []string{"exec", "fetch", "list_files", "query", "read_file", "search", "write_file"}
+
+// Places are the parameters that say where an operation reads, by its name: those of catalogue.Command.
+var Places = map[string]map[string]string{"list_files": {"path": "path"}, "read_file": {"path": "path"}}
 
 // Comm is the operations with what they hold open.
 type Comm struct {
@@ -328,7 +331,7 @@ func (c *Comm) readFile(timeout time.Duration) catalogue.Command {
 	return operation(catalogue.Command{
 		Name: "read_file", Title: "Read a file of the workspace",
 		Description: "Reads a file of this session's workspace, or of the shared cache under cache/. Text comes as text, other content as data.",
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: map[string]string{"path": "path"},
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["read_file"],
 	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
 		w, err := c.files.Workspace(session)
 		if err != nil {
@@ -393,7 +396,7 @@ func (c *Comm) listFiles(timeout time.Duration) catalogue.Command {
 	return operation(catalogue.Command{
 		Name: "list_files", Title: "List the workspace",
 		Description: "Lists files and folders of this session's workspace, or of the shared cache under cache/.",
-		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: map[string]string{"path": "path"},
+		Sensitivity: flow.None, Effect: flow.Read, Timeout: timeout, Of: cached(ps), Places: Places["list_files"],
 	}, ps, nil, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
 		w, err := c.files.Workspace(session)
 		if err != nil {

@@ -154,7 +154,12 @@ func dataDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("the data directory can't be made: %w (choose another with --data)", err)
 	}
-	st, err := os.Stat(dir)
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("the data directory can't be read: %w (choose another with --data)", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/comm/exec"
 	"sallyport.example/internal/comm/query"
@@ -147,6 +148,12 @@ func reachable(r upstream.Rehearsal) string {
 	return "any"
 }
 
+// foreign reports whether a directory has files and no database: it is not the gateway's.
+func foreign(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "sallyport.db" || e.Name() == audit.KeyFile })
+}
+
 func doctorData(cfg *Config, data string, add func(name, state, remedy, format string, args ...any)) {
 	const name = "data directory"
 	st, err := os.Stat(data)
@@ -156,6 +163,9 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 		return
 	case err != nil:
 		add(name, "failed", "choose another with --data", "%v", err)
+		return
+	case !st.IsDir() || foreign(data):
+		add(name, "failed", "name the gateway's directory with --data", "%s holds something else", data)
 		return
 	case st.Mode().Perm()&0o077 != 0:
 		add(name, "failed", "chmod 700 "+data, "others can read %s", data)

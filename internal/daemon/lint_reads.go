@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/comm"
 )
 
 // CodeProblem and CodeRemedy are what lint says of an argument of a read that holds code; the remedy takes its name.
@@ -33,7 +34,7 @@ func (c *Config) rootProblems(set agent.Set) []Problem {
 		for i, permission := range d.Permissions.Read {
 			pattern, _, rooted := strings.Cut(permission, " under ")
 			server, tool, _ := strings.Cut(pattern, ".")
-			if !rooted || server == "comm" && (tool == "read_file" || tool == "list_files") || c.places(server, tool) {
+			if !rooted || server == "comm" && comm.Places[tool] != nil || c.places(server, tool) {
 				continue
 			}
 			all = append(all, Problem{File: d.File, Field: fmt.Sprintf("permissions.read[%d]", i), Severity: agent.P1,
