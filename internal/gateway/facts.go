@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"sallyport.example/flow"
@@ -348,6 +349,20 @@ func (c *crossing) takes() *provenance.Done {
 		return nil
 	}
 	return &d
+}
+
+// maxFailed is how many calls that gave their step back are remembered.
+const maxFailed = 500
+
+// gaveBack notes that the call took a step and certainly had no effect: it was never sent, or it only reads and brought nothing. The step may
+// be called again. Only this process knows; after a restart the step counts as called.
+func (c *crossing) gaveBack(out outcome, err error) {
+	var unsent *fault.NotDispatched
+	if c.judged.facts.Evidence.Follows && (errors.As(err, &unsent) || out.entry.Decision != "ok" && !c.writes) {
+		c.live.mu.Lock()
+		defer c.live.mu.Unlock()
+		c.live.failed = append(c.live.failed[max(0, len(c.live.failed)-maxFailed+1):], c.id)
+	}
 }
 
 // holdsNew tells whether one of the labels is new to the session.

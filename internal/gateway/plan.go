@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"sallyport.example/flow"
 	"sallyport.example/guard"
-	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -22,14 +20,8 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/planned"
 	"sallyport.example/internal/session"
-	"sallyport.example/provenance"
-)
-
-const (
-	maxSteps         = 200
-	maxPlan          = 64 << 10 // bytes
-	maxJustification = 2000     // bytes
 )
 
 // Manifest is what an agent learns about its tools before it plans (FL-4).
@@ -132,122 +124,16 @@ func StatusOf(s session.Session) Status {
 	return st
 }
 
-// plannedStep is one step as it is sent: a name, or an object. Justification is for plans only.
-type plannedStep struct {
-	Tool          string          `json:"tool"`
-	Arguments     json.RawMessage `json:"arguments"`
-	After         []int           `json:"after"`
-	Justification string          `json:"justification"`
-	Open          []string        `json:"open"`
-	Each          *int            `json:"each"`
-
-	From map[string]provenance.Source `json:"-"` // read strictly
-}
-
-var stepFields = []string{"tool", "arguments", "from", "open", "each", "after", "justification"}
-
-// readSteps reads a list of steps strictly. field is what the list is called in the request.
-func readSteps(body json.RawMessage, field string, names bool) ([]plannedStep, error) {
-	limits := call.DefaultLimits()
-	limits.Bytes = maxPlan
-	if err := call.Check(body, limits); err != nil {
-		return nil, err
-	}
-	var list []json.RawMessage
-	found := false
-	if len(body) == 0 || body[0] != '{' {
-		return nil, fault.New(fault.RequestMalformed, "the request must be an object with the list %s", field)
-	}
-	for name, raw := range call.Members(body) {
-		if name != field {
-			return nil, fault.New(fault.RequestMalformed, "unknown field").At(short(name)).Try("The request has one field, %s.", field)
-		}
-		if err := json.Unmarshal(raw, &list); err != nil {
-			return nil, fault.New(fault.RequestMalformed, "must be a list").At(field)
-		}
-		found = true
-	}
-	if !found || len(list) == 0 {
-		return nil, fault.New(fault.RequestMalformed, "name at least one step").At(field)
-	}
-	if len(list) > maxSteps {
-		return nil, fault.New(fault.RequestMalformed, "at most %d steps", maxSteps).At(field)
-	}
-	steps := make([]plannedStep, len(list))
-	for i, raw := range list {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if names && raw[0] == '"' {
-			if err := json.Unmarshal(raw, &steps[i].Tool); err != nil {
-				return nil, fault.New(fault.RequestMalformed, "not a tool name").At(at)
-			}
-			continue
-		}
-		if raw[0] != '{' {
-			return nil, fault.New(fault.RequestMalformed, "must be an object with a tool").At(at)
-		}
-		for name := range call.Members(raw) { // to the letter: encoding/json would take Tool for tool
-			if !slices.Contains(stepFields, name) {
-				return nil, fault.New(fault.RequestMalformed, "unknown field").At(at+"."+short(name)).Try("A step has %s.", strings.Join(stepFields, ", "))
-			}
-		}
-		if err := json.Unmarshal(raw, &steps[i]); err != nil {
-			return nil, fault.New(fault.RequestMalformed, "tool and justification are strings, arguments and from are objects, open is a list of argument names, after is a list of step numbers, each is one").At(at)
-		}
-		if steps[i].Tool == "" {
-			return nil, fault.New(fault.RequestMalformed, "name the tool").At(at + ".tool")
-		}
-		if a := steps[i].Arguments; len(a) > 0 {
-			if a[0] != '{' {
-				return nil, fault.New(fault.RequestMalformed, "must be an object").At(at + ".arguments")
-			}
-			canonical, err := call.Canonical(a, call.DefaultLimits())
-			if err != nil {
-				return nil, fault.Of(err).At(at + ".arguments")
-			}
-			steps[i].Arguments = canonical
-		}
-		if raw, ok := call.Get(raw, "from"); ok {
-			var err error
-			if steps[i].From, err = readFrom(raw, i, at+".from"); err != nil {
-				return nil, err
-			}
-		}
-		if e := steps[i].Each; e != nil && (*e < 0 || *e >= i) {
-			return nil, fault.New(fault.RequestMalformed, "must be the number of an earlier step, from 0").At(at + ".each")
-		}
-		if len(steps[i].Open) > maxOpen {
-			return nil, fault.New(fault.RequestMalformed, "at most %d arguments", maxOpen).At(at + ".open")
-		}
-		if !names {
-			if strings.TrimSpace(steps[i].Justification) == "" {
-				return nil, fault.New(fault.RequestMalformed, "say why the step is needed").At(at + ".justification")
-			}
-			if len(steps[i].Justification) > maxJustification {
-				return nil, fault.New(fault.RequestMalformed, "at most %d bytes", maxJustification).At(at + ".justification")
-			}
-		}
-	}
-	return steps, nil
-}
-
-// judgedPlan is a plan's steps with what each stage that can be asked beforehand says.
-type judgedPlan struct {
-	ops      []*catalogue.Operation
-	verdicts []fault.Verdict // what becomes of the plan
-	risks    []fault.Verdict // what becomes of the step when it is called
-	report   flow.Report
-}
-
-// judgeStep judges a step by what is known before it is called: as part of the plan, and by its risk when it is called. A plan that is
-// submitted, whose field is steps, has to say why it reaches outside.
-func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d *agent.Declaration, op *catalogue.Operation, st plannedStep, at string, known map[string]bool) (v, risk fault.Verdict) {
-	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: call.CallTool, DryRun: true}, speaker: speaker{agent: s.Agent, session: s, live: l, decl: d}}
+// judgeStep judges a step by what is known before it is called: as part of the plan, and by its risk when it is called. why is the field
+// that has to say why the step reaches outside; "" where the steps are only asked about.
+func (g *Gateway) judgeStep(ctx context.Context, who speaker, op *catalogue.Operation, st planned.Step, why string, known map[string]bool) (v, risk fault.Verdict) {
+	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: call.CallTool, DryRun: true}, speaker: who}
 	c.subject = subject{effect: effect.Of(op), op: op, args: st.Arguments, grounds: grounds{inPlan: true}, partial: st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0}
 	if c.args == nil {
 		c.args = []byte("{}")
 	}
-	if c.effect.Traits().NeedsReasons && strings.HasPrefix(at, "steps[") {
-		if problems := declare.CheckStep(at+".justification", st.Justification); len(problems) > 0 {
+	if c.effect.Traits().NeedsReasons && why != "" {
+		if problems := declare.CheckStep(why, st.Justification); len(problems) > 0 {
 			c.undeclared = declare.Refuse(problems)
 		}
 	}
@@ -265,87 +151,21 @@ func (g *Gateway) judgeStep(ctx context.Context, l *live, s *session.Session, d 
 }
 
 // judgeSteps judges each step by the table of stages, and the order of all by the rule of labels.
-func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, steps []plannedStep, field string) (judgedPlan, error) {
-	j := judgedPlan{ops: make([]*catalogue.Operation, len(steps)), verdicts: make([]fault.Verdict, len(steps)), risks: make([]fault.Verdict, len(steps))}
+func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, steps []planned.Step, list planned.List) (planned.Judged, error) {
 	d, err := g.declared(s.Agent)
 	if err != nil {
-		return j, err
+		return planned.Judged{}, err
 	}
-	snap := g.catalogue.Snapshot()
-	if err := checkSources(steps, field, snap.Lookup); err != nil {
-		return j, err
-	}
-	planned := make([]flow.Step, len(steps))
-	var unfit []flow.Violation
-	said := sync.OnceValue(func() *provenance.Request { return provenance.ParseRequest(s.UserRequest) })
-	known := map[string]bool{}
-	for i, st := range steps {
-		op := snap.Lookup(st.Tool)
-		v := fault.Permitted()
-		switch {
-		case op == nil || op.Standing == catalogue.Unlisted || op.Standing == catalogue.Unfit:
-			v = fault.Refuse("resolve", fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(st.Tool)))
-		default:
-			v, j.risks[i] = g.judgeStep(ctx, l, s, d, op, st, fmt.Sprintf("%s[%d]", field, i), known)
+	who, known := speaker{agent: s.Agent, session: s, live: l, decl: d}, map[string]bool{}
+	j := planned.Judge{Session: s, Own: g.o.Identities(s.Requester), Lookup: g.catalogue.Snapshot().Lookup}
+	j.Step = func(op *catalogue.Operation, st planned.Step, at string) (v, risk fault.Verdict) {
+		why := ""
+		if list == planned.Submitted {
+			why = at + ".justification"
 		}
-		j.ops[i], j.verdicts[i] = op, v
-		// A step that can't be called moves nothing, so it stands in the order where it was planned.
-		planned[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.needs()}
-		if v.Decision != fault.Deny {
-			planned[i].Op = op.Flow
-			if st.Arguments != nil && len(st.From) == 0 {
-				sealed := field == "steps" && len(s.Labels) == 0 // what the plan fixes is confirmed by the plan
-				tainted := s.Holds(flow.Untrusted) || slices.ContainsFunc(planned[:i], func(before flow.Step) bool { return slices.Contains(before.Op.Emits, flow.Untrusted) })
-				planned[i].Op = g.plannedOp(s, op, st.Arguments, said, tainted && !sealed)
-			}
-		} else {
-			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion(v)})
-		}
+		return g.judgeStep(ctx, who, op, st, why, known)
 	}
-	j.report, err = flow.Validate(planned, s.Labels)
-	if err != nil {
-		return j, fault.Wrap(err, fault.RequestMalformed, "%s", strings.ReplaceAll(err.Error(), "planned_calls", field))
-	}
-	if field == "steps" { // what a person is asked about with the plan
-		j.report.Violations = slices.DeleteFunc(j.report.Violations, func(bad flow.Violation) bool {
-			i := bad.AtStep
-			v, ok := g.judgeNarrowed(s, steps, j.ops, i)
-			if ok = ok && bad.Code == flow.CodeContaminated && j.verdicts[i].Decision != fault.Deny; ok && v.Decision == fault.Ask {
-				j.verdicts[i] = v
-			}
-			return ok
-		})
-		j.report.Valid = j.report.Valid || len(j.report.Violations) == 0
-	}
-	for _, bad := range j.report.Violations {
-		v := fault.Refuse("flow", fault.Code(bad.Code), bad.Reason, fault.Remedy{Kind: "reorder", Text: bad.Suggestion})
-		j.verdicts[bad.AtStep] = v
-	}
-	if len(unfit) > 0 {
-		j.report.Valid, j.report.SafeOrdering = false, nil
-		j.report.Violations = append(unfit, j.report.Violations...)
-		var at []int
-		for _, u := range unfit {
-			at = append(at, u.AtStep)
-		}
-		j.report.Impossible = &flow.Impossible{Because: "some steps can't be called in any order: " + unfit[0].Reason, Steps: at}
-	}
-	return j, nil
-}
-
-// suggestion says what to do about a step that can't be called.
-func suggestion(v fault.Verdict) string {
-	switch v.Code {
-	case fault.RequestMalformed:
-		return "correct its arguments"
-	case fault.DeclarationInvalid:
-		return "say in its justification what exactly is needed and what for"
-	case fault.KillSwitch, fault.AgentQuarantined, fault.SessionClosed, fault.LimitBudget, fault.AuditUnavailable: // no other step would do
-		if len(v.Remedies) > 0 {
-			return v.Remedies[0].Text
-		}
-	}
-	return "leave this step out, or use another tool"
+	return j.Judge(steps, list)
 }
 
 // ValidatePlan answers whether the planned calls would run in this order, and in which order they would (FL-6).
@@ -357,12 +177,12 @@ func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessio
 	if err := g.takeTurn(l); err != nil {
 		return nil, err
 	}
-	steps, err := readSteps(body, "planned_calls", true)
+	steps, err := planned.Read(body, planned.Asked)
 	if err != nil {
 		return nil, err
 	}
-	j, err := g.judgeSteps(ctx, l, l.current.Load(), steps, "planned_calls")
-	return j.report, err
+	j, err := g.judgeSteps(ctx, l, l.current.Load(), steps, planned.Asked)
+	return j.Report, err
 }
 
 // PlanAnswer is what became of a submitted plan.
@@ -396,7 +216,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 	if err := g.takeTurn(l); err != nil {
 		return nil, err
 	}
-	steps, err := readSteps(body, "steps", false)
+	steps, err := planned.Read(body, planned.Submitted)
 	if err != nil {
 		return nil, err
 	}
@@ -463,19 +283,19 @@ func (g *Gateway) taintBy(ctx context.Context, p identity.Principal, l *live, pl
 }
 
 // judgePlan makes of the steps a plan with its state, the answer to it and its entry.
-func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, s session.Session, steps []plannedStep, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
+func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, s session.Session, steps []planned.Step, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
 	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: "rule", DecidedAt: now}
-	j, err := g.judgeSteps(ctx, l, &s, steps, "steps")
+	j, err := g.judgeSteps(ctx, l, &s, steps, planned.Submitted)
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}
 	var cause fault.Verdict // of the first step that kept the plan from being approved by rule
-	answer := PlanAnswer{PlanID: plan.ID, Violations: j.report.Violations, SafeOrdering: j.report.SafeOrdering}
+	answer := PlanAnswer{PlanID: plan.ID, Violations: j.Report.Violations, SafeOrdering: j.Report.SafeOrdering}
 	for i, st := range steps {
-		v := j.verdicts[i]
+		v := j.Verdicts[i]
 		step := session.Step{Tool: st.Tool, Arguments: st.Arguments, From: st.From, Open: st.Open, Each: st.Each, After: st.After, Justification: st.Justification}
-		if j.ops[i] != nil {
-			step.Operation, step.Definition = j.ops[i].ID, j.ops[i].Hash
+		if j.Operations[i] != nil {
+			step.Operation, step.Definition = j.Operations[i].ID, j.Operations[i].Hash
 		}
 		plan.Steps = append(plan.Steps, step)
 		shown := v
@@ -483,15 +303,15 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 			others := slices.DeleteFunc(slices.Clone(v.Remedies), func(r fault.Remedy) bool { return r.Kind == "approve" })
 			shown.Remedies = append([]fault.Remedy{{Kind: "approve", Text: "An operator has been asked about the plan. Its steps can be called once it is approved."}}, others...)
 		}
-		if v.Decision == fault.Permit && j.risks[i].Decision == fault.Ask { // the plan can be approved; the call will be asked about all the same
-			shown = j.risks[i]
+		if v.Decision == fault.Permit && j.Risks[i].Decision == fault.Ask { // the plan can be approved; the call will be asked about all the same
+			shown = j.Risks[i]
 			shown.Remedies = []fault.Remedy{{Kind: "approve", Text: "A person will be asked when it is called."}}
 		}
 		answer.Steps = append(answer.Steps, PlanStep{Tool: st.Tool, Operation: step.Operation, Verdict: shown})
 		switch {
 		case v.Decision == fault.Deny && plan.State != session.PlanRejected:
 			cause = v
-			if op := g.catalogue.Snapshot().Withheld(call.Tool, st.Tool); op != nil && j.ops[i] == nil {
+			if op := g.catalogue.Snapshot().Withheld(call.Tool, st.Tool); op != nil && j.Operations[i] == nil {
 				cause = op.WhyWithheld(st.Tool)
 			}
 			cause.Reason = fmt.Sprintf("step %d: %s", i, cause.Reason)
@@ -503,7 +323,7 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 		}
 	}
 	plan.Clean = len(s.Labels) == 0 // as it will be when it is put in place
-	for i, confirms := range confirmations(&plan, j.ops) {
+	for i, confirms := range planned.Confirms(&plan, j.Operations) {
 		answer.Steps[i].Confirms = confirms
 	}
 	plan.Digest = session.PlanDigest(s.ID, s.Agent, plan.Steps)

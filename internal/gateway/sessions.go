@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -564,6 +565,13 @@ func (l *live) owes() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.owed) > 0
+}
+
+// failedCalls are the newest calls that gave their step of the plan back.
+func (l *live) failedCalls() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.failed)
 }
 
 // payOwed writes owed outcomes behind the caller's back, until the store takes them or the gateway closes.
