@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/desk"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -597,7 +598,7 @@ func TestWhatIsNoEvidence(t *testing.T) {
 				t.Fatal("the outcome stays owed")
 			}
 		}
-		if rows, _ := w.db.Evidence(t.Context(), p.ID, int64(n)); slices.ContainsFunc(rows, func(ev gateway.Evidence) bool { return strings.Contains(string(ev.Body), "bob.stone") }) {
+		if rows, _ := w.db.Evidence(t.Context(), p.ID, int64(n)); slices.ContainsFunc(rows, func(ev evidence.Kept) bool { return strings.Contains(string(ev.Body), "bob.stone") }) {
 			t.Error("kept")
 		}
 		w.mustAsk(w.do(p, "slack_send", args, ""))

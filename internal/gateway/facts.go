@@ -103,7 +103,7 @@ func (c *crossing) load() judge.Facts {
 		p.Level, f.Operation.Profile = 2, &p
 	}
 	if c.moment != judge.PlanStep { // a step is judged by the labels it would meet
-		f.Session.Request = c.live.seen.words(s)
+		f.Session.Request = c.live.seen.Request(s.UserRequest)
 	}
 	if len(raised.Labels) > 0 && !raised.Holds(flow.Untrusted) { // otherwise they do not matter
 		f.Operation.Choices = c.op.Choices()
@@ -274,18 +274,17 @@ func (c *crossing) trace(ctx context.Context, f *judge.Facts) {
 	follows := p != nil && p.NeedsEvidence(c.op.ID)
 	ruling, unasked, wanted := judge.Trace(f, nil)
 	if wanted || follows {
-		w := &c.live.seen
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if e.Untraceable = w.catchUp(ctx, c.g, c.session.ID); e.Untraceable != nil {
+		e.Untraceable = c.live.seen.Use(ctx, c.g.store, c.session.ID, c.g.profileDigest, func(seen *provenance.Evidence) {
+			if wanted {
+				ruling, unasked, _ = judge.Trace(f, seen)
+			}
+			if follows {
+				e.Step, e.Follows = p.Follow(c.op.ID, f.Operation.Profile, c.args, seen)
+			}
+		})
+		if e.Untraceable != nil {
 			return
 		}
-	}
-	if wanted {
-		ruling, unasked, _ = judge.Trace(f, &c.live.seen.index)
-	}
-	if follows {
-		e.Step, e.Follows = p.Follow(c.op.ID, f.Operation.Profile, c.args, &c.live.seen.index)
 	}
 	e.Ruling, e.Unasked = ruling, unasked
 }

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/gateway/gatewaytest"
@@ -81,7 +82,7 @@ func (b *brittle) get() brittle {
 	return brittle{intent: b.intent, outcome: b.outcome, record: b.record, evidence: b.evidence, block: b.block}
 }
 
-func (b *brittle) Evidence(ctx context.Context, id string, after int64) ([]gateway.Evidence, error) {
+func (b *brittle) Evidence(ctx context.Context, id string, after int64) ([]evidence.Kept, error) {
 	if err := b.get().evidence; err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (b *brittle) Intent(ctx context.Context, id string, v int64, e audit.Entry,
 	return b.Store.Intent(ctx, id, v, e, raise, spend...)
 }
 
-func (b *brittle) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
+func (b *brittle) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error) {
 	if err := b.get().outcome; err != nil {
 		return session.Session{}, err
 	}

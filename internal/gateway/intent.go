@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -77,7 +78,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if len(c.carries) > 0 {
 		detail["carries"] = c.carries
 	}
-	if found := c.evidenceDetail(); found != nil {
+	if found := evidence.ForRecord(c.judged.facts.Evidence.Ruling); found != nil {
 		detail["evidence"] = found
 	}
 	f := &c.judged.facts

@@ -16,11 +16,11 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/effect"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
-	"sallyport.example/provenance"
 )
 
 // flagged are the flags of a declaration in words.
@@ -95,7 +95,7 @@ func (c *crossing) stands(a approval.Approval) bool {
 	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && !c.judged.found.Silence {
 		return false
 	}
-	return a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && c.sameEvidence(a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() &&
+	return a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -125,7 +125,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
 		Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
-		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: c.shownEvidence(),
+		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: evidence.ForPerson(c.judged.facts.Evidence.Ruling),
 	}
 	a.Destinations = a.Destinations[:min(len(a.Destinations), maxDestinations)]
 	for _, b := range v.Because {
@@ -133,7 +133,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 			a.Reasons = append(a.Reasons, approval.Reason{Stage: stage, Code: string(b.Code), Text: text})
 		}
 	}
-	a.Reasons = append(append(a.Reasons, c.onceForAll()...), c.sources()...)
+	a.Reasons = append(append(a.Reasons, c.onceForAll()...), evidence.AlsoCovered(c.op.ID, &c.judged.facts.Evidence)...)
 	for _, r := range rating.Reasons { // which rules gave the risk
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "risk", Code: r.Code, Text: r.Text})
 	}
@@ -145,34 +145,11 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	} else if step := c.step(); step != nil {
 		a.Justification, _ = json.Marshal(map[string]string{"plan_step": step.Justification}) // of a string: can't fail
 	}
-	q := desk.Draft{Approval: a, Declaration: c.declaration, Stands: c.stands, Roles: c.op.Class.Roles, Reasons: reasonsAnew}
+	q := desk.Draft{Approval: a, Declaration: c.declaration, Stands: c.stands, Roles: c.op.Class.Roles, Reasons: evidence.CoveredAnew}
 	if c.judged.found.Silence { // nobody but the risk stage asks, and it asks for nobody's no
 		q.SilentFor = c.g.o.Limits.MediumDelay
 	}
 	return q
-}
-
-// reasonsAnew are a question's reasons with those that say what else a yes covers made anew, by what the question shows. No yes to a drill covers
-// another record.
-func reasonsAnew(q approval.Approval) []approval.Reason {
-	var all []approval.Reason
-	again := false
-	for _, r := range q.Reasons {
-		switch {
-		case r.Code != codeSource:
-			all = append(all, r)
-		case !again:
-			again = true
-			var names []string
-			for _, f := range q.Evidence {
-				if r := provenance.Role(f.Role); !f.Confirmed && (r.Core() || r.Soft()) {
-					names = append(names, f.Argument)
-				}
-			}
-			all = append(all, usedAgain(q.Operation, names)...)
-		}
-	}
-	return all
 }
 
 // maxTold bounds the arguments that an agent is told in a refusal, in bytes.

@@ -7,6 +7,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
@@ -82,7 +83,7 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 	if found := &c.judged.found; found.Rated {
 		e.Risk, e.Amount = string(found.Rating.Risk), found.Rating.Amount
 	}
-	if found := c.evidenceDetail(); found != nil {
+	if found := evidence.ForRecord(c.judged.facts.Evidence.Ruling); found != nil {
 		detail["evidence"] = found
 	}
 	if rules := c.rules(cause); rules != nil {

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/limit"
@@ -37,7 +38,7 @@ type outcome struct {
 	verdict  fault.Verdict
 	result   json.RawMessage
 	rpcError json.RawMessage
-	seen     []Evidence // what it showed, where it is released
+	seen     []evidence.Kept // what it showed, where it is released
 }
 
 // payload is a body as the log keeps it: by the hash of its exact bytes, shown with secrets redacted.
@@ -237,7 +238,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	}
 	out.result, out.entry.Attribution = wrapped, attribution
 	if out.entry.Decision == "ok" { // what an error says confirms nothing
-		out.seen = c.keepSeen(seen)
+		out.seen = c.evidenceSource().Observed(seen)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
@@ -69,7 +70,7 @@ type pausing struct {
 	release chan struct{}
 }
 
-func (p *pausing) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...gateway.Evidence) error {
+func (p *pausing) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...evidence.Kept) error {
 	p.mu.Lock()
 	wait := p.armed
 	p.armed = false

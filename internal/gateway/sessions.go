@@ -16,11 +16,11 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/limit"
 	"sallyport.example/internal/session"
-	"sallyport.example/provenance"
 )
 
 // live is a session in use: the newest version of it that this process has seen, and what only memory holds.
@@ -28,7 +28,7 @@ type live struct {
 	current atomic.Pointer[session.Session] // immutable; only ever replaced by a newer version
 	rates   *limit.Rates
 	meter   *limit.Meter
-	seen    witness
+	seen    evidence.Index
 
 	paying sync.Mutex // held while an owed outcome is being written; never together with mu by anybody who waits for the store
 	mu     sync.Mutex // guards owed and failed
@@ -238,15 +238,8 @@ func (g *Gateway) lastOwn(ctx context.Context, agent string) (session.Session, e
 	return last, err
 }
 
-// What the next session takes over of what the one before has kept: above it, the agent may have written down anything.
-const (
-	maxTaken    = 1000    // pieces of evidence
-	maxTakenAll = 4 << 20 // bytes
-)
-
-// given is what the agent's last own session gave away while it was untrusted, and those before it: read back in the next one, it is no more
-// evidence than it was there. "" is no session.
-func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
+// given is what the agent's next own session takes over of what the last one has kept. "" is no session.
+func (g *Gateway) given(ctx context.Context, last string) ([]evidence.Kept, error) {
 	if last == "" {
 		return nil, nil
 	}
@@ -254,23 +247,7 @@ func (g *Gateway) given(ctx context.Context, last string) ([]Evidence, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Evidence
-	size := 0
-	for _, ev := range kept {
-		var seen provenance.Observation
-		if err := json.Unmarshal(ev.Body, &seen); err != nil {
-			return nil, fault.Wrap(err, fault.StoreUnavailable, "What the session before has seen can't be read.")
-		}
-		if seen.GivenAway != nil {
-			all = append(all, ev)
-		}
-		size += len(ev.Body)
-	}
-	if len(kept) <= maxTaken && size <= maxTakenAll {
-		return all, nil
-	}
-	body, err := json.Marshal(provenance.GivenAway("", "session", nil, nil))
-	return []Evidence{{CallID: "session", Rules: (&provenance.Profile{}).Digest(), Body: body}}, err
+	return evidence.TakenOver(kept)
 }
 
 // declared finds the agent's declaration; an agent without one does nothing.

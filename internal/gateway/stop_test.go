@@ -11,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
@@ -23,7 +24,7 @@ type stuck struct {
 	hold chan struct{} // outcomes wait until it is closed; nil: none does
 }
 
-func (s *stuck) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
+func (s *stuck) Outcome(ctx context.Context, id string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error) {
 	s.mu.Lock()
 	hold := s.hold
 	s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/desk"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 	"sallyport.example/provenance"
@@ -41,7 +42,7 @@ type SessionStore interface {
 	// OpenSession writes a new session, its entry and the evidence that it takes over. For an own session it is a Conflict when the agent has an
 	// open one, when the last one isn't the one that it follows, or holds a label that it doesn't: what was read to inherit has moved on, so
 	// read it again.
-	OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...Evidence) error
+	OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...evidence.Kept) error
 	// Session returns a session by id; fault.NotFound if there is none.
 	Session(ctx context.Context, id string) (session.Session, error)
 	// OwnSession returns the open own session of an agent; fault.NotFound if there is none.
@@ -57,15 +58,14 @@ type SessionStore interface {
 
 // CallStore keeps what calls declare, do, show and use up.
 type CallStore interface {
+	evidence.Store
 	// Intent appends the entry if, in the same transaction, the session is open and still at the version; else ErrMoved.
 	// Labels to raise already now (for calls that talk while they run) are raised in it too.
 	// What it spends (a declaration, an approval) is spent in it too; a *SpendError says that it can't be, and nothing is written.
 	Intent(ctx context.Context, sessionID string, version int64, e audit.Entry, raise []flow.Held, spend ...Spend) (session.Session, error)
 	// Outcome appends the entry, raises the labels, adds to the used time and, where the session is open, keeps what was seen, in one
 	// transaction. What is over the bounds of one session is not kept, and nothing after it.
-	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...Evidence) (session.Session, error)
-	// Evidence returns what a session has kept after the one with that number, in order.
-	Evidence(ctx context.Context, sessionID string, after int64) ([]Evidence, error)
+	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error)
 	// Used tells whether an intent has written the key (Spend.First).
 	Used(ctx context.Context, key string) (bool, error)
 	// Record appends entries that change no other state.
@@ -88,15 +88,7 @@ type Spend struct {
 	CallDigest  string           // of the call that it is spent on
 	CallID      string
 	At          time.Time
-	Seen        []Evidence // what is kept of the call before it runs, in this order
-}
-
-// Evidence is what one result showed, what a person approved, or what a call gave away, as it is kept.
-type Evidence struct {
-	Seq    int64 // of its session, from 1; the store's
-	CallID string
-	Rules  string // digest of the profile that it was observed under: under another one it is worth nothing
-	Body   []byte // a provenance.Observation as JSON, at most 1 MiB
+	Seen        []evidence.Kept // what is kept of the call before it runs, in this order
 }
 
 // SpendError says why what an intent was to spend can't be spent: it is spent already, has expired, was decided otherwise since.

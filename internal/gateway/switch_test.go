@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
@@ -28,7 +29,7 @@ func (s *untouched) OwnSession(ctx context.Context, agent string) (session.Sessi
 	return s.Store.OwnSession(ctx, agent)
 }
 
-func (s *untouched) OpenSession(ctx context.Context, o session.Session, e audit.Entry, given ...gateway.Evidence) error {
+func (s *untouched) OpenSession(ctx context.Context, o session.Session, e audit.Entry, given ...evidence.Kept) error {
 	s.asked.Add(1)
 	return s.Store.OpenSession(ctx, o, e, given...)
 }

@@ -7,6 +7,7 @@ import (
 
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -63,11 +64,11 @@ func TestNextSessionRemembersWhatWasGiven(t *testing.T) {
 // flooded is a store whose sessions have kept more than the next one takes over.
 type flooded struct{ gateway.Store }
 
-func (f flooded) Evidence(ctx context.Context, id string, after int64) ([]gateway.Evidence, error) {
+func (f flooded) Evidence(ctx context.Context, id string, after int64) ([]evidence.Kept, error) {
 	kept, err := f.Store.Evidence(ctx, id, after)
 	if after == 0 {
 		for range 1001 {
-			kept = append(kept, gateway.Evidence{Seq: int64(len(kept) + 1), Body: []byte("{}")})
+			kept = append(kept, evidence.Kept{Seq: int64(len(kept) + 1), Body: []byte("{}")})
 		}
 	}
 	return kept, err

@@ -4,7 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 
-	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/evidence"
 )
 
 // The bounds of what one session keeps, as the schema has them.
@@ -17,7 +17,7 @@ const (
 // keep adds evidence to a session, within its bounds. What is over them is left out without an error: it confirms nothing, and costs no
 // more than a question to a person. Once the session has no room for one, nothing that comes later is kept: evidence that can take others'
 // worth away must not be left out before some of those.
-func (t *tx) keep(sessionID string, ev gateway.Evidence) error {
+func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 	size := int64(len(ev.Body))
 	if size == 0 || size > maxEvidenceRow {
 		return nil
@@ -34,11 +34,11 @@ func (t *tx) keep(sessionID string, ev gateway.Evidence) error {
 	return t.w.c.exec(insertEvidence, sessionID, seq+1, ev.CallID, ev.Rules, total, ev.Body)
 }
 
-// Evidence implements gateway.Store.
-func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) ([]gateway.Evidence, error) {
-	var all []gateway.Evidence
+// Evidence implements evidence.Store.
+func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) ([]evidence.Kept, error) {
+	var all []evidence.Kept
 	err := r.rows(ctx, func(scan func(...any) error) error {
-		var ev gateway.Evidence
+		var ev evidence.Kept
 		err := scan(&ev.Seq, &ev.CallID, &ev.Rules, &ev.Body)
 		all = append(all, ev)
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/gateway"
 )
 
@@ -17,11 +18,11 @@ func TestEvidence(t *testing.T) {
 	ctx := t.Context()
 	db := openDB(t)
 	rules := strings.Repeat("0", 64)
-	ev := func(id string, size int) gateway.Evidence {
-		return gateway.Evidence{CallID: id, Rules: rules, Body: bytes.Repeat([]byte("x"), size)}
+	ev := func(id string, size int) evidence.Kept {
+		return evidence.Kept{CallID: id, Rules: rules, Body: bytes.Repeat([]byte("x"), size)}
 	}
 	calls := 0
-	call := func(s string, seen ...gateway.Evidence) {
+	call := func(s string, seen ...evidence.Kept) {
 		t.Helper()
 		calls++
 		sess := get(t)(db.Session(ctx, s))
@@ -44,7 +45,7 @@ func TestEvidence(t *testing.T) {
 	call(b.ID, ev("c2", 30))
 	call(a.ID, ev("c3", 1<<20), ev("c3", 1<<20+1), ev("c3", 0))
 	e := intent(a, "c9")
-	get(t)(db.Intent(ctx, a.ID, a.Version, e, nil, gateway.Spend{Seen: []gateway.Evidence{ev("c9", 5)}}))
+	get(t)(db.Intent(ctx, a.ID, a.Version, e, nil, gateway.Spend{Seen: []evidence.Kept{ev("c9", 5)}}))
 	if got, want := ids(a.ID, 0), []string{"1 c1 10", "2 c1 20", "3 c3 1048576", "4 c9 5"}; !slices.Equal(got, want) {
 		t.Errorf("kept %v, want %v", got, want)
 	}
@@ -56,7 +57,7 @@ func TestEvidence(t *testing.T) {
 	}
 
 	// An intent that fails keeps nothing.
-	if _, err := db.Intent(ctx, a.ID, a.Version+7, intent(a, "c10"), nil, gateway.Spend{Seen: []gateway.Evidence{ev("c10", 5)}}); err == nil || len(ids(a.ID, 4)) != 0 {
+	if _, err := db.Intent(ctx, a.ID, a.Version+7, intent(a, "c10"), nil, gateway.Spend{Seen: []evidence.Kept{ev("c10", 5)}}); err == nil || len(ids(a.ID, 4)) != 0 {
 		t.Errorf("%v, %v", err, ids(a.ID, 4))
 	}
 
@@ -75,7 +76,7 @@ func TestEvidence(t *testing.T) {
 	// By number.
 	d := opened(t, db, "d")
 	for i := range 21 {
-		var many []gateway.Evidence
+		var many []evidence.Kept
 		for range 100 {
 			many = append(many, ev(fmt.Sprint("n", i), 1))
 		}

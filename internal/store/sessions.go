@@ -8,6 +8,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
@@ -33,7 +34,7 @@ func decodeSession(body []byte, used int64) (s session.Session, err error) {
 }
 
 // OpenSession implements gateway.Store.
-func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...gateway.Evidence) error {
+func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...evidence.Kept) error {
 	body, err := encodeSession(s)
 	if err != nil {
 		return err
@@ -190,7 +191,7 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 //
 // What it has seen is kept with it, or not at all where it would be too much: evidence that is not kept confirms nothing. A closed session keeps
 // nothing more: its result is not released.
-func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...gateway.Evidence) (session.Session, error) {
+func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error) {
 	if e.Kind != audit.Outcome {
 		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an outcome", e.Kind)
 	}

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -89,7 +90,7 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 			t.Errorf("an own session that follows another than the newest: %v", err)
 		}
 		again.Follows = first.ID
-		must(t, s.OpenSession(ctx, again, change("session.open", again), gateway.Evidence{Seq: 7, CallID: "call_0", Rules: call.HashBytes(nil), Body: []byte(`{"gave":{}}`)}))
+		must(t, s.OpenSession(ctx, again, change("session.open", again), evidence.Kept{Seq: 7, CallID: "call_0", Rules: call.HashBytes(nil), Body: []byte(`{"gave":{}}`)}))
 		if given, err := s.Evidence(ctx, again.ID, 0); err != nil || len(given) != 1 || given[0].Seq != 1 || given[0].CallID != "call_0" || string(given[0].Body) != `{"gave":{}}` {
 			t.Errorf("taken over: %+v, %v", given, err)
 		}

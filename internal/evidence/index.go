@@ -1,0 +1,83 @@
+package evidence
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
+)
+
+// Store is where evidence is kept.
+type Store interface {
+	// Evidence returns what a session has kept after the one with that number, in order.
+	Evidence(ctx context.Context, sessionID string, after int64) ([]Kept, error)
+}
+
+// Index is what a session has seen, as far as memory has it: an index of what the store keeps. It is brought up to date before it is asked,
+// so replicas see one another's evidence. The zero Index has seen nothing yet. It must not be copied.
+type Index struct {
+	once sync.Once
+	said *provenance.Request
+
+	mu    sync.Mutex // guards the rest
+	index provenance.Evidence
+	last  int64             // number of the newest evidence in the index
+	under map[string]string // operation -> digest of the profile under which its evidence is in the index, or was left out
+}
+
+// Request is what the person said in these words, read once: they don't change in a session.
+func (x *Index) Request(words string) *provenance.Request {
+	x.once.Do(func() { x.said = provenance.ParseRequest(words) })
+	return x.said
+}
+
+// Use takes in what was kept since, and hands the index to f, which must not keep it. rules is the digest of the profile that an operation
+// has today; "" of one that nobody knows any more.
+func (x *Index) Use(ctx context.Context, store Store, sessionID string, rules func(operation string) string, f func(*provenance.Evidence)) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if err := x.catchUp(ctx, store, sessionID, rules); err != nil {
+		return err
+	}
+	f(&x.index)
+	return nil
+}
+
+// catchUp takes in what was kept since. Evidence that was taken under other labels than today's is left out, but for what the session gave
+// away, which confirms nothing. It holds mu.
+func (x *Index) catchUp(ctx context.Context, store Store, sessionID string, rules func(operation string) string) error {
+	for op, digest := range x.under {
+		if rules(op) != digest { // the operator's word has changed since: read it all again
+			x.index, x.last, x.under = provenance.Evidence{}, 0, nil
+			break
+		}
+	}
+	kept, err := store.Evidence(ctx, sessionID, x.last)
+	if err != nil {
+		return err
+	}
+	for _, ev := range kept {
+		var seen provenance.Observation
+		if err := json.Unmarshal(ev.Body, &seen); err != nil {
+			return fault.Wrap(err, fault.StoreUnavailable, "What the session has seen can't be read.")
+		}
+		x.last = ev.Seq
+		if seen.GivenAway == nil {
+			if x.under == nil {
+				x.under = map[string]string{}
+			}
+			digest, known := x.under[seen.Operation]
+			if !known {
+				digest = rules(seen.Operation)
+				x.under[seen.Operation] = digest
+			}
+			if digest != ev.Rules {
+				continue
+			}
+		}
+		x.index.Add(seen)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+// Package evidence holds what a session has seen: pieces of it as they are kept, an index of them, and what the record and people are told of
+// a finding.
+//
+// Promises: evidence that was taken under other labels than today's confirms nothing; a piece is bounded, and what is too large confirms
+// nothing; what was given away stays given away, also in the agent's next session.
+package evidence
+
+import (
+	"encoding/json"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
+)
+
+const (
+	// maxBody bounds what is kept of one result, in bytes; of a larger one nothing is, so it confirms nothing.
+	maxBody = 1 << 20
+
+	// What the next session takes over of what the one before has kept: above it, the agent may have written down anything.
+	maxTaken    = 1000    // pieces
+	maxTakenAll = 4 << 20 // bytes
+)
+
+// Kept is what one result showed, what a person approved, or what a call gave away, as it is kept.
+type Kept struct {
+	Seq    int64 // of its session, from 1; the store's
+	CallID string
+	Rules  string // digest of the profile that it was observed under: under another one it is worth nothing
+	Body   []byte // a provenance.Observation as JSON, at most 1 MiB
+}
+
+// Source is the call that brings evidence.
+type Source struct {
+	CallID    string
+	Operation string
+	Profile   *provenance.Profile
+}
+
+func (s Source) kept(body []byte) Kept {
+	return Kept{CallID: s.CallID, Rules: s.Profile.Digest(), Body: body}
+}
+
+// Observed makes evidence of what a result showed; none where it showed nothing, or too much.
+func (s Source) Observed(seen provenance.Observation) []Kept {
+	if len(seen.Records) == 0 {
+		return nil
+	}
+	body, err := json.Marshal(seen)
+	if err != nil || len(body) > maxBody {
+		return nil
+	}
+	return []Kept{s.kept(body)}
+}
+
+// Approved makes evidence of the arguments that a person has approved, having been shown where they came from. labels are what the
+// session holds.
+func (s Source) Approved(args []byte, shown []provenance.Finding, labels []flow.Held) (Kept, error) {
+	body, err := json.Marshal(provenance.Approve(s.Operation, s.CallID, s.Profile, args, shown, labels))
+	return s.kept(body), err
+}
+
+// GivenAway notes what the call sends out, so that it is not believed when it is read back.
+func (s Source) GivenAway(sent []byte) (Kept, error) {
+	body, err := json.Marshal(provenance.GivenAway(s.Operation, s.CallID, s.Profile, sent))
+	if err == nil && len(body) > maxBody {
+		body, err = json.Marshal(provenance.GivenAway(s.Operation, s.CallID, nil, nil)) // it may have been anything
+	}
+	return s.kept(body), err
+}
+
+// TakenOver is what the agent's next own session takes over of what the last one has kept: what that gave away while it was untrusted, and
+// those before it. Read back in the next one, it is no more evidence than it was there.
+func TakenOver(kept []Kept) ([]Kept, error) {
+	var all []Kept
+	size := 0
+	for _, ev := range kept {
+		var seen provenance.Observation
+		if err := json.Unmarshal(ev.Body, &seen); err != nil {
+			return nil, fault.Wrap(err, fault.StoreUnavailable, "What the session before has seen can't be read.")
+		}
+		if seen.GivenAway != nil {
+			all = append(all, ev)
+		}
+		size += len(ev.Body)
+	}
+	if len(kept) <= maxTaken && size <= maxTakenAll {
+		return all, nil
+	}
+	body, err := json.Marshal(provenance.GivenAway("", "session", nil, nil))
+	return []Kept{{CallID: "session", Rules: (&provenance.Profile{}).Digest(), Body: body}}, err
+}
