@@ -32,6 +32,7 @@ func TestMeterEndsAllCalls(t *testing.T) {
 			t.Errorf("%s are left", left)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		for _, c := range []*running{a, b} {
 			if !errors.Is(c.cause, ErrBudget) || c.at.Sub(start) != 10*time.Second {
 				t.Errorf("cancelled after %s for %v", c.at.Sub(start), c.cause)
@@ -49,6 +50,7 @@ func TestMeterStop(t *testing.T) {
 		m, c, closed := NewMeter(0, time.Second), &running{}, errors.New("closed")
 		m.Start(c)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if c.cause != nil {
 			t.Errorf("cancelled for %v", c.cause)
 		}
