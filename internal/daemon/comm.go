@@ -39,7 +39,7 @@ func (c *CommConfig) search() search.Config {
 	return search.Config{Provider: s.Provider, URL: s.URL, Key: s.Key, Results: s.Results, Title: s.Title, Link: s.Link, Snippet: s.Snippet}
 }
 
-// databases are the DSNs with the paths of SQLite files where they are.
+// databases returns the DSNs, with the paths of SQLite files resolved.
 func (c *Config) databases() map[string]string {
 	dsns := maps.Clone(c.Comm.Databases)
 	for id, dsn := range dsns {
@@ -60,7 +60,7 @@ func (c *ExecConfig) options() exec.Options {
 	}}
 }
 
-// checkComm finds what is wrong with the section comm, as the packages that use it say it.
+// checkComm finds the problems of the section comm, in the sentences of the packages that use it.
 func (c *Config) checkComm(p *complaints) {
 	take := func(section string, err error) {
 		if err == nil {
@@ -95,7 +95,7 @@ func (d *Daemon) commOptions() comm.Options {
 	}
 }
 
-// tiers are the built-in trust tiers, with those of the configuration in their place.
+// tiers returns the built-in trust tiers, overridden by those of the configuration.
 func (c *Config) tiers() map[string]gateway.Tier {
 	all := gateway.Tiers()
 	for id, t := range c.TrustTiers {
@@ -106,7 +106,7 @@ func (c *Config) tiers() map[string]gateway.Tier {
 	return all
 }
 
-// tierProblems finds declarations with a tier that nobody made. Their agents are restricted.
+// tierProblems finds declarations with a tier that does not exist. Their agents are restricted.
 func (c *Config) tierProblems(set agent.Set) []Problem {
 	tiers := c.tiers()
 	var all []Problem
@@ -119,7 +119,7 @@ func (c *Config) tierProblems(set agent.Set) []Problem {
 	return all
 }
 
-// voter is who a person is today. Who is not in the configuration is nobody, but for admin, who is always there.
+// voter returns the roles and identities that a person has today. Only people in the configuration have any, and admin, who always exists.
 func (c *Config) voter(person string) (approval.Voter, bool) {
 	for _, p := range c.People {
 		if p.ID == person {

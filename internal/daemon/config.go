@@ -92,7 +92,7 @@ type UpstreamConfig struct {
 	FirstSight     string            `yaml:"first_sight,omitempty" json:"first_sight,omitempty" jsonschema:"ask (default): a session that lists definitions which no person has accepted holds untrusted. trust: it does not, and the server's words can steer an agent that has read nothing else."`
 }
 
-// OperationConfig is the operator's word on an operation. What is left out comes from the "server.*" entry, then from the defaults. That
+// OperationConfig holds the operator's settings for an operation. Fields that are left out come from the "server.*" entry, then from the defaults. That
 // entry's args hold unless the operation has another role for the same argument, its risk unless the operation's is higher, and its
 // egress_url whatever the operation says. Lists that are given, empty ones too, replace the server's.
 type OperationConfig struct {
@@ -118,7 +118,7 @@ type OperationConfig struct {
 	Description   string                `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
 
-// CodeConfig is what an argument that holds code may say: one of the two.
+// CodeConfig limits what an argument that holds code may contain. One of the two fields is set.
 type CodeConfig struct {
 	Shape string `yaml:"shape,omitempty" json:"shape,omitempty" jsonschema:"Regular expression (RE2) that the whole argument has to match, as git (status|log)."`
 	Class string `yaml:"class,omitempty" json:"class,omitempty" jsonschema:"select: one plain SELECT by PostgreSQL's grammar, that names no function but such as only compute."`
@@ -139,7 +139,7 @@ type LimitsConfig struct {
 	ExecutionBudget       Duration `yaml:"execution_budget,omitempty" json:"execution_budget,omitempty" jsonschema:"Time in operations over a session's life. Default 300s."`
 }
 
-// CommConfig is what the built-in external operations may reach.
+// CommConfig says what the built-in external operations may reach.
 type CommConfig struct {
 	AllowedDomains []string          `yaml:"allowed_domains,omitempty" json:"allowed_domains,omitempty" jsonschema:"Where comm.fetch may go. Empty: every public address. Entries: example.com, *.example.com, an address or prefix (10.0.0.0/8), each with :port if need be. A listed address is opened although it is not public; 127.0.0.1, ::1 and localhost on every port if none is given."`
 	Protocols      []string          `yaml:"protocols,omitempty" json:"protocols,omitempty" jsonschema:"Of https and http. Default https."`
@@ -160,7 +160,7 @@ type SearchConfig struct {
 	Snippet  string `yaml:"snippet,omitempty" json:"snippet,omitempty" jsonschema:"opensearch: where a result's text is. Default snippet."`
 }
 
-// ExecConfig is what comm.exec may run, and how.
+// ExecConfig says what comm.exec may run, and how.
 type ExecConfig struct {
 	Allow     []string `yaml:"allow,omitempty" json:"allow,omitempty" jsonschema:"Programs, by name or absolute path. Default none."`
 	Network   bool     `yaml:"network,omitempty" json:"network,omitempty" jsonschema:"Whether programs have the network. Default false. With it, comm.exec counts as external."`
@@ -171,7 +171,7 @@ type ExecConfig struct {
 	OutputKiB int      `yaml:"output_kib,omitempty" json:"output_kib,omitempty" jsonschema:"What is kept of standard output and of standard error, each. Default 256."`
 }
 
-// TierConfig is a trust tier. What is left out is the limit of everybody.
+// TierConfig is a trust tier. Limits that are left out are those of the section limits.
 type TierConfig struct {
 	CommRequestsPerMinute int      `yaml:"comm_requests_per_minute,omitempty" json:"comm_requests_per_minute,omitempty" jsonschema:"External requests of a session in any minute."`
 	CallsPerMinute        int      `yaml:"calls_per_minute,omitempty" json:"calls_per_minute,omitempty" jsonschema:"Calls of a session in any minute."`
@@ -179,7 +179,7 @@ type TierConfig struct {
 	AskFrom               string   `yaml:"ask_from,omitempty" json:"ask_from,omitempty" jsonschema:"Risk from which a person decides on a declared operation: LOW, MEDIUM or HIGH (default). On HIGH and CRITICAL people always decide."`
 }
 
-// ApprovalsConfig is how people are asked.
+// ApprovalsConfig says how people are asked.
 type ApprovalsConfig struct {
 	Expires        Duration           `yaml:"expires,omitempty" json:"expires,omitempty" jsonschema:"How long a declaration, and a question to a person, is good for. Default 30m."`
 	Hold           Duration           `yaml:"hold,omitempty" json:"hold,omitempty" jsonschema:"How long a call over MCP is held while a person decides. Default 50s."`
@@ -202,7 +202,7 @@ type ConsoleConfig struct {
 	OIDC      *OIDCConfig `yaml:"oidc,omitempty" json:"oidc,omitempty" jsonschema:"Sign-in with an identity provider (OpenID Connect)."`
 }
 
-// OIDCConfig is an identity provider. Who signs in is found by people[].identities: an address that the provider has verified, or
+// OIDCConfig is an identity provider. The person who signs in is found by people[].identities: an address that the provider has verified, or
 // issuer|subject. Roles are those of the configuration.
 type OIDCConfig struct {
 	Issuer       string   `yaml:"issuer" json:"issuer" jsonschema:"Address of the provider, as it stands in its tokens."`
@@ -214,7 +214,7 @@ type OIDCConfig struct {
 // Duration is written as Go writes it: 20s, 5m.
 type Duration time.Duration
 
-// UnmarshalYAML reads a duration; a bare number is refused because nobody can tell its unit.
+// UnmarshalYAML reads a duration; a bare number is refused because it has no unit.
 func (d *Duration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if err != nil || v <= 0 {
@@ -304,7 +304,7 @@ func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 	return c, nil
 }
 
-// blank tells whether a file says nothing: the library takes that for an error, and it is the same as no file.
+// blank tells whether a file is empty. The library takes that for an error, but it means the same as no file.
 func blank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
@@ -314,7 +314,7 @@ func blank(data []byte) bool {
 	return true
 }
 
-// loadProblems are what the library says, in words of the file's. root is nil where the file is not YAML at all.
+// loadProblems translates the library's errors into the terms of the file. root is nil if the file is not YAML.
 func loadProblems(file string, root *yaml.Node, err error) []Problem {
 	var all *yaml.LoadErrors
 	if !errors.As(err, &all) {
@@ -339,12 +339,12 @@ func loadProblems(file string, root *yaml.Node, err error) []Problem {
 	return problems
 }
 
-// goType is how the library says that a value is of the wrong kind.
+// goType matches the library's message for a value of the wrong kind.
 var goType = regexp.MustCompile(`^cannot construct !!(\w+)(?:\s.*)? into (\S+)$`)
 
 var yamlKinds = map[string]string{"seq": "a list", "map": "a map", "str": "text", "int": "a number", "float": "a number", "bool": "true or false", "null": "nothing"}
 
-// formOf says what belongs in a field that is read into a type of Go's, and how that is written.
+// formOf says what kind of value a field of a Go type takes, and how to write it.
 func formOf(field, goType string) (want, form string) {
 	name := field[strings.LastIndexByte(field, '.')+1:]
 	switch {
@@ -368,7 +368,7 @@ func formOf(field, goType string) (want, form string) {
 	return "a map", "write its keys below it, indented, each with a value"
 }
 
-// fieldAt is the dotted field whose value begins at a place, or, of a key that nobody knows, whose key does.
+// fieldAt returns the dotted field whose value begins at a place, or for an unknown key, the field whose key begins there.
 func fieldAt(n *yaml.Node, line, column int, key bool) string {
 	for i, v := range n.Content {
 		at, here := "", v
@@ -397,7 +397,7 @@ func fieldAt(n *yaml.Node, line, column int, key bool) string {
 	return ""
 }
 
-// goField is how the library says that a key is unknown: in words of the program's, not of the file's.
+// goField matches the library's message for an unknown key, which names the program's type and not the file's section.
 var goField = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 var envPattern = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
@@ -481,26 +481,26 @@ func (c *Config) path(p string) string {
 	return filepath.Join(c.Dir, p)
 }
 
-// complaints are what is wrong with a file, each where it is.
+// complaints are the problems of a file, each with its place.
 type complaints struct {
 	file string
 	root *yaml.Node
 	all  []Problem
 }
 
-// bad complains about a field. Where it can, it says at which line.
+// bad adds a problem of a field, with its line if that is known.
 func (p *complaints) bad(field, remedy, format string, args ...any) {
 	line, column := whereIs(p.root, field)
 	p.all = append(p.all, Problem{File: p.file, Line: line, Column: column, Field: field, Severity: "error", Problem: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// fault complains about a field in the words of the package that looked at it.
+// fault adds a problem of a field in the sentence of the package that checked it.
 func (p *complaints) fault(field string, err error) {
 	f := fault.Of(err)
 	p.bad(field, f.Remedy, "%s", f.Message)
 }
 
-// oneOf wants a field that is there to have one of the words.
+// oneOf adds a problem if a field that is set has none of the values.
 func (p *complaints) oneOf(field, value string, words ...string) {
 	if value != "" && !slices.Contains(words, value) {
 		p.bad(field, "use one of "+strings.Join(words, ", "), "unknown word %q", value)
@@ -674,7 +674,7 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 	}
 }
 
-// checkExposed wants names for agents that clients can show and that are there once; exposed are those seen, with their operations.
+// checkExposed checks that exposed names are unique and that clients can show them. exposed maps the names so far to their operations.
 func checkExposed(p *complaints, id, tool, name string, exposed map[string]string) {
 	field := "operations." + id + ".expose_as"
 	if name == "" {
@@ -722,7 +722,7 @@ var roles = []string{
 	"destination", "url", "amount", "credential", "identity", "selector", "target", "path", "repository", "table", "code", "time", "name", "content", "query", "flag", "currency",
 }
 
-// checkApprovals finds what is wrong with how people are asked, told and let in.
+// checkApprovals finds the problems of the sections on approvals, notices and the console.
 func (c *Config) checkApprovals(p *complaints) {
 	if _, err := c.Approvals.rules(); err != nil {
 		p.fault(fault.Of(err).Field, err)
@@ -811,7 +811,7 @@ func whereIs(n *yaml.Node, field string) (line, column int) {
 	return line, column
 }
 
-// identityProblems finds identities that are nobody's in particular: data may go to a person's own identity without a question.
+// identityProblems finds identities that do not belong to one person, because data may go to a person's own identity without a question.
 func (c *Config) identityProblems(file string) []Problem {
 	var all []Problem
 	of := map[string]string{} // identity in lower case -> id of its person
@@ -834,7 +834,7 @@ func (c *Config) identityProblems(file string) []Problem {
 	return all
 }
 
-// Warnings says what the file asks for that this version does not do.
+// Warnings names the settings that this version ignores.
 func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
 	if c.Models != nil {
@@ -866,7 +866,7 @@ func (c *Config) Warnings(file string) []Problem {
 	return all
 }
 
-// judged is what the risk of an operation's calls comes from: its action, the roles of its arguments and its risk at least. An entry
+// judged returns what the risk of an operation's calls depends on: its action, the roles of its arguments and its least risk. An entry
 // of its own adds to its server's: it takes no role away that it doesn't replace, and lowers no risk.
 func (c *Config) judged(server, tool string) (action string, roles map[string]string, floor policy.Risk) {
 	own, base := c.Operations[server+"."+tool], c.Operations[server+".*"]
@@ -883,7 +883,7 @@ func (c *Config) judged(server, tool string) (action string, roles map[string]st
 	return cmp.Or(own.Action, base.Action), roles, floor
 }
 
-// Classifier answers for any operation: its own entry, then its server's, then, of a built-in one, what it is by itself, then the
+// Classifier returns the class of any operation: its own entry, then its server's, then, of a built-in one, what it is by itself, then the
 // defaults, field by field.
 func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool string) catalogue.Classification {
 	return func(server, tool string) catalogue.Classification {
@@ -925,7 +925,7 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 				class.ExternalIO = *e
 			}
 		}
-		// Effect and level are one word in two spellings: the entry that names either decides both.
+		// Effect and level are two ways to say the same: the entry that has either decides both.
 		word := own
 		if own.Effect == "" && own.Level == nil {
 			word = base
@@ -951,14 +951,14 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 	}
 }
 
-// code is what arguments that hold code may say: the server's word holds unless the operation has another for the same argument.
+// code returns the rules for arguments that hold code: the server's rule holds unless the operation has one for the same argument.
 func (c *Config) code(server, tool string) map[string]reading.Rule {
 	rules := map[string]reading.Rule{}
 	for _, of := range []map[string]CodeConfig{c.Operations[server+".*"].Code, c.Operations[server+"."+tool].Code} {
-		for arg, said := range of {
-			rule := reading.Rule{Class: said.Class}
-			if said.Shape != "" {
-				rule.Shape, _ = reading.Shape(said.Shape) // check compiled it; without a rule the argument's code is no read
+		for arg, code := range of {
+			rule := reading.Rule{Class: code.Class}
+			if code.Shape != "" {
+				rule.Shape, _ = reading.Shape(code.Shape) // check compiled it; without a rule the argument's code is no read
 			}
 			rules[arg] = rule
 		}
@@ -966,11 +966,11 @@ func (c *Config) code(server, tool string) map[string]reading.Rule {
 	return rules
 }
 
-// parses reports whether statements have to be parsed: that takes a while to begin with.
+// parses reports whether statements have to be parsed, because the parser takes a while to start.
 func (c *Config) parses() bool {
 	for _, o := range c.Operations {
-		for _, said := range o.Code {
-			if said.Class != "" {
+		for _, code := range o.Code {
+			if code.Class != "" {
 				return true
 			}
 		}
@@ -978,7 +978,7 @@ func (c *Config) parses() bool {
 	return false
 }
 
-// given is the operation's own list if it has one, be it an empty one, else its server's.
+// given returns the operation's own list if it has one, even an empty one, else its server's.
 func given(own, base []string) []string {
 	if own == nil {
 		own = base
@@ -986,7 +986,7 @@ func given(own, base []string) []string {
 	return own
 }
 
-// IdentitiesOf are a person's own addresses and accounts, by the person's id or by one of these that nobody else has.
+// IdentitiesOf returns a person's own addresses and accounts, by the person's id or by an identity that no other person has.
 func (c *Config) IdentitiesOf(person string) []string {
 	if person == "" {
 		return nil

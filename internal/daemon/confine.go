@@ -19,9 +19,9 @@ import (
 	"sallyport.example/internal/upstream"
 )
 
-// Egress is what a confined server may reach of the network: the word none or any, or a list of hosts.
+// Egress says which hosts a confined server may reach: none, any, or a list.
 type Egress struct {
-	Word  string // none, any, or "" where there is a list or nothing
+	Mode  string // none, any, or "" if there is a list or nothing
 	Hosts []string
 }
 
@@ -29,7 +29,7 @@ type Egress struct {
 func (e *Egress) UnmarshalYAML(n *yaml.Node) error {
 	switch {
 	case n.Kind == yaml.ScalarNode && (n.Value == "none" || n.Value == "any"):
-		e.Word = n.Value
+		e.Mode = n.Value
 		return nil
 	case n.Kind == yaml.SequenceNode && len(n.Content) > 0:
 		return n.Load(&e.Hosts)
@@ -37,28 +37,28 @@ func (e *Egress) UnmarshalYAML(n *yaml.Node) error {
 	return fmt.Errorf("egress is none, any or a list of hosts such as [api.example.com]")
 }
 
-// MarshalYAML writes it back in the form that it had.
+// MarshalYAML writes either form.
 func (e Egress) MarshalYAML() (any, error) {
 	if e.Hosts != nil {
 		return e.Hosts, nil
 	}
-	return e.Word, nil
+	return e.Mode, nil
 }
 
-// IsZero tells whether nothing was said.
-func (e Egress) IsZero() bool { return e.Word == "" && e.Hosts == nil }
+// IsZero tells whether nothing is configured.
+func (e Egress) IsZero() bool { return e.Mode == "" && e.Hosts == nil }
 
 var egressSchema = &jsonschema.Schema{
 	AnyOf: []*jsonschema.Schema{{Enum: []any{"none", "any"}}, {Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: jsonschema.Ptr(1)}, {Type: "string", Pattern: `\$\{`}},
 }
 
-// checkConfinement finds contradictions between what is said of a server's sandbox.
+// checkConfinement finds contradictions between the settings of a server's sandbox.
 func (u UpstreamConfig) checkConfinement(p *complaints, field string) {
 	p.oneOf(field+".sandbox", u.Sandbox, "full", "partial", "none")
-	said := map[string]bool{"sandbox": u.Sandbox != "", "folder": u.Folder != "", "paths": u.Paths != nil, "egress": !u.Egress.IsZero()}
-	for _, key := range slices.Sorted(maps.Keys(said)) {
+	given := map[string]bool{"sandbox": u.Sandbox != "", "folder": u.Folder != "", "paths": u.Paths != nil, "egress": !u.Egress.IsZero()}
+	for _, key := range slices.Sorted(maps.Keys(given)) {
 		switch {
-		case !said[key]:
+		case !given[key]:
 		case u.URL != "":
 			p.bad(field+"."+key, "remove it", "a server that is reached by a url runs elsewhere; only one with a command can be confined")
 		case u.Sandbox == "none" && key != "sandbox":
@@ -80,7 +80,7 @@ func (u UpstreamConfig) checkConfinement(p *complaints, field string) {
 	}
 }
 
-// folderProblems are what keeps servers from being started as they are configured. Without a data directory it is the usual one.
+// folderProblems finds what keeps servers from being started as they are configured. Without a data directory it takes the default one.
 func (c *Config) folderProblems(file, data string) []Problem {
 	if data == "" {
 		data = c.path("sallyport-data")
@@ -92,7 +92,7 @@ func (c *Config) folderProblems(file, data string) []Problem {
 	return nil
 }
 
-// unconfined are the servers that the operator wants without a sandbox.
+// unconfined returns the servers that are configured without a sandbox.
 func (c *Config) unconfined() (ids []string) {
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
 		if c.Upstreams[id].Sandbox == "none" {
@@ -102,7 +102,7 @@ func (c *Config) unconfined() (ids []string) {
 	return ids
 }
 
-// servers are the upstreams as the client takes them, and what their sandboxes have in common.
+// servers returns the upstreams as the client takes them, and the paths that their sandboxes have in common.
 func (c *Config) servers(data string) (servers []upstream.Config, paths upstream.GatewayPaths, err error) {
 	if paths, err = c.gatewayPaths(data); err != nil {
 		return nil, paths, err
@@ -149,8 +149,8 @@ func (c *Config) servers(data string) (servers []upstream.Config, paths upstream
 				switch {
 				case u.Egress.Hosts != nil:
 					s.Confine.Network = sandbox.ProxyNetwork
-				case u.Egress.Word != "":
-					s.Confine.Network = sandbox.Network(u.Egress.Word)
+				case u.Egress.Mode != "":
+					s.Confine.Network = sandbox.Network(u.Egress.Mode)
 				}
 			}
 		}
@@ -159,7 +159,7 @@ func (c *Config) servers(data string) (servers []upstream.Config, paths upstream
 	return servers, paths, upstream.CheckFolders(servers, paths)
 }
 
-// gatewayPaths are what no server reaches, each place by its name and by where that leads, with the data directory first; and the user's home.
+// gatewayPaths returns the paths that no server reaches, each by its name and with its links resolved, the data directory first; and the user's home.
 func (c *Config) gatewayPaths(data string) (upstream.GatewayPaths, error) {
 	var h upstream.GatewayPaths
 	for _, p := range []string{data, c.file, c.path(c.Agents), c.path(c.Policies)} {
@@ -182,7 +182,7 @@ func (c *Config) gatewayPaths(data string) (upstream.GatewayPaths, error) {
 	return h, nil
 }
 
-// listeners are the gateway's own, which no server reaches by its list of hosts, and no agent by comm.fetch.
+// listeners returns the gateway's own addresses, which no server reaches by its list of hosts, and no agent by comm.fetch.
 func (d *Daemon) listeners() (own []netip.AddrPort) {
 	for _, at := range []*door{&d.agents, &d.people} {
 		if a, err := netip.ParseAddrPort(at.ln.Addr().String()); err == nil {

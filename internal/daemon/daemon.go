@@ -1,5 +1,5 @@
 // Package daemon builds the gateway of a configuration, runs it and stops it. It alone knows which store, which upstream client
-// and which faces stand behind the interfaces of the rest; tests start it exactly as the binary does.
+// and which adapters implement the interfaces of the other packages; tests start it exactly as the binary does.
 //
 // Promises: New either returns a daemon that listens or leaves nothing behind; Run returns when its context ends, after calls in
 // flight have had their chance to finish and everything that was answered is durable; Close twice is harmless.
@@ -48,13 +48,13 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// drain is how long calls in flight may take to finish after the daemon was told to stop; after it they are cancelled.
+// drain is the time that calls in flight have to finish once the daemon stops. Then they are cancelled.
 const drain = 10 * time.Second
 
-// asksPerMinute is how many questions one agent may put before people in any minute: nobody answers more.
+// asksPerMinute bounds the questions that one agent may ask people in any minute: people answer no more.
 const asksPerMinute = 300
 
-// Options is what a daemon needs besides its configuration.
+// Options holds what a daemon needs besides its configuration.
 type Options struct {
 	Data    string // data directory, created if it is not there
 	Version string
@@ -83,7 +83,7 @@ type Daemon struct {
 	closeErr error
 }
 
-// door is where somebody reaches the gateway.
+// door is one listener with its server.
 type door struct {
 	ln   net.Listener
 	http *http.Server
@@ -311,7 +311,7 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 	return nil
 }
 
-// consoleURL is where people reach the console, without a slash at the end.
+// consoleURL is the address of the console, without a slash at the end.
 func (d *Daemon) consoleURL() string {
 	if d.cfg.Console.PublicURL != "" {
 		return strings.TrimSuffix(d.cfg.Console.PublicURL, "/")
@@ -319,8 +319,8 @@ func (d *Daemon) consoleURL() string {
 	return d.AdminURL()
 }
 
-// oidc is the sign-in with an identity provider; nil if there is none. Who signs in is whoever has the identity in the configuration,
-// and alone has it.
+// oidc returns the sign-in with an identity provider; nil if there is none. A person signs in by an identity that no other person has in the
+// configuration.
 func (d *Daemon) oidc() (*console.OIDC, error) {
 	o := d.cfg.Console.OIDC
 	if o == nil {
@@ -331,7 +331,7 @@ func (d *Daemon) oidc() (*console.OIDC, error) {
 	}, console.OIDCOptions{Clock: time.Now, Log: d.o.Log, Person: d.cfg.personOf})
 }
 
-// personOf finds the one person who has an identity: a verified address, or issuer|subject. What two people have is nobody's.
+// personOf finds the one person who has an identity: a verified address, or issuer|subject. An identity of two people is refused.
 func (c *Config) personOf(issuer, subject, email string, verified bool) (id string, ok bool) {
 	for _, p := range c.People {
 		if slices.ContainsFunc(p.Identities, func(i string) bool {
@@ -346,7 +346,7 @@ func (c *Config) personOf(issuer, subject, email string, verified bool) (id stri
 	return id, ok
 }
 
-// buildTeller makes what tells people. It begins at once: what waits since before a restart is told now.
+// buildTeller makes the teller. It begins at once with the questions that wait since before a restart.
 func (d *Daemon) buildTeller() error {
 	var channels []*notify.Channel
 	for i, c := range d.cfg.Notify {
@@ -365,7 +365,7 @@ func (d *Daemon) buildTeller() error {
 	return nil
 }
 
-// servers are the upstream servers as people see them.
+// servers returns the upstream servers as people see them.
 func (d *Daemon) servers() []console.ServerStatus {
 	var all []console.ServerStatus
 	usable := d.gate.Catalogue().Usability()
@@ -381,7 +381,7 @@ func (d *Daemon) servers() []console.ServerStatus {
 	return all
 }
 
-// persons are those of the configuration. Without any there is admin, for whom the first start makes a token.
+// persons returns the people of the configuration. Without any there is admin, for whom the first start makes a token.
 func (c *Config) persons() map[string][]identity.Role {
 	people := map[string][]identity.Role{}
 	for _, p := range c.People {
@@ -392,7 +392,7 @@ func (c *Config) persons() map[string][]identity.Role {
 	return people
 }
 
-// firstTokens makes the tokens of admin and local, once each: whoever removes a file, or revokes the token, means it.
+// firstTokens makes the tokens of admin and local, once each. A file that was removed, or a token that was revoked, is not made again.
 func (d *Daemon) firstTokens(ctx context.Context, agents agent.Set) error {
 	first := map[string]identity.Principal{
 		"admin.token": {Kind: identity.Person, ID: "admin", Roles: []identity.Role{identity.Admin}},
@@ -449,10 +449,10 @@ func (d *Daemon) writeAddresses() error {
 	return writeFile(filepath.Join(d.o.Data, "addresses.json"), append(b, '\n'))
 }
 
-// AgentURL is where agents and hosts reach the gateway.
+// AgentURL is the address for agents and hosts.
 func (d *Daemon) AgentURL() string { return d.agents.url() }
 
-// AdminURL is where people reach it.
+// AdminURL is the address for people.
 func (d *Daemon) AdminURL() string { return d.people.url() }
 
 // Banner says where everything is. To a person at a terminal it shows the token of admin that this start made, this once.
@@ -508,7 +508,7 @@ func (d *Daemon) SignInLink() (link string, until time.Time, err error) {
 	return d.api.SignInLink(strings.TrimSpace(string(secret)))
 }
 
-// consoleLine is where the console is. Where admin's token is gone, people have their own ways in.
+// consoleLine names the address of the console. If admin's token is gone, people sign in with their own tokens or an identity provider.
 func (d *Daemon) consoleLine() string {
 	link, until, err := d.SignInLink()
 	if err != nil {
@@ -523,7 +523,7 @@ func usability(u catalogue.Usability) string {
 	return fmt.Sprintf("%d of %d tools usable: %s", u.Usable, u.Tools, strings.Join(u.Why, "; "))
 }
 
-// unread are lines that say which definitions no person has accepted.
+// unread returns lines that name the definitions that no person has accepted.
 func (d *Daemon) unread() string {
 	waiting, unread := 0, 0
 	for _, t := range d.gate.Catalogue().Tools() {
@@ -544,7 +544,7 @@ func (d *Daemon) unread() string {
 	return text
 }
 
-// unlisted is a line that says how many tools nobody named, which is the first thing a new operator wonders about.
+// unlisted returns a line with the number of tools that no entry names, which a new operator looks for first.
 func (d *Daemon) unlisted() string {
 	n := 0
 	for _, t := range d.gate.Catalogue().Tools() {
@@ -582,7 +582,7 @@ func (d *Daemon) Close() error {
 		defer cancel()
 		var errs []error
 		if d.gate != nil {
-			d.gate.Desk().Drain() // calls that are held for an answer are told to come back
+			d.gate.Desk().Drain() // calls that are held for an answer end, and the agents call again later
 		}
 		if d.face != nil {
 			d.face.Drain() // ends standing streams, which would otherwise hold the shutdown; running calls finish
@@ -632,7 +632,7 @@ func (d *Daemon) Close() error {
 	return d.closeErr
 }
 
-// Recorded is what a data directory shows about the labels of a configuration.
+// Recorded holds what a data directory shows about the labels of a configuration.
 type Recorded struct {
 	Problems    []Problem
 	NoArguments map[string]bool // operations whose schema takes no argument
@@ -642,7 +642,7 @@ type Recorded struct {
 type Compare func(ctx context.Context, c *Config, file, dir string) (Recorded, error)
 
 // Lint checks a configuration file, or a folder or file of declarations. Problems come sorted by file and line. With a data directory,
-// configurations are compared with what that knows.
+// configurations are compared with its records.
 func Lint(ctx context.Context, data string, compare Compare, paths ...string) ([]Problem, error) {
 	if len(paths) == 0 {
 		paths = []string{""}

@@ -26,7 +26,7 @@ import (
 	"sallyport.example/internal/upstream"
 )
 
-// Check is one thing that the doctor looked at.
+// Check is the result of one check of the doctor.
 type Check struct {
 	Name   string `json:"name"`
 	State  string `json:"state"` // ok, warning or failed
@@ -112,7 +112,7 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 			if r.Stderr != "" {
 				stderr = "; it says: " + r.Stderr
 			}
-			add(name, "failed", remedy, "%s%s", inWords(r.Err), stderr)
+			add(name, "failed", remedy, "%s%s", sentenceOf(r.Err), stderr)
 		default:
 			state, remedy := "ok", ""
 			if len(r.NotLetIn) > 0 {
@@ -129,8 +129,8 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 	}
 }
 
-// inWords is an error as an operator reads it: of the gateway's own the sentence, of others what they say.
-func inWords(err error) string {
+// sentenceOf returns an error for an operator: the sentence of a fault error, the text of any other.
+func sentenceOf(err error) string {
 	var f *fault.Error
 	if errors.As(err, &f) {
 		return f.Message
@@ -232,7 +232,7 @@ func doctorSandbox(cfg *Config, add func(name, state, remedy, format string, arg
 func doctorDatabases(ctx context.Context, cfg *Config, add func(name, state, remedy, format string, args ...any)) {
 	dbs, err := query.New(query.Options{Databases: cfg.databases(), Timeout: 5 * time.Second})
 	if err != nil {
-		return // lint has said it
+		return // lint has reported it
 	}
 	defer dbs.Close() // nothing was written
 	for _, id := range slices.Sorted(slices.Values(dbs.IDs())) {

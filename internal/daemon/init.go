@@ -58,7 +58,7 @@ func Init(dir string) (written []string, err error) {
 }
 
 // ConfigSchema is the JSON Schema of Config, made of its field comments. It is for editors; ParseConfig, which sees the file as a
-// whole, has the last word.
+// whole, decides.
 func ConfigSchema() ([]byte, error) {
 	duration := &jsonschema.Schema{Type: "string", Pattern: `^\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+$|\$\{`, Examples: []any{"20s", "5m"}}
 	s, err := jsonschema.For[Config](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[Duration](): duration, reflect.TypeFor[Egress](): egressSchema}})
@@ -67,7 +67,7 @@ func ConfigSchema() ([]byte, error) {
 	}
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
 	s.Title = "Sallyport configuration"
-	for _, field := range closedWords {
+	for _, field := range closedValues {
 		p := s
 		for step := range strings.SplitSeq(field.path, ".") {
 			switch step {
@@ -88,8 +88,8 @@ func ConfigSchema() ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// closedWords are the fields that take one of a few words. In a path "*" stands for any key and "[]" for any element.
-var closedWords = []struct {
+// closedValues are the fields that take one of a few values. In a path "*" stands for any key and "[]" for any element.
+var closedValues = []struct {
 	path  string
 	words []any
 }{

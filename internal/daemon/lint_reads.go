@@ -10,7 +10,7 @@ import (
 	"sallyport.example/internal/comm"
 )
 
-// CodeProblem and CodeRemedy are what lint says of an argument of a read that holds code; the remedy takes its name.
+// CodeProblem and CodeRemedy are the sentences for an argument of a read that holds code; the remedy takes its name.
 const (
 	CodeProblem = "it holds code, and no shape or class says what it may say: a call with it counts as a write of level 2, whatever effect says"
 	CodeRemedy  = "write args: {%[1]s: code} and code: {%[1]s: {class: select}}, or {shape: …} with an expression for all that it may say; comm.query is better for a database: it runs nothing but reads"
@@ -27,7 +27,7 @@ func (l *labelLint) unruled() {
 	}
 }
 
-// rootProblems finds permissions with a root for operations that nobody can hold against it: their calls are all refused.
+// rootProblems finds permissions with a root for operations without an argument to compare with it: all their calls are refused.
 func (c *Config) rootProblems(set agent.Set) []Problem {
 	var all []Problem
 	for _, d := range set.All() {

@@ -12,7 +12,7 @@ import (
 	"sallyport.example/internal/upstream"
 )
 
-// ServerPackage is a server that npx would run, and what is kept of its package.
+// ServerPackage is a server that npx would run, with the package that is kept for it.
 type ServerPackage struct {
 	Server    string    `json:"server"`
 	Package   string    `json:"package"`
@@ -22,8 +22,8 @@ type ServerPackage struct {
 	Fetched   time.Time `json:"fetched,omitzero"`
 }
 
-// Packages tells of the servers that npx would run which packages are kept in the data directory. With fetch it fetches those of the servers named,
-// or of all, first, and tells begins of each: those that are kept are replaced. A running server goes on with what it was started from.
+// Packages returns the servers that npx would run, with the packages that are kept for them in the data directory. With fetch it first fetches the
+// packages of the named servers, or of all, and calls begins for each; they replace those that are kept. A running server keeps its package.
 func Packages(ctx context.Context, cfg *Config, data string, begins func(server string), fetch bool, names ...string) (all []ServerPackage, err error) {
 	servers, paths, err := cfg.servers(data)
 	if err != nil {
@@ -62,7 +62,7 @@ func Packages(ctx context.Context, cfg *Config, data string, begins func(server 
 	return all, nil
 }
 
-// packageProblems finds servers whose package nobody has pinned.
+// packageProblems finds servers whose package is not pinned.
 func (c *Config) packageProblems(file string) (all []Problem) {
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
 		if p, ok := npm.Of(c.Upstreams[id].Command); ok && !p.Pinned() {

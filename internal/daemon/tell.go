@@ -22,31 +22,31 @@ import (
 )
 
 const (
-	// tellPage is how many approvals are read at once after a start, or after changes were missed.
+	// tellPage bounds the approvals that are read at once after a start, or after changes were missed.
 	tellPage = 100
-	// tellBack is how far back calls of HIGH and CRITICAL are looked for that nobody was told of.
+	// tellBack bounds the age of HIGH and CRITICAL calls that are still reported.
 	tellBack = 24 * time.Hour
 	// A person who approves more than hastyCount requests within hastySpan is not reading them.
 	hastyCount = 20
 	hastySpan  = 5 * time.Minute
 )
 
-// questions is what the teller reads of the desk.
+// questions is the part of the desk that the teller reads.
 type questions interface {
 	Questions(ctx context.Context, state approval.State, session, after string, limit int) ([]desk.Question, error)
 	Question(ctx context.Context, id string) (desk.Question, error)
 	Drills(ctx context.Context) (desk.DrillCounts, error)
 }
 
-// sessions is what it reads of the gateway.
+// sessions is the part of the gateway that the teller reads.
 type sessions interface {
-	Watch(topics ...string) (told <-chan changes.Change, end func())
+	Watch(topics ...string) (waiting <-chan changes.Change, end func())
 	SessionByID(ctx context.Context, id string) (session.Session, error)
 	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
 }
 
-// teller tells people what happens, from changes of the gateway and from what the store holds: a message has one key, so that what was
-// told before a restart is not told again, and what was not is told then.
+// teller sends messages to people, from changes of the gateway and from the store. Each message has a key, so that after a restart it is not sent
+// again, and one that was missed is sent then.
 type teller struct {
 	desk     questions
 	gateway  sessions
@@ -57,15 +57,15 @@ type teller struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup // it and what it delivers with
 
-	// The rest is run's.
-	looked   time.Time              // when the last look at everything began that came to its end
+	// The goroutine of run owns the rest.
+	caughtUp time.Time              // when the last complete read of everything began
 	approved map[string][]time.Time // by person: when they approved, within hastySpan
 	counted  map[string]bool        // votes that are in it, as approval and person
-	before   map[string]bool        // those that were in counted until turned
-	turned   time.Time
+	before   map[string]bool        // the votes that were in counted until rotated
+	rotated  time.Time
 }
 
-// start begins to tell, and to deliver what it tells.
+// start begins to send messages and to deliver them.
 func (t *teller) start() {
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop = stop
@@ -79,27 +79,27 @@ func (t *teller) close() {
 	t.running.Wait()
 }
 
-// run tells until ctx ends.
+// run handles changes until ctx ends.
 func (t *teller) run(ctx context.Context) {
-	told, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill)
+	waiting, end := t.gateway.Watch(changes.Approval, changes.Plan, changes.Kill)
 	defer end()
 	for all := true; ; {
-		if all { // whatever waits to be told is in what it reads, so many that were missed take one more look
-			for len(told) > 0 {
-				<-told
+		if all { // everything reads all that waits, so any number of missed changes takes one more read
+			for len(waiting) > 0 {
+				<-waiting
 			}
 			t.everything(ctx)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case c := <-told:
+		case c := <-waiting:
 			all = !t.change(ctx, c)
 		}
 	}
 }
 
-// change tells of one change. false: it takes a look at everything.
+// change sends the messages for one change. false: everything has to be read.
 func (t *teller) change(ctx context.Context, c changes.Change) bool {
 	switch c.Topic {
 	case changes.Approval:
@@ -123,7 +123,7 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 	return true
 }
 
-// everything tells what nobody was told: after a start, and when changes were missed.
+// everything sends all messages that were not sent: after a start, and when changes were missed.
 func (t *teller) everything(ctx context.Context) {
 	began := t.clock()
 	t.kill(ctx)
@@ -156,14 +156,14 @@ func (t *teller) everything(ctx context.Context) {
 	}
 	switch {
 	case err == nil:
-		t.looked = began
+		t.caughtUp = began
 	case ctx.Err() == nil:
 		t.warn("what waits could not be read to tell people", "error", err)
 	}
 }
 
 // each hands over the approvals in a state, a page at a time, the newest first; of final ones those of the last tellBack that were not
-// final already when everything was looked at last.
+// final already when everything was read last.
 func (t *teller) each(ctx context.Context, state approval.State, tell func(desk.Question) error) error {
 	for after := ""; ; {
 		page, err := t.desk.Questions(ctx, state, "", after, tellPage)
@@ -174,7 +174,7 @@ func (t *teller) each(ctx context.Context, state approval.State, tell func(desk.
 			if state.Final() && t.clock().Sub(q.CreatedAt) > tellBack {
 				return nil
 			}
-			if state.Final() && q.ExpiresAt.Before(t.looked) {
+			if state.Final() && q.ExpiresAt.Before(t.caughtUp) {
 				continue
 			}
 			if err := tell(q); err != nil {
@@ -228,7 +228,7 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 	}
 }
 
-// plan tells of a plan that waits: until it is answered its agent does nothing that reaches outside.
+// plan sends the message about a plan that waits: until it is answered its agent can reach nothing outside.
 func (t *teller) plan(ctx context.Context, s session.Session) {
 	if !s.PlanWaits() {
 		return
@@ -243,7 +243,7 @@ func (t *teller) plan(ctx context.Context, s session.Session) {
 	t.send(ctx, m)
 }
 
-// missed raises an alert about a drill that was approved: somebody does not read.
+// missed raises an alert about a drill that was approved, because the person did not read it.
 func (t *teller) missed(ctx context.Context, q desk.Question) {
 	by := q.Approvers()
 	if !q.Drill || q.State != approval.Approved && q.State != approval.Expired || len(by) < max(q.Needed, 1) {
@@ -256,11 +256,11 @@ func (t *teller) missed(ctx context.Context, q desk.Question) {
 	})
 }
 
-// pace raises an alert about who approves faster than anybody reads, as under a flood of requests.
+// pace raises an alert about a person who approves faster than people can read, as under a flood of requests.
 func (t *teller) pace(ctx context.Context, a approval.Approval) {
 	now := t.clock()
-	if now.Sub(t.turned) > hastySpan { // so a vote is remembered for as long as it would count
-		t.before, t.counted, t.turned = t.counted, map[string]bool{}, now
+	if now.Sub(t.rotated) > hastySpan { // so a vote is remembered for as long as it would count
+		t.before, t.counted, t.rotated = t.counted, map[string]bool{}, now
 	}
 	for _, v := range a.Votes {
 		key := a.ID + " " + v.Person
@@ -313,7 +313,7 @@ func (t *teller) send(ctx context.Context, m notify.Message) {
 	}
 }
 
-// deliveries tells how messages get on, channel by channel.
+// deliveries returns the state of the messages of each channel.
 func (t *teller) deliveries(ctx context.Context) ([]console.Deliveries, error) {
 	found, err := t.n.Status(ctx)
 	var all []console.Deliveries

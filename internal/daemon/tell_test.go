@@ -278,7 +278,7 @@ func TestTellAfterAStart(t *testing.T) {
 	again := newTeller(t, d, o)
 	d.broken = errors.New("no disk")
 	again.everything(t.Context())
-	if d.broken = nil; !again.looked.IsZero() {
+	if d.broken = nil; !again.caughtUp.IsZero() {
 		t.Error("a look that failed counts")
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // IssueToken makes a token straight in a data directory that no gateway runs on; it fails where one does. The rules are those of a running
-// gateway. Whoever can write the directory may do this.
+// gateway. Write access to the directory is enough.
 func IssueToken(ctx context.Context, cfg *Config, data string, want standing.WantedToken) (secret string, err error) {
 	d := &Daemon{cfg: cfg, o: Options{Log: slog.New(slog.DiscardHandler)}}
 	now := time.Now().UTC()
