@@ -19,7 +19,7 @@ type Held struct {
 	Cause     string `json:"cause,omitempty"` // in words, where no operation's result brought it
 }
 
-// Session is where a session stands.
+// Session is the state of a session.
 type Session struct {
 	SessionID        string    `json:"session_id"`
 	AgentID          string    `json:"agent_id"`
@@ -54,12 +54,12 @@ type Plan struct {
 	Done      []StepDone `json:"done,omitempty"`  // the calls made for its steps, in their order
 }
 
-// PlanStep is one step of a plan. Whoever submits a plan leaves Operation empty. Steps are counted from 0. One with Arguments, From or Open
-// has no other argument than those; one with none of them leaves everything open, and confirms nothing.
+// PlanStep is one step of a plan. Leave Operation empty in a plan that you submit. Steps are counted from 0. A step with Arguments, From or
+// Open has no other argument than those. A step with none of them leaves everything open, and confirms nothing.
 type PlanStep struct {
 	Tool          string                `json:"tool"`
-	Operation     string                `json:"operation,omitempty"`  // told by the gateway
-	Definition    string                `json:"definition,omitempty"` // hash of its definition when the plan was submitted; told by the gateway
+	Operation     string                `json:"operation,omitempty"`  // set by the gateway
+	Definition    string                `json:"definition,omitempty"` // hash of its definition when the plan was submitted; set by the gateway
 	Arguments     json.RawMessage       `json:"arguments,omitempty"`  // fixed
 	From          map[string]StepSource `json:"from,omitempty"`       // argument -> where in an earlier step's result it comes from
 	Open          []string              `json:"open,omitempty"`       // arguments that the agent chooses when it calls
@@ -108,7 +108,7 @@ type OpenedSession struct {
 	SystemPrompt string   `json:"system_prompt"`
 }
 
-// Manifest is what a session's agent can call, and what calling each tool blocks.
+// Manifest lists the tools that a session's agent can call, and what calling each one blocks.
 type Manifest struct {
 	SessionID    string         `json:"session_id"`
 	Phase        string         `json:"phase"`
@@ -162,7 +162,7 @@ type Impossible struct {
 	Ways    []string `json:"ways,omitempty"`
 }
 
-// PlanAnswer is what became of a submitted plan.
+// PlanAnswer is the answer to a submitted plan.
 type PlanAnswer struct {
 	PlanID       string       `json:"plan_id"`
 	Digest       string       `json:"digest"`
@@ -183,7 +183,7 @@ type JudgedStep struct {
 	Confirms  string  `json:"vouches"` // which arguments of its calls the plan confirms, once the session has read untrusted content
 }
 
-// Verdict is what the gateway decided about a call.
+// Verdict is the gateway's decision about a call.
 type Verdict struct {
 	Decision   string     `json:"decision"` // permit, ask, deny
 	Stage      string     `json:"stage"`
@@ -213,7 +213,7 @@ type Remedy struct {
 	Text string `json:"text"`
 }
 
-// CallAnswer is what became of a call. Result is the MCP result object, or an External of a built-in external operation; it is there
+// CallAnswer is the answer to a call. Result is the MCP result object, or an External of a built-in external operation; it is there
 // only when the verdict permits. Error is the server's own JSON-RPC error, in place of a result.
 type CallAnswer struct {
 	CallID  string          `json:"call_id"`
@@ -222,7 +222,7 @@ type CallAnswer struct {
 	Error   json.RawMessage `json:"error,omitempty"`
 }
 
-// CallOutcome is what is known of an earlier call. The result is there as long as the gateway keeps it.
+// CallOutcome is the state of an earlier call. The result is there as long as the gateway keeps it.
 type CallOutcome struct {
 	CallID  string          `json:"call_id"`
 	State   string          `json:"state"` // running, done, unknown, refused
@@ -244,7 +244,7 @@ func (c *Client) Open(ctx context.Context, r OpenSession) (*OpenedSession, error
 	return do[OpenedSession](ctx, c, http.MethodPost, "/v1/session", r)
 }
 
-// Status tells on the agents' side where a session stands. For people there is Session.
+// Status returns the state of a session on the agents' side. For people there is Session.
 func (c *Client) Status(ctx context.Context, session string) (*Session, error) {
 	return get[Session](ctx, c, sessionPath(session, ""), nil)
 }
@@ -278,7 +278,7 @@ func (c *Client) Call(ctx context.Context, session, tool string, arguments json.
 	return do[CallAnswer](ctx, c, http.MethodPost, sessionPath(session, "/calls"), toolCall{Tool: tool, Arguments: arguments})
 }
 
-// Outcome returns what is known of an earlier call of the session, waiting up to wait for it to end. Agents' side.
+// Outcome returns the state of an earlier call of the session. It waits up to wait for the call to end. Agents' side.
 func (c *Client) Outcome(ctx context.Context, session, call string, wait time.Duration) (*CallOutcome, error) {
 	q := url.Values{}
 	if wait > 0 {

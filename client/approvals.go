@@ -24,7 +24,7 @@ type NewDeclaration struct {
 	SessionID     string          `json:"session_id"`
 }
 
-// DeclareAnswer is what became of a declaration. Verdict says deny where it was refused, ask where a person has to answer ApprovalID.
+// DeclareAnswer is the answer to a declaration. Its verdict denies if the declaration was refused, and asks if a person has to answer ApprovalID.
 type DeclareAnswer struct {
 	DeclarationID string    `json:"declaration_id"`
 	Digest        string    `json:"digest"`
@@ -35,7 +35,7 @@ type DeclareAnswer struct {
 	ExpiresAt     time.Time `json:"expires_at"`
 }
 
-// Declaration is a declared need and what became of it. It is good for one call, until it expires.
+// Declaration is a declared need and its state. It permits one call, until it expires.
 type Declaration struct {
 	DeclarationID  string          `json:"declaration_id"`
 	SessionID      string          `json:"session_id"`
@@ -76,7 +76,7 @@ func (c *Client) Declare(ctx context.Context, session string, d NewDeclaration) 
 	return do[DeclareAnswer](ctx, c, http.MethodPost, sessionPath(session, "/declarations"), d)
 }
 
-// Declaration tells what became of a declaration of the session. Agents' side.
+// Declaration returns a declaration of the session. Agents' side.
 func (c *Client) Declaration(ctx context.Context, session, id string) (*Declaration, error) {
 	return get[Declaration](ctx, c, sessionPath(session, "/declarations/"+seg(id)), nil)
 }
@@ -88,7 +88,7 @@ func (c *Client) CallDeclared(ctx context.Context, session, tool, declaration st
 }
 
 // External is the result of a built-in external operation (comm.…), to be read from CallAnswer.Result with json.Unmarshal.
-// Results is the MCP content list, its text fenced: words from outside, never instructions.
+// Results is the MCP content list, its text fenced: text from outside, never instructions.
 type External struct {
 	Results  json.RawMessage `json:"results"`
 	Metadata Attribution     `json:"metadata"`
@@ -123,7 +123,7 @@ type Finding struct {
 	Covers    bool   `json:"covers,omitempty"` // a yes also covers other values that the system set in this record, for this argument
 }
 
-// Approval is what an agent asks people for, with their answers. Arguments and Justification are the agent's words: hostile text. Digest
+// Approval is a question of an agent to people, with their answers. Arguments and Justification are the agent's text: treat it as hostile. Digest
 // is over everything that a person is shown; an answer names it.
 type Approval struct {
 	ApprovalID     string           `json:"approval_id"`
@@ -175,7 +175,7 @@ type Approval struct {
 	Plan        *Plan           `json:"plan,omitempty"`
 	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
-	Drill       bool            `json:"drill,omitempty"`   // no agent asked: it was to be rejected. Told once it is answered
+	Drill       bool            `json:"drill,omitempty"`   // no agent asked: it should be rejected. Set once it is answered
 }
 
 // Earlier is a decision about the same destination.
@@ -190,7 +190,7 @@ type Earlier struct {
 	At          time.Time `json:"at"` // of the last answer, else of the question
 }
 
-// ApprovalReason is why people are asked.
+// ApprovalReason is one reason why people are asked.
 type ApprovalReason struct {
 	Stage string `json:"stage"`
 	Code  string `json:"code"`
@@ -220,7 +220,7 @@ type ApprovalPage struct {
 	Next      string     `json:"next,omitempty"`
 }
 
-// Approvals lists what agents ask people for. For people who view or approve.
+// Approvals lists the questions of agents to people. For people who view or approve.
 func (c *Client) Approvals(ctx context.Context, q ApprovalQuery) (*ApprovalPage, error) {
 	v := url.Values{}
 	set(v, "state", q.State)
@@ -237,7 +237,7 @@ func (c *Client) Approval(ctx context.Context, id string) (*Approval, error) {
 	return get[Approval](ctx, c, approvalPath(id, ""), nil)
 }
 
-// Approve says yes to what the digest names. It runs nothing: the agent makes its call again. For people who approve.
+// Approve approves the question that the digest names. It runs nothing: the agent makes its call again. For people who approve.
 func (c *Client) Approve(ctx context.Context, id, digest, comment string) (*Approval, error) {
 	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/approve"), struct {
 		Digest  string `json:"digest"`
@@ -245,7 +245,7 @@ func (c *Client) Approve(ctx context.Context, id, digest, comment string) (*Appr
 	}{digest, comment})
 }
 
-// Reject says no, which one person can; the agent is told the reason. For people who approve.
+// Reject rejects a question. One person is enough. The agent sees the reason. For people who approve.
 func (c *Client) Reject(ctx context.Context, id, digest, reason string) (*Approval, error) {
 	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/reject"), struct {
 		Digest string `json:"digest"`
@@ -253,7 +253,7 @@ func (c *Client) Reject(ctx context.Context, id, digest, reason string) (*Approv
 	}{digest, reason})
 }
 
-// Defer puts the answer off until a time, or with the zero time until somebody takes it up. It expires all the same. For people who
+// Defer puts the answer off until a time, or with the zero time until a person takes it up. It expires all the same. For people who
 // approve.
 func (c *Client) Defer(ctx context.Context, id, digest string, until time.Time) (*Approval, error) {
 	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/defer"), struct {
@@ -263,7 +263,7 @@ func (c *Client) Defer(ctx context.Context, id, digest string, until time.Time) 
 }
 
 // Modify asks about the same operation with other arguments, all of them, and returns the new question: it has a digest of its own and is
-// answered like any other. The digest names what you were shown; "" is whatever is asked now. The agent is told the reason. For people who
+// answered like any other. The digest names what you were shown; "" names the present one. The agent sees the reason. For people who
 // approve.
 func (c *Client) Modify(ctx context.Context, id, digest string, arguments json.RawMessage, reason string) (*Approval, error) {
 	return do[Approval](ctx, c, http.MethodPost, approvalPath(id, "/modify"), struct {
@@ -279,7 +279,7 @@ type ApprovalRef struct {
 	Digest     string `json:"digest"`
 }
 
-// Batched is what became of one of a batch: the approval as it is now, or why the answer was not taken.
+// Batched is the result for one approval of a batch: the approval as it is now, or the reason why the answer was refused.
 type Batched struct {
 	ApprovalID string    `json:"approval_id"`
 	Approval   *Approval `json:"approval,omitempty"`
@@ -288,7 +288,7 @@ type Batched struct {
 }
 
 // RespondTogether answers similar approvals (Approval.Similar) with one decision: approve, reject or defer. If they are not similar,
-// none is answered; beyond that each stands or falls for itself. For people who approve.
+// none is answered. Otherwise each answer is taken or refused on its own. For people who approve.
 func (c *Client) RespondTogether(ctx context.Context, decision, reason string, approvals []ApprovalRef) ([]Batched, error) {
 	a, err := do[struct {
 		Approvals []Batched `json:"approvals"`

@@ -35,8 +35,8 @@ type Client struct {
 	http  *http.Client
 }
 
-// New returns a client of the gateway at address, such as http://127.0.0.1:7576, that speaks for whoever the token stands for.
-// It contacts nobody yet.
+// New returns a client of the gateway at address, such as http://127.0.0.1:7576, that acts for the token's agent, host or person.
+// It makes no connection yet.
 func New(address, token string) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
@@ -139,7 +139,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	return resp, nil
 }
 
-// problemOf reads a refusal. What is not a problem document comes from something that is not a gateway.
+// problemOf reads a refusal. An answer that is not a problem document is not from a gateway.
 func problemOf(resp *http.Response) *Problem {
 	p := &Problem{}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// Event says that something is not as it was. What it is now is asked for.
+// Event says that something has changed. Ask for its new state.
 type Event struct {
 	Topic string // approval, plan, session, tool, kill, agent; "all": anything may have changed
 	ID    string // of what changed; of an agent for agent and kill, of a session for plan; "" for "all" and for the global kill switch
 }
 
 const (
-	// silence is how long a stream may say nothing before it counts as broken; the server gives a sign of life every 15 seconds.
+	// silence is the time without data after which a stream counts as broken. The server sends something every 15 seconds.
 	silence = 45 * time.Second
 	maxLine = 64 << 10
 )
 
-// Events tells what changes from now on, until the context ends or the loop is left. The first event has the topic "all". It ends with an
-// error, once: a *Problem where the server refuses or refuses from now on to tell, an *Unreachable where it does not answer or goes away, or
-// the context's. Whoever wants to go on calls Events again. For any person.
+// Events yields the changes from now on, until the context ends or the loop is left. The first event has the topic "all". It ends with an
+// error, once: a *Problem where the server refuses, now or later, an *Unreachable where it does not answer or goes away, or the context's.
+// Call Events again to go on. For any person.
 func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if err := c.events(ctx, func(e Event) bool { return yield(e, nil) }); err != nil {
@@ -36,7 +36,7 @@ func (c *Client) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// events returns nil when tell says that it was enough.
+// events returns nil when tell returns false.
 func (c *Client) events(whole context.Context, tell func(Event) bool) error {
 	ctx, cancel := context.WithCancel(whole)
 	defer cancel()

@@ -81,7 +81,7 @@ func (c *Client) RemoveSessionFiles(ctx context.Context, id string) (*Session, e
 	return c.act(ctx, id, "/remove-files", nil)
 }
 
-// ApprovePlan approves the plan that waits in a session, named by the digest that was looked at.
+// ApprovePlan approves the plan that waits in a session, named by the digest that the person saw.
 func (c *Client) ApprovePlan(ctx context.Context, id, digest, reason string) (*Session, error) {
 	return c.act(ctx, id, "/plan/approve", digestBody{digest, reason})
 }
@@ -155,7 +155,7 @@ type Agent struct {
 	Declaration json.RawMessage `json:"declaration,omitempty"`
 }
 
-// Quarantine says since when an agent is put aside, by whom and why.
+// Quarantine says since when an agent is quarantined, by whom and why.
 type Quarantine struct {
 	Since  time.Time `json:"since"`
 	By     string    `json:"by"`
@@ -178,7 +178,7 @@ func (c *Client) Agent(ctx context.Context, id string) (*Agent, error) {
 	return get[Agent](ctx, c, "/v1/agents/"+seg(id), nil)
 }
 
-// Quarantine puts an agent aside until a person restores it: its calls are refused, its sessions and what they hold stay. It acts at once. For
+// Quarantine stops an agent until a person restores it: its calls are refused, its sessions and what they hold stay. It acts at once. For
 // people who operate.
 func (c *Client) Quarantine(ctx context.Context, agent, reason string) (*Agent, error) {
 	return do[Agent](ctx, c, http.MethodPost, "/v1/agents/"+seg(agent)+"/quarantine", reasonBody{reason})
@@ -189,7 +189,7 @@ func (c *Client) Restore(ctx context.Context, agent, reason string) (*Agent, err
 	return do[Agent](ctx, c, http.MethodPost, "/v1/agents/"+seg(agent)+"/restore", reasonBody{reason})
 }
 
-// Tool is an operation as the gateway knows it. Definition and Pending are the server's own words: hostile text.
+// Tool is an operation as the gateway knows it. Definition and Pending are the server's own text: treat it as hostile.
 type Tool struct {
 	Operation   string          `json:"operation"`
 	Name        string          `json:"name"`
@@ -214,7 +214,7 @@ type Tool struct {
 	Suspicions  []Suspicion     `json:"suspicions,omitempty"`
 }
 
-// Suspicion is what looks like an order, or is hidden, in a definition that nobody has accepted yet.
+// Suspicion is a part of a definition that looks like an order to the model or is hidden, before a person has accepted the definition.
 type Suspicion struct {
 	Kind  string `json:"kind"`
 	Where string `json:"where"`
@@ -239,13 +239,13 @@ func (c *Client) AcceptTool(ctx context.Context, operation, definitionHash strin
 	}{definitionHash})
 }
 
-// Acceptance names a definition that a person looked at.
+// Acceptance names a definition that a person has read.
 type Acceptance struct {
 	Operation      string `json:"operation"`
 	DefinitionHash string `json:"definition_hash"`
 }
 
-// Accepted is what became of one of them; Problem is "" where it was accepted.
+// Accepted is the result for one definition; Problem is "" if it was accepted.
 type Accepted struct {
 	Operation string `json:"operation"`
 	Problem   string `json:"problem,omitempty"`
@@ -265,7 +265,7 @@ func (c *Client) AcceptTools(ctx context.Context, all []Acceptance) ([]Accepted,
 	return l.Results, nil
 }
 
-// Server is an upstream MCP server and its state. Name, Version and Instructions are its own words.
+// Server is an upstream MCP server and its state. Name, Version and Instructions are its own text.
 type Server struct {
 	ID           string    `json:"id"`
 	State        string    `json:"state"`
@@ -348,13 +348,13 @@ type SignInLink struct {
 	Expires time.Time `json:"expires"`
 }
 
-// SignInLink makes a one-time link that signs the token's person in to the console. Whoever has the link has the token's roles there: it is
+// SignInLink makes a one-time link that signs the token's person in to the console. The link gives the token's roles there, so it is
 // as secret as the token until it is used or expires.
 func (c *Client) SignInLink(ctx context.Context) (*SignInLink, error) {
 	return do[SignInLink](ctx, c, http.MethodPost, "/v1/sign-in-links", nil)
 }
 
-// AuditQuery says which entries are wanted. An empty field doesn't restrict.
+// AuditQuery selects entries. An empty field doesn't restrict.
 type AuditQuery struct {
 	Agent, Session, Action, Decision, Kind, Operation, CallID string
 

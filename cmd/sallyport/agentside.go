@@ -125,7 +125,7 @@ func (c *cli) connect() *cobra.Command {
 		log := slog.New(slog.NewTextHandler(c.err, &slog.HandlerOptions{Level: slog.LevelInfo}))
 		err = connect.Run(ctx, c.in, c.out, connect.Options{URL: address + "/mcp", Token: token, Log: log})
 		if errors.Is(err, context.Canceled) {
-			return nil // told to stop
+			return nil // stopped by a signal
 		}
 		return err
 	})

@@ -72,7 +72,7 @@ func (c *cli) approvals() *cobra.Command {
 	return group("approvals", "Answer what agents ask people for", list, one, c.watch(), c.approve(), c.reject(), c.deferral(), c.modify(), c.batch())
 }
 
-// waitingPlans are the sessions whose plan waits for a person, the newest first.
+// waitingPlans returns the sessions whose plan waits for a person, the newest first.
 func waitingPlans(ctx context.Context, cl *client.Client) (waiting []client.Session, err error) {
 	q := client.SessionQuery{State: "open", Limit: 500}
 	for {
@@ -91,7 +91,7 @@ func waitingPlans(ctx context.Context, cl *client.Client) (waiting []client.Sess
 	}
 }
 
-// briefly is as much of the arguments as a list has.
+// briefly returns the arguments as a list shows them.
 func briefly(a *client.Approval) string {
 	if a.ArgumentsSize > 0 {
 		return fmt.Sprintf("(%d bytes)", a.ArgumentsSize)
@@ -121,7 +121,7 @@ func votes(a *client.Approval) string {
 	return fmt.Sprintf("%d of %d", yes, a.Needed)
 }
 
-// answered shows what became of an approval after an answer.
+// answered shows the state of an approval after an answer.
 func (t *table) answered(a *client.Approval) {
 	t.field("approval", a.ApprovalID)
 	t.field("operation", a.Operation)
@@ -143,9 +143,9 @@ func (t *table) question(c *cli, a *client.Approval) (whole bool) {
 	return whole
 }
 
-// lookedAt finds an approval that waits and, where a person reads the output, shows it. Where a digest is given it must be that one. What is to
-// be approved must be shown whole.
-func (c *cli) lookedAt(ctx context.Context, cl *client.Client, id, digest string, toApprove bool) (*client.Approval, error) {
+// reviewed returns an approval that waits and, if a person reads the output, shows it. If a digest is given, it must be the approval's. An approval
+// that is to be approved must be shown whole.
+func (c *cli) reviewed(ctx context.Context, cl *client.Client, id, digest string, toApprove bool) (*client.Approval, error) {
 	a, err := cl.Approval(ctx, id)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (c *cli) confirmed(ask string) error {
 	return &found{what: "not approved: nothing was sent"}
 }
 
-// unasked refuses what only makes sense with somebody who answers.
+// unasked refuses the command if no person can answer its prompt.
 func (c *cli) unasked(yes bool, digests bool) error {
 	switch {
 	case yes && !digests:
@@ -210,7 +210,7 @@ it is judged again. Scripts give --yes and --digest.`,
 		}
 		id := args[0]
 		if !yes {
-			a, err := c.lookedAt(ctx, cl, id, digest, true)
+			a, err := c.reviewed(ctx, cl, id, digest, true)
 			if err == nil {
 				err = c.confirmed(approving(a))
 			}
@@ -262,7 +262,7 @@ func (c *cli) answering(a about, answer func(ctx context.Context, cl *client.Cli
 	var digest string
 	a.args = cobra.ExactArgs(1)
 	cmd := printing(c, a, func(ctx context.Context, cl *client.Client, args []string) (*client.Approval, error) {
-		seen, err := c.lookedAt(ctx, cl, args[0], digest, false)
+		seen, err := c.reviewed(ctx, cl, args[0], digest, false)
 		if err != nil {
 			return nil, err
 		}
@@ -374,7 +374,7 @@ are not similar, none is. It exits with 1 if one was not taken. Scripts that app
 		}
 		if !yes {
 			for i, ref := range refs {
-				a, err := c.lookedAt(ctx, cl, ref.ApprovalID, ref.Digest, decision == "approve")
+				a, err := c.reviewed(ctx, cl, ref.ApprovalID, ref.Digest, decision == "approve")
 				if err != nil {
 					return err
 				}

@@ -11,7 +11,7 @@ import (
 	"sallyport.example/client"
 )
 
-// changes are the changes since take was last called.
+// changes holds the changes since take was last called.
 type changes struct {
 	all   bool           // anything may have changed
 	ids   []string       // approvals that changed, each once
@@ -26,13 +26,13 @@ func (n *changes) changed(id string) {
 	if slices.Contains(n.ids, id) {
 		return
 	}
-	if n.ids = append(n.ids, id); len(n.ids) > mostNews {
+	if n.ids = append(n.ids, id); len(n.ids) > maxChanged {
 		n.ids, n.all = nil, true
 	}
 }
 
-// feed follows the gateway's events and goes on trying when it goes away. Whoever looks at it takes what has come meanwhile at once, so that
-// however much changes, nobody falls behind.
+// feed follows the gateway's events, and reconnects when the gateway goes away. A reader takes all changes since the last time at once, so it
+// never falls behind.
 type feed struct {
 	bell  chan struct{} // has something while there are changes
 	mu    sync.Mutex    // guards the rest
@@ -44,8 +44,8 @@ const (
 	lastWait  = 30 * time.Second
 )
 
-// mostNews is how many ids are kept; beyond, anything may have changed.
-const mostNews = 500
+// maxChanged bounds the ids that are kept. Beyond it, anything may have changed.
+const maxChanged = 500
 
 func newFeed() *feed { return &feed{bell: make(chan struct{}, 1)} }
 
@@ -67,7 +67,7 @@ func (f *feed) take() changes {
 	return n
 }
 
-// run follows until the context ends or there is no use in trying. again makes a client anew, since a gateway that was restarted can have
+// run follows until the context ends or a retry can't help. again makes a new client, since a gateway that was restarted can have
 // another address. Between two tries it waits, longer each time.
 func (f *feed) run(ctx context.Context, cl *client.Client, again func() (*client.Client, error), pause func(context.Context, time.Duration)) {
 	wait, ever, there := firstWait, false, false

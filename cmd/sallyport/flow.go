@@ -14,7 +14,7 @@ import (
 	"sallyport.example/lab/replay"
 )
 
-// flowCommand is what there is to ask about the flow rules without a running gateway.
+// flowCommand holds the commands about the flow rules that need no running gateway.
 func flowCommand(c *cli) *cobra.Command {
 	return group("flow", "Ask what the flow rules make of recorded work, and have labels proposed", c.flowEval(), c.flowSuggest())
 }

@@ -62,11 +62,11 @@ With --output json or yaml it prints the same as data, which is nothing to paste
 	})
 }
 
-// maxProposed bounds a line of a proposal. What servers say is cut before; a name that is longer than a configuration's is none.
+// maxProposed bounds a line of a proposal. Texts of servers are cut before. A name longer than a configuration allows is refused.
 const maxProposed = 4000
 
-// offered are the tools of each upstream server that were offered to the gateway, accepted or not.
-// unread is how many of them no person has accepted.
+// offered holds the tools of each upstream server that were offered to the gateway, accepted or not.
+// unread counts the tools that no person has accepted.
 func (c *cli) offered(ctx context.Context) (tools map[string][]suggest.Tool, unread int, err error) {
 	tools = map[string][]suggest.Tool{}
 	add := func(operation string, definition []byte, nobody bool) {

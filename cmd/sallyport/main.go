@@ -1,4 +1,4 @@
-// Command sallyport is the gateway and its command line: flags, words and exit codes. The work is done elsewhere.
+// Command sallyport is the gateway and its command line. It holds the flags, the output and the exit codes; other packages do the work.
 //
 // Exit codes: 0 done; 1 refused, or something was found; 2 usage or configuration; 3 the server can't be reached.
 package main
@@ -53,7 +53,7 @@ func untilAsked() context.Context {
 	return ctx
 }
 
-// cli is what all commands share.
+// cli holds what all commands share.
 type cli struct {
 	in       io.Reader
 	out, err io.Writer
@@ -78,7 +78,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	}
 	code := exitCode(ran.err)
 	var quiet *found
-	if errors.As(ran.err, &quiet) && quiet.said {
+	if errors.As(ran.err, &quiet) && quiet.printed {
 		return code
 	}
 	for line := range strings.Lines(ran.err.Error()) {
@@ -97,10 +97,10 @@ type ranError struct{ err error }
 
 func (e *ranError) Error() string { return e.err.Error() }
 
-// found ends a command with exit code 1 because of what it found. If it has said so already, nothing more is printed.
+// found ends a command with exit code 1 because of what it found. If printed is set, the command has shown it already.
 type found struct {
-	what string
-	said bool
+	what    string
+	printed bool
 }
 
 func (e *found) Error() string { return e.what }
@@ -116,7 +116,7 @@ func (e *coded) Unwrap() error { return e.error }
 // usagef is a wrong command line that only the command itself could notice.
 func usagef(format string, args ...any) error { return &coded{fmt.Errorf(format, args...), exitUsage} }
 
-// unusable marks an error of starting or checking: whoever called has to change something first.
+// unusable marks an error of starting or checking: the caller has to change something first.
 func unusable(err error) error { return &coded{err, exitUsage} }
 
 // unreachable says that there is no server to talk to.
@@ -141,7 +141,7 @@ func exitCode(err error) int {
 	return exitRefused
 }
 
-// remedyOf is the way out that an error knows and its sentence doesn't say.
+// remedyOf returns the way out of an error, if its sentence does not name it.
 func remedyOf(err error) string {
 	var f *fault.Error
 	var silent *client.Unreachable

@@ -18,7 +18,7 @@ import (
 
 var formats = []string{"table", "json", "yaml"}
 
-// print shows v in the form that was asked for. Whatever form it is, nothing in it can move a terminal's cursor or hide: JSON
+// print shows v in the form that was asked for. In every form, nothing in it can move a terminal's cursor or hide: JSON
 // and YAML carry such characters as escapes, a table shows them as such.
 func (c *cli) print(v any, rows func(t *table)) error {
 	if c.output == "table" {
@@ -49,7 +49,7 @@ func (c *cli) judged(v any, good bool, rows func(t *table)) error {
 	if err := c.print(v, rows); err != nil || good {
 		return err
 	}
-	return &found{said: true}
+	return &found{printed: true}
 }
 
 // toYAML turns JSON into YAML with the members in the same order: JSON is YAML in another style.

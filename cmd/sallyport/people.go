@@ -74,7 +74,7 @@ func (c *cli) status() *cobra.Command {
 			switch {
 			case err == nil:
 				s.Sessions = page.Sessions
-			case s.Ready || !errors.As(err, &p): // else the store is away, which has been said
+			case s.Ready || !errors.As(err, &p): // else the store is away, which has been printed
 				return err
 			}
 			return c.judged(s, s.Ready, func(t *table) {

@@ -33,18 +33,18 @@ const (
 	leastWidth     = 40
 )
 
-// drill is what is said of a request that tested whether people read.
+// drill explains a request that tested whether people read.
 const drill = "no agent asked for this: it was to be rejected"
 
-// sheet is text in rows that a terminal shows as they are: none is wider than it, none holds a character that does something, and no row
-// begins with words that are not ours, however an agent's text breaks.
+// sheet is text in rows that a terminal shows as they are: no row is wider than the terminal, none holds a control character, and none begins with
+// text from outside, however an agent's text breaks.
 type sheet struct {
-	width  int
-	rows   []string
-	turned bool // it was said that letters from right to left are escaped
+	width int
+	rows  []string
+	noted bool // the row about letters from right to left is there
 }
 
-// columns is the width for what is written to c.out.
+// columns is the width of c.out.
 func (c *cli) columns() int {
 	if f, ok := c.out.(*os.File); ok {
 		if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
@@ -54,7 +54,7 @@ func (c *cli) columns() int {
 	return pipeWidth
 }
 
-// field is a name of ours and a value, which may be anybody's, in as many rows as it takes. An empty value has none.
+// field adds a name of ours and a value, which may be hostile, in as many rows as it takes. An empty value has none.
 func (s *sheet) field(name, value string) {
 	if value == "" {
 		return
@@ -68,15 +68,15 @@ func (s *sheet) field(name, value string) {
 	s.escaped(value)
 }
 
-// escaped says once why letters of some scripts stand as escapes.
+// escaped adds, once, the reason why letters of some scripts stand as escapes.
 func (s *sheet) escaped(text string) {
-	if !s.turned && strings.ContainsFunc(text, display.RightToLeft) {
+	if !s.noted && strings.ContainsFunc(text, display.RightToLeft) {
 		s.rows = append(s.rows, "    (right-to-left letters are escaped)")
-		s.turned = true
+		s.noted = true
 	}
 }
 
-// lines is text of anybody's, each row behind the mark.
+// lines adds text that may be hostile, each row behind the mark.
 func (s *sheet) lines(mark string, lines ...string) {
 	mark = "  " + mark + " "
 	for _, line := range lines {
@@ -169,7 +169,7 @@ func (s *sheet) arguments(a *client.Approval) (whole bool) {
 	return whole
 }
 
-// surroundings are the agent's reasons, and what the gateway knows of the session, its plan and earlier decisions.
+// surroundings adds the agent's reasons, and what the gateway knows of the session, its plan and earlier decisions.
 func (s *sheet) surroundings(a *client.Approval) {
 	s.reasons(a.Justification)
 	for _, r := range a.Reasons {
@@ -203,8 +203,8 @@ func (s *sheet) surroundings(a *client.Approval) {
 	}
 }
 
-// doubts are about what the destinations and the arguments look like: a terminal shows the letters of several scripts alike. Destinations
-// come first and count by themselves, so that no word elsewhere pushes one out.
+// doubts adds look-alikes in the destinations and the arguments: a terminal shows the letters of several scripts alike. Destinations come
+// first and count by themselves, so that no look-alike elsewhere pushes one out.
 func (s *sheet) doubts(a *client.Approval) {
 	for _, d := range a.Destinations { // the gateway lists few
 		if why := threat.NameLookalike(d); why != "" {
@@ -234,7 +234,7 @@ func rule(r client.ApprovalReason) bool {
 	return r.Stage == "risk" && strings.HasPrefix(r.Code, "risk.")
 }
 
-// within says how long it is until a time that is to come.
+// within says how long it is until a future time.
 func within(t, now time.Time) string {
 	d := t.Sub(now).Round(time.Second)
 	if d <= 0 {
@@ -243,23 +243,23 @@ func within(t, now time.Time) string {
 	return ", in " + d.String()
 }
 
-// reasons are the agent's, under words for its own field names.
+// reasons adds the agent's reasons, under names for people in place of the field names.
 func (s *sheet) reasons(raw json.RawMessage) {
 	if len(raw) == 0 {
 		return
 	}
 	s.field("the agent says", "its own words; nobody has checked them")
-	var said map[string]string
-	if json.Unmarshal(raw, &said) != nil {
+	var parts map[string]string
+	if json.Unmarshal(raw, &parts) != nil {
 		s.lines("|", pretty(raw)...)
 		return
 	}
 	for _, part := range [][2]string{{"user_request", "it was asked"}, {"missing_knowledge", "it lacks"}, {"expected_use", "it wants it for"}, {"plan_step", "in its plan"}} {
-		s.field("  "+part[1], said[part[0]])
-		delete(said, part[0])
+		s.field("  "+part[1], parts[part[0]])
+		delete(parts, part[0])
 	}
-	for _, name := range slices.Sorted(maps.Keys(said)) {
-		s.lines("|", strconv.Quote(name)+": "+strconv.Quote(said[name]))
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		s.lines("|", strconv.Quote(name)+": "+strconv.Quote(parts[name]))
 	}
 }
 

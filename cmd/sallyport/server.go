@@ -14,7 +14,7 @@ import (
 	"sallyport.example/internal/connect"
 )
 
-// defaultData is where serve keeps its state and where the other commands look for a gateway, in the working directory.
+// defaultData is the directory, in the working directory, where serve keeps its state and the other commands look for a gateway.
 const defaultData = "sallyport-data"
 
 const (
@@ -70,7 +70,7 @@ func (c *cli) credential(s side) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// reach returns a client of one side. It contacts nobody yet.
+// reach returns a client of one side. It makes no connection yet.
 func (c *cli) reach(s side) (*client.Client, error) {
 	address, err := c.address(s)
 	if err != nil {

@@ -112,7 +112,7 @@ func (c *cli) sessionRelease() *cobra.Command {
 	return cmd
 }
 
-// answerPlan needs the digest, so that what is answered is what was looked at. Without it, it shows the plan and how to go on.
+// answerPlan needs the digest, so that the answer is about the plan that the person saw. Without a digest it shows the plan and how to go on.
 func (c *cli) answerPlan(act func(cl *client.Client, ctx context.Context, id, digest, reason string) (*client.Session, error), name string, a about) *cobra.Command {
 	var reason string
 	a.use, a.args, a.prints = name+" SESSION [DIGEST]", cobra.RangeArgs(1, 2), true

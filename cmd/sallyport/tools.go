@@ -51,7 +51,7 @@ func (c *cli) tools() *cobra.Command {
 	return group("tools", "See tools and accept their definitions", list, one, c.acceptTools())
 }
 
-// readBy says who stands for the definition of a tool.
+// readBy says who accepted the definition of a tool.
 func readBy(t client.Tool) string {
 	var words []string
 	switch {
@@ -105,7 +105,7 @@ HASH names one definition that you looked at: sallyport tools show prints it.`,
 	return cmd
 }
 
-// acceptedAtOnce is how many definitions the gateway takes in one request.
+// acceptedAtOnce is the number of definitions that the gateway takes in one request.
 const acceptedAtOnce = 1000
 
 // acceptAll shows what no person has accepted and, after one yes, accepts it by the hashes that were shown.
@@ -211,7 +211,7 @@ func (c *cli) accept(ctx context.Context, cl *client.Client, tools []client.Tool
 	})
 }
 
-// stillMarked says which open sessions hold untrusted because of definitions: what they have read stays read, and a person can say that it is fine.
+// stillMarked says which open sessions hold untrusted because of definitions: they keep what they have read, and a person can release the label.
 func (c *cli) stillMarked(ctx context.Context, cl *client.Client) error {
 	page, err := cl.Sessions(ctx, client.SessionQuery{State: "open"})
 	if err != nil {
@@ -228,8 +228,8 @@ func (c *cli) stillMarked(ctx context.Context, cl *client.Client) error {
 	return nil
 }
 
-// definition writes what is to be read of a tool: what was found, then the definition, or what changed in it. Whatever it holds, it stays
-// within its lines.
+// definition writes the parts of a tool that a person has to read: the suspicions, then the definition, or its changes. Hostile text in it
+// stays within its lines.
 func (t *table) definition(tool client.Tool) {
 	for _, s := range tool.Suspicions {
 		t.line("  ! %s in %s: %s", s.Kind, s.Where, s.Quote)

@@ -57,19 +57,19 @@ for each that was answered.`,
 			err = (&watcher{cl: cl, out: c.out, echoes: terminal(c.in), lines: lines, feed: f, columns: c.columns, now: time.Now, settle: settleTime, queue: queue{skipped: map[string]bool{}}}).run(ctx)
 		}
 		if ctx.Err() != nil {
-			return nil // asked to end: that is how it is meant to end
+			return nil // a signal is the ordinary end
 		}
 		return err
 	})
 }
 
-// pageOfWatch is how many requests are asked for at once: each has the agent's words with it.
+// pageOfWatch bounds the requests that are read at once, because each has the agent's text with it.
 const pageOfWatch = 20
 
-// mostListed is how many waiting requests are printed at the start; of more it is said that there are.
+// mostListed bounds the waiting requests that are printed at the start; a line says if there are more.
 const mostListed = 2000
 
-// printer prints what comes, and answers nothing.
+// printer prints requests as they come, and answers none.
 type printer struct {
 	*cli
 	cl   *client.Client
@@ -142,7 +142,7 @@ func (p *printer) showChanges(ctx context.Context, n changes) error {
 	return nil
 }
 
-// approval prints a request where it was not printed in this state.
+// approval prints a request, unless it was printed in this state.
 func (p *printer) approval(ctx context.Context, a *client.Approval) error {
 	state := a.State + " " + votes(a)
 	if p.open[a.ApprovalID] == state {
@@ -163,7 +163,7 @@ func (p *printer) approval(ctx context.Context, a *client.Approval) error {
 
 func lost(n changes) string { return fmt.Sprintf("%v; trying again in %v", n.lost, n.wait) }
 
-// pendingOnes are the requests that wait, newest first, until it is enough. more says that there are others.
+// pendingOnes returns the requests that wait, newest first, up to a bound. more says that there are others.
 func pendingOnes(ctx context.Context, cl *client.Client, enough func([]client.Approval) bool) (all []client.Approval, more bool, err error) {
 	q := client.ApprovalQuery{State: "pending", Limit: pageOfWatch}
 	for {
@@ -231,9 +231,9 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- string) {
 const (
 	// settleTime is for how long a line counts for nothing after a question came up: it was typed for something else.
 	settleTime = 400 * time.Millisecond
-	// lookAgain is when to look without being told: requests expire, and come back when they were put off, without anybody's doing.
+	// lookAgain is the time between two reads without an event: requests expire, and deferrals end, without one.
 	lookAgain = 30 * time.Second
-	// silenceWarning is how long before silence permits something that is said.
+	// silenceWarning is the time before silence permits a call at which a line says so.
 	silenceWarning = 5 * time.Second
 )
 
@@ -248,21 +248,21 @@ type watcher struct {
 	columns func() int
 	now     func() time.Time
 	settle  time.Duration
-	wake    <-chan time.Time // look without being told
+	wake    <-chan time.Time // read again without an event
 	asked   bool             // the prompt stands on the last line
 	failed  error            // to write
 	queue
 	dialog
 }
 
-// queue is what waits.
+// queue holds the requests that wait.
 type queue struct {
 	waiting []client.Approval // newest first
 	more    bool              // and others
 	skipped map[string]bool   // digests that this person is done with, for now
 }
 
-// dialog is what the person is asked.
+// dialog holds the question that the person is asked.
 type dialog struct {
 	shown  *client.Approval                       // nil: nothing
 	whole  bool                                   // all of its arguments were shown
@@ -274,12 +274,12 @@ type dialog struct {
 	then   func(ctx context.Context, line string) // takes the next line; nil: it is an answer to what is shown
 }
 
-// run shows requests and takes answers until the person has enough (nil), the context ends, or there is no use in going on.
+// run shows requests and takes answers until the person ends it (nil), the context ends, or the gateway can't be reached any more.
 func (w *watcher) run(ctx context.Context) error {
 	defer w.newLine()
 	w.prompt, w.asked = "Asking the gateway …", true
 	w.write(w.prompt)
-	var lines <-chan string // read when something is known of the gateway: that it can't be reached is said even if the input ended
+	var lines <-chan string // read once something is known of the gateway, so that a failure to reach it is shown even if the input ended
 	for {
 		select {
 		case <-ctx.Done():
@@ -326,7 +326,7 @@ func (w *watcher) write(s string) {
 	}
 }
 
-// newLine ends the line of the prompt. The prompt is written again when what follows it has been said.
+// newLine ends the line of the prompt. The prompt is written again after the lines that follow.
 func (w *watcher) newLine() {
 	if w.asked {
 		w.write("\n")
@@ -334,7 +334,7 @@ func (w *watcher) newLine() {
 	w.asked = false
 }
 
-// say writes a line. What does not fit on it goes on behind an indent, so that no row begins with somebody else's words.
+// say writes a line. What does not fit on it goes on behind an indent, so that no row begins with text from outside.
 func (w *watcher) say(format string, args ...any) {
 	w.newLine()
 	for i, row := range display.Wrap(display.Counted(fmt.Sprintf(format, args...)), w.columns()-len("    "), true) {
@@ -369,7 +369,7 @@ func (w *watcher) question() string {
 	return "Nothing waits for an answer (quit): "
 }
 
-// unseen are those that wait besides what is shown.
+// unseen returns the requests that wait besides the one that is shown.
 func (w *watcher) unseen() (others []client.Approval) {
 	for _, a := range w.waiting {
 		if !w.skipped[a.Digest] && (w.shown == nil || a.ApprovalID != w.shown.ApprovalID) {
@@ -391,7 +391,7 @@ func (w *watcher) count() string {
 	return fmt.Sprintf("%s%d more wait", over, n)
 }
 
-// look asks what waits and whether what is shown is still what is asked. What is being read stays as long as it waits.
+// look reads the requests that wait, and whether the one that is shown is unchanged. It stays on the screen as long as it waits.
 func (w *watcher) look(ctx context.Context) {
 	again := lookAgain
 	defer func() { w.wake = time.After(again) }()
@@ -437,8 +437,8 @@ func (w *watcher) look(ctx context.Context) {
 	}
 }
 
-// current looks whether what is shown still waits as it was shown. If not, it says what happened, and shows what is asked now. A line that is
-// being typed is no answer to that.
+// current checks whether the request that is shown still waits unchanged. If not, it says what happened, and shows the request as it is now. A line
+// that is being typed does not answer that one.
 func (w *watcher) current(ctx context.Context) {
 	now, err := w.cl.Approval(ctx, w.shown.ApprovalID)
 	switch {
@@ -487,7 +487,7 @@ func (w *watcher) next(ctx context.Context) {
 	}
 }
 
-// show writes a request with all that is to be known before it is answered.
+// show writes a request with everything that a person has to know before answering it.
 func (w *watcher) show(a *client.Approval) {
 	w.dialog = dialog{shown: a, stale: w.stale, noted: true}
 	rows, whole := question(a, w.columns(), w.now())
@@ -506,7 +506,7 @@ func (w *watcher) problem(ctx context.Context, what string, err error) {
 	}
 }
 
-// line does what was typed. It returns true if the person has enough.
+// line runs the command that was typed. It returns true if the person wants to end.
 func (w *watcher) line(ctx context.Context, line string) (enough bool) {
 	line = strings.TrimSpace(line)
 	if w.echoes {
@@ -541,7 +541,7 @@ func (w *watcher) line(ctx context.Context, line string) (enough bool) {
 	return false
 }
 
-// command takes an answer to what is shown.
+// command runs a command about the request that is shown.
 func (w *watcher) command(ctx context.Context, word, rest string) {
 	switch {
 	case word == "":
@@ -583,7 +583,7 @@ func (w *watcher) command(ctx context.Context, word, rest string) {
 	}
 }
 
-// given passes on what was typed behind a word, or asks for it.
+// given passes on the text behind a command, or asks for it.
 func (w *watcher) given(ctx context.Context, rest, prompt string, then func(ctx context.Context, line string)) {
 	if rest == "" {
 		w.ask(prompt, then)
@@ -592,7 +592,7 @@ func (w *watcher) given(ctx context.Context, rest, prompt string, then func(ctx 
 	then(ctx, rest)
 }
 
-// confirm asks for a yes to exactly what is shown; what is asked stays in sight, however long the name is.
+// confirm asks for a yes to exactly the request that is shown. The question stays in sight, however long the name is.
 func (w *watcher) confirm() string {
 	short := *w.shown
 	most := w.columns() - len("Approve , risk CRITICAL, digest 01234567? [y/N]  ")
@@ -641,7 +641,7 @@ func (w *watcher) modify(_ context.Context, arguments string) {
 	})
 }
 
-// answer sends an answer to exactly what was shown. If it is not taken it says why, and shows what is asked now.
+// answer sends an answer to exactly the request that was shown. If it is refused, it says why, and shows the request as it is now.
 func (w *watcher) answer(ctx context.Context, done string, send func(id, digest string) (*client.Approval, error)) {
 	a, err := send(w.shown.ApprovalID, w.shown.Digest)
 	if err != nil {

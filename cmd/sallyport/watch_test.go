@@ -668,10 +668,10 @@ func TestFeedBacksOff(t *testing.T) {
 	if !slices.Equal(waits, want) {
 		t.Errorf("%v", waits)
 	}
-	for i := range 2 * mostNews {
-		f.tell(func(n *changes) { n.changed(fmt.Sprint(i % (mostNews + 10))) })
+	for i := range 2 * maxChanged {
+		f.tell(func(n *changes) { n.changed(fmt.Sprint(i % (maxChanged + 10))) })
 	}
-	if n := f.take(); !n.all || len(n.ids) > mostNews {
+	if n := f.take(); !n.all || len(n.ids) > maxChanged {
 		t.Errorf("%d ids", len(n.ids))
 	}
 }
