@@ -40,8 +40,8 @@ var notPublic = prefixes(
 
 var globalUnicast = netip.MustParsePrefix("2000::/3")
 
-// neverOpen is what no entry opens: it is no server of an operator's own, it hands out credentials to whoever asks, or it is an IPv6 form
-// that means some IPv4 address, which has to be written as what it is.
+// neverOpen lists the blocks that no entry opens: they hold no servers of an operator, they give credentials to any caller, or they are IPv6 forms
+// of IPv4 addresses, which have to be written as IPv4.
 var neverOpen = prefixes(
 	"0.0.0.0/8",              // this network
 	"100.100.100.200/32",     // Alibaba's metadata, inside carrier-grade NAT
@@ -90,7 +90,7 @@ func public(a netip.Addr) bool {
 	return !within(a, notPublic)
 }
 
-// never tells whether a stays closed whatever is listed.
+// never tells whether a stays closed whatever the policy lists.
 func never(a netip.Addr) bool {
 	if a == netip.IPv6Loopback() {
 		return false
@@ -104,7 +104,7 @@ func isatap(a netip.Addr) bool {
 	return a.Is6() && b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
 }
 
-// local tells whether a is an address of this machine. If that can't be found out, it is.
+// local tells whether a is an address of this machine. If that can't be determined, it counts as one.
 func local(a netip.Addr) bool {
 	if a.IsLoopback() {
 		return true

@@ -28,7 +28,7 @@ func (b *Blocked) Error() string {
 
 func (b *Blocked) Unwrap() error { return b.cause }
 
-// fault is b as the gateway answers it.
+// fault returns b as the gateway answers it.
 func (b *Blocked) fault(code fault.Code) error {
 	e := fault.Wrap(b, code, "Stage %s: %s", b.Stage, b.Reason)
 	if b.remedy != "" {
@@ -37,14 +37,14 @@ func (b *Blocked) fault(code fault.Code) error {
 	return e
 }
 
-// redirected is b as it happened to the destination of a redirect: that a server chose it matters more than what is wrong with it.
+// redirected returns b for the destination of a redirect. That a server chose the address matters more than what is wrong with it.
 func (b *Blocked) redirected() *Blocked {
 	r := *b
 	r.Stage, r.Reason = "redirect", "A redirect was refused at stage "+b.Stage+": "+b.Reason
 	return &r
 }
 
-// redirected does so for a refusal. What fails otherwise after a redirect, failed where it did.
+// redirected does so for a refusal. Other failures after a redirect keep their stage.
 func redirected(err error) error {
 	var b *Blocked
 	if fault.Is(err, fault.EgressBlocked) && errors.As(err, &b) {
@@ -53,12 +53,12 @@ func redirected(err error) error {
 	return err
 }
 
-// clip is s in printable ASCII, and bounded.
+// clip returns s in printable ASCII, and bounded.
 func clip(s string) string {
 	q := display.ASCII(s, 300)
 	end := strings.LastIndexByte(q, '"')
 	return q[1:end] + q[end+1:]
 }
 
-// quote is a host or another name for a sentence.
+// quote returns a host or another name for a sentence.
 func quote(s string) string { return display.ASCII(s, 80) }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Compressed text rarely comes to a fifth of this ratio; below the first MiB nothing is said about it.
+// Compressed text rarely comes to a fifth of this ratio; the first MiB is not checked for it.
 const (
 	maxRatio   = 200
 	ratioFloor = 1 << 20
@@ -27,8 +27,8 @@ func (c *Client) tooLarge(host string) string {
 	return fmt.Sprintf("The answer of %s is over %d bytes, or grows out of all proportion when decompressed, and was discarded.", host, c.maxBytes)
 }
 
-// readBody reads the whole body into resp, decompressed. Bytes are counted after decompression; what was declared is believed only where it
-// is too much.
+// readBody reads the whole body into resp, decompressed. Bytes are counted after decompression; a declared length is believed only if it
+// is too large.
 func (c *Client) readBody(resp *Response, raw *http.Response, method string) error {
 	if raw.StatusCode == http.StatusSwitchingProtocols {
 		return errUpgrade
@@ -74,7 +74,7 @@ func (c *Client) readBody(resp *Response, raw *http.Response, method string) err
 	return nil
 }
 
-// contentEncoding is how a body is encoded, "" if it isn't.
+// contentEncoding returns the encoding of a body, "" if it has none.
 func contentEncoding(h http.Header) string {
 	encoding := strings.ToLower(strings.TrimSpace(strings.Join(h.Values("Content-Encoding"), ",")))
 	if encoding == "identity" {

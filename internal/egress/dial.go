@@ -22,7 +22,7 @@ const (
 	minAttempt  = 2 * time.Second
 )
 
-// guardian is the second opinion on an address, see the tables. Ports are the policy's business.
+// guardian is the second opinion on an address, see the tables. The policy judges ports.
 var guardian = ssrf.New(ssrf.WithAnyPort())
 
 var errNoAddress = errors.New("no address")
@@ -69,7 +69,7 @@ func (c *Client) resolve(ctx context.Context, t *target) ([]netip.AddrPort, erro
 	return to, nil
 }
 
-// Tunnel connects to a host and port that the policy permits for the protocol, which is what a proxy does for a program that speaks it. The
+// Tunnel connects to a host and port that the policy permits for the protocol, as a proxy does for a program that speaks it. The
 // addresses are vetted as for a request.
 func (c *Client) Tunnel(ctx context.Context, protocol, hostport string) (net.Conn, error) {
 	t, b := c.judge(protocol + "://" + hostport)
@@ -132,7 +132,7 @@ func (c *Client) dial(ctx context.Context, t *target, vetted []netip.AddrPort) (
 	return nil, first
 }
 
-// link is what is known and allowed of the one connection of an exchange.
+// link holds what is known of the one connection of an exchange, and its limits.
 type link struct {
 	left      atomic.Int64 // bytes that may still be read
 	spent     atomic.Bool

@@ -1,4 +1,4 @@
-// Package egress is how the gateway reaches the web: it judges a URL, resolves its name once, dials only an address of that answer, judges
+// Package egress reaches the web for the gateway: it judges a URL, resolves its name once, dials only an address of that answer, judges
 // every redirect as if it were the first URL, and bounds what comes back.
 //
 // Promises (EX-4): what is refused at parse, host or policy sends no packet, not even a DNS question. Every address of an answer must be
@@ -77,10 +77,10 @@ type Client struct {
 	resolver Resolver
 	roots    *x509.CertPool
 	ownAddrs []netip.AddrPort
-	connect  func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) // tests lead public addresses to a local server
+	connect  func(context.Context, *net.Dialer, netip.AddrPort) (net.Conn, error) // tests connect public addresses to a local server
 }
 
-// New returns a client, or what is wrong with the policy: a ConfigurationInvalid with the entry's place and the way out.
+// New returns a client, or a ConfigurationInvalid with the place of the wrong entry and the way out.
 func New(p Policy, o Options) (*Client, error) {
 	rules, err := compile(p)
 	if err != nil {
@@ -108,7 +108,7 @@ func New(p Policy, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Check judges a URL by its text alone: nothing leaves the machine. What passes can still be refused by Do, when its name is resolved.
+// Check judges a URL by its text alone: nothing leaves the machine. Do can still refuse a URL that passes, when its name is resolved.
 func (c *Client) Check(rawURL string) error {
 	_, b := c.judge(rawURL)
 	if b != nil {
@@ -118,7 +118,7 @@ func (c *Client) Check(rawURL string) error {
 }
 
 // Request is one question to a server. Method is GET, HEAD or POST (empty: GET); only POST has a body. Header must not hold credentials,
-// nor what belongs to the connection. A redirect to another origin takes along only Accept and Accept-Language.
+// nor headers of the connection. A redirect to another origin takes along only Accept and Accept-Language.
 type Request struct {
 	Method string
 	URL    string
@@ -130,13 +130,13 @@ type Request struct {
 type Response struct {
 	URL    string      // where it came from, in canonical form
 	Hops   []string    // every URL gone through, in order; the last is URL
-	Status int         // as the server said
+	Status int         // of the answer
 	Header http.Header // hostile, as the body; without Content-Encoding and Content-Length where the body was decompressed
 	Body   []byte      // decompressed
 	Public bool        // every server on the way has only addresses of the internet at large: no entry had to open one
 }
 
-// Do asks and returns the answer. Its errors are *fault.Error; all but RequestMalformed carry a *Blocked, which says at which stage it
+// Do sends the request and returns the answer. Its errors are *fault.Error; all but RequestMalformed carry a *Blocked, which says at which stage it
 // ended. The codes: EgressBlocked where a rule refuses, TimeExceeded, ResultTooLarge, ResultInvalid where the answer breaks its format, and
 // UpstreamFailed where the name system, the network, the certificate or the server fails, or the answer ends too early.
 func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
@@ -190,7 +190,7 @@ func (c *Client) Do(ctx context.Context, r Request) (*Response, error) {
 	}
 }
 
-// redirects tells which statuses send elsewhere. 300 offers a choice, which nobody here can make; 305 would name a proxy.
+// redirects tells whether a status is a redirect. 300 offers a choice, which a program can't make; 305 would name a proxy.
 func redirects(status int) bool {
 	switch status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -199,10 +199,10 @@ func redirects(status int) bool {
 	return false
 }
 
-// wayAround is the way out where redirects lead nowhere.
+// wayAround is the way out if a redirect can't be followed.
 const wayAround = "Use the address that they should lead to, if you know it."
 
-// follow judges where a redirect leads, from scratch.
+// follow judges the destination of a redirect like a new URL.
 func (c *Client) follow(from *target, locations []string) (*target, *Blocked) {
 	refuse := func(reason string) (*target, *Blocked) {
 		return nil, &Blocked{Stage: "redirect", Reason: reason, remedy: wayAround}
@@ -228,7 +228,7 @@ func (c *Client) follow(from *target, locations []string) (*target, *Blocked) {
 var notOurs = []string{"Accept-Encoding", "Authorization", "Connection", "Content-Length", "Cookie", "Expect", "Host", "Http2-Settings",
 	"Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Referer", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "User-Agent"}
 
-// checkRequest returns what the caller may say, as a copy.
+// checkRequest returns the method and a copy of the headers that the caller may set.
 func checkRequest(r Request) (method string, header http.Header, err error) {
 	malformed := func(format string, args ...any) (string, http.Header, error) {
 		return "", nil, fault.New(fault.RequestMalformed, format, args...)
@@ -294,7 +294,7 @@ func (c *Client) exchange(ctx context.Context, t *target, method string, header 
 	}})
 	req := (&http.Request{Method: method, URL: t.url, Host: t.url.Host, Header: header.Clone()}).WithContext(ctx)
 	req.Header.Set("User-Agent", c.userAgent)
-	req.Header.Set("Accept-Encoding", "gzip") // said here, it is undone in readBody, where it is counted, and not by net/http
+	req.Header.Set("Accept-Encoding", "gzip") // set here, so that readBody decompresses and counts, and not net/http
 	if method == http.MethodPost {
 		req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	}
@@ -313,7 +313,7 @@ func (c *Client) exchange(ctx context.Context, t *target, method string, header 
 	return resp, nil
 }
 
-// failed turns an error into the one that leaves the package. Stage is how far things had certainly come.
+// failed turns an error into the one that leaves the package. stage names the last stage that was certainly reached.
 func (c *Client) failed(ctx context.Context, t *target, stage string, l *link, err error) error {
 	var b *Blocked
 	if errors.As(err, &b) {

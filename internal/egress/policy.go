@@ -19,7 +19,7 @@ type entry struct {
 	port     uint16 // 0: the usual ones
 }
 
-// rules are a Policy as it is applied.
+// rules is a compiled Policy.
 type rules struct {
 	entries   []entry
 	protocols []string
@@ -58,7 +58,7 @@ func compile(p Policy) (rules, error) {
 	return r, nil
 }
 
-// parseEntry returns what is wrong with an entry, and the way out, if anything is.
+// parseEntry returns the problem of an entry and the way out, if there is one.
 func parseEntry(text string) (e entry, wrong, remedy string) {
 	const forms = `Write a name ("example.com"), its subdomains ("*.example.com"), an address or a prefix ("10.0.0.0/8"); a name or an address may end in ":port".`
 	if text == "*" {
@@ -139,7 +139,7 @@ func (e entry) has(port uint16) bool {
 	return e.port == port || e.port == 0 && (port == 80 || port == 443 || e.machine())
 }
 
-// machine tells whether e is this machine itself, by its one address or by name: who lists it without a port means the programs that
+// machine tells whether e is this machine itself, by its one address or by name. An entry for it without a port means the programs that
 // listen here, which have no usual port.
 func (e entry) machine() bool {
 	return e.name == "localhost" || e.addrs.IsValid() && e.addrs.IsSingleIP() && e.addrs.Addr().IsLoopback()

@@ -39,7 +39,7 @@ func (c *Client) judge(raw string) (*target, *Blocked) {
 	return t, nil
 }
 
-// parse takes a URL apart on its own, and lets net/url have a say: where two readers could see two hosts, it is refused. The host is
+// parse takes a URL apart by itself and by net/url: a URL in which two readers could see two hosts is refused. The host is
 // returned as it was written, an IPv6 address with its brackets.
 func parse(raw string) (t *target, host, wrong string) {
 	refuse := func(wrong string) (*target, string, string) { return nil, "", wrong }
@@ -110,7 +110,7 @@ func parsePort(s string) (uint16, bool) {
 	return uint16(n), err == nil && n > 0 && s[0] != '0'
 }
 
-// escape escapes what may not stand in a request line. Nothing is unescaped: %2F and / are two things to a server.
+// escape escapes characters that may not stand in a request line. Nothing is unescaped: %2F and / are two things to a server.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -180,7 +180,7 @@ func padded(literal string) bool {
 var mapping = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
 // dnsName returns a host in the form in which it is compared, asked for and sent: lower-case ASCII without a final dot; or an IPv4 address
-// in its canonical form. Anything that some reader would take for an address and ours does not is refused, and so is a name that only the
+// in its canonical form. A host that some reader would take for an address and ours does not is refused, and so is a name that only the
 // mapping of look-alikes turns into another one.
 func dnsName(host string) (name, wrong string) {
 	const (
@@ -254,7 +254,7 @@ func digits(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r < '0' || r > '9' })
 }
 
-// resolveReference is where a Location leads that t's server sent. One with its own host is judged as it was written.
+// resolveReference resolves a Location that t's server sent. One with its own host is judged as it was written.
 func (t *target) resolveReference(location string) (string, bool) {
 	if strings.HasPrefix(location, "//") {
 		return t.url.Scheme + ":" + location, true

@@ -1,6 +1,6 @@
-// Package npm keeps packages of the npm registry that MCP servers are started from. A package is fetched once, with all that it depends on; no script
-// of any package is run, and npm itself runs in a sandbox where it can write nothing but the folder that it fills. What is kept is used until it is
-// fetched anew, and no registry is asked before that.
+// Package npm fetches and keeps the npm packages of MCP servers. A package is fetched once, with all that it depends on; no script
+// of any package is run, and npm itself runs in a sandbox where it can write nothing but the folder that it fills. A package that is kept is used until it
+// is fetched again, and no registry is asked before that.
 package npm
 
 import (
@@ -22,20 +22,20 @@ import (
 	"sallyport.example/internal/sandbox"
 )
 
-// FetchTime is how long fetching a package with all that it depends on may take.
+// FetchTime bounds the time for fetching a package with its dependencies.
 const FetchTime = 5 * time.Minute
 
-// sandboxTime is how long npm's sandbox may take to be built.
+// sandboxTime bounds the time for building npm's sandbox.
 const sandboxTime = time.Minute
 
-// Package is what npx would run: a package of the npm registry and its arguments.
+// Package is a package of the npm registry that npx would run, with its arguments.
 type Package struct {
 	Name    string // as the registry knows it, @scope/name
 	Version string // a version, a range or a tag, as the operator wrote it; "" is the newest
 	Args    []string
 }
 
-// Pin says which package was fetched.
+// Pin names the package that was fetched.
 type Pin struct {
 	Name      string    `json:"name"`
 	Requested string    `json:"requested,omitempty"`
@@ -73,7 +73,7 @@ func Of(command []string) (Package, bool) {
 // Pinned tells whether the operator named one version.
 func (p Package) Pinned() bool { return exactVersion.MatchString(p.Version) }
 
-// Spec is how npm is told of the package.
+// Spec names the package and its version for npm.
 func (p Package) Spec() string {
 	if p.Version == "" {
 		return p.Name
@@ -81,12 +81,12 @@ func (p Package) Spec() string {
 	return p.Name + "@" + p.Version
 }
 
-// Folder is where the package is kept below dir. Neither part can have a slash that isn't replaced, or be a name with a meaning of its own.
+// Folder returns the folder of the package below dir. Neither part can have a slash that isn't replaced, or be a name with a meaning of its own.
 func (p Package) Folder(dir string) string {
 	return filepath.Join(dir, "npm-"+strings.NewReplacer("/", "+", "<", "lt", ">", "gt", "*", "any").Replace(p.Spec()))
 }
 
-// Fetched is the pin of a package that is kept below dir.
+// Fetched returns the pin of a package that is kept below dir.
 func (p Package) Fetched(dir string) (Pin, error) {
 	var pin Pin
 	data, err := os.ReadFile(filepath.Join(p.Folder(dir), "pin.json"))
@@ -100,7 +100,7 @@ func (p Package) Fetched(dir string) (Pin, error) {
 var fetching sync.Mutex
 
 // Fetch fetches the package and what it depends on from the registry of the user's npm, and keeps them below dir. box is the sandbox of the program
-// npm: what it reads, and what it must not. What was there is replaced once the new one is whole.
+// npm: what it reads, and what it must not. The earlier one is replaced once the new one is whole.
 func (p Package) Fetch(ctx context.Context, dir, home string, box func(npm string) sandbox.Server) (Pin, error) {
 	fetching.Lock()
 	defer fetching.Unlock()

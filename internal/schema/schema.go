@@ -1,6 +1,6 @@
 // Package schema compiles the JSON schemas of strangers and checks values against them.
 //
-// Promise: a hostile schema costs nothing. Size, depth, the number of subschemas and what references come to are bounded before the compiler sees
+// Promise: a hostile schema costs nothing. Size, depth, the number of subschemas and the expansion of references are bounded before the compiler sees
 // any of it; nothing outside the schema is read.
 package schema
 
@@ -88,7 +88,7 @@ func (s *Schema) Validate(data []byte) (err error) {
 
 func unfit(format string, args ...any) error { return fault.New(fault.ResultInvalid, format, args...) }
 
-// denied loads nothing: the library's own loader would read files.
+// denied refuses every load, because the library's own loader would read files.
 type denied struct{}
 
 func (denied) Load(string) (any, error) {
@@ -107,11 +107,11 @@ const inProgress = -1
 
 // Keywords whose members are schemas by name, and keywords that hold data.
 var (
-	schemaMaps = map[string]bool{"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true, "dependencies": true}
-	dataWords  = map[string]bool{"enum": true, "const": true, "default": true, "examples": true}
+	schemaMaps   = map[string]bool{"properties": true, "patternProperties": true, "$defs": true, "definitions": true, "dependentSchemas": true, "dependencies": true}
+	dataKeywords = map[string]bool{"enum": true, "const": true, "default": true, "examples": true}
 )
 
-// schema returns how many schemas v comes to when every reference is written out. What it does not know it takes for a schema.
+// schema counts the schemas of v when every reference is written out. It takes unknown keywords for schemas.
 func (in *inspection) schema(v any, root bool) (int, error) {
 	switch v := v.(type) {
 	case []any:
@@ -152,33 +152,33 @@ func (in *inspection) object(m map[string]any, root bool) (int, error) {
 		}
 		return err
 	}
-	for word, v := range m {
+	for keyword, v := range m {
 		var err error
 		switch {
-		case dataWords[word]:
-		case word == "$ref":
+		case dataKeywords[keyword]:
+		case keyword == "$ref":
 			ref, _ := v.(string)
 			var target any
 			if target, err = in.resolve(ref); err == nil {
 				err = add(target)
 			}
-		case word == "$dynamicRef" || word == "$recursiveRef" || word == "$recursiveAnchor" || word == "$dynamicAnchor":
-			err = unfit("uses %s", word)
-		case (word == "$id" || word == "id") && !root:
+		case keyword == "$dynamicRef" || keyword == "$recursiveRef" || keyword == "$recursiveAnchor" || keyword == "$dynamicAnchor":
+			err = unfit("uses %s", keyword)
+		case (keyword == "$id" || keyword == "id") && !root:
 			if _, ok := v.(string); ok {
 				err = unfit("gives a part of it an address of its own")
 			}
-		case word == "pattern":
+		case keyword == "pattern":
 			if p, ok := v.(string); ok {
 				err = in.pattern(p)
 			}
-		case schemaMaps[word]:
+		case schemaMaps[keyword]:
 			named, ok := v.(map[string]any)
 			if !ok {
 				break // the compiler says so
 			}
 			for name, inner := range named {
-				if word == "patternProperties" {
+				if keyword == "patternProperties" {
 					err = in.pattern(name)
 				}
 				if err == nil {

@@ -112,7 +112,7 @@ func (t *tx) addApproval(a approval.Approval) error {
 	return nil
 }
 
-// silence is the column for it: NULL once a person has said anything, since silence permits nothing any more then.
+// silence is the value of the column silence: NULL once a person has answered, because silence permits nothing then.
 func silence(a approval.Approval) any {
 	if len(a.Votes) > 0 {
 		return nil
@@ -120,7 +120,7 @@ func silence(a approval.Approval) any {
 	return micros(a.SilenceAt)
 }
 
-// destination is an argument's value as the table has it.
+// destination returns an argument's value as the table has it.
 func destination(value string) string {
 	if len(value) > 200 {
 		return call.HashBytes([]byte(value))
@@ -188,7 +188,7 @@ func (db *DB) AskPerson(ctx context.Context, q desk.Ask, decide func(desk.Found)
 	return asked, nil
 }
 
-// found reads what a question is decided on.
+// found reads the state that the decision on a question needs.
 func (t *tx) found(q desk.Ask) (f desk.Found, err error) {
 	if body, err := t.body(selectApprovalFor, q.Session, q.CallDigest); err != nil {
 		return f, err
@@ -221,7 +221,7 @@ func (t *tx) found(q desk.Ask) (f desk.Found, err error) {
 	return f, err
 }
 
-// writeQuestion writes a question, what becomes of older ones, and the entries of both.
+// writeQuestion writes a question, the changes of older ones, and the entries of both.
 func (t *tx) writeQuestion(w desk.Written) error {
 	for _, u := range w.Older {
 		if err := t.update(u); err != nil {
@@ -244,7 +244,7 @@ func (t *tx) writeQuestion(w desk.Written) error {
 	return t.append(&w.Entry)
 }
 
-// withDeclaration is an approval with the declaration that it is about; nil if none.
+// withDeclaration returns an approval with the declaration that it is about, if there is one.
 func (t *tx) withDeclaration(a approval.Approval) (*desk.Stored, error) {
 	s := &desk.Stored{Approval: a}
 	if a.DeclarationID == "" {
@@ -297,7 +297,7 @@ func (db *DB) ChangeApproval(ctx context.Context, id string, change func(desk.St
 	return after, nil
 }
 
-// use spends what an intent spends. The state machines decide, before anything is written.
+// use spends the approval, declaration or step of an intent. The state machines decide, before anything is written.
 func (t *tx) use(s gateway.Spend) error {
 	var d declare.Declaration
 	var a approval.Approval
@@ -323,7 +323,7 @@ func (t *tx) use(s gateway.Spend) error {
 		if err != nil {
 			return &gateway.SpendError{Err: err}
 		}
-		used, err := t.w.c.has(selectSpent, s.Approval) // what is on record as used stays used, whatever its row says
+		used, err := t.w.c.has(selectSpent, s.Approval) // an approval that the log has as used stays used, whatever its row says
 		if err != nil {
 			return err
 		}
@@ -391,7 +391,7 @@ func (r *Reader) OpenApprovals(ctx context.Context, session string, now time.Tim
 	return ids, err
 }
 
-// stateAt is a state at a time as the columns have it: $1 is the time.
+// stateAt is the state at the time $1, computed from the columns.
 var stateAt = map[approval.State]string{
 	approval.Pending:    "expires > $1 AND (state = 'pending' AND (silence IS NULL OR silence > $1) OR state = 'deferred' AND until <= $1)",
 	approval.Deferred:   "expires > $1 AND state = 'deferred' AND (until IS NULL OR until > $1)",
@@ -420,7 +420,7 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 		}
 	}
 	order := "n DESC"
-	// The bodies are read of those that are shown alone: sorting them all would be most of the work.
+	// Only the bodies that are shown are read: sorting all of them would be most of the work.
 	query := "SELECT n FROM approvals WHERE " + where + " AND n < $2"
 	args := []any{f.Now.UnixMicro(), before, int64(min(max(f.Limit, 0), maxPage))}
 	switch {
@@ -440,7 +440,7 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 	case f.Destination != "":
 		query += " AND n IN (SELECT n FROM approval_destinations WHERE destination = $4)"
 		args = append(args, destination(f.Destination))
-		order = "CASE state WHEN 'rejected' THEN 0 WHEN 'spent' THEN 1 WHEN 'approved' THEN 1 ELSE 2 END, n DESC" // what people said first
+		order = "CASE state WHEN 'rejected' THEN 0 WHEN 'spent' THEN 1 WHEN 'approved' THEN 1 ELSE 2 END, n DESC" // answers of people first
 	}
 	page := []approval.Approval{}
 	err := r.rows(ctx, func(scan func(...any) error) error {

@@ -17,19 +17,19 @@ import (
 )
 
 // AnchorFile holds the newest signed checkpoint, outside the database: a database that was rolled back or cut is found at the
-// next start, because this file is ahead of it. Whoever wants proof against someone who can write
-// the whole directory copies it elsewhere.
+// next start, because this file is ahead of it. For proof against someone who can write
+// the whole directory, copy it elsewhere.
 const AnchorFile = "audit.checkpoint"
 
-// signEvery is how long entries wait for a signature at most.
+// signEvery bounds the time that entries wait for a signature.
 const signEvery = time.Second
 
 // Checkpoint signs the log as it is now and returns the signed checkpoint. When it returns, it is in the anchor file and in the
-// database; entries newer than the last checkpoint are signed within a second without anybody asking.
+// database; entries newer than the last checkpoint are signed within a second without a call.
 func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 	db.signMu.Lock()
 	defer db.signMu.Unlock()
-	// The tree that grew with the entries, not one built from what the database holds now: a row that somebody changed under
+	// The tree that grew with the entries, not one built from what the database holds now: a row that was changed under
 	// a running gateway must not be signed.
 	var s audit.Snapshot
 	if err := db.w.do(ctx, &job{run: func(t *tx) error { s = t.w.tree.Snapshot(); return nil }}); err != nil {
@@ -82,7 +82,7 @@ func (db *DB) keep() {
 	}
 }
 
-// checkAnchor refuses a log that doesn't continue what was signed last.
+// checkAnchor refuses a log that doesn't continue the last signed one.
 func (db *DB) checkAnchor(ctx context.Context) error {
 	path := filepath.Join(db.dir, AnchorFile)
 	refuse := func(cause error, format string, args ...any) *fault.Error {
@@ -130,7 +130,7 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 		return refuse(err, "its first %d entries have changed", cp.Size).
 			Try("Run \"sallyport audit verify --data %s\": it names the first entry in doubt.", db.dir)
 	}
-	// An old file put back must not get what was changed since signed anew: what the database itself has of signatures must hold too.
+	// An old file put back must not get what was changed since signed anew: the signatures in the database must hold too.
 	if note, err := db.LatestCheckpoint(ctx); err == nil {
 		kept, err := audit.OpenCheckpoint(note, key)
 		if err != nil {
@@ -154,7 +154,7 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 
 // replaceFile writes a file so that at every moment, and after a crash at any, it is there whole: the old one or the new one.
 func replaceFile(path string, data []byte) error {
-	next := path + ".new" // one name: what a crash leaves is overwritten, and the caller lets nobody in beside it
+	next := path + ".new" // one name: what a crash leaves is overwritten, and the caller lets no other writer in
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func dsn(path, params string) string {
 }
 
 const (
-	// busy_timeout is under half of patience: who queues behind a batch that waits for a lock still gets a turn of its own.
+	// busy_timeout is under half of patience, so a job behind a batch that waits for a lock still gets a turn of its own.
 	writeParams = "_pragma=busy_timeout(900)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)" +
 		"&_pragma=trusted_schema(0)&_pragma=recursive_triggers(1)&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(16777216)&_dqs=0&_defensive=1"
 	readParams = "mode=ro&_pragma=busy_timeout(900)&_pragma=query_only(1)&_pragma=trusted_schema(0)&_dqs=0&_defensive=1"
@@ -144,14 +144,14 @@ func engineFailed(err error) bool {
 	return errors.As(err, &e) && e.Code()&0xff != lib.SQLITE_CONSTRAINT
 }
 
-// locked tells whether another connection holds what was asked for.
+// locked tells whether another connection holds the lock.
 func locked(err error) bool {
 	var e *sqlite.Error
 	return errors.As(err, &e) && (e.Code()&0xff == lib.SQLITE_BUSY || e.Code()&0xff == lib.SQLITE_LOCKED)
 }
 
-// unavailable is the one place where errors of the engine become ours, by their code. What is an answer already stays; what the
-// engine refused because of a rule of the schema is a Conflict; everything else is that the store can't be used now, and says why.
+// unavailable is the one place where errors of the engine become ours, by their code. A fault error stays. A refusal by a rule of
+// the schema is a Conflict. Any other error means that the store can't be used now, and says why.
 func unavailable(err error, code fault.Code) error {
 	if err == nil {
 		return nil

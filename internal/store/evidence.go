@@ -7,16 +7,16 @@ import (
 	"sallyport.example/internal/evidence"
 )
 
-// The bounds of what one session keeps, as the schema has them.
+// The bounds of the evidence of one session, as the schema has them.
 const (
 	maxEvidenceRows = 2000
 	maxEvidenceAll  = 16 << 20 // bytes
 	maxEvidenceRow  = 1 << 20
 )
 
-// keep adds evidence to a session, within its bounds. What is over them is left out without an error: it confirms nothing, and costs no
-// more than a question to a person. Once the session has no room for one, nothing that comes later is kept: evidence that can take others'
-// worth away must not be left out before some of those.
+// keep adds evidence to a session, within its bounds. Evidence over them is left out without an error: it confirms nothing, and costs no
+// more than a question to a person. Once one is left out, all later ones are, because evidence that takes away the worth of
+// others must not be left out before those.
 func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 	size := int64(len(ev.Body))
 	if size == 0 || size > maxEvidenceRow {

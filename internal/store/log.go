@@ -14,10 +14,10 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// blockSize is how many entries one row of audit_blocks sums up; as many as a tile and an entry bundle hold.
+// blockSize is the number of entries that one row of audit_blocks sums up; a tile and an entry bundle hold as many.
 const blockSize = 256
 
-// keyOf is what a block knows a value by: FNV-1a of the field and the value. Two values may share a key: it tells where to look,
+// keyOf is the key of a value in a block: FNV-1a of the field and the value. Two values may share a key. It tells where to look,
 // never what is there.
 func keyOf(field byte, value string) uint32 {
 	const offset, prime = 2166136261, 16777619
@@ -81,7 +81,7 @@ func (c *conn) readLeaves(from, to int64) (leaves [][]byte, err error) {
 	return leaves, err
 }
 
-// logState is what the writer knows of the log. All of it can be read from the database again.
+// logState is the writer's state of the log. All of it can be read from the database again.
 type logState struct {
 	tree   *audit.Tree
 	size   int64 // of the log as acknowledged
@@ -179,8 +179,8 @@ func (w *writer) checkAcknowledged(c *conn, found logState) (err error) {
 	return w.lost
 }
 
-// acceptCommit takes over a commit that was reported as failed and had worked. Whoever repeats an outcome of it must find it done, and an
-// intent of it has no one who goes on with it.
+// acceptCommit takes over a commit that was reported as failed and had worked. A caller that repeats one of its outcomes must find it done. Its intents
+// have no caller any more.
 func (w *writer) acceptCommit(c *conn, found logState) error {
 	for callID := range w.open {
 		if _, still := found.open[callID]; !still {
@@ -219,7 +219,7 @@ func (c *conn) entry(index int64) (e audit.Entry, err error) {
 	return e, nil
 }
 
-// unknownOutcome is the outcome of an intent of which nobody knows what became (docs/design.md, rule 1).
+// unknownOutcome is the outcome of an intent whose result is not known (docs/design.md, rule 1).
 func unknownOutcome(intent *audit.Entry, reason string) audit.Entry {
 	return audit.Entry{
 		Kind: audit.Outcome, Action: intent.Action, Decision: "unknown", Reason: reason,

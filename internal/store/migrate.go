@@ -15,7 +15,7 @@ import (
 var migrations embed.FS
 
 // migrate brings the schema to the newest version in folder, whose files are 0001_word.sql and so on without a gap. Each step
-// and the number that says it was done are one transaction: an interrupted one has not been, and runs again.
+// and the number that says it was done are one transaction: an interrupted step left nothing, and runs again.
 func migrate(c *conn, folder fs.FS) error {
 	files, err := fs.Glob(folder, "*.sql")
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	countNotices  = "SELECT channel, 0, sent, failed, last_error, last_failure, last_success FROM notice_channels UNION ALL SELECT channel, count(*), 0, 0, '', NULL, NULL FROM notices WHERE state = 'waiting' GROUP BY channel ORDER BY 2"
 )
 
-// maxRemoved is how many notices one transaction removes: calls wait for the same connection.
+// maxRemoved bounds the notices that one transaction removes, because calls wait for the same connection.
 const maxRemoved = 1000
 
 var _ notify.Store = (*DB)(nil)
@@ -118,7 +118,7 @@ func (db *DB) RemoveNotices(ctx context.Context, before time.Time) error {
 	}
 }
 
-// NoticeCounts implements notify.Store. It is one statement, so that what was sent a moment ago is in one of the counts.
+// NoticeCounts implements notify.Store. It is one statement, so that a notice that was sent a moment ago is in one of the counts.
 func (r *Reader) NoticeCounts(ctx context.Context) (map[string]notify.Counts, error) {
 	counts := map[string]notify.Counts{}
 	err := r.rows(ctx, func(scan func(...any) error) error {
@@ -129,7 +129,7 @@ func (r *Reader) NoticeCounts(ctx context.Context) (map[string]notify.Counts, er
 			return err
 		}
 		c.LastFailure, c.LastSuccess = fromMicros(failure), fromMicros(success)
-		if done, ok := counts[channel]; ok { // a channel has one row of what is done, and then one of what waits
+		if done, ok := counts[channel]; ok { // a channel has one row of the notices that are done, and then one of those that wait
 			done.Waiting = c.Waiting
 			c = done
 		}

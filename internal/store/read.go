@@ -20,11 +20,11 @@ import (
 
 const (
 	maxPage = 1000 // rows of one answer
-	// maxScan is how many blocks one query reads entries of before it answers with what it has and where to go on.
+	// maxScan bounds the blocks that one query reads. It then answers with the entries that it found, and where to go on.
 	maxScan = 256
 )
 
-// Reader reads a data directory. It never writes, doesn't hold up who does, and sees what is committed. Safe for concurrent use.
+// Reader reads a data directory. It never writes, never delays a writer, and sees what is committed. Safe for concurrent use.
 //
 // Its errors carry fault.StoreUnavailable, fault.NotFound or fault.RequestMalformed.
 type Reader struct {
@@ -49,7 +49,7 @@ func OpenReadOnly(dir string) (*Reader, error) {
 	version, err := r.version()
 	if err != nil {
 		r.db.Close()
-		// Without a gateway there may be no files of the write-ahead log, and no permission to make them: then nobody writes.
+		// Without a gateway there may be no files of the write-ahead log, and no permission to make them: then no process writes.
 		if _, missing := os.Stat(path + "-wal"); !errors.Is(missing, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -144,8 +144,8 @@ func (r *Reader) leaves(ctx context.Context, from, to int64) ([][]byte, error) {
 	return leaves, err
 }
 
-// Entries returns what the filter wants, the oldest first, at most Limit of them (at most 1000 in any case). next is where to go
-// on, to be asked for as "after": -1 when there is nothing more. A page may be short, or empty, and still have a next one: a
+// Entries returns the entries that match the filter, the oldest first, at most Limit of them (at most 1000 in any case). next is the
+// "after" of the next page: -1 when there is nothing more. A page may be short, or empty, and still have a next one: a
 // query looks at a bounded part of the log at a time. Later calls see what was appended since, in order and without gaps.
 func (r *Reader) Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error) {
 	page = []audit.Entry{}
@@ -226,7 +226,7 @@ func wanted(f audit.Filter) (keys []uint32) {
 
 var errFound = errors.New("found")
 
-// candidate returns where, from from on, the next entry can be that has all the keys.
+// candidate returns the first index, from from on, at which an entry with all the keys can be.
 func (r *Reader) candidate(ctx context.Context, keys []uint32, from, size int64) (int64, error) {
 	if len(keys) == 0 {
 		return from, nil
@@ -324,7 +324,7 @@ func (r *Reader) snapshot(ctx context.Context) (audit.Snapshot, error) {
 
 // Tile returns the tile of that width at a level, as of now: C2SP tlog-tiles' tile/<level>/<n>[.p/<width>].
 func (r *Reader) Tile(ctx context.Context, level int, n int64, width int) ([]byte, error) {
-	if width == blockSize { // complete ones lie ready
+	if width == blockSize { // complete tiles are stored
 		if data, err := r.tile(ctx)(level, n); err == nil {
 			return data, nil
 		}
@@ -406,7 +406,7 @@ func (r *Reader) LatestCheckpoint(ctx context.Context) ([]byte, error) {
 }
 
 // Source returns the log as it is now for audit.Verify and audit.WriteExport. What is appended later is not part of it.
-// Its checkpoint is the file beside the database, which a database that was rolled back does not take back with it.
+// Its checkpoint is the file beside the database, which a rollback of the database leaves as it is.
 func (r *Reader) Source(ctx context.Context) (*Source, error) {
 	// The file first: what it covers was in the database before it.
 	note, err := os.ReadFile(filepath.Join(r.dir, AnchorFile))

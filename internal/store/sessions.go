@@ -66,8 +66,8 @@ func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry,
 }
 
 // free refuses a session whose id is taken, and an own session where the agent has an open one, that follows another than the newest, or that
-// lacks a label of that: its maker has read that too early. It only looks: a refusal must
-// cost the others of its batch nothing.
+// lacks a label of that, because its maker read the store too early. It only reads, so a refusal
+// costs the other jobs of its batch nothing.
 func (t *tx) free(s session.Session) error {
 	switch _, err := t.session(s.ID); {
 	case err == nil:
@@ -183,14 +183,14 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 	return after, nil
 }
 
-// Outcome implements gateway.Store. An outcome that was written although its caller had been told that it might not be is
-// found done when the caller comes again: it is not written twice.
+// Outcome implements gateway.Store. The caller may repeat an outcome after an error that left open whether it was written:
+// it is not written twice.
 //
 // Labels are in the session's row with the entry. Used time is in memory with it and in the row within a second: a crash can
-// forget that much of a budget's use, and never a label.
+// lose a second of a budget's use, and never a label.
 //
-// What it has seen is kept with it, or not at all where it would be too much: evidence that is not kept confirms nothing. A closed session keeps
-// nothing more: its result is not released.
+// Its evidence is kept with it, or not at all if there is no room: evidence that is not kept confirms nothing. A closed session keeps no more
+// evidence, because its result is not released.
 func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error) {
 	if e.Kind != audit.Outcome {
 		return session.Session{}, fault.New(fault.Internal, "an entry of kind %s is not an outcome", e.Kind)

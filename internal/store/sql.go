@@ -1,6 +1,6 @@
 package store
 
-// Every statement but the schema's. The text is what SQLite and PostgreSQL both take: numbered placeholders, upsert with a
+// Every statement but the schema's. SQLite and PostgreSQL both take the text: numbered placeholders, upsert with a
 // target, no functions of one engine's own.
 const (
 	// Numbers in the one statement that every call runs twice would cost the driver ten allocations a call.

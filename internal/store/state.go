@@ -66,7 +66,7 @@ func (db *DB) AddToken(ctx context.Context, tok identity.Token, e audit.Entry) e
 	}})
 }
 
-// RevokeToken implements standing.Store. What is revoked stays as it is: revoking it again is a Conflict.
+// RevokeToken implements standing.Store. Revoking a token again is a Conflict.
 func (db *DB) RevokeToken(ctx context.Context, id string, at time.Time, e audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		n, err := t.w.c.changed(revokeToken, id, at.UnixMicro())
@@ -149,7 +149,7 @@ func (r *Reader) Switches(ctx context.Context) (standing.Switches, error) {
 	return s, nil
 }
 
-// SaveSwitches implements standing.Store. A state older than the one that is there is a Conflict.
+// SaveSwitches implements standing.Store. A state older than the stored one is a Conflict.
 func (db *DB) SaveSwitches(ctx context.Context, s standing.Switches, entries ...audit.Entry) error {
 	body, err := json.Marshal(s)
 	if err != nil {

@@ -2,13 +2,13 @@
 // pinned definitions, the kill switch, and the audit log with the Merkle tree over it. It implements gateway.Store.
 //
 // Promises:
-//   - What a method has returned without error is on the disk (WAL, synchronous=FULL), the state and its entry in one transaction.
-//     What it has returned an error for has left nothing, except where the error is AuditUnavailable after the commit had begun:
-//     then nobody knows until the store is back, and nothing was dispatched or delivered on it.
-//   - Writers that come at the same time share one fsync; nobody waits for others to come. A write that can't be done is refused
+//   - When a method returns without error, its change is on the disk (WAL, synchronous=FULL), the state and its entry in one transaction.
+//     When it returns an error, it has left nothing, except after an AuditUnavailable once the commit had begun:
+//     then it is not known until the store is back, and nothing was dispatched or delivered on it.
+//   - Writers that come at the same time share one fsync; none waits for others to come. A write that can't be done is refused
 //     within 2 s, and when the fault has gone, writes are taken again with the next call.
 //   - The log is append-only: index without gaps, time never backwards, each call one intent and then one outcome. A database
-//     that has lost or changed what was signed is not opened.
+//     that has lost or changed signed entries is not opened.
 //   - One process writes a data directory at a time; any number read it.
 //
 // One goroutine (writer) owns the writing connection. Readers have a pool of their own and never wait for it.
@@ -57,7 +57,7 @@ type DB struct {
 	signMu     sync.Mutex // guards the three below, and that checkpoints are signed one after the other
 	signed     []byte     // the newest checkpoint
 	signedSize int64
-	stored     bool // it is in the database, and what was put off until then too
+	stored     bool // it is in the database, and so is everything that was deferred until then
 
 	closeOnce sync.Once
 	closing   chan struct{}
@@ -67,8 +67,8 @@ type DB struct {
 
 var _ gateway.Store = (*DB)(nil)
 
-// Open opens the data directory, making it (0700) and what belongs in it (0600) if need be. It brings the schema up to date,
-// refuses a log that is not the continuation of what was signed, and writes the outcome "unknown" for every call that the
+// Open opens the data directory, making it (0700) and its files (0600) if need be. It brings the schema up to date,
+// refuses a log that does not continue the signed one, and writes the outcome "unknown" for every call that the
 // process before left without one.
 func Open(dir string, o Options) (_ *DB, err error) {
 	if o.Clock == nil {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// patience is how long a caller waits for its commit; docs/design.md, rule 1 gives a failing audit 2 s to refuse.
+	// patience is the time that a caller waits for its commit; docs/design.md, rule 1 gives a failing audit 2 s to refuse.
 	patience = 1900 * time.Millisecond
 	maxBatch = 256
 	maxQueue = 4096
@@ -30,10 +30,10 @@ const (
 
 // job is one transaction that a caller waits for. Jobs that wait at the same time share one commit.
 type job struct {
-	// run does the work. It may be called more than once, each time on a transaction that has nothing of the time before, so
-	// its only effects are on the transaction and on what its caller reads after success.
+	// run does the work. It may be called more than once, each time on a fresh transaction, so its only
+	// effects are on the transaction and on values that its caller reads after success.
 	run func(*tx) error
-	// entry is the intent or outcome that the job writes, for what must be done when nobody waits for it any more.
+	// entry is the intent or outcome that the job writes, for the case that its caller has gone.
 	entry *audit.Entry
 
 	state atomic.Int32
@@ -53,7 +53,7 @@ const (
 
 // writer owns the writing connection, the tree and everything else that changes with a commit. One goroutine runs it.
 //
-// There is no waiting for company: what is queued is committed at once, and what arrives during that fsync is the next batch.
+// The writer waits for no further jobs: it commits what is queued at once, and jobs that arrive during that fsync are the next batch.
 type writer struct {
 	path     string
 	clock    func() time.Time
@@ -76,7 +76,7 @@ type writer struct {
 	deferred
 }
 
-// deferred is what the writer has to write with some later transaction.
+// deferred holds what the writer has to write with some later transaction.
 type deferred struct {
 	used    map[string]time.Duration // used time that is not in the sessions' rows yet
 	settled map[string]bool          // calls whose outcome was written although its caller had given up
@@ -143,7 +143,7 @@ func (q *queue) take(batch []*job) []*job {
 	}
 }
 
-// close lets nothing more in, and waits until the writer has served what is there.
+// close takes no more jobs, and waits until the writer has served those in the queue.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -165,7 +165,7 @@ func (l *liveSessions) get(id string) (session.Session, bool) {
 	return s, ok
 }
 
-// put takes over what changed, and forgets some where there are more than maxLive.
+// put takes over the changed sessions, and forgets some if there are more than maxLive.
 func (l *liveSessions) put(changed map[string]session.Session) {
 	if len(changed) == 0 {
 		return
@@ -228,7 +228,7 @@ func (w *writer) do(ctx context.Context, j *job) error {
 	}
 }
 
-// answer tells the waiting caller. It reports false when nobody waits.
+// answer answers the waiting caller. It reports false when the caller has gone.
 func (j *job) answer(err error) bool {
 	j.err = err
 	if !j.state.CompareAndSwap(started, answered) {
@@ -274,8 +274,8 @@ func (w *writer) serve(batch []*job) {
 	}
 }
 
-// attempt runs the jobs in one transaction and answers them. When a job among several fails after having written it answers
-// nobody, rolls back and reports true.
+// attempt runs the jobs in one transaction and answers them. When a job among several fails after having written, it
+// answers none, rolls back and reports true.
 func (w *writer) attempt(jobs []*job) (spoiled bool) {
 	errs := make([]error, len(jobs))
 	t, err := w.begin()
@@ -329,7 +329,7 @@ func (w *writer) refuse(jobs []*job, err error) {
 	}
 }
 
-// ofJob is the answer to a job that failed: what its own code returned, as it is, or what became of the engine.
+// ofJob is the answer to a job that failed: the error of its own code, as it is, or that of the engine.
 func ofJob(err error) error {
 	if err == nil {
 		return nil
@@ -345,7 +345,7 @@ func ofJob(err error) error {
 func run(j *job, t *tx) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			t.wrote++ // there is no telling
+			t.wrote++ // it may have written
 			err = fault.Wrap(fmt.Errorf("panic: %v", r), fault.Internal, "%s", fault.Internal.Sentence())
 		}
 	}()
@@ -394,7 +394,7 @@ func (w *writer) begin() (*tx, error) {
 	return t, nil
 }
 
-// commit makes the transaction durable, and what the writer knows with it. After an error nothing that it holds can be
+// commit makes the transaction durable, and takes over the writer's state. After an error nothing that the writer holds can be
 // relied on: an fsync that failed once may answer well the next time without having written anything, so the
 // connection goes, and the next attempt reads everything again from the database.
 func (t *tx) commit() error {
@@ -543,7 +543,7 @@ func (t *tx) append(e *audit.Entry) error {
 	}
 	t.wrote++
 	if err := w.c.exec(insertEntry, e.Index, e.At.UnixMicro(), string(e.Kind), e.CallID, leaf); err != nil {
-		if !engineFailed(err) { // somebody else was at the log: not this entry's fault
+		if !engineFailed(err) { // another process wrote to the log: not this entry's fault
 			err = fault.Wrap(err, fault.AuditUnavailable, "%s (it is not as it was left)", fault.AuditUnavailable.Sentence())
 		}
 		return err
@@ -566,7 +566,7 @@ func (t *tx) append(e *audit.Entry) error {
 	return nil
 }
 
-// fits refuses an entry that would make the log one that "audit verify" complains of: a call has one intent and then one outcome.
+// fits refuses an entry that would make the log one that "audit verify" refuses: a call has one intent and then one outcome.
 func (t *tx) fits(e *audit.Entry) error {
 	if e.Kind != audit.Intent && e.Kind != audit.Outcome {
 		return nil
@@ -589,7 +589,7 @@ func (t *tx) fits(e *audit.Entry) error {
 	return nil
 }
 
-// settle writes what was put off: used times, the outcomes of intents that nobody waited for, the low-water mark.
+// settle writes what was deferred: used times, the outcomes of intents whose callers had gone, the low-water mark.
 func (w *writer) settle(t *tx) error {
 	for _, e := range w.orphans {
 		if _, ok := w.open[e.CallID]; !ok {
