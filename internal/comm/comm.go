@@ -1,6 +1,6 @@
 // Package comm holds the built-in external operations (EX-1): comm.fetch, comm.search, comm.query, comm.read_file, comm.write_file,
 // comm.list_files and comm.exec, each in the one form that the gateway takes (catalogue.Command). The work is done by the packages
-// below; what is here says what an operation takes, what it is, and where its result is from.
+// below; this package says what each operation takes, how it is classified, and where its result is from.
 //
 // Promises: nothing here runs but through the corridor, which alone holds the guards; parameters are checked strictly, and what they name
 // (an address, a method, a program, a database) is judged before anybody is asked about it; an error of an operation that
@@ -30,7 +30,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Options is the operator's word on what the operations may reach.
+// Options says what the operations may reach.
 type Options struct {
 	Data           string // folder for workspace/ and cache/
 	Egress         egress.Policy
@@ -50,7 +50,7 @@ var Names = []string{"exec", "fetch", "list_files", "query", "read_file", "searc
 // Places are the parameters that say where an operation reads, by its name: those of catalogue.Command.
 var Places = map[string]map[string]string{"list_files": {"path": "path"}, "read_file": {"path": "path"}}
 
-// Comm is the operations with what they hold open.
+// Comm holds the operations and their open connections and files.
 type Comm struct {
 	fetcher   *fetch.Fetcher
 	searcher  *search.Searcher
@@ -108,7 +108,7 @@ func (c *Comm) Commands() []catalogue.Command { return slices.Clone(c.commands) 
 // RemoveFiles removes a closed session's workspace.
 func (c *Comm) RemoveFiles(session string) error { return c.files.Remove(session) }
 
-// Close lets go of what is open. Runs must have ended.
+// Close closes what is open. Runs must have ended.
 func (c *Comm) Close() error {
 	var errs []error
 	if c.fetcher != nil {
@@ -302,7 +302,7 @@ func (c *Comm) query(timeout time.Duration) catalogue.Command {
 		}
 		rows, err := c.databases.Query(ctx, v.text("database"), v.text("sql"), v.scalars("parameters"))
 		if f := fault.Of(err); err != nil && f.Code == fault.RequestMalformed && f.Field == "sql" {
-			// The database's own words, which can quote what is in it.
+			// The database's own message, which can quote its data.
 			return catalogue.Brought{Source: source, Blocks: []catalogue.Block{{Text: f.Public()}}, Failed: true}, nil
 		}
 		if err != nil {
@@ -312,7 +312,7 @@ func (c *Comm) query(timeout time.Duration) catalogue.Command {
 	})
 }
 
-// cached tells of parameters with a path that what they name is comm.fetch's: a page in the shared cache.
+// cached tells whether the path in parameters names a page of comm.fetch in the shared cache.
 func cached(ps params) func(json.RawMessage) string {
 	return func(raw json.RawMessage) string {
 		if v, err := ps.parse(raw); err == nil && files.Cached(v.text("path")) {

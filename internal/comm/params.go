@@ -11,7 +11,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// param is one parameter of an operation: what the model is told of it, and what is checked before anything is done.
+// param is one parameter of an operation: its description for the model, and the checks that run before the operation.
 type param struct {
 	name     string
 	kind     string // text, integer, flag, texts, scalars
@@ -96,7 +96,7 @@ func (ps params) names() string {
 	return strings.Join(names, ", ")
 }
 
-// read returns the value, or what is wrong with it, to be read after its name.
+// read returns the value, or its problem as a sentence that follows its name.
 func (p param) read(raw json.RawMessage) (value any, wrong string) {
 	switch p.kind {
 	case "text":

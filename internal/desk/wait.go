@@ -108,14 +108,14 @@ func (w *waitingCalls) wakeAll() {
 
 // Hold says how a call waits for answers, and keeps its state from one wait to the next.
 type Hold struct {
-	For  time.Duration // how long its transport holds it; 0: it is held for a silence alone
+	For  time.Duration // how long its door holds it; 0: it is held for a silence alone
 	Tell func(Waiting) // called while the call is held, from its goroutine; nil: never
 
-	until    time.Time // when the transport stops holding it
+	until    time.Time // when the door stops holding it
 	lastSeen string    // the approval and its state on which the call was judged again
 }
 
-// Wait holds a call of the agent's for the answer to a question: as long as its transport holds it, or until the time when silence permits it
+// Wait holds a call of the agent's for the answer to a question: as long as its door holds it, or until the time when silence permits it
 // (HI-2). It tells whether there is something to judge again. A call that ends here has lost nothing: the same call finds the answer.
 func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool) {
 	if !d.held.enter(agent) {
@@ -141,7 +141,7 @@ func (d *Desk) Wait(ctx context.Context, agent, id string, h *Hold) (again bool)
 	}
 	look, waiting := h.until, Waiting{ApprovalID: a.ID, Risk: a.Risk}
 	if a.State == approval.Pending && !a.SilenceAt.IsZero() && len(a.Votes) == 0 {
-		look, waiting.SilenceAt = a.SilenceAt, a.SilenceAt // silence permits it then, however long the transport holds it
+		look, waiting.SilenceAt = a.SilenceAt, a.SilenceAt // silence permits it then, however long the door holds it
 	}
 	if a.ExpiresAt.Before(look) {
 		look = a.ExpiresAt

@@ -122,7 +122,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	both.Wait()
 }
 
-// pipe copies to the end, and closes the other side's writing.
+// pipe copies to the end, and then closes to for writing.
 func pipe(to, from net.Conn) {
 	io.Copy(to, from)
 	if half, ok := to.(interface{ CloseWrite() error }); ok {

@@ -7,7 +7,7 @@ import (
 
 // automaton is an Aho-Corasick machine compiled to a table: one lookup per
 // byte whatever the number of keywords. It works on folded bytes (see fold)
-// and is therefore only a filter; each rule confirms on the exact bytes.
+// and is therefore only a filter: each rule checks the exact bytes.
 type automaton struct {
 	class [256]uint8
 	// next[state+class]: a state is the offset of its row of stride entries. States that

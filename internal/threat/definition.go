@@ -15,10 +15,10 @@ import (
 )
 
 // Suspicion is a part of a tool's definition that looks like an order to the model, or that people don't see. It is a reason to let a person
-// read the definition, not proof of anything: an order in words that nobody has written here is not found.
+// read the definition, not proof of anything: an order in words that no rule has is not found.
 type Suspicion struct {
-	// Kind is one of order, markup, tool (another one's name), path, link, hidden, lookalike, encoded, padding, sentence (where a name or a
-	// choice should be) and long (too much to be read).
+	// Kind is one of order, markup, tool (the name of another tool), path, link, hidden, lookalike, encoded, padding, sentence (in place of a name or a
+	// choice) and long (too much for a person to read).
 	Kind string `json:"kind"`
 	// Where is the place in the definition, such as inputSchema.properties.path.description. Bounded and printable, as is Quote.
 	Where string `json:"where"`
@@ -27,8 +27,8 @@ type Suspicion struct {
 
 func (s Suspicion) String() string { return fmt.Sprintf("%s in %s: %q", s.Kind, s.Where, s.Quote) }
 
-// ToolNames are the names of tools that a definition could be about: by name in lower case, whether it is one of the same server's. A name
-// that several servers have is the server's own.
+// ToolNames maps the names, in lower case, of tools that a definition could be about to whether the tool is one of the same server. A name
+// that several servers have counts as one of the same server.
 type ToolNames map[string]bool
 
 // Bounds of what SuspicionsIn reads and returns.
@@ -50,7 +50,7 @@ func ReadingOrder(suspicions int, changed bool) int {
 	return 2
 }
 
-// SuspicionsIn reads a whole tool definition: every string and every name in it, at any depth. self is the tool's own name. What is no JSON is
+// SuspicionsIn reads a whole tool definition: every string and every name in it, at any depth. self is the tool's own name. Text that is not JSON is
 // suspicious as a whole.
 func SuspicionsIn(definition []byte, self string, names ToolNames) []Suspicion {
 	r := reading{self: strings.ToLower(self), names: names}
@@ -125,8 +125,8 @@ func (r *reading) walk(v any, path, key string, depth int) {
 // Names of members that are words of a schema and not the server's.
 var plainWord = regexp.MustCompile(`^[$A-Za-z]{1,24}$`)
 
-// word is what has no room for a sentence: a type, a unit, an identifier.
-var word = regexp.MustCompile(`^[A-Za-z0-9_.:/#$@+-]{1,48}$`)
+// oneWord matches a text too short for a sentence: a type, a unit, an identifier.
+var oneWord = regexp.MustCompile(`^[A-Za-z0-9_.:/#$@+-]{1,48}$`)
 
 const (
 	wordsOfName   = 8 // beyond so many words in it a name is a sentence
@@ -153,7 +153,7 @@ func (r *reading) name(s, path string) {
 	}
 }
 
-// history are names of arguments by which a server asks for what the model was told.
+// history matches names of arguments by which a server asks for the model's conversation.
 var history = regexp.MustCompile(`^(?:full |entire |whole |complete |previous |all |user )*(?:conversation|chat|message|dialog|tool call) ?(?:history|log|transcript|context)s?$|^(?:chain of thought|(?:all |available |list of )+tools|your (?:system )?(?:prompt|instructions))$`)
 
 // text judges a string.
@@ -164,7 +164,7 @@ func (r *reading) text(s, path, key string) {
 	}
 	r.hidden(s, path)
 	switch {
-	case word.MatchString(s):
+	case oneWord.MatchString(s):
 		r.name(s, path)
 	case key == "enum" || key == "const" || key == "required":
 		if len(splitWords(s)) >= wordsOfChoice {
@@ -183,7 +183,7 @@ var (
 	letters = regexp.MustCompile(`(?:\b\pL\b[ _.·*|-]{1,2}){7,}`)
 )
 
-// hidden finds what a person who reads the string does not see, or sees as something else.
+// hidden finds characters that a reader of the string does not see, or sees as others.
 func (r *reading) hidden(s, path string) {
 	marks := 0
 	var before rune

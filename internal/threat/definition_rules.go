@@ -11,8 +11,8 @@ import (
 	"sallyport.example/internal/display"
 )
 
-// normal is a text as the rules read it: compatibility forms and accents undone, what shows nothing left out, letters that pass for Latin ones
-// turned into these where nothing else is in the word, lower case, one space for all white space.
+// normal is a text as the rules read it: compatibility forms and accents undone, invisible characters left out, letters that look like Latin ones
+// replaced by these in words that have no others, lower case, one space for all white space.
 func normal(s string) string {
 	var out strings.Builder
 	space := true
@@ -49,14 +49,14 @@ func normal(s string) string {
 	return strings.TrimRight(out.String(), " ")
 }
 
-// passFor is what letters of other scripts pass for.
+// passFor maps letters of other scripts to the Latin ones that they look like.
 var passFor = map[rune]rune{
 	'а': 'a', 'в': 'b', 'е': 'e', 'һ': 'h', 'і': 'i', 'ј': 'j', 'к': 'k', 'м': 'm', 'н': 'h', 'о': 'o', 'р': 'p', 'с': 'c', 'т': 't', 'у': 'y', 'х': 'x',
 	'ѕ': 's', 'ԁ': 'd', 'ԛ': 'q', 'ԝ': 'w', 'ӏ': 'l', 'ѵ': 'v', 'ɡ': 'g', 'ɩ': 'i', 'ı': 'i', 'ո': 'n', 'ս': 'u', 'օ': 'o', 'ց': 'g', 'հ': 'h',
 	'α': 'a', 'ε': 'e', 'η': 'n', 'ι': 'i', 'κ': 'k', 'ν': 'v', 'ο': 'o', 'ρ': 'p', 'τ': 't', 'υ': 'u', 'χ': 'x', 'γ': 'y', 'ω': 'w',
 }
 
-// latinised is a word in Latin letters, if it can be read so as a whole.
+// latinised returns a word in Latin letters, if all of it looks like them.
 func latinised(word []rune) []rune {
 	plain := true
 	for _, r := range word {
@@ -79,7 +79,7 @@ func latinised(word []rune) []rune {
 	return next
 }
 
-// splitWords are the words of a name: apart by white space, signs and capitals.
+// splitWords returns the words of a name, which white space, signs and capitals separate.
 func splitWords(s string) []string {
 	var words []string
 	start, before := -1, rune(0)
@@ -99,7 +99,7 @@ func splitWords(s string) []string {
 	return words
 }
 
-// rule is one form of words. It is looked for only around one of its triggers, so that a text without them costs little.
+// rule is one pattern. It is tried only around one of its triggers, so that a text without them costs little.
 type rule struct {
 	kind     string
 	triggers []string
@@ -107,8 +107,8 @@ type rule struct {
 	unless   func(match string) bool
 }
 
-// orders are forms in which definitions have told models what to do, about other tools, in secret, or with what they have read. They are
-// written for normal text. Descriptions of what a tool does ("returns", "use this to") must pass; so must what an argument must be.
+// orders are rules for the forms in which definitions give models orders: about other tools, in secret, or about text that they have read. They
+// are written for normal text. Descriptions of a tool ("returns", "use this to") and of its arguments must pass.
 var orders = func() []rule {
 	gap := strings.NewReplacer("~9", `[^.!?;。！？]{0,90}`, "~6", `[^.!?;。！？]{0,60}`, "~4", `[^.!?;。！？]{0,40}`, "~2", `[^.!?;。！？]{0,24}`, "~1", `[^.!?;。！？]{0,12}`)
 	var all []rule
@@ -116,14 +116,14 @@ var orders = func() []rule {
 		all = append(all, rule{kind: kind, triggers: strings.Split(triggers, "|"), re: regexp.MustCompile(gap.Replace(pattern))})
 	}
 
-	// Against what the model was told.
+	// Against the model's instructions.
 	add("order", "ignor|disregard|forget|overrid|bypass|discard|follow", `\b(?:ignore|disregard|forget|override|bypass|discard|stop following)\b~4\b(?:instructions?|prompts?|guidelines?|directives?|system messages?)\b`)
 	add("order", "ignor|disregard|forget|overrid|bypass|discard|follow", `\b(?:ignore|disregard|forget|override|bypass|discard|do not follow|don't follow|stop following)\b~2\b(?:previous|prior|above|earlier|preceding|safety|your)\b~2\b(?:instructions?|rules?|context|messages?|polic(?:y|ies)|restrictions?|constraints?|checks?)\b`)
 	add("order", "you are ", `\byou are (?:now |no longer )(?:a|an|in|the|free|required|allowed|bound)\b`)
 	add("order", "instruction|directive|override|mode|prompt", `\b(?:new|hidden|secret|updated|additional|real) (?:system )?(?:instructions?|directives?)\s*[:=]|\b(?:system|developer|admin|root) (?:override|mode|instruction|prompt)s?\s*:`)
 	add("order", "attention|note|message", `\b(?:attention|note to|message to|message for)\b:? (?:the |all |any )?(?:ai|llm|assistant|model|language model|agent|claude|gpt|copilot)s?\b`)
 
-	// Behind the person's back.
+	// Hidden from the person.
 	add("order", "user|human|person|anyone|anybody|operator", `\b(?:do not|don't|never|must not|should not|shall not|without)\b~2\b(?:tell|telling|mention|mentioning|inform|informing|notify|notifying|reveal|revealing|disclose|disclosing|alert|alerting|ask|asking|show|showing|let|explain|explaining|report|reporting)\b~2\b(?:user|human|person|anyone|anybody|operator)\b`)
 	add("order", "mention|disclose|reveal|acknowledge|talk about", `\b(?:do not|don't|never|must not|without) (?:mention|mentioning|disclose|disclosing|reveal|revealing|talk about|acknowledge)\b`)
 	add("order", "keep", `\bkeep (?:this|it|that|these)\b~2\b(?:secret|hidden|confidential|to yourself|between us)\b`)
@@ -189,7 +189,7 @@ var orders = func() []rule {
 	add("markup", "<|[|!|#", `</?(?:important|system|sys|instructions?|assistant|hidden|override|critical|urgent|mandatory|tool_calls?|function_calls?|invoke|system-reminder|system_prompt|im_start|im_end|human)\b[^<>]{0,80}>|<<sys>>|<\|[^|<>]{1,40}\|>|\[/?inst\]|\[(?:system|hidden|override)\]|###\s*(?:system|instructions?|assistant)\b|!\[[^\]]{0,80}\]\(\s*https?:`)
 	add("hidden", "<!--", `<!--`)
 
-	// What no description has to name: credentials, the client's configuration, the system's files.
+	// Names that no description needs: credentials, the client's configuration, the system's files.
 	add("path", "~|$home|%userprofile|ssh|rsa|ed25519|ecdsa|authorized_keys|known_hosts|.env|mcp|claude|cursor|/etc/|/proc/|/root|.aws|.kube|.npmrc|.netrc|.git-cred|_history|.pgpass|.docker|.gnupg|keychain|wallet.dat|appdata|private key|.bashrc|.zshrc|.profile|token|.key",
 		`(?:~|\$home|%userprofile%|%appdata%)[/\\]\.?\w+|\.ssh\b|\bid_(?:rsa|ed25519|ecdsa|dsa)\b|\bauthorized_keys\b|\bknown_hosts\b|(?:^|[\s/'"(=])\.env\b|\bmcp(?:_config|_settings|servers)?\.json\b|\bclaude_desktop_config\b|\.cursor/|/etc/\w|/proc/\w|/root/\S|\.aws/|\.kube/|\.npmrc\b|\.netrc\b|\.git-credentials\b|\.(?:bash|zsh|python)_history\b|\.pgpass\b|\.docker/config|\.gnupg\b|\bwallet\.dat\b|\.(?:bashrc|zshrc|profile)\b|\b(?:admin|local)\.token\b|\bsigning\.key\b`)
 	for i := range all {
@@ -200,13 +200,13 @@ var orders = func() []rule {
 	return all
 }()
 
-// forExample are addresses that belong to nobody (RFC 2606), or to the machine itself.
+// forExample matches addresses that are reserved for examples (RFC 2606), or those of the machine itself.
 var forExample = regexp.MustCompile(`[@/.](?:example\.(?:com|org|net|edu)|[a-z0-9-]+\.(?:example|test|invalid)|test\.com|localhost|127\.0\.0\.1|0\.0\.0\.0)$`)
 
-// ruleSpan is how far a match can reach from a trigger of its rule.
+// ruleSpan bounds the distance of a match from a trigger of its rule.
 const ruleSpan = 320
 
-// judge looks for orders in what the stream has collected.
+// judge looks for orders in the text of the stream.
 func (st *stream) judge(r *reading) {
 	text := st.text.String()
 	if text == "" {
@@ -229,7 +229,7 @@ func (st *stream) judge(r *reading) {
 	st.named(r, text)
 }
 
-// windows are the parts of a text in which the rule can match, in order and apart.
+// windows returns the parts of a text in which the rule can match, in order and without overlaps.
 func (u *rule) windows(text string) (all [][2]int) {
 	for _, t := range u.triggers {
 		for at := 0; ; {
@@ -265,7 +265,7 @@ var (
 	theTool  = regexp.MustCompile(`\b(?:tool|function|command|call|invoke)(?: named| called)?:? ['"]?$`)
 )
 
-// named finds the names of other tools: those of other servers, and those of the same one in an order.
+// named finds the names of other tools: any of other servers, and those of the same server in an order.
 func (st *stream) named(r *reading, text string) {
 	if len(r.names) == 0 {
 		return
@@ -291,7 +291,7 @@ func (st *stream) named(r *reading, text string) {
 	}
 }
 
-// around is a part of a text with a little of what stands beside it.
+// around returns a part of a text with a little of the text beside it.
 func around(s string, from, to int) string {
 	const beside = 24
 	a, b := max(0, from-beside), min(len(s), max(to, from)+beside)

@@ -17,10 +17,10 @@ import (
 // Lookalike is a part of a text that a reader can take for another: "раypal" in letters of two scripts, "аррӏе.com" in Cyrillic ones that
 // look like Latin ones, the "xn--pple-43d.com" that is shown elsewhere as аpple.com.
 //
-// Not found is what is written in the letters of one script alone, whatever it looks like: "аррӏе" beside nothing, ɑ for a, rn for m. Outside
-// of addresses neither are two letters ("hр"), words that a hyphen joins to Latin ones ("SEO-курс"), nor letters of scripts that are written
-// to Latin words without a space, such as Hebrew, Arabic, Thai and those of India. East Asian letters are taken for no others, and digits and
-// dots of other scripts for what they are. NameLookalike is stricter.
+// Text in the letters of one script alone is not found, whatever it looks like: "аррӏе" by itself, ɑ for a, rn for m. Outside of addresses two
+// letters ("hр") are not found either, nor words that a hyphen joins to Latin ones ("SEO-курс"), nor letters of scripts that are written
+// to Latin words without a space, such as Hebrew, Arabic, Thai and those of India. East Asian letters count as no look-alikes, and neither do
+// digits and dots of other scripts. NameLookalike is stricter.
 type Lookalike struct {
 	Start, End int // bytes of the text
 	Why        string
@@ -32,10 +32,10 @@ const (
 	joint   = "it has a character that can pass for a dot or a slash"
 )
 
-// Doubt is a text that can be taken for another.
+// Doubt is a text that can be taken for another, with the reason.
 type Doubt struct{ Text, Why string }
 
-// Lookalikes finds them in text of any kind, in their order. Words of another script beside Latin ones are none.
+// Lookalikes yields the look-alikes in a text, in order. Words of another script beside Latin words are none.
 func Lookalikes(s string) iter.Seq[Lookalike] {
 	return func(yield func(Lookalike) bool) {
 		if plainly(s) {
@@ -56,8 +56,8 @@ func Lookalikes(s string) iter.Seq[Lookalike] {
 	}
 }
 
-// LookalikesIn finds them in the strings and names of a JSON value, each text once. What is not JSON is one text. It stops at so many, and
-// more says that there are others.
+// LookalikesIn finds the look-alikes in the strings and names of a JSON value, each text once, and at most so many of them. more says that there
+// are others. A value that is not JSON is one text.
 func LookalikesIn(value []byte, most int) (found []Doubt, more bool) {
 	seen := map[string]bool{}
 	look := func(s string) {
@@ -85,7 +85,7 @@ func LookalikesIn(value []byte, most int) (found []Doubt, more bool) {
 }
 
 // NameLookalike says why a name as a whole, such as an address that something is sent to, can be taken for another one; "" if nothing says so.
-// In a name letters of two scripts are enough, and so is what looks like a dot or a slash and is none.
+// In a name letters of two scripts are enough, and so is a character that looks like a dot or a slash and is none.
 func NameLookalike(s string) string {
 	var all scripts
 	for _, r := range s {
@@ -106,7 +106,7 @@ func NameLookalike(s string) string {
 	return ""
 }
 
-// plainly tells whether there is nothing to find: most texts are so.
+// plainly tells whether a text can have no look-alike, which holds for most.
 func plainly(s string) bool {
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
@@ -116,7 +116,7 @@ func plainly(s string) bool {
 	return !coded(s)
 }
 
-// piece is how long the part of s is that has none of what parts it.
+// piece returns the length of the beginning of s that has no separator.
 func piece(s string, parts func(rune) bool) int {
 	if n := strings.IndexFunc(s, parts); n >= 0 {
 		return n
@@ -124,7 +124,7 @@ func piece(s string, parts func(rune) bool) int {
 	return len(s)
 }
 
-// parts tells whether a rune stands between what is read as one.
+// parts tells whether a rune separates tokens.
 func parts(r rune) bool {
 	if r < utf8.RuneSelf {
 		return r <= ' ' || r == 0x7f || strings.IndexByte("\"'`<>(){}[],;|", byte(r)) >= 0
@@ -132,8 +132,8 @@ func parts(r rune) bool {
 	return r == utf8.RuneError || unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("“”„«»、。，", r)
 }
 
-// inWord tells whether a rune is of a word: letters that stand together are read together. East Asian letters are of none, and those that
-// are written to Latin words without a space only in an address.
+// inWord tells whether a rune is part of a word. East Asian letters are part of none, and letters of scripts that are written to Latin words
+// without a space only in an address.
 func inWord(r rune, address bool) bool {
 	switch name := scriptOf(r); name {
 	case "":
@@ -151,7 +151,7 @@ func separates(r rune) bool { return strings.ContainsRune("@/:?#&=%~!\\⁄∕／
 
 func dot(r rune) bool { return strings.ContainsRune(".․．｡﹒", r) }
 
-// inToken yields those between at and end, where nothing parts, and tells whether to go on.
+// inToken yields the look-alikes of the token between at and end, and tells whether to go on.
 func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
 	token := s[at:end]
 	if plainly(token) {
@@ -178,7 +178,7 @@ func inToken(s string, at, end int, yield func(Lookalike) bool) bool {
 	return true
 }
 
-// inLabel yields those of a token's label, and tells whether to go on. beside: the token has Latin letters.
+// inLabel yields the look-alikes of a token's label, and tells whether to go on. beside: the token has Latin letters.
 func inLabel(token string, from, to int, beside bool, yield func(Lookalike) bool) bool {
 	address := ofAddress(token, from, to)
 	alike := beside && address && !file(token[to:]) // all of its letters that are not Latin look so
@@ -242,7 +242,7 @@ func ofAddress(token string, from, to int) bool {
 	return joins(outer, before, first) || joins(last, after, next)
 }
 
-// file tells whether what follows a label is the end of a file's name: nothing that is reached by a name ends so.
+// file tells whether the text after a label is the ending of a file name, which no host name has.
 func file(rest string) bool {
 	end, ok := strings.CutPrefix(rest, ".")
 	return ok && slices.Contains([]string{"pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "txt", "csv", "jpg", "jpeg", "png", "html", "xml", "json"}, strings.ToLower(end))
@@ -255,7 +255,7 @@ var units = sync.OnceValue(func() *regexp.Regexp {
 // measure tells whether a word is a unit, with or without its figure.
 func measure(word string) bool { return units().MatchString(word) }
 
-// coded tells whether there may be a name in code.
+// coded tells whether the text may hold a name in Punycode.
 func coded(s string) bool {
 	for i := 0; ; i++ {
 		next := strings.Index(s[i:], "--")
@@ -275,7 +275,7 @@ const (
 	styled    = "mathematical, circled or numeral"
 )
 
-// scripts are those of some letters.
+// scripts are the scripts of some letters.
 type scripts struct {
 	names   [4]string
 	n       int
@@ -301,7 +301,7 @@ func (s *scripts) add(r rune) {
 
 func (s *scripts) has(name string) bool { return slices.Contains(s.names[:s.n], name) }
 
-// mixed says which scripts don't go together. Latin letters stand in Chinese, Japanese and Korean words too, of either width.
+// mixed names the scripts that don't go together. Latin letters stand in Chinese, Japanese and Korean words too, of either width.
 func (s *scripts) mixed() string {
 	if s.n < 2 || s.n == 2 && s.has(eastAsian) && (s.has(latin) || s.has(fullWidth)) {
 		return ""
@@ -315,7 +315,7 @@ type span struct {
 	script   string
 }
 
-// spans are those of every script, in their order.
+// spans returns the spans of every script, in order.
 var spans = sync.OnceValue(func() (all []span) {
 	for name, table := range unicode.Scripts {
 		switch name {
@@ -344,7 +344,7 @@ var spans = sync.OnceValue(func() (all []span) {
 	return all
 })
 
-// scriptOf names the script of a letter, "" for what is no letter, or one of no script.
+// scriptOf names the script of a letter; "" for other characters and for letters without a script.
 func scriptOf(r rune) string {
 	switch {
 	case r < utf8.RuneSelf:
@@ -379,8 +379,8 @@ func scriptOf(r rune) string {
 	return ""
 }
 
-// looksLatin tells whether a letter of another script can be taken for a Latin one. Alphabets that nobody writes names in today are there for
-// little else.
+// looksLatin tells whether a letter of another script can be taken for a Latin one. Letters of alphabets that no names are written in today
+// count too.
 func looksLatin(r rune, script string) bool {
 	switch script {
 	case fullWidth, styled, "Lisu", "Coptic", "Deseret", "Old_Italic", "Lycian", "Lydian", "Carian", "Runic", "Gothic", "Elbasan":

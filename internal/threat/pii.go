@@ -2,7 +2,7 @@ package threat
 
 import "slices"
 
-// ctxClass is a group of words that say what a number nearby is.
+// ctxClass is a group of words that label a number nearby.
 type ctxClass uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	ctxClasses
 )
 
-// never is where a context word stands that was not seen.
+// never is the place of a context word that was not seen.
 const never = -1 << 40
 
 var contextWords = []struct {
@@ -73,8 +73,8 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 // near reports whether a word of class c ended within dist bytes before at.
 func (s *scan) near(c ctxClass, at, dist int) bool { return at-s.seen[c] <= dist }
 
-// told reports whether the text said that what stands at at is the national id of class c.
-func (s *scan) told(c ctxClass, at int) bool {
+// labelled reports whether a word before at labels the number there as the national id of class c.
+func (s *scan) labelled(c ctxClass, at int) bool {
 	return s.near(c, at, wide) || s.near(ctxPersonal, at, wide)
 }
 
@@ -103,7 +103,7 @@ func confirmNumber(s *scan, _ *keyword, end int) {
 	case n == 4 && (next == ' ' || next == '-' || next == '.'):
 		s.grouped(start, next)
 	case n == 8 && isUpper(next) && !isWord(s.at(stop+1)):
-		if s.told(ctxDNI, start) && dniLetter(number(s.v[start:stop])) == next {
+		if s.labelled(ctxDNI, start) && dniLetter(number(s.v[start:stop])) == next {
 			s.add(kNationalES, start, stop+1)
 		}
 	case n == 17 && (next == 'X' || next == 'x') && !isWord(s.at(stop+1)):
@@ -150,22 +150,22 @@ func (s *scan) compact(start, stop int) {
 		s.add(kCard, start, stop)
 	case n == 18 && chineseID(b):
 		s.add(kNationalCN, start, stop)
-	case n == 15 && nir(b) && s.told(ctxNIR, start):
+	case n == 15 && nir(b) && s.labelled(ctxNIR, start):
 		s.add(kNationalFR, start, stop)
-	case n == 12 && s.told(ctxAadhaar, start) && aadhaar(b):
+	case n == 12 && s.labelled(ctxAadhaar, start) && aadhaar(b):
 		s.add(kNationalIN, start, stop)
-	case n == 11 && s.told(ctxTaxDE, start) && steuerID(b):
+	case n == 11 && s.labelled(ctxTaxDE, start) && steuerID(b):
 		s.add(kNationalDE, start, stop)
-	case n == 11 && s.told(ctxCPF, start) && cpf(b):
+	case n == 11 && s.labelled(ctxCPF, start) && cpf(b):
 		s.add(kNationalBR, start, stop)
-	case n == 9 && s.told(ctxBSN, start) && bsn(b):
+	case n == 9 && s.labelled(ctxBSN, start) && bsn(b):
 		s.add(kNationalNL, start, stop)
 	case n == 9 && s.near(ctxSSN, start, narrow) && ssnShape(b):
 		s.add(kNationalUS, start, stop)
 	}
 }
 
-// compactCard: 15 (American Express) and 16 digits speak for themselves, unless the text calls the number something
+// compactCard: 15 (American Express) and 16 digits are a card, unless the text calls the number something
 // ordinary or it is a JSON number, as ids are and cards hardly ever; other lengths need a word.
 func (s *scan) compactCard(start int, b []byte) bool {
 	n := issuer(b)
@@ -206,7 +206,7 @@ func (s *scan) grouped(start int, sep byte) {
 	b := buf[:n]
 	switch shape {
 	case 444:
-		if sep == '.' || !s.told(ctxAadhaar, start) || !aadhaar(b) {
+		if sep == '.' || !s.labelled(ctxAadhaar, start) || !aadhaar(b) {
 			return
 		}
 		s.add(kNationalIN, start, i)
@@ -221,7 +221,7 @@ func (s *scan) grouped(start int, sep byte) {
 	s.numEnd = i
 }
 
-// jsonNumber reports whether what stands at at is a member's value without quotes.
+// jsonNumber reports whether a member's value without quotes begins at at.
 func (s *scan) jsonNumber(at int) bool {
 	for range 8 {
 		if c := s.at(at - 1); c != ' ' && c != '\t' {
@@ -238,7 +238,7 @@ const (
 	issuerRare // real, but as often the shape of another number
 )
 
-// issuer knows the ranges of ISO/IEC 7812 as the networks publish them.
+// issuer checks the ranges of ISO/IEC 7812 as the networks publish them.
 func issuer(b []byte) int {
 	p := number(b[:6])
 	switch n := len(b); n {
@@ -309,8 +309,8 @@ func (s *scan) ssn(start, stop int) bool {
 	if !ssnShape(d[:]) {
 		return false
 	}
-	told := s.told(ctxSSN, at)
-	if !told && (sep == ' ' || s.near(ctxOrdinary, at, 24)) {
+	labelled := s.labelled(ctxSSN, at)
+	if !labelled && (sep == ' ' || s.near(ctxOrdinary, at, 24)) {
 		return false
 	}
 	s.add(kNationalUS, at, stop)
@@ -335,12 +335,12 @@ func (s *scan) lettered(start, stop int) bool {
 	}
 	switch n := stop - start; {
 	case n == 6 && start >= 2 && !isWord(s.at(start-3)) && ninoLetters(s.v[start-2], s.v[start-1], s.v[stop]):
-		if s.told(ctxNINO, start) {
+		if s.labelled(ctxNINO, start) {
 			s.add(kNationalGB, start-2, end)
 			return true
 		}
 	case n == 7 && !isWord(s.at(start-2)) && s.v[start-1] >= 'X' && s.v[start-1] <= 'Z':
-		if s.told(ctxDNI, start) && dniLetter(int(s.v[start-1]-'X')*10000000+number(s.v[start:stop])) == s.v[stop] {
+		if s.labelled(ctxDNI, start) && dniLetter(int(s.v[start-1]-'X')*10000000+number(s.v[start:stop])) == s.v[stop] {
 			s.add(kNationalES, start-1, end)
 			return true
 		}
@@ -406,7 +406,7 @@ func nir(b []byte) bool {
 
 func confirmSteuerSpaced(s *scan, _ *keyword, end int) {
 	at := end - 14
-	if !s.clearBefore(at) || !s.clearAfter(end) || !s.told(ctxTaxDE, at) {
+	if !s.clearBefore(at) || !s.clearAfter(end) || !s.labelled(ctxTaxDE, at) {
 		return
 	}
 	v := s.v[at:end]
@@ -674,7 +674,7 @@ func (s *scan) ibanAt(at int) bool {
 	return true
 }
 
-// manyMails is how many different addresses make a text a list of people.
+// manyMails is the number of different addresses that make a text a list of people.
 const manyMails = 5
 
 // confirmMail counts different e-mail addresses; the finding spans the first five.

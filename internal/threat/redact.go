@@ -18,10 +18,10 @@ const withheld = `"[redacted: the whole text]"`
 //
 //	[redacted:<kind> sha256:<first 12 hex digits>]
 //
-// where the hash is of the secret itself (JSON escapes undone), so that two
-// places that held one secret can be told to have. The hash of a guessable
-// password lets a reader test guesses; show redacted text to people who may
-// know that. Personal data stays: people need it to judge a call.
+// where the hash is of the secret itself (JSON escapes undone), so that a
+// reader can see that two places held the same secret. The hash of a guessable
+// password lets a reader test guesses; show redacted text only to people who may
+// know the password. Personal data stays: people need it to judge a call.
 //
 // Valid JSON stays valid JSON. Without a secret the result is b itself; b is never written to.
 func (d *Detector) Redact(b []byte) []byte {

@@ -106,7 +106,7 @@ func (k kind) label() string {
 	return LabelPII
 }
 
-// keyword is what the automaton looks for, and what to do where it ends. confirm sees
+// keyword is a text that the automaton looks for, with the function to call where it ends. confirm sees
 // the folded match s.v[end-len(text):end]; it may read s.v within a fixed distance, or
 // beyond when it remembers how far it read.
 type keyword struct {
@@ -270,7 +270,7 @@ var tokenRules = []tokenRule{
 	{kind: kWebhook, prefixes: []string{"webhook.office.com/webhookb2/"}, set: urlPath, min: 60, max: 300, ok: withDigits, valueOnly: true},
 }
 
-// keywords is everything the automaton looks for. Order has no meaning.
+// keywords returns everything that the automaton looks for. Their order does not matter.
 func keywords() []keyword {
 	var out []keyword
 	add := func(text string, f func(*scan, *keyword, int)) {
@@ -417,13 +417,13 @@ func withDigits(b []byte) bool {
 	return digits > 0 && varied(b)
 }
 
-// random is what all issued tokens are: varied, and not one word.
+// random reports what holds for all issued tokens: varied, and not one word.
 func random(b []byte) bool {
 	up, digits, low := classes(b)
 	return (digits > 0 || up > 0 && low > 0) && varied(b) && !slug(b)
 }
 
-// opaque is the same for a place where prose, code and placeholders stand, too.
+// opaque reports the same for places where prose, code and placeholders also occur.
 func opaque(b []byte) bool {
 	up, digits, low := classes(b)
 	return (digits >= 2 || digits == 1 && up > 0 && low > 0) && up+low >= 2 && entropy(b) >= 2.8 && !slug(b) && !placeholder(b)
@@ -487,7 +487,7 @@ func entropy(b []byte) float64 {
 	return h
 }
 
-// fillers are parts of values that documentation and templates put where a secret goes.
+// fillers are parts of values that documentation and templates put in place of a secret.
 var fillers = [][]byte{
 	[]byte("example"), []byte("your"), []byte("changeme"), []byte("change_me"), []byte("change-me"), []byte("placeholder"),
 	[]byte("redacted"), []byte("dummy"), []byte("sample"), []byte("xxxx"), []byte("****"), []byte("..."), []byte("<"), []byte("${"),
@@ -724,7 +724,7 @@ func varied3(b []byte) bool {
 func confirmAssignPassword(s *scan, w *keyword, end int) { assign(s, end-len(w.text), end, true) }
 func confirmAssignKey(s *scan, w *keyword, end int)      { assign(s, end-len(w.text), end, false) }
 
-// identMax bounds the names that assign understands; a longer one names nothing people use.
+// identMax bounds the names that assign understands; longer names are not credentials that people use.
 const identMax = 40
 
 // valueMax bounds the values that assign judges.
@@ -769,8 +769,8 @@ func assign(s *scan, kw, end int, password bool) {
 	}
 }
 
-// afterOperator is where what is assigned to the name at [id,idEnd) begins. Prose says that the operator is the word "is", which counts
-// where asked for.
+// afterOperator returns the place where the value that is assigned to the name at [id,idEnd) begins. prose says that the operator is the word
+// "is", which counts only if is is set.
 func afterOperator(s *scan, id, idEnd int, is bool) (p int, prose, ok bool) {
 	p = idEnd
 	if s.v[p-1] == '.' {
@@ -797,7 +797,7 @@ func afterOperator(s *scan, id, idEnd int, is bool) (p int, prose, ok bool) {
 	return 0, false, false
 }
 
-// assigned is the value that begins at p, without its quotes: [start,stop), which is empty where there is none.
+// assigned returns the value that begins at p, without its quotes: [start,stop), which is empty if there is none.
 func assigned(s *scan, p int) (start, stop int, quoted bool) {
 	mark := byte(0)
 	if c := s.at(p); quote(c) {
@@ -861,7 +861,7 @@ func squeeze(dst *[2*identMax + 24]byte, name []byte) []byte {
 	return dst[:n]
 }
 
-// notSecret are parts of names that hold a word for a credential but mean something about it.
+// notSecret are parts of names that hold a word for a credential but name something about it.
 var notSecret = []string{
 	"page", "next", "cursor", "sync", "continu", "count", "max", "min", "limit", "usage", "type", "name", "expir", "ttl", "length", "policy",
 	"hash", "sha", "md5", "digest", "checksum", "fingerprint", "thumbprint", "hint", "field", "label", "reset", "url", "uri", "path", "file",

@@ -9,7 +9,7 @@
 // no allocation.
 //
 // A finding is a reason to raise a label, not proof of anything. The rules
-// prefer silence where a shape alone says little: numbers without a strong
+// report nothing where a shape alone says little: numbers without a strong
 // check need a word nearby that says what they are.
 package threat
 
@@ -84,7 +84,7 @@ type scan struct {
 
 	buf []byte // backing store of v where the text has escapes
 
-	// seen[c] is where the last context word of class c ended.
+	// seen[c] is the end of the last context word of class c.
 	seen [ctxClasses]int
 	memo
 
@@ -102,7 +102,7 @@ func (s *scan) add(k kind, start, end int) {
 	}
 }
 
-// memo is how far the rules have read beyond the automaton, so that text made of
+// memo holds how far the rules have read beyond the automaton, so that text made of
 // nothing but triggers is still read only a few times.
 type memo struct {
 	numEnd    int // the digit run or number that ends here is judged
@@ -163,7 +163,7 @@ func (d *Detector) release(s *scan) {
 }
 
 // settle orders the hits, joins overlapping secrets under the more telling
-// kind, and turns offsets into b's own.
+// kind, and maps offsets back to b.
 func (s *scan) settle(b []byte) {
 	if len(s.v) != len(b) { // an escape always shrinks, so equal length is the text itself
 		toRaw(b, s.hits)

@@ -3,14 +3,14 @@
 //
 // Promises: only a program on the list is started, by the file that was pinned, by its hash, when the list was made: nothing is looked up
 // at the call, least of all in the workspace. There is no shell between the arguments and the program: they reach it one by one, as they
-// are, or are refused. The program sees seven environment variables. What it can touch is what package sandbox promises. At most four
+// are, or are refused. The program sees seven environment variables. It can touch only what package sandbox allows. At most four
 // programs run at once, and a run ends when its owner's watch says so.
 //
 // HOME is the workspace: a file there that a program looks for at home (.gitconfig, .npmrc, .perltidyrc …) steers it, so that a session that may
 // write files chooses what an allowed program that reads such a file does. It is done in the sandbox, like all else.
 //
 // An interpreter on the list (sh, bash, python3, node, perl), or a program that starts others (env, xargs, find, git), can start
-// every program of the system, in the same sandbox: put it there knowing that the sandbox, and not the list, is then what holds.
+// every program of the system, in the same sandbox: if it is on the list, only the sandbox limits it.
 package exec
 
 import (
@@ -33,7 +33,7 @@ import (
 	"sallyport.example/internal/sandbox"
 )
 
-// Path is where programs are looked for, and the PATH that they see.
+// Path lists the folders of programs, and is the PATH that they see.
 const Path = "/usr/local/bin:/usr/bin:/bin"
 
 // Bounds of one call.
@@ -52,7 +52,7 @@ var DefaultLimits = sandbox.Limits{
 	Wall: 30 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, File: 64 << 20, Output: 256 << 10, Processes: 64, OpenFiles: 256,
 }
 
-// Options are what an operator decides.
+// Options holds the operator's settings.
 type Options struct {
 	// Allow lists programs: names, which are looked for in Path, or absolute paths. The agent calls each by what stands here.
 	// A script can't be allowed, nor a program that anybody may write to or replace, nor one that changes its user.
@@ -61,7 +61,7 @@ type Options struct {
 	Limits  sandbox.Limits // a zero field is that of DefaultLimits
 }
 
-// Runner runs what it was made for. It may be used by many at once.
+// Runner runs the listed programs. Safe for concurrent use.
 type Runner struct {
 	programs map[string]program
 	network  bool

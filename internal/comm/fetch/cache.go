@@ -64,7 +64,7 @@ func newRecord(request, accept string, p *Page, h http.Header) *record {
 	return r
 }
 
-// renew takes over what an answer says about how long the page holds.
+// renew takes over the lifetime of the page that an answer gives.
 func (r *record) renew(h http.Header, now time.Time) {
 	r.FetchedAt, r.FreshUntil = now, now.Add(freshFor(h))
 	if tag := h.Get("ETag"); len(tag) <= 1024 && !strings.ContainsFunc(tag, func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -117,7 +117,7 @@ func directives(h http.Header) map[string]string {
 	return d
 }
 
-// storable tells whether a cache that sessions share may keep an answer: it must not be for one visitor, nor depend on what was not sent.
+// storable tells whether a cache that sessions share may keep an answer: it must not be for one visitor, nor depend on headers that were not sent.
 func storable(h http.Header) bool {
 	d := directives(h)
 	_, noStore := d["no-store"]
@@ -133,7 +133,7 @@ func storable(h http.Header) bool {
 	return true
 }
 
-// freshFor is how long an answer holds without asking again; 0 or less where it doesn't say, or no longer holds.
+// freshFor is the time for which an answer may be used without asking again; 0 or less if it gives none, or if it is over.
 func freshFor(h http.Header) time.Duration {
 	d := directives(h)
 	if _, always := d["no-cache"]; always {
@@ -154,7 +154,7 @@ func freshFor(h http.Header) time.Duration {
 	return min((time.Duration(seconds)-time.Duration(past))*time.Second, maxFresh)
 }
 
-// cache keeps pages in a folder. It is only a help: what can't be written is not kept, and what can't be read is not there.
+// cache keeps pages in a folder. It may lose pages: a page that can't be written is not kept, and one that can't be read is not there.
 type cache struct {
 	root    *os.Root
 	maxText int
@@ -193,7 +193,7 @@ func cacheName(request, accept string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// get reads the page that was kept for a request, or nil. Whatever is not exactly what put writes is not there.
+// get reads the page that was kept for a request, or nil. A file that is not exactly as put writes it is ignored.
 func (c *cache) get(request, accept string) *record {
 	name := cacheName(request, accept)
 	info, err := c.root.Lstat(name)
@@ -216,7 +216,7 @@ func (c *cache) get(request, accept string) *record {
 	return r
 }
 
-// Origin is where a file of the cache is from, by its name, and when it was fetched; "" if it is no page.
+// Origin returns the URL of a file of the cache, by its name, and when it was fetched; "" if it is no page.
 func (f *Fetcher) Origin(name string) (url string, at time.Time) {
 	if f.cache == nil {
 		return "", at
@@ -259,7 +259,7 @@ func parseRecord(raw []byte) *record {
 	return r
 }
 
-// put keeps a page, if the answer's header h allows that and keeping it is of use; otherwise what was kept for the same request goes.
+// put keeps a page, if the answer's header h allows that and keeping it is of use; otherwise the page that was kept for the same request is removed.
 func (c *cache) put(r *record, h http.Header) {
 	name := cacheName(r.Request, r.Accept)
 	r.MaxText = c.maxText
@@ -287,10 +287,10 @@ func (c *cache) remove(r *record) {
 	c.root.Remove(cacheName(r.Request, r.Accept))
 }
 
-// room is what a file takes of a disk, so that many small ones count.
+// room is the space of a file on the disk, so that many small ones count.
 func room(size int64) int64 { return (size + 4095) &^ 4095 }
 
-// evict counts what is there and removes the oldest files until a tenth of the room is free, and what was left half written.
+// evict removes the oldest files until a tenth of the room is free, and files that were left half written.
 func (c *cache) evict() {
 	entries, err := fs.ReadDir(c.root.FS(), ".")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// kind is how a media type is treated.
+// kind is the way in which a media type is treated.
 type kind int
 
 const (
@@ -54,7 +54,7 @@ func kindOf(mediaType string) kind {
 	return refused
 }
 
-// elsewhere is the way out where what a server sends is of no use.
+// elsewhere is the way out if the answer of a server is of no use.
 const elsewhere = "Look for the same at another address."
 
 const served = "HTML, plain text, Markdown, JSON, XML, PNG, JPEG, GIF, WebP and PDF are served."
@@ -189,7 +189,7 @@ func decode(body []byte, contentType string, k kind) (text, name string, ok bool
 	return strings.ToValidUTF8(string(out), "\ufffd"), name, true
 }
 
-// binary tells whether a text is none: it has a NUL near its beginning, or every twentieth character is none of writing.
+// binary tells whether bytes are no text: they have a NUL near its beginning, or every twentieth character is none of writing.
 func binary(s string) bool {
 	if strings.IndexByte(s[:min(len(s), 1024)], 0) >= 0 {
 		return true

@@ -1,13 +1,13 @@
-// Package fetch is comm.fetch without the guards: it asks the web for one URL and gives back what a reader would see there.
+// Package fetch implements comm.fetch without the guards: it gets one URL from the web and returns what a reader would see there.
 //
 // HTML becomes Markdown with its links; Markdown, plain text, JSON and XML stay as they are; PNG, JPEG, GIF, WebP and PDF are given as bytes; other
 // types are refused. Text is always valid UTF-8 and never longer than Options.MaxText. Neither cookies nor credentials are sent.
 //
-// Promises: what a type says is checked against the bytes, and a lie is refused. Text that no reader sees is left out of a page's Markdown
+// Promises: a declared type is checked against the bytes, and a wrong one is refused. Text that no reader sees is left out of a page's Markdown
 // and text: scripts, comments, templates, form fields, elements with hidden, aria-hidden, popover or an inline style that hides them: by display,
 // visibility, opacity, a size or scale of nothing, a clip without area, a transparent colour, or a place outside of the page. What a style
 // sheet or a script hides is not found, nor text in the colour of its ground or behind something else, masks, blurs, what CSS computes (calc
-// with more than a number, var) or animates, or what only several declarations hide together; that remains for the threat stage. Links are absolute and lead to
+// with more than a number, var) or animates, or what only several declarations hide together; that remains for the threat stage. Links are absolute and go to
 // http, https or mailto. The time that a page takes is linear in its length, however it is nested.
 //
 // The readable part of a page is the page, but for nav, header, footer and aside outside of main and article, where there are such.
@@ -110,9 +110,9 @@ type Request struct {
 	Format      string // of HTML: "markdown" (or ""), "text" (what is seen, without links), or "raw" (the source, with what it hides)
 }
 
-// Page is what was found, of whatever status. Text of a page whose status is 400 or above begins with a line that names it.
+// Page is the answer, of whatever status. Text of a page whose status is 400 or above begins with a line that names it.
 type Page struct {
-	URL       string   // where it came from in the end
+	URL       string   // the last one, after redirects
 	Hops      []string // every URL gone through, in order; the last is URL
 	Status    int
 	MediaType string // as it was treated: "text/html", "image/png"
@@ -122,10 +122,10 @@ type Page struct {
 	Data      []byte // of an image or PDF, instead of Text
 	Truncated bool   // Text was longer, or HTML was more than is read
 	FromCache bool
-	FetchedAt time.Time // when the server gave it, or last said that it is unchanged
+	FetchedAt time.Time // when the server gave it, or last confirmed that it is unchanged
 }
 
-// The Accept header of each format. Together with the URL it is what a cached page is found by.
+// The Accept header of each format. With the URL it is the key of a cached page.
 var accepts = map[string]string{
 	"markdown": "text/markdown, text/html;q=0.9, application/xhtml+xml;q=0.9, text/plain;q=0.8, application/json;q=0.8, application/xml;q=0.7, image/png;q=0.5, image/jpeg;q=0.5, image/webp;q=0.5, image/gif;q=0.5, application/pdf;q=0.4",
 	"text":     "text/plain, text/markdown;q=0.9, text/html;q=0.9, application/xhtml+xml;q=0.9, application/json;q=0.8, application/xml;q=0.7, image/png;q=0.5, image/jpeg;q=0.5, image/webp;q=0.5, image/gif;q=0.5, application/pdf;q=0.4",
@@ -161,7 +161,7 @@ func (f *Fetcher) Fetch(ctx context.Context, r Request) (*Page, error) {
 	old.condition(ask.Header)
 	resp, err := f.web.Do(ctx, ask)
 	if err == nil && resp.Status == http.StatusNotModified && old != nil && !slices.Equal(resp.Hops, old.Hops) {
-		// Another server than the one whose tag was sent says that its page is unchanged: nobody knows what page that is.
+		// Another server than the one whose tag was sent says that its page is unchanged: it is not known which page that is.
 		old = nil
 		ask.Header.Del("If-None-Match")
 		ask.Header.Del("If-Modified-Since")
@@ -191,7 +191,7 @@ func (f *Fetcher) Fetch(ctx context.Context, r Request) (*Page, error) {
 }
 
 // keep puts a page into the cache, which all sessions can read, where it is one for all: from servers of the internet at large, by URLs that
-// carry nothing of who asked.
+// carry nothing of their caller.
 func (f *Fetcher) keep(r *record, resp *egress.Response) {
 	if !f.public(resp) || slices.ContainsFunc(resp.Hops, personal) {
 		f.cache.remove(r)
@@ -200,7 +200,7 @@ func (f *Fetcher) keep(r *record, resp *egress.Response) {
 	f.cache.put(r, resp.Header)
 }
 
-// personal tells whether a URL has a query or parameters in its path, which is where tokens, names and what is looked for stand.
+// personal tells whether a URL has a query or parameters in its path, which can hold tokens, names and search terms.
 func personal(url string) bool { return strings.ContainsAny(url, "?;") }
 
 func (f *Fetcher) methodsHelp() string {
@@ -210,7 +210,7 @@ func (f *Fetcher) methodsHelp() string {
 	return "Use GET or HEAD, in capitals; an operator can allow POST under comm.methods."
 }
 
-// check refuses what can't be asked, and puts the defaults in.
+// check refuses requests that can't be made, and sets the defaults.
 func (f *Fetcher) check(r *Request) error {
 	if r.Method == "" {
 		r.Method = http.MethodGet

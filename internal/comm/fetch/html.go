@@ -25,7 +25,7 @@ const (
 	maxTitle  = 300     // characters
 )
 
-// entry is an element that the page has opened. Everything but name is inherited by what is in it.
+// entry is an element that the page has opened. The elements in it inherit everything but the name.
 type entry struct {
 	name                        string
 	node                        *html.Node // where its content goes
@@ -34,8 +34,8 @@ type entry struct {
 	pre, code, link, table, svg bool
 }
 
-// builder makes the tree of what is shown from a page's tags, in one pass whose cost is linear in the page's length. It knows of HTML's error
-// correction what it needs so as not to show what a browser hides; where the two differ, it hides more. It is not html.Parse, because
+// builder makes the tree of the text that is shown from a page's tags, in one pass whose cost is linear in the page's length. It follows HTML's error
+// correction as far as needed not to show text that a browser hides; where the two differ, it hides more. It is not html.Parse, because
 // that one's error correction makes gigabytes of some pages of 1 MB.
 type builder struct {
 	origin, base *url.URL
@@ -63,7 +63,7 @@ func set(names string) map[string]bool {
 }
 
 var (
-	// Nobody sees what is in these, or not as text of the page.
+	// The content of these is not shown, or not as text of the page.
 	unseen = set(`script style noscript template iframe object embed applet canvas audio video svg noframes noembed select datalist textarea
 		annotation annotation-xml rp progress meter`)
 	void = set("area base basefont bgsound br col embed frame hr image img input keygen link meta param source track wbr")
@@ -78,14 +78,14 @@ var (
 	// A start tag of these ends an open p.
 	endsP = set(`address article aside blockquote center dd details dialog dir div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6
 		header hgroup hr li listing main menu nav ol p plaintext pre search section summary table ul xmp`)
-	// What the tree calls an element. Special ones that are not here are a div; others leave their content to their parent.
+	// The names of elements in the tree. Special ones that are not here are a div; others leave their content to their parent.
 	shown = map[string]string{"b": "strong", "strong": "strong", "i": "em", "em": "em", "code": "code", "kbd": "code", "samp": "code", "tt": "code",
 		"a": "a", "h1": "h1", "h2": "h2", "h3": "h3", "h4": "h4", "h5": "h5", "h6": "h6", "p": "p", "blockquote": "blockquote",
 		"ul": "ul", "menu": "ul", "dir": "ul", "ol": "ol", "li": "li", "pre": "pre", "listing": "pre", "xmp": "pre", "plaintext": "pre",
 		"table": "table", "thead": "thead", "tbody": "tbody", "tfoot": "tfoot", "tr": "tr", "td": "td", "th": "th", "caption": "caption"}
 )
 
-// build reads a page that came from the address origin. It tells whether a bound cut the page short.
+// build reads a page that came from the address origin. cut tells whether a bound cut the page short.
 func build(page string, origin *url.URL, markdown bool, budget int) (b *builder, root *html.Node, cut bool) {
 	root = &html.Node{Type: html.ElementNode, Data: "div", DataAtom: atom.Div}
 	b = &builder{origin: origin, base: origin, markdown: markdown, budget: budget, open: map[string]int{}, stack: []entry{{node: root}}}
@@ -321,9 +321,9 @@ func (b *builder) imply(name string) {
 			b.pop(len(b.stack) - 1)
 		}
 	case name == "li":
-		b.close(func(n string) bool { return n == "li" }, loose, b.open["li"])
+		b.close(func(n string) bool { return n == "li" }, itemBarrier, b.open["li"])
 	case name == "dd" || name == "dt":
-		b.close(func(n string) bool { return n == "dd" || n == "dt" }, loose, b.open["dd"]+b.open["dt"])
+		b.close(func(n string) bool { return n == "dd" || n == "dt" }, itemBarrier, b.open["dd"]+b.open["dt"])
 	case name == "a":
 		b.close(func(n string) bool { return n == "a" }, func(n string) bool { return special[n] }, b.open["a"])
 	case name == "td" || name == "th":
@@ -336,7 +336,7 @@ func (b *builder) imply(name string) {
 	}
 }
 
-func loose(n string) bool        { return special[n] && n != "address" && n != "div" && n != "p" }
+func itemBarrier(n string) bool  { return special[n] && n != "address" && n != "div" && n != "p" }
 func tableBarrier(n string) bool { return n == "table" || n == "template" }
 
 func (b *builder) end(name string) {
@@ -389,7 +389,7 @@ func (b *builder) pop(i int) {
 	b.stack = b.stack[:i]
 }
 
-// link makes the address of a link absolute, or "" where it is none that may be shown: only https, http and, for links, mailto.
+// link makes the address of a link absolute, or returns "" if it may not be shown: only https, http and, for links, mailto.
 func (b *builder) link(href string, mail bool) string {
 	href = strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' || r == '\r' {
@@ -461,7 +461,7 @@ func attributes(z *html.Tokenizer, more bool) (attr map[string]string, hide bool
 	return attr, hide
 }
 
-// hiding tells whether a style attribute makes text that nobody sees. Any declaration that does is enough, whatever comes after it.
+// hiding tells whether a style attribute hides text. One declaration that does is enough, whatever comes after it.
 func hiding(style string) bool {
 	var flat, clipped, fixed, away bool
 	for decl := range strings.SplitSeq(strings.ToLower(plainCSS(style)), ";") {
@@ -565,8 +565,8 @@ func colourless(value string) bool {
 	return false
 }
 
-// outside tells whether one of the distances leads out of the page: to the left and upwards, where nobody can scroll to, or, if it is asked
-// for, absurdly far in either direction.
+// outside tells whether one of the distances moves an element out of the page: to the left or upwards, where no reader can scroll, or, with both,
+// absurdly far in either direction.
 func outside(value string, both bool) bool {
 	for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ' ' || r == ',' }) {
 		if d, ok := distance(part); ok && (d <= -500 || both && d >= 5000) {
@@ -651,7 +651,7 @@ func vanishing(name string, args []string) bool {
 	return false
 }
 
-// What is relative counts so many pixels that what centres an element or makes it as wide as the window does not seem to lead out of it.
+// What is relative counts so many pixels that what centres an element or makes it as wide as the window does not seem to move it out.
 const (
 	percent = 4
 	view    = 6

@@ -2,7 +2,7 @@ package files
 
 import "golang.org/x/sys/unix"
 
-// room is what is free for us on the disk that dir is on. A file system that has no number of inodes has enough.
+// room returns the free space for us on the disk of dir. A file system that has no number of inodes has enough.
 func room(dir string) (bytes, inodes uint64, known bool) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -12,7 +12,7 @@
 //	cache/                 the gateway writes, agents read it as "cache/…"
 //	closed/                workspaces on their way out
 //
-// It does not promise anything about mounts: who can mount inside a workspace can show other files there.
+// It does not promise anything about mounts: a process that can mount inside a workspace can show other files there.
 package files
 
 import (
@@ -62,7 +62,7 @@ type Workspace struct {
 	dir     string // absolute
 }
 
-// File is what a read gave or a write made.
+// File is the result of a read or a write.
 type File struct {
 	Path      string // relative to the workspace, cleaned
 	Bytes     []byte // the part that was asked for; nil after a write
@@ -174,7 +174,7 @@ func (s *Store) prepare() error {
 	return err
 }
 
-// sweep removes what is temporary in one session's workspace, as far as it can.
+// sweep removes the temporary files in one session's workspace, as far as it can.
 func (s *Store) sweep(session string) {
 	here := path.Join(workspaceDir, session)
 	s.unlock(here)
@@ -320,7 +320,7 @@ func (s *Store) purge() error {
 	}
 }
 
-// cut moves what lies deeper than maxDepth below a folder to the top of root.
+// cut moves files and folders deeper than maxDepth below a folder to the top of root.
 func cut(root *os.Root, top fs.DirEntry) error {
 	writable := func(name string, e fs.DirEntry) error {
 		fi, err := e.Info()
@@ -455,7 +455,7 @@ func openRegular(root *os.Root, rel string) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// regular refuses what is no regular file, and a file with more than one name: its other name may be outside.
+// regular refuses anything but a regular file, and a file with more than one name: its other name may be outside.
 func regular(fi fs.FileInfo) error {
 	if !fi.Mode().IsRegular() {
 		return notRegular()
@@ -559,7 +559,7 @@ func isSHA256(s string) bool {
 	return len(s) == 2*sha256.Size
 }
 
-// standing is what is at a path before a write.
+// standing is the file at a path before a write.
 type standing struct {
 	exists  bool
 	size    int64

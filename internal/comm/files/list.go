@@ -16,7 +16,7 @@ import (
 	"sallyport.example/internal/fault"
 )
 
-// Kind is what an entry of a listing is.
+// Kind is the kind of an entry of a listing.
 type Kind string
 
 const (
@@ -34,7 +34,7 @@ type Entry struct {
 	Modified time.Time `json:"modified,omitzero"`
 }
 
-// Listing is what a folder holds, sorted by path.
+// Listing is the content of a folder, sorted by path.
 type Listing struct {
 	Entries   []Entry `json:"entries"`
 	Truncated bool    `json:"truncated"` // there is more; folders near the top are listed first
@@ -44,7 +44,7 @@ type Listing struct {
 const maxScan = 100_000
 
 // List lists a folder: depth levels of it (0 is 1; at most 32), and at most limit entries (0 is, and at most, Options.MaxList).
-// The workspace's own listing shows the shared cache as the folder "cache", without what is in it. Errors: path.blocked, not_found,
+// The workspace's own listing shows the shared cache as the folder "cache", without its pages. Errors: path.blocked, not_found,
 // request.malformed, time.exceeded.
 func (w *Workspace) List(ctx context.Context, name string, depth, limit int) (*Listing, error) {
 	if depth < 0 {

@@ -15,7 +15,7 @@ const (
 	maxDepth = 32   // folders inside one another
 )
 
-// place is where an agent's path leads: rel inside the workspace, or inside the cache.
+// place is the file or folder of an agent's path: rel inside the workspace, or inside the cache.
 type place struct {
 	rel    string // "." for the folder itself
 	cache  bool
@@ -23,7 +23,7 @@ type place struct {
 	folder bool   // it ends in a slash, or in . or .., so it names a folder
 }
 
-// place decides by the path's text alone; what is there does not matter.
+// place decides by the path's text alone, and reads no file system.
 func (w *Workspace) place(name string) (place, error) { return resolve(w.dir, name) }
 
 // resolve turns an agent's path into a place. "." and ".." are resolved by text. A path that begins with the workspace's own folder
@@ -101,7 +101,7 @@ func nameProblem(name string) string {
 	return ""
 }
 
-// encoded tells whether name would be another path if somebody decoded it, however often.
+// encoded tells whether name would be another path once decoded, however often.
 func encoded(name string) bool {
 	for {
 		i := strings.IndexByte(name, '%')

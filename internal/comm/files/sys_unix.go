@@ -16,7 +16,7 @@ const (
 	openDir  = os.O_RDONLY | syscall.O_NONBLOCK | syscall.O_DIRECTORY
 )
 
-// links is how many names the file has; 0 if that is not known.
+// links returns the number of names of the file; 0 if that is not known.
 func links(fi fs.FileInfo) uint64 {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Nlink)

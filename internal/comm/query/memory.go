@@ -12,17 +12,17 @@ import (
 )
 
 // SQLite can count its memory, but only that of the whole process, and then no query has a bound that its neighbours do not use up. Each
-// connection here has a TLS of its own, though, and SQLite hands it to whoever allocates: that is what these functions count by. They
+// connection here has a TLS of its own, though, and SQLite passes it to its allocator, so these functions count by it. They
 // stand in front of SQLite's own, whose blocks begin with their size in eight bytes. Connections of others pay one look into a map.
 
-// account is what SQLite holds for one connection. Only its owner touches it.
+// account counts the memory that SQLite holds for one connection. Only its owner touches it.
 type account struct {
 	used  int64
 	limit int64
 	full  bool // something was refused since allow
 }
 
-// allow bounds what may be added from now on.
+// allow bounds the memory that may be added from now on.
 func (a *account) allow(bytes int64) { a.limit, a.full = a.used+bytes, false }
 
 // grow tells whether n bytes more may be held.
@@ -60,7 +60,7 @@ func change(f func(map[*libc.TLS]*account)) {
 	accounts.Store(&m)
 }
 
-// SQLite takes these functions only before the process opens its first database, whoever opens it; that is why this is an init. Where it
+// SQLite takes these functions only before the process opens its first database, in whatever package; so this is an init. Where it
 // doesn't, nothing is counted, and open refuses.
 func init() {
 	accounts.Store(&map[*libc.TLS]*account{})
@@ -89,7 +89,7 @@ func init() {
 // function is a pointer that C calls, as Go calls it.
 func function[F any](p uintptr) F { return *(*F)(unsafe.Pointer(&struct{ p uintptr }{p})) }
 
-// sizeOf is how many bytes were asked for.
+// sizeOf returns the number of bytes that were asked for.
 func sizeOf(p uintptr) int64 { return libc.AtomicLoadPInt64(p - 8) }
 
 func countedMalloc(tls *libc.TLS, n int32) uintptr {

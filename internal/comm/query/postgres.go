@@ -36,7 +36,7 @@ type postgres struct {
 	pool *pool[*link]
 }
 
-// link is one connection, and what the server said when it was made.
+// link is one connection, with the parameters that the server sent at its start.
 type link struct {
 	*pgconn.PgConn
 	since  time.Time
@@ -46,14 +46,14 @@ type link struct {
 func newPostgres(id, dsn string, bytes int, timeout time.Duration) (*postgres, error) {
 	cfg, err := pgconn.ParseConfig(dsn)
 	if err != nil {
-		// The cause is left out on purpose: it quotes the address, and what of it is the password is what could not be parsed.
+		// The cause is left out on purpose: it quotes the address, and its password can't be cut out of an address that does not parse.
 		return nil, badAddress(id, "has an address that can't be read").
 			Try("Write postgres://role@host:5432/name?sslmode=verify-full, with what is special in it percent-encoded.")
 	}
 	// A longer message would be read into memory as a whole. One row of that size could not be part of the answer anyway.
 	cfg.MaxProtocolMessageBodyLen = max(bytes, 64<<10) + 64<<10
 	cfg.ConnectTimeout = min(timeout, 10*time.Second)
-	// The server is told to stop, and is waited for a little, so that no query goes on behind our back.
+	// Cancel the query on the server and wait a little, so that none goes on unseen.
 	cfg.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: 2 * time.Second}
 	}
@@ -296,7 +296,7 @@ func (p *postgres) start(ctx context.Context) (*link, error) {
 	}
 }
 
-// end undoes whatever was done, and gives the connection back if it is as it was.
+// end rolls back, and gives the connection back if it is as it was.
 func (p *postgres) end(c *link) { p.pool.put(c, reset(c.PgConn)) }
 
 func reset(c *pgconn.PgConn) bool {
@@ -357,7 +357,7 @@ func (p *postgres) query(ctx context.Context, sql string, params []any, a *answe
 
 // fetch adds up to n rows to the answer and says whether there may be more and room for them.
 func fetch(ctx context.Context, c *pgconn.PgConn, n int, oids *[]uint32, a *answer) (more bool, err error) {
-	// The time limit is said again each time, because a row that was fetched may have changed it.
+	// The time limit is set again each time, because a row that was fetched may have changed it.
 	rr := c.Exec(ctx, fmt.Sprintf("%s; FETCH FORWARD %d FROM sallyport", limit(ctx), n))
 	got := 0
 	for rr.NextResult() {
@@ -515,7 +515,7 @@ func (p *postgres) failed(ctx context.Context, err error) error {
 	return p.away(ctx, err)
 }
 
-// tables lists what the role can read; the server leaves out what it can't.
+// tables lists the tables that the role can read; the server leaves out the others.
 const tables = `
 SELECT n.nspname, c.relname, CASE WHEN c.relkind IN ('v', 'm') THEN 'view' ELSE 'table' END, a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod)
 FROM pg_catalog.pg_class c

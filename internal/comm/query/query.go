@@ -55,7 +55,7 @@ type Options struct {
 // Rows is the answer to a query.
 type Rows struct {
 	Columns []Column `json:"columns"`
-	// Rows hold string, json.Number, float64, bool and nil. Bytes are base64 (standard, padded), told by their column's type bytea or
+	// Rows hold string, json.Number, float64, bool and nil. Bytes are base64 (standard, padded), which their column's type shows: bytea or
 	// blob. PostgreSQL's times are those of RFC 3339: with the offset Z for timestamptz, without one where the database knows none.
 	Rows      [][]any `json:"rows"`
 	Truncated bool    `json:"truncated"` // there is more than the limits allow; what is here is the beginning
@@ -68,7 +68,7 @@ type Column struct {
 	Type string `json:"type"`
 }
 
-// Schema is what can be read in a database.
+// Schema lists the tables that can be read in a database.
 type Schema struct {
 	Tables    []Table `json:"tables"`
 	Truncated bool    `json:"truncated"` // there are more than 500 tables or 5000 columns
@@ -140,7 +140,7 @@ func (d *Databases) IDs() []string { return slices.Sorted(maps.Keys(d.byID)) }
 
 // Query runs one reading statement. params are decoded JSON scalars (string, json.Number, bool, nil) for $1, $2 … or SQLite's ?.
 //
-// Errors: RequestMalformed at sql, parameters, parameters[i] or database; PermissionDenied at sql for what is not a read; TimeExceeded;
+// Errors: RequestMalformed at sql, parameters, parameters[i] or database; PermissionDenied at sql for a statement that is not a read; TimeExceeded;
 // ResultTooLarge for a query that needs too much to be answered; UpstreamFailed where the database fails; ConfigurationInvalid
 // where its role may do too much.
 func (d *Databases) Query(ctx context.Context, database, sql string, params []any) (*Rows, error) {
@@ -203,7 +203,7 @@ func (d *Databases) engine(id string) (engine, error) {
 	return nil, err.Try("There are: %s.", display.Line(strings.Join(d.IDs(), ", "), 1000))
 }
 
-// Close closes what is idle; a query that runs ends by itself, and its connection with it. Close may be called twice.
+// Close closes idle connections; a query that runs ends by itself, and its connection with it. Close may be called twice.
 func (d *Databases) Close() error {
 	for _, e := range d.byID {
 		e.close()
@@ -211,7 +211,7 @@ func (d *Databases) Close() error {
 	return nil
 }
 
-// expired is how a query ends whose time is over, or whose caller went away; nil while there is time.
+// expired returns the error of a query whose time is over or whose caller has gone; nil while there is time.
 func expired(ctx context.Context) error {
 	switch err := ctx.Err(); {
 	case err == nil:

@@ -90,7 +90,7 @@ func (a *answer) columns(c []Column) {
 	}
 }
 
-// left is how many bytes a value can have, at most, and still be part of the answer.
+// left is the largest size in bytes that a value can have and still be part of the answer.
 func (a *answer) left() int { return max(0, a.bytesMax-a.used) }
 
 // add takes a row, or says that the answer is full.
@@ -108,7 +108,7 @@ func (a *answer) add(row []any) bool {
 	return true
 }
 
-// jsonSize is how many bytes v needs as JSON, or a little more.
+// jsonSize is the size of v as JSON in bytes, or a little more.
 func jsonSize(v any) int {
 	switch v := v.(type) {
 	case string:

@@ -18,7 +18,7 @@ import (
 // The local search reads the texts anew at each search: there is no index that could be stale, poisoned or shared, and a thousand
 // small documents take some milliseconds. Documents are ranked by BM25 with the usual constants.
 const (
-	maxDocs    = 10_000   // files looked at in one search
+	maxDocs    = 10_000   // files and folders that one search visits
 	maxDoc     = 1 << 20  // bytes read of one
 	maxRead    = 64 << 20 // bytes read of all
 	maxFolders = 16       // inside one another
@@ -28,11 +28,11 @@ const (
 	k1, b = 1.2, 0.75
 )
 
-// Fetched is the folder of a workspace that comm.fetch keeps pages in: a head (Title, where there is one, URL, and what else is known), an
+// Fetched is the folder of a workspace in which comm.fetch keeps pages: a head (Title, where there is one, URL, and what else is known), an
 // empty line, and the page's text. Whoever may write there can make a page up, as its text.
 const Fetched = "fetched/"
 
-// document is what is kept of a file that has one of the words.
+// document holds the counts of a file that has one of the words.
 type document struct {
 	hit    Hit
 	length int
@@ -47,8 +47,8 @@ type localSearch struct {
 	words int // in all of them
 	with  []int
 
-	looked int // at files and folders
-	read   int
+	visited int // files and folders
+	read    int
 }
 
 func searchLocal(ctx context.Context, query string, count int, local []fs.FS) ([]Hit, error) {
@@ -70,7 +70,7 @@ func searchLocal(ctx context.Context, query string, count int, local []fs.FS) ([
 	return s.best(count), nil
 }
 
-// walk looks through one folder. What can't be opened or read is passed over; links are not followed.
+// walk looks through one folder. Files that can't be opened or read are passed over; links are not followed.
 func (s *localSearch) walk(ctx context.Context, fsys fs.FS, dir string, depth int) error {
 	f, err := fsys.Open(dir)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *localSearch) walk(ctx context.Context, fsys fs.FS, dir string, depth in
 		}
 		entries, err := folder.ReadDir(64)
 		for _, e := range entries {
-			if s.looked++; s.looked > maxDocs || s.read > maxRead {
+			if s.visited++; s.visited > maxDocs || s.read > maxRead {
 				return nil
 			}
 			name := path.Join(dir, e.Name())

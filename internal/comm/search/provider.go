@@ -73,7 +73,7 @@ func or(s, otherwise string) string {
 	return otherwise
 }
 
-// shape says where an answer has what: names of members, joined by dots.
+// shape gives the places of the fields in an answer: names of members, joined by dots.
 type shape struct{ results, title, link, snippet, published string }
 
 // hits reads checked JSON. A result that is not an object, or has no usable link, is left out. An answer without the list of
@@ -171,7 +171,7 @@ func clean(s string, max int) string {
 	return plain(html.UnescapeString(s[:min(len(s), 16*max)]), max)
 }
 
-// plain makes one line of valid UTF-8 (whatever isn't becomes U+FFFD) and at most max characters. Marks that hide or reorder text are left for whoever inspects
+// plain makes one line of valid UTF-8 (whatever isn't becomes U+FFFD) and at most max characters. Marks that hide or reorder text are left for the code that inspects
 // the result.
 func plain(s string, max int) string {
 	var out strings.Builder

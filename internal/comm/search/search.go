@@ -1,7 +1,7 @@
 // Package search answers comm.search: from a web search service that the operator chose, or, without any account, from the texts
 // at hand.
 //
-// Promises: one shape of hits whoever answered; never more of them, and never longer ones, than was asked for and Hit says; links
+// Promises: one shape of hits from every provider; never more of them than was asked for, and never longer ones than Hit says; links
 // lead to http and https only. A service's answer is bounded and parsed strictly, and redirects are not followed. A key is never
 // in an error, nor is a service's URL, which may hold one. Whatever a query holds, it is text to look for, not a language.
 package search
@@ -31,7 +31,7 @@ type Config struct {
 	// Provider is "local" (or ""), "searxng", "brave", "tavily" or "opensearch".
 	Provider string
 
-	// URL is where the service is. searxng: the instance, as http://127.0.0.1:8888. brave and tavily: "" is the public service.
+	// URL is the address of the service. searxng: the instance, as http://127.0.0.1:8888. brave and tavily: "" is the public service.
 	// opensearch: a template with {query}, and {count} if the service knows one, in its query string.
 	URL string
 
@@ -39,7 +39,7 @@ type Config struct {
 	// http to this machine.
 	Key string
 
-	// Where an opensearch answer has what, as names of members joined by dots: Results leads to the list ("" when the answer is the
+	// The places of the fields in an opensearch answer, as names of members joined by dots: Results names the list ("" when the answer is the
 	// list), the others into one result. Results, Snippet and Published may be "".
 	Results, Title, Link, Snippet, Published string
 
@@ -96,7 +96,7 @@ const (
 	tavilyURL = "https://api.tavily.com/search"
 )
 
-// CheckConfig says what is wrong with c, as a configuration.invalid that names the field.
+// CheckConfig returns the problem of c, as a configuration.invalid that names the field.
 func CheckConfig(c Config) error {
 	bad := func(field, format string, args ...any) *fault.Error {
 		return fault.New(fault.ConfigurationInvalid, format, args...).At(field)
@@ -199,7 +199,7 @@ func New(c Config, client *http.Client) (*Searcher, error) {
 func (s *Searcher) Local() bool { return s.cfg.local() }
 
 // Search gives at most count hits, the best first; count 0 is 10, and 20 is the most. Where local is given, or there is no service, it looks
-// through local, whose Open must not block on pipes, and asks nobody. Errors: request.malformed (query, count), upstream.failed, time.exceeded.
+// through local, whose Open must not block on pipes, and asks no service. Errors: request.malformed (query, count), upstream.failed, time.exceeded.
 func (s *Searcher) Search(ctx context.Context, query string, count int, local []fs.FS) ([]Hit, error) {
 	if err := checkQuery(query); err != nil {
 		return nil, err
@@ -251,8 +251,8 @@ func (s *Searcher) failed(cause error, format string, args ...any) error {
 	return fault.Wrap(cause, fault.UpstreamFailed, "The search service (%s) %s", s.cfg.Provider, fmt.Sprintf(format, args...))
 }
 
-// bare keeps of an error what the connection says. The rest quotes the address, which may hold a key, or what the service sent,
-// which may be what it was sent.
+// bare keeps the part of an error that is about the connection. The rest quotes the address, which may hold a key, or the answer of the service,
+// which may repeat the request.
 func bare(err error) error {
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError
