@@ -57,7 +57,7 @@ func ParseAttribution(line string) (operation, session string, err error) {
 	return operation, session, nil
 }
 
-// Source is what an Attribution is issued for.
+// Source describes the content that an Attribution is issued for.
 type Source struct {
 	Operation string    // "comm.fetch", "server.tool"
 	Session   string    // the session that the content was delivered to
@@ -72,7 +72,7 @@ type Source struct {
 	Declaration string
 }
 
-// Attribution says, beyond doubt for the holder of the key, where content is from. It is an immutable value: it has no
+// Attribution proves to the holder of the key where content is from. It is an immutable value: it has no
 // field to overwrite, copying it copies all of it, and it is read back from JSON only by the Issuer (AT-3). The zero
 // Attribution attributes nothing and doesn't marshal.
 type Attribution struct {
@@ -160,7 +160,7 @@ func (a Attribution) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON always fails: an attribution that nobody authenticated would be worth nothing.
+// UnmarshalJSON always fails: an attribution without authentication proves nothing.
 func (a *Attribution) UnmarshalJSON([]byte) error {
 	return errors.New("attribution can't be unmarshalled without its key: use Issuer.Parse")
 }
@@ -190,8 +190,8 @@ func (e *AttributionError) Error() string {
 	return fmt.Sprintf("attribution is %s: %s: %s", e.Problem, e.Field, e.Reason)
 }
 
-// Issuer issues and recognises attributions. It is safe for concurrent use. Whoever holds the key can forge; printing an
-// Issuer doesn't show it.
+// Issuer issues and recognises attributions. It is safe for concurrent use. The holder of the key can forge. Printing an
+// Issuer doesn't show the key.
 type Issuer struct {
 	macs sync.Pool // of hash.Hash, keyed; the key is nowhere else
 }
@@ -208,13 +208,13 @@ func NewIssuer(key []byte) (*Issuer, error) {
 	return i, nil
 }
 
-// ready reports whether i has a key; the zero Issuer hasn't, and neither issues nor recognises anything.
+// ready reports whether i has a key. The zero Issuer has none, and neither issues nor recognises anything.
 func (i *Issuer) ready() bool { return i != nil && i.macs.New != nil }
 
 // Format prints no more than that this is an Issuer.
 func (i *Issuer) Format(s fmt.State, _ rune) { io.WriteString(s, "guard.Issuer") }
 
-// Attribute freezes where content is from. Call it where content enters, before anything else sees it.
+// Attribute issues the attribution of content. Call it when content enters, before any other code uses it.
 func (i *Issuer) Attribute(s Source) (Attribution, error) {
 	if !i.ready() {
 		return Attribution{}, errors.New("issuer has no key: make it with NewIssuer")
@@ -287,7 +287,7 @@ func (i *Issuer) hmac(b []byte) (mac [sha256.Size]byte) {
 	return mac
 }
 
-// Parse reads the metadata object of a result back. It refuses what this issuer's key didn't issue, what was changed since,
+// Parse reads the metadata object of a result back. It refuses attributions that this issuer's key didn't issue or that were changed since,
 // and JSON in which a field is there twice or in another case. It accepts further fields beside the attribution's own.
 func (i *Issuer) Parse(data []byte) (Attribution, error) {
 	if len(data) > maxMetadata {
@@ -405,7 +405,7 @@ const (
 
 // Find returns the attributions of this issuer anywhere within data: a JSON value, such as the arguments of a call, at any
 // depth, JSON inside its strings, and such JSON as MarshalJSON writes within prose. So a result that an agent repackages is
-// recognised when it comes back. Each is returned once; what wasn't issued is passed over.
+// recognised when it comes back. Each is returned once. Attributions of other issuers are passed over.
 func (i *Issuer) Find(data []byte) []Attribution {
 	f := finder{issuer: i, tries: maxFindTries}
 	f.text(string(data), 0)

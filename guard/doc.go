@@ -4,7 +4,7 @@
 //
 // # Phase gate
 //
-// [PhaseGate] keeps external operations out of planning. Planning is pure computation; what may run in it is an allow-list, so
+// [PhaseGate] keeps external operations out of planning. Planning is pure computation; an allow-list says what may run in it, so
 // an operation that is renamed, wrapped or simply forgotten counts as external, and an unknown phase allows nothing. Ask
 // [PhaseGate.Check] first, or [PhaseGate.Allowed] for an answer without an error.
 //
@@ -12,10 +12,10 @@
 //
 // [Issuer] and [Attribution] say where external knowledge is from: operation, session, source, time, call, the hash of the
 // content and the digest of the declaration that was approved for it, authenticated with a key. An Attribution has no field to
-// overwrite; copies, slices, merged objects and a trip through JSON keep it, and whatever doesn't verify is refused:
+// overwrite; copies, slices, merged objects and a trip through JSON keep it, and an attribution that doesn't verify is refused:
 // [Issuer.Enforce] checks a result on its way in, [Issuer.Find] recognises attributions in the arguments of a later call.
-// [FormatAttribution] gives the line for people. What the authentication doesn't do: an agent that throws the metadata away
-// has no metadata, so refuse results without.
+// [FormatAttribution] gives the line for people. The authentication can't help when an agent throws the metadata away,
+// so refuse results without metadata.
 //
 // # Content fence
 //

@@ -7,13 +7,13 @@ import (
 
 //go:generate go run gen_tables.go
 
-// Escaped text is plain text in which what is dangerous stands as \u{HEX} (a code point, upper-case hex without leading
+// Escaped text is plain text in which dangerous characters stand as \u{HEX} (a code point, upper-case hex without leading
 // zeros) or \x{HH} (a byte that was not valid UTF-8). A backslash of the content stands as \u{5C} exactly where it would
 // otherwise begin one of these, so unescape gives the original back byte for byte.
 //
 // The escape is decided at single characters, by looking around them: an "anchor" is a character that no dangerous
 // sequence can do without, and escaping it breaks the sequence. The sequences are matched on a skeleton of the text: lower
-// case, look-alikes folded to ASCII, what vanishes skipped.
+// case, look-alikes folded to ASCII, vanishing characters skipped.
 
 // Classes of a character. Values from ' ' to '~' are the ASCII skeleton of a look-alike (tables.go).
 const (
@@ -24,13 +24,13 @@ const (
 )
 
 const (
-	// maxMarks is the number of combining marks in a row that stay, as in Unicode's stream-safe format.
+	// maxMarks bounds the combining marks in a row that stay, as in Unicode's stream-safe format.
 	maxMarks = 30
 	// maxSkip bounds how many vanishing characters or blanks a match looks across, so that a match costs a bounded time.
 	maxSkip = 32
 )
 
-// stops are the ASCII characters at which the scan looks closer; everything else passes untouched.
+// stops are the ASCII characters at which the scan checks more; everything else passes untouched.
 // valueStops are those of a header value, which must also stay on its line and within its quotes.
 var stops, valueStops = func() (s, v [256]uint8) {
 	for c := range s {
@@ -61,7 +61,7 @@ func class(r rune) byte {
 	return pages[int(pageOf[r>>8])<<8|int(r&0xFF)]
 }
 
-// escaped is what escape did.
+// escaped is the result of escape, with counts of its changes.
 type escaped struct {
 	text      string
 	count     int // characters and bytes escaped

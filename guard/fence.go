@@ -57,7 +57,7 @@ type Fence struct {
 	nonces io.Reader // in place of crypto/rand, for tests
 }
 
-// Header is what a block says about its content.
+// Header describes the content of a block.
 type Header struct {
 	Source        string   // as shown: escaped where it was not inert
 	Operation     string   // empty if there is none
@@ -89,7 +89,7 @@ func Wrap(content, source string) (Wrapped, error) {
 }
 
 // Wrap puts content into a block of its own: a begin marker with a fresh 128-bit nonce that the content does not hold, the
-// warning and the caller's header, the content with everything inert that could act on a reader, and the end marker. It
+// warning and the caller's header, the content with everything that could act on a reader made inert, and the end marker. It
 // works on any bytes; errors are about the arguments.
 func (f Fence) Wrap(content, source string) (Wrapped, error) {
 	if source == "" {
@@ -269,7 +269,7 @@ func cut(s string, n int) string {
 	return s[:n]
 }
 
-// Header returns what the block says about its content.
+// Header returns the description of the content.
 func (w Wrapped) Header() Header {
 	h := w.header
 	h.Contamination = slices.Clone(h.Contamination)
@@ -312,7 +312,7 @@ func (w Wrapped) GoString() string { return fmt.Sprintf("guard.Wrapped(%q)", w.F
 func (w Wrapped) MarshalText() ([]byte, error) { return []byte(w.ForDisplay()), nil }
 
 // ParseWrapped reads one whole block back. It accepts exactly the texts that Wrap can have made: a block that was cut,
-// changed or pasted together is ErrNotWrapped. It proves integrity, not origin: anyone can wrap, and what is wrapped is
+// changed or pasted together is ErrNotWrapped. It proves integrity, not origin: anyone can wrap, and wrapped content is
 // untrusted in any case.
 func ParseWrapped(text string) (Wrapped, error) {
 	rest, ok := strings.CutPrefix(text, beginMark)
@@ -362,8 +362,7 @@ func ParseWrapped(text string) (Wrapped, error) {
 			}
 		}
 	}
-	// Whatever was read above, only a block that these values give again, byte for byte, is one. That leaves to check
-	// what Wrap checks of its arguments.
+	// Only a text that these values give again, byte for byte, is a block. The checks of Wrap on its arguments remain.
 	content := unescape(body, h.CRLF)
 	source := unescape(h.Source, false)
 	if source == "" || len(source) > maxSource || escapeValue(source) != h.Source || len(h.Contamination) > maxLabels ||
@@ -386,7 +385,7 @@ func IsWrapped(text string) bool {
 	return err == nil
 }
 
-// UnwrapForDisplay turns the text that a model was given into the form for people. What is not wrapped is ErrNotWrapped.
+// UnwrapForDisplay turns the text that a model was given into the form for people. Text that is not wrapped gives ErrNotWrapped.
 func UnwrapForDisplay(text string) (string, error) {
 	w, err := ParseWrapped(text)
 	if err != nil {
@@ -423,7 +422,7 @@ func FindWrapped(text string) []Wrapped {
 	}
 }
 
-// hashers hold what hashing a string without a copy of all of it takes.
+// hashers hold the buffers for hashing a string without a copy of all of it.
 var hashers = sync.Pool{New: func() any { return &hasher{h: sha256.New()} }}
 
 type hasher struct {

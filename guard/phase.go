@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Phase is what a session is doing. It is passed by value into every decision, so a transition that races with a check
+// Phase is the phase of a session. It is passed by value into every decision, so a transition that races with a check
 // can't change the phase the check was asked about (PH-5).
 type Phase string
 
