@@ -60,7 +60,7 @@ type Exchange struct {
 	// Ask carries a server-to-client request (elicitation/create, sampling/createMessage, roots/list) to the agent's client.
 	Ask func(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error)
 	// ClientKey separates upstream conversations in which the server may ask back: one per downstream connection.
-	// "" means the conversation that all callers share, in which servers are told that nobody answers.
+	// "" means the conversation that all callers share, in which questions of servers are refused.
 	ClientKey string
 	// ClientCapabilities is the capabilities object of the agent's client, for upstreams that may ask it.
 	ClientCapabilities json.RawMessage

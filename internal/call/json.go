@@ -966,7 +966,7 @@ func Decode(data []byte, v any) error {
 	return d.Decode(v)
 }
 
-// LongestPrefix finds the longest path of the map that leads to a path, or is it. Paths are names joined by points.
+// LongestPrefix finds the longest path of the map that is a path or a prefix of it. Paths are names joined by points.
 func LongestPrefix[T any](paths map[string]T, path string) (longest string, value T, ok bool) {
 	for {
 		if value, ok = paths[path]; ok {

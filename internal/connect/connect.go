@@ -243,7 +243,7 @@ func (b *bridge) start(m message) {
 // oneWay forwards a notification or an answer. No message after it may overtake it.
 func (b *bridge) oneWay(m message) {
 	if m.Method == "notifications/cancelled" {
-		defer b.cancel(m) // after the gateway was told, so that the end does not look like a lost connection
+		defer b.cancel(m) // after the message to the gateway, so that the end does not look like a lost connection
 		if b.session.modern() {
 			return // there only closing the connection cancels a request
 		}

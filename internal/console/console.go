@@ -115,7 +115,7 @@ type Console struct {
 	pages     map[string][]*stream // open ones of pages, by sign-in, the oldest first
 }
 
-// Readers are the roles that look at what agents do and ask for, and are told that it changes, as in the HTTP API: who answers, operates or
+// Readers are the roles that look at what agents do and ask for, and are notified of changes, as in the HTTP API: who answers, operates or
 // audits has to see what it is about. The log is the auditors' alone.
 var Readers = []identity.Role{identity.Viewer, identity.Approver, identity.Operator, identity.Auditor}
 

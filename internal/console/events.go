@@ -104,7 +104,7 @@ func (c *Console) Stream(w http.ResponseWriter, r *http.Request, p identity.Prin
 	w.Header().Set("Content-Type", "text/event-stream")
 	all := strings.Join(form(changes.Change{Topic: "all"}), "")
 	write := func(text string) bool {
-		if !alive() { // a page asks again, and is told to sign in
+		if !alive() { // the page reconnects, and has to sign in
 			_, _ = fmt.Fprint(w, all)
 			_ = rc.Flush()
 			return false

@@ -226,7 +226,7 @@ func Of(err error) *Error {
 	return &Error{Code: Internal, Cause: err}
 }
 
-// ForTheRecord is the Error that a log has to name: one that stands behind the one to show, where whoever is refused is told less.
+// ForTheRecord is the Error that a log has to name: one that stands behind the one to show, if the caller may see less.
 func ForTheRecord(err error) *Error {
 	shown := Of(err)
 	if e := (*Error)(nil); errors.As(shown.Cause, &e) {

@@ -104,7 +104,7 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 	return v
 }
 
-// riskQuestion is the question that the risk leads to.
+// riskQuestion returns the question that the risk requires.
 func riskQuestion(f *Facts, rated policy.Risk, asks bool, askFrom policy.Risk) fault.Verdict {
 	const stage = "risk"
 	name := f.Operation.Name

@@ -126,7 +126,7 @@ func noMethod(method string) *rpcError {
 }
 
 // exchange opens the channels between the client and the upstream that the client has asked for, and no others: a call that can send messages
-// while it runs brings its labels in before the first one. A client that gave a progress token is also told that the call is held.
+// while it runs brings its labels in before the first one. A client that gave a progress token also gets a notification that the call is held.
 func (f *Face) exchange(req *request, s *stream, c *connection, r *gateway.Request) {
 	x := &r.Exchange
 	if req.meta.ProgressToken != nil {

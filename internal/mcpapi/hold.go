@@ -108,7 +108,7 @@ func separateAnswers(responses json.RawMessage) (servers, ours json.RawMessage) 
 }
 
 // endRounds ends the rounds of a client that doesn't wait. The call is only judged and does not run, even if it has been approved meanwhile: the
-// client's person has just been told that it does not.
+// client's person has just seen that it does not.
 func (f *Face) endRounds(ctx context.Context, r gateway.Request, at rounds) (json.RawMessage, *rpcError) {
 	r.DryRun = true
 	a := f.g.Call(ctx, r)

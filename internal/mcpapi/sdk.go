@@ -229,7 +229,7 @@ func (f *Face) changed() {
 
 var errUnserved = errors.New("not served by the SDK")
 
-// updates are changed resources whose subscribers have not been told yet. One goroutine tells them, so that an upstream that reports changes
+// updates holds changed resources whose subscribers have not been notified yet. One goroutine notifies them, so that an upstream that reports changes
 // neither waits nor holds up anybody.
 type updates struct {
 	mu     sync.Mutex // guards uris
@@ -265,7 +265,7 @@ func (f *Face) sendUpdates() {
 		f.updates.uris = map[string]struct{}{}
 		f.updates.mu.Unlock()
 		for uri := range uris {
-			// Nobody could act on its error: a subscriber that is gone isn't told.
+			// Nobody could act on its error: a subscriber that is gone isn't notified.
 			_ = f.sdk.server.ResourceUpdated(context.Background(), &mcp.ResourceUpdatedNotificationParams{URI: uri})
 		}
 	}

@@ -21,14 +21,14 @@ const (
 	maxSteps     = 5000
 )
 
-// Argument is a value that a schema takes, by the path that roles are given by: names joined by points, positions in lists left out.
+// Argument is a value that a schema takes, with the path under which it gets a role: names joined by points, without positions in lists.
 type Argument struct {
 	Path    string
-	Types   []string // of string, number, integer, boolean, object …, as told; nil: nothing told
-	Format  string   // as told: email, uri, date-time …
+	Types   []string // of string, number, integer, boolean, object …, as the schema gives them; nil: it gives none
+	Format  string   // as the schema gives it: email, uri, date-time …
 	Enum    bool     // one of a few values
 	Open    bool     // a value with members that the schema doesn't name
-	Comment string   // the server's words
+	Comment string   // the server's text
 }
 
 // Is reports whether the argument takes one type and nothing else. A list takes what its elements take.

@@ -211,7 +211,7 @@ func thousands(n *big.Rat) string {
 	return whole
 }
 
-// spot is where a path of argument names leads to. One path leads to several through arrays.
+// spot is a value at a path of argument names. One path has several through arrays.
 type spot struct {
 	passed []string // for each step of the path, the indexes of the arrays passed behind it: "", "3.", "3.0."
 	value  any      // nil: missing, or null
@@ -219,7 +219,7 @@ type spot struct {
 	exact  bool     // every step has a member of its own, named byte for byte as in the path
 }
 
-// paths are those of a role, sorted.
+// paths returns the paths with the role, sorted.
 func paths(roles map[string]string, role string) (out []string) {
 	for _, path := range slices.Sorted(maps.Keys(roles)) {
 		if roles[path] == role {
@@ -256,7 +256,7 @@ func begins(path, name string) bool {
 	return false
 }
 
-// follow yields every spot that a path leads to, until yield returns false.
+// follow yields every spot of a path, until yield returns false.
 func follow(v any, path string, yield func(spot) bool) {
 	steps := strings.Split(path, ".")
 	walk(v, steps, spot{passed: make([]string, 0, len(steps)), exact: true}, yield)

@@ -26,7 +26,7 @@ const proverName = "sallyport-prover"
 // proofFiles bounds how many files below the secrets are tried.
 const proofFiles = 2000
 
-// attempt is what the prover is told to try.
+// attempt is one access that the prover tries.
 type attempt struct {
 	Files     []string
 	Sockets   []string

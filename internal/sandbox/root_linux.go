@@ -115,7 +115,7 @@ func hold(path string, attrs uint64) (tree, error) {
 	return holdAt(unix.AT_FDCWD, path, path, attrs)
 }
 
-// holdAt is like hold. The copy is of what name leads to from the open directory dir, or of dir itself where there is no name.
+// holdAt is like hold. The copy is of the file at name below the open directory dir, or of dir itself if there is no name.
 func holdAt(dir int, name, path string, attrs uint64) (tree, error) {
 	fd, err := unix.OpenTree(dir, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
 	if err != nil {

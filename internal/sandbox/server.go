@@ -34,7 +34,7 @@ type Server struct {
 	Read    []string          // more that it may read and execute
 	Write   []string          // more that it may read, write and execute
 	Secrets []string          // paths that it can't reach, although they are listed in Read or Write or lie below one that is
-	Links   map[string]string // links by which the server may know listed paths, and where each leads
+	Links   map[string]string // links by which the server may know listed paths, with the target of each
 	Network Network
 }
 

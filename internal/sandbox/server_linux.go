@@ -381,7 +381,7 @@ func besides(path string, secrets []string, rights uint64) []rule {
 	}
 	var rules []rule
 	for _, e := range entries {
-		if e.Type()&os.ModeSymlink == 0 { // a rule for a link would be one for where it leads
+		if e.Type()&os.ModeSymlink == 0 { // a rule for a link would be one for its target
 			rules = append(rules, besides(filepath.Join(path, e.Name()), secrets, rights)...)
 		}
 	}

@@ -73,7 +73,7 @@ var projectMarks = []string{"package.json", "pyproject.toml", "setup.py", "requi
 type reach struct {
 	read, write []string
 	env         []string
-	links       map[string]string // names of what is let in that are links, and where each leads
+	links       map[string]string // names of listed paths that are links, with the target of each
 	secrets     []string          // programs that run with the gateway's rights: who writes them can do what the gateway can
 	omitted     []string          // paths that are named and not let in, each with the reason
 }

@@ -204,7 +204,7 @@ func (s *server) connect(ctx context.Context, caps map[string]json.RawMessage) (
 	if c.modern() {
 		c.background(c.listen)
 	} else if declares(c.info.Capabilities, "logging") {
-		// Servers send no log messages before they are told a level. Each caller chooses what it sees of them.
+		// Servers send no log messages before a client sets a level. Each caller chooses what it sees of them.
 		if _, err := c.request(ctx, "logging/setLevel", json.RawMessage(`{"level":"info"}`)); err != nil {
 			c.s.log.Debug("setting the log level failed", "error", plain(err))
 		}

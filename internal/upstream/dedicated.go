@@ -48,7 +48,7 @@ func (s *server) choose(x *call.Exchange) (*dedicated, *conversation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shared == nil || s.stopped {
-		// The agent is told the state and nothing more: the last error can hold the server's own words.
+		// The agent sees the state and nothing more: the last error can hold the server's own words.
 		return nil, nil, s.undispatched(errors.New(s.now.LastError), "is %s", s.now.State)
 	}
 	// Servers of 2026-07-28 ask in their results (MRTR), which needs no conversation of one's own.

@@ -232,8 +232,8 @@ func (s *server) restrict(declared json.RawMessage) map[string]json.RawMessage {
 	return caps
 }
 
-// narrowed are the restricted capabilities as servers are told them. They leave out what a server could use only in messages of its own, such as
-// changes of roots, and what would give it more of the client's context.
+// narrowed returns the restricted capabilities as servers see them. It leaves out members that a server could use only in messages of its own, such
+// as changes of roots, and members that would give it more of the client's context.
 func narrowed(caps map[string]json.RawMessage) json.RawMessage {
 	out := emptyObject
 	for _, c := range [...]struct {
@@ -244,13 +244,13 @@ func narrowed(caps map[string]json.RawMessage) json.RawMessage {
 		if !ok {
 			continue
 		}
-		told := emptyObject
+		shown := emptyObject
 		for _, member := range c.members {
 			if value, _ := call.Get(declared, member); call.IsObject(value) {
-				told = call.SetMember(told, member, emptyObject)
+				shown = call.SetMember(shown, member, emptyObject)
 			}
 		}
-		out = call.SetMember(out, c.name, told)
+		out = call.SetMember(out, c.name, shown)
 	}
 	return out
 }

@@ -54,8 +54,8 @@ func resourceURI(params json.RawMessage) string {
 	return p.URI
 }
 
-// subscription keeps who subscribed to what: servers are told of the first subscriber and the last, not of those between, and are
-// told again after a reconnection.
+// subscription keeps the subscribers of each resource. A server gets a request for the first subscriber and for the last, not for those between,
+// and again after a reconnection.
 func (s *server) subscription(ctx context.Context, method string, params json.RawMessage, key string) (json.RawMessage, error) {
 	uri := resourceURI(params)
 	if uri == "" {
@@ -80,7 +80,7 @@ func (s *server) subscription(ctx context.Context, method string, params json.Ra
 	return result, err
 }
 
-// noteSubscription returns the conversation in which the server is told of a change, if it has to be.
+// noteSubscription returns the conversation in which to send the change to the server, if it has to be sent.
 func (s *server) noteSubscription(method, uri, key string) (c *conversation, tell bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *server) subscriptions() []string {
 	return slices.Sorted(maps.Keys(s.subscribed))
 }
 
-// resubscribe tells a legacy server of a new conversation what is subscribed to. Modern ones are told by listen.
+// resubscribe subscribes anew in a new conversation with a legacy server. For modern servers listen does so.
 func (s *server) resubscribe(c *conversation) {
 	if c.modern() {
 		return

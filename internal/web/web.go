@@ -137,7 +137,7 @@ func (f *Face) check(r *http.Request) error {
 	return nil
 }
 
-// hostAllowed defends a listener on loopback against DNS rebinding: a browser that was told that evil.example is 127.0.0.1 still says
+// hostAllowed defends a listener on loopback against DNS rebinding: a browser for which evil.example resolves to 127.0.0.1 still says
 // Host: evil.example. X-Forwarded-Host and its like mean nothing here. Where it is not known on which address the request came, nothing
 // is allowed.
 func (f *Face) hostAllowed(r *http.Request) bool {

@@ -188,7 +188,7 @@ func (d *comparison) unruled(server string, tools []string) {
 		}
 		var takes []string
 		for _, a := range d.schemas[server+"."+tool].Arguments {
-			if _, told := class.Roles[a.Path]; !told && (len(a.Types) == 0 || !a.Is("number", "integer", "boolean")) {
+			if _, has := class.Roles[a.Path]; !has && (len(a.Types) == 0 || !a.Is("number", "integer", "boolean")) {
 				takes = append(takes, a.Path)
 			}
 		}
@@ -233,7 +233,7 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 	if known && p.HasRoles() {
 		var bare []string
 		for _, a := range schema.Arguments {
-			if _, _, told := call.LongestPrefix(p.Args, a.Path); !told {
+			if _, _, has := call.LongestPrefix(p.Args, a.Path); !has {
 				bare = append(bare, a.Path)
 			}
 		}
