@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/display"
 )
 
 // asPerson makes a command that speaks to the people's side.
@@ -162,10 +164,26 @@ func (c *cli) switching(act func(cl *client.Client, ctx context.Context, agent, 
 			}
 			k = now
 		}
+		if err == nil && agent != "" {
+			c.warnUndeclared(ctx, cl, agent)
+		}
 		return k, err
 	}, switches)
 	reasonFlag(cmd, &reason)
 	return cmd
+}
+
+// warnUndeclared warns that nobody declared the agent of a switch: the switch holds, but the agent that was meant may go on.
+func (c *cli) warnUndeclared(ctx context.Context, cl *client.Client, agent string) {
+	all, err := cl.Agents(ctx)
+	if err != nil || slices.ContainsFunc(all, func(a client.Agent) bool { return a.AgentID == agent }) {
+		return
+	}
+	var ids []string
+	for _, a := range all {
+		ids = append(ids, display.Line(a.AgentID, 80))
+	}
+	fmt.Fprintf(c.err, "sallyport: no agent %s is declared; declared are: %s\n", display.Quote(agent, 80), strings.Join(ids, ", "))
 }
 
 func reasonFlag(cmd *cobra.Command, reason *string) {
