@@ -22,6 +22,10 @@ import (
 // it is said by the declare stage, in its turn.
 func (c *crossing) unfold(ctx context.Context, p effect.Parameters) {
 	id, justified := c.r.Declaration, p.Justification
+	if id != "" && c.r.Method != call.CallTool { // its parameters are a tool's
+		c.undeclared = fault.New(fault.DeclarationInvalid, "Only calls of tools are declared.").At("declaration_id")
+		return
+	}
 	if p.Declaration != nil {
 		word, ok := call.Text(p.Declaration)
 		if !ok || word == "" || id != "" && id != word {

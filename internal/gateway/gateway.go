@@ -223,11 +223,14 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 	g.desk.Drain()
 	g.background.stop()
-	g.background.Go(g.refusals.Close)
 	g.background.Go(g.catalogue.Close)
 	g.background.Go(g.standing.Close)
 	done := make(chan struct{})
-	go func() { g.background.Wait(); close(done) }()
+	go func() {
+		g.background.Wait()
+		g.refusals.Close() // last: what ends meanwhile may still write a refusal down
+		close(done)
+	}()
 	select {
 	case <-done:
 		return nil

@@ -129,6 +129,7 @@ func TestFacesAnswerAlike(t *testing.T) {
 		{"a page of another port", header("Sec-Fetch-Site", "same-site"), 403, "Origin", false},
 		{"a read by a page of another origin", read("https://evil.example"), 403, "Origin", false},
 		{"a read by a page of no origin", read("null"), 403, "Origin", false},
+		{"two origins", header("Origin", "http://"+fromLoopback, "https://evil.example"), 400, "Origin", false},
 		{"a page of our own", header("Origin", "http://"+fromLoopback), 0, "", false},
 		{"an escaped path", func(r *http.Request) { r.URL.RawPath = strings.Replace(r.URL.Path, "/", "/%2e/", 1) }, 400, "", false},
 		{"an unclean path", func(r *http.Request) { r.URL.Path += "/" }, 400, "", false},

@@ -111,6 +111,32 @@ func TestFailedRevocationIsTriedAgain(t *testing.T) {
 	}
 }
 
+// Time on record can be ahead of the clock. A token that is made then is either good, or refused at once.
+func TestTokensExpireByTheTimeOnRecord(t *testing.T) {
+	w := newWorld(t)
+	ahead := time.Now().Add(30 * 24 * time.Hour)
+	s, err := standing.New(t.Context(), standing.Options{
+		Store: w.store, Agents: declared(t, "worker"), Now: func() time.Time { return ahead },
+		Log: slog.New(slog.DiscardHandler), SwitchChanged: func(string) {}, AgentChanged: func(string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	subject := identity.Principal{Kind: identity.Person, ID: "ann", Roles: []identity.Role{identity.Admin}, Expires: ahead.Add(-time.Hour)}
+	if _, _, err := s.IssueToken(t.Context(), subject, "person:admin"); fault.Of(err).Field != "expires" {
+		t.Errorf("a token that is refused at once was made: %v", err)
+	}
+	subject.Expires = ahead.Add(time.Hour)
+	secret, _, err := s.IssueToken(t.Context(), subject, "person:admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Authenticate(secret); err != nil {
+		t.Error(err)
+	}
+}
+
 // A quarantine that could not be written is written when it is asked for again, not called done.
 func TestFailedQuarantineIsTriedAgain(t *testing.T) {
 	w := newWorld(t)

@@ -68,6 +68,10 @@ func (s *Standing) IssueToken(ctx context.Context, subject identity.Principal, b
 
 // MakeToken makes a token in the store. Use IssueToken where there is a Standing, which would not know this one.
 func MakeToken(ctx context.Context, store TokenStore, subject identity.Principal, by string, now time.Time) (secret string, t identity.Token, err error) {
+	if !subject.Expires.IsZero() && !subject.Expires.After(now) {
+		return "", t, fault.New(fault.RequestMalformed, "It would have expired by %s, the time on record.", now.UTC().Format(time.RFC3339)).At("expires").
+			Try("Choose a later time. Was the clock set back? Time goes on from the newest entry on record.")
+	}
 	secret, hash := identity.Mint(subject.Kind)
 	t = identity.Token{ID: call.NewID("tok_", now), Hash: hash, Subject: subject, Created: now}
 	t.Subject.TokenID = t.ID

@@ -173,6 +173,10 @@ func (ch *child) awaitSandbox() error {
 		return err
 	}
 	if listener != nil {
+		if ch.c.s.egress == nil {
+			listener.Close()
+			return errors.New("there is a proxy and no list of hosts")
+		}
 		ch.proxy = egress.NewProxy(ch.c.s.egress, listener, ch.c.s.log)
 	}
 	return nil

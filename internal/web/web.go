@@ -109,18 +109,18 @@ func (f *Face) check(r *http.Request) error {
 		return WithStatus(http.StatusMisdirectedRequest, fault.New(fault.RequestMalformed, "This listener does not serve that host.").
 			At("Host").Try("Use 127.0.0.1, [::1] or localhost."))
 	}
-	if crossOrigin(r) {
-		return WithStatus(http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
-	}
-	if p := r.URL.Path; r.URL.RawPath != "" || !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, "\\\x00") {
-		return fault.New(fault.RequestMalformed, "The path must be spelt plainly, without escapes, dots or empty parts.")
-	}
-	for _, names := range [][]string{{"Authorization", "Content-Type", "Content-Length", "Cookie"}, f.Single} {
+	for _, names := range [][]string{{"Origin", "Sec-Fetch-Site", "Authorization", "Content-Type", "Content-Length", "Cookie"}, f.Single} {
 		for _, name := range names {
 			if len(r.Header[name]) > 1 {
 				return fault.New(fault.RequestMalformed, "The header is there more than once.").At(name)
 			}
 		}
+	}
+	if crossOrigin(r) {
+		return WithStatus(http.StatusForbidden, fault.New(fault.RequestMalformed, "A request of another origin's page is not accepted.").At("Origin"))
+	}
+	if p := r.URL.Path; r.URL.RawPath != "" || !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, "\\\x00") {
+		return fault.New(fault.RequestMalformed, "The path must be spelt plainly, without escapes, dots or empty parts.")
 	}
 	if r.URL.RawQuery == "" {
 		return nil
