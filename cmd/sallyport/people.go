@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -176,14 +175,9 @@ func (c *cli) switching(act func(cl *client.Client, ctx context.Context, agent, 
 // warnUndeclared warns that nobody declared the agent of a switch: the switch holds, but the agent that was meant may go on.
 func (c *cli) warnUndeclared(ctx context.Context, cl *client.Client, agent string) {
 	all, err := cl.Agents(ctx)
-	if err != nil || slices.ContainsFunc(all, func(a client.Agent) bool { return a.AgentID == agent }) {
-		return
+	if err == nil && !slices.ContainsFunc(all, func(a client.Agent) bool { return a.AgentID == agent }) {
+		fmt.Fprintf(c.err, "sallyport: no agent %s is declared: see sallyport agents list\n", display.Quote(agent, 80))
 	}
-	var ids []string
-	for _, a := range all {
-		ids = append(ids, display.Line(a.AgentID, 80))
-	}
-	fmt.Fprintf(c.err, "sallyport: no agent %s is declared; declared are: %s\n", display.Quote(agent, 80), strings.Join(ids, ", "))
 }
 
 func reasonFlag(cmd *cobra.Command, reason *string) {

@@ -97,7 +97,11 @@ func (j judged) Unwrap() error { return j.error }
 func (s *side) raw(rt route, pattern string, open bool, media string, params []*huma.Param, h func(w http.ResponseWriter, r *http.Request) error) {
 	op := s.operation(rt)
 	op.Parameters = params
-	op.Responses["200"] = &huma.Response{Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{media: {Schema: &huma.Schema{Type: "string"}}}}
+	schema := &huma.Schema{Type: "string"}
+	if strings.HasSuffix(media, "json") {
+		schema.Type = "object"
+	}
+	op.Responses["200"] = &huma.Response{Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 	if !open {
 		op.Security = []map[string][]string{{"bearer": {}}}
 	}
