@@ -32,7 +32,7 @@ var ignorable = [][2]rune{
 // Format characters that are visible: Arabic, Syriac and Kaithi number signs.
 const visibleFormat = "\u0600\u0601\u0602\u0603\u0604\u0605\u06DD\u070F\u0890\u0891\u08E2\U000110BD\U000110CD"
 
-// Look-alikes that no normalisation folds. The key is what they look like.
+// Look-alikes that no normalisation folds. The key is the ASCII character that they look like.
 var lookalikes = map[byte]string{
 	'<': "˂ᐸᚲ‹❮〈〈⟨≮⧼⦑",
 	'|': "│ǀ∣❘❙┃¦︱⏐",

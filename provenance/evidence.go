@@ -219,7 +219,7 @@ func (o *observer) named(records []record) []string {
 	for h, in := range hits {
 		less := !h.id && len(hits) <= maxNames && slices.ContainsFunc(slices.Collect(maps.Keys(hits)), func(other hit) bool {
 			part, of := h.form.value, other.form.value
-			if other.id { // whoever writes an id into a name is not the one that the request means
+			if other.id { // a record whose name holds an id of another one is not the one that the request means
 				part, of = of, part
 			}
 			return (other.id || len(of) > len(part)) && strings.Contains(of, part) && !slices.Equal(hits[other], in)
@@ -486,7 +486,7 @@ type record struct{ fields []field }
 
 // split adds the records of a value. An object is a record, and so is each element of a list. An object that only wraps lists of objects is not
 // one: the elements are records, and the rest of the object is another. An object that has a field with a label is one record with everything
-// inside it, because whoever fills a record's list must not create records.
+// inside it, because an outsider who fills a record's list must not create records.
 func (o *observer) split(records []record, v any, outer bool) []record {
 	switch v := v.(type) {
 	case []any:

@@ -70,7 +70,7 @@ func (e *Evidence) idsFor(id, argument string) []occurrence {
 	return slices.DeleteFunc(slices.Clone(all), func(sp occurrence) bool { return !sp.own && !idNamed(sp.bare, e.records[sp.record].bareKind, argument) })
 }
 
-// givenAwayAt is what a call gave away, with the number of records that had been read by then.
+// givenAwayAt holds the texts that a call gave away, with the number of records that had been read by then.
 type givenAwayAt struct {
 	givenAway
 	record int

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxRequest is how much of a request is read, in bytes. Text beyond it confirms nothing.
+// maxRequest bounds the part of a request that is read, in bytes. Text beyond it confirms nothing.
 const maxRequest = 64 << 10
 
 // Request is a person's request, parsed once: it tells which values the person named. The zero Request names none.

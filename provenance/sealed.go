@@ -89,7 +89,7 @@ type Followed struct {
 	args       map[string]plannedArg
 }
 
-// plannedArg is what a step says about one argument of a call.
+// plannedArg holds what a step fixes for one argument of a call.
 type plannedArg struct {
 	fixed   bool
 	from    Source

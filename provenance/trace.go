@@ -11,7 +11,7 @@ import (
 	"sallyport.example/internal/sentence"
 )
 
-// maxTraced is how many values of one call are traced. A person is asked about a call with more.
+// maxTraced bounds the values of one call that are traced. A person is asked about a call with more.
 const maxTraced = 200
 
 // Verdict is the decision of JudgeCall.
@@ -65,7 +65,7 @@ type Ruling struct {
 	Unasked  string      `json:"unasked,omitempty"`  // why the result of this permitted read counts as unasked; "" if it does not
 }
 
-// Situation is what JudgeCall has to know about a session.
+// Situation is the state of a session, as JudgeCall needs it.
 type Situation struct {
 	Held       []flow.Held
 	Request    *Request    // the person's request

@@ -394,7 +394,7 @@ func (b *bridge) end(left []json.RawMessage) {
 	tell := func(method string, body []byte) {
 		resp, err := b.send(ctx, method, body, legacyHeaders(id, version))
 		if err != nil {
-			b.log.Debug("the gateway could not be told that the client is gone", "error", err)
+			b.log.Debug("could not tell the gateway that the client is gone", "error", err)
 			return
 		}
 		resp.Body.Close()

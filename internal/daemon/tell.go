@@ -309,7 +309,7 @@ func (t *teller) kill(ctx context.Context) {
 
 func (t *teller) send(ctx context.Context, m notify.Message) {
 	if err := t.n.Send(ctx, m); err != nil && ctx.Err() == nil {
-		t.warn("people could not be told; it is tried again at the next start", "key", m.Key, "error", err)
+		t.warn("people could not be notified; it is tried again at the next start", "key", m.Key, "error", err)
 	}
 }
 

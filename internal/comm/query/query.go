@@ -14,7 +14,7 @@
 // What a read may still do in PostgreSQL: while it runs, hold advisory locks, use the server's processor, memory and temporary files (the
 // role's temp_file_limit bounds these), and, where several programs share one role, see and end that role's other sessions. Give the
 // gateway a role of its own. Functions that act at once, on the server's disk, settings, sessions, locks, indexes or workers, are refused by name:
-// the server is asked which VOLATILE functions in C the role may call, and all but those known to be harmless count as such, whoever brought
+// the server is asked which VOLATILE functions in C the role may call, and all but those known to be harmless count as such, whatever brought
 // them. A function or a view of the operator's own that calls one is beyond our sight. Until its grants are revoked, what that costs is bounded
 // by the time of a query. Warnings tells all of this.
 package query

@@ -105,7 +105,7 @@ type lite struct {
 	*account
 }
 
-// memory is what C writes and reads, by its offsets: outputs of calls, and the state that the two callbacks share with us.
+// memory is the memory that C writes and reads, by its offsets: outputs of calls, and the state that the two callbacks share with us.
 const (
 	memOut    = 0  // pointer: a database or statement that was made
 	memTail   = 8  // pointer: what of the text was not read

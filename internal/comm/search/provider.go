@@ -77,7 +77,7 @@ func or(s, otherwise string) string {
 type shape struct{ results, title, link, snippet, published string }
 
 // hits reads checked JSON. A result that is not an object, or has no usable link, is left out. An answer without the list of
-// results is an error, unless the list is null or what it is in is absent, which is how services say that there are none.
+// results is an error, unless the list is null or its parent is absent: services say so that there are none.
 func (s shape) hits(data []byte, count int) ([]Hit, error) {
 	hits := []Hit{}
 	data = bytes.TrimSpace(data)
