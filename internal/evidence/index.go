@@ -18,8 +18,8 @@ type Store interface {
 // Index is what a session has seen, as far as memory has it: an index of what the store keeps. It is brought up to date before it is asked,
 // so replicas see one another's evidence. The zero Index has seen nothing yet. It must not be copied.
 type Index struct {
-	once sync.Once
-	said *provenance.Request
+	once    sync.Once
+	request *provenance.Request
 
 	mu    sync.Mutex // guards the rest
 	index provenance.Evidence
@@ -29,8 +29,8 @@ type Index struct {
 
 // Request is what the person said in these words, read once: they don't change in a session.
 func (x *Index) Request(words string) *provenance.Request {
-	x.once.Do(func() { x.said = provenance.ParseRequest(words) })
-	return x.said
+	x.once.Do(func() { x.request = provenance.ParseRequest(words) })
+	return x.request
 }
 
 // Use takes in what was kept since, and hands the index to f, which must not keep it. rules is the digest of the profile that an operation

@@ -14,10 +14,10 @@ import (
 // What stands in the log of a refusal is why it was refused, also where the agent is told less: that a tool exists which it may not know of,
 // or that a session is another's.
 
-// refused is what the agent is told, and keeps what the record says instead.
-func (c *crossing) refused(told, cause fault.Verdict) fault.Verdict {
+// refused is the verdict that the agent is shown. It keeps the cause for the record.
+func (c *crossing) refused(shown, cause fault.Verdict) fault.Verdict {
 	c.cause = &cause
-	return told
+	return shown
 }
 
 // refusedErr is a refusal for an error of which the agent may be told less than the record.
@@ -28,15 +28,15 @@ func (c *crossing) refusedErr(stage string, err error) fault.Verdict {
 // unknownTool refuses what the agent is told does not exist. If an operation has that name and is withheld, the record names it, and why.
 func (c *crossing) unknownTool(snap *catalogue.Snapshot) fault.Verdict {
 	const stage = "resolve"
-	told := fault.Refuse(stage, fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(c.r.Tool)),
+	shown := fault.Refuse(stage, fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(c.r.Tool)),
 		fault.Remedy{Kind: "reorder", Text: "Use one of the tools in the list or the manifest."})
 	if c.op == nil {
 		c.op = effect.Withheld(snap, c.r.Method, c.r.Tool)
 	}
 	if c.op == nil {
-		return told
+		return shown
 	}
-	return c.refused(told, c.op.WhyWithheld(c.r.Tool))
+	return c.refused(shown, c.op.WhyWithheld(c.r.Tool))
 }
 
 // rules are what a verdict rests on, for the record: labels with the calls that brought them, policies, and the codes of the stages that asked. What was

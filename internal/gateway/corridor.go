@@ -56,7 +56,7 @@ type ran struct {
 	reasons  reasons
 }
 
-// talk is what may be said while a call runs.
+// talk guards the messages that may leave while a call runs.
 type talk struct {
 	exchange call.Exchange // what may pass
 	mu       sync.Mutex    // guards over

@@ -19,7 +19,7 @@ import (
 )
 
 // unfold takes what a call says about why it is needed, or the declaration that stands for that and for its parameters. What is wrong with
-// it is said by the declare stage, in its turn.
+// it is reported by the declare stage, in its turn.
 func (c *crossing) unfold(ctx context.Context, p effect.Parameters) {
 	id, justified := c.r.Declaration, p.Justification
 	if id != "" && c.r.Method != call.CallTool { // its parameters are a tool's
@@ -74,7 +74,7 @@ func (c *crossing) recall(ctx context.Context, id string) error {
 	return nil
 }
 
-// justify reads the justification in a call. What is wrong with it is said by the declare stage.
+// justify reads the justification in a call. What is wrong with it is reported by the declare stage.
 func (c *crossing) justify(raw json.RawMessage) {
 	j, problems := declare.ParseJustification(raw)
 	if len(problems) == 0 {

@@ -224,8 +224,8 @@ func (c *crossing) loadEvidence(ctx context.Context, f *judge.Facts, known map[s
 		keys = append(keys, "destination:"+c.op.ID+"\x00"+d)
 	}
 	for _, key := range keys {
-		used, looked := known[key]
-		if !looked {
+		used, found := known[key]
+		if !found {
 			if used, e.Problem = c.g.store.Used(ctx, c.usedKey(key)); e.Problem != nil {
 				return nil
 			}

@@ -200,9 +200,9 @@ func (g *Gateway) Standing() *standing.Standing { return g.standing }
 // Desk is where people are asked.
 func (g *Gateway) Desk() *desk.Desk { return g.desk }
 
-// Watch tells of changes from now on, of these topics or without any of all, until end is called. A change is told after it is durable,
+// Watch reports changes from now on, of these topics or without any of all, until end is called. A change is reported after it is durable,
 // except for the kill switch, which acts from memory. A session changes with each of its calls.
-func (g *Gateway) Watch(topics ...string) (told <-chan changes.Change, end func()) {
+func (g *Gateway) Watch(topics ...string) (stream <-chan changes.Change, end func()) {
 	return g.feed.Subscribe(topics...)
 }
 

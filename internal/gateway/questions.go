@@ -152,8 +152,8 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	return q
 }
 
-// maxTold bounds the arguments that an agent is told in a refusal, in bytes.
-const maxTold = 8 << 10
+// maxShownArguments bounds the arguments that an agent is told in a refusal, in bytes.
+const maxShownArguments = 8 << 10
 
 // otherArguments tells the agent that a person wants other arguments.
 func (c *crossing) otherArguments(answer desk.Answer) fault.Verdict {
@@ -163,7 +163,7 @@ func (c *crossing) otherArguments(answer desk.Answer) fault.Verdict {
 	switch {
 	case next.DeclarationID != "":
 		text = "Call " + c.op.Name + " with the declaration_id " + next.DeclarationID + " alone: it has the arguments that the person wants."
-	case len(next.Arguments) <= maxTold:
+	case len(next.Arguments) <= maxShownArguments:
 		text = fmt.Sprintf("Make the call with these arguments, or don't make it: %s", next.Arguments)
 	}
 	v.Remedies = []fault.Remedy{{Kind: "approve", Text: text}}

@@ -42,7 +42,7 @@ func (j Judge) Judge(steps []Step, list List) (Judged, error) {
 	}
 	order := make([]flow.Step, len(steps))
 	var unfit []flow.Violation
-	said := sync.OnceValue(func() *provenance.Request { return provenance.ParseRequest(j.Session.UserRequest) })
+	request := sync.OnceValue(func() *provenance.Request { return provenance.ParseRequest(j.Session.UserRequest) })
 	for i, st := range steps {
 		op := j.Lookup(st.Tool)
 		v := fault.Refuse("resolve", fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(st.Tool)))
@@ -57,7 +57,7 @@ func (j Judge) Judge(steps []Step, list List) (Judged, error) {
 			if st.Arguments != nil && len(st.From) == 0 {
 				sealed := list == Submitted && len(j.Session.Labels) == 0 // what the plan fixes is confirmed by the plan
 				tainted := j.Session.Holds(flow.Untrusted) || slices.ContainsFunc(order[:i], func(before flow.Step) bool { return slices.Contains(before.Op.Emits, flow.Untrusted) })
-				order[i].Op = j.operation(op, st.Arguments, said, tainted && !sealed)
+				order[i].Op = j.operation(op, st.Arguments, request, tainted && !sealed)
 			}
 		} else {
 			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion(v)})
@@ -109,7 +109,7 @@ func suggestion(v fault.Verdict) string {
 	return "leave this step out, or use another tool"
 }
 
-// checkSources refuses what can't be meant: an argument that is told twice, one that is left open and decides where the call goes, repeating
+// checkSources refuses what can't be meant: an argument that is given twice, one that is left open and decides where the call goes, repeating
 // over a step that nothing comes from.
 func checkSources(steps []Step, list List, lookup func(string) *catalogue.Operation) error {
 	total := 0
@@ -140,7 +140,7 @@ func checkSources(steps []Step, list List, lookup func(string) *catalogue.Operat
 			case name == "" || len(name) > maxName || strings.Contains(name, "."):
 				return malformed(where, "name an argument of the tool's own: 1 to %d bytes, no point", maxName)
 			case fixed || from || slices.Contains(st.Open[:j], name):
-				return malformed(where, "the argument %s is told already", short(name))
+				return malformed(where, "the argument %s is given already", short(name))
 			case p.RoleOf(name).Core():
 				return fault.New(fault.RequestMalformed, "%s decides where the call goes or what it hits (its role is %s), so it can't be left open", short(name), p.RoleOf(name)).
 					At(where).Try("Fix it in arguments, take it from an earlier step, or leave out arguments, from and open: then the call goes by where its arguments came from.")
@@ -159,10 +159,10 @@ func checkSources(steps []Step, list List, lookup func(string) *catalogue.Operat
 
 // operation is the operation as a step with these arguments is planned: nothing blocks it where the person's words, or who they are, lead to
 // everything in it that decides, but data that nobody asked for; and it brings such data where, after untrusted content, nobody's words lead to
-// what it reads. said reads the person's words.
-func (j Judge) operation(op *catalogue.Operation, args json.RawMessage, said func() *provenance.Request, tainted bool) flow.Operation {
+// what it reads. request parses the person's request.
+func (j Judge) operation(op *catalogue.Operation, args json.RawMessage, request func() *provenance.Request, tainted bool) flow.Operation {
 	planned := op.Flow
-	at := provenance.Situation{Request: said(), Own: j.Own, Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but words will do
+	at := provenance.Situation{Request: request(), Own: j.Own, Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but the request will do
 	if tainted && provenance.UnaskedFor(op.Flow, op.Profile, args, at) != "" && slices.ContainsFunc(op.Flow.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
 		planned.Emits = append(slices.Clip(planned.Emits), flow.Unasked)
 	}
