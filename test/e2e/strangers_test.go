@@ -282,7 +282,7 @@ type arrangement struct {
 var arrangements = []arrangement{
 	{name: "catalogue labels", careful: true, label: func(_ *site, id string) string { return catalogue[id] }},
 	{name: "suggested labels", careful: true, rare: true, label: func(s *site, id string) string { return s.suggested[id] }},
-	{name: "none and read for all", p0: true, label: func(_ *site, id string) string {
+	{name: "none and read for all", p0: true, rare: true, label: func(_ *site, id string) string {
 		return "  " + id + ".*: {sensitivity: none, effect: read}\n"
 	}},
 	{name: "unlisted operations: ask", rare: true, more: "unlisted_operations: ask\n", label: func(*site, string) string { return "" }},
