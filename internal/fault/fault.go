@@ -8,6 +8,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -210,7 +211,7 @@ func (e *Error) Error() string {
 		s = e.Field + ": " + s
 	}
 	if e.Cause != nil {
-		s += ": " + e.Cause.Error()
+		s = strings.TrimSuffix(s, ".") + ": " + e.Cause.Error()
 	}
 	return s
 }
