@@ -70,8 +70,8 @@ func transform(ctx huma.Context, _ string, v any) (any, error) {
 // wrongSide refuses a valid credential of the other side.
 func wrongSide(p identity.Principal, people bool) error {
 	if people {
-		return fault.New(fault.CredentialWrongKind, "This is the people's side, and this is the token of a kind %q.", string(p.Kind)).
-			Try("Agents, hosts and sessions use the agents' side: the address under listen, 127.0.0.1:7575 by default.")
+		return fault.New(fault.CredentialWrongKind, "This is the people's side, and this is a token for an agent, a host or a session (kind %q).", string(p.Kind)).
+			Try("Use a person's token; is SALLYPORT_TOKEN set to another? Agents, hosts and sessions use the agents' side: the address under listen, 127.0.0.1:7575 by default.")
 	}
 	return fault.New(fault.CredentialWrongKind, "This is the agents' side, and this is a person's token.").
 		Try("People use the people's side: the address under admin_listen, 127.0.0.1:7576 by default.")
