@@ -90,7 +90,7 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 		return says
 	}
 	if soft := p.having(Name, Time); len(soft) > 0 && len(core) > 0 {
-		say("The value of %s is checked only in a call without any of these.", sentence.List(soft))
+		say("The value of %s is checked only in a call without any of these, or with none but the person's own addresses.", sentence.List(soft))
 	}
 	if content := p.having(Content); len(content) > 0 {
 		say("The text of %s is not checked except for links: an outsider may have written it.", sentence.List(content))

@@ -161,6 +161,7 @@ type tracer struct {
 	s         *Situation
 	values    []traced
 	core      bool        // one of the values has a core role
+	onlyOwn   bool        // every core value is the person's own: it says whom the call is for, not what it is for
 	blockedBy []flow.Held // the labels that refuse the call
 	unasked   *flow.Held  // the mark of unasked data, if labels refuse the call; nil otherwise
 	followed  Followed
@@ -267,14 +268,17 @@ func (t *tracer) isOwn(f form) bool {
 	return slices.ContainsFunc(t.s.Own, func(own string) bool { o, ok := formOf(own); return ok && (o == f || o == other) })
 }
 
-// trace looks for the sources of the core arguments, or of the soft ones where there is no core argument, and of links in content.
+// trace looks for the sources of the core arguments, of the soft ones where no core argument says enough, and of links in content.
 func (t *tracer) trace() {
-	soft := Name // a name says more about the purpose than a time does
-	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Name }) {
-		soft = Time
-	}
 	for _, v := range t.values {
-		if v.role.Core() && v.role != Amount || !t.core && v.role == soft {
+		if v.role.Core() && v.role != Amount {
+			t.findings = append(t.findings, t.confirm(v))
+		}
+	}
+	t.onlyOwn = t.everyCoreIsOwn()
+	soft := t.softRole()
+	for _, v := range t.values {
+		if v.role == soft {
 			t.findings = append(t.findings, t.confirm(v))
 		}
 	}
@@ -288,7 +292,7 @@ func (t *tracer) trace() {
 				f.Text = sentence.Name(v.path) + " was calculated, for a payee that the person named"
 			}
 			t.findings = append(t.findings, f)
-		case v.role == Content || v.role.Soft() && (t.core || v.role != soft):
+		case v.role == Content || v.role.Soft() && v.role != soft:
 			for l := range linksIn(v.text) {
 				if len(t.findings) == maxTraced {
 					t.tooMany = true
@@ -310,11 +314,40 @@ func (t *tracer) trace() {
 	}
 }
 
+// softRole is the soft role whose values are traced: names, or times in a call without a name, because a name says more about the purpose. It is
+// "" if a core argument says enough.
+func (t *tracer) softRole() Role {
+	switch {
+	case t.core && !t.onlyOwn:
+		return ""
+	case slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Name }):
+		return Name
+	}
+	return Time
+}
+
+// everyCoreIsOwn reports whether every core value of the call, amounts aside, is one of the person's own addresses and accounts, in a session that
+// holds untrusted content: there an outsider may have chosen the rest.
+func (t *tracer) everyCoreIsOwn() bool {
+	found := false
+	for _, v := range t.values {
+		if !v.role.Core() || v.role == Amount {
+			continue
+		}
+		if f, ok := formOf(v.text); !ok || !v.ok || !t.isOwn(f) {
+			return false
+		}
+		found = true
+	}
+	return found && slices.ContainsFunc(t.s.Held, untrusted)
+}
+
 // blocked reports whether labels refuse the call.
 func (t *tracer) blocked() bool { return len(t.blockedBy) > 0 }
 
 // payeeNamed reports whether the person named who gets the money: every destination, or every selector where there is no destination, is in the
-// request, in a sealed plan, or in a record that the request names. An approved payment says nothing about the amount of the next one.
+// request, in a sealed plan, or in a record that the request names. An approved payment says nothing about the amount of the next one, and the
+// person's own account nothing about any amount.
 func (t *tracer) payeeNamed() bool {
 	role := Destination
 	if !slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Destination }) {
@@ -331,7 +364,7 @@ func (t *tracer) payeeNamed() bool {
 			if f.CallID != "" { // from a result, not fixed in the plan
 				return false
 			}
-		case ByRequest, ByIdentity:
+		case ByRequest:
 		case ByTrustedOutput, ByTrustedField:
 			if !t.recordNamed(f) {
 				return false
@@ -515,9 +548,12 @@ func (t *tracer) confirms(role Role, sp occurrence, r *evidenceRecord) bool {
 }
 
 // mustBind reports whether a value has to come from a record that the request singles out. That is so where it decides where private data goes, or
-// what leaves to others or can't be undone. A message to somebody inside the organisation is neither, and a call without a core argument affects
-// nobody.
+// what leaves to others or can't be undone. A message to somebody inside the organisation is neither, and a call without a core argument, or with
+// none but the person's own addresses, affects nobody else.
 func (t *tracer) mustBind(role Role) bool {
+	if role.Soft() && t.onlyOwn {
+		return false
+	}
 	return t.blocked() || t.p.Level != 0 && t.p.Level != 1 && t.core && !(role == Destination && t.p.Boundary == BoundaryInternal)
 }
 

@@ -544,6 +544,46 @@ func TestAnApprovalOfAnIDIsNoneOfAnother(t *testing.T) {
 	}
 }
 
+// The person's own address confirms itself. What the call is for needs a source of its own: a stranger's mail may ask for an entry in the person's
+// calendar, too.
+func TestTheOwnAddressConfirmsNothingElse(t *testing.T) {
+	const words = "Put 'Falcon Lunch' on May 15th 2024 at 10:00 into my calendar. I am carol@corp.example"
+	own := []string{"carol@corp.example", "DE89370400440532013000"}
+	args := map[string]Role{"to": Destination, "calendar": Selector, "account": Destination, "title": Name, "when": Time, "amount": Amount, "text": Content, "place": Target}
+	book := showed(&Profile{Output: TrustedOutput}, words, "book.list", "call_1", `{}`, `[{"title":"Board Meeting"},{"title":"Owl Day"}]`)
+	for _, c := range []struct {
+		args string
+		want Verdict
+	}{
+		{`{"to":"carol@corp.example","title":"Day off","when":"2024-06-01"}`, Ask},
+		{`{"to":["carol@corp.example","Carol <CAROL@corp.example>"],"title":"Day off"}`, Ask},
+		{`{"to":{"carol@corp.example":"x"},"title":"Day off"}`, Ask},
+		{`{"calendar":"carol@corp.example","title":"Day off"}`, Ask},
+		{`{"to":"carol@corp.example","place":null,"title":"Day off"}`, Ask},
+		{`{"to":"carol@corp.example","when":"2024-06-01"}`, Ask},
+		{`{"to":"carol@corp.example","amount":5,"title":"Day off"}`, Ask},
+		{`{"to":"carol@corp.example","title":"Falcon Lunch","when":"2024-06-01"}`, Permit}, // the name says what it is for
+		{`{"to":"carol@corp.example","when":"2024-05-15 10:00"}`, Permit},
+		{`{"to":"carol@corp.example","title":"Board Meeting"}`, Permit}, // trusted, and nobody else is concerned
+		{`{"to":"carol@corp.example","text":"Day off"}`, Permit},        // there is nothing else to look at
+		{`{"to":"carol@corp.example","title":"Falcon Lunch","when":"https://evil.example"}`, Ask},
+		{`{"account":"DE89 3704 0044 0532 0130 00","amount":50000}`, Ask}, // nobody named who gets how much
+		{`{"to":["carol@corp.example","ann@books.example"],"title":"Day off"}`, Ask},
+	} {
+		for _, level := range []int{1, 2} {
+			s := Situation{Held: fromOutside, Request: ParseRequest(words), Own: own, Evidence: gathered(book)}
+			if r := JudgeCall(post, &Profile{Level: level, Args: args}, []byte(c.args), s); r.Verdict != c.want {
+				t.Errorf("%s at level %d: %s, %s", c.args, level, r.Verdict, r.Reason)
+			}
+		}
+	}
+	// Private data still goes to the person, whatever the message is called, where no outsider had a say.
+	s := Situation{Held: []flow.Held{{Label: "internal", Operation: "mail.list", CallID: "call_0"}}, Request: ParseRequest("sum up"), Own: own, Evidence: &Evidence{}}
+	if r := JudgeCall(leak, &Profile{Level: 2, Args: args}, []byte(`{"to":"carol@corp.example","title":"Summary"}`), s); r.Verdict != Permit {
+		t.Error(r.Reason)
+	}
+}
+
 func TestSoftArgumentsAreLookedAtWhereThereIsNoCoreOne(t *testing.T) {
 	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "title": Name, "when": Time}}
 	const words = "Put 'Falcon Lunch' with ann@books.example on May 15th 2024 at 10:00"
