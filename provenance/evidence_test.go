@@ -212,7 +212,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 }
 
 func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
-	p := &Profile{Level: 1, Args: map[string]Role{"to": Destination, "title": Name}}
+	p := &Profile{Level: 1, Boundary: BoundaryByArg, Args: map[string]Role{"to": Destination, "title": Name}}
 	read := func(text string) Observation {
 		return showed(&Profile{Output: TrustedOutput}, "", "files.read", "c2", `{}`, `"`+text+`"`)
 	}

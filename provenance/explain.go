@@ -89,6 +89,13 @@ func (p *Profile) explainCalls(blocked bool) (says []string) {
 	if !traced {
 		return says
 	}
+	if places := p.having(Destination, URL); len(places) > 0 && p.Boundary != BoundaryByArg {
+		unless := ""
+		if len(p.MayOmit) > 0 {
+			unless = ", unless only arguments are left out of which that keeps what is stored: " + sentence.Names(p.MayOmit)
+		}
+		say("A person is also asked if the call has no value for %s%s.", either(places), unless)
+	}
 	if soft := p.having(Name, Time); len(soft) > 0 && len(core) > 0 {
 		say("The value of %s is checked only in a call without any of these, or with none but the person's own addresses.", sentence.List(soft))
 	}
@@ -148,7 +155,11 @@ func (p *Profile) explainLabels(blocked []flow.Label) string {
 	case len(p.core()) == 0:
 		return fmt.Sprintf("While the session holds %s it is refused, since no argument that has a role says where the data would go.", labels)
 	}
-	return fmt.Sprintf("While the session holds %s a person is asked unless %s confirmed by the request or by a record that it singles out. A call without such an argument is refused.", labels, areAll(p.core()))
+	without := "such an argument"
+	if places := p.having(Destination, URL); len(places) > 0 && len(p.MayOmit) == 0 {
+		without = "a value for " + either(places)
+	}
+	return fmt.Sprintf("While the session holds %s a person is asked unless %s confirmed by the request or by a record that it singles out. A call without %s is refused.", labels, areAll(p.core()), without)
 }
 
 func (p *Profile) explainResults() (says []string) {
@@ -213,6 +224,14 @@ func agree(all string, words []string) string {
 		return words[0] + " is"
 	}
 	return all + sentence.List(words) + " are"
+}
+
+// either is "a" or "any of a, b".
+func either(words []string) string {
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "any of " + sentence.List(words)
 }
 
 func or(names []string) string {

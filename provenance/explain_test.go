@@ -36,7 +36,9 @@ func TestExplain(t *testing.T) {
 		"mail": {&Profile{Level: 2, Args: map[string]Role{"to": Destination, "cc": Destination, "body": Content, "at": Time, "html": Flag, "limit": Query}}, sink, []string{
 			"only if all of cc, to are confirmed", "cc, to (destination) may come from", "own identities", "a record that the request singles out", "delegable",
 			"The value of at is checked only", "The text of body is not checked except for links", "The value of html, limit is not checked at all", "Any other argument must be confirmed",
-			"a person is asked unless all of cc, to are confirmed by the request or by a record that it singles out. A call without such an argument is refused"}, nil},
+			"a person is asked unless all of cc, to are confirmed by the request or by a record that it singles out. A call without a value for any of cc, to is refused"}, []string{"keeps what is stored"}},
+		"an update": {&Profile{Level: 2, Args: map[string]Role{"id": Selector, "to": Destination}, MayOmit: []string{"to"}}, sink, []string{
+			"also asked if the call has no value for to, unless only arguments are left out of which that keeps what is stored: to.", "without such an argument is refused"}, nil},
 		"chat inside":     {&Profile{Level: 2, Boundary: BoundaryInternal, Args: map[string]Role{"channel": Destination}}, free, []string{"stays inside the organisation"}, nil},
 		"every core":      {&Profile{Level: 2, IDKind: "file", Args: map[string]Role{"a": Amount, "c": Credential, "i": Identity, "s": Selector, "t": Target, "u": URL}}, free, []string{"all of a, c, i, s, t, u are", "(url)", "where the person named who gets it, anywhere", "request, to the letter", "(identity)", "ids of the kind file", "(target)"}, nil},
 		"not a role":      {&Profile{Level: 2, Args: map[string]Role{"x": "text"}}, free, []string{"only if x is confirmed"}, nil},

@@ -326,7 +326,7 @@ func TestAddressesWithBrackets(t *testing.T) {
 
 // A short number is that of an argument only where the request calls it so.
 func TestAShortNumberMeansWhatTheRequestCallsIt(t *testing.T) {
-	p := &Profile{Level: 2, Args: map[string]Role{"port": Target, "to.extension": Destination, "room_no": Target, "lock.door": Target}}
+	p := &Profile{Level: 2, Args: map[string]Role{"port": Target, "to.extension": Destination, "room_no": Target, "lock.door": Target}, MayOmit: []string{"to.extension"}}
 	for _, c := range []struct {
 		words, args string
 		want        Verdict

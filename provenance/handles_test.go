@@ -7,7 +7,7 @@ import (
 
 var forge = &Profile{Level: 2, Args: map[string]Role{
 	"owner": Target, "repo": Target, "channel": Destination, "user": Target, "assignees": Destination, "recipient": Destination, "path": Target, "title": Name, "to": Destination, "full": Target, "issue_number": Selector, "repository": Selector,
-}}
+}, MayOmit: []string{"channel", "assignees", "recipient", "to"}}
 
 // repositories is forge where the operator has called a repository by its name.
 var repositories = &Profile{Level: 2, Args: map[string]Role{"owner": Repository, "repo": Repository, "path": Path, "title": Name, "issue_number": Selector, "repository": Repository}}

@@ -49,6 +49,9 @@ func (r Role) Core() bool { return slices.Contains(coreRoles, r) }
 // Soft reports whether values of the role are traced in a call without a core argument.
 func (r Role) Soft() bool { return r == Time || r == Name }
 
+// places reports whether values of the role say where a call goes.
+func (r Role) places() bool { return r == Destination || r == URL }
+
 // ParseRole accepts the exact names of the roles.
 func ParseRole(s string) (Role, error) {
 	if r := Role(s); slices.Contains(roles, r) {
@@ -96,6 +99,7 @@ type Profile struct {
 	Boundary      Boundary        // who can see the data that it is given
 	EgressURL     bool            // a call requests an address that can carry data, so a read is traced too
 	Args          map[string]Role // argument, or a path into it such as a.b -> role; nil: no roles, so every argument is critical
+	MayOmit       []string        // destinations and URLs of Args: leaving one out of a call keeps what is stored
 }
 
 // Digest is a hash of the whole profile. Evidence counts only under the profile it was taken under.
@@ -104,7 +108,7 @@ func (p *Profile) Digest() string {
 	if p.Shape != nil {
 		shape = p.Shape.String()
 	}
-	b, err := json.Marshal([]any{p.Output, shape, p.TrustedFields, p.Names, p.Delegable, p.IDKind, p.Level, p.Boundary, p.EgressURL, p.Args})
+	b, err := json.Marshal([]any{p.Output, shape, p.TrustedFields, p.Names, p.Delegable, p.IDKind, p.Level, p.Boundary, p.EgressURL, p.Args, p.MayOmit})
 	if err != nil { // strings, lists and a map of strings always encode
 		panic(err)
 	}
@@ -176,6 +180,11 @@ func (p *Profile) Check() []string {
 	for _, arg := range slices.Sorted(maps.Keys(p.Args)) {
 		if _, err := ParseRole(string(p.Args[arg])); err != nil {
 			bad("args.%.80s: %v", arg, err)
+		}
+	}
+	for _, arg := range p.MayOmit {
+		if !p.Args[arg].places() {
+			bad("may_omit %.80q: name an argument that has the role destination or url under args", arg)
 		}
 	}
 	for _, list := range []struct {

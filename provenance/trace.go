@@ -3,8 +3,10 @@ package provenance
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
@@ -123,8 +125,7 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 		because = []flow.Held{s.Held[tainted]}
 	} else if t.carriesNothing(v) {
 		return Ruling{Verdict: Permit, Because: because, Reason: op.ShownName() + " gets only words of the person's request and small choices, so it carries nothing out"}
-	} else if !t.core || !t.namesDestination() {
-		// Nothing says where the data would go.
+	} else if !t.core || !t.namesDestination() && !t.mayOmit() { // nothing says where the data would go
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
 	}
 	if at := slices.IndexFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Unasked }); at >= 0 && !labels.Allowed {
@@ -137,6 +138,7 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 	t.followed, _ = s.Plan.Follow(op.ID, p, args, s.Evidence)
 	t.trace()
 	t.withdrawForUnasked()
+	t.askForMissing()
 	r := Ruling{Verdict: Permit, Because: because, Evidence: t.findings}
 	bad := slices.DeleteFunc(slices.Clone(t.findings), func(f Finding) bool { return f.Confirmed })
 	switch {
@@ -159,6 +161,7 @@ type tracer struct {
 	op        flow.Operation
 	p         *Profile
 	s         *Situation
+	call      any // its arguments
 	values    []traced
 	core      bool        // one of the values has a core role
 	onlyOwn   bool        // every core value is the person's own: it says whom the call is for, not what it is for
@@ -184,6 +187,7 @@ func newTracer(op flow.Operation, p *Profile, args []byte, s *Situation) (t *tra
 	if _, ok = v.(object); err != nil || !ok {
 		return t, nil, false
 	}
+	t.call = v
 	t.read(v)
 	return t, v, true
 }
@@ -253,13 +257,57 @@ func (t *tracer) leavesPerson() bool {
 	return t.tooMany || slices.ContainsFunc(t.values, func(v traced) bool {
 		f, ok := formOf(v.text)
 		_, labelled := t.p.labelledRole(v.path)
-		return (v.role == Destination || v.role == URL || v.role == Repository && t.op.Effect != flow.Read || !labelled) && !(ok && t.isOwn(f))
+		return (v.role.places() || v.role == Repository && t.op.Effect != flow.Read || !labelled) && !(ok && t.isOwn(f))
 	})
 }
 
-// namesDestination reports whether the call says where data goes, as far as the operation has arguments for it: a destination, a URL or a selector.
+// namesDestination reports whether the call has a value for a destination or URL, as far as the operation has arguments for one. Null, blank and
+// empty values are none.
 func (t *tracer) namesDestination() bool {
-	return !t.p.hasRole(Destination, URL) || slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Destination || v.role == URL || v.role == Selector })
+	return !t.p.hasRole(Destination, URL) || slices.ContainsFunc(t.values, func(v traced) bool { return v.role.places() && visible(v.text) })
+}
+
+// visible reports whether s has a character that can be seen.
+func visible(s string) bool {
+	return strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && printable(string(r)) })
+}
+
+// mayOmit reports whether leaving out every destination and URL keeps what is stored. An argument that is given empty is not left out, since that
+// may clear what is stored.
+func (t *tracer) mayOmit() bool {
+	for arg, r := range t.p.Args {
+		if r.places() && (!slices.Contains(t.p.MayOmit, arg) || given(t.call, "", arg)) {
+			return false
+		}
+	}
+	return true
+}
+
+// given reports whether v, which stands at the path at, has anything at another path: null and empty values, too.
+func given(v any, at, path string) bool {
+	switch v := v.(type) {
+	case object:
+		return slices.ContainsFunc(v, func(m member) bool {
+			inner := joinPath(at, m.name)
+			return within(inner, path) || within(path, inner) && given(m.value, inner, path)
+		})
+	case []any:
+		return len(v) == 0 || slices.ContainsFunc(v, func(e any) bool { return given(e, at, path) })
+	}
+	return true // what would hold it holds something else
+}
+
+// askForMissing adds a finding for each destination and URL if the call has a value for none of them: then the tool chooses where the call goes.
+// Nothing leaves without one under BoundaryByArg, and a sealed plan that confirms the call confirms it as it is.
+func (t *tracer) askForMissing() {
+	if t.namesDestination() || t.p.Boundary == BoundaryByArg || t.mayOmit() || t.followed.Confirmed {
+		return
+	}
+	for _, arg := range slices.Sorted(maps.Keys(t.p.Args)) {
+		if role := t.p.Args[arg]; role.places() {
+			t.findings = append(t.findings, Finding{Argument: clipField(arg), Role: role, Text: sentence.Name(arg) + " has no value, so the tool chooses where the call goes"})
+		}
+	}
 }
 
 // isOwn reports whether the value is one of the person's own addresses and accounts.

@@ -392,7 +392,7 @@ func TestDestinationFirstAmountsAreWorkedOutForAPayeeThePersonNamed(t *testing.T
 	wants(t, judged(pay, "Pay it", `{"to":"DE89370400440532013000","amount":33.34}`, only), Ask, "amount is not confirmed")
 	// Changing one that is there: the record stands for the payee.
 	booked := showed(&Profile{TrustedFields: []string{"id"}, Names: []string{"for"}, IDKind: "payment"}, "Adjust the payment for Blue Heron", "bank.list", "c1", `{}`, `[{"id":"7","for":"Blue Heron"},{"id":"8","for":"y"}]`)
-	pay.IDKind = "payment"
+	pay.IDKind, pay.MayOmit = "payment", []string{"to"}
 	wants(t, judged(pay, "Adjust the payment for Blue Heron", `{"id":"7","amount":33.34}`, booked), Permit, worked)
 	wants(t, judged(pay, "Adjust the payment for Blue Heron", `{"id":"8","amount":33.34}`, booked), Ask, "")
 }
@@ -429,7 +429,7 @@ func TestLinksInContentHaveToBeConfirmed(t *testing.T) {
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://x.example/a"}`, yes), Permit, "a link in body is one that a person approved before")
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"https://x.example/b"}`, yes), Ask, "")
 	// Knowing the link is not knowing the call.
-	wants(t, judged(send, words, `{"body":"secret https://books.example/spring"}`), Ask, "no argument of post can be traced")
+	wants(t, judged(&Profile{Level: 2, Args: map[string]Role{"body": Content}}, words, `{"body":"secret https://books.example/spring"}`), Ask, "no argument of post can be traced")
 	wants(t, judged(send, words, `{"to":"ann@books.example","body":"`+strings.Repeat("https://books.example/spring ", 300)+`"}`), Permit, "")
 	many := ""
 	for i := range maxTraced {
@@ -585,7 +585,7 @@ func TestTheOwnAddressConfirmsNothingElse(t *testing.T) {
 }
 
 func TestSoftArgumentsAreLookedAtWhereThereIsNoCoreOne(t *testing.T) {
-	p := &Profile{Level: 2, Args: map[string]Role{"to": Destination, "title": Name, "when": Time}}
+	p := &Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"to": Destination, "title": Name, "when": Time}}
 	const words = "Put 'Falcon Lunch' with ann@books.example on May 15th 2024 at 10:00"
 	for args, want := range map[string]Verdict{
 		`{"title":"Falcon Lunch","when":"2031-01-01 09:00"}`:                       Permit, // what it is called says what it is for

@@ -47,6 +47,7 @@ func (c Classification) Reading(server, tool string) *reading.Operation {
 // Facts classify an operation's data besides Output and Shape (provenance.Profile explains them).
 type Facts struct {
 	TrustedFields, Names, Delegable []string
+	MayOmit                         []string
 	IDKind                          string
 	Boundary                        provenance.Boundary
 	EgressURL                       bool
@@ -56,7 +57,7 @@ type Facts struct {
 func (c Classification) Profile() *provenance.Profile {
 	p := &provenance.Profile{
 		Output: c.Output, Shape: c.Shape, Level: c.Level, TrustedFields: c.Facts.TrustedFields, Names: c.Facts.Names, Delegable: c.Facts.Delegable,
-		IDKind: c.Facts.IDKind, Boundary: c.Facts.Boundary, EgressURL: c.Facts.EgressURL,
+		IDKind: c.Facts.IDKind, Boundary: c.Facts.Boundary, EgressURL: c.Facts.EgressURL, MayOmit: c.Facts.MayOmit,
 	}
 	for arg, role := range c.Roles {
 		if p.Args == nil {

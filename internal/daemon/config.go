@@ -112,6 +112,7 @@ type OperationConfig struct {
 	Boundary      string                `yaml:"boundary,omitempty" json:"boundary,omitempty" jsonschema:"Where what it is given ends up: none (stays with the person), internal, external (default), or by_arg (leaves where a destination is given that is not the person's own)."`
 	EgressURL     bool                  `yaml:"egress_url,omitempty" json:"egress_url,omitempty" jsonschema:"Calling it makes a request whose address can carry data out, so its address is looked at although it is a read."`
 	Args          map[string]string     `yaml:"args,omitempty" json:"args,omitempty" jsonschema:"Role of each argument, by its name or path (payment.amount). After untrusted content destination, url, amount, credential, identity, selector, target, path, repository, table and code have to be confirmed; time and name where there is none of those; content (but for its links), query, flag and currency are free. An argument without a role has to be confirmed. For the risk count amount, currency and destination."`
+	MayOmit       []string              `yaml:"may_omit,omitempty" json:"may_omit,omitempty" jsonschema:"Arguments with the role destination or url: leaving one out of a call keeps what is stored, as in an update. A call that has a value for no destination and no url is asked about or refused otherwise."`
 	Code          map[string]CodeConfig `yaml:"code,omitempty" json:"code,omitempty" jsonschema:"Of a read: what each argument with the role code may say. A read is a write of level 2 where such an argument says something else, or has no entry here."`
 	Action        string                `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
 	Risk          string                `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
@@ -650,6 +651,11 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 			p.bad(field+"."+name, "name the field, as it stands in the results", "a field has no name")
 		}
 	}
+	for _, arg := range o.MayOmit {
+		if role := roles[arg]; role != string(provenance.Destination) && role != string(provenance.URL) {
+			p.bad(field+".may_omit", "name arguments that have the role destination or url under args", "%.80q has neither role", arg)
+		}
+	}
 	p.oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
 	if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
 		p.bad(field+".level", "use 0, 1 or 2", "%d is not a level", *o.Level)
@@ -911,7 +917,8 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 		class.Code = c.code(server, tool)
 		class.Facts = catalogue.Facts{
 			TrustedFields: given(own.TrustedFields, base.TrustedFields), Names: given(own.Names, base.Names), Delegable: given(own.Delegable, base.Delegable),
-			IDKind: cmp.Or(own.IDKind, base.IDKind), Boundary: provenance.Boundary(cmp.Or(own.Boundary, base.Boundary, string(provenance.BoundaryExternal))),
+			MayOmit: given(own.MayOmit, base.MayOmit),
+			IDKind:  cmp.Or(own.IDKind, base.IDKind), Boundary: provenance.Boundary(cmp.Or(own.Boundary, base.Boundary, string(provenance.BoundaryExternal))),
 			EgressURL: own.EgressURL || base.EgressURL, // it only makes the rules look closer
 		}
 		if t := c.Upstreams[server].Timeout; t > 0 {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,6 +73,7 @@ func TestConfigProblems(t *testing.T) {
 		"level out of range":          {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 3}\n", "operations.a.b.level", 3, "not a level"},
 		"level against effect":        {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 2, effect: read}\n", "operations.a.b.level", 3, "contradicts"},
 		"typed without shape":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed}\n", "operations.a.b.shape", 3, "needs a shape"},
+		"no place to omit":            {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {to: content}, may_omit: [to]}\n", "operations.a.b.may_omit", 3, `"to" has neither role`},
 		"unknown role of an argument": {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {to: whom}}\n", "operations.a.b.args.to", 3, `unknown word "whom"`},
 		"text is no role":             {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {body: text}}\n", "operations.a.b.args.body", 3, "text is no role"},
 		"argument of no name":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {\"\": content}}\n", "operations.a.b.args", 3, "no name"},
@@ -245,6 +247,7 @@ operations:
   cal.*: {effect: read, trusted_fields: [id], names: [title], delegable: [owner], id_kind: event, boundary: internal, output: typed, shape: "^x$", egress_url: true, args: {id: selector}}
   cal.own: {level: 2, trusted_fields: [], names: [name, subject], id_kind: entry, boundary: none, output: untrusted, egress_url: false, args: {id: content, text: content}}
   cal.typed: {output: typed}
+  cal.move: {args: {to: destination}, may_omit: [to]}
 `), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -265,6 +268,9 @@ operations:
 		if problems := p.Check(); problems != nil {
 			t.Errorf("%s: %v", tool, problems)
 		}
+	}
+	if p := c.Classifier(nil)("cal", "move").Profile(); !slices.Equal(p.MayOmit, []string{"to"}) || p.Check() != nil {
+		t.Errorf("may_omit: %q, %v", p.MayOmit, p.Check())
 	}
 	p := c.Classifier(nil)("unheard", "of").Profile()
 	if p.HasRoles() || p.Level != 2 || p.Output != provenance.UntrustedOutput || p.Boundary != provenance.BoundaryExternal || p.TrustedFields != nil || p.EgressURL {

@@ -231,6 +231,8 @@ people:
 #     # trusted, or a person is asked; time and name where there is none of these. content (links in it are looked at), query, flag
 #     # and currency are free. An argument without a role has to be confirmed.
 #     args: {query: query}
+#     # Destinations and urls of an update that a call may leave out, because what is stored stays then.
+#     may_omit: []
 #     risk: LOW
 #   crm.read_mail: {sensitivity: internal_source, effect: read, id_kind: email, args: {email_id: selector}}
 #   # A read whose argument holds code (role code) counts as a write, unless "code" says what the argument may hold: class: select,

@@ -136,6 +136,9 @@ func (l *labelLint) calls() {
 	if len(destinations) > 0 && p.Boundary == provenance.BoundaryNone {
 		l.add(agent.P1, "boundary", "say internal, external or by_arg, or give "+destinations[0]+" another role", "what it is given stays with the person, and %s says who else gets it", destinations[0])
 	}
+	if len(p.MayOmit) > 0 && len(l.with(provenance.Selector, provenance.Target)) == 0 {
+		l.add(agent.P1, "may_omit", "remove it, or give the argument that says which record is changed the role selector", "leaving out %s keeps what is stored, and no argument says of which record: the tool chooses where the call goes, unasked", p.MayOmit[0])
+	}
 	if p.Boundary == provenance.BoundaryByArg && len(destinations)+len(urls) == 0 {
 		l.add(agent.P1, "boundary", "give the argument that says who gets it the role destination", "it leaves by an argument, and none is a destination or url: no label ever refuses it")
 	}

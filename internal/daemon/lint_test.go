@@ -47,6 +47,8 @@ func TestLintLabels(t *testing.T) {
 	}{
 		"nothing wrong":            {`{sensitivity: external, args: {to: destination, body: content}}`, nil},
 		"a plain read":             {`{effect: read, sensitivity: internal_source}`, nil},
+		"an update":                {`{sensitivity: external, args: {id: target, to: destination}, may_omit: [to]}`, nil},
+		"an update of nothing":     {`{sensitivity: external, args: {to: destination, body: content}, may_omit: [to]}`, [][2]string{{"P1 operations.a.b.may_omit", "no argument says of which record"}}},
 		"a write with no roles":    {`{sensitivity: external}`, [][2]string{{"P2 operations.a.b.args", "its arguments have no roles"}}},
 		"a fetch with no roles":    {`{effect: read, egress_url: true}`, [][2]string{{"P2 operations.a.b.args", "all must be confirmed"}}},
 		"its server's roles":       {"a.*: {args: {to: destination}}\n  a.b: {level: 2}", nil},

@@ -68,7 +68,7 @@ func AlsoCovered(operation string, e *judge.Evidence) []approval.Reason {
 		if f.Confirmed {
 			continue
 		}
-		if f.Role.Core() || f.Role.Soft() { // not a link in what is sent
+		if (f.Role.Core() || f.Role.Soft()) && f.Value != "" { // not a link in what is sent, nor a value that is missing
 			names = append(names, f.Argument)
 		}
 		if !f.Covers || len(all) == maxSources {
@@ -120,7 +120,7 @@ func CoveredAnew(q approval.Approval) []approval.Reason {
 			again = true
 			var names []string
 			for _, f := range q.Evidence {
-				if r := provenance.Role(f.Role); !f.Confirmed && (r.Core() || r.Soft()) {
+				if r := provenance.Role(f.Role); !f.Confirmed && (r.Core() || r.Soft()) && f.Value != "" {
 					names = append(names, f.Argument)
 				}
 			}

@@ -45,6 +45,7 @@ type toolLabel struct {
 	Boundary       string            `json:"boundary"`
 	EgressURL      bool              `json:"egress_url"`
 	Args           map[string]string `json:"args"`
+	MayOmit        []string          `json:"may_omit"`
 	// What the format has and no rule looks at.
 	Reads         string `json:"reads"`
 	Consequential bool   `json:"consequential"`
@@ -52,7 +53,7 @@ type toolLabel struct {
 	Reason        string `json:"reason"`
 }
 
-var labelFields = []string{"internal_source", "external", "output", "shape", "trusted_fields", "names", "delegable", "id_kind", "level", "boundary", "egress_url", "args",
+var labelFields = []string{"internal_source", "external", "output", "shape", "trusted_fields", "names", "delegable", "id_kind", "level", "boundary", "egress_url", "args", "may_omit",
 	"reads", "consequential", "author", "reason"}
 
 // ReadLabels reads a file of the format "tool-labels/1". Name stands in errors, which are fault.ConfigurationInvalid.
@@ -117,7 +118,7 @@ func (t toolLabel) resolve(suite, name string) (tool, error) {
 	}
 	p := &provenance.Profile{
 		Output: provenance.Output(t.Output), TrustedFields: t.TrustedFields, Names: t.Names, Delegable: t.Delegable, IDKind: t.IDKind, Level: 2,
-		Boundary: provenance.Boundary(t.Boundary), EgressURL: t.EgressURL,
+		Boundary: provenance.Boundary(t.Boundary), EgressURL: t.EgressURL, MayOmit: t.MayOmit,
 	}
 	if t.Level != nil {
 		p.Level = *t.Level

@@ -304,7 +304,8 @@ func TestMalformed(t *testing.T) {
 
 // TestLabels: what nobody spoke of is strict, and a field that the format doesn't have is said.
 func TestLabels(t *testing.T) {
-	l, err := ReadLabels("l.json", []byte(`{"format": "tool-labels/1", "suites": {"s": {"a": {}, "b": {"internal_source": true, "trusted_field": ["id"]}, "c": {"external": false}, "d": {"internal_source": true, "external": false, "level": 0}}}}`))
+	l, err := ReadLabels("l.json", []byte(`{"format": "tool-labels/1", "suites": {"s": {"a": {}, "b": {"internal_source": true, "trusted_field": ["id"]}, "c": {"external": false}, "d": {"internal_source": true, "external": false, "level": 0},
+		"e": {"args": {"to": "destination"}, "may_omit": ["to"]}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,6 +315,9 @@ func TestLabels(t *testing.T) {
 		if name != "d" && (tool.profile.Level != 2 || tool.op.Effect != flow.Write) || tool.profile.HasRoles() || !slices.Contains(tool.op.Emits, flow.Untrusted) {
 			t.Errorf("%s: %+v", name, tool)
 		}
+	}
+	if got := l.toolbox("s").tool("e").profile.MayOmit; !slices.Equal(got, []string{"to"}) {
+		t.Errorf("may_omit: %q", got)
 	}
 	if len(l.odd) != 1 || !strings.Contains(l.odd[0], "l.json: suites.s.b.trusted_field is not looked at") {
 		t.Errorf("notes: %q", l.odd)
