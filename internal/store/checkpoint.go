@@ -79,6 +79,7 @@ func (db *DB) keep() {
 			db.log.Error("the audit log is not being signed", "error", err)
 		}
 		failing = err != nil
+		db.unsigned.Store(failing)
 	}
 }
 

@@ -93,6 +93,9 @@ type logState struct {
 // connect opens the writing connection and reads from the database what the writer must know: the tree, and the intents that
 // have no outcome. What was acknowledged must still be there, also after an fsync that failed; if it is not, no write will ever be taken again.
 func (w *writer) connect() (err error) {
+	if err := w.look(0); err != nil { // the engine would make an empty database in the place of one that is gone
+		return err
+	}
 	c, err := dial(dsn(w.path, writeParams))
 	if err != nil {
 		return err
@@ -119,6 +122,9 @@ func (w *writer) connect() (err error) {
 		if err := w.acceptCommit(c, found); err != nil {
 			return err
 		}
+	}
+	if err := w.holdFiles(); err != nil {
+		return err
 	}
 	w.c, w.logState = c, found
 	return nil
@@ -172,11 +178,10 @@ func (w *writer) checkAcknowledged(c *conn, found logState) (err error) {
 		root, err = tlog.TreeHash(w.size, found.tree.Snapshot().Hashes(c.readTile))
 	}
 	if found.size < w.size || err != nil || root != w.tree.Root() {
-		w.lost = fault.Wrap(err, fault.AuditUnavailable, "The database no longer holds the %d entries that were acknowledged.", w.size).
-			Try("Stop the gateway and look at the disk; \"sallyport audit verify\" tells what is left.")
-		w.log.Error("the audit log has lost entries; nothing is written any more", "acknowledged", w.size, "found", found.size)
+		return w.lose(fault.Wrap(err, fault.AuditUnavailable, "The database no longer holds the %d entries that were acknowledged: it has %d.", w.size, found.size).
+			Try("Look at the disk; \"sallyport audit verify\" tells what is left."))
 	}
-	return w.lost
+	return nil
 }
 
 // acceptCommit takes over a commit that was reported as failed and had worked. A caller that repeats one of its outcomes must find it done. Its intents

@@ -13,6 +13,7 @@ const (
 	selectLast        = "SELECT idx, at FROM audit_entries ORDER BY idx DESC LIMIT 1"
 	selectTile        = "SELECT hashes FROM audit_tiles WHERE level = $1 AND n = $2"
 	selectLeaves      = "SELECT idx, body FROM audit_entries WHERE idx >= $1 AND idx < $2 ORDER BY idx"
+	selectBlock       = "SELECT idx, at, kind, call_id, body FROM audit_entries WHERE idx >= $1 AND idx < $2 ORDER BY idx"
 	selectAt          = "SELECT at FROM audit_entries WHERE idx = $1"
 	selectBlocks      = "SELECT n, keys FROM audit_blocks WHERE n >= $1 ORDER BY n LIMIT $2"
 	selectExtent      = "SELECT (SELECT coalesce(max(idx) + 1, 0) FROM audit_entries), (SELECT coalesce(max(n), 0) FROM audit_payloads)"
@@ -68,5 +69,6 @@ const (
 	countSilent       = "SELECT count(*) FROM approvals WHERE agent = $1 AND state = 'pending' AND silence > $2 AND expires > $2"
 	selectObjected    = "SELECT 1 FROM approvals WHERE agent = $1 AND operation = $2 AND spoken >= $3 LIMIT 1"
 	countOpenOfAgent  = "SELECT count(*) FROM approvals WHERE agent = $1 AND state IN ('pending', 'deferred') AND expires > $2"
+	upsertPulse       = "INSERT INTO pulse (one, at) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET at = excluded.at"
 	selectVersion     = "SELECT version FROM schema_version"
 )

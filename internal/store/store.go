@@ -10,6 +10,7 @@
 //   - The log is append-only: index without gaps, time never backwards, each call one intent and then one outcome. A database
 //     that has lost or changed signed entries is not opened.
 //   - One process writes a data directory at a time; any number read it.
+//   - A store whose files are removed or replaced while it is open, or whose log is found changed, never writes again (DB.Lost).
 //
 // One goroutine (writer) owns the writing connection. Readers have a pool of their own and never wait for it.
 package store
@@ -24,6 +25,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,9 +61,13 @@ type DB struct {
 	signedSize int64
 	stored     bool // it is in the database, and so is everything that was deferred until then
 
+	unsigned atomic.Bool   // the last attempt to sign failed
+	probing  chan struct{} // holds one: who writes to see whether the store takes writes
+
 	closeOnce sync.Once
 	closing   chan struct{}
 	kept      chan struct{}
+	watched   chan struct{}
 	closeErr  error
 }
 
@@ -87,7 +93,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	}
 	db := &DB{
 		Reader: newReader(dir, readParams), w: newWriter(path, o), signer: o.Signer, log: o.Log, lock: lock,
-		closing: make(chan struct{}), kept: make(chan struct{}),
+		closing: make(chan struct{}), kept: make(chan struct{}), watched: make(chan struct{}), probing: make(chan struct{}, 1),
 	}
 	defer func() {
 		if err != nil {
@@ -107,9 +113,13 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	if err := db.checkAnchor(ctx); err != nil {
 		return nil, err
 	}
+	if err := db.checkShare(ctx, db.w.tree.Snapshot()); err != nil {
+		return nil, err
+	}
 	unknown := len(db.w.open)
 	go db.w.loop()
 	go db.keep()
+	go db.watch()
 	if unknown > 0 {
 		o.Log.Warn("calls were under way when the gateway stopped; their outcome is recorded as unknown", "calls", unknown)
 		err = db.w.do(ctx, &job{run: db.w.recover})
@@ -120,6 +130,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	if err != nil {
 		close(db.closing)
 		<-db.kept
+		<-db.watched
 		db.w.queue.close()
 		return nil, err
 	}
@@ -132,6 +143,7 @@ func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
 		close(db.closing)
 		<-db.kept
+		<-db.watched
 		_, err := db.Checkpoint(context.Background())
 		db.w.queue.close()
 		db.closeErr = errors.Join(err, db.Reader.Close(), db.lock.Close())

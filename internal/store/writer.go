@@ -63,15 +63,22 @@ type writer struct {
 	queue   queue
 	live    liveSessions
 	commits atomic.Int64 // transactions committed
+	started time.Time
+	written atomic.Int64  // when the last one was, since started
+	down    atomic.Bool   // the last write failed; the log has one line for each time, not one for each call
+	gone    chan struct{} // closed when lost is set
+	lostErr error         // lost, for everybody once gone is closed
 	// commit is COMMIT; tests put failing ones in its place.
 	commit func(*conn) error
 
 	// Below: the goroutine's own.
 	c    *conn  // nil while the store is unusable
-	lost error  // set when acknowledged entries are gone: never write again
-	down bool   // the last attempt failed (so that the log has one line for each time, not one for each call)
+	lost error  // set when acknowledged entries, or files, are gone: never write again
 	leaf []byte // the entry under way
 	tx   tx     // the transaction under way; its maps are used again
+
+	held   []heldFile // what may not be lost; the database and the lock come first
+	looked time.Time  // when they were all seen last
 	logState
 	deferred
 }
@@ -86,6 +93,8 @@ type deferred struct {
 func newWriter(path string, o Options) *writer {
 	return &writer{
 		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
+		started:  time.Now(),
+		gone:     make(chan struct{}),
 		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
 		live:     liveSessions{byID: map[string]session.Session{}},
 		commit:   func(c *conn) error { return c.exec("COMMIT") },
@@ -302,8 +311,7 @@ func (w *writer) attempt(jobs []*job) (spoiled bool) {
 		w.refuse(jobs, unavailable(err, fault.AuditUnavailable))
 		return false
 	}
-	if w.down {
-		w.down = false
+	if t.wrote > 0 && w.down.CompareAndSwap(true, false) {
 		w.log.Info("the store is back")
 	}
 	for i, j := range jobs {
@@ -320,8 +328,7 @@ func (w *writer) attempt(jobs []*job) (spoiled bool) {
 
 // refuse answers every job with err. The log has one line for a fault, however many calls it refuses.
 func (w *writer) refuse(jobs []*job, err error) {
-	if err = ofJob(err); fault.Is(err, fault.AuditUnavailable) && !w.down {
-		w.down = true
+	if err = ofJob(err); fault.Is(err, fault.AuditUnavailable) && w.down.CompareAndSwap(false, true) && w.lost == nil {
 		w.log.Error("the store refuses writes; calls are refused until it is back", "error", err)
 	}
 	for _, j := range jobs {
@@ -418,6 +425,10 @@ func (t *tx) commit() error {
 		return err
 	}
 	w.commits.Add(1)
+	w.written.Store(int64(time.Since(w.started)))
+	if err := w.look(lookEvery); err != nil { // before anybody is told that it is durable
+		return err
+	}
 	if w.tree.Size() != w.size {
 		w.tree.Commit()
 		w.size, w.lastAt, w.keys = w.tree.Size(), t.now, t.keys
