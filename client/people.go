@@ -19,8 +19,16 @@ type SessionQuery struct {
 
 // SessionPage is a page of sessions. Next is "" on the last one.
 type SessionPage struct {
-	Sessions []Session `json:"sessions"`
-	Next     string    `json:"next,omitempty"`
+	Sessions []Session        `json:"sessions"`
+	Aside    []DamagedSession `json:"set_aside,omitempty"`
+	Next     string           `json:"next,omitempty"`
+}
+
+// DamagedSession is a session whose row in the gateway's store can't be read.
+type DamagedSession struct {
+	SessionID string `json:"session_id"`
+	AgentID   string `json:"agent_id"`
+	Problem   string `json:"problem"`
 }
 
 // Sessions lists sessions.

@@ -70,6 +70,12 @@ func (c *cli) sessionList() *cobra.Command {
 				}
 				t.row(s.SessionID, s.AgentID, s.State, s.Phase, words, plan, s.OpenedAt)
 			}
+			for _, s := range page.Aside {
+				t.row(s.SessionID, s.AgentID, "DAMAGED", "", "", "", "")
+			}
+			for _, s := range page.Aside {
+				t.line("%s", s.Problem)
+			}
 			if page.Next != "" {
 				t.line("more: sallyport sessions list --after %s", page.Next)
 			}

@@ -86,10 +86,10 @@ func (c *Console) openSessions(ctx context.Context) (byAgent map[string]int, atL
 	defer cancel()
 	byAgent = map[string]int{}
 	found, err := c.o.Store.SessionsPage(ctx, "", countedSessions, session.Open)
-	for _, s := range found {
+	for _, s := range found.Sessions {
 		byAgent[s.Agent]++
 	}
-	return byAgent, len(found) == countedSessions, err
+	return byAgent, len(found.Sessions) == countedSessions, err
 }
 
 // agentPage shows one agent with its whole declaration.
@@ -125,7 +125,7 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 	if err != nil {
 		d.Missing = c.missing("an agent's sessions", err)
 	}
-	for _, s := range open {
+	for _, s := range open.Sessions {
 		if s.Agent != id {
 			continue
 		}
@@ -133,7 +133,7 @@ func (c *Console) showAgent(w http.ResponseWriter, r *http.Request, p identity.P
 			d.Sessions = append(d.Sessions, s)
 		}
 	}
-	d.AtLeast = len(open) == countedSessions
+	d.AtLeast = len(open.Sessions) == countedSessions
 	c.show(w, r, p, view{template: "agent", title: a.AgentID, place: "/agents", status: status, data: d})
 }
 

@@ -72,7 +72,9 @@ type Store interface {
 	Checkpoint(ctx context.Context) ([]byte, error)
 	Inclusion(ctx context.Context, index, size int64) (audit.Inclusion, error)
 	Consistency(ctx context.Context, from, size int64) (audit.Consistency, error)
-	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
+	SessionsPage(ctx context.Context, after string, limit int, state session.State) (session.Page, error)
+	// Ready tells whether writes are taken.
+	Ready(ctx context.Context) error
 }
 
 // Options are the options of New. Every field but OIDC, Public and Deliveries is needed.

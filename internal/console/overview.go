@@ -35,6 +35,7 @@ type overviewPage struct {
 	Problem *problem // why an act was refused
 	Reason  string   // its reason, as it was typed
 	Missing []string // parts that can't be shown
+	Unready string   // why no calls are taken, or ""
 
 	Reader, Auditor, Operator bool
 
@@ -48,6 +49,7 @@ type overviewPage struct {
 	Down     int
 	Troubled []Deliveries // channels whose messages did not arrive, for operators
 	Sessions []session.Session
+	Aside    []session.Damaged // sessions whose rows can't be read
 	Drills   desk.DrillCounts
 	Entries  []audit.Entry // newest first
 	SignIns  []signedIn    // of the person
@@ -104,8 +106,10 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 				d.Unread++
 			}
 		}
-		d.Sessions, err = c.o.Store.SessionsPage(ctx, "", shownSessions, session.Open)
+		open, err := c.o.Store.SessionsPage(ctx, "", shownSessions, session.Open)
 		missing("the sessions", err)
+		d.Sessions, d.Aside = open.Sessions, open.Aside
+		d.Unready = c.unready(ctx)
 	}
 	if d.Operator && c.o.Deliveries != nil {
 		all, err := c.o.Deliveries(ctx)
@@ -131,6 +135,19 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		missing("the drills", err)
 	}
 	return d
+}
+
+// unready says why no calls are taken; "" where they are.
+func (c *Console) unready(ctx context.Context) string {
+	select {
+	case <-c.o.Closing:
+		return "It is stopping."
+	default:
+	}
+	if err := c.o.Store.Ready(ctx); err != nil {
+		return fault.Of(err).Public()
+	}
+	return ""
 }
 
 func (c *Console) kill(w http.ResponseWriter, r *http.Request, p identity.Principal) {

@@ -39,6 +39,7 @@ type sessionsPage struct {
 	State    session.State
 	Tabs     []tab
 	Sessions []sessionRow
+	Aside    []session.Damaged
 	After    string
 	Next     string // link to the page after, or ""
 	Refresh  string // this page
@@ -69,11 +70,12 @@ func (c *Console) sessions(w http.ResponseWriter, r *http.Request, p identity.Pr
 		c.fail(w, r, p, err)
 		return
 	}
-	if len(found) > pageOfSessions {
-		found = found[:pageOfSessions]
-		d.Next = page(d.State, found[pageOfSessions-1].ID)
+	d.Aside = found.Aside
+	if len(found.Sessions) > pageOfSessions {
+		found.Sessions = found.Sessions[:pageOfSessions]
+		d.Next = page(d.State, found.Sessions[pageOfSessions-1].ID)
 	}
-	for _, s := range found {
+	for _, s := range found.Sessions {
 		d.Sessions = append(d.Sessions, sessionRow{s})
 	}
 	d.Refresh = page(d.State, d.After)

@@ -48,8 +48,12 @@ import (
 	"sallyport.example/internal/web"
 )
 
-// drain is the time that calls in flight have to finish once the daemon stops. Then they are cancelled.
-const drain = 10 * time.Second
+const (
+	// drain is the time that calls in flight have to finish once the daemon stops. Then they are cancelled.
+	drain = 10 * time.Second
+	// lastWords is the time that the verdicts about cancelled calls have to reach their callers.
+	lastWords = 3 * time.Second
+)
 
 // asksPerMinute bounds the questions that one agent may ask people in any minute: people answer no more.
 const asksPerMinute = 300
@@ -558,7 +562,8 @@ func (d *Daemon) unlisted() string {
 	return fmt.Sprintf("  note     agents can't call %s, which no entry under operations names: sallyport tools list\n", sentence.Count(n, "tool"))
 }
 
-// Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last.
+// Run serves until ctx ends, then drains: no new calls, calls in flight get their time, the store is closed last. It ends with an error where the store
+// is lost.
 func (d *Daemon) Run(ctx context.Context) error {
 	failed := make(chan error, 2)
 	for _, at := range []*door{&d.agents, &d.people} {
@@ -567,6 +572,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
+	case <-d.store.Lost():
+		err = fmt.Errorf("the gateway stops: %w", d.store.LostBecause())
 	case err = <-failed:
 		if errors.Is(err, http.ErrServerClosed) {
 			err = nil
@@ -578,27 +585,17 @@ func (d *Daemon) Run(ctx context.Context) error {
 // Close stops everything in the order in which work flows.
 func (d *Daemon) Close() error {
 	d.closing.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), drain)
-		defer cancel()
 		var errs []error
+		if d.api != nil {
+			d.api.Close() // the first thing that shows is that the gateway is not ready; it ends long waits, too
+		}
 		if d.gate != nil {
 			d.gate.Desk().Drain() // calls that are held for an answer end, and the agents call again later
 		}
 		if d.face != nil {
 			d.face.Drain() // ends standing streams, which would otherwise hold the shutdown; running calls finish
 		}
-		if d.api != nil {
-			d.api.Close() // ends long waits
-		}
-		for _, at := range []*door{&d.agents, &d.people} {
-			if at.http == nil {
-				continue
-			}
-			if err := at.http.Shutdown(ctx); err != nil {
-				d.o.Log.Warn("some calls did not finish in time and were cut off", "error", err)
-				errs = append(errs, at.http.Close())
-			}
-		}
+		errs = append(errs, d.shut(&d.agents, drain), d.shut(&d.people, lastWords)) // people see the one that drains to its end
 		if d.face != nil {
 			d.face.Close()
 		}
@@ -630,6 +627,27 @@ func (d *Daemon) Close() error {
 		d.closeErr = errors.Join(errs...)
 	})
 	return d.closeErr
+}
+
+// shut closes a door: its requests have some time to finish, and those that don't a little more to say that their calls were ended.
+func (d *Daemon) shut(at *door, patience time.Duration) error {
+	if at.http == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if at.http.Shutdown(ctx) == nil {
+		return nil
+	}
+	d.gate.EndCalls()
+	d.o.Log.Warn("some calls did not finish in time and were ended")
+	ctx, cancel = context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	if err := at.http.Shutdown(ctx); err != nil {
+		d.o.Log.Warn("some callers did not take their answers and were cut off", "error", err)
+		return at.http.Close()
+	}
+	return nil
 }
 
 // Recorded holds what a data directory shows about the labels of a configuration.

@@ -110,6 +110,7 @@ type Gateway struct {
 	refusals   *refusals.Recorder
 	background background
 	closed     atomic.Bool
+	ending     atomic.Bool // no operation starts any more
 }
 
 // background are writes that must not be lost.
@@ -236,6 +237,14 @@ func (g *Gateway) Close(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return errors.Join(ctx.Err(), errors.New("some audit entries were still waiting for the store"))
+	}
+}
+
+// EndCalls ends the operations that run, so that their callers get a verdict before the doors close, and lets none start.
+func (g *Gateway) EndCalls() {
+	g.ending.Store(true)
+	for _, l := range g.sessions.all() {
+		l.meter.Stop(errStopping)
 	}
 }
 

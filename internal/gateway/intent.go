@@ -140,6 +140,9 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	c.ran.at = time.Now()
 	c.live.meter.Start(c)
 	defer c.live.meter.End(c)
+	if c.g.ending.Load() {
+		return effect.Result{}, &fault.NotDispatched{Err: errStopping}
+	}
 	if c.live.current.Load().State != session.Open { // closed before there was a call to end
 		return effect.Result{}, &fault.NotDispatched{Err: errClosed}
 	}

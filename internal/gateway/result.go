@@ -277,6 +277,8 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 		code = fault.KillSwitch
 	case errors.Is(err, errClosed):
 		code = fault.SessionClosed
+	case errors.Is(err, errStopping):
+		code, f = fault.TimeExceeded, fault.New(fault.TimeExceeded, "The gateway stopped before the operation ended; partial results were discarded.")
 	case errors.Is(err, limit.ErrBudget):
 		code = fault.LimitBudget
 	case errors.Is(err, context.DeadlineExceeded):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,9 @@ type live struct {
 
 // errClosed is the cause with which a session's calls end when the session does.
 var errClosed = errors.New("the session was closed")
+
+// errStopping is the cause with which all calls end that run longer than a stopping gateway waits.
+var errStopping = errors.New("the gateway stopped before the operation ended")
 
 // owedOutcome is the outcome of a call that could not be written when it was due. Until it is, the session makes no more calls.
 type owedOutcome struct {
@@ -108,6 +112,13 @@ func (a *liveSessions) add(s session.Session, tier Tier) (l *live, isNew bool) {
 		a.own[cur.Agent] = l
 	}
 	return l, isNew
+}
+
+// all returns the sessions in use.
+func (a *liveSessions) all() []*live {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.byID))
 }
 
 // forget drops a closed session and returns what was held of it; one that owes an outcome stays until that is written.

@@ -192,11 +192,16 @@ func (a *API) plainRoutes(s *side) {
 	}
 	s.raw(route{method: http.MethodGet, path: "/healthz", summary: "The process answers"}, "/healthz", true, "application/json", nil,
 		func(w http.ResponseWriter, _ *http.Request) error { return say(w, "ok") })
-	s.raw(route{method: http.MethodGet, path: "/readyz", summary: "The store answers"}, "/readyz", true, "application/json", nil,
+	s.raw(route{method: http.MethodGet, path: "/readyz", summary: "Calls are taken: the store took a write lately, and the gateway is not stopping"}, "/readyz", true, "application/json", nil,
 		func(w http.ResponseWriter, r *http.Request) error {
 			ctx, cancel := context.WithTimeout(r.Context(), readyTime)
 			defer cancel()
-			if _, err := a.store.Size(ctx); err != nil {
+			select {
+			case <-a.closing:
+				return fault.New(fault.StoreUnavailable, "The gateway is stopping: it takes no new calls.")
+			default:
+			}
+			if err := a.store.Ready(ctx); err != nil {
 				return fault.Wrap(err, fault.StoreUnavailable, "")
 			}
 			return say(w, "ready")

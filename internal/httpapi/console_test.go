@@ -11,6 +11,7 @@ import (
 	"sallyport.example/client"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/console"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
 )
@@ -196,5 +197,31 @@ func TestPageWithoutStore(t *testing.T) {
 	w.store.mu.Unlock()
 	if a := w.send(w.admin, "GET", "/", "", "", with(c)); a.status != 200 || !strings.Contains(a.body, "the audit log can’t be shown") || strings.Contains(a.body, http.ErrBodyNotAllowed.Error()) {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// TestPageThatIsNotReady: the overview says so where no write succeeds, or where the gateway is stopping, whatever still answers.
+func TestPageThatIsNotReady(t *testing.T) {
+	w := newWorld(t)
+	_, c := w.signIn(w.token(identity.Person, "ann", identity.Viewer))
+	page := func() string { return w.send(w.admin, "GET", "/", "", "", with(c)).body }
+	if strings.Contains(page(), "not ready") {
+		t.Error("not ready, although it is")
+	}
+	w.store.mu.Lock()
+	w.store.ready = func() error { return fault.New(fault.AuditUnavailable, "The disk is full.") }
+	w.store.mu.Unlock()
+	if body := page(); !strings.Contains(body, "The gateway is not ready") || !strings.Contains(body, "The disk is full.") {
+		t.Error(body)
+	}
+	w.store.mu.Lock()
+	w.store.ready = nil
+	w.store.mu.Unlock()
+	w.api.Close()
+	if body := page(); !strings.Contains(body, "The gateway is not ready") || !strings.Contains(body, "It is stopping.") {
+		t.Error(body)
+	}
+	if a := w.send(w.admin, "GET", "/readyz", "", ""); a.status != 503 || !strings.Contains(a.body, "is stopping") {
+		t.Errorf("readyz: %d %s", a.status, a.body)
 	}
 }

@@ -52,8 +52,11 @@ type Store interface {
 	Consistency(ctx context.Context, from, size int64) (audit.Consistency, error)
 	Tile(ctx context.Context, level int, n int64, width int) ([]byte, error)
 	EntryBundle(ctx context.Context, n int64, width int) ([]byte, error)
-	// SessionsPage returns sessions, newest first, after the one with that id ("" for the first page), of one state or ("") of any.
-	SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error)
+	// SessionsPage returns sessions, newest first, after the one with that id ("" for the first page), of one state or ("") of any. Those whose
+	// rows can't be read don't count.
+	SessionsPage(ctx context.Context, after string, limit int, state session.State) (session.Page, error)
+	// Ready tells whether writes are taken: one succeeded lately.
+	Ready(ctx context.Context) error
 }
 
 // Options are the options of New. Every field but Log, Deliveries, Clock, Public and OIDC is needed.
@@ -188,7 +191,8 @@ func (a *API) Agent() http.Handler { return a.agents.handler() }
 // Admin serves the people's side: the console, /v1/…, the kill switch and the documents.
 func (a *API) Admin() http.Handler { return a.admin.handler() }
 
-// Close makes requests that wait for a call answer now, so that they don't hold up a server that drains. Closing twice is harmless.
+// Close makes the gateway unready, and requests that wait for a call answer now, so that they don't hold up a server that drains. Closing twice
+// is harmless.
 func (a *API) Close() { a.closeOnce.Do(func() { close(a.closing) }) }
 
 // finishDoc removes huma's error schema from the document, in which ours stands, and encodes it once.

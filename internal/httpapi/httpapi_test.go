@@ -75,6 +75,7 @@ type brittle struct {
 	mu    sync.Mutex
 	block chan struct{} // non-nil: SaveSwitches and Record wait for it
 	size  func() (int64, error)
+	ready func() error
 	full  bool // SaveQuarantine fails
 }
 
@@ -105,6 +106,16 @@ func (b *brittle) SaveSwitches(ctx context.Context, s standing.Switches, e ...au
 func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {
 	b.blocked()
 	return b.DB.Record(ctx, e...)
+}
+
+func (b *brittle) Ready(ctx context.Context) error {
+	b.mu.Lock()
+	f := b.ready
+	b.mu.Unlock()
+	if f != nil {
+		return f()
+	}
+	return b.DB.Ready(ctx)
 }
 
 func (b *brittle) Size(ctx context.Context) (int64, error) {
@@ -762,12 +773,12 @@ func TestTrouble(t *testing.T) {
 	if a := w.send(w.admin, "GET", "/readyz", "", ""); a.status != 200 {
 		t.Errorf("ready: %d %s", a.status, a.body)
 	}
-	for code, f := range map[string]func() (int64, error){
-		"internal":          func() (int64, error) { panic("tea in the disk of /secret/place") },
-		"store.unavailable": func() (int64, error) { return 0, errors.New("tea in the disk of /secret/place") },
+	for code, f := range map[string]func() error{
+		"internal":          func() error { panic("tea in the disk of /secret/place") },
+		"store.unavailable": func() error { return errors.New("tea in the disk of /secret/place") },
 	} {
 		w.store.mu.Lock()
-		w.store.size = f
+		w.store.ready = f
 		w.store.mu.Unlock()
 		a := w.send(w.admin, "GET", "/readyz", "", "")
 		if p := a.problem(t); p.Code != code || a.status < 500 || strings.Contains(a.body, "secret") {

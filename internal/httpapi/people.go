@@ -26,8 +26,9 @@ var (
 
 // SessionPage is a page of sessions, newest first. Next is "after" for the next page; the last page has none.
 type SessionPage struct {
-	Sessions []gateway.Status `json:"sessions"`
-	Next     string           `json:"next,omitempty"`
+	Sessions []gateway.Status  `json:"sessions"`
+	Aside    []session.Damaged `json:"set_aside,omitempty" doc:"Sessions of this part of the list whose rows in the store are damaged. Nothing can be done in them."`
+	Next     string            `json:"next,omitempty"`
 }
 
 // PathID names a session, an agent or a token in a path.
@@ -62,12 +63,12 @@ func (a *API) sessionRoutes(s *side) {
 			Limit int    `query:"limit" minimum:"1" maximum:"500" default:"100"`
 		}) (SessionPage, error) {
 			found, err := a.store.SessionsPage(ctx, in.After, in.Limit+1, session.State(in.State))
-			page := SessionPage{Sessions: []gateway.Status{}}
-			if len(found) > in.Limit {
-				found = found[:in.Limit]
-				page.Next = found[in.Limit-1].ID
+			page := SessionPage{Sessions: []gateway.Status{}, Aside: found.Aside}
+			if len(found.Sessions) > in.Limit {
+				found.Sessions = found.Sessions[:in.Limit]
+				page.Next = found.Sessions[in.Limit-1].ID
 			}
-			for _, f := range found {
+			for _, f := range found.Sessions {
 				page.Sessions = append(page.Sessions, gateway.StatusOf(f))
 			}
 			return page, err

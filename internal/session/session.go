@@ -128,6 +128,19 @@ type Session struct {
 	ClosedAt    time.Time     `json:"closed_at,omitzero"`
 }
 
+// Page is a part of the list of sessions.
+type Page struct {
+	Sessions []Session
+	Aside    []Damaged // those among them that can't be read
+}
+
+// Damaged is a session whose row in the store can't be read. Nothing can be done in it.
+type Damaged struct {
+	ID      string `json:"session_id"`
+	Agent   string `json:"agent_id"`
+	Problem string `json:"problem"`
+}
+
 // New opens a session. Nothing in it comes from the agent except the person's request, if the host passed it on.
 func New(agent string, phase Phase, openedBy string, now time.Time) Session {
 	return Session{

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,15 +23,20 @@ func encodeSession(s session.Session) ([]byte, error) {
 	return encode(s) // the arguments of a plan's steps are canonical: under the plan's digest byte for byte
 }
 
-func decodeSession(body []byte, used int64) (s session.Session, err error) {
+func decodeSession(id string, body []byte, used int64) (s session.Session, err error) {
 	if err := json.Unmarshal(body, &s); err != nil {
-		return s, damaged(err)
+		return s, damagedSession(id, err)
 	}
-	if s.ID == "" {
-		return s, damaged(fmt.Errorf("a session without id"))
+	if s.ID != id {
+		return s, damagedSession(id, fmt.Errorf("it is the row of session %.80q", s.ID))
 	}
 	s.Used = time.Duration(used)
 	return s, nil
+}
+
+func damagedSession(id string, err error) error {
+	return fault.Wrap(err, fault.StoreUnavailable, "The row of session %.80q is damaged, so nothing can be done in it.", id).
+		Try("Run \"sallyport audit verify\" with the data directory, and restore a backup.")
 }
 
 // OpenSession implements gateway.Store.
@@ -263,7 +269,7 @@ func (r *Reader) Session(ctx context.Context, id string) (session.Session, error
 	if !ok {
 		return session.Session{}, noSession(id)
 	}
-	return decodeSession(body, used)
+	return decodeSession(id, body, used)
 }
 
 // OwnSession implements gateway.Store.
@@ -289,49 +295,67 @@ func (db *DB) sessionBy(ctx context.Context, query, agent, none string) (session
 }
 
 // SessionsPage returns sessions, the newest first: those opened before the session after ("": from the newest on), at most limit
-// of them, only those in state ("": all).
-func (db *DB) SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error) {
+// of them, only those in state ("": all). A row that can't be read is set aside, and does not count.
+func (db *DB) SessionsPage(ctx context.Context, after string, limit int, state session.State) (session.Page, error) {
 	page, err := db.Reader.SessionsPage(ctx, after, limit, state)
 	db.w.live.mu.RLock()
 	defer db.w.live.mu.RUnlock()
-	for i, s := range page {
+	for i, s := range page.Sessions {
 		if s, ok := db.w.live.byID[s.ID]; ok && (state == "" || s.State == state) {
-			page[i] = s
+			page.Sessions[i] = s
 		}
 	}
 	return page, err
 }
 
-// SessionsPage returns sessions, the newest first: those opened before the session after ("": from the newest on), at most limit
-// of them, only those in state ("": all). Used time may be a second old.
-func (r *Reader) SessionsPage(ctx context.Context, after string, limit int, state session.State) ([]session.Session, error) {
+// SessionsPage is as DB.SessionsPage. Used time may be a second old.
+func (r *Reader) SessionsPage(ctx context.Context, after string, limit int, state session.State) (session.Page, error) {
+	page := session.Page{Sessions: []session.Session{}}
 	before := int64(1<<63 - 1)
 	if after != "" {
 		ok, err := r.row(ctx, selectPlace, []any{after}, &before)
 		if err != nil {
-			return nil, err
+			return page, err
 		}
 		if !ok {
-			return nil, noSession(after)
+			return page, noSession(after)
 		}
 	}
-	return r.sessions(ctx, selectPage, before, string(state), int64(min(max(limit, 0), maxPage)))
+	limit = min(max(limit, 0), maxPage)
+	for len(page.Sessions) < limit {
+		want := limit - len(page.Sessions)
+		more, last, err := r.sessions(ctx, selectPage, before, string(state), int64(want))
+		page.Sessions, page.Aside = append(page.Sessions, more.Sessions...), append(page.Aside, more.Aside...)
+		if err != nil || len(more.Sessions)+len(more.Aside) < want || len(page.Aside) > maxPage {
+			return page, err
+		}
+		before = last
+	}
+	return page, nil
 }
 
-// sessions reads rows of a session's body and used time.
-func (r *Reader) sessions(ctx context.Context, query string, args ...any) ([]session.Session, error) {
-	page := []session.Session{}
-	err := r.rows(ctx, func(scan func(...any) error) error {
+// sessions reads rows of sessions. last is the place of the last one.
+func (r *Reader) sessions(ctx context.Context, query string, args ...any) (page session.Page, last int64, err error) {
+	page.Sessions = []session.Session{}
+	err = r.rows(ctx, func(scan func(...any) error) error {
 		var body []byte
 		var used int64
-		if err := scan(&body, &used); err != nil {
+		var id, agent, phase, state string
+		if err := scan(&body, &used, &last, &id, &agent, &phase, &state); err != nil {
 			return err
 		}
-		s, err := decodeSession(body, used)
-		page = append(page, s)
-		return err
+		s, err := decodeSession(id, body, used)
+		if err == nil && (s.Agent != agent || string(s.Phase) != phase || string(s.State) != state) {
+			err = damagedSession(id, errors.New("its columns say something else than its body"))
+		}
+		if err != nil {
+			page.Aside = append(page.Aside, session.Damaged{ID: id, Agent: agent, Problem: fault.Of(err).Public()})
+			return nil
+		}
+		page.Sessions = append(page.Sessions, s)
+		return nil
 	}, query, args...)
-	return page, err
+	return page, last, err
 }
 
 // WaitingPlans implements gateway.Store. Used time may be a second old.
@@ -339,6 +363,6 @@ func (r *Reader) WaitingPlans(ctx context.Context, limit int) (newest []session.
 	if _, err = r.row(ctx, countPlans, nil, &all); err != nil {
 		return nil, 0, err
 	}
-	newest, err = r.sessions(ctx, selectPlans, int64(min(max(limit, 0), maxPage)))
-	return newest, all, err
+	page, _, err := r.sessions(ctx, selectPlans, int64(min(max(limit, 0), maxPage)))
+	return page.Sessions, all, err
 }

@@ -28,7 +28,7 @@ import (
 type engine interface {
 	gateway.Store
 	Entries(context.Context, audit.Filter) ([]audit.Entry, int64, error)
-	SessionsPage(context.Context, string, int, session.State) ([]session.Session, error)
+	SessionsPage(context.Context, string, int, session.State) (session.Page, error)
 	Close() error
 }
 
@@ -99,13 +99,13 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 
 		page, err := s.SessionsPage(ctx, "", 2, "")
 		must(t, err)
-		equal(t, "page", ids(page), []string{again.ID, hosted.ID})
+		equal(t, "page", ids(page.Sessions), []string{again.ID, hosted.ID})
 		page, err = s.SessionsPage(ctx, hosted.ID, 2, "")
 		must(t, err)
-		equal(t, "next page", ids(page), []string{first.ID})
+		equal(t, "next page", ids(page.Sessions), []string{first.ID})
 		page, err = s.SessionsPage(ctx, "", 10, session.Open)
 		must(t, err)
-		equal(t, "open ones", ids(page), []string{again.ID, hosted.ID})
+		equal(t, "open ones", ids(page.Sessions), []string{again.ID, hosted.ID})
 		if _, err = s.SessionsPage(ctx, "sess_none", 10, ""); !fault.Is(err, fault.NotFound) {
 			t.Errorf("page after nothing: %v", err)
 		}

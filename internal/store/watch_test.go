@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/session"
 )
 
 // copyFile copies a file's bytes into another, which keeps its identity if it is there.
@@ -295,4 +296,67 @@ func TestReadyOfAStoreThatHangs(t *testing.T) {
 	}
 	close(hang)
 	must(t, db.Ready(t.Context()))
+}
+
+// A session whose row is damaged is named and set aside: the others are listed, page by page, and it can't be used.
+func TestDamagedSessions(t *testing.T) {
+	db, err := Open(dataDir(t), Options{})
+	must(t, err)
+	var all []string // the newest first
+	for i := range 9 {
+		s := newSession(fmt.Sprint("a", i), false)
+		must(t, db.OpenSession(t.Context(), s, change("session.open", s)))
+		all = append([]string{s.ID}, all...)
+	}
+	must(t, db.Close())
+	c := outside(t)
+	bad := map[string]string{ // by id: what is done to its row
+		all[0]: "body = '{'",
+		all[1]: "body = (SELECT body FROM sessions WHERE id = '" + all[2] + "')",
+		all[4]: "agent = 'another'",
+		all[5]: "phase = 'planning'",
+		all[8]: "body = x'00'",
+	}
+	for id, set := range bad {
+		_, err := c.Exec("UPDATE sessions SET " + set + " WHERE id = '" + id + "'")
+		must(t, err)
+	}
+	must(t, c.Close())
+	db, err = Open(dataDir(t), Options{})
+	must(t, err)
+	defer db.Close()
+	var listed, aside []string
+	for after := ""; ; after = listed[len(listed)-1] {
+		page, err := db.SessionsPage(t.Context(), after, 2, session.Open)
+		must(t, err)
+		for _, s := range page.Sessions {
+			listed = append(listed, s.ID)
+		}
+		for _, d := range page.Aside {
+			aside = append(aside, d.ID)
+			if !strings.Contains(d.Problem, d.ID) || !strings.Contains(d.Problem, "damaged") || d.Agent == "" {
+				t.Errorf("%+v", d)
+			}
+		}
+		if len(page.Sessions) < 2 {
+			break
+		}
+	}
+	equal(t, "listed", listed, []string{all[2], all[3], all[6], all[7]})
+	if len(aside) != len(bad) {
+		t.Errorf("set aside: %v", aside)
+	}
+	for _, id := range aside {
+		if bad[id] == "" {
+			t.Errorf("%s is set aside", id)
+		}
+	}
+	for _, id := range []string{all[0], all[1], all[8]} {
+		if _, err := db.Session(t.Context(), id); !fault.Is(err, fault.StoreUnavailable) || !strings.Contains(err.Error(), id) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	if waiting, _, err := db.WaitingPlans(t.Context(), 10); err != nil || len(waiting) != 0 {
+		t.Errorf("%v, %v", waiting, err)
+	}
 }

@@ -481,7 +481,7 @@ func (t *tx) session(id string) (session.Session, error) {
 	}
 	var s session.Session
 	err := t.w.c.query(func(v []driver.Value) (err error) {
-		s, err = decodeSession(v[0].([]byte), v[1].(int64))
+		s, err = decodeSession(id, v[0].([]byte), v[1].(int64))
 		return err
 	}, selectSession, id)
 	if err != nil {
