@@ -350,7 +350,7 @@ func TestShorterSubject(t *testing.T) {
 func TestGaveNumbers(t *testing.T) {
 	p := &Profile{Level: 1, Args: map[string]Role{"n": Amount}}
 	e := &Evidence{}
-	e.Add(GivenAway("a.b", "c0", nil, []byte(`{"x":1200.5}`)))
+	e.Add(wroteAway("a.b", "c0", nil, `{"x":1200.5}`))
 	see(e, &Profile{Output: TrustedOutput}, "", "a.b", "1", `{}`, `["1200.50"]`)
 	if r := JudgeCall(openOp(1), p, []byte(`{"n":"1200.50"}`), Situation{Held: openHeld, Evidence: e}); r.Verdict == Permit {
 		t.Error(r.Reason)
@@ -380,7 +380,7 @@ func TestGaveInPieces(t *testing.T) {
 	} {
 		e := &Evidence{}
 		for i, g := range gave {
-			e.Add(GivenAway("notes.add", fmt.Sprint("g", i), nil, []byte(g)))
+			e.Add(wroteAway("notes.add", fmt.Sprint("g", i), nil, g))
 		}
 		e.Add(showed(ownNotes, "tidy up", "notes.list", "c2", `{}`, `{"a":"evil@attacker.example"}`))
 		r := JudgeCall(post, messages, []byte(`{"to":"evil@attacker.example"}`), Situation{Held: fromOutside, Request: ParseRequest("tidy up"), Evidence: e})
@@ -480,7 +480,7 @@ func TestReadRepeatsItsArguments(t *testing.T) {
 	}
 }
 
-// The id of what was changed is not something that the session made up: read again, it is still the system's.
+// The id of what was changed is not something that the session made up, if it was read before.
 func TestSelectingIsNotWriting(t *testing.T) {
 	mail := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, IDKind: "mail"}
 	move := &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"id": Selector, "folder": Content}}
@@ -488,11 +488,10 @@ func TestSelectingIsNotWriting(t *testing.T) {
 	list := func(call string) Observation {
 		return showed(mail, words, "mail.list", call, `{}`, `[{"id":"m-1","subject":"Rent for May"}]`)
 	}
-	if r := judged(move, words, `{"id":"m-1"}`, GivenAway("mail.move", "c2", move, []byte(`{"folder":"done","id":"m-1"}`)), list("c3")); r.Verdict != Permit {
-		t.Error(r.Reason)
-	}
-	if r := judged(move, words, `{"id":"m-1"}`, GivenAway("mail.move", "c2", nil, []byte(`{"id":"m-1"}`)), list("c3")); r.Verdict != Ask || !strings.Contains(r.Reason, "which may repeat what this session gave away") {
-		t.Error(r.Reason)
+	for _, p := range []*Profile{move, nil} {
+		moved := wroteAway("mail.move", "c2", p, `{"folder":"done","id":"m-1"}`)
+		wants(t, judged(move, words, `{"id":"m-1"}`, list("c1"), moved, list("c3")), Permit, "")
+		wants(t, judged(move, words, `{"id":"m-1"}`, moved, list("c3")), Ask, "which may repeat what this session gave away")
 	}
 }
 

@@ -1,6 +1,6 @@
 // Package provenance decides about a call by where its arguments came from. It holds the profiles of operations, the evidence that results gave,
-// the person's request and the sealed plans. It is pure: no clock, no network, no state of its own, and no dependencies but the standard library and
-// package flow, whose labels and operations it judges by.
+// the person's request and the sealed plans. It is pure: no clock, no network, no state of its own, and no dependencies but the standard library,
+// the normal forms of golang.org/x/text, and package flow, whose labels and operations it judges by.
 //
 // This package is experimental: its names and its rules may change with any version. Package flow is stable.
 //

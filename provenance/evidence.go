@@ -22,7 +22,6 @@ const (
 	maxSeenValues   = 4000    // of one result
 	maxEvidence     = 40_000  // values of one session
 	maxApproved     = 1000    // approvals of one session
-	maxGivenAway    = 1 << 18 // bytes that one session gave away: beyond it, no later result confirms anything
 	maxDepth        = 32      // of a result's JSON
 	maxParsed       = 8 << 20 // bytes of one result that are read
 	maxSegments     = 500     // of one trusted text
@@ -31,6 +30,7 @@ const (
 	maxNames        = 200 // of one result that the request has: with more, no record is singled out
 	maxPayloads     = 1000
 	maxDisplayField = 64
+	maxNamedBy      = 8 // values by which one record is named
 )
 
 // class says how far a value of a record can be trusted.
@@ -59,8 +59,16 @@ type Observation struct {
 // seenRecord is one record of a result.
 type seenRecord struct {
 	Named  string      `json:"named,omitempty"` // the naming field whose value the request has
+	By     []namedBy   `json:"by,omitempty"`    // all of these fields, with their values, in order; Named is the first
 	Only   bool        `json:"only,omitempty"`  // the only record, and the request has the whole query, or there was none
 	Values []seenValue `json:"values"`
+}
+
+// namedBy is a value by which the request names a record.
+type namedBy struct {
+	Field string `json:"field"`        // "id" for an id or number, whatever the field is called
+	Text  string `json:"text"`         // as it is compared
+	ID    bool   `json:"id,omitempty"` // it is an id or number
 }
 
 type seenValue struct {
@@ -70,12 +78,6 @@ type seenValue struct {
 	ID    bool   `json:"id,omitempty"`   // the field is called an id
 	Code  bool   `json:"code,omitempty"` // another trusted field: an id for arguments of the same name
 	Many  bool   `json:"many,omitempty"` // one of several side by side in a text, or one of the names in a table
-}
-
-// givenAway holds the texts that a call gave away, as bareWord has them, one on each line.
-type givenAway struct {
-	Text string `json:"text,omitempty"`
-	All  bool   `json:"all,omitempty"` // the call gave away more than is kept: it may have been anything
 }
 
 // approved holds the arguments of a call that a person approved.
@@ -104,6 +106,7 @@ type Result struct {
 	CallID    string
 	Arguments []byte // of the call: a canonical JSON object
 	Payloads  []json.RawMessage
+	Writes    bool // the call may have changed something
 }
 
 // Observe takes the values out of a result, by the profile of the operation and the person's request. It never fails: a result that can't be read
@@ -131,6 +134,7 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	}
 	o.seen.Trusted = o.trusted
 	args, err := decode(r.Arguments)
+	o.args, o.writes = args, r.Writes
 	if err == nil {
 		leaves(args, "", func(_ string, value any) {
 			if s, ok := scalar(value); ok && len(o.arguments) < maxQueryValues {
@@ -154,9 +158,13 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	o.large = total > largeResult
 	only := len(records) == 1 && err == nil && o.queryRequested(args)
 	named := o.named(records)
+	o.namedByCreation(named, records, args)
 	o.seen.Records = make([]seenRecord, len(records))
 	for i := range records {
-		o.seen.Records[i] = seenRecord{Named: named[i], Only: only}
+		o.seen.Records[i] = seenRecord{By: named[i], Only: only}
+		if len(named[i]) > 0 {
+			o.seen.Records[i].Named = named[i][0].Field
+		}
 	}
 	// Values that can confirm come first, so that the others can't crowd them out.
 	for _, free := range []bool{false, true} {
@@ -169,9 +177,10 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 
 // named finds for each record the naming field, or the trusted id, by which the request singles it out. A name has to belong to one record alone:
 // two records of one name are not singled out, nor is a record whose name is part of the name of another one in the request. A short name (without
-// the ending of a file, say) counts only if no record of the result has it as its full name.
-func (o *observer) named(records []record) []string {
-	named := make([]string, len(records))
+// the ending of a file, say) counts only if no record of the result has it as its full name. A field that the profile does not list as a name, and
+// that only repeats what the call was given, names nothing.
+func (o *observer) named(records []record) [][]namedBy {
+	named := make([][]namedBy, len(records))
 	type hit struct {
 		id    bool   // the record's id or number, whatever the field is called
 		field string // the name of any other field
@@ -197,10 +206,12 @@ func (o *observer) named(records []record) []string {
 			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.cached(question{f.text, false, true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
 				add(hits, hit{id: true}, f.text)
 			case naming && o.requestNames(f.text, !trusted):
-				add(hits, hit{field: f.name}, f.text)
+				if !o.echoes(records, f.name, f.text) {
+					add(hits, hit{field: f.name}, f.text)
+				}
 			case naming:
 				for _, name := range shortNames(f.text) {
-					if o.requestNames(name, !trusted) {
+					if o.requestNames(name, !trusted) && !o.echoes(records, f.name, name) {
 						add(loose, hit{field: f.name}, name)
 					}
 				}
@@ -228,11 +239,49 @@ func (o *observer) named(records []record) []string {
 		if h.id {
 			name = "id"
 		}
-		if len(in) == 1 && !less && len(hits) <= maxNames && (named[in[0]] == "" || name < named[in[0]]) { // the same one for every order of the map
-			named[in[0]] = name
+		if len(in) == 1 && !less && len(hits) <= maxNames {
+			named[in[0]] = append(named[in[0]], namedBy{name, h.form.value, h.id})
 		}
 	}
+	for i, by := range named { // the same for every order of the map
+		slices.SortFunc(by, func(a, b namedBy) int {
+			return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Text, b.Text))
+		})
+		named[i] = by[:min(len(by), maxNamedBy)]
+	}
 	return named
+}
+
+// echoes reports whether a field with this value only repeats what the call was given. A field that the profile lists as a name does not, nor does one
+// that has something else in another record: there it is what was found.
+func (o *observer) echoes(records []record, name, value string) bool {
+	repeats := func(s string) bool { return o.asked().since(s, 0) < never }
+	return o.p.Names == nil && repeats(value) && !(name != "" && slices.ContainsFunc(records, func(r record) bool {
+		return slices.ContainsFunc(r.fields, func(f field) bool { return f.name == name && !f.key && f.text != "" && f.text != value && !repeats(f.text) })
+	}))
+}
+
+// asked is what the call was given.
+func (o *observer) asked() *given {
+	if o.given == nil {
+		o.given = &given{}
+		givenTexts(o.p, o.args, "", func(text string) { o.given.add(text, 0, func(form) bool { return false }) })
+	}
+	return o.given
+}
+
+// namedByCreation names the record that a call created by the name that the call gave it, if the request has that name. A call that may have changed
+// a record that was there before creates none.
+func (o *observer) namedByCreation(named [][]namedBy, records []record, args any) {
+	if !o.writes || len(records) != 1 || !o.p.HasRoles() || selectsRecord(o.p, args) {
+		return
+	}
+	leaves(args, "", func(path string, value any) {
+		s, ok := scalar(value)
+		if f, has := formOf(s); ok && has && o.p.RoleOf(path) == Name && len(named[0]) < maxNamedBy && o.requestNames(s, true) {
+			named[0] = append(named[0], namedBy{clipField(path), f.value, false})
+		}
+	})
 }
 
 // class is the class of the values in a field.
@@ -273,6 +322,9 @@ type question struct {
 }
 
 type observer struct {
+	args      any    // the arguments of the call
+	given     *given // the same, once it is needed
+	writes    bool   // the call may have changed something
 	answers   map[question]bool
 	arguments map[form]bool // the values of the call's arguments: a result that repeats one is no evidence for it
 	p         *Profile
@@ -412,8 +464,8 @@ func segments(s string) func(yield func(part string, alone bool) bool) {
 // tokens yields the words of a text that are an address, a link, a number or an account.
 func tokens(s string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
-		for token := range strings.FieldsFuncSeq(s, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>()[]{},;|`, r) }) {
-			token = strings.Trim(token, ".:!?'’*_`")
+		for token := range strings.FieldsFuncSeq(s, betweenTokens) {
+			token = strings.Trim(token, aroundTokens)
 			if len(token) > maxValue {
 				continue
 			}
@@ -423,6 +475,14 @@ func tokens(s string) func(yield func(string) bool) {
 		}
 	}
 }
+
+// betweenTokens reports whether a character stands between tokens.
+func betweenTokens(r rune) bool {
+	return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>()[]{},;|`, r)
+}
+
+// aroundTokens are the marks that may stand around a token and are not part of it.
+const aroundTokens = ".:!?'’*_`"
 
 var separators = strings.NewReplacer("_", "", "-", "")
 

@@ -11,14 +11,15 @@ import (
 // Evidence is an index of what a session has read. It is not safe for use by several goroutines while one of them adds. Observations have to be
 // added in the order in which they came, with none left out in between. Evidence that ends early only leads to more questions.
 type Evidence struct {
-	values        map[form][]occurrence
-	ids           map[string][]occurrence // id -> where it occurred as the id of a record
-	records       []evidenceRecord
-	approved      map[approvedAt][]consent
-	sources       map[sourceAt][]consent
-	givenAway     []givenAwayAt
-	givenAwaySize int
-	count         int // values
+	values   map[form][]occurrence
+	ids      map[string][]occurrence // id -> where it occurred as the id of a record
+	records  []evidenceRecord
+	approved map[approvedAt][]consent
+	sources  map[sourceAt][]consent
+	given    given                         // what calls were given
+	names    given                         // what writes were given that may have changed a record: it names none
+	written  map[writtenKind]map[form]bool // what writes changed -> the records that they selected; the zero form: any
+	count    int                           // values
 }
 
 // occurrence is a place where a value occurred.
@@ -70,10 +71,93 @@ func (e *Evidence) idsFor(id, argument string) []occurrence {
 	return slices.DeleteFunc(slices.Clone(all), func(sp occurrence) bool { return !sp.own && !idNamed(sp.bare, e.records[sp.record].bareKind, argument) })
 }
 
-// givenAwayAt holds the texts that a call gave away, with the number of records that had been read by then.
-type givenAwayAt struct {
-	givenAway
-	record int
+// writtenKind is a kind of records, on one server. "" is a kind that no label tells, and may be any.
+type writtenKind struct{ server, kind string }
+
+func kindOn(operation, kind string) writtenKind {
+	server, _, _ := strings.Cut(operation, ".")
+	return writtenKind{server, clipField(kind)}
+}
+
+// mayBe reports whether the records of both may be the same. Records of one kind may be, on any server, unless sameServer is set.
+func (k writtenKind) mayBe(other writtenKind, sameServer bool) bool {
+	if k.kind == "" || other.kind == "" || sameServer {
+		return k.server == other.server && (k.kind == "" || other.kind == "" || k.kind == other.kind)
+	}
+	return k.kind == other.kind
+}
+
+// giveAway adds what a call gave away, and what it may have changed.
+func (e *Evidence) giveAway(operation string, g *givenAway) {
+	at := len(e.records)
+	if g.All || g.Text != "" && g.Values == nil {
+		e.given.fill(at)
+	}
+	named := map[form]bool{}
+	for _, s := range g.Known {
+		f, _ := formOf(s)
+		named[f] = true
+	}
+	known := func(f form) bool {
+		return named[f] || slices.ContainsFunc(e.values[f], func(sp occurrence) bool { return sp.class != classFree })
+	}
+	for _, value := range g.Values {
+		e.given.add(value, at, known)
+	}
+	w := g.Wrote
+	if w == nil {
+		return
+	}
+	k := kindOn(operation, w.Kind)
+	if e.written[k] == nil {
+		e.written[k] = map[form]bool{}
+	}
+	if !w.Selects {
+		return
+	}
+	for _, value := range g.Values {
+		e.names.add(value, at, func(form) bool { return false })
+	}
+	if e.names.full || g.All || w.Any {
+		e.written[k][form{}] = true
+	}
+	for _, id := range w.IDs {
+		if f, ok := formOf(id); ok {
+			e.written[k][f] = true
+		}
+	}
+}
+
+// singleOut says whether the request singles out a record that was just read, as far as no write of this untrusted session may be the reason. What a
+// write gave a record names nothing, and the record that it selected is not singled out. A record is not the only one if a write may have removed
+// others.
+func (e *Evidence) singleOut(r *evidenceRecord, seen *seenRecord) {
+	k := kindOn(r.operation, r.idKind)
+	r.only = seen.Only
+	for written, ids := range e.written {
+		if k.mayBe(written, true) {
+			r.only = false
+		}
+		if k.mayBe(written, false) && (ids[form{}] || slices.ContainsFunc(seen.Values, func(v seenValue) bool { return v.idIn(ids, r.idKind) })) {
+			r.only = false
+			return
+		}
+	}
+	if seen.By == nil && e.names.empty() { // kept by an earlier version
+		r.named = seen.Named
+	}
+	for _, by := range seen.By {
+		if by.ID || e.names.since(by.Text, 0) == never {
+			r.named = by.Field
+			return
+		}
+	}
+}
+
+// idIn reports whether the value is the id or number of its record, and one of these.
+func (v *seenValue) idIn(ids map[form]bool, kind string) bool {
+	f, ok := formOf(v.Text)
+	return ok && len(ids) > 0 && (v.ID || v.Code && isIDOrNumber(v.Field, kind)) && ids[f]
 }
 
 // approvedAt is a value that a person approved as an argument of an operation. A link counts for any argument.
@@ -93,17 +177,14 @@ func (e *Evidence) Add(s Observation) {
 	if e.values == nil {
 		e.values, e.ids = map[form][]occurrence{}, map[string][]occurrence{}
 		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
+		e.written = map[writtenKind]map[form]bool{}
 	}
 	switch {
 	case s.Approved != nil:
 		e.approve(s)
 		return
 	case s.GivenAway != nil:
-		e.givenAwaySize += len(s.GivenAway.Text)
-		e.givenAway = append(e.givenAway, givenAwayAt{*s.GivenAway, len(e.records)})
-		if e.givenAwaySize > maxGivenAway {
-			e.givenAway = []givenAwayAt{{givenAway{All: true}, e.givenAway[0].record}}
-		}
+		e.giveAway(s.Operation, s.GivenAway)
 		return
 	}
 	kind := bareName(clipField(s.IDKind))
@@ -112,7 +193,8 @@ func (e *Evidence) Add(s Observation) {
 			continue
 		}
 		at := len(e.records)
-		e.records = append(e.records, evidenceRecord{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, bareKind: kind, number: i + 1, named: r.Named, only: r.Only})
+		e.records = append(e.records, evidenceRecord{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, bareKind: kind, number: i + 1})
+		e.singleOut(&e.records[at], &r)
 		for _, v := range r.Values {
 			if e.count >= maxEvidence {
 				return
@@ -212,48 +294,16 @@ func Approve(operation, callID string, p *Profile, args []byte, shown []Finding,
 	return s
 }
 
-// GivenAway is the observation that a call in an untrusted session leaves: the texts that it gives away. A later result that repeats one of them is no
-// evidence, whatever operation reads it. Otherwise an agent under an outsider's influence could write a value down and have it confirmed by reading
-// it back. The observation has to be added before the call runs, whatever its outcome. It leaves out the id of the record that the call changes,
-// because that is not new; of a call without a profile it leaves out nothing.
-func GivenAway(operation, callID string, p *Profile, args []byte) Observation {
-	s := Observation{Operation: operation, CallID: callID, GivenAway: &givenAway{}}
-	v, err := decode(args)
-	if err != nil || len(args) > maxGivenAway {
-		s.GivenAway.All = true
-		return s
-	}
-	var b strings.Builder
-	leaves(v, "", func(path string, value any) {
-		if text, ok := scalar(value); ok && !(p.HasRoles() && p.RoleOf(path) == Selector) {
-			b.WriteString(bareWord(text) + "\n")
-			for token := range tokens(text) { // in the compared form: 1200.5 may come back as 1200.50
-				if f, ok := formOf(token); ok {
-					b.WriteString(bareWord(f.value) + "\n")
-				}
-			}
-		}
-	})
-	s.GivenAway.Text = b.String()
-	return s
-}
+// givenSince is the index of the first record that may only repeat the value, because a call had been given it by then.
+func (e *Evidence) givenSince(value string) int { return e.given.since(value, pieceLetters) }
 
-// echoesFrom is the index of the first record that may only repeat the value, because the session had given it away by then: whole or, if it is an
-// address, a link or an account, in pieces.
-func (e *Evidence) echoesFrom(value string) int {
-	whole, pieces := []string{bareWord(value)}, []string(nil)
-	if f, ok := formOf(value); ok {
-		whole = append(whole, bareWord(f.value))
-		if f.kind == mail || f.kind == link || f.kind == account {
-			pieces = strings.FieldsFunc(fold(f.value), func(r rune) bool { return !inWord(r) })
-		}
+// idGivenSince is the same for an id. What the system set as the id of a record of the kind before any call was given it is not the session's own.
+func (e *Evidence) idGivenSince(id, operation, kind string) int {
+	at := e.given.sinceID(id)
+	if at < never && slices.ContainsFunc(e.ids[id], func(sp occurrence) bool {
+		return sp.record < at && sp.own && sp.trusted() && sameKind(operation, kind, &e.records[sp.record])
+	}) {
+		return never
 	}
-	for _, g := range e.givenAway { // in the order in which they came
-		has := func(s string) bool { return strings.Contains(g.Text, s) }
-		pieces = slices.DeleteFunc(pieces, has)
-		if g.All || slices.ContainsFunc(whole, has) || pieces != nil && len(pieces) == 0 {
-			return g.record
-		}
-	}
-	return len(e.records)
+	return at
 }

@@ -216,7 +216,7 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	read := func(text string) Observation {
 		return showed(&Profile{Output: TrustedOutput}, "", "files.read", "c2", `{}`, `"`+text+`"`)
 	}
-	wrote := func(args string) Observation { return GivenAway("files.write", "c1", nil, []byte(args)) }
+	wrote := func(args string) Observation { return wroteAway("files.write", "c1", nil, args) }
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, read("eve@x.example")), Permit, "")
 	for _, args := range []string{`{"text":"eve@x.example"}`, `{"text":"EVE at the X: <eve@x.example>."}`, `{"a":{"b":["x",{"c":"e-v-e@x.e xample"}]}}`, `{"a":"eve@x","b":1,"a":2}`, `no JSON`, `{"text":"` + strings.Repeat("a", maxGivenAway) + `"}`} {
 		wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(args), read("eve@x.example")), Ask, "which may repeat what this session gave away")
@@ -229,8 +229,8 @@ func TestWhatTheSessionWroteIsNoEvidence(t *testing.T) {
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, wrote(`{"x":"eve@x.example"}`), read("ann@books.example\\neve@x.example"), yes), Ask, "")
 	// More than is kept may have been anything.
 	var seen []Observation
-	for range 5 {
-		seen = append(seen, wrote(`{"text":"`+strings.Repeat("a", maxGivenAway/4)+`"}`))
+	for i := range 5 {
+		seen = append(seen, wrote(fmt.Sprintf(`{"text":"%d%s"}`, i, strings.Repeat("a", maxGivenAway/4))))
 	}
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append(seen, read("eve@x.example"))...), Ask, "")
 	wants(t, judged(p, "", `{"to":"eve@x.example"}`, append([]Observation{read("eve@x.example")}, seen...)...), Permit, "")

@@ -131,7 +131,7 @@ func drawCall(t *rapid.T) *judgedCall {
 			c.seen = append(c.seen, func(*Request) Observation { return Approve(c.op.ID, fmt.Sprint("yes", i), p, b, nil, nil) })
 		case 1:
 			b := encoded(drawObject(t, 3, []string{"to", "text"}, "gave"))
-			c.seen = append(c.seen, func(*Request) Observation { return GivenAway(c.op.ID, fmt.Sprint("gave", i), nil, b) })
+			c.seen = append(c.seen, func(*Request) Observation { return wroteAway(c.op.ID, fmt.Sprint("gave", i), nil, string(b)) })
 		default:
 			c.seen = append(c.seen, shownAs(drawProfile(t, "label"), drawResult(t, i, "seen")))
 		}

@@ -424,10 +424,13 @@ func (m *matcher) occurrences(from Source, argument, value string, calls map[str
 	if !ok {
 		return found
 	}
-	echoesFrom := m.e.echoesFrom(value)
+	givenSince := m.e.givenSince(value)
+	if role == Selector {
+		givenSince = m.e.idGivenSince(value, m.operation, m.p.IDKind)
+	}
 	keep := func(sp occurrence, allowed bool) {
 		r := &m.e.records[sp.record]
-		if !calls[r.callID] || sp.record >= echoesFrom || sp.many && sp.class != classTrusted || from.Field != "" && sp.field != from.Field {
+		if !calls[r.callID] || sp.record >= givenSince || sp.many && sp.class != classTrusted || from.Field != "" && sp.field != from.Field {
 			return
 		}
 		allowed = allowed && m.allows(role, sp, r)

@@ -155,7 +155,7 @@ func TestFollow(t *testing.T) {
 // What the session wrote itself and reads back comes from no step.
 func TestFollowTakesNothingBack(t *testing.T) {
 	e := &Evidence{}
-	e.Add(GivenAway("mail.draft", "c9", nil, []byte(`{"text":"from: Bob@X.example"}`)))
+	e.Add(wroteAway("mail.draft", "c9", nil, `{"text":"from: Bob@X.example"}`))
 	e.Add(Observe(mailbox, nil, Result{Operation: "mail.search", CallID: "c0", Arguments: []byte(`{}`), Payloads: []json.RawMessage{json.RawMessage(inbox)}}))
 	s := SealedPlan{Clean: true, Person: true, Done: []Done{done(0, "c0")}, Steps: []SealedStep{{Operation: "mail.search"}, {Operation: "mail.send", From: map[string]Source{"to": {Field: "sender"}}}}}
 	if f, ok := s.Follow("mail.send", sending, []byte(`{"to":"bob@x.example"}`), e); ok {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
 	"sallyport.example/flow"
@@ -276,23 +277,23 @@ func visible(s string) bool {
 // may clear what is stored.
 func (t *tracer) mayOmit() bool {
 	for arg, r := range t.p.Args {
-		if r.places() && (!slices.Contains(t.p.MayOmit, arg) || given(t.call, "", arg)) {
+		if r.places() && (!slices.Contains(t.p.MayOmit, arg) || hasValueAt(t.call, "", arg)) {
 			return false
 		}
 	}
 	return true
 }
 
-// given reports whether v, which stands at the path at, has anything at another path: null and empty values, too.
-func given(v any, at, path string) bool {
+// hasValueAt reports whether v, which stands at the path at, has anything at another path: null and empty values, too.
+func hasValueAt(v any, at, path string) bool {
 	switch v := v.(type) {
 	case object:
 		return slices.ContainsFunc(v, func(m member) bool {
 			inner := joinPath(at, m.name)
-			return within(inner, path) || within(path, inner) && given(m.value, inner, path)
+			return within(inner, path) || within(path, inner) && hasValueAt(m.value, inner, path)
 		})
 	case []any:
-		return len(v) == 0 || slices.ContainsFunc(v, func(e any) bool { return given(e, at, path) })
+		return len(v) == 0 || slices.ContainsFunc(v, func(e any) bool { return hasValueAt(e, at, path) })
 	}
 	return true // what would hold it holds something else
 }
@@ -460,12 +461,12 @@ func (t *tracer) confirm(v traced) Finding {
 	if t.approvedBefore(v) {
 		return by(ByApproval, "a person approved this %s before", arg)
 	}
-	spots, echoesFrom := e.valuesOf(fm, v.role), e.echoesFrom(v.text)
+	spots, givenSince := e.valuesOf(fm, v.role), t.givenSince(v)
 	if v.role == Selector {
 		spots = e.idsFor(v.text, v.path)
 	}
 	for _, sp := range spots {
-		if r := &e.records[sp.record]; t.confirms(v.role, sp, r) && sp.record < echoesFrom {
+		if r := &e.records[sp.record]; t.confirms(v.role, sp, r) && sp.record < givenSince() {
 			f.at(r, sp)
 			switch sp.class {
 			case classTrusted:
@@ -481,12 +482,22 @@ func (t *tracer) confirm(v traced) Finding {
 		return by(ByTrustedOutput, "%s joins words of the person's request and a trusted result", arg)
 	}
 	for _, sp := range e.values[fm] {
-		if v.role != Selector && v.role != Credential && sp.trusted() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blockedBy) && sp.record < echoesFrom {
+		if v.role != Selector && v.role != Credential && sp.trusted() && covers(e.sources[sourceAt{t.op.ID, v.path, sp.record}], t.blockedBy) && sp.record < givenSince() {
 			f.at(&e.records[sp.record], sp)
 			return by(ByApproval, "%s is from %s, which a person approved as its source before", arg, f.place())
 		}
 	}
-	return t.withoutSource(f, v, fm, echoesFrom)
+	return t.withoutSource(f, v, fm, givenSince)
+}
+
+// givenSince looks up once, and only if somebody asks, which records may only repeat the value because a call had been given it.
+func (t *tracer) givenSince(v traced) func() int {
+	return sync.OnceValue(func() int {
+		if v.role == Selector {
+			return t.s.Evidence.idGivenSince(v.text, t.op.ID, t.p.IDKind)
+		}
+		return t.s.Evidence.givenSince(v.text)
+	})
 }
 
 // approvedBefore reports whether a person approved the value earlier, for this argument of this operation.
@@ -507,7 +518,7 @@ func unconfirmedText(arg string) string {
 }
 
 // withoutSource is the finding for an unconfirmed value: it says where the session saw the value, and why that does not count.
-func (t *tracer) withoutSource(f Finding, v traced, fm form, echoesFrom int) Finding {
+func (t *tracer) withoutSource(f Finding, v traced, fm form, givenSince func() int) Finding {
 	e := t.s.Evidence
 	anID := v.role == Selector && len(e.idsFor(v.text, v.path)) > 0
 	all := e.values[fm]
@@ -523,7 +534,7 @@ func (t *tracer) withoutSource(f Finding, v traced, fm form, echoesFrom int) Fin
 	f.at(r, first)
 	f.Text = sentence.Name(v.path) + " is not confirmed: it is from " + f.place()
 	switch {
-	case first.record >= echoesFrom:
+	case first.record >= givenSince():
 		f.Text += ", which may repeat what this session gave away"
 	case anID && r.singledOut(first):
 		f.Text += ", where it is the id of something else"
@@ -543,7 +554,7 @@ func (t *tracer) composed(name string) bool {
 		f, _ := bare(s)
 		spots := t.s.Evidence.values[f]
 		i := slices.IndexFunc(spots, func(sp occurrence) bool { return sp.class == classTrusted })
-		return i >= 0 && spots[i].record < t.s.Evidence.echoesFrom(s)
+		return i >= 0 && spots[i].record < t.s.Evidence.givenSince(s)
 	}
 	inRequest := func(s string) bool {
 		f, ok := bare(s)

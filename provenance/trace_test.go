@@ -28,6 +28,16 @@ func showed(p *Profile, words, operation, call, args string, payloads ...string)
 	return Observe(p, ParseRequest(words), r)
 }
 
+// wroteAway is what a write in an untrusted session gives away.
+func wroteAway(operation, callID string, p *Profile, args string) Observation {
+	return GivenAway(GivenCall{Operation: operation, CallID: callID, Profile: p, Arguments: []byte(args), Writes: true})
+}
+
+// readAway is the same for a read.
+func readAway(operation, callID, args string) Observation {
+	return GivenAway(GivenCall{Operation: operation, CallID: callID, Arguments: []byte(args)})
+}
+
 func gathered(seen ...Observation) *Evidence {
 	e := &Evidence{}
 	for _, s := range seen {

@@ -64,10 +64,11 @@ func TestIndexIsReadAgain(t *testing.T) {
 func TestTakenOver(t *testing.T) {
 	k, from := &kept{}, Source{CallID: "call_1", Operation: "a.send", Profile: &provenance.Profile{}}
 	k.add(t, "", provenance.Observation{Operation: "a.find"})
-	given, err := from.GivenAway([]byte(`{"to":"x@example.com"}`))
-	if err != nil {
-		t.Fatal(err)
+	all, err := from.GivenAway(Sent{Arguments: []byte(`{"to":"x@example.com"}`)})
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
 	}
+	given := all[0]
 	k.all = append(k.all, given)
 	got, err := TakenOver(k.all)
 	if err != nil || len(got) != 1 || !bytes.Equal(got[0].Body, given.Body) {
@@ -97,7 +98,11 @@ func TestPiecesAreBounded(t *testing.T) {
 		fmt.Fprintf(&large, "%06d@example.com\",\"", i)
 	}
 	large.WriteString(`"]}`)
-	given, err := from.GivenAway(large.Bytes())
+	all, err := from.GivenAway(Sent{Arguments: large.Bytes()})
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	given := all[0]
 	if err != nil || len(given.Body) > maxBody || given.CallID != "call_1" || given.Rules != from.Profile.Digest() {
 		t.Errorf("%d bytes, %v", len(given.Body), err)
 	}

@@ -60,13 +60,27 @@ func (s Source) Approved(args []byte, shown []provenance.Finding, labels []flow.
 	return s.kept(body), err
 }
 
-// GivenAway notes what the call sends out, so that it is not believed when it is read back.
-func (s Source) GivenAway(sent []byte) (Kept, error) {
-	body, err := json.Marshal(provenance.GivenAway(s.Operation, s.CallID, s.Profile, sent))
-	if err == nil && len(body) > maxBody {
-		body, err = json.Marshal(provenance.GivenAway(s.Operation, s.CallID, nil, nil)) // it may have been anything
+// Sent is what a call of an untrusted session sends out.
+type Sent struct {
+	Arguments []byte
+	Writes    bool                // the call may change something
+	Request   *provenance.Request // the person's
+	Own       []string            // the person's addresses and accounts
+}
+
+// GivenAway notes what the call sends out, so that it is not believed when it is read back; nothing where it sends nothing and changes nothing.
+func (s Source) GivenAway(sent Sent) ([]Kept, error) {
+	of := provenance.GivenCall{Operation: s.Operation, CallID: s.CallID, Profile: s.Profile, Arguments: sent.Arguments, Writes: sent.Writes, Request: sent.Request, Own: sent.Own}
+	given := provenance.GivenAway(of)
+	if given.GivenAway == nil {
+		return nil, nil
 	}
-	return s.kept(body), err
+	body, err := json.Marshal(given)
+	if err == nil && len(body) > maxBody {
+		of.Arguments = nil // it may have been anything
+		body, err = json.Marshal(provenance.GivenAway(of))
+	}
+	return []Kept{s.kept(body)}, err
 }
 
 // TakenOver is what the agent's next own session takes over of what the last one has kept: what that gave away while it was untrusted, and
@@ -87,6 +101,6 @@ func TakenOver(kept []Kept) ([]Kept, error) {
 	if len(kept) <= maxTaken && size <= maxTakenAll {
 		return all, nil
 	}
-	body, err := json.Marshal(provenance.GivenAway("", "session", nil, nil))
+	body, err := json.Marshal(provenance.GivenAway(provenance.GivenCall{CallID: "session", Writes: true}))
 	return []Kept{{CallID: "session", Rules: (&provenance.Profile{}).Digest(), Body: body}}, err
 }

@@ -17,8 +17,8 @@ func (g *Gateway) profileDigest(operation string) string {
 	return ""
 }
 
-// kept is what of a call is evidence from its intent on: what a person has approved, having been shown where it came from; and what a write
-// gives away in a session that outsiders have written in, so that it is not believed when it is read back.
+// kept is what of a call is evidence from its intent on: what a person has approved, having been shown where it came from; and what the call
+// gives away, so that it is not believed when it is read back.
 func (c *crossing) kept() ([]evidence.Kept, error) {
 	var all []evidence.Kept
 	if answer := c.judged.facts.Answer; answer.ByPerson() && len(answer.Approval.Evidence) > 0 && c.effect.Traits().Traced {
@@ -32,17 +32,28 @@ func (c *crossing) kept() ([]evidence.Kept, error) {
 		}
 		all = append(all, approved)
 	}
-	if s := c.raised(); c.writes && s.Holds(flow.Untrusted) {
-		for _, sent := range [][]byte{c.args, c.answers} {
-			if sent == nil {
-				continue
-			}
-			given, err := c.evidenceSource().GivenAway(sent)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, given)
+	given, err := c.givenAway(c.args, c.answers)
+	return append(all, given...), err
+}
+
+// givenAway is what is kept of what the call sends out, in a session that outsiders have written in: of reads, too.
+func (c *crossing) givenAway(sent ...[]byte) ([]evidence.Kept, error) {
+	s := c.raised()
+	if !s.Holds(flow.Untrusted) {
+		return nil, nil
+	}
+	var all []evidence.Kept
+	for _, b := range sent {
+		if b == nil {
+			continue
 		}
+		given, err := c.evidenceSource().GivenAway(evidence.Sent{
+			Arguments: b, Writes: c.writes, Request: c.live.seen.Request(s.UserRequest), Own: c.g.o.Identities(s.Requester),
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, given...)
 	}
 	return all, nil
 }
@@ -56,7 +67,7 @@ func (c *crossing) evidenceSource() evidence.Source {
 // decision, but that what is trusted without a shape is so however much it is.
 func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation, trusted bool) {
 	payloads, plain := c.effect.Payloads(result)
-	seen = provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads})
+	seen = provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads, Writes: c.writes})
 	switch out := c.op.Class.Output; {
 	case out == provenance.TrustedOutput && c.op.Class.Shape == nil:
 		return seen, true

@@ -256,6 +256,9 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 	}
 	c.Then.Approvers = e.Approvers
 	p.judge(c)
+	if c.Now == nil && c.args != nil { // it is not judged anew, and ran
+		p.giveAway(tool{op: flow.Operation{ID: c.Operation}}, c.CallID, c.args, false)
+	}
 	if c.Now == nil || c.Now.Decision == provenance.Deny {
 		return
 	}
@@ -270,9 +273,7 @@ func (p *player) intent(c *pastCall, e *audit.Entry, d detail) {
 			p.sealed.Done = append(p.sealed.Done, done)
 		}
 	}
-	if tainted && (t.op.Effect == flow.Write || p.acts(c.Operation, c.args)) {
-		p.evidence.Add(provenance.GivenAway(c.Operation, c.CallID, t.profile, c.args))
-	}
+	p.giveAway(t, c.CallID, c.args, p.writes(t, c))
 }
 
 // judge asks the flow rules. Of a call that is judged twice, before a person's answer and before it ran, the stricter word stands.
@@ -343,7 +344,7 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 		c.note("its result was not kept, so it shows nothing")
 	} else {
 		payloads, plain := effect.Payloads(method(e.Action), result)
-		seen = provenance.Observe(t.profile, p.words, provenance.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads})
+		seen = provenance.Observe(t.profile, p.words, provenance.Result{Operation: c.Operation, CallID: c.CallID, Arguments: c.args, Payloads: payloads, Writes: p.writes(t, c)})
 		if t.profile.Shape != nil && !plain {
 			seen = provenance.Observation{Operation: c.Operation, CallID: c.CallID} // there is more in it than the shape could speak for
 		}
@@ -387,6 +388,11 @@ func (p *player) tool(id string) tool {
 func (p *player) acts(id string, args []byte) bool {
 	server, name, _ := strings.Cut(id, ".")
 	return p.config.Classify(server, name).Reading(server, name).Acts(args) != ""
+}
+
+// writes reports whether a call may have changed something.
+func (p *player) writes(t tool, c *pastCall) bool {
+	return t.op.Effect == flow.Write || p.acts(c.Operation, c.args)
 }
 
 // kept is a body as the log has it: nil where it has only its hash.

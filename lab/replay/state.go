@@ -77,3 +77,12 @@ func (s *state) raise(t tool, id string, seen provenance.Observation, unasked st
 		s.held = flow.Raise(s.held, flow.Operation{ID: h.Operation}, h.CallID, h.Label)
 	}
 }
+
+// giveAway notes what a call gives away, as the gateway does: what outsiders may have had it say is not believed when it is read back.
+func (s *state) giveAway(t tool, callID string, args []byte, writes bool) {
+	if s.tainted() {
+		s.evidence.Add(provenance.GivenAway(provenance.GivenCall{
+			Operation: t.op.ID, CallID: callID, Profile: t.profile, Arguments: args, Writes: writes, Request: s.words, Own: s.own,
+		}))
+	}
+}

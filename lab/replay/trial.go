@@ -60,10 +60,8 @@ func (s *trial) play(st step, fill map[string][]byte) provenance.Ruling {
 	case provenance.Ask:
 		s.evidence.Add(provenance.Approve(t.op.ID, id, t.profile, args, r.Evidence, s.held))
 	}
-	if t.op.Effect == flow.Write && s.tainted() { // as the gateway does: what outsiders may have had written is not believed when it is read back
-		s.evidence.Add(provenance.GivenAway(t.op.ID, id, t.profile, args))
-	}
-	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill))})
+	s.giveAway(t, id, args, t.op.Effect == flow.Write)
+	seen := provenance.Observe(t.profile, s.words, provenance.Result{Operation: t.op.ID, CallID: id, Arguments: args, Payloads: payloads(substitute(st.result, fill)), Writes: t.op.Effect == flow.Write})
 	s.raise(t, id, seen, r.Unasked)
 	if !st.failed { // an error's text names what was asked for: it shows nothing
 		s.evidence.Add(seen)

@@ -1,0 +1,488 @@
+package provenance
+
+import (
+	"cmp"
+	"encoding/base64"
+	"html"
+	"math"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// An agent under an outsider's influence could give a value to one call and have it confirmed by what the next one returns. So what a session gave
+// away while it was untrusted is no evidence in results that come after. A session gives away all arguments of all calls, of reads too.
+
+// Bounds of what one session gave away.
+const (
+	maxGivenAway = 1 << 18 // bytes that are kept of one session: beyond it, no later result confirms anything
+	maxReadings  = 12      // ways in which one text is read
+	maxSelected  = 200     // records that one call selects
+	pieceLetters = 8       // a text of so many letters counts as given in pieces, too
+	maxPiece     = 64      // bytes of a word of which others can be put together
+)
+
+// never is later than any record.
+const never = math.MaxInt
+
+// GivenCall is a call of an untrusted session, as GivenAway reads it.
+type GivenCall struct {
+	Operation string
+	CallID    string
+	Profile   *Profile // nil: nothing is known about the operation
+	Arguments []byte   // JSON; what can't be read may have been anything
+	Writes    bool     // the call may change something
+	Request   *Request // the person's request; nil: unknown
+	Own       []string // the person's own addresses and accounts
+}
+
+// givenAway holds what a call gave away.
+type givenAway struct {
+	Values []string `json:"values,omitempty"` // the arguments, and the names of members in them
+	Known  []string `json:"known,omitempty"`  // of the addresses, links and accounts in them, those of the person or the request
+	All    bool     `json:"all,omitempty"`    // the call gave away more than is kept: it may have been anything
+	Wrote  *wrote   `json:"wrote,omitempty"`  // nil: the call changed nothing
+	Text   string   `json:"text,omitempty"`   // what an earlier version kept in place of the values
+}
+
+// wrote says what a call may have changed.
+type wrote struct {
+	Kind    string   `json:"kind,omitempty"`    // IDKind of the operation
+	Selects bool     `json:"selects,omitempty"` // it may have changed a record that was there before
+	IDs     []string `json:"ids,omitempty"`     // of these records
+	Any     bool     `json:"any,omitempty"`     // it may have changed any of them
+}
+
+// GivenAway is the observation that a call in an untrusted session leaves: what it was given, and what it may change. It has to be added before
+// the call runs, whatever its outcome. Its GivenAway is nil if there is nothing to keep.
+func GivenAway(c GivenCall) Observation {
+	g := &givenAway{}
+	s := Observation{Operation: c.Operation, CallID: c.CallID, GivenAway: g}
+	p := cmp.Or(c.Profile, &Profile{})
+	if c.Writes {
+		g.Wrote = &wrote{Kind: clipField(p.IDKind)}
+	}
+	v, err := decode(c.Arguments)
+	if err != nil || len(c.Arguments) > maxGivenAway {
+		if g.All = true; c.Writes {
+			g.Wrote.Selects, g.Wrote.Any = true, true
+		}
+		return s
+	}
+	seen := map[string]bool{"": true}
+	givenTexts(p, v, "", func(text string) {
+		if seen[text] {
+			return
+		}
+		seen[text], g.Values = true, append(g.Values, text)
+		known := func(s string) {
+			if f, ok := formOf(s); ok && pieced(f.kind) && (c.Request.has(f) || isOneOf(c.Own, f)) {
+				g.Known = append(g.Known, s)
+			}
+		}
+		known(text)
+		for token := range tokens(text) {
+			known(token)
+		}
+	})
+	if c.Writes {
+		g.Wrote.read(p, v)
+	}
+	if !c.Writes && len(g.Values) == 0 {
+		s.GivenAway = nil
+	}
+	return s
+}
+
+// read finds what a write selects. An argument that no label mentions may select a record, and so may every one of an operation without roles.
+func (w *wrote) read(p *Profile, args any) {
+	w.Selects = !p.HasRoles()
+	selectID := func(s string) {
+		if len(w.IDs) == maxSelected {
+			w.Any = true
+			return
+		}
+		w.IDs = append(w.IDs, s)
+	}
+	leaves(args, "", func(path string, value any) {
+		s, ok := scalar(value)
+		if !ok {
+			return
+		}
+		switch role := p.RoleOf(path); {
+		case !p.HasRoles():
+			selectID(s)
+		case role == Selector:
+			w.Selects = true
+			selectID(s)
+		case role == Code || role == Table: // an expression can change what it does not name
+			w.Selects, w.Any = true, true
+		case role == Target || role == Path:
+			w.Selects = true
+		}
+	})
+	w.Any = w.Any || !p.HasRoles() && len(w.IDs) == 0
+}
+
+// selectsRecord reports whether a write with these arguments may change a record that was there before.
+func selectsRecord(p *Profile, args any) bool {
+	var w wrote
+	w.read(p, args)
+	return w.Selects
+}
+
+// givenTexts calls f with every string and number of v, and with every name of a member that no label mentions: it may be the agent's word.
+func givenTexts(p *Profile, v any, path string, f func(text string)) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			givenTexts(p, e, path, f)
+		}
+	case object:
+		for _, m := range v {
+			inner := joinPath(path, m.name)
+			if !p.labelStartsWith(inner) {
+				f(m.name)
+			}
+			givenTexts(p, m.value, inner, f)
+		}
+	default:
+		if s, ok := scalar(v); ok {
+			f(s)
+		}
+	}
+}
+
+// pieced reports whether values of the kind count as given in pieces, too.
+func pieced(k kind) bool { return k == mail || k == link || k == account }
+
+// isOneOf reports whether a value is one of a person's addresses and accounts.
+func isOneOf(own []string, f form) bool {
+	other, _ := f.regrouped()
+	return slices.ContainsFunc(own, func(one string) bool { o, ok := formOf(one); return ok && (o == f || o == other) })
+}
+
+// given is a set of what calls were given. Each value is there with the number of records that had been read when it was given: a record with a
+// smaller index did not repeat it. The zero set is empty.
+type given struct {
+	raw    map[string]bool
+	whole  map[form]int   // whole arguments
+	values map[form]int   // the same, their lines and parts, and the addresses, links, numbers and accounts in them
+	words  map[string]int // their words, but for those of addresses, links and accounts that were known
+	texts  []givenText
+	size   int
+	last   int  // the longest word, in bytes
+	full   bool // from record "from" on, everything counts as given
+	from   int
+}
+
+// givenText is one argument, in one of its readings.
+type givenText struct {
+	words string // in lower case, with one space around each
+	bare  string // the same without the spaces
+	at    int
+}
+
+// add adds an argument, or the name of a member. known reports whether an address, a link or an account is one that the session did not make up: its
+// pieces are not given with it, or the second colleague at one host would count as given in pieces.
+func (g *given) add(value string, at int, known func(form) bool) {
+	if g.full || g.raw[value] {
+		return
+	}
+	if g.raw == nil {
+		g.raw, g.whole, g.values, g.words = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}
+	}
+	if g.size += len(value); g.size > maxGivenAway {
+		g.fill(at)
+		return
+	}
+	g.raw[value] = true
+	note := func(in map[form]int, f form) {
+		if _, seen := in[f]; !seen {
+			in[f] = at
+		}
+	}
+	for _, reading := range readings(value) {
+		whole := false
+		if f, ok := formOf(reading); ok {
+			note(g.whole, f)
+			note(g.values, f)
+			whole = pieced(f.kind) && known(f)
+		}
+		for part := range segments(reading) {
+			if f, ok := formOf(part); ok {
+				note(g.values, f)
+			}
+		}
+		var words []string
+		for chunk := range strings.FieldsFuncSeq(reading, betweenTokens) {
+			own := whole
+			if f, ok := formOf(strings.Trim(chunk, aroundTokens)); ok && f.kind != text {
+				note(g.values, f)
+				own = own || pieced(f.kind) && known(f)
+			}
+			for word := range wordsIn(chunk) {
+				words = append(words, word)
+				if _, seen := g.words[word]; !seen && !own {
+					g.words[word], g.last = at, min(max(g.last, len(word)), maxPiece)
+				}
+			}
+		}
+		if len(words) > 0 {
+			g.texts = append(g.texts, givenText{" " + strings.Join(words, " ") + " ", strings.Join(words, ""), at})
+		}
+	}
+}
+
+// fill lets everything count as given from a record on.
+func (g *given) fill(at int) {
+	if !g.full {
+		g.full, g.from = true, at
+	}
+}
+
+// empty reports whether nothing was given.
+func (g *given) empty() bool { return len(g.whole) == 0 && !g.full }
+
+// since is the index of the first record that may repeat the value, because a call had been given it by then; never if none had. A value was given
+// if this holds for one of its readings and one of an argument's (see readings):
+//
+//   - it is the argument, a line or part of it, or an address, link, number or account in it;
+//   - an address, link or account that was given is part of it, as in "Ann <eve@x.example>";
+//   - it is a text, and its words stand in the argument, one behind the other;
+//   - it is an address, a link, an account or a text of at least letters letters, and its letters and digits stand in the argument, one behind the
+//     other, or each of its words was given to some call, whole or in pieces. A piece is what stood in an argument as a word. One digit is none.
+//
+// So numbers, dates, amounts and short texts count as a whole alone. For ids, see sinceID.
+func (g *given) since(value string, letters int) int {
+	at := never
+	if g.full {
+		at = g.from
+	}
+	if len(g.whole) == 0 || len(value) > maxValue {
+		return at
+	}
+	for _, reading := range readings(strings.TrimSpace(value)) {
+		f, ok := formOf(reading)
+		if !ok {
+			continue
+		}
+		at = min(at, g.at(f))
+		if _, digits := f.regrouped(); f.kind == number && !(digits && len(f.value) >= 8) { // with as many digits it may be an account
+			continue
+		}
+		if f.kind == text {
+			for token := range tokens(reading) {
+				if t, _ := formOf(token); pieced(t.kind) {
+					at = min(at, g.at(t))
+				}
+			}
+		}
+		words := slices.Collect(wordsIn(f.value))
+		if len(words) == 0 {
+			continue
+		}
+		if f.kind == text {
+			phrase := " " + strings.Join(words, " ") + " "
+			at = min(at, g.textWith(func(t *givenText) bool { return strings.Contains(t.words, phrase) }))
+		}
+		if f.kind == text && countLetters(f.value) < letters {
+			continue
+		}
+		bare := strings.Join(words, "")
+		at = min(at, g.textWith(func(t *givenText) bool { return strings.Contains(t.bare, bare) }))
+		pieces := 0
+		for _, word := range words {
+			pieces = max(pieces, g.spelled(word))
+		}
+		at = min(at, pieces)
+	}
+	return at
+}
+
+// sinceID is like since, for an id that a system set: it was given only if an argument was that id.
+func (g *given) sinceID(id string) int {
+	at := never
+	if g.full {
+		at = g.from
+	}
+	for _, reading := range readings(id) {
+		if f, ok := formOf(reading); ok {
+			for _, f := range f.bothForms() {
+				if was, ok := g.whole[f]; ok {
+					at = min(at, was)
+				}
+			}
+		}
+	}
+	return at
+}
+
+// at is since for a form that is compared whole.
+func (g *given) at(f form) int {
+	at := never
+	for _, f := range f.bothForms() {
+		if was, ok := g.values[f]; ok {
+			at = min(at, was)
+		}
+	}
+	return at
+}
+
+// bothForms are the form and, of the digits of an account or telephone number, the other one.
+func (f form) bothForms() []form {
+	if other, ok := f.regrouped(); ok {
+		return []form{f, other}
+	}
+	return []form{f}
+}
+
+// textWith is when the first argument with the property was given.
+func (g *given) textWith(has func(*givenText) bool) int {
+	for i := range g.texts { // in the order in which they came
+		if has(&g.texts[i]) {
+			return g.texts[i].at
+		}
+	}
+	return never
+}
+
+// spelled is when the last of the words was given of which the word can be put together.
+func (g *given) spelled(word string) int {
+	whole, ok := g.words[word]
+	if !ok {
+		whole = never
+	}
+	last := make([]int, len(word)+1) // of the word's first bytes
+	for end := 1; end <= len(word); end++ {
+		last[end] = never
+		for from := max(0, end-g.last); from < end; from++ {
+			piece := word[from:end]
+			if last[from] == never || len(piece) == 1 && hasDigit(piece) {
+				continue
+			}
+			if at, ok := g.words[piece]; ok {
+				last[end] = min(last[end], max(last[from], at))
+			}
+		}
+	}
+	return min(whole, last[len(word)])
+}
+
+// wordsIn yields the runs of letters and digits of a text, in lower case.
+func wordsIn(s string) func(yield func(string) bool) {
+	return strings.FieldsFuncSeq(strings.ToLower(s), func(r rune) bool { return !inWord(r) })
+}
+
+func countLetters(s string) int {
+	n := 0
+	for _, r := range s {
+		if unicode.IsLetter(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// readings are the ways in which a program may read a text: as it stands; in the compatibility form of Unicode, without invisible characters;
+// with percent codes, entities and escapes resolved; out of base64; and all of this one after the other.
+func readings(s string) []string {
+	all := []string{s}
+	size := len(s)
+	for i := 0; i < len(all); i++ {
+		for _, read := range []func(string) string{compatible, percentDecoded, html.UnescapeString, unescaped, base64Decoded} {
+			r := read(all[i])
+			if len(all) == maxReadings || size+len(r) > 4*maxGivenAway {
+				return all
+			}
+			if r != all[i] && !slices.Contains(all, r) {
+				all, size = append(all, r), size+len(r)
+			}
+		}
+	}
+	return all
+}
+
+// compatible is a text in the compatibility form of Unicode, as a reader sees it.
+func compatible(s string) string {
+	if strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf || r < ' ' }) < 0 {
+		return s
+	}
+	return visibleText(norm.NFKC.String(visibleText(s)))
+}
+
+var percentCodes = regexp.MustCompile(`(?:%[0-9A-Fa-f]{2})+`)
+
+func percentDecoded(s string) string {
+	if !strings.Contains(s, "%") {
+		return s
+	}
+	return percentCodes.ReplaceAllStringFunc(s, func(codes string) string {
+		r, err := url.PathUnescape(codes)
+		if err != nil || !utf8.ValidString(r) {
+			return codes
+		}
+		return r
+	})
+}
+
+// escapeCodes are the escapes of JSON, JavaScript, Python and C.
+var escapeCodes = regexp.MustCompile(`\\(?:u\{[0-9a-fA-F]{1,6}\}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-7]{3}|.)`)
+
+func unescaped(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	return escapeCodes.ReplaceAllStringFunc(s, func(escape string) string {
+		code, base := strings.Trim(escape[1:], "uUx{}"), 16
+		if escape[1] >= '0' && escape[1] <= '7' {
+			base = 8
+		}
+		if n, err := strconv.ParseUint(code, base, 32); err == nil && len(escape) > 2 {
+			return string(rune(n))
+		}
+		switch escape[1] {
+		case 'n', 'r', 't':
+			return " "
+		}
+		return escape[1:]
+	})
+}
+
+// base64Runs are what may be base64 of six bytes or more.
+var base64Runs = regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}`)
+
+// base64Decoded is a text with everything in it that is base64 of a text decoded: in one piece, or in lines.
+func base64Decoded(s string) string {
+	if joined := strings.Join(strings.Fields(s), ""); len(joined) != len(s) {
+		if b, ok := base64Text(strings.TrimRight(joined, "=")); ok {
+			return b
+		}
+	}
+	return base64Runs.ReplaceAllStringFunc(s, func(run string) string {
+		if b, ok := base64Text(run); ok {
+			return " " + b + " "
+		}
+		if at := strings.IndexAny(run, "/-_+"); at >= 0 { // the end of a path, perhaps
+			return run[:at+1] + base64Decoded(run[at+1:])
+		}
+		return run
+	})
+}
+
+// base64Text decodes base64, also that for addresses, of a text.
+func base64Text(s string) (string, bool) {
+	b, err := base64.RawStdEncoding.DecodeString(urlBase64.Replace(s))
+	if err != nil || len(b) < 6 || !utf8.Valid(b) || strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsGraphic(r) && !unicode.IsSpace(r) }) {
+		return "", false
+	}
+	return string(b), true
+}
+
+var urlBase64 = strings.NewReplacer("-", "+", "_", "/")

@@ -1,0 +1,256 @@
+package provenance
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// session is an untrusted session of one person, played step by step as the gateway does.
+type session struct {
+	t       *testing.T
+	request *Request
+	own     []string
+	e       Evidence
+	calls   int
+}
+
+func newSession(t *testing.T, request string) *session {
+	return &session{t: t, request: ParseRequest(request)}
+}
+
+// begin is a call that was permitted: what it is given is given away before there is a result. The returned function is what comes back.
+func (s *session) begin(op string, p *Profile, args string, writes bool) (end func(payloads ...string)) {
+	s.calls++
+	id := fmt.Sprint("call_", s.calls)
+	s.e.Add(GivenAway(GivenCall{Operation: op, CallID: id, Profile: p, Arguments: []byte(args), Writes: writes, Request: s.request, Own: s.own}))
+	return func(payloads ...string) {
+		r := Result{Operation: op, CallID: id, Arguments: []byte(args), Writes: writes}
+		for _, one := range payloads {
+			r.Payloads = append(r.Payloads, json.RawMessage(one))
+		}
+		s.e.Add(Observe(p, s.request, r))
+	}
+}
+
+func (s *session) read(op string, p *Profile, args string, payloads ...string) {
+	s.begin(op, p, args, false)(payloads...)
+}
+
+func (s *session) write(op string, p *Profile, args string, payloads ...string) {
+	s.begin(op, p, args, true)(payloads...)
+}
+
+func (s *session) judge(p *Profile, args string) Ruling {
+	return JudgeCall(post, p, []byte(args), Situation{Held: fromOutside, Request: s.request, Own: s.own, Evidence: &s.e})
+}
+
+func (s *session) wants(p *Profile, args string, want Verdict) {
+	s.t.Helper()
+	if r := s.judge(p, args); r.Verdict != want {
+		s.t.Errorf("%s: %s, %s; want %s", args, r.Verdict, r.Reason, want)
+	}
+}
+
+// The operations of these tests.
+var (
+	contacts = &Profile{Output: TrustedOutput}                                             // nobody told which fields are names
+	book     = &Profile{Output: TrustedOutput, Names: []string{"name"}, IDKind: "contact"} // somebody did
+	office  = &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail", Args: map[string]Role{"q": Query}}
+	sendMail = &Profile{Level: 2, Boundary: BoundaryExternal, Args: map[string]Role{"to": Destination, "body": Content}}
+	tellTeam = &Profile{Level: 2, Boundary: BoundaryInternal, Args: map[string]Role{"to": Destination, "body": Content}} // needs no binding
+	payOut   = &Profile{Level: 1, Args: map[string]Role{"to": Destination, "amount": Amount}}
+	rename   = &Profile{Level: 1, IDKind: "mail", Args: map[string]Role{"id": Selector, "subject": Content}}
+	remove   = &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"id": Selector}}
+)
+
+func inBase64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// What a call was given is not confirmed by a result that repeats it, whatever the repetition looks like: another array element, a member's name, an
+// encoding, two arguments in one, a sentence around it. The same result confirms the value of a session that did not give it.
+func TestGivenValuesConfirmNothing(t *testing.T) {
+	const eve = `"outsider@evil.example"`
+	many := make([]string, 70)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"x%d"`, i)
+	}
+	for name, c := range map[string]struct{ given, shown, value string }{
+		"beside the right record":     {`{"q":"outsider@evil.example, Falcon"}`, `{"query":"outsider@evil.example, Falcon","name":"Falcon"}`, eve},
+		"whole":                       {`{"q":"outsider@evil.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"in another letter case":      {`{"q":"Outsider@EVIL.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"the 65th element":            {`{"q":[` + strings.Join(many, ",") + `,"outsider@evil.example"]}`, `{"found":["outsider@evil.example"]}`, eve},
+		"a member's name":             {`{"q":{"outsider@evil.example":true}}`, `{"found":["outsider@evil.example"]}`, eve},
+		"the name of an argument":     {`{"outsider@evil.example":"x"}`, `{"found":["outsider@evil.example"]}`, eve},
+		"an address with a name":      {`{"q":"Eve <outsider@evil.example>"}`, `{"found":["outsider@evil.example"]}`, eve},
+		"shown with a name":           {`{"q":"outsider@evil.example"}`, `{"found":["Eve <outsider@evil.example>"]}`, `"Eve <outsider@evil.example>"`},
+		"percent":                     {`{"q":"outsider%40evil.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"percent twice":               {`{"q":"outsider%2540evil%252Eexample"}`, `{"query":"outsider@evil.example"}`, eve},
+		"an entity":                   {`{"q":"outsider&#64;evil&period;example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"an escape":                   {`{"q":"outsider\\u0040evil\\x2eexample"}`, `{"query":"outsider@evil.example"}`, eve},
+		"an octal escape":             {`{"q":"outsider\\100evil.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"wide letters":                {`{"q":"ｏｕｔｓｉｄｅｒ＠ｅｖｉｌ．ｅｘａｍｐｌｅ"}`, `{"query":"outsider@evil.example"}`, eve},
+		"mathematical letters":        {`{"q":"𝐨𝐮𝐭𝐬𝐢𝐝𝐞𝐫@𝐞𝐯𝐢𝐥.𝐞𝐱𝐚𝐦𝐩𝐥𝐞"}`, `{"query":"outsider@evil.example"}`, eve},
+		"an invisible character":      {`{"q":"out\u200bsider@evil.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64":                      {`{"q":"` + inBase64("outsider@evil.example") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 without padding":      {`{"q":"` + base64.RawURLEncoding.EncodeToString([]byte("to outsider@evil.example??>")) + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 in lines":             {`{"q":"` + inBase64("outsider@evil.example")[:12] + `\n` + inBase64("outsider@evil.example")[12:] + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 at the end of a path": {`{"q":"/x/` + inBase64("outsider@evil.example") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 of percent codes":     {`{"q":"` + inBase64("outsider%40evil.example") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"two arguments":               {`{"user":"outsider","host":"evil.example"}`, `{"found":"outsider@evil.example"}`, eve},
+		"parts of words":              {`{"a":"outs","b":"ider@ev","c":"il.example"}`, `{"found":"outsider@evil.example"}`, eve},
+		"letters":                     {`{"a":["o","u","t","s","i","d","e","r"],"b":"evil.example"}`, `{"found":"outsider@evil.example"}`, eve},
+		"spelled out":                 {`{"q":"outsider (at) evil (dot) example"}`, `{"found":"outsider@evil.example"}`, eve},
+		"not found":                   {`{"q":"outsider@evil.example"}`, `"No contact for: outsider@evil.example"`, eve},
+		"cut off":                     {`{"q":"outsider@evil.examples-and-more"}`, `{"found":"outsider@evil.example"}`, eve},
+		"a link":                      {`{"q":"see evil.example/pay"}`, `{"found":"https://evil.example/pay"}`, `"https://evil.example/pay"`},
+		"a link with codes":           {`{"q":"https:%2F%2Fevil.example%2Fpay"}`, `{"found":"https://evil.example/pay"}`, `"https://evil.example/pay"`},
+		"an account":                  {`{"q":"DE89 3704 0044 0532 0130 00"}`, `{"found":"DE89370400440532013000"}`, `"DE89370400440532013000"`},
+		"an account in a sentence":    {`{"q":"pay DE89 3704 0044 0532 0130 00 now"}`, `{"found":"DE89370400440532013000"}`, `"DE89370400440532013000"`},
+		"an account in groups":        {`{"q":["DE89","3704","0044","0532","0130","00"]}`, `{"found":"DE89370400440532013000"}`, `"DE89370400440532013000"`},
+		"a telephone number":          {`{"q":"555-010-7788"}`, `{"found":5550107788}`, `"5550107788"`},
+		"digits as a number":          {`{"q":"5550 1077 88"}`, `{"found":5550107788}`, `5550107788`},
+		"a long text":                 {`{"q":"Rook","r":"Holdings"}`, `{"found":"Holdings Rook"}`, `"Holdings Rook"`},
+		"a short text":                {`{"q":"the Rook, please"}`, `{"found":"Rook"}`, `"Rook"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, "Tell the team about the falcon")
+			s.read("crm.find", contacts, `{"q":"falcon"}`, c.shown)
+			s.wants(tellTeam, `{"to":`+c.value+`}`, Permit)
+			s = newSession(t, "Tell the team about the falcon")
+			s.read("crm.find", contacts, c.given, c.shown)
+			s.wants(tellTeam, `{"to":`+c.value+`}`, Ask)
+			s = newSession(t, "Tell the team about the falcon")
+			s.read("crm.other", nil, c.given) // another call was given it
+			s.read("crm.find", contacts, `{"q":"falcon"}`, c.shown)
+			s.wants(tellTeam, `{"to":`+c.value+`}`, Ask)
+			s = newSession(t, "Tell the team about the falcon")
+			s.read("crm.find", contacts, `{"q":"falcon"}`, c.shown) // seen before
+			s.read("crm.find", contacts, c.given, c.shown)
+			s.wants(tellTeam, `{"to":`+c.value+`}`, Permit)
+		})
+	}
+}
+
+// A result may come back in another encoding than the argument had.
+func TestGivenValuesComeBackEncoded(t *testing.T) {
+	for _, value := range []string{"outsider%40evil.example", "outsider&#64;evil.example", inBase64("outsider@evil.example"), `outsider\u0040evil.example`} {
+		s := newSession(t, "Tell the team about the falcon")
+		s.read("crm.find", contacts, `{"q":"outsider@evil.example"}`, string(encoded(map[string]string{"found": value})))
+		s.wants(tellTeam, string(encoded(map[string]string{"to": value})), Ask)
+	}
+}
+
+// Numbers, dates, amounts and ids are given as a whole alone, and an id that the system set only if an argument was that id.
+func TestGivenNumbersCompareWhole(t *testing.T) {
+	amount := &Profile{Level: 1, Args: map[string]Role{"amount": Amount}}
+	when := &Profile{Level: 1, Args: map[string]Role{"when": Time}}
+	for name, c := range map[string]struct {
+		given, shown string
+		p            *Profile
+		args         string
+		want         Verdict
+	}{
+		"an amount":                   {`{"q":4000}`, `{"total":4000}`, amount, `{"amount":4000}`, Ask},
+		"an amount, other spelling":   {`{"q":"4000.00"}`, `{"total":4000}`, amount, `{"amount":"4e3"}`, Ask},
+		"an amount in a text":         {`{"q":"lathe 4000"}`, `{"total":4000}`, amount, `{"amount":4000}`, Ask},
+		"an amount inside another":    {`{"q":"14000"}`, `{"total":4000}`, amount, `{"amount":4000}`, Permit},
+		"an amount in pieces":         {`{"q":["40","00"]}`, `{"total":4000}`, amount, `{"amount":4000}`, Permit},
+		"a date":                      {`{"q":"2024-05-15 10:00"}`, `{"start":"2024-05-15 10:00"}`, when, `{"when":"2024-05-15 10:00"}`, Ask},
+		"a date of which the day was": {`{"q":"2024-05-15"}`, `{"start":"2024-05-15 10:00"}`, when, `{"when":"2024-05-15 10:00"}`, Permit},
+		"an id":                       {`{"q":"13"}`, `{"id":13}`, remove, `{"id":13}`, Ask},
+		"an id as a number":           {`{"q":13}`, `{"id":"13"}`, remove, `{"id":"13"}`, Ask},
+		"an id in a text":             {`{"q":"offer 13"}`, `{"id":13}`, remove, `{"id":13}`, Permit},
+		"an id inside another":        {`{"q":"1313"}`, `{"id":13}`, remove, `{"id":13}`, Permit},
+		"an id in pieces":             {`{"q":["m","13"]}`, `{"id":"m-13"}`, remove, `{"id":"m-13"}`, Permit},
+		"an id with codes":            {`{"q":"m%2D13"}`, `{"id":"m-13"}`, remove, `{"id":"m-13"}`, Ask},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, "Do what 'Blue Heron' says")
+			trusted := &Profile{Output: TrustedOutput, IDKind: "mail", Names: []string{"title"}}
+			s.read("mail.find", trusted, c.given, `{"title":"Blue Heron",`+c.shown[1:])
+			s.wants(c.p, c.args, c.want)
+		})
+	}
+}
+
+// An argument is given away when the call begins, so what another call brings afterwards is no evidence, whichever ends first.
+func TestGivenWhileCallsRunAtOnce(t *testing.T) {
+	s := newSession(t, "Tell the team")
+	end := s.begin("notes.recent", contacts, `{}`, false)
+	s.begin("notes.search", contacts, `{"q":"outsider@evil.example"}`, false) // has no result yet
+	end(`["outsider@evil.example"]`)
+	s.wants(tellTeam, `{"to":"outsider@evil.example"}`, Ask)
+}
+
+// The look for a person by name is everyday work: neither the name, nor the addresses that the person knows or that were found before, are pieces of the
+// address that it finds.
+func TestFindingAnAddressByName(t *testing.T) {
+	s := newSession(t, "Write to anna@corp.example, then tell Jane Falcon and Bob Stone.")
+	s.own = []string{"me@corp.example"}
+	s.write("mail.send", sendMail, `{"to":"anna@corp.example","body":"I tell Jane Falcon and Bob Stone. Cc me@corp.example"}`)
+	for _, who := range [][2]string{{"Jane Falcon", "jane.falcon@corp.example"}, {"Bob Stone", "bob.stone@corp.example"}} {
+		s.read("crm.find", book, `{"q":"`+who[0]+`"}`, `[{"name":"`+who[0]+`","email":"`+who[1]+`"}]`)
+		s.wants(sendMail, `{"to":"`+who[1]+`","body":"Hello"}`, Permit)
+		s.write("mail.send", sendMail, `{"to":"`+who[1]+`","body":"Hello"}`)
+	}
+	// An address at a host that the session gave by itself is one in pieces.
+	s.read("crm.find", book, `{"q":"eve","at":"corp.example"}`, `[{"name":"Bob Stone","email":"eve@corp.example"}]`)
+	s.wants(sendMail, `{"to":"eve@corp.example","body":"Hello"}`, Ask)
+}
+
+// What is kept is bounded. Beyond the bound nothing new confirms, and what came before still does.
+func TestGivenIsBounded(t *testing.T) {
+	s := newSession(t, "Tell the team")
+	s.read("crm.find", contacts, `{}`, `["before@corp.example"]`)
+	for i := range 9 {
+		s.read("crm.find", contacts, fmt.Sprintf(`{"q":"%d %s"}`, i, strings.Repeat("x", maxGivenAway/8)))
+		s.read("crm.find", contacts, `{}`, fmt.Sprintf(`["at%d@corp.example"]`, i))
+	}
+	s.wants(tellTeam, `{"to":"before@corp.example"}`, Permit)
+	s.wants(tellTeam, `{"to":"at5@corp.example"}`, Permit)
+	s.wants(tellTeam, `{"to":"at8@corp.example"}`, Ask)
+	if s.e.given.size > maxGivenAway*2 {
+		t.Errorf("%d bytes are kept", s.e.given.size)
+	}
+	// The same text again takes no more room.
+	s = newSession(t, "Tell the team")
+	for range 50 {
+		s.read("crm.find", contacts, `{"q":"`+strings.Repeat("x", maxGivenAway/8)+`"}`)
+	}
+	s.read("crm.find", contacts, `{}`, `["late@corp.example"]`)
+	s.wants(tellTeam, `{"to":"late@corp.example"}`, Permit)
+	// Arguments that can't be read may have been anything.
+	s.begin("crm.find", contacts, `{`, false)
+	s.read("crm.find", contacts, `{}`, `["later@corp.example"]`)
+	s.wants(tellTeam, `{"to":"later@corp.example"}`, Ask)
+}
+
+// Of what an earlier version kept, the values are not there as they are compared now: nothing that comes after it confirms.
+func TestGivenByAnEarlierVersion(t *testing.T) {
+	s := newSession(t, "Tell the team")
+	s.read("crm.find", contacts, `{}`, `["before@corp.example"]`)
+	var old Observation
+	if err := json.Unmarshal([]byte(`{"operation":"a.b","call_id":"c","gave":{"text":"outsiderevilexample\n"}}`), &old); err != nil {
+		t.Fatal(err)
+	}
+	s.e.Add(old)
+	s.read("crm.find", contacts, `{}`, `["after@corp.example"]`)
+	s.wants(tellTeam, `{"to":"before@corp.example"}`, Permit)
+	s.wants(tellTeam, `{"to":"after@corp.example"}`, Ask)
+}
+
+// Work on hostile arguments and values is bounded by their size.
+func TestGivenWorkIsBounded(t *testing.T) {
+	var g given
+	for _, s := range []string{strings.Repeat("a", 250), strings.Repeat("%25", 20_000), strings.Repeat("&amp;", 10_000), strings.Repeat("\ufdfa", 10_000), inBase64(inBase64(inBase64(strings.Repeat("x ", 5000))))} {
+		g.add(s, 0, func(form) bool { return false })
+	}
+	for i := 1; i <= 64; i++ {
+		g.add(strings.Repeat("a", i), 0, func(form) bool { return false })
+	}
+	for range 50 {
+		g.since(strings.Repeat("a", 511)+"b", pieceLetters)
+	}
+}
