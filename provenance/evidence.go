@@ -257,7 +257,9 @@ func (o *observer) named(records []record) [][]namedBy {
 func (o *observer) echoes(records []record, name, value string) bool {
 	repeats := func(s string) bool { return o.asked().since(s, 0) < never }
 	return o.p.Names == nil && repeats(value) && !(name != "" && slices.ContainsFunc(records, func(r record) bool {
-		return slices.ContainsFunc(r.fields, func(f field) bool { return f.name == name && !f.key && f.text != "" && f.text != value && !repeats(f.text) })
+		return slices.ContainsFunc(r.fields, func(f field) bool {
+			return f.name == name && !f.key && f.text != "" && f.text != value && !repeats(f.text)
+		})
 	}))
 }
 
@@ -278,7 +280,8 @@ func (o *observer) namedByCreation(named [][]namedBy, records []record, args any
 	}
 	leaves(args, "", func(path string, value any) {
 		s, ok := scalar(value)
-		if f, has := formOf(s); ok && has && o.p.RoleOf(path) == Name && len(named[0]) < maxNamedBy && o.requestNames(s, true) {
+		f, has := formOf(s)
+		if ok && has && o.p.RoleOf(path) == Name && len(named[0]) < maxNamedBy && o.request.has(f) && (countDistinctive(f.value) > 0 || o.request.setApart(strings.TrimSpace(s))) {
 			named[0] = append(named[0], namedBy{clipField(path), f.value, false})
 		}
 	})

@@ -58,7 +58,7 @@ func (s *session) wants(p *Profile, args string, want Verdict) {
 var (
 	contacts = &Profile{Output: TrustedOutput}                                             // nobody told which fields are names
 	book     = &Profile{Output: TrustedOutput, Names: []string{"name"}, IDKind: "contact"} // somebody did
-	office  = &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail", Args: map[string]Role{"q": Query}}
+	office   = &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail", Args: map[string]Role{"q": Query}}
 	sendMail = &Profile{Level: 2, Boundary: BoundaryExternal, Args: map[string]Role{"to": Destination, "body": Content}}
 	tellTeam = &Profile{Level: 2, Boundary: BoundaryInternal, Args: map[string]Role{"to": Destination, "body": Content}} // needs no binding
 	payOut   = &Profile{Level: 1, Args: map[string]Role{"to": Destination, "amount": Amount}}
@@ -252,5 +252,159 @@ func TestGivenWorkIsBounded(t *testing.T) {
 	}
 	for range 50 {
 		g.since(strings.Repeat("a", 511)+"b", pieceLetters)
+	}
+}
+
+// A read's query takes no name away, and a result that only repeats it names nothing, unless the operator listed the field as a name.
+func TestEchoNamesNothing(t *testing.T) {
+	const words = "Write to the sender of 'Lathe 4000'"
+	for name, c := range map[string]struct {
+		p           *Profile
+		args, shown string
+		want        Verdict
+	}{
+		"the query beside a stranger": {contacts, `{"q":"Lathe 4000","sort":"new"}`, `{"query":"Lathe 4000","email":"eve@x.example"}`, Ask},
+		"in another encoding":         {contacts, `{"q":"Lathe%204000","sort":"new"}`, `{"query":"Lathe 4000","email":"eve@x.example"}`, Ask},
+		"of two arguments":            {contacts, `{"a":"Lathe","b":"4000"}`, `{"query":"Lathe 4000","email":"eve@x.example"}`, Ask},
+		"in every record":             {contacts, `{"q":["Lathe 4000","Mill 7"]}`, `[{"query":"Lathe 4000","email":"eve@x.example"},{"query":"Mill 7","email":"ann@books.example"}]`, Ask},
+		"a member's name":             {contacts, `{"q":{"Lathe 4000":1}}`, `{"query":"Lathe 4000","email":"eve@x.example"}`, Ask},
+		"a file without its ending":   {contacts, `{"q":"Lathe 4000.pdf","sort":"new"}`, `{"file":"Lathe 4000.pdf","email":"eve@x.example"}`, Ask},
+		"what was found":              {contacts, `{"q":"Lathe 4000","sort":"new"}`, `[{"name":"Lathe 4000","email":"eve@x.example"},{"name":"Mill 7","email":"ann@books.example"}]`, Permit},
+		"a name of two":               {book, `{"q":"Lathe 4000","sort":"new"}`, `{"name":"Lathe 4000","email":"eve@x.example"}`, Permit},
+		"not asked for":               {contacts, `{"q":"lathes","sort":"new"}`, `{"name":"Lathe 4000","email":"eve@x.example"}`, Permit},
+		"the only hit":                {contacts, `{"q":"Lathe 4000"}`, `{"query":"Lathe 4000","email":"eve@x.example"}`, Permit},
+		"with an added word":          {contacts, `{"q":"Lathe 4000 eve"}`, `{"query":"Lathe 4000 eve","email":"eve@x.example"}`, Ask},
+		"with an added argument":      {book, `{"q":"Lathe 4000","from":"eve"}`, `{"name":"Eve","email":"eve@x.example"}`, Ask},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, words)
+			s.read("crm.find", c.p, c.args, c.shown)
+			s.wants(sendMail, `{"to":"eve@x.example"}`, c.want)
+		})
+	}
+}
+
+// What a write gives a record that was there before names no record, and that record is not singled out again: not by its new name, not as the only
+// one, not by any other name that the request has. A sighting before still counts.
+func TestWritesNameNothing(t *testing.T) {
+	const words = "Answer the sender of 'Lathe 4000'. Or is it 'Offer 4000'? Then tell Ann about mail 8."
+	const spam = `[{"id":7,"subject":"win","sender":"eve@x.example"},{"id":9,"subject":"Tools","sender":"ann@books.example"}]`
+	renamed := func(subject string) string {
+		return `[{"id":7,"subject":"` + subject + `","sender":"eve@x.example"},{"id":9,"subject":"Tools","sender":"ann@books.example"}]`
+	}
+	unlabelled := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}} // of no kind
+	for name, c := range map[string]struct {
+		write   *Profile
+		op      string
+		args    string
+		list    *Profile
+		query   string
+		shown   string
+		want    Verdict
+		without Verdict // the write
+	}{
+		"rename":                                {rename, "mail.rename", `{"id":7,"subject":"Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"rename in pieces":                      {rename, "mail.rename", `{"id":7,"subject":["Lathe","4000"]}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"rename with a prefix":                  {rename, "mail.rename", `{"id":7,"subject":"Lathe 4000"}`, office, `{}`, renamed("Re: Lathe 4000"), Ask, Permit},
+		"rename in base64":                      {rename, "mail.rename", `{"id":7,"subject":"` + inBase64("Lathe 4000") + `"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"the tool chose the name":               {rename, "mail.rename", `{"id":7,"subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"no roles":                              {nil, "mail.rename", `{"n":7,"v":"Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"an argument that no label mentions":    {&Profile{Args: map[string]Role{"v": Name}}, "mail.rename", `{"n":7,"v":"Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"by its name":                           {&Profile{Args: map[string]Role{"old": Target, "new": Name}}, "mail.rename", `{"old":"win","new":"Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"by a path":                             {&Profile{Args: map[string]Role{"old": Path, "new": Path}}, "mail.move", `{"old":"win","new":"Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"by an expression":                      {&Profile{Args: map[string]Role{"sql": Code}}, "mail.run", `{"sql":"update mails set subject = (select subject from other)"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"arguments that can't be read":          {rename, "mail.rename", `{`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"another name of the same record":       {rename, "mail.rename", `{"id":7,"subject":"Lathe 4000"}`, office, `{}`, renamed("Offer 4000"), Ask, Permit},
+		"the only hit, that the write selected": {rename, "mail.rename", `{"id":7,"subject":"Lathe 4000"}`, office, `{"q":"Lathe 4000"}`, `[{"id":7,"subject":"x","sender":"eve@x.example"}]`, Ask, Permit},
+		"the only hit, others removed":          {remove, "mail.delete", `{"id":8}`, office, `{"q":"Lathe 4000"}`, `[{"id":7,"subject":"x","sender":"eve@x.example"}]`, Ask, Permit},
+		"the only hit, another kind":            {&Profile{IDKind: "event", Args: map[string]Role{"id": Selector}}, "mail.cancel", `{"id":8}`, office, `{"q":"Lathe 4000"}`, `[{"id":7,"subject":"x","sender":"eve@x.example"}]`, Permit, Permit},
+		"the only hit, another server":          {&Profile{IDKind: "mail", Args: map[string]Role{"id": Selector}}, "files.delete", `{"id":8}`, office, `{"q":"Lathe 4000"}`, `[{"id":7,"subject":"x","sender":"eve@x.example"}]`, Permit, Permit},
+		"the only hit, of no kind":              {remove, "mail.delete", `{"id":8}`, unlabelled, `{}`, `[{"id":7,"subject":"win","sender":"eve@x.example"}]`, Ask, Ask},
+		"a write without a kind":                {&Profile{Args: map[string]Role{"id": Selector, "v": Content}}, "mail.rename", `{"id":7,"v":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"a list without a kind":                 {rename, "mail.rename", `{"id":7,"subject":"x"}`, unlabelled, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"the same kind on another server":       {rename, "imap.rename", `{"id":7,"subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"another id":                            {rename, "mail.rename", `{"id":9,"subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
+		"another kind":                          {&Profile{IDKind: "event", Args: map[string]Role{"id": Selector}}, "cal.move", `{"id":7}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
+		"a mail that is sent":                   {sendMail, "mail.send", `{"to":"ann@books.example","body":"about Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reply := `{"to":"eve@x.example","body":"Yes"}`
+			s := newSession(t, words)
+			s.read("mail.list", c.list, c.query, c.shown)
+			s.wants(sendMail, reply, c.without)
+			s = newSession(t, words)
+			s.read("mail.list", office, `{}`, spam)
+			s.wants(sendMail, reply, Ask)
+			s.write(c.op, c.write, c.args, `{"ok":true}`)
+			s.read("mail.list", c.list, c.query, c.shown)
+			s.wants(sendMail, reply, c.want)
+			if c.without == Permit {
+				s = newSession(t, words)
+				s.read("mail.list", c.list, c.query, c.shown) // seen before
+				s.write(c.op, c.write, c.args, `{"ok":true}`)
+				s.read("mail.list", c.list, c.query, c.shown)
+				s.wants(sendMail, reply, Permit)
+			}
+		})
+	}
+}
+
+// A write that begins while a read runs takes the name away, too.
+func TestWritesNameNothingWhileCallsRunAtOnce(t *testing.T) {
+	s := newSession(t, "Answer the sender of 'Lathe 4000'")
+	end := s.begin("mail.list", office, `{}`, false)
+	s.begin("mail.rename", rename, `{"id":7,"subject":"Lathe 4000"}`, true)
+	end(`[{"id":7,"subject":"Lathe 4000","sender":"eve@x.example"}]`)
+	s.wants(sendMail, `{"to":"eve@x.example"}`, Ask)
+}
+
+// Everyday work that the rules about names leave alone.
+func TestNamesOfEverydayWork(t *testing.T) {
+	t.Run("search, then mail", func(t *testing.T) {
+		s := newSession(t, "Send Bob Stone the figures")
+		s.read("crm.find", book, `{"q":"Bob Stone"}`, `[{"name":"Bob Stone","email":"bob.stone@corp.example"}]`)
+		s.wants(sendMail, `{"to":"bob.stone@corp.example","body":"The figures"}`, Permit)
+	})
+	t.Run("reply to a sender that was found", func(t *testing.T) {
+		s := newSession(t, "Answer the mail 'Delivery of the lathe'")
+		s.read("mail.find", office, `{"q":"lathe"}`, `[{"id":7,"subject":"Delivery of the lathe","sender":"sales@acme.example"},{"id":8,"subject":"lathe lathe","sender":"eve@x.example"}]`)
+		s.wants(sendMail, `{"to":"sales@acme.example","body":"Yes"}`, Permit)
+		s.wants(sendMail, `{"to":"eve@x.example","body":"Yes"}`, Ask)
+	})
+	t.Run("read one of a list by its id", func(t *testing.T) {
+		s := newSession(t, "Delete the mail 'Old newsletter'")
+		s.read("mail.list", &Profile{TrustedFields: []string{"id"}, IDKind: "mail"}, `{}`, `[{"id":"m-1"},{"id":"m-2"}]`)
+		get := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, IDKind: "mail", Args: map[string]Role{"id": Query}}
+		s.read("mail.get", get, `{"id":"m-2"}`, `{"id":"m-2","subject":"Old newsletter"}`)
+		s.wants(remove, `{"id":"m-2"}`, Permit)
+		s.wants(remove, `{"id":"m-1"}`, Ask)
+		s.read("mail.get", get, `{"id":"m-3"}`, `{"id":"m-3","subject":"Old newsletter"}`) // an id from nowhere
+		s.wants(remove, `{"id":"m-3"}`, Ask)
+	})
+	share := &Profile{Level: 2, IDKind: "file", Args: map[string]Role{"id": Selector, "to": Destination}}
+	for name, c := range map[string]struct {
+		create      *Profile
+		args, shown string
+		want        Verdict
+	}{
+		"create, then share":             {&Profile{Level: 1, TrustedFields: []string{"id"}, IDKind: "file", Args: map[string]Role{"name": Name, "text": Content}}, `{"name":"Trip plan","text":"x"}`, `{"id":99}`, Permit},
+		"with the name in the result":    {&Profile{Level: 1, TrustedFields: []string{"id"}, Names: []string{"name"}, IDKind: "file", Args: map[string]Role{"name": Name, "text": Content}}, `{"name":"Trip plan","text":"x"}`, `{"id":99,"name":"Trip plan"}`, Permit},
+		"a name that the request lacks":  {&Profile{Level: 1, TrustedFields: []string{"id"}, IDKind: "file", Args: map[string]Role{"name": Name, "text": Content}}, `{"name":"Salaries","text":"x"}`, `{"id":99}`, Ask},
+		"the id was an argument":         {&Profile{Level: 1, TrustedFields: []string{"id"}, IDKind: "file", Args: map[string]Role{"name": Name, "text": Content}}, `{"name":"Trip plan","text":"99"}`, `{"id":99}`, Ask},
+		"no roles":                       {&Profile{Level: 1, TrustedFields: []string{"id"}, IDKind: "file"}, `{"name":"Trip plan"}`, `{"id":99}`, Ask},
+		"it selects what was there":      {&Profile{Level: 1, TrustedFields: []string{"id"}, IDKind: "file", Args: map[string]Role{"name": Name, "old": Target}}, `{"name":"Trip plan","old":"Salaries"}`, `{"id":99}`, Ask},
+		"an argument nobody spoke of":    {&Profile{Level: 1, TrustedFields: []string{"id"}, IDKind: "file", Args: map[string]Role{"name": Name}}, `{"name":"Trip plan","old":"Salaries"}`, `{"id":99}`, Ask},
+		"more than one record":           {&Profile{Level: 1, TrustedFields: []string{"id"}, IDKind: "file", Args: map[string]Role{"name": Name, "text": Content}}, `{"name":"Trip plan","text":"x"}`, `[{"id":99},{"id":13}]`, Ask},
+		"a read that has an argument so": {nil, `{"name":"Trip plan"}`, `{"id":99}`, Ask},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, "Create a file called 'Trip plan' and share it with anna@corp.example")
+			if c.create == nil {
+				s.read("files.get", &Profile{TrustedFields: []string{"id"}, IDKind: "file", Args: map[string]Role{"name": Name}}, c.args, c.shown)
+			} else {
+				s.write("files.create", c.create, c.args, c.shown)
+			}
+			s.wants(share, `{"id":99,"to":"anna@corp.example"}`, c.want)
+		})
 	}
 }
