@@ -50,8 +50,9 @@ type Plan struct {
 	DecidedBy string     `json:"decided_by,omitempty"`
 	DecidedAt time.Time  `json:"decided_at,omitzero"`
 	Reason    string     `json:"reason,omitempty"`
-	Clean     bool       `json:"clean,omitempty"` // the session held no label when it was submitted and when it was approved
-	Done      []StepDone `json:"done,omitempty"`  // the calls made for its steps, in their order
+	StopEpoch int64      `json:"stop_epoch,omitempty"` // how many stops had reached the agent when it was submitted: after one more, a person's yes to it covers nothing
+	Clean     bool       `json:"clean,omitempty"`      // the session held no label when it was submitted and when it was approved
+	Done      []StepDone `json:"done,omitempty"`       // the calls made for its steps, in their order
 }
 
 // PlanStep is one step of a plan. Leave Operation empty in a plan that you submit. Steps are counted from 0. A step with Arguments, From or

@@ -154,6 +154,7 @@ type Approval struct {
 	ModifiedFrom   string           `json:"modified_from,omitempty"` // the approval whose arguments a person changed
 	ModifiedBy     string           `json:"modified_by,omitempty"`   // that person
 	ModifiedReason string           `json:"modified_reason,omitempty"`
+	StopEpoch      int64            `json:"stop_epoch,omitempty"` // how many stops had reached the agent when the call was judged: after one more, the approval covers nothing
 	Nonce          string           `json:"nonce"`
 	Votes          []Vote           `json:"votes"`
 	Needed         int              `json:"needed"` // distinct people who must approve
@@ -162,7 +163,7 @@ type Approval struct {
 	DeferredUntil  time.Time        `json:"deferred_until,omitzero"`
 	SpentBy        string           `json:"spent_by,omitempty"`    // call id
 	ReplacedBy     string           `json:"replaced_by,omitempty"` // of a superseded one: the approval with the changed arguments
-	Reason         string           `json:"reason,omitempty"`      // of the rejection
+	Reason         string           `json:"reason,omitempty"`      // of the rejection, or why it is superseded
 	IntervenedAt   time.Time        `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
 
 	Similar       string   `json:"similar,omitempty"` // the same for those that can be answered together

@@ -12,13 +12,14 @@
 //	pending            -> approved    by silence: computed when read (Silent, StateAt)
 //	pending            -> deferred    later (Defer); pending again once that time has come
 //	pending, deferred, approved -> rejected    one rejection (Reject), until it is spent
-//	pending, deferred, approved -> superseded  the request, its definition or the rules changed (Supersede), or a person changed the
-//	                                           arguments: another approval takes its place (Modify)
+//	pending, deferred, approved -> superseded  the request, its definition or the rules changed, or the agent was stopped (Supersede), or a
+//	                                           person changed the arguments: another approval takes its place (Modify)
 //	pending, deferred, approved -> expired     computed when read (StateAt)
 //	approved           -> spent       by one call (Spend)
 package approval
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -126,16 +127,19 @@ type Approval struct {
 	ModifiedFrom   string          `json:"modified_from,omitempty"` // the approval whose arguments a person changed
 	ModifiedBy     string          `json:"modified_by,omitempty"`   // that person
 	ModifiedReason string          `json:"modified_reason,omitempty"`
-	Nonce          string          `json:"nonce"`
-	Votes          []Vote          `json:"votes"`
-	Needed         int             `json:"needed"` // number of distinct people who must approve
-	CreatedAt      time.Time       `json:"created_at"`
-	ExpiresAt      time.Time       `json:"expires_at"` // whole milliseconds
-	DeferredUntil  time.Time       `json:"deferred_until,omitzero"`
-	SpentBy        string          `json:"spent_by,omitempty"`    // call id
-	ReplacedBy     string          `json:"replaced_by,omitempty"` // the approval with the changed arguments, if this one is superseded
-	IntervenedAt   time.Time       `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
-	Reason         string          `json:"reason,omitempty"`      // of the rejection
+	// StopEpoch counts the stops (kill switch pulled, quarantine) that had reached the agent when the call was judged. After one more, the approval
+	// covers nothing.
+	StopEpoch     int64     `json:"stop_epoch,omitempty"`
+	Nonce         string    `json:"nonce"`
+	Votes         []Vote    `json:"votes"`
+	Needed        int       `json:"needed"` // number of distinct people who must approve
+	CreatedAt     time.Time `json:"created_at"`
+	ExpiresAt     time.Time `json:"expires_at"` // whole milliseconds
+	DeferredUntil time.Time `json:"deferred_until,omitzero"`
+	SpentBy       string    `json:"spent_by,omitempty"`    // call id
+	ReplacedBy    string    `json:"replaced_by,omitempty"` // the approval with the changed arguments, if this one is superseded
+	IntervenedAt  time.Time `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
+	Reason        string    `json:"reason,omitempty"`      // of the rejection, or why it is superseded
 }
 
 const medium = "MEDIUM"
@@ -254,6 +258,10 @@ func (a Approval) digest() string {
 		for _, f := range a.Evidence {
 			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Confirmed), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field, strconv.FormatBool(f.Covers))
 		}
+	}
+	if a.StopEpoch != 0 { // agents that were never stopped keep the digest of old versions
+		put("stops")
+		number(a.StopEpoch)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -482,12 +490,12 @@ func (a Approval) Defer(v Voter, digest string, until, now time.Time) (Approval,
 	return a, nil
 }
 
-// Supersede voids the approval because its subject, or the rules that asked, changed.
-func (a Approval) Supersede(now time.Time) (Approval, error) {
+// Supersede voids the approval because its subject, or the rules that asked, changed, or the agent was stopped. reason says it to people.
+func (a Approval) Supersede(reason string, now time.Time) (Approval, error) {
 	if err := a.open(now); err != nil {
 		return a, err
 	}
-	a.State = Superseded
+	a.State, a.Reason = Superseded, reason
 	return a, nil
 }
 
@@ -560,7 +568,7 @@ func (a Approval) Covers(callDigest string, now time.Time) error {
 		if a.ReplacedBy != "" {
 			return fault.New(fault.ApprovalMismatch, "A person wants other arguments for this call: %s", a.Reason)
 		}
-		return fault.New(fault.ApprovalMismatch, "The request changed after it was asked for.").Try("Make the call again to ask again.")
+		return fault.New(fault.ApprovalMismatch, "The request counts no more: %s", cmp.Or(a.Reason, "it changed after it was asked for.")).Try("Make the call again to ask again.")
 	default:
 		return fault.New(fault.Internal, "unknown approval state %q", at)
 	}

@@ -182,7 +182,7 @@ func TestEveryMove(t *testing.T) {
 		"approve":   func(a Approval, now time.Time) (Approval, error) { return a.Approve(carol, a.Digest, "", now) },
 		"reject":    func(a Approval, now time.Time) (Approval, error) { return a.Reject(carol, a.Digest, "no", now) },
 		"defer":     func(a Approval, now time.Time) (Approval, error) { return a.Defer(carol, a.Digest, time.Time{}, now) },
-		"supersede": func(a Approval, now time.Time) (Approval, error) { return a.Supersede(now) },
+		"supersede": func(a Approval, now time.Time) (Approval, error) { return a.Supersede("It changed.", now) },
 		"modify": func(a Approval, now time.Time) (Approval, error) {
 			return a.Modify(carol, a.Digest, "no", "appr_2", now)
 		},
@@ -474,7 +474,7 @@ func TestCoversOneCallOnly(t *testing.T) {
 	none.CallDigest = ""
 	none.Digest = none.digest()
 	wantCode(t, "no call at all", none.Covers("", in), fault.ApprovalMismatch)
-	void := must(t)(a.Supersede(in)) // another definition, other rules
+	void := must(t)(a.Supersede("It changed.", in)) // another definition, other rules
 	wantCode(t, "superseded", void.Covers(void.CallDigest, in), fault.ApprovalMismatch)
 	_, err := void.Approve(bob, void.Digest, "", in)
 	wantCode(t, "superseded, then yes", err, fault.Conflict)

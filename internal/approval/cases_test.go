@@ -30,7 +30,7 @@ var pure = map[string]func(*testing.T){
 	"appr-006": func(t *testing.T) {
 		coversNot(t, "payer", "sess_1", "bank.transfer", "changed")
 		for _, a := range []Approval{open(t, "HIGH"), approved(t, "HIGH")} {
-			void := must(t)(a.Supersede(in))
+			void := must(t)(a.Supersede("It changed.", in))
 			_, err := void.Approve(bob, void.Digest, "", in)
 			wantCode(t, "approve", err, fault.Conflict)
 			_, err = void.Spend("call_1", in)

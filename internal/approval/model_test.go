@@ -189,7 +189,7 @@ func TestModel(t *testing.T) {
 				continue
 			case "supersede":
 				right = o.supersede(now)
-				a, err = a.Supersede(now)
+				a, err = a.Supersede("It changed.", now)
 			case "spend":
 				right = o.spend(now)
 				if a, err = a.Spend("call", now); err == nil {

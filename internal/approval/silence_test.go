@@ -135,7 +135,7 @@ func TestAWordEndsSilence(t *testing.T) {
 			}
 		}
 	}
-	void := must(t)(a.Supersede(in))
+	void := must(t)(a.Supersede("It changed.", in))
 	wantCode(t, "superseded", void.Covers(a.CallDigest, after), fault.ApprovalMismatch)
 }
 
@@ -184,7 +184,7 @@ func TestModify(t *testing.T) {
 		}
 		for what, move := range map[string]func() (Approval, error){
 			"approve": func() (Approval, error) { return void.Approve(bob, a.Digest, "", in) }, "reject": func() (Approval, error) { return void.Reject(bob, a.Digest, "no", in) },
-			"defer": func() (Approval, error) { return void.Defer(bob, a.Digest, time.Time{}, in) }, "supersede": func() (Approval, error) { return void.Supersede(in) },
+			"defer": func() (Approval, error) { return void.Defer(bob, a.Digest, time.Time{}, in) }, "supersede": func() (Approval, error) { return void.Supersede("It changed.", in) },
 			"modify": func() (Approval, error) { return void.Modify(bob, a.Digest, "other", "appr_3", in) }, "spend": func() (Approval, error) { return void.Spend("call_1", in) },
 		} {
 			if same, err := move(); err == nil || !reflect.DeepEqual(same, void) {

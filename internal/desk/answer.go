@@ -48,16 +48,27 @@ func (d *Desk) Answer(ctx context.Context, session, callDigest string, stands fu
 	return Answer{}, nil // expired, spent, superseded
 }
 
-// stands tells whether an answer still stands: nothing that was shown has changed, it was given to this gateway, people could look at it for as
-// long as it was open, and it is about the call as it is now.
+// stands tells whether an answer still stands: nothing that was shown has changed, it was given to this gateway, the agent was not stopped since,
+// people could look at it for as long as it was open, and it is about the call as it is now.
 func (d *Desk) stands(a approval.Approval, forTheCall func(approval.Approval) bool) bool {
-	if !a.Intact() || a.Environment != d.o.Environment {
+	if !a.Intact() || a.Environment != d.o.Environment || d.stopped(a) {
 		return false
 	}
 	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && a.CreatedAt.Before(d.o.Since) { // nobody could object while the gateway was down
 		return false
 	}
 	return forTheCall(a)
+}
+
+// stopped tells whether the agent was stopped after the call was judged that the question is about.
+func (d *Desk) stopped(a approval.Approval) bool { return a.StopEpoch != d.o.StopEpoch(a.Agent) }
+
+// stillWaiting refuses a question of an agent that was stopped after it was asked.
+func (d *Desk) stillWaiting(a approval.Approval) error {
+	if !d.stopped(a) {
+		return nil
+	}
+	return fault.New(fault.ApprovalMismatch, "%s", whyStopped).Try("What the agent calls once it may call again is asked about anew.")
 }
 
 // replacement returns the question with the arguments that a person wants in place of those of a. open reports whether it waits or is approved.
@@ -70,7 +81,7 @@ func (d *Desk) replacement(ctx context.Context, a approval.Approval) (next appro
 		next, err = d.o.Store.Approval(ctx, next.ReplacedBy)
 	}
 	now := d.o.Now()
-	return next, err == nil && (waits(next, now) || next.StateAt(now) == approval.Approved), err
+	return next, err == nil && !d.stopped(next) && (waits(next, now) || next.StateAt(now) == approval.Approved), err
 }
 
 // Covering finds the approval of an earlier call in the session that covers more calls of the operation; "" if there is none. The approval has been
@@ -81,7 +92,7 @@ func (d *Desk) Covering(ctx context.Context, session, operation string, covers f
 		return "", err
 	}
 	for _, a := range found {
-		if a.Session == session && a.Environment == d.o.Environment && a.Intact() && a.Recount(d.o.Voter).ByPeople() && covers(a) {
+		if a.Session == session && a.Environment == d.o.Environment && a.Intact() && !d.stopped(a) && a.Recount(d.o.Voter).ByPeople() && covers(a) {
 			return a.ID, nil
 		}
 	}

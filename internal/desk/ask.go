@@ -209,13 +209,18 @@ func supersede(old Stored, next approval.Approval, now time.Time) ([]Update, err
 	case state.Final(), state == approval.Expired:
 		return nil, nil
 	}
+	reason := "A newer request about the same call took its place."
+	if old.Approval.StopEpoch != next.StopEpoch {
+		reason = whyStopped
+	}
 	u := Update{Stored: old, Entry: entry(old.Approval, "approval.supersede", "rule:asked-anew")}
+	u.Entry.Reason = reason
 	var err error
-	if u.Approval, err = old.Approval.Supersede(now); err != nil {
+	if u.Approval, err = old.Approval.Supersede(reason, now); err != nil {
 		return nil, err
 	}
 	if about := old.Declaration; about != nil && about.ID != next.DeclarationID {
-		u.Declaration, err = refused(about, declare.ByRule, "a newer question about the same call took its place", now)
+		u.Declaration, err = refused(about, declare.ByRule, reason, now)
 	}
 	return []Update{u}, err
 }
@@ -234,7 +239,7 @@ func asksTheSame(old Stored, next approval.Approval, now time.Time) bool {
 	a := old.Approval
 	return waits(a, now) && old.Declaration != nil && old.Declaration.At(now) == declare.Pending && a.Intact() &&
 		bytes.Equal(a.Justification, next.Justification) && a.Risk == next.Risk && a.Amount == next.Amount && a.PolicyVersion == next.PolicyVersion &&
-		a.Environment == next.Environment && a.ModifiedFrom == "" && slices.Equal(a.Labels, next.Labels)
+		a.Environment == next.Environment && a.StopEpoch == next.StopEpoch && a.ModifiedFrom == "" && slices.Equal(a.Labels, next.Labels)
 }
 
 // waits tells whether nobody has answered the question, put off or not.

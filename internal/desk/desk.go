@@ -31,6 +31,9 @@ type Options struct {
 	// Since is the time from which people could reach this desk. Silence about an older question permits nothing, because no person could object.
 	Since time.Time
 	Log   *slog.Logger
+	// StopEpoch returns how many stops have reached the agent by now: the kill switch pulled, a quarantine. A question that was asked at another number
+	// counts for nothing.
+	StopEpoch func(agent string) int64
 	// Definition returns the hash of a tool's definition as it is now; false if there is no such tool.
 	Definition func(operation string) (hash string, ok bool)
 	// JudgeChanged judges the call that a question is about with other arguments, which are canonical JSON, and composes the question about that call. It

@@ -27,7 +27,7 @@ func question(t testing.TB, change ...func(*approval.Approval)) approval.Approva
 	t.Helper()
 	a := approval.Approval{
 		CallDigest: strings.Repeat("d", 64), Risk: "HIGH", Operation: "bank.transfer", DefinitionHash: "hash", Arguments: json.RawMessage(`{"to":"acme@example.com","amount":5}`),
-		Session: "sess_1", Agent: "worker", Requester: "erin", OpenedBy: "host:ci", Environment: "here",
+		Session: "sess_1", Agent: "worker", Requester: "erin", OpenedBy: "host:ci", Environment: "here", StopEpoch: 2,
 	}
 	for _, f := range change {
 		f(&a)
@@ -38,6 +38,9 @@ func question(t testing.TB, change ...func(*approval.Approval)) approval.Approva
 	}
 	return a
 }
+
+// stoppedSince makes it one of before the agent's newest stop.
+func stoppedSince(a *approval.Approval) { a.StopEpoch = 1 }
 
 func silent(a *approval.Approval) { a.Risk, a.SilenceAt = "MEDIUM", noon.Add(time.Minute) }
 
@@ -119,7 +122,7 @@ func TestSupersede(t *testing.T) {
 
 // An answer stands for the gateway that asked, as long as nothing that was shown has changed; silence only where people could object.
 func TestStands(t *testing.T) {
-	d := New(Options{Environment: "here", Since: noon})
+	d := New(Options{Environment: "here", Since: noon, StopEpoch: func(string) int64 { return 2 }})
 	yes := func(approval.Approval) bool { return true }
 	for name, c := range map[string]struct {
 		a    approval.Approval
@@ -130,6 +133,7 @@ func TestStands(t *testing.T) {
 		"about another call":         {question(t), func(approval.Approval) bool { return false }, false},
 		"of another gateway":         {question(t, func(a *approval.Approval) { a.Environment = "there" }), yes, false},
 		"changed since":              {func() approval.Approval { a := question(t); a.Operation = "bank.close"; return a }(), yes, false},
+		"before the agent's stop":    {question(t, stoppedSince), yes, false},
 		"silence, people could look": {question(t, silent), yes, true},
 		"silence, nobody could":      {question(t, silent).Begin(noon.Add(-time.Second)), yes, false},
 		"a yes of an earlier day":    {question(t).Begin(noon.Add(-time.Hour)), yes, true},
@@ -223,6 +227,7 @@ func over(s *shelf) *Desk {
 		Store: s, Environment: "here", Expires: time.Hour, Now: func() time.Time { return noon }, Since: noon, Changed: func(string) {},
 		Voter:      func(person string) (approval.Voter, bool) { return bob, person == bob.Person },
 		Definition: func(string) (string, bool) { return "hash", true },
+		StopEpoch:  func(string) int64 { return 2 },
 	})
 }
 
@@ -245,6 +250,9 @@ func TestAnswersThatDoNotCount(t *testing.T) {
 		"no to a tool that has changed":  {func(s *shelf) { s.a = question(t, func(a *approval.Approval) { a.DefinitionHash = "old" }) }, "bob", approval.Reject, ""},
 		"no to what was approved":        {approved, "bob", approval.Reject, ""},
 		"no to a drill after a yes":      {func(s *shelf) { approved(s); s.drill = true }, "bob", approval.Reject, fault.Conflict},
+		"yes after the agent's stop":     {func(s *shelf) { s.a = question(t, stoppedSince) }, "bob", approval.Approve, fault.ApprovalMismatch},
+		"later, after the agent's stop":  {func(s *shelf) { s.a = question(t, stoppedSince) }, "bob", approval.Deferral, fault.ApprovalMismatch},
+		"no after the agent's stop":      {func(s *shelf) { s.a = question(t, stoppedSince) }, "bob", approval.Reject, ""},
 		"no such decision":               {func(*shelf) {}, "bob", "perhaps", fault.RequestMalformed},
 	} {
 		s := &shelf{a: question(t), session: session.Open}
@@ -298,7 +306,7 @@ func TestNobodyIsAskedInVain(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	yes := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Approve(bob, a.Digest, "", noon) }).Approval
 	no := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Reject(bob, a.Digest, "no", noon) }).Approval
-	void := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Supersede(noon) }).Approval
+	void := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Supersede("It changed.", noon) }).Approval
 	for name, c := range map[string]struct {
 		a                     approval.Approval
 		stands                bool

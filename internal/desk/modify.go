@@ -45,6 +45,9 @@ func (d *Desk) modify(ctx context.Context, voter approval.Voter, m Modification,
 	if err := old.Entitled(voter); err != nil { // before any problem of the arguments is shown
 		return next, err
 	}
+	if err := d.stillWaiting(old); err != nil {
+		return next, err
+	}
 	arguments, err := changedArguments(m.Arguments, old.Arguments)
 	if err != nil {
 		return next, err

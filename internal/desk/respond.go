@@ -88,6 +88,9 @@ func (d *Desk) respond(ctx context.Context, voter approval.Voter, r Response) (a
 		return asked, fault.New(fault.ApprovalMismatch, "%s is not the tool any more that was asked about: its definition has changed.", display.Clip(asked.Operation, maxNamed)).
 			Try("Reject it. What the agent calls from now on is asked about anew.")
 	}
+	if err := d.stillWaiting(asked); err != nil && r.Decision != approval.Reject {
+		return asked, err
+	}
 	drill, err := d.o.Store.IsDrill(ctx, asked.ID)
 	if err != nil {
 		return asked, err

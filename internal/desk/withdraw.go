@@ -4,19 +4,37 @@ import (
 	"context"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 )
 
-// withdraw ends one question by a rule.
-func (d *Desk) withdraw(ctx context.Context, id, by string) error {
-	_, err := d.o.Store.ChangeApproval(ctx, id, func(old Stored) (Update, error) {
-		next, err := old.Approval.Supersede(d.o.Now())
-		return Update{Stored: Stored{Approval: next}, Entry: entry(old.Approval, "approval.withdraw", by)}, err
+// Why a question was withdrawn, as people read it.
+const (
+	whyStopped    = "The agent was stopped after this was asked: the kill switch was pulled, or the agent was quarantined."
+	whyClosed     = "The session that asked was closed."
+	whyDefinition = "The definition of the tool changed after this was asked."
+)
+
+// withdraw ends one question by a rule, and the declaration that it is about.
+func (d *Desk) withdraw(ctx context.Context, id, by, reason string) error {
+	_, err := d.o.Store.ChangeApproval(ctx, id, func(old Stored) (u Update, err error) {
+		now := d.o.Now()
+		u = Update{Stored: old, Entry: entry(old.Approval, "approval.withdraw", by)}
+		u.Entry.Reason = reason
+		if u.Approval, err = old.Approval.Supersede(reason, now); err == nil && old.Declaration != nil {
+			u.Declaration, err = refused(old.Declaration, declare.ByRule, reason, now)
+		}
+		return u, err
 	})
 	if err == nil {
 		d.Changed(id)
 	}
 	return err
+}
+
+// isOver tells whether a question could not be withdrawn because it is over in another way.
+func isOver(err error) bool {
+	return fault.Is(err, fault.ApprovalExpired) || fault.Is(err, fault.Conflict)
 }
 
 // WithdrawSession withdraws the questions of a session that has ended. A question that can't be written now is void all the same: no person can approve it.
@@ -28,9 +46,9 @@ func (d *Desk) WithdrawSession(ctx context.Context, sessionID string) {
 		}
 		ended := 0
 		for _, id := range ids {
-			if err := d.withdraw(ctx, id, "rule:session-closed"); err == nil {
+			if err := d.withdraw(ctx, id, "rule:session-closed", whyClosed); err == nil {
 				ended++
-			} else if !fault.Is(err, fault.ApprovalExpired) && !fault.Is(err, fault.Conflict) { // over in another way is over
+			} else if !isOver(err) {
 				return
 			}
 		}
@@ -40,17 +58,59 @@ func (d *Desk) WithdrawSession(ctx context.Context, sessionID string) {
 	}
 }
 
+// open are the states of questions that could still lead to a call.
+var open = []approval.State{approval.Pending, approval.Deferred, approval.Approved}
+
 // WithdrawOperation withdraws the questions that wait, and the approvals that were not used, about an operation whose definition has changed: people
 // approved the old one. A question that can't be written now is void all the same, because its call has another digest by then.
 func (d *Desk) WithdrawOperation(ctx context.Context, operation string) {
-	for _, state := range []approval.State{approval.Pending, approval.Deferred, approval.Approved} {
+	for _, state := range open {
 		found, err := d.o.Store.Approvals(ctx, Filter{Operation: operation, State: state, Now: d.o.Now(), Limit: maxOpenOfAgent})
 		if err != nil {
 			d.o.Log.Warn("questions about a tool that changed were not withdrawn; they run nothing", "operation", operation, "error", err)
 			return
 		}
 		for _, a := range found {
-			_ = d.withdraw(ctx, a.ID, "rule:definition")
+			_ = d.withdraw(ctx, a.ID, "rule:definition", whyDefinition)
 		}
 	}
+}
+
+// WithdrawStopped withdraws the questions that wait, and the approvals that were not used, of agents that were stopped after they were asked. It says
+// so on them and on record. Before that they count for nothing already, because their stop epoch is past. After an error, call it again.
+func (d *Desk) WithdrawStopped(ctx context.Context) error {
+	now := d.o.Now()
+	for _, state := range open {
+		for after := ""; ; {
+			page, err := d.o.Store.Approvals(ctx, Filter{State: state, Now: now, After: after, Limit: maxOpenOfAgent})
+			if err != nil {
+				return err
+			}
+			for _, a := range page {
+				if err := d.withdrawStopped(ctx, a); err != nil {
+					return err
+				}
+			}
+			if len(page) < maxOpenOfAgent {
+				break
+			}
+			after = page[len(page)-1].ID
+		}
+	}
+	return nil
+}
+
+func (d *Desk) withdrawStopped(ctx context.Context, a approval.Approval) error {
+	if !d.stopped(a) {
+		return nil
+	}
+	if a.State == approval.Approved {
+		if drill, err := d.o.Store.IsDrill(ctx, a.ID); err != nil || drill { // it was answered, and that answer is counted
+			return err
+		}
+	}
+	if err := d.withdraw(ctx, a.ID, "rule:stopped", whyStopped); err != nil && !isOver(err) {
+		return err
+	}
+	return nil
 }

@@ -313,6 +313,13 @@ func TestApprovalOpensNoPhaseSwitchOrSession(t *testing.T) {
 	w.g.Standing().Disable("worker", "person:alice", "x")
 	w.mustRefuse(w.do(p, "comm_send", sendPage, ""), fault.KillSwitch)
 	w.g.Standing().Enable("worker", "person:alice", "x")
+	before := id
+	if id = w.mustAsk(w.do(p, "comm_send", sendPage, "")); id == before {
+		t.Error("it was given before the switch was pulled")
+	}
+	if err := w.respond("bob", &id, approval.Approve, ""); err != nil {
+		t.Fatal(err)
+	}
 	other := w.open("worker", "erin", "What do widgets cost in 2026?")
 	if again := w.mustAsk(w.do(other, "comm_send", sendPage, "")); again == id {
 		t.Error("another session found it")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sallyport.example/internal/call"
@@ -47,6 +48,8 @@ type crossing struct {
 
 	// silenceFull says that more calls of the agent wait for silence than people could stop: this one waits for a yes.
 	silenceFull bool
+	stopEpoch   int64       // of the agent, when the newest judgement began
+	stopped     atomic.Bool // the kill switch was pulled since the call came
 }
 
 // ran is what a call has of its run.
@@ -117,7 +120,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 			}
 			continue
 		}
-		if v := g.killed(c.agent); v.Decision != fault.Permit { // pulled while it was held
+		if v := c.killed(); v.Decision != fault.Permit { // pulled while it was held
 			return c.refuseBehind(v)
 		}
 		if v.Decision != fault.Permit || r.DryRun {
@@ -148,13 +151,13 @@ func (c *crossing) run(ctx context.Context) Answer {
 	result, err := c.act(ctx)
 	out := c.inspect(result, err)
 	c.gaveBack(out, err)
-	if v := c.g.killed(c.agent); v.Decision != fault.Permit {
+	if v := c.killed(); v.Decision != fault.Permit {
 		return c.discard(out, v) // stopping waits for nothing: the outcome is written behind the answer
 	}
 	if err := c.outcome(ctx, out); err != nil {
 		return c.answer(fault.RefuseErr("outcome", audited(err)))
 	}
-	if v := c.g.killed(c.agent); v.Decision != fault.Permit {
+	if v := c.killed(); v.Decision != fault.Permit {
 		return c.answer(v)
 	}
 	if c.session.State != session.Open {

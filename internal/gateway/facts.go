@@ -72,6 +72,7 @@ func (c *crossing) understand() {
 // load gathers the facts that memory knows.
 func (c *crossing) load() judge.Facts {
 	g, now := c.g, c.g.now()
+	c.stopEpoch = g.standing.StopEpoch(c.agent) // before the facts: a stop that comes later is noticed
 	tier := g.tierOf(c.decl)
 	aside, _ := g.standing.Quarantined(c.agent)
 	raised := c.raised()
@@ -82,7 +83,7 @@ func (c *crossing) load() judge.Facts {
 	f := judge.Facts{
 		Rules: g.rules, Time: now,
 		Caller: judge.Caller{
-			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: g.standing.Killed(c.agent), Quarantined: aside.Since,
+			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: c.stopped.Load() || g.standing.Killed(c.agent), Quarantined: aside.Since,
 			AskFrom: tier.AskFrom, Own: g.o.Identities(s.Requester),
 		},
 		Session: judge.Session{
@@ -304,6 +305,9 @@ func (c *crossing) plan() *provenance.SealedPlan {
 		return nil
 	}
 	if c.answers != nil { // what goes out beside the arguments is in no plan
+		return &provenance.SealedPlan{}
+	}
+	if c.session.Plan.ByPerson() && c.session.Plan.StopEpoch != c.stopEpoch { // a yes from before the agent was stopped
 		return &provenance.SealedPlan{}
 	}
 	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (docs/design.md, rule 2)

@@ -108,6 +108,7 @@ type Gateway struct {
 	sessions   liveSessions
 	feed       changes.Feed
 	refusals   *refusals.Recorder
+	stops      chan struct{} // buffered 1: an agent was stopped, and what waits of it is to be withdrawn
 	background background
 	closed     atomic.Bool
 	ending     atomic.Bool // no operation starts any more
@@ -161,14 +162,14 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading how late it was: %w", err)
 	}
-	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(), refusals: refusals.New(o.Store, o.Log)}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.rules = &judge.Rules{
 		Shadow: o.Mode == Shadow, Policies: o.Policies, Risk: o.Risk, Labels: o.Labels, MediumDelay: o.Limits.MediumDelay, FreeLevel1: o.FreeLevel1,
 	}
 	g.desk = desk.New(desk.Options{
 		Store: o.Store, Voter: o.Voter, Environment: o.Environment, Expires: o.Limits.ApprovalExpires, PerMinute: o.Limits.AsksPerMinute,
-		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, JudgeChanged: g.judgeChanged,
+		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged,
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
@@ -180,15 +181,21 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.standing, err = standing.New(ctx, standing.Options{
 		Store: o.Store, Agents: o.Agents, Now: g.now, Log: o.Log,
-		SwitchChanged: func(agent string) { g.feed.Publish(changes.Kill, agent) },
+		SwitchChanged: func(agent string) {
+			g.feed.Publish(changes.Kill, agent)
+			g.voidStopped()
+		},
 		AgentChanged: func(agent string) {
 			g.desk.WakeAll() // calls that are held are judged again: the agent may be put aside
 			g.feed.Publish(changes.Agent, agent)
+			g.voidStopped()
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
+	g.voidStopped() // by a stop that the process before did not live to follow up
+	g.background.Go(g.followStops)
 	return g, nil
 }
 
@@ -284,5 +291,19 @@ func (g *Gateway) killed(agent string) fault.Verdict {
 	return fault.Killed(g.now())
 }
 
+// killed tells whether the call's agent is switched off, or was at any time since the call came: taking the switch back lets new calls run, and not
+// those that it stopped.
+func (c *crossing) killed() fault.Verdict {
+	if c.stopped.Load() {
+		return fault.Killed(c.g.now())
+	}
+	return c.g.killed(c.agent)
+}
+
 // Cancel ends the call: the kill switch was pulled, the session was closed, or its budget is used up.
-func (c *crossing) Cancel(cause error) { c.cancel(cause) }
+func (c *crossing) Cancel(cause error) {
+	if errors.Is(cause, standing.ErrKilled) {
+		c.stopped.Store(true)
+	}
+	c.cancel(cause)
+}

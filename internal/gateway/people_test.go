@@ -497,7 +497,9 @@ func TestHeldAndEnded(t *testing.T) {
 		"hung up":    {nil, fault.ApprovalRequired},
 		"quarantined": {func(w *commWorld, _ identity.Principal, id string) {
 			w.quarantine("worker")
-			w.mustRespond("bob", id, approval.Approve, "")
+			if err := w.respond("bob", &id, approval.Approve, ""); !fault.Is(err, fault.ApprovalMismatch) {
+				w.t.Errorf("a yes to an agent that is put aside: %v", err)
+			}
 		}, fault.AgentQuarantined},
 		"tool changed": {func(w *commWorld, _ identity.Principal, id string) {
 			w.offerAll(w.g, definition("slack", "publish", "Changed."), definition("slack", "mail", "Changed."))
@@ -748,15 +750,15 @@ func TestModifyRefused(t *testing.T) {
 	if open, err := w.g.Desk().Questions(t.Context(), approval.Pending, "", "", 100); err != nil || len(open) != 3 {
 		t.Errorf("%d open, %v", len(open), err)
 	}
-	w.quarantine("worker")
-	if _, err := w.modify("bob", sendID, `{"url":"https://example.com/other"}`, "other"); !fault.Is(err, fault.AgentQuarantined) {
-		t.Errorf("of an agent that is put aside: %v", err)
-	}
 	if _, err := w.g.CloseSession(t.Context(), p.ID, "person:alice", ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.modify("bob", id, `{"sum":1,"to":"acme","unit":"USD"}`, "less"); !fault.Is(err, fault.SessionClosed) {
 		t.Errorf("of a closed session: %v", err)
+	}
+	w.quarantine("worker")
+	if _, err := w.modify("bob", sendID, `{"url":"https://example.com/other"}`, "other"); !fault.Is(err, fault.ApprovalMismatch) {
+		t.Errorf("of an agent that is put aside: %v", err)
 	}
 }
 
@@ -1243,6 +1245,7 @@ func TestWatch(t *testing.T) {
 	want(changes.Tool, "")
 	w.quarantine("worker")
 	want(changes.Agent, "worker")
+	want(changes.Approval, q.ID) // withdrawn
 	if err := w.g.Standing().Restore(t.Context(), "worker", "it was nothing", "person:alice"); err != nil {
 		t.Fatal(err)
 	}
@@ -1255,7 +1258,6 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(changes.Session, p.ID)
-	want(changes.Approval, q.ID) // withdrawn
 
 	var slow []<-chan changes.Change
 	var ends []func()

@@ -227,6 +227,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 	planID := call.NewID("plan_", now)
 	for try := 0; ; try++ {
 		s := *l.current.Load()
+		epoch := g.standing.StopEpoch(s.Agent) // before it is asked whether the agent is stopped
 		if g.standing.Killed(s.Agent) {
 			return nil, fault.New(fault.KillSwitch, "")
 		}
@@ -238,6 +239,7 @@ func (g *Gateway) SubmitPlan(ctx context.Context, p identity.Principal, sessionI
 		if err != nil {
 			return nil, err
 		}
+		plan.StopEpoch = epoch
 		if plan.State == session.PlanPending && try == 0 {
 			if err := g.desk.TakeTurn(s.Agent, ", and this plan would be one"); err != nil {
 				return nil, err

@@ -514,6 +514,10 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 	detail, _ := json.Marshal(map[string]any{"plan_digest": digest}) // of a string: can't fail
 	return g.change(ctx, id, audit.Entry{Action: action, Actor: by, Reason: reason, Detail: detail},
 		func(s session.Session) (session.Session, error) {
+			if approve && s.PlanWaits() && g.stoppedSince(&s) {
+				return s, fault.New(fault.ApprovalMismatch, "The agent was stopped after it submitted this plan: the kill switch was pulled, or the agent was quarantined.").
+					Try("Reject it. The agent can submit a new one once it may call again.")
+			}
 			return s.DecidePlan(digest, approve, by, reason, g.now())
 		})
 }

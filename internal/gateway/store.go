@@ -88,6 +88,7 @@ type Spend struct {
 	CallDigest  string           // of the call that it is spent on
 	CallID      string
 	At          time.Time
+	StopEpoch   int64           // the stops that had reached the agent when the call was judged; an approval from before another one is not spent
 	Seen        []evidence.Kept // what is kept of the call before it runs, in this order
 }
 

@@ -74,6 +74,8 @@ type Plan struct {
 	DecidedBy string    `json:"decided_by,omitempty"` // "rule" or a principal
 	DecidedAt time.Time `json:"decided_at,omitzero"`
 	Reason    string    `json:"reason,omitempty"`
+	// StopEpoch counts the stops that had reached the agent when the plan was submitted. After one more, a person's yes to it covers nothing.
+	StopEpoch int64 `json:"stop_epoch,omitempty"`
 	// Clean says that the session held no label when the plan was submitted and when it was approved.
 	Clean bool `json:"clean,omitempty"`
 	// Done are the calls made for its steps, in order. It only grows.

@@ -30,6 +30,8 @@ type Switch struct {
 	By      string    `json:"by"`
 	Reason  string    `json:"reason"`
 	Durable bool      `json:"durable"`
+	// Pulled is the epoch at which it was last pulled; 0: never. Taking it back leaves it.
+	Pulled int64 `json:"pulled,omitempty"`
 }
 
 // killSwitch acts from memory: flipping it stores one pointer and cancels running calls. A goroutine writes it down, again and again until the
@@ -47,12 +49,30 @@ type killSwitch struct {
 }
 
 func newKillSwitch(s Switches, now func() time.Time) *killSwitch {
-	if s.Agents == nil {
-		s.Agents = map[string]Switch{}
+	s.Global = s.Global.pulledBefore(s.Epoch)
+	agents := make(map[string]Switch, len(s.Agents))
+	for agent, sw := range s.Agents {
+		agents[agent] = sw.pulledBefore(s.Epoch)
 	}
+	s.Agents = agents
 	k := &killSwitch{now: now, running: map[Running]string{}, calls: map[string]int{}, wake: make(chan struct{}, 1)}
 	k.state.Store(&s)
 	return k
+}
+
+// pulledBefore returns a switch from the store. One that is active and was written by a version that kept no Pulled was pulled at the stored epoch at
+// the latest.
+func (sw Switch) pulledBefore(epoch int64) Switch {
+	if sw.Active && sw.Pulled == 0 {
+		sw.Pulled = max(epoch, 1)
+	}
+	return sw
+}
+
+// stops returns the newest epoch at which the switch of all agents, or that of this one, was pulled. It reads one pointer and takes no lock.
+func (k *killSwitch) stops(agent string) int64 {
+	state := k.state.Load()
+	return max(state.Global.Pulled, state.Agents[agent].Pulled)
 }
 
 // flip switches an agent, or with "" all agents, off or on. Off cancels their calls. It never waits for the store.
@@ -63,9 +83,14 @@ func (k *killSwitch) flip(agent string, active bool, by, reason string) Switches
 	next := *k.state.Load()
 	next.Agents = maps.Clone(next.Agents)
 	next.Epoch++
-	sw := Switch{Active: active, Since: now, By: by, Reason: reason}
-	action := "kill.disable"
-	if !active {
+	sw, action := next.Global, "kill.disable"
+	if agent != "" {
+		sw = next.Agents[agent]
+	}
+	sw = Switch{Active: active, Since: now, By: by, Reason: reason, Pulled: sw.Pulled}
+	if active {
+		sw.Pulled = next.Epoch
+	} else {
 		action = "kill.enable"
 	}
 	if agent == "" {
@@ -179,6 +204,10 @@ func (s *Standing) Killed(agent string) bool {
 	state := s.kill.state.Load()
 	return state.Global.Active || state.Agents[agent].Active
 }
+
+// StopEpoch returns a number that grows with each stop that reaches the agent: its own switch or that of all pulled, or a quarantine. What people answered
+// about the agent before counts only while the number is the same.
+func (s *Standing) StopEpoch(agent string) int64 { return s.kill.stops(agent) + s.aside.times(agent) }
 
 // Disable pulls the switch for one agent, or for all with "". Running calls are cancelled before it returns (AG-4).
 func (s *Standing) Disable(agent, by, reason string) Switches {

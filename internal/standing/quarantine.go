@@ -16,6 +16,7 @@ type Quarantine struct {
 	Since  time.Time `json:"since"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
+	Number int64     `json:"-"` // how many quarantines the agent has had, with this one
 
 	durable bool // the store has it
 }
@@ -23,8 +24,16 @@ type Quarantine struct {
 // quarantines holds the present quarantines.
 type quarantines struct {
 	saving  sync.Mutex   // held while one or its end is written, before mu
-	mu      sync.RWMutex // guards byAgent
+	mu      sync.RWMutex // guards byAgent and counts
 	byAgent map[string]Quarantine
+	counts  map[string]int64 // how many quarantines each agent has had, ended ones included
+}
+
+// times returns how many quarantines the agent has had.
+func (q *quarantines) times(agent string) int64 {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	return q.counts[agent]
 }
 
 // Quarantine refuses an agent's calls (agent.quarantined) until a person restores it. Its sessions stay. The quarantine holds at once. If this
@@ -37,6 +46,9 @@ func (s *Standing) Quarantine(ctx context.Context, agent, reason, by string) err
 	s.aside.mu.Lock()
 	if before, already := s.aside.byAgent[agent]; already {
 		q = before
+	} else {
+		s.aside.counts[agent]++
+		q.Number = s.aside.counts[agent]
 	}
 	s.aside.byAgent[agent] = q
 	s.aside.mu.Unlock()

@@ -25,8 +25,9 @@ type Store interface {
 	Switches(ctx context.Context) (Switches, error)
 	SaveSwitches(ctx context.Context, s Switches, entries ...audit.Entry) error
 
-	// Quarantines returns the quarantined agents. SaveQuarantine writes a quarantine, or with nil its end, with its entry.
-	Quarantines(ctx context.Context) (map[string]Quarantine, error)
+	// Quarantines returns the quarantined agents, and how many quarantines each agent has had, ended ones included. SaveQuarantine writes a quarantine
+	// with its number, or with nil its end, with its entry.
+	Quarantines(ctx context.Context) (now map[string]Quarantine, counts map[string]int64, err error)
 	SaveQuarantine(ctx context.Context, agent string, q *Quarantine, e audit.Entry) error
 
 	TokenStore
@@ -70,12 +71,12 @@ func New(ctx context.Context, o Options) (*Standing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the kill switch: %w", err)
 	}
-	aside, err := o.Store.Quarantines(ctx)
+	aside, counts, err := o.Store.Quarantines(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading who is quarantined: %w", err)
 	}
 	for agent, q := range aside {
-		q.durable = true
+		q.durable, q.Number = true, counts[agent]
 		aside[agent] = q
 	}
 	all, err := o.Store.Tokens(ctx)
@@ -87,7 +88,7 @@ func New(ctx context.Context, o Options) (*Standing, error) {
 		byHash[t.Hash] = t
 	}
 	running, stop := context.WithCancel(context.Background())
-	s := &Standing{o: o, kill: newKillSwitch(switches, o.Now), aside: quarantines{byAgent: aside}, tokens: tokens{byHash: byHash}, stop: stop}
+	s := &Standing{o: o, kill: newKillSwitch(switches, o.Now), aside: quarantines{byAgent: aside, counts: counts}, tokens: tokens{byHash: byHash}, stop: stop}
 	s.background.Go(func() { s.kill.persist(running, o.Store, o.Log) })
 	return s, nil
 }

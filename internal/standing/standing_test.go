@@ -151,7 +151,7 @@ func TestFailedQuarantineIsTriedAgain(t *testing.T) {
 	if err := w.s.Quarantine(t.Context(), "worker", "odd", "person:alice"); err != nil {
 		t.Fatal(err)
 	}
-	kept, err := w.store.Quarantines(t.Context())
+	kept, _, err := w.store.Quarantines(t.Context())
 	if _, ok := kept["worker"]; !ok || err != nil {
 		t.Errorf("said to be done, and the store has %v (%v): after a restart the agent is free", kept, err)
 	}

@@ -317,6 +317,9 @@ func (t *tx) use(s gateway.Spend) error {
 		if a, err = t.approval(s.Approval); err == nil {
 			err = a.Covers(s.CallDigest, s.At)
 		}
+		if err == nil && a.StopEpoch != s.StopEpoch {
+			err = fault.New(fault.ApprovalMismatch, "The agent was stopped after this was asked.").Try("Make the call again to ask again.")
+		}
 		if err == nil {
 			a, err = a.Spend(s.CallID, s.At)
 		}
@@ -502,9 +505,9 @@ func (r *Reader) Used(ctx context.Context, key string) (bool, error) {
 }
 
 // Quarantines implements standing.Store.
-func (r *Reader) Quarantines(ctx context.Context) (map[string]standing.Quarantine, error) {
-	all := map[string]standing.Quarantine{}
-	err := r.rows(ctx, func(scan func(...any) error) error {
+func (r *Reader) Quarantines(ctx context.Context) (all map[string]standing.Quarantine, counts map[string]int64, err error) {
+	all, counts = map[string]standing.Quarantine{}, map[string]int64{}
+	err = r.rows(ctx, func(scan func(...any) error) error {
 		var agent string
 		var q standing.Quarantine
 		var since int64
@@ -513,7 +516,17 @@ func (r *Reader) Quarantines(ctx context.Context) (map[string]standing.Quarantin
 		all[agent] = q
 		return err
 	}, selectQuarantines)
-	return all, err
+	if err != nil {
+		return nil, nil, err
+	}
+	err = r.rows(ctx, func(scan func(...any) error) error {
+		var agent string
+		var n int64
+		err := scan(&agent, &n)
+		counts[agent] = n
+		return err
+	}, selectQuarantineCounts)
+	return all, counts, err
 }
 
 // SaveQuarantine implements standing.Store.
@@ -523,8 +536,8 @@ func (db *DB) SaveQuarantine(ctx context.Context, agent string, q *standing.Quar
 		var err error
 		if q == nil {
 			err = t.w.c.exec(deleteQuarantine, agent)
-		} else {
-			err = t.w.c.exec(upsertQuarantine, agent, q.Since.UnixMicro(), q.By, q.Reason)
+		} else if err = t.w.c.exec(upsertQuarantine, agent, q.Since.UnixMicro(), q.By, q.Reason); err == nil {
+			err = t.w.c.exec(upsertQuarantineCount, agent, q.Number)
 		}
 		if err != nil {
 			return err

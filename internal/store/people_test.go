@@ -291,7 +291,7 @@ func TestStatesByTime(t *testing.T) {
 		"silent, approved": vote(t, db, next(silence(10*time.Second))), "silent, put off": change(next(silence(10*time.Second)), until(time.Minute)),
 		"silent, put off for good": change(next(silence(10*time.Second)), until(0)), "put off": change(next(), until(time.Minute)), "put off for good": change(next(), until(0)),
 		"rejected":   change(next(silence(10*time.Second)), func(a approval.Approval) (approval.Approval, error) { return a.Reject(bob, a.Digest, "no", time.Now()) }),
-		"superseded": change(next(silence(10*time.Second)), func(a approval.Approval) (approval.Approval, error) { return a.Supersede(time.Now()) }),
+		"superseded": change(next(silence(10*time.Second)), func(a approval.Approval) (approval.Approval, error) { return a.Supersede("It changed.", time.Now()) }),
 		"modified": change(next(), func(a approval.Approval) (approval.Approval, error) {
 			return a.Modify(bob, a.Digest, "less", "appr_2", time.Now())
 		}),
@@ -355,7 +355,7 @@ func TestFirstUses(t *testing.T) {
 
 func TestQuarantinesAreKept(t *testing.T) {
 	db := openDB(t)
-	q := standing.Quarantine{Since: time.Now().UTC().Truncate(time.Microsecond), By: "person:alice", Reason: "<odd> & \x1b[31m"}
+	q := standing.Quarantine{Since: time.Now().UTC().Truncate(time.Microsecond), By: "person:alice", Reason: "<odd> & \x1b[31m", Number: 3}
 	e := audit.Entry{Kind: audit.Change, Action: "agent.quarantine", Agent: "a"}
 	must(t, db.SaveQuarantine(t.Context(), "a", &q, e))
 	if err := db.SaveQuarantine(t.Context(), "b", &q, audit.Entry{Kind: "rumour"}); err == nil {
@@ -363,13 +363,16 @@ func TestQuarantinesAreKept(t *testing.T) {
 	}
 	must(t, db.Close())
 	db = openDB(t)
-	all, err := db.Quarantines(t.Context())
+	all, counts, err := db.Quarantines(t.Context())
 	must(t, err)
+	q.Number = 0
 	equal(t, "quarantines", all, map[string]standing.Quarantine{"a": q})
+	equal(t, "how many", counts, map[string]int64{"a": 3})
 	must(t, db.SaveQuarantine(t.Context(), "a", nil, e))
-	all, err = db.Quarantines(t.Context())
+	all, counts, err = db.Quarantines(t.Context())
 	must(t, err)
 	equal(t, "quarantines", all, map[string]standing.Quarantine{})
+	equal(t, "how many, after its end", counts, map[string]int64{"a": 3})
 }
 
 // Every ask, every status and every look at the list runs this. It must not read all questions that were ever asked.

@@ -792,7 +792,7 @@ func TestMigratedPlans(t *testing.T) {
 	must(t, db.Close())
 	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
 	must(t, err)
-	for _, q := range []string{"DROP TABLE pulse", "ALTER TABLE pins DROP COLUMN confirmed_by", "DROP INDEX sessions_plan_waits", "ALTER TABLE sessions DROP COLUMN plan_waits", "UPDATE schema_version SET version = 6"} {
+	for _, q := range []string{"DROP TABLE pulse", "DROP TABLE quarantine_counts", "ALTER TABLE pins DROP COLUMN confirmed_by", "DROP INDEX sessions_plan_waits", "ALTER TABLE sessions DROP COLUMN plan_waits", "UPDATE schema_version SET version = 6"} {
 		must(t, c.script(q))
 	}
 	must(t, c.close())
@@ -814,7 +814,7 @@ func TestPinsOfTheVersionBefore(t *testing.T) {
 	must(t, db.Close())
 	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
 	must(t, err)
-	for _, q := range []string{"DROP TABLE pulse", "ALTER TABLE pins DROP COLUMN confirmed_by", "UPDATE schema_version SET version = 7"} {
+	for _, q := range []string{"DROP TABLE pulse", "DROP TABLE quarantine_counts", "ALTER TABLE pins DROP COLUMN confirmed_by", "UPDATE schema_version SET version = 7"} {
 		must(t, c.script(q))
 	}
 	must(t, c.close())
