@@ -42,17 +42,17 @@ type Signer struct {
 // would make the old log unverifiable without anybody having asked for it.
 func LoadOrCreateKey(dir string) (*Signer, error) {
 	keyPath, pubPath := filepath.Join(dir, KeyFile), filepath.Join(dir, PublicFile)
-	secret, err := readKeyFile(keyPath)
+	secret, err := ReadKeyFile(keyPath)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, there := os.Lstat(pubPath)
-		if secret, err = readKeyFile(keyPath); there == nil && errors.Is(err, fs.ErrNotExist) { // read again: another start may have made both
+		if secret, err = ReadKeyFile(keyPath); there == nil && errors.Is(err, fs.ErrNotExist) { // read again: another start may have made both
 			return nil, fmt.Errorf("%s exists and %s does not: restore the key from your backup (without it the log can't go on)", pubPath, keyPath)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			if err := createKey(keyPath); err != nil {
 				return nil, fmt.Errorf("create %s: %w", keyPath, err)
 			}
-			secret, err = readKeyFile(keyPath)
+			secret, err = ReadKeyFile(keyPath)
 		}
 	}
 	if err != nil {
@@ -62,12 +62,12 @@ func LoadOrCreateKey(dir string) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", keyPath, err)
 	}
-	pub, err := readKeyFile(pubPath)
+	pub, err := ReadKeyFile(pubPath)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := writeFile(pubPath, s.pub+"\n"); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := WriteKeyFile(pubPath, s.pub+"\n"); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("create %s: %w", pubPath, err)
 		}
-		pub, err = readKeyFile(pubPath)
+		pub, err = ReadKeyFile(pubPath)
 	}
 	if err != nil {
 		return nil, err
@@ -85,14 +85,14 @@ func createKey(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(path, secret+"\n"); err != nil && !errors.Is(err, fs.ErrExist) { // another start was first: take its key
+	if err := WriteKeyFile(path, secret+"\n"); err != nil && !errors.Is(err, fs.ErrExist) { // another start was first: take its key
 		return err
 	}
 	return nil
 }
 
-// writeFile makes a file durable under its name, or not there at all. It never replaces one.
-func writeFile(path, text string) error {
+// WriteKeyFile makes a key file (0600) durable under its name, or not there at all. It never replaces one.
+func WriteKeyFile(path, text string) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, ".key-*") // 0600
 	if err != nil {
@@ -116,7 +116,8 @@ func writeFile(path, text string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func readKeyFile(path string) (string, error) {
+// ReadKeyFile reads a key file without its newline. It refuses one that others can read.
+func ReadKeyFile(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return "", err
@@ -158,23 +159,41 @@ func (s *Signer) Origin() string { return s.signer.Name() }
 // PublicKey is the note verifier key: what audit.pub holds.
 func (s *Signer) PublicKey() string { return s.pub }
 
-// Checkpoint signs that the log of size entries has that root: a C2SP tlog-checkpoint.
-func (s *Signer) Checkpoint(size int64, root tlog.Hash) ([]byte, error) {
+// Checkpoint signs that the log of size entries has that root, and that the store's state had that digest then: a C2SP tlog-checkpoint. The
+// digest is its one extension line. With "" the log has no state, and the line is left out.
+func (s *Signer) Checkpoint(size int64, root tlog.Hash, state string) ([]byte, error) {
 	if size < 0 {
 		return nil, fmt.Errorf("audit: checkpoint of %d entries", size)
 	}
-	return note.Sign(&note.Note{Text: checkpointText(s.Origin(), size, root)}, s.signer)
+	if state != "" && !isDigest(state) {
+		return nil, fmt.Errorf("audit: %.80q is not the digest of a state", state)
+	}
+	return note.Sign(&note.Note{Text: Checkpoint{s.Origin(), size, root, state}.text()}, s.signer)
 }
 
-func checkpointText(origin string, size int64, root tlog.Hash) string {
-	return fmt.Sprintf("%s\n%d\n%s\n", origin, size, root)
-}
+// statePrefix begins the extension line of a checkpoint that has the digest of the state.
+const statePrefix = "sallyport-state "
 
 // Checkpoint is the content of a signed checkpoint.
 type Checkpoint struct {
 	Origin string
 	Size   int64
 	Root   tlog.Hash
+	State  string // digest of the store's state when the log had that size, base64; "" in checkpoints of programs that had none
+}
+
+func (c Checkpoint) text() string {
+	text := fmt.Sprintf("%s\n%d\n%s\n", c.Origin, c.Size, c.Root)
+	if c.State != "" {
+		text += statePrefix + c.State + "\n"
+	}
+	return text
+}
+
+// isDigest tells whether s is 32 bytes in the one spelling of base64 that the log writes.
+func isDigest(s string) bool {
+	b, err := base64.StdEncoding.Strict().DecodeString(s)
+	return err == nil && len(b) == 32 && base64.StdEncoding.EncodeToString(b) == s
 }
 
 // ParsePublicKey reads a note verifier key, with or without a newline after it.
@@ -196,7 +215,7 @@ func ParsePublicKey(pub string) (note.Verifier, error) {
 }
 
 // OpenCheckpoint checks the signature and reads the checkpoint. It accepts only the bytes that Signer.Checkpoint writes: one
-// signature, no more lines, no other spelling of the same.
+// signature, no more lines than the state's, no other spelling of the same.
 func OpenCheckpoint(data []byte, v note.Verifier) (Checkpoint, error) {
 	if len(data) > maxCheckpoint {
 		return Checkpoint{}, fmt.Errorf("not a checkpoint: %d bytes", len(data))
@@ -210,10 +229,17 @@ func OpenCheckpoint(data []byte, v note.Verifier) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("not a signed checkpoint: %w", err)
 	}
 	lines := strings.Split(n.Text, "\n")
-	if len(lines) != 4 || lines[0] != v.Name() {
+	if len(lines) != 4 && len(lines) != 5 || lines[0] != v.Name() {
 		return Checkpoint{}, fmt.Errorf("not a checkpoint of %s: origin, size and root, each on its line", v.Name())
 	}
 	c := Checkpoint{Origin: lines[0]}
+	if len(lines) == 5 {
+		state, ok := strings.CutPrefix(lines[3], statePrefix)
+		if !ok || !isDigest(state) {
+			return Checkpoint{}, fmt.Errorf("not a checkpoint: state %.80q", lines[3])
+		}
+		c.State = state
+	}
 	if c.Size, err = strconv.ParseInt(lines[1], 10, 64); err != nil || c.Size < 0 {
 		return Checkpoint{}, fmt.Errorf("not a checkpoint: size %.40q", lines[1])
 	}
@@ -222,7 +248,7 @@ func OpenCheckpoint(data []byte, v note.Verifier) (Checkpoint, error) {
 	}
 	// base64 has several spellings for some values; the log writes one.
 	sig, err := base64.StdEncoding.Strict().DecodeString(n.Sigs[0].Base64)
-	want := fmt.Sprintf("%s\n— %s %s\n", checkpointText(c.Origin, c.Size, c.Root), v.Name(), base64.StdEncoding.EncodeToString(sig))
+	want := fmt.Sprintf("%s\n— %s %s\n", c.text(), v.Name(), base64.StdEncoding.EncodeToString(sig))
 	if err != nil || !bytes.Equal(data, []byte(want)) {
 		return Checkpoint{}, errors.New("not a checkpoint as the log writes them: more signatures, or another encoding of the same values")
 	}

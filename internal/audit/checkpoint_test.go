@@ -2,6 +2,7 @@ package audit
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"io/fs"
 	"os"
@@ -114,10 +115,10 @@ func TestKeyIsRefused(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), KeyFile)
-	if err := writeFile(file, "first"); err != nil {
+	if err := WriteKeyFile(file, "first"); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(file, "second"); !errors.Is(err, fs.ErrExist) {
+	if err := WriteKeyFile(file, "second"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a key was replaced: %v", err)
 	}
 	if data, err := os.ReadFile(file); err != nil || string(data) != "first" {
@@ -134,7 +135,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := tlog.RecordHash([]byte("x"))
-	data, err := s.Checkpoint(42, root)
+	data, err := s.Checkpoint(42, root, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,10 +147,28 @@ func TestCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cp, err := OpenCheckpoint(data, v); err != nil || cp != (Checkpoint{s.Origin(), 42, root}) {
+	if cp, err := OpenCheckpoint(data, v); err != nil || cp != (Checkpoint{s.Origin(), 42, root, ""}) {
 		t.Errorf("opened as %+v, %v", cp, err)
 	}
-	if _, err := s.Checkpoint(-1, root); err == nil {
+	digest := base64.StdEncoding.EncodeToString(root[:])
+	if data, err = s.Checkpoint(42, root, digest); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(data), s.Origin()+"\n42\n"+root.String()+"\nsallyport-state "+digest+"\n\n— ") {
+		t.Errorf("checkpoint with a state:\n%s", data)
+	}
+	if cp, err := OpenCheckpoint(data, v); err != nil || cp != (Checkpoint{s.Origin(), 42, root, digest}) {
+		t.Errorf("opened as %+v, %v", cp, err)
+	}
+	if _, err := tlog.ParseTree([]byte(strings.Replace(string(data), s.Origin(), "go.sum database tree", 1))); err != nil {
+		t.Errorf("a reader that knows nothing of the extension: %v", err)
+	}
+	for _, bad := range []string{"x", digest + "=", digest[:40], digest + "\n"} {
+		if _, err := s.Checkpoint(42, root, bad); err == nil {
+			t.Errorf("a checkpoint with the state %q", bad)
+		}
+	}
+	if _, err := s.Checkpoint(-1, root, ""); err == nil {
 		t.Error("a checkpoint of -1 entries")
 	}
 
@@ -164,25 +183,28 @@ func TestCheckpoint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := other.Checkpoint(42, root)
+	theirs, err := other.Checkpoint(42, root, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	both, err := note.Sign(&note.Note{Text: checkpointText(s.Origin(), 42, root)}, s.signer, other.signer)
+	both, err := note.Sign(&note.Note{Text: Checkpoint{s.Origin(), 42, root, ""}.text()}, s.signer, other.signer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, bad := range map[string][]byte{
 		"empty":            nil,
-		"unsigned":         []byte(checkpointText(s.Origin(), 42, root)),
+		"unsigned":         []byte(Checkpoint{s.Origin(), 42, root, ""}.text()),
 		"another's":        theirs,
-		"another origin":   sign(checkpointText("sallyport/other", 42, root)),
-		"negative size":    sign(checkpointText(s.Origin(), -42, root)),
+		"another origin":   sign(Checkpoint{"sallyport/other", 42, root, ""}.text()),
+		"negative size":    sign(Checkpoint{s.Origin(), -42, root, ""}.text()),
 		"size with plus":   sign(s.Origin() + "\n+42\n" + root.String() + "\n"),
 		"size with zeros":  sign(s.Origin() + "\n042\n" + root.String() + "\n"),
 		"no root":          sign(s.Origin() + "\n42\n"),
 		"short root":       sign(s.Origin() + "\n42\nAAAA\n"),
-		"a line more":      sign(checkpointText(s.Origin(), 42, root) + "more\n"),
+		"no state":         sign(Checkpoint{s.Origin(), 42, root, ""}.text() + "sallyport-state \n"),
+		"short state":      sign(Checkpoint{s.Origin(), 42, root, "AAAA"}.text()),
+		"two states":       sign(Checkpoint{s.Origin(), 42, root, digest}.text() + "sallyport-state " + digest + "\n"),
+		"a line more":      sign(Checkpoint{s.Origin(), 42, root, ""}.text() + "more\n"),
 		"a signature more": both,
 		"a newline more":   append(bytes.Clone(data), '\n'),
 		"huge":             sign(strings.Repeat("x", maxCheckpoint) + "\n"),
@@ -217,7 +239,7 @@ func FuzzOpenCheckpoint(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	data, err := s.Checkpoint(7, tlog.RecordHash(nil))
+	data, err := s.Checkpoint(7, tlog.RecordHash(nil), "")
 	if err != nil {
 		f.Fatal(err)
 	}

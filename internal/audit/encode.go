@@ -85,6 +85,7 @@ func (e *Entry) AppendLeaf(b []byte) ([]byte, error) {
 		b = append(b, `,"duration_ms":`...)
 		b = strconv.AppendInt(b, e.DurationMS, 10)
 	}
+	b = appendRows(b, e.Rows)
 	b = append(b, '}')
 	if n := len(b) - start; n > MaxLeaf {
 		return nil, fmt.Errorf("audit: the entry has %d bytes and may have %d: store its payloads apart", n, MaxLeaf)
@@ -118,6 +119,29 @@ func appendList(b []byte, name string, list []string) []byte {
 		b = appendString(b, s)
 	}
 	return append(b, ']')
+}
+
+func appendRows(b []byte, rows []Row) []byte {
+	for i := range rows {
+		r := &rows[i]
+		if i == 0 {
+			b = append(b, `,"rows":[`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = append(b, `{"table":`...)
+		b = appendString(b, r.Table)
+		b = append(b, `,"key":`...)
+		b = appendString(b, r.Key)
+		b = append(b, `,"was":`...)
+		b = strconv.AppendInt(b, r.Was, 10)
+		b = appendField(b, `,"mac":`, r.MAC)
+		b = append(b, '}')
+	}
+	if len(rows) > 0 {
+		b = append(b, ']')
+	}
+	return b
 }
 
 func appendPayload(b []byte, name string, p *Payload) ([]byte, error) {

@@ -30,6 +30,7 @@ func full() Entry {
 	e.Amount, e.Approvers, e.Model, e.Labels = "12.50 EUR", []string{"alice", "bob"}, "m-1", []string{"pii", "untrusted"}
 	e.Result = &Payload{SHA256: "00", Size: 1 << 40, Stored: true, Key: "ab", Redacted: true}
 	e.Attribution, e.Detail, e.DurationMS = json.RawMessage(`{"source":"mail","n":[1,null,true]}`), json.RawMessage(`null`), 1234
+	e.Rows = []Row{{Table: "tokens", Key: "tok_1", Was: -1, MAC: "abc"}, {Table: "quarantines", Key: "a \"b\"", Was: 3}}
 	return e
 }
 

@@ -52,6 +52,22 @@ type Entry struct {
 	Attribution json.RawMessage `json:"attribution,omitempty"`
 	Detail      json.RawMessage `json:"detail,omitempty"` // what the action changed; small
 	DurationMS  int64           `json:"duration_ms,omitempty"`
+
+	// Rows are the rows of the store's state that changed in the same transaction. The store sets them.
+	Rows []Row `json:"rows,omitempty"`
+}
+
+// Adopt is the action of the entry that takes over rows of a store that were there before the log named rows, or before their MACs covered
+// all their columns.
+const Adopt = "state.adopt"
+
+// Row says what an entry did to one row of the store's state. So each row has its history in the log, and the newest entry that names it says
+// how it must look.
+type Row struct {
+	Table string `json:"table"`
+	Key   string `json:"key"`
+	Was   int64  `json:"was"`           // the entry that changed it before; -1: the row is new
+	MAC   string `json:"mac,omitempty"` // of the row as it is now, base64; "": the row was removed
 }
 
 // Payload is arguments or a result: always by hash, shown with secrets redacted, and kept apart when it is large.

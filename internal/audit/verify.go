@@ -23,6 +23,7 @@ type Report struct {
 	Size     int64     `json:"size"`     // entries that the checkpoint covers
 	Checked  int64     `json:"checked"`  // entries read and checked
 	Unsigned int64     `json:"unsigned"` // entries newer than the checkpoint: well-formed, but not signed yet
+	Rows     int64     `json:"rows"`     // changes of rows of the state that entries name
 	Unknown  []string  `json:"unknown"`  // calls with an intent and no outcome
 	Problems []Problem `json:"problems"`
 	Omitted  int64     `json:"problems_omitted,omitempty"` // problems found after the first 100
@@ -282,6 +283,7 @@ func (v *verifier) entry(i int64, leaf []byte) {
 	if e.Kind == Intent || e.Kind == Outcome {
 		v.call(i, e)
 	}
+	v.report.Rows += int64(len(e.Rows))
 	for _, p := range []struct {
 		what string
 		*Payload

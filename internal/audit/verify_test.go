@@ -70,7 +70,7 @@ func (b *book) add(t testing.TB, e Entry) {
 func (b *book) sign(t testing.TB) {
 	t.Helper()
 	var err error
-	if b.checkpoint, err = b.signer.Checkpoint(b.tree.Size(), b.tree.Root()); err != nil {
+	if b.checkpoint, err = b.signer.Checkpoint(b.tree.Size(), b.tree.Root(), ""); err != nil {
 		t.Fatal(err)
 	}
 }

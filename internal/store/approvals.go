@@ -3,7 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"database/sql/driver"
 	"encoding/json"
 	"strings"
 	"time"
@@ -49,32 +48,26 @@ func noApproval(id string) error {
 	return e
 }
 
-// body returns the body that a query finds; nil if it finds none.
-func (t *tx) body(query string, args ...driver.Value) (body []byte, err error) {
-	err = t.w.c.query(func(v []driver.Value) error { body = v[0].([]byte); return nil }, query, args...)
-	return body, err
-}
-
 func (t *tx) declaration(id string) (declare.Declaration, error) {
-	body, err := t.body(selectDeclaration, id)
-	if err == nil && body == nil {
+	row, err := t.read(declarationRows, id)
+	if err == nil && row == nil {
 		err = noDeclaration(id)
 	}
 	if err != nil {
 		return declare.Declaration{}, err
 	}
-	return decode[declare.Declaration](body)
+	return decode[declare.Declaration](blob(row[declarationBody]))
 }
 
 func (t *tx) approval(id string) (approval.Approval, error) {
-	body, err := t.body(selectApproval, id)
-	if err == nil && body == nil {
+	row, err := t.read(approvalRows, id)
+	if err == nil && row == nil {
 		err = noApproval(id)
 	}
 	if err != nil {
 		return approval.Approval{}, err
 	}
-	return decode[approval.Approval](body)
+	return decode[approval.Approval](blob(row[approvalBody]))
 }
 
 func (t *tx) saveDeclaration(d declare.Declaration) error {
@@ -82,8 +75,7 @@ func (t *tx) saveDeclaration(d declare.Declaration) error {
 	if err != nil {
 		return err
 	}
-	t.wrote++
-	return t.w.c.exec(updateDeclaration, d.ID, string(d.State), body)
+	return t.put(declarationRows, d.ID, d.Session, string(d.State), body)
 }
 
 func (t *tx) saveApproval(a approval.Approval) error {
@@ -91,17 +83,14 @@ func (t *tx) saveApproval(a approval.Approval) error {
 	if err != nil {
 		return err
 	}
-	t.wrote++
-	return t.w.c.exec(updateApproval, a.ID, string(a.State), micros(a.DeferredUntil), silence(a), micros(a.IntervenedAt), body)
+	return t.put(approvalRows, a.ID, a.Session, a.Agent, a.Operation, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), micros(a.IntervenedAt), body)
 }
 
 func (t *tx) addApproval(a approval.Approval) error {
-	body, err := encode(a)
-	if err != nil {
-		return err
+	if _, known := t.at(approvalRows, a.ID); known {
+		return fault.New(fault.Conflict, "There is an approval %s already.", a.ID)
 	}
-	t.wrote++
-	if err := t.w.c.exec(insertApproval, a.ID, a.Session, a.Agent, a.Operation, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), micros(a.IntervenedAt), body); err != nil {
+	if err := t.saveApproval(a); err != nil {
 		return err
 	}
 	for _, d := range a.Destinations {
@@ -140,19 +129,10 @@ func (db *DB) Declare(ctx context.Context, d declare.Declaration, e audit.Entry)
 }
 
 func (t *tx) addDeclaration(d declare.Declaration) error {
-	body, err := encode(d)
-	if err != nil {
-		return err
-	}
-	found, err := t.w.c.has(selectDeclaration, d.ID)
-	if err != nil {
-		return err
-	}
-	if found {
+	if _, known := t.at(declarationRows, d.ID); known {
 		return fault.New(fault.Conflict, "There is a declaration %s already.", d.ID)
 	}
-	t.wrote++
-	return t.w.c.exec(insertDeclaration, d.ID, d.Session, string(d.State), body)
+	return t.saveDeclaration(d)
 }
 
 // AskPerson implements desk.Store.
@@ -190,10 +170,10 @@ func (db *DB) AskPerson(ctx context.Context, q desk.Ask, decide func(desk.Found)
 
 // found reads the state that the decision on a question needs.
 func (t *tx) found(q desk.Ask) (f desk.Found, err error) {
-	if body, err := t.body(selectApprovalFor, q.Session, q.CallDigest); err != nil {
+	if row, err := t.first(approvalRows, selectApprovalFor, q.Session, q.CallDigest); err != nil {
 		return f, err
-	} else if body != nil {
-		same, err := decode[approval.Approval](body)
+	} else if row != nil {
+		same, err := decode[approval.Approval](blob(row[approvalBody]))
 		if err != nil {
 			return f, err
 		}
@@ -237,7 +217,7 @@ func (t *tx) writeQuestion(w desk.Written) error {
 		return err
 	}
 	if w.Drill {
-		if err := t.w.c.exec(insertDrill, w.Question.ID); err != nil {
+		if err := t.put(drillRows, w.Question.ID); err != nil {
 			return err
 		}
 	}
@@ -326,21 +306,18 @@ func (t *tx) use(s gateway.Spend) error {
 		if err != nil {
 			return &gateway.SpendError{Err: err}
 		}
-		used, err := t.w.c.has(selectSpent, s.Approval) // an approval that the log has as used stays used, whatever its row says
-		if err != nil {
-			return err
-		}
-		if used {
+		if _, used := t.at(spentRows, s.Approval); used { // an approval that the log has as used stays used, whatever its row says
 			return &gateway.SpendError{Err: fault.New(fault.Conflict, "The approval was used before; an approval is for one call.")}
 		}
-		t.wrote++
-		if err := t.w.c.exec(insertSpent, s.Approval, s.CallID); err != nil {
+		if err := t.put(spentRows, s.Approval, s.CallID); err != nil {
 			return err
 		}
 	}
 	for _, key := range s.First {
-		t.wrote++
-		if err := t.w.c.exec(insertUsed, key); err != nil {
+		if _, known := t.at(usedRows, key); known {
+			continue
+		}
+		if err := t.put(usedRows, key); err != nil {
 			return err
 		}
 	}
@@ -357,29 +334,55 @@ func (t *tx) use(s gateway.Spend) error {
 
 // Declaration implements gateway.Store.
 func (r *Reader) Declaration(ctx context.Context, id string) (declare.Declaration, error) {
-	return one[declare.Declaration](ctx, r, noDeclaration(id), selectDeclaration, id)
+	row, err := r.one(ctx, declarationRows, id)
+	if err == nil && row == nil {
+		err = noDeclaration(id)
+	}
+	if err != nil {
+		return declare.Declaration{}, err
+	}
+	return decode[declare.Declaration](blob(row[declarationBody]))
 }
 
 // Approval implements desk.Store.
 func (r *Reader) Approval(ctx context.Context, id string) (approval.Approval, error) {
-	return one[approval.Approval](ctx, r, noApproval(id), selectApproval, id)
+	row, err := r.one(ctx, approvalRows, id)
+	if err == nil && row == nil {
+		err = noApproval(id)
+	}
+	if err != nil {
+		return approval.Approval{}, err
+	}
+	return decode[approval.Approval](blob(row[approvalBody]))
 }
 
 // ApprovalFor implements desk.Store.
 func (r *Reader) ApprovalFor(ctx context.Context, session, callDigest string) (approval.Approval, error) {
-	return one[approval.Approval](ctx, r, fault.New(fault.NotFound, "Nobody was asked about this call."), selectApprovalFor, session, callDigest)
-}
-
-func one[T any](ctx context.Context, r *Reader, none error, query string, args ...any) (v T, err error) {
-	var body []byte
-	ok, err := r.row(ctx, query, args, &body)
-	if err == nil && !ok {
-		err = none
+	found, err := r.approvals(ctx, selectApprovalFor, session, callDigest)
+	if err == nil && len(found) == 0 {
+		err = fault.New(fault.NotFound, "Nobody was asked about this call.")
 	}
 	if err != nil {
-		return v, err
+		return approval.Approval{}, err
 	}
-	return decode[T](body)
+	return found[0], nil
+}
+
+// approvals reads some rows of approvals.
+func (r *Reader) approvals(ctx context.Context, which string, args ...any) ([]approval.Approval, error) {
+	page := []approval.Approval{}
+	rows, err := r.some(ctx, approvalRows, which, args...)
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		a, err := decode[approval.Approval](blob(row[approvalBody]))
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, a)
+	}
+	return page, nil
 }
 
 // OpenApprovals implements desk.Store.
@@ -445,17 +448,7 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 		args = append(args, destination(f.Destination))
 		order = "CASE state WHEN 'rejected' THEN 0 WHEN 'spent' THEN 1 WHEN 'approved' THEN 1 ELSE 2 END, n DESC" // answers of people first
 	}
-	page := []approval.Approval{}
-	err := r.rows(ctx, func(scan func(...any) error) error {
-		var body []byte
-		if err := scan(&body); err != nil {
-			return err
-		}
-		a, err := decode[approval.Approval](body)
-		page = append(page, a)
-		return err
-	}, "SELECT body FROM approvals WHERE n IN ("+query+" ORDER BY "+order+" LIMIT $3) ORDER BY "+order, args...)
-	return page, err
+	return r.approvals(ctx, "WHERE n IN ("+query+" ORDER BY "+order+" LIMIT $3) ORDER BY "+order, args...)
 }
 
 // Latest implements gateway.Store.
@@ -481,8 +474,8 @@ func (r *Reader) CountApprovals(ctx context.Context, state approval.State, now t
 
 // IsDrill implements desk.Store.
 func (r *Reader) IsDrill(ctx context.Context, id string) (bool, error) {
-	var one int64
-	return r.row(ctx, selectDrill, []any{id}, &one)
+	row, err := r.one(ctx, drillRows, id)
+	return row != nil, err
 }
 
 // Drills implements desk.Store.
@@ -499,6 +492,11 @@ func (r *Reader) Objected(ctx context.Context, agent, operation string, since ti
 }
 
 // Used implements gateway.Store.
+func (db *DB) Used(_ context.Context, key string) (bool, error) {
+	return db.w.proof.has(usedRows, key), nil
+}
+
+// Used tells whether an intent has written the key.
 func (r *Reader) Used(ctx context.Context, key string) (bool, error) {
 	var one int64
 	return r.row(ctx, selectUsed, []any{key}, &one)
@@ -507,37 +505,30 @@ func (r *Reader) Used(ctx context.Context, key string) (bool, error) {
 // Quarantines implements standing.Store.
 func (r *Reader) Quarantines(ctx context.Context) (all map[string]standing.Quarantine, counts map[string]int64, err error) {
 	all, counts = map[string]standing.Quarantine{}, map[string]int64{}
-	err = r.rows(ctx, func(scan func(...any) error) error {
-		var agent string
-		var q standing.Quarantine
-		var since int64
-		err := scan(&agent, &since, &q.By, &q.Reason)
-		q.Since = time.UnixMicro(since).UTC()
-		all[agent] = q
-		return err
-	}, selectQuarantines)
+	rows, err := r.whole(ctx, quarantineRows, "")
 	if err != nil {
 		return nil, nil, err
 	}
-	err = r.rows(ctx, func(scan func(...any) error) error {
-		var agent string
-		var n int64
-		err := scan(&agent, &n)
-		counts[agent] = n
-		return err
-	}, selectQuarantineCounts)
-	return all, counts, err
+	for _, row := range rows {
+		all[text(row[0])] = standing.Quarantine{Since: time.UnixMicro(number(row[1])).UTC(), By: text(row[2]), Reason: text(row[3])}
+	}
+	if rows, err = r.whole(ctx, quarantineCountRows, ""); err != nil {
+		return nil, nil, err
+	}
+	for _, row := range rows {
+		counts[text(row[0])] = number(row[1])
+	}
+	return all, counts, nil
 }
 
 // SaveQuarantine implements standing.Store.
 func (db *DB) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
-		t.wrote++
 		var err error
 		if q == nil {
-			err = t.w.c.exec(deleteQuarantine, agent)
-		} else if err = t.w.c.exec(upsertQuarantine, agent, q.Since.UnixMicro(), q.By, q.Reason); err == nil {
-			err = t.w.c.exec(upsertQuarantineCount, agent, q.Number)
+			err = t.remove(quarantineRows, agent)
+		} else if err = t.put(quarantineRows, agent, q.Since.UnixMicro(), q.By, q.Reason); err == nil {
+			err = t.put(quarantineCountRows, agent, q.Number)
 		}
 		if err != nil {
 			return err

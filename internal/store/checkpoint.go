@@ -32,28 +32,41 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 	// The tree that grew with the entries, not one built from what the database holds now: a row that was changed under
 	// a running gateway must not be signed.
 	var s audit.Snapshot
-	if err := db.w.do(ctx, &job{run: func(t *tx) error { s = t.w.tree.Snapshot(); return nil }}); err != nil {
+	var state string
+	if err := db.w.do(ctx, &job{run: func(t *tx) (err error) {
+		if db.signed == nil || t.w.tree.Size() != db.signedSize || len(t.w.orphans) > 0 {
+			if err := t.w.settle(t); err != nil {
+				return err
+			}
+			if state, err = t.prove(db.signedSize, db.signedState); err != nil {
+				return err
+			}
+		}
+		s = t.w.tree.Snapshot()
+		return nil
+	}}); err != nil {
 		return nil, err
 	}
-	if db.signed == nil || s.Size() != db.signedSize {
-		note, err := db.signer.Checkpoint(s.Size(), s.Root())
+	if state != "" {
+		note, err := db.signer.Checkpoint(s.Size(), s.Root(), state)
 		if err != nil {
 			return nil, fault.Wrap(err, fault.AuditUnavailable, "The checkpoint can't be signed.")
 		}
 		// The file first: a checkpoint in the database has always been in the file, so that a missing file is a removed one.
-		if err := replaceFile(filepath.Join(db.dir, AnchorFile), note); err != nil {
-			return nil, fault.Wrap(err, fault.AuditUnavailable, "The checkpoint can't be written to %s.", AnchorFile)
+		path := filepath.Join(db.dir, AnchorFile)
+		failed := replaceFile(path, note)
+		if now, err := os.ReadFile(path); failed == nil || err == nil && bytes.Equal(now, note) {
+			db.signed, db.signedSize, db.signedState, db.stored = note, s.Size(), state, false
 		}
-		db.signed, db.signedSize, db.stored = note, s.Size(), false
+		if failed != nil {
+			return nil, fault.Wrap(failed, fault.AuditUnavailable, "The checkpoint can't be written to %s.", AnchorFile)
+		}
 	}
 	note, size := db.signed, db.signedSize
 	if !db.stored {
 		if err := db.w.do(ctx, &job{run: func(t *tx) error {
 			t.wrote++
-			if err := t.w.c.exec(insertNote, size, note); err != nil {
-				return err
-			}
-			return t.w.settle(t)
+			return t.w.c.exec(insertNote, size, note)
 		}}); err != nil {
 			return nil, err
 		}
@@ -149,7 +162,7 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 	} else if !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	db.signed, db.signedSize = data, cp.Size
+	db.signed, db.signedSize, db.signedState = data, cp.Size, cp.State
 	return nil
 }
 

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"database/sql/driver"
+	"fmt"
 
 	"sallyport.example/internal/evidence"
 )
@@ -23,25 +25,73 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 		return nil
 	}
 	var seq, total int64
-	err := t.w.c.query(func(v []driver.Value) error { seq, total = v[0].(int64), v[1].(int64); return nil }, selectKept, sessionID)
-	if err != nil || seq >= maxEvidenceRows || total >= maxEvidenceAll {
-		return err
+	var before []byte
+	at, known := t.at(evidenceRows, sessionID)
+	if known {
+		if at.n >= maxEvidenceRows {
+			return nil
+		}
+		found := false
+		if err := t.w.c.query(func(v []driver.Value) error {
+			found = v[0].(int64) == at.n && v[2].(int64) == at.entry
+			seq, total, before = v[0].(int64), v[1].(int64), blob(v[3])
+			return nil
+		}, selectKept, sessionID); err != nil {
+			return err
+		}
+		if !found {
+			return missing(evidenceRows, sessionID)
+		}
+		if total >= maxEvidenceAll {
+			return nil
+		}
 	}
 	if total += size; total > maxEvidenceAll {
 		total, ev.Body = maxEvidenceAll, []byte("{}") // full from here on
 	}
+	at, was := t.version(evidenceRows, sessionID)
+	at.n = seq + 1
+	mac := t.w.proof.key.mac(evidenceRows, at.entry, before, sessionID, at.n, ev.CallID, ev.Rules, total, ev.Body)
 	t.wrote++
-	return t.w.c.exec(insertEvidence, sessionID, seq+1, ev.CallID, ev.Rules, total, ev.Body)
+	if err := t.w.c.exec(insertEvidence, sessionID, at.n, ev.CallID, ev.Rules, total, ev.Body, at.entry, mac); err != nil {
+		return err
+	}
+	t.moves(evidenceRows, sessionID, at, was, mac)
+	return nil
 }
 
 // Evidence implements evidence.Store.
-func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) ([]evidence.Kept, error) {
-	var all []evidence.Kept
-	err := r.rows(ctx, func(scan func(...any) error) error {
-		var ev evidence.Kept
-		err := scan(&ev.Seq, &ev.CallID, &ev.Rules, &ev.Body)
-		all = append(all, ev)
-		return err
-	}, selectEvidence, sessionID, after)
+func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) (all []evidence.Kept, err error) {
+	err = r.twice(func() error {
+		all = nil
+		var last rowAt
+		var before []byte
+		err := r.rows(ctx, func(scan func(...any) error) error {
+			var ev evidence.Kept
+			var id string
+			var total int64
+			var mac []byte
+			at := rowAt{}
+			if err := scan(&id, &ev.Seq, &ev.CallID, &ev.Rules, &total, &ev.Body, &at.entry, &mac); err != nil {
+				return err
+			}
+			at.n = ev.Seq
+			if ev.Seq > after {
+				if r.proof != nil && (at.n != max(last.n, after)+1 || !bytes.Equal(mac, r.proof.key.mac(evidenceRows, at.entry, before, id, ev.Seq, ev.CallID, ev.Rules, total, ev.Body))) {
+					return changedRow(evidenceRows, fmt.Sprintf("%s, %d", id, ev.Seq), "its MAC does not fit, or one before it is gone")
+				}
+				all = append(all, ev)
+			}
+			last, before = at, mac
+			return nil
+		}, r.known(selectEvidence), sessionID, after)
+		if err != nil || r.proof == nil {
+			return err
+		}
+		if at, _ := r.proof.at(evidenceRows, sessionID); at != last && (last.n > 0 || at.n >= after) {
+			return missing(evidenceRows, sessionID)
+		}
+		return nil
+	})
 	return all, err
 }

@@ -126,6 +126,9 @@ func (w *writer) connect() (err error) {
 	if err := w.holdFiles(); err != nil {
 		return err
 	}
+	if err := w.resolve(c, found.size); err != nil {
+		return err
+	}
 	w.c, w.logState = c, found
 	return nil
 }

@@ -147,11 +147,11 @@ func TestSpentForGood(t *testing.T) {
 	_, err = c.Exec("DROP TRIGGER approvals_final")
 	must(t, err)
 	must(t, put())
-	if back, err := db.Approval(t.Context(), a.ID); err != nil || back.State != approval.Approved {
-		t.Fatalf("%+v, %v", back, err)
+	if back, err := db.Approval(t.Context(), a.ID); !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("the row that was put back is read: %+v, %v", back, err)
 	}
 	var refused *gateway.SpendError
-	if err := spend(db, t, s, a, "call_2"); !errors.As(err, &refused) || !fault.Is(refused.Err, fault.Conflict) {
+	if err := spend(db, t, s, a, "call_2"); !errors.As(err, &refused) || !fault.Is(refused.Err, fault.StoreUnavailable) {
 		t.Errorf("%v", err)
 	}
 	if n := slices.IndexFunc(log(t, db), func(e audit.Entry) bool { return e.CallID == "call_2" }); n >= 0 {
@@ -395,8 +395,8 @@ func TestOpenQuestionsAreFoundByIndex(t *testing.T) {
 		"of a session":      {selectOpen, []driver.Value{"sess_1", int64(1), int64(100)}},
 		"how many":          {countOpen, []driver.Value{"sess_1", int64(1)}},
 		"of all":            {"SELECT body FROM approvals WHERE " + stateAt["pending"] + " AND n < $2 ORDER BY n DESC LIMIT $3", []driver.Value{int64(1), int64(1 << 62), int64(100)}},
-		"about one call":    {selectApprovalFor, []driver.Value{"sess_1", "x"}},
-		"of one with an id": {selectApproval, []driver.Value{"appr_1"}},
+		"about one call":    {approvalRows.all + " " + selectApprovalFor, []driver.Value{"sess_1", "x"}},
+		"of one with an id": {approvalRows.one, []driver.Value{"appr_1"}},
 	} {
 		var plan []string
 		if err := c.query(func(v []driver.Value) error {

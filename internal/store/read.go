@@ -31,7 +31,10 @@ type Reader struct {
 	dir string
 	db  *sql.DB
 
-	unconfirmed bool // no gateway of this version has opened the database yet, and its pins don't say who confirmed them
+	proof *proof // checks the rows that decide; nil: they are read as they are
+
+	// No gateway of this version has opened the database yet: its pins don't say who confirmed them, its rows which entry changed them.
+	unconfirmed, unproved bool
 }
 
 // OpenReadOnly opens a data directory for reading, whether a gateway runs on it or not.
@@ -67,7 +70,7 @@ func OpenReadOnly(dir string) (*Reader, error) {
 		r.db.Close()
 		return nil, err
 	}
-	r.unconfirmed = version < 8
+	r.unconfirmed, r.unproved = version < 8, version < 11
 	return r, nil
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,14 +24,15 @@ func encodeSession(s session.Session) ([]byte, error) {
 	return encode(s) // the arguments of a plan's steps are canonical: under the plan's digest byte for byte
 }
 
-func decodeSession(id string, body []byte, used int64) (s session.Session, err error) {
+// decodeSession reads the session of an id. used is what its column has; the body has the used time as of the last change.
+func decodeSession(id string, body []byte, used time.Duration) (s session.Session, err error) {
 	if err := json.Unmarshal(body, &s); err != nil {
 		return s, damagedSession(id, err)
 	}
 	if s.ID != id {
 		return s, damagedSession(id, fmt.Errorf("it is the row of session %.80q", s.ID))
 	}
-	s.Used = time.Duration(used)
+	s.Used = max(s.Used, used)
 	return s, nil
 }
 
@@ -41,33 +43,25 @@ func damagedSession(id string, err error) error {
 
 // OpenSession implements gateway.Store.
 func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry, given ...evidence.Kept) error {
-	body, err := encodeSession(s)
-	if err != nil {
-		return err
-	}
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		if err := t.free(s); err != nil {
 			return err
 		}
-		own := int64(0)
-		if s.Own {
-			own = 1
-		}
-		if err := t.append(&e); err != nil {
-			return err
-		}
 		opened := s
 		opened.Follows = "" // as it is read back
-		t.hold(opened)
-		if err := t.w.c.exec(insertSession, s.ID, s.Agent, own, string(s.Phase), string(s.State), s.Version, int64(s.Used), body); err != nil {
+		if err := t.write(opened); err != nil {
 			return err
+		}
+		if s.Own {
+			t.moved.newest[s.Agent] = newestOwn{id: s.ID}
 		}
 		for _, ev := range given {
 			if err := t.keep(s.ID, ev); err != nil {
 				return err
 			}
 		}
-		return nil
+		e := e // a copy: the caller's stays as it is
+		return t.append(&e)
 	}})
 }
 
@@ -84,25 +78,19 @@ func (t *tx) free(s session.Session) error {
 	if !s.Own || s.State != session.Open {
 		return nil
 	}
-	id, err := t.w.c.text(selectOwn, s.Agent)
-	if err != nil {
-		return err
-	}
+	id := t.newestOwn(s.Agent)
+	var last session.Session
 	if id != "" {
+		var err error
+		if last, err = t.session(id); err != nil {
+			return err
+		}
+	}
+	switch {
+	case id != "" && last.State == session.Open:
 		return fault.New(fault.Conflict, "Agent %s has an open session already: %s.", s.Agent, id).Try("Use it, or close it first.")
-	}
-	if id, err = t.w.c.text(selectNewest, s.Agent); err != nil {
-		return err
-	}
-	if id != s.Follows {
+	case id != s.Follows:
 		return fault.New(fault.Conflict, "Agent %s has opened another session since this one was made.", s.Agent)
-	}
-	if id == "" {
-		return nil
-	}
-	last, err := t.session(id)
-	if err != nil {
-		return err
 	}
 	for _, h := range last.Labels {
 		if !s.Holds(h.Label) {
@@ -110,6 +98,14 @@ func (t *tx) free(s session.Session) error {
 		}
 	}
 	return nil
+}
+
+// newestOwn is the newest session of its own that the agent has had, also in this transaction; "" if it has had none.
+func (t *tx) newestOwn(agent string) string {
+	if own, ok := t.moved.newest[agent]; ok {
+		return own.id
+	}
+	return t.w.proof.own(agent)
 }
 
 // ChangeSession implements gateway.Store.
@@ -127,11 +123,11 @@ func (db *DB) ChangeSession(ctx context.Context, id string, change func(session.
 		if s.ID != id || s.Agent != before.Agent || s.Own != before.Own || s.Version < before.Version || s.Used < before.Used {
 			return fault.New(fault.Internal, "a change of session %s would make it another or take it back", id)
 		}
-		if err := t.append(&e); err != nil {
+		after = s
+		if err := t.save(s); err != nil {
 			return err
 		}
-		after = s
-		return t.save(s)
+		return t.append(&e)
 	}})
 	if err != nil {
 		return session.Session{}, err
@@ -153,6 +149,9 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 		if s.State != session.Open || s.Version != version {
 			return gateway.ErrMoved
 		}
+		if err := t.fits(&e); err != nil {
+			return err
+		}
 		took := false
 		for _, sp := range spend { // before anything is written: losing a step must cost the others of the batch nothing
 			if sp.Step == nil {
@@ -173,15 +172,12 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 				}
 			}
 		}
-		if err := t.append(&e); err != nil {
+		if after = s.Raise(raise...); after.Version == s.Version && !took {
+			t.hold(s)
+		} else if err := t.save(after); err != nil {
 			return err
 		}
-		after = s.Raise(raise...)
-		if after.Version == s.Version && !took {
-			t.hold(s)
-			return nil
-		}
-		return t.save(after)
+		return t.append(&e)
 	}})
 	if err != nil {
 		return session.Session{}, err
@@ -212,7 +208,7 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 			t.after = append(t.after, func() { delete(t.w.settled, e.CallID) })
 			return nil
 		}
-		if err := t.append(&e); err != nil {
+		if err := t.fits(&e); err != nil {
 			return err
 		}
 		if s.State == session.Open {
@@ -226,9 +222,10 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 		after.Used += max(0, used)
 		if after.Version == s.Version {
 			t.spend(after)
-			return nil
+		} else if err := t.save(after); err != nil {
+			return err
 		}
-		return t.save(after)
+		return t.append(&e)
 	}})
 	if err != nil {
 		return session.Session{}, err
@@ -260,36 +257,39 @@ func (db *DB) Session(ctx context.Context, id string) (session.Session, error) {
 
 // Session returns a session by id, as its row has it.
 func (r *Reader) Session(ctx context.Context, id string) (session.Session, error) {
-	var body []byte
-	var used int64
-	ok, err := r.row(ctx, selectSession, []any{id}, &body, &used)
+	row, err := r.one(ctx, sessionRows, id)
 	if err != nil {
 		return session.Session{}, err
 	}
-	if !ok {
+	if row == nil {
 		return session.Session{}, noSession(id)
 	}
-	return decodeSession(id, body, used)
+	return r.session(row)
+}
+
+// session reads a row of sessions, with its used time behind it.
+func (r *Reader) session(row []driver.Value) (session.Session, error) {
+	id, used := text(row[0]), time.Duration(number(row[len(row)-1]))
+	if r.proof != nil {
+		used = r.proof.usedTime(id)
+	}
+	return decodeSession(id, blob(row[sessionBody]), used)
 }
 
 // OwnSession implements gateway.Store.
 func (db *DB) OwnSession(ctx context.Context, agent string) (session.Session, error) {
-	return db.sessionBy(ctx, selectOwn, agent, "Agent %q has no open session of its own.")
+	s, err := db.LastOwnSession(ctx, agent)
+	if fault.Is(err, fault.NotFound) || err == nil && s.State != session.Open {
+		return session.Session{}, fault.New(fault.NotFound, "Agent %q has no open session of its own.", agent)
+	}
+	return s, err
 }
 
 // LastOwnSession implements gateway.Store.
 func (db *DB) LastOwnSession(ctx context.Context, agent string) (session.Session, error) {
-	return db.sessionBy(ctx, selectNewest, agent, "Agent %q has had no session of its own.")
-}
-
-func (db *DB) sessionBy(ctx context.Context, query, agent, none string) (session.Session, error) {
-	var id string
-	ok, err := db.row(ctx, query, []any{agent}, &id)
-	if err != nil {
-		return session.Session{}, err
-	}
-	if !ok {
-		return session.Session{}, fault.New(fault.NotFound, none, agent)
+	id := db.w.proof.own(agent)
+	if id == "" {
+		return session.Session{}, fault.New(fault.NotFound, "Agent %q has had no session of its own.", agent)
 	}
 	return db.Session(ctx, id)
 }
@@ -334,28 +334,30 @@ func (r *Reader) SessionsPage(ctx context.Context, after string, limit int, stat
 	return page, nil
 }
 
-// sessions reads rows of sessions. last is the place of the last one.
-func (r *Reader) sessions(ctx context.Context, query string, args ...any) (page session.Page, last int64, err error) {
+// sessions reads some rows of sessions. last is the place of the last one. A row that is damaged is set aside, and the others are read.
+func (r *Reader) sessions(ctx context.Context, which string, args ...any) (page session.Page, last int64, err error) {
 	page.Sessions = []session.Session{}
-	err = r.rows(ctx, func(scan func(...any) error) error {
-		var body []byte
-		var used int64
-		var id, agent, phase, state string
-		if err := scan(&body, &used, &last, &id, &agent, &phase, &state); err != nil {
-			return err
+	rows, doubts, err := r.each(ctx, sessionRows, which, args...)
+	if err != nil {
+		return page, 0, err
+	}
+	for i, row := range rows {
+		last = number(row[1])
+		agent := text(row[sessionRows.place("agent")])
+		s, err := session.Session{}, doubts[i]
+		if err == nil {
+			s, err = r.session(row)
 		}
-		s, err := decodeSession(id, body, used)
-		if err == nil && (s.Agent != agent || string(s.Phase) != phase || string(s.State) != state) {
-			err = damagedSession(id, errors.New("its columns say something else than its body"))
+		if err == nil && (s.Agent != agent || string(s.Phase) != text(row[sessionRows.place("phase")]) || string(s.State) != text(row[sessionRows.place("state")])) {
+			err = damagedSession(s.ID, errors.New("its columns say something else than its body"))
 		}
 		if err != nil {
-			page.Aside = append(page.Aside, session.Damaged{ID: id, Agent: agent, Problem: fault.Of(err).Public()})
-			return nil
+			page.Aside = append(page.Aside, session.Damaged{ID: text(row[0]), Agent: agent, Problem: fault.Of(err).Public()})
+			continue
 		}
 		page.Sessions = append(page.Sessions, s)
-		return nil
-	}, query, args...)
-	return page, last, err
+	}
+	return page, last, nil
 }
 
 // WaitingPlans implements gateway.Store. Used time may be a second old.

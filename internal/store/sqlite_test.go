@@ -21,7 +21,6 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
-	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 )
@@ -80,7 +79,10 @@ func TestAppendOnly(t *testing.T) {
 	if _, err := db.Checkpoint(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	must(t, db.w.do(t.Context(), &job{run: func(t *tx) error { t.wrote++; return t.w.c.exec(insertSpent, "appr_1", "call_1") }}))
+	must(t, db.w.do(t.Context(), &job{run: func(t *tx) error {
+		t.wrote++
+		return t.w.c.exec("INSERT INTO audit_spent (id, call_id) VALUES ($1, $2)", "appr_1", "call_1")
+	}}))
 	tables := map[string][]string{ // table -> key columns, other column
 		"audit_entries": {"idx", "at"}, "audit_tiles": {"n", "hashes"}, "audit_blocks": {"n", "keys"},
 		"audit_payloads": {"key", "bytes"}, "audit_checkpoints": {"size", "note"}, "audit_spent": {"id", "call_id"},
@@ -770,33 +772,19 @@ func TestMigrationInterrupted(t *testing.T) {
 
 // TestMigratedPlans: plans that waited before the store could be asked for them still do.
 func TestMigratedPlans(t *testing.T) {
-	dir := dataDir(t)
-	db, err := Open(dir, Options{})
-	must(t, err)
+	var rows []string
 	var want []string
 	for i, state := range []session.PlanState{session.PlanPending, session.PlanRejected, session.PlanPending, ""} {
 		s := newSession(fmt.Sprint("a", i), false)
-		must(t, db.OpenSession(t.Context(), s, change("session.open", s)))
-		if state == "" {
-			continue
+		if state != "" {
+			s = get(t)(s.SubmitPlan(session.Plan{ID: "plan_" + s.ID, State: state, Steps: []session.Step{{Tool: "x"}}}))
 		}
-		_, err := db.ChangeSession(t.Context(), s.ID, func(s session.Session) (session.Session, audit.Entry, error) {
-			next, err := s.SubmitPlan(session.Plan{ID: "plan_" + s.ID, State: state, Steps: []session.Step{{Tool: "x"}}})
-			return next, change("plan.submit", next), err
-		})
-		must(t, err)
+		rows = append(rows, sessionOfBefore(t, s))
 		if state == session.PlanPending {
 			want = append([]string{s.ID}, want...)
 		}
 	}
-	must(t, db.Close())
-	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
-	must(t, err)
-	for _, q := range []string{"DROP TABLE pulse", "DROP TABLE quarantine_counts", "ALTER TABLE pins DROP COLUMN confirmed_by", "DROP INDEX sessions_plan_waits", "ALTER TABLE sessions DROP COLUMN plan_waits", "UPDATE schema_version SET version = 6"} {
-		must(t, c.script(q))
-	}
-	must(t, c.close())
-	db, err = Open(dir, Options{})
+	db, err := Open(dirOfBefore(t, 6, 4, rows...), Options{})
 	must(t, err)
 	defer db.Close()
 	got, all, err := db.WaitingPlans(t.Context(), 10)
@@ -805,25 +793,69 @@ func TestMigratedPlans(t *testing.T) {
 	}
 }
 
-// Before an upgraded gateway starts, doctor and lint read a database of the version before.
-func TestPinsOfTheVersionBefore(t *testing.T) {
+// Before an upgraded gateway starts, doctor and lint read a database of a version before.
+func TestReadTheVersionsBefore(t *testing.T) {
+	for version := 7; version < newest(t); version++ {
+		t.Run(fmt.Sprint(version), func(t *testing.T) {
+			r, err := OpenReadOnly(dirOfBefore(t, version, 1,
+				"INSERT INTO pins (operation, hash, definition, pending, accepted_by) VALUES ('a.b', 'h', CAST('{}' AS BLOB), '', 'rule:first-sight')"))
+			must(t, err)
+			defer r.Close()
+			if pins, err := r.Pins(t.Context()); err != nil || len(pins) != 1 || pins[0].AcceptedBy != "rule:first-sight" || pins[0].ConfirmedBy != "" {
+				t.Errorf("%+v, %v", pins, err)
+			}
+		})
+	}
+}
+
+// dirOfBefore makes a data directory as a program of an older version left it: with its schema, a signed log of some entries, and rows.
+func dirOfBefore(t *testing.T, version, entries int, rows ...string) string {
+	t.Helper()
 	dir := dataDir(t)
-	db, err := Open(dir, Options{})
+	must(t, os.MkdirAll(dir, 0o700))
+	signer, err := audit.LoadOrCreateKey(dir)
 	must(t, err)
-	must(t, db.SavePins(t.Context(), []catalogue.Pin{{Operation: "a.b", Hash: "h", Definition: []byte("{}"), AcceptedBy: "rule:first-sight"}}))
-	must(t, db.Close())
 	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
 	must(t, err)
-	for _, q := range []string{"DROP TABLE pulse", "DROP TABLE quarantine_counts", "ALTER TABLE pins DROP COLUMN confirmed_by", "UPDATE schema_version SET version = 7"} {
-		must(t, c.script(q))
-	}
-	must(t, c.close())
-	r, err := OpenReadOnly(dir)
+	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
 	must(t, err)
-	defer r.Close()
-	if pins, err := r.Pins(t.Context()); err != nil || len(pins) != 1 || pins[0].AcceptedBy != "rule:first-sight" || pins[0].ConfirmedBy != "" {
-		t.Errorf("%+v, %v", pins, err)
+	older := fstest.MapFS{}
+	for _, name := range files[:version] {
+		sql, err := fs.ReadFile(migrations, name)
+		must(t, err)
+		older[filepath.Base(name)] = &fstest.MapFile{Data: sql}
 	}
+	must(t, migrate(c, older))
+	tree := &audit.Tree{}
+	for i := range entries {
+		e := audit.Entry{Index: int64(i), At: time.Unix(int64(i), 0), Kind: audit.Decision, Action: "call", Agent: "a", CallID: newCall()}
+		leaf, err := e.Marshal()
+		must(t, err)
+		tree.Append(leaf)
+		must(t, c.exec(insertEntry, e.Index, e.At.UnixMicro(), string(e.Kind), e.CallID, leaf))
+	}
+	for _, sql := range rows {
+		must(t, c.script(sql))
+	}
+	note, err := signer.Checkpoint(tree.Size(), tree.Root(), "")
+	must(t, err)
+	must(t, c.exec(insertNote, tree.Size(), note))
+	must(t, c.close())
+	must(t, os.WriteFile(filepath.Join(dir, AnchorFile), note, 0o600))
+	return dir
+}
+
+// sessionOfBefore is the statement that writes a session in a database of an older version.
+func sessionOfBefore(t *testing.T, s session.Session) string {
+	t.Helper()
+	body, err := encodeSession(s)
+	must(t, err)
+	own := 0
+	if s.Own {
+		own = 1
+	}
+	return fmt.Sprintf("INSERT INTO sessions (id, agent, own, phase, state, version, used_ns, body) VALUES ('%s', '%s', %d, '%s', '%s', %d, %d, CAST('%s' AS BLOB))",
+		s.ID, s.Agent, own, s.Phase, s.State, s.Version, s.Used, strings.ReplaceAll(string(body), "'", "''"))
 }
 
 // TestQuery compares queries with a plain walk over everything, for random entries and filters.

@@ -56,10 +56,11 @@ type DB struct {
 	log    *slog.Logger
 	lock   *os.File
 
-	signMu     sync.Mutex // guards the three below, and that checkpoints are signed one after the other
-	signed     []byte     // the newest checkpoint
-	signedSize int64
-	stored     bool // it is in the database, and so is everything that was deferred until then
+	signMu      sync.Mutex // guards the four below, and that checkpoints are signed one after the other
+	signed      []byte     // the newest checkpoint; nil: none was signed
+	signedSize  int64      // -1: none was signed
+	signedState string     // the digest in it
+	stored      bool       // it is in the database
 
 	unsigned atomic.Bool   // the last attempt to sign failed
 	probing  chan struct{} // holds one: who writes to see whether the store takes writes
@@ -93,7 +94,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	}
 	db := &DB{
 		Reader: newReader(dir, readParams), w: newWriter(path, o), signer: o.Signer, log: o.Log, lock: lock,
-		closing: make(chan struct{}), kept: make(chan struct{}), watched: make(chan struct{}), probing: make(chan struct{}, 1),
+		signedSize: -1, closing: make(chan struct{}), kept: make(chan struct{}), watched: make(chan struct{}), probing: make(chan struct{}, 1),
 	}
 	defer func() {
 		if err != nil {
@@ -114,6 +115,9 @@ func Open(dir string, o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	if err := db.checkShare(ctx, db.w.tree.Snapshot()); err != nil {
+		return nil, err
+	}
+	if err := db.proveState(ctx); err != nil {
 		return nil, err
 	}
 	unknown := len(db.w.open)

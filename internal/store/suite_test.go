@@ -360,12 +360,15 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 		got, err := s.Switches(ctx)
 		must(t, err)
 		equal(t, "switches", got, want)
-		must(t, s.SaveSwitches(ctx, want)) // the same epoch again is the same state
+		must(t, s.SaveSwitches(ctx, want, kill)) // the same epoch again is the same state
 		want.Epoch = 1
 		if err := s.SaveSwitches(ctx, want, kill); !fault.Is(err, fault.Conflict) {
 			t.Errorf("an older epoch: %v", err)
 		}
-		if n := len(log(t, s)); n != 2 {
+		if err := s.SaveSwitches(ctx, standing.Switches{Epoch: 3}); !fault.Is(err, fault.Internal) {
+			t.Errorf("without an entry: %v", err)
+		}
+		if n := len(log(t, s)); n != 3 {
 			t.Errorf("%d entries", n)
 		}
 	})

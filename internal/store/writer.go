@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -79,6 +78,9 @@ type writer struct {
 
 	held   []heldFile // what may not be lost; the database and the lock come first
 	looked time.Time  // when they were all seen last
+	// proof is what is known of the rows that decide. unsure is what a commit that failed would have changed in it, until it is known whether it did.
+	proof  *proof
+	unsure *changes
 	logState
 	deferred
 }
@@ -98,7 +100,7 @@ func newWriter(path string, o Options) *writer {
 		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
 		live:     liveSessions{byID: map[string]session.Session{}},
 		commit:   func(c *conn) error { return c.exec("COMMIT") },
-		tx:       tx{sessions: map[string]session.Session{}, used: map[string]time.Duration{}, opened: map[string]int64{}},
+		tx:       tx{sessions: map[string]session.Session{}, used: map[string]time.Duration{}, opened: map[string]int64{}, moved: newChanges()},
 		logState: logState{open: map[string]int64{}},
 		deferred: deferred{used: map[string]time.Duration{}, settled: map[string]bool{}},
 	}
@@ -356,7 +358,11 @@ func run(j *job, t *tx) (err error) {
 			err = fault.Wrap(fmt.Errorf("panic: %v", r), fault.Internal, "%s", fault.Internal.Sentence())
 		}
 	}()
-	return j.run(t)
+	size := t.w.tree.Size()
+	if err := j.run(t); err != nil {
+		return err
+	}
+	return t.flush(t.w.tree.Size() > size)
 }
 
 // tx is one transaction, shared by the jobs of a batch.
@@ -370,6 +376,7 @@ type tx struct {
 	opened   map[string]int64           // intents of this transaction that have no outcome, as writer.open
 	closed   []string                   // calls that got their outcome
 	keys     []uint32
+	moved    changes  // of the rows that decide
 	after    []func() // done when the transaction is durable
 }
 
@@ -397,7 +404,8 @@ func (w *writer) begin() (*tx, error) {
 	clear(t.sessions)
 	clear(t.used)
 	clear(t.opened)
-	*t = tx{w: w, now: now, keys: w.keys, sessions: t.sessions, used: t.used, opened: t.opened, closed: t.closed[:0]}
+	t.moved.reset(w.proof)
+	*t = tx{w: w, now: now, keys: w.keys, moved: t.moved, sessions: t.sessions, used: t.used, opened: t.opened, closed: t.closed[:0]}
 	return t, nil
 }
 
@@ -420,7 +428,8 @@ func (t *tx) commit() error {
 		t.done()
 		return nil
 	}
-	if err := w.commit(w.c); err != nil {
+	t.moved.size = w.tree.Size()
+	if err := w.commitProved(&t.moved); err != nil {
 		w.disconnect()
 		return err
 	}
@@ -479,19 +488,14 @@ func (t *tx) session(id string) (session.Session, error) {
 	if s, ok := t.w.live.byID[id]; ok {
 		return s, nil
 	}
-	var s session.Session
-	err := t.w.c.query(func(v []driver.Value) (err error) {
-		s, err = decodeSession(id, v[0].([]byte), v[1].(int64))
-		return err
-	}, selectSession, id)
+	row, err := t.read(sessionRows, id)
 	if err != nil {
-		return s, err
+		return session.Session{}, err
 	}
-	if s.ID == "" {
-		return s, noSession(id)
+	if row == nil {
+		return session.Session{}, noSession(id)
 	}
-	s.Used = max(s.Used, t.w.used[id])
-	return s, nil
+	return decodeSession(id, blob(row[sessionBody]), max(t.w.proof.usedTime(id), t.w.used[id]))
 }
 
 func (t *tx) hold(s session.Session) {
@@ -505,21 +509,31 @@ func (t *tx) spend(s session.Session) {
 	t.used[s.ID] = s.Used
 }
 
-// save writes the session's row.
+// save writes the session's row. Its used time is in the body; the column has what was settled.
 func (t *tx) save(s session.Session) error {
+	if _, known := t.at(sessionRows, s.ID); !known {
+		return noSession(s.ID)
+	}
+	return t.write(s)
+}
+
+// write writes a session's row, which may be new.
+func (t *tx) write(s session.Session) error {
 	body, err := encodeSession(s)
 	if err != nil {
 		return err
 	}
-	waits := int64(0)
+	own, waits := int64(0), int64(0)
+	if s.Own {
+		own = 1
+	}
 	if s.PlanWaits() {
 		waits = 1
 	}
-	n, err := t.w.c.changed(updateSession, s.ID, string(s.Phase), string(s.State), s.Version, int64(s.Used), waits, body)
-	if err == nil && n != 1 {
-		err = noSession(s.ID)
+	if s.Used < 0 {
+		return fault.New(fault.Internal, "a session with a used time below zero")
 	}
-	if err != nil {
+	if err := t.put(sessionRows, s.ID, s.Agent, own, string(s.Phase), string(s.State), s.Version, waits, body); err != nil {
 		return err
 	}
 	t.hold(s)
@@ -533,7 +547,7 @@ func (t *tx) append(e *audit.Entry) error {
 	if err := t.fits(e); err != nil {
 		return err
 	}
-	e.Index, e.At = w.tree.Size(), t.now
+	e.Index, e.At, e.Rows = w.tree.Size(), t.now, t.moved.take()
 	leaf, err := e.AppendLeaf(w.leaf[:0])
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "the entry can't be written")
@@ -615,19 +629,23 @@ func (w *writer) settle(t *tx) error {
 		if s, ok := t.sessions[id]; ok {
 			used = s.Used
 		}
-		t.wrote++
-		if err := w.c.exec(updateUsed, id, int64(used)); err != nil {
+		if err := t.settleUsed(id, int64(used)); err != nil {
 			return err
 		}
 	}
-	mark := w.size
-	for _, i := range w.open {
-		mark = min(mark, i)
-	}
-	t.wrote++
 	t.after = append(t.after, func() {
 		clear(w.used)
 		w.orphans = nil
 	})
-	return w.c.exec(updateLowWater, mark)
+	t.wrote++
+	return w.c.exec(updateLowWater, w.lowWater())
+}
+
+// lowWater is the index below which every intent has its outcome.
+func (w *writer) lowWater() int64 {
+	mark := w.size
+	for _, i := range w.open {
+		mark = min(mark, i)
+	}
+	return mark
 }

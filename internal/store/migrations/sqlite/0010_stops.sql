@@ -1,7 +1,7 @@
 -- How many quarantines each agent has had, ended ones included: what people answered about the agent before the newest one counts no more.
 CREATE TABLE quarantine_counts (
 	agent TEXT PRIMARY KEY NOT NULL CHECK (agent <> ''),
-	n     INTEGER NOT NULL CHECK (n > 0)
+	times INTEGER NOT NULL CHECK (times > 0)
 ) WITHOUT ROWID;
 
-INSERT INTO quarantine_counts (agent, n) SELECT agent, 1 FROM quarantines;
+INSERT INTO quarantine_counts (agent, times) SELECT agent, 1 FROM quarantines;

@@ -1,0 +1,408 @@
+package store
+
+import (
+	"bytes"
+	"database/sql/driver"
+	"encoding/base64"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+)
+
+// rowsOfEntry bounds the rows that one entry names. A transaction that changes more names them in entries of their own, "state.more".
+const rowsOfEntry = 64
+
+// proof is what the store knows of all rows that decide, as of the last commit: which entry changed each of them last. So a row that an outsider
+// put back, removed or added is noticed when it is read, and one that was changed by its MAC. The writer's goroutine alone changes it.
+type proof struct {
+	key  *stateKey
+	seed maphash.Seed
+
+	// committing is held while a commit becomes visible and rows takes it over. A reader that finds a row and rows apart waits for it and looks again.
+	committing sync.RWMutex
+
+	mu     sync.RWMutex // guards rows, newest and used
+	rows   []map[uint64]rowAt
+	newest map[string]newestOwn
+	used   map[string]int64 // used times that are in the sessions' rows, without zeros
+
+	sum     total // of the rows; the writer's own
+	usedSum total // of the used times, which no entry names
+}
+
+// rowAt is a row: the entry that changed it last, and its place in order or in its chain.
+type rowAt struct{ entry, n int64 }
+
+// newestOwn is the newest session of its own that an agent has had.
+type newestOwn struct {
+	id string
+	n  int64
+}
+
+func newProof(key *stateKey) *proof {
+	p := &proof{key: key, seed: maphash.MakeSeed(), rows: make([]map[uint64]rowAt, len(proved)), newest: map[string]newestOwn{}, used: map[string]int64{}}
+	for i := range p.rows {
+		p.rows[i] = map[uint64]rowAt{}
+	}
+	return p
+}
+
+func (p *proof) hash(key string) uint64 { return maphash.String(p.seed, key) }
+
+// at is a row by its key.
+func (p *proof) at(t *table, key string) (rowAt, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	at, ok := p.rows[t.index][p.hash(key)]
+	return at, ok
+}
+
+// has tells whether there is a row with the key.
+func (p *proof) has(t *table, key string) bool {
+	_, ok := p.at(t, key)
+	return ok
+}
+
+func (p *proof) count(t *table) int {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return len(p.rows[t.index])
+}
+
+// usedTime is the used time of a session as it was settled last.
+func (p *proof) usedTime(id string) time.Duration {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return time.Duration(p.used[id])
+}
+
+func (p *proof) own(agent string) string {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.newest[agent].id
+}
+
+// changes are those of one transaction. They count when it is committed.
+type changes struct {
+	rows    map[changed]rowAt // an entry of -1: removed
+	newest  map[string]newestOwn
+	used    map[string]int64
+	sum     total
+	usedSum total
+	pending []audit.Row // for the next entries
+	size    int64       // of the log, once they are committed
+	settled string      // MAC of the row of state_proof, if it was written
+}
+
+type changed struct {
+	t   *table
+	key string
+}
+
+func newChanges() changes {
+	return changes{rows: map[changed]rowAt{}, newest: map[string]newestOwn{}, used: map[string]int64{}}
+}
+
+func (c *changes) reset(p *proof) {
+	clear(c.rows)
+	clear(c.newest)
+	clear(c.used)
+	c.sum, c.usedSum, c.pending, c.size, c.settled = p.sum, p.usedSum, c.pending[:0], 0, ""
+}
+
+// apply takes over what was committed.
+func (p *proof) apply(c *changes) {
+	p.sum, p.usedSum = c.sum, c.usedSum
+	if len(c.rows)+len(c.used) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for r, at := range c.rows {
+		h := p.hash(r.key)
+		if at.entry < 0 {
+			delete(p.rows[r.t.index], h)
+			continue
+		}
+		p.rows[r.t.index][h] = at
+	}
+	maps.Copy(p.newest, c.newest)
+	maps.Copy(p.used, c.used)
+}
+
+// at is a row as this transaction sees it.
+func (t *tx) at(tab *table, key string) (rowAt, bool) {
+	if at, ok := t.moved.rows[changed{tab, key}]; ok {
+		return at, at.entry >= 0
+	}
+	return t.w.proof.at(tab, key)
+}
+
+// version begins a new version of a row: it returns the row's place in order, and the entry that will name it.
+func (t *tx) version(tab *table, key string) (at rowAt, was int64) {
+	next := t.w.tree.Size() + int64(len(t.moved.pending)/rowsOfEntry)
+	at, known := t.at(tab, key)
+	switch {
+	case !known:
+		return rowAt{entry: next, n: next + 1}, -1
+	case at.entry >= t.w.tree.Size(): // changed a moment ago, for an entry that is still to come: one change is on record
+		for i := range t.moved.pending {
+			if r := &t.moved.pending[i]; r.Key == key && r.Table == tab.name {
+				return at, r.Was
+			}
+		}
+	}
+	return rowAt{entry: next, n: at.n}, at.entry
+}
+
+// moves puts a version of a row on record. mac nil: the row is removed.
+func (t *tx) moves(tab *table, key string, at rowAt, was int64, mac []byte) {
+	t.wrote++
+	k := t.w.proof.key
+	before, known := t.at(tab, key)
+	if known {
+		t.moved.sum.minus(k, tab, key, before.entry)
+	}
+	r := audit.Row{Table: tab.name, Key: key, Was: was}
+	if mac == nil {
+		at.entry = -1
+	} else {
+		t.moved.sum.plus(k, tab, key, at.entry)
+		r.MAC = base64.StdEncoding.EncodeToString(mac)
+	}
+	t.moved.rows[changed{tab, key}] = at
+	if known && before.entry >= t.w.tree.Size() {
+		for i := range t.moved.pending {
+			if p := &t.moved.pending[i]; p.Key == key && p.Table == tab.name {
+				*p = r
+				return
+			}
+		}
+	}
+	t.moved.pending = append(t.moved.pending, r)
+}
+
+// put writes a row that decides: its values in the order of the table's columns. The next entry of the job names it.
+func (t *tx) put(tab *table, key string, values ...driver.Value) error {
+	at, was := t.version(tab, key)
+	all := make([]driver.Value, 0, len(values)+4)
+	all = append(all, tab.keyValue(key))
+	if tab.ordered {
+		all = append(all, at.n)
+	}
+	all = append(all, values...)
+	mac := t.w.proof.key.mac(tab, at.entry, nil, all...)
+	all = append(all, at.entry, mac)
+	t.wrote++
+	if err := t.w.c.exec(tab.put, all...); err != nil {
+		return err
+	}
+	t.moves(tab, key, at, was, mac)
+	return nil
+}
+
+// remove removes a row that decides; it is no error if there is none.
+func (t *tx) remove(tab *table, key string) error {
+	if _, known := t.at(tab, key); !known {
+		return nil
+	}
+	_, was := t.version(tab, key)
+	t.wrote++
+	n, err := t.w.c.changed(tab.drop, key)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return missing(tab, key)
+	}
+	t.moves(tab, key, rowAt{}, was, nil)
+	return nil
+}
+
+// read reads a row by its key and checks it: its values from the key on, nil if there is none.
+func (t *tx) read(tab *table, key string) (row []driver.Value, err error) {
+	err = t.w.c.query(func(v []driver.Value) error { row = append(row, v...); return nil }, tab.one, tab.keyValue(key))
+	if err != nil {
+		return nil, err
+	}
+	at, known := t.at(tab, key)
+	if row == nil {
+		if known {
+			return nil, missing(tab, key)
+		}
+		return nil, nil
+	}
+	return row, t.w.proof.check(tab, row[:len(tab.covered())+2], at, known)
+}
+
+// check tells whether a row that was read is the one that the log says: its values as tab.list has them.
+func (p *proof) check(tab *table, row []driver.Value, at rowAt, known bool) error {
+	n := len(row) - 2
+	entry, ok := row[n].(int64)
+	mac, _ := row[n+1].([]byte)
+	key := keyText(row[0])
+	switch {
+	case !known:
+		return changedRow(tab, key, "no entry of the log made it")
+	case !ok || entry != at.entry:
+		return changedRow(tab, key, fmt.Sprintf("it is a version of entry %v, and entry %d changed it last", row[n], at.entry))
+	case !bytes.Equal(p.key.mac(tab, entry, nil, row[:n]...), mac):
+		return changedRow(tab, key, "its MAC does not fit")
+	}
+	return nil
+}
+
+// changedRow says that a row is not as the log has it.
+func changedRow(tab *table, key, why string) *fault.Error {
+	return fault.New(fault.StoreUnavailable, "The row %.80q of the table %s was not written by the gateway: %s.", key, tab.name, why).
+		Try("Stop the gateway and find out who can write the database. \"sallyport audit verify\" names every row in doubt; then put back a backup of the whole data directory.")
+}
+
+func missing(tab *table, key string) *fault.Error {
+	return changedRow(tab, key, "it is gone, and no entry of the log removed it")
+}
+
+// keyValue is a key as its column has it.
+func (t *table) keyValue(key string) driver.Value {
+	if t == switchRows {
+		return int64(1)
+	}
+	return key
+}
+
+func keyText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case []byte:
+		return string(v)
+	}
+	return ""
+}
+
+// flush ends a job: what it changed must be named by its entries.
+func (t *tx) flush(entries bool) error {
+	if len(t.moved.pending) == 0 {
+		return nil
+	}
+	if !entries {
+		return fault.New(fault.Internal, "the row %s of %s was changed without an entry", t.moved.pending[0].Key, t.moved.pending[0].Table)
+	}
+	for len(t.moved.pending) > 0 {
+		if err := t.append(&audit.Entry{Kind: audit.Change, Action: "state.more", Actor: "rule:state", Decision: "ok", Reason: "more rows that the entry before changed"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take gives the next entry the rows that it names.
+func (c *changes) take() []audit.Row {
+	n := min(len(c.pending), rowsOfEntry)
+	if n == 0 {
+		return nil
+	}
+	rows := make([]audit.Row, n)
+	copy(rows, c.pending)
+	c.pending = append(c.pending[:0], c.pending[n:]...)
+	return rows
+}
+
+// settleUsed writes a session's used time to its column. No entry names it: the row of state_proof does, which is written in the same transaction.
+func (t *tx) settleUsed(id string, used int64) error {
+	old, ok := t.moved.used[id]
+	if !ok {
+		old = int64(t.w.proof.usedTime(id))
+	}
+	if used <= old {
+		return nil
+	}
+	t.wrote++
+	n, err := t.w.c.changed(updateUsed, id, used)
+	if err != nil {
+		return err
+	}
+	if n != 1 {
+		return missing(sessionRows, id)
+	}
+	k := t.w.proof.key
+	if old > 0 {
+		t.moved.usedSum.sub(k.element(usedElement, id, old))
+	}
+	t.moved.usedSum.add(k.element(usedElement, id, used))
+	t.moved.used[id] = used
+	return nil
+}
+
+// usedElement names the members of the set of used times.
+const usedElement = "sessions.used_ns"
+
+// commitProved commits, and takes over what changed. After an error it is not known whether it did: resolve finds out.
+func (w *writer) commitProved(m *changes) error {
+	if len(m.rows)+len(m.used) == 0 && m.settled == "" {
+		return w.commit(w.c)
+	}
+	w.proof.committing.Lock()
+	defer w.proof.committing.Unlock()
+	if err := w.commit(w.c); err != nil {
+		w.unsure = m.clone()
+		return err
+	}
+	w.proof.apply(m)
+	return nil
+}
+
+func (c *changes) clone() *changes {
+	next := *c
+	next.rows, next.newest, next.used, next.pending = maps.Clone(c.rows), maps.Clone(c.newest), maps.Clone(c.used), nil
+	return &next
+}
+
+// resolve takes over the rows of a commit that was reported as failed, if it had worked. size is that of the log as found.
+func (w *writer) resolve(c *conn, size int64) error {
+	u := w.unsure
+	if u == nil {
+		return nil
+	}
+	worked := size == u.size
+	if u.size == w.size { // it added no entry
+		p, err := c.stateProof()
+		if err != nil {
+			return err
+		}
+		worked = p != nil && p.mac() == u.settled
+	}
+	if worked {
+		w.proof.apply(u)
+	}
+	w.unsure = nil
+	return nil
+}
+
+func blob(v any) []byte {
+	b, _ := v.([]byte)
+	return b
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	}
+	return ""
+}
+
+func number(v any) int64 {
+	n, _ := v.(int64)
+	return n
+}

@@ -1,0 +1,373 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql/driver"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+)
+
+// stateProof is the row of state_proof: the digest of all rows that decide as of a size of the log, and that of the checkpoint before. It is written
+// before the checkpoint that has its digest; after a crash between the two, the newest checkpoint is the one before.
+type stateProof struct {
+	size      int64
+	digest    string
+	wasSize   int64
+	wasDigest string
+	lowWater  int64
+	layout    string
+	code      []byte // MAC; it also covers the used times
+}
+
+func (p *stateProof) mac() string { return string(p.code) }
+
+// stateProof reads the row; nil if there is none.
+func (c *conn) stateProof() (p *stateProof, err error) {
+	err = c.query(func(v []driver.Value) error {
+		p = &stateProof{size: number(v[0]), digest: text(v[1]), wasSize: number(v[2]), wasDigest: text(v[3]), lowWater: number(v[4]), layout: text(v[5]), code: blob(v[6])}
+		return nil
+	}, selectProof)
+	return p, err
+}
+
+func (p *stateProof) sealed(k *stateKey, used total) []byte {
+	seal, _ := base64.StdEncoding.DecodeString(k.digest("state_proof", p.size, p.digest, p.wasSize, p.wasDigest, p.lowWater, p.layout, k.digestOf(p.size, used)))
+	return seal
+}
+
+// prove writes the row of state_proof for the state as this transaction leaves it, and returns its digest. wasSize and wasDigest are of the
+// newest checkpoint.
+func (t *tx) prove(wasSize int64, wasDigest string) (digest string, err error) {
+	k, size := t.w.proof.key, t.w.tree.Size()
+	p := stateProof{size: size, digest: k.digestOf(size, t.moved.sum), wasSize: wasSize, wasDigest: wasDigest, layout: layout()}
+	if p.lowWater, err = t.w.c.number(selectLowWater); err != nil {
+		return "", err
+	}
+	code := p.sealed(k, t.moved.usedSum)
+	t.wrote++
+	t.moved.settled = string(code)
+	return p.digest, t.w.c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.lowWater, p.layout, code)
+}
+
+// proveState checks at start that all rows that decide are the ones that the log says: those of the newest checkpoint, by its digest, with what the
+// entries after it changed. It takes over, once, the rows of a database from before there were MACs.
+func (db *DB) proveState(ctx context.Context) error {
+	c := db.w.c
+	p, err := c.stateProof()
+	if err != nil {
+		return unavailable(err, fault.StoreUnavailable)
+	}
+	key, err := readStateKey(db.dir)
+	if errors.Is(err, fs.ErrNotExist) && p == nil && db.signedState == "" {
+		key, err = createStateKey(db.dir)
+	}
+	if err != nil {
+		return keyUnusable(err)
+	}
+	var rows *proof
+	if p == nil {
+		if db.signedState != "" {
+			return unproven("the row of the table state_proof is gone")
+		}
+		rows, err = db.adopt(ctx, key)
+	} else {
+		rows, err = db.w.checkState(key, p, db.signedSize, db.signedState)
+	}
+	if err != nil {
+		return unavailable(err, fault.StoreUnavailable)
+	}
+	db.w.proof, db.Reader.proof = rows, rows
+	if p == nil || p.layout != layout() {
+		return unavailable(db.takeOver(p), fault.AuditUnavailable)
+	}
+	return nil
+}
+
+// unproven refuses a state.
+func unproven(format string, args ...any) *fault.Error {
+	return fault.New(fault.StoreUnavailable, "The state in the database is not the one that the log proves: %s.", fmt.Sprintf(format, args...)).
+		Try("Find out who can write the database: \"sallyport audit verify\" names what is in doubt. Then put back a backup of the whole data directory.")
+}
+
+// checkState loads all rows, each checked by its MAC, and compares their digest with the signed one.
+func (w *writer) checkState(key *stateKey, p *stateProof, size int64, state string) (*proof, error) {
+	tables, known := laidOut(p.layout)
+	if !known {
+		return nil, unproven("the table state_proof names tables that this program doesn't know")
+	}
+	rows, err := w.c.loadRows(key, tables, w.size)
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(p.sealed(key, rows.usedSum), p.code) {
+		return nil, unproven("the row of the table state_proof, a used time in sessions or %s was changed", StateKeyFile)
+	}
+	if (p.size != size || p.digest != state) && (p.wasSize != size || p.wasDigest != state) {
+		return nil, unproven("the digest in the table state_proof, of %d entries, is not the one in the newest checkpoint, of %d", p.size, size)
+	}
+	if mark, err := w.c.number(selectLowWater); err != nil || mark != p.lowWater {
+		return nil, errors.Join(err, unproven("the mark in the table low_water was changed"))
+	}
+	then, err := w.c.undo(rows, p.size, w.size)
+	if err != nil {
+		return nil, err
+	}
+	if key.digestOf(p.size, then) != p.digest {
+		return nil, unproven("rows were put back, removed or added since they were written")
+	}
+	return rows, nil
+}
+
+// loadRows reads all rows that decide. Of a chain it reads the end; the whole chain is checked when it is read.
+func (c *conn) loadRows(key *stateKey, tables []*table, size int64) (*proof, error) {
+	p := newProof(key)
+	for _, t := range tables {
+		if t.chained {
+			continue
+		}
+		width := len(t.covered()) + 2
+		err := c.query(func(v []driver.Value) error {
+			at := rowAt{entry: number(v[width-2])}
+			if t.ordered {
+				at.n = number(v[1])
+			}
+			if at.entry < 0 || at.entry >= size {
+				return changedRow(t, keyText(v[0]), fmt.Sprintf("it names the entry %v, and the log has %d", v[width-2], size))
+			}
+			if err := p.check(t, v[:width], at, true); err != nil {
+				return err
+			}
+			p.loaded(t, keyText(v[0]), at, v)
+			return nil
+		}, t.all)
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !slices.ContainsFunc(tables, func(t *table) bool { return t.chained }) {
+		return p, nil
+	}
+	err := c.query(func(v []driver.Value) error {
+		p.loaded(evidenceRows, text(v[0]), rowAt{n: number(v[1]), entry: number(v[2])}, nil)
+		return nil
+	}, selectHeads)
+	return p, err
+}
+
+// loaded takes a row over that was read.
+func (p *proof) loaded(t *table, key string, at rowAt, row []driver.Value) {
+	p.rows[t.index][p.hash(key)] = at
+	p.sum.plus(p.key, t, key, at.entry)
+	if t.index != sessionRows.index {
+		return
+	}
+	if used := number(row[len(row)-1]); used > 0 {
+		p.used[key] = used
+		p.usedSum.add(p.key.element(usedElement, key, used))
+	}
+	agent, own := text(row[t.place("agent")]), number(row[t.place("own")])
+	if own == 1 && at.n > p.newest[agent].n {
+		p.newest[agent] = newestOwn{id: key, n: at.n}
+	}
+}
+
+// undo returns the sum of the rows as it was at a size of the log: without what the entries from there on did.
+func (c *conn) undo(p *proof, from, to int64) (total, error) {
+	sum := p.sum
+	for ; from < to; from += blockSize {
+		leaves, err := c.readLeaves(from, min(from+blockSize, to))
+		if err != nil {
+			return sum, err
+		}
+		for i, leaf := range leaves {
+			if !bytes.Contains(leaf, rowsField) {
+				continue
+			}
+			e, err := audit.Unmarshal(leaf)
+			if err != nil {
+				return sum, damaged(err)
+			}
+			for _, r := range e.Rows {
+				j := slices.IndexFunc(proved, func(t *table) bool { return t.name == r.Table })
+				if j < 0 {
+					return sum, unproven("entry %d names the table %.40q, which this program doesn't know", from+int64(i), r.Table)
+				}
+				if r.MAC != "" {
+					sum.minus(p.key, proved[j], r.Key, e.Index)
+				}
+				if r.Was >= 0 {
+					sum.plus(p.key, proved[j], r.Key, r.Was)
+				}
+			}
+		}
+	}
+	return sum, nil
+}
+
+// rowsField is in every entry that names rows. Others may have it, too, in what they quote.
+var rowsField = []byte(`"rows":[`)
+
+// adopt checks that a database may be taken over as it is: its log is whole, and no entry of it names rows, so that this is the first time.
+func (db *DB) adopt(ctx context.Context, key *stateKey) (*proof, error) {
+	src, err := db.Source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if db.w.size == 0 {
+		return newProof(key), nil
+	}
+	report, err := audit.Verify(plainLog{src}, db.signer.PublicKey())
+	if err != nil {
+		return nil, err
+	}
+	if !report.OK {
+		return nil, unproven("the log in it is not whole (%s), so the rows beside it are not taken over", report.Problems[0].What)
+	}
+	if report.Rows > 0 {
+		return nil, unproven("entries of the log name rows, and no checkpoint has a digest of them: the checkpoints were replaced by older ones")
+	}
+	return newProof(key), nil
+}
+
+// plainLog is a log without the state beside it.
+type plainLog struct{ audit.Source }
+
+// takeOver gives rows their MACs: all rows of a database that has none, or those of the tables that have other columns than when they got theirs. The
+// entry says which, with their digest.
+func (db *DB) takeOver(p *stateProof) error {
+	w := db.w
+	t, err := w.begin()
+	if err != nil {
+		return err
+	}
+	if err := t.takeOver(p, db.signedSize, db.signedState); err != nil {
+		return errors.Join(err, w.rollback())
+	}
+	return t.commit()
+}
+
+func (t *tx) takeOver(p *stateProof, size int64, state string) error {
+	w, k := t.w, t.w.proof.key
+	entry := w.tree.Size()
+	var adopted total
+	counts := map[string]int{}
+	for _, tab := range proved {
+		if p != nil && p.covers(tab) {
+			continue
+		}
+		n, err := t.adoptRows(tab, entry, &adopted)
+		if err != nil {
+			return err
+		}
+		counts[tab.name] = n
+	}
+	rows := 0
+	for n := range maps.Values(counts) {
+		rows += n
+	}
+	if entry == 0 && rows > 0 {
+		return unproven("it holds %d rows, and its log no entry", rows)
+	}
+	if entry > 0 {
+		detail, err := json.Marshal(Adoption{Rows: counts, Digest: k.digestOf(entry, adopted)})
+		if err != nil {
+			return err
+		}
+		if err := t.append(&audit.Entry{Kind: audit.Change, Action: audit.Adopt, Actor: "rule:upgrade", Decision: "ok",
+			Reason: "the rows of the state as they were found: from here on they follow from the log", Detail: detail}); err != nil {
+			return err
+		}
+	}
+	_, err := t.prove(size, state)
+	return err
+}
+
+// Adoption is the detail of an entry "state.adopt": the rows that were taken over, by table, and their digest.
+type Adoption struct {
+	Rows   map[string]int `json:"rows"`
+	Digest string         `json:"digest"`
+}
+
+// covers tells whether the MACs of a table's rows cover the columns that they have to.
+func (p *stateProof) covers(t *table) bool {
+	tables, _ := laidOut(p.layout)
+	return slices.ContainsFunc(tables, func(o *table) bool { return o.name == t.name && slices.Equal(o.columns, t.columns) })
+}
+
+// adoptRows gives all rows of a table their MACs, and adds them to the digest of what was taken over.
+func (t *tx) adoptRows(tab *table, entry int64, adopted *total) (n int, err error) {
+	w, k := t.w, t.w.proof.key
+	var keys [][2]driver.Value
+	list := "SELECT " + tab.key + ", " + tab.nth + " FROM " + tab.name + " ORDER BY " + tab.key + ", " + tab.nth
+	if err := w.c.query(func(v []driver.Value) error { keys = append(keys, [2]driver.Value{v[0], v[1]}); return nil }, list); err != nil {
+		return 0, err
+	}
+	width := len(tab.covered())
+	which, mac := tab.one, []byte(nil)
+	if tab.chained {
+		which += " AND seq = $2"
+	}
+	for i, at := range keys {
+		key := keyText(at[0])
+		find, prove := []driver.Value{at[0]}, []driver.Value{at[0], entry}
+		before := mac
+		if !tab.chained || i == 0 || keyText(keys[i-1][0]) != key {
+			before = nil
+		}
+		if tab.chained {
+			find = append(find, at[1])
+		}
+		var row []driver.Value
+		if err := w.c.query(func(v []driver.Value) error {
+			row = append(row, v...)
+			mac = k.mac(tab, entry, before, v[:width]...)
+			return nil
+		}, which, find...); err != nil {
+			return 0, err
+		}
+		if prove = append(prove, mac); tab.chained {
+			prove = append(prove, at[1])
+		}
+		t.wrote++
+		if err := w.c.exec(tab.prove, prove...); err != nil {
+			return 0, err
+		}
+		if tab.chained && i+1 < len(keys) && keyText(keys[i+1][0]) == key {
+			continue // only the last of a chain is in the digest
+		}
+		t.adopted(tab, key, row, rowAt{entry: entry, n: number(at[1])})
+		adopted.plus(k, tab, key, entry)
+		n++
+	}
+	return n, nil
+}
+
+// adopted takes a row over that was found.
+func (t *tx) adopted(tab *table, key string, row []driver.Value, at rowAt) {
+	k := t.w.proof.key
+	if old, known := t.w.proof.at(tab, key); known {
+		t.moved.sum.minus(k, tab, key, old.entry)
+	}
+	t.moved.sum.plus(k, tab, key, at.entry)
+	t.moved.rows[changed{tab, key}] = at
+	if tab != sessionRows {
+		return
+	}
+	if used := number(row[len(row)-1]); t.w.proof.usedTime(key) == 0 && used > 0 {
+		t.moved.used[key] = used
+		t.moved.usedSum.add(k.element(usedElement, key, used))
+	}
+	agent := text(row[tab.place("agent")])
+	if number(row[tab.place("own")]) == 1 && at.n > t.moved.newest[agent].n {
+		t.moved.newest[agent] = newestOwn{id: key, n: at.n}
+	}
+}
