@@ -411,6 +411,16 @@ type Entry struct {
 	Attribution json.RawMessage `json:"attribution,omitempty"`
 	Detail      json.RawMessage `json:"detail,omitempty"`
 	DurationMS  int64           `json:"duration_ms,omitempty"`
+	Rows        []Row           `json:"rows,omitempty"`
+}
+
+// Row is a row of the gateway's state that an entry changed: in Was, the entry that changed it before (-1: it is new), and in MAC, what proves
+// the row as it is now ("": it was removed).
+type Row struct {
+	Table string `json:"table"`
+	Key   string `json:"key"`
+	Was   int64  `json:"was"`
+	MAC   string `json:"mac,omitempty"`
 }
 
 // Payload is arguments or a result: by hash, shown with secrets redacted, and kept apart when it is large.

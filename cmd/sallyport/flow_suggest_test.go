@@ -32,7 +32,7 @@ func pinned(t *testing.T, definitions map[string]string) string {
 	for operation, definition := range definitions {
 		pins = append(pins, catalogue.Pin{Operation: operation, Hash: "h", Definition: []byte(definition), AcceptedAt: time.Unix(1, 0)})
 	}
-	if err := db.SavePins(t.Context(), pins); err != nil {
+	if err := db.SavePins(t.Context(), pins, audit.Entry{Kind: audit.Change, Action: "server.seen", Decision: "ok"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {

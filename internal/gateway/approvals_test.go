@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/approval"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/declare"
@@ -442,8 +443,12 @@ func TestQuestionOfAnOldFormIsAskedAnew(t *testing.T) {
 	w := newPeopleWorld(t)
 	p := w.open("worker", "erin", widgets)
 	old := w.asks(p, "slack_publish", `{"x":1}`)
-	_, body := w.row(old.ID)
-	w.mustOutside("UPDATE approvals SET body = ? WHERE id = ?", []byte(strings.Replace(string(body), old.Digest, strings.Repeat("0", 64), 1)), old.ID)
+	if _, err := w.db.ChangeApproval(w.t.Context(), old.ID, func(found desk.Stored) (desk.Update, error) {
+		found.Approval.Digest = strings.Repeat("0", 64)
+		return desk.Update{Stored: found, Entry: audit.Entry{Kind: audit.Change, Action: "approval.ask", Decision: "ok"}}, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	if err := w.respond("bob", &old.ID, approval.Reject, "no"); !fault.Is(err, fault.ApprovalMismatch) {
 		t.Fatalf("set-up: it can't be answered: %v", err)
 	}
