@@ -36,7 +36,10 @@ type Problem struct {
 	What  string `json:"what"`
 }
 
-const maxProblems = 100
+const (
+	maxProblems   = 100
+	ownCheckpoint = "the checkpoint"
+)
 
 // Verify recomputes everything from the entries' bytes: each hash, tile and root, the checkpoint's signature, and whether the record
 // makes sense: entries well-formed and numbered without gaps, time never backwards, each outcome after its one intent, each payload hashing to
@@ -50,7 +53,14 @@ const maxProblems = 100
 func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 	v := verifier{
 		src: src, tree: &Tree{}, wrong: -1, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
-		report: Report{Unknown: []string{}, Problems: []Problem{}},
+		report: Report{Unknown: []string{}, Problems: []Problem{}}, fold: Fold{Rows: map[RowName]Version{}},
+	}
+	v.state, _ = src.(StateSource)
+	if v.state != nil {
+		if err := v.state.Hold(); err != nil {
+			v.problem(-1, "the state can't be read, so only the log was checked: %v", err)
+			v.state = nil
+		}
 	}
 	var key note.Verifier
 	if pub != "" {
@@ -63,6 +73,7 @@ func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 	v.log()
 	v.blame()
 	v.names()
+	v.compare()
 	for id := range v.open {
 		v.report.Unknown = append(v.report.Unknown, id)
 	}
@@ -74,6 +85,8 @@ func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 
 type verifier struct {
 	src    Source
+	state  StateSource // src, if it has the state, too
+	fold   Fold
 	report Report
 	signed []signedRoot // to meet on the way, by size
 
@@ -140,7 +153,7 @@ func (v *verifier) checkpoints(key note.Verifier, pub string, anchors [][]byte) 
 		v.problem(-1, "%v", err)
 	} else {
 		v.report.Size = cp.Size
-		v.signed = append(v.signed, signedRoot{what: "the checkpoint", Checkpoint: cp})
+		v.signed = append(v.signed, signedRoot{what: ownCheckpoint, Checkpoint: cp})
 	}
 	for i, a := range anchors {
 		if cp, err := OpenCheckpoint(a, key); err != nil {
@@ -229,6 +242,30 @@ func (v *verifier) blame() {
 	}
 }
 
+// compare compares the rows with what the log says of them, if the whole log could be read.
+func (v *verifier) compare() {
+	if v.state == nil {
+		return
+	}
+	if v.report.Checked < v.size {
+		v.report.Notes = append(v.report.Notes, "The rows of the state were not compared with the log, because the log can't be read as a whole.")
+		return
+	}
+	v.fold.FirstIntent = v.size
+	for _, i := range v.open {
+		v.fold.FirstIntent = min(v.fold.FirstIntent, i)
+	}
+	var cp Checkpoint
+	if i := slices.IndexFunc(v.signed, func(s signedRoot) bool { return s.what == ownCheckpoint && !s.broken }); i >= 0 {
+		cp = v.signed[i].Checkpoint
+	}
+	problems, notes := v.state.Compare(&v.fold, cp)
+	for _, p := range problems {
+		v.problem(p.Index, "%s", p.What)
+	}
+	v.report.Notes = append(v.report.Notes, notes...)
+}
+
 // tile compares a stored tile with the computed one.
 func (v *verifier) tile(level int, n int64, want []byte) {
 	width := len(want) / tlog.HashSize
@@ -284,6 +321,14 @@ func (v *verifier) entry(i int64, leaf []byte) {
 		v.call(i, e)
 	}
 	v.report.Rows += int64(len(e.Rows))
+	for _, what := range v.fold.add(&e) {
+		v.problem(i, "%s", what)
+	}
+	if v.state != nil {
+		if what := v.state.Beside(&e); what != "" {
+			v.problem(i, "%s", what)
+		}
+	}
 	for _, p := range []struct {
 		what string
 		*Payload

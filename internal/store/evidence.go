@@ -66,21 +66,19 @@ func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) (a
 		all = nil
 		var last rowAt
 		var before []byte
+		width := len(evidenceRows.covered())
 		err := r.rows(ctx, func(scan func(...any) error) error {
-			var ev evidence.Kept
-			var id string
-			var total int64
-			var mac []byte
-			at := rowAt{}
-			if err := scan(&id, &ev.Seq, &ev.CallID, &ev.Rules, &total, &ev.Body, &at.entry, &mac); err != nil {
+			row, err := evidenceRows.scan(scan)
+			if err != nil {
 				return err
 			}
-			at.n = ev.Seq
-			if ev.Seq > after {
-				if r.proof != nil && (at.n != max(last.n, after)+1 || !bytes.Equal(mac, r.proof.key.mac(evidenceRows, at.entry, before, id, ev.Seq, ev.CallID, ev.Rules, total, ev.Body))) {
-					return changedRow(evidenceRows, fmt.Sprintf("%s, %d", id, ev.Seq), "its MAC does not fit, or one before it is gone")
+			at, mac := rowAt{entry: number(row[width]), n: number(row[1])}, blob(row[width+1])
+			_, numbered := row[1].(int64)
+			if at.n > after || !numbered {
+				if r.proof != nil && (!numbered || at.n != max(last.n, after)+1 || !bytes.Equal(mac, r.proof.key.mac(evidenceRows, at.entry, before, row[:width]...))) {
+					return changedRow(evidenceRows, fmt.Sprintf("%s, %d", sessionID, at.n), "its MAC does not fit, or one before it is gone")
 				}
-				all = append(all, ev)
+				all = append(all, evidence.Kept{Seq: at.n, CallID: text(row[2]), Rules: text(row[3]), Body: blob(row[5])})
 			}
 			last, before = at, mac
 			return nil

@@ -378,7 +378,7 @@ func (w *writer) resolve(c *conn, size int64) error {
 		if err != nil {
 			return err
 		}
-		worked = p != nil && p.mac() == u.settled
+		worked = p != nil && string(p.mac) == u.settled
 	}
 	if worked {
 		w.proof.apply(u)

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"database/sql/driver"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
@@ -23,25 +23,25 @@ type stateProof struct {
 	digest    string
 	wasSize   int64
 	wasDigest string
+	used      string // digest of the used times
 	lowWater  int64
 	layout    string
-	code      []byte // MAC; it also covers the used times
+	mac       []byte
 }
-
-func (p *stateProof) mac() string { return string(p.code) }
 
 // stateProof reads the row; nil if there is none.
 func (c *conn) stateProof() (p *stateProof, err error) {
 	err = c.query(func(v []driver.Value) error {
-		p = &stateProof{size: number(v[0]), digest: text(v[1]), wasSize: number(v[2]), wasDigest: text(v[3]), lowWater: number(v[4]), layout: text(v[5]), code: blob(v[6])}
+		p = &stateProof{size: number(v[0]), digest: text(v[1]), wasSize: number(v[2]), wasDigest: text(v[3]),
+			used: text(v[4]), lowWater: number(v[5]), layout: text(v[6]), mac: blob(v[7])}
 		return nil
 	}, selectProof)
 	return p, err
 }
 
-func (p *stateProof) sealed(k *stateKey, used total) []byte {
-	seal, _ := base64.StdEncoding.DecodeString(k.digest("state_proof", p.size, p.digest, p.wasSize, p.wasDigest, p.lowWater, p.layout, k.digestOf(p.size, used)))
-	return seal
+// seal is the MAC that the row must have.
+func (p *stateProof) seal(k *stateKey) []byte {
+	return []byte(k.digest("state_proof", p.size, p.digest, p.wasSize, p.wasDigest, p.used, p.lowWater, p.layout))
 }
 
 // prove writes the row of state_proof for the state as this transaction leaves it, and returns its digest. wasSize and wasDigest are of the
@@ -52,10 +52,11 @@ func (t *tx) prove(wasSize int64, wasDigest string) (digest string, err error) {
 	if p.lowWater, err = t.w.c.number(selectLowWater); err != nil {
 		return "", err
 	}
-	code := p.sealed(k, t.moved.usedSum)
+	p.used = k.digestOf(size, t.moved.usedSum)
+	seal := p.seal(k)
 	t.wrote++
-	t.moved.settled = string(code)
-	return p.digest, t.w.c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.lowWater, p.layout, code)
+	t.moved.settled = string(seal)
+	return p.digest, t.w.c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.used, p.lowWater, p.layout, seal)
 }
 
 // proveState checks at start that all rows that decide are the ones that the log says: those of the newest checkpoint, by its digest, with what the
@@ -63,6 +64,12 @@ func (t *tx) prove(wasSize int64, wasDigest string) (digest string, err error) {
 func (db *DB) proveState(ctx context.Context) error {
 	c := db.w.c
 	p, err := c.stateProof()
+	if err == nil {
+		var foreign []string
+		if err = c.foreignTriggers(func(what string) { foreign = append(foreign, what) }); len(foreign) > 0 {
+			return unproven("%s", strings.Join(foreign, "; "))
+		}
+	}
 	if err != nil {
 		return unavailable(err, fault.StoreUnavailable)
 	}
@@ -100,6 +107,9 @@ func unproven(format string, args ...any) *fault.Error {
 
 // checkState loads all rows, each checked by its MAC, and compares their digest with the signed one.
 func (w *writer) checkState(key *stateKey, p *stateProof, size int64, state string) (*proof, error) {
+	if !bytes.Equal(p.seal(key), p.mac) {
+		return nil, unproven("the row of the table state_proof was changed, or %s is another one than it was", StateKeyFile)
+	}
 	tables, known := laidOut(p.layout)
 	if !known {
 		return nil, unproven("the table state_proof names tables that this program doesn't know")
@@ -108,8 +118,8 @@ func (w *writer) checkState(key *stateKey, p *stateProof, size int64, state stri
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(p.sealed(key, rows.usedSum), p.code) {
-		return nil, unproven("the row of the table state_proof, a used time in sessions or %s was changed", StateKeyFile)
+	if key.digestOf(p.size, rows.usedSum) != p.used {
+		return nil, unproven("the used time of a session (sessions.used_ns) was changed")
 	}
 	if (p.size != size || p.digest != state) && (p.wasSize != size || p.wasDigest != state) {
 		return nil, unproven("the digest in the table state_proof, of %d entries, is not the one in the newest checkpoint, of %d", p.size, size)
@@ -127,40 +137,47 @@ func (w *writer) checkState(key *stateKey, p *stateProof, size int64, state stri
 	return rows, nil
 }
 
-// loadRows reads all rows that decide. Of a chain it reads the end; the whole chain is checked when it is read.
+// loadRows reads all rows that decide, each checked by its MAC. Of a chain it reads the end; the whole chain is checked when it is read.
 func (c *conn) loadRows(key *stateKey, tables []*table, size int64) (*proof, error) {
 	p := newProof(key)
-	for _, t := range tables {
-		if t.chained {
-			continue
-		}
-		width := len(t.covered()) + 2
-		err := c.query(func(v []driver.Value) error {
-			at := rowAt{entry: number(v[width-2])}
-			if t.ordered {
-				at.n = number(v[1])
-			}
-			if at.entry < 0 || at.entry >= size {
-				return changedRow(t, keyText(v[0]), fmt.Sprintf("it names the entry %v, and the log has %d", v[width-2], size))
-			}
-			if err := p.check(t, v[:width], at, true); err != nil {
+	err := c.eachRow(tables, func(t *table, v []driver.Value, at rowAt) error {
+		if !t.chained {
+			if err := p.sound(t, v, at, size); err != nil {
 				return err
 			}
-			p.loaded(t, keyText(v[0]), at, v)
-			return nil
-		}, t.all)
-		if err != nil {
-			return nil, err
+		}
+		p.loaded(t, keyText(v[0]), at, v)
+		return nil
+	})
+	return p, err
+}
+
+// sound checks a row by itself.
+func (p *proof) sound(t *table, row []driver.Value, at rowAt, size int64) error {
+	if at.entry < 0 || at.entry >= size {
+		return changedRow(t, keyText(row[0]), fmt.Sprintf("it names the entry %d, and the log has %d", at.entry, size))
+	}
+	return p.check(t, row[:len(t.covered())+2], at, true)
+}
+
+// eachRow reads all rows that decide, and of each chain the last: its key, its number, its entry and its MAC.
+func (c *conn) eachRow(tables []*table, each func(t *table, row []driver.Value, at rowAt) error) error {
+	for _, t := range tables {
+		width, query := len(t.covered())+2, t.all
+		if t.chained {
+			width, query = 4, selectHeads
+		}
+		if err := c.query(func(v []driver.Value) error {
+			at := rowAt{entry: number(v[width-2])}
+			if t.ordered || t.chained {
+				at.n = number(v[1])
+			}
+			return each(t, v, at)
+		}, query); err != nil {
+			return err
 		}
 	}
-	if !slices.ContainsFunc(tables, func(t *table) bool { return t.chained }) {
-		return p, nil
-	}
-	err := c.query(func(v []driver.Value) error {
-		p.loaded(evidenceRows, text(v[0]), rowAt{n: number(v[1]), entry: number(v[2])}, nil)
-		return nil
-	}, selectHeads)
-	return p, err
+	return nil
 }
 
 // loaded takes a row over that was read.
@@ -278,7 +295,7 @@ func (t *tx) takeOver(p *stateProof, size int64, state string) error {
 		return unproven("it holds %d rows, and its log no entry", rows)
 	}
 	if entry > 0 {
-		detail, err := json.Marshal(Adoption{Rows: counts, Digest: k.digestOf(entry, adopted)})
+		detail, err := json.Marshal(audit.Adoption{Counts: counts, Digest: k.digestOf(entry, adopted)})
 		if err != nil {
 			return err
 		}
@@ -289,12 +306,6 @@ func (t *tx) takeOver(p *stateProof, size int64, state string) error {
 	}
 	_, err := t.prove(size, state)
 	return err
-}
-
-// Adoption is the detail of an entry "state.adopt": the rows that were taken over, by table, and their digest.
-type Adoption struct {
-	Rows   map[string]int `json:"rows"`
-	Digest string         `json:"digest"`
 }
 
 // covers tells whether the MACs of a table's rows cover the columns that they have to.

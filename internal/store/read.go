@@ -28,8 +28,9 @@ const (
 //
 // Its errors carry fault.StoreUnavailable, fault.NotFound or fault.RequestMalformed.
 type Reader struct {
-	dir string
-	db  *sql.DB
+	dir    string
+	params string // of its connections
+	db     *sql.DB
 
 	proof *proof // checks the rows that decide; nil: they are read as they are
 
@@ -81,7 +82,7 @@ func newReader(dir, params string) *Reader {
 	}
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(4)
-	return &Reader{dir: dir, db: db}
+	return &Reader{dir: dir, params: params, db: db}
 }
 
 func (r *Reader) version() (version int64, err error) {
@@ -429,6 +430,7 @@ type Source struct {
 	missing  error
 	size     int64
 	payloads int64
+	held     *held
 }
 
 // PublicKey implements audit.Source.

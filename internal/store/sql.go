@@ -15,6 +15,8 @@ const (
 	selectLeaves      = "SELECT idx, body FROM audit_entries WHERE idx >= $1 AND idx < $2 ORDER BY idx"
 	selectBlock       = "SELECT idx, at, kind, call_id, body FROM audit_entries WHERE idx >= $1 AND idx < $2 ORDER BY idx"
 	selectAt          = "SELECT at FROM audit_entries WHERE idx = $1"
+	selectColumns     = "SELECT at, kind, call_id FROM audit_entries WHERE idx >= $1 AND idx < $2 ORDER BY idx"
+	selectBlockKeys   = "SELECT keys FROM audit_blocks WHERE n = $1"
 	selectBlocks      = "SELECT n, keys FROM audit_blocks WHERE n >= $1 ORDER BY n LIMIT $2"
 	selectExtent      = "SELECT (SELECT coalesce(max(idx) + 1, 0) FROM audit_entries), (SELECT coalesce(max(n), 0) FROM audit_payloads)"
 	selectTiles       = "SELECT level, n FROM audit_tiles"
@@ -43,9 +45,9 @@ const (
 	upsertPulse       = "INSERT INTO pulse (one, at) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET at = excluded.at"
 	// The row that comes before the wanted ones is read for its MAC alone.
 	selectEvidence = "SELECT session_id, seq, call_id, rules, total, CASE WHEN seq > $2 THEN body END, entry, mac FROM evidence WHERE session_id = $1 AND seq >= $2 ORDER BY seq"
-	selectHeads    = "SELECT e.session_id, e.seq, e.entry FROM (SELECT session_id, max(seq) AS seq FROM evidence GROUP BY session_id) h JOIN evidence e ON e.session_id = h.session_id AND e.seq = h.seq"
-	selectProof    = "SELECT size, digest, was_size, was_digest, low_water, layout, mac FROM state_proof"
-	upsertProof    = "INSERT INTO state_proof (one, size, digest, was_size, was_digest, low_water, layout, mac) VALUES (1, $1, $2, $3, $4, $5, $6, $7) ON CONFLICT (one) DO UPDATE SET size = excluded.size, digest = excluded.digest, was_size = excluded.was_size, was_digest = excluded.was_digest, low_water = excluded.low_water, layout = excluded.layout, mac = excluded.mac"
+	selectHeads    = "SELECT e.session_id, e.seq, e.entry, e.mac FROM (SELECT session_id, max(seq) AS seq FROM evidence GROUP BY session_id) h JOIN evidence e ON e.session_id = h.session_id AND e.seq = h.seq"
+	selectProof    = "SELECT size, digest, was_size, was_digest, used, low_water, layout, mac FROM state_proof"
+	upsertProof    = "INSERT INTO state_proof (one, size, digest, was_size, was_digest, used, low_water, layout, mac) VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (one) DO UPDATE SET size = excluded.size, digest = excluded.digest, was_size = excluded.was_size, was_digest = excluded.was_digest, used = excluded.used, low_water = excluded.low_water, layout = excluded.layout, mac = excluded.mac"
 	selectLowWater = "SELECT idx FROM low_water"
 	selectVersion  = "SELECT version FROM schema_version"
 )

@@ -83,7 +83,8 @@ func (m *maker) sum(h hash.Hash) []byte {
 	return h.Sum(nil)
 }
 
-// value adds a value so that no two lists of values give the same bytes. NULL and the empty blob are one.
+// value adds a value so that no two lists of values give the same bytes. A text and a blob of the same bytes differ, because no query that looks for
+// the one finds the other. NULL and the empty blob are one.
 func (m *maker) value(v driver.Value) {
 	switch v := v.(type) {
 	case nil:
@@ -91,13 +92,13 @@ func (m *maker) value(v driver.Value) {
 	case int64:
 		m.buf = binary.BigEndian.AppendUint64(append(m.buf, 'i'), uint64(v))
 	case string:
-		m.buf = append(binary.BigEndian.AppendUint64(append(m.buf, 'x'), uint64(len(v))), v...)
+		m.buf = append(binary.BigEndian.AppendUint64(append(m.buf, 't'), uint64(len(v))), v...)
 	case []byte:
 		if len(v) == 0 {
 			m.buf = append(m.buf, 'n')
 			return
 		}
-		m.buf = append(binary.BigEndian.AppendUint64(append(m.buf, 'x'), uint64(len(v))), v...)
+		m.buf = append(binary.BigEndian.AppendUint64(append(m.buf, 'b'), uint64(len(v))), v...)
 	default:
 		panic(fmt.Sprintf("store: a column of type %T", v)) // the driver gives and takes no others
 	}

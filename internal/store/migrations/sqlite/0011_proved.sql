@@ -40,6 +40,7 @@ CREATE TABLE state_proof (
 	digest     TEXT    NOT NULL,
 	was_size   INTEGER NOT NULL CHECK (was_size >= -1), -- -1: no checkpoint was signed before
 	was_digest TEXT    NOT NULL, -- "": the checkpoint before has none
+	used       TEXT    NOT NULL, -- digest of the used times of sessions, which no entry names
 	low_water  INTEGER NOT NULL CHECK (low_water >= 0), -- as the table low_water has it
 	layout     TEXT    NOT NULL, -- which columns the MACs cover
 	mac        BLOB    NOT NULL

@@ -1,0 +1,692 @@
+package store
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/declare"
+	"sallyport.example/internal/desk"
+	"sallyport.example/internal/evidence"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/standing"
+)
+
+// Each table of the schema is proved, or there is a reason why it need not be.
+func TestEveryTableIsProvedOrNamed(t *testing.T) {
+	openDB(t)
+	c := outside(t)
+	rows, err := c.Query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+	must(t, err)
+	defer rows.Close()
+	left := maps.Clone(unproved)
+	for rows.Next() {
+		var name string
+		must(t, rows.Scan(&name))
+		i := slices.IndexFunc(proved, func(t *table) bool { return t.name == name })
+		if _, named := left[name]; named == (i >= 0) {
+			t.Errorf("the table %s is neither proved nor named with a reason, or both", name)
+		}
+		delete(left, name)
+	}
+	for name := range left {
+		t.Errorf("%s is named and is no table", name)
+	}
+}
+
+// Every column of a proved table is covered by its MAC, proved apart, or the proof itself.
+func TestEveryColumnIsProved(t *testing.T) {
+	db := openDB(t)
+	for _, tab := range proved {
+		onWriter(t, db, func(c *conn) error {
+			return c.query(func(v []driver.Value) error {
+				if name := text(v[0]); tab.place(name) < 0 && name != "entry" && name != "mac" && name != tab.zero {
+					t.Errorf("%s.%s is not covered", tab.name, name)
+				}
+				return nil
+			}, "SELECT name FROM pragma_table_info('"+tab.name+"')")
+		})
+	}
+}
+
+func TestOwnTriggers(t *testing.T) {
+	db := openDB(t)
+	onWriter(t, db, func(c *conn) error { return c.foreignTriggers(func(what string) { t.Error(what) }) })
+	if len(ownTriggers()) < 20 {
+		t.Errorf("%d triggers were found in the migrations", len(ownTriggers()))
+	}
+}
+
+// lived fills every table that decides with rows, some of which changed.
+func lived(t *testing.T, db *DB) (s session.Session) {
+	t.Helper()
+	ctx := t.Context()
+	token := func(n int) identity.Token {
+		return identity.Token{ID: fmt.Sprint("tok_", n), Hash: call.HashBytes([]byte{byte(n)}), Created: time.Now().UTC().Truncate(time.Microsecond),
+			Subject: identity.Principal{Kind: identity.Person, ID: "bob", Roles: []identity.Role{identity.Approver}}}
+	}
+	ch := audit.Entry{Kind: audit.Change, Action: "x", Decision: "ok"}
+	must(t, db.AddToken(ctx, token(1), ch))
+	must(t, db.AddToken(ctx, token(2), ch))
+	must(t, db.RevokeToken(ctx, "tok_1", time.Now(), ch))
+	s = opened(t, db, "a")
+	own := newSession("b", true)
+	must(t, db.OpenSession(ctx, own, change("session.open", own)))
+	seen := evidence.Kept{CallID: "c1", Rules: call.HashBytes(nil), Body: []byte(`{"saw":1}`)}
+	get(t)(db.Intent(ctx, own.ID, own.Version, intent(own, "c1"), nil))
+	get(t)(db.Outcome(ctx, own.ID, outcome(intent(own, "c1"), "ok"), []flow.Held{{Label: "internal"}}, time.Second, seen, seen))
+	get(t)(db.Intent(ctx, own.ID, own.Version+1, intent(own, "c2"), nil))
+	get(t)(db.Outcome(ctx, own.ID, outcome(intent(own, "c2"), "ok"), nil, time.Second, seen))
+	a := vote(t, db, ask(t, db, question(t, s, 1)))
+	ask(t, db, question(t, s, 2))
+	must(t, spend(db, t, s, a, "c3", call.HashBytes([]byte("first"))))
+	get(t)(db.Outcome(ctx, s.ID, outcome(intent(s, "c3"), "ok"), nil, 0))
+	drill := question(t, s, 3)
+	_, err := db.AskPerson(ctx, about(drill), written(desk.Written{Question: &drill, Drill: true, Entry: change2("approval.ask", drill)}))
+	must(t, err)
+	must(t, db.SavePins(ctx, []catalogue.Pin{{Operation: "m.x", Hash: "h", Definition: []byte("{}"), AcceptedBy: "rule"}, {Operation: "m.y", Hash: "h"}}, ch, ch))
+	must(t, db.SavePins(ctx, []catalogue.Pin{{Operation: "m.x", Hash: "h", Definition: []byte("{}"), Pending: "g", AcceptedBy: "rule"}}, ch))
+	for epoch := range int64(3) {
+		must(t, db.SaveSwitches(ctx, standing.Switches{Epoch: epoch + 1, Global: standing.Switch{Active: epoch == 2}}, ch))
+	}
+	must(t, db.SaveQuarantine(ctx, "a", &standing.Quarantine{Since: time.Now(), By: "person:bob", Reason: "odd", Number: 1}, ch))
+	must(t, db.SaveQuarantine(ctx, "b", &standing.Quarantine{Since: time.Now(), By: "person:bob", Reason: "odd", Number: 1}, ch))
+	must(t, db.SaveQuarantine(ctx, "b", nil, ch))
+	must(t, db.Declare(ctx, declare.Declaration{ID: "decl_1", Session: s.ID, State: declare.Approved}, ch))
+	return s
+}
+
+// tamper does what somebody can who may write the database: triggers and constraints hold nobody, and are put back afterwards.
+func tamper(t *testing.T, dir string, queries ...string) (changed bool) {
+	t.Helper()
+	c, err := dial(dsn(filepath.Join(dir, databaseFile), "_pragma=busy_timeout(5000)&_pragma=ignore_check_constraints(1)"))
+	must(t, err)
+	defer c.close()
+	var triggers [][2]string
+	must(t, c.query(func(v []driver.Value) error {
+		triggers = append(triggers, [2]string{text(v[0]), text(v[1])})
+		return nil
+	}, "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"))
+	if strings.HasPrefix(queries[0], "ATTACH") {
+		must(t, c.script(queries[0]))
+		queries = queries[1:]
+	}
+	must(t, c.script("BEGIN IMMEDIATE"))
+	for _, tr := range triggers {
+		must(t, c.script("DROP TRIGGER "+tr[0]))
+	}
+	for _, q := range queries {
+		n, err := c.changed(q)
+		if err != nil && engineFailed(err) && !strings.Contains(err.Error(), "mismatch") {
+			t.Errorf("%s: %v", q, err)
+		}
+		changed = changed || n > 0
+	}
+	for _, tr := range triggers {
+		must(t, c.script(tr[1]))
+	}
+	must(t, c.script("COMMIT"))
+	return changed
+}
+
+// copyDir copies a closed data directory.
+func copyDir(t *testing.T, from string) string {
+	t.Helper()
+	to := t.TempDir()
+	must(t, os.Chmod(to, 0o700))
+	files, err := os.ReadDir(from)
+	must(t, err)
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(from, f.Name()))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(to, f.Name()), data, 0o600))
+	}
+	return to
+}
+
+// refusesStart tells that neither a start nor verify takes the directory for whole.
+func refusesStart(t *testing.T, dir, what string) {
+	t.Helper()
+	db, err := Open(dir, Options{})
+	if err == nil { // what is in evidence is checked when it is read
+		for _, agent := range []string{"a", "b"} {
+			if s, none := db.LastOwnSession(t.Context(), agent); none == nil && err == nil {
+				_, err = db.Evidence(t.Context(), s.ID, 0)
+			}
+		}
+		must(t, db.Close())
+	}
+	if err == nil {
+		t.Errorf("%s: it starts", what)
+		return
+	}
+	if f := fault.Of(err); f.Code != fault.StoreUnavailable || f.Remedy == "" {
+		t.Errorf("%s: refused without the right code or a remedy: %v", what, err)
+	}
+	r, err := OpenReadOnly(dir)
+	must(t, err)
+	defer r.Close()
+	if report := verify(t, r); report.OK {
+		t.Errorf("%s: it verifies: %v", what, report.Notes)
+	}
+}
+
+// starts tells that a directory is whole.
+func starts(t *testing.T, dir string) {
+	t.Helper()
+	db, err := Open(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, db.Close())
+	r, err := OpenReadOnly(dir)
+	must(t, err)
+	defer r.Close()
+	if report := verify(t, r); !report.OK {
+		t.Fatalf("%+v", report)
+	}
+}
+
+// TestChangedRows changes each column of each table that decides, removes its rows, adds some, swaps them, and takes their MACs away.
+func TestChangedRows(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	must(t, db.Close())
+	dir := dataDir(t)
+	starts(t, copyDir(t, dir))
+	for _, tab := range proved {
+		one := fmt.Sprintf("(SELECT max(rowid) FROM %s)", tab.name)
+		row := "rowid = " + one
+		if slices.Contains([]string{"quarantines", "quarantine_counts", "drills", "used", "audit_spent"}, tab.name) { // they have no rowid
+			row = fmt.Sprintf("%s = (SELECT max(%[1]s) FROM %s)", tab.key, tab.name)
+		}
+		attacks := []string{
+			"DELETE FROM " + tab.name + " WHERE " + row,
+			"DELETE FROM " + tab.name,
+			"UPDATE " + tab.name + " SET mac = NULL WHERE " + row,
+			"UPDATE " + tab.name + " SET entry = entry - 1 WHERE " + row,
+			"UPDATE " + tab.name + " SET entry = -1, mac = NULL",
+			"UPDATE " + tab.name + " SET mac = (SELECT min(mac) FROM (SELECT mac FROM sessions UNION SELECT mac FROM tokens)) WHERE " + row + " AND mac IS NOT (SELECT min(mac) FROM (SELECT mac FROM sessions UNION SELECT mac FROM tokens))",
+		}
+		for _, column := range append(tab.covered(), tab.zero) {
+			if column == "" {
+				continue
+			}
+			for _, value := range []string{"0", "'x'", "NULL", column + " || 'x'", column + " + 1", "CAST(replace(CAST(" + column + " AS TEXT), 'a', 'b') AS BLOB)"} {
+				attacks = append(attacks, fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s AND %[2]s IS NOT %[3]s", tab.name, column, value, row))
+			}
+		}
+		all := strings.Join(tab.covered()[1:], ", ")
+		if all != "" {
+			all += ", "
+		}
+		also, zero := "", ""
+		if tab.zero != "" {
+			also, zero = tab.zero+", ", "0, "
+		}
+		attacks = append(attacks, fmt.Sprintf("INSERT INTO %s (%s, %s%sentry, mac) SELECT 'zz', %s%sentry, mac FROM %[1]s WHERE %s", tab.name, tab.key, all, also, strings.Replace(all, "n, ", "n + 1000, ", 1), zero, row))
+		done := 0
+		for _, attack := range attacks {
+			attacked := copyDir(t, dir)
+			if !tamper(t, attacked, attack) {
+				continue
+			}
+			done++
+			refusesStart(t, attacked, attack)
+		}
+		if done < 6 {
+			t.Errorf("%s: only %d attacks could be done", tab.name, done)
+		}
+	}
+}
+
+// TestOldRows puts each row back as it was at some earlier time, with the MAC that it had then.
+func TestOldRows(t *testing.T) {
+	db := openDB(t)
+	s := lived(t, db)
+	must(t, db.Close())
+	dir := dataDir(t)
+	old := copyDir(t, dir)
+	db = openDB(t)
+	ctx, ch := t.Context(), audit.Entry{Kind: audit.Change, Action: "x", Decision: "ok"}
+	must(t, db.RevokeToken(ctx, "tok_2", time.Now(), ch))
+	open := get(t)(db.OwnSession(ctx, "b"))
+	get(t)(db.ChangeSession(ctx, open.ID, func(x session.Session) (session.Session, audit.Entry, error) {
+		x = x.Raise(flow.Held{Label: "untrusted"})
+		return x, change("session.taint", x), nil
+	}))
+	get(t)(db.Intent(ctx, open.ID, open.Version+1, intent(open, "c9"), nil))
+	get(t)(db.Outcome(ctx, open.ID, outcome(intent(open, "c9"), "ok"), nil, time.Hour, evidence.Kept{CallID: "c9", Rules: call.HashBytes(nil), Body: []byte(`{"gave":1}`)}))
+	asked, err := db.Approvals(ctx, desk.Filter{Now: time.Now(), Limit: 10, State: "pending"})
+	must(t, err)
+	a := vote(t, db, asked[0])
+	must(t, spend(db, t, s, a, "c10"))
+	must(t, db.SavePins(ctx, []catalogue.Pin{{Operation: "m.x", Hash: "g"}}, ch))
+	must(t, db.SaveSwitches(ctx, standing.Switches{Epoch: 9}, ch))
+	must(t, db.SaveQuarantine(ctx, "a", nil, ch))
+	must(t, db.SaveQuarantine(ctx, "c", &standing.Quarantine{Since: time.Now(), Number: 1}, ch))
+	must(t, db.Close())
+	starts(t, copyDir(t, dir))
+	from := "ATTACH '" + filepath.Join(old, databaseFile) + "' AS old"
+	for _, tab := range proved {
+		list := tab.list
+		if tab.zero != "" {
+			list += ", " + tab.zero
+		}
+		same := fmt.Sprintf("o.%s = main.%s.%[1]s", tab.key, tab.name)
+		if tab.chained {
+			same += fmt.Sprintf(" AND o.seq = main.%s.seq", tab.name)
+		}
+		for what, attack := range map[string][]string{
+			"all rows put back":      {"DELETE FROM main." + tab.name, fmt.Sprintf("INSERT INTO main.%s (%s) SELECT %[2]s FROM old.%[1]s", tab.name, list)},
+			"changed rows put back":  {fmt.Sprintf("INSERT OR REPLACE INTO main.%s (%s) SELECT %[2]s FROM old.%[1]s", tab.name, list)},
+			"new rows removed":       {fmt.Sprintf("DELETE FROM main.%s WHERE NOT EXISTS (SELECT 1 FROM old.%[1]s o WHERE %s)", tab.name, same)},
+			"removed rows put back":  {fmt.Sprintf("INSERT OR IGNORE INTO main.%s (%s) SELECT %[2]s FROM old.%[1]s", tab.name, list)},
+			"the digest put back":    {"INSERT OR REPLACE INTO main.state_proof SELECT * FROM old.state_proof"},
+			"rows and the digest":    {"DELETE FROM main." + tab.name, fmt.Sprintf("INSERT INTO main.%s (%s) SELECT %[2]s FROM old.%[1]s", tab.name, list), "INSERT OR REPLACE INTO main.state_proof SELECT * FROM old.state_proof"},
+			"the digest removed":     {"DELETE FROM main.state_proof"},
+			"the digest, and no MAC": {"DELETE FROM main.state_proof", "UPDATE main." + tab.name + " SET entry = -1, mac = NULL"},
+		} {
+			if slices.Contains([]string{"declarations", "drills", "used"}, tab.name) && !strings.Contains(what, "digest") {
+				continue // no row of it was changed
+			}
+			attacked := copyDir(t, dir)
+			tamper(t, attacked, append([]string{from}, attack...)...)
+			if same := sameRows(t, attacked, dir); same {
+				continue
+			}
+			refusesStart(t, attacked, tab.name+": "+what)
+		}
+	}
+}
+
+// sameRows tells whether two databases have the same rows.
+func sameRows(t *testing.T, a, b string) bool {
+	t.Helper()
+	dump := func(dir string) (all []string) {
+		c, err := dial(dsn(filepath.Join(dir, databaseFile), readParams))
+		must(t, err)
+		defer c.close()
+		for _, tab := range slices.Sorted(maps.Keys(unproved)) {
+			must(t, c.query(func(v []driver.Value) error { all = append(all, fmt.Sprintf("%v", v)); return nil }, "SELECT * FROM "+tab+" ORDER BY 1, 2"))
+		}
+		for _, tab := range proved {
+			must(t, c.query(func(v []driver.Value) error { all = append(all, fmt.Sprintf("%v", v)); return nil }, tab.all+" ORDER BY "+tab.key+", "+tab.nth))
+		}
+		return all
+	}
+	return slices.Equal(dump(a), dump(b))
+}
+
+// TestChangedWhileRunning changes rows under a running gateway: what it reads it does not take.
+func TestChangedWhileRunning(t *testing.T) {
+	for name, attack := range map[string]struct {
+		sql string
+		use func(t *testing.T, db *DB, s session.Session, a string) error
+	}{
+		"a vote forged": {"UPDATE approvals SET state = 'approved', body = CAST(replace(CAST(body AS TEXT), '\"state\":\"pending\"', '\"state\":\"approved\"') AS BLOB)",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Approval(t.Context(), a))
+			}},
+		"an approval moved to another call": {"UPDATE approvals SET call_digest = '" + strings.Repeat("0", 64) + "'",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.ApprovalFor(t.Context(), s.ID, strings.Repeat("0", 64)))
+			}},
+		"approvals removed": {"DELETE FROM approvals",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Approval(t.Context(), a))
+			}},
+		"declarations removed": {"DELETE FROM declarations",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Declaration(t.Context(), "decl_1"))
+			}},
+		"a declaration forged": {"UPDATE declarations SET body = CAST('{}' AS BLOB)",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Declaration(t.Context(), "decl_1"))
+			}},
+		"a token forged": {"INSERT INTO tokens (id, hash, kind, subject, agent, roles, created) VALUES ('tok_9', '" + strings.Repeat("9", 64) + "', 'person', 'eve', '', '[\"approver\"]', 0)",
+			func(t *testing.T, db *DB, s session.Session, a string) error { return second(db.Tokens(t.Context())) }},
+		"a token given another role": {"UPDATE tokens SET roles = '[\"admin\"]' WHERE id = 'tok_2'",
+			func(t *testing.T, db *DB, s session.Session, a string) error { return second(db.Tokens(t.Context())) }},
+		"a token removed": {"DELETE FROM tokens WHERE id = 'tok_1'",
+			func(t *testing.T, db *DB, s session.Session, a string) error { return second(db.Tokens(t.Context())) }},
+		"a quarantine removed": {"DELETE FROM quarantines",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				_, _, err := db.Quarantines(t.Context())
+				return err
+			}},
+		"a count of quarantines set back": {"DELETE FROM quarantine_counts",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				_, _, err := db.Quarantines(t.Context())
+				return err
+			}},
+		"the switch removed": {"DELETE FROM switches",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Switches(t.Context()))
+			}},
+		"an older epoch": {"UPDATE switches SET epoch = 1, body = CAST('{\"epoch\":1}' AS BLOB)",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return db.SaveSwitches(t.Context(), standing.Switches{Epoch: 2}, audit.Entry{Kind: audit.Change, Action: "x"})
+			}},
+		"a pin accepted": {"UPDATE pins SET hash = pending, pending = '' WHERE operation = 'm.x'",
+			func(t *testing.T, db *DB, s session.Session, a string) error { return second(db.Pins(t.Context())) }},
+		"labels removed": {"UPDATE sessions SET body = CAST(replace(CAST(body AS TEXT), 'internal', 'harmless') AS BLOB) WHERE agent = 'b'",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.OwnSession(t.Context(), "b"))
+			}},
+		"the agent's session removed": {"DELETE FROM sessions WHERE agent = 'b'",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				next := newSession("b", true)
+				return db.OpenSession(t.Context(), next, change("session.open", next))
+			}},
+		"evidence added": {"UPDATE evidence SET body = CAST('{\"saw\":2}' AS BLOB)",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Evidence(t.Context(), get(t)(db.Session(t.Context(), db.w.proof.own("b"))).ID, 0))
+			}},
+		"evidence cut": {"DELETE FROM evidence WHERE seq > 1",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Evidence(t.Context(), db.w.proof.own("b"), 0))
+			}},
+		"evidence removed": {"DELETE FROM evidence",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Evidence(t.Context(), db.w.proof.own("b"), 0))
+			}},
+		"the first evidence removed": {"DELETE FROM evidence WHERE seq = 1",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				return second(db.Evidence(t.Context(), db.w.proof.own("b"), 0))
+			}},
+		"a used time put back": {"UPDATE sessions SET used_ns = 0",
+			func(t *testing.T, db *DB, s session.Session, a string) error {
+				if got := get(t)(db.Session(t.Context(), db.w.proof.own("b"))); got.Used != 2*time.Second {
+					return nil
+				}
+				return fault.New(fault.StoreUnavailable, "the memory knows better")
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := openDB(t)
+			s := lived(t, db)
+			asked, err := db.Approvals(t.Context(), desk.Filter{Now: time.Now(), Limit: 10, State: "pending"})
+			must(t, err)
+			must(t, db.Close())
+			db = openDB(t) // with nothing in memory
+			if strings.HasPrefix(name, "a used") {
+				get(t)(db.Session(t.Context(), db.w.proof.own("b")))
+			}
+			if !tamper(t, dataDir(t), attack.sql) {
+				t.Fatal("nothing was changed")
+			}
+			if err := attack.use(t, db, s, asked[0].ID); !fault.Is(err, fault.StoreUnavailable) {
+				t.Errorf("%v", err)
+			}
+			must(t, db.Close())
+			refusesStart(t, dataDir(t), name)
+		})
+	}
+}
+
+// A row of what was spent that is put back as it was, with its MAC, is not spent again, in the running gateway either.
+func TestSpentOnceWhateverIsPutBack(t *testing.T) {
+	db := openDB(t)
+	s := opened(t, db, "a")
+	a := vote(t, db, ask(t, db, question(t, s, 1)))
+	attach := "ATTACH '" + filepath.Join(t.TempDir(), "old.db") + "' AS old"
+	tamper(t, dataDir(t), attach, "CREATE TABLE old.approvals AS SELECT * FROM main.approvals")
+	must(t, spend(db, t, s, a, "c1"))
+	tamper(t, dataDir(t), attach, "INSERT OR REPLACE INTO main.approvals SELECT * FROM old.approvals", "DELETE FROM main.audit_spent")
+	var refused *gateway.SpendError
+	if err := spend(db, t, s, a, "c2"); !errors.As(err, &refused) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestKey has the key file away, replaced, or open for others.
+func TestKey(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	must(t, db.Close())
+	dir := dataDir(t)
+	for name, change := range map[string]func(path string) error{
+		"gone":     os.Remove,
+		"another":  func(path string) error { _ = os.Remove(path); _, err := createStateKey(filepath.Dir(path)); return err },
+		"cut":      func(path string) error { return os.Truncate(path, 20) },
+		"readable": func(path string) error { return os.Chmod(path, 0o644) },
+	} {
+		attacked := copyDir(t, dir)
+		must(t, change(filepath.Join(attacked, StateKeyFile)))
+		db, err := Open(attacked, Options{})
+		if err == nil {
+			db.Close()
+			t.Errorf("%s: it starts", name)
+			continue
+		}
+		if f := fault.Of(err); f.Remedy == "" || !strings.Contains(f.Public()+f.Remedy, StateKeyFile) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, StateKeyFile))
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("%v", info.Mode())
+	}
+	without := copyDir(t, dir)
+	must(t, os.Remove(filepath.Join(without, StateKeyFile)))
+	r, err := OpenReadOnly(without)
+	must(t, err)
+	defer r.Close()
+	if report := verify(t, r); !report.OK || !slices.ContainsFunc(report.Notes, func(n string) bool { return strings.Contains(n, StateKeyFile) }) {
+		t.Errorf("without the key: %+v", report)
+	}
+}
+
+// TestBesideTheLog changes what is stored beside the entries, by which they are found.
+func TestBesideTheLog(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	record(t, db, 300)
+	s := opened(t, db, "z")
+	get(t)(db.Intent(t.Context(), s.ID, s.Version, intent(s, "open"), nil))
+	must(t, db.Close())
+	for attack, words := range map[string]string{
+		"UPDATE audit_entries SET at = at + 1 WHERE idx = 7":                          "entry 7: the column at",
+		"UPDATE audit_entries SET kind = 'decision' WHERE idx = 9":                    "entry 9: the column kind",
+		"UPDATE audit_entries SET call_id = 'x' WHERE idx = 270":                      "entry 270: the column call_id",
+		"UPDATE audit_blocks SET keys = x'00000000'":                                  "audit_blocks",
+		"UPDATE low_water SET idx = (SELECT max(idx) + 1 FROM audit_entries)":         "low_water",
+		"CREATE TRIGGER evil AFTER INSERT ON used BEGIN SELECT 1; END":                "evil",
+		"DROP TRIGGER audit_spent_delete":                                             "audit_spent_delete",
+		"DROP INDEX sessions_own":                                                     "",
+		"UPDATE sessions SET used_ns = used_ns + 1 WHERE used_ns > 0":                 "used time",
+		"UPDATE state_proof SET low_water = 0, was_size = 0, was_digest = ''":         "state_proof",
+		"UPDATE state_proof SET layout = 'sessions(id,n) ' || layout":                 "",
+		"UPDATE state_proof SET layout = replace(layout, ',roles,', ',')":             "",
+		"INSERT INTO audit_spent (id, call_id) VALUES ('appr_x', 'y')":                "audit_spent",
+		"UPDATE evidence SET rules = '" + strings.Repeat("1", 64) + "' WHERE seq = 1": "evidence",
+	} {
+		attacked := copyDir(t, dataDir(t))
+		if strings.HasPrefix(attack, "CREATE") || strings.HasPrefix(attack, "DROP") {
+			c, err := dial(dsn(filepath.Join(attacked, databaseFile), "_pragma=busy_timeout(5000)"))
+			must(t, err)
+			must(t, c.script(attack))
+			must(t, c.close())
+		} else if !tamper(t, attacked, attack) {
+			t.Errorf("%s changed nothing", attack)
+		}
+		r, err := OpenReadOnly(attacked)
+		must(t, err)
+		report := verify(t, r)
+		must(t, r.Close())
+		if words == "" {
+			continue
+		}
+		if report.OK || !slices.ContainsFunc(report.Problems, func(p audit.Problem) bool { return strings.Contains(p.What, words) }) {
+			t.Errorf("%s: %+v", attack, report.Problems)
+		}
+	}
+}
+
+// TestAdoption starts on a database of the version before: its rows are taken over once, on record.
+func TestAdoption(t *testing.T) {
+	s := newSession("a", true)
+	s = s.Raise(flow.Held{Label: "internal"})
+	s.Used = time.Second
+	rows := []string{
+		sessionOfBefore(t, s),
+		"INSERT INTO tokens (id, hash, kind, subject, agent, roles, created, revoked) VALUES ('tok_1', '" + strings.Repeat("1", 64) + "', 'person', 'bob', '', '[\"approver\"]', 1, 2)",
+		"INSERT INTO tokens (id, hash, kind, subject, agent, roles, created) VALUES ('tok_2', '" + strings.Repeat("2", 64) + "', 'person', 'bob', '', '[\"approver\"]', 1)",
+		"INSERT INTO audit_spent (id, call_id) VALUES ('appr_1', 'c1')",
+		"INSERT INTO quarantines (agent, since, by, reason) VALUES ('b', 1, 'person:bob', 'odd')",
+		"INSERT INTO switches (one, epoch, body) VALUES (1, 4, CAST('{\"epoch\":4}' AS BLOB))",
+		fmt.Sprintf("INSERT INTO evidence (session_id, seq, call_id, rules, total, body) VALUES ('%s', 1, 'c1', '%s', 2, x'7b7d'), ('%[1]s', 2, 'c1', '%s', 4, x'7b7d')", s.ID, call.HashBytes(nil), call.HashBytes(nil)),
+	}
+	dir := dirOfBefore(t, 8, 300, rows...)
+	before := copyDir(t, dir)
+	for range 2 { // a crash right after the first start, too
+		db, err := Open(dir, Options{})
+		must(t, err)
+		adoptions, _ := every(t, db, audit.Filter{Action: audit.Adopt})
+		if len(adoptions) != 1 || adoptions[0].Index != 300 || !strings.Contains(string(adoptions[0].Detail), `"tokens":2`) {
+			t.Fatalf("%+v", adoptions)
+		}
+		own := get(t)(db.OwnSession(t.Context(), "a"))
+		if !own.Holds("internal") || own.Used != time.Second {
+			t.Errorf("%+v", own)
+		}
+		if kept, err := db.Evidence(t.Context(), s.ID, 1); err != nil || len(kept) != 1 {
+			t.Errorf("%+v, %v", kept, err)
+		}
+		report := verify(t, db.Reader)
+		if !report.OK || !slices.ContainsFunc(report.Notes, func(n string) bool { return strings.Contains(n, "proved from entry 300 on: 8 rows") }) {
+			t.Errorf("%+v", report)
+		}
+		must(t, db.RevokeToken(t.Context(), fmt.Sprint("tok_", 2), time.Now(), audit.Entry{Kind: audit.Change, Action: "token.revoke", Decision: "ok"}))
+		if report := verify(t, db.Reader); !report.OK {
+			t.Errorf("after a change of what was taken over: %+v", report)
+		}
+		must(t, db.Close())
+		break
+	}
+	starts(t, dir)
+	t.Run("a row less", func(t *testing.T) {
+		attacked := copyDir(t, dir)
+		tamper(t, attacked, "DELETE FROM quarantines")
+		refusesStart(t, attacked, "a row that was taken over, removed")
+	})
+	t.Run("taken over again", func(t *testing.T) {
+		attacked := copyDir(t, dir)
+		queries := []string{"DELETE FROM state_proof", "DELETE FROM audit_checkpoints WHERE size > 300", "UPDATE tokens SET revoked = NULL"}
+		for _, tab := range proved {
+			queries = append(queries, "UPDATE "+tab.name+" SET entry = -1, mac = NULL")
+		}
+		tamper(t, attacked, queries...)
+		must(t, os.Remove(filepath.Join(attacked, StateKeyFile)))
+		data, err := os.ReadFile(filepath.Join(before, AnchorFile))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(attacked, AnchorFile), data, 0o600))
+		refusesStart(t, attacked, "everything as before the upgrade but the log")
+	})
+	t.Run("a damaged log", func(t *testing.T) {
+		attacked := copyDir(t, before)
+		tamper(t, attacked, "UPDATE audit_entries SET at = at + 1 WHERE idx = 290", "UPDATE audit_tiles SET hashes = zeroblob(8192)")
+		if db, err := Open(attacked, Options{}); err == nil {
+			db.Close()
+			t.Error("it was taken over")
+		}
+	})
+	t.Run("rows and no log", func(t *testing.T) {
+		attacked := t.TempDir()
+		db, err := Open(attacked, Options{})
+		must(t, err)
+		must(t, db.Close())
+		tamper(t, attacked, rows[1], "DELETE FROM state_proof")
+		refusesStart(t, attacked, "a token in an empty log")
+	})
+}
+
+// TestRollback goes back to the version before: its program refuses the upgraded database, and works on a back-up from before. The upgrade can be done again.
+func TestRollback(t *testing.T) {
+	dir := dirOfBefore(t, 8, 3, sessionOfBefore(t, newSession("a", false)))
+	backup := copyDir(t, dir)
+	starts(t, dir)
+	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
+	must(t, err)
+	older := olderSchema(t, files[:8])
+	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
+	must(t, err)
+	if err := migrate(c, older); !fault.Is(err, fault.ConfigurationInvalid) || !strings.Contains(fault.Of(err).Remedy, "backup") {
+		t.Errorf("the older program on the newer database: %v", err)
+	}
+	must(t, c.close())
+	again := copyDir(t, backup)
+	c, err = dial(dsn(filepath.Join(again, databaseFile), writeParams))
+	must(t, err)
+	must(t, migrate(c, older))
+	must(t, c.close())
+	starts(t, again)
+}
+
+// TestNewColumn upgrades a database whose MACs don't cover a column that is there now.
+func TestNewColumn(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	must(t, db.Close())
+	dir := dataDir(t)
+	confirmed := pinRows.columns
+	defer func() { pinRows.columns = confirmed; pinRows.prepare() }()
+	pinRows.columns = pinRows.columns[:len(pinRows.columns)-1] // as in a version that didn't know the last one
+	pinRows.prepare()
+	starts(t, dir)
+	pinRows.columns = confirmed
+	pinRows.prepare()
+	starts(t, dir)
+	r, err := OpenReadOnly(dir)
+	must(t, err)
+	defer r.Close()
+	adoptions, _, err := r.Entries(t.Context(), audit.Filter{Action: audit.Adopt})
+	must(t, err)
+	if len(adoptions) != 2 || !strings.Contains(string(adoptions[1].Detail), `"rows":{"pins":2}`) {
+		t.Errorf("%+v", adoptions)
+	}
+	attacked := copyDir(t, dir)
+	tamper(t, attacked, "UPDATE pins SET confirmed_by = 'person:eve'")
+	refusesStart(t, attacked, "the new column changed")
+}
+
+// TestCrashBetweenDigestAndCheckpoint: the digest in the database is one ahead of the checkpoint, or the checkpoint's file is new and the database has not got it yet.
+func TestCrashBetweenDigestAndCheckpoint(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	note, err := db.Checkpoint(t.Context())
+	must(t, err)
+	s := opened(t, db, "q")
+	get(t)(db.Intent(t.Context(), s.ID, s.Version, intent(s, "c77"), nil))
+	get(t)(db.Outcome(t.Context(), s.ID, outcome(intent(s, "c77"), "ok"), nil, time.Minute))
+	must(t, db.Close())
+	dir := dataDir(t)
+	t.Run("before the file", func(t *testing.T) {
+		crashed := copyDir(t, dir)
+		tamper(t, crashed, "DELETE FROM audit_checkpoints WHERE size = (SELECT max(size) FROM audit_checkpoints)")
+		must(t, os.WriteFile(filepath.Join(crashed, AnchorFile), note, 0o600))
+		starts(t, crashed)
+	})
+	t.Run("before the database", func(t *testing.T) {
+		crashed := copyDir(t, dir)
+		tamper(t, crashed, "DELETE FROM audit_checkpoints WHERE size = (SELECT max(size) FROM audit_checkpoints)")
+		starts(t, crashed)
+	})
+}

@@ -1,0 +1,367 @@
+package store
+
+import (
+	"bytes"
+	"database/sql/driver"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+)
+
+// held is the state as one moment had it, for Verify.
+type held struct {
+	key      *stateKey // nil: there is no key file, and no MAC can be checked
+	schema   int64
+	proof    *stateProof
+	lowWater int64
+	rows     *proof // sums
+	found    map[audit.RowName]heldRow
+	problems []audit.Problem
+	beside   besideLog
+}
+
+// heldRow is a row as it was found.
+type heldRow struct {
+	entry int64
+	mac   string
+	wrong bool // a problem of it is reported already
+}
+
+// besideLog is what is stored beside the entries, read some at a time.
+type besideLog struct {
+	from    int64
+	columns []entryColumns
+	keys    []uint32
+}
+
+type entryColumns struct {
+	at     int64
+	kind   string
+	callID string
+}
+
+var _ audit.StateSource = (*Source)(nil)
+
+// Hold implements audit.StateSource. The log, the rows and the checkpoint are of one moment: a gateway may run.
+func (s *Source) Hold() error {
+	for range 5 { // a checkpoint that was signed since is of a state that was not read
+		if err := s.hold(); err != nil {
+			return err
+		}
+		note, err := os.ReadFile(filepath.Join(s.r.dir, AnchorFile))
+		if err != nil {
+			s.note, s.missing = nil, err
+			return nil
+		}
+		s.note, s.missing = note, nil
+		if s.held.proof == nil || noteSize(note) <= s.held.proof.size {
+			return nil
+		}
+	}
+	return nil
+}
+
+// noteSize is the size that a checkpoint claims, which is not checked here.
+func noteSize(note []byte) (size int64) {
+	lines := bytes.SplitN(note, []byte("\n"), 3)
+	if len(lines) == 3 {
+		fmt.Sscanf(string(lines[1]), "%d", &size)
+	}
+	return size
+}
+
+func (s *Source) hold() (err error) {
+	h := &held{found: map[audit.RowName]heldRow{}}
+	if h.key, err = readStateKey(s.r.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	c, err := dial(dsn(filepath.Join(s.r.dir, databaseFile), s.r.params))
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	if err := c.exec("BEGIN"); err != nil {
+		return err
+	}
+	if err := c.query(func(v []driver.Value) error { s.size, s.payloads = number(v[0]), number(v[1]); return nil }, selectExtent); err != nil {
+		return err
+	}
+	if h.schema, err = schemaVersion(c); err != nil {
+		return err
+	}
+	s.held = h
+	if s.r.unproved {
+		return nil
+	}
+	return errors.Join(h.read(c, s.size), h.schemaOf(c))
+}
+
+// read reads the state.
+func (h *held) read(c *conn, size int64) (err error) {
+	if h.proof, err = c.stateProof(); err != nil {
+		return err
+	}
+	if h.lowWater, err = c.number(selectLowWater); err != nil {
+		return err
+	}
+	tables := proved
+	if h.proof != nil && h.key != nil {
+		if !bytes.Equal(h.proof.seal(h.key), h.proof.mac) {
+			h.wrong("the row of the table state_proof was changed, or %s is another one than it was", StateKeyFile)
+		} else if then, known := laidOut(h.proof.layout); known {
+			tables = then
+		} else {
+			h.wrong("the table state_proof names tables that this program doesn't know")
+		}
+	}
+	h.rows = newProof(h.key)
+	if err := c.eachRow(tables, func(t *table, v []driver.Value, at rowAt) error {
+		row := heldRow{entry: at.entry, mac: base64.StdEncoding.EncodeToString(blob(v[min(len(v)-1, len(t.covered())+1)]))}
+		if t.chained {
+			row.mac = base64.StdEncoding.EncodeToString(blob(v[3]))
+		}
+		if h.key != nil {
+			if !t.chained {
+				if err := h.rows.sound(t, v, at, size); err != nil {
+					h.wrong("%s", because(err))
+					row.wrong = true
+				}
+			}
+			h.rows.loaded(t, keyText(v[0]), at, v)
+		}
+		h.found[audit.RowName{Table: t.name, Key: keyText(v[0])}] = row
+		return nil
+	}); err != nil {
+		return err
+	}
+	if h.key == nil {
+		return nil
+	}
+	return h.chains(c, tables)
+}
+
+// chains checks every row of the chains.
+func (h *held) chains(c *conn, tables []*table) error {
+	for _, t := range tables {
+		if !t.chained {
+			continue
+		}
+		var before []byte
+		last, seq, width := "", int64(0), len(t.covered())
+		if err := c.query(func(v []driver.Value) error {
+			key := keyText(v[0])
+			if key != last {
+				before, last, seq = nil, key, 0
+			}
+			seq++
+			if mac := blob(v[width+1]); number(v[1]) != seq || !bytes.Equal(mac, h.key.mac(t, number(v[width]), before, v[:width]...)) {
+				name := audit.RowName{Table: t.name, Key: key}
+				if row := h.found[name]; !row.wrong {
+					h.wrong("%s", because(changedRow(t, fmt.Sprintf("%s, %d", key, number(v[1])), "its MAC does not fit, or a row before it is gone")))
+					row.wrong = true
+					h.found[name] = row
+				}
+			}
+			before, seq = blob(v[width+1]), number(v[1])
+			return nil
+		}, t.all+" ORDER BY "+t.key+", "+t.nth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// because is what an error says, without what to do.
+func because(err error) string {
+	var f *fault.Error
+	if errors.As(err, &f) {
+		return strings.TrimSuffix(f.Message, ".")
+	}
+	return err.Error()
+}
+
+func (h *held) wrong(format string, args ...any) {
+	h.problems = append(h.problems, audit.Problem{Index: -1, What: fmt.Sprintf(format, args...)})
+}
+
+// schemaOf compares the triggers with those of the migrations, and asks the engine for damaged pages.
+func (h *held) schemaOf(c *conn) error {
+	if err := c.foreignTriggers(func(what string) { h.wrong("%s", what) }); err != nil {
+		return err
+	}
+	return c.query(func(v []driver.Value) error {
+		if line := text(v[0]); line != "ok" {
+			h.wrong("the database is damaged: %s", line)
+		}
+		return nil
+	}, "PRAGMA integrity_check(20)")
+}
+
+// Beside implements audit.StateSource.
+func (s *Source) Beside(e *audit.Entry) string {
+	b := &s.held.beside
+	i := e.Index - b.from
+	if i < 0 || i >= int64(len(b.columns)) {
+		b.from, b.columns, i = e.Index, b.columns[:0], 0
+		if err := s.r.rows(s.ctx, func(scan func(...any) error) error {
+			var c entryColumns
+			err := scan(&c.at, &c.kind, &c.callID)
+			b.columns = append(b.columns, c)
+			return err
+		}, selectColumns, e.Index, e.Index&^(blockSize-1)+blockSize); err != nil || len(b.columns) == 0 {
+			return fmt.Sprintf("entry %d: the columns beside it can't be read: %v", e.Index, err)
+		}
+	}
+	c := b.columns[i]
+	switch {
+	case c.at != e.At.UnixMicro():
+		return fmt.Sprintf("entry %d: the column at beside it was changed: it is %d, and the entry says %d", e.Index, c.at, e.At.UnixMicro())
+	case c.kind != string(e.Kind):
+		return fmt.Sprintf("entry %d: the column kind beside it was changed: it is %.40q, and the entry says %q", e.Index, c.kind, e.Kind)
+	case c.callID != e.CallID:
+		return fmt.Sprintf("entry %d: the column call_id beside it was changed: it is %.80q, and the entry says %.80q", e.Index, c.callID, e.CallID)
+	}
+	b.keys = appendKeys(b.keys, e)
+	if size := e.Index + 1; size%blockSize == 0 {
+		want, n := encodeBlock(b.keys), size/blockSize-1
+		b.keys = b.keys[:0]
+		var have []byte
+		if _, err := s.r.row(s.ctx, selectBlockKeys, []any{n}, &have); err != nil || !bytes.Equal(have, want) {
+			return fmt.Sprintf("entries %d to %d: the row %d of audit_blocks, by which queries find them, was changed", size-blockSize, size-1, n)
+		}
+	}
+	return ""
+}
+
+// Compare implements audit.StateSource.
+func (s *Source) Compare(f *audit.Fold, cp audit.Checkpoint) (problems []audit.Problem, notes []string) {
+	h := s.held
+	if s.r.unproved {
+		return nil, []string{fmt.Sprintf("The state is not proved yet: the database has the schema of an older version (%d), and the next start takes its rows over.", h.schema)}
+	}
+	h.compareRows(f)
+	h.compareDigests(f, cp)
+	notes = h.notes(f)
+	if s.size > 0 && h.lowWater > f.FirstIntent {
+		h.wrong("the mark in the table low_water is %d, and the intent %d has no outcome: the next start would not record it as unknown", h.lowWater, f.FirstIntent)
+	}
+	return h.problems, notes
+}
+
+// compareRows compares each row with what the log says of it.
+func (h *held) compareRows(f *audit.Fold) {
+	for name, row := range h.found {
+		want, known := f.Rows[name]
+		switch {
+		case row.wrong:
+		case !known && slices.ContainsFunc(f.Adoptions, func(a *audit.Adoption) bool {
+			_, ok := a.Counts[name.Table]
+			return ok && a.Entry == row.entry && !a.Later[name]
+		}):
+		case !known:
+			h.wrong("the row %.80q of the table %s is one that no entry of the log made", name.Key, name.Table)
+		case row.entry != want.Entry:
+			h.problems = append(h.problems, audit.Problem{Index: want.Entry, What: fmt.Sprintf(
+				"the row %.80q of the table %s is as entry %d left it, and entry %d changed it last", name.Key, name.Table, row.entry, want.Entry)})
+		case want.MAC != "" && row.mac != want.MAC:
+			h.problems = append(h.problems, audit.Problem{Index: want.Entry, What: fmt.Sprintf(
+				"the row %.80q of the table %s is not the one that entry %d names", name.Key, name.Table, want.Entry)})
+		}
+	}
+	for name, want := range f.Rows {
+		if _, found := h.found[name]; !found {
+			h.problems = append(h.problems, audit.Problem{Index: want.Entry, What: fmt.Sprintf(
+				"the row %.80q of the table %s, which entry %d made or changed, is gone", name.Key, name.Table, want.Entry)})
+		}
+	}
+	for _, a := range slices.Backward(f.Adoptions) {
+		h.compareAdoption(f, a)
+	}
+}
+
+// compareAdoption compares the rows that were taken over with the entry that did: those that are still as it found them, and those that changed since.
+func (h *held) compareAdoption(f *audit.Fold, a *audit.Adoption) {
+	var sum total
+	counts := map[string]int{}
+	add := func(name audit.RowName) {
+		if before := f.Before(a, name.Table); before != nil && !a.Named[name] { // the one before took it over, too
+			before.Later[name] = true
+		}
+		i := slices.IndexFunc(proved, func(t *table) bool { return t.name == name.Table })
+		if i < 0 {
+			return
+		}
+		counts[name.Table]++
+		if h.key != nil {
+			sum.plus(h.key, proved[i], name.Key, a.Entry)
+		}
+	}
+	for name := range a.Later {
+		add(name)
+	}
+	for name, row := range h.found {
+		if row.entry == a.Entry && !a.Later[name] {
+			add(name)
+		}
+	}
+	whole := true
+	for table, n := range a.Counts {
+		if counts[table] != n {
+			whole = false
+			h.problems = append(h.problems, audit.Problem{Index: a.Entry, What: fmt.Sprintf("entry %d took over %d rows of the table %.40s, and %d are there or were changed since", a.Entry, n, table, counts[table])})
+		}
+	}
+	if whole && h.key != nil && h.key.digestOf(a.Entry, sum) != a.Digest {
+		h.problems = append(h.problems, audit.Problem{Index: a.Entry, What: fmt.Sprintf("the rows that entry %d took over are others than the ones here", a.Entry)})
+	}
+}
+
+// compareDigests compares the digest of the rows with the one in the checkpoint, as a start does.
+func (h *held) compareDigests(f *audit.Fold, cp audit.Checkpoint) {
+	p := h.proof
+	if p == nil {
+		if cp.State != "" || len(f.Rows) > 0 {
+			h.wrong("the row of the table state_proof is gone")
+		}
+		return
+	}
+	if cp.Origin != "" && (p.size != cp.Size || p.digest != cp.State) && (p.wasSize != cp.Size || p.wasDigest != cp.State) {
+		h.wrong("the digest in the table state_proof, of %d entries, is not the one in the newest checkpoint, of %d", p.size, cp.Size)
+	}
+	if p.lowWater != h.lowWater {
+		h.wrong("the mark in the table low_water was changed")
+	}
+	if h.key != nil && h.key.digestOf(p.size, h.rows.usedSum) != p.used {
+		h.wrong("the used time of a session (sessions.used_ns) was changed")
+	}
+}
+
+// notes says under which conditions the rows were compared.
+func (h *held) notes(f *audit.Fold) (notes []string) {
+	switch {
+	case h.key == nil && (h.proof != nil || len(f.Rows) > 0):
+		notes = append(notes, fmt.Sprintf("There is no %s: which rows there are was compared with the log, and what is in them was not.", StateKeyFile))
+	case len(f.Adoptions) == 0:
+		notes = append(notes, fmt.Sprintf("The state is proved from the first entry on: %d rows follow from the log.", len(f.Rows)))
+	}
+	for i, a := range f.Adoptions {
+		n := 0
+		for _, rows := range a.Counts {
+			n += rows
+		}
+		if i == 0 {
+			notes = append(notes, fmt.Sprintf("The state is proved from entry %d on: %d rows that were there before it were taken over as they were found.", a.Entry, n))
+		} else {
+			notes = append(notes, fmt.Sprintf("At entry %d an upgrade proved %d rows anew.", a.Entry, n))
+		}
+	}
+	return notes
+}

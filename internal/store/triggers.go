@@ -1,0 +1,60 @@
+package store
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"sync"
+)
+
+var (
+	madeTrigger    = regexp.MustCompile(`(?s)CREATE TRIGGER (\w+) .*?\nBEGIN .*?; END`)
+	droppedTrigger = regexp.MustCompile(`(?m)^DROP TRIGGER (\w+);`)
+)
+
+// ownTriggers are the triggers of the schema, by name, as the migrations leave them.
+var ownTriggers = sync.OnceValue(func() map[string]string {
+	own := map[string]string{}
+	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
+	if err != nil {
+		panic("store: " + err.Error()) // of the pattern
+	}
+	for _, name := range files {
+		sql, err := fs.ReadFile(migrations, name)
+		if err != nil {
+			panic("store: " + err.Error()) // it is part of the program
+		}
+		for _, m := range droppedTrigger.FindAllSubmatch(sql, -1) {
+			delete(own, string(m[1]))
+		}
+		for _, m := range madeTrigger.FindAllSubmatch(sql, -1) {
+			own[string(m[1])] = string(m[0])
+		}
+	}
+	return own
+})
+
+// foreignTriggers reports triggers that are gone, were changed or are not the program's: a trigger acts inside the program's own transactions.
+func (c *conn) foreignTriggers(report func(what string)) error {
+	left := map[string]bool{}
+	for name := range ownTriggers() {
+		left[name] = true
+	}
+	err := c.query(func(v []driver.Value) error {
+		name, sql := text(v[0]), text(v[1])
+		want, own := ownTriggers()[name]
+		delete(left, name)
+		switch {
+		case !own:
+			report(fmt.Sprintf("the trigger %.80q in the database is not the program's", name))
+		case sql != want:
+			report(fmt.Sprintf("the trigger %q in the database was changed", name))
+		}
+		return nil
+	}, "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+	for name := range left {
+		report(fmt.Sprintf("the trigger %q in the database is gone", name))
+	}
+	return err
+}
