@@ -66,9 +66,10 @@ type seenRecord struct {
 
 // namedBy is a value by which the request names a record.
 type namedBy struct {
-	Field string `json:"field"`        // "id" for an id or number, whatever the field is called
-	Text  string `json:"text"`         // as it is compared
-	ID    bool   `json:"id,omitempty"` // it is an id or number
+	Field string `json:"field"`          // "id" for an id or number, whatever the field is called
+	Text  string `json:"text"`           // as it is compared
+	ID    bool   `json:"id,omitempty"`   // it is an id or number
+	Many  bool   `json:"many,omitempty"` // it singles none out: another record of the result has it, or a name that it is part of
 }
 
 type seenValue struct {
@@ -162,7 +163,7 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	o.seen.Records = make([]seenRecord, len(records))
 	for i := range records {
 		o.seen.Records[i] = seenRecord{By: named[i], Only: only}
-		if len(named[i]) > 0 {
+		if len(named[i]) > 0 && !named[i][0].Many {
 			o.seen.Records[i].Named = named[i][0].Field
 		}
 	}
@@ -175,7 +176,7 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	return o.seen
 }
 
-// named finds for each record the naming field, or the trusted id, by which the request singles it out. A name has to belong to one record alone:
+// named finds for each record the naming fields, or the trusted id, by which the request names it, and which of them single it out. A name has to belong to one record alone:
 // two records of one name are not singled out, nor is a record whose name is part of the name of another one in the request. A short name (without
 // the ending of a file, say) counts only if no record of the result has it as its full name. A field that the profile does not list as a name, and
 // that only repeats what the call was given, names nothing.
@@ -239,13 +240,19 @@ func (o *observer) named(records []record) [][]namedBy {
 		if h.id {
 			name = "id"
 		}
-		if len(in) == 1 && !less && len(hits) <= maxNames {
-			named[in[0]] = append(named[in[0]], namedBy{name, h.form.value, h.id})
+		for _, i := range in {
+			named[i] = append(named[i], namedBy{Field: name, Text: h.form.value, ID: h.id, Many: len(in) > 1 || less || len(hits) > maxNames})
 		}
 	}
-	for i, by := range named { // the same for every order of the map
+	for i, by := range named { // the same for every order of the map, and what names the record first
 		slices.SortFunc(by, func(a, b namedBy) int {
-			return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Text, b.Text))
+			switch {
+			case a.Many == b.Many:
+				return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Text, b.Text))
+			case a.Many:
+				return 1
+			}
+			return -1
 		})
 		named[i] = by[:min(len(by), maxNamedBy)]
 	}
@@ -282,7 +289,7 @@ func (o *observer) namedByCreation(named [][]namedBy, records []record, args any
 		s, ok := scalar(value)
 		f, has := formOf(s)
 		if ok && has && o.p.RoleOf(path) == Name && len(named[0]) < maxNamedBy && o.request.has(f) && (countDistinctive(f.value) > 0 || o.request.setApart(strings.TrimSpace(s))) {
-			named[0] = append(named[0], namedBy{clipField(path), f.value, false})
+			named[0] = append(named[0], namedBy{Field: clipField(path), Text: f.value})
 		}
 	})
 }

@@ -19,7 +19,8 @@ type Evidence struct {
 	given    given                         // what calls were given
 	names    given                         // what writes were given that may have changed a record: it names none
 	written  map[writtenKind]map[form]bool // what writes changed -> the records that they selected; the zero form: any
-	count    int                           // values
+	bearers  map[bearer]bearers
+	count    int // values
 }
 
 // occurrence is a place where a value occurred.
@@ -129,14 +130,15 @@ func (e *Evidence) giveAway(operation string, g *givenAway) {
 }
 
 // singleOut says whether the request singles out a record that was just read, as far as no write of this untrusted session may be the reason. What a
-// write gave a record names nothing, and the record that it selected is not singled out. A record is not the only one if a write may have removed
-// others.
+// write gave a record names nothing, and the record that it selected is not singled out. If a write may have removed others, a record is not the only
+// one, and a name does not single it out that another one had.
 func (e *Evidence) singleOut(r *evidenceRecord, seen *seenRecord) {
 	k := kindOn(r.operation, r.idKind)
 	r.only = seen.Only
+	touched := false
 	for written, ids := range e.written {
 		if k.mayBe(written, true) {
-			r.only = false
+			touched, r.only = true, false
 		}
 		if k.mayBe(written, false) && (ids[form{}] || slices.ContainsFunc(seen.Values, func(v seenValue) bool { return v.idIn(ids, r.idKind) })) {
 			r.only = false
@@ -146,12 +148,38 @@ func (e *Evidence) singleOut(r *evidenceRecord, seen *seenRecord) {
 	if seen.By == nil && e.names.empty() { // kept by an earlier version
 		r.named = seen.Named
 	}
+	id := seen.id()
 	for _, by := range seen.By {
-		if by.ID || e.names.since(by.Text, 0) == never {
+		other := e.bearers[bearer{k, by.Text}]
+		if r.named == "" && !by.Many && (by.ID || e.names.since(by.Text, 0) == never && !(touched && (other.many || other.id != (form{}) && other.id != id))) {
 			r.named = by.Field
-			return
+		}
+		other.many = other.many || other.id != (form{}) && id != (form{}) && other.id != id
+		e.bearers[bearer{k, by.Text}] = bearers{cmp.Or(id, other.id), other.many || by.Many}
+	}
+}
+
+// bearer is a name that the request has and that records of a kind bear.
+type bearer struct {
+	of   writtenKind
+	name string
+}
+
+// bearers are the records that bear a name: the id of the one that was read last, and whether there are several.
+type bearers struct {
+	id   form
+	many bool
+}
+
+// id is the id of the record; zero if none is known.
+func (r *seenRecord) id() (f form) {
+	for _, v := range r.Values {
+		if v.ID {
+			f, _ = formOf(v.Text)
+			return f
 		}
 	}
+	return f
 }
 
 // idIn reports whether the value is the id or number of its record, and one of these.
@@ -177,7 +205,7 @@ func (e *Evidence) Add(s Observation) {
 	if e.values == nil {
 		e.values, e.ids = map[form][]occurrence{}, map[string][]occurrence{}
 		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
-		e.written = map[writtenKind]map[form]bool{}
+		e.written, e.bearers = map[writtenKind]map[form]bool{}, map[bearer]bearers{}
 	}
 	switch {
 	case s.Approved != nil:

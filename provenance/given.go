@@ -22,10 +22,11 @@ import (
 // Bounds of what one session gave away.
 const (
 	maxGivenAway = 1 << 18 // bytes that are kept of one session: beyond it, no later result confirms anything
-	maxReadings  = 12      // ways in which one text is read
+	maxLayers    = 8       // encodings of one text, one in the other
 	maxSelected  = 200     // records that one call selects
 	pieceLetters = 8       // a text of so many letters counts as given in pieces, too
 	maxPiece     = 64      // bytes of a word of which others can be put together
+	maxMissing   = 2       // digits of a long word that was given in pieces
 )
 
 // never is later than any record.
@@ -175,9 +176,10 @@ type given struct {
 	whole  map[form]int   // whole arguments
 	values map[form]int   // the same, their lines and parts, and the addresses, links, numbers and accounts in them
 	words  map[string]int // their words, but for those of addresses, links and accounts that were known
+	edges  map[string]int // of these, the first and the last one of an argument: what tools join can run on there
 	texts  []givenText
 	size   int
-	last   int  // the longest word, in bytes
+	last   int  // the longest edge, in bytes
 	full   bool // from record "from" on, everything counts as given
 	from   int
 }
@@ -189,6 +191,13 @@ type givenText struct {
 	at    int
 }
 
+// first notes when something was given first.
+func first[K comparable](in map[K]int, key K, at int) {
+	if _, seen := in[key]; !seen {
+		in[key] = at
+	}
+}
+
 // add adds an argument, or the name of a member. known reports whether an address, a link or an account is one that the session did not make up: its
 // pieces are not given with it, or the second colleague at one host would count as given in pieces.
 func (g *given) add(value string, at int, known func(form) bool) {
@@ -196,48 +205,63 @@ func (g *given) add(value string, at int, known func(form) bool) {
 		return
 	}
 	if g.raw == nil {
-		g.raw, g.whole, g.values, g.words = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}
+		g.raw, g.whole, g.values, g.words, g.edges = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}, map[string]int{}
 	}
-	if g.size += len(value); g.size > maxGivenAway {
+	all, ok := readings(value)
+	if g.size += len(value); g.size > maxGivenAway || !ok {
 		g.fill(at)
 		return
 	}
 	g.raw[value] = true
-	note := func(in map[form]int, f form) {
-		if _, seen := in[f]; !seen {
-			in[f] = at
-		}
-	}
-	for _, reading := range readings(value) {
-		whole := false
-		if f, ok := formOf(reading); ok {
-			note(g.whole, f)
-			note(g.values, f)
-			whole = pieced(f.kind) && known(f)
-		}
-		for part := range segments(reading) {
-			if f, ok := formOf(part); ok {
-				note(g.values, f)
-			}
-		}
+	for _, reading := range all {
 		var words []string
-		for chunk := range strings.FieldsFuncSeq(reading, betweenTokens) {
-			own := whole
-			if f, ok := formOf(strings.Trim(chunk, aroundTokens)); ok && f.kind != text {
-				note(g.values, f)
-				own = own || pieced(f.kind) && known(f)
-			}
-			for word := range wordsIn(chunk) {
-				words = append(words, word)
-				if _, seen := g.words[word]; !seen && !own {
-					g.words[word], g.last = at, min(max(g.last, len(word)), maxPiece)
-				}
-			}
+		for part := range strings.SplitSeq(reading, decodedMark) {
+			words = append(words, g.addPart(part, at, known)...)
 		}
 		if len(words) > 0 {
 			g.texts = append(g.texts, givenText{" " + strings.Join(words, " ") + " ", strings.Join(words, ""), at})
 		}
 	}
+}
+
+// addPart adds one text but for its place in g.texts, and returns its words.
+func (g *given) addPart(part string, at int, known func(form) bool) (words []string) {
+	whole := false
+	if f, ok := formOf(part); ok {
+		first(g.whole, f, at)
+		first(g.values, f, at)
+		whole = pieced(f.kind) && known(f)
+	}
+	for one := range segments(part) {
+		if f, ok := formOf(one); ok {
+			first(g.values, f, at)
+		}
+	}
+	ownFrom, ownTo := -1, -1 // the first and the last word, if they are no piece of what was known
+	for chunk := range strings.FieldsFuncSeq(part, betweenTokens) {
+		own := !whole
+		if f, ok := formOf(strings.Trim(chunk, aroundTokens)); ok && f.kind != text {
+			first(g.values, f, at)
+			own = own && !(pieced(f.kind) && known(f))
+		}
+		for word := range wordsIn(chunk) {
+			if own {
+				first(g.words, word, at)
+				if len(words) == 0 {
+					ownFrom = 0
+				}
+				ownTo = len(words)
+			}
+			words = append(words, word)
+		}
+	}
+	for _, i := range []int{ownFrom, ownTo} {
+		if i == 0 || i > 0 && i == len(words)-1 {
+			first(g.edges, words[i], at)
+			g.last = min(max(g.last, len(words[i])), maxPiece)
+		}
+	}
+	return words
 }
 
 // fill lets everything count as given from a record on.
@@ -257,7 +281,7 @@ func (g *given) empty() bool { return len(g.whole) == 0 && !g.full }
 //   - an address, link or account that was given is part of it, as in "Ann <eve@x.example>";
 //   - it is a text, and its words stand in the argument, one behind the other;
 //   - it is an address, a link, an account or a text of at least letters letters, and its letters and digits stand in the argument, one behind the
-//     other, or each of its words was given to some call, whole or in pieces. A piece is what stood in an argument as a word. One digit is none.
+//     other, or each of its words was given to some call, or can be put together of the first and last words of arguments.
 //
 // So numbers, dates, amounts and short texts count as a whole alone. For ids, see sinceID.
 func (g *given) since(value string, letters int) int {
@@ -268,8 +292,12 @@ func (g *given) since(value string, letters int) int {
 	if len(g.whole) == 0 || len(value) > maxValue {
 		return at
 	}
-	for _, reading := range readings(strings.TrimSpace(value)) {
-		f, ok := formOf(reading)
+	all, ok := readings(strings.TrimSpace(value))
+	if !ok {
+		return 0
+	}
+	for _, reading := range all {
+		f, ok := formOf(strings.ReplaceAll(reading, decodedMark, ""))
 		if !ok {
 			continue
 		}
@@ -278,7 +306,7 @@ func (g *given) since(value string, letters int) int {
 			continue
 		}
 		if f.kind == text {
-			for token := range tokens(reading) {
+			for token := range tokens(f.value) {
 				if t, _ := formOf(token); pieced(t.kind) {
 					at = min(at, g.at(t))
 				}
@@ -312,8 +340,12 @@ func (g *given) sinceID(id string) int {
 	if g.full {
 		at = g.from
 	}
-	for _, reading := range readings(id) {
-		if f, ok := formOf(reading); ok {
+	all, ok := readings(id)
+	if !ok {
+		return 0
+	}
+	for _, reading := range all {
+		if f, ok := formOf(strings.ReplaceAll(reading, decodedMark, "")); ok {
 			for _, f := range f.bothForms() {
 				if was, ok := g.whole[f]; ok {
 					at = min(at, was)
@@ -353,26 +385,38 @@ func (g *given) textWith(has func(*givenText) bool) int {
 	return never
 }
 
-// spelled is when the last of the words was given of which the word can be put together.
+// spelled is when the word was given, or the last of the edges of which it can be put together. Of a long word, as accounts have them, a few digits may
+// be missing: single digits are given all the time, so no piece is one digit.
 func (g *given) spelled(word string) int {
-	whole, ok := g.words[word]
+	at, ok := g.words[word]
 	if !ok {
-		whole = never
+		at = never
 	}
-	last := make([]int, len(word)+1) // of the word's first bytes
-	for end := 1; end <= len(word); end++ {
-		last[end] = never
-		for from := max(0, end-g.last); from < end; from++ {
-			piece := word[from:end]
-			if last[from] == never || len(piece) == 1 && hasDigit(piece) {
-				continue
+	missing := 0
+	if len(word) >= 8 {
+		missing = maxMissing
+	}
+	var before []int // the same with one digit missing less
+	for range missing + 1 {
+		last := make([]int, len(word)+1) // of the word's first bytes
+		for end := 1; end <= len(word); end++ {
+			last[end] = never
+			if digit := word[end-1] >= '0' && word[end-1] <= '9'; digit && before != nil {
+				last[end] = before[end-1]
 			}
-			if at, ok := g.words[piece]; ok {
-				last[end] = min(last[end], max(last[from], at))
+			for from := max(0, end-g.last); from < end; from++ {
+				piece := word[from:end]
+				if last[from] == never || len(piece) == 1 && hasDigit(piece) {
+					continue
+				}
+				if was, ok := g.edges[piece]; ok {
+					last[end] = min(last[end], max(last[from], was))
+				}
 			}
 		}
+		at, before = min(at, last[len(word)]), last
 	}
-	return min(whole, last[len(word)])
+	return at
 }
 
 // wordsIn yields the runs of letters and digits of a text, in lower case.
@@ -390,23 +434,33 @@ func countLetters(s string) int {
 	return n
 }
 
-// readings are the ways in which a program may read a text: as it stands; in the compatibility form of Unicode, without invisible characters;
-// with percent codes, entities and escapes resolved; out of base64; and all of this one after the other.
-func readings(s string) []string {
-	all := []string{s}
-	size := len(s)
-	for i := 0; i < len(all); i++ {
-		for _, read := range []func(string) string{compatible, percentDecoded, html.UnescapeString, unescaped, base64Decoded} {
-			r := read(all[i])
-			if len(all) == maxReadings || size+len(r) > 4*maxGivenAway {
-				return all
+// readings are the ways in which a text is compared: as it stands; with every encoding resolved that a program may resolve (the compatibility form of
+// Unicode, percent codes, entities, escapes), again and again until nothing changes; and after each layer of base64. A program that resolves some of them
+// gives what has the same readings in the end. ok is false if there are too many encodings, one in the other.
+func readings(s string) (all []string, ok bool) {
+	all = []string{s}
+	for range maxLayers {
+		plain := s
+		for range maxLayers {
+			r := unescaped(html.UnescapeString(percentDecoded(compatible(plain))))
+			if r == plain {
+				ok = true
+				break
 			}
-			if r != all[i] && !slices.Contains(all, r) {
-				all, size = append(all, r), size+len(r)
-			}
+			plain = r
 		}
+		if !ok {
+			return all, false
+		}
+		if plain != s {
+			all = append(all, plain)
+		}
+		if s = base64Decoded(plain); s == plain {
+			return all, true
+		}
+		all, ok = append(all, s), false
 	}
-	return all
+	return all, false
 }
 
 // compatible is a text in the compatibility form of Unicode, as a reader sees it.
@@ -455,31 +509,54 @@ func unescaped(s string) string {
 	})
 }
 
-// base64Runs are what may be base64 of six bytes or more.
-var base64Runs = regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}`)
+// decodedMark stands around what was base64: it was an argument of its own, perhaps.
+const decodedMark = "\x1e"
+
+// minBase64 is the length of base64 that is found inside a text: a shorter word may look like it by chance.
+const minBase64 = 8
 
 // base64Decoded is a text with everything in it that is base64 of a text decoded: in one piece, or in lines.
 func base64Decoded(s string) string {
-	if joined := strings.Join(strings.Fields(s), ""); len(joined) != len(s) {
-		if b, ok := base64Text(strings.TrimRight(joined, "=")); ok {
-			return b
-		}
+	if b, ok := base64Text(strings.Join(strings.Fields(strings.ReplaceAll(s, decodedMark, "")), "")); ok {
+		return b
 	}
-	return base64Runs.ReplaceAllStringFunc(s, func(run string) string {
-		if b, ok := base64Text(run); ok {
-			return " " + b + " "
+	var b strings.Builder
+	done := 0
+	for at := 0; at < len(s); {
+		end := at
+		for end < len(s) && isBase64(s[end]) {
+			end++
 		}
-		if at := strings.IndexAny(run, "/-_+"); at >= 0 { // the end of a path, perhaps
-			return run[:at+1] + base64Decoded(run[at+1:])
+		if end-at >= minBase64 {
+			if text, ok := base64Text(s[at:end]); ok {
+				b.WriteString(s[done:at] + " " + decodedMark + " " + text + " " + decodedMark + " ")
+				done, at = end, end
+				continue
+			}
+			if i := strings.IndexAny(s[at:end], "/-_+"); i >= 0 { // the end of a path, perhaps
+				at += i + 1
+				continue
+			}
 		}
-		return run
-	})
+		at = end + 1
+	}
+	if done == 0 {
+		return s
+	}
+	return b.String() + s[done:]
+}
+
+func isBase64(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '+' || c == '/' || c == '-' || c == '_'
 }
 
 // base64Text decodes base64, also that for addresses, of a text.
 func base64Text(s string) (string, bool) {
+	if s = strings.TrimRight(s, "="); len(s) < 2 || len(s)%4 == 1 || strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf || !isBase64(byte(r)) }) >= 0 {
+		return "", false
+	}
 	b, err := base64.RawStdEncoding.DecodeString(urlBase64.Replace(s))
-	if err != nil || len(b) < 6 || !utf8.Valid(b) || strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsGraphic(r) && !unicode.IsSpace(r) }) {
+	if err != nil || !utf8.Valid(b) || strings.TrimSpace(string(b)) == "" || strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsGraphic(r) && !unicode.IsSpace(r) }) {
 		return "", false
 	}
 	return string(b), true

@@ -17,10 +17,19 @@ const (
 	// maxBody bounds what is kept of one result, in bytes; of a larger one nothing is, so it confirms nothing.
 	maxBody = 1 << 20
 
-	// What the next session takes over of what the one before has kept: above it, the agent may have written down anything.
+	// What the next session takes over of what the one before gave away: above it, that may have been anything.
 	maxTaken    = 1000    // pieces
 	maxTakenAll = 4 << 20 // bytes
 )
+
+// The bounds of what one session keeps. After the first piece that has no room, none is kept.
+const (
+	MaxPieces = 2000
+	MaxBytes  = 16 << 20
+)
+
+// Full is the body of the last piece where there was no room in bytes.
+const Full = "{}"
 
 // Kept is what one result showed, what a person approved, or what a call gave away, as it is kept.
 type Kept struct {
@@ -87,18 +96,18 @@ func (s Source) GivenAway(sent Sent) ([]Kept, error) {
 // those before it. Read back in the next one, it is no more evidence than it was there.
 func TakenOver(kept []Kept) ([]Kept, error) {
 	var all []Kept
-	size := 0
+	size, full := 0, len(kept) >= MaxPieces // what was given away later is not there
 	for _, ev := range kept {
 		var seen provenance.Observation
 		if err := json.Unmarshal(ev.Body, &seen); err != nil {
 			return nil, fault.Wrap(err, fault.StoreUnavailable, "What the session before has seen can't be read.")
 		}
+		full = full || string(ev.Body) == Full
 		if seen.GivenAway != nil {
-			all = append(all, ev)
+			all, size = append(all, ev), size+len(ev.Body)
 		}
-		size += len(ev.Body)
 	}
-	if len(kept) <= maxTaken && size <= maxTakenAll {
+	if !full && len(all) <= maxTaken && size <= maxTakenAll {
 		return all, nil
 	}
 	body, err := json.Marshal(provenance.GivenAway(provenance.GivenCall{CallID: "session", Writes: true}))

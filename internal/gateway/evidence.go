@@ -6,6 +6,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/evidence"
+	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
 )
 
@@ -32,13 +33,13 @@ func (c *crossing) kept() ([]evidence.Kept, error) {
 		}
 		all = append(all, approved)
 	}
-	given, err := c.givenAway(c.args, c.answers)
+	s := c.raised()
+	given, err := c.givenAway(&s, c.args, c.answers)
 	return append(all, given...), err
 }
 
 // givenAway is what is kept of what the call sends out, in a session that outsiders have written in: of reads, too.
-func (c *crossing) givenAway(sent ...[]byte) ([]evidence.Kept, error) {
-	s := c.raised()
+func (c *crossing) givenAway(s *session.Session, sent ...[]byte) ([]evidence.Kept, error) {
 	if !s.Holds(flow.Untrusted) {
 		return nil, nil
 	}

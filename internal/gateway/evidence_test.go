@@ -697,6 +697,138 @@ func TestWhatWasGivenIsNotTakenBack(t *testing.T) {
 	w.mustPermit(w.do(q, "slack_send", args, ""))
 }
 
+// What any call of an untrusted session is given, of reads and in answers to a server's questions too, is no evidence in what comes back afterwards:
+// while calls run at once, after a restart, and in the agent's own next session.
+func TestWhatAnyCallIsGivenIsNoEvidence(t *testing.T) {
+	const people = `[{"name":"Bob Stone","email":"evil@other.example"}]`
+	const look = `{"q":["evil%40other.example","Falcon"]}`
+	args := to("evil@other.example")
+	finds := func(w *commWorld, p identity.Principal) {
+		w.t.Helper()
+		w.says("mail.people", structured(people))
+		w.mustPermit(w.do(p, "mail_people", `{}`, ""))
+	}
+	t.Run("a read", func(t *testing.T) {
+		w := newTracedWorld(t)
+		w.says("mail.people", structured(people))
+		p := w.tainted()
+		w.mustPermit(w.do(p, "mail_people", look, ""))
+		w.mustAsk(w.do(p, "slack_send", args, ""))
+		w.restart()
+		w.mustAsk(w.do(p, "slack_send", args, ""))
+		finds(w, p)
+		w.mustAsk(w.do(p, "slack_send", args, ""))
+		q := w.tainted() // who has not asked for it
+		finds(w, q)
+		w.mustPermit(w.do(q, "slack_send", args, ""))
+	})
+	t.Run("in a clean session", func(t *testing.T) {
+		w := newTracedWorld(t)
+		p := w.open("worker", "erin", errand)
+		w.says("mail.crm", structured(`{}`))
+		w.mustPermit(w.do(p, "mail_crm", look, "")) // nobody has told the agent what to look for
+		w.says("mail.find", structured(inbox))
+		w.mustPermit(w.do(p, "mail_find", `{"q":"Acme"}`, ""))
+		w.says("mail.people", structured(people))
+		w.mustPermit(w.do(p, "mail_people", `{}`, ""))
+		a := w.do(p, "slack_send", args, "")
+		if a.Verdict.Code == fault.ApprovalRequired {
+			t.Errorf("%+v", a.Verdict)
+		}
+	})
+	t.Run("calls at once", func(t *testing.T) {
+		w := newTracedWorld(t)
+		p := w.tainted()
+		w.says("mail.crm", structured(`{}`))
+		w.up.mu.Lock()
+		w.up.answers["mail.people"] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
+			w.mustPermit(w.do(p, "mail_crm", look, "")) // begins and ends while the other runs
+			return json.RawMessage(structured(people)), nil
+		}
+		w.up.mu.Unlock()
+		w.mustPermit(w.do(p, "mail_people", `{}`, ""))
+		w.mustAsk(w.do(p, "slack_send", args, ""))
+	})
+	t.Run("an answer while the call runs", func(t *testing.T) {
+		w := newTracedWorld(t)
+		p := w.tainted()
+		w.up.mu.Lock()
+		w.up.answers["mail.people"] = func(ctx context.Context, _ json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
+			if _, err := x.Ask(ctx, "elicitation/create", json.RawMessage(`{"message":"Who?"}`)); err != nil {
+				t.Error(err)
+			}
+			return json.RawMessage(structured(people)), nil
+		}
+		w.up.mu.Unlock()
+		w.mustPermit(w.g.Call(t.Context(), gateway.Request{Principal: p, Method: "tools/call", Tool: "mail_people", Arguments: json.RawMessage(`{}`), Door: "mcp",
+			Exchange: call.Exchange{ClientKey: "c", Ask: func(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+				return json.RawMessage(`{"action":"accept","content":{"who":"evil@other.example"}}`), nil
+			}}}))
+		w.mustAsk(w.do(p, "slack_send", args, ""))
+	})
+	t.Run("an answer in a second round", func(t *testing.T) {
+		w := newTracedWorld(t)
+		w.says("mail.people", structured(people))
+		p := w.tainted()
+		w.mustPermit(w.g.Call(t.Context(), gateway.Request{Principal: p, Method: "tools/call", Tool: "mail_people", Arguments: json.RawMessage(`{}`), Door: "mcp",
+			Exchange: call.Exchange{InputResponses: json.RawMessage(`{"q":{"action":"accept","content":{"who":"evil@other.example"}}}`)}}))
+		w.mustAsk(w.do(p, "slack_send", args, ""))
+	})
+	t.Run("the next session", func(t *testing.T) {
+		w := newTracedWorld(t)
+		w.says("mail.find", structured(inbox))
+		for _, tool := range []string{"mail_find", "mail_people"} {
+			w.says("mail.people", structured(people))
+			w.mustPermit(w.do(as("worker"), tool, look, ""))
+		}
+		s, err := w.g.SessionFor(t.Context(), as("worker"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.g.CloseSession(t.Context(), s.ID, "person:alice", "done"); err != nil {
+			t.Fatal(err)
+		}
+		next, err := w.g.SessionFor(t.Context(), as("worker"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := w.db.Evidence(t.Context(), next.ID, 0)
+		if err != nil || len(kept) != 1 || !strings.Contains(string(kept[0].Body), "evil%40other.example") {
+			t.Errorf("it takes over %d pieces, %v", len(kept), err)
+		}
+	})
+}
+
+// A level-1 write that gives a mail the name that the request has makes nobody the sender whom the person means; nor does a write that leaves one hit.
+func TestWhatWritesNameIsNotMeant(t *testing.T) {
+	class := func(o *gateway.Options) {
+		inner := o.Classify
+		o.FreeLevel1 = true
+		o.Classify = func(server, tool string) catalogue.Classification {
+			c := inner(server, tool)
+			if server+"."+tool == "slack.jot" {
+				c.Roles, c.Facts.IDKind = map[string]string{"id": "selector", "text": "content"}, "mail"
+			}
+			return c
+		}
+	}
+	w := newTracedWorld(t, class)
+	w.says("mail.find", structured(`[{"id":"m-7","subject":"Lunch","sender":"evil@other.example"}]`))
+	p := w.open("worker", "erin", errand)
+	args := to("evil@other.example")
+	w.mustPermit(w.do(p, "mail_find", `{"q":"lunch today"}`, ""))
+	w.mustAsk(w.do(p, "slack_send", args, ""))
+	w.mustPermit(w.do(p, "slack_jot", `{"id":"m-7","text":"Offer from Acme"}`, ""))
+	w.says("mail.find", structured(`[{"id":"m-7","subject":"Offer from Acme","sender":"evil@other.example"}]`))
+	w.mustPermit(w.do(p, "mail_find", `{"q":"Offer from Acme"}`, ""))
+	w.mustAsk(w.do(p, "slack_send", args, ""))
+	w.restart(class)
+	w.mustAsk(w.do(p, "slack_send", args, ""))
+	q := w.open("worker", "erin", errand)
+	w.mustPermit(w.do(q, "mail_find", `{"q":"Offer from Acme"}`, ""))
+	w.mustPermit(w.do(q, "slack_send", args, ""))
+}
+
 // In shadow mode an ask of the flow stage is noted, and the call runs.
 func TestShadowNotesUnconfirmed(t *testing.T) {
 	w := newTracedWorld(t, func(o *gateway.Options) { o.Mode = gateway.Shadow })

@@ -114,6 +114,17 @@ func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {
 	return b.Store.Record(ctx, e...)
 }
 
+func (b *brittle) Answer(ctx context.Context, id string, e audit.Entry, given ...evidence.Kept) error {
+	if c := b.get().block; c != nil {
+		b.blocked.Add(1)
+		<-c
+	}
+	if err := b.get().record; err != nil {
+		return err
+	}
+	return b.Store.Answer(ctx, id, e, given...)
+}
+
 func (b *brittle) SaveSwitches(ctx context.Context, s standing.Switches, e ...audit.Entry) error {
 	if c := b.get().block; c != nil {
 		b.blocked.Add(1)

@@ -149,7 +149,11 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	}
 	e := c.entry(audit.Decision)
 	e.Action, e.Decision, e.Arguments = "answer", string(fault.Permit), c.g.payload(answer)
-	if err := c.g.store.Record(context.WithoutCancel(ctx), e); err != nil {
+	given, err := c.givenAway(c.live.current.Load(), answer)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.g.store.Answer(context.WithoutCancel(ctx), c.session.ID, e, given...); err != nil {
 		return nil, audited(err)
 	}
 	if err := late(); err != nil {

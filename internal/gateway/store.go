@@ -66,6 +66,8 @@ type CallStore interface {
 	// Outcome appends the entry, raises the labels, adds to the used time and, where the session is open, keeps what was seen, in one
 	// transaction. What is over the bounds of one session is not kept, and nothing after it.
 	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error)
+	// Answer appends the entry of an answer to a server's question, and keeps what it gives away, in one transaction.
+	Answer(ctx context.Context, sessionID string, e audit.Entry, given ...evidence.Kept) error
 	// Used tells whether an intent has written the key (Spend.First).
 	Used(ctx context.Context, key string) (bool, error)
 	// Record appends entries that change no other state.

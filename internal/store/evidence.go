@@ -11,8 +11,8 @@ import (
 
 // The bounds of the evidence of one session, as the schema has them.
 const (
-	maxEvidenceRows = 2000
-	maxEvidenceAll  = 16 << 20 // bytes
+	maxEvidenceRows = evidence.MaxPieces
+	maxEvidenceAll  = evidence.MaxBytes
 	maxEvidenceRow  = 1 << 20
 )
 
@@ -47,7 +47,7 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 		}
 	}
 	if total += size; total > maxEvidenceAll {
-		total, ev.Body = maxEvidenceAll, []byte("{}") // full from here on
+		total, ev.Body = maxEvidenceAll, []byte(evidence.Full) // full from here on
 	}
 	at, was := t.version(evidenceRows, sessionID)
 	at.n = seq + 1

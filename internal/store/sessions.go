@@ -233,6 +233,18 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 	return after, nil
 }
 
+// Answer implements gateway.Store.
+func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, given ...evidence.Kept) error {
+	return db.w.do(ctx, &job{entry: &e, run: func(t *tx) error {
+		for _, ev := range given {
+			if err := t.keep(sessionID, ev); err != nil {
+				return err
+			}
+		}
+		return t.append(&e)
+	}})
+}
+
 // Record implements gateway.Store.
 func (db *DB) Record(ctx context.Context, entries ...audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error { return t.appendAll(entries) }})
