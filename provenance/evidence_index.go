@@ -148,6 +148,9 @@ func (e *Evidence) singleOut(r *evidenceRecord, seen *seenRecord) {
 	if seen.By == nil && e.names.empty() { // kept by an earlier version
 		r.named = seen.Named
 	}
+	if len(seen.By) == 0 {
+		return
+	}
 	id := seen.id()
 	for _, by := range seen.By {
 		other := e.bearers[bearer{k, by.Text}]
@@ -222,7 +225,7 @@ func (e *Evidence) Add(s Observation) {
 		}
 		at := len(e.records)
 		e.records = append(e.records, evidenceRecord{operation: s.Operation, callID: s.CallID, idKind: s.IDKind, bareKind: kind, number: i + 1})
-		e.singleOut(&e.records[at], &r)
+		e.singleOut(&e.records[at], &s.Records[i])
 		for _, v := range r.Values {
 			if e.count >= maxEvidence {
 				return

@@ -408,3 +408,29 @@ func TestNamesOfEverydayWork(t *testing.T) {
 		})
 	}
 }
+
+// After a write, a name that another record had singles none out: the other one may have been renamed or removed.
+func TestANameOfTwoSinglesNoneOutAfterAWrite(t *testing.T) {
+	const eve = `{"id":7,"subject":"Lathe 4000","sender":"eve@x.example"}`
+	for name, c := range map[string]struct {
+		words, before string
+		write         *Profile
+		op            string
+		want          Verdict
+	}{
+		"the other is removed":           {"Answer 'Lathe 4000'", `[` + eve + `,{"id":8,"subject":"Lathe 4000","sender":"ann@books.example"}]`, remove, "mail.delete", Ask},
+		"the other of a longer name":     {"Answer 'Offer for Lathe 4000'", `[` + eve + `,{"id":8,"subject":"Offer for Lathe 4000","sender":"ann@books.example"}]`, remove, "mail.delete", Ask},
+		"the other was read alone":       {"Answer 'Lathe 4000'", `[{"id":8,"subject":"Lathe 4000","sender":"ann@books.example"}]`, remove, "mail.delete", Ask},
+		"none other":                     {"Answer 'Lathe 4000'", `[{"id":8,"subject":"Tools","sender":"ann@books.example"}]`, remove, "mail.delete", Permit},
+		"a write elsewhere":              {"Answer 'Lathe 4000'", `[{"id":8,"subject":"Lathe 4000","sender":"ann@books.example"}]`, remove, "files.delete", Permit},
+		"a mail that is sent, no delete": {"Answer 'Lathe 4000'", `[{"id":8,"subject":"Lathe 4000","sender":"ann@books.example"}]`, sendMail, "post.send", Permit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSession(t, c.words)
+			s.read("mail.list", office, `{}`, c.before)
+			s.write(c.op, c.write, `{"id":8}`)
+			s.read("mail.list", office, `{}`, `[`+eve+`]`)
+			s.wants(sendMail, `{"to":"eve@x.example","body":"Yes"}`, c.want)
+		})
+	}
+}
