@@ -204,15 +204,15 @@ func (o *observer) named(records []record) [][]namedBy {
 				}
 			}
 			switch {
-			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.cached(question{f.text, false, true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
+			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
 				add(hits, hit{id: true}, f.text)
-			case naming && o.requestNames(f.text, !trusted):
+			case naming && o.requestNames(f.text, o.author(f)):
 				if !o.echoes(records, f.name, f.text) {
 					add(hits, hit{field: f.name}, f.text)
 				}
 			case naming:
 				for _, name := range shortNames(f.text) {
-					if o.requestNames(name, !trusted) && !o.echoes(records, f.name, name) {
+					if o.requestNames(name, o.author(f)) && !o.echoes(records, f.name, name) {
 						add(loose, hit{field: f.name}, name)
 					}
 				}
@@ -310,9 +310,21 @@ func (o *observer) class(f field) class {
 // maxQuestions bounds how many values of one result are compared with the request.
 const maxQuestions = 2000
 
+// author says who may have written a naming field.
+func (o *observer) author(f field) author {
+	switch o.class(f) {
+	case classTrusted, classSystem:
+		return bySystem
+	}
+	if f.listedIn(o.p.Delegable) {
+		return inAddressField
+	}
+	return byOutsider
+}
+
 // requestNames reports whether the request names a record by the value.
-func (o *observer) requestNames(value string, outsider bool) bool {
-	return o.cached(question{value, outsider, false}, func() bool { return o.request.namesRecord(value, outsider) })
+func (o *observer) requestNames(value string, by author) bool {
+	return o.cached(question{value: value, by: by}, func() bool { return o.request.namesRecord(value, by) })
 }
 
 // cached looks up once what the request says of a value.
@@ -327,8 +339,9 @@ func (o *observer) cached(q question, look func() bool) bool {
 
 // question is one about the request: whether it names a record by the value or, with id, gives the value as an id.
 type question struct {
-	value        string
-	outsider, id bool
+	value string
+	by    author
+	id    bool
 }
 
 type observer struct {
@@ -362,7 +375,11 @@ func (o *observer) queryRequested(args any) bool {
 		if counted++; counted > maxQueryValues || !ok || strings.Contains(path, ".") { // a flag and a nested value narrow the result as a search term does
 			return
 		}
-		if f, ok := formOf(s); ok && (o.request.namesRecord(s, !o.trusted) || f.kind != text && f.kind != number && o.request.has(f) || o.request.hasTime(s)) {
+		by := bySystem
+		if !o.trusted {
+			by = byOutsider
+		}
+		if f, ok := formOf(s); ok && (o.request.namesRecord(s, by) || f.kind != text && f.kind != number && o.request.has(f) || o.request.hasTime(s)) {
 			in++
 		}
 	})

@@ -145,10 +145,10 @@ func FuzzParseWords(f *testing.F) {
 		if ok && fm.kind != link && fm.kind != number && fm.kind != account && w.has(fm) && !strings.Contains(fold(s), fold(fm.value)) {
 			t.Fatalf("%q does not stand in %q", value, s)
 		}
-		if w.namesRecord(value, true) && !w.namesRecord(value, false) {
+		if w.namesRecord(value, byOutsider) && !w.namesRecord(value, bySystem) {
 			t.Fatalf("an outsider names with %q more than the system", value)
 		}
-		if w.namesRecord(value, false) && !w.has(fm) || w.namesRecord(value, false) && fm.kind == text && countDistinctive(fm.value) == 0 {
+		if w.namesRecord(value, bySystem) && !w.has(fm) || w.namesRecord(value, bySystem) && fm.kind == text && countDistinctive(fm.value) == 0 {
 			t.Fatalf("%q names without standing there", value)
 		}
 		if w.givesID(value, "event") && !strings.Contains(s, value) {

@@ -50,30 +50,81 @@ func continuesDotted(s string) bool {
 	return strings.ContainsAny(s, ".。．｡")
 }
 
-// readLinks finds the web addresses that contain brackets, such as https://books.example/Heron_(bird).
-func (w *Request) readLinks(request string) {
+// readLinks finds the web addresses that contain characters which separate words elsewhere, such as https://books.example/Heron_(bird) and
+// https://books.example/a,b. Their pieces are no addresses: they are taken out of the forms, unless they also stand elsewhere (links counts them).
+func (w *Request) readLinks(request string, links map[form]int) {
 	for chunk := range strings.FieldsFuncSeq(request, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>`, r) }) {
-		if len(chunk) > 2*maxValue || !strings.Contains(chunk, "(") || !strings.Contains(chunk, "://") {
-			continue
-		}
-		at := linkAt(chunk)
-		if at < 0 || !strings.Contains(chunk[at:], "(") || !strings.Contains(chunk[at:], "://") {
-			continue
-		}
-		address := chunk[at:]
-		for address != "" {
-			cut := strings.TrimRight(address, ".,;:!?'’*_`]}|")
-			if strings.HasSuffix(cut, ")") && strings.Count(cut, ")") > strings.Count(cut, "(") {
-				cut = cut[:len(cut)-1]
-			}
-			if cut == address {
+		for n := 0; n < maxChunkLinks && len(chunk) <= 2*maxValue; n++ {
+			at := linkAt(chunk)
+			if at < 0 {
 				break
 			}
-			address = cut
+			end := at + linkEnd(chunk[at:])
+			if address := chunk[at:end]; strings.ContainsAny(address, linkInner) {
+				for _, piece := range split(address) {
+					if f, ok := formOf(strings.Trim(piece, ".:!?'’*_`")); ok && (f.kind == link || f.kind == mail) {
+						if links[f]--; links[f] <= 0 {
+							delete(w.forms, f)
+						}
+					}
+				}
+				if f, ok := formOf(address); ok && f.kind == link {
+					w.forms[f] = true
+				}
+			}
+			chunk = chunk[end:]
 		}
-		if f, ok := formOf(address); ok && f.kind == link {
-			w.forms[f] = true
+	}
+}
+
+// maxChunkLinks bounds how many addresses without white space between them are looked at.
+const maxChunkLinks = 16
+
+// linkInner are characters of a web address that separate words elsewhere.
+const linkInner = "()[]{},;"
+
+// linkEnd is where the web address ends that text begins with: at a bracket that it does not open itself, at a comma or semicolon before another
+// address or in its host, and without the punctuation at its end.
+func linkEnd(text string) int {
+	depth, path := 0, false
+	end := len(text)
+	for i, r := range text {
+		switch r {
+		case '/', '?', '#':
+			path = path || i > 0 && text[i-1] != ':' && text[i-1] != '/' && !strings.HasPrefix(text[i+1:], "/")
+			continue
+		case '(', '[', '{':
+			if depth++; !path && !(r == '[' && strings.HasSuffix(text[:i], "//")) { // a host has no brackets
+				depth = -1
+			}
+		case ')', ']', '}':
+			depth--
+		case '|':
+			depth = -1
+		case ',', ';':
+			rest := strings.ToLower(strings.TrimLeft(text[i+1:], "'([{"))
+			if !path || strings.HasPrefix(rest, "http:") || strings.HasPrefix(rest, "https:") || strings.HasPrefix(rest, "www.") {
+				depth = -1
+			}
+		default:
+			continue
 		}
+		if depth < 0 {
+			end = i
+			break
+		}
+	}
+	for {
+		cut := strings.TrimRight(text[:end], ".,;:!?'’*_`|")
+		for _, pair := range []string{"()", "[]", "{}"} {
+			if strings.HasSuffix(cut, pair[1:]) && strings.Count(cut, pair[1:]) > strings.Count(cut, pair[:1]) {
+				cut = cut[:len(cut)-1]
+			}
+		}
+		if len(cut) == end {
+			return max(end, 1)
+		}
+		end = len(cut)
 	}
 }
 

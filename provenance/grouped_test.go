@@ -51,7 +51,7 @@ func TestValuesAmongWordsWithoutSpaces(t *testing.T) {
 	if w := ParseRequest("请删除邮件m-88。"); !w.givesID("m-88", "mail") || w.givesID("m-8", "mail") {
 		t.Error("an id among such words")
 	}
-	if w := ParseRequest("请回复《季度报告》和季度总结"); !w.namesRecord("季度报告", true) || w.namesRecord("季度总结", true) {
+	if w := ParseRequest("请回复《季度报告》和季度总结"); !w.namesRecord("季度报告", byOutsider) || w.namesRecord("季度总结", byOutsider) {
 		t.Error("such quotes set a name apart, and nothing else does")
 	}
 }

@@ -75,7 +75,7 @@ func isRepository(s string) bool {
 		}
 	}
 	_, ending, dotted := cutLast(repo, ".")
-	return !dotted || !files[strings.ToLower(ending)] && !strings.EqualFold(ending, "git")
+	return !dotted || !isFileEnding(ending) && !strings.EqualFold(ending, "git")
 }
 
 // isHandle reports whether a word can be the name of a channel or a person: it begins with a letter, so 12 of #12 is none.

@@ -181,3 +181,18 @@ func hostLike(host string, path bool) bool {
 // files are the endings of file names that are not top-level domains.
 var files = set(`txt docx doc xlsx xls pptx ppt pdf csv tsv json yaml yml toml ini cfg conf xml html htm css scss js jsx ts tsx go java jar class cpp hpp exe dll
 bat ps1 sql db sqlite ipynb tex bib png jpg jpeg gif svg webp mp3 mp4 wav avi mkv rar gz tgz iso bak tmp log odt ods odp rtf eml ics vcf pem crt`)
+
+// filesAndDomains are endings of file names that are top-level domains, too: install.sh, README.md.
+var filesAndDomains = set("md sh zip rs py pl pm ps mov so cc mk mm ml tf pub inc app")
+
+func isFileEnding(s string) bool {
+	s = strings.ToLower(s)
+	return files[s] || filesAndDomains[s]
+}
+
+// isFileName reports whether a word is the bare name of a file. It is no address, although some of its endings are top-level domains: a person who
+// means the host writes https:// or www. before it.
+func isFileName(s string) bool {
+	base, ending, ok := cutLast(s, ".")
+	return ok && base != "" && isFileEnding(ending) && !strings.ContainsAny(s, "/\\@:?# \t\n") && !strings.HasPrefix(strings.ToLower(s), "www.")
+}

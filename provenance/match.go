@@ -13,7 +13,7 @@ import (
 // in digits. Forms are compared as a whole; no value is ever searched for inside another.
 //
 //	mail     a mail address: letter case does not count
-//	link     a web address: the scheme http or https, the letter case of the host and a lone trailing slash do not count; the rest is exact
+//	link     a web address, but not the bare name of a file (README.md): the scheme http or https, the letter case of the host and a lone trailing slash do not count; the rest is exact
 //	number   a decimal number: 10, 10.00 and 1e1 are the same
 //	account  an account or telephone number: letter case, spaces and hyphens do not count
 //	text     any other value: letter case and the amount of white space do not count
@@ -62,6 +62,9 @@ func formOf(s string) (f form, ok bool) {
 	}
 	if n, ok := numberOf(s); ok {
 		return form{number, n}, true
+	}
+	if isFileName(s) {
+		return form{text, fold(s)}, true
 	}
 	if l, ok := linkOf(s); ok {
 		return form{link, l}, true

@@ -2,9 +2,7 @@ package provenance
 
 import (
 	"cmp"
-	_ "embed" // the word lists
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,11 +17,14 @@ const maxRequest = 64 << 10
 type Request struct {
 	text    string // folded
 	raw     string
+	cased   string // raw, with every place as in text
 	forms   map[form]bool
 	grouped map[string]bool  // accounts and telephone numbers that are written in groups
 	words   []string         // every word, as formOf reads it; "" where a phrase ends
 	plain   []string         // bareWord of each of words
 	where   map[string][]int // a word -> its indexes in words
+	commas  map[int]bool     // indexes of the words that have a comma before them
+	german  bool             // it seems to be German
 	dates   map[string]bool  // 2006-01-02, or 01-02 without a year
 	times   map[string]bool  // 15:04
 
@@ -37,8 +38,8 @@ func ParseRequest(request string) *Request {
 		request = request[:maxRequest]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // a cut word would be another word
 	}
-	w := &Request{text: fold(request), raw: strings.Join(strings.Fields(request), " "), forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, dates: map[string]bool{}, times: map[string]bool{}}
-	last := ""
+	w := &Request{text: fold(request), raw: strings.Join(strings.Fields(request), " "), cased: spaced(request), forms: map[form]bool{}, grouped: map[string]bool{}, where: map[string][]int{}, commas: map[int]bool{}, dates: map[string]bool{}, times: map[string]bool{}}
+	last, links := "", map[form]int{}
 	for gap, whole := range split(request) {
 		token := strings.Trim(whole, ".:!?'’*_`")
 		head, tail, _ := strings.Cut(whole, token)
@@ -49,11 +50,6 @@ func ParseRequest(request string) *Request {
 		if bare := strings.TrimSuffix(strings.TrimSuffix(token, "'s"), "’s"); bare != token || strings.ContainsAny(tail, ".!?") && !idWords[strings.ToLower(token)] {
 			token, last = bare, ""
 		}
-		if head, tail, ok := cutLast(token, "."); ok && len(tail) > 1 && unicode.IsUpper(rune(tail[0])) && strings.ToUpper(tail) != tail { // a full stop without a space after it
-			if f, ok := formOf(head); ok && (f.kind == mail || f.kind == link) {
-				w.forms[f] = true
-			}
-		}
 		if i := strings.IndexAny(token, "'’:"); i > 0 && isSuffix(token[i:]) { // ann@books.example'a
 			if f, ok := formOf(token[:i]); ok && f.kind == mail {
 				w.forms[f] = true
@@ -62,8 +58,11 @@ func ParseRequest(request string) *Request {
 		if token == "" {
 			continue
 		}
-		if f, ok := formOf(token); ok {
+		if f, ok := formOf(sentenceEnd(strings.TrimPrefix(token, "mailto:"))); ok {
 			w.forms[f] = true
+			if f.kind == link {
+				links[f]++
+			}
 			if f.kind == text {
 				if n, ok := amountOf(token); ok {
 					w.forms[form{number, n}] = true
@@ -71,14 +70,28 @@ func ParseRequest(request string) *Request {
 			}
 		}
 		w.noteHandle(head, token, tail)
+		if strings.ContainsAny(gap, ",，、") {
+			w.commas[len(w.words)] = true
+		}
 		w.add(token)
 		w.readUnspaced(token)
 	}
 	w.readHandles()
-	w.readLinks(request)
+	w.readLinks(request, links)
 	w.readGrouped(request)
 	w.readDates()
+	w.german = w.isGerman()
 	return w
+}
+
+// spaced is a request with every run of white space as one space. Of the few capitals whose small letter has another length it has the small one.
+func spaced(request string) string {
+	return strings.Map(func(r rune) rune {
+		if small := unicode.ToLower(r); utf8.RuneLen(small) != utf8.RuneLen(r) {
+			return small
+		}
+		return r
+	}, strings.Join(strings.Fields(request), " "))
 }
 
 func (w *Request) add(word string) {
@@ -93,6 +106,28 @@ func bareWord(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return !inWord(r) }), "")
 }
 
+// sentenceEnd is the part of a word that may be an address, where a full stop without a space after it may end a sentence: books.example.Then is
+// books.example, because no top-level domain is called then. Of a word like sites.Note, which has no other point, nothing may be one. What an
+// address could continue is part of it.
+func sentenceEnd(word string) string {
+	head, tail, ok := cutLast(word, ".")
+	if !ok || len(tail) < 2 || !unicode.IsUpper(rune(tail[0])) || strings.ToUpper(tail) == tail {
+		return word
+	}
+	f, ok := formOf(head)
+	switch {
+	case ok && (f.kind == mail || f.kind == link) && sentenceWords[strings.ToLower(tail)]:
+		return head
+	case ok && f.kind == text && only(head, lower) && !isFileName(word):
+		return head
+	}
+	return word
+}
+
+// sentenceWords are words that often begin a sentence. None of them is a top-level domain.
+var sentenceWords = set(`the this that these those they there then their she her him his our your and but for from with when where what who which while why please also after all
+any are can could did does each had has have bitte danke dann und sie wir das die der merci ensuite puis les des ils elle nous vous`)
+
 // split yields the words of a request, each with the text between it and the word before. Wide punctuation separates words too, except where it may
 // be part of one: a comma or colon between digits, and a full stop between letters, which may be a point of a host name.
 func split(request string) func(yield func(gap, word string) bool) {
@@ -106,7 +141,7 @@ func split(request string) func(yield func(gap, word string) bool) {
 		case '。':
 			return !letter(i-1) || !letter(i+1)
 		default:
-			return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘<>()[]{};|「」『』《》〈〉【】（）、；！？`, r)
+			return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»‘‚‹›…—<>()[]{};|「」『』《》〈〉【】（）、；！？`, r)
 		}
 	}
 	return func(yield func(string, string) bool) {
@@ -129,7 +164,7 @@ func split(request string) func(yield func(gap, word string) bool) {
 func samePhrase(gap, last string) bool {
 	_, listed := numberOf(strings.Trim(last, "#"))
 	return last != "" && !strings.ContainsFunc(gap, func(r rune) bool {
-		return r != ' ' && r != '\t' && r != '\u00a0' && r != '\u3000' && !strings.ContainsRune(`"“”„«»‘「」『』《》〈〉：`, r) && !(listed && strings.ContainsRune(",，、", r))
+		return r != ' ' && r != '\t' && r != '\u00a0' && r != '\u3000' && !strings.ContainsRune(`"“”„«»‘‚‹›「」『』《》〈〉：`, r) && !(listed && strings.ContainsRune(",，、", r))
 	})
 }
 
@@ -216,228 +251,6 @@ func bounded(text string, i, j int) bool {
 
 func inWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }
 
-// namesRecord reports whether the request names a record by this value of a naming field. An outsider must not be able to match ordinary requests
-// by writing common words. So a value that an outsider may have written counts only if it has two words or more besides function words, one of them
-// distinctive; or if it has a digit, or the request sets it apart.
-func (w *Request) namesRecord(value string, outsider bool) bool {
-	f, ok := formOf(value)
-	if !ok || f.kind == number || !w.has(f) {
-		return false
-	}
-	switch {
-	case f.kind != text:
-		return true
-	case countDistinctive(f.value) == 0:
-		return false
-	case !outsider:
-		return true
-	case len(slices.DeleteFunc(strings.FieldsFunc(f.value, func(r rune) bool { return !inWord(r) }), func(word string) bool { return functionWords[word] })) > 1:
-		return true
-	}
-	return strings.ContainsFunc(value, unicode.IsDigit) || w.setApart(strings.TrimSpace(value))
-}
-
-// shortNames are the short forms that people use for a name: a file without its ending, or with spaces for its underscores; a subject without the
-// prefixes of replies; a person with the first name first. A single word is too ambiguous to be one.
-func shortNames(name string) []string {
-	if len(name) > maxValue {
-		return nil
-	}
-	name = strings.TrimSpace(name)
-	short := name
-	for { // Re: Fwd: Re:
-		head, rest, ok := strings.Cut(short, ":")
-		if !ok || !replyPrefixes[strings.ToLower(head)] {
-			break
-		}
-		short = strings.TrimSpace(rest)
-	}
-	var out []string
-	if short != name {
-		out = append(out, short)
-	}
-	if base, ending, ok := cutLast(name, "."); ok && files[strings.ToLower(ending)] {
-		out = append(out, base)
-		if spaced := strings.NewReplacer("_", " ", "-", " ").Replace(base); spaced != base {
-			out = append(out, spaced)
-		}
-	}
-	if last, first, ok := strings.Cut(name, ", "); ok && !strings.Contains(first, ",") {
-		out = append(out, first+" "+last)
-	}
-	return slices.DeleteFunc(out, func(s string) bool { return len(strings.FieldsFunc(s, func(r rune) bool { return !inWord(r) })) < 2 })
-}
-
-// replyPrefixes are the prefixes that mail programs add to a subject.
-var replyPrefixes = set("re fw fwd aw wg tr sv vs rv res enc rif antw vá ynt")
-
-// countDistinctive counts the words of a folded text that are not common in requests.
-func countDistinctive(s string) int {
-	n := 0
-	for word := range strings.FieldsFuncSeq(s, func(r rune) bool { return !inWord(r) }) {
-		if utf8.RuneCountInString(word) >= 2 && !commonWords[word] {
-			n++
-		}
-	}
-	return n
-}
-
-// setApart reports whether the request sets a word apart: in quotes, or with a capital inside a sentence.
-func (w *Request) setApart(value string) bool {
-	from := 0
-	for i := range w.raw {
-		j := i + len(value)
-		if i < from || j > len(w.raw) || !strings.EqualFold(w.raw[i:j], value) || !bounded(w.raw, i, j) {
-			continue
-		}
-		from = j
-		before, _ := utf8.DecodeLastRuneInString(w.raw[:i])
-		if i > 0 && strings.ContainsRune(`"'“„«‘「『《〈【`, before) {
-			return true
-		}
-		first, _ := utf8.DecodeRuneInString(w.raw[i:])
-		end, _ := utf8.DecodeLastRuneInString(strings.TrimRight(w.raw[:i], " "))
-		if unicode.IsUpper(first) && i >= 2 && (inWord(end) || end == ',') {
-			return true
-		}
-	}
-	return false
-}
-
-// maxIDPlaces bounds at how many places in the request an id is tried.
-const maxIDPlaces = 100
-
-// givesID reports whether the request gives the id for a record of the kind. A number, or an id of less than four characters, needs a word before
-// it: the name of the kind, or without a kind one of "id", "number" and "#". Between the name and the id, only such words and other ids may stand
-// ("files 13 and 14").
-func (w *Request) givesID(value, kind string) bool {
-	if w == nil || len(kind) > maxDisplayField {
-		return false
-	}
-	_, isNumber := numberOf(value)
-	if !isNumber && utf8.RuneCountInString(value) >= 4 && strings.ContainsFunc(value, unicode.IsDigit) && len(w.where[value]) > 0 {
-		return true
-	}
-	called := kindNamesOf(kind)
-	for _, token := range []string{value, "#" + value} {
-		at := w.where[token]
-		for _, at := range at[:min(len(at), maxIDPlaces)] {
-			if w.kindBefore(at, token[0] == '#', called) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// kindNames are the ways in which people name a kind: pull request, pull-requests, PR.
-type kindNames struct {
-	singular, plural []string
-	initials         string
-}
-
-func kindNamesOf(kind string) (c kindNames) {
-	name := bareWord(kind)
-	if name == "" {
-		return c
-	}
-	c.plural = []string{name + "s", name + "es", strings.TrimSuffix(name, "y") + "ies"}
-	if c.singular = []string{name}; strings.HasSuffix(name, "s") {
-		c.plural = append(c.plural, name)
-	}
-	if parts := strings.FieldsFunc(strings.ToUpper(kind), func(r rune) bool { return !inWord(r) }); len(parts) > 1 {
-		for _, p := range parts {
-			first, _ := utf8.DecodeRuneInString(p)
-			c.initials += string(first)
-		}
-	}
-	return c
-}
-
-// kindBefore reports whether the words before a place name the kind of the id that stands there. Between them, another number is allowed only in a
-// list of several ids ("files 13 and 14", not "file 13 to 3 people"), and an id without "id", "number" or "#" allows no prepositions ("mails with 2
-// attachments").
-func (w *Request) kindBefore(at int, marked bool, kind kindNames) bool {
-	own := marked // the id has a "#" itself
-	listed, several, open, joined, is := false, false, false, false, false
-	listReaches := func(many bool) bool { return !open && (own || !listed || several || many) }
-	for i := at - 1; i >= 0 && i >= at-8; i-- {
-		bare := strings.Trim(w.words[i], "#")
-		word := strings.ToLower(bare)
-		_, isNumber := numberOf(word)
-		short := strings.TrimSuffix(bare, "s")
-		switch many := w.endsWith(i, kind.plural); {
-		case many || w.endsWith(i, kind.singular):
-			return (marked || !joined && !is) && listReaches(many)
-		case kind.initials != "" && short == kind.initials && !commonWords[strings.ToLower(short)]:
-			return marked && listReaches(short != bare)
-		case idWords[word]:
-			if joined {
-				return false
-			}
-			marked, several = true, several || strings.HasSuffix(word, "s") || word == "nummern"
-		case isNumber:
-			if joined || is {
-				return false
-			}
-			listed, open = true, false
-		case conjunctions[word]:
-			open = true
-		case word == "is" || word == "are":
-			is = true
-		case prepositions[word]:
-			joined = true
-		default:
-			return kind.singular == nil && marked && listReaches(false)
-		}
-	}
-	return kind.singular == nil && marked && listReaches(false)
-}
-
-// endsWith reports whether the words up to a place end with one of the names, written as one word. The name may not begin right behind a function
-// word.
-func (w *Request) endsWith(at int, names []string) bool {
-	if word := w.plain[at]; functionWords[word] || prepositions[word] || conjunctions[word] {
-		return false
-	}
-	return slices.ContainsFunc(names, func(rest string) bool {
-		for i := at; i >= 0 && w.plain[i] != ""; i-- {
-			before, ok := strings.CutSuffix(rest, w.plain[i])
-			if !ok || before == "" {
-				return ok
-			}
-			rest = before
-		}
-		return false
-	})
-}
-
-var (
-	idWords      = set("id ids number numbers no nr # nummer nummern numéro numéros número números numero numeri")
-	conjunctions = set("and or und oder et ou y")
-	prepositions = set("with the of has have whose to from mit der die das dem den von avec le la les de du con el los las")
-)
-
-// functionWords are the common words that only connect others: they do not make a name more distinctive.
-//
-//go:embed words/function.txt
-var functionText string
-
-// commonWords are common in requests: a record is not singled out because its name has one of them.
-//
-//go:embed words/common.txt
-var commonText string
-
-var functionWords, commonWords = set(functionText), set(functionText + commonText)
-
-func set(words string) map[string]bool {
-	m := map[string]bool{}
-	for w := range strings.FieldsSeq(words) {
-		m[w] = true
-	}
-	return m
-}
-
 // hasTime reports whether the value is a date or time that the request gives.
 func (w *Request) hasTime(value string) bool {
 	d, ok := dateOf(value)
@@ -462,6 +275,8 @@ func dateOf(s string) (time.Time, bool) {
 
 var months = map[string]time.Month{
 	"january": 1, "february": 2, "march": 3, "april": 4, "may": 5, "june": 6, "july": 7, "august": 8, "september": 9, "october": 10, "november": 11, "december": 12,
+	"januar": 1, "februar": 2, "märz": 3, "mai": 5, "juni": 6, "juli": 7, "oktober": 10, "dezember": 12,
+	"janvier": 1, "février": 2, "mars": 3, "avril": 4, "juin": 6, "juillet": 7, "août": 8, "septembre": 9, "octobre": 10, "novembre": 11, "décembre": 12,
 	"jan": 1, "feb": 2, "mar": 3, "apr": 4, "jun": 6, "jul": 7, "aug": 8, "sep": 9, "sept": 9, "oct": 10, "nov": 11, "dec": 12,
 }
 

@@ -181,6 +181,16 @@ type traced struct {
 	ok   bool // a string or a number
 }
 
+// form is the form of the value. What an argument takes for a web address is one, whatever it looks like elsewhere.
+func (v traced) form() (form, bool) {
+	if v.role == URL {
+		if l, ok := linkOf(strings.TrimSpace(v.text)); ok && len(v.text) <= maxValue && printable(v.text) {
+			return form{link, l}, true
+		}
+	}
+	return formOf(v.text)
+}
+
 // newTracer reads a call. ok is false if its arguments are not a JSON object.
 func newTracer(op flow.Operation, p *Profile, args []byte, s *Situation) (t *tracer, v any, ok bool) {
 	t = &tracer{op: op, p: p, s: s}
@@ -347,7 +357,11 @@ func (t *tracer) trace() {
 					t.tooMany = true
 					return
 				}
-				f := t.confirm(traced{v.path, URL, l, true})
+				role := URL
+				if isFileName(l) { // a mail program may make a link of README.md, but the person who says so means the file
+					role = Content
+				}
+				f := t.confirm(traced{v.path, role, l, true})
 				f.Role = v.role
 				if fm, ok := formOf(l); ok && !f.Confirmed && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blockedBy) {
 					f.Confirmed, f.By, f.Text = true, ByApproval, sentence.Name(v.path)+" is one that a person approved before"
@@ -437,7 +451,7 @@ func (t *tracer) recordNamed(f Finding) bool {
 func (t *tracer) confirm(v traced) Finding {
 	arg := sentence.Name(v.path)
 	f := Finding{Argument: clipField(v.path), Role: v.role, Value: clip(v.text, 200), Text: unconfirmedText(arg)}
-	fm, ok := formOf(v.text)
+	fm, ok := v.form()
 	by := func(source Confirmation, format string, a ...any) Finding {
 		f.Confirmed, f.By, f.Text = true, source, fmt.Sprintf(format, a...)
 		return f
@@ -583,6 +597,9 @@ func (t *tracer) inRequest(v traced, f form) bool {
 		name := label[strings.LastIndexByte(label, '.')+1:]
 		return ok && v.role == Target && bareWord(name) != "" && !commonWords[bareWord(name)] && t.s.Request.givesID(v.text, name)
 	case f.kind == text && v.role.Core() && v.role != Identity:
+		if v.role == Destination && !t.s.Request.namesPlace(v.text) {
+			return false
+		}
 		return t.s.Request.has(f) && (countDistinctive(f.value) > 0 || t.s.Request.setApart(strings.TrimSpace(v.text)))
 	case f.kind == number && v.role != Amount:
 		other, _ := f.regrouped()
