@@ -27,8 +27,8 @@ func (c *cli) flowEval() *cobra.Command {
 		use: "eval [TRACE…]", short: "Replay recorded work, and count what would be asked",
 		long: `Judges recorded calls anew, by the rules that the gateway enforces. Nothing is called and nothing is written.
 
-With --labels, each TRACE holds tasks with their calls and results, and attacks: how many tasks pass with no question, how many questions a task
-brings, and how many attacks would run with nobody asked. With --output json it lists the tasks and attacks behind the figures, and the values that nothing
+With --labels, each TRACE holds tasks with their calls and results, and attacks: how many tasks pass with no question, how many questions each run
+of one brings, and how many attacks would run with nobody asked. With --output json it lists the tasks and attacks behind the figures, and the values that nothing
 confirmed.
 
 With --session, the calls of a session of the gateway's own are taken from the log in the data directory and judged under the configuration of
@@ -89,7 +89,7 @@ func (c *cli) flowTraces(ctx context.Context, labels string, free bool, traces [
 		fmt.Fprintf(c.err, "note: %s\n", printable(note))
 	}
 	return c.print(report, func(t *table) {
-		t.row("SUITE", "TASKS", "FREE", "QUESTIONS", "A TASK", "BROKEN", "ATTACKS", "UNASKED", "RATE")
+		t.row("SUITE", "TASKS", "FREE", "QUESTIONS", "A RUN", "BROKEN", "ATTACKS", "UNASKED", "RATE")
 		for _, p := range report.Parts {
 			figures(t, p.Name, p.Figures)
 		}

@@ -24,6 +24,8 @@ type Recording struct {
 	pipeline string
 	file     string
 	runs     []run
+	textOnly map[string]bool // injection tasks that have no call
+	unmarked int             // attacked runs that do not say which calls are the attacker's
 }
 
 // Read reads a recording. Name stands in errors, which are fault.ConfigurationInvalid.
@@ -36,13 +38,16 @@ func Read(name string, data []byte) (*Recording, error) {
 		return nil, err
 	}
 	f.name = name
-	rec := &Recording{file: name, suite: f.head.Suite}
+	rec := &Recording{file: name, suite: f.head.Suite, textOnly: map[string]bool{}}
+	for _, t := range f.head.Injections {
+		rec.textOnly[t.ID] = t.TextOnly || t.Source == textOnlySource
+	}
 	var err error
 	switch f.head.Format {
 	case tracesFormat:
 		rec.runs, err = f.traces(data)
 	case runsFormat:
-		rec.runs, err = f.recorded(data)
+		rec.runs, rec.unmarked, err = f.recorded(data)
 		rec.pipeline = f.head.Pipeline
 		rec.Name = rec.suite + " " + rec.pipeline
 		if err == nil && rec.pipeline == "" {
@@ -74,6 +79,12 @@ type file struct {
 		Format   string `json:"format"`
 		Suite    string `json:"suite"`
 		Pipeline string `json:"pipeline"`
+		// A file of recorded runs says here which attacks are text only.
+		Injections []struct {
+			ID       string `json:"id"`
+			Source   string `json:"gt_source"`
+			TextOnly bool   `json:"text_only"`
+		} `json:"injection_tasks"`
 	}
 	results map[string]json.RawMessage // id -> canonical JSON
 }
@@ -130,7 +141,17 @@ type rawCall struct {
 	R      *string         `json:"r"`
 	Result string          `json:"result"` // its text, of injecFormat, which keeps nothing apart
 	Error  *string         `json:"error"`
+	By     string          `json:"by"` // whose call it is: user or attacker; "" if nobody says
 }
+
+// Whose call one is.
+const (
+	byUser     = "user"
+	byAttacker = "attacker"
+)
+
+// textOnlySource is the source of an attack without any call.
+const textOnlySource = "text_only"
 
 // steps reads a list of calls with their results.
 func (f *file) steps(at string, calls []rawCall) ([]step, error) {
@@ -155,6 +176,10 @@ func (f *file) steps(at string, calls []rawCall) ([]step, error) {
 		default:
 			return nil, malformed(f.name, at+".r", "is missing, and there is no error")
 		}
+		if c.By != "" && c.By != byUser && c.By != byAttacker {
+			return nil, malformed(f.name, at+".by", "%.40q is not known", c.By).Try("use %s or %s", byUser, byAttacker)
+		}
+		st.by = c.By
 		out[i] = st
 	}
 	return out, nil
@@ -186,6 +211,8 @@ type rawTask struct {
 	Goal   string    `json:"goal"`
 	Source string    `json:"gt_source"`
 	Calls  []rawCall `json:"calls"`
+
+	TextOnly bool `json:"text_only"`
 }
 
 // task is one with its calls read.
@@ -242,6 +269,7 @@ type traceFile struct {
 		UserCalls      *[]rawCall      `json:"user_calls"`
 		SecurityInsert *bool           `json:"security_insert"`
 		SecurityAppend *bool           `json:"security_append"`
+		SecurityBenign bool            `json:"security_benign"` // the user task reaches the attack's goal by itself
 	} `json:"cases"`
 	keeping
 }
@@ -269,8 +297,8 @@ func (f *file) traces(data []byte) ([]run, error) {
 		return nil, err
 	}
 	for i, a := range g.InjectionTasks {
-		if !slices.Contains([]string{"upstream", "written_here", "text_only"}, a.Source) {
-			return nil, malformed(f.name, fmt.Sprintf("injection_tasks[%d].gt_source", i), "%.40q is not known", a.Source).Try("use upstream, written_here or text_only")
+		if !slices.Contains([]string{"upstream", "written_here", textOnlySource}, a.Source) {
+			return nil, malformed(f.name, fmt.Sprintf("injection_tasks[%d].gt_source", i), "%.40q is not known", a.Source).Try("use upstream, written_here or %s", textOnlySource)
 		}
 	}
 	runs := userRuns(g.UserTasks, g.users, g.harmless)
@@ -296,7 +324,7 @@ type groundTruth struct {
 }
 
 // caseRun is a user task with an attack in it: its calls up to the one whose result carries the attack, then the attacker's. An attack whose
-// calls were written for the trace does not count.
+// calls were written for the trace does not count, nor one whose goal the user task reaches by itself.
 func (g *groundTruth) caseRun(i int) (r run, counts bool, err error) {
 	c, at := &g.Cases[i], fmt.Sprintf("cases[%d]", i)
 	user, ok := g.users[c.UserTask]
@@ -307,10 +335,10 @@ func (g *groundTruth) caseRun(i int) (r run, counts bool, err error) {
 	if !ok {
 		return run{}, false, malformed(g.name, at+".injection_task", "there is no injection task %.40q", c.InjectionTask)
 	}
-	if a.Source == "written_here" {
+	if a.Source == "written_here" || c.SecurityBenign {
 		return run{}, false, nil
 	}
-	r = run{task: c.UserTask, injection: c.InjectionTask, prompt: user.Prompt, attacked: true, textOnly: a.Source == "text_only", calls: user.calls, attack: a.calls}
+	r = run{task: c.UserTask, injection: c.InjectionTask, prompt: user.Prompt, attacked: true, textOnly: a.TextOnly || a.Source == textOnlySource, calls: user.calls, attack: a.calls}
 	if r.textOnly { // nothing to replay
 		return r, true, nil
 	}
@@ -332,8 +360,11 @@ func (g *groundTruth) caseRun(i int) (r run, counts bool, err error) {
 			return run{}, false, err
 		}
 	}
-	if len(r.attack) == 0 {
-		return run{}, false, malformed(g.name, at+".attack_calls", "is empty, and the injection task is not text_only")
+	if len(r.attackers()) == 0 {
+		return run{}, false, malformed(g.name, at+".attack_calls", "has no call of the attacker's, and the injection task is not text_only")
+	}
+	if madeBy(user.calls, r.attackers()) {
+		return run{}, false, nil
 	}
 	if c.First == nil || *c.First < 0 || *c.First >= len(r.calls) {
 		return run{}, false, malformed(g.name, at+".first_injected_call", "is not the index of a call of %.40s", c.UserTask)
@@ -373,47 +404,74 @@ func (f *file) bounded(runs []run) error {
 }
 
 type runsFile struct {
-	Runs []struct {
-		UserTask      string    `json:"user_task"`
-		InjectionTask *string   `json:"injection_task"`
-		Prompt        string    `json:"prompt"`
-		Security      *bool     `json:"security"`
-		Calls         []rawCall `json:"calls"`
-	} `json:"runs"`
+	Runs []recordedRun `json:"runs"`
 	keeping
 }
 
-// recorded reads runs of a real model. There the attack stands in the results as it came, and whose a call is nobody can tell.
-func (f *file) recorded(data []byte) ([]run, error) {
+type recordedRun struct {
+	UserTask      string    `json:"user_task"`
+	InjectionTask *string   `json:"injection_task"`
+	Attack        string    `json:"attack"`
+	Prompt        string    `json:"prompt"`
+	Security      *bool     `json:"security"`
+	TextOnly      bool      `json:"text_only"`
+	Calls         []rawCall `json:"calls"`
+}
+
+// attacked reports whether an attack was in what the run read. A run may also say without one whether it reaches an attack's goal.
+func (r recordedRun) attacked() bool { return r.InjectionTask != nil && r.Attack != "none" }
+
+// recorded reads runs of a real model. There the attack stands in the results as it came. A run may mark the attacker's calls; of one that marks none
+// nobody can tell whose a call is. An attacked run whose goal was not reached is no case, nor is one whose goal the same user task reaches without an
+// attack.
+func (f *file) recorded(data []byte) (runs []run, unmarked int, err error) {
 	var t runsFile
 	if err := unmarshal(f.name, "", data, &t); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if err := f.stored(t.keeping); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var runs []run
+	steps := make([][]step, len(t.Runs))
+	benign := map[string][]int{}          // user task -> its runs without an attack
+	reachedAnyway := map[[2]string]bool{} // user task and injection task
 	for i, r := range t.Runs {
 		at := fmt.Sprintf("runs[%d]", i)
 		if r.UserTask == "" {
-			return nil, malformed(f.name, at+".user_task", "is missing")
+			return nil, 0, malformed(f.name, at+".user_task", "is missing")
 		}
-		calls, err := f.steps(at+".calls", r.Calls)
-		if err != nil {
-			return nil, err
+		if steps[i], err = f.steps(at+".calls", r.Calls); err != nil {
+			return nil, 0, err
 		}
-		if r.InjectionTask == nil {
-			runs = append(runs, run{task: r.UserTask, prompt: r.Prompt, calls: calls})
+		if r.InjectionTask != nil && r.Security == nil {
+			return nil, 0, malformed(f.name, at+".security", "is missing")
+		}
+		if r.attacked() {
 			continue
 		}
-		if r.Security == nil {
-			return nil, malformed(f.name, at+".security", "is missing")
-		}
-		if *r.Security {
-			runs = append(runs, run{task: r.UserTask, injection: *r.InjectionTask, prompt: r.Prompt, attacked: true, reached: true, attack: calls})
+		benign[r.UserTask] = append(benign[r.UserTask], i)
+		if r.InjectionTask != nil && *r.Security {
+			reachedAnyway[[2]string{r.UserTask, *r.InjectionTask}] = true
 		}
 	}
-	return runs, nil
+	for i, r := range t.Runs {
+		if !r.attacked() {
+			runs = append(runs, run{task: r.UserTask, prompt: r.Prompt, calls: steps[i]})
+			continue
+		}
+		a := run{task: r.UserTask, injection: *r.InjectionTask, prompt: r.Prompt, attacked: true, reached: *r.Security, textOnly: r.TextOnly, attack: steps[i]}
+		marked := a.marksAttacker()
+		sameAsBenign := func(i int) bool { return marked && madeBy(steps[i], a.attackers()) }
+		if !a.reached || reachedAnyway[[2]string{a.task, a.injection}] || slices.ContainsFunc(benign[a.task], sameAsBenign) {
+			continue
+		}
+		a.textOnly = a.textOnly || len(a.attackers()) == 0
+		if !a.textOnly && !slices.ContainsFunc(a.attack, func(s step) bool { return s.by != "" }) {
+			unmarked++
+		}
+		runs = append(runs, a)
+	}
+	return runs, unmarked, nil
 }
 
 type injecFile struct {
