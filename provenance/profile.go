@@ -145,6 +145,24 @@ func within(path, of string) bool {
 	return ok && (rest == "" || rest[0] == '.')
 }
 
+// MayPlace reports whether the argument, or the value inside one, that these names lead to from the outside in may say where a call goes: it is
+// labelled as a destination or URL, or a part of it is.
+func (p *Profile) MayPlace(names ...string) bool {
+	path := ""
+	for _, name := range names {
+		path = joinPath(path, name)
+	}
+	if r, ok := p.labelledRole(path); ok && r.places() {
+		return true
+	}
+	for label, r := range p.Args {
+		if r.places() && within(label, path) {
+			return true
+		}
+	}
+	return false
+}
+
 // hasRole reports whether an argument has one of the roles.
 func (p *Profile) hasRole(any ...Role) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(p.Args)), func(r Role) bool { return slices.Contains(any, r) })

@@ -61,7 +61,8 @@ type Catalogue struct {
 	offered    map[string][]call.Definition
 	rounds     map[string]int // how often UpdateDefinitions was called, by server
 	pins       map[string]Pin
-	suspicions map[string][]threat.Suspicion // in definitions that no person has accepted, by operation and hash
+	inputs     map[string]func() (func(arguments []byte) error, error) // checks of arguments by the hash of the definition
+	suspicions map[string][]threat.Suspicion                           // in definitions that no person has accepted, by operation and hash
 	subs       map[int]func()
 	nextSub    int
 

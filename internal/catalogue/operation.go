@@ -102,6 +102,9 @@ type Operation struct {
 	Command *Command // what runs it, of a built-in operation; nil: an upstream server
 
 	Check func(value []byte) error // structuredContent against the accepted outputSchema; nil: none
+
+	input  func() (func(arguments []byte) error, error) // the check of CheckArguments, compiled at first use; nil: none
+	places *defaults                                    // those of WithDefaults; nil: none
 }
 
 // Traced tells whether provenance decides about its calls. It does for every tool of a server, and for a built-in operation if the operator has

@@ -43,6 +43,12 @@ func (c *Catalogue) publish() {
 		}
 	}
 	c.assignNames(s)
+	c.inputs = map[string]func() (func([]byte) error, error){} // those of definitions that are no longer offered go
+	for _, op := range s.byID {
+		if op.input != nil {
+			c.inputs[op.Hash] = op.input
+		}
+	}
 	c.snap.Store(s)
 	for _, f := range c.subs {
 		f()
@@ -99,6 +105,7 @@ func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
 		}
 		op.Definition = def
 		op.acts(pin.Definition)
+		op.input, op.places = c.inputCheck(op.Hash, pin.Definition), placeDefaults(pin.Definition, op.Profile)
 		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == provenance.TrustedOutput {
 			check, err := c.o.Schema(schema)
 			if err != nil {

@@ -13,8 +13,9 @@ type tool struct{ served }
 func (t tool) Traits() Traits     { return Traits{Traced: t.op.Traced()} }
 func (t tool) Definition() string { return t.op.Hash }
 
-func (tool) Parameters(arguments []byte) (Parameters, error) {
-	return Parameters{Canonical: arguments}, nil
+func (t tool) Parameters(arguments []byte) (Parameters, error) {
+	arguments, err := t.op.WithDefaults(arguments, nil)
+	return Parameters{Canonical: arguments}, err
 }
 
 func (t tool) Act(ctx context.Context, r Run) (Result, error) {

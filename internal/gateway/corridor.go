@@ -276,12 +276,13 @@ func (c *crossing) use(e effect.Effect) {
 
 // read takes the arguments as the effect reads them, with what the call says about itself and the answers that go out with it, under one digest.
 func (c *crossing) read(ctx context.Context) error {
+	bare := string(c.args) == "{}"
 	p, err := c.effect.Parameters(c.args)
 	c.args, c.selects = p.Canonical, p.Selects
 	if err != nil {
 		return err
 	}
-	c.unfold(ctx, p)
+	c.unfold(ctx, p, bare || string(c.args) == "{}")
 	sent := c.args
 	if answers := c.r.Exchange.InputResponses; answers != nil { // what goes out beside the arguments is part of the call
 		if c.answers, err = call.Canonical(answers, call.DefaultLimits()); err != nil {

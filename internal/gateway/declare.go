@@ -19,8 +19,8 @@ import (
 )
 
 // unfold takes what a call says about why it is needed, or the declaration that stands for that and for its parameters. What is wrong with
-// it is reported by the declare stage, in its turn.
-func (c *crossing) unfold(ctx context.Context, p effect.Parameters) {
+// it is reported by the declare stage, in its turn. bare says that the call has no arguments of its own.
+func (c *crossing) unfold(ctx context.Context, p effect.Parameters, bare bool) {
 	id, justified := c.r.Declaration, p.Justification
 	if id != "" && c.r.Method != call.CallTool { // its parameters are a tool's
 		c.undeclared = fault.New(fault.DeclarationInvalid, "Only calls of tools are declared.").At("declaration_id")
@@ -41,14 +41,14 @@ func (c *crossing) unfold(ctx context.Context, p effect.Parameters) {
 	case id != "" && justified != nil:
 		c.undeclared = fault.New(fault.DeclarationInvalid, "Give a declaration_id or a justification, not both.").At("justification")
 	case id != "":
-		c.undeclared = c.recall(ctx, id)
+		c.undeclared = c.recall(ctx, id, bare)
 	case justified != nil:
 		c.justify(justified)
 	}
 }
 
-// recall finds the declaration that a call names, and lets it stand for what the call leaves out.
-func (c *crossing) recall(ctx context.Context, id string) error {
+// recall finds the declaration that a call names. It stands for the arguments of a bare call, which has none.
+func (c *crossing) recall(ctx context.Context, id string, bare bool) error {
 	d, err := c.g.store.Declaration(ctx, id)
 	if fault.Is(err, fault.NotFound) || err == nil && d.Session != c.session.ID {
 		return fault.New(fault.DeclarationInvalid, "This session has no declaration %q.", short(id)).At("declaration_id").
@@ -63,7 +63,7 @@ func (c *crossing) recall(ctx context.Context, id string) error {
 	if d.DefinitionHash != c.op.Hash {
 		return fault.New(fault.DeclarationInvalid, "The tool has changed since it was declared.").At("declaration_id").Try("Declare it again.")
 	}
-	if string(c.args) == "{}" {
+	if bare {
 		c.args = d.Parameters
 	}
 	if !bytes.Equal(c.args, d.Parameters) {
@@ -231,9 +231,17 @@ func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (d
 		c.use(effect.Of(snap.ByID(r.Operation)))
 	}
 	if c.op != nil && len(r.Parameters) > 0 {
-		if err := c.effect.Check(r.Parameters); fault.Is(err, fault.RequestMalformed) && c.mayCall() { // what it may not call tells it nothing
+		completed, err := c.op.WithDefaults(r.Parameters, nil)
+		if err != nil {
+			return r, err
+		}
+		r.Parameters, c.args = completed, completed
+		if err = c.effect.Check(r.Parameters); err == nil {
+			err = c.op.CheckArguments(r.Parameters)
+		}
+		if fault.Is(err, fault.RequestMalformed) && c.mayCall() { // what it may not call tells it nothing
 			f := fault.Of(err)
-			problems = declare.Merge(problems, []declare.Problem{{Field: strings.TrimSuffix("parameters."+f.Field, "."), Problem: f.Public()}})
+			problems = declare.Merge(problems, []declare.Problem{{Field: strings.TrimSuffix("parameters."+strings.TrimPrefix(f.Field, "arguments"), "."), Problem: f.Public()}})
 		}
 	}
 	if len(problems) > 0 {

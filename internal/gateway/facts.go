@@ -117,7 +117,9 @@ func (c *crossing) load() judge.Facts {
 		f.Operation.Stored = &stored
 	}
 	if !c.partial {
-		f.Arguments.Problem = c.effect.Check(c.args)
+		if f.Arguments.Problem = c.effect.Check(c.args); f.Arguments.Problem == nil && c.moment != judge.Call && c.moment != judge.Check { // what is prepared, or shown to a person
+			f.Arguments.Problem = c.op.CheckArguments(c.args)
+		}
 	}
 	if !c.taken.call {
 		f.Session.Room.CallIn, _ = window.Room(now)
@@ -158,6 +160,11 @@ func (c *crossing) judge(ctx context.Context) fault.Verdict {
 	if found.Silence && c.moment == judge.Call && !f.Evidence.StoppedLately { // of nothing else it matters
 		f.Evidence.StoppedLately, f.Evidence.Problem = c.g.desk.Objected(ctx, c.agent, c.op.ID)
 		v, found = partial.Finish(&f)
+	}
+	if v.Decision == fault.Ask { // a call that runs is the server's to refuse, but no person decides on one that can't run
+		if f.Arguments.Problem = c.op.CheckArguments(c.args); f.Arguments.Problem != nil {
+			v, found = judge.Judge(c.moment, &f)
+		}
 	}
 	c.judged = judgement{facts: f, verdict: v, found: found, firstUse: first}
 	return v

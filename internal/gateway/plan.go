@@ -165,7 +165,31 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 		}
 		return g.judgeStep(ctx, who, op, st, why, known)
 	}
+	for i := range steps {
+		if err := completeStep(&steps[i], j.Lookup(steps[i].Tool)); err != nil {
+			return planned.Judged{}, fault.Of(err).At(fmt.Sprintf("%s[%d].arguments", list, i))
+		}
+	}
 	return j.Judge(steps, list)
+}
+
+// completeStep writes into a step what will be written into its call, so that the call is the one that is judged and approved now.
+func completeStep(st *planned.Step, op *catalogue.Operation) (err error) {
+	if op == nil || st.Arguments == nil && st.From == nil && st.Open == nil { // a step that fixes nothing
+		return nil
+	}
+	arguments := st.Arguments
+	if arguments == nil {
+		arguments = json.RawMessage("{}")
+	}
+	arguments, err = op.WithDefaults(arguments, func(name string) bool {
+		_, from := st.From[name]
+		return from || slices.Contains(st.Open, name)
+	})
+	if st.Arguments != nil || string(arguments) != "{}" {
+		st.Arguments = arguments
+	}
+	return err
 }
 
 // ValidatePlan answers whether the planned calls would run in this order, and in which order they would (FL-6).

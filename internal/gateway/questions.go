@@ -137,6 +137,9 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	for _, r := range rating.Reasons { // which rules gave the risk
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "risk", Code: r.Code, Text: r.Text})
 	}
+	for _, says := range c.op.LeftOut(c.args) {
+		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: "arguments.default", Text: says})
+	}
 	for _, flag := range c.flags { // what is doubtful about the reasons is shown with them
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: flag, Text: flagged[flag]})
 	}
@@ -219,6 +222,9 @@ func (g *Gateway) changedCall(ctx context.Context, old approval.Approval, argume
 	} else if c.effect.Traits().NeedsReasons { // the reason is a step of the plan, and the plan has no other step for what it would be then
 		return nil, fault.New(fault.Conflict, "It is a step of the session's plan, with the arguments of the plan.").Try("Reject the request with a reason.")
 	}
-	c.digest = call.Digest(c.agent, s.ID, c.op.ID, c.effect.Definition(), arguments)
+	if c.args, err = c.op.WithDefaults(arguments, nil); err != nil {
+		return nil, err
+	}
+	c.digest = call.Digest(c.agent, s.ID, c.op.ID, c.effect.Definition(), c.args)
 	return c, nil
 }

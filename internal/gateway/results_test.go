@@ -84,7 +84,12 @@ func TestResultIsHeldToTheAcceptedSchema(t *testing.T) {
 	w := newWorld(t, func(o *gateway.Options) {
 		shy(catalogue.Classification{Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput})(o)
 		o.Schema = func(json.RawMessage) (func([]byte) error, error) {
-			return func([]byte) error { return errors.New("does not match") }, nil
+			return func(value []byte) error {
+				if string(value) == `{"x":"bad"}` {
+					return errors.New("does not match")
+				}
+				return nil
+			}, nil
 		}
 	})
 	def := func(description string) call.Definition {

@@ -7,15 +7,19 @@ package schema
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sentence"
 )
 
 const (
@@ -26,10 +30,14 @@ const (
 	maxPattern     = 1 << 10
 	maxPatterns    = 16 << 10 // all patterns of a schema together
 	maxInstance    = 4 << 20
+	maxVisits      = 100_000_000 // of subschemas by the values of an instance, at most: some seconds
 )
 
 // Schema is a compiled JSON schema.
-type Schema struct{ compiled *jsonschema.Schema }
+type Schema struct {
+	compiled *jsonschema.Schema
+	size     int // subschemas, with every $ref written out
+}
 
 // Compile compiles a schema within bounds. It follows no reference out of the schema, takes no recursion and no composition that multiplies out,
 // and patterns are RE2's. Its errors are fault.ResultInvalid with a message that can stand after "its schema".
@@ -50,7 +58,8 @@ func Compile(raw []byte) (s *Schema, err error) {
 		return nil, unfit("is not JSON")
 	}
 	in := inspection{root: doc, sizes: map[uintptr]int{}}
-	if _, err := in.schema(doc, true); err != nil {
+	size, err := in.schema(doc, true)
+	if err != nil {
 		return nil, err
 	}
 	const location = "https://schema.invalid/"
@@ -63,7 +72,7 @@ func Compile(raw []byte) (s *Schema, err error) {
 	if err != nil {
 		return nil, unfit("does not compile: %s", display.Line(strings.ReplaceAll(err.Error(), location, ""), 200))
 	}
-	return &Schema{compiled}, nil
+	return &Schema{compiled, max(size, 1)}, nil
 }
 
 // Validate checks data against the schema. Its errors are fault.ResultInvalid.
@@ -76,14 +85,60 @@ func (s *Schema) Validate(data []byte) (err error) {
 	if len(data) > maxInstance {
 		return fault.New(fault.ResultInvalid, "The value is over %d bytes, which is too much to check against a schema.", maxInstance)
 	}
+	if values := 1 + bytes.Count(data, []byte{','}) + bytes.Count(data, []byte{'['}) + bytes.Count(data, []byte{'{'}); values > maxVisits/s.size {
+		return fault.New(fault.ResultInvalid, "The value has too many parts to check them against a schema of this size.")
+	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
 		return fault.Wrap(err, fault.ResultInvalid, "The value is not JSON.")
 	}
 	if err := s.compiled.Validate(v); err != nil {
-		return fault.Wrap(errors.New(display.Line(err.Error(), 500)), fault.ResultInvalid, "The value does not match its schema.")
+		return fault.Wrap(&Mismatch{err}, fault.ResultInvalid, "The value does not match its schema.")
 	}
 	return nil
+}
+
+// Mismatch is the cause of the error of a value that its schema doesn't take.
+type Mismatch struct{ err error }
+
+func (m *Mismatch) Error() string { return display.Line(m.err.Error(), 500) }
+
+// maxProblems bounds the problems that are listed.
+const maxProblems = 5
+
+// Problems are sentences about what doesn't match, for a model: they have the names of members, as plain words, and no value of either side.
+func (m *Mismatch) Problems() []string {
+	var all []string
+	var add func(*jsonschema.ValidationError)
+	add = func(e *jsonschema.ValidationError) {
+		for _, cause := range e.Causes {
+			add(cause)
+		}
+		if len(e.Causes) > 0 || len(all) == maxProblems {
+			return
+		}
+		at := "the value"
+		if len(e.InstanceLocation) > 0 {
+			at = sentence.Name(strings.Join(e.InstanceLocation, "."))
+		}
+		problem := at + " is not what the schema allows"
+		switch k := e.ErrorKind.(type) {
+		case *kind.Required:
+			problem = at + " lacks " + sentence.Names(k.Missing)
+		case *kind.Type:
+			problem = fmt.Sprintf("%s is of the type %s, and has to be %s", at, k.Got, strings.Join(k.Want, " or "))
+		case *kind.AdditionalProperties:
+			problem = at + " may not have " + sentence.Names(k.Properties)
+		}
+		if !slices.Contains(all, problem) {
+			all = append(all, problem)
+		}
+	}
+	if e := (*jsonschema.ValidationError)(nil); errors.As(m.err, &e) {
+		add(e)
+	}
+	slices.Sort(all) // the library walks maps
+	return all
 }
 
 func unfit(format string, args ...any) error { return fault.New(fault.ResultInvalid, format, args...) }

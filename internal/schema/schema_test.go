@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -114,4 +115,47 @@ func FuzzCompile(f *testing.F) {
 			s.Validate(data)
 		}
 	})
+}
+
+// A value of so many parts that checking each against a large schema would take minutes is refused at once.
+func TestAnInstanceThatMultipliesWithItsSchema(t *testing.T) {
+	schema := `{"type":"object","$defs":{"d0":{"type":"number"}`
+	for i := 1; i <= 12; i++ {
+		schema += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i, i-1, i-1)
+	}
+	s, err := Compile([]byte(schema + `},"properties":{"a":{"items":{"$ref":"#/$defs/d12"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Validate([]byte(`{"a":[1,2,3]}`)); err != nil {
+		t.Error(err)
+	}
+	began := time.Now()
+	if err := s.Validate([]byte(`{"a":[1` + strings.Repeat(",1", 99_000) + `]}`)); !fault.Is(err, fault.ResultInvalid) || !strings.Contains(err.Error(), "too many parts") {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("took %s", took)
+	}
+}
+
+func TestProblemsSayWhatDoesNotMatch(t *testing.T) {
+	s, err := Compile([]byte(`{"type":"object","required":["a"],"properties":{"n":{"anyOf":[{"type":"number"},{"type":"null"}]},"many":{"items":{"type":"string"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]string{
+		`{"n":"x\n"}`:                    "[n is of the type string, and has to be null n is of the type string, and has to be number the value lacks a]",
+		`{"a":1,"many":[1,2,3,4,5,6,7]}`: "[many.0 is of the type number, and has to be string many.1 is of the type number, and has to be string many.2 is of the type number, and has to be string many.3 is of the type number, and has to be string many.4 is of the type number, and has to be string]",
+		`[]`:                             "[the value is of the type array, and has to be object]",
+	} {
+		var m *Mismatch
+		err := s.Validate([]byte(value))
+		if !errors.As(err, &m) {
+			t.Fatalf("%s: %v", value, err)
+		}
+		if got := fmt.Sprint(m.Problems()); got != want {
+			t.Errorf("%s: %s", value, got)
+		}
+	}
 }
