@@ -70,6 +70,9 @@ type Declaration struct {
 	DependsOn    []string     `json:"dependsOn"` // ids of the agents whose failure degrades this one
 	SystemPrompt SystemPrompt `json:"systemPrompt"`
 	HostedTools  []string     `json:"hostedTools"` // tools that the model's provider may run itself
+	// SessionsSideBySide allows the agent's own session beside those that hosts and people open for it. False is left out, so that the digest of a
+	// declaration from before there was the field stays.
+	SessionsSideBySide bool `json:"sessionsSideBySide,omitempty"`
 
 	File   string `json:"-"` // where it is from; "" for the built-in one
 	Digest string `json:"-"` // hex SHA-256 of the canonical JSON of all fields above

@@ -128,6 +128,8 @@ func TestProblems(t *testing.T) {
 		{"permission twice", "  read:", "  read: [a.b, c.d, a.b]", Error, "permissions.read[2]", "appears twice", ""},
 		{"mode", "mode:", "mode: Operator", Error, "mode", "not known", ""},
 		{"phase", "startPhase", "startPhase: now", Error, "startPhase", "not known", ""},
+		{"both sessions", "sessions", "sessionsSideBySide: true", P1, "sessionsSideBySide", "beside those that hosts and people open", ""},
+		{"both, not said", "sessions", "sessionsSideBySide: maybe", Error, "sessionsSideBySide", "", ""},
 		{"quota", "mode:", "quotas: {api_calls: 5}", Error, "quotas.api_calls", "unknown field", ""},
 		{"schema is text", "outputSchemaVersion", "outputSchemaVersion: 1.0.0\noutputSchema: text", Error, "outputSchema", "appears twice", ""},
 		{"bad schema", "  type: object", "  type: thing", Error, "outputSchema", "not a JSON Schema", ""},

@@ -36,6 +36,10 @@ func Lint(d *Declaration) []Problem {
 	if !d.KillSwitchEnabled {
 		add(P0, "killSwitchEnabled", "the agent can't be switched off", "set it to true")
 	}
+	// What it reads in one session it could send in the other
+	if d.SessionsSideBySide {
+		add(P1, "sessionsSideBySide", "the agent may use its own session beside those that hosts and people open for it: what one refuses, it can do in the other", "remove it; the agent then uses the session_token that it is given")
+	}
 	// 4: unstructured output
 	if why := unstructured(d.OutputSchema); why != "" {
 		add(P0, "outputSchema", "output is not structured: "+why, "describe the output as type: object with properties")

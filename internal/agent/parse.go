@@ -464,6 +464,7 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 		{"mode", "", word(r, &d.Mode, Advisory, Operator)},
 		{"startPhase", "", word(r, &d.StartPhase, Planning, Execution)},
 		{"sessions", "", word(r, &d.Sessions, ByHost, BySelf)},
+		{"sessionsSideBySide", "", r.boolean(&d.SessionsSideBySide)},
 		{"trustTier", "", r.checked(&d.TrustTier, checkWord)},
 		{"quotas", "", func(at string, n *yaml.Node) {
 			r.fields(at, n, []field{

@@ -97,6 +97,11 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	}()
 	atOnce := g.standing.Enter(c.agent, c)
 	defer g.standing.Leave(c)
+	defer func() {
+		if c.taken.session {
+			g.sessions.end(c.live)
+		}
+	}()
 
 	// The switch and the bound on calls under way come before any work; the rest in the order of the design.
 	if v := g.killed(c.agent); v.Decision != fault.Permit {
@@ -229,6 +234,13 @@ func (c *crossing) resolve(ctx context.Context) fault.Verdict {
 		return c.refusedErr(stage, err)
 	}
 	c.live, c.session = l, l.current.Load()
+	if !c.r.DryRun {
+		given, ok := c.g.sessions.begin(l, c.g.sideBySide(c.session.Agent))
+		if !ok { // it was given one since it was asked for its own
+			return c.refusedErr(stage, ownWaits(given))
+		}
+		c.taken.session = true
+	}
 	if c.agent == "" { // a host speaks for the session's agent, and that agent may be switched off
 		c.g.standing.Leave(c)
 		c.agent = c.session.Agent

@@ -193,7 +193,10 @@ func (c *crossing) takeTurn(f *judge.Facts) bool {
 }
 
 // taken is what a call has taken of its session's limits. A call that is judged again takes nothing twice.
-type taken struct{ call, request bool }
+type taken struct {
+	call, request bool
+	session       bool // it counts among the calls that run in it
+}
 
 // takeRequest counts an external request: now that it is to be made, not each time that it is asked whether it may be.
 func (c *crossing) takeRequest() fault.Verdict {

@@ -162,7 +162,11 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading how late it was: %w", err)
 	}
-	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1)}
+	given, err := o.Store.GivenSessions(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading which sessions are open: %w", err)
+	}
+	g := &Gateway{o: o, store: o.Store, clock: newRecordClock(o.Clock, latest), log: o.Log, phase: gate, sessions: newLiveSessions(given), refusals: refusals.New(o.Store, o.Log), stops: make(chan struct{}, 1)}
 	g.background.running, g.background.stop = context.WithCancel(context.Background())
 	g.rules = &judge.Rules{
 		Shadow: o.Mode == Shadow, Policies: o.Policies, Risk: o.Risk, Labels: o.Labels, MediumDelay: o.Limits.MediumDelay, FreeLevel1: o.FreeLevel1,

@@ -30,6 +30,7 @@ type live struct {
 	rates   *limit.Rates
 	meter   *limit.Meter
 	seen    evidence.Index
+	running int // calls under way; guarded by liveSessions.mu
 
 	paying sync.Mutex // held while an owed outcome is being written; never together with mu by anybody who waits for the store
 	mu     sync.Mutex // guards owed and failed
@@ -69,10 +70,62 @@ type liveSessions struct {
 	byID  map[string]*live
 	own   map[string]*live        // by agent: its open own session
 	rates map[string]*limit.Rates // by agent: of its own sessions
+	given map[string][]string     // by agent: the open sessions that hosts and people opened for it
 }
 
-func newLiveSessions() liveSessions {
-	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Rates{}}
+// newLiveSessions begins with the sessions that hosts and people opened and nobody has closed.
+func newLiveSessions(given map[string][]string) liveSessions {
+	return liveSessions{byID: map[string]*live{}, own: map[string]*live{}, rates: map[string]*limit.Rates{}, given: given}
+}
+
+// begin counts a call of a session. For an own session it fails with the id of an open session that was given to the agent, if there is one.
+func (a *liveSessions) begin(l *live, beside bool) (given string, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := l.current.Load(); s.Own && !beside && len(a.given[s.Agent]) > 0 {
+		return a.given[s.Agent][0], false
+	}
+	l.running++
+	return "", true
+}
+
+// givenTo is the id of an open session that was given to the agent; "" if there is none.
+func (a *liveSessions) givenTo(agent string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if given := a.given[agent]; len(given) > 0 {
+		return given[0]
+	}
+	return ""
+}
+
+// end ends what begin began.
+func (a *liveSessions) end(l *live) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l.running--
+}
+
+// give notes a session that is about to be opened for the agent: from here on its own session begins no call. It fails while a call of that runs.
+func (a *liveSessions) give(agent, id string, beside bool) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if own := a.own[agent]; own != nil && own.running > 0 && !beside {
+		return false
+	}
+	a.given[agent] = append(a.given[agent], id)
+	return true
+}
+
+// takeBack ends what give began: the session is closed, or was never opened.
+func (a *liveSessions) takeBack(agent, id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if left := slices.DeleteFunc(a.given[agent], func(one string) bool { return one == id }); len(left) > 0 {
+		a.given[agent] = left
+	} else {
+		delete(a.given, agent)
+	}
 }
 
 // get finds a session by its id; nil if it is not in use.
@@ -170,6 +223,9 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 		}
 		return g.liveSession(ctx, p.ID)
 	case identity.Agent:
+		if err := g.mayUseOwn(p.ID); err != nil {
+			return nil, err
+		}
 		l, err := g.ownSession(ctx, p)
 		if err != nil {
 			return nil, err
@@ -193,6 +249,28 @@ func (g *Gateway) sessionOf(ctx context.Context, p identity.Principal, id string
 		return l, err
 	}
 	return nil, fault.New(fault.CredentialWrongKind, "A %s's token is not for the agents' side.", p.Kind)
+}
+
+// mayUseOwn refuses an agent's own session while one is open that a host or a person opened for it: with two, what one refuses could be done in
+// the other. The agent's declaration can allow both.
+func (g *Gateway) mayUseOwn(agent string) error {
+	if given := g.sessions.givenTo(agent); given != "" && !g.sideBySide(agent) {
+		return ownWaits(given)
+	}
+	return nil
+}
+
+// sideBySide tells whether the declaration of an agent allows its own session beside those that it is given.
+func (g *Gateway) sideBySide(agent string) bool {
+	d, ok := g.o.Agents.Get(agent)
+	return ok && d.SessionsSideBySide
+}
+
+// ownWaits is the error of an own session beside one that was given. Only the record has whose it is.
+func ownWaits(given string) error {
+	return fault.Wrap(fault.New(fault.SessionClosed, "The session %s is open, which was opened for the agent, and its own session was used.", given),
+		fault.SessionClosed, "A session is open that a host or a person opened for this agent. The agent's own one can't be used beside it.").
+		Try("Use the session_token of that session, or ask whoever opened it to close it.")
 }
 
 func (g *Gateway) ownSession(ctx context.Context, p identity.Principal) (*live, error) {
@@ -338,6 +416,9 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 		if r.Requester != "" {
 			return s, "", fault.New(fault.PermissionDenied, "An agent can't say whom it works for.").At("requester")
 		}
+		if err := g.mayUseOwn(p.ID); err != nil {
+			return s, "", err
+		}
 		s.UserRequest = "" // the agent's words are not the person's words
 		if s, err = g.rotate(ctx, p, s, labels); err != nil {
 			return s, "", err
@@ -347,11 +428,35 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 		return s, "", fault.New(fault.CredentialWrongKind, "A session's token can't open sessions.")
 	}
 	s = s.Raise(labels...)
-	if err := g.store.OpenSession(ctx, s, opened(s, p.String())); err != nil {
+	if err := g.openGiven(ctx, p, s, d.SessionsSideBySide); err != nil {
 		return s, "", err
 	}
 	g.hold(s)
 	return g.sessionToken(ctx, p, s)
+}
+
+// openGiven opens a session that a host or a person gives an agent. The agent's own one is closed before, unless both are allowed beside each other: an
+// idle one has nothing to lose, since the next one follows it with its labels.
+func (g *Gateway) openGiven(ctx context.Context, p identity.Principal, s session.Session, beside bool) (err error) {
+	if !g.sessions.give(s.Agent, s.ID, beside) {
+		return fault.New(fault.Conflict, "Calls of the agent %q run in its own session, which has to be closed first.", s.Agent).
+			Try("Try again when they have ended, or close that session.")
+	}
+	defer func() {
+		if err != nil {
+			g.sessions.takeBack(s.Agent, s.ID)
+		}
+	}()
+	if !beside {
+		own, err := g.store.OwnSession(ctx, s.Agent)
+		if err == nil {
+			_, err = g.CloseSession(ctx, own.ID, p.String(), "a session was opened for the agent")
+		}
+		if err != nil && !fault.Is(err, fault.NotFound) && !fault.Is(err, fault.SessionClosed) {
+			return err
+		}
+	}
+	return g.store.OpenSession(ctx, s, opened(s, p.String()))
 }
 
 // rotate opens the agent's next own session in place of the one before, whose labels it keeps. There is one at a time: an agent
@@ -463,6 +568,9 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 		func(s session.Session) (session.Session, error) { return s.Close(g.now()) })
 	if err != nil {
 		return s, err
+	}
+	if !s.Own {
+		g.sessions.takeBack(s.Agent, s.ID)
 	}
 	g.desk.WithdrawSession(context.WithoutCancel(ctx), s.ID)
 	if l := g.sessions.forget(s); l != nil { // what still runs would be thrown away when it comes back

@@ -49,6 +49,8 @@ type SessionStore interface {
 	OwnSession(ctx context.Context, agent string) (session.Session, error)
 	// LastOwnSession returns the agent's most recently opened own session, open or closed; fault.NotFound if there is none.
 	LastOwnSession(ctx context.Context, agent string) (session.Session, error)
+	// GivenSessions returns the ids of the open sessions that hosts and people opened, by agent, the oldest first.
+	GivenSessions(ctx context.Context) (map[string][]string, error)
 	// ChangeSession reads the session, applies change and writes the result and the entry in one transaction. change may be
 	// called more than once and must have no effect of its own. An error of change is returned as it is and nothing is written.
 	ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error)

@@ -104,7 +104,11 @@ func TestDeclared(t *testing.T) {
 	if err != nil || d.State != "approved" || d.Verdict.Decision != "permit" || d.Digest == "" || d.ExpiresAt.IsZero() {
 		t.Fatalf("declare: %+v %v", d, err)
 	}
-	if a := w.send(w.agent, "POST", "/v1/session/self/check", w.token(identity.Agent, "worker"), `{"tool":"comm_fetch","declaration_id":"`+d.DeclarationID+`"}`); a.status != 200 || !strings.Contains(a.body, "declaration.invalid") {
+	opened, err := w.client(w.agent, w.token(identity.Host, "laptop")).Open(ctx, client.OpenSession{AgentID: "worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := w.send(w.agent, "POST", "/v1/session/self/check", opened.SessionToken, `{"tool":"comm_fetch","declaration_id":"`+d.DeclarationID+`"}`); a.status != 200 || !strings.Contains(a.body, "declaration.invalid") {
 		t.Errorf("another session checks it: %d %s", a.status, a.body)
 	}
 	if v := w.send(w.agent, "POST", "/v1/session/"+id+"/check", w.token(identity.Host, "laptop"), `{"tool":"comm_fetch","declaration_id":"`+d.DeclarationID+`"}`); v.status != 200 || !strings.Contains(v.body, `"permit"`) {

@@ -99,7 +99,7 @@ func TestAgentAtWork(t *testing.T) {
 	if _, err := other.Call(ctx, client.Own, "think", nil); code(err) != "credential.wrong_kind" {
 		t.Errorf("a host has no session of its own: %v", err)
 	}
-	if _, err := w.client(w.agent, w.token(identity.Agent, "planner")).Outcome(ctx, client.Own, web.CallID, 0); code(err) != "not_found" {
+	if _, err := w.client(w.agent, w.token(identity.Agent, "worker")).Outcome(ctx, client.Own, web.CallID, 0); code(err) != "not_found" {
 		t.Errorf("a call of another session: %v", err)
 	}
 	if _, err := c.Call(ctx, client.Own, "think", json.RawMessage(`[1]`)); code(err) != "request.malformed" {

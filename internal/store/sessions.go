@@ -297,6 +297,18 @@ func (db *DB) OwnSession(ctx context.Context, agent string) (session.Session, er
 	return s, err
 }
 
+// GivenSessions implements gateway.Store. It is read once, right after the start has checked every row.
+func (db *DB) GivenSessions(ctx context.Context) (map[string][]string, error) {
+	given := map[string][]string{}
+	err := db.rows(ctx, func(scan func(...any) error) error {
+		var agent, id string
+		err := scan(&agent, &id)
+		given[agent] = append(given[agent], id)
+		return err
+	}, selectGiven)
+	return given, err
+}
+
 // LastOwnSession implements gateway.Store.
 func (db *DB) LastOwnSession(ctx context.Context, agent string) (session.Session, error) {
 	id := db.w.proof.own(agent)

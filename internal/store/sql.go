@@ -26,6 +26,7 @@ const (
 	updateLowWater    = "UPDATE low_water SET idx = $1"
 	selectCalls       = "SELECT idx, kind, call_id FROM audit_entries WHERE idx >= (SELECT idx FROM low_water) AND call_id <> '' AND kind IN ('intent', 'outcome') ORDER BY idx"
 	updateUsed        = "UPDATE sessions SET used_ns = $2 WHERE id = $1"
+	selectGiven       = "SELECT agent, id FROM sessions WHERE own = 0 AND state = 'open' ORDER BY n"
 	selectPlace       = "SELECT n FROM sessions WHERE id = $1"
 	selectPage        = "WHERE n < $1 AND ($2 = '' OR state = $2) ORDER BY n DESC LIMIT $3"
 	selectPlans       = "WHERE plan_waits = 1 ORDER BY n DESC LIMIT $1"

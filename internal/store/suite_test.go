@@ -110,6 +110,16 @@ func testEngine(t *testing.T, open func(t *testing.T, clock func() time.Time) en
 			t.Errorf("page after nothing: %v", err)
 		}
 		equal(t, "entries", actions(log(t, s)), []string{"session.open", "session.open", "session.close", "session.open"})
+
+		other := newSession("a", false)
+		must(t, s.OpenSession(ctx, other, change("session.open", other)))
+		given, err := s.GivenSessions(ctx)
+		must(t, err)
+		equal(t, "given", given, map[string][]string{"a": {hosted.ID, other.ID}})
+		get(t)(s.ChangeSession(ctx, other.ID, closing))
+		given, err = s.GivenSessions(ctx)
+		must(t, err)
+		equal(t, "given and open", given, map[string][]string{"a": {hosted.ID}})
 	})
 	run("plans that wait", func(t *testing.T, s engine) {
 		ctx := t.Context()
