@@ -154,6 +154,7 @@ type Approval struct {
 	ModifiedFrom   string           `json:"modified_from,omitempty"` // the approval whose arguments a person changed
 	ModifiedBy     string           `json:"modified_by,omitempty"`   // that person
 	ModifiedReason string           `json:"modified_reason,omitempty"`
+	Inputs         *Inputs          `json:"inputs,omitempty"`     // what the call reads of the session's workspace; nil: nothing
 	StopEpoch      int64            `json:"stop_epoch,omitempty"` // how many stops had reached the agent when the call was judged: after one more, the approval covers nothing
 	Nonce          string           `json:"nonce"`
 	Votes          []Vote           `json:"votes"`
@@ -189,6 +190,26 @@ type Earlier struct {
 	By          []string  `json:"by,omitempty"` // who answered
 	Reason      string    `json:"reason,omitempty"`
 	At          time.Time `json:"at"` // of the last answer, else of the question
+}
+
+// Inputs are what a call reads of its session's workspace besides its arguments, as it was when people were asked. An answer covers them.
+type Inputs struct {
+	Files     []InputFile  `json:"files"`               // those that the arguments name
+	Workspace *InputFolder `json:"workspace,omitempty"` // all of it, where the call can run or read any file there; nil: it can't
+}
+
+// InputFile is one file of the workspace.
+type InputFile struct {
+	Path   string `json:"path"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// InputFolder is a folder with all that is in it.
+type InputFolder struct {
+	Entries int    `json:"entries"` // files, folders and links
+	Size    int64  `json:"size"`    // of all files
+	SHA256  string `json:"sha256"`  // of the names, kinds, modes and contents
 }
 
 // ApprovalReason is one reason why people are asked.

@@ -34,7 +34,7 @@ var types = map[string]any{
 	"CallAnswer": client.CallAnswer{}, "CallOutcome": client.CallOutcome{}, "SessionPage": client.SessionPage{}, "SessionDamaged": client.DamagedSession{},
 	"Switch": client.Switch{}, "Replica": client.Replica{}, "KillStatus": client.KillStatus{}, "Agent": client.Agent{},
 	"ThreatSuspicion": client.Suspicion{}, "CatalogueAcceptance": client.Acceptance{}, "Accepted": client.Accepted{},
-	"CatalogueTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
+	"CallInputs": client.Inputs{}, "CallInputFile": client.InputFile{}, "CallInputFolder": client.InputFolder{}, "CatalogueTool": client.Tool{}, "ServerStatus": client.Server{}, "Token": client.Token{}, "TokenBody": client.NewToken{}, "CreatedToken": client.CreatedToken{},
 	"AuditPage": client.AuditPage{}, "AuditEntry": client.Entry{}, "AuditPayload": client.Payload{}, "AuditRow": client.Row{}, "EntryLeaf": client.EntryLeaf{},
 	"Proof": struct {
 		client.Inclusion

@@ -123,6 +123,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.doubts(a)
 
 	whole = s.arguments(a)
+	s.inputs(a.Inputs)
 	s.origins(a)
 	if a.ModifiedFrom != "" {
 		s.field("changed", "by "+a.ModifiedBy+reasonText(a.ModifiedReason)+" (it takes the place of "+a.ModifiedFrom+")")
@@ -167,6 +168,19 @@ func (s *sheet) arguments(a *client.Approval) (whole bool) {
 		s.field("NOT SHOWN", fmt.Sprintf("%d bytes more: sallyport approvals show %s --output json has them all", rest, a.ApprovalID))
 	}
 	return whole
+}
+
+// inputs adds what the call reads of the workspace.
+func (s *sheet) inputs(in *client.Inputs) {
+	if in == nil {
+		return
+	}
+	for _, f := range in.Files {
+		s.field("file", fmt.Sprintf("%s, %d bytes, SHA-256 %s", f.Path, f.Size, f.SHA256))
+	}
+	if w := in.Workspace; w != nil {
+		s.field("workspace", fmt.Sprintf("all of it: %d files, folders and links, %d bytes, SHA-256 %s", w.Entries, w.Size, w.SHA256))
+	}
 }
 
 // surroundings adds the agent's reasons, and what the gateway knows of the session, its plan and earlier decisions.

@@ -123,6 +123,7 @@ type Approval struct {
 	Consequence    string          `json:"consequence,omitempty"` // the harm if the call is wrong (HI-3)
 	Destinations   []string        `json:"destinations,omitempty"`
 	Evidence       []Finding       `json:"evidence,omitempty"`      // where the arguments came from; empty if they were not traced
+	Inputs         *call.Inputs    `json:"inputs,omitempty"`        // what the call reads of the workspace; nil: nothing
 	SilenceAt      time.Time       `json:"silence_at,omitzero"`     // silence permits the call from then on (risk MEDIUM, HI-2); zero: never
 	ModifiedFrom   string          `json:"modified_from,omitempty"` // the approval whose arguments a person changed
 	ModifiedBy     string          `json:"modified_by,omitempty"`   // that person
@@ -257,6 +258,19 @@ func (a Approval) digest() string {
 		number(int64(len(a.Evidence)))
 		for _, f := range a.Evidence {
 			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Confirmed), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field, strconv.FormatBool(f.Covers))
+		}
+	}
+	if a.Inputs != nil {
+		put("inputs")
+		number(int64(len(a.Inputs.Files)))
+		for _, f := range a.Inputs.Files {
+			put(f.Path, f.SHA256)
+			number(f.Size)
+		}
+		if w := a.Inputs.Workspace; w != nil {
+			put("workspace", w.SHA256)
+			number(int64(w.Entries))
+			number(w.Size)
 		}
 	}
 	if a.StopEpoch != 0 { // agents that were never stopped keep the digest of old versions

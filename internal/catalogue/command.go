@@ -39,6 +39,8 @@ type Command struct {
 	// Of is the operation whose stored results these parameters ask for, or "". It must be permitted too, and its labels come along: stored
 	// data carries them to whoever reads it (docs/design.md, rule 3).
 	Of func(parameters json.RawMessage) string
+	// Inputs describes what a run with these parameters would read of the session's workspace, as it is now; nil: nothing. It has no effect.
+	Inputs func(ctx context.Context, session string, parameters json.RawMessage) (*call.Inputs, error)
 	// Run does the work. ctx bounds it, and its errors are fault errors. After a *fault.NotDispatched it had no effect.
 	Run func(ctx context.Context, r CommandRun) (Brought, error)
 }
@@ -47,6 +49,8 @@ type Command struct {
 type CommandRun struct {
 	Session    string
 	Parameters json.RawMessage // canonical, checked
+	// Inputs are those that a person was shown: where they are others by now, nothing is run. nil: nobody was asked.
+	Inputs *call.Inputs
 }
 
 // Brought is the raw result of a run.

@@ -198,6 +198,9 @@ func (c *Comm) request(v values) fetch.Request {
 	return fetch.Request{URL: v.text("url"), Method: v.text("method"), Body: v.text("body"), ContentType: v.text("content_type"), Format: v.text("format")}
 }
 
+// copyTime bounds how long a page waits for its copy to be kept.
+const copyTime = 2 * time.Second
+
 // deliver makes a result of a page, and keeps its text in the session's workspace, where comm.search and programs find it again.
 func (c *Comm) deliver(ctx context.Context, session string, p *fetch.Page) catalogue.Brought {
 	var head strings.Builder
@@ -218,7 +221,9 @@ func (c *Comm) deliver(ctx context.Context, session string, p *fetch.Page) catal
 	if p.Data != nil {
 		b.Blocks = append(b.Blocks, catalogue.Block{Data: p.Data, MediaType: p.MediaType})
 	} else if p.Text != "" {
-		// A full workspace costs the copy, not the page.
+		// A full workspace costs the copy, not the page; so does one that a program has to itself.
+		ctx, cancel := context.WithTimeout(ctx, copyTime)
+		defer cancel()
 		if w, err := c.files.Workspace(session); err == nil {
 			_, _ = w.Write(ctx, search.Fetched+call.HashBytes([]byte(p.URL))[:16]+".md", []byte(head.String()+"\n"+p.Text), files.WriteOptions{})
 		}
@@ -419,14 +424,15 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 	if network { // what has the network can carry out what the session has read
 		sensitivity = flow.External
 	}
-	return operation(catalogue.Command{
+	ps := params{
+		{name: "argv", kind: "texts", doc: "The program's name and its arguments.", required: true, most: 64},
+		{name: "stdin", kind: "text", doc: "What the program reads.", most: 1 << 20},
+	}
+	command := operation(catalogue.Command{
 		Name: "exec", Title: "Run a program",
 		Description: "Runs one allowed program in a sandbox: it sees this session's workspace, which is its working directory, and nothing else. There is no shell. " + known,
 		Sensitivity: sensitivity, Effect: flow.Write, Level: 2, Timeout: timeout,
-	}, params{
-		{name: "argv", kind: "texts", doc: "The program's name and its arguments.", required: true, most: 64},
-		{name: "stdin", kind: "text", doc: "What the program reads.", most: 1 << 20},
-	}, func(v values) error {
+	}, ps, func(v values) error {
 		switch argv := v.texts("argv"); {
 		case len(argv) == 0:
 			return fault.New(fault.RequestMalformed, "argv is empty.").At("argv").Try("Name a program, and its arguments after it. %s", known)
@@ -435,29 +441,74 @@ func (c *Comm) exec(timeout time.Duration, network bool) catalogue.Command {
 				Try("An operator can allow programs under comm.exec.allow in sallyport.yaml.")
 		}
 		return nil
-	}, func(ctx context.Context, session string, v values) (catalogue.Brought, error) {
-		dir, err := c.files.Dir(session)
+	}, nil)
+	command.Inputs = func(ctx context.Context, session string, raw json.RawMessage) (*call.Inputs, error) {
+		v, err := ps.parse(raw)
 		if err != nil {
-			return catalogue.Brought{}, err
+			return nil, err
 		}
-		afford := func() error { return c.files.Afford(ctx, session) }
-		if err := afford(); err != nil {
+		return c.inputs(ctx, session, v)
+	}
+	command.Run = func(ctx context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
+		v, err := ps.parse(r.Parameters)
+		if err != nil {
 			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
 		}
-		out, err := c.programs.Run(ctx, dir, v.texts("argv"), v.text("stdin"), afford)
-		if fault.Is(err, fault.SandboxUnavailable) || fault.Is(err, fault.LimitRate) { // it was not started
-			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
-		}
-		if left := c.files.Trim(session); err == nil {
-			err = left
+		b, err := c.runProgram(ctx, r, v)
+		return b, settled(err)
+	}
+	return command
+}
+
+// inputs describes what a program could read of the session's workspace.
+func (c *Comm) inputs(ctx context.Context, session string, v values) (*call.Inputs, error) {
+	argv := v.texts("argv")
+	return c.files.Inputs(ctx, session, exec.Words(argv), !c.programs.Plain(argv))
+}
+
+// runProgram runs a program in the session's workspace. One that a person answered for has the workspace to itself, from the comparison with what
+// the person was shown to its end; others share it.
+func (c *Comm) runProgram(ctx context.Context, r catalogue.CommandRun, v values) (catalogue.Brought, error) {
+	dir, err := c.files.Dir(r.Session)
+	if err != nil {
+		return catalogue.Brought{}, err
+	}
+	enter := c.files.Share
+	if r.Inputs != nil {
+		enter = c.files.Hold
+	}
+	release, err := enter(ctx, r.Session)
+	if err != nil {
+		return catalogue.Brought{}, err
+	}
+	defer release()
+	afford := func() error { return c.files.Afford(ctx, r.Session) }
+	if err := afford(); err != nil {
+		return catalogue.Brought{}, &fault.NotDispatched{Err: err}
+	}
+	if r.Inputs != nil {
+		now, err := c.inputs(ctx, r.Session, v)
+		if err == nil && !now.Same(r.Inputs) {
+			err = fault.New(fault.ApprovalMismatch, "The files that the program reads are not those that the person was shown: they changed after the answer.").
+				Try("Make the call again to ask again.")
 		}
 		if err != nil {
-			return catalogue.Brought{}, err
+			return catalogue.Brought{}, &fault.NotDispatched{Err: err}
 		}
-		return asJSON("program:"+v.texts("argv")[0], map[string]any{
-			"exit_code": out.ExitCode, "signal": out.Signal, "stdout": strings.ToValidUTF8(string(out.Stdout), "\uFFFD"), "stderr": strings.ToValidUTF8(string(out.Stderr), "\uFFFD"),
-			"stdout_truncated": out.StdoutTruncated, "stderr_truncated": out.StderrTruncated, "contained": out.Contained, "cpu_ms": out.CPU.Milliseconds(),
-		})
+	}
+	out, err := c.programs.Run(ctx, dir, v.texts("argv"), v.text("stdin"), afford)
+	if fault.Is(err, fault.SandboxUnavailable) || fault.Is(err, fault.LimitRate) { // it was not started
+		return catalogue.Brought{}, &fault.NotDispatched{Err: err}
+	}
+	if left := c.files.Trim(r.Session); err == nil {
+		err = left
+	}
+	if err != nil {
+		return catalogue.Brought{}, err
+	}
+	return asJSON("program:"+v.texts("argv")[0], map[string]any{
+		"exit_code": out.ExitCode, "signal": out.Signal, "stdout": strings.ToValidUTF8(string(out.Stdout), "\uFFFD"), "stderr": strings.ToValidUTF8(string(out.Stderr), "\uFFFD"),
+		"stdout_truncated": out.StdoutTruncated, "stderr_truncated": out.StderrTruncated, "contained": out.Contained, "cpu_ms": out.CPU.Milliseconds(),
 	})
 }
 

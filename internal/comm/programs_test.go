@@ -90,3 +90,48 @@ func TestFailedSandboxIsNoProof(t *testing.T) {
 		t.Error("the outcome of a program whose launcher was killed is recorded as nothing, and not as unknown")
 	}
 }
+
+// A program that a person answered for runs on what the person was shown, or not at all.
+func TestProgramRunsOnWhatWasShown(t *testing.T) {
+	if sandbox.Probe().Tier == sandbox.None {
+		t.Skip("not checked: no sandbox here")
+	}
+	w := newWorld(t)
+	w.remake(Options{Data: w.data, Exec: exec.Options{Allow: []string{"cat", "sh"}}})
+	for name, c := range map[string]struct {
+		argv  []string
+		spoil string // the file that changes after the answer; "": none does
+		runs  bool
+	}{
+		"a script":                              {[]string{"sh", "run.sh"}, "", true},
+		"a script that changed":                 {[]string{"sh", "run.sh"}, "run.sh", false},
+		"a script that another one belongs to":  {[]string{"sh", "run.sh"}, "lib.sh", false},
+		"a file that no word names":             {[]string{"sh", "-c", ". ./run.sh"}, "run.sh", false},
+		"a file that is only read":              {[]string{"cat", "run.sh"}, "run.sh", false},
+		"another than the file that is read":    {[]string{"cat", "run.sh"}, "lib.sh", true},
+		"a file that is there since the answer": {[]string{"cat", "run.sh", "new.txt"}, "new.txt", false},
+	} {
+		for file, content := range map[string]string{"run.sh": "echo hello\n", "lib.sh": "echo lib\n"} {
+			w.mustRun("write_file", object{"path": file, "content": content})
+		}
+		if err := os.RemoveAll(filepath.Join(w.data, "workspace", session, "new.txt")); err != nil {
+			t.Fatal(err)
+		}
+		parameters := canonical(t, map[string]any{"argv": c.argv})
+		shown, err := w.commands["exec"].Inputs(t.Context(), session, parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.spoil != "" {
+			w.mustRun("write_file", object{"path": c.spoil, "content": "echo owned\n"})
+		}
+		b, err := w.commands["exec"].Run(t.Context(), catalogue.CommandRun{Session: session, Parameters: parameters, Inputs: shown})
+		var none *fault.NotDispatched
+		switch {
+		case c.runs && (err != nil || len(b.Blocks) == 0):
+			t.Errorf("%s: %v", name, err)
+		case !c.runs && (!fault.Is(err, fault.ApprovalMismatch) || !errors.As(err, &none)):
+			t.Errorf("%s: %v, %+v", name, err, b)
+		}
+	}
+}

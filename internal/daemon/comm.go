@@ -55,7 +55,7 @@ func (c *Config) databases() map[string]string {
 }
 
 func (c *ExecConfig) options() exec.Options {
-	return exec.Options{Allow: c.Allow, Network: c.Network, Limits: sandbox.Limits{
+	return exec.Options{Allow: c.Allow, Plain: c.Plain, Network: c.Network, Limits: sandbox.Limits{
 		Wall: time.Duration(c.Timeout), CPU: time.Duration(c.CPUTime), Memory: int64(c.MemoryMiB) << 20, Processes: c.Processes, Output: int64(c.OutputKiB) << 10,
 	}}
 }

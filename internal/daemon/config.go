@@ -164,6 +164,7 @@ type SearchConfig struct {
 // ExecConfig says what comm.exec may run, and how.
 type ExecConfig struct {
 	Allow     []string `yaml:"allow,omitempty" json:"allow,omitempty" jsonschema:"Programs, by name or absolute path. Default none."`
+	Plain     []string `yaml:"plain,omitempty" json:"plain,omitempty" jsonschema:"Those of allow that run nothing and read only the files that their arguments name: a person who is asked about one answers for these files alone, not for the whole workspace. Default cat, grep, head, tail, wc, sort."`
 	Network   bool     `yaml:"network,omitempty" json:"network,omitempty" jsonschema:"Whether programs have the network. Default false. With it, comm.exec counts as external."`
 	Timeout   Duration `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest run of a program. Default 30s."`
 	CPUTime   Duration `yaml:"cpu_time,omitempty" json:"cpu_time,omitempty" jsonschema:"Processor time of a program. Default 10s."`

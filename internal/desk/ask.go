@@ -210,8 +210,11 @@ func supersede(old Stored, next approval.Approval, now time.Time) ([]Update, err
 		return nil, nil
 	}
 	reason := "A newer request about the same call took its place."
-	if old.Approval.StopEpoch != next.StopEpoch {
+	switch {
+	case old.Approval.StopEpoch != next.StopEpoch:
 		reason = whyStopped
+	case !old.Approval.Inputs.Same(next.Inputs):
+		reason = "The files that the call reads changed after this was asked."
 	}
 	u := Update{Stored: old, Entry: entry(old.Approval, "approval.supersede", "rule:asked-anew")}
 	u.Entry.Reason = reason
@@ -239,7 +242,7 @@ func asksTheSame(old Stored, next approval.Approval, now time.Time) bool {
 	a := old.Approval
 	return waits(a, now) && old.Declaration != nil && old.Declaration.At(now) == declare.Pending && a.Intact() &&
 		bytes.Equal(a.Justification, next.Justification) && a.Risk == next.Risk && a.Amount == next.Amount && a.PolicyVersion == next.PolicyVersion &&
-		a.Environment == next.Environment && a.StopEpoch == next.StopEpoch && a.ModifiedFrom == "" && slices.Equal(a.Labels, next.Labels)
+		a.Environment == next.Environment && a.StopEpoch == next.StopEpoch && a.Inputs.Same(next.Inputs) && a.ModifiedFrom == "" && slices.Equal(a.Labels, next.Labels)
 }
 
 // waits tells whether nobody has answered the question, put off or not.

@@ -62,8 +62,15 @@ func (c command) Stored(parameters []byte) string {
 	return c.op.Command.Of(parameters)
 }
 
+func (c command) Inputs(ctx context.Context, session string, parameters []byte) (*call.Inputs, error) {
+	if c.op.Command.Inputs == nil {
+		return nil, nil
+	}
+	return c.op.Command.Inputs(ctx, session, parameters)
+}
+
 func (c command) Act(ctx context.Context, r Run) (Result, error) {
-	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{Session: r.Session, Parameters: r.Parameters.Canonical})
+	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{Session: r.Session, Parameters: r.Parameters.Canonical, Inputs: r.Inputs})
 	if ctx.Err() != nil { // partial results are discarded (EX-6), even if the command returned one
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 			return Result{}, cause

@@ -36,6 +36,10 @@ type Effect interface {
 	// Stored is the id of the operation whose stored results the parameters ask for; "" if they ask for none.
 	Stored(parameters []byte) string
 
+	// Inputs are what the parameters make it read of the session's workspace, as it is now; nil: nothing. A person who is asked is shown them, and
+	// Act compares what was shown.
+	Inputs(ctx context.Context, session string, parameters []byte) (*call.Inputs, error)
+
 	// Act has the effect, bounded by ctx. Its errors are fault errors, a *fault.NotDispatched, or a *call.RPCError.
 	Act(ctx context.Context, r Run) (Result, error)
 	// Failed says what a failure of Act means.
@@ -77,6 +81,7 @@ type Parameters struct {
 type Run struct {
 	Session    string
 	Parameters Parameters
+	Inputs     *call.Inputs // those that a person was shown; nil: nobody was asked, or there are none
 	Upstreams  Upstreams
 	Exchange   *call.Exchange // messages that may pass meanwhile; the corridor guards it
 }
@@ -108,6 +113,9 @@ type served struct{ op *catalogue.Operation }
 func (s served) Operation() *catalogue.Operation { return s.op }
 func (served) Check([]byte) error                { return nil }
 func (served) Stored([]byte) string              { return "" }
+func (served) Inputs(context.Context, string, []byte) (*call.Inputs, error) {
+	return nil, nil
+}
 
 // Writes goes by the operator's label, and by the arguments of a tool that is labelled a read.
 func (s served) Writes(parameters []byte) (writes bool, why string) {

@@ -67,6 +67,9 @@ func snapshot(t *testing.T) *catalogue.Snapshot {
 				}
 				return ""
 			},
+			Inputs: func(_ context.Context, session string, parameters json.RawMessage) (*call.Inputs, error) {
+				return &call.Inputs{Files: []call.InputFile{{Path: session + string(parameters)}}}, nil
+			},
 			Run: func(_ context.Context, r catalogue.CommandRun) (catalogue.Brought, error) {
 				return catalogue.Brought{Source: "https://a.example/", Blocks: []catalogue.Block{{Text: r.Session + " " + string(r.Parameters)}}}, nil
 			},
@@ -224,6 +227,12 @@ func TestEveryKindAnswersEveryMethod(t *testing.T) {
 			"Stored": func(t *testing.T) {
 				if of := e.Stored([]byte(`{"url":"cached"}`)); (of == "comm.other") != k.command || e.Stored([]byte(`{}`)) != "" {
 					t.Error(of)
+				}
+			},
+			"Inputs": func(t *testing.T) {
+				in, err := e.Inputs(t.Context(), "s", []byte(`{}`))
+				if (in != nil) != k.command || in != nil && in.Files[0].Path != "s{}" || err != nil {
+					t.Errorf("%+v, %v", in, err)
 				}
 			},
 			"Act": func(t *testing.T) {

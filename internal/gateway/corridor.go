@@ -48,8 +48,9 @@ type crossing struct {
 
 	// silenceFull says that more calls of the agent wait for silence than people could stop: this one waits for a yes.
 	silenceFull bool
-	stopEpoch   int64       // of the agent, when the newest judgement began
-	stopped     atomic.Bool // the kill switch was pulled since the call came
+	inputs      *call.Inputs // what it reads of the workspace, as it was when people were last to be asked
+	stopEpoch   int64        // of the agent, when the newest judgement began
+	stopped     atomic.Bool  // the kill switch was pulled since the call came
 }
 
 // ran is what a call has of its run.

@@ -305,6 +305,9 @@ func (c *crossing) decideDeclaration(ctx context.Context, d *declare.Declaration
 
 // askDeclared asks a person about a declaration. Where a question that waits already shows the same, d becomes the declaration that it is about.
 func (c *crossing) askDeclared(ctx context.Context, d *declare.Declaration, v fault.Verdict) (fault.Verdict, error) {
+	if err := c.lookAtInputs(ctx); err != nil {
+		return v, err
+	}
 	q := c.draft(v)
 	q.Entry, q.Detail = c.declareEntry(d, v)
 	asked, err := c.g.desk.AskDeclared(ctx, q)

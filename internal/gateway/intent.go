@@ -10,6 +10,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/evidence"
@@ -108,6 +109,9 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 		e.Risk = a.Risk
 		e.Approvers = a.Approvers()
 		detail["approval_id"] = a.ID
+		if a.Inputs != nil {
+			detail["inputs"] = a.Inputs
+		}
 		if a.Silent(spend.At) {
 			detail["permitted_by"] = "silence" // nobody's answer (docs/design.md, rule 9)
 		}
@@ -146,7 +150,11 @@ func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	if c.live.current.Load().State != session.Open { // closed before there was a call to end
 		return effect.Result{}, &fault.NotDispatched{Err: errClosed}
 	}
+	var shown *call.Inputs
+	if a := c.judged.facts.Answer.Approval; a != nil {
+		shown = a.Inputs
+	}
 	return c.effect.Act(ctx, effect.Run{
-		Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Exchange: c.exchange(),
+		Inputs: shown, Session: c.session.ID, Parameters: effect.Parameters{Canonical: c.args, Selects: c.selects}, Upstreams: c.g.o.Upstreams, Exchange: c.exchange(),
 	})
 }

@@ -40,6 +40,9 @@ func (c *crossing) asked(ctx context.Context, v fault.Verdict) fault.Verdict {
 		return fault.Refuse(stage, fault.ApprovalRequired, "A person would have to decide on this call, and can't be shown what a server was answered.",
 			fault.Remedy{Kind: "ask_person", Text: "Ask a person to do it."})
 	}
+	if err := c.lookAtInputs(ctx); err != nil {
+		return fault.RefuseErr(stage, err)
+	}
 	answer, err := c.g.desk.Answer(ctx, c.session.ID, c.digest, c.stands)
 	switch a := answer.Approval; {
 	case err != nil:
@@ -89,13 +92,19 @@ func (c *crossing) wait(ctx context.Context, v fault.Verdict) (again bool) {
 	return v.Decision == fault.Ask && v.ApprovalID != nil && !c.r.DryRun && c.g.desk.Wait(ctx, c.agent, *v.ApprovalID, &c.hold)
 }
 
-// stands tells whether an older question is about the call as it is now: it is no riskier, the session holds no label that was not shown, the
+// lookAtInputs describes what the call reads of the workspace, for the person who is asked about it.
+func (c *crossing) lookAtInputs(ctx context.Context) (err error) {
+	c.inputs, err = c.effect.Inputs(ctx, c.session.ID, c.args)
+	return err
+}
+
+// stands tells whether an older question is about the call as it is now: it reads the same files, it is no riskier, the session holds no label that was not shown, the
 // policies are those that were in force, and what silence was to permit is still left to silence.
 func (c *crossing) stands(a approval.Approval) bool {
 	if !a.SilenceAt.IsZero() && len(a.Votes) == 0 && !c.judged.found.Silence {
 		return false
 	}
-	return a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() &&
+	return a.Inputs.Same(c.inputs) && a.Amount == c.judged.found.Rating.Amount && c.sameReasons(a) && evidence.WasShown(&c.judged.facts.Evidence, &a) && c.judged.found.Rating.Risk.Rank() <= policy.Risk(a.Risk).Rank() && a.PolicyVersion == c.g.o.Policies.Version() &&
 		!slices.ContainsFunc(c.raised().Labels, func(h flow.Held) bool { return !slices.Contains(a.Labels, string(h.Label)) })
 }
 
@@ -125,7 +134,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
 		StopEpoch: c.stopEpoch, Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
-		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: evidence.ForPerson(c.judged.facts.Evidence.Ruling),
+		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: evidence.ForPerson(c.judged.facts.Evidence.Ruling), Inputs: c.inputs,
 	}
 	a.Destinations = a.Destinations[:min(len(a.Destinations), maxDestinations)]
 	for _, b := range v.Because {
@@ -184,6 +193,9 @@ func (g *Gateway) judgeChanged(ctx context.Context, old approval.Approval, argum
 	v := c.judge(ctx)
 	if v.Decision == fault.Deny {
 		return desk.Draft{}, fault.New(v.Code, "With these arguments it would be refused: %s", v.Reason).At("arguments")
+	}
+	if err := c.lookAtInputs(ctx); err != nil {
+		return desk.Draft{}, err
 	}
 	v.Because = slices.DeleteFunc(slices.Clone(v.Because), func(b fault.Because) bool { // whoever answers answers for where the new arguments came from
 		return !strings.HasPrefix(b.Detail, "flow: ")

@@ -371,3 +371,25 @@ func TestPeopleTenThousand(t *testing.T) {
 		t.Errorf("%+v, transfers: %v", r, bank.all())
 	}
 }
+
+// The page of a program shows the files that a yes is for, whole at the width of a telephone: a name, a size and a hash each.
+func TestPeopleSeeTheFilesOfAProgram(t *testing.T) {
+	needSandbox(t)
+	w := start(t, people+"comm: {exec: {allow: [bash, cat]}}\noperations: {comm.exec: {risk: HIGH}}\n"+plenty, declaration("tester"))
+	v := w.visit("http", "tester")
+	const script = "notes/a long name of a script that nobody would give/run.sh"
+	v.writeFile(t, script, "echo hello\n")
+	b := newBrowser(t)
+	b.signIn(w, w.tokenOf("alice", "approver"))
+	for argv, want := range map[string]string{"bash": "so a yes covers the whole workspace as it is", "cat": "The files that the arguments name."} {
+		g := v.ask(t, "comm_exec", map[string]any{"argv": []string{argv, script}})
+		if g.verdict.ApprovalID == nil {
+			t.Fatalf("%+v", g.verdict)
+		}
+		b.open(w.admin + "/approvals/" + *g.verdict.ApprovalID)
+		for _, words := range []string{"Files of the workspace", script, "11 bytes", call.HashBytes([]byte("echo hello\n")), want} {
+			b.see(words)
+		}
+		b.accessible("program-" + argv)
+	}
+}

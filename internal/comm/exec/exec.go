@@ -52,11 +52,16 @@ var DefaultLimits = sandbox.Limits{
 	Wall: 30 * time.Second, CPU: 10 * time.Second, Memory: 512 << 20, File: 64 << 20, Output: 256 << 10, Processes: 64, OpenFiles: 256,
 }
 
+// DefaultPlain are the programs that count as plain where Options name none.
+var DefaultPlain = []string{"cat", "grep", "head", "tail", "wc", "sort"}
+
 // Options holds the operator's settings.
 type Options struct {
 	// Allow lists programs: names, which are looked for in Path, or absolute paths. The agent calls each by what stands here.
 	// A script can't be allowed, nor a program that anybody may write to or replace, nor one that changes its user.
-	Allow   []string
+	Allow []string
+	// Plain lists the programs, by their names in Allow, that run nothing and read only the files that their arguments name. nil: those of DefaultPlain.
+	Plain   []string
 	Network bool           // see package sandbox: it is the machine's whole network
 	Limits  sandbox.Limits // a zero field is that of DefaultLimits
 }
@@ -64,6 +69,7 @@ type Options struct {
 // Runner runs the listed programs. Safe for concurrent use.
 type Runner struct {
 	programs map[string]program
+	plain    []string
 	network  bool
 	limits   sandbox.Limits
 	places   chan struct{} // one taken by each run
@@ -76,7 +82,10 @@ type program struct {
 
 // New finds and pins every program. A program that is changed later is refused until a new Runner is made.
 func New(o Options) (*Runner, error) {
-	r := &Runner{programs: map[string]program{}, network: o.Network, limits: o.Limits, places: make(chan struct{}, maxRuns)}
+	r := &Runner{programs: map[string]program{}, plain: o.Plain, network: o.Network, limits: o.Limits, places: make(chan struct{}, maxRuns)}
+	if o.Plain == nil {
+		r.plain = DefaultPlain
+	}
 	d := DefaultLimits
 	fill(&r.limits.Wall, d.Wall)
 	fill(&r.limits.CPU, d.CPU)
@@ -92,6 +101,12 @@ func New(o Options) (*Runner, error) {
 				Try("Name a program that is installed in %s, or its absolute path.", Path)
 		}
 		r.programs[name] = p
+	}
+	for i, name := range o.Plain {
+		if _, allowed := r.programs[name]; !allowed {
+			return nil, fault.New(fault.ConfigurationInvalid, "%q is no program that may be run.", name).At(fmt.Sprintf("plain[%d]", i)).
+				Try("Write it as it stands in allow, or leave it out.")
+		}
 	}
 	return r, nil
 }
@@ -203,6 +218,31 @@ func (r *Runner) Programs() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Plain reports whether argv runs a plain program, and no option makes it run another one.
+func (r *Runner) Plain(argv []string) bool {
+	if len(argv) == 0 || !slices.Contains(r.plain, argv[0]) {
+		return false
+	}
+	return !slices.ContainsFunc(argv[1:], func(word string) bool { // sort starts the program that this option names; options can be cut short
+		option, _, _ := strings.Cut(word, "=")
+		return len(option) > len("--") && strings.HasPrefix("--compress-program", option)
+	})
+}
+
+// Words are what in argv can name a file: each argument but the program's name, what follows the first = in one, and what follows a short option's letter.
+func Words(argv []string) (words []string) {
+	for _, word := range argv[min(1, len(argv)):] {
+		words = append(words, word)
+		if _, value, ok := strings.Cut(word, "="); ok {
+			words = append(words, value)
+		}
+		if len(word) > 2 && word[0] == '-' && word[1] != '-' {
+			words = append(words, word[2:])
+		}
+	}
+	return words
 }
 
 // Run runs argv in the workspace, a directory's absolute path without links, with stdin as its standard input. The outcome tells how it

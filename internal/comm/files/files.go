@@ -515,6 +515,11 @@ func (w *Workspace) Write(ctx context.Context, name string, content []byte, o Wr
 	if p.folder || p.rel == "." {
 		return nil, notRegular()
 	}
+	release, err := w.store.Share(ctx, w.session)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	unlock, err := w.store.locks.lock(ctx, w.session)
 	if err != nil {
 		return nil, err
@@ -729,8 +734,9 @@ func refusal(err error) error {
 type locks struct {
 	purge sync.Mutex
 
-	mu  sync.Mutex // guards per and the counts
-	per map[string]*lock
+	mu    sync.Mutex // guards per, gates and the counts
+	per   map[string]*lock
+	gates map[string]*gate
 }
 
 type lock struct {
