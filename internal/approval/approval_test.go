@@ -110,6 +110,24 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// Everything about the files that a call reads is in the digest.
+func TestDigestBindsInputs(t *testing.T) {
+	file, folder := call.InputFile{Path: "run.sh", Size: 3, SHA256: "a"}, call.InputFolder{Entries: 1, Size: 3, SHA256: "b"}
+	seen := map[string]int{}
+	for i, in := range []*call.Inputs{
+		nil, {}, {Files: []call.InputFile{file}}, {Files: []call.InputFile{file, file}}, {Workspace: &folder}, {Files: []call.InputFile{file}, Workspace: &folder},
+		{Files: []call.InputFile{{Path: "run.s", Size: 3, SHA256: "a"}}}, {Files: []call.InputFile{{Path: "run.sh", Size: 4, SHA256: "a"}}}, {Files: []call.InputFile{{Path: "run.sh", Size: 3, SHA256: "c"}}},
+		{Workspace: &call.InputFolder{Entries: 2, Size: 3, SHA256: "b"}}, {Workspace: &call.InputFolder{Entries: 1, Size: 4, SHA256: "b"}}, {Workspace: &call.InputFolder{Entries: 1, Size: 3, SHA256: "c"}},
+	} {
+		a := asked()
+		a.Inputs = in
+		if other, twice := seen[a.digest()]; twice {
+			t.Errorf("%d and %d have one digest", i, other)
+		}
+		seen[a.digest()] = i
+	}
+}
+
 // Every field that a person is shown is in the digest, and what is approved is good only as long as each is as it was.
 func TestDigestBindsEverythingShown(t *testing.T) {
 	notShown := []string{"State", "Digest", "Votes", "CreatedAt", "DeferredUntil", "SpentBy", "Reason", "ReplacedBy", "IntervenedAt"}
@@ -137,6 +155,8 @@ func TestDigestBindsEverythingShown(t *testing.T) {
 			*v = v.Add(time.Hour)
 		case *[]Vote:
 			continue
+		case **call.Inputs:
+			*v = &call.Inputs{}
 		case *[]Finding:
 			*v = []Finding{{Argument: "to", Confirmed: true}}
 		default:

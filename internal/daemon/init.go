@@ -286,7 +286,8 @@ comm:
   # Databases of comm.query. Use a role that can only read.
   # databases: {crm: "postgres://readonly@127.0.0.1/crm", notes: "sqlite:notes.db"}
   # Programs of comm.exec, which run in a sandbox that sees the session's workspace and nothing else (sallyport doctor shows it).
-  exec: {allow: [], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
+  # A yes to one of them is for the whole workspace as it is then, and of a plain one, which runs nothing, for the files that its arguments name.
+  exec: {allow: [], plain: [cat, grep, head, tail, wc, sort], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
 
 # Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted. ask_from
 # is the risk from which a person decides on a declared operation.

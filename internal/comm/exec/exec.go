@@ -103,7 +103,7 @@ func New(o Options) (*Runner, error) {
 		r.programs[name] = p
 	}
 	for i, name := range o.Plain {
-		if _, allowed := r.programs[name]; !allowed {
+		if _, allowed := r.programs[name]; !allowed && !slices.Contains(DefaultPlain, name) {
 			return nil, fault.New(fault.ConfigurationInvalid, "%q is no program that may be run.", name).At(fmt.Sprintf("plain[%d]", i)).
 				Try("Write it as it stands in allow, or leave it out.")
 		}

@@ -198,28 +198,35 @@ func (s *Store) enter(ctx context.Context, session string, tokens int) (release 
 		}
 		left()
 	}
-	if tokens > 1 {
-		select {
-		case g.alone <- struct{}{}:
-			defer func() { <-g.alone }()
-		case <-ctx.Done():
+	if tokens > 1 { // two that each took some of them would wait for each other
+		if err := takePlace(ctx, g.alone); err != nil {
 			release()
-			return nil, busy(ctx)
+			return nil, err
 		}
+		defer func() { <-g.alone }()
 	}
 	for range tokens {
-		select {
-		case g.tokens <- struct{}{}:
-			taken++
-		case <-ctx.Done():
+		if err := takePlace(ctx, g.tokens); err != nil {
 			release()
-			return nil, busy(ctx)
+			return nil, err
 		}
+		taken++
 	}
 	return release, nil
 }
 
-func busy(ctx context.Context) error {
+// takePlace takes a place in a channel. One that is free is taken whether or not ctx has ended.
+func takePlace(ctx context.Context, places chan struct{}) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+	}
 	return fault.Wrap(ctx.Err(), fault.Conflict, "A program that a person answered for has the workspace to itself, or waits for it, and did not end in time.").
 		Try("Try again when it has ended.")
 }
