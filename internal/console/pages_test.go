@@ -38,6 +38,8 @@ import (
 // echoServers answer every call with one line.
 type echoServers struct{}
 
+func (echoServers) List(context.Context, string) error { return nil }
+
 func (echoServers) Do(context.Context, string, string, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
 	return json.RawMessage(`{"content":[{"type":"text","text":"hello"}]}`), nil
 }

@@ -69,6 +69,9 @@ func (c command) Inputs(ctx context.Context, session string, parameters []byte) 
 	return c.op.Command.Inputs(ctx, session, parameters)
 }
 
+// Renew does nothing: the operation is part of the program.
+func (command) Renew(context.Context, Upstreams) error { return nil }
+
 func (c command) Act(ctx context.Context, r Run) (Result, error) {
 	b, err := c.op.Command.Run(ctx, catalogue.CommandRun{Session: r.Session, Parameters: r.Parameters.Canonical, Inputs: r.Inputs})
 	if ctx.Err() != nil { // partial results are discarded (EX-6), even if the command returned one

@@ -40,6 +40,9 @@ type Effect interface {
 	// Act compares what was shown.
 	Inputs(ctx context.Context, session string, parameters []byte) (*call.Inputs, error)
 
+	// Renew makes sure that the catalogue has the operation as its server offers it now.
+	Renew(ctx context.Context, u Upstreams) error
+
 	// Act has the effect, bounded by ctx. Its errors are fault errors, a *fault.NotDispatched, or a *call.RPCError.
 	Act(ctx context.Context, r Run) (Result, error)
 	// Failed says what a failure of Act means.
@@ -103,6 +106,8 @@ type Failure struct {
 // return fault errors: UpstreamFailed (a *fault.NotDispatched if the request certainly never left), ResultTooLarge, ResultInvalid,
 // TimeExceeded. A JSON-RPC error of the server is a *call.RPCError.
 type Upstreams interface {
+	// List takes the server's lists anew, and returns once they are delivered: from then on the catalogue has what the server offers now.
+	List(ctx context.Context, server string) error
 	// Do sends one request and waits for its result. params is complete except for _meta, which the implementation owns.
 	Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
 }
@@ -113,6 +118,9 @@ type served struct{ op *catalogue.Operation }
 func (s served) Operation() *catalogue.Operation { return s.op }
 func (served) Check([]byte) error                { return nil }
 func (served) Stored([]byte) string              { return "" }
+func (s served) Renew(ctx context.Context, u Upstreams) error {
+	return u.List(ctx, s.op.Server)
+}
 func (served) Inputs(context.Context, string, []byte) (*call.Inputs, error) {
 	return nil, nil
 }

@@ -102,6 +102,11 @@ func snapshot(t *testing.T) *catalogue.Snapshot {
 // sent notes what reaches a server.
 type sent struct{ requests []string }
 
+func (s *sent) List(_ context.Context, server string) error {
+	s.requests = append(s.requests, server+" list")
+	return nil
+}
+
 func (s *sent) Do(_ context.Context, server, method string, params json.RawMessage, _ *call.Exchange) (json.RawMessage, error) {
 	s.requests = append(s.requests, server+" "+method+" "+string(params))
 	return json.RawMessage(`{}`), nil
@@ -233,6 +238,12 @@ func TestEveryKindAnswersEveryMethod(t *testing.T) {
 				in, err := e.Inputs(t.Context(), "s", []byte(`{}`))
 				if (in != nil) != k.command || in != nil && in.Files[0].Path != "s{}" || err != nil {
 					t.Errorf("%+v, %v", in, err)
+				}
+			},
+			"Renew": func(t *testing.T) {
+				var up sent
+				if err := e.Renew(t.Context(), &up); err != nil || (len(up.requests) == 0) != k.command || !k.command && up.requests[0] != "shy list" {
+					t.Errorf("%q, %v", up.requests, err)
 				}
 			},
 			"Act": func(t *testing.T) {

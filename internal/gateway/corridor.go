@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
+	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
 )
 
@@ -41,16 +42,25 @@ type crossing struct {
 	subject
 	judged judgement // the newest
 	taken  taken
-	hold   desk.Hold
-	ran    ran
-	talk   talk
-	cause  *fault.Verdict // of the refusal, where the agent is told less
+	asking
+	ran   ran
+	talk  talk
+	cause *fault.Verdict // of the refusal, where the agent is told less
+	stops stops
+}
 
+// asking is what a call knows of the people who are asked about it.
+type asking struct {
+	hold desk.Hold
 	// silenceFull says that more calls of the agent wait for silence than people could stop: this one waits for a yes.
 	silenceFull bool
-	inputs      *call.Inputs // what it reads of the workspace, as it was when people were last to be asked
-	stopEpoch   int64        // of the agent, when the newest judgement began
-	stopped     atomic.Bool  // the kill switch was pulled since the call came
+	inputs      *call.Inputs // what the call reads of the workspace, as it was when people were last to be asked
+}
+
+// stops are those that reached the call's agent.
+type stops struct {
+	epoch  int64       // how many there were when the newest judgement began
+	caught atomic.Bool // the kill switch was pulled since the call came
 }
 
 // ran is what a call has of its run.
@@ -86,7 +96,7 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	now := g.now()
-	c := &crossing{g: g, r: r, speaker: speaker{agent: agentOf(r.Principal)}, id: call.NewID("call_", now), request: call.NewID("req_", now), cancel: cancel, hold: desk.Hold{For: r.Hold, Tell: r.Waiting}}
+	c := &crossing{g: g, r: r, speaker: speaker{agent: agentOf(r.Principal)}, id: call.NewID("call_", now), request: call.NewID("req_", now), cancel: cancel, asking: asking{hold: desk.Hold{For: r.Hold, Tell: r.Waiting}}}
 	if r.DryRun {
 		c.moment = judge.Check
 	}
@@ -132,6 +142,11 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		if v.Decision != fault.Permit || r.DryRun {
 			return c.refuse(ctx, v)
 		}
+		if v := c.renew(ctx); v.Decision == fault.Ask { // judged again, with the tool as its server has it now
+			continue
+		} else if v.Decision != fault.Permit {
+			return c.refuse(ctx, v)
+		}
 		if v := c.takeRequest(); v.Decision != fault.Permit {
 			return c.refuse(ctx, v)
 		}
@@ -150,6 +165,27 @@ func (g *Gateway) Call(ctx context.Context, r Request) (answer Answer) {
 		}
 		try++ // what the session holds now may not be what the person was shown: the call is judged anew
 	}
+}
+
+// renew takes the lists of the server anew before a call of risk HIGH or above, so that what runs is the tool as it is now and not as it was up to
+// half a minute ago. It happens once for a call; Ask means that the call has to be judged again.
+func (c *crossing) renew(ctx context.Context) fault.Verdict {
+	if c.taken.lists || c.judged.found.Rating.Risk.Rank() < policy.High.Rank() {
+		return fault.Permitted()
+	}
+	c.taken.lists = true
+	const stage = "standing"
+	if err := c.effect.Renew(ctx, c.g.o.Upstreams); err != nil {
+		if v := c.killed(); v.Decision != fault.Permit {
+			return v
+		}
+		return fault.Refuse(stage, fault.UpstreamFailed, fmt.Sprintf("%s is of risk %s, so its server has to list its tools first, and that failed: %s", c.op.Name, c.judged.found.Rating.Risk, fault.Of(err).Public()),
+			fault.Remedy{Kind: "wait", Text: "Try again when the server answers."})
+	}
+	if err := c.again(ctx); err != nil {
+		return fault.RefuseErr(stage, err)
+	}
+	return fault.Verdict{Decision: fault.Ask}
 }
 
 // run is what Call does once the intent is durable: act, inspect, write the outcome, release. From here on an outcome is owed.

@@ -72,7 +72,7 @@ func (c *crossing) understand() {
 // load gathers the facts that memory knows.
 func (c *crossing) load() judge.Facts {
 	g, now := c.g, c.g.now()
-	c.stopEpoch = g.standing.StopEpoch(c.agent) // before the facts: a stop that comes later is noticed
+	c.stops.epoch = g.standing.StopEpoch(c.agent) // before the facts: a stop that comes later is noticed
 	tier := g.tierOf(c.decl)
 	aside, _ := g.standing.Quarantined(c.agent)
 	raised := c.raised()
@@ -83,7 +83,7 @@ func (c *crossing) load() judge.Facts {
 	f := judge.Facts{
 		Rules: g.rules, Time: now,
 		Caller: judge.Caller{
-			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: c.stopped.Load() || g.standing.Killed(c.agent), Quarantined: aside.Since,
+			Agent: c.agent, Requester: s.Requester, Door: c.r.Door, Declaration: c.decl, Stopped: c.stops.caught.Load() || g.standing.Killed(c.agent), Quarantined: aside.Since,
 			AskFrom: tier.AskFrom, Own: g.o.Identities(s.Requester),
 		},
 		Session: judge.Session{
@@ -192,10 +192,11 @@ func (c *crossing) takeTurn(f *judge.Facts) bool {
 	return ok
 }
 
-// taken is what a call has taken of its session's limits. A call that is judged again takes nothing twice.
+// taken is what a call has taken of its session's limits, and whether its server has listed its tools for it. A call that is judged again takes
+// nothing twice.
 type taken struct {
-	call, request bool
-	session       bool // it counts among the calls that run in it
+	call, request, lists bool
+	session              bool // it counts among the calls that run in it
 }
 
 // takeRequest counts an external request: now that it is to be made, not each time that it is asked whether it may be.
@@ -317,7 +318,7 @@ func (c *crossing) plan() *provenance.SealedPlan {
 	if c.answers != nil { // what goes out beside the arguments is in no plan
 		return &provenance.SealedPlan{}
 	}
-	if c.session.Plan.ByPerson() && c.session.Plan.StopEpoch != c.stopEpoch { // a yes from before the agent was stopped
+	if c.session.Plan.ByPerson() && c.session.Plan.StopEpoch != c.stops.epoch { // a yes from before the agent was stopped
 		return &provenance.SealedPlan{}
 	}
 	for i, st := range c.session.Plan.Steps { // approved for the tool as it was (docs/design.md, rule 2)

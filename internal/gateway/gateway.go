@@ -298,7 +298,7 @@ func (g *Gateway) killed(agent string) fault.Verdict {
 // killed tells whether the call's agent is switched off, or was at any time since the call came: taking the switch back lets new calls run, and not
 // those that it stopped.
 func (c *crossing) killed() fault.Verdict {
-	if c.stopped.Load() {
+	if c.stops.caught.Load() {
 		return fault.Killed(c.g.now())
 	}
 	return c.g.killed(c.agent)
@@ -307,7 +307,7 @@ func (c *crossing) killed() fault.Verdict {
 // Cancel ends the call: the kill switch was pulled, the session was closed, or its budget is used up.
 func (c *crossing) Cancel(cause error) {
 	if errors.Is(cause, standing.ErrKilled) {
-		c.stopped.Store(true)
+		c.stops.caught.Store(true)
 	}
 	c.cancel(cause)
 }

@@ -34,6 +34,8 @@ import (
 type upstreams struct {
 	mu      sync.Mutex
 	calls   []string // "server method params"
+	listed  []string // servers whose lists were taken anew
+	list    func(server string) error
 	answers map[string]func(ctx context.Context, params json.RawMessage, x *call.Exchange) (json.RawMessage, error)
 }
 
@@ -43,6 +45,17 @@ func text(s string) json.RawMessage {
 		panic(err)
 	}
 	return b
+}
+
+func (u *upstreams) List(_ context.Context, server string) error {
+	u.mu.Lock()
+	u.listed = append(u.listed, server)
+	f := u.list
+	u.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(server)
 }
 
 func (u *upstreams) Do(ctx context.Context, server, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {

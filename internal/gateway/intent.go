@@ -96,7 +96,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if err != nil {
 		return spend, detail, err
 	}
-	spend = Spend{StopEpoch: c.stopEpoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys(), Seen: kept}
+	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys(), Seen: kept}
 	if spend.Step = c.takes(); spend.Step != nil {
 		detail["plan_step"] = f.Evidence.Step.Text
 	}
@@ -132,7 +132,7 @@ func (c *crossing) declaredLabels() []flow.Held {
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
 func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	defer c.talk.end()
-	if c.stopped.Load() || c.g.standing.StopEpoch(c.agent) != c.stopEpoch { // stopped while the intent was being written
+	if c.stops.caught.Load() || c.g.standing.StopEpoch(c.agent) != c.stops.epoch { // stopped while the intent was being written
 		return effect.Result{}, &fault.NotDispatched{Err: standing.ErrKilled}
 	}
 	bound := maxAct

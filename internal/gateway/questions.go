@@ -133,7 +133,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	a := approval.Approval{
 		CallDigest: c.digest, Risk: string(rating.Risk), Amount: rating.Amount, Consequence: rating.Consequence, Operation: c.op.ID, DefinitionHash: c.effect.Definition(),
 		Arguments: c.args, Session: c.session.ID, Agent: c.agent, Requester: c.session.Requester, OpenedBy: c.session.OpenedBy,
-		StopEpoch: c.stopEpoch, Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
+		StopEpoch: c.stops.epoch, Labels: labelWords(c.raised().Labels), SessionVersion: c.session.Version, PolicyVersion: c.g.o.Policies.Version(),
 		Destinations: policy.Destinations(c.op.Class.Roles, c.args), Evidence: evidence.ForPerson(c.judged.facts.Evidence.Ruling), Inputs: c.inputs,
 	}
 	a.Destinations = a.Destinations[:min(len(a.Destinations), maxDestinations)]

@@ -43,6 +43,8 @@ type upstreams struct {
 	started chan struct{} // closed by the first call of a tool that waits, if it is there
 }
 
+func (*upstreams) List(context.Context, string) error { return nil }
+
 func (u *upstreams) Do(ctx context.Context, server, method string, params json.RawMessage, _ *call.Exchange) (json.RawMessage, error) {
 	name, _ := call.Get(params, "name")
 	u.mu.Lock()

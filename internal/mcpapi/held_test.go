@@ -41,6 +41,8 @@ type house struct {
 	reply func(ctx context.Context, x *call.Exchange) (json.RawMessage, error)
 }
 
+func (*house) List(context.Context, string) error { return nil }
+
 func (h *house) Do(ctx context.Context, _, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	h.mu.Lock()
 	h.ran = append(h.ran, method+" "+string(params))

@@ -1,10 +1,15 @@
 package upstream
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
@@ -102,6 +107,83 @@ func TestRugPull(t *testing.T) {
 	first, _ := seen.tool("srv", "a")
 	m.servers["srv"].relist()
 	until(t, "the change is seen", func() bool { d, _ := seen.tool("srv", "a"); return d.Hash != first.Hash })
+}
+
+// changing is a server whose tool a is another one in each list.
+func changing() (s *rawHTTP, lists *atomic.Int64, fails *atomic.Bool) {
+	lists, fails = &atomic.Int64{}, &atomic.Bool{}
+	return &rawHTTP{list: func(id, _ string) string {
+		n := lists.Add(1)
+		if fails.Load() {
+			return `{"jsonrpc":"2.0","id":` + id + `,"error":{"code":-32000,"message":"not now"}}`
+		}
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"a","description":"v%d","inputSchema":{"type":"object"}}]}}`, id, n)
+	}}, lists, fails
+}
+
+// Who asks for the lists has them delivered when the answer is there, and an error where they were not; many that ask at once share a list.
+func TestListNow(t *testing.T) {
+	s, lists, fails := changing()
+	m, seen := start(t, Config{URL: serve(t, s)}, nil)
+	for range 3 {
+		before, _ := seen.tool("srv", "a")
+		if err := m.List(t.Context(), "srv"); err != nil {
+			t.Fatal(err)
+		}
+		if now, _ := seen.tool("srv", "a"); now.Hash == before.Hash {
+			t.Error("the answer was there before the list was delivered")
+		}
+	}
+	before := lists.Load()
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if err := m.List(t.Context(), "srv"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := lists.Load() - before; n > 25 {
+		t.Errorf("50 that asked at once had %d lists taken", n)
+	}
+	fails.Store(true)
+	var none *fault.NotDispatched
+	if err := m.List(t.Context(), "srv"); !fault.Is(err, fault.UpstreamFailed) || !errors.As(err, &none) {
+		t.Errorf("a list that failed: %v", err)
+	}
+	if err := m.List(t.Context(), "other"); !fault.Is(err, fault.UpstreamFailed) {
+		t.Errorf("of no server: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.List(ended, "srv"); !errors.As(err, &none) {
+		t.Errorf("out of time: %v", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.List(t.Context(), "srv"); !errors.As(err, &none) {
+		t.Errorf("of a server that is stopped: %v", err)
+	}
+}
+
+// A call that finds old lists has them taken again beside it; one that finds new ones does not.
+func TestUseRenewsLists(t *testing.T) {
+	s, lists, _ := changing()
+	m, _ := start(t, Config{URL: serve(t, s)}, nil)
+	server := m.servers["srv"]
+	call := func() {
+		_, _ = m.Do(t.Context(), "srv", "tools/call", json.RawMessage(`{"name":"a","arguments":{}}`), nil)
+	}
+	call()
+	if len(server.changed) != 0 {
+		t.Error("a call that found new lists asks for them")
+	}
+	before := lists.Load()
+	server.renewal.at.Store(time.Now().Add(-relistUsed).UnixNano())
+	call()
+	until(t, "the lists are taken again", func() bool { return lists.Load() > before })
 }
 
 func TestDefinitionsPanic(t *testing.T) {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,7 +27,8 @@ const (
 	frameSlack  = 64 << 10 // of a message around its result
 	stableAfter = 30 * time.Second
 	relistGap   = time.Second      // lists are taken again at most this often, however many changes are announced
-	relistAfter = 5 * time.Minute  // a server that announces no changes is asked again all the same: it may have changed its definitions
+	relistUsed  = 30 * time.Second // a call finds lists that are no older, or has them taken again beside it
+	relistAfter = 5 * time.Minute  // a server that announces no changes and is not called is asked again all the same
 	relistRetry = 30 * time.Second // after a list that failed
 )
 
@@ -47,10 +49,11 @@ type settings struct {
 // get conversations of their own.
 type server struct {
 	settings
-	stderr  io.Writer                                        // gets what the server writes on its standard error, escaped; may be nil
-	tried   chan struct{}                                    // closed after the first attempt, listing included
-	attempt func()                                           // closes tried
-	changed chan struct{}                                    // holds one signal when the server has announced a change of its lists
+	stderr  io.Writer     // gets what the server writes on its standard error, escaped; may be nil
+	tried   chan struct{} // closed after the first attempt, listing included
+	attempt func()        // closes tried
+	changed chan struct{} // holds one signal when the lists are to be taken again
+	renewal renewal
 	headers atomic.Pointer[map[string][]mcpwire.ParamHeader] // by tool
 	closers sync.WaitGroup                                   // goroutines that close conversations and cancel subscriptions
 
@@ -63,10 +66,17 @@ type server struct {
 	subscribed subscribers
 }
 
+// renewal is what calls have to do with the lists.
+type renewal struct {
+	urgent  chan struct{}  // holds one signal when a call waits for them
+	at      atomic.Int64   // when they were last asked for, in nanoseconds since 1970
+	waiting []chan<- error // of the calls that wait; guarded by server.mu
+}
+
 func newServer(cfg Config, o Options) *server {
 	s := &server{
 		settings: settings{cfg: cfg, o: o, log: o.Log.With("upstream", cfg.ID), maxFrame: int(o.MaxResult) + frameSlack, backoffMin: 100 * time.Millisecond, backoffMax: 30 * time.Second},
-		tried:    make(chan struct{}), changed: make(chan struct{}, 1),
+		tried:    make(chan struct{}), changed: make(chan struct{}, 1), renewal: renewal{urgent: make(chan struct{}, 1)},
 		now:       Status{ID: cfg.ID, State: Connecting, Since: time.Now(), Sandbox: cfg.Confine.Sandbox},
 		dedicated: map[string]*dedicated{}, subscribed: subscribers{},
 	}
@@ -133,10 +143,47 @@ func (s *server) supervise(ctx context.Context) {
 }
 
 // relist has the lists taken again.
-func (s *server) relist() {
+func (s *server) relist() { wake(s.changed) }
+
+// wake leaves one signal.
+func wake(one chan<- struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case one <- struct{}{}:
 	default:
+	}
+}
+
+// inUse has the lists taken again where a call finds them old. The call does not wait for it.
+func (s *server) inUse() {
+	if time.Since(time.Unix(0, s.renewal.at.Load())) >= relistUsed {
+		s.relist()
+	}
+}
+
+// listNow takes the lists again and returns once they are delivered.
+func (s *server) listNow(ctx context.Context) error {
+	done := make(chan error, 1)
+	s.mu.Lock()
+	if s.shared == nil || s.stopped {
+		defer s.mu.Unlock()
+		return s.undispatched(errors.New(s.now.LastError), "is %s", s.now.State)
+	}
+	s.renewal.waiting = append(s.renewal.waiting, done)
+	s.mu.Unlock()
+	wake(s.renewal.urgent)
+	s.relist()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return s.undispatched(ctx.Err(), "did not list its tools in time")
+	}
+}
+
+// tellRelisted tells calls what came of the lists that they wait for.
+func tellRelisted(waiting []chan<- error, err error) {
+	for _, done := range waiting {
+		done <- err // has room for the one answer that it gets
 	}
 }
 
@@ -145,6 +192,8 @@ func (s *server) setShared(c *conversation) {
 	defer s.mu.Unlock()
 	s.shared = c
 	if c == nil {
+		tellRelisted(s.renewal.waiting, s.undispatched(nil, "went down while it listed its tools"))
+		s.renewal.waiting = nil
 		return
 	}
 	s.now.State, s.now.Since, s.now.LastError = Up, time.Now(), ""
@@ -163,12 +212,25 @@ func (s *server) setShared(c *conversation) {
 func (s *server) keepListed(ctx context.Context, c *conversation) {
 	s.resubscribe(c)
 	for {
-		select { // this list has all that was announced before it
-		case <-s.changed:
-		default:
+		for _, asked := range []<-chan struct{}{s.changed, s.renewal.urgent} { // this list has all that was announced, and is all that was asked for, before it
+			select {
+			case <-asked:
+			default:
+			}
 		}
+		s.mu.Lock()
+		waiting := s.renewal.waiting
+		s.renewal.waiting = nil
+		s.mu.Unlock()
+		s.renewal.at.Store(time.Now().UnixNano())
 		next := relistAfter
-		if err := s.refresh(ctx, c); err != nil {
+		err := s.refresh(ctx, c)
+		if err != nil {
+			tellRelisted(waiting, s.undispatched(err, "did not list its tools"))
+		} else {
+			tellRelisted(waiting, nil)
+		}
+		if err != nil {
 			if c.ctx.Err() != nil || ctx.Err() != nil {
 				return
 			}
@@ -179,7 +241,7 @@ func (s *server) keepListed(ctx context.Context, c *conversation) {
 			s.log.Warn("upstream's list was not taken", "error", plain(err))
 		}
 		s.attempt()
-		if !sleep(ctx, c, relistGap, nil) || !sleep(ctx, c, next, s.changed) {
+		if !sleep(ctx, c, relistGap, s.renewal.urgent) || !sleep(ctx, c, next, s.changed) {
 			return
 		}
 	}

@@ -320,6 +320,17 @@ func (m *Manager) Release(clientKey string) {
 	}
 }
 
+// List implements effect.Upstreams.
+func (m *Manager) List(ctx context.Context, id string) error {
+	s := m.servers[id]
+	if s == nil {
+		return &fault.NotDispatched{Err: fault.New(fault.UpstreamFailed, "There is no upstream %q.", display.Line(id, 64))}
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	return s.listNow(ctx)
+}
+
 // Do implements effect.Upstreams.
 func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMessage, x *call.Exchange) (json.RawMessage, error) {
 	s := m.servers[id]
@@ -341,6 +352,7 @@ func (m *Manager) Do(ctx context.Context, id, method string, params json.RawMess
 	default:
 		return nil, s.undispatched(nil, "does not take %s", display.Line(method, 64))
 	}
+	s.inUse()
 	c, release, err := s.conversationFor(ctx, x)
 	if err != nil {
 		return nil, err
