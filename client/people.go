@@ -365,6 +365,11 @@ func (c *Client) SignInLink(ctx context.Context) (*SignInLink, error) {
 // AuditQuery selects entries. An empty field doesn't restrict.
 type AuditQuery struct {
 	Agent, Session, Action, Decision, Kind, Operation, CallID string
+	Requester, Approver                                       string // ids of people
+	ActionType                                                string // transfer_money, …
+	Risk                                                      string // LOW, MEDIUM, HIGH or CRITICAL
+	Severity                                                  string // info, warning or critical
+	Event, Code                                               string // docs/operations.md has the events, docs/errors.md the codes
 
 	From, To time.Time // From is included, To is not
 	After    *int64    // Next of the page before
@@ -381,15 +386,19 @@ type AuditPage struct {
 type Entry struct {
 	Index     int64     `json:"index"`
 	At        time.Time `json:"at"`
-	Kind      string    `json:"kind"` // intent, outcome, decision, change
+	Kind      string    `json:"kind"`               // intent, outcome, decision, change
+	Severity  string    `json:"severity,omitempty"` // info, warning, critical
 	Action    string    `json:"action"`
+	Event     string    `json:"event,omitempty"` // what it means for security, if anything
 	Agent     string    `json:"agent,omitempty"`
 	Session   string    `json:"session,omitempty"`
 	Requester string    `json:"requester,omitempty"`
 	Actor     string    `json:"actor,omitempty"`
 	Door      string    `json:"door,omitempty"`
+	Remote    string    `json:"remote,omitempty"` // the address that a request came from that a door turned away
 	RequestID string    `json:"request_id,omitempty"`
 	Operation string    `json:"operation,omitempty"`
+	Type      string    `json:"action_type,omitempty"` // transfer_money, …
 	CallID    string    `json:"call_id,omitempty"`
 	Digest    string    `json:"call_digest,omitempty"`
 	DefHash   string    `json:"definition_hash,omitempty"`
@@ -462,7 +471,8 @@ func (c *Client) Audit(ctx context.Context, q AuditQuery) (*AuditPage, error) {
 	v := url.Values{}
 	for name, value := range map[string]string{
 		"agent": q.Agent, "session": q.Session, "action": q.Action, "decision": q.Decision,
-		"kind": q.Kind, "operation": q.Operation, "call_id": q.CallID,
+		"kind": q.Kind, "operation": q.Operation, "call_id": q.CallID, "requester": q.Requester, "approver": q.Approver,
+		"action_type": q.ActionType, "risk": q.Risk, "severity": q.Severity, "event": q.Event, "code": q.Code,
 	} {
 		set(v, name, value)
 	}

@@ -34,9 +34,11 @@ func (c *cli) auditQuery() *cobra.Command {
 	var after int64
 	cmd := c.asPerson(about{
 		use: "query", short: "List entries of the audit log, oldest first",
-		long: "Filters narrow: an entry has to match all of them. --from and --to are times (2026-01-31T08:00:00Z) or how long ago (90m, 24h).",
+		long: "Filters narrow: an entry has to match all of them. A value that no entry can have is refused. --from and --to are times (2026-01-31T08:00:00Z) or how long ago (90m, 24h).",
 		example: `sallyport audit query --agent research-assistant --from 1h
 sallyport audit query --decision deny --output json
+sallyport audit query --severity critical --from 24h
+sallyport audit query --action-type transfer_money --risk CRITICAL --approver alice
 sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 	}, func(ctx context.Context, cl *client.Client, _ []string) error {
 		ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
@@ -68,9 +70,9 @@ sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 			}
 		}
 		return c.print(all, func(t *table) {
-			t.row("INDEX", "AT", "KIND", "ACTION", "AGENT", "OPERATION", "DECISION", "CODE", "REASON")
+			t.row("INDEX", "AT", "SEVERITY", "KIND", "ACTION", "AGENT", "OPERATION", "DECISION", "CODE", "REASON")
 			for _, e := range all.Entries {
-				t.row(e.Index, e.At, e.Kind, e.Action, e.Agent, e.Operation, e.Decision, e.Code, e.Reason)
+				t.row(e.Index, e.At, e.Severity, e.Kind, e.Action, e.Agent, e.Operation, e.Decision, e.Code, e.Reason)
 			}
 			if all.Next != nil {
 				t.line("more: --after %d", *all.Next)
@@ -85,6 +87,13 @@ sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 	f.StringVar(&q.Kind, "kind", "", "intent, outcome, decision or change")
 	f.StringVar(&q.Operation, "operation", "", "server.tool")
 	f.StringVar(&q.CallID, "call", "", "id of the call")
+	f.StringVar(&q.ActionType, "action-type", "", "the operation's action in the risk rules: transfer_money, …")
+	f.StringVar(&q.Requester, "requester", "", "id of the person for whom the session works")
+	f.StringVar(&q.Approver, "approver", "", "id of a person who approved")
+	f.StringVar(&q.Risk, "risk", "", "LOW, MEDIUM, HIGH or CRITICAL")
+	f.StringVar(&q.Severity, "severity", "", "info, warning or critical")
+	f.StringVar(&q.Event, "event", "", "what it means for security: access_violation, credential_refused, configuration_changed, …")
+	f.StringVar(&q.Code, "code", "", "code of a refusal: permission.denied, …")
 	f.StringVar(&from, "from", "", "not older than")
 	f.StringVar(&to, "to", "", "older than")
 	f.Int64Var(&after, "after", -1, "only entries after this index")
@@ -105,8 +114,8 @@ func (c *cli) auditShow() *cobra.Command {
 
 func entry(t *table, e *client.Entry) {
 	for _, f := range [][2]any{
-		{"index", e.Index}, {"at", e.At}, {"kind", e.Kind}, {"action", e.Action}, {"agent", e.Agent}, {"session", e.Session},
-		{"requester", e.Requester}, {"actor", e.Actor}, {"door", e.Door}, {"request", e.RequestID}, {"operation", e.Operation},
+		{"index", e.Index}, {"at", e.At}, {"severity", e.Severity}, {"kind", e.Kind}, {"action", e.Action}, {"event", e.Event}, {"agent", e.Agent}, {"session", e.Session},
+		{"requester", e.Requester}, {"actor", e.Actor}, {"door", e.Door}, {"from", e.Remote}, {"request", e.RequestID}, {"operation", e.Operation}, {"action type", e.Type},
 		{"definition", e.DefHash}, {"call", e.CallID}, {"call digest", e.Digest}, {"decision", e.Decision}, {"stage", e.Stage},
 		{"code", e.Code}, {"reason", e.Reason}, {"only logged", e.Shadow}, {"risk", e.Risk}, {"amount", e.Amount}, {"approvers", e.Approvers},
 		{"model", e.Model}, {"labels", e.Labels}, {"attribution", e.Attribution}, {"detail", e.Detail},

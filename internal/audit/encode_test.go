@@ -27,6 +27,7 @@ func sample(i int64) Entry {
 func full() Entry {
 	e := sample(7)
 	e.Kind, e.Stage, e.Code, e.Reason, e.Shadow = Outcome, "flow", "flow.contaminated", "l'été <b>&\u2028 \x00\x1f\x7f\"\\\n\r\t", true
+	e.Severity, e.Event, e.Remote, e.Type = Warning, FlowViolation, "192.0.2.1", "transfer_money"
 	e.Amount, e.Approvers, e.Model, e.Labels = "12.50 EUR", []string{"alice", "bob"}, "m-1", []string{"pii", "untrusted"}
 	e.Result = &Payload{SHA256: "00", Size: 1 << 40, Stored: true, Key: "ab", Redacted: true}
 	e.Attribution, e.Detail, e.DurationMS = json.RawMessage(`{"source":"mail","n":[1,null,true]}`), json.RawMessage(`null`), 1234

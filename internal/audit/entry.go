@@ -23,14 +23,18 @@ type Entry struct {
 	Index     int64     `json:"index"`
 	At        time.Time `json:"at"`
 	Kind      Kind      `json:"kind"`
-	Action    string    `json:"action"` // "call", "session.open", "kill.disable", …
+	Severity  Severity  `json:"severity,omitempty"` // what the log gives it: see Classify; absent in entries of old versions
+	Action    string    `json:"action"`             // "call", "session.open", "kill.disable", …
+	Event     Event     `json:"event,omitempty"`    // what it means for security, if anything: see Classify
 	Agent     string    `json:"agent,omitempty"`
 	Session   string    `json:"session,omitempty"`
 	Requester string    `json:"requester,omitempty"`
-	Actor     string    `json:"actor,omitempty"` // the credential that acted, as kind:id
-	Door      string    `json:"door,omitempty"`  // mcp, http
+	Actor     string    `json:"actor,omitempty"`  // the credential that acted, as kind:id
+	Door      string    `json:"door,omitempty"`   // mcp, http, console
+	Remote    string    `json:"remote,omitempty"` // of what a door turned away: the address that it came from
 	RequestID string    `json:"request_id,omitempty"`
 	Operation string    `json:"operation,omitempty"`
+	Type      string    `json:"action_type,omitempty"` // the operation's action in the risk rules: transfer_money, …
 	CallID    string    `json:"call_id,omitempty"`
 	Digest    string    `json:"call_digest,omitempty"`
 	DefHash   string    `json:"definition_hash,omitempty"`
@@ -80,6 +84,9 @@ type Payload struct {
 	Redacted bool            `json:"redacted,omitempty"` // Shown or stored bytes differ from the exact ones
 	Bytes    []byte          `json:"-"`                  // what to store under Key, when Stored
 }
+
+// Folded is the action of an entry that stands for many refusals of one actor for one cause (internal/refusals).
+const Folded = "refusals"
 
 // maxReason bounds a reason, in bytes.
 const maxReason = 2000

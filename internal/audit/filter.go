@@ -4,8 +4,10 @@ import (
 	"maps"
 	"math"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -21,6 +23,7 @@ const (
 // Filter selects the entries of a query (AU-2). The zero value selects all. An empty field doesn't restrict.
 type Filter struct {
 	Agent, Session, Action, Decision, Kind, Operation, CallID string
+	Requester, Approver, Type, Risk, Severity, Event, Code    string
 
 	From, To time.Time // From is included, To is not
 	Min      int64     // lowest index; "after=N" in a query is N+1, so that the last index seen asks for the next page
@@ -33,18 +36,72 @@ func (f Filter) Match(e Entry) bool {
 	return e.Index >= f.Min &&
 		is(f.Agent, e.Agent) && is(f.Session, e.Session) && is(f.Action, e.Action) && is(f.Decision, e.Decision) &&
 		is(f.Kind, string(e.Kind)) && is(f.Operation, e.Operation) && is(f.CallID, e.CallID) &&
+		is(f.Requester, e.Requester) && is(f.Type, e.Type) && is(f.Risk, e.Risk) && is(f.Severity, string(e.Severity)) &&
+		is(f.Event, string(e.Event)) && is(f.Code, e.Code) && (f.Approver == "" || slices.Contains(e.Approvers, f.Approver)) &&
 		(f.From.IsZero() || !e.At.Before(f.From)) && (f.To.IsZero() || e.At.Before(f.To))
 }
 
-// ParseFilter reads a query: agent, session, action, decision, kind, operation, call_id, from, to, after, limit. An empty parameter counts as
-// absent; an unknown or repeated one is an error, because a misspelt filter must not answer with everything. Errors are *fault.Error with the
-// parameter at fault.
+// words are the filters that compare a field with a word, by their names in a query.
+func (f *Filter) words() map[string]*string {
+	return map[string]*string{
+		"agent": &f.Agent, "session": &f.Session, "action": &f.Action, "action_type": &f.Type, "decision": &f.Decision, "kind": &f.Kind,
+		"operation": &f.Operation, "call_id": &f.CallID, "requester": &f.Requester, "approver": &f.Approver, "risk": &f.Risk,
+		"severity": &f.Severity, "event": &f.Event, "code": &f.Code,
+	}
+}
+
+// Names are the names of all filters in a query.
+func Names() []string {
+	return slices.Sorted(maps.Keys(new(Filter).words()))
+}
+
+// Decisions are the words that an entry can have for its decision.
+var Decisions = []string{"permit", "ask", "deny", "ok", "error", "unknown", "discarded"}
+
+// Kinds are the kinds of entries.
+var Kinds = []string{string(Intent), string(Outcome), string(Decision), string(Change)}
+
+// Risks are the words for a risk.
+var Risks = []string{"LOW", "MEDIUM", "HIGH", "CRITICAL"}
+
+// actionForm is how the names of actions are written.
+var actionForm = regexp.MustCompile(`^[a-z_]+([./][a-z_]+)*$`)
+
+// Values are the values that an entry can have in a field, for the filters of closed lists.
+func Values(name string) []string {
+	switch name {
+	case "kind":
+		return Kinds
+	case "decision":
+		return Decisions
+	case "risk":
+		return Risks
+	case "severity":
+		return asWords(Severities)
+	case "event":
+		return asWords(Events)
+	case "code":
+		codes := asWords(fault.Codes())
+		slices.Sort(codes)
+		return codes
+	}
+	return nil
+}
+
+func asWords[W ~string](list []W) []string {
+	words := make([]string, 0, len(list))
+	for _, w := range list {
+		words = append(words, string(w))
+	}
+	return words
+}
+
+// ParseFilter reads a query: from, to, after, limit and the filters of Names. An empty parameter counts as absent. An unknown or repeated one
+// is an error, and so is a value that no entry can have, because a misspelt filter must not answer with everything, nor with nothing as if nothing
+// had happened. Errors are *fault.Error with the parameter at fault.
 func ParseFilter(q url.Values) (Filter, error) {
 	f := Filter{Limit: defaultLimit}
-	words := map[string]*string{
-		"agent": &f.Agent, "session": &f.Session, "action": &f.Action, "decision": &f.Decision,
-		"kind": &f.Kind, "operation": &f.Operation, "call_id": &f.CallID,
-	}
+	words := f.words()
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		bad := func(format string, args ...any) error {
 			return fault.New(fault.RequestMalformed, format, args...).At(name)
@@ -82,13 +139,16 @@ func ParseFilter(q url.Values) (Filter, error) {
 		default:
 			word, ok := words[name]
 			if !ok {
-				return Filter{}, bad("There is no filter %.40q; there are agent, session, action, decision, kind, operation, call_id, from, to, after and limit.", name)
+				return Filter{}, bad("There is no filter %.40q; there are %s, from, to, after and limit.", name, strings.Join(Names(), ", "))
+			}
+			if known := Values(name); known != nil && !slices.Contains(known, value) {
+				return Filter{}, bad("%s is one of %s, not %q.", name, strings.Join(known, ", "), value)
+			}
+			if name == "action" && !actionForm.MatchString(value) {
+				return Filter{}, bad("action is a word like call, session.open or resources/read, not %q.", value)
 			}
 			*word = value
 		}
-	}
-	if f.Kind != "" && !Kind(f.Kind).Known() {
-		return Filter{}, fault.New(fault.RequestMalformed, "kind must be intent, outcome, decision or change, not %q.", f.Kind).At("kind")
 	}
 	if !f.From.IsZero() && !f.To.IsZero() && !f.From.Before(f.To) {
 		return Filter{}, fault.New(fault.RequestMalformed, "to must be later than from.").At("to")

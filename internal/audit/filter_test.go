@@ -24,6 +24,8 @@ func TestParseFilter(t *testing.T) {
 		"agent=&session=&from=&to=&after=&limit=": {Limit: 100},
 		"agent=a&session=s&action=call&decision=deny&kind=intent&operation=o&call_id=c": {
 			Agent: "a", Session: "s", Action: "call", Decision: "deny", Kind: "intent", Operation: "o", CallID: "c", Limit: 100},
+		"requester=r&approver=p&action_type=transfer_money&risk=HIGH&severity=critical&event=access_violation&code=permission.denied": {
+			Requester: "r", Approver: "p", Type: "transfer_money", Risk: "HIGH", Severity: "critical", Event: "access_violation", Code: "permission.denied", Limit: 100},
 		"from=2026-01-31T08:00:00Z&to=2026-01-31T09:00:00.5%2B01:00": {
 			From: at("2026-01-31T08:00:00Z"), To: at("2026-01-31T09:00:00.5+01:00"), Limit: 100},
 		"from=2026-01-31T08:00:00Z&to=2026-01-31T08:00:01Z&after=0&limit=1": {
@@ -44,6 +46,9 @@ func TestParseFilter(t *testing.T) {
 		"from=2026-01-31T08:00:00Z&to=2026-01-31T08:00:00Z": "to",
 		"after=-1": "after", "after=x": "after", "after=9223372036854775807": "after", "after=1e3": "after",
 		"limit=0": "limit", "limit=1001": "limit", "limit=-5": "limit", "limit=all": "limit",
+		"decision=maybe": "decision", "decision=Deny": "decision", "risk=high": "risk", "risk=EXTREME": "risk", "severity=fatal": "severity",
+		"event=attack": "event", "code=permission": "code", "code=PERMISSION.DENIED": "code", "action=Call": "action", "action=call%20": "action",
+		"type=transfer_money": "type", "q=x": "q",
 		"kind=note": "kind", "kind=Intent": "kind", "agnet=a": "agnet", "Agent=a": "Agent",
 		"agent=a&agent=b": "agent", "agent=%ff": "agent", "session=" + strings.Repeat("x", 257): "session",
 	} {
@@ -62,8 +67,8 @@ func TestParseFilter(t *testing.T) {
 // TestFilterMatchesEachField: one wrong field is enough, and the right ones together match.
 func TestFilterMatchesEachField(t *testing.T) {
 	e := sample(5)
-	e.Decision = "permit"
-	right := Filter{Agent: e.Agent, Session: e.Session, Action: e.Action, Decision: e.Decision, Kind: string(e.Kind), Operation: e.Operation,
+	e.Decision, e.Type, e.Severity, e.Event, e.Code, e.Approvers = "permit", "transfer_money", Critical, AccessViolation, "permission.denied", []string{"alice", "bob"}
+	right := Filter{Requester: e.Requester, Approver: "bob", Type: e.Type, Risk: e.Risk, Severity: "critical", Event: "access_violation", Code: e.Code, Agent: e.Agent, Session: e.Session, Action: e.Action, Decision: e.Decision, Kind: string(e.Kind), Operation: e.Operation,
 		CallID: e.CallID, From: e.At, To: e.At.Add(1), Min: 5}
 	if !right.Match(e) || !(Filter{}).Match(e) || !(Filter{}).Match(Entry{}) {
 		t.Fatal("does not match")

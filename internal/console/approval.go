@@ -106,7 +106,7 @@ func (c *Console) showApproval(w http.ResponseWriter, r *http.Request, p identit
 	d.Typed, d.Oob = as, r.Method == http.MethodGet && r.URL.Query().Get("part") == "state"
 	status := http.StatusOK
 	if refused != nil {
-		d.Problem, status = c.refused(p, refused, "answer", "approval_id", q.ID)
+		d.Problem, status = c.refused(r, p, refused, "answer", "approval_id", q.ID)
 		d.Problem.Title = "Your answer was not taken"
 	}
 	if d.Oob {

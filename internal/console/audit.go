@@ -150,9 +150,10 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 	q := r.URL.Query()
 	d := auditPage{Fields: []searchField{
 		{Name: "agent", Label: "Agent"}, {Name: "session", Label: "Session"}, {Name: "operation", Label: "Operation"},
-		{Name: "action", Label: "Action"},
-		{Name: "decision", Label: "Decision", Options: []string{"permit", "ask", "deny", "ok", "error", "unknown", "discarded"}},
-		{Name: "kind", Label: "Kind", Options: []string{"intent", "outcome", "decision", "change"}},
+		{Name: "action", Label: "Action"}, {Name: "action_type", Label: "Type of action"},
+		{Name: "requester", Label: "Requester"}, {Name: "approver", Label: "Approver"},
+		{Name: "decision", Label: "Decision"}, {Name: "kind", Label: "Kind"}, {Name: "risk", Label: "Risk"}, {Name: "severity", Label: "Severity"},
+		{Name: "event", Label: "Event"}, {Name: "code", Label: "Code"},
 		{Name: "from", Label: "From (UTC)", Type: "datetime-local"}, {Name: "to", Label: "To (UTC)", Type: "datetime-local"},
 	}}
 	asked, words := url.Values{}, url.Values{}
@@ -163,6 +164,7 @@ func (c *Console) auditSearch(w http.ResponseWriter, r *http.Request, p identity
 	}
 	for i := range d.Fields {
 		field := &d.Fields[i]
+		field.Options = audit.Values(field.Name)
 		field.Value = q.Get(field.Name)
 		if field.Value == "" {
 			continue
@@ -347,11 +349,14 @@ func factsOf(e audit.Entry) (facts []fact) {
 		}
 	}
 	search := func(name, value string) string { return link("/audit", name, value) }
+	add("Severity", string(e.Severity), search("severity", string(e.Severity)))
 	add("Kind", string(e.Kind), "")
 	add("Action", e.Action, search("action", e.Action))
+	add("Type of action", e.Type, search("action_type", e.Type))
+	add("Event", string(e.Event), search("event", string(e.Event)))
 	add("Decision", e.Decision, "")
 	add("Stage", e.Stage, "")
-	add("Code", e.Code, "")
+	add("Code", e.Code, search("code", e.Code))
 	add("Reason", e.Reason, "")
 	if e.Shadow {
 		add("Shadow", "the verdict was only noted", "")
@@ -363,6 +368,7 @@ func factsOf(e audit.Entry) (facts []fact) {
 	add("Requester", e.Requester, "")
 	add("Actor", e.Actor, "")
 	add("Door", e.Door, "")
+	add("From", e.Remote, "")
 	add("Request id", e.RequestID, "")
 	add("Risk", e.Risk, "")
 	add("Amount", e.Amount, "")

@@ -16,6 +16,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"errors"
 	"html/template"
 	"log/slog"
 	"net/http"
@@ -28,6 +29,7 @@ import (
 	"sallyport.example/internal/agent"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
@@ -79,10 +81,12 @@ type Store interface {
 
 // Options are the options of New. Every field but OIDC, Public and Deliveries is needed.
 type Options struct {
-	Version   string
-	Log       *slog.Logger
-	Clock     func() time.Time
-	Gateway   *gateway.Gateway
+	Version string
+	Log     *slog.Logger
+	Clock   func() time.Time
+	Gateway *gateway.Gateway
+	// Refused puts on record that somebody was turned away. It does not wait for the store.
+	Refused   func(a gateway.Attempt, v fault.Verdict)
 	Store     Store
 	Agents    agent.Set
 	Upstreams func() []ServerStatus
@@ -362,7 +366,8 @@ func problemOf(err error) *problem {
 
 // refused says why an act was not done, and with which status the page that it was on is shown again. Failures of ours are logged with what
 // the act was about.
-func (c *Console) refused(p identity.Principal, err error, act string, about ...any) (*problem, int) {
+func (c *Console) refused(r *http.Request, p identity.Principal, err error, act string, about ...any) (*problem, int) {
+	c.record(r, p, err)
 	status := web.Status(err)
 	if status >= 500 {
 		c.o.Log.Error("an act failed", append([]any{"act", act, "person", p.ID, "code", fault.Of(err).Code, "error", err}, about...)...)
@@ -376,8 +381,19 @@ func (c *Console) missing(part string, err error) string {
 	return problemOf(err).Text
 }
 
+// record puts on record that somebody was turned away for want of a credential or of a permission. Without a kind, the principal is unknown.
+func (c *Console) record(r *http.Request, p identity.Principal, err error) {
+	if !web.Unauthorized(err) || errors.As(err, new(desk.OnRecord)) {
+		return
+	}
+	v := fault.RefuseErr("door", fault.ForTheRecord(err))
+	v.RequestID = web.RequestID(r.Context())
+	c.o.Refused(gateway.Attempt{Principal: p, Door: "console", People: true, What: r.Method + " " + r.URL.Path, Remote: web.Remote(r)}, v)
+}
+
 // fail shows why something could not be done.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, p identity.Principal, err error) {
+	c.record(r, p, err)
 	status, problem := web.Status(err), problemOf(err)
 	if status >= 500 {
 		c.o.Log.Error("a page failed", "request_id", web.RequestID(r.Context()), "path", r.URL.Path, "person", p.ID, "error", err)

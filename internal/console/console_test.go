@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 )
@@ -183,7 +184,7 @@ func TestEditable(t *testing.T) {
 func listening(t *testing.T) (c *Console, server *httptest.Server, revoked *atomic.Bool, closing chan struct{}, signedIn func(person string) *http.Cookie) {
 	revoked, closing = &atomic.Bool{}, make(chan struct{})
 	c = New(Options{
-		Log: slog.New(slog.DiscardHandler), Clock: time.Now, Gateway: &gateway.Gateway{}, Closing: closing,
+		Log: slog.New(slog.DiscardHandler), Clock: time.Now, Gateway: &gateway.Gateway{}, Refused: func(gateway.Attempt, fault.Verdict) {}, Closing: closing,
 		Authenticate: func(secret string) (identity.Principal, error) {
 			if revoked.Load() {
 				return identity.Principal{}, errors.New("revoked")

@@ -38,6 +38,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, p identity.Prin
 		return history
 	})
 	if err != nil { // nobody looks at this answer, so it needs no navigation
+		c.record(r, p, err)
 		problem := problemOf(err)
 		c.render(w, view{template: "problem", title: problem.Title, status: fault.Of(err).Code.HTTPStatus(), data: problem}, frame{})
 	}

@@ -165,7 +165,7 @@ func newPagesWorld(t testing.TB) *pagesWorld {
 	}
 	closing := make(chan struct{})
 	w.c = New(Options{
-		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Store: w.store, Agents: o.Agents,
+		Version: "test", Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: time.Now, Gateway: w.g, Refused: w.g.Refused, Store: w.store, Agents: o.Agents,
 		Upstreams: func() []ServerStatus { return nil }, Closing: closing,
 		Source: func(ctx context.Context) (audit.Source, error) { return db.Source(ctx) },
 	})
@@ -407,8 +407,9 @@ func TestSessionPaged(t *testing.T) {
 	s, do := w.open("worker", "")
 	do("mail_search", `{"q":"x"}`)
 	for i := range maxMoments + 20 {
-		do("web_search", fmt.Sprintf(`{"q":"%d"}`, i))
+		do("docs_think", fmt.Sprintf(`{"q":"%d"}`, i))
 	}
+	do("web_search", `{"q":"y"}`) // refused
 	page := w.ask("viewer", "/sessions/"+s.ID, nil).Body.String()
 	earlier := regexp.MustCompile(`href="(/sessions/[^"]*\?before=\d+)"`).FindStringSubmatch(page)
 	if earlier == nil || strings.Contains(page, "Session opened") {

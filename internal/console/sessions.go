@@ -283,7 +283,7 @@ func (c *Console) act(r *http.Request, p identity.Principal, name string, do act
 		return nil
 	}
 	refused := &refusedAct{Act: name, Typed: reason}
-	refused.Problem, refused.status = c.refused(p, err, name, "id", id)
+	refused.Problem, refused.status = c.refused(r, p, err, name, "id", id)
 	return refused
 }
 

@@ -98,21 +98,33 @@ func (c *Console) requireSignIn(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && r.URL.Path != "/events" {
 		next = localPath(r.URL.RequestURI())
 	}
+	loadsPart := r.Header.Get("HX-Request") != ""
+	asksAgain := r.Method != http.MethodPost && !loadsPart && r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	asksForIt := r.Method != http.MethodPost && !loadsPart && r.URL.Path == "/"
+	if !asksAgain && !asksForIt { // there the sign-in page is what was asked for, or the next request brings the cookie
+		c.record(r, identity.Principal{}, fault.New(fault.CredentialMissing, "Nobody is signed in, or the sign-in is over."))
+	}
 	switch {
 	case r.URL.Path == "/events" && r.Header.Get("Accept") == "text/event-stream": // the page was open when the gateway restarted
 		sendReload(w)
-	case r.Header.Get("HX-Request") != "": // htmx asks for a part of a page whose sign-in is over: the browser loads the whole page again
+	case loadsPart: // htmx asks for a part of a page whose sign-in is over: the browser loads the whole page again
 		w.Header().Set("HX-Refresh", "true")
 		c.signInPage(w, http.StatusUnauthorized, signPage{Next: "/"})
 	case r.Method == http.MethodPost:
 		c.signInPage(w, http.StatusUnauthorized, signPage{Next: next, Refused: "You are not signed in any more; nothing was done."})
-	case r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate":
+	case asksAgain:
 		c.render(w, view{template: "again", title: "One moment", data: next}, frame{Again: next})
 	case r.URL.Path == "/":
 		c.signInPage(w, http.StatusOK, signPage{Next: next})
 	default:
 		c.signInPage(w, http.StatusUnauthorized, signPage{Next: next})
 	}
+}
+
+// refuseSignIn shows why a sign-in failed, and puts it on record. Without a kind, nobody knows who tried.
+func (c *Console) refuseSignIn(w http.ResponseWriter, r *http.Request, p identity.Principal, next string, err error) {
+	c.record(r, p, err)
+	c.signInPage(w, web.Status(err), signPage{Next: localPath(next), Refused: fault.Of(err).Public()})
 }
 
 func (c *Console) signInPage(w http.ResponseWriter, status int, s signPage) {
@@ -142,15 +154,13 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	next := localPath(r.PostForm.Get("next"))
-	refuse := func(status int, why string) { c.signInPage(w, status, signPage{Next: next, Refused: why}) }
 	secret, ok := identity.Bearer("Bearer " + strings.TrimSpace(r.PostForm.Get("token")))
 	if !ok {
-		refuse(http.StatusUnauthorized, "That is not a token of this gateway. It begins with spt_person_.")
+		c.refuseSignIn(w, r, identity.Principal{}, next, fault.New(fault.CredentialMissing, "That is not a token of this gateway. It begins with spt_person_."))
 		return
 	}
-	if _, err := c.o.Authenticate(secret); err != nil {
-		e := fault.Of(err)
-		refuse(e.Code.HTTPStatus(), e.Public())
+	if p, err := c.o.Authenticate(secret); err != nil {
+		c.refuseSignIn(w, r, p, next, err)
 		return
 	}
 	c.signInAs(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(secret) }, next)
@@ -161,15 +171,14 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 func (c *Console) signInAs(w http.ResponseWriter, r *http.Request, began uint64, who func() (identity.Principal, error), next string) {
 	p, err := who()
 	if err != nil {
-		e := fault.Of(err)
-		c.signInPage(w, e.Code.HTTPStatus(), signPage{Next: localPath(next), Refused: e.Public()})
+		c.refuseSignIn(w, r, p, next, err)
 		return
 	}
 	id, until := rand.Text(), c.o.Clock().Add(signInTime)
 	c.mu.Lock()
 	if c.signedOut[p.ID] > began {
 		c.mu.Unlock()
-		c.signInPage(w, http.StatusUnauthorized, signPage{Next: localPath(next), Refused: "You signed out everywhere while this sign-in was under way. Sign in again."})
+		c.refuseSignIn(w, r, p, next, fault.New(fault.CredentialMissing, "You signed out everywhere while this sign-in was under way. Sign in again."))
 		return
 	}
 	delete(c.signIns, c.cookieOf(r))
@@ -261,8 +270,7 @@ func (c *Console) oidcCallback(w http.ResponseWriter, r *http.Request) {
 	began := c.signOutsSoFar()
 	id, err := c.o.OIDC.Finish(w, r)
 	if err != nil {
-		e := fault.Of(err)
-		c.signInPage(w, e.Code.HTTPStatus(), signPage{Next: "/", Refused: e.Public()})
+		c.refuseSignIn(w, r, identity.Principal{}, "/", err)
 		return
 	}
 	c.signInAs(w, r, began, func() (identity.Principal, error) { return c.o.Person(id) }, "/")
@@ -291,7 +299,7 @@ func (c *Console) linkForm(w http.ResponseWriter, r *http.Request) {
 	l, ok := c.links[code]
 	c.mu.Unlock()
 	if !ok || !c.o.Clock().Before(l.until) {
-		c.deadLink(w)
+		c.deadLink(w, r)
 		return
 	}
 	c.render(w, view{template: "link", title: "Sign in", data: struct{ Code, Person string }{code, l.person}}, frame{})
@@ -305,12 +313,13 @@ func (c *Console) useLink(w http.ResponseWriter, r *http.Request) {
 	began := c.signOuts // from here on signing out everywhere no longer finds the link
 	c.mu.Unlock()
 	if !ok || !c.o.Clock().Before(l.until) {
-		c.deadLink(w)
+		c.deadLink(w, r)
 		return
 	}
 	c.signInAs(w, r, began, func() (identity.Principal, error) { return c.o.Authenticate(l.secret) }, "/")
 }
 
-func (c *Console) deadLink(w http.ResponseWriter) {
+func (c *Console) deadLink(w http.ResponseWriter, r *http.Request) {
+	c.record(r, identity.Principal{}, fault.New(fault.CredentialMissing, "The one-time link is not good, or not any more."))
 	c.signInPage(w, http.StatusGone, signPage{Next: "/", Refused: "This link was used already, or is older than ten minutes. Make a new one with sallyport token link, or sign in with your token."})
 }

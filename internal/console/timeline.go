@@ -219,7 +219,7 @@ func isCall(e audit.Entry) bool {
 		return asks(e)
 	}
 	switch e.Action {
-	case "declare", "plan.submit", "plan.approve", "plan.reject":
+	case "declare", "plan.submit", "plan.approve", "plan.reject", audit.Folded:
 		return false
 	}
 	return e.Kind == audit.Intent || e.Kind == audit.Outcome || e.Kind == audit.Decision

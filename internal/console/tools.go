@@ -421,7 +421,7 @@ func sentences(t catalogue.ToolView) (says []string) {
 func (c *Console) acceptTool(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	id := r.PathValue("operation")
 	if err := c.o.Gateway.Catalogue().AcceptTool(r.Context(), id, r.PostForm.Get("hash"), p.String()); err != nil {
-		refused, status := c.refused(p, err, "accept", "operation", id)
+		refused, status := c.refused(r, p, err, "accept", "operation", id)
 		c.showTool(w, r, p, toolPage{Problem: refused}, status)
 		return
 	}

@@ -83,7 +83,7 @@ func (c *Console) acceptUnread(w http.ResponseWriter, r *http.Request, p identit
 		err = fault.New(fault.RequestMalformed, "No definition was named.").Try("Go back to the page and send its form.")
 	}
 	if err != nil {
-		refused, status := c.refused(p, err, "accept definitions")
+		refused, status := c.refused(r, p, err, "accept definitions")
 		c.showUnread(w, r, p, unreadPage{Problem: refused}, status)
 		return
 	}

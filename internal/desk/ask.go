@@ -109,7 +109,7 @@ func (d *Desk) Ask(ctx context.Context, q Draft) (approval.Approval, error) {
 		if q.SilentFor > 0 { // silence permits nothing that people could not see for as long as they were promised
 			next = next.Begin(d.o.Now())
 		}
-		w, err := place(f, next, now)
+		w, err := d.place(f, next, now)
 		w.Entry = q.entry(map[string]any{"approval_id": next.ID, "digest": next.Digest})
 		return w, err
 	})
@@ -135,7 +135,7 @@ func (d *Desk) AskDeclared(ctx context.Context, q Draft) (approval.Approval, err
 		if f.Same != nil && asksTheSame(*f.Same, next, now) {
 			return Written{}, nil
 		}
-		w, err := place(f, next, now)
+		w, err := d.place(f, next, now)
 		w.Declaration = about(*q.Declaration, next)
 		w.Entry = q.entry(map[string]any{"approval_id": next.ID})
 		return w, err
@@ -182,9 +182,9 @@ func (d *Desk) write(ctx context.Context, next approval.Approval, replaces strin
 
 // place decides what is written of a new question. The question takes the place of an older one about the same call. It is refused if people
 // could not read so many.
-func place(f Found, next approval.Approval, now time.Time) (w Written, err error) {
+func (d *Desk) place(f Found, next approval.Approval, now time.Time) (w Written, err error) {
 	if f.Same != nil {
-		if w.Older, err = supersede(*f.Same, next, now); err != nil {
+		if w.Older, err = d.supersede(*f.Same, next, now); err != nil {
 			return w, err
 		}
 	}
@@ -202,7 +202,7 @@ func place(f Found, next approval.Approval, now time.Time) (w Written, err error
 }
 
 // supersede withdraws an older question about the same call, because what it showed has changed. A rejection stays.
-func supersede(old Stored, next approval.Approval, now time.Time) ([]Update, error) {
+func (d *Desk) supersede(old Stored, next approval.Approval, now time.Time) ([]Update, error) {
 	switch state := old.Approval.StateAt(now); {
 	case state == approval.Rejected:
 		return nil, old.Approval.Covers(next.CallDigest, now)
@@ -216,7 +216,7 @@ func supersede(old Stored, next approval.Approval, now time.Time) ([]Update, err
 	case !old.Approval.Inputs.Same(next.Inputs):
 		reason = "The files that the call reads changed after this was asked."
 	}
-	u := Update{Stored: old, Entry: entry(old.Approval, "approval.supersede", "rule:asked-anew")}
+	u := Update{Stored: old, Entry: d.entry(old.Approval, "approval.supersede", "rule:asked-anew")}
 	u.Entry.Reason = reason
 	var err error
 	if u.Approval, err = old.Approval.Supersede(reason, now); err != nil {
@@ -252,9 +252,9 @@ func waits(a approval.Approval, now time.Time) bool {
 }
 
 // entry returns the log entry for a question.
-func entry(a approval.Approval, action, by string) audit.Entry {
+func (d *Desk) entry(a approval.Approval, action, by string) audit.Entry {
 	e := audit.Entry{
-		Kind: audit.Change, Action: action, Agent: a.Agent, Session: a.Session, Requester: a.Requester, Actor: by, Operation: a.Operation,
+		Kind: audit.Change, Action: action, Agent: a.Agent, Session: a.Session, Requester: a.Requester, Actor: by, Operation: a.Operation, Type: d.o.ActionType(a.Operation),
 		Digest: a.CallDigest, DefHash: a.DefinitionHash, Risk: a.Risk, Amount: a.Amount, Decision: "ok",
 	}
 	e.Detail, _ = json.Marshal(map[string]any{"approval_id": a.ID, "digest": a.Digest, "declaration_id": a.DeclarationID}) // of strings: can't fail

@@ -36,6 +36,8 @@ type Options struct {
 	StopEpoch func(agent string) int64
 	// Definition returns the hash of a tool's definition as it is now; false if there is no such tool.
 	Definition func(operation string) (hash string, ok bool)
+	// ActionType is an operation's action in the risk rules; "" if it has none, or there is no such operation.
+	ActionType func(operation string) string
 	// JudgeChanged judges the call that a question is about with other arguments, which are canonical JSON, and composes the question about that call. It
 	// fails where the call would be refused.
 	JudgeChanged func(ctx context.Context, old approval.Approval, arguments []byte) (Draft, error)

@@ -82,7 +82,7 @@ func TestPlaceIsBounded(t *testing.T) {
 		"silent instead of one":           {Found{Same: waiting, SilentOfAgent: maxSilent}, question(t, silent), ErrTooManySilent},
 		"a yes with many left to silence": {Found{SilentOfAgent: maxSilent}, question(t), nil},
 	} {
-		w, err := place(c.found, c.next, noon)
+		w, err := typeless().place(c.found, c.next, noon)
 		switch {
 		case c.want == tooMany && fault.Is(err, fault.LimitQuota), c.want != nil && errors.Is(err, c.want):
 		case c.want == nil && err == nil && w.Question != nil && w.Question.ID == c.next.ID:
@@ -103,7 +103,7 @@ func TestSupersede(t *testing.T) {
 	about := func(a *approval.Approval) { a.DeclarationID = d.ID }
 	old := Stored{Approval: question(t, about), Declaration: &d}
 	for name, next := range map[string]approval.Approval{"of the same declaration": question(t, about), "of none": question(t)} {
-		updates, err := supersede(old, next, noon)
+		updates, err := typeless().supersede(old, next, noon)
 		if err != nil || len(updates) != 1 || updates[0].Approval.State != approval.Superseded || updates[0].Entry.Action != "approval.supersede" {
 			t.Fatalf("%s: %+v, %v", name, updates, err)
 		}
@@ -112,10 +112,10 @@ func TestSupersede(t *testing.T) {
 		}
 	}
 	no := after(t, question(t), func(a approval.Approval) (approval.Approval, error) { return a.Reject(bob, a.Digest, "no", noon) })
-	if _, err := supersede(*no, question(t), noon); !fault.Is(err, fault.ApprovalRejected) {
+	if _, err := typeless().supersede(*no, question(t), noon); !fault.Is(err, fault.ApprovalRejected) {
 		t.Errorf("a no does not stay: %v", err)
 	}
-	if updates, err := supersede(old, question(t), noon.Add(2*time.Hour)); err != nil || updates != nil {
+	if updates, err := typeless().supersede(old, question(t), noon.Add(2*time.Hour)); err != nil || updates != nil {
 		t.Errorf("one that expired is withdrawn: %+v, %v", updates, err)
 	}
 }
@@ -224,7 +224,8 @@ func (s *shelf) AskPerson(_ context.Context, _ Ask, decide func(Found) (Written,
 // over is a desk with a shelf behind it. Bob is an approver, and the tools are as they were.
 func over(s *shelf) *Desk {
 	return New(Options{
-		Store: s, Environment: "here", Expires: time.Hour, Now: func() time.Time { return noon }, Since: noon, Changed: func(string) {},
+		ActionType: func(string) string { return "" },
+		Store:      s, Environment: "here", Expires: time.Hour, Now: func() time.Time { return noon }, Since: noon, Changed: func(string) {},
 		Voter:      func(person string) (approval.Voter, bool) { return bob, person == bob.Person },
 		Definition: func(string) (string, bool) { return "hash", true },
 		StopEpoch:  func(string) int64 { return 2 },
@@ -417,3 +418,6 @@ func TestDeclaredAgain(t *testing.T) {
 		}
 	}
 }
+
+// typeless is a desk that knows of no operation what action it is.
+func typeless() *Desk { return &Desk{o: Options{ActionType: func(string) string { return "" }}} }

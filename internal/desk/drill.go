@@ -46,8 +46,8 @@ func (d *Desk) drill(ctx context.Context, asked approval.Approval, q Draft) {
 		return
 	}
 	_, err = d.write(ctx, next, "", now, func(f Found) (Written, error) {
-		w, err := place(f, next, now)
-		w.Drill, w.Entry = true, entry(next, "approval.drill", "rule:drill")
+		w, err := d.place(f, next, now)
+		w.Drill, w.Entry = true, d.entry(next, "approval.drill", "rule:drill")
 		w.Entry.Kind, w.Entry.Decision, w.Entry.Stage, w.Entry.Code = audit.Decision, string(fault.Ask), "approve", string(fault.ApprovalRequired)
 		return w, err
 	})

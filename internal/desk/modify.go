@@ -72,7 +72,7 @@ func (d *Desk) modify(ctx context.Context, voter approval.Voter, m Modification,
 	q.Entry.Action, q.Entry.Actor, q.Entry.Reason = "approval.ask", "person:"+voter.Person, m.Reason
 	q.Entry.Decision, q.Entry.Stage, q.Entry.Code = string(fault.Ask), why.Stage, why.Code
 	return d.write(ctx, next, old.ID, now, func(f Found) (Written, error) {
-		w, err := place(f, next, now)
+		w, err := d.place(f, next, now)
 		if err != nil {
 			return w, err
 		}
@@ -93,7 +93,7 @@ func (d *Desk) giveWay(old Stored, next string, voter approval.Voter, m Modifica
 	if digest == "" {
 		digest = a.Digest
 	}
-	u = Update{Stored: old, Entry: entry(a, "approval.modify", by)}
+	u = Update{Stored: old, Entry: d.entry(a, "approval.modify", by)}
 	u.Entry.Reason = m.Reason
 	u.Entry.Detail, _ = json.Marshal(map[string]any{"approval_id": a.ID, "digest": a.Digest, "replaced_by": next}) // of strings: can't fail
 	if u.Approval, err = a.Recount(d.o.Voter).Modify(voter, digest, m.Reason, next, now); err != nil {

@@ -40,7 +40,7 @@ func (d *Desk) refusedAnswer(ctx context.Context, voter approval.Voter, a approv
 	if f.Code == fault.NotFound || f.Code == fault.AuditUnavailable || f.Code == fault.StoreUnavailable {
 		return err
 	}
-	e := entry(a, action, "person:"+voter.Person)
+	e := d.entry(a, action, "person:"+voter.Person)
 	e.Kind, e.Decision, e.Stage, e.Code, e.Reason = audit.Decision, string(fault.Deny), "approve", string(f.Code), audit.Clip(f.Public())
 	if err := d.o.Store.Record(context.WithoutCancel(ctx), e); err != nil {
 		if fault.Is(err, fault.AuditUnavailable) {
@@ -48,8 +48,13 @@ func (d *Desk) refusedAnswer(ctx context.Context, voter approval.Voter, a approv
 		}
 		return fault.Wrap(err, fault.AuditUnavailable, "")
 	}
-	return err
+	return OnRecord{err}
 }
+
+// OnRecord is an error that has its entry.
+type OnRecord struct{ error }
+
+func (e OnRecord) Unwrap() error { return e.error }
 
 // maxReason bounds what a person writes with an answer, in bytes.
 const maxReason = 2000
@@ -112,7 +117,7 @@ func (d *Desk) vote(old Stored, voter approval.Voter, r Response, drill bool) (u
 		return u, fault.New(fault.Conflict, "It was a drill, and is answered.")
 	}
 	a := old.Approval.Recount(d.o.Voter) // votes of people who may no longer answer do not count
-	u = Update{Stored: old, Entry: entry(a, "approval."+verb(r.Decision), by)}
+	u = Update{Stored: old, Entry: d.entry(a, "approval."+verb(r.Decision), by)}
 	u.Entry.Reason = r.Reason
 	switch r.Decision {
 	case approval.Approve:

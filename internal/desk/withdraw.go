@@ -19,7 +19,7 @@ const (
 func (d *Desk) withdraw(ctx context.Context, id, by, reason string) error {
 	_, err := d.o.Store.ChangeApproval(ctx, id, func(old Stored) (u Update, err error) {
 		now := d.o.Now()
-		u = Update{Stored: old, Entry: entry(old.Approval, "approval.withdraw", by)}
+		u = Update{Stored: old, Entry: d.entry(old.Approval, "approval.withdraw", by)}
 		u.Entry.Reason = reason
 		if u.Approval, err = old.Approval.Supersede(reason, now); err == nil && old.Declaration != nil {
 			u.Declaration, err = refused(old.Declaration, declare.ByRule, reason, now)

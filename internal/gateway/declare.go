@@ -249,7 +249,7 @@ func (c *crossing) readDeclaration(ctx context.Context, body json.RawMessage) (d
 		e := c.entry(audit.Decision)
 		e.Action, e.Decision, e.Stage, e.Code, e.Reason = "declare", string(fault.Deny), "declare", string(fault.DeclarationInvalid), audit.Clip(f.Message)
 		e.Arguments = &audit.Payload{SHA256: call.HashBytes(body), Size: int64(len(body))}
-		if err := g.store.Record(context.WithoutCancel(ctx), e); err != nil {
+		if err := g.refusals.Record(ctx, e); err != nil {
 			return r, audited(err)
 		}
 		return r, f

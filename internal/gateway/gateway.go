@@ -173,7 +173,8 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.desk = desk.New(desk.Options{
 		Store: o.Store, Voter: o.Voter, Environment: o.Environment, Expires: o.Limits.ApprovalExpires, PerMinute: o.Limits.AsksPerMinute,
-		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged,
+		DrillEvery: o.Limits.DrillEvery, Draw: o.Draw, Now: g.now, Since: g.clock.since, Log: o.Log, Definition: g.toolDefinition, ActionType: g.actionType,
+		StopEpoch: func(agent string) int64 { return g.standing.StopEpoch(agent) }, JudgeChanged: g.judgeChanged,
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
@@ -225,6 +226,14 @@ func (g *Gateway) toolDefinition(operation string) (hash string, ok bool) {
 		return "", false
 	}
 	return op.Hash, true
+}
+
+// actionType is an operation's action in the risk rules; "" if it has none.
+func (g *Gateway) actionType(operation string) string {
+	if op := g.catalogue.ByID(operation); op != nil {
+		return op.Class.Action
+	}
+	return ""
 }
 
 // Close waits for the writes that are on their way, the kill switch's included, until ctx ends. Calls made after it are refused.

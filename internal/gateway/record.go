@@ -20,7 +20,7 @@ func (c *crossing) entry(kind audit.Kind) audit.Entry {
 		e.Session, e.Requester = c.session.ID, c.session.Requester
 	}
 	if c.op != nil {
-		e.Operation, e.DefHash = c.op.ID, c.op.Hash
+		e.Operation, e.DefHash, e.Type = c.op.ID, c.op.Hash, c.op.Class.Action
 	} else {
 		e.Operation = short(c.r.Tool)
 	}
@@ -132,11 +132,32 @@ func (c *crossing) panicked() Answer {
 	return c.answer(v)
 }
 
-// Refused records that a door turned a request away without a call: malformed, in the wrong form, with a state that was tampered with, or
-// for what v says. What it asked for is what, as far as that is known. It is written behind the answer, like refusals by the switch.
-func (g *Gateway) Refused(p identity.Principal, door, what string, v fault.Verdict) {
+// Attempt is a request that a door turned away without a call.
+type Attempt struct {
+	Principal identity.Principal // without a kind: nobody knows whose the request is
+	Door      string             // mcp, http or console
+	People    bool               // it came to the people's side
+	What      string             // what it asked for, as far as that is known
+	Remote    string             // the address that it came from, as the listener saw it
+}
+
+// actor is who tried, for the record. Whoever has no valid credential is one actor of each listener.
+func (a *Attempt) actor() string {
+	switch {
+	case a.Principal.Kind != "":
+		return a.Principal.String()
+	case a.People:
+		return "unknown:people"
+	}
+	return "unknown:agents"
+}
+
+// Refused records that a door turned a request away without a call: without a valid credential, at the wrong door, without the role, for what is
+// another's, malformed, or for what v says. It is written behind the answer, like refusals by the switch.
+func (g *Gateway) Refused(a Attempt, v fault.Verdict) {
+	p := a.Principal
 	e := audit.Entry{
-		Kind: audit.Decision, Action: "request", Agent: agentOf(p), Actor: p.String(), Door: door, Operation: short(what), RequestID: v.RequestID,
+		Kind: audit.Decision, Action: "request", Agent: agentOf(p), Actor: a.actor(), Door: a.Door, Remote: a.Remote, Operation: short(a.What), RequestID: v.RequestID,
 		Decision: string(fault.Deny), Stage: v.Stage, Code: string(v.Code), Reason: audit.Clip(v.Reason),
 	}
 	if p.Kind == identity.Session {

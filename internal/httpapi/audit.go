@@ -41,17 +41,24 @@ type Proof struct {
 
 // auditQuery documents the parameters of the filter. audit.ParseFilter reads them.
 type auditQuery struct {
-	Agent     string `query:"agent"`
-	Session   string `query:"session"`
-	Action    string `query:"action"`
-	Decision  string `query:"decision"`
-	Kind      string `query:"kind" doc:"intent, outcome, decision or change"`
-	Operation string `query:"operation"`
-	CallID    string `query:"call_id"`
-	From      string `query:"from" doc:"A time (RFC 3339), included."`
-	To        string `query:"to" doc:"A time (RFC 3339), not included."`
-	After     string `query:"after" doc:"Next of the page before."`
-	Limit     string `query:"limit" doc:"1 to 1000, 100 if it is not given."`
+	Agent      string `query:"agent"`
+	Session    string `query:"session"`
+	Action     string `query:"action" doc:"What was done to the gateway: call, session.open, kill.disable, …"`
+	ActionType string `query:"action_type" doc:"The operation's action in the risk rules: transfer_money, …"`
+	Decision   string `query:"decision" doc:"permit, ask or deny; of outcomes ok, error, unknown or discarded"`
+	Kind       string `query:"kind" doc:"intent, outcome, decision or change"`
+	Operation  string `query:"operation"`
+	CallID     string `query:"call_id"`
+	Requester  string `query:"requester" doc:"The person for whom the session works."`
+	Approver   string `query:"approver" doc:"A person who approved."`
+	Risk       string `query:"risk" doc:"LOW, MEDIUM, HIGH or CRITICAL"`
+	Severity   string `query:"severity" doc:"info, warning or critical"`
+	Event      string `query:"event" doc:"What it means for security: access_violation, credential_refused, …"`
+	Code       string `query:"code" doc:"Of a refusal: permission.denied, …"`
+	From       string `query:"from" doc:"A time (RFC 3339), included."`
+	To         string `query:"to" doc:"A time (RFC 3339), not included."`
+	After      string `query:"after" doc:"Next of the page before."`
+	Limit      string `query:"limit" doc:"1 to 1000, 100 if it is not given."`
 
 	filter audit.Filter
 	err    error

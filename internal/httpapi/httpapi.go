@@ -113,7 +113,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})
@@ -150,7 +150,11 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 func (a *API) side(tag string, people bool) *side {
 	mux := http.NewServeMux()
 	s := &side{a: a, people: people, mux: mux, tag: tag}
-	s.web = &web.Face{Log: a.log, NewID: func() string { return call.NewID("req_", a.clock()) }}
+	s.web = &web.Face{Log: a.log, NewID: func() string { return call.NewID("req_", a.clock()) }, Refused: func(r *http.Request, err error) {
+		v := fault.RefuseErr("door", err)
+		v.RequestID = web.RequestID(r.Context())
+		a.g.Refused(gateway.Attempt{Door: "http", People: people, What: r.Method + " " + r.URL.Path, Remote: web.Remote(r)}, v)
+	}}
 	formats := huma.DefaultFormats
 	if people {
 		formats = markupFree

@@ -17,7 +17,9 @@ import (
 
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
+	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/web"
 )
@@ -32,7 +34,14 @@ type route struct {
 	listsFields  bool            // the handler reads the body's fields strictly itself, to list everything that is wrong with them
 }
 
-type principalKey struct{}
+// whoKey is the key of the who of a request.
+type whoKey struct{}
+
+// who is who asks, and from where.
+type who struct {
+	identity.Principal
+	remote string
+}
 
 // handle serves a route with a typed input and answer. huma passes only a context and the input to a handler, so the principal travels in the
 // context from the middleware to the handler here, and from here on as an argument.
@@ -46,46 +55,47 @@ func handle[I, O any](s *side, rt route, h func(ctx context.Context, p identity.
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
 		r, w := humago.Unwrap(ctx)
 		p, err := s.admit(r, rt.roles)
+		asking := who{p, web.Remote(r)}
 		if err != nil {
-			s.recordRefusal(r.Context(), p, rt, err)
+			s.recordRefusal(r.Context(), asking, rt, err)
 			s.refuse(w, r, err)
 			return
 		}
 		if hasBody {
 			b, err := readBody(w, r, body, rt.emptyBody)
 			if err != nil {
-				s.recordRefusal(r.Context(), p, rt, err)
+				s.recordRefusal(r.Context(), asking, rt, err)
 				s.refuse(w, r, err)
 				return
 			}
 			r.Body = io.NopCloser(bytes.NewReader(b))
 			r.Header.Set("Content-Type", "application/json")
 		}
-		next(huma.WithValue(ctx, principalKey{}, p))
+		next(huma.WithValue(ctx, whoKey{}, asking))
 	}}
 	type answer struct{ Body O }
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*answer, error) {
-		p := ctx.Value(principalKey{}).(identity.Principal)
-		out, err := h(ctx, p, in)
+		asking := ctx.Value(whoKey{}).(who)
+		out, err := h(ctx, asking.Principal, in)
 		if err != nil {
-			s.recordRefusal(ctx, p, rt, err)
+			s.recordRefusal(ctx, asking, rt, err)
 			return nil, s.fail(ctx, err)
 		}
 		return &answer{out}, nil
 	})
 }
 
-// recordRefusal records a refusal that has no entry yet. There is none for an unknown credential, since the entry could name nobody, and none for
-// mistakes of people on their side, except for acts that they have no role for.
-func (s *side) recordRefusal(ctx context.Context, p identity.Principal, rt route, err error) {
+// recordRefusal records a refusal that has no entry yet: each for want of a credential or of a permission, and for agents and hosts every other, too.
+// Other mistakes of people have none.
+func (s *side) recordRefusal(ctx context.Context, p who, rt route, err error) {
 	var declared *declare.Invalid
-	mistake := s.people && p.Kind == identity.Person && !fault.Is(err, fault.RoleMissing)
-	if p.Kind == "" || mistake || errors.As(err, &declared) || errors.As(err, new(judged)) {
+	mistake := (s.people || p.Kind == "") && !web.Unauthorized(err)
+	if mistake || errors.As(err, &declared) || errors.As(err, new(judged)) || errors.As(err, new(desk.OnRecord)) {
 		return
 	}
 	v := fault.RefuseErr("door", fault.ForTheRecord(err))
 	v.RequestID = web.RequestID(ctx)
-	s.a.g.Refused(p, "http", rt.method+" "+rt.path, v)
+	s.a.g.Refused(gateway.Attempt{Principal: p.Principal, Door: "http", People: s.people, What: rt.method + " " + rt.path, Remote: p.remote}, v)
 }
 
 // judged is a refusal by the corridor, which has recorded it.
@@ -107,14 +117,16 @@ func (s *side) raw(rt route, pattern string, open bool, media string, params []*
 	}
 	s.api.OpenAPI().AddOperation(&op)
 	s.mux.HandleFunc(rt.method+" "+pattern, func(w http.ResponseWriter, r *http.Request) {
+		asking := who{remote: web.Remote(r)}
+		var err error
 		if !open {
-			if p, err := s.admit(r, rt.roles); err != nil {
-				s.recordRefusal(r.Context(), p, rt, err)
-				s.refuse(w, r, err)
-				return
-			}
+			asking.Principal, err = s.admit(r, rt.roles)
 		}
-		if err := h(w, r); err != nil {
+		if err == nil {
+			err = h(w, r)
+		}
+		if err != nil {
+			s.recordRefusal(r.Context(), asking, rt, err)
 			s.refuse(w, r, err)
 		}
 	})

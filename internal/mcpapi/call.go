@@ -113,7 +113,7 @@ func (f *Face) do(ctx context.Context, p identity.Principal, req *request, s *st
 
 // recordRefusal records a refusal of this face's own, and returns it.
 func (f *Face) recordRefusal(p identity.Principal, what string, e *rpcError) *rpcError {
-	f.g.Refused(p, "mcp", what, fault.Refuse("door", cmp.Or(e.fault, fault.RequestMalformed), e.message))
+	f.g.Refused(gateway.Attempt{Principal: p, Door: "mcp", What: what}, fault.Refuse("door", cmp.Or(e.fault, fault.RequestMalformed), e.message))
 	return e
 }
 
@@ -337,7 +337,7 @@ func (f *Face) settle(ctx context.Context, r *gateway.Request, a gateway.Answer,
 	refuse := func(code fault.Code, reason string) (bool, json.RawMessage, *rpcError) {
 		v := fault.Refuse("inspect", code, reason)
 		v.RequestID = a.Verdict.RequestID // of the call that it answers
-		f.g.Refused(r.Principal, "mcp", r.Tool, v)
+		f.g.Refused(gateway.Attempt{Principal: r.Principal, Door: "mcp", What: r.Tool}, v)
 		result, e := refusal(ctx, *r, v.RequestID, v)
 		return false, result, e
 	}

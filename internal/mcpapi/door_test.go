@@ -9,6 +9,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/web"
 )
 
@@ -79,6 +80,41 @@ func TestErrorsQuoteTheirRequest(t *testing.T) {
 		id := rep.header.Get("X-Request-Id")
 		if !strings.HasPrefix(id, "req_") || strings.Count(string(rep.body), "req_") == 0 || strings.Contains(strings.ReplaceAll(string(rep.body), id, ""), "req_") {
 			t.Errorf("%s: request %q answered with %d %s", c.name, id, rep.status, rep.body)
+		}
+	}
+}
+
+// Who is turned away before a message is read is on record, with what was tried and from where; so is who uses another's transport session.
+func TestWhoIsTurnedAwayIsOnRecord(t *testing.T) {
+	r := newRig(t)
+	own := r.open(agentToken, "{}")
+	for name, c := range map[string]struct {
+		method  string
+		headers map[string]string
+		status  int
+		who     string
+		code    fault.Code
+	}{
+		"nobody":                      {"POST", map[string]string{"Authorization": ""}, 401, "", fault.CredentialMissing},
+		"a guessed token":             {"POST", map[string]string{"Authorization": "Bearer spt_agent_guessed"}, 401, "", fault.CredentialMissing},
+		"another origin's page":       {"POST", map[string]string{"Origin": "https://evil.example"}, 403, "", fault.RequestMalformed},
+		"another host":                {"POST", map[string]string{"Host": "evil.example"}, 421, "", fault.RequestMalformed},
+		"another's transport session": {"DELETE", map[string]string{"Authorization": "Bearer " + otherToken, mcpwire.HeaderSession: own[mcpwire.HeaderSession]}, 404, "agent:other", fault.PermissionDenied},
+		"another's session to call":   {"POST", map[string]string{"Authorization": "Bearer " + otherToken, mcpwire.HeaderSession: own[mcpwire.HeaderSession], mcpwire.HeaderVersion: mcpwire.Revision1125}, 404, "agent:other", fault.PermissionDenied},
+		"a made-up transport session": {"GET", map[string]string{mcpwire.HeaderSession: "made-up"}, 404, "agent:local", fault.NotFound},
+	} {
+		before := r.g.refused.Load()
+		rep := r.do(c.method, "/mcp", echoCall, c.headers)
+		v, what := r.g.lastRefused()
+		r.g.mu.Lock()
+		a := r.g.attempt
+		r.g.mu.Unlock()
+		who := ""
+		if a.Principal.Kind != "" {
+			who = a.Principal.String()
+		}
+		if rep.status != c.status || r.g.refused.Load() != before+1 || v.Code != c.code || who != c.who || what == "" || a.Remote != "127.0.0.1" || v.RequestID != rep.header.Get("X-Request-Id") {
+			t.Errorf("%s: %d %s; on record %d times, %+v %+v", name, rep.status, rep.body, r.g.refused.Load()-before, a, v)
 		}
 	}
 }

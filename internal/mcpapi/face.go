@@ -12,6 +12,7 @@
 package mcpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,8 +51,8 @@ type Gateway interface {
 	SubmitPlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
 	// Declare takes the declaration of one external need. A wrong one is a *declare.Invalid, which is on record.
 	Declare(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error)
-	// Refused records a request that was refused without a call. what is the tool or method. It does not wait for the store.
-	Refused(p identity.Principal, door, what string, v fault.Verdict)
+	// Refused records a request that was refused without a call. It does not wait for the store.
+	Refused(a gateway.Attempt, v fault.Verdict)
 }
 
 // Options are the options of New. Authenticate and Subscribe are needed.
@@ -114,7 +115,7 @@ func New(g Gateway, o Options) *Face {
 	}
 	f := &Face{g: g, o: o}
 	f.life.stopping, f.life.halt = context.WithCancel(context.Background())
-	f.web = web.Face{Log: f.o.Log, NewID: func() string { return call.NewID("req_", f.o.Clock()) }, Single: []string{mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName}}
+	f.web = web.Face{Log: f.o.Log, NewID: func() string { return call.NewID("req_", f.o.Clock()) }, Refused: f.refusedBefore, Single: []string{mcpwire.HeaderSession, mcpwire.HeaderVersion, mcpwire.HeaderMethod, mcpwire.HeaderName}}
 	f.seal = newSealer(f.o.Clock)
 	f.conns.byID = map[string]*connection{}
 	f.updates.signal = make(chan struct{}, 1)
@@ -183,10 +184,12 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	p, err := f.principal(r)
 	if err != nil {
+		f.record(r, p, "", err)
 		f.unauthorised(w, r, err)
 		return
 	}
 	if len(r.Header.Get(mcpwire.HeaderSession)) > maxID {
+		f.record(r, p, "", noConnection)
 		f.web.Refuse(w, r, noConnection)
 		return
 	}
@@ -201,6 +204,7 @@ func (f *Face) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
+		f.record(r, p, "", e)
 		f.web.Refuse(w, r, e)
 		return
 	}
@@ -236,6 +240,16 @@ func (f *Face) principal(r *http.Request) (identity.Principal, error) {
 	return p, fault.New(fault.CredentialWrongKind, "This is a person's token, which is for the people's side.").
 		Try("Use an agent's token (sallyport token create --agent ID) or a session's.")
 }
+
+// record puts on record that an HTTP request was turned away. what is the method that it asked for; "" if it was not read.
+func (f *Face) record(r *http.Request, p identity.Principal, what string, err error) {
+	v := fault.RefuseErr("door", fault.ForTheRecord(err))
+	v.RequestID = web.RequestID(r.Context())
+	f.g.Refused(gateway.Attempt{Principal: p, Door: "mcp", What: cmp.Or(what, r.Method+" "+r.URL.Path), Remote: web.Remote(r)}, v)
+}
+
+// refusedBefore is told of requests whose credential nobody looked at.
+func (f *Face) refusedBefore(r *http.Request, err error) { f.record(r, identity.Principal{}, "", err) }
 
 // unauthorised answers 401 or 403, with the link that RFC 9728 requires. Its address is the one that the client used; nothing else depends on
 // the Host header.

@@ -36,6 +36,7 @@ type fake struct {
 	t testing.TB
 
 	refused  atomic.Int64
+	attempt  gateway.Attempt // the last refused one
 	last     fault.Verdict // of what was turned away, under mu
 	lastOf   string
 	quiet    bool // don't remember calls
@@ -248,14 +249,14 @@ func (f *fake) Declare(_ context.Context, p identity.Principal, s string, body j
 }
 
 // Refused counts what the face turned away.
-func (f *fake) Refused(_ identity.Principal, door, what string, v fault.Verdict) {
-	if door != "mcp" || v.Reason == "" || v.Stage == "" || !v.Code.Known() {
+func (f *fake) Refused(a gateway.Attempt, v fault.Verdict) {
+	if a.Door != "mcp" || v.Reason == "" || v.Stage == "" || !v.Code.Known() {
 		panic("a refusal without door, reason, stage or code")
 	}
 	f.refused.Add(1)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last, f.lastOf = v, what
+	f.last, f.lastOf, f.attempt = v, a.What, a
 }
 
 // lastRefused is what the face recorded last, and of what.

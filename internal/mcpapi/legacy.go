@@ -73,8 +73,12 @@ func (f *Face) connection(r *http.Request, p identity.Principal) (c *connection,
 	f.conns.mu.Lock()
 	c = f.conns.byID[id]
 	f.conns.mu.Unlock()
-	if c == nil || !c.owns(p) {
+	if c == nil {
 		return nil, nil, noConnection
+	}
+	if !c.owns(p) { // whose it is, is for the record
+		return nil, nil, fault.Wrap(fault.New(fault.PermissionDenied, "The transport session is of %s, and %s used it.", c.owner, p),
+			noConnection.Code, "%s", noConnection.Message).Try("%s", noConnection.Remedy)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/mcpwire"
 	"sallyport.example/internal/web"
@@ -94,7 +95,7 @@ func (f *Face) callOwn(ctx context.Context, p identity.Principal, name string, t
 		if e := fault.Of(err); e.Cause != nil {
 			f.o.Log.Error("an own tool failed", "request_id", v.RequestID, "principal", p.String(), "error", err)
 		}
-		f.g.Refused(p, "mcp", name, record)
+		f.g.Refused(gateway.Attempt{Principal: p, Door: "mcp", What: name}, record)
 		return refused(v), nil
 	}
 	b := append(json.RawMessage(nil), `{"content":[{"type":"text","text":`...)

@@ -22,7 +22,7 @@ func (f *Face) post(w http.ResponseWriter, r *http.Request, p identity.Principal
 		err = web.WithStatus(http.StatusNotAcceptable, fault.New(fault.RequestMalformed, "Accept must list application/json and text/event-stream.").At("Accept"))
 	}
 	if err != nil {
-		f.g.Refused(p, "mcp", "", fault.RefuseErr("door", err))
+		f.record(r, p, "", err)
 		f.web.Refuse(w, r, err)
 		return
 	}
@@ -88,7 +88,7 @@ func (f *Face) postLegacy(w http.ResponseWriter, r *http.Request, p identity.Pri
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
-		f.g.Refused(p, "mcp", req.Method, fault.RefuseErr("door", e))
+		f.record(r, p, req.Method, e)
 		s.fail(&rpcError{status: e.Code.HTTPStatus(), code: mcpwire.CodeInvalidRequest, message: e.Public()})
 		return
 	}
@@ -147,7 +147,7 @@ func (f *Face) notification(w http.ResponseWriter, r *http.Request, p identity.P
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
-		f.g.Refused(p, "mcp", req.Method, fault.RefuseErr("door", e))
+		f.record(r, p, req.Method, e)
 		f.web.Refuse(w, r, e)
 		return
 	}
@@ -172,6 +172,7 @@ func (f *Face) response(w http.ResponseWriter, r *http.Request, p identity.Princ
 	}
 	c, release, e := f.connection(r, p)
 	if e != nil {
+		f.record(r, p, "", e)
 		f.web.Refuse(w, r, e)
 		return
 	}

@@ -107,7 +107,7 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 		case "server/discover":
 			prompt, err := f.g.SystemPrompt(ctx, h.principal)
 			if err != nil {
-				return nil, sdkError(f.faultError(ctx, err))
+				return nil, f.turnedAway(ctx, h.principal, method, err)
 			}
 			res, err := next(ctx, method, req)
 			if d, ok := res.(*mcp.DiscoverResult); ok && err == nil {
@@ -122,6 +122,16 @@ func (f *Face) middleware(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
+// turnedAway refuses a method that the SDK serves, on record.
+func (f *Face) turnedAway(ctx context.Context, p identity.Principal, method string, err error) error {
+	if !errors.Is(err, errClosing) {
+		v := fault.RefuseErr("door", fault.ForTheRecord(err))
+		v.RequestID = web.RequestID(ctx)
+		f.g.Refused(gateway.Attempt{Principal: p, Door: "mcp", What: method}, v)
+	}
+	return sdkError(f.faultError(ctx, err))
+}
+
 // initialize opens a transport session. It adds the connection before the id goes out, so that the client's next request finds it.
 func (f *Face) initialize(ctx context.Context, h *handshake, method string, req mcp.Request, next mcp.MethodHandler) (mcp.Result, error) {
 	ss, ok := req.GetSession().(*mcp.ServerSession)
@@ -130,7 +140,7 @@ func (f *Face) initialize(ctx context.Context, h *handshake, method string, req 
 	}
 	prompt, err := f.g.SystemPrompt(ctx, h.principal)
 	if err != nil {
-		return nil, sdkError(f.faultError(ctx, err))
+		return nil, f.turnedAway(ctx, h.principal, method, err)
 	}
 	c := &connection{
 		id: ss.ID(), owner: h.principal, ss: ss, caps: h.caps, asks: askable(h.caps), last: f.o.Clock(), level: silent,
@@ -140,7 +150,7 @@ func (f *Face) initialize(ctx context.Context, h *handshake, method string, req 
 		return next(ctx, method, req) // a second initialize: the SDK refuses it
 	}
 	if err := f.add(c); err != nil {
-		return nil, sdkError(f.faultError(ctx, err))
+		return nil, f.turnedAway(ctx, h.principal, method, err)
 	}
 	res, err := next(ctx, method, req)
 	if r, ok := res.(*mcp.InitializeResult); ok && err == nil {

@@ -3,6 +3,7 @@ package refusals
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ type store struct {
 	let          chan struct{} // closed: it answers
 	fails        bool
 	now, most, n int
+	entries      []audit.Entry
 }
 
 func (s *store) Record(ctx context.Context, entries ...audit.Entry) error {
@@ -40,6 +42,7 @@ func (s *store) Record(ctx context.Context, entries ...audit.Entry) error {
 	}
 	if err == nil {
 		s.n += len(entries)
+		s.entries = append(s.entries, entries...)
 	}
 	return err
 }
@@ -51,14 +54,15 @@ func TestHangingStore(t *testing.T) {
 		r := New(s, slog.New(slog.DiscardHandler))
 		start := time.Now()
 		var wg sync.WaitGroup
-		for range 3 * maxBeside {
+		for i := range 3 * maxBeside { // of so many actors: each has entries of its own
+			e := audit.Entry{Actor: fmt.Sprint("agent:", i)}
 			wg.Go(func() {
-				if err := r.Record(t.Context(), audit.Entry{}); err == nil {
+				if err := r.Record(t.Context(), e); err == nil {
 					t.Error("written down by a store that hangs")
 				}
 			})
-			r.RecordCallLater(audit.Entry{})
-			r.RecordDoorLater(audit.Entry{})
+			r.RecordCallLater(e)
+			r.RecordDoorLater(e)
 		}
 		wg.Wait()
 		if took := time.Since(start); took != maxWait {

@@ -28,7 +28,26 @@ func keyOf(field byte, value string) uint32 {
 	return h
 }
 
-// appendKeys adds the keys of an entry: of each field that a query can ask for.
+// markedKey is in the blocks that have the keys of appendMarked, too. Older blocks don't, and are read.
+var markedKey = keyOf('m', "1")
+
+// appendMarked adds the keys of the fields that marked blocks have besides those of appendKeys.
+func appendMarked(keys []uint32, e *audit.Entry) []uint32 {
+	for _, f := range [...]struct {
+		field byte
+		value string
+	}{{'q', e.Requester}, {'y', e.Type}, {'r', e.Risk}, {'v', string(e.Severity)}, {'e', string(e.Event)}, {'x', e.Code}} {
+		if f.value != "" {
+			keys = append(keys, keyOf(f.field, f.value))
+		}
+	}
+	for _, person := range e.Approvers {
+		keys = append(keys, keyOf('p', person))
+	}
+	return keys
+}
+
+// appendKeys adds the keys of an entry: of the fields that a query can ask for, in every block.
 func appendKeys(keys []uint32, e *audit.Entry) []uint32 {
 	for _, f := range [...]struct {
 		field byte
@@ -41,9 +60,9 @@ func appendKeys(keys []uint32, e *audit.Entry) []uint32 {
 	return keys
 }
 
-// encodeBlock is a row of audit_blocks: its different keys in order, four bytes each.
+// encodeBlock is a row of audit_blocks: its different keys and the mark, in order, four bytes each.
 func encodeBlock(keys []uint32) []byte {
-	keys = slices.Clone(keys)
+	keys = append(slices.Clone(keys), markedKey)
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	b := make([]byte, 0, 4*len(keys))
@@ -155,13 +174,13 @@ func (l *logState) readEntries(c *conn) error {
 	if err != nil {
 		return err
 	}
-	l.keys = make([]uint32, 0, 8*blockSize)
+	l.keys = make([]uint32, 0, 12*blockSize)
 	for _, leaf := range leaves {
 		e, err := audit.Unmarshal(leaf)
 		if err != nil {
 			return damaged(err)
 		}
-		l.keys = appendKeys(l.keys, &e)
+		l.keys = appendMarked(appendKeys(l.keys, &e), &e)
 	}
 	l.open = map[string]int64{}
 	return c.query(func(v []driver.Value) error {
@@ -230,7 +249,7 @@ func (c *conn) entry(index int64) (e audit.Entry, err error) {
 // unknownOutcome is the outcome of an intent whose result is not known (docs/design.md, rule 1).
 func unknownOutcome(intent *audit.Entry, reason string) audit.Entry {
 	return audit.Entry{
-		Kind: audit.Outcome, Action: intent.Action, Decision: "unknown", Reason: reason,
+		Kind: audit.Outcome, Action: intent.Action, Type: intent.Type, Decision: "unknown", Reason: reason,
 		Agent: intent.Agent, Session: intent.Session, Requester: intent.Requester, Actor: intent.Actor, Door: intent.Door,
 		RequestID: intent.RequestID, Operation: intent.Operation, CallID: intent.CallID, Digest: intent.Digest, DefHash: intent.DefHash,
 	}

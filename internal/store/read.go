@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"time"
 
@@ -223,16 +224,32 @@ func (r *Reader) since(ctx context.Context, t time.Time, size int64) (int64, err
 	return int64(i), failed
 }
 
-func wanted(f audit.Filter) (keys []uint32) {
-	return appendKeys(nil, &audit.Entry{Kind: audit.Kind(f.Kind), Agent: f.Agent, Session: f.Session, CallID: f.CallID,
-		Action: f.Action, Operation: f.Operation, Decision: f.Decision})
+// wantedKeys are the keys of the blocks in which an entry that the filter selects can be.
+type wantedKeys struct {
+	always []uint32 // of the fields that every block has keys of
+	marked []uint32 // of those that only marked blocks have keys of
+}
+
+func wanted(f audit.Filter) wantedKeys {
+	e := audit.Entry{Kind: audit.Kind(f.Kind), Agent: f.Agent, Session: f.Session, CallID: f.CallID, Action: f.Action, Operation: f.Operation, Decision: f.Decision,
+		Requester: f.Requester, Type: f.Type, Risk: f.Risk, Severity: audit.Severity(f.Severity), Event: audit.Event(f.Event), Code: f.Code}
+	if f.Approver != "" {
+		e.Approvers = []string{f.Approver}
+	}
+	return wantedKeys{appendKeys(nil, &e), appendMarked(nil, &e)}
+}
+
+// in reports whether the block can have such an entry.
+func (w *wantedKeys) in(block []byte) bool {
+	missing := func(key uint32) bool { return !blockHas(block, key) }
+	return !slices.ContainsFunc(w.always, missing) && (!blockHas(block, markedKey) || !slices.ContainsFunc(w.marked, missing))
 }
 
 var errFound = errors.New("found")
 
 // candidate returns the first index, from from on, at which an entry with all the keys can be.
-func (r *Reader) candidate(ctx context.Context, keys []uint32, from, size int64) (int64, error) {
-	if len(keys) == 0 {
+func (r *Reader) candidate(ctx context.Context, keys wantedKeys, from, size int64) (int64, error) {
+	if len(keys.always)+len(keys.marked) == 0 {
 		return from, nil
 	}
 	const some = 64 // blocks at a time; the rows are some kilobytes
@@ -248,12 +265,10 @@ func (r *Reader) candidate(ctx context.Context, keys []uint32, from, size int64)
 			if have != n {
 				return damaged(fmt.Errorf("block %d is missing", n))
 			}
-			for _, k := range keys {
-				if !blockHas(block, k) {
-					n++
-					from = n * blockSize
-					return nil
-				}
+			if !keys.in(block) {
+				n++
+				from = n * blockSize
+				return nil
 			}
 			return errFound
 		}, selectBlocks, n, some)

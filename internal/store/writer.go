@@ -541,13 +541,14 @@ func (t *tx) write(s session.Session) error {
 	return nil
 }
 
-// append adds an entry to the log and sets its index and time.
+// append adds an entry to the log and sets its index, time, severity and event.
 func (t *tx) append(e *audit.Entry) error {
 	w := t.w
 	if err := t.fits(e); err != nil {
 		return err
 	}
 	e.Index, e.At, e.Rows = w.tree.Size(), t.now, t.moved.take()
+	e.Classify()
 	leaf, err := e.AppendLeaf(w.leaf[:0])
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "the entry can't be written")
@@ -581,7 +582,7 @@ func (t *tx) append(e *audit.Entry) error {
 		delete(t.opened, e.CallID)
 		t.closed = append(t.closed, e.CallID)
 	}
-	t.keys = appendKeys(t.keys, e)
+	t.keys = appendMarked(appendKeys(t.keys, e), e)
 	if size := e.Index + 1; size%blockSize == 0 {
 		if err := w.c.exec(insertBlock, size/blockSize-1, encodeBlock(t.keys)); err != nil {
 			return err

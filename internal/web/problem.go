@@ -76,6 +76,12 @@ func (e *statusError) Unwrap() error { return e.fault }
 // WithStatus gives a fault another HTTP status than its code's.
 func WithStatus(status int, e *fault.Error) error { return &statusError{e, status} }
 
+// Unauthorized tells whether an error is for want of a credential or of a permission: 401 or 403.
+func Unauthorized(err error) bool {
+	s := Status(err)
+	return s == http.StatusUnauthorized || s == http.StatusForbidden
+}
+
 // Status is the HTTP status of an error: that of its code, or what WithStatus gave it.
 func Status(err error) int {
 	if as := (*statusError)(nil); errors.As(err, &as) {

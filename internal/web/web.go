@@ -29,6 +29,9 @@ type Face struct {
 	NewID func() string // makes the id of a request
 	// ProxyHost is the host that clients of a proxy before this face use, besides the names of this machine; "" for none.
 	ProxyHost string
+	// Refused is told of a request of another origin's page, or to another host, which is refused before anybody asks for its credential; nil:
+	// nobody is told. It must not block.
+	Refused func(r *http.Request, err error)
 	// Single are further headers that the face reads. A request that has one of them twice is refused.
 	Single []string
 }
@@ -45,6 +48,15 @@ var commonHeaders = http.Header{
 
 // HeaderRequestID is the header of an answer that has the id of its request.
 const HeaderRequestID = "X-Request-Id"
+
+// Remote is the address that a request came from, without its port: of the last proxy, if there are any.
+func Remote(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return host
+}
 
 type requestIDKey struct{}
 
@@ -75,6 +87,9 @@ func (f *Face) Handler(next http.Handler) http.Handler {
 		}
 		err := f.check(r)
 		if err != nil {
+			if f.Refused != nil && Status(err) != http.StatusBadRequest {
+				f.Refused(r, err)
+			}
 			f.Refuse(w, r, err)
 			return
 		}

@@ -1,0 +1,124 @@
+package audit
+
+import (
+	"slices"
+
+	"sallyport.example/internal/fault"
+)
+
+// Severity says how soon somebody should look at an entry.
+type Severity string
+
+const (
+	Info     Severity = "info"     // the day's work
+	Warning  Severity = "warning"  // something was refused, asked about, changed by hand, or went wrong
+	Critical Severity = "critical" // look at it now
+)
+
+// Severities are all of them, in rising order.
+var Severities = []Severity{Info, Warning, Critical}
+
+// Event names what an entry means for security. Most entries mean nothing by themselves, and have none.
+type Event string
+
+const (
+	CredentialRefused    Event = "credential_refused" // no valid credential, at a listener or at the sign-in
+	AccessViolation      Event = "access_violation"   // something was tried that whoever tried it may not do, or that is another's
+	FlowViolation        Event = "flow_violation"     // data would have gone where it may not, or arguments came from nobody trusted
+	PhaseViolation       Event = "phase_violation"    // something reached outside in planning, or left the plan
+	Undeclared           Event = "undeclared"         // a need was not declared, or not in the form that is asked for
+	LimitReached         Event = "limit_reached"
+	InjectionFound       Event = "injection_found"
+	ApprovalAsked        Event = "approval_asked"
+	ApprovalAnswered     Event = "approval_answered"
+	KillSwitched         Event = "kill_switched" // the switch was moved, or refused something
+	QuarantineChanged    Event = "quarantine"    // of an agent or a tool: set, ended, or refused something
+	OutcomeUnknown       Event = "outcome_unknown"
+	GatewayStarted       Event = "gateway_started"
+	ConfigurationChanged Event = "configuration_changed" // also: an agent's declaration
+	PhaseMoved           Event = "phase_moved"
+	LabelsChanged        Event = "labels_changed" // of a session, apart from a call
+	TokenChanged         Event = "token_changed"
+)
+
+// Events are all of them.
+var Events = []Event{
+	CredentialRefused, AccessViolation, FlowViolation, PhaseViolation, Undeclared, LimitReached, InjectionFound, ApprovalAsked, ApprovalAnswered,
+	KillSwitched, QuarantineChanged, OutcomeUnknown, GatewayStarted, ConfigurationChanged, PhaseMoved, LabelsChanged, TokenChanged,
+}
+
+// byAction are the events of changes, and their severity.
+var byAction = map[string]struct {
+	event    Event
+	severity Severity
+}{
+	"kill.disable":        {KillSwitched, Critical},
+	"kill.enable":         {KillSwitched, Warning},
+	"agent.quarantine":    {QuarantineChanged, Critical},
+	"agent.restore":       {QuarantineChanged, Warning},
+	"tool.quarantine":     {QuarantineChanged, Warning},
+	"gateway.start":       {GatewayStarted, Info},
+	"config.change":       {ConfigurationChanged, Warning},
+	"agent.change":        {ConfigurationChanged, Warning},
+	"session.phase":       {PhaseMoved, Info},
+	"session.release":     {LabelsChanged, Warning},
+	"session.taint":       {LabelsChanged, Warning},
+	"session.definitions": {LabelsChanged, Info},
+	"token.create":        {TokenChanged, Info},
+	"token.revoke":        {TokenChanged, Info},
+	"approval.ask":        {ApprovalAsked, Info},
+	"approval.drill":      {ApprovalAsked, Info},
+	"approval.approve":    {ApprovalAnswered, Info},
+	"approval.reject":     {ApprovalAnswered, Warning},
+	"approval.modify":     {ApprovalAnswered, Warning},
+	"approval.defer":      {ApprovalAnswered, Info},
+	"plan.approve":        {ApprovalAnswered, Info},
+	"plan.reject":         {ApprovalAnswered, Warning},
+}
+
+// byCode are the events of refusals.
+var byCode = map[fault.Code]Event{
+	fault.CredentialMissing: CredentialRefused,
+	fault.AgentUndeclared:   AccessViolation, fault.AgentUnapproved: AccessViolation, fault.PermissionDenied: AccessViolation,
+	fault.CredentialWrongKind: AccessViolation, fault.RoleMissing: AccessViolation, fault.EgressBlocked: AccessViolation, fault.PathBlocked: AccessViolation,
+	fault.ModelUndeclared: AccessViolation, fault.ModelHostedTool: AccessViolation, fault.ModelUnpinned: AccessViolation, fault.CitationUndeclared: AccessViolation,
+	fault.FlowContaminated: FlowViolation, fault.FlowUntrusted: FlowViolation,
+	fault.PhaseBlocked: PhaseViolation, fault.PlanMismatch: PhaseViolation,
+	fault.DeclarationMissing: Undeclared, fault.DeclarationInvalid: Undeclared,
+	fault.LimitRate: LimitReached, fault.LimitQuota: LimitReached, fault.LimitBudget: LimitReached, fault.BreakerOpen: LimitReached, fault.TimeExceeded: LimitReached,
+	fault.ThreatInjection:  InjectionFound,
+	fault.ApprovalRequired: ApprovalAsked,
+	fault.KillSwitch:       KillSwitched,
+	fault.AgentQuarantined: QuarantineChanged, fault.ToolQuarantined: QuarantineChanged,
+}
+
+// Classify gives the entry its severity, and its event where it has one. Both follow from what the entry says, so whoever makes one can't forget
+// them. The log does it when the entry is appended.
+func (e *Entry) Classify() {
+	e.Severity, e.Event = Info, ""
+	switch found, known := byAction[e.Action]; {
+	case e.Kind == Outcome && e.Decision == "unknown":
+		e.Severity, e.Event = Warning, OutcomeUnknown
+	case e.Decision == string(fault.Deny), e.Decision == "error", e.Decision == "discarded":
+		e.Severity, e.Event = Warning, byCode[fault.Code(e.Code)]
+	case known:
+		e.Severity, e.Event = found.severity, found.event
+	case e.Decision == string(fault.Ask):
+		e.Event = ApprovalAsked
+	case e.Shadow:
+		e.Severity, e.Event = Warning, byCode[fault.Code(e.Code)]
+	}
+	switch {
+	case e.Risk == "CRITICAL" && (e.Kind == Intent || e.Kind == Outcome):
+		e.Severity = Critical
+	case e.Risk == "CRITICAL" || e.Risk == "HIGH":
+		e.raise(Warning)
+	}
+}
+
+// raise makes the severity at least s.
+func (e *Entry) raise(s Severity) {
+	if slices.Index(Severities, e.Severity) < slices.Index(Severities, s) {
+		e.Severity = s
+	}
+}

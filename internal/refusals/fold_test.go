@@ -1,0 +1,143 @@
+package refusals
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sallyport.example/internal/audit"
+)
+
+// recorder is a Recorder with a store that takes everything at once.
+func recorder() (*Recorder, *store) {
+	s := &store{let: make(chan struct{})}
+	close(s.let)
+	return New(s, slog.New(slog.DiscardHandler)), s
+}
+
+func denied(actor, code, operation, remote string) audit.Entry {
+	return audit.Entry{Kind: audit.Decision, Action: "call", Actor: actor, Code: code, Operation: operation, Remote: remote, Decision: "deny"}
+}
+
+// counts is the number of refusals that the entries stand for, and the entries that stand for many.
+func counts(t *testing.T, entries []audit.Entry) (all int64, folded []audit.Entry) {
+	for _, e := range entries {
+		if e.Action != audit.Folded {
+			all++
+			continue
+		}
+		var d struct{ Count int64 }
+		if err := json.Unmarshal(e.Detail, &d); err != nil || d.Count < 1 {
+			t.Errorf("%s %v", e.Detail, err)
+		}
+		all += d.Count
+		folded = append(folded, e)
+	}
+	return all, folded
+}
+
+// Of one actor and one code, ten have an entry each and the rest one, when the minute is over; the next minute begins anew. No refusal is lost,
+// and who is refused for another cause, or is somebody else, is not crowded out.
+func TestFold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := recorder()
+		defer r.Close()
+		for i := range 1000 {
+			for _, e := range []audit.Entry{denied("agent:a", "permission.denied", fmt.Sprint("bank.", i%3), ""), denied("agent:a", "phase.blocked", "web.get", ""), denied("agent:b", "permission.denied", "bank.0", "10.0.0.1")} {
+				switch i % 3 {
+				case 0:
+					if err := r.Record(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				case 1:
+					r.RecordCallLater(e)
+				default:
+					r.RecordDoorLater(e)
+				}
+			}
+		}
+		synctest.Wait()
+		if s.n != 3*ownEntries {
+			t.Errorf("%d entries before the minute was over", s.n)
+		}
+		time.Sleep(window)
+		synctest.Wait()
+		all, folded := counts(t, s.entries)
+		if all != 3000 || len(folded) != 3 || s.n != 3*ownEntries+3 {
+			t.Errorf("%d refusals in %d entries, %d of them for many", all, s.n, len(folded))
+		}
+		if e := folded[0]; e.Actor != "agent:a" || e.Code != "permission.denied" || e.Decision != "deny" || e.Operation != "" || !strings.Contains(string(e.Detail), `"tried":[{"name":"bank.`) || !strings.Contains(e.Reason, "990 more") {
+			t.Errorf("%+v %s", e, e.Detail)
+		}
+		if e := folded[2]; e.Actor != "agent:b" || e.Operation != "bank.0" || e.Remote != "10.0.0.1" {
+			t.Errorf("%+v", e)
+		}
+		before := s.n
+		time.Sleep(10 * window)
+		synctest.Wait()
+		if s.n != before {
+			t.Errorf("%d entries of nothing", s.n-before)
+		}
+		r.RecordDoorLater(denied("agent:a", "permission.denied", "bank.0", ""))
+		synctest.Wait()
+		if s.n != before+1 {
+			t.Error("the first refusal of a later minute has no entry of its own")
+		}
+	})
+}
+
+// What is only counted when the program stops is written down then, and what comes later has its own entry.
+func TestFoldedIsWrittenAtTheStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := recorder()
+		for range 25 {
+			r.RecordDoorLater(denied("unknown:agents", "credential.missing", "POST /mcp", "127.0.0.1"))
+		}
+		r.Close()
+		if all, folded := counts(t, s.entries); all != 25 || len(folded) != 1 {
+			t.Errorf("%d in %+v", all, folded)
+		}
+		for range 25 {
+			if err := r.Record(t.Context(), denied("unknown:agents", "credential.missing", "POST /mcp", "127.0.0.1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if all, _ := counts(t, s.entries); all != 50 {
+			t.Errorf("%d after the stop", all)
+		}
+	})
+}
+
+// An agent gets no more entries by speaking for more sessions, and many actors at once take no more memory than the bound.
+func TestFoldedActors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s := recorder()
+		defer r.Close()
+		for i := range 100 {
+			e := denied(fmt.Sprint("session:sess_", i), "permission.denied", "bank.pay", "")
+			e.Agent, e.Session = "a", fmt.Sprint("sess_", i)
+			r.RecordCallLater(e)
+		}
+		time.Sleep(window)
+		synctest.Wait()
+		_, folded := counts(t, s.entries)
+		if s.n != ownEntries+1 || len(folded) != 1 || folded[0].Actor != "agent:a" || folded[0].Agent != "a" || folded[0].Session != "" || strings.Count(string(folded[0].Detail), "sess_") != maxNamed {
+			t.Errorf("%d entries: %+v", s.n, folded)
+		}
+		for i := range 3 * maxBundles {
+			r.RecordCallLater(denied(fmt.Sprint("agent:", i), "x", "", ""))
+		}
+		if n := len(r.folder.of); n > maxBundles+1 {
+			t.Errorf("%d bundles", n)
+		}
+		time.Sleep(window)
+		synctest.Wait()
+		if all, _ := counts(t, s.entries); all != 100+3*maxBundles {
+			t.Errorf("%d on record", all)
+		}
+	})
+}
