@@ -191,10 +191,14 @@ func (w *Request) joinsList(k *idWalk, i, at int) bool {
 	case !k.own || w.words[i][0] != '#':
 		return false
 	}
-	return !singularVerbs[w.next(at)]
+	next := w.next(at)
+	return !singularVerbs[next] && !(w.commas[at] && modalVerbs[next])
 }
 
 var singularVerbs = set("is was has stays remains looks seems isn't isnt ist war hat bleibt est reste était es está")
+
+// modalVerbs follow a list as often as one id. Behind a comma without a conjunction they begin a clause.
+var modalVerbs = set("can could should must may might will would shall kann soll muss darf peut doit puede debe")
 
 // next is the word behind a place in the same phrase, without its marks; "" if there is none.
 func (w *Request) next(at int) string {
@@ -240,7 +244,7 @@ func (w *Request) startsClause(at int) bool {
 	return at == 0 || w.plain[at-1] == "" || clauseWords[w.plain[at-1]]
 }
 
-var clauseWords = set("please and then to or also kindly now just can could would will i we you should must lets bitte")
+var clauseWords = set("please and then to or also kindly now just can could would will i we you they he she anyone anybody someone somebody everyone should must lets bitte")
 
 // endsWith reports whether the words up to a place end with one of the names, written as one word, and where the name begins. It may not begin right
 // behind a function word.

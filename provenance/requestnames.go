@@ -35,13 +35,16 @@ func (w *Request) namesRecord(value string, by author) bool {
 
 // distinctFor reports whether a folded text from an outsider is distinctive enough to name a record. A distinctive word needs another word beside it
 // that is no function word, or the request has to set it apart by quotes or capitals. A text without any has to stand in quotes, and so has one that
-// a name would hardly be: it ends with a function word, or is only the beginning of an order ("check the weather"). The addresses in a text do not
+// a name would hardly be: it ends with a function word, or is only the beginning of an order ("check the weather"). One with quotes inside names none. The addresses in a text do not
 // count. The name of a file is distinctive.
 func (w *Request) distinctFor(s string) bool {
 	if isFileName(s) {
 		return true
 	}
 	words, distinctive, addresses, last := 0, 0, false, ""
+	money := slices.ContainsFunc(strings.Fields(s), func(token string) bool {
+		return currencies[strings.Trim(token, ".,:;!?")] || strings.ContainsAny(token, "$€£¥₹")
+	})
 	for token := range strings.FieldsSeq(s) {
 		token = strings.Trim(token, ".,:;!?'\"()[]<>")
 		if f, ok := formOf(token); ok && (f.kind == mail || f.kind == link || f.kind == account) {
@@ -49,15 +52,17 @@ func (w *Request) distinctFor(s string) bool {
 			continue
 		}
 		for word := range strings.FieldsFuncSeq(token, func(r rune) bool { return !inWord(r) }) {
-			if !connects(word) {
+			if last = word; money && only(word, digits) {
+				continue
+			}
+			if !connects(word) && utf8.RuneCountInString(word) > 1 {
 				words++
 			}
 			distinctive += weight(word)
-			last = word
 		}
 	}
 	switch {
-	case distinctive == 0 && addresses:
+	case distinctive == 0 && addresses, crossesQuotes(s):
 		return false
 	case distinctive == 0 || connects(last) && months[last] == 0 || w.onlyBeginsOrder(s) || w.partOfAccount(s):
 		return w.quoted(s)
@@ -71,6 +76,11 @@ func (w *Request) distinctFor(s string) bool {
 func (w *Request) partOfAccount(s string) bool {
 	s = strings.ToUpper(bareWord(s))
 	return hasDigit(s) && slices.ContainsFunc(slices.Collect(maps.Keys(w.grouped)), func(account string) bool { return strings.Contains(account, s) })
+}
+
+// crossesQuotes reports whether a text has quotes inside, so that it may begin in one part of the request and end in another.
+func crossesQuotes(s string) bool {
+	return strings.ContainsAny(s, `"“”„«»‹›`) || strings.Contains(s, "' ") || strings.Contains(s, " '")
 }
 
 // connects reports whether a folded word only connects others.
@@ -106,6 +116,8 @@ func weight(word string) int {
 	}
 	return 1
 }
+
+var currencies = set("eur usd gbp chf jpy cny euro euros dollar dollars pound pounds cent cents yen")
 
 // ordinals are the letters behind the digits of an ordinal or a time.
 var ordinals = set("st nd rd th am pm h er e uhr")
@@ -190,7 +202,11 @@ func (w *Request) quoted(value string) bool {
 			before, after = lastBefore(w.cased[:i]), firstOf(strings.TrimLeft(w.cased[j:], " "))
 			return strings.ContainsRune("«‹", before) && strings.ContainsRune("»›", after)
 		}
-		return i > 0 && j < len(w.cased) && strings.ContainsRune(opening, before) && strings.ContainsRune(closing, after)
+		if i == 0 || j == len(w.cased) || !strings.ContainsRune(opening, before) || !strings.ContainsRune(closing, after) {
+			return false
+		}
+		outer, _ := utf8.DecodeLastRuneInString(w.cased[:i-utf8.RuneLen(before)]) // an apostrophe inside a word is no quote
+		return !(strings.ContainsRune("'’", before) && inWord(outer)) && !(strings.ContainsRune("'’", after) && inWord(firstOf(w.cased[j+utf8.RuneLen(after):])))
 	})
 }
 
@@ -272,7 +288,7 @@ func (w *Request) namesPlace(value string) bool {
 }
 
 var (
-	placeWords = set("to with for in into at cc bcc via channel channels group room team user person an bei mit für à pour avec chez dans en para con kanal gruppe raum canal groupe salle")
+	placeWords = set("to with for in into at cc bcc via tell ask inform notify invite message email mail remind frage informiere erinnere channel channels group room team user person an bei mit für à pour avec chez dans en para con kanal gruppe raum canal groupe salle")
 	articles   = set("the a my our your his her their this that der die das dem den dein mein meinem unser unserem le la les un une mon notre nos el los")
 )
 

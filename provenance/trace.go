@@ -596,8 +596,10 @@ func (t *tracer) inRequest(v traced, f form) bool {
 		label, _, ok := call.LongestPrefix(t.p.Args, v.path)
 		name := label[strings.LastIndexByte(label, '.')+1:]
 		return ok && v.role == Target && bareWord(name) != "" && !commonWords[bareWord(name)] && t.s.Request.givesID(v.text, name)
+	case f.kind == text && v.role == Name && !strings.ContainsFunc(f.value, func(r rune) bool { return !inWord(r) }) && connects(f.value):
+		return false
 	case f.kind == text && v.role.Core() && v.role != Identity:
-		if v.role == Destination && !t.s.Request.namesPlace(v.text) {
+		if v.role == Destination && (isFileName(f.value) || !t.s.Request.namesPlace(v.text)) {
 			return false
 		}
 		return t.s.Request.has(f) && (countDistinctive(f.value) > 0 || t.s.Request.setApart(strings.TrimSpace(v.text)))
