@@ -28,6 +28,7 @@ type Session struct {
 	OpenedBy         string    `json:"opened_by"`
 	Own              bool      `json:"own"` // the session that the agent's own token stands for
 	Phase            string    `json:"phase"`
+	PhaseBy          string    `json:"phase_by,omitempty"` // who moved it there: a principal, or rule; "": it began there
 	State            string    `json:"state"`
 	Labels           []Held    `json:"labels"`
 	Plan             *Plan     `json:"plan,omitempty"`

@@ -40,6 +40,14 @@ const (
 	BySelf Opener = "self" // the agent too; such a session keeps the labels of the one before
 )
 
+// Approver is who approves the agent's plans.
+type Approver string
+
+const (
+	PlansByRule   Approver = "rule"   // a rule, where no step has to be asked about; the default. A trust tier can demand more
+	PlansByPerson Approver = "person" // always a person
+)
+
 // Bounds of AG-8, in milliseconds.
 const (
 	DefaultExecutionTime = 30_000
@@ -64,6 +72,7 @@ type Declaration struct {
 
 	Mode         Mode         `json:"mode"`
 	StartPhase   Phase        `json:"startPhase"`
+	PlanApproval Approver     `json:"planApproval,omitempty"` // "": PlansByRule
 	Sessions     Opener       `json:"sessions"`
 	TrustTier    string       `json:"trustTier"`
 	Quotas       Quotas       `json:"quotas"`

@@ -463,6 +463,7 @@ func (r *reader) declaration(root *yaml.Node, d *Declaration) {
 
 		{"mode", "", word(r, &d.Mode, Advisory, Operator)},
 		{"startPhase", "", word(r, &d.StartPhase, Planning, Execution)},
+		{"planApproval", "", word(r, &d.PlanApproval, PlansByRule, PlansByPerson)},
 		{"sessions", "", word(r, &d.Sessions, ByHost, BySelf)},
 		{"sessionsSideBySide", "", r.boolean(&d.SessionsSideBySide)},
 		{"trustTier", "", r.checked(&d.TrustTier, checkWord)},

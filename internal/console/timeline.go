@@ -264,6 +264,9 @@ func (r *timelineBuilder) entry(e audit.Entry) {
 
 // addAct adds an act of a person, or of the gateway itself.
 func (r *timelineBuilder) addAct(e audit.Entry) {
+	if e.Action == "session.phase" && detail(e, "plan_id") != "" {
+		return // the plan that brought it is in the picture
+	}
 	m := r.add(e, lanePeople)
 	m.Operation, m.Who, m.Reason, m.Code, m.Stage = e.Action, e.Actor, e.Reason, e.Code, e.Stage
 	if e.Decision == "deny" {

@@ -100,7 +100,7 @@ func (c *Config) tiers() map[string]gateway.Tier {
 	all := gateway.Tiers()
 	for id, t := range c.TrustTiers {
 		all[id] = gateway.Tier{
-			CommRequestsPerMinute: t.CommRequestsPerMinute, CallsPerMinute: t.CallsPerMinute, Budget: time.Duration(t.ExecutionBudget), AskFrom: policy.Risk(t.AskFrom),
+			CommRequestsPerMinute: t.CommRequestsPerMinute, CallsPerMinute: t.CallsPerMinute, Budget: time.Duration(t.ExecutionBudget), AskFrom: policy.Risk(t.AskFrom), PlansWait: t.PlanApproval == "person",
 		}
 	}
 	return all

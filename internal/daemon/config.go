@@ -178,6 +178,7 @@ type TierConfig struct {
 	CommRequestsPerMinute int      `yaml:"comm_requests_per_minute,omitempty" json:"comm_requests_per_minute,omitempty" jsonschema:"External requests of a session in any minute."`
 	CallsPerMinute        int      `yaml:"calls_per_minute,omitempty" json:"calls_per_minute,omitempty" jsonschema:"Calls of a session in any minute."`
 	ExecutionBudget       Duration `yaml:"execution_budget,omitempty" json:"execution_budget,omitempty" jsonschema:"Time in operations over a session's life."`
+	PlanApproval          string   `yaml:"plan_approval,omitempty" json:"plan_approval,omitempty" jsonschema:"Who approves plans: rule (default), where no step has to be asked about, or always a person."`
 	AskFrom               string   `yaml:"ask_from,omitempty" json:"ask_from,omitempty" jsonschema:"Risk from which a person decides on a declared operation: LOW, MEDIUM or HIGH (default). On HIGH and CRITICAL people always decide."`
 }
 
@@ -718,6 +719,7 @@ func (c *Config) checkLimits(p *complaints) {
 		} else {
 			p.oneOf(field+".ask_from", t.AskFrom, "LOW", "MEDIUM", "HIGH")
 		}
+		p.oneOf(field+".plan_approval", t.PlanApproval, "rule", "person")
 		if t.CommRequestsPerMinute < 0 || t.CallsPerMinute < 0 {
 			p.bad(field, "leave it out for the limit of everybody", "a limit can't be negative")
 		}

@@ -107,6 +107,7 @@ var closedValues = []struct {
 	{"comm.protocols.[]", []any{"https", "http"}},
 	{"comm.search.provider", []any{"local", "searxng", "brave", "tavily", "opensearch"}},
 	{"trust_tiers.*.ask_from", []any{"LOW", "MEDIUM", "HIGH"}},
+	{"trust_tiers.*.plan_approval", []any{"rule", "person"}},
 	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 	{"operations.*.args.*", words(roles)},
 	{"notify.[].kind", []any{"webhook", "slack", "email"}},
@@ -290,7 +291,7 @@ comm:
   exec: {allow: [], plain: [cat, grep, head, tail, wc, sort], network: false, timeout: 30s, cpu_time: 10s, memory_mib: 512, processes: 64, output_kib: 256}
 
 # Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted. ask_from
-# is the risk from which a person decides on a declared operation.
+# is the risk from which a person decides on a declared operation; plan_approval: person lets every plan wait for a person.
 # trust_tiers:
 #   interns: {comm_requests_per_minute: 3, calls_per_minute: 60, execution_budget: 60s, ask_from: LOW}
 

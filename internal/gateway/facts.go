@@ -87,7 +87,7 @@ func (c *crossing) load() judge.Facts {
 			AskFrom: tier.AskFrom, Own: g.o.Identities(s.Requester),
 		},
 		Session: judge.Session{
-			Open: s.State == session.Open, Phase: s.Phase, Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
+			Open: s.State == session.Open, Phase: s.Phase, OpenedByRule: s.OpenedByRule(session.Phase(c.decl.StartPhase)), Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
 			BudgetSpent: s.Budget > 0 && (s.BudgetLeft() == 0 || c.live.meter.Left() <= 0),
 			Room:        judge.Room{CallsPerMinute: tier.CallsPerMinute, RequestsPerMinute: tier.CommRequestsPerMinute},
 		},
@@ -139,7 +139,7 @@ func (g *Gateway) judged(e effect.Effect, phase session.Phase) judge.Operation {
 	return judge.Operation{
 		ID: op.ID, Server: op.Server, Name: op.Name, Quarantined: op.Standing == catalogue.Quarantined, ExternalIO: op.Class.ExternalIO,
 		Gone:    op.Standing != catalogue.Active && op.Standing != catalogue.Quarantined,
-		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), AskFirst: op.AskFirst, Acts: op.Acts, Action: op.Class.Action,
+		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), InPlanning: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Planning), AskFirst: op.AskFirst, Acts: op.Acts, Action: op.Class.Action,
 		RiskFloor: op.Class.RiskFloor, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
 		BuiltIn: traits.NeedsReasons, Requests: traits.Requests, Places: traits.Places,
 	}

@@ -310,11 +310,16 @@ func (g *Gateway) taintBy(ctx context.Context, p identity.Principal, l *live, pl
 
 // judgePlan makes of the steps a plan with its state, the answer to it and its entry.
 func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, s session.Session, steps []planned.Step, id string, now time.Time) (session.Plan, PlanAnswer, audit.Entry, error) {
-	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: "rule", DecidedAt: now}
+	plan := session.Plan{ID: id, Submitted: now, State: session.PlanApproved, DecidedBy: session.ByRule, DecidedAt: now}
 	j, err := g.judgeSteps(ctx, l, &s, steps, planned.Submitted)
 	if err != nil {
 		return plan, PlanAnswer{}, audit.Entry{}, err
 	}
+	d, err := g.declared(s.Agent)
+	if err != nil {
+		return plan, PlanAnswer{}, audit.Entry{}, err
+	}
+	waits := g.plansWait(d)
 	var cause fault.Verdict // of the first step that kept the plan from being approved by rule
 	answer := PlanAnswer{PlanID: plan.ID, Violations: j.Report.Violations, SafeOrdering: j.Report.SafeOrdering}
 	for i, st := range steps {
@@ -347,6 +352,10 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 			cause.Reason = fmt.Sprintf("step %d: %s", i, v.Reason)
 			plan.State, plan.DecidedBy = session.PlanPending, ""
 		}
+	}
+	if plan.State == session.PlanApproved && waits {
+		cause = judge.Ask("plan", "A person decides on every plan of this agent.")
+		plan.State, plan.DecidedBy = session.PlanPending, ""
 	}
 	plan.Clean = len(s.Labels) == 0 // as it will be when it is put in place
 	for i, confirms := range planned.Confirms(&plan, j.Operations) {

@@ -546,7 +546,7 @@ func (g *Gateway) change(ctx context.Context, id string, e audit.Entry, move fun
 func (g *Gateway) SetPhase(ctx context.Context, id string, to session.Phase, by, reason string) (session.Session, error) {
 	detail, _ := json.Marshal(map[string]any{"phase": to}) // of a string: can't fail
 	return g.change(ctx, id, audit.Entry{Action: "session.phase", Actor: by, Reason: reason, Detail: detail},
-		func(s session.Session) (session.Session, error) { return s.SetPhase(to) })
+		func(s session.Session) (session.Session, error) { return s.SetPhase(to, by) })
 }
 
 // Release takes labels off a session: a person's act, with a reason on the record.

@@ -14,6 +14,7 @@ type Tier struct {
 	CallsPerMinute        int           // calls of any kind
 	Budget                time.Duration // time in operations over a session's life (EX-6)
 	AskFrom               policy.Risk   // the risk from which a person decides on a declared operation; "" is HIGH
+	PlansWait             bool          // a person decides on every plan
 }
 
 // The built-in tiers. Standard is that of an agent whose declaration names none.
@@ -46,6 +47,11 @@ func (g *Gateway) tierOf(d *agent.Declaration) Tier {
 		t.AskFrom = policy.High
 	}
 	return t
+}
+
+// plansWait tells whether a person decides on every plan of an agent: its tier demands it, or its declaration does.
+func (g *Gateway) plansWait(d *agent.Declaration) bool {
+	return d.PlanApproval == agent.PlansByPerson || g.tierOf(d).PlansWait
 }
 
 // tierOfAgent is the tier of an agent by its id; of one that is no longer declared the restricted one.

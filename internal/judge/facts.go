@@ -27,7 +27,7 @@ type Facts struct {
 
 // Rules are the operator's configuration. They are fixed as long as the program runs.
 type Rules struct {
-	Shadow      bool // verdicts of the flow and risk stages are only recorded
+	Shadow      bool // verdicts of the flow, plan and risk stages are only recorded
 	Policies    *policy.Set
 	Risk        policy.Rules
 	Labels      []flow.Label  // the confidentiality labels
@@ -62,15 +62,17 @@ type Caller struct {
 
 // Session is the version of the session that is judged.
 type Session struct {
-	Open        bool
-	Phase       session.Phase
-	Labels      []flow.Held            // once the call runs: including the labels of text that the arguments carry
-	Request     *provenance.Request    // the person's request; nil: not parsed
-	Plan        *session.Plan          // nil: none
-	Sealed      *provenance.SealedPlan // the plan as provenance reads it; nil: not approved
-	BudgetSpent bool                   // it has no time left for operations
-	OutcomeOwed bool                   // the outcome of an earlier call is not recorded yet
-	Room        Room
+	Open  bool
+	Phase session.Phase
+	// OpenedByRule says that nothing but a rule opened the execution phase: no person did, and no word of the operator's.
+	OpenedByRule bool
+	Labels       []flow.Held            // once the call runs: including the labels of text that the arguments carry
+	Request      *provenance.Request    // the person's request; nil: not parsed
+	Plan         *session.Plan          // nil: none
+	Sealed       *provenance.SealedPlan // the plan as provenance reads it; nil: not approved
+	BudgetSpent  bool                   // it has no time left for operations
+	OutcomeOwed  bool                   // the outcome of an earlier call is not recorded yet
+	Room         Room
 }
 
 // holds reports whether the session holds the label.
@@ -109,6 +111,7 @@ type Operation struct {
 	Gone        bool   // the server no longer offers it
 	ExternalIO  bool
 	InPhase     bool   // it may run in the phase that the session is in
+	InPlanning  bool   // it may run in planning, and so in both
 	BuiltIn     bool   // it is one of comm.*, which run on a declaration alone
 	Requests    bool   // it counts as an external request
 	AskFirst    bool   // the configuration does not name it, and the operator chose to be asked about such operations
@@ -201,6 +204,12 @@ func (f *Facts) PlanStep() *session.Step {
 // planned reports whether a person approved a plan with this very step.
 func (f *Facts) planned() bool {
 	return f.Session.Sealed != nil && f.Session.Plan.ByPerson() && f.Evidence.Follows
+}
+
+// offPlan reports whether a person must decide because the plan that opened the execution phase does not have the call, and only a rule approved
+// that plan (PH-5). What may run in planning needs no plan.
+func (f *Facts) offPlan() bool {
+	return f.Session.OpenedByRule && !f.Operation.InPlanning && !f.Evidence.Follows
 }
 
 // consequential reports whether the call makes a change that others see, too.

@@ -72,6 +72,9 @@ var stages = []stage{
 		Replay:       notReplayed}},
 	{name: "flow", evidence: true, run: flowRules, absent: map[Moment]string{
 		PlanStep: "the labels that a step meets depend on the steps before it: flow.Validate judges the whole plan by the same rules"}},
+	{name: "plan", evidence: true, run: plan, absent: map[Moment]string{
+		PlanStep: "it is a step of the plan that would open the phase",
+		Replay:   notReplayed}},
 	{name: "unlisted", evidence: true, run: unlisted, absent: map[Moment]string{
 		Modification: "the person who changes the arguments decides about the operation as well",
 		Replay:       notReplayed}},

@@ -97,6 +97,9 @@ var violations = map[string][]struct {
 		{"budget spent", func(_ testing.TB, f *Facts) { f.Session.BudgetSpent = true }, fault.Deny, fault.LimitBudget},
 		{"outcome owed", func(_ testing.TB, f *Facts) { f.Session.OutcomeOwed = true }, fault.Deny, fault.AuditUnavailable},
 	},
+	"plan": {
+		{"not in the plan of a rule", func(_ testing.TB, f *Facts) { f.Session.OpenedByRule = true }, fault.Ask, fault.ApprovalRequired},
+	},
 	"phase": {
 		{"planning", func(_ testing.TB, f *Facts) { f.Session.Phase, f.Operation.InPhase = session.Planning, false }, fault.Deny, fault.PhaseBlocked},
 	},
@@ -214,7 +217,7 @@ func TestOrder(t *testing.T) {
 	for _, s := range stages {
 		names = append(names, s.name)
 	}
-	if want := strings.Fields("kill standing phase declare permit parameters limit flow unlisted risk"); !slices.Equal(names, want) {
+	if want := strings.Fields("kill standing phase declare permit parameters limit flow plan unlisted risk"); !slices.Equal(names, want) {
 		t.Fatalf("the order is %v", names)
 	}
 	for i, first := range names {
@@ -348,7 +351,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// Shadow mode notes what the flow and risk stages would have said, and nothing else gives way.
+// Shadow mode notes what the flow, plan and risk stages would have said, and nothing else gives way.
 func TestShadow(t *testing.T) {
 	for name, cases := range violations {
 		for _, c := range cases {
@@ -356,7 +359,7 @@ func TestShadow(t *testing.T) {
 			c.change(t, &f)
 			f.Rules.Shadow = true
 			v, found := Judge(Call, &f)
-			noted := name == "flow" || name == "risk" && c.decision == fault.Ask
+			noted := name == "flow" || name == "plan" || name == "risk" && c.decision == fault.Ask
 			if noted && (v.Decision != fault.Permit || found.Shadow == nil || found.Shadow.Code != c.code) || !noted && v.Decision == fault.Permit {
 				t.Errorf("%s, %s in shadow mode: %+v, noted %+v", name, c.name, v, found.Shadow)
 			}

@@ -26,6 +26,25 @@ func Unlisted(f *Facts) fault.Verdict {
 	return v
 }
 
+// plan asks about a call that is not in the plan, where a plan that only a rule approved opened the execution phase: an agent must not open that
+// phase for one thing to do another. A person's approval of this very call answers it. In shadow mode it is only recorded.
+func plan(f *Facts, found *Finding) fault.Verdict {
+	const stage = "plan"
+	if !f.offPlan() || f.Answer.ByPerson() {
+		return fault.Permitted()
+	}
+	v := Ask(stage, f.Operation.Name+" is not in the plan that opened the execution phase, or was called for its step already, and only a rule approved that plan: a person must decide.")
+	v.Remedies = append(v.Remedies, fault.Remedy{Kind: "ask_person", Text: "A person can move the session to execution; then calls are judged without the plan."})
+	v.Because = append(v.Because, fault.Because{Code: fault.PlanMismatch, Detail: stage + ": " + v.Reason})
+	if f.Rules.Shadow {
+		if found.Shadow == nil {
+			found.Shadow = &v
+		}
+		return fault.Permitted()
+	}
+	return v
+}
+
 // Rate rates the risk of the call (HI-1).
 func Rate(f *Facts) (policy.Rating, error) {
 	e, op := &f.Evidence, &f.Operation
@@ -88,7 +107,7 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 		askFrom = policy.High
 	}
 	asks := rating.Risk.Rank() >= askFrom.Rank()
-	person := f.Evidence.Unconfirmed() && !f.Rules.Shadow // decides anyway, so silence has nothing to permit
+	person := (f.Evidence.Unconfirmed() || f.offPlan()) && !f.Rules.Shadow // decides anyway, so silence has nothing to permit
 	if f.Answer.Approval != nil || !asks && (person || rating.Risk.Rank() < policy.Medium.Rank()) {
 		return fault.Permitted()
 	}

@@ -37,7 +37,7 @@ type fake struct {
 
 	refused  atomic.Int64
 	attempt  gateway.Attempt // the last refused one
-	last     fault.Verdict // of what was turned away, under mu
+	last     fault.Verdict   // of what was turned away, under mu
 	lastOf   string
 	quiet    bool // don't remember calls
 	mu       sync.Mutex

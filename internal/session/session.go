@@ -82,9 +82,12 @@ type Plan struct {
 	Done []provenance.Done `json:"done,omitempty"`
 }
 
+// ByRule stands in the place of a principal where a rule decided.
+const ByRule = "rule"
+
 // ByPerson reports whether a person approved the plan.
 func (p *Plan) ByPerson() bool {
-	return p.State == PlanApproved && p.DecidedBy != "" && p.DecidedBy != "rule"
+	return p.State == PlanApproved && p.DecidedBy != "" && p.DecidedBy != ByRule
 }
 
 // Sealed is the plan as package provenance reads it; nil unless it is approved. The caller must not change it.
@@ -120,6 +123,7 @@ type Session struct {
 	Own         bool          `json:"own"`       // the session that the agent's own token stands for
 	Follows     string        `json:"-"`         // of an own session that is to be opened: the session before it; "" if there is none
 	Phase       Phase         `json:"phase"`
+	PhaseBy     string        `json:"phase_by,omitempty"` // who moved it to the phase: a principal, or ByRule; "": it began in it
 	State       State         `json:"state"`
 	Labels      []flow.Held   `json:"labels"`
 	Plan        *Plan         `json:"plan,omitempty"`
@@ -159,15 +163,15 @@ func (s Session) open() error {
 }
 
 // SetPhase moves the session to a phase. Only a person may ask for it; an agent gets there by an approved plan (PH-5).
-func (s Session) SetPhase(to Phase) (Session, error) {
+func (s Session) SetPhase(to Phase, by string) (Session, error) {
 	if err := s.open(); err != nil {
 		return s, err
 	}
 	if _, err := ParsePhase(string(to)); err != nil {
 		return s, err
 	}
-	if s.Phase != to {
-		s.Phase = to
+	if s.Phase != to || s.PhaseBy != by {
+		s.Phase, s.PhaseBy = to, by
 		s.Version++
 	}
 	return s, nil
@@ -227,7 +231,9 @@ func (s Session) SubmitPlan(p Plan) (Session, error) {
 	}
 	switch p.State {
 	case PlanApproved:
-		s.Phase = Execution
+		if s.Phase != Execution { // otherwise it was open before, by whoever opened it
+			s.Phase, s.PhaseBy = Execution, p.DecidedBy
+		}
 	case PlanPending, PlanRejected:
 	default:
 		return s, fault.New(fault.Internal, "unknown plan state %q", p.State)
@@ -288,13 +294,22 @@ func (s Session) DecidePlan(digest string, approve bool, by, reason string, now 
 	p := *s.Plan
 	p.DecidedBy, p.DecidedAt, p.Reason, p.Clean = by, now.UTC(), reason, p.Clean && len(s.Labels) == 0
 	if approve {
-		p.State, s.Phase = PlanApproved, Execution
+		p.State, s.Phase, s.PhaseBy = PlanApproved, Execution, by
 	} else {
 		p.State = PlanRejected
 	}
 	s.Plan = &p
 	s.Version++
 	return s, nil
+}
+
+// OpenedByRule reports whether nothing but a rule opened the execution phase: neither the operator, whose declaration says in which phase
+// sessions start, nor a person. Sessions of older versions don't say who moved them: if a rule approved their plan, it counts as the one.
+func (s Session) OpenedByRule(start Phase) bool {
+	if s.Phase != Execution || s.PhaseBy != "" {
+		return s.Phase == Execution && s.PhaseBy == ByRule
+	}
+	return start != Execution && s.Plan != nil && s.Plan.State == PlanApproved && !s.Plan.ByPerson()
 }
 
 // Close ends the session for good.

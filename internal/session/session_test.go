@@ -42,7 +42,7 @@ func TestClosedIsFinal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, move := range map[string]func(Session) (Session, error){
-		"phase":  func(s Session) (Session, error) { return s.SetPhase(Execution) },
+		"phase":  func(s Session) (Session, error) { return s.SetPhase(Execution, "person:alice") },
 		"plan":   func(s Session) (Session, error) { return s.SubmitPlan(plan(PlanApproved)) },
 		"decide": func(s Session) (Session, error) { return s.DecidePlan("d", true, "person:p", "", t0) },
 		"close":  func(s Session) (Session, error) { return s.Close(t0) },
@@ -81,7 +81,7 @@ func TestPlans(t *testing.T) {
 	if _, err := approved.Raise(held("untrusted")...).SubmitPlan(plan(PlanApproved)); !fault.Is(err, fault.Conflict) {
 		t.Errorf("a sealed plan was replaced after content came in: %v", err)
 	}
-	back, err := approved.SetPhase(Planning)
+	back, err := approved.SetPhase(Planning, "person:alice")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestMovesArePureAndLabelsOnlyRise(t *testing.T) {
 				next, err = s.Release(rapid.SampledFrom(words).Draw(t, "release"))
 				released = err == nil
 			case 2:
-				next, err = s.SetPhase(rapid.SampledFrom([]Phase{Planning, Execution, "x"}).Draw(t, "phase"))
+				next, err = s.SetPhase(rapid.SampledFrom([]Phase{Planning, Execution, "x"}).Draw(t, "phase"), "person:alice")
 			case 3:
 				next, err = s.SubmitPlan(plan(rapid.SampledFrom([]PlanState{PlanApproved, PlanPending, PlanRejected}).Draw(t, "plan")))
 			case 4:

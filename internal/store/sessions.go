@@ -127,12 +127,35 @@ func (db *DB) ChangeSession(ctx context.Context, id string, change func(session.
 		if err := t.save(s); err != nil {
 			return err
 		}
-		return t.append(&e)
+		if err := t.append(&e); err != nil {
+			return err
+		}
+		if s.Phase == before.Phase || e.Action == "session.phase" {
+			return nil
+		}
+		return t.append(movedPhase(before, s, e))
 	}})
 	if err != nil {
 		return session.Session{}, err
 	}
 	return after, nil
+}
+
+// movedPhase is the entry of a move of the phase that came with something else: an approved plan. Every move of a phase has an entry (PH-5).
+func movedPhase(before, after session.Session, with audit.Entry) *audit.Entry {
+	e := &audit.Entry{
+		Kind: audit.Change, Action: "session.phase", Decision: "ok", Session: after.ID, Agent: after.Agent, Requester: after.Requester,
+		Actor: after.PhaseBy, RequestID: with.RequestID, Digest: with.Digest, Reason: "with " + with.Action,
+	}
+	if after.PhaseBy == session.ByRule {
+		e.Actor = "rule:plan"
+	}
+	detail := map[string]string{"phase": string(after.Phase), "from": string(before.Phase)}
+	if after.Plan != nil {
+		detail["plan_id"] = after.Plan.ID
+	}
+	e.Detail, _ = json.Marshal(detail) // of strings: can't fail
+	return e
 }
 
 // Intent implements gateway.Store.
