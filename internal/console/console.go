@@ -66,6 +66,14 @@ type Deliveries struct {
 	LastFailure, LastSuccess time.Time
 }
 
+// Change is a change of the configuration, or of an agent's declaration, that a start found.
+type Change struct {
+	Index int64 // of its entry
+	At    time.Time
+	Agent string // "": the configuration
+	Text  string // which fields
+}
+
 // Store is what pages read besides the gateway. Changes go through the gateway.
 type Store interface {
 	Size(ctx context.Context) (int64, error)
@@ -79,7 +87,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but OIDC, Public and Deliveries is needed.
+// Options are the options of New. Every field but OIDC, Public, Deliveries and Changes is needed.
 type Options struct {
 	Version string
 	Log     *slog.Logger
@@ -92,6 +100,8 @@ type Options struct {
 	Upstreams func() []ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
+	// Changes are what starts found changed lately, in configuration and declarations, the newest first.
+	Changes []Change
 	// Source is the log as it is now, to be verified.
 	Source func(ctx context.Context) (audit.Source, error)
 	// Authenticate returns the person that a token stands for. It answers from memory.

@@ -22,6 +22,7 @@ const (
 	shownSessions = 10
 	shownEntries  = 12
 	shownWaiting  = 5
+	shownChanges  = 10
 	shownSoon     = 20 // of those that silence permits
 	maxReason     = 2000
 	// troubleShown is how long after the last failure the overview shows that messages were given up.
@@ -48,6 +49,7 @@ type overviewPage struct {
 	Servers  []ServerStatus
 	Down     int
 	Troubled []Deliveries // channels whose messages did not arrive, for operators
+	Changes  []Change     // of configuration and declarations, for operators and auditors
 	Sessions []session.Session
 	Aside    []session.Damaged // sessions whose rows can't be read
 	Drills   desk.DrillCounts
@@ -122,6 +124,9 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 				d.Troubled = append(d.Troubled, one)
 			}
 		}
+	}
+	if d.Operator || d.Auditor {
+		d.Changes = c.o.Changes[:min(len(c.o.Changes), shownChanges)]
 	}
 	if d.Auditor {
 		size, err := c.o.Store.Size(ctx)

@@ -138,10 +138,14 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err := d.firstTokens(ctx, agents); err != nil {
 		return d, err
 	}
-	if err := d.buildFaces(agents); err != nil {
+	changes, err := d.recordStart(ctx, agents, policies)
+	if err != nil {
 		return d, err
 	}
-	if err := d.buildTeller(); err != nil {
+	if err := d.buildFaces(agents, changes); err != nil {
+		return d, err
+	}
+	if err := d.buildTeller(changes); err != nil {
 		return d, err
 	}
 	if err := d.up.Start(ctx); err != nil {
@@ -286,7 +290,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	return err
 }
 
-func (d *Daemon) buildFaces(declared agent.Set) error {
+func (d *Daemon) buildFaces(declared agent.Set, changes []console.Change) error {
 	signIn, err := d.oidc()
 	if err != nil {
 		return err
@@ -299,7 +303,7 @@ func (d *Daemon) buildFaces(declared agent.Set) error {
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Log: d.o.Log, Version: d.o.Version, Agents: declared, People: d.cfg.persons(), Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
-		Public: d.consoleURL(), OIDC: signIn,
+		Public: d.consoleURL(), OIDC: signIn, Changes: changes,
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.
@@ -351,7 +355,7 @@ func (c *Config) personOf(issuer, subject, email string, verified bool) (id stri
 }
 
 // buildTeller makes the teller. It begins at once with the questions that wait since before a restart.
-func (d *Daemon) buildTeller() error {
+func (d *Daemon) buildTeller(changes []console.Change) error {
 	var channels []*notify.Channel
 	for i, c := range d.cfg.Notify {
 		ch, err := notify.ParseChannel(c)
@@ -364,7 +368,7 @@ func (d *Daemon) buildTeller() error {
 	if err != nil {
 		return err
 	}
-	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}}
+	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: changes}
 	d.teller.start()
 	return nil
 }

@@ -57,6 +57,8 @@ type teller struct {
 	stop     context.CancelFunc
 	running  sync.WaitGroup // it and what it delivers with
 
+	changes []console.Change // that starts found in configuration and declarations
+
 	// The goroutine of run owns the rest.
 	caughtUp time.Time              // when the last complete read of everything began
 	approved map[string][]time.Time // by person: when they approved, within hastySpan
@@ -127,6 +129,7 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 func (t *teller) everything(ctx context.Context) {
 	began := t.clock()
 	t.kill(ctx)
+	t.configuration(ctx)
 	waiting, _, err := t.gateway.WaitingPlans(ctx, tellPage)
 	for _, s := range waiting {
 		t.plan(ctx, s)
@@ -224,6 +227,26 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 		m.Key, m.Event = "approval:"+a.ID+":spent", notify.Alert
 		m.Title = a.Operation + " was carried out"
 		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "approved by", strings.Join(a.Approvers(), ", "), "call", a.SpentBy)
+		t.send(ctx, m)
+	}
+}
+
+// maxChanges bounds the messages about one start.
+const maxChanges = 20
+
+// configuration sends the messages about what changed from one start to the next, the newest first.
+func (t *teller) configuration(ctx context.Context) {
+	for _, c := range t.changes[:min(len(t.changes), maxChanges)] {
+		if t.clock().Sub(c.At) > tellBack {
+			return
+		}
+		m := notify.Message{
+			Key: "change:" + strconv.FormatInt(c.Index, 10), Event: notify.Alert, Title: "The configuration changed", Text: c.Text, At: c.At,
+			Link: "/audit/" + strconv.FormatInt(c.Index, 10),
+		}
+		if c.Agent != "" {
+			m.Title = "The declaration of the agent " + c.Agent + " changed"
+		}
 		t.send(ctx, m)
 	}
 }

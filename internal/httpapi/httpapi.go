@@ -59,7 +59,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but Log, Deliveries, Clock, Public and OIDC is needed.
+// Options are the options of New. Every field but Log, Deliveries, Clock, Public, Changes and OIDC is needed.
 type Options struct {
 	Log     *slog.Logger // nil: no log
 	Version string
@@ -73,7 +73,9 @@ type Options struct {
 	Source func(ctx context.Context) (audit.Source, error)
 	Clock  func() time.Time // nil: time.Now
 	Public string           // the address that people reach the console at, as "https://sallyport.example", or ""
-	OIDC   *console.OIDC    // nil: people sign in with tokens and links alone
+	// Changes are what starts found changed lately, in configuration and declarations.
+	Changes []console.Change
+	OIDC    *console.OIDC // nil: people sign in with tokens and links alone
 }
 
 // API holds both sides. Make it with New.
@@ -113,7 +115,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})

@@ -139,7 +139,9 @@ func TestPlanningAndPlan(t *testing.T) {
 				t.Errorf("%s", show(intents))
 			}
 			refusal(t, v.call(t, "comm_fetch", map[string]any{"url": site.url + "/unplanned"}), "declaration.missing")
-			permit(t, v, v.fetch(t, site.url+"/unplanned"))
+			if c := v.fetch(t, site.url+"/unplanned"); c.verdict.Decision != "ask" || c.verdict.Stage != "plan" { // only a rule approved the plan that opened the phase
+				t.Errorf("outside the plan: %+v", c.verdict)
+			}
 			if _, err := w.root.SetPhase(t.Context(), v.session, "planning", "enough"); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,359 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+
+	"sallyport.example/internal/agent"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/console"
+	"sallyport.example/internal/display"
+	"sallyport.example/internal/policy"
+)
+
+const (
+	// maxChanged bounds the fields that one entry about a change names, and maxValue the bytes of each value.
+	maxChanged, maxValue = 100, 200
+	// maxAgentsNamed bounds the declarations whose digests stand in the entry of a start. All of them are in its payload.
+	maxAgentsNamed = 200
+	// changesShown is how long the overview shows that the configuration or a declaration changed.
+	changesShown = 7 * 24 * time.Hour
+)
+
+// The actions of the entries about a start.
+const (
+	startAction  = "gateway.start"
+	configAction = "config.change"
+	agentAction  = "agent.change"
+	byStart      = "gateway:start"
+)
+
+// startState is what a start found. It is the payload of the start's entry, so that the next start can say what differs. It holds no secrets: of
+// the configuration it has keyed digests, and values of the sections alone that hold none (public).
+type startState struct {
+	Version     string                     `json:"version"`
+	Key         string                     `json:"key"` // names the key of the digests
+	Config      map[string]string          `json:"config"`
+	Values      map[string]json.RawMessage `json:"values"`
+	Policies    string                     `json:"policies"`
+	Agents      map[string]json.RawMessage `json:"agents"`
+	agentDigest map[string]string
+}
+
+// public are the sections and fields of the configuration that hold no secrets. Of any other the record says only that it changed.
+var public = []string{
+	"listen", "admin_listen", "store", "mode", "agents", "policies", "people", "operations", "unlisted_operations", "flow", "limits", "trust_tiers", "approvals",
+	"comm.allowed_domains", "comm.protocols", "comm.exec", "console.public_url",
+}
+
+// isPublic tells whether the value of a field may stand in the record.
+func isPublic(field string) bool {
+	personal := strings.HasPrefix(field, "people.") && !strings.HasSuffix(field, ".roles") // names and addresses
+	return !personal && slices.ContainsFunc(public, func(p string) bool { return field == p || strings.HasPrefix(field, p+".") })
+}
+
+// startState reads what this start found. key is the secret of the digests.
+func (d *Daemon) startState(key []byte, agents agent.Set, policies *policy.Set) (startState, error) {
+	name := sha256.Sum256(key)
+	s := startState{Version: d.o.Version, Key: hex.EncodeToString(name[:8]), Config: map[string]string{}, Values: map[string]json.RawMessage{}, Policies: policies.Version(), Agents: map[string]json.RawMessage{}, agentDigest: map[string]string{}}
+	text, err := yaml.Dump(d.cfg) // with all defaults, and the environment's values in place
+	if err != nil {
+		return s, err
+	}
+	var tree any
+	if err := yaml.Load(text, &tree); err != nil {
+		return s, err
+	}
+	encoded, err := json.Marshal(tree)
+	if err != nil {
+		return s, err
+	}
+	fields := map[string]json.RawMessage{}
+	flatten("", encoded, fields)
+	for field, value := range fields {
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s\x00%s", field, value)
+		s.Config[field] = hex.EncodeToString(mac.Sum(nil)[:16])
+		if isPublic(field) {
+			s.Values[field] = value
+		}
+	}
+	for _, d := range agents.All() {
+		if s.Agents[d.AgentID], err = json.Marshal(d); err != nil {
+			return s, err
+		}
+		s.agentDigest[d.AgentID] = d.Digest
+	}
+	return s, nil
+}
+
+// flatten takes a JSON value apart: into its members by their path, and lists of objects with an id by that. Other lists stay whole.
+func flatten(at string, value json.RawMessage, into map[string]json.RawMessage) {
+	join := func(name string) string { return strings.TrimPrefix(at+"."+name, ".") }
+	var members map[string]json.RawMessage
+	if json.Unmarshal(value, &members) == nil && members != nil {
+		for name, v := range members {
+			flatten(join(name), v, into)
+		}
+		return
+	}
+	var list []map[string]json.RawMessage
+	if json.Unmarshal(value, &list) == nil && len(list) > 0 {
+		for i, element := range list {
+			name := strconv.Itoa(i)
+			if id := (""); json.Unmarshal(element["id"], &id) == nil && id != "" {
+				name = id
+			}
+			for member, v := range element {
+				flatten(join(name+"."+member), v, into)
+			}
+		}
+		return
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, value) == nil {
+		into[at] = b.Bytes()
+	}
+}
+
+// changed is one field that differs. Of what may hold a secret there are no values.
+type changed struct {
+	Field string          `json:"field"`
+	From  json.RawMessage `json:"from,omitempty"`
+	To    json.RawMessage `json:"to,omitempty"`
+}
+
+// fieldsChanged lists the fields whose digests differ, with their values where those are known.
+func fieldsChanged[D comparable](before, after map[string]D, from, to map[string]json.RawMessage) (all []changed) {
+	names := slices.Collect(maps.Keys(before))
+	for name := range after {
+		if _, known := before[name]; !known {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		was, had := before[name]
+		if is, has := after[name]; had != has || was != is {
+			all = append(all, changed{name, clipped(from[name]), clipped(to[name])})
+		}
+	}
+	return all
+}
+
+// clipped is a value as JSON, of a long one the beginning as text.
+func clipped(v json.RawMessage) json.RawMessage {
+	if len(v) <= maxValue {
+		return v
+	}
+	short, _ := json.Marshal(display.Clip(string(v), maxValue)) // of a string: can't fail
+	return short
+}
+
+// changes are the entries about what differs from the last start. The actions and agents stand in a fixed order.
+func (s *startState) changes(last *startState) (entries []audit.Entry) {
+	var config []changed
+	if s.Key == last.Key {
+		config = fieldsChanged(last.Config, s.Config, last.Values, s.Values)
+	} else { // digests under another key say nothing
+		config = append(fieldsChanged(asText(last.Values), asText(s.Values), last.Values, s.Values), changed{Field: "signing.key"})
+	}
+	if last.Policies != s.Policies {
+		from, _ := json.Marshal(last.Policies) // of strings: can't fail
+		to, _ := json.Marshal(s.Policies)
+		config = append(config, changed{"policies (the files)", from, to})
+	}
+	if len(config) > 0 {
+		entries = append(entries, changeEntry(configAction, "", "changed", config))
+	}
+	ids := slices.Sorted(maps.Keys(s.Agents))
+	for id := range last.Agents {
+		if _, still := s.Agents[id]; !still {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		was, is := map[string]json.RawMessage{}, map[string]json.RawMessage{}
+		old, had := last.Agents[id]
+		now, has := s.Agents[id]
+		if had {
+			flatten("", old, was)
+		}
+		if has {
+			flatten("", now, is)
+		}
+		if fields := fieldsChanged(asText(was), asText(is), was, is); len(fields) > 0 {
+			entries = append(entries, changeEntry(agentAction, id, map[bool]string{true: "changed", false: map[bool]string{true: "added", false: "removed"}[has]}[had && has], fields))
+		}
+	}
+	return entries
+}
+
+// asText are values that can be compared.
+func asText(values map[string]json.RawMessage) map[string]string {
+	all := make(map[string]string, len(values))
+	for name, v := range values {
+		all[name] = string(v)
+	}
+	return all
+}
+
+func changeEntry(action, agentID, what string, fields []changed) audit.Entry {
+	more := max(0, len(fields)-maxChanged)
+	fields = fields[:len(fields)-more]
+	names := make([]string, 0, len(fields))
+	for _, f := range fields {
+		names = append(names, f.Field)
+	}
+	e := audit.Entry{Kind: audit.Change, Action: action, Agent: agentID, Actor: byStart, Decision: "ok", Reason: audit.Clip(what + " since the last start: " + strings.Join(names, ", "))}
+	e.Detail, _ = json.Marshal(struct { // of strings and values that are JSON: can't fail
+		Change string    `json:"change"`
+		Fields []changed `json:"fields"`
+		More   int       `json:"more,omitempty"`
+	}{what, fields, more})
+	return e
+}
+
+// recordStart puts this start on record, with what differs from the last one.
+// It returns what changed lately, of this start and those before.
+func (d *Daemon) recordStart(ctx context.Context, agents agent.Set, policies *policy.Set) ([]console.Change, error) {
+	signing, err := os.ReadFile(filepath.Join(d.o.Data, "signing.key"))
+	if err != nil {
+		return nil, err
+	}
+	key := sha256.Sum256(append([]byte("sallyport configuration v1\x00"), signing...))
+	s, err := d.startState(key[:], agents, policies)
+	if err != nil {
+		return nil, fmt.Errorf("reading what this start found: %w", err)
+	}
+	last, err := d.lastStart(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading what the last start found: %w", err)
+	}
+	entry, err := s.entry()
+	if err != nil {
+		return nil, err
+	}
+	entries := []audit.Entry{entry}
+	if last != nil {
+		entries = append(entries, s.changes(last)...)
+	}
+	if err := d.store.Record(ctx, entries...); err != nil {
+		return nil, err
+	}
+	return d.recentChanges(ctx)
+}
+
+// entry is the entry of the start.
+func (s *startState) entry() (audit.Entry, error) {
+	whole, err := call.Encode(s)
+	if err != nil {
+		return audit.Entry{}, err
+	}
+	config, err := call.Encode(s.Config)
+	if err != nil {
+		return audit.Entry{}, err
+	}
+	declarations, err := call.Encode(s.agentDigest)
+	if err != nil {
+		return audit.Entry{}, err
+	}
+	detail := map[string]any{
+		"version": s.Version, "configuration": call.HashBytes(config), "policies": s.Policies, "declarations": call.HashBytes(declarations),
+	}
+	if len(s.agentDigest) <= maxAgentsNamed {
+		detail["agents"] = s.agentDigest
+	}
+	key := call.HashBytes(whole)
+	e := audit.Entry{
+		Kind: audit.Change, Action: startAction, Actor: byStart, Decision: "ok",
+		Arguments: &audit.Payload{SHA256: key, Size: int64(len(whole)), Stored: true, Key: key, Bytes: whole},
+	}
+	e.Detail, err = json.Marshal(detail)
+	return e, err
+}
+
+// lastStart is what the last start found; nil if none is on record.
+func (d *Daemon) lastStart(ctx context.Context) (*startState, error) {
+	size, err := d.store.Size(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for end, piece := size, int64(1024); end > 0; end, piece = max(0, end-piece), piece*4 {
+		found, err := d.entries(ctx, audit.Filter{Action: startAction, Min: max(0, end-piece)}, end)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			continue
+		}
+		e := found[len(found)-1]
+		if e.Arguments == nil {
+			return nil, fmt.Errorf("entry %d has no payload", e.Index)
+		}
+		whole, err := d.store.Payload(ctx, e.Arguments.Key)
+		if err != nil {
+			return nil, err
+		}
+		var s startState
+		if err := json.Unmarshal(whole, &s); err != nil {
+			return nil, fmt.Errorf("the payload of entry %d: %w", e.Index, err)
+		}
+		return &s, nil
+	}
+	return nil, nil
+}
+
+// entries are those before index end that match the filter.
+func (d *Daemon) entries(ctx context.Context, f audit.Filter, end int64) (all []audit.Entry, err error) {
+	for {
+		page, next, err := d.store.Entries(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			if e.Index < end {
+				all = append(all, e)
+			}
+		}
+		if next < 0 || next+1 >= end {
+			return all, nil
+		}
+		f.Min = next + 1
+	}
+}
+
+// recentChanges are the changes of configuration and declarations that starts found lately, the newest first.
+func (d *Daemon) recentChanges(ctx context.Context) (all []console.Change, err error) {
+	size, err := d.store.Size(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, action := range []string{configAction, agentAction} {
+		found, err := d.entries(ctx, audit.Filter{Action: action, From: time.Now().Add(-changesShown)}, size)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range found {
+			all = append(all, console.Change{Index: e.Index, At: e.At, Agent: e.Agent, Text: e.Reason})
+		}
+	}
+	slices.SortFunc(all, func(a, b console.Change) int { return int(b.Index - a.Index) })
+	return all, nil
+}

@@ -1,0 +1,174 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/changes"
+	"sallyport.example/internal/console"
+	"sallyport.example/internal/store"
+)
+
+const startedAgent = `agentId: bot
+agentName: Bot
+version: 1.0.0
+purpose: tests things
+capabilities: [testing]
+dataSources: {tables: [], apis: [x], models: []}
+permissions: {read: ["comm.*"], write: %s}
+outputSchema: {type: object, properties: {answer: {type: string, enum: [a]}}, required: [answer], additionalProperties: false}
+outputSchemaVersion: 1.0.0
+maxExecutionTime: 30000
+maxTokens: 1000
+killSwitchEnabled: true
+humanApprovalRequired: true
+mode: %s
+`
+
+// started starts a gateway of the configuration and the declarations on the data directory, stops it, and returns what is on record.
+func started(t *testing.T, data, config string, agents map[string]string) []audit.Entry {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "agents"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range agents {
+		if err := os.WriteFile(filepath.Join(dir, "agents", name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg, err := ParseConfig("sallyport.yaml", []byte("listen: 127.0.0.1:0\nadmin_listen: 127.0.0.1:0\nagents: ./agents\n"+config), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(t.Context(), cfg, Options{Data: data, Version: "1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, err := store.OpenReadOnly(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	all, _, err := r.Entries(t.Context(), audit.Filter{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// of are the reasons of the entries with the action, by agent.
+func of(entries []audit.Entry, action string) (all []string) {
+	for _, e := range entries {
+		if e.Action == action {
+			all = append(all, strings.TrimSpace(e.Agent+" "+e.Reason))
+		}
+	}
+	return all
+}
+
+// Each start is on record with what it found, and what differs from the last start is, too: an advisory agent does not become an operator without
+// a trace, and a setting that may hold a secret is named without its value.
+func TestStartsAreOnRecord(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	advisory, operator := fmt.Sprintf(startedAgent, "[]", "advisory"), fmt.Sprintf(startedAgent, `["*"]`, "operator")
+	t.Setenv("HOOK", "hunter2hunter2")
+	const people = "people: [{id: ann, name: Ann Ng, roles: [approver], identities: [ann@example.com]}]\n"
+	first := started(t, data, people, map[string]string{"bot": advisory})
+	starts := of(first, startAction)
+	if len(starts) != 1 || len(of(first, configAction)) != 0 || len(of(first, agentAction)) != 0 {
+		t.Fatalf("the first start: %v", first)
+	}
+	for _, e := range first {
+		var d struct {
+			Version, Configuration, Policies, Declarations string
+			Agents                                         map[string]string
+		}
+		if e.Action == startAction && (json.Unmarshal(e.Detail, &d) != nil || d.Version != "1.2.3" || len(d.Configuration) != 64 || d.Policies == "" || len(d.Agents["bot"]) != 64) {
+			t.Errorf("%s", e.Detail)
+		}
+	}
+	if again := started(t, data, people, map[string]string{"bot": advisory}); len(of(again, startAction)) != 2 || len(of(again, configAction))+len(of(again, agentAction)) != 0 {
+		t.Errorf("a start with nothing new: %v", again)
+	}
+	const hook = `notify: [{kind: webhook, url: "https://hooks.example/${HOOK}", secret: "0123456789abcdef0123456789abcdef", on: [alert]}]` + "\n"
+	second := started(t, data, "mode: shadow\n"+strings.Replace(people, "approver", "admin", 1)+hook, map[string]string{"bot": operator, "new": strings.Replace(advisory, "agentId: bot", "agentId: new", 1)})
+	if got := fmt.Sprint(of(second, configAction)); got != "[changed since the last start: mode, notify.0.kind, notify.0.on, notify.0.secret, notify.0.url, people.ann.roles]" {
+		t.Errorf("configuration: %s", got)
+	}
+	if got := of(second, agentAction); len(got) != 2 || got[0] != "bot changed since the last start: mode, permissions.write" || !strings.HasPrefix(got[1], "new added since the last start: ") {
+		t.Errorf("declarations: %q", got)
+	}
+	for _, e := range second {
+		if e.Action == agentAction && e.Agent == "bot" && !strings.Contains(string(e.Detail), `{"field":"permissions.write","from":[],"to":["*"]}`) {
+			t.Errorf("%s", e.Detail)
+		}
+		if e.Action == configAction && (!strings.Contains(string(e.Detail), `{"field":"mode","from":"enforce","to":"shadow"}`) || !strings.Contains(string(e.Detail), `{"field":"notify.0.url"}`)) {
+			t.Errorf("%s", e.Detail)
+		}
+		if e.Action != startAction && e.Action != configAction && e.Action != agentAction {
+			continue
+		}
+		if want := map[bool]audit.Severity{true: audit.Info, false: audit.Warning}[e.Action == startAction]; e.Severity != want || e.Event == "" {
+			t.Errorf("%+v", e)
+		}
+	}
+	t.Setenv("HOOK", "another2another2")
+	third := started(t, data, "mode: shadow\n"+strings.Replace(people, "approver", "admin", 1)+hook, map[string]string{"bot": operator})
+	if got := of(third, configAction); len(got) != 2 || got[1] != "changed since the last start: notify.0.url" {
+		t.Errorf("another secret: %q", got)
+	}
+	if got := of(third, agentAction); len(got) != 3 || !strings.HasPrefix(got[2], "new removed since the last start: ") {
+		t.Errorf("a declaration that is gone: %q", got)
+	}
+	files, err := filepath.Glob(filepath.Join(data, "sallyport.db*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, secret := range []string{"hunter2hunter2", "another2another2", "0123456789abcdef0123456789abcdef", "ann@example.com", "Ann Ng"} {
+			if strings.Contains(string(b), secret) {
+				t.Errorf("%s is in %s", secret, filepath.Base(name))
+			}
+		}
+	}
+}
+
+// Settings whose value can be a secret never have it on record.
+func TestWhatIsPublic(t *testing.T) {
+	for field, want := range map[string]bool{
+		"mode": true, "operations.bank.pay.action": true, "people.ann.roles": true, "comm.exec.allow": true, "limits.calls_per_minute": true,
+		"people.ann.identities": false, "people.ann.name": false, "upstreams.crm.headers.Authorization": false, "upstreams.crm.url": false, "upstreams.crm.command": false,
+		"comm.databases.crm": false, "notify.0.url": false, "console.oidc.client_secret": false, "comm.search.key": false, "modelsx": false, "": false,
+	} {
+		if isPublic(field) != want {
+			t.Errorf("%s: %t", field, !want)
+		}
+	}
+}
+
+// People are told of each change once, over any number of starts, and not of old ones.
+func TestTellConfiguration(t *testing.T) {
+	d, o := &fakeDesk{clock: noon}, newOutbox()
+	for range 2 {
+		tell := newTeller(t, d, o)
+		tell.changes = []console.Change{{Index: 7, At: noon, Agent: "bot", Text: "changed since the last start: mode"}, {Index: 6, At: noon, Text: "changed since the last start: listen"}, {Index: 2, At: noon.Add(-2 * tellBack), Text: "old"}}
+		tell.everything(t.Context())
+		tell.change(t.Context(), changes.Change{Topic: changes.Kill})
+	}
+	if len(o.keys) != 2 || o.title("change:7") != "The declaration of the agent bot changed" || o.title("change:6") != "The configuration changed" || !strings.Contains(o.bodies["change:7"], "mode") {
+		t.Errorf("%v %v", o.keys, o.bodies)
+	}
+}
