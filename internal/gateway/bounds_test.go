@@ -540,3 +540,27 @@ func TestQuestionsAMinuteAreBounded(t *testing.T) {
 	w.clock.advance(time.Minute)
 	w.mustAsk(w.do(first, "slack_publish", `{"n":4}`, ""))
 }
+
+// What is refused leaves no payload, however large it was: neither a call, nor a plan or a declaration.
+func TestRefusedLeavesNoPayload(t *testing.T) {
+	w := newCommWorld(t)
+	p := w.open("planner", "erin", "What do widgets cost in 2026?")
+	long := strings.Repeat("long ", 4000)
+	w.mustRefuse(w.do(p, "web_search", `{"q":"`+long+`"}`, ""), fault.PhaseBlocked)
+	if plan := w.submit(p, `[{"tool":"nothing","arguments":{"q":"`+long+`"},"justification":"why not"}]`); plan.State != session.PlanRejected {
+		t.Fatalf("%+v", plan)
+	}
+	w.mustDeclare(p, "comm.get", `{"url":"https://forbidden.example/`+strings.ReplaceAll(long, " ", "-")+`"}`, fault.Deny)
+	found := 0
+	for _, e := range w.entries() {
+		if e.Decision != string(fault.Deny) || e.Arguments == nil {
+			continue
+		}
+		if found++; e.Arguments.Stored || e.Arguments.Size < int64(len(long)) || len(e.Arguments.SHA256) != 64 {
+			t.Errorf("%s: %+v", e.Action, e.Arguments)
+		}
+	}
+	if found != 3 {
+		t.Errorf("%d refusals", found)
+	}
+}

@@ -328,6 +328,9 @@ func (c *crossing) askDeclared(ctx context.Context, d *declare.Declaration, v fa
 func (c *crossing) declareEntry(d *declare.Declaration, v fault.Verdict) (e audit.Entry, detail map[string]any) {
 	e = c.entry(audit.Decision)
 	e.Action, e.Arguments, e.Risk = "declare", c.g.payload(c.args), d.Risk
+	if v.Decision == fault.Deny {
+		e.Arguments = onlyShown(e.Arguments)
+	}
 	e.Decision, e.Stage, e.Code, e.Reason = string(v.Decision), v.Stage, string(v.Code), audit.Clip(v.Reason)
 	return e, map[string]any{"declaration": c.declaredDetail(reasons{digest: d.Digest, given: c.justification})}
 }

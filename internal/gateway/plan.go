@@ -375,7 +375,9 @@ func (g *Gateway) judgePlan(ctx context.Context, p identity.Principal, l *live, 
 	if err != nil {
 		return plan, answer, e, err
 	}
-	e.Arguments = g.payload(whole)
+	if e.Arguments = g.payload(whole); plan.State == session.PlanRejected {
+		e.Arguments = onlyShown(e.Arguments)
+	}
 	return plan, answer, e, nil
 }
 

@@ -93,11 +93,17 @@ func (c *crossing) refusal(v fault.Verdict) audit.Entry {
 		e.Detail, _ = json.Marshal(detail) // of strings and numbers: can't fail
 	}
 	if c.args != nil {
-		if e.Arguments = c.g.payload(c.args); e.Arguments.Stored { // what was refused is not worth keeping whole
-			e.Arguments = &audit.Payload{SHA256: e.Arguments.SHA256, Size: e.Arguments.Size}
-		}
+		e.Arguments = onlyShown(c.g.payload(c.args))
 	}
 	return e
+}
+
+// onlyShown is the payload of what was refused: it is not worth keeping whole where it is large, and whoever is refused must not fill the record.
+func onlyShown(p *audit.Payload) *audit.Payload {
+	if p.Stored {
+		return &audit.Payload{SHA256: p.SHA256, Size: p.Size}
+	}
+	return p
 }
 
 // refuseBehind answers at once and writes behind: stopping never waits for the store, and a store that just failed is not waited for twice.
