@@ -23,20 +23,22 @@ type Classification struct {
 	Shape       *regexp.Regexp
 	Description string // replaces the server's
 	Timeout     time.Duration
-	Action      string                  // its name in the risk rules
-	RiskFloor   policy.Risk             // the least risk; it only raises
-	Roles       map[string]string       // argument -> role: which one is the amount, the destination …
-	Code        map[string]reading.Rule // of a read: argument that holds code -> the rule for it
-	Facts       Facts                   // of the data in its results
-	Listed      bool                    // an entry covers it
-	Named       bool                    // an entry names it outright, not only by "server.*"
+	Action      string      // its name in the risk rules
+	RiskFloor   policy.Risk // the least risk; it only raises
+	// Unclassified: the operator has not said what the operation changes, if it does: no action, no risk, and no level of a write.
+	Unclassified bool
+	Roles        map[string]string       // argument -> role: which one is the amount, the destination …
+	Code         map[string]reading.Rule // of a read: argument that holds code -> the rule for it
+	Facts        Facts                   // of the data in its results
+	Listed       bool                    // an entry covers it
+	Named        bool                    // an entry names it outright, not only by "server.*"
 	// TrustFirstSight: what only a rule accepted of the server's definitions brings no label into a session that lists it.
 	TrustFirstSight bool
 }
 
 // Risk is the risk without a call, whose amounts and context can raise it.
 func (c Classification) Risk() policy.Risk {
-	return policy.Rules{}.Rate(policy.Subject{Action: c.Action, Floor: c.RiskFloor}).Risk
+	return policy.Rules{}.Rate(policy.Subject{Action: c.Action, Floor: c.RiskFloor, Unclassified: c.Unclassified && c.Level > 0}).Risk
 }
 
 // Reading holds the part of the classification of a read that tells whether a call of it does more than read.

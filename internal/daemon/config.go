@@ -867,7 +867,7 @@ func (c *Config) Warnings(file string) []Problem {
 		server, tool, _ := strings.Cut(id, ".")
 		action, args, _ := c.judged(server, tool) // calls that delete rarely say how much; a person decides about each
 		if policy.NeedsAmount(action) && action != "delete_data" && !slices.Contains(slices.Collect(maps.Values(args)), "amount") {
-			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so no call is CRITICAL however much it moves",
+			all = append(all, Problem{File: file, Field: field + ".args", Severity: "P1", Problem: "no argument has the role amount, so a call is CRITICAL only where a name tells that an argument is one",
 				Remedy: "name the argument that holds the amount: args: {amount: amount}"})
 		}
 	}
@@ -940,6 +940,7 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 		if own.Effect == "" && own.Level == nil {
 			word = base
 		}
+		class.Unclassified = server != "comm" && class.Action == "" && class.RiskFloor == "" && (word.Level == nil || *word.Level == 0)
 		effect := word.Effect
 		switch {
 		case word.Level != nil:

@@ -23,6 +23,7 @@ func (c *Config) labelProblems(file string) []Problem {
 		l := labelLint{c: c, file: file, field: "operations." + id, own: c.Operations[id]}
 		l.server, l.tool, _ = strings.Cut(id, ".")
 		l.p = c.Classifier(nil)(l.server, l.tool).Profile()
+		l.changes()
 		l.calls()
 		l.results()
 		l.fields()
@@ -95,6 +96,23 @@ func (l *labelLint) with(roles ...provenance.Role) []string {
 		}
 	}
 	return args
+}
+
+// changes finds writes of which the entry doesn't say what they change.
+func (l *labelLint) changes() {
+	class := l.c.Classifier(nil)(l.server, l.tool)
+	action := naming.OfTool(l.tool).Action()
+	switch {
+	case class.Level == 0:
+	case class.Unclassified:
+		remedy := "say level: 1 if only the person sees it and can undo it, else level: 2, an action or a risk"
+		if action != "" {
+			remedy = "say action: " + action + ", as its name suggests, or what else it does (action, risk or level)"
+		}
+		l.add(agent.P1, "", remedy, "it is a write, and nothing says of what kind: each call is at least MEDIUM, so it waits for people to stop it")
+	case action == "transfer_money" && class.Action == "":
+		l.add(agent.P1, "action", "say action: transfer_money, unless its name misleads", "by its name it moves money, and no action says so: it is HIGH only where an amount makes it so")
+	}
 }
 
 // calls checks the labels for calls.

@@ -29,7 +29,7 @@ func TestLintReads(t *testing.T) {
 		"of a class":          {`{effect: read, args: {sql: code}, code: {sql: {class: select}}}`, nil},
 		"of a shape":          {`{effect: read, args: {command: code}, code: {command: {shape: "git log"}}}`, nil},
 		"no code":             {`{effect: read, args: {code: target}}`, nil},
-		"a write":             {`{args: {command: code}}`, nil},
+		"a write":             {`{level: 2, args: {command: code}}`, nil},
 	} {
 		file := configFile(t, "upstreams: {a: {url: http://x}}\noperations:\n  a.b: "+c.entry+"\n")
 		problems, err := Lint(t.Context(), "", nil, file)

@@ -104,26 +104,27 @@ type Room struct {
 
 // Operation is the operation of the call, as the catalogue has it.
 type Operation struct {
-	ID          string // "<server>.<tool>"
-	Server      string
-	Name        string // the name that the agent sees
-	Quarantined bool   // a person has not accepted its definition yet
-	Gone        bool   // the server no longer offers it
-	ExternalIO  bool
-	InPhase     bool   // it may run in the phase that the session is in
-	InPlanning  bool   // it may run in planning, and so in both
-	BuiltIn     bool   // it is one of comm.*, which run on a declaration alone
-	Requests    bool   // it counts as an external request
-	AskFirst    bool   // the configuration does not name it, and the operator chose to be asked about such operations
-	Acts        string // of a read: why each call of it counts as a write; "" if it does not
-	Action      string // its name in the risk rules
-	RiskFloor   policy.Risk
-	Level       int // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
-	Roles       map[string]string
-	Places      map[string]string // of a built-in operation: the parameters that name the place it reads
-	Flow        flow.Operation
-	Profile     *provenance.Profile
-	Traced      bool // provenance decides about its calls
+	ID           string // "<server>.<tool>"
+	Server       string
+	Name         string // the name that the agent sees
+	Quarantined  bool   // a person has not accepted its definition yet
+	Gone         bool   // the server no longer offers it
+	ExternalIO   bool
+	InPhase      bool   // it may run in the phase that the session is in
+	InPlanning   bool   // it may run in planning, and so in both
+	BuiltIn      bool   // it is one of comm.*, which run on a declaration alone
+	Requests     bool   // it counts as an external request
+	AskFirst     bool   // the configuration does not name it, and the operator chose to be asked about such operations
+	Acts         string // of a read: why each call of it counts as a write; "" if it does not
+	Action       string // its name in the risk rules
+	RiskFloor    policy.Risk
+	Unclassified bool // nobody has said what it changes, if it does: no action, risk or level
+	Level        int  // 0 reads, 1 a write that only the person sees and can undo, 2 the rest
+	Roles        map[string]string
+	Places       map[string]string // of a built-in operation: the parameters that name the place it reads
+	Flow         flow.Operation
+	Profile      *provenance.Profile
+	Traced       bool // provenance decides about its calls
 	// Choices are the values that the accepted definition of a read lists for an argument; nil if they don't matter.
 	Choices map[string][]string
 	// Stored is the operation whose stored results the call reads; nil: it reads none.

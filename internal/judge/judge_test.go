@@ -394,3 +394,43 @@ func BenchmarkJudge(b *testing.B) {
 		}
 	}
 }
+
+// A write that nobody classified is MEDIUM, before and after a person's yes to the call. A yes to the tool for the session, or to a plan with the
+// step, says as much as the configuration would.
+func TestUnclassified(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   policy.Risk
+	}{
+		"a write":            {func(*Facts) {}, policy.Medium},
+		"a read":             {func(f *Facts) { f.Arguments.Writes = false }, policy.Low},
+		"a read that writes": {func(f *Facts) { f.Operation.Flow.Effect = flow.Read }, policy.Medium},
+		"classified":         {func(f *Facts) { f.Operation.Unclassified = false }, policy.Low},
+		"not listed":         {func(f *Facts) { f.Operation.AskFirst = true }, policy.Medium},
+		"not listed, this call is": {func(f *Facts) {
+			f.Operation.AskFirst, f.Answer.Approval = true, &approval.Approval{State: approval.Approved}
+		}, policy.Medium},
+		"not listed, its tool is":    {func(f *Facts) { f.Operation.AskFirst, f.Evidence.CoveredBy = true, "appr_1" }, policy.Low},
+		"not listed, its plan is":    {func(f *Facts) { f.Operation.AskFirst, f.Evidence.Follows = true, true }, policy.Low},
+		"listed, its plan is":        {func(f *Facts) { f.Evidence.Follows = true }, policy.Medium},
+		"an argument like an amount": {func(f *Facts) { f.Arguments.Canonical = []byte(`{"amount":50000}`) }, policy.High},
+		"the same, of the person's": {func(f *Facts) {
+			f.Operation.Level, f.Arguments.Canonical = 1, []byte(`{"amount":50000}`)
+			f.Operation.Unclassified = false
+		}, policy.Low},
+		"the same, not said to be so": {func(f *Facts) {
+			f.Operation.AskFirst, f.Evidence.CoveredBy, f.Arguments.Canonical = true, "appr_1", []byte(`{"amount":50000}`)
+		}, policy.High},
+	} {
+		risks, err := policy.NewRules(0, 0, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &Facts{Rules: &Rules{Risk: risks}, Operation: Operation{ID: "a.b", Level: 2, Unclassified: true}, Arguments: Arguments{Canonical: []byte(`{}`), Writes: true}, Evidence: Evidence{Loaded: true}}
+		f.Session.Sealed, f.Session.Plan = &provenance.SealedPlan{}, &session.Plan{State: session.PlanApproved, DecidedBy: "person:bob"}
+		c.change(f)
+		if got, err := Rate(f); err != nil || got.Risk != c.want {
+			t.Errorf("%s: %v %v, want %s", name, got, err, c.want)
+		}
+	}
+}

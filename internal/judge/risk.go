@@ -79,12 +79,18 @@ func Rate(f *Facts) (policy.Rating, error) {
 	around.FirstDestination = e.NewDestination && !f.personNamed()
 	rating := f.Rules.Risk.Rate(policy.Subject{
 		Action: op.Action, Floor: op.RiskFloor, Roles: op.Roles, Arguments: f.Arguments.Canonical,
-		Write: f.consequential(), Acts: f.Arguments.Acts, Context: around,
+		Write: f.consequential(), Unclassified: f.unclassified(), Acts: f.Arguments.Acts, Context: around,
 	})
 	if f.Arguments.Writes && !f.consequential() && op.Action == "" {
 		rating.Consequence = "It changes what only the person sees, and can undo. The change may be wrong."
 	}
 	return rating, nil
+}
+
+// unclassified reports whether the call changes something, and nobody has said what kind of change it is. A person's yes to the tool in this
+// session, or to a plan with this step, says it as well as the configuration would.
+func (f *Facts) unclassified() bool {
+	return f.Arguments.Writes && f.Operation.Unclassified && f.Evidence.CoveredBy == "" && !(f.Operation.AskFirst && f.planned())
 }
 
 // StepRisk is the verdict of the risk stage on a plan's step. It is shown beside the plan's verdict, and is not part of it.

@@ -339,7 +339,25 @@ type total struct {
 	written  bool     // a currency was written; otherwise the base currency is assumed
 	unsure   bool     // one was written that would make less of it, where or how it may be overlooked; the base currency is assumed
 	twoWays  bool
+	guessed  bool   // a part of it counts as an amount by its name
 	fault    string // why it can't be read, for people; "" if it can
+}
+
+// plus adds what is guessed to be an amount.
+func (t total) plus(g total) total {
+	switch {
+	case !g.any:
+		return t
+	case !t.any:
+		g.guessed = true
+		return g
+	}
+	if t.currency != g.currency {
+		t.currency = ""
+	}
+	t.own, t.base = new(big.Rat).Add(t.own, g.own), new(big.Rat).Add(t.base, g.base)
+	t.written, t.unsure, t.twoWays, t.guessed = t.written || g.written, t.unsure || g.unsure, t.twoWays || g.twoWays, true
+	return t
 }
 
 func unreadable(why string) total { return total{any: true, fault: why} }
@@ -451,7 +469,7 @@ func (r Rules) add(t total, a amount, given []unit) total {
 			return unreadable("The configuration has no rate for " + code + ", the currency of its amount")
 		}
 	}
-	if !sure && rate.Cmp(one) < 0 {
+	if (!sure || r.guesses) && rate.Cmp(one) < 0 {
 		code, rate, t.unsure = r.base, one, true
 	}
 	switch {

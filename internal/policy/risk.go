@@ -39,6 +39,7 @@ type Rules struct {
 	high, critical *big.Rat // in the base currency
 	base           string
 	rates          map[string]*big.Rat // one unit of a currency in the base currency
+	guesses        bool                // roles are guesses: no currency makes less of an amount
 }
 
 // Defaults of NewRules. The requirement states its thresholds in this currency.
@@ -107,7 +108,9 @@ type Subject struct {
 	Arguments []byte            // canonical JSON object; nil is none
 	Acts      string            // of what is said to read: why this call does more, as a sentence; "" it doesn't
 	Write     bool              // it changes something outside what only the person sees (level 2)
-	Context   Context
+	// Unclassified: the call changes something, and nobody has said what: the operation has no action, no risk and no level.
+	Unclassified bool
+	Context      Context
 }
 
 // Context is what raises the risk of writes, to HIGH at most.
@@ -133,6 +136,7 @@ const (
 	ReasonLeftPlan         = "risk.left_plan"
 	ReasonNewTool          = "risk.new_tool"
 	ReasonFirstDestination = "risk.first_destination"
+	ReasonUnclassified     = "risk.unclassified"
 )
 
 // Reason is one rule that gave the risk or raised it. Text is for the person who approves: a sentence or two in our own words, with
@@ -220,6 +224,9 @@ func (r Rules) Rate(s Subject) Rating {
 	if s.Write {
 		out.rateContext(s.Context)
 	}
+	if s.Unclassified && out.Risk == Low {
+		out.raise(Medium, ReasonUnclassified, "It changes something, and the operator has not said what kind of change it is (action, risk or level), so "+tiers[Medium]+".")
+	}
 	return out
 }
 
@@ -231,14 +238,29 @@ func (out *Rating) raise(to Risk, code, text string) {
 	out.Reasons = append(out.Reasons, Reason{code, text})
 }
 
+// rateAmount raises the risk by the amounts of the call: those that the operator's roles tell and, of a write, those that look like one by
+// their names.
 func (r Rules) rateAmount(out *Rating, s Subject, act action) {
 	t := r.total(s.Roles, s.Arguments, act.large)
-	if !t.any {
-		return
-	}
 	if t.fault != "" {
 		out.Amount = "unreadable"
 		out.raise(Critical, ReasonUnreadableAmount, t.fault+", so "+tiers[Critical]+".")
+		return
+	}
+	if s.Write {
+		g := r.guess(s.Roles, s.Arguments)
+		if g.fault != "" { // as if it were as large as can be
+			to := High
+			if act.large {
+				to = Critical
+			}
+			out.Amount = "unreadable"
+			out.raise(to, ReasonUnreadableAmount, g.fault+", so "+tiers[to]+"."+guessed)
+			return
+		}
+		t = t.plus(g)
+	}
+	if !t.any {
 		return
 	}
 	sum, unit := t.own, " "+t.currency
@@ -280,8 +302,14 @@ func (r Rules) rateAmount(out *Rating, s Subject, act action) {
 	if t.unsure {
 		text += " A currency that would make it less counts only in the argument for it, as three capital letters: this one counts as " + r.base + "."
 	}
+	if t.guessed {
+		text += guessed
+	}
 	out.raise(to, ReasonAmount, text)
 }
+
+// guessed ends the reason of a risk that rests on a name.
+const guessed = " An argument counts as an amount by its name: no role says what it is."
 
 // reaches tells whether a sum is at a threshold or over it. No threshold is always reached.
 func reaches(sum, threshold *big.Rat) bool { return threshold == nil || sum.Cmp(threshold) >= 0 }

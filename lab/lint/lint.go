@@ -20,6 +20,7 @@ import (
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/naming"
+	"sallyport.example/internal/policy"
 	"sallyport.example/internal/sentence"
 	"sallyport.example/internal/store"
 	"sallyport.example/internal/threat"
@@ -70,6 +71,7 @@ func Compare(ctx context.Context, c *daemon.Config, file, dir string) (daemon.Re
 	for _, server := range slices.Sorted(maps.Keys(d.tools)) {
 		d.unlabelled(server, d.tools[server])
 		d.unruled(server, d.tools[server])
+		d.undirected(server, d.tools[server])
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Operations)) {
 		d.entry(id, c.Operations[id])
@@ -202,6 +204,55 @@ func (d *comparison) unruled(server string, tools []string) {
 	}
 }
 
+// undirected finds arguments of writes that by their names say who gets something, or how much of it, and have no role.
+func (d *comparison) undirected(server string, tools []string) {
+	for _, tool := range slices.Sorted(slices.Values(tools)) {
+		class := d.c.Classifier(nil)(server, tool)
+		if !class.Listed || class.Level == 0 {
+			continue
+		}
+		field := "operations." + server + ".*"
+		if class.Named {
+			field = "operations." + server + "." + tool
+		}
+		var bare, roles []string
+		for _, a := range d.schemas[server+"."+tool].Arguments {
+			if _, _, has := call.LongestPrefix(class.Roles, a.Path); has {
+				continue
+			}
+			if role := directing(a); role != "" {
+				bare, roles = append(bare, a.Path), append(roles, fmt.Sprintf("%.80q: %s", a.Path, role))
+			}
+		}
+		if len(bare) == 0 {
+			continue
+		}
+		what := "so nothing compares who gets it with who got something before, and an amount counts by its name alone"
+		if class.Level == 1 {
+			what = "and level 1 says that only the person sees what it does"
+		}
+		d.add(agent.P1, field+".args", "say args: {"+strings.Join(roles[:min(maxNamed, len(roles))], ", ")+"}, or what else they are", "by their names these arguments of %.80s say who gets something, or how much, and they have no role, %s: %s", tool, what, some(bare))
+	}
+}
+
+// directing is the role that the name of an argument tells, where that is who gets something or how much; else "".
+func directing(a naming.Argument) provenance.Role {
+	if len(a.Types) > 0 && !slices.ContainsFunc(a.Types, func(t string) bool {
+		return slices.Contains([]string{"string", "number", "integer", "object", "array"}, t)
+	}) {
+		return ""
+	}
+	name := a.Path[strings.LastIndexByte(a.Path, '.')+1:]
+	if policy.NamedAmount(name) {
+		return provenance.Amount
+	}
+	role, _ := naming.Role(a.Path)
+	if role == provenance.Destination || role == "" && naming.Has(naming.Split(name), "account", "accounts", "wallet", "receiver", "addressee") {
+		return provenance.Destination
+	}
+	return ""
+}
+
 // entry compares one entry with the schema of its tool and with what was called.
 func (d *comparison) entry(id string, o daemon.OperationConfig) {
 	server, tool, _ := strings.Cut(id, ".")
@@ -233,7 +284,7 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 	if known && p.HasRoles() {
 		var bare []string
 		for _, a := range schema.Arguments {
-			if _, _, has := call.LongestPrefix(p.Args, a.Path); !has {
+			if _, _, has := call.LongestPrefix(p.Args, a.Path); !has && (p.Level == 0 || directing(a) == "") {
 				bare = append(bare, a.Path)
 			}
 		}

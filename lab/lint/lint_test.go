@@ -104,7 +104,7 @@ func TestLabelsAgainstTools(t *testing.T) {
 	file, dir := world(t, `
 upstreams: {mail: {url: http://x}, docs: {url: http://y}, new: {url: http://z}}
 operations:
-  mail.send: {sensitivity: external, args: {to: destination, boddy: content, payment.sum: amount, extra.x: content}}
+  mail.send: {sensitivity: external, level: 2, args: {to: destination, boddy: content, payment.sum: amount, extra.x: content}}
   mail.gone: {effect: read}
   docs.*: {effect: read, args: {query: query, nowhere: query}}
   docs.named: {level: 2, args: {query: query}}
@@ -127,7 +127,8 @@ operations:
 		{"P2 operations", "no entry covers these tools of mail, so they can't be called: other, third"},
 		{"P1 operations.mail.send.args.boddy", "given to nothing"},
 		{"P1 operations.mail.send.args.payment.sum", "given to nothing"},
-		{"P2 operations.mail.send.args", "has to be confirmed like a target: body, extra, payment.amount"},
+		{"P2 operations.mail.send.args", "has to be confirmed like a target: body, extra"},
+		{"P1 operations.mail.send.args", "an amount counts by its name alone: payment.amount"},
 		{"P2 operations.mail.gone", "never offered"}, {"P2 operations.new.tool", "never offered"},
 		{"P2 operations.new.poke.args", "its arguments have no roles"}, // and new.sync takes none
 		{"P1 operations.docs.*", "only docs.* covers them, which says that they hardly do: delete_all"},
@@ -162,13 +163,13 @@ func TestLabelsAgainstWhatHappened(t *testing.T) {
 	file, dir := world(t, `
 upstreams: {mail: {url: http://x}}
 operations:
-  mail.send: {args: {to: destination, cc: destination, nested.deep.x: content}}
-  mail.seldom: {args: {to: destination, cc: destination}, trusted_fields: [y]}
+  mail.send: {level: 2, args: {to: destination, cc: destination, nested.deep.x: content}}
+  mail.seldom: {level: 2, args: {to: destination, cc: destination}, trusted_fields: [y]}
   mail.search: {effect: read, trusted_fields: [id, read, size], names: [title], delegable: [head.from, to], args: {q: query}}
   mail.day: {effect: read, output: typed, shape: "^[0-9-]{10}$"}
   mail.code: {effect: read, output: typed, shape: "^[0-9]{4}$"}
   mail.secret: {effect: read, output: typed, shape: "^[0-9]{4}$"}
-  mail.never: {args: {to: destination}}
+  mail.never: {level: 2, args: {to: destination}}
   mail.plain: {effect: read}
   mail.list: {effect: read, trusted_fields: [hits, note, date, id, head.state]}
 `, nil, entries)
@@ -198,12 +199,41 @@ func TestBounded(t *testing.T) {
 	}
 	huge := called(t, 1, "a.new", `{}`, `{"content":[{"type":"text","text":"x"}]}`)
 	huge[1].Result.Size = maxBytes + 1
-	file, dir := world(t, "upstreams: {a: {url: http://x}}\noperations:\n  a.old: {args: {to: destination}}\n  a.new: {effect: read, output: typed, shape: \"^[0-9]$\"}\n", nil, append(old, huge...))
+	file, dir := world(t, "upstreams: {a: {url: http://x}}\noperations:\n  a.old: {level: 2, args: {to: destination}}\n  a.new: {effect: read, output: typed, shape: \"^[0-9]$\"}\n", nil, append(old, huge...))
 	problems, err := daemon.Lint(t.Context(), dir, Compare, file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	holds(t, problems, [][2]string{{"P2 operations.a.old", "not called in the newest 10000 entries"}})
+}
+
+// What says who gets something, or how much, needs a role: in a write, and in one that is said to be seen by nobody else.
+func TestUndirectedWrites(t *testing.T) {
+	file, dir := world(t, `
+upstreams: {bank: {url: http://x}}
+operations:
+  bank.*: {level: 2}
+  bank.transfer_money: {action: transfer_money, args: {memo: content}}
+  bank.note: {level: 1, args: {text: content}}
+  bank.look: {effect: read, args: {amount: query}}
+  bank.done: {action: transfer_money, args: {recipient: destination, money: amount}}
+`, []catalogue.Pin{
+		pin("bank.transfer_money", `{"recipient":{"type":"string"},"from_account":{"type":"string"},"totalAmount":{"type":"number"},"memo":{"type":"string"},"fast":{"type":"boolean"}}`),
+		pin("bank.note", `{"text":{"type":"string"},"amount":{"type":"number"}}`),
+		pin("bank.look", `{"amount":{"type":"number"},"recipient":{"type":"string"}}`),
+		pin("bank.done", `{"recipient":{"type":"string"},"money":{"type":"object","properties":{"amount":{"type":"number"}}},"amount_is_final":{"type":"boolean"}}`),
+		pin("bank.other", `{"payee":{"type":"string"}}`),
+	}, nil)
+	problems, err := daemon.Lint(t.Context(), dir, Compare, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, slices.DeleteFunc(problems, func(p daemon.Problem) bool { return p.Severity != "P1" }), [][2]string{
+		{"P1 operations.bank.transfer_money.args", "a name tells that an argument is one"},
+		{"P1 operations.bank.transfer_money.args", ": from_account, recipient, totalAmount"},
+		{"P1 operations.bank.note.args", "level 1 says that only the person sees what it does: amount"},
+		{"P1 operations.bank.*.args", "arguments of other say"},
+	})
 }
 
 func TestCodeInSchemas(t *testing.T) {
