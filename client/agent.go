@@ -146,6 +146,17 @@ type PlanReport struct {
 	Violations   []Violation `json:"violations"`
 	SafeOrdering []string    `json:"safe_ordering"` // nil: there is none, and Impossible says why
 	Impossible   *Impossible `json:"impossible,omitempty"`
+	Asks         []PlanAsk   `json:"asks"` // steps that people would be asked about
+}
+
+// PlanAsk is a step that would wait for people when it is called, by what is known before. Needed is how many have to approve it; 0: it runs by
+// itself unless one of them stops it.
+type PlanAsk struct {
+	AtStep int    `json:"at_step"`
+	Tool   string `json:"tool"`
+	Risk   string `json:"risk"`
+	Needed int    `json:"needed"`
+	Reason string `json:"reason"`
 }
 
 // Violation is a step that would be refused.

@@ -24,7 +24,7 @@ import (
 var types = map[string]any{
 	"GatewayStatus": client.Session{}, "SessionPlan": client.Plan{}, "SessionStep": client.PlanStep{}, "FlowHeld": client.Held{},
 	"OpenBody": client.OpenSession{}, "OpenedSession": client.OpenedSession{}, "GatewayManifest": client.Manifest{}, "FlowTool": client.ManifestTool{},
-	"FlowReport": client.PlanReport{}, "FlowViolation": client.Violation{}, "FlowImpossible": client.Impossible{},
+	"PlannedReport": client.PlanReport{}, "FlowViolation": client.Violation{}, "FlowImpossible": client.Impossible{}, "PlannedAsk": client.PlanAsk{},
 	"ProvenanceSource": client.StepSource{}, "ProvenanceDone": client.StepDone{}, "ProvenanceRecord": client.StepRecord{},
 	"GatewayPlanAnswer": client.PlanAnswer{}, "GatewayPlanStep": client.JudgedStep{},
 	"FaultVerdict": client.Verdict{}, "FaultBecause": client.Because{}, "FaultRemedy": client.Remedy{},

@@ -155,7 +155,7 @@ type Agent struct {
 	Mode        string          `json:"mode"`
 	StartPhase  string          `json:"start_phase"`
 	Sessions    string          `json:"sessions"`
-	Standing    string          `json:"standing"` // approved, quarantined
+	Standing    string          `json:"standing"` // approved, quarantined, undeclared
 	Digest      string          `json:"digest"`
 	Killed      bool            `json:"killed"` // by its own switch or the global one
 	Kill        *Switch         `json:"kill,omitempty"`
@@ -190,6 +190,14 @@ func (c *Client) Agent(ctx context.Context, id string) (*Agent, error) {
 // people who operate.
 func (c *Client) Quarantine(ctx context.Context, agent, reason string) (*Agent, error) {
 	return do[Agent](ctx, c, http.MethodPost, "/v1/agents/"+seg(agent)+"/quarantine", reasonBody{reason})
+}
+
+// QuarantineUndeclared is Quarantine for an agent that may not be declared, which Quarantine refuses: it is refused once it is. For people who operate.
+func (c *Client) QuarantineUndeclared(ctx context.Context, agent, reason string) (*Agent, error) {
+	return do[Agent](ctx, c, http.MethodPost, "/v1/agents/"+seg(agent)+"/quarantine", struct {
+		Reason     string `json:"reason"`
+		Undeclared bool   `json:"undeclared"`
+	}{reason, true})
 }
 
 // Restore ends an agent's quarantine. For people who operate.

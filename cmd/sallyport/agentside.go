@@ -86,6 +86,19 @@ for sallyport manifest.`,
 }
 
 func validated(t *table, planned []string, r *client.PlanReport) {
+	defer func() {
+		for _, a := range r.Asks {
+			t.line("step %d, %s, %s: %s", a.AtStep, a.Tool, a.Risk, a.Reason)
+			switch a.Needed {
+			case 0:
+				t.line("  it runs unless a person stops it")
+			case 1:
+				t.line("  a person would be asked")
+			default:
+				t.line("  %d people would be asked", a.Needed)
+			}
+		}
+	}()
 	if r.Valid {
 		t.line("safe: %s", strings.Join(planned, ", "))
 		return

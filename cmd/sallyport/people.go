@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/client"
 	"sallyport.example/internal/display"
+	"sallyport.example/internal/sentence"
 )
 
 // asPerson makes a command that speaks to the people's side.
@@ -123,31 +124,37 @@ func switches(t *table, k *client.KillStatus) {
 }
 
 func (c *cli) kill() *cobra.Command {
-	return c.switching((*client.Client).Kill, about{
+	return c.switching((*client.Client).Kill, true, about{
 		use: "kill [AGENT]", short: "Stop an agent, or all of them, at once",
 		long: `Calls that run are cancelled and their results discarded; new ones are refused. It acts before it is written down, and survives restarts. Without
-AGENT it stops everything.`,
+AGENT it stops everything. An AGENT that nobody declared needs --yes.`,
 		example: "sallyport kill --reason \"strange mails are going out\"\nsallyport kill research-assistant --reason \"asks for passwords\"",
 	})
 }
 
 func (c *cli) unkill() *cobra.Command {
-	return c.switching((*client.Client).Unkill, about{
+	return c.switching((*client.Client).Unkill, false, about{
 		use: "unkill [AGENT]", short: "Let an agent, or all of them, go on",
 		long:    "Without AGENT it takes the global switch back; agents that were stopped by name stay stopped.",
 		example: "sallyport unkill --reason \"false alarm\"\nsallyport unkill research-assistant --reason \"prompt fixed\"",
 	})
 }
 
-// switching makes a command that changes a kill switch.
-func (c *cli) switching(act func(cl *client.Client, ctx context.Context, agent, reason string) (*client.KillStatus, error), a about) *cobra.Command {
+// switching makes a command that changes a kill switch. stops: it stops an agent, which has to be declared.
+func (c *cli) switching(act func(cl *client.Client, ctx context.Context, agent, reason string) (*client.KillStatus, error), stops bool, a about) *cobra.Command {
 	var reason string
+	var yes bool
 	a.args = cobra.MaximumNArgs(1)
 	cmd := printing(c, a, func(ctx context.Context, cl *client.Client, args []string) (*client.KillStatus, error) {
 		agent := ""
 		if len(args) > 0 {
 			if agent = args[0]; agent == "" {
 				return nil, usagef("the agent's id is empty; leave it out for all agents") // "$AGENT" unset must not mean everything
+			}
+		}
+		if agent != "" && stops {
+			if err := c.declared(ctx, cl, agent, yes); err != nil {
+				return nil, err
 			}
 		}
 		k, err := act(cl, ctx, agent, reason)
@@ -163,21 +170,42 @@ func (c *cli) switching(act func(cl *client.Client, ctx context.Context, agent, 
 			}
 			k = now
 		}
-		if err == nil && agent != "" {
-			c.warnUndeclared(ctx, cl, agent)
-		}
 		return k, err
 	}, switches)
 	reasonFlag(cmd, &reason)
+	if stops {
+		yesFlag(cmd, &yes)
+	}
 	return cmd
 }
 
-// warnUndeclared warns that nobody declared the agent of a switch: the switch holds, but the agent that was meant may go on.
-func (c *cli) warnUndeclared(ctx context.Context, cl *client.Client, agent string) {
+// declared refuses an id that no declared agent has, with those that are near, unless the person said yes to it: the agent that was meant would
+// go on. Where the declarations can't be asked for, it says so and lets the command act, since stopping waits for nothing.
+func (c *cli) declared(ctx context.Context, cl *client.Client, agent string, yes bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
 	all, err := cl.Agents(ctx)
-	if err == nil && !slices.ContainsFunc(all, func(a client.Agent) bool { return a.AgentID == agent }) {
-		fmt.Fprintf(c.err, "sallyport: no agent %s is declared: see sallyport agents list\n", display.Quote(agent, 80))
+	var ids []string
+	for _, a := range all {
+		ids = append(ids, a.AgentID)
 	}
+	switch near := sentence.Near(agent, ids); {
+	case slices.Contains(ids, agent):
+		return nil
+	case err != nil:
+		fmt.Fprintf(c.err, "sallyport: whether %s is declared can't be told now; it is stopped by that id\n", display.Quote(agent, 80))
+		return nil
+	case yes:
+		fmt.Fprintf(c.err, "sallyport: no agent %s is declared: see sallyport agents list\n", display.Quote(agent, 80))
+		return nil
+	case near != nil:
+		return &found{what: fmt.Sprintf("no agent %s is declared, so nothing was stopped; near it: %s. --yes goes on with this id", display.Quote(agent, 80), sentence.Names(near))}
+	}
+	return &found{what: fmt.Sprintf("no agent %s is declared, so nothing was stopped: see sallyport agents list. --yes goes on with this id", display.Quote(agent, 80))}
+}
+
+func yesFlag(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVar(yes, "yes", false, "go on although no agent of this id is declared")
 }
 
 func reasonFlag(cmd *cobra.Command, reason *string) {
@@ -212,25 +240,32 @@ func (c *cli) agents() *cobra.Command {
 		func(ctx context.Context, cl *client.Client, args []string) (*client.Agent, error) {
 			return cl.Agent(ctx, args[0])
 		}, (*table).agent)
-	act := func(do func(cl *client.Client, ctx context.Context, id, reason string) (*client.Agent, error), a about) *cobra.Command {
-		var reason string
-		a.args = cobra.ExactArgs(1)
-		cmd := printing(c, a, func(ctx context.Context, cl *client.Client, args []string) (*client.Agent, error) {
-			return do(cl, ctx, args[0], reason)
-		}, (*table).agent)
-		reasonFlag(cmd, &reason)
-		return cmd
-	}
-	return group("agents", "See the declared agents, put one aside", list, one,
-		act((*client.Client).Quarantine, about{
-			use: "quarantine AGENT", short: "Put an agent aside until it is restored",
-			long:    "Its calls are refused; its sessions and what they hold stay. To cancel what runs right now there is sallyport kill.",
-			example: "sallyport agents quarantine research-assistant --reason \"asks for passwords\"",
-		}),
-		act((*client.Client).Restore, about{
-			use: "restore AGENT", short: "End an agent's quarantine", long: "A kill switch that was pulled stays pulled: sallyport unkill.",
-			example: "sallyport agents restore research-assistant --reason \"prompt fixed\"",
-		}))
+	var reason string
+	var yes bool
+	aside := printing(c, about{
+		use: "quarantine AGENT", short: "Put an agent aside until it is restored", args: cobra.ExactArgs(1),
+		long: `Its calls are refused; its sessions and what they hold stay. To cancel what runs right now there is sallyport kill. An AGENT that nobody declared
+needs --yes.`,
+		example: "sallyport agents quarantine research-assistant --reason \"asks for passwords\"",
+	}, func(ctx context.Context, cl *client.Client, args []string) (*client.Agent, error) {
+		if err := c.declared(ctx, cl, args[0], yes); err != nil {
+			return nil, err
+		}
+		if yes {
+			return cl.QuarantineUndeclared(ctx, args[0], reason)
+		}
+		return cl.Quarantine(ctx, args[0], reason)
+	}, (*table).agent)
+	reasonFlag(aside, &reason)
+	yesFlag(aside, &yes)
+	restore := printing(c, about{
+		use: "restore AGENT", short: "End an agent's quarantine", long: "A kill switch that was pulled stays pulled: sallyport unkill.",
+		example: "sallyport agents restore research-assistant --reason \"prompt fixed\"", args: cobra.ExactArgs(1),
+	}, func(ctx context.Context, cl *client.Client, args []string) (*client.Agent, error) {
+		return cl.Restore(ctx, args[0], reason)
+	}, (*table).agent)
+	reasonFlag(restore, &reason)
+	return group("agents", "See the declared agents, put one aside", list, one, aside, restore)
 }
 
 func (t *table) agent(a *client.Agent) {

@@ -145,8 +145,8 @@ type Approval struct {
 
 const medium = "MEDIUM"
 
-// needed is how many people have to approve a risk if silence can't; 0 for an unknown risk.
-func needed(risk string) int {
+// Needed is how many people have to approve a risk if silence can't; 0 for an unknown risk.
+func Needed(risk string) int {
 	switch risk {
 	case "LOW", medium, "HIGH":
 		return 1
@@ -170,7 +170,7 @@ func New(a Approval, now time.Time, life time.Duration) (Approval, error) {
 			return a, err
 		}
 	}
-	a.Needed = needed(a.Risk)
+	a.Needed = Needed(a.Risk)
 	if a.Needed == 0 {
 		return a, fault.New(fault.Internal, "unknown risk %q", a.Risk)
 	}
@@ -418,7 +418,7 @@ func (a Approval) ByPeople() bool { return (a.State == Approved || a.State == Sp
 
 // quorum reports whether enough distinct people approved and nobody rejected. It takes as many as the risk needs, even if Needed is lower.
 func (a Approval) quorum() bool {
-	least := needed(a.Risk)
+	least := Needed(a.Risk)
 	if least == 0 {
 		return false
 	}

@@ -4,11 +4,11 @@ import (
 	"encoding/json"
 	"testing"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/planned"
 )
 
 // check asks whether the call would run, and validate-plan whether the one step would. Both read the table that calls are judged by, so
@@ -54,7 +54,7 @@ func TestCheckAndValidatePlanAgree(t *testing.T) {
 			must(t, err)
 			answer, err := w.g.ValidatePlan(t.Context(), p, "", body)
 			must(t, err)
-			report := answer.(flow.Report)
+			report := answer.(planned.Report)
 			if (checked.Verdict.Decision == fault.Permit) != (c.want == "") || report.Valid != (c.want == "") {
 				t.Fatalf("check says %+v, validate-plan %+v", checked.Verdict, report)
 			}

@@ -10,6 +10,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/planned"
 	"sallyport.example/provenance"
 )
 
@@ -38,14 +39,14 @@ func TestReadsThatCarryNothingOut(t *testing.T) {
 			t.Errorf("%s: %+v, checked %+v", args, b.Verdict, a.Verdict)
 		}
 	}
-	for _, planned := range []bool{false, true} {
+	for _, sealed := range []bool{false, true} {
 		p := w.open("worker", "erin", "What is the weather in San Marino?")
-		if planned {
+		if sealed {
 			w.sealedBy(true, p, `[{"tool":"mail_crm","justification":"to look up the weather"}]`)
 		}
 		for args, valid := range map[string]bool{words: true, choice: false, data: false} {
 			r, err := w.g.ValidatePlan(t.Context(), p, p.ID, []byte(fmt.Sprintf(`{"planned_calls":["mail_crm",{"tool":"web_weather","arguments":%s}]}`, args)))
-			if report, ok := r.(flow.Report); err != nil || !ok || report.Valid != valid {
+			if report, ok := r.(planned.Report); err != nil || !ok || report.Valid != valid {
 				t.Errorf("%s: %+v %v", args, r, err)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/guard"
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -124,9 +125,9 @@ func StatusOf(s session.Session) Status {
 	return st
 }
 
-// judgeStep judges a step by what is known before it is called: as part of the plan, and by its risk when it is called. why is the field
-// that has to say why the step reaches outside; "" where the steps are only asked about.
-func (g *Gateway) judgeStep(ctx context.Context, who speaker, op *catalogue.Operation, st planned.Step, why string, known map[string]bool) (v, risk fault.Verdict) {
+// judgeStep judges a step by what is known before it is called: as part of the plan, by its risk when it is called and, where the steps are only
+// asked about, by what people would be asked then. why is the field that has to say why the step reaches outside; "" where they are only asked about.
+func (g *Gateway) judgeStep(ctx context.Context, who speaker, op *catalogue.Operation, st planned.Step, why string, held []flow.Held, known map[string]bool) planned.Said {
 	c := crossing{g: g, moment: judge.PlanStep, r: Request{Method: call.CallTool, DryRun: true}, speaker: who}
 	c.subject = subject{effect: effect.Of(op), op: op, args: st.Arguments, grounds: grounds{inPlan: true}, partial: st.Arguments == nil || len(st.From) > 0 || len(st.Open) > 0}
 	if c.args == nil {
@@ -143,11 +144,43 @@ func (g *Gateway) judgeStep(ctx context.Context, who speaker, op *catalogue.Oper
 	if !partial.Denied() {
 		c.loadEvidence(ctx, &f, known)
 	}
-	v, _ = partial.Finish(&f)
+	v, _ := partial.Finish(&f)
 	if v.Decision == fault.Deny {
-		return v, fault.Permitted()
+		return planned.Said{Verdict: v, Risk: fault.Permitted()}
 	}
-	return v, judge.StepRisk(&f)
+	said := planned.Said{Verdict: v}
+	said.Risk, _ = judge.StepRisk(&f)
+	if why == "" {
+		said.Ask = c.foresee(ctx, &f, v, held)
+	}
+	return said
+}
+
+// foresee says what people would be asked about a step when it is called: with the labels that the steps before it bring, and by what can be known
+// now of where its arguments come from. v is the verdict on it as part of the plan.
+func (c *crossing) foresee(ctx context.Context, f *judge.Facts, v fault.Verdict, held []flow.Held) *planned.Ask {
+	f.Session.Labels, f.Session.Request = append(slices.Clip(f.Session.Labels), held...), c.live.seen.Request(c.session.UserRequest)
+	c.moment = judge.Check
+	c.trace(ctx, f)
+	untrusted := slices.ContainsFunc(f.Session.Labels, func(h flow.Held) bool { return h.Label == flow.Untrusted })
+	free := !c.writes && !c.op.Profile.EgressURL || c.op.Class.Level == ownLevel && f.Rules.FreeLevel1
+	risk, found := judge.StepRisk(f)
+	ask := &planned.Ask{Risk: string(found.Rating.Risk), Needed: approval.Needed(string(found.Rating.Risk))}
+	switch {
+	case v.Decision == fault.Ask:
+		ask.Reason = v.Reason
+	case !f.Rules.Shadow && f.Evidence.Unconfirmed():
+		ask.Reason = f.Evidence.Ruling.Reason
+	case !f.Rules.Shadow && untrusted && c.partial && !free && f.Operation.Traced:
+		ask.Reason = "Not all of its arguments are planned. After untrusted content, a call is asked about if the person, or what is trusted, did not name them."
+	case risk.Decision == fault.Ask:
+		if ask.Reason = risk.Reason; found.Silence {
+			ask.Needed = 0
+		}
+	default:
+		return nil
+	}
+	return ask
 }
 
 // judgeSteps judges each step by the table of stages, and the order of all by the rule of labels.
@@ -158,12 +191,12 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 	}
 	who, known := speaker{agent: s.Agent, session: s, live: l, decl: d}, map[string]bool{}
 	j := planned.Judge{Session: s, Own: g.o.Identities(s.Requester), Lookup: g.catalogue.Snapshot().Lookup}
-	j.Step = func(op *catalogue.Operation, st planned.Step, at string) (v, risk fault.Verdict) {
+	j.Step = func(op *catalogue.Operation, st planned.Step, at string, held []flow.Held) planned.Said {
 		why := ""
 		if list == planned.Submitted {
 			why = at + ".justification"
 		}
-		return g.judgeStep(ctx, who, op, st, why, known)
+		return g.judgeStep(ctx, who, op, st, why, held, known)
 	}
 	for i := range steps {
 		if err := completeStep(&steps[i], j.Lookup(steps[i].Tool)); err != nil {
@@ -192,7 +225,7 @@ func completeStep(st *planned.Step, op *catalogue.Operation) (err error) {
 	return err
 }
 
-// ValidatePlan answers whether the planned calls would run in this order, and in which order they would (FL-6).
+// ValidatePlan answers whether the planned calls would run in this order, in which order they would, and what people would be asked (FL-6).
 func (g *Gateway) ValidatePlan(ctx context.Context, p identity.Principal, sessionID string, body json.RawMessage) (any, error) {
 	l, err := g.sessionOf(ctx, p, sessionID)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/planned"
 	"sallyport.example/internal/reading"
 	"sallyport.example/provenance"
 )
@@ -154,7 +155,7 @@ func TestPlanKnowsWhatIsUnasked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if report := r.(flow.Report); report.Valid != c.valid {
+		if report := r.(planned.Report); report.Valid != c.valid {
 			t.Errorf("%s: %+v", name, report)
 		}
 	}
@@ -214,7 +215,7 @@ func readsHaveRoots(t *testing.T, writes, upwards string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if report := r.(flow.Report); report.Valid != (code == "") || code != "" && report.Violations[0].Code != code {
+		if report := r.(planned.Report); report.Valid != (code == "") || code != "" && report.Violations[0].Code != code {
 			t.Errorf("%s: %+v", step, report)
 		}
 	}
@@ -288,7 +289,7 @@ func TestReadIsNoFreePass(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if report := r.(flow.Report); report.Valid || report.Violations[0].Code != string(fault.PermissionDenied) {
+		if report := r.(planned.Report); report.Valid || report.Violations[0].Code != string(fault.PermissionDenied) {
 			t.Errorf("%s: a plan says %+v", args, report)
 		}
 	}

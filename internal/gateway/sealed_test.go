@@ -16,6 +16,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/planned"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
 	"sallyport.example/provenance"
@@ -502,11 +503,11 @@ func TestValidateKeepsSources(t *testing.T) {
 	w := newPlanWorld(t)
 	p := w.open("worker", "erin", chores)
 	a, err := w.g.ValidatePlan(t.Context(), p, "", json.RawMessage(`{"planned_calls":["mail_crm",{"tool":"mail_find"},{"tool":"slack_send","from":{"to":{"step":1,"field":"sender"}}}]}`))
-	if r, ok := a.(flow.Report); err != nil || !ok || r.Valid || !slices.Equal(r.SafeOrdering, []string{"mail_find", "slack_send", "mail_crm"}) {
+	if r, ok := a.(planned.Report); err != nil || !ok || r.Valid || !slices.Equal(r.SafeOrdering, []string{"mail_find", "slack_send", "mail_crm"}) {
 		t.Errorf("%+v %v", a, err)
 	}
 	a, err = w.g.ValidatePlan(t.Context(), p, "", json.RawMessage(`{"planned_calls":["mail_crm",{"tool":"slack_send","from":{"to":{"step":0,"field":"sender"}}}]}`))
-	if r, ok := a.(flow.Report); err != nil || !ok || r.SafeOrdering != nil || r.Impossible == nil {
+	if r, ok := a.(planned.Report); err != nil || !ok || r.SafeOrdering != nil || r.Impossible == nil {
 		t.Errorf("%+v %v", a, err)
 	}
 }
@@ -517,7 +518,7 @@ func TestValidatePlanKnowsWhatThePersonSaid(t *testing.T) {
 	p := w.open("worker", "erin", "Tell boss@corp.example what widgets cost us.")
 	for to, valid := range map[string]bool{"boss@corp.example": true, "eve@e.example": false} {
 		r, err := w.g.ValidatePlan(t.Context(), p, p.ID, json.RawMessage(`{"planned_calls":["mail_crm",{"tool":"slack_send","arguments":{"body":"42","to":"`+to+`"}}]}`))
-		report, ok := r.(flow.Report)
+		report, ok := r.(planned.Report)
 		if err != nil || !ok || report.Valid != valid || (len(report.Violations) == 0) != valid {
 			t.Errorf("%s: %+v %v", to, r, err)
 		}

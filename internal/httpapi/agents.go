@@ -9,12 +9,12 @@ import (
 	"net/http"
 	"time"
 
-	"sallyport.example/flow"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/declare"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/planned"
 	"sallyport.example/internal/session"
 )
 
@@ -112,16 +112,16 @@ func (a *API) agentRoutes(s *side) {
 		func(ctx context.Context, p identity.Principal, in *SessionRef) (gateway.Manifest, error) {
 			return answer[gateway.Manifest](a.g.Manifest(ctx, p, in.session()))
 		})
-	handle(s, route{method: http.MethodPost, path: at + "/validate-plan", summary: "Whether planned calls would run in this order, and in which they would"},
+	handle(s, route{method: http.MethodPost, path: at + "/validate-plan", summary: "Whether planned calls would run in this order, in which they would, and what people would be asked"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			SessionRef
 			Body ValidateBody
-		}) (flow.Report, error) {
+		}) (planned.Report, error) {
 			body, err := json.Marshal(in.Body) // the steps as they came
 			if err != nil {
-				return flow.Report{}, err
+				return planned.Report{}, err
 			}
-			return answer[flow.Report](a.g.ValidatePlan(ctx, p, in.session(), body))
+			return answer[planned.Report](a.g.ValidatePlan(ctx, p, in.session(), body))
 		})
 	handle(s, route{method: http.MethodPost, path: at + "/plan", summary: "Submit a plan; an approved one is sealed and opens the execution phase"},
 		func(ctx context.Context, p identity.Principal, in *struct {

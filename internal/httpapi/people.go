@@ -147,7 +147,7 @@ type Agent struct {
 	Mode       agent.Mode           `json:"mode"`
 	StartPhase agent.Phase          `json:"start_phase"`
 	Sessions   agent.Opener         `json:"sessions" doc:"who may open fresh ones"`
-	Standing   string               `json:"standing" enum:"approved,quarantined"`
+	Standing   string               `json:"standing" enum:"approved,quarantined,undeclared"`
 	Digest     string               `json:"digest"`
 	Killed     bool                 `json:"killed" doc:"by its own switch or the global one"`
 	Kill       *Switch              `json:"kill,omitempty"`
@@ -208,12 +208,17 @@ type (
 
 // AsideBody is the reason to quarantine or restore an agent.
 type AsideBody struct {
-	Reason string `json:"reason" maxLength:"2000" doc:"Goes on the record."`
+	Reason     string `json:"reason" maxLength:"2000" doc:"Goes on the record."`
+	Undeclared bool   `json:"undeclared,omitempty" doc:"Put it aside although no agent of this id is declared. Without it that is an error, which names the ids that are near."`
 }
 
 // quarantine quarantines an agent. If the store fails, its error says that the quarantine holds all the same until a restart.
-func (a *API) quarantine(ctx context.Context, agent, reason, by string) error {
-	err := a.g.Standing().Quarantine(ctx, agent, reason, by)
+func (a *API) quarantine(ctx context.Context, agent string, body AsideBody, by string) error {
+	act := a.g.Standing().Quarantine
+	if body.Undeclared {
+		act = a.g.Standing().QuarantineUndeclared
+	}
+	err := act(ctx, agent, body.Reason, by)
 	if _, holds := a.g.Standing().Quarantines()[agent]; err != nil && holds {
 		return fault.Wrap(err, fault.Of(err).Code, "The agent is put aside, but only until the gateway is restarted: the store did not take it.").
 			Try("See to the store, then restore the agent and put it aside again.")
@@ -225,11 +230,20 @@ func (a *API) quarantine(ctx context.Context, agent, reason, by string) error {
 func (a *API) agentByID(id string) (Agent, error) {
 	d, ok := a.o.Agents.Get(id)
 	if !ok {
-		return Agent{}, fault.New(fault.NotFound, "No agent %.80q is declared.", id).At("id")
+		return Agent{}, a.g.Standing().Declared(id)
 	}
 	out := a.agentOf(d, a.g.Standing().KillStatus(), a.g.Standing().Quarantines())
 	out.Declaration = d
 	return out, nil
+}
+
+// undeclared is what there is to say of an agent that nobody declared.
+func (a *API) undeclared(id string) Agent {
+	out := Agent{AgentID: id, Standing: "undeclared"}
+	if q, ok := a.g.Standing().Quarantined(id); ok {
+		out.Standing, out.Quarantine = "quarantined", &q
+	}
+	return out
 }
 
 func (a *API) catalogueRoutes(s *side) {
@@ -247,18 +261,23 @@ func (a *API) catalogueRoutes(s *side) {
 		})
 	for _, act := range []struct {
 		path, summary string
-		do            func(ctx context.Context, agent, reason, by string) error
+		do            func(ctx context.Context, agent string, body AsideBody, by string) error
 	}{
 		{"/quarantine", "Put an agent aside: its calls are refused, its sessions stay", a.quarantine},
-		{"/restore", "End an agent's quarantine", a.g.Standing().Restore},
+		{"/restore", "End an agent's quarantine", func(ctx context.Context, agent string, body AsideBody, by string) error {
+			return a.g.Standing().Restore(ctx, agent, body.Reason, by)
+		}},
 	} {
 		handle(s, route{method: http.MethodPost, path: "/v1/agents/{id}" + act.path, roles: operator, summary: act.summary},
 			func(ctx context.Context, p identity.Principal, in *struct {
 				PathID
 				Body AsideBody
 			}) (Agent, error) {
-				if err := act.do(ctx, in.ID, in.Body.Reason, p.String()); err != nil {
+				if err := act.do(ctx, in.ID, in.Body, p.String()); err != nil {
 					return Agent{}, err
+				}
+				if _, declared := a.o.Agents.Get(in.ID); !declared {
+					return a.undeclared(in.ID), nil
 				}
 				return a.agentByID(in.ID)
 			})

@@ -281,7 +281,7 @@ func TestMissingEvidenceDenies(t *testing.T) {
 			t.Errorf("%s: %+v", m, v)
 		}
 	}
-	if v := StepRisk(&Facts{}); v.Decision != fault.Deny {
+	if v, _ := StepRisk(&Facts{}); v.Decision != fault.Deny {
 		t.Errorf("the risk of a step without evidence: %+v", v)
 	}
 }

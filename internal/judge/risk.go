@@ -93,10 +93,11 @@ func (f *Facts) unclassified() bool {
 	return f.Arguments.Writes && f.Operation.Unclassified && f.Evidence.CoveredBy == "" && !(f.Operation.AskFirst && f.planned())
 }
 
-// StepRisk is the verdict of the risk stage on a plan's step. It is shown beside the plan's verdict, and is not part of it.
-func StepRisk(f *Facts) fault.Verdict {
+// StepRisk is the verdict of the risk stage on a plan's step, with what it found. It is shown beside the plan's verdict, and is not part of it.
+func StepRisk(f *Facts) (fault.Verdict, Finding) {
 	var found Finding
-	return risk(f, &found)
+	v := risk(f, &found)
+	return v, found
 }
 
 // risk permits LOW, leaves MEDIUM to a person's silence, and asks a person about everything above, or from the risk on that the agent's tier sets

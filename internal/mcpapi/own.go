@@ -42,7 +42,7 @@ var ownTools = map[string]ownTool{
 	},
 	"sallyport_validate_plan": {
 		definition: define("sallyport_validate_plan", "Check a plan",
-			"Checks an ordered list of tool calls against the flow rules without running anything. Answers with each step that would be refused and, where there is one, a safe order of the same calls.",
+			"Checks an ordered list of tool calls against the flow rules without running anything. Answers with each step that would be refused where there is one, a safe order of the same calls, and which calls would wait for people.",
 			`{"type":"object","properties":{"planned_calls":{"type":"array","minItems":1,"description":"The calls in the order you mean to make them: tool names, or objects.","items":{"anyOf":[{"type":"string","description":"A tool's name."},{"type":"object","properties":{"tool":{"type":"string","description":"The tool's name."},"arguments":{"type":"object"},"from":{"type":"object","description":"Argument -> {step, field} or {step, role}: the earlier step that its value comes from."},"after":{"type":"array","items":{"type":"integer","minimum":0},"description":"0-based indexes of steps whose results this step needs."}},"required":["tool"],"additionalProperties":false}]}}},"required":["planned_calls"],"additionalProperties":false}`, true),
 		arguments: true,
 		run:       Gateway.ValidatePlan,

@@ -22,8 +22,8 @@ type Judge struct {
 	Session *session.Session
 	Own     []string // the requester's own addresses and accounts
 	Lookup  func(tool string) *catalogue.Operation
-	// Step judges a step by what is known before it is called: as part of the plan, and by its risk when it is called.
-	Step func(op *catalogue.Operation, st Step, at string) (v, risk fault.Verdict)
+	// Step judges a step by what is known before it is called. held are the labels that the steps before it bring.
+	Step func(op *catalogue.Operation, st Step, at string, held []flow.Held) Said
 }
 
 // Judged is a list of steps with what each stage that can be asked beforehand says.
@@ -31,7 +31,7 @@ type Judged struct {
 	Operations []*catalogue.Operation // nil where there is no such tool
 	Verdicts   []fault.Verdict        // what becomes of the plan
 	Risks      []fault.Verdict        // what becomes of the step when it is called
-	Report     flow.Report
+	Report     Report
 }
 
 // Judge judges each step by the table of stages, and the order of all by the rule of labels.
@@ -42,12 +42,18 @@ func (j Judge) Judge(steps []Step, list List) (Judged, error) {
 	}
 	order := make([]flow.Step, len(steps))
 	var unfit []flow.Violation
+	var held []flow.Held
+	out.Report.Asks = []Ask{}
 	request := sync.OnceValue(func() *provenance.Request { return provenance.ParseRequest(j.Session.UserRequest) })
 	for i, st := range steps {
 		op := j.Lookup(st.Tool)
 		v := fault.Refuse("resolve", fault.ToolUnknown, fmt.Sprintf("There is no tool %q.", short(st.Tool)))
 		if op != nil && op.Standing != catalogue.Unlisted && op.Standing != catalogue.Unfit {
-			v, out.Risks[i] = j.Step(op, st, list.at(i))
+			said := j.Step(op, st, list.at(i), held)
+			if v, out.Risks[i] = said.Verdict, said.Risk; said.Ask != nil {
+				said.Ask.AtStep, said.Ask.Tool = i, short(st.Tool)
+				out.Report.Asks = append(out.Report.Asks, *said.Ask)
+			}
 		}
 		out.Operations[i], out.Verdicts[i] = op, v
 		// A step that can't be called moves nothing, so it stands in the order where it was planned.
@@ -59,12 +65,13 @@ func (j Judge) Judge(steps []Step, list List) (Judged, error) {
 				tainted := j.Session.Holds(flow.Untrusted) || slices.ContainsFunc(order[:i], func(before flow.Step) bool { return slices.Contains(before.Op.Emits, flow.Untrusted) })
 				order[i].Op = j.operation(op, st.Arguments, request, tainted && !sealed)
 			}
+			held = append(held, ahead(order[i].Op)...)
 		} else {
 			unfit = append(unfit, flow.Violation{AtStep: i, Tool: short(st.Tool), Code: string(v.Code), Reason: v.Reason, Suggestion: suggestion(v)})
 		}
 	}
 	var err error
-	if out.Report, err = flow.Validate(order, j.Session.Labels); err != nil {
+	if out.Report.Report, err = flow.Validate(order, j.Session.Labels); err != nil {
 		return out, fault.Wrap(err, fault.RequestMalformed, "%s", strings.ReplaceAll(err.Error(), string(Asked), string(list)))
 	}
 	if list == Submitted { // what a person is asked about with the plan
@@ -91,6 +98,9 @@ func (j Judge) Judge(steps []Step, list List) (Judged, error) {
 		}
 		out.Report.Impossible = &flow.Impossible{Because: "some steps can't be called in any order: " + unfit[0].Reason, Steps: at}
 	}
+	out.Report.Asks = slices.DeleteFunc(out.Report.Asks, func(a Ask) bool { // what is refused is not asked about
+		return slices.ContainsFunc(out.Report.Violations, func(bad flow.Violation) bool { return bad.AtStep == a.AtStep })
+	})
 	return out, nil
 }
 

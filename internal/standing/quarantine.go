@@ -9,6 +9,8 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
+	"sallyport.example/internal/sentence"
 )
 
 // Quarantine is an agent's quarantine. The agent's calls are refused as long as it holds.
@@ -39,7 +41,15 @@ func (q *quarantines) times(agent string) int64 {
 // Quarantine refuses an agent's calls (agent.quarantined) until a person restores it. Its sessions stay. The quarantine holds at once. If this
 // returns an error of the store, the quarantine is not written down and holds only as long as this process runs.
 func (s *Standing) Quarantine(ctx context.Context, agent, reason, by string) error {
-	if err := s.canPutAside(agent, reason); err != nil {
+	if err := s.Declared(agent); err != nil {
+		return err
+	}
+	return s.QuarantineUndeclared(ctx, agent, reason, by)
+}
+
+// QuarantineUndeclared is Quarantine for an agent that may not be declared: it is refused once it is.
+func (s *Standing) QuarantineUndeclared(ctx context.Context, agent, reason, by string) error {
+	if err := canPutAside(agent, reason); err != nil {
 		return err
 	}
 	q := Quarantine{Since: s.o.Now(), By: by, Reason: audit.Clip(reason)}
@@ -71,13 +81,13 @@ func (s *Standing) Quarantine(ctx context.Context, agent, reason, by string) err
 
 // Restore ends an agent's quarantine once the end is written down.
 func (s *Standing) Restore(ctx context.Context, agent, reason, by string) error {
-	if err := s.canPutAside(agent, reason); err != nil {
+	if err := canPutAside(agent, reason); err != nil {
 		return err
 	}
 	s.aside.saving.Lock()
 	defer s.aside.saving.Unlock()
 	if _, is := s.Quarantined(agent); !is {
-		return nil
+		return s.Declared(agent)
 	}
 	e := audit.Entry{Kind: audit.Change, Action: "agent.restore", Agent: agent, Actor: by, Reason: audit.Clip(reason), Decision: "ok"}
 	if err := s.o.Store.SaveQuarantine(context.WithoutCancel(ctx), agent, nil, e); err != nil {
@@ -90,9 +100,25 @@ func (s *Standing) Restore(ctx context.Context, agent, reason, by string) error 
 	return nil
 }
 
-func (s *Standing) canPutAside(agent, reason string) error {
-	if _, ok := s.o.Agents.Get(agent); !ok {
-		return fault.New(fault.NotFound, "No agent %.80q is declared.", agent).At("id")
+// Declared refuses an agent that nobody declared, with the ids that may have been meant.
+func (s *Standing) Declared(agent string) error {
+	if _, ok := s.o.Agents.Get(agent); ok {
+		return nil
+	}
+	var ids []string
+	for _, d := range s.o.Agents.All() {
+		ids = append(ids, d.AgentID)
+	}
+	err := fault.New(fault.NotFound, "No agent %.80q is declared.", agent).At("id")
+	if near := sentence.Near(agent, ids); near != nil {
+		err = err.Try("Near it: %s.", sentence.Names(near))
+	}
+	return err
+}
+
+func canPutAside(agent, reason string) error {
+	if err := identity.CheckID(agent); err != nil {
+		return fault.Wrap(err, fault.RequestMalformed, "%.80q can't be the id of an agent", agent).At("id")
 	}
 	if strings.TrimSpace(reason) == "" {
 		return fault.New(fault.RequestMalformed, "say why").At("reason")

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"sallyport.example/client"
 )
 
 // dayCall is one call of a developer's day. outside: what it reads may be a stranger's.
@@ -107,11 +109,24 @@ func TestDevelopersDay(t *testing.T) {
 			w.acceptDefinitions(anyDefinition)
 			id, token := w.openFor("Look into issue 7 of acme/lathe, and raise the feed rate from 4 to 5.", "dana")
 			agent := w.client(w.agent, token)
-			var runs, waits, asked, refused int
+			var calls []dayCall
+			var plan []client.PlannedCall
 			for _, call := range developersDay {
-				if call.outside && !c.strange || call.tool == "github.create_pull_request" && !c.strange {
-					continue
+				if c.strange || !call.outside && call.tool != "github.create_pull_request" {
+					calls = append(calls, call)
+					plan = append(plan, client.PlannedCall{Tool: strings.Replace(call.tool, ".", "_", 1), Arguments: json.RawMessage(call.arguments)})
 				}
+			}
+			report, err := agent.ValidatePlan(t.Context(), id, plan)
+			if err != nil {
+				t.Fatal(err)
+			}
+			foreseen := map[int]client.PlanAsk{}
+			for _, ask := range report.Asks {
+				foreseen[ask.AtStep] = ask
+			}
+			var runs, waits, asked, refused int
+			for i, call := range calls {
 				server, name, _ := strings.Cut(call.tool, ".")
 				tool, arguments := server+"_"+name, json.RawMessage(call.arguments)
 				v, err := agent.Check(t.Context(), id, tool, arguments)
@@ -120,6 +135,9 @@ func TestDevelopersDay(t *testing.T) {
 				}
 				t.Logf("%-28s %-7s %s", call.tool, v.Decision, v.Reason)
 				silence := len(v.Remedies) > 0 && v.Remedies[0].Kind == "wait"
+				if ask, is := foreseen[i]; is != (v.Decision == "ask") || is && (ask.Tool != tool || (ask.Needed == 0) != silence || ask.Reason == "" || ask.Risk == "") {
+					t.Errorf("the plan's answer on step %d, %s, was %+v; the call is %s", i, tool, ask, v.Decision)
+				}
 				switch {
 				case v.Decision == "permit":
 					runs++
@@ -162,7 +180,7 @@ func TestDevelopersDay(t *testing.T) {
 // small change.
 func TestUnclassifiedTransfer(t *testing.T) {
 	bank := newServer("bank")
-	for _, name := range []string{"transfer_money", "note", "level", "own"} {
+	for _, name := range []string{"transfer_money", "note", "level", "own", "large"} {
 		tool(bank, name, "Moves.", func(context.Context, json.RawMessage) (*mcp.CallToolResult, error) { return text("done"), nil })
 	}
 	w := start(t, fmt.Sprintf(`
@@ -172,13 +190,23 @@ operations:
   bank.note: {effect: write, args: {amount: content}}
   bank.level: {level: 2}
   bank.own: {level: 1}
+  bank.large: {action: transfer_money}
 `, sdkServer(t, bank)))
 	eventually(t, 20*time.Second, "the tools are there", func() bool {
 		tools, err := w.root.Tools(t.Context())
-		return err == nil && len(tools) >= 4
+		return err == nil && len(tools) >= 5
 	})
 	w.acceptDefinitions(anyDefinition)
 	id, token := w.open("tester")
+	report, err := w.client(w.agent, token).ValidatePlan(t.Context(), id, []client.PlannedCall{{Tool: "bank_large", Arguments: json.RawMessage(`{"amount":10000}`)}, {Tool: "bank_level"}, {Tool: "bank_own"}})
+	if err != nil || !report.Valid || len(report.Asks) != 3 {
+		t.Fatalf("%+v %v", report, err)
+	}
+	for i, want := range []client.PlanAsk{{AtStep: 0, Tool: "bank_large", Risk: "CRITICAL", Needed: 2}, {AtStep: 1, Tool: "bank_level", Risk: "MEDIUM", Needed: 1}, {AtStep: 2, Tool: "bank_own", Risk: "LOW", Needed: 1}} {
+		if got := report.Asks[i]; got.AtStep != want.AtStep || got.Tool != want.Tool || got.Risk != want.Risk || got.Needed != want.Needed {
+			t.Errorf("%+v, want %+v", got, want) // what bank.large answers is an outsider's, and what the others are called with is not planned
+		}
+	}
 	for _, c := range []struct{ tool, arguments, verdict string }{
 		{"bank_transfer_money", `{"recipient":"x","amount":50000}`, "bank_transfer_money is of risk HIGH, so a person must decide."},
 		{"bank_transfer_money", `{"recipient":"x","amount":5}`, "bank_transfer_money is of risk MEDIUM: it runs in 5ms unless a person stops it."},
