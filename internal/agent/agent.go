@@ -259,8 +259,9 @@ func Local() Declaration {
 		Purpose:      "The built-in agent of a gateway without an agents folder.",
 		Capabilities: []string{"everything the gateway offers"},
 		Permissions:  Permissions{Read: []string{"*"}, Write: []string{"*"}},
-		OutputSchema: json.RawMessage(`{"properties":{"answer":{"type":"string"},"citations":{"items":{"properties":{"confidence":{"type":"number"},` +
-			`"recordId":{"type":"string"},"source":{"type":"string"},"timestamp":{"type":"string"}},"required":["source","timestamp","confidence"],` +
+		OutputSchema: json.RawMessage(`{"additionalProperties":false,"properties":{"answer":{"maxLength":10000,"pattern":"^[^<>]*$","type":"string"},` +
+			`"citations":{"items":{"additionalProperties":false,"properties":{"confidence":{"type":"number"},"recordId":{"pattern":"^[^<>]*$","type":"string"},` +
+			`"source":{"pattern":"^[^<>]*$","type":"string"},"timestamp":{"format":"date-time","type":"string"}},"required":["source","timestamp","confidence"],` +
 			`"type":"object"},"type":"array"}},"required":["answer","citations"],"type":"object"}`),
 		OutputSchemaVersion:   "1.0.0",
 		MaxExecutionTime:      DefaultExecutionTime,
@@ -301,7 +302,7 @@ permissions:                         # operations: "server.tool", "server.*" for
   write: []                          # an advisory agent has none
 
 outputSchemaVersion: 1.0.0
-outputSchema:                        # JSON Schema of what it returns; free text is refused
+outputSchema:                        # JSON Schema of what it returns; what could be free text, HTML or anything is refused
   type: object
   required: [recommendation, citations]
   additionalProperties: false
@@ -309,19 +310,21 @@ outputSchema:                        # JSON Schema of what it returns; free text
     recommendation:
       type: object
       required: [action, confidence, reasoning]
+      additionalProperties: false
       properties:
         action: {type: string, enum: [ESCALATE, INVESTIGATE, CLOSE, WAIT]}
         confidence: {type: number, minimum: 0, maximum: 1}
-        reasoning: {type: string}
+        reasoning: {type: string, maxLength: 2000, pattern: "^[^<>]*$"}   # no tag can stand in it
     citations:
       type: array
       minItems: 1
       items:
         type: object
         required: [source, timestamp, confidence]
+        additionalProperties: false
         properties:
-          source: {type: string}
-          recordId: {type: string}
+          source: {type: string, maxLength: 200, pattern: "^[^<>]*$"}
+          recordId: {type: string, maxLength: 200, pattern: "^[^<>]*$"}
           timestamp: {type: string, format: date-time}
           confidence: {type: number, minimum: 0, maximum: 1}
 

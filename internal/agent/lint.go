@@ -2,7 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 )
 
@@ -41,11 +39,7 @@ func Lint(d *Declaration) []Problem {
 		add(P1, "sessionsSideBySide", "the agent may use its own session beside those that hosts and people open for it: what one refuses, it can do in the other", "remove it; the agent then uses the session_token that it is given")
 	}
 	// 4: unstructured output
-	if why := unstructured(d.OutputSchema); why != "" {
-		add(P0, "outputSchema", "output is not structured: "+why, "describe the output as type: object with properties")
-	} else if freeForm(d.OutputSchema) {
-		add(P1, "outputSchema", "any object would match it", "describe the output's properties")
-	}
+	all = append(all, lintOutput(d)...) // and 10: citations
 	// 5: knowledge is not the agent's to change (7: nor is what it says itself to become knowledge)
 	for i, p := range d.Permissions.Write {
 		if strings.HasPrefix(p, "knowledge.") {
@@ -79,10 +73,6 @@ func Lint(d *Declaration) []Problem {
 			}
 		}
 	}
-	// 10: citations
-	if schema := d.OutputSchema; len(schema) > 0 && string(schema) != "null" && !hasProperty(schema, "citations") {
-		add(P1, "outputSchema", "the output has no citations", "add a property citations: a list of source, recordId, timestamp, confidence")
-	}
 	// 11 and 12: versions
 	if d.Version == "" {
 		add(P2, "version", "the declaration is not versioned", "add a semantic version")
@@ -114,54 +104,20 @@ func ownOutput(id, source string) bool {
 	return strings.HasPrefix(s, "agent") && agentOutput.MatchString(s)
 }
 
-// unstructured says why the schema would let free text or free-form JSON through, or "".
-func unstructured(schema json.RawMessage) string {
-	if len(schema) == 0 || string(schema) == "null" {
-		return "there is no output schema"
-	}
-	if kind, ok := call.Get(schema, "type"); ok && string(kind) != `"object"` {
-		return "its type is not object"
-	}
-	if string(schema) == "{}" || string(schema) == "true" {
-		return "any JSON would match it"
-	}
-	return ""
-}
-
-// freeForm tells whether the schema asks for an object and nothing more.
-func freeForm(schema json.RawMessage) bool {
-	for _, shape := range []string{"properties", "$ref", "oneOf", "anyOf", "allOf"} {
-		if v, ok := call.Get(schema, shape); ok && string(v) != "{}" && string(v) != "[]" {
-			return false
-		}
-	}
-	return true
-}
-
-// hasProperty tells whether the schema describes a property of that name anywhere.
-func hasProperty(schema json.RawMessage, name string) bool {
-	found := false
-	call.Strings(schema, func(path, s string) bool {
-		found = s == name && strings.HasSuffix(path, "properties{}")
-		return !found
-	})
-	return found
-}
-
-// compileSchema tells whether schema is a JSON Schema that stands alone.
-func compileSchema(schema []byte) error {
+// compileSchema compiles a JSON Schema that stands alone.
+func compileSchema(schema []byte) (*jsonschema.Schema, error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := jsonschema.NewCompiler()
+	c.AssertFormat()
 	c.UseLoader(nowhere{}) // the default loader opens files
 	const here = "urn:output"
 	if err := c.AddResource(here, doc); err != nil {
-		return err
+		return nil, err
 	}
-	_, err = c.Compile(here)
-	return err
+	return c.Compile(here)
 }
 
 // nowhere is a schema loader that finds nothing.

@@ -48,7 +48,7 @@ func Load(dir string) (Set, []Problem) {
 		}
 		d, found := Parse(file, data)
 		problems = append(problems, found...)
-		blocked[file] = slices.ContainsFunc(found, func(p Problem) bool { return p.Severity.Blocks() })
+		blocked[file] = slices.ContainsFunc(found, Problem.Blocks)
 		if d.AgentID != "" {
 			byID[d.AgentID] = append(byID[d.AgentID], d)
 		}

@@ -29,7 +29,7 @@ type Severity string
 
 const (
 	Error Severity = "error" // not a declaration: it is not used
-	P0    Severity = "P0"    // blocks: it is not used
+	P0    Severity = "P0"    // blocks: it is not deployed and, but for what only its output may be, not used
 	P1    Severity = "P1"    // needs a mitigation plan
 	P2    Severity = "P2"    // fix before scale
 )
@@ -46,7 +46,12 @@ type Problem struct {
 	Severity Severity `json:"severity"`
 	Problem  string   `json:"problem"`
 	Remedy   string   `json:"remedy,omitempty"`
+
+	usable bool // it doesn't keep the declaration out of use, whatever its severity
 }
+
+// Blocks tells whether a declaration with the problem is kept out of use.
+func (p Problem) Blocks() bool { return p.Severity.Blocks() && !p.usable }
 
 func (p Problem) String() string {
 	var b strings.Builder
@@ -85,7 +90,7 @@ func Parse(file string, data []byte) (Declaration, []Problem) {
 		p.Line, p.Column = at.Line, at.Column
 		r.problems = append(r.problems, p)
 	}
-	if slices.ContainsFunc(r.problems, func(p Problem) bool { return p.Severity.Blocks() }) {
+	if slices.ContainsFunc(r.problems, Problem.Blocks) {
 		d.read, d.write = nil, nil // whoever overlooks the problems gets a declaration that permits nothing
 	}
 	slices.SortStableFunc(r.problems, func(a, b Problem) int {
@@ -500,7 +505,7 @@ func (r *reader) schema(at string, n *yaml.Node, d *Declaration) {
 		encoded, err = call.Canonical(encoded, call.DefaultLimits())
 	}
 	if err == nil {
-		err = compileSchema(encoded)
+		_, err = compileSchema(encoded)
 	}
 	if err != nil {
 		r.problem(n, at, "is not a JSON Schema: "+display.Line(err.Error(), display.Whole), "")

@@ -189,7 +189,7 @@ func (d *Daemon) declarations() (agent.Set, error) {
 	problems = append(problems, d.cfg.rootProblems(set)...)
 	var stop []Problem
 	for _, p := range problems {
-		if p.Severity.Blocks() {
+		if p.Blocks() {
 			stop = append(stop, p)
 		} else {
 			d.o.Log.Warn("agent declaration", "problem", p.String())

@@ -52,7 +52,7 @@ func Doctor(ctx context.Context, config, data string) []Check {
 		problems, err := lintConfig(ctx, config, "", nil)
 		blocked := err
 		for _, p := range problems {
-			if p.Severity.Blocks() {
+			if p.Blocks() {
 				blocked = errors.New(p.String())
 			}
 			warnings++
