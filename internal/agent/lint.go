@@ -73,6 +73,19 @@ func Lint(d *Declaration) []Problem {
 			}
 		}
 	}
+	for _, reserved := range []struct {
+		field, what string
+		set         bool
+	}{
+		{"quotas", "nothing counts what the agent uses against it", d.Quotas != Quotas{}},
+		{"systemPrompt", "no system message says it", d.SystemPrompt.Role != "" || len(d.SystemPrompt.Constraints) > 0},
+		{"hostedTools", "no model is reached through the gateway", len(d.HostedTools) > 0},
+		{"dependsOn", "an agent whose failure this one depends on degrades nothing", len(d.DependsOn) > 0},
+	} {
+		if reserved.set {
+			add(P2, reserved.field, "this version does not use it yet: "+reserved.what, "don't rely on it; it may stay for a later version")
+		}
+	}
 	// 11 and 12: versions
 	if d.Version == "" {
 		add(P2, "version", "the declaration is not versioned", "add a semantic version")

@@ -6,6 +6,26 @@ import (
 	"testing"
 )
 
+// A key that does nothing yet is named for as long as it is set.
+func TestReservedKeysAreNamed(t *testing.T) {
+	one := 1
+	for field, set := range map[string]func(*Declaration){
+		"quotas":       func(d *Declaration) { d.Quotas.Tokens = &one },
+		"systemPrompt": func(d *Declaration) { d.SystemPrompt.Constraints = []string{"no guesses"} },
+		"hostedTools":  func(d *Declaration) { d.HostedTools = []string{"web_search"} },
+		"dependsOn":    func(d *Declaration) { d.DependsOn = []string{"other"} },
+	} {
+		d := Local()
+		if all := Lint(&d); len(all) > 0 {
+			t.Fatalf("the built-in declaration: %+v", all)
+		}
+		set(&d)
+		if all := Lint(&d); len(all) != 1 || all[0].Field != field || all[0].Severity != P2 || !strings.Contains(all[0].Problem, "does not use it yet") {
+			t.Errorf("%s: %+v", field, all)
+		}
+	}
+}
+
 // What the schema of an output accepts counts, however it is spelled (AG-7, AG-9).
 func TestOutputSchema(t *testing.T) {
 	const cited = `"citations":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["source","timestamp","confidence"],"properties":{"source":{"enum":["mail"]},"timestamp":{"type":"string","format":"date-time"},"confidence":{"type":"number"}}}}`

@@ -847,7 +847,7 @@ func (c *Config) identityProblems(file string) []Problem {
 func (c *Config) Warnings(file string) []Problem {
 	var all []Problem
 	if c.Models != nil {
-		all = append(all, Problem{File: file, Field: "models", Severity: "P2", Problem: "this version does not use it yet"})
+		all = append(all, c.problem(file, "models", "P2", "don't rely on it; it may stay for a later version", "this version does not use it yet: no model is reached through the gateway"))
 	}
 	for id, u := range c.Upstreams {
 		if u.Sandbox == "none" {
@@ -855,7 +855,7 @@ func (c *Config) Warnings(file string) []Problem {
 				"the server can read the gateway's keys and tokens, and act as any person"))
 		}
 		if u.Fallback != "" {
-			all = append(all, Problem{File: file, Field: "upstreams." + id + ".fallback", Severity: "P2", Problem: "this version does not use it yet"})
+			all = append(all, c.problem(file, "upstreams."+id+".fallback", "P2", "don't rely on it; it may stay for a later version", "this version does not use it yet: when the server fails, no other one takes its place"))
 		}
 	}
 	for id, o := range c.Operations {
