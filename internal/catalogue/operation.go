@@ -15,16 +15,17 @@ import (
 // Classification is how the operator's configuration classifies one operation. It is resolved from the operation's own entry, its server's
 // "server.*" entry and the defaults. What a server says about itself never enters it (docs/design.md, rule 6).
 type Classification struct {
-	ExposeAs    string // the name the agent sees; "" means <server>_<tool>; "{tool}" stands for the server's own name
-	Flow        flow.Spec
-	ExternalIO  bool
-	Level       int // 0 reads, 1 write only the person sees and can undo, 2 the rest
-	Output      provenance.Output
-	Shape       *regexp.Regexp
-	Description string // replaces the server's
-	Timeout     time.Duration
-	Action      string      // its name in the risk rules
-	RiskFloor   policy.Risk // the least risk; it only raises
+	ExposeAs     string // the name the agent sees; "" means <server>_<tool>; "{tool}" stands for the server's own name
+	Flow         flow.Spec
+	ExternalIO   bool
+	Level        int // 0 reads, 1 write only the person sees and can undo, 2 the rest
+	Output       provenance.Output
+	Shape        *regexp.Regexp
+	Description  string // replaces the server's
+	Timeout      time.Duration
+	Action       string      // its name in the risk rules
+	NeedsReasons bool        // of a server's tool: each call has to say why
+	RiskFloor    policy.Risk // the least risk; it only raises
 	// Unclassified: the operator has not said what the operation changes, if it does: no action, no risk, and no level of a write.
 	Unclassified bool
 	Roles        map[string]string       // argument -> role: which one is the amount, the destination …

@@ -2,6 +2,7 @@ package catalogue
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -159,7 +160,32 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 		delete(members, "outputSchema")
 	}
 	delete(members, "_meta")
+	if op.Class.NeedsReasons && op.Command == nil {
+		if err := takeReasons(members); err != nil {
+			return nil, err
+		}
+	}
 	return json.Marshal(members)
+}
+
+// takeReasons adds to a tool what a call says about why it is needed. The gateway takes it off again: the server never sees it.
+func takeReasons(definition map[string]any) error {
+	schema, _ := definition["inputSchema"].(map[string]any)
+	properties, described := schema["properties"].(map[string]any)
+	if schema == nil || schema["properties"] != nil && !described {
+		return errors.New("its arguments are not described, and the configuration says declare: required")
+	}
+	added := map[string]any{"justification": json.RawMessage(justificationSchema), "declaration_id": json.RawMessage(declarationSchema)}
+	for name := range properties {
+		if strings.EqualFold(name, "justification") || strings.EqualFold(name, "declaration_id") {
+			return errors.New("it has an argument " + strings.ToLower(name) + " of its own, and the configuration says declare: required")
+		}
+	}
+	schema = maps.Clone(schema)
+	maps.Copy(added, properties)
+	schema["properties"] = added
+	definition["inputSchema"] = schema
+	return nil
 }
 
 func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {

@@ -116,6 +116,7 @@ type OperationConfig struct {
 	Code          map[string]CodeConfig `yaml:"code,omitempty" json:"code,omitempty" jsonschema:"Of a read: what each argument with the role code may say. A read is a write of level 2 where such an argument says something else, or has no entry here."`
 	Action        string                `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
 	Risk          string                `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
+	Declare       string                `yaml:"declare,omitempty" json:"declare,omitempty" jsonschema:"required: a call of the tool has to say why, as one of comm.* does (a justification, a declaration, or a step of the sealed plan), and the person who is asked sees it. An entry <server>.* holds for all of its tools."`
 	Description   string                `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
 
@@ -621,6 +622,7 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 	p.oneOf(field+".sensitivity", o.Sensitivity, "internal_source", "external", "both", "none")
 	p.oneOf(field+".effect", o.Effect, "read", "write")
 	p.oneOf(field+".output", o.Output, "trusted", "untrusted", "typed", "echo")
+	p.oneOf(field+".declare", o.Declare, "required")
 	p.oneOf(field+".risk", o.Risk, "LOW", "MEDIUM", "HIGH", "CRITICAL")
 	for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
 		if word := o.Args[arg]; arg == "" {
@@ -915,6 +917,7 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
 
 			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
+			NeedsReasons:    server != "comm" && cmp.Or(own.Declare, base.Declare) == "required",
 		}
 		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
 		class.Code = c.code(server, tool)

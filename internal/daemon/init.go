@@ -108,6 +108,7 @@ var closedValues = []struct {
 	{"comm.search.provider", []any{"local", "searxng", "brave", "tavily", "opensearch"}},
 	{"trust_tiers.*.ask_from", []any{"LOW", "MEDIUM", "HIGH"}},
 	{"trust_tiers.*.plan_approval", []any{"rule", "person"}},
+	{"operations.*.declare", []any{"required"}},
 	{"operations.*.risk", []any{"LOW", "MEDIUM", "HIGH", "CRITICAL"}},
 	{"operations.*.args.*", words(roles)},
 	{"notify.[].kind", []any{"webhook", "slack", "email"}},
@@ -253,6 +254,8 @@ people:
 #     # What it does, by its name in the risk rules: transfer_money, delete_data, grant_access and publish_content are HIGH,
 #     # send_email, schedule_meeting and book_appointment MEDIUM. risk says what it is at least.
 #     action: transfer_money
+#     # Each call has to say why, and the person who is asked sees it.
+#     declare: required
 #     args: {account: destination, amount: amount, currency: currency, reason: content}
 
 # What happens to operations that no entry above names: deny, ask, or ask_once (a yes covers further calls of the tool in the session).

@@ -25,8 +25,10 @@ func (c command) Traits() Traits {
 	}
 }
 
-// Parameters separates the justification, or the id of a declaration, from the parameters.
-func (command) Parameters(arguments []byte) (p Parameters, err error) {
+func (command) Parameters(arguments []byte) (Parameters, error) { return withReasons(arguments), nil }
+
+// withReasons separates the justification, or the id of a declaration, from the parameters.
+func withReasons(arguments []byte) (p Parameters) {
 	parameters := []byte{'{'}
 	for name, raw := range call.Members(arguments) {
 		switch name {
@@ -45,7 +47,7 @@ func (command) Parameters(arguments []byte) (p Parameters, err error) {
 	if p.Canonical, p.Problem = call.Canonical(append(parameters, '}'), call.DefaultLimits()); p.Problem != nil {
 		p.Canonical = arguments
 	}
-	return p, nil
+	return p
 }
 
 func (c command) Check(parameters []byte) error { return c.op.Command.Check(parameters) }

@@ -10,12 +10,22 @@ import (
 // tool calls a tool of a server.
 type tool struct{ served }
 
-func (t tool) Traits() Traits     { return Traits{Traced: t.op.Traced()} }
+func (t tool) Traits() Traits {
+	return Traits{Traced: t.op.Traced(), NeedsReasons: t.op.Class.NeedsReasons}
+}
 func (t tool) Definition() string { return t.op.Hash }
 
 func (t tool) Parameters(arguments []byte) (Parameters, error) {
-	arguments, err := t.op.WithDefaults(arguments, nil)
-	return Parameters{Canonical: arguments}, err
+	p := Parameters{Canonical: arguments}
+	if t.op.Class.NeedsReasons {
+		p = withReasons(arguments)
+	}
+	if p.Problem != nil {
+		return p, nil
+	}
+	var err error
+	p.Canonical, err = t.op.WithDefaults(p.Canonical, nil)
+	return p, err
 }
 
 func (t tool) Act(ctx context.Context, r Run) (Result, error) {

@@ -142,7 +142,7 @@ func (g *Gateway) judged(e effect.Effect, phase session.Phase) judge.Operation {
 		InPhase: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Phase(phase)), InPlanning: !op.Class.ExternalIO || g.phase.Allowed(op.ID, guard.Planning),
 		AskFirst: op.AskFirst, Acts: op.Acts, Action: op.Class.Action,
 		RiskFloor: op.Class.RiskFloor, Unclassified: op.Class.Unclassified, Level: op.Class.Level, Roles: op.Class.Roles, Flow: op.Flow, Profile: op.Profile,
-		BuiltIn: traits.NeedsReasons, Requests: traits.Requests, Places: traits.Places,
+		NeedsReasons: traits.NeedsReasons, Requests: traits.Requests, Places: traits.Places,
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/planned"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
@@ -361,7 +362,7 @@ func TestValidatePlanGivesTheSourcesAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := json.Marshal(answer)
+	got, err := json.Marshal(answer.(planned.Report).Report)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ type Operation struct {
 	ExternalIO   bool
 	InPhase      bool   // it may run in the phase that the session is in
 	InPlanning   bool   // it may run in planning, and so in both
-	BuiltIn      bool   // it is one of comm.*, which run on a declaration alone
+	NeedsReasons bool   // its calls have to be declared: it is one of comm.*, or the operator says so
 	Requests     bool   // it counts as an external request
 	AskFirst     bool   // the configuration does not name it, and the operator chose to be asked about such operations
 	Acts         string // of a read: why each call of it counts as a write; "" if it does not

@@ -52,7 +52,7 @@ startPhase: execution
 sessions: host
 `)))
 	for _, p := range problems {
-		if p.Severity == "error" || p.Severity == "P0" {
+		if p.Blocks() {
 			t.Fatalf("declaration: %+v", p)
 		}
 	}
@@ -76,7 +76,7 @@ func fine(t testing.TB) Facts {
 }
 
 func builtIn(f *Facts) {
-	f.Operation.BuiltIn, f.Operation.Requests = true, true
+	f.Operation.NeedsReasons, f.Operation.Requests = true, true
 }
 
 // violations are facts against which one stage has something, by the name of the stage.
@@ -146,7 +146,7 @@ var violations = map[string][]struct {
 		{"high", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.High }, fault.Ask, fault.ApprovalRequired},
 		{"medium", func(_ testing.TB, f *Facts) { f.Operation.RiskFloor = policy.Medium }, fault.Ask, fault.ApprovalRequired},
 		{"low, of a restricted agent", func(_ testing.TB, f *Facts) {
-			f.Operation.BuiltIn, f.Declaration.Justification, f.Caller.AskFrom = true, &declare.Justification{}, policy.Low
+			f.Operation.NeedsReasons, f.Declaration.Justification, f.Caller.AskFrom = true, &declare.Justification{}, policy.Low
 		}, fault.Ask, fault.ApprovalRequired},
 		{"not loaded", func(_ testing.TB, f *Facts) { f.Evidence.Problem = fault.New(fault.StoreUnavailable, "") }, fault.Deny, fault.StoreUnavailable},
 	},

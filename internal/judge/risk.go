@@ -110,7 +110,7 @@ func risk(f *Facts, found *Finding) fault.Verdict {
 	}
 	found.Rated, found.Rating = true, rating
 	askFrom := f.Caller.AskFrom
-	if !f.Operation.BuiltIn && f.Declaration.Made == nil { // the tier's limit is for declared calls only
+	if !f.Operation.NeedsReasons && f.Declaration.Made == nil { // the tier's limit is for declared calls only
 		askFrom = policy.High
 	}
 	asks := rating.Risk.Rank() >= askFrom.Rank()

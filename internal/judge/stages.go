@@ -57,7 +57,7 @@ func phase(f *Facts, _ *Finding) fault.Verdict {
 		fault.Remedy{Kind: "ask_person", Text: "A person can move the session to execution."})
 }
 
-// declared requires a declaration for every built-in external operation (DE-1): one made before, the justification in the call, or a step of the
+// declared requires a declaration for every built-in external operation, and for tools of which the operator says so (DE-1): one made before, the justification in the call, or a step of the
 // sealed plan. Other operations may have one.
 func declared(f *Facts, found *Finding) fault.Verdict {
 	const stage = "declare"
@@ -68,7 +68,7 @@ func declared(f *Facts, found *Finding) fault.Verdict {
 	case d.Made != nil:
 		found.DeclaredBy = d.Made.Digest
 		return madeBefore(f)
-	case !f.Operation.BuiltIn:
+	case !f.Operation.NeedsReasons:
 		return fault.Permitted()
 	case len(d.Invalid) > 0:
 		v := fault.RefuseErr(stage, declare.Refuse(d.Invalid))
@@ -88,7 +88,7 @@ func declared(f *Facts, found *Finding) fault.Verdict {
 		found.undecided = true
 		return fault.Permitted()
 	}
-	return fault.Refuse(stage, fault.DeclarationMissing, f.Operation.Name+" reaches outside, so it has to be declared.",
+	return fault.Refuse(stage, fault.DeclarationMissing, f.Operation.Name+" has to be declared: say why it is needed.",
 		fault.Remedy{Kind: "declare", Text: "Call it with a justification: {user_request, missing_knowledge, expected_use}; or declare it first with sallyport_declare and give its declaration_id."})
 }
 

@@ -220,3 +220,63 @@ operations:
 		}
 	}
 }
+
+// A tool of a server can want to be told why, as the gateway's own operations do: the agent says it, the person sees it, and the server doesn't.
+func TestDeclareRequired(t *testing.T) {
+	sent, s := &recorder{}, newServer("mail")
+	s.AddTool(&mcp.Tool{Name: "send", Description: "Sends mail.", InputSchema: json.RawMessage(`{"type":"object","properties":{"to":{"type":"string"}},"required":["to"],"additionalProperties":false}`)},
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			sent.add("%s", r.Params.Arguments)
+			return text("sent"), nil
+		})
+	s.AddTool(&mcp.Tool{Name: "odd", Description: "Has its own.", InputSchema: json.RawMessage(`{"type":"object","properties":{"Justification":{"type":"string"}}}`)},
+		func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("done"), nil })
+	w := start(t, fmt.Sprintf("people: [{id: bob, roles: [approver]}]\nupstreams: {mail: {url: %q}}\noperations:\n  mail.*: {declare: required, risk: HIGH, sensitivity: none}\n", sdkServer(t, s)))
+	bob := w.person("bob", "approver")
+	w.offered(2)
+	w.acceptDefinitions(anyDefinition)
+	id, token := w.openFor("Tell ann@corp.example that the lathe is ready.", "dana")
+	agent := w.client(w.agent, token)
+	call := func(arguments string) *client.CallAnswer {
+		t.Helper()
+		a, err := agent.Call(t.Context(), id, "mail_send", json.RawMessage(arguments))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	const why = `"justification":{"user_request":"Tell ann@corp.example that the lathe is ready","missing_knowledge":"whether ann knows that the lathe is ready","expected_use":"ann can plan the delivery"}`
+	if a := call(`{"to":"ann@corp.example"}`); a.Verdict.Code != "declaration.missing" {
+		t.Errorf("without a reason: %+v", a.Verdict)
+	}
+	if a := call(`{"to":"ann@corp.example","justification":{"user_request":"x"}}`); a.Verdict.Code != "declaration.invalid" {
+		t.Errorf("with half a reason: %+v", a.Verdict)
+	}
+	asked := call(`{"to":"ann@corp.example",` + why + `}`)
+	if asked.Verdict.Code != "approval.required" {
+		t.Fatalf("%+v", asked.Verdict)
+	}
+	a, err := bob.Approval(t.Context(), *asked.Verdict.ApprovalID)
+	if err != nil || !strings.Contains(string(a.Justification), "ann can plan the delivery") || string(a.Arguments) != `{"to":"ann@corp.example"}` {
+		t.Fatalf("%s %s %v", a.Justification, a.Arguments, err)
+	}
+	if _, err := bob.Approve(t.Context(), a.ApprovalID, a.Digest, ""); err != nil {
+		t.Fatal(err)
+	}
+	if a := call(`{"to":"ann@corp.example",` + why + `}`); a.Verdict.Decision != "permit" {
+		t.Errorf("after the yes: %+v", a.Verdict)
+	}
+	if got := sent.all(); len(got) != 1 || got[0] != `{"to":"ann@corp.example"}` {
+		t.Errorf("the server got %q", got)
+	}
+	cs := w.connect(token, "2025-06-18", nil)
+	for tool, err := range cs.Tools(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		schema, _ := json.Marshal(tool.InputSchema)
+		if tool.Name == "mail_odd" || tool.Name == "mail_send" && (!strings.Contains(string(schema), `"justification":{`) || !strings.Contains(string(schema), `"required":["to"]`)) {
+			t.Errorf("%s: %s", tool.Name, schema)
+		}
+	}
+}
