@@ -670,11 +670,14 @@ func joinPath(path, name string) string {
 	return path + "." + name
 }
 
-// matchesShape reports whether every string of v, including the names of members, matches the shape.
+// matchesShape reports whether every string and number of v, including the names of members, matches the shape: an outsider's figure is as good a
+// message as a word. A number is matched as it is written.
 func matchesShape(p *Profile, v any) bool {
 	switch v := v.(type) {
 	case string:
 		return p.Shape.MatchString(v)
+	case json.Number:
+		return p.Shape.MatchString(v.String())
 	case []any:
 		return !slices.ContainsFunc(v, func(e any) bool { return !matchesShape(p, e) })
 	case object:

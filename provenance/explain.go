@@ -171,7 +171,7 @@ func (p *Profile) explainResults() (says []string) {
 	}
 	switch {
 	case trusted && p.Shape != nil:
-		say("Its results are trusted as long as every string in them matches %s: then they confirm each of their values, whoever wrote it. A result that doesn't match is untrusted.", shape)
+		say("Its results are trusted as long as every string and number in them matches %s: then they confirm each of their values, whoever wrote it. A result that doesn't match is untrusted.", shape)
 	case trusted:
 		say("Its results are trusted, and no shape limits them: they confirm each of their values, whoever wrote it.")
 	case p.Output == EchoOutput:

@@ -45,7 +45,7 @@ func TestExplain(t *testing.T) {
 		"by argument":     {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"guests": Destination, "id": Selector}}, sink, []string{"as long as guests is, where given, the person's own. Otherwise a person is asked unless all of guests, id are"}, nil},
 		"by no argument":  {&Profile{Level: 2, Boundary: BoundaryByArg, Args: map[string]Role{"id": Selector}}, sink, []string{"never refused"}, nil},
 		"trusted":         {&Profile{Output: TrustedOutput}, free, []string{"no shape limits them", "gives the id or the number of a record singles it out"}, []string{"untrusted: "}},
-		"trusted, shaped": {&Profile{Output: TrustedOutput, Shape: shape, TrustedFields: []string{"id"}}, free, []string{`every string in them matches "^[a-z]{1,9}$"`, "An untrusted result confirms only the values of id."}, nil},
+		"trusted, shaped": {&Profile{Output: TrustedOutput, Shape: shape, TrustedFields: []string{"id"}}, free, []string{`every string and number in them matches "^[a-z]{1,9}$"`, "An untrusted result confirms only the values of id."}, nil},
 		"typed":           {&Profile{Output: TypedOutput, Shape: shape, Delegable: []string{"from"}}, free, []string{"matches", "from may say who gets something"}, nil},
 		"typed, no shape": {&Profile{Output: TypedOutput}, free, []string{"typed output needs a shape"}, []string{"are trusted"}},
 		"echo":            {&Profile{Output: EchoOutput, TrustedFields: []string{"id"}}, free, []string{"repeat the arguments of the call, and confirm no value except those of id, which the system sets"}, nil},

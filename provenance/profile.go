@@ -90,7 +90,7 @@ const (
 // The zero Profile describes nothing but level 0. Field names are paths in a record, such as a or a.b; a path also stands for everything below it.
 type Profile struct {
 	Output        Output
-	Shape         *regexp.Regexp  // has to match every string of a trusted or typed result; nil: no shape
+	Shape         *regexp.Regexp  // has to match every string and number of a trusted or typed result; nil: no shape
 	TrustedFields []string        // fields of an otherwise untrusted record that the system fills in
 	Names         []string        // fields by which a person refers to a record
 	Delegable     []string        // structured fields that may serve as a destination once the request singles the record out

@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 // mcpserver is a stdio MCP server for the scripts. DEFINITION changes what its tool says about itself.
 func mcpserver() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "scripted", Version: "1"}, nil)
-	mcp.AddTool(s, &mcp.Tool{Name: "note", Description: "A note \x1b[31mof\x1b[0m the script" + os.Getenv("DEFINITION")}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+	mcp.AddTool(s, &mcp.Tool{Name: "note", Description: "A note \x1b[31mof\x1b[0m the script" + os.Getenv("DEFINITION")}, func(context.Context, *mcp.CallToolRequest, struct {
+		Text string `json:"text,omitempty"`
+	}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "noted"}}}, nil, nil
 	})
 	mcp.AddTool(s, &mcp.Tool{Name: "hold", Description: "Answers when it is let go."}, func(ctx context.Context, _ *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {

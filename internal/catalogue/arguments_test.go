@@ -191,3 +191,28 @@ func TestASchemaThatCannotBeReadRefuses(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Clients that ask their user about nothing that claims to read go by what the operator said, never by the server.
+func TestAnnotationsFollowTheOperatorsLabels(t *testing.T) {
+	const boast = `"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":false,"readOnlyHint":true,"title":"Look","x":1},`
+	const modest = `"annotations":{"destructiveHint":true,"openWorldHint":true,"readOnlyHint":false},`
+	for name, c := range map[string]struct {
+		class catalogue.Classification
+		said  string
+		want  string
+	}{
+		"a write that claims to read": {catalogue.Classification{Flow: flow.Spec{Sensitivity: flow.External}, Level: 2}, boast, `{"destructiveHint":true,"openWorldHint":true,"readOnlyHint":false,"title":"Look"}`},
+		"nobody's word":               {catalogue.Classification{Level: 2}, boast, `{"destructiveHint":true,"openWorldHint":true,"readOnlyHint":false,"title":"Look"}`},
+		"a small write":               {catalogue.Classification{Flow: flow.Spec{Sensitivity: flow.None}, Level: 1}, boast, `{"destructiveHint":false,"openWorldHint":false,"readOnlyHint":false,"title":"Look"}`},
+		"a read":                      {catalogue.Classification{Flow: flow.Spec{Sensitivity: flow.InternalSource, Effect: flow.Read}}, modest, `{"destructiveHint":false,"openWorldHint":false,"readOnlyHint":true}`},
+		"a read outside":              {catalogue.Classification{Flow: flow.Spec{Sensitivity: flow.Both, Effect: flow.Read}}, "", `{"destructiveHint":false,"openWorldHint":true,"readOnlyHint":true}`},
+		"a read that takes code":      {catalogue.Classification{Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Roles: map[string]string{"q": "code"}}, boast, `{"destructiveHint":true,"openWorldHint":false,"readOnlyHint":false,"title":"Look"}`},
+	} {
+		w := newWorld(t, shy(c.class))
+		raw := []byte(`{` + c.said + `"description":"A tool.","inputSchema":{"properties":{"q":{}},"type":"object"},"name":"t"}`)
+		w.offer("shy", call.Definition{Server: "shy", Name: "t", Kind: call.Tool, JSON: raw, Hash: call.HashBytes(raw)})
+		if got, _ := call.Get(w.c.ByID("shy.t").Definition, "annotations"); string(got) != c.want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

@@ -99,13 +99,13 @@ func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
 	case pin.Hash != d.Hash:
 		op.Standing = Quarantined
 	default:
+		op.acts(pin.Definition)
 		def, err := exposedTool(op, pin.Definition)
 		if err != nil {
 			op.Standing, op.Fault = Unfit, err.Error()
 			break
 		}
 		op.Definition = def
-		op.acts(pin.Definition)
 		op.input, op.places = c.inputCheck(op.Hash, pin.Definition), placeDefaults(pin.Definition, op.Profile)
 		if schema, ok := call.Get(pin.Definition, "outputSchema"); ok && op.Class.Output == provenance.TrustedOutput {
 			check, err := c.o.Schema(schema)
@@ -160,6 +160,7 @@ func exposedTool(op *Operation, definition []byte) (json.RawMessage, error) {
 		delete(members, "outputSchema")
 	}
 	delete(members, "_meta")
+	members["annotations"] = op.annotations(members)
 	if op.Class.NeedsReasons && op.Command == nil {
 		if err := takeReasons(members); err != nil {
 			return nil, err
@@ -186,6 +187,24 @@ func takeReasons(definition map[string]any) error {
 	schema["properties"] = added
 	definition["inputSchema"] = schema
 	return nil
+}
+
+// annotations are the hints for clients, some of which ask their user about nothing that claims to read. So they follow the operator's labels, and of
+// the server's own word only the title is kept, which is text like the description.
+func (op *Operation) annotations(members map[string]any) map[string]any {
+	schema, _ := members["inputSchema"].(map[string]any)
+	properties, _ := schema["properties"].(map[string]any)
+	// A call of a read that takes code may be a write by its arguments.
+	reads := op.Flow.Effect == flow.Read && len(op.Class.Reading(op.Server, op.Tool).Unruled(slices.Collect(maps.Keys(properties)))) == 0
+	hints := map[string]any{
+		"readOnlyHint": reads, "destructiveHint": !reads && op.Class.Level != 1,
+		"openWorldHint": op.Flow.Sensitivity == flow.External || op.Flow.Sensitivity == flow.Both || op.Profile.EgressURL,
+	}
+	own, _ := members["annotations"].(map[string]any)
+	if title, ok := own["title"].(string); ok {
+		hints["title"] = title
+	}
+	return hints
 }
 
 func (c *Catalogue) addOffer(s *Snapshot, server string, d call.Definition) {

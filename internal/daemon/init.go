@@ -214,8 +214,8 @@ people:
 #     blocked_by: []
 #     # false lets it run in the planning phase, because it touches nothing outside.
 #     external_io: true
-#     # How far results are trusted: trusted, untrusted (the default: text comes fenced), typed (trusted while every string matches
-#     # shape, as in crm.exchange_rate), echo (repeats what it was given).
+#     # How far results are trusted: trusted, untrusted (the default: text comes fenced), typed (trusted while every string and
+#     # number matches shape, as in crm.exchange_rate), echo (repeats what it was given).
 #     output: untrusted
 #     # Where a result is not trusted: fields that the system sets, whose values count as confirmed; fields by which a person refers to a
 #     # record; structured fields that may say who gets something once the person's request names the record; kind of its ids.

@@ -694,7 +694,7 @@ func listsThatDiffer(t *testing.T) {
 		return ""
 	}
 	_, other := s.open("tester")
-	for _, token := range []string{s.token, other, s.world.token("tester")} {
+	for _, token := range []string{s.token, other} {
 		for _, revision := range []string{revision0618, revision1125, revision0728} {
 			if got := shown(token, revision); got != "Version 1" {
 				t.Errorf("served %q, checked Version 1", got)
