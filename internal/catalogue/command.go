@@ -88,7 +88,6 @@ func (c *Command) definition() (call.Definition, error) {
 	raw, err := json.Marshal(map[string]any{
 		"name": c.Name, "title": c.Title, "description": c.Description,
 		"inputSchema": map[string]any{"type": "object", "properties": properties, "additionalProperties": false},
-		"annotations": map[string]any{"readOnlyHint": c.Effect == flow.Read && c.Writes == nil, "destructiveHint": c.Level == 2, "openWorldHint": c.Requests},
 	})
 	if err != nil {
 		return call.Definition{}, err

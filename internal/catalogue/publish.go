@@ -196,9 +196,13 @@ func (op *Operation) annotations(members map[string]any) map[string]any {
 	properties, _ := schema["properties"].(map[string]any)
 	// A call of a read that takes code may be a write by its arguments.
 	reads := op.Flow.Effect == flow.Read && len(op.Class.Reading(op.Server, op.Tool).Unruled(slices.Collect(maps.Keys(properties)))) == 0
+	outside := op.Flow.Sensitivity == flow.External || op.Flow.Sensitivity == flow.Both || op.Profile.EgressURL
+	if c := op.Command; c != nil {
+		reads, outside = reads && c.Writes == nil, outside || c.Requests
+	}
 	hints := map[string]any{
 		"readOnlyHint": reads, "destructiveHint": !reads && op.Class.Level != 1,
-		"openWorldHint": op.Flow.Sensitivity == flow.External || op.Flow.Sensitivity == flow.Both || op.Profile.EgressURL,
+		"openWorldHint": outside,
 	}
 	own, _ := members["annotations"].(map[string]any)
 	if title, ok := own["title"].(string); ok {

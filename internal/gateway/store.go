@@ -70,6 +70,9 @@ type CallStore interface {
 	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error)
 	// Answer appends the entry of an answer to a server's question, and keeps what it gives away, in one transaction.
 	Answer(ctx context.Context, sessionID string, e audit.Entry, given ...evidence.Kept) error
+	// ForgetEvidence deletes what a session has seen, but for these pieces, which take its place, and appends the entry, in one transaction. Where there
+	// is nothing to delete, nothing is appended.
+	ForgetEvidence(ctx context.Context, sessionID string, e audit.Entry, but ...evidence.Kept) error
 	// Used tells whether an intent has written the key (Spend.First).
 	Used(ctx context.Context, key string) (bool, error)
 	// Record appends entries that change no other state.

@@ -138,3 +138,37 @@ func TestDrillSaysWhatAYesCovers(t *testing.T) {
 		}
 	}
 }
+
+// What a session has seen, secrets too, goes when it is closed. Of an own one what it gave away stays, for the session that follows.
+func TestWhatASessionSawGoesWithIt(t *testing.T) {
+	w := newTracedWorld(t, func(o *gateway.Options) { o.FreeLevel1 = true })
+	agent := identity.Principal{Kind: identity.Agent, ID: "selfish"}
+	for name, p := range map[string]identity.Principal{"own": agent, "given": w.open("worker", "erin", errand)} {
+		w.says("mail.find", structured(`{"mails":[{"id":"m-1","subject":"key","sender":"x@list.example","body":"AKIAIOSFODNN7EXAMPLE"}]}`))
+		w.mustPermit(w.do(p, "mail_find", `{"q":"key"}`, ""))
+		w.mustPermit(w.do(p, "slack_jot", `{"text":"evil@other.example","title":"note"}`, ""))
+		s, err := w.g.SessionFor(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := func() (all string) {
+			kept, err := w.o.Store.Evidence(t.Context(), s.ID, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range kept {
+				all += string(ev.Body)
+			}
+			return all
+		}
+		if !strings.Contains(text(), "AKIA") {
+			t.Fatalf("%s: nothing is seen while the session is open", name)
+		}
+		if _, err := w.g.CloseSession(t.Context(), s.ID, "person:alice", "done"); err != nil {
+			t.Fatal(err)
+		}
+		if left := text(); strings.Contains(left, "AKIA") || strings.Contains(left, "evil@other.example") != (name == "own") || name == "given" && left != "" {
+			t.Errorf("%s: %q is left", name, left)
+		}
+	}
+}

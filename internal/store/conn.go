@@ -22,7 +22,7 @@ func dsn(path, params string) string {
 const (
 	// busy_timeout is under half of patience, so a job behind a batch that waits for a lock still gets a turn of its own.
 	writeParams = "_pragma=busy_timeout(900)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)" +
-		"&_pragma=trusted_schema(0)&_pragma=recursive_triggers(1)&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(16777216)&_dqs=0&_defensive=1"
+		"&_pragma=trusted_schema(0)&_pragma=recursive_triggers(1)&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(16777216)&_pragma=secure_delete(1)&_dqs=0&_defensive=1"
 	readParams = "mode=ro&_pragma=busy_timeout(900)&_pragma=query_only(1)&_pragma=trusted_schema(0)&_dqs=0&_defensive=1"
 )
 

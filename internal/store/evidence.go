@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/evidence"
 )
 
@@ -58,6 +59,24 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 	}
 	t.moves(evidenceRows, sessionID, at, was, mac)
 	return nil
+}
+
+// ForgetEvidence implements gateway.CallStore. What is deleted is overwritten (secure_delete): it may be a secret.
+func (db *DB) ForgetEvidence(ctx context.Context, sessionID string, e audit.Entry, but ...evidence.Kept) error {
+	return db.w.do(ctx, &job{run: func(t *tx) error {
+		if _, known := t.at(evidenceRows, sessionID); !known {
+			return nil
+		}
+		if err := t.remove(evidenceRows, sessionID); err != nil {
+			return err
+		}
+		for _, ev := range but {
+			if err := t.keep(sessionID, ev); err != nil {
+				return err
+			}
+		}
+		return t.append(&e)
+	}})
 }
 
 // Evidence implements evidence.Store.

@@ -152,10 +152,8 @@ func (t *tx) version(tab *table, key string) (at rowAt, was int64) {
 	case !known:
 		return rowAt{entry: next, n: next + 1}, -1
 	case at.entry >= t.w.tree.Size(): // changed a moment ago, for an entry that is still to come: one change is on record
-		for i := range t.moved.pending {
-			if r := &t.moved.pending[i]; r.Key == key && r.Table == tab.name {
-				return at, r.Was
-			}
+		if r := t.pending(tab, key); r != nil {
+			return at, r.Was
 		}
 	}
 	return rowAt{entry: next, n: at.n}, at.entry
@@ -178,14 +176,22 @@ func (t *tx) moves(tab *table, key string, at rowAt, was int64, mac []byte) {
 	}
 	t.moved.rows[changed{tab, key}] = at
 	if known && before.entry >= t.w.tree.Size() {
-		for i := range t.moved.pending {
-			if p := &t.moved.pending[i]; p.Key == key && p.Table == tab.name {
-				*p = r
-				return
-			}
+		if p := t.pending(tab, key); p != nil {
+			*p = r
+			return
 		}
 	}
 	t.moved.pending = append(t.moved.pending, r)
+}
+
+// pending is the newest change of a row that waits for the next entry; nil if there is none.
+func (t *tx) pending(tab *table, key string) *audit.Row {
+	for i := len(t.moved.pending) - 1; i >= 0; i-- {
+		if r := &t.moved.pending[i]; r.Key == key && r.Table == tab.name {
+			return r
+		}
+	}
+	return nil
 }
 
 // put writes a row that decides: its values in the order of the table's columns. The next entry of the job names it.
@@ -218,7 +224,7 @@ func (t *tx) remove(tab *table, key string) error {
 	if err != nil {
 		return err
 	}
-	if n != 1 {
+	if n != 1 && !(tab.chained && n > 1) {
 		return missing(tab, key)
 	}
 	t.moves(tab, key, rowAt{}, was, nil)
