@@ -96,6 +96,7 @@ type Operation struct {
 	Class      Classification
 	Flow       flow.Operation
 	Profile    *provenance.Profile
+	Rules      string // digest of the profile: evidence that was taken under another one is worth nothing
 	Acts       string // of a read: why each call counts as a write; "": that depends on its arguments
 	AskFirst   bool   // unlisted_operations: ask, or ask_once
 	AskOnce    bool   // ask_once

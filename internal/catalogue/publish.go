@@ -63,7 +63,8 @@ func (c *Catalogue) operation(server, tool string, kind call.Kind) *Operation {
 }
 
 func (c *Catalogue) classified(class Classification, server, tool string, kind call.Kind) *Operation {
-	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Profile: class.Profile(), Standing: Active}
+	op := &Operation{ID: server + "." + tool, Server: server, Tool: tool, Kind: kind, Class: class, Standing: Active}
+	op.profile()
 	if !class.Listed {
 		op.Standing, op.AskFirst = c.o.Unlisted, c.o.Unlisted == Active
 		op.AskOnce = op.AskFirst && c.o.AskOnce
@@ -141,7 +142,13 @@ func (op *Operation) acts(definition []byte) {
 	}
 	op.Acts = fmt.Sprintf("The argument %s of %s holds code, and no shape or class says what it may say, so it counts as an operation that changes what others see.", display.Line(unruled[0], 80), op.Name)
 	op.Class.Level, op.Flow.Effect, op.Class.Flow.Effect = 2, flow.Write, flow.Write
+	op.profile()
+}
+
+// profile derives the profile from the classification.
+func (op *Operation) profile() {
 	op.Profile = op.Class.Profile()
+	op.Rules = op.Profile.Digest()
 }
 
 // exposedTool is the accepted definition as the agent sees it: under its exposed name, without characters that could mislead a terminal or a

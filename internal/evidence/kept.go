@@ -44,10 +44,11 @@ type Source struct {
 	CallID    string
 	Operation string
 	Profile   *provenance.Profile
+	Rules     string // its digest
 }
 
 func (s Source) kept(body []byte) Kept {
-	return Kept{CallID: s.CallID, Rules: s.Profile.Digest(), Body: body}
+	return Kept{CallID: s.CallID, Rules: s.Rules, Body: body}
 }
 
 // Observed makes evidence of what a result showed; none where it showed nothing, or too much.

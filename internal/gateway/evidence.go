@@ -13,7 +13,7 @@ import (
 // profileDigest is the digest of what the operator says about an operation today; "" of one that nobody knows any more.
 func (g *Gateway) profileDigest(operation string) string {
 	if op := g.catalogue.ByID(operation); op != nil {
-		return op.Profile.Digest()
+		return op.Rules
 	}
 	return ""
 }
@@ -61,7 +61,7 @@ func (c *crossing) givenAway(s *session.Session, sent ...[]byte) ([]evidence.Kep
 
 // evidenceSource is the call as what brings evidence.
 func (c *crossing) evidenceSource() evidence.Source {
-	return evidence.Source{CallID: c.id, Operation: c.op.ID, Profile: c.op.Profile}
+	return evidence.Source{CallID: c.id, Operation: c.op.ID, Profile: c.op.Profile, Rules: c.op.Rules}
 }
 
 // observe reads what came back by what the operator says about the operation: what it shows, and whether it can be trusted. Both are one
