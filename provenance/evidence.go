@@ -274,7 +274,7 @@ func (o *observer) echoes(records []record, name, value string) bool {
 func (o *observer) asked() *given {
 	if o.given == nil {
 		o.given = &given{}
-		givenTexts(o.p, o.args, "", func(text string) { o.given.add(text, 0, func(form) bool { return false }) })
+		givenTexts(o.p, o.args, "", func(text string) { o.given.add(text, 0, nil) })
 	}
 	return o.given
 }

@@ -94,13 +94,13 @@ func (e *Evidence) giveAway(operation string, g *givenAway) {
 	if g.All || g.Text != "" && g.Values == nil {
 		e.given.fill(at)
 	}
-	named := map[form]bool{}
+	known := &known{forms: map[form]bool{}, hosts: map[string]bool{}, read: e}
 	for _, s := range g.Known {
 		f, _ := formOf(s)
-		named[f] = true
+		known.forms[f] = true
 	}
-	known := func(f form) bool {
-		return named[f] || slices.ContainsFunc(e.values[f], func(sp occurrence) bool { return sp.class != classFree })
+	for _, host := range g.Hosts {
+		known.hosts[host] = true
 	}
 	for _, value := range g.Values {
 		e.given.add(value, at, known)
@@ -117,15 +117,13 @@ func (e *Evidence) giveAway(operation string, g *givenAway) {
 		return
 	}
 	for _, value := range g.Values {
-		e.names.add(value, at, func(form) bool { return false })
+		e.names.add(value, at, nil)
 	}
 	if e.names.full || g.All || w.Any {
 		e.written[k][form{}] = true
 	}
 	for _, id := range w.IDs {
-		if f, ok := formOf(id); ok {
-			e.written[k][f] = true
-		}
+		e.written[k][selected(id)] = true
 	}
 }
 
@@ -185,10 +183,19 @@ func (r *seenRecord) id() (f form) {
 	return f
 }
 
+// selected is an id as a write gives it, or as a record has it: without a sign and zeros in front. It is the zero form, which stands for any record, if
+// the id can't be compared.
+func selected(id string) form {
+	f, _ := formOf(strings.TrimLeft(strings.TrimSpace(id), "#0"))
+	if f == (form{}) {
+		f, _ = formOf(id)
+	}
+	return f
+}
+
 // idIn reports whether the value is the id or number of its record, and one of these.
 func (v *seenValue) idIn(ids map[form]bool, kind string) bool {
-	f, ok := formOf(v.Text)
-	return ok && len(ids) > 0 && (v.ID || v.Code && isIDOrNumber(v.Field, kind)) && ids[f]
+	return len(ids) > 0 && (v.ID || v.Code && isIDOrNumber(v.Field, kind)) && ids[selected(v.Text)]
 }
 
 // approvedAt is a value that a person approved as an argument of an operation. A link counts for any argument.

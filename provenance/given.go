@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"html"
+	"maps"
 	"math"
 	"net/url"
 	"regexp"
@@ -47,6 +48,7 @@ type GivenCall struct {
 type givenAway struct {
 	Values []string `json:"values,omitempty"` // the arguments, and the names of members in them
 	Known  []string `json:"known,omitempty"`  // of the addresses, links and accounts in them, those of the person or the request
+	Hosts  []string `json:"hosts,omitempty"`  // of the hosts in them, those of such addresses and links
 	All    bool     `json:"all,omitempty"`    // the call gave away more than is kept: it may have been anything
 	Wrote  *wrote   `json:"wrote,omitempty"`  // nil: the call changed nothing
 	Text   string   `json:"text,omitempty"`   // what an earlier version kept in place of the values
@@ -83,8 +85,12 @@ func GivenAway(c GivenCall) Observation {
 		}
 		seen[text], g.Values = true, append(g.Values, text)
 		known := func(s string) {
-			if f, ok := formOf(s); ok && pieced(f.kind) && (c.Request.has(f) || isOneOf(c.Own, f)) {
+			switch f, ok := formOf(s); {
+			case !ok || !pieced(f.kind):
+			case c.Request.has(f) || isOneOf(c.Own, f):
 				g.Known = append(g.Known, s)
+			case f.kind == link && c.knowsHost(hostOf(f)):
+				g.Hosts = append(g.Hosts, hostOf(f))
 			}
 		}
 		known(text)
@@ -99,6 +105,15 @@ func GivenAway(c GivenCall) Observation {
 		s.GivenAway = nil
 	}
 	return s
+}
+
+// knowsHost reports whether an address or a link of the request, or an address of the person's own, is at the host.
+func (c *GivenCall) knowsHost(host string) bool {
+	at := func(f form) bool { return (f.kind == mail || f.kind == link) && hostOf(f) == host }
+	if slices.ContainsFunc(c.Own, func(own string) bool { f, ok := formOf(own); return ok && at(f) }) {
+		return true
+	}
+	return c.Request != nil && slices.ContainsFunc(slices.Collect(maps.Keys(c.Request.forms)), at)
 }
 
 // read finds what a write selects. An argument that no label mentions may select a record, and so may every one of an operation without roles.
@@ -176,6 +191,7 @@ type given struct {
 	whole  map[form]int   // whole arguments
 	values map[form]int   // the same, their lines and parts, and the addresses, links, numbers and accounts in them
 	words  map[string]int // their words, but for those of addresses, links and accounts that were known
+	hosts  map[string]int // hosts that were given by themselves or in links, but for known ones
 	edges  map[string]int // of these, the first and the last one of an argument: what tools join can run on there
 	texts  []givenText
 	size   int
@@ -198,14 +214,27 @@ func first[K comparable](in map[K]int, key K, at int) {
 	}
 }
 
-// add adds an argument, or the name of a member. known reports whether an address, a link or an account is one that the session did not make up: its
-// pieces are not given with it, or the second colleague at one host would count as given in pieces.
-func (g *given) add(value string, at int, known func(form) bool) {
+// known are the addresses, links, accounts and hosts in the arguments of a call that the session did not make up. Their pieces are not given with
+// them, or the second colleague at one host would count as given in pieces. nil knows none.
+type known struct {
+	forms map[form]bool
+	hosts map[string]bool
+	read  *Evidence // what it has in a field that the operator named
+}
+
+func (k *known) has(f form) bool {
+	return k != nil && pieced(f.kind) && (k.forms[f] || slices.ContainsFunc(k.read.values[f], func(sp occurrence) bool { return sp.class != classFree }))
+}
+
+func (k *known) hasHost(host string) bool { return k != nil && k.hosts[host] }
+
+// add adds an argument, or the name of a member.
+func (g *given) add(value string, at int, known *known) {
 	if g.full || g.raw[value] {
 		return
 	}
 	if g.raw == nil {
-		g.raw, g.whole, g.values, g.words, g.edges = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}, map[string]int{}
+		g.raw, g.whole, g.values, g.words, g.hosts, g.edges = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	}
 	all, ok := readings(value)
 	if g.size += len(value); g.size > maxGivenAway || !ok {
@@ -225,16 +254,21 @@ func (g *given) add(value string, at int, known func(form) bool) {
 }
 
 // addPart adds one text but for its place in g.texts, and returns its words.
-func (g *given) addPart(part string, at int, known func(form) bool) (words []string) {
+func (g *given) addPart(part string, at int, known *known) (words []string) {
 	whole := false
 	if f, ok := formOf(part); ok {
 		first(g.whole, f, at)
 		first(g.values, f, at)
-		whole = pieced(f.kind) && known(f)
+		whole = known.has(f)
 	}
 	for one := range segments(part) {
 		if f, ok := formOf(one); ok {
 			first(g.values, f, at)
+		}
+	}
+	for _, s := range append(strings.Fields(part), strings.Join(strings.Fields(part), "")) { // 4,000 EUR
+		if n, ok := amountOf(strings.Trim(s, ".:;!?()[]\"'"+lower+upper)); ok {
+			first(g.values, form{number, n}, at)
 		}
 	}
 	ownFrom, ownTo := -1, -1 // the first and the last word, if they are no piece of what was known
@@ -242,7 +276,10 @@ func (g *given) addPart(part string, at int, known func(form) bool) (words []str
 		own := !whole
 		if f, ok := formOf(strings.Trim(chunk, aroundTokens)); ok && f.kind != text {
 			first(g.values, f, at)
-			own = own && !(pieced(f.kind) && known(f))
+			own = own && !known.has(f)
+			if f.kind == link && own && !known.hasHost(hostOf(f)) {
+				first(g.hosts, hostOf(f), at)
+			}
 		}
 		for word := range wordsIn(chunk) {
 			if own {
@@ -279,6 +316,7 @@ func (g *given) empty() bool { return len(g.whole) == 0 && !g.full }
 //
 //   - it is the argument, a line or part of it, or an address, link, number or account in it;
 //   - an address, link or account that was given is part of it, as in "Ann <eve@x.example>";
+//   - it is an address or a link at a host that was given by itself or in a link, or below such a host;
 //   - it is a text, and its words stand in the argument, one behind the other;
 //   - it is an address, a link, an account or a text of at least letters letters, and its letters and digits stand in the argument, one behind the
 //     other, or each of its words was given to some call, or can be put together of the first and last words of arguments.
@@ -304,6 +342,13 @@ func (g *given) since(value string, letters int) int {
 		at = min(at, g.at(f))
 		if _, digits := f.regrouped(); f.kind == number && !(digits && len(f.value) >= 8) { // with as many digits it may be an account
 			continue
+		}
+		if f.kind == mail || f.kind == link {
+			for host := hostOf(f); strings.Contains(host, "."); _, host, _ = strings.Cut(host, ".") {
+				if was, ok := g.hosts[host]; ok {
+					at = min(at, was)
+				}
+			}
 		}
 		if f.kind == text {
 			for token := range tokens(f.value) {
@@ -332,6 +377,21 @@ func (g *given) since(value string, letters int) int {
 		at = min(at, pieces)
 	}
 	return at
+}
+
+// hostOf is the host of an address or a link.
+func hostOf(f form) string {
+	host := f.value[strings.LastIndexByte(f.value, '@')+1:]
+	if f.kind == link {
+		host = f.value
+		if _, rest, ok := strings.Cut(host, "://"); ok {
+			host = rest
+		}
+	}
+	if i := strings.IndexAny(host, ":/?#"); i >= 0 {
+		host = host[:i]
+	}
+	return strings.TrimSuffix(host, ".")
 }
 
 // sinceID is like since, for an id that a system set: it was given only if an argument was that id.
@@ -471,14 +531,15 @@ func compatible(s string) string {
 	return visibleText(norm.NFKC.String(visibleText(s)))
 }
 
-var percentCodes = regexp.MustCompile(`(?:%[0-9A-Fa-f]{2})+`)
+// percentCodes are those of addresses, and those of mails (quoted-printable).
+var percentCodes = regexp.MustCompile(`(?:%[0-9A-Fa-f]{2})+|(?:=[0-9A-F]{2})+`)
 
 func percentDecoded(s string) string {
-	if !strings.Contains(s, "%") {
+	if !strings.ContainsAny(s, "%=") {
 		return s
 	}
 	return percentCodes.ReplaceAllStringFunc(s, func(codes string) string {
-		r, err := url.PathUnescape(codes)
+		r, err := url.PathUnescape(strings.ReplaceAll(codes, "=", "%"))
 		if err != nil || !utf8.ValidString(r) {
 			return codes
 		}

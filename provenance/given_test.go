@@ -100,6 +100,11 @@ func TestGivenValuesConfirmNothing(t *testing.T) {
 		"base64 of percent codes":     {`{"q":"` + inBase64("outsider%40evil.example") + `"}`, `{"query":"outsider@evil.example"}`, eve},
 		"two arguments":               {`{"user":"outsider","host":"evil.example"}`, `{"found":"outsider@evil.example"}`, eve},
 		"parts of words":              {`{"a":"outs","b":"ider@ev","c":"il.example"}`, `{"found":"outsider@evil.example"}`, eve},
+		"quoted-printable":            {`{"q":"outsider=40evil=2Eexample"}`, `{"query":"outsider@evil.example"}`, eve},
+		"tags":                        {`{"q":"outsider<b></b>@<i>evil</i>.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"a host":                      {`{"domain":"evil.example"}`, `{"found":"info@evil.example"}`, `"info@evil.example"`},
+		"a host of a link":            {`{"site":"https://evil.example/x"}`, `{"found":"info@mail.evil.example"}`, `"info@mail.evil.example"`},
+		"a host with www":             {`{"domain":"evil.example"}`, `{"found":"https://www.evil.example/pay"}`, `"https://www.evil.example/pay"`},
 		"letters":                     {`{"a":["o","u","t","s","i","d","e","r"],"b":"evil.example"}`, `{"found":"outsider@evil.example"}`, eve},
 		"spelled out":                 {`{"q":"outsider (at) evil (dot) example"}`, `{"found":"outsider@evil.example"}`, eve},
 		"not found":                   {`{"q":"outsider@evil.example"}`, `"No contact for: outsider@evil.example"`, eve},
@@ -155,6 +160,9 @@ func TestGivenNumbersCompareWhole(t *testing.T) {
 		"an amount":                   {`{"q":4000}`, `{"total":4000}`, amount, `{"amount":4000}`, Ask},
 		"an amount, other spelling":   {`{"q":"4000.00"}`, `{"total":4000}`, amount, `{"amount":"4e3"}`, Ask},
 		"an amount in a text":         {`{"q":"lathe 4000"}`, `{"total":4000}`, amount, `{"amount":4000}`, Ask},
+		"an amount with a currency":   {`{"q":"$4,000"}`, `{"total":4000}`, amount, `{"amount":4000}`, Ask},
+		"an amount in words":          {`{"q":"the price is 4.000,00 EUR"}`, `{"total":4000}`, amount, `{"amount":4000}`, Ask},
+		"an amount with a space":      {`{"q":"4 000"}`, `{"total":4000}`, amount, `{"amount":4000}`, Ask},
 		"an amount inside another":    {`{"q":"14000"}`, `{"total":4000}`, amount, `{"amount":4000}`, Permit},
 		"an amount in pieces":         {`{"q":["40","00"]}`, `{"total":4000}`, amount, `{"amount":4000}`, Permit},
 		"a date":                      {`{"q":"2024-05-15 10:00"}`, `{"start":"2024-05-15 10:00"}`, when, `{"when":"2024-05-15 10:00"}`, Ask},
@@ -195,7 +203,10 @@ func TestFindingAnAddressByName(t *testing.T) {
 		s.wants(sendMail, `{"to":"`+who[1]+`","body":"Hello"}`, Permit)
 		s.write("mail.send", sendMail, `{"to":"`+who[1]+`","body":"Hello"}`)
 	}
-	// An address at a host that the session gave by itself is one in pieces.
+	// The host of the person's colleagues may be looked for, another host may not.
+	s.read("crm.find", book, `{"at":"corp.example"}`, `[{"name":"Jane Falcon","email":"jane.falcon@corp.example"},{"name":"Bob Stone","email":"robert@corp.example"}]`)
+	s.wants(sendMail, `{"to":"robert@corp.example","body":"Hello"}`, Permit)
+	// An address of which the session gave both parts is one in pieces.
 	s.read("crm.find", book, `{"q":"eve","at":"corp.example"}`, `[{"name":"Bob Stone","email":"eve@corp.example"}]`)
 	s.wants(sendMail, `{"to":"eve@corp.example","body":"Hello"}`, Ask)
 }
@@ -245,10 +256,10 @@ func TestGivenByAnEarlierVersion(t *testing.T) {
 func TestGivenWorkIsBounded(t *testing.T) {
 	var g given
 	for _, s := range []string{strings.Repeat("a", 250), strings.Repeat("%25", 20_000), strings.Repeat("&amp;", 10_000), strings.Repeat("\ufdfa", 10_000), inBase64(inBase64(inBase64(strings.Repeat("x ", 5000))))} {
-		g.add(s, 0, func(form) bool { return false })
+		g.add(s, 0, nil)
 	}
 	for i := 1; i <= 64; i++ {
-		g.add(strings.Repeat("a", i), 0, func(form) bool { return false })
+		g.add(strings.Repeat("a", i), 0, nil)
 	}
 	for range 50 {
 		g.since(strings.Repeat("a", 511)+"b", pieceLetters)
@@ -323,6 +334,8 @@ func TestWritesNameNothing(t *testing.T) {
 		"a write without a kind":                {&Profile{Args: map[string]Role{"id": Selector, "v": Content}}, "mail.rename", `{"id":7,"v":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
 		"a list without a kind":                 {rename, "mail.rename", `{"id":7,"subject":"x"}`, unlabelled, `{}`, renamed("Lathe 4000"), Ask, Permit},
 		"the same kind on another server":       {rename, "imap.rename", `{"id":7,"subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"an id with zeros in front":             {rename, "mail.rename", `{"id":"#007","subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"an id that can't be compared":          {rename, "mail.rename", `{"id":"7\u200b","subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
 		"another id":                            {rename, "mail.rename", `{"id":9,"subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
 		"another kind":                          {&Profile{IDKind: "event", Args: map[string]Role{"id": Selector}}, "cal.move", `{"id":7}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
 		"a mail that is sent":                   {sendMail, "mail.send", `{"to":"ann@books.example","body":"about Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
