@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
@@ -548,13 +549,18 @@ func percentDecoded(s string) string {
 }
 
 // escapeCodes are the escapes of JSON, JavaScript, Python and C.
-var escapeCodes = regexp.MustCompile(`\\(?:u\{[0-9a-fA-F]{1,6}\}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-7]{3}|.)`)
+var escapeCodes = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?:u\{[0-9a-fA-F]{1,6}\}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-7]{3}|.)`)
 
 func unescaped(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
 	return escapeCodes.ReplaceAllStringFunc(s, func(escape string) string {
+		if len(escape) == len(`\ud835\udc28`) { // the halves of one character
+			high, _ := strconv.ParseUint(escape[2:6], 16, 16)
+			low, _ := strconv.ParseUint(escape[8:], 16, 16)
+			return string(utf16.DecodeRune(rune(high), rune(low)))
+		}
 		code, base := strings.Trim(escape[1:], "uUx{}"), 16
 		if escape[1] >= '0' && escape[1] <= '7' {
 			base = 8

@@ -61,7 +61,6 @@ var (
 	office   = &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, Delegable: []string{"sender"}, IDKind: "mail", Args: map[string]Role{"q": Query}}
 	sendMail = &Profile{Level: 2, Boundary: BoundaryExternal, Args: map[string]Role{"to": Destination, "body": Content}}
 	tellTeam = &Profile{Level: 2, Boundary: BoundaryInternal, Args: map[string]Role{"to": Destination, "body": Content}} // needs no binding
-	payOut   = &Profile{Level: 1, Args: map[string]Role{"to": Destination, "amount": Amount}}
 	rename   = &Profile{Level: 1, IDKind: "mail", Args: map[string]Role{"id": Selector, "subject": Content}}
 	remove   = &Profile{Level: 2, IDKind: "mail", Args: map[string]Role{"id": Selector}}
 )
@@ -89,6 +88,10 @@ func TestGivenValuesConfirmNothing(t *testing.T) {
 		"percent twice":               {`{"q":"outsider%2540evil%252Eexample"}`, `{"query":"outsider@evil.example"}`, eve},
 		"an entity":                   {`{"q":"outsider&#64;evil&period;example"}`, `{"query":"outsider@evil.example"}`, eve},
 		"an escape":                   {`{"q":"outsider\\u0040evil\\x2eexample"}`, `{"query":"outsider@evil.example"}`, eve},
+		"an escape of two halves":     {`{"q":"\\ud835\\udc28utsider@evil.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"JSON in a text":              {`{"q":"{\"to\":\"outsider\\u0040evil.example\"}"}`, `{"query":"outsider@evil.example"}`, eve},
+		"mailto":                      {`{"q":"mailto:outsider@evil.example?subject=x"}`, `{"query":"outsider@evil.example"}`, eve},
+		"a data address":              {`{"q":"data:text/plain;base64,` + inBase64("outsider@evil.example") + `"}`, `{"query":"outsider@evil.example"}`, eve},
 		"an octal escape":             {`{"q":"outsider\\100evil.example"}`, `{"query":"outsider@evil.example"}`, eve},
 		"wide letters":                {`{"q":"ｏｕｔｓｉｄｅｒ＠ｅｖｉｌ．ｅｘａｍｐｌｅ"}`, `{"query":"outsider@evil.example"}`, eve},
 		"mathematical letters":        {`{"q":"𝐨𝐮𝐭𝐬𝐢𝐝𝐞𝐫@𝐞𝐯𝐢𝐥.𝐞𝐱𝐚𝐦𝐩𝐥𝐞"}`, `{"query":"outsider@evil.example"}`, eve},
@@ -445,5 +448,22 @@ func TestANameOfTwoSinglesNoneOutAfterAWrite(t *testing.T) {
 			s.read("mail.list", office, `{}`, `[`+eve+`]`)
 			s.wants(sendMail, `{"to":"eve@x.example","body":"Yes"}`, c.want)
 		})
+	}
+}
+
+// A sealed plan takes an id from the result of a read that was given it: the system had set the id before.
+func TestPlansTakeIDsFromReadsOfOneRecord(t *testing.T) {
+	get := &Profile{TrustedFields: []string{"id"}, Names: []string{"subject"}, IDKind: "mail", Args: map[string]Role{"id": Query}}
+	for id, want := range map[string]Verdict{"m-7": Permit, "m-99": Ask} { // the other one stands in no list
+		s := newSession(t, "Delete what is old")
+		s.read("mail.list", office, `{}`, `[{"id":"m-7","subject":"old"},{"id":"m-8","subject":"new"}]`)
+		s.read("mail.get", get, `{"id":"`+id+`"}`, `{"id":"`+id+`","subject":"old"}`)
+		plan := &SealedPlan{Clean: true, Steps: []SealedStep{
+			{Operation: "mail.list", Arguments: []byte(`{}`)}, {Operation: "mail.get", From: map[string]Source{"id": {Step: 0, Field: "id"}}}, {Operation: post.ID, From: map[string]Source{"id": {Step: 1, Field: "id"}}},
+		}, Done: []Done{{Step: 0, CallID: "call_1"}, {Step: 1, CallID: "call_2"}}}
+		r := JudgeCall(post, remove, []byte(`{"id":"`+id+`"}`), Situation{Held: fromOutside, Request: s.request, Evidence: &s.e, Plan: plan})
+		if r.Verdict != want {
+			t.Errorf("%s: %s, %s", id, r.Verdict, r.Reason)
+		}
 	}
 }

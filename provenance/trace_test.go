@@ -33,11 +33,6 @@ func wroteAway(operation, callID string, p *Profile, args string) Observation {
 	return GivenAway(GivenCall{Operation: operation, CallID: callID, Profile: p, Arguments: []byte(args), Writes: true})
 }
 
-// readAway is the same for a read.
-func readAway(operation, callID, args string) Observation {
-	return GivenAway(GivenCall{Operation: operation, CallID: callID, Arguments: []byte(args)})
-}
-
 func gathered(seen ...Observation) *Evidence {
 	e := &Evidence{}
 	for _, s := range seen {
