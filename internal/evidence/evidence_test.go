@@ -81,6 +81,15 @@ func TestTakenOver(t *testing.T) {
 	if got, err := TakenOver(append(many, given)); err != nil || len(got) != 1 || got[0].CallID != "session" {
 		t.Errorf("%d pieces, %v", len(got), err)
 	}
+	results := slices.Repeat(k.all[:1], MaxPieces-2)
+	if got, err := TakenOver(append(results, given)); err != nil || len(got) != 1 || got[0].CallID != "call_1" {
+		t.Errorf("behind many results %+v, %v", got, err)
+	}
+	for name, full := range map[string][]Kept{"pieces": append(results, given, given), "bytes": {given, {Body: []byte(Full)}}} { // what was given away later is not there
+		if got, err := TakenOver(full); err != nil || len(got) != 1 || got[0].CallID != "session" {
+			t.Errorf("full of %s: %+v, %v", name, got, err)
+		}
+	}
 	if _, err := TakenOver([]Kept{{Body: []byte("{")}}); err == nil {
 		t.Error("evidence that can't be read is left behind")
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/gateway"
 )
@@ -54,6 +55,14 @@ func TestEvidence(t *testing.T) {
 	}
 	if got := ids(b.ID, 0); !slices.Equal(got, []string{"1 c2 30"}) {
 		t.Errorf("of the other %v", got)
+	}
+
+	// What an answer gives away is kept with its entry.
+	answer := e
+	answer.Kind, answer.Action = audit.Decision, "answer"
+	must(t, db.Answer(ctx, b.ID, answer, ev("c9", 7)))
+	if got := ids(b.ID, 1); !slices.Equal(got, []string{"2 c9 7"}) {
+		t.Errorf("of an answer %v", got)
 	}
 
 	// What is forgotten gives way to what stays of it, and only in its session.
