@@ -54,6 +54,7 @@ func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 	v := verifier{
 		src: src, tree: &Tree{}, wrong: -1, open: map[string]int64{}, seen: map[[16]byte]bool{}, payloads: map[[32]byte]bool{},
 		report: Report{Unknown: []string{}, Problems: []Problem{}}, fold: Fold{Rows: map[RowName]Version{}},
+		bears: consequences{approvals: map[string]*answered{}, tokens: map[string]*token{}},
 	}
 	v.state, _ = src.(StateSource)
 	if v.state != nil {
@@ -87,6 +88,7 @@ type verifier struct {
 	src    Source
 	state  StateSource // src, if it has the state, too
 	fold   Fold
+	bears  consequences
 	report Report
 	signed []signedRoot // to meet on the way, by size
 
@@ -321,7 +323,7 @@ func (v *verifier) entry(i int64, leaf []byte) {
 		v.call(i, e)
 	}
 	v.report.Rows += int64(len(e.Rows))
-	for _, what := range v.fold.add(&e) {
+	for _, what := range append(v.fold.add(&e), v.bears.add(&e)...) {
 		v.problem(i, "%s", what)
 	}
 	if v.state != nil {
