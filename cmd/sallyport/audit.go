@@ -170,7 +170,8 @@ func (c *cli) auditVerify() *cobra.Command {
 	cmd := c.command(about{
 		use: "verify [PATH]", short: "Check an export or a data directory, without any server",
 		long: `PATH is an archive of sallyport audit export, the folder it was unpacked to, or a data directory (default: --data). Every hash, the tree, the
-signature and the order of the records are computed anew. It exits with 1 on any doubt. --pub is the log's public key from a place that you trust (audit.pub);
+signature and the order of the records are computed anew, and so is what they say of approvals, tokens and rows. Of a data directory, every row that
+decides is compared with the log. It exits with 1 on any doubt. --pub is the log's public key from a place that you trust (audit.pub);
 without it the key in the log is used. --anchor is a checkpoint of this log that was kept elsewhere: it finds a log that was cut or rolled back.`,
 		example: `sallyport audit verify
 sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint`, args: cobra.MaximumNArgs(1), prints: true,

@@ -8,6 +8,7 @@
 //	sallyport/4f1d2c3b5a697887                       the log's origin, also the name of its key
 //	1234                                             entries
 //	qINS1GRFhWHwdkUeqLEoP4yEMkTBBzxBkGwGQlVlVcs=     root hash over them
+//	sallyport-state 9Zf2KzLb…                        digest of the store's state at that size; older checkpoints have none
 //
 //	— sallyport/4f1d2c3b5a697887 Az3grlgtzPICa5OS…   Ed25519 signature
 //
@@ -23,6 +24,9 @@
 // does not promise anything against the holder of signing.key, who can write another history: only checkpoints kept out of their reach
 // reveal that (the anchors of Verify).
 //
+// An entry names the rows of the store's state that changed with it (Row), so that the log says what the state is (Fold). Verify holds the entries
+// against each other, and where the state lies beside the log, the state against both.
+//
 // The package knows no database: the store keeps entries and complete tiles in the same transaction as the state that they record, and
-// implements Source.
+// implements Source and StateSource.
 package audit

@@ -180,7 +180,8 @@ func (v *verifier) log() {
 		to := min(from+tileWidth, size)
 		leaves, err := v.src.Entries(from, to)
 		if err != nil {
-			v.problem(from, "entries %d to %d can't be read; nothing after them was checked: %v", from, to-1, err)
+			at := v.unreadable(from, to)
+			v.problem(at, "entry %d can't be read; nothing after it was checked: %v", at, err)
 			return
 		}
 		if int64(len(leaves)) != to-from {
@@ -202,6 +203,16 @@ func (v *verifier) log() {
 			v.tile(level, size>>(tileHeight*(level+1)), tail)
 		}
 	}
+}
+
+// unreadable finds the first entry of some that can't be read by itself.
+func (v *verifier) unreadable(from, to int64) int64 {
+	for ; from < to-1; from++ {
+		if leaves, err := v.src.Entries(from, from+1); err != nil || len(leaves) != 1 {
+			break
+		}
+	}
+	return from
 }
 
 // roots compares the tree with the signed root of its size.

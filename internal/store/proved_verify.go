@@ -25,6 +25,7 @@ type held struct {
 	rows     *proof // sums
 	found    map[audit.RowName]heldRow
 	problems []audit.Problem
+	unread   bool // the rows can't be read
 	beside   besideLog
 }
 
@@ -98,10 +99,18 @@ func (s *Source) hold() (err error) {
 		return err
 	}
 	s.held = h
+	h.pages(c)
 	if s.r.unproved {
 		return nil
 	}
-	return errors.Join(h.read(c, s.size), h.schemaOf(c))
+	if err := c.foreignTriggers(func(what string) { h.wrong("%s", what) }); err != nil {
+		return err
+	}
+	if err := h.read(c, s.size); err != nil {
+		h.unread = true
+		h.wrong("the rows of the state can't be read, so they were not compared with the log: %v", err)
+	}
+	return nil
 }
 
 // read reads the state.
@@ -192,17 +201,18 @@ func (h *held) wrong(format string, args ...any) {
 	h.problems = append(h.problems, audit.Problem{Index: -1, What: fmt.Sprintf(format, args...)})
 }
 
-// schemaOf compares the triggers with those of the migrations, and asks the engine for damaged pages.
-func (h *held) schemaOf(c *conn) error {
-	if err := c.foreignTriggers(func(what string) { h.wrong("%s", what) }); err != nil {
-		return err
-	}
-	return c.query(func(v []driver.Value) error {
-		if line := text(v[0]); line != "ok" {
-			h.wrong("the database is damaged: %s", line)
+// pages asks the engine for damaged pages.
+func (h *held) pages(c *conn) {
+	if err := c.query(func(v []driver.Value) error {
+		for line := range strings.Lines(text(v[0])) {
+			if line = strings.TrimSpace(line); line != "ok" && !strings.HasPrefix(line, "*** in database") {
+				h.wrong("the database is damaged: %s", line)
+			}
 		}
 		return nil
-	}, "PRAGMA integrity_check(20)")
+	}, "PRAGMA integrity_check(20)"); err != nil {
+		h.wrong("the database is damaged: %v", err)
+	}
 }
 
 // Beside implements audit.StateSource.
@@ -246,6 +256,9 @@ func (s *Source) Compare(f *audit.Fold, cp audit.Checkpoint) (problems []audit.P
 	h := s.held
 	if s.r.unproved {
 		return nil, []string{fmt.Sprintf("The state is not proved yet: the database has the schema of an older version (%d), and the next start takes its rows over.", h.schema)}
+	}
+	if h.unread {
+		return h.problems, nil
 	}
 	h.compareRows(f)
 	h.compareDigests(f, cp)
@@ -316,7 +329,7 @@ func (h *held) compareAdoption(f *audit.Fold, a *audit.Adoption) {
 	for table, n := range a.Counts {
 		if counts[table] != n {
 			whole = false
-			h.problems = append(h.problems, audit.Problem{Index: a.Entry, What: fmt.Sprintf("entry %d took over %d rows of the table %.40s, and %d are there or were changed since", a.Entry, n, table, counts[table])})
+			h.problems = append(h.problems, audit.Problem{Index: a.Entry, What: fmt.Sprintf("the table %.40s had %d rows when entry %d took them over, and %d of them are there or were changed since", table, n, a.Entry, counts[table])})
 		}
 	}
 	if whole && h.key != nil && h.key.digestOf(a.Entry, sum) != a.Digest {

@@ -9,6 +9,7 @@
 //     within 2 s, and when the fault has gone, writes are taken again with the next call.
 //   - The log is append-only: index without gaps, time never backwards, each call one intent and then one outcome. A database
 //     that has lost or changed signed entries is not opened.
+//   - A row that decides is the one that the log says, or it is refused: at the start, and when it is read (proof).
 //   - One process writes a data directory at a time; any number read it.
 //   - A store whose files are removed or replaced while it is open, or whose log is found changed, never writes again (DB.Lost).
 //
@@ -75,7 +76,7 @@ type DB struct {
 var _ gateway.Store = (*DB)(nil)
 
 // Open opens the data directory, making it (0700) and its files (0600) if need be. It brings the schema up to date,
-// refuses a log that does not continue the signed one, and writes the outcome "unknown" for every call that the
+// refuses a log that does not continue the signed one and a state that does not follow from it, and writes the outcome "unknown" for every call that the
 // process before left without one.
 func Open(dir string, o Options) (_ *DB, err error) {
 	if o.Clock == nil {
