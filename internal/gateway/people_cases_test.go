@@ -426,6 +426,20 @@ func (w *commWorld) row(id string) (state string, body []byte) {
 	return state, body
 }
 
+// trigger is the statement that makes a trigger.
+func (w *commWorld) trigger(name string) (statement string) {
+	w.t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(w.dir, "sallyport.db"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.QueryRow("SELECT sql FROM sqlite_schema WHERE name = ?", name).Scan(&statement); err != nil {
+		w.t.Fatal(err)
+	}
+	return statement
+}
+
 // spentRow is the row of audit_spent, column by column.
 func (w *commWorld) spentRow(id string) []any {
 	w.t.Helper()
@@ -461,6 +475,7 @@ func TestRestoredRowIsNotRedeemedAgain(t *testing.T) {
 	if err := w.outside(restore, state, body, id); err == nil || !strings.Contains(err.Error(), "final") {
 		t.Errorf("a spent row was put back: %v", err)
 	}
+	final, appendOnly := w.trigger("approvals_final"), w.trigger("audit_spent_delete")
 	w.mustOutside("DROP TRIGGER approvals_final") // whoever restores a table has no triggers in the way
 	w.mustOutside(restore, state, body, id)
 	for range 2 {
@@ -475,6 +490,8 @@ func TestRestoredRowIsNotRedeemedAgain(t *testing.T) {
 	}
 	w.mustOutside("DROP TRIGGER audit_spent_delete")
 	w.mustOutside("DELETE FROM audit_spent WHERE id = ?", id)
+	w.mustOutside(appendOnly)
+	w.mustOutside(final)
 	if a := w.do(p, "slack_publish", `{"x":1}`, ""); a.Verdict.Decision == fault.Permit || w.sent("publish") != 1 {
 		t.Errorf("it was used twice: %+v", a.Verdict)
 	}
@@ -482,7 +499,9 @@ func TestRestoredRowIsNotRedeemedAgain(t *testing.T) {
 	if db, err := store.Open(w.dir, store.Options{}); !fault.Is(err, fault.StoreUnavailable) || !strings.Contains(err.Error(), id) {
 		t.Errorf("a start with the restored row: %v, %v", db, err)
 	}
+	w.mustOutside("DROP TRIGGER approvals_final")
 	w.mustOutside("UPDATE approvals SET state = 'spent', body = ? WHERE id = ?", spent, id)
+	w.mustOutside(final)
 	if db, err := store.Open(w.dir, store.Options{}); !fault.Is(err, fault.StoreUnavailable) {
 		t.Errorf("a start without the row of what was spent: %v, %v", db, err)
 	}

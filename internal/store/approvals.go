@@ -83,7 +83,16 @@ func (t *tx) saveApproval(a approval.Approval) error {
 	if err != nil {
 		return err
 	}
+	if !a.IntervenedAt.IsZero() {
+		t.heard(a.Agent, a.Operation, a.IntervenedAt.UnixMicro())
+	}
 	return t.put(approvalRows, a.ID, a.Session, a.Agent, a.Operation, a.CallDigest, string(a.State), a.ExpiresAt.UnixMicro(), micros(a.DeferredUntil), silence(a), micros(a.IntervenedAt), body)
+}
+
+// heard notes when a person said anything but yes.
+func (t *tx) heard(agent, operation string, at int64) {
+	of := spokenOf{agent, operation}
+	t.moved.spoken[of] = max(t.moved.spoken[of], t.w.proof.said(of), at)
 }
 
 func (t *tx) addApproval(a approval.Approval) error {
@@ -486,9 +495,9 @@ func (r *Reader) Drills(ctx context.Context) (desk.DrillCounts, error) {
 }
 
 // Objected implements desk.Store.
-func (r *Reader) Objected(ctx context.Context, agent, operation string, since time.Time) (bool, error) {
-	var one int64
-	return r.row(ctx, selectObjected, []any{agent, operation, since.UnixMicro()}, &one)
+func (db *DB) Objected(_ context.Context, agent, operation string, since time.Time) (bool, error) {
+	said := db.w.proof.said(spokenOf{agent, operation})
+	return said > 0 && said >= since.UnixMicro(), nil
 }
 
 // Used implements gateway.Store.

@@ -60,7 +60,8 @@ func written(w desk.Written) func(desk.Found) (desk.Written, error) {
 }
 
 func change2(action string, a approval.Approval) audit.Entry {
-	return audit.Entry{Kind: audit.Change, Action: action, Agent: a.Agent, Session: a.Session, Operation: a.Operation, Digest: a.CallDigest, Decision: "ok"}
+	return audit.Entry{Kind: audit.Change, Action: action, Agent: a.Agent, Session: a.Session, Operation: a.Operation, Digest: a.CallDigest, Decision: "ok",
+		Actor: "person:" + bob.Person, Detail: json.RawMessage(fmt.Sprintf(`{"approval_id":%q}`, a.ID))}
 }
 
 func vote(t testing.TB, db *DB, a approval.Approval) approval.Approval {

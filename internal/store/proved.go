@@ -27,10 +27,11 @@ type proof struct {
 	// committing is held while a commit becomes visible and rows takes it over. A reader that finds a row and rows apart waits for it and looks again.
 	committing sync.RWMutex
 
-	mu     sync.RWMutex // guards rows, newest and used
+	mu     sync.RWMutex // guards rows, newest, used and spoken
 	rows   []map[uint64]rowAt
 	newest map[string]newestOwn
-	used   map[string]int64 // used times that are in the sessions' rows, without zeros
+	used   map[string]int64   // used times that are in the sessions' rows, without zeros
+	spoken map[spokenOf]int64 // when a person last said anything but yes, in microseconds since 1970
 
 	sum     total // of the rows; the writer's own
 	usedSum total // of the used times, which no entry names
@@ -39,6 +40,9 @@ type proof struct {
 // rowAt is a row: the entry that changed it last, and its place in order or in its chain.
 type rowAt struct{ entry, n int64 }
 
+// spokenOf is what a person said something about.
+type spokenOf struct{ agent, operation string }
+
 // newestOwn is the newest session of its own that an agent has had.
 type newestOwn struct {
 	id string
@@ -46,7 +50,7 @@ type newestOwn struct {
 }
 
 func newProof(key *stateKey) *proof {
-	p := &proof{key: key, seed: maphash.MakeSeed(), rows: make([]map[uint64]rowAt, len(proved)), newest: map[string]newestOwn{}, used: map[string]int64{}}
+	p := &proof{key: key, seed: maphash.MakeSeed(), rows: make([]map[uint64]rowAt, len(proved)), newest: map[string]newestOwn{}, used: map[string]int64{}, spoken: map[spokenOf]int64{}}
 	for i := range p.rows {
 		p.rows[i] = map[uint64]rowAt{}
 	}
@@ -82,6 +86,13 @@ func (p *proof) usedTime(id string) time.Duration {
 	return time.Duration(p.used[id])
 }
 
+// said is when a person last said anything but yes about an operation of an agent.
+func (p *proof) said(of spokenOf) int64 {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.spoken[of]
+}
+
 func (p *proof) own(agent string) string {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
@@ -93,6 +104,7 @@ type changes struct {
 	rows    map[changed]rowAt // an entry of -1: removed
 	newest  map[string]newestOwn
 	used    map[string]int64
+	spoken  map[spokenOf]int64
 	sum     total
 	usedSum total
 	pending []audit.Row // for the next entries
@@ -106,13 +118,14 @@ type changed struct {
 }
 
 func newChanges() changes {
-	return changes{rows: map[changed]rowAt{}, newest: map[string]newestOwn{}, used: map[string]int64{}}
+	return changes{rows: map[changed]rowAt{}, newest: map[string]newestOwn{}, used: map[string]int64{}, spoken: map[spokenOf]int64{}}
 }
 
 func (c *changes) reset(p *proof) {
 	clear(c.rows)
 	clear(c.newest)
 	clear(c.used)
+	clear(c.spoken)
 	c.sum, c.usedSum, c.pending, c.size, c.settled = p.sum, p.usedSum, c.pending[:0], 0, ""
 }
 
@@ -134,6 +147,7 @@ func (p *proof) apply(c *changes) {
 	}
 	maps.Copy(p.newest, c.newest)
 	maps.Copy(p.used, c.used)
+	maps.Copy(p.spoken, c.spoken)
 }
 
 // at is a row as this transaction sees it.
@@ -368,7 +382,7 @@ func (w *writer) commitProved(m *changes) error {
 
 func (c *changes) clone() *changes {
 	next := *c
-	next.rows, next.newest, next.used, next.pending = maps.Clone(c.rows), maps.Clone(c.newest), maps.Clone(c.used), nil
+	next.rows, next.newest, next.used, next.spoken, next.pending = maps.Clone(c.rows), maps.Clone(c.newest), maps.Clone(c.used), maps.Clone(c.spoken), nil
 	return &next
 }
 

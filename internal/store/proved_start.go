@@ -184,7 +184,13 @@ func (c *conn) eachRow(tables []*table, each func(t *table, row []driver.Value, 
 func (p *proof) loaded(t *table, key string, at rowAt, row []driver.Value) {
 	p.rows[t.index][p.hash(key)] = at
 	p.sum.plus(p.key, t, key, at.entry)
-	if t.index != sessionRows.index {
+	switch t.index {
+	case approvalRows.index:
+		of := spokenOf{text(row[t.place("agent")]), text(row[t.place("operation")])}
+		p.spoken[of] = max(p.spoken[of], number(row[t.place("spoken")]))
+		return
+	case sessionRows.index:
+	default:
 		return
 	}
 	if used := number(row[len(row)-1]); used > 0 {
@@ -370,7 +376,12 @@ func (t *tx) adopted(tab *table, key string, row []driver.Value, at rowAt) {
 	}
 	t.moved.sum.plus(k, tab, key, at.entry)
 	t.moved.rows[changed{tab, key}] = at
-	if tab != sessionRows {
+	switch tab {
+	case approvalRows:
+		t.heard(text(row[tab.place("agent")]), text(row[tab.place("operation")]), number(row[tab.place("spoken")]))
+		return
+	case sessionRows:
+	default:
 		return
 	}
 	if used := number(row[len(row)-1]); t.w.proof.usedTime(key) == 0 && used > 0 {

@@ -41,7 +41,6 @@ const (
 	selectOpen        = "SELECT id FROM approvals WHERE session = $1 AND state IN ('pending', 'deferred') AND expires > $2 ORDER BY n LIMIT $3"
 	countOpen         = "SELECT count(*) FROM approvals WHERE session = $1 AND state IN ('pending', 'deferred') AND expires > $2"
 	countSilent       = "SELECT count(*) FROM approvals WHERE agent = $1 AND state = 'pending' AND silence > $2 AND expires > $2"
-	selectObjected    = "SELECT 1 FROM approvals WHERE agent = $1 AND operation = $2 AND spoken >= $3 LIMIT 1"
 	countOpenOfAgent  = "SELECT count(*) FROM approvals WHERE agent = $1 AND state IN ('pending', 'deferred') AND expires > $2"
 	upsertPulse       = "INSERT INTO pulse (one, at) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET at = excluded.at"
 	// The row that comes before the wanted ones is read for its MAC alone.
