@@ -469,6 +469,51 @@ func TestSpentOnceWhateverIsPutBack(t *testing.T) {
 	}
 }
 
+// A row that is put back while the gateway runs, with the MAC that it had, is not read.
+func TestOldRowsWhileRunning(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	asked, err := db.Approvals(t.Context(), desk.Filter{Now: time.Now(), Limit: 10, State: "pending"})
+	must(t, err)
+	attach := "ATTACH '" + filepath.Join(t.TempDir(), "old.db") + "' AS old"
+	tables := []string{"sessions", "approvals", "pins", "tokens", "quarantines"}
+	var take, put []string
+	for _, name := range tables {
+		take = append(take, fmt.Sprintf("CREATE TABLE old.%s AS SELECT * FROM main.%[1]s", name))
+		put = append(put, fmt.Sprintf("INSERT OR REPLACE INTO main.%s SELECT * FROM old.%[1]s", name))
+	}
+	tamper(t, dataDir(t), append([]string{attach}, take...)...)
+	ctx, ch := t.Context(), audit.Entry{Kind: audit.Change, Action: "x", Decision: "ok"}
+	own := get(t)(db.OwnSession(ctx, "b"))
+	get(t)(db.ChangeSession(ctx, own.ID, func(x session.Session) (session.Session, audit.Entry, error) {
+		x = x.Raise(flow.Held{Label: "untrusted"})
+		return x, change("session.taint", x), nil
+	}))
+	vote(t, db, asked[0])
+	must(t, db.SavePins(ctx, []catalogue.Pin{{Operation: "m.x", Hash: "g"}}, ch))
+	must(t, db.RevokeToken(ctx, "tok_2", time.Now(), ch))
+	must(t, db.SaveQuarantine(ctx, "a", nil, ch))
+	must(t, db.Close())
+	db = openDB(t) // with nothing in memory
+	tamper(t, dataDir(t), append([]string{attach}, put...)...)
+	for name, read := range map[string]func() error{
+		"the session":     func() error { return second(db.OwnSession(ctx, "b")) },
+		"all sessions":    func() error { return second(db.SessionsPage(ctx, "", 10, "")) },
+		"the approval":    func() error { return second(db.Approval(ctx, asked[0].ID)) },
+		"the queue":       func() error { return second(db.Approvals(ctx, desk.Filter{Now: time.Now(), Limit: 10})) },
+		"the pins":        func() error { return second(db.Pins(ctx)) },
+		"the tokens":      func() error { return second(db.Tokens(ctx)) },
+		"the quarantines": func() error { return second(db.Quarantines(ctx)) },
+		"in a transaction": func() error {
+			return second(db.ChangeSession(ctx, own.ID, closing))
+		},
+	} {
+		if err := read(); !fault.Is(err, fault.StoreUnavailable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // TestKey has the key file away, replaced, or open for others.
 func TestKey(t *testing.T) {
 	db := openDB(t)
