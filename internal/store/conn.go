@@ -113,18 +113,6 @@ func (c *conn) number(query string, args ...driver.Value) (n int64, err error) {
 	return n, err
 }
 
-// text returns the one string that a query asks for; "" without a row.
-func (c *conn) text(query string, args ...driver.Value) (s string, err error) {
-	err = c.query(func(v []driver.Value) error { s = v[0].(string); return nil }, query, args...)
-	return s, err
-}
-
-// has tells whether a query finds a row.
-func (c *conn) has(query string, args ...driver.Value) (found bool, err error) {
-	err = c.query(func([]driver.Value) error { found = true; return nil }, query, args...)
-	return found, err
-}
-
 func (c *conn) close() error {
 	for _, st := range c.stmts {
 		st.s.Close() // an error is one that its last use has reported

@@ -52,9 +52,11 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 	}
 	at, was := t.version(evidenceRows, sessionID)
 	at.n = seq + 1
-	mac := t.w.proof.key.mac(evidenceRows, at.entry, before, sessionID, at.n, ev.CallID, ev.Rules, total, ev.Body)
+	row := []driver.Value{sessionID, at.n, ev.CallID, ev.Rules, total, ev.Body, at.entry, nil}
+	mac := t.w.proof.key.mac(evidenceRows, at.entry, before, row[:6]...)
+	row[7] = mac
 	t.wrote++
-	if err := t.w.c.exec(insertEvidence, sessionID, at.n, ev.CallID, ev.Rules, total, ev.Body, at.entry, mac); err != nil {
+	if err := t.w.c.exec(insertEvidence, row...); err != nil {
 		return err
 	}
 	t.moves(evidenceRows, sessionID, at, was, mac)

@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -92,7 +91,7 @@ func (t *table) prepare() {
 	places := make([]string, len(all))
 	var set []string
 	for i, c := range all {
-		places[i] = "$" + strconv.Itoa(i+1)
+		places[i] = "?" // numbers would cost the driver ten allocations
 		if c != t.key && c != "n" {
 			set = append(set, c+" = excluded."+c)
 		}

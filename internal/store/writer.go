@@ -78,11 +78,15 @@ type writer struct {
 
 	held   []heldFile // what may not be lost; the database and the lock come first
 	looked time.Time  // when they were all seen last
-	// proof is what is known of the rows that decide. unsure is what a commit that failed would have changed in it, until it is known whether it did.
-	proof  *proof
-	unsure *changes
+	known
 	logState
 	deferred
+}
+
+// known is what the writer knows of the rows that decide.
+type known struct {
+	proof  *proof
+	unsure *changes // what a commit that failed would have changed in proof, until it is known whether it did
 }
 
 // deferred holds what the writer has to write with some later transaction.
