@@ -8,7 +8,8 @@ import (
 // table is a table whose rows decide something: who may act, what was answered, what a session holds. Each of its rows is proved: it has the
 // columns entry (the index of the entry that changed it last) and mac.
 //
-// A migration that adds a column adds its name to columns; the next start proves the rows anew, with an entry "state.adopt".
+// A migration that adds a column adds its name to columns; the next start proves the rows anew, with an entry "state.adopt". It may set the new column in
+// the rows that are there, and must leave the columns alone that were there before: their MACs would not fit.
 type table struct {
 	name    string
 	key     string   // the column that names a row

@@ -601,6 +601,37 @@ func TestBesideTheLog(t *testing.T) {
 	}
 }
 
+// TestDamagedPage: verify names the page of the file that is damaged.
+func TestDamagedPage(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	record(t, db, 40)
+	must(t, db.Close())
+	c := outside(t)
+	page := func(query string) (n int64) {
+		t.Helper()
+		must(t, c.QueryRow(query).Scan(&n))
+		return n
+	}
+	size := page("PRAGMA page_size")
+	pages := []int64{page("SELECT rootpage FROM sqlite_schema WHERE name = 'tokens'"), page("SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_tokens_1'")}
+	must(t, c.Close())
+	for _, n := range pages {
+		damaged := copyDir(t, dataDir(t))
+		f, err := os.OpenFile(filepath.Join(damaged, databaseFile), os.O_RDWR, 0)
+		must(t, err)
+		_, err = f.WriteAt([]byte{0xff, 0xff, 0xff, 0xff}, (n-1)*size)
+		must(t, errors.Join(err, f.Close()))
+		r, err := OpenReadOnly(damaged)
+		must(t, err)
+		report := verify(t, r)
+		must(t, r.Close())
+		if report.OK || !slices.ContainsFunc(report.Problems, func(p audit.Problem) bool { return strings.Contains(p.What, fmt.Sprintf("page %d", n)) }) {
+			t.Errorf("page %d: %+v", n, report.Problems)
+		}
+	}
+}
+
 // TestAdoption starts on a database of the version before: its rows are taken over once, on record.
 func TestAdoption(t *testing.T) {
 	s := newSession("a", true)
