@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/store"
 )
@@ -25,7 +26,7 @@ const (
 )
 
 func (c *cli) audit() *cobra.Command {
-	return group("audit", "Ask what happened, and prove it", c.auditQuery(), c.auditShow(), c.auditExport(), c.auditVerify())
+	return group("audit", "Ask what happened, and prove it", c.auditQuery(), c.auditShow(), c.auditExport(), c.auditVerify(), c.auditAnchor())
 }
 
 func (c *cli) auditQuery() *cobra.Command {
@@ -196,6 +197,7 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 			if kept[i], err = readRegular(name, maxSmall); err != nil {
 				return unusable(err)
 			}
+			kept[i] = anchor.Unpack(kept[i])
 		}
 		src, done, err := openLog(ctx, path)
 		if err != nil {
@@ -208,7 +210,7 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 		return c.judged(report, report.OK, func(t *table) { verified(t, path, report) })
 	})
 	cmd.Flags().StringVar(&pub, "pub", "", "file with the public key to trust")
-	cmd.Flags().StringSliceVar(&anchors, "anchor", nil, "file with a checkpoint that was kept elsewhere")
+	cmd.Flags().StringSliceVar(&anchors, "anchor", nil, "file with a checkpoint that was kept elsewhere, or an anchor (audit.anchor)")
 	return cmd
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -78,8 +79,10 @@ type Daemon struct {
 
 	adminToken string // of the person admin, where this start made it
 
-	teller  *teller
-	warming sync.WaitGroup // what is got ready while nobody waits for it
+	teller   *teller
+	keeper   *anchor.Keeper // nil where there is no anchor
+	anchored string         // how the log stands to its anchor, as the start found it
+	warming  sync.WaitGroup // what is got ready while nobody waits for it
 
 	agents, people door
 
@@ -130,6 +133,9 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	if d.store, err = store.Open(o.Data, store.Options{Signer: signer, Log: o.Log}); err != nil {
+		return d, err
+	}
+	if err := d.checkAnchor(ctx); err != nil {
 		return d, err
 	}
 	if err := d.buildGateway(ctx, agents, policies); err != nil {
@@ -497,14 +503,14 @@ func (d *Daemon) Banner(w io.Writer, terminal bool) {
   people   %s         %s
   console  %s
   servers  %s
-%s%s
+%s%s%s
 A client that speaks MCP over HTTP (sallyport client config prints it for others):
 
   {"mcpServers": {"sallyport": {"type": "http", "url": "%s/mcp",
     "headers": {"Authorization": "Bearer <the agent's token>"}}}}
 
 Stop with Ctrl-C.
-`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.unlisted()+d.unread(), d.unconfinedNote(), d.AgentURL())
+`, d.o.Version, d.AgentURL(), token, d.AdminURL(), people, d.consoleLine(), servers, d.anchorLine(), d.unlisted()+d.unread(), d.unconfinedNote(), d.AgentURL())
 }
 
 // SignInLink makes a link that signs admin in to the console, once.
@@ -624,6 +630,9 @@ func (d *Daemon) Close() error {
 		}
 		if d.comm != nil {
 			errs = append(errs, d.comm.Close())
+		}
+		if d.keeper != nil {
+			d.keeper.Close()
 		}
 		if d.store != nil {
 			errs = append(errs, d.store.Close())

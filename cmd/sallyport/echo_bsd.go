@@ -1,0 +1,10 @@
+//go:build !linux
+
+package main
+
+import "golang.org/x/sys/unix"
+
+const (
+	getTerminal = unix.TIOCGETA
+	setTerminal = unix.TIOCSETA
+)

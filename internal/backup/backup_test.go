@@ -1,0 +1,367 @@
+package backup
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/session"
+	"sallyport.example/internal/store"
+)
+
+const secret = "correct horse battery staple"
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// running is an open data directory with entries and two open sessions.
+func running(t testing.TB) (dir string, db *store.DB) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "data")
+	db, err := store.Open(dir, store.Options{})
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	for _, agent := range []string{"a", "b"} {
+		s := session.New(agent, session.Execution, "agent:"+agent, time.Now())
+		must(t, db.OpenSession(t.Context(), s, audit.Entry{Kind: audit.Change, Action: "session.open", Agent: agent, Session: s.ID}))
+	}
+	add(t, db, 300)
+	return dir, db
+}
+
+func add(t testing.TB, db *store.DB, n int) {
+	t.Helper()
+	for i := range n {
+		must(t, db.Record(context.Background(), audit.Entry{Kind: audit.Change, Action: "test", Reason: fmt.Sprint(i)}))
+	}
+}
+
+func names(t testing.TB, dir string) (all []string) {
+	t.Helper()
+	found, err := os.ReadDir(dir)
+	must(t, err)
+	for _, f := range found {
+		all = append(all, f.Name())
+	}
+	return all
+}
+
+// A backup is taken while entries are written all the time, and what it is restored to is a whole log that goes on.
+func TestHotBackupIsWhole(t *testing.T) {
+	dir, db := running(t)
+	_, err := db.Checkpoint(t.Context())
+	must(t, err)
+	stop := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := db.Record(context.Background(), audit.Entry{Kind: audit.Change, Action: "test"}); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	file := filepath.Join(t.TempDir(), "b.tar")
+	m, err := Write(t.Context(), dir, file, "v1", secret, time.Now())
+	close(stop)
+	writer.Wait()
+	must(t, err)
+	must(t, db.Close())
+	if left := names(t, filepath.Dir(file)); len(left) != 1 {
+		t.Errorf("beside the backup: %v", left)
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+	to := filepath.Join(t.TempDir(), "restored")
+	got, closed, err := Restore(t.Context(), file, to, Restoring{Passphrase: secret, Actor: "local:test", Reason: "a test"})
+	must(t, err)
+	if got.Entries != m.Entries || m.Entries < 302 || closed != 2 {
+		t.Errorf("%+v, %d sessions closed", got, closed)
+	}
+	again, err := store.Open(to, store.Options{})
+	must(t, err)
+	defer again.Close()
+	size, err := again.Size(t.Context())
+	must(t, err)
+	if size != m.Entries+3 { // the restoring, and two sessions closed
+		t.Errorf("%d entries after a backup of %d", size, m.Entries)
+	}
+	e, _, err := again.Entry(t.Context(), m.Entries)
+	must(t, err)
+	var detail struct {
+		Entries int64     `json:"entries"`
+		Newest  time.Time `json:"newest_entry_at"`
+		At      time.Time `json:"backup_at"`
+		Bytes   int64     `json:"bytes"`
+	}
+	must(t, json.Unmarshal(e.Detail, &detail))
+	if e.Action != "restore" || e.Actor != "local:test" || e.Reason != "a test" || detail.Entries != m.Entries || !detail.Newest.Equal(m.Newest) || !detail.At.Equal(m.At) || detail.Bytes != m.Size() {
+		t.Errorf("%+v %s", e, e.Detail)
+	}
+	page, err := again.SessionsPage(t.Context(), "", 10, session.Open)
+	if err != nil || len(page.Sessions) != 0 {
+		t.Errorf("open sessions: %+v, %v", page, err)
+	}
+}
+
+// Without a passphrase nothing of the keys is in the file, in any form; with one they are not in it in the clear.
+func TestKeysAreNotInTheClear(t *testing.T) {
+	dir, _ := running(t)
+	must(t, os.WriteFile(filepath.Join(dir, "state.key"), []byte("the state's key\n"), 0o600))
+	key, err := os.ReadFile(filepath.Join(dir, audit.KeyFile))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "admin.token"), []byte("spt_person_secret"), 0o600))
+	for _, passphrase := range []string{"", secret} {
+		file := filepath.Join(t.TempDir(), "b.tar")
+		m, err := Write(t.Context(), dir, file, "v1", passphrase, time.Now())
+		must(t, err)
+		data, err := os.ReadFile(file)
+		must(t, err)
+		for _, word := range []string{strings.TrimSpace(string(key)), "the state's key", "spt_person_secret", secret, "PRIVATE+KEY"} {
+			if bytes.Contains(data, []byte(word)) {
+				t.Errorf("with keys %v: it contains %.20q", m.Keys, word)
+			}
+		}
+		if m.Keys != (passphrase != "") || m.Keys != bytes.Contains(data, []byte(sealedName)) {
+			t.Errorf("%+v", m)
+		}
+	}
+	_, err = Write(t.Context(), dir, filepath.Join(t.TempDir(), "b.tar"), "v1", "short", time.Now())
+	if err == nil || !strings.Contains(err.Error(), "passphrase") {
+		t.Error(err)
+	}
+}
+
+// The keys come from the backup or from a folder, never from nowhere, and they are the ones of this log.
+func TestKeysOfARestore(t *testing.T) {
+	dir, db := running(t)
+	must(t, os.WriteFile(filepath.Join(dir, "state.key"), []byte("the state's key\n"), 0o600))
+	bare, whole := filepath.Join(t.TempDir(), "bare.tar"), filepath.Join(t.TempDir(), "whole.tar")
+	for file, passphrase := range map[string]string{bare: "", whole: secret} {
+		_, err := Write(t.Context(), dir, file, "v1", passphrase, time.Now())
+		must(t, err)
+	}
+	must(t, db.Close())
+	foreign := t.TempDir()
+	must(t, os.Chmod(foreign, 0o700))
+	_, err := audit.LoadOrCreateKey(foreign)
+	must(t, err)
+	for name, c := range map[string]struct {
+		file string
+		how  Restoring
+		says string // "": it works
+	}{
+		"no keys at all":                {bare, Restoring{}, "no keys in this backup"},
+		"a passphrase for none":         {bare, Restoring{Passphrase: secret}, "no keys in this backup"},
+		"another log's keys":            {bare, Restoring{Keys: foreign}, "not those of this backup"},
+		"a folder without":              {bare, Restoring{Keys: t.TempDir()}, "can't be read"},
+		"the wrong passphrase":          {whole, Restoring{Passphrase: secret + "."}, "not the one of this backup"},
+		"no passphrase":                 {whole, Restoring{}, "no passphrase"},
+		"another log's, over the right": {whole, Restoring{Keys: foreign, Passphrase: secret}, "not those of this backup"},
+		"from a folder":                 {bare, Restoring{Keys: dir}, ""},
+		"from the backup":               {whole, Restoring{Passphrase: secret}, ""},
+		"from a folder, where it has":   {whole, Restoring{Keys: dir}, ""},
+	} {
+		to := filepath.Join(t.TempDir(), "restored")
+		_, _, err := Restore(t.Context(), c.file, to, c.how)
+		if c.says != "" {
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := os.Lstat(to); err == nil {
+				t.Errorf("%s: %v is left", name, names(t, to))
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if b, err := os.ReadFile(filepath.Join(to, "state.key")); string(b) != "the state's key\n" {
+			t.Errorf("%s: state.key %q, %v", name, b, err)
+		}
+		if _, err := os.Lstat(filepath.Join(to, sealedName)); err == nil {
+			t.Errorf("%s: %s is left", name, sealedName)
+		}
+	}
+}
+
+// Only an empty directory is written to, and only a new file.
+func TestNothingIsReplaced(t *testing.T) {
+	dir, _ := running(t)
+	file := filepath.Join(t.TempDir(), "b.tar")
+	_, err := Write(t.Context(), dir, file, "v1", secret, time.Now())
+	must(t, err)
+	before, err := os.ReadFile(file)
+	must(t, err)
+	if _, err := Write(t.Context(), dir, file, "v1", "", time.Now()); err == nil {
+		t.Error("a backup was replaced")
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+		t.Error("it was changed")
+	}
+	full := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(full, "x"), []byte("mine"), 0o600))
+	if _, _, err := Restore(t.Context(), file, full, Restoring{Passphrase: secret}); err == nil {
+		t.Error("restored over a file")
+	}
+	if got := names(t, full); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	if _, _, err := Restore(t.Context(), file, dir, Restoring{Passphrase: secret}); err == nil {
+		t.Error("restored over a running gateway's directory")
+	}
+	if _, err := Write(t.Context(), t.TempDir(), filepath.Join(t.TempDir(), "b.tar"), "v1", "", time.Now()); err == nil {
+		t.Error("a backup of an empty folder")
+	}
+}
+
+// rewrite copies an archive, member by member.
+func rewrite(t *testing.T, file string, each func(w *tar.Writer, h *tar.Header, data []byte)) string {
+	t.Helper()
+	in, err := os.Open(file)
+	must(t, err)
+	defer in.Close()
+	path := filepath.Join(t.TempDir(), "rewritten.tar")
+	out, err := os.Create(path)
+	must(t, err)
+	r, w := tar.NewReader(in), tar.NewWriter(out)
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		data, err := io.ReadAll(r)
+		must(t, err)
+		each(w, h, data)
+	}
+	must(t, errors.Join(w.Close(), out.Close()))
+	return path
+}
+
+// A backup that was changed, cut, or made by somebody else is refused whole: nothing of it stays, and nothing is written outside the directory.
+func TestChangedBackupsAreRefused(t *testing.T) {
+	dir, db := running(t)
+	file := filepath.Join(t.TempDir(), "b.tar")
+	_, err := Write(t.Context(), dir, file, "v1", secret, time.Now())
+	must(t, err)
+	must(t, db.Close())
+	put := func(w *tar.Writer, h *tar.Header, data []byte) {
+		h.Size = int64(len(data))
+		must(t, w.WriteHeader(h))
+		_, err := w.Write(data)
+		must(t, err)
+	}
+	change := func(name, from, to string) func(w *tar.Writer, h *tar.Header, data []byte) {
+		return func(w *tar.Writer, h *tar.Header, data []byte) {
+			if h.Name == name {
+				if !bytes.Contains(data, []byte(from)) {
+					t.Fatalf("%s has no %q", name, from)
+				}
+				data = bytes.Replace(data, []byte(from), []byte(to), 1)
+			}
+			put(w, h, data)
+		}
+	}
+	raw, err := os.ReadFile(file)
+	must(t, err)
+	cut := filepath.Join(t.TempDir(), "cut.tar")
+	must(t, os.WriteFile(cut, raw[:len(raw)/2], 0o600))
+	garbage := filepath.Join(t.TempDir(), "garbage.tar")
+	must(t, os.WriteFile(garbage, []byte("not a tar"), 0o600))
+	outside := filepath.Join(t.TempDir(), "outside")
+	for name, f := range map[string]string{
+		"cut":               cut,
+		"garbage":           garbage,
+		"nothing":           filepath.Join(t.TempDir(), "none.tar"),
+		"database changed":  rewrite(t, file, change(store.DatabaseFile, `"action":"test"`, `"action":"tost"`)),
+		"entries in it":     rewrite(t, file, change(manifestName, `"entries": 302`, `"entries": 301`)),
+		"format":            rewrite(t, file, change(manifestName, `"format": 1`, `"format": 2`)),
+		"unknown field":     rewrite(t, file, change(manifestName, `"format": 1`, `"format": 1, "x": 1`)),
+		"another name":      rewrite(t, file, change(manifestName, `"audit.pub"`, `"../audit.pub"`)),
+		"a huge member":     rewrite(t, file, change(manifestName, `"name": "audit.pub",`+"\n      \"size\": 81", `"name": "audit.pub",`+"\n      \"size\": 99999999999")),
+		"keys changed":      rewrite(t, file, change(sealedName, "keys v1", "keys v2")),
+		"key said to be no": rewrite(t, file, change(manifestName, `"keys": true`, `"keys": false`)),
+		"a member more": rewrite(t, file, func(w *tar.Writer, h *tar.Header, data []byte) {
+			put(w, h, data)
+			if h.Name == sealedName {
+				put(w, &tar.Header{Name: outside, Mode: 0o600}, []byte("x"))
+			}
+		}),
+		"a link": rewrite(t, file, func(w *tar.Writer, h *tar.Header, data []byte) {
+			if h.Name == audit.PublicFile {
+				must(t, w.WriteHeader(&tar.Header{Name: h.Name, Typeflag: tar.TypeSymlink, Linkname: outside}))
+				return
+			}
+			put(w, h, data)
+		}),
+		"out of order": rewrite(t, file, func(w *tar.Writer, h *tar.Header, data []byte) {
+			if h.Name != manifestName {
+				put(w, h, data)
+			}
+		}),
+	} {
+		to := filepath.Join(t.TempDir(), "restored")
+		must(t, os.Mkdir(to, 0o700))
+		if _, _, err := Restore(t.Context(), f, to, Restoring{Passphrase: secret}); err == nil {
+			t.Errorf("%s: restored", name)
+		}
+		if got := names(t, to); len(got) != 0 {
+			t.Errorf("%s: %v is left", name, got)
+		}
+		if _, err := os.Lstat(outside); err == nil {
+			t.Errorf("%s: something was written outside", name)
+		}
+	}
+}
+
+// A log that is not as it was signed makes no backup.
+func TestDamagedLogsMakeNoBackup(t *testing.T) {
+	dir, db := running(t)
+	must(t, db.Close())
+	path := filepath.Join(dir, store.DatabaseFile)
+	data, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, bytes.ReplaceAll(data, []byte(`"reason":"7"`), []byte(`"reason":"8"`)), 0o600))
+	to := t.TempDir()
+	if _, err := Write(t.Context(), dir, filepath.Join(to, "b.tar"), "v1", "", time.Now()); err == nil || !strings.Contains(err.Error(), "not as it was signed") {
+		t.Error(err)
+	}
+	if got := names(t, to); len(got) != 0 {
+		t.Errorf("%v is left", got)
+	}
+}
+
+// Whatever a sealed file says, opening it ends soon and with an error unless it is what was sealed.
+func FuzzOpenKeys(f *testing.F) {
+	f.Add([]byte(sealedHead))
+	f.Add(append([]byte(sealedHead), make([]byte, 64)...))
+	f.Add(append(append([]byte(sealedHead), make([]byte, saltSize)...), 0xff, 0xff, 0xff, 0xff, 1, 2, 3))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if keys, err := openKeys(data, secret); err == nil {
+			t.Errorf("%v", keys)
+		}
+	})
+}

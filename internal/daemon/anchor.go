@@ -1,0 +1,184 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"sallyport.example/internal/anchor"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/store"
+)
+
+// AuditConfig says where the log is anchored.
+type AuditConfig struct {
+	Anchor        AnchorConfig `yaml:"anchor,omitempty" json:"anchor,omitempty" jsonschema:"A place outside the data directory that always holds the newest signed checkpoint. A directory that was put back is older than it."`
+	RequireAnchor bool         `yaml:"require_anchor,omitempty" json:"require_anchor,omitempty" jsonschema:"Refuse to start where the log does not go on from what the anchor holds, and where the anchor can't be read. Default false: the start says so, on record."`
+}
+
+// AnchorConfig is one place: a file or a web address.
+type AnchorConfig struct {
+	File    string            `yaml:"file,omitempty" json:"file,omitempty" jsonschema:"A file outside the data directory, best on another machine."`
+	Webhook string            `yaml:"webhook,omitempty" json:"webhook,omitempty" jsonschema:"A web address that answers GET with the body of the last PUT, and 404 where there was none."`
+	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty" jsonschema:"Headers for the webhook: its credential belongs here."`
+}
+
+func (a *AnchorConfig) none() bool { return a.File == "" && a.Webhook == "" }
+
+func (c *Config) checkAudit(p *complaints) {
+	a := &c.Audit.Anchor
+	if a.File != "" && a.Webhook != "" {
+		p.bad("audit.anchor", "give one of file and webhook", "there are two anchors")
+	}
+	if len(a.Headers) > 0 && a.Webhook == "" {
+		p.bad("audit.anchor.headers", "remove it, or give webhook", "a file takes no headers")
+	}
+	if c.Audit.RequireAnchor && a.none() {
+		p.bad("audit.require_anchor", "give audit.anchor a file or a webhook", "there is no anchor to require")
+	}
+	if a.Webhook == "" {
+		return
+	}
+	u, err := url.Parse(a.Webhook)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		p.bad("audit.anchor.webhook", "use https://", "it is not a web address")
+		return
+	}
+	if ip := net.ParseIP(u.Hostname()); u.Scheme == "http" && u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		p.bad("audit.anchor.webhook", "use https://", "its credential and the answers would cross the network in the clear, where they can be changed")
+	}
+}
+
+// anchorOf returns the anchor of a configuration for the log in a data directory; nil if there is none.
+func (c *Config) anchorOf(data, publicKey string) (*anchor.Anchor, error) {
+	a := &c.Audit.Anchor
+	if a.none() {
+		return nil, nil
+	}
+	key, err := audit.ParsePublicKey(publicKey)
+	if err != nil {
+		return nil, err
+	}
+	if a.Webhook != "" {
+		return anchor.Webhook(a.Webhook, a.Headers, key)
+	}
+	file := c.path(a.File)
+	if inside(file, data) {
+		return nil, fault.New(fault.ConfigurationInvalid, "The anchor %s lies in the data directory, and would be put back with it.", file).At("audit.anchor.file").
+			Try("Name a file elsewhere, best on another machine.")
+	}
+	return anchor.File(file, key), nil
+}
+
+// inside tells whether a file lies below a folder, wherever links lead.
+func inside(file, dir string) bool {
+	real := func(path string) string {
+		if abs, err := filepath.Abs(path); err == nil {
+			path = abs
+		}
+		if link, err := filepath.EvalSymlinks(path); err == nil {
+			return link
+		}
+		if parent, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+			return filepath.Join(parent, filepath.Base(path))
+		}
+		return filepath.Clean(path)
+	}
+	rel, err := filepath.Rel(real(dir), real(file))
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// checkAnchor compares the log with its anchor before the gateway writes to it, and begins to move the anchor on.
+func (d *Daemon) checkAnchor(ctx context.Context) error {
+	a, err := d.cfg.anchorOf(d.o.Data, d.store.Signer().PublicKey())
+	if a == nil || err != nil {
+		return err
+	}
+	require := d.cfg.Audit.RequireAnchor
+	found, err := a.Compare(ctx, d.store)
+	switch {
+	case err != nil && require:
+		return fault.Wrap(err, fault.AuditUnavailable, "The gateway does not start without its anchor (audit.require_anchor)")
+	case err != nil:
+		d.o.Log.Error("the log can't be compared with its anchor", "error", err)
+		d.anchored = "can't be compared: " + err.Error()
+	case found.Good(), found.State == anchor.Missing && found.LogSize == 0:
+		d.o.Log.Info("the log goes on from its anchor", "comparison", found.String())
+		d.anchored = found.String()
+	case require && found.State == anchor.Missing:
+		return fault.New(fault.AuditUnavailable, "%s", found.String()).
+			Try("If the anchor is new: \"sallyport audit anchor --move --reason TEXT\" makes it, on record. If it was there before, find out who removed it.")
+	case require:
+		return fault.New(fault.AuditUnavailable, "%s", found.String()).
+			Try("Find out who put it back, and put back the newest directory. To go on with this one: \"sallyport audit anchor --move --reason TEXT\", which is put on record.")
+	default:
+		if err := d.recordAnchor(ctx, found); err != nil {
+			return err
+		}
+	}
+	d.keeper = a.Keep(d.store, d.o.Log)
+	return nil
+}
+
+// recordAnchor puts on record that the log does not go on from its anchor, and tells it.
+func (d *Daemon) recordAnchor(ctx context.Context, found anchor.Finding) error {
+	d.anchored = found.String()
+	if found.State == anchor.Missing {
+		d.o.Log.Warn("the log's anchor is made now", "comparison", found.String())
+	} else {
+		d.o.Log.Error("the log does not go on from its anchor", "comparison", found.String())
+	}
+	detail, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	return d.store.Record(ctx, audit.Entry{Kind: audit.Change, Action: "anchor." + string(found.State), Actor: "gateway:start", Decision: "ok", Reason: audit.Clip(found.String()), Detail: detail})
+}
+
+// anchorLine is the line of the start about the anchor, or "".
+func (d *Daemon) anchorLine() string {
+	if d.anchored == "" {
+		return ""
+	}
+	return fmt.Sprintf("  anchor   %s\n", d.anchored)
+}
+
+// CompareAnchor compares the log in a data directory with the anchor of the configuration. ok is false where there is no anchor.
+func CompareAnchor(ctx context.Context, cfg *Config, data string, log anchor.Log, publicKey string) (found anchor.Finding, ok bool, err error) {
+	a, err := cfg.anchorOf(data, publicKey)
+	if a == nil || err != nil {
+		return found, false, err
+	}
+	found, err = a.Compare(ctx, log)
+	return found, err == nil, err
+}
+
+// MoveAnchor moves the anchor to the end of the log in a data directory that no gateway runs on, whatever it holds: on a person's word, which is put on
+// record before. actor is who says so.
+func MoveAnchor(ctx context.Context, cfg *Config, db *store.DB, data, actor, reason string) (found anchor.Finding, err error) {
+	a, err := cfg.anchorOf(data, db.Signer().PublicKey())
+	if err != nil {
+		return found, err
+	}
+	if a == nil {
+		return found, fault.New(fault.ConfigurationInvalid, "The configuration has no anchor to move.").At("audit.anchor").Try("Name the configuration with --config.")
+	}
+	found, err = a.Compare(ctx, db)
+	if err != nil && !fault.Is(err, fault.AuditUnavailable) { // what lies there and is no anchor is replaced, too
+		return found, err
+	}
+	detail, err := json.Marshal(found)
+	if err != nil {
+		return found, err
+	}
+	e := audit.Entry{Kind: audit.Change, Action: "anchor.move", Actor: actor, Decision: "ok", Reason: audit.Clip(reason), Detail: detail}
+	if err := db.Record(ctx, e); err != nil {
+		return found, err
+	}
+	return found, a.Move(ctx, db)
+}
