@@ -325,6 +325,13 @@ approvals:
 #   public_url: https://sallyport.example
 #   oidc: {issuer: "https://login.example", client_id: sallyport, client_secret: "${OIDC_SECRET}", scopes: [openid, email]}
 
+# The newest signed checkpoint of the log, kept outside the data directory: a directory that was put back is older than it. With require_anchor the
+# gateway does not start then.
+# audit:
+#   anchor: {file: /mnt/elsewhere/sallyport-anchor.json}
+#   # anchor: {webhook: "https://anchors.example/sallyport", headers: {Authorization: "Bearer ${ANCHOR_TOKEN}"}}
+#   require_anchor: true
+
 # A section of later versions: model providers.
 # models: []
 `
