@@ -86,8 +86,12 @@ func Write(ctx context.Context, dir, file, version, passphrase string, now time.
 	if err := pack(whole, work, m); err != nil {
 		return m, fault.Wrap(err, fault.StoreUnavailable, "The backup can't be written")
 	}
-	// Link, not rename: a file that came there meanwhile is not replaced.
-	if err := os.Link(whole, file); err != nil {
+	// Link, not rename: a file that came there meanwhile is not replaced. Some file systems of removable disks and other machines have no links.
+	err = os.Link(whole, file)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		err = os.Rename(whole, file)
+	}
+	if err != nil {
 		return m, fault.Wrap(err, fault.ConfigurationInvalid, "%s can't be written", file)
 	}
 	return m, syncDir(filepath.Dir(file))

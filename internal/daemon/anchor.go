@@ -93,6 +93,13 @@ func inside(file, dir string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
+// anchoring is how the log stands to its anchor.
+type anchoring struct {
+	keeper *anchor.Keeper // nil where there is no anchor
+	found  string         // by the start, or ""
+	not    bool           // the log does not go on from the anchor, which people have to know
+}
+
 // checkAnchor compares the log with its anchor before the gateway writes to it, and begins to move the anchor on.
 func (d *Daemon) checkAnchor(ctx context.Context) error {
 	a, err := d.cfg.anchorOf(d.o.Data, d.store.Signer().PublicKey())
@@ -106,10 +113,10 @@ func (d *Daemon) checkAnchor(ctx context.Context) error {
 		return fault.Wrap(err, fault.AuditUnavailable, "The gateway does not start without its anchor (audit.require_anchor)")
 	case err != nil:
 		d.o.Log.Error("the log can't be compared with its anchor", "error", err)
-		d.anchored = "can't be compared: " + err.Error()
+		d.anchored.found = "can't be compared: " + err.Error()
 	case found.Good(), found.State == anchor.Missing && found.LogSize == 0:
 		d.o.Log.Info("the log goes on from its anchor", "comparison", found.String())
-		d.anchored = found.String()
+		d.anchored.found = found.String()
 	case require && found.State == anchor.Missing:
 		return fault.New(fault.AuditUnavailable, "%s", found.String()).
 			Try("If the anchor is new: \"sallyport audit anchor --move --reason TEXT\" makes it, on record. If it was there before, find out who removed it.")
@@ -121,17 +128,18 @@ func (d *Daemon) checkAnchor(ctx context.Context) error {
 			return err
 		}
 	}
-	d.keeper = a.Keep(d.store, d.o.Log)
+	d.anchored.keeper = a.Keep(d.store, d.o.Log)
 	return nil
 }
 
 // recordAnchor puts on record that the log does not go on from its anchor, and tells it.
 func (d *Daemon) recordAnchor(ctx context.Context, found anchor.Finding) error {
-	d.anchored = found.String()
+	d.anchored.found = found.String()
 	if found.State == anchor.Missing {
 		d.o.Log.Warn("the log's anchor is made now", "comparison", found.String())
 	} else {
 		d.o.Log.Error("the log does not go on from its anchor", "comparison", found.String())
+		d.anchored.not = true
 	}
 	detail, err := json.Marshal(found)
 	if err != nil {
@@ -142,10 +150,10 @@ func (d *Daemon) recordAnchor(ctx context.Context, found anchor.Finding) error {
 
 // anchorLine is the line of the start about the anchor, or "".
 func (d *Daemon) anchorLine() string {
-	if d.anchored == "" {
+	if d.anchored.found == "" {
 		return ""
 	}
-	return fmt.Sprintf("  anchor   %s\n", d.anchored)
+	return fmt.Sprintf("  anchor   %s\n", d.anchored.found)
 }
 
 // CompareAnchor compares the log in a data directory with the anchor of the configuration. ok is false where there is no anchor.

@@ -27,7 +27,6 @@ import (
 
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
-	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -80,14 +79,18 @@ type Daemon struct {
 	adminToken string // of the person admin, where this start made it
 
 	teller   *teller
-	keeper   *anchor.Keeper // nil where there is no anchor
-	anchored string         // how the log stands to its anchor, as the start found it
+	anchored anchoring
 	warming  sync.WaitGroup // what is got ready while nobody waits for it
 
 	agents, people door
 
-	closing  sync.Once
-	closeErr error
+	closing closing
+}
+
+// closing is the one end, and how it went.
+type closing struct {
+	sync.Once
+	err error
 }
 
 // door is one listener with its server.
@@ -376,6 +379,9 @@ func (d *Daemon) buildTeller(changes []console.Change) error {
 	}
 	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: changes}
 	d.teller.start()
+	if d.anchored.not {
+		d.teller.unanchored(context.Background(), d.anchored.found)
+	}
 	return nil
 }
 
@@ -631,15 +637,15 @@ func (d *Daemon) Close() error {
 		if d.comm != nil {
 			errs = append(errs, d.comm.Close())
 		}
-		if d.keeper != nil {
-			d.keeper.Close()
+		if d.anchored.keeper != nil {
+			d.anchored.keeper.Close()
 		}
 		if d.store != nil {
 			errs = append(errs, d.store.Close())
 		}
-		d.closeErr = errors.Join(errs...)
+		d.closing.err = errors.Join(errs...)
 	})
-	return d.closeErr
+	return d.closing.err
 }
 
 // shut closes a door: its requests have some time to finish, and those that don't a little more to say that their calls were ended.

@@ -330,6 +330,14 @@ func (t *teller) kill(ctx context.Context) {
 	}
 }
 
+// unanchored raises an alert about a log that was put back.
+func (t *teller) unanchored(ctx context.Context, why string) {
+	now := t.clock()
+	t.send(ctx, notify.Message{
+		Key: fmt.Sprintf("anchor:%d", now.UnixNano()), Event: notify.Alert, Title: "The log does not go on from its anchor", Text: why, Risk: "CRITICAL", Link: "/audit", At: now,
+	})
+}
+
 func (t *teller) send(ctx context.Context, m notify.Message) {
 	if err := t.n.Send(ctx, m); err != nil && ctx.Err() == nil {
 		t.warn("people could not be notified; it is tried again at the next start", "key", m.Key, "error", err)

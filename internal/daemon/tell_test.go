@@ -523,3 +523,17 @@ func TestAlertNamesOnlyWhoApproved(t *testing.T) {
 		t.Errorf("carol put it off, and is said to have approved it: %s", body)
 	}
 }
+
+// A start whose log does not go on from its anchor is an alert.
+func TestTellUnanchored(t *testing.T) {
+	o := newOutbox()
+	tell := newTeller(t, &fakeDesk{}, o)
+	tell.unanchored(t.Context(), "The log lacks 20 entries.")
+	found := false
+	for key, body := range o.bodies {
+		found = found || strings.Contains(key, "anchor:") && strings.Contains(body, "The log lacks 20 entries.")
+	}
+	if !found {
+		t.Errorf("%v", o.bodies)
+	}
+}

@@ -77,7 +77,6 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 
 // keep signs once a second while there is something to sign, until Close.
 func (db *DB) keep() {
-	defer close(db.kept)
 	tick := time.NewTicker(signEvery)
 	defer tick.Stop()
 	failing := false

@@ -68,8 +68,7 @@ type DB struct {
 
 	closeOnce sync.Once
 	closing   chan struct{}
-	kept      chan struct{}
-	watched   chan struct{}
+	loops     sync.WaitGroup // keep and watch
 	closeErr  error
 }
 
@@ -95,7 +94,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	}
 	db := &DB{
 		Reader: newReader(dir, readParams), w: newWriter(path, o), signer: o.Signer, log: o.Log, lock: lock,
-		signedSize: -1, closing: make(chan struct{}), kept: make(chan struct{}), watched: make(chan struct{}), probing: make(chan struct{}, 1),
+		signedSize: -1, closing: make(chan struct{}), probing: make(chan struct{}, 1),
 	}
 	defer func() {
 		if err != nil {
@@ -123,8 +122,8 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	}
 	unknown := len(db.w.open)
 	go db.w.loop()
-	go db.keep()
-	go db.watch()
+	db.loops.Go(db.keep)
+	db.loops.Go(db.watch)
 	if unknown > 0 {
 		o.Log.Warn("calls were under way when the gateway stopped; their outcome is recorded as unknown", "calls", unknown)
 		err = db.w.do(ctx, &job{run: db.w.recover})
@@ -134,8 +133,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	}
 	if err != nil {
 		close(db.closing)
-		<-db.kept
-		<-db.watched
+		db.loops.Wait()
 		db.w.queue.close()
 		return nil, err
 	}
@@ -147,8 +145,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
 		close(db.closing)
-		<-db.kept
-		<-db.watched
+		db.loops.Wait()
 		_, err := db.Checkpoint(context.Background())
 		db.w.queue.close()
 		db.closeErr = errors.Join(err, db.Reader.Close(), db.lock.Close())

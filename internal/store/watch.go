@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -42,6 +43,22 @@ type heldFile struct {
 	info fs.FileInfo
 	// whole: the file never gets shorter. The write-ahead log is cut after each fold.
 	whole bool
+}
+
+// heldFiles are those that the connection has open. The writer's goroutine owns them.
+type heldFiles struct {
+	held   []heldFile // the database and the lock come first
+	looked time.Time  // when they were all seen last
+}
+
+// health is whether the store takes writes.
+type health struct {
+	started time.Time
+	written atomic.Int64  // when the last transaction was committed, since started
+	down    atomic.Bool   // the last write failed; the log has one line for each time, not one for each call
+	gone    chan struct{} // closed when lost is set
+	// lost is set when acknowledged entries, or files, are gone: never write again. The writer's goroutine sets it; others read it once gone is closed.
+	lost error
 }
 
 // holdFiles remembers the files that the connection has open.
@@ -104,7 +121,6 @@ func (w *writer) lose(why error) error {
 	if w.lost == nil {
 		w.lost = why
 		w.log.Error("the store is lost; nothing is written any more", "error", why)
-		w.lostErr = why
 		close(w.gone)
 	}
 	return w.lost
@@ -117,7 +133,7 @@ func (db *DB) Lost() <-chan struct{} { return db.w.gone }
 func (db *DB) LostBecause() error {
 	select {
 	case <-db.w.gone:
-		return db.w.lostErr
+		return db.w.lost
 	default:
 		return nil
 	}
@@ -125,7 +141,6 @@ func (db *DB) LostBecause() error {
 
 // watch looks at the files and compares a share of the log again and again, until Close.
 func (db *DB) watch() {
-	defer close(db.watched)
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	ctx := context.Background()
@@ -171,7 +186,7 @@ func (db *DB) found(ctx context.Context, err error) {
 }
 
 func (db *DB) isDamaged(d *damage) *fault.Error {
-	return fault.Wrap(d, fault.AuditUnavailable, "The audit log in %s is damaged at entry %d: %s.", db.dir, d.entry, d.what).
+	return fault.New(fault.AuditUnavailable, "The audit log in %s is damaged at entry %d: %s.", db.dir, d.entry, d.what).
 		Try("Run \"sallyport audit verify --data %s\": it names all that is in doubt. Then restore a backup.", db.dir)
 }
 

@@ -356,3 +356,42 @@ func TestDamagedSessions(t *testing.T) {
 		t.Errorf("started with a changed session: %v, %v", db, err)
 	}
 }
+
+// An older copy that is written over the running database, in the same file and padded to its length, is found by what is read.
+func TestDatabaseWrittenOver(t *testing.T) {
+	path := filepath.Join(dataDir(t), databaseFile)
+	var old []byte
+	for _, n := range []int{600, 2000} { // folded into the database at each end
+		db, err := Open(dataDir(t), Options{})
+		must(t, err)
+		fill(t, db, n)
+		must(t, db.Close())
+		if old == nil {
+			old, err = os.ReadFile(path)
+			must(t, err)
+		}
+	}
+	db, err := Open(dataDir(t), Options{})
+	must(t, err)
+	defer db.Close()
+	fill(t, db, 2001)
+	now, err := os.ReadFile(path)
+	must(t, err)
+	copy(now, old)
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.Write(now)
+	must(t, errors.Join(err, f.Close()))
+	for end := time.Now().Add(30 * time.Second); ; {
+		if err = db.Record(t.Context(), audit.Entry{Kind: audit.Change}); err != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("not found")
+		}
+	}
+	if !fault.Is(err, fault.AuditUnavailable) {
+		t.Error(err)
+	}
+	t.Log(err)
+}

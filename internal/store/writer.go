@@ -62,22 +62,15 @@ type writer struct {
 	queue   queue
 	live    liveSessions
 	commits atomic.Int64 // transactions committed
-	started time.Time
-	written atomic.Int64  // when the last one was, since started
-	down    atomic.Bool   // the last write failed; the log has one line for each time, not one for each call
-	gone    chan struct{} // closed when lost is set
-	lostErr error         // lost, for everybody once gone is closed
 	// commit is COMMIT; tests put failing ones in its place.
 	commit func(*conn) error
+	health
 
 	// Below: the goroutine's own.
 	c    *conn  // nil while the store is unusable
-	lost error  // set when acknowledged entries, or files, are gone: never write again
 	leaf []byte // the entry under way
 	tx   tx     // the transaction under way; its maps are used again
-
-	held   []heldFile // what may not be lost; the database and the lock come first
-	looked time.Time  // when they were all seen last
+	heldFiles
 	known
 	logState
 	deferred
@@ -99,8 +92,7 @@ type deferred struct {
 func newWriter(path string, o Options) *writer {
 	return &writer{
 		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
-		started:  time.Now(),
-		gone:     make(chan struct{}),
+		health:   health{started: time.Now(), gone: make(chan struct{})},
 		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
 		live:     liveSessions{byID: map[string]session.Session{}},
 		commit:   func(c *conn) error { return c.exec("COMMIT") },
