@@ -215,6 +215,9 @@ func TestWhatIsNotAnAnchor(t *testing.T) {
 	if f, err := a.Compare(t.Context(), w.log); err == nil {
 		t.Errorf("a folder: %+v", f)
 	}
+	if f, err := File(filepath.Join(t.TempDir(), "not-mounted", "anchor.json"), w.key).Compare(t.Context(), w.log); err == nil {
+		t.Errorf("a folder that is not there: %+v", f)
+	}
 	hook := &server{}
 	ts := httptest.NewServer(hook)
 	defer ts.Close()

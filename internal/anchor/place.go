@@ -27,6 +27,11 @@ func (p file) String() string { return string(p) }
 
 func (p file) get(context.Context) ([]byte, error) {
 	f, err := os.Open(string(p))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Dir(string(p))); err != nil { // a disk that is not mounted is no anchor that was never made
+			return nil, errors.New("its folder is not there")
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,14 @@ import (
 	"sallyport.example/internal/store"
 )
 
+func TestMain(m *testing.M) {
+	if rounds < 600_000 {
+		panic("keys are sealed with too few rounds")
+	}
+	rounds = 1000
+	os.Exit(m.Run())
+}
+
 const secret = "correct horse battery staple"
 
 func must(t testing.TB, err error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -189,4 +190,28 @@ func MoveAnchor(ctx context.Context, cfg *Config, db *store.DB, data, actor, rea
 		return found, err
 	}
 	return found, a.Move(ctx, db)
+}
+
+// doctorAnchor compares the log with its anchor, as the next start does.
+func doctorAnchor(cfg *Config, data string, r *store.Reader, add func(name, state, remedy, format string, args ...any)) {
+	if cfg.Audit.Anchor.none() {
+		return
+	}
+	pub, err := os.ReadFile(filepath.Join(data, audit.PublicFile))
+	var found anchor.Finding
+	if err == nil {
+		found, _, err = CompareAnchor(context.Background(), cfg, data, r, string(pub))
+	}
+	state := "warning"
+	if cfg.Audit.RequireAnchor {
+		state = "failed"
+	}
+	switch {
+	case err != nil:
+		add("anchor", state, fault.Of(err).Remedy, "%v", err)
+	case found.Good():
+		add("anchor", "ok", "", "%s", found.String())
+	default:
+		add("anchor", state, "find out why; a person moves it with sallyport audit anchor --move", "%s", found.String())
+	}
 }

@@ -162,7 +162,7 @@ func (c *Config) servers(data string) (servers []upstream.Config, paths upstream
 // gatewayPaths returns the paths that no server reaches, each by its name and with its links resolved, the data directory first; and the user's home.
 func (c *Config) gatewayPaths(data string) (upstream.GatewayPaths, error) {
 	var h upstream.GatewayPaths
-	for _, p := range []string{data, c.file, c.path(c.Agents), c.path(c.Policies)} {
+	for _, p := range []string{data, c.file, c.path(c.Agents), c.path(c.Policies), c.path(c.Audit.Anchor.File)} {
 		if p == "" {
 			continue
 		}

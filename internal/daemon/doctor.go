@@ -186,6 +186,7 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 	} else {
 		add(name, "ok", "", "%s; the log has %d entries (sallyport audit verify proves them)", data, size)
 	}
+	doctorAnchor(cfg, data, r, add)
 	pins, err := r.Pins(context.Background())
 	if err != nil {
 		add("definitions", "failed", fault.Of(err).Remedy, "%v", err)

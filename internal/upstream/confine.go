@@ -37,7 +37,7 @@ type Confinement struct {
 
 // GatewayPaths are paths of the gateway that the sandboxes of all servers depend on.
 type GatewayPaths struct {
-	Secrets  []string // no server reaches them: the data directory, the configuration, declarations, policies
+	Secrets  []string // no server reaches them: the data directory, the configuration, declarations, policies, the log's anchor
 	Home     string   // the home of the gateway's user; a server that it starts has its folder for a home
 	Packages string   // where packages of the npm registry are kept
 }
