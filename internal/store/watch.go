@@ -57,8 +57,8 @@ type health struct {
 	written atomic.Int64  // when the last transaction was committed, since started
 	down    atomic.Bool   // the last write failed; the log has one line for each time, not one for each call
 	gone    chan struct{} // closed when lost is set
-	// lost is set when acknowledged entries, or files, are gone: never write again. The writer's goroutine sets it; others read it once gone is closed.
-	lost error
+	// lost is set when acknowledged entries, or files, are gone: never write again. The writer's goroutine sets both; others read them once gone is closed.
+	lost, why error
 }
 
 // holdFiles remembers the files that the connection has open.
@@ -116,10 +116,11 @@ func lostFile(name, how string) *fault.Error {
 		Try("Find out who did it. Put the files back as they were, or restore a backup, and start the gateway again.")
 }
 
-// lose ends all writing for good.
+// lose ends all writing for good. Agents are told that it did, and not why.
 func (w *writer) lose(why error) error {
 	if w.lost == nil {
-		w.lost = why
+		w.why = why
+		w.lost = fault.Wrap(why, fault.AuditUnavailable, "%s (the store was changed from outside)", fault.AuditUnavailable.Sentence())
 		w.log.Error("the store is lost; nothing is written any more", "error", why)
 		close(w.gone)
 	}
@@ -133,7 +134,7 @@ func (db *DB) Lost() <-chan struct{} { return db.w.gone }
 func (db *DB) LostBecause() error {
 	select {
 	case <-db.w.gone:
-		return db.w.lost
+		return db.w.why
 	default:
 		return nil
 	}
@@ -182,12 +183,12 @@ func (db *DB) found(ctx context.Context, err error) {
 	if err := replaceFile(filepath.Join(db.dir, damageFile), fmt.Appendf(nil, "%d %s\n", d.entry, d.was)); err != nil {
 		db.log.Warn("which entry is damaged could not be written down for the next start", "entry", d.entry, "error", err)
 	}
-	_ = db.w.do(ctx, &job{run: func(t *tx) error { return t.w.lose(db.isDamaged(d)) }}) // the answer is the loss itself
+	_ = db.w.do(ctx, &job{run: func(t *tx) error { return t.w.lose(isDamaged(d)) }}) // the answer is the loss itself
 }
 
-func (db *DB) isDamaged(d *damage) *fault.Error {
-	return fault.New(fault.AuditUnavailable, "The audit log in %s is damaged at entry %d: %s.", db.dir, d.entry, d.what).
-		Try("Run \"sallyport audit verify --data %s\": it names all that is in doubt. Then restore a backup.", db.dir)
+func isDamaged(d *damage) *fault.Error {
+	return fault.New(fault.AuditUnavailable, "The audit log is damaged at entry %d: %s.", d.entry, d.what).
+		Try("Run \"sallyport audit verify\" with the data directory: it names all that is in doubt. Then restore a backup.")
 }
 
 // damage is an entry that is not the one that was written.
@@ -220,7 +221,7 @@ func (db *DB) checkShare(ctx context.Context, s audit.Snapshot) error {
 		err := db.checkBlock(ctx, s, n)
 		var d *damage
 		if errors.As(err, &d) {
-			return db.isDamaged(d)
+			return isDamaged(d)
 		}
 		if err != nil {
 			return err
@@ -230,7 +231,7 @@ func (db *DB) checkShare(ctx context.Context, s audit.Snapshot) error {
 		return nil
 	}
 	if leaves, err := db.leaves(ctx, found, found+1); was != "" && (err != nil || tlog.RecordHash(leaves[0]).String() != was) {
-		return db.isDamaged(&damage{entry: found, what: "it was changed while the gateway ran, and still is"})
+		return isDamaged(&damage{entry: found, what: "it was changed while the gateway ran, and still is"})
 	}
 	return os.Remove(filepath.Join(db.dir, damageFile))
 }

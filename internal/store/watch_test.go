@@ -93,9 +93,12 @@ func TestLostFiles(t *testing.T) {
 				if err := <-last; busy && !fault.Is(err, fault.AuditUnavailable) {
 					t.Errorf("the last of many writes: %v", err)
 				}
-				for _, err := range []error{db.LostBecause(), db.Record(t.Context(), audit.Entry{Kind: audit.Change}), db.Ready(t.Context())} {
+				for i, err := range []error{db.LostBecause(), db.Record(t.Context(), audit.Entry{Kind: audit.Change}), db.Ready(t.Context())} {
 					if !fault.Is(err, fault.AuditUnavailable) || !strings.Contains(err.Error(), c.says) {
 						t.Errorf("%v, want a word about %q", err, c.says)
+					}
+					if i == 1 && strings.Contains(fault.Of(err).Public(), "data directory") {
+						t.Errorf("an agent is told: %s", fault.Of(err).Public())
 					}
 				}
 			})
