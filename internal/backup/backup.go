@@ -49,7 +49,8 @@ type Manifest struct {
 	Origin  string    `json:"origin"` // of the log
 	Entries int64     `json:"entries"`
 	Newest  time.Time `json:"newest_entry_at,omitzero"`
-	Keys    bool      `json:"keys"` // encrypted, in keys.sealed
+	Keys    bool      `json:"keys"`  // encrypted, in keys.sealed
+	Needs   []string  `json:"needs"` // the key files that the directory had
 	Files   []Member  `json:"files"`
 }
 
@@ -141,6 +142,11 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 			return m, err
 		}
 		names = append(names, sealedName)
+	}
+	for _, name := range keyFiles {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			m.Needs = append(m.Needs, name)
+		}
 	}
 	for _, name := range names {
 		member, err := measure(filepath.Join(work, name))

@@ -175,6 +175,11 @@ func TestKeysOfARestore(t *testing.T) {
 	must(t, os.Chmod(foreign, 0o700))
 	_, err := audit.LoadOrCreateKey(foreign)
 	must(t, err)
+	must(t, os.WriteFile(filepath.Join(foreign, "state.key"), []byte("another\n"), 0o600))
+	half := t.TempDir()
+	key, err := os.ReadFile(filepath.Join(dir, audit.KeyFile))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(half, audit.KeyFile), key, 0o600))
 	for name, c := range map[string]struct {
 		file string
 		how  Restoring
@@ -183,6 +188,7 @@ func TestKeysOfARestore(t *testing.T) {
 		"no keys at all":                {bare, Restoring{}, "no keys in this backup"},
 		"a passphrase for none":         {bare, Restoring{Passphrase: secret}, "no keys in this backup"},
 		"another log's keys":            {bare, Restoring{Keys: foreign}, "not those of this backup"},
+		"one of two keys":               {bare, Restoring{Keys: half}, "state.key is missing"},
 		"a folder without":              {bare, Restoring{Keys: t.TempDir()}, "can't be read"},
 		"the wrong passphrase":          {whole, Restoring{Passphrase: secret + "."}, "not the one of this backup"},
 		"no passphrase":                 {whole, Restoring{}, "no passphrase"},
@@ -195,7 +201,7 @@ func TestKeysOfARestore(t *testing.T) {
 		_, _, err := Restore(t.Context(), c.file, to, c.how)
 		if c.says != "" {
 			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: %v, want %q", name, err, c.says)
 			}
 			if _, err := os.Lstat(to); err == nil {
 				t.Errorf("%s: %v is left", name, names(t, to))

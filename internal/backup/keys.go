@@ -136,6 +136,12 @@ func (how Restoring) putKeys(dir string, m Manifest) error {
 			return err
 		}
 	}
+	for _, name := range m.Needs {
+		if keys[name] == "" {
+			return fault.New(fault.ConfigurationInvalid, "The key %s is missing, and what was backed up can't be used without it.", name).
+				Try("Put it into the folder that --keys names.")
+		}
+	}
 	for name, text := range keys {
 		if err := write(filepath.Join(dir, name), bytes.NewReader([]byte(text))); err != nil {
 			return err
