@@ -133,6 +133,7 @@ type Approval struct {
 	Risk           string           `json:"risk"` // LOW, MEDIUM, HIGH, CRITICAL
 	Operation      string           `json:"operation"`
 	DefinitionHash string           `json:"definition_hash"`
+	LaunchHash     string           `json:"launch_hash,omitempty"` // of how the tool's server is started or reached
 	Arguments      json.RawMessage  `json:"arguments"`
 	ArgumentsSize  int              `json:"arguments_size,omitempty"` // of a list: bytes of arguments too large for it, which are null there; Client.Approval has them
 	SessionID      string           `json:"session_id"`

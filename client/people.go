@@ -207,27 +207,30 @@ func (c *Client) Restore(ctx context.Context, agent, reason string) (*Agent, err
 
 // Tool is an operation as the gateway knows it. Definition and Pending are the server's own text: treat it as hostile.
 type Tool struct {
-	Operation   string          `json:"operation"`
-	Name        string          `json:"name"`
-	Server      string          `json:"server"`
-	Kind        string          `json:"kind"`
-	Standing    string          `json:"standing"`
-	Fault       string          `json:"fault,omitempty"`
-	Sensitivity string          `json:"sensitivity"`
-	Effect      string          `json:"effect"`
-	Emits       []string        `json:"emits"`
-	BlockedBy   []string        `json:"blocked_by"`
-	Output      string          `json:"output"`
-	ExternalIO  bool            `json:"external_io"`
-	Listed      bool            `json:"listed"`
-	Hash        string          `json:"definition_hash,omitempty"`
-	PendingHash string          `json:"pending_hash,omitempty"`
-	Definition  json.RawMessage `json:"definition,omitempty"`
-	Pending     json.RawMessage `json:"pending,omitempty"`
-	AcceptedBy  string          `json:"accepted_by,omitempty"`
-	AcceptedAt  time.Time       `json:"accepted_at,omitzero"`
-	Unread      bool            `json:"unread,omitempty"` // only a rule accepted the definition: a session that lists it holds untrusted
-	Suspicions  []Suspicion     `json:"suspicions,omitempty"`
+	Operation   string   `json:"operation"`
+	Name        string   `json:"name"`
+	Server      string   `json:"server"`
+	Kind        string   `json:"kind"`
+	Standing    string   `json:"standing"`
+	Fault       string   `json:"fault,omitempty"`
+	Sensitivity string   `json:"sensitivity"`
+	Effect      string   `json:"effect"`
+	Emits       []string `json:"emits"`
+	BlockedBy   []string `json:"blocked_by"`
+	Output      string   `json:"output"`
+	ExternalIO  bool     `json:"external_io"`
+	Listed      bool     `json:"listed"`
+	Hash        string   `json:"definition_hash,omitempty"`
+	PendingHash string   `json:"pending_hash,omitempty"`
+	// LaunchHash is of how the server is started or reached, as it was accepted; PendingLaunchHash of what waits.
+	LaunchHash        string          `json:"launch_hash,omitempty"`
+	PendingLaunchHash string          `json:"pending_launch_hash,omitempty"`
+	Definition        json.RawMessage `json:"definition,omitempty"`
+	Pending           json.RawMessage `json:"pending,omitempty"`
+	AcceptedBy        string          `json:"accepted_by,omitempty"`
+	AcceptedAt        time.Time       `json:"accepted_at,omitzero"`
+	Unread            bool            `json:"unread,omitempty"` // only a rule accepted the definition: a session that lists it holds untrusted
+	Suspicions        []Suspicion     `json:"suspicions,omitempty"`
 }
 
 // Suspicion is a part of a definition that looks like an order to the model or is hidden, before a person has accepted the definition.

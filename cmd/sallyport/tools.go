@@ -251,6 +251,9 @@ func (t *table) definition(tool client.Tool) {
 	if tool.PendingHash != "" {
 		t.line("  waits    %s", tool.PendingHash)
 	}
+	if tool.LaunchHash != "" && tool.PendingLaunchHash != "" && tool.LaunchHash != tool.PendingLaunchHash {
+		t.line("  ! its server is started or reached in another way than when this was accepted: see its command, env and url in sallyport.yaml")
+	}
 }
 
 func (t *table) lines(all []string) {

@@ -107,7 +107,8 @@ type Approval struct {
 	Risk           string          `json:"risk"` // LOW, MEDIUM, HIGH, CRITICAL
 	Operation      string          `json:"operation"`
 	DefinitionHash string          `json:"definition_hash"`
-	Arguments      json.RawMessage `json:"arguments"` // canonical; stored and encoded byte for byte (no HTML escapes)
+	LaunchHash     string          `json:"launch_hash,omitempty"` // of how the tool's server is started or reached; "": it has none
+	Arguments      json.RawMessage `json:"arguments"`             // canonical; stored and encoded byte for byte (no HTML escapes)
 	Session        string          `json:"session_id"`
 	Agent          string          `json:"agent_id"`
 	Requester      string          `json:"requester"`
@@ -259,6 +260,9 @@ func (a Approval) digest() string {
 		for _, f := range a.Evidence {
 			put(f.Argument, f.Role, f.Value, strconv.FormatBool(f.Confirmed), f.By, f.Text, f.Operation, f.CallID, strconv.Itoa(f.Record), f.Field, strconv.FormatBool(f.Covers))
 		}
+	}
+	if a.LaunchHash != "" {
+		put("launch", a.LaunchHash)
 	}
 	if a.Inputs != nil {
 		put("inputs")

@@ -36,6 +36,8 @@ type Options struct {
 	Store Store
 	// Classify returns the operator's classification of a tool, with all defaults applied. It must answer for any string.
 	Classify func(server, tool string) Classification
+	// Launch returns the hash of how a server is started or reached, by the operator's configuration; "": nothing is known of it.
+	Launch   func(server string) string
 	Labels   []flow.Label // the confidentiality labels
 	Unlisted Standing     // of an operation that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool         // a person's yes to a call of such an operation covers its later calls in the session
@@ -142,7 +144,7 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 		pins = append(pins, Pin{Operation: server + serverSeen, AcceptedAt: now})
 		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "server.seen", Actor: FirstSight, Operation: server + serverSeen, Decision: "ok"})
 	}
-	room := maxPins - len(c.pins)
+	room, launch := maxPins-len(c.pins), c.o.Launch(server)
 	names := sync.OnceValue(func() threat.ToolNames { return c.toolNames(server, defs) })
 	c.markTooLong(server, defs)
 	for _, d := range defs {
@@ -156,25 +158,34 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 				continue // unpinned, so it is not exposed
 			}
 		}
+		if known && pin.Launch == "" && pin.PendingLaunch == "" && launch != "" { // from an older version: taken over as it is
+			if pin.Hash != "" {
+				pin.Launch = launch
+			}
+			if pin.Pending != "" {
+				pin.PendingLaunch = launch
+			}
+			pins, entries = append(pins, pin), append(entries, takenOver(pin))
+		}
 		switch {
-		case known && (pin.Hash == d.Hash || pin.Pending == d.Hash):
+		case known && (pin.Hash == d.Hash && pin.Launch == launch || pin.Pending == d.Hash && pin.PendingLaunch == launch):
 			continue
 		case known && pin.Pending != "":
 			// That it waits is on record already, and only the newest definition counts. It is kept in memory, so that a server that keeps
 			// changing it does not fill the log; accepting it writes it.
-			pin.Pending, pin.PendingDef = d.Hash, d.JSON
+			pin.Pending, pin.PendingDef, pin.PendingLaunch = d.Hash, d.JSON, launch
 			c.pins[id] = pin
 			continue
 		case known:
-			pin.Pending, pin.PendingDef = d.Hash, d.JSON
+			pin.Pending, pin.PendingDef, pin.PendingLaunch = d.Hash, d.JSON, launch
 		case (firstSight || c.o.Classify(server, d.Name).Named) && len(c.suspicionsIn(id, d.Hash, d.JSON, names)) == 0:
-			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, AcceptedBy: FirstSight, AcceptedAt: now}
+			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, Launch: launch, AcceptedBy: FirstSight, AcceptedAt: now}
 		default:
-			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, AcceptedAt: now}
+			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, PendingLaunch: launch, AcceptedAt: now}
 		}
-		e := audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: pin.AcceptedBy, Operation: id, DefHash: pin.Hash, Decision: "ok"}
+		e := accepted(pin, pin.AcceptedBy)
 		if pin.Pending != "" {
-			e = quarantined(id, pin.Pending, c.suspicionsIn(id, d.Hash, d.JSON, names))
+			e = quarantined(pin, c.suspicionsIn(id, d.Hash, d.JSON, names))
 		}
 		pins, entries = append(pins, pin), append(entries, e)
 	}

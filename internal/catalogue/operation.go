@@ -91,6 +91,7 @@ type Operation struct {
 	Kind       call.Kind
 	Definition json.RawMessage // as the agent sees it: the accepted definition with name and description replaced
 	Hash       string          // of the whole definition as the server gave it, accepted
+	Launch     string          // hash of how its server is started or reached, accepted
 	Standing   Standing
 	Fault      string
 	Class      Classification

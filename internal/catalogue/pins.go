@@ -32,7 +32,11 @@ type Pin struct {
 	Definition []byte `json:"-"` // canonical JSON
 	Pending    string `json:"pending_hash,omitempty"`
 	PendingDef []byte `json:"-"` // the definition that waits to be accepted
-	AcceptedBy string `json:"accepted_by"`
+	// Launch is the hash of how the server was started or reached (Options.Launch) when the definition was accepted, and PendingLaunch that of the
+	// definition that waits. "": not known, of a pin that was made by an older version.
+	Launch        string `json:"launch_hash,omitempty"`
+	PendingLaunch string `json:"pending_launch_hash,omitempty"`
+	AcceptedBy    string `json:"accepted_by"`
 	// ConfirmedBy is the person who has read a definition that a rule accepted, and accepts it as it is.
 	ConfirmedBy string `json:"confirmed_by,omitempty"`
 	// AcceptedAt is when a definition was first accepted or, before that, first seen. It stays when a later definition is accepted,
@@ -86,13 +90,14 @@ func (c *Catalogue) AcceptTools(ctx context.Context, all []Acceptance, by string
 			continue
 		default:
 			pin.Hash, pin.Definition, pin.Pending, pin.PendingDef = pin.Pending, pin.PendingDef, "", nil
+			pin.Launch, pin.PendingLaunch = pin.PendingLaunch, ""
 			if pin.AcceptedBy == "" {
 				pin.AcceptedAt = c.o.Now()
 			}
 			pin.AcceptedBy, pin.ConfirmedBy = by, ""
 		}
 		pins = append(pins, pin)
-		entries = append(entries, audit.Entry{Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: a.Operation, DefHash: a.Hash, Decision: "ok"})
+		entries = append(entries, accepted(pin, by))
 	}
 	err := c.save(ctx, pins, entries)
 	if len(pins) > 0 {
@@ -116,12 +121,47 @@ func (c *Catalogue) save(ctx context.Context, pins []Pin, entries []audit.Entry)
 	return nil
 }
 
-// quarantined is the audit entry for a definition that waits for a person.
-func quarantined(operation, hash string, found []threat.Suspicion) audit.Entry {
-	e := audit.Entry{Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: operation, DefHash: hash, Decision: "ok"}
-	if len(found) > 0 {
+// accepted is the audit entry for the definition of a pin that was accepted.
+func accepted(pin Pin, by string) audit.Entry {
+	return audit.Entry{
+		Kind: audit.Change, Action: "tool.accept", Actor: by, Operation: pin.Operation, DefHash: pin.Hash, Decision: "ok", Detail: launched(pin.Launch, nil),
+	}
+}
+
+// takenOver is the audit entry for a pin that says from now on how its server is started. An older version made it.
+func takenOver(pin Pin) audit.Entry {
+	return audit.Entry{
+		Kind: audit.Change, Action: "tool.launch", Actor: "rule:upgrade", Operation: pin.Operation, DefHash: pin.Hash, Decision: "ok", Detail: launched(pin.Launch, nil),
+		Reason: "An older version did not note how the server is started or reached.",
+	}
+}
+
+// quarantined is the audit entry for the definition of a pin that waits for a person.
+func quarantined(pin Pin, found []threat.Suspicion) audit.Entry {
+	e := audit.Entry{
+		Kind: audit.Change, Action: "tool.quarantine", Actor: "rule:definition", Operation: pin.Operation, DefHash: pin.Pending, Decision: "ok", Detail: launched(pin.PendingLaunch, found),
+	}
+	switch {
+	case pin.Hash == pin.Pending:
+		e.Actor, e.Reason = "rule:launch", "The server is started or reached in another way than when this was accepted."
+	case len(found) > 0:
 		e.Reason = audit.Clip(found[0].String())
-		e.Detail, _ = json.Marshal(map[string]any{"suspicions": found}) // of plain words: can't fail
 	}
 	return e
+}
+
+// launched is the detail of an entry about a definition.
+func launched(launch string, found []threat.Suspicion) json.RawMessage {
+	detail := map[string]any{}
+	if launch != "" {
+		detail["launch_hash"] = launch
+	}
+	if len(found) > 0 {
+		detail["suspicions"] = found
+	}
+	if len(detail) == 0 {
+		return nil
+	}
+	raw, _ := json.Marshal(detail) // of plain words: can't fail
+	return raw
 }

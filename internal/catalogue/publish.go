@@ -89,7 +89,7 @@ func exposedName(class Classification, server, tool string) string {
 
 func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
 	pin := c.pins[op.ID]
-	op.Hash, op.Accepted = pin.Hash, pin.AcceptedBy != FirstSight
+	op.Hash, op.Launch, op.Accepted = pin.Hash, pin.Launch, pin.AcceptedBy != FirstSight
 	op.Unread = pin.Unread() && !op.Class.TrustFirstSight
 	switch {
 	case d.Fault != "":
@@ -97,7 +97,7 @@ func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
 	case op.Tool == readResource || op.Tool == getPrompt:
 		op.Standing, op.Fault = Unfit, "its name is that of the operation for the server's resources or prompts"
 	case op.Standing != Active:
-	case pin.Hash != d.Hash:
+	case pin.Hash != d.Hash || pin.Launch != c.o.Launch(op.Server):
 		op.Standing = Quarantined
 	default:
 		op.acts(pin.Definition)

@@ -110,9 +110,9 @@ func (c *Catalogue) recheck(ctx context.Context, before threat.ToolNames) (withh
 	for _, id := range slices.Sorted(maps.Keys(c.pins)) {
 		pin := c.pins[id]
 		unread := pin.Unread() && pin.Pending == ""
-		hash, definition := pin.Pending, pin.PendingDef
+		hash, definition, launch := pin.Pending, pin.PendingDef, pin.PendingLaunch
 		if unread {
-			hash, definition = pin.Hash, pin.Definition
+			hash, definition, launch = pin.Hash, pin.Definition, pin.Launch
 		}
 		if hash == "" || !mayMention(definition, fresh) {
 			continue
@@ -125,8 +125,8 @@ func (c *Catalogue) recheck(ctx context.Context, before threat.ToolNames) (withh
 			delete(c.suspicions, id+"\x00"+hash)
 		}
 		if found := c.suspicionsIn(id, hash, definition, names[server]); unread && len(found) > 0 {
-			withheld = append(withheld, Pin{Operation: id, Pending: hash, PendingDef: definition, AcceptedAt: c.o.Now()})
-			entries = append(entries, quarantined(id, hash, found))
+			next := Pin{Operation: id, Pending: hash, PendingDef: definition, PendingLaunch: launch, AcceptedAt: c.o.Now()}
+			withheld, entries = append(withheld, next), append(entries, quarantined(next, found))
 		}
 	}
 	if len(withheld) == 0 {

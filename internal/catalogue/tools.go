@@ -33,6 +33,9 @@ type Tool struct {
 	Listed      bool              `json:"listed"`
 	Hash        string            `json:"definition_hash,omitempty"`
 	PendingHash string            `json:"pending_hash,omitempty"`
+	// Launch is the hash of how the server is started or reached, accepted with the definition, and PendingLaunch that of what waits.
+	Launch        string `json:"launch_hash,omitempty"`
+	PendingLaunch string `json:"pending_launch_hash,omitempty"`
 	// Definition and Pending are the server's own words: hostile text.
 	Definition json.RawMessage `json:"definition,omitempty"`
 	Pending    json.RawMessage `json:"pending,omitempty"`
@@ -56,7 +59,7 @@ func (c *Catalogue) Tools() []Tool {
 		t := Tool{
 			Operation: id, Name: op.Name, Server: op.Server, Kind: op.Kind, Standing: op.Standing, Fault: op.Fault,
 			Sensitivity: string(op.Flow.Sensitivity), Effect: string(op.Flow.Effect), Emits: append([]flow.Label{}, op.Flow.Emits...), BlockedBy: append([]flow.Label{}, op.Flow.BlockedBy...),
-			Output: op.Class.Output, ExternalIO: op.Class.ExternalIO, Listed: op.Class.Listed, Hash: pin.Hash, PendingHash: pin.Pending,
+			Output: op.Class.Output, ExternalIO: op.Class.ExternalIO, Listed: op.Class.Listed, Hash: pin.Hash, PendingHash: pin.Pending, Launch: pin.Launch, PendingLaunch: pin.PendingLaunch,
 			Definition: pin.Definition, Pending: pin.PendingDef, AcceptedBy: cmp.Or(pin.ConfirmedBy, pin.AcceptedBy), AcceptedAt: pin.AcceptedAt, Unread: op.Unread,
 		}
 		if names[op.Server] == nil {

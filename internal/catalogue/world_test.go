@@ -31,6 +31,7 @@ type world struct {
 	o      catalogue.Options
 	c      *catalogue.Catalogue
 	voided []string
+	launch map[string]string // by server; "": nothing is known of it
 	worker *agent.Declaration // it may read what mail, web, docs and shy offer
 }
 
@@ -102,7 +103,7 @@ func newWorld(t *testing.T, tweak ...func(*catalogue.Options)) *world {
 		t.Fatalf("declaration: %+v", problems)
 	}
 	w.o = catalogue.Options{
-		Store: w, Classify: classify, Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted,
+		Store: w, Launch: func(server string) string { return w.launch[server] }, Classify: classify, Labels: []flow.Label{"internal", "pii", "secret"}, Unlisted: catalogue.Unlisted,
 		Schema: func(json.RawMessage) (func([]byte) error, error) { return func([]byte) error { return nil }, nil },
 		Now:    func() time.Time { return time.Now().UTC() }, Log: slog.New(slog.DiscardHandler),
 		Void: func(_ context.Context, operation string) { w.voided = append(w.voided, operation) }, Changed: func() {},

@@ -13,6 +13,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"go.yaml.in/yaml/v4"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/egress"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
@@ -100,6 +101,20 @@ func (c *Config) unconfined() (ids []string) {
 		}
 	}
 	return ids
+}
+
+// launchHash is the hash of how a server is started or reached: its command and arguments, the names of its environment variables, its url. Values of
+// variables and headers are credentials, which change without making it another server.
+func (c *Config) launchHash(server string) string {
+	u, ok := c.Upstreams[server]
+	if !ok {
+		return ""
+	}
+	raw, err := call.Encode(map[string]any{"command": slices.Clone(u.Command), "env": slices.Sorted(maps.Keys(u.Env)), "url": u.URL})
+	if err != nil {
+		return "" // can't be: it is lists of strings
+	}
+	return call.HashBytes(raw)
 }
 
 // servers returns the upstreams as the client takes them, and the paths that their sandboxes have in common.

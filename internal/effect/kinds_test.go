@@ -35,7 +35,7 @@ const uri = "shy://customers"
 func snapshot(t *testing.T) *catalogue.Snapshot {
 	t.Helper()
 	c, err := catalogue.New(t.Context(), catalogue.Options{
-		Store: noPins{}, Labels: []flow.Label{"internal"}, Unlisted: catalogue.Unlisted, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Store: noPins{}, Labels: []flow.Label{"internal"}, Unlisted: catalogue.Unlisted, Now: time.Now, Launch: func(string) string { return "" }, Log: slog.New(slog.DiscardHandler),
 		Classify: func(server, tool string) catalogue.Classification {
 			c := catalogue.Classification{Listed: server != "bad", Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.UntrustedOutput}
 			if c.Facts.EgressURL = server == "shy"; tool == "look" {

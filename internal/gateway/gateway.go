@@ -64,6 +64,8 @@ type Options struct {
 	Issuer    *guard.Issuer
 	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
 	Classify func(server, tool string) catalogue.Classification
+	// Launch is the hash of how a server is started or reached, by the operator's configuration. Default: nothing is known of any.
+	Launch   func(server string) string
 	Labels   []flow.Label       // the confidentiality labels
 	Unlisted catalogue.Standing // what an operation is that no entry names: Unlisted (deny) or Active (ask first)
 	AskOnce  bool               // a person's yes to a call of such an operation covers its later calls in the session
@@ -136,6 +138,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.Voter == nil {
 		o.Voter = func(string) (approval.Voter, bool) { return approval.Voter{}, false }
 	}
+	if o.Launch == nil {
+		o.Launch = func(string) string { return "" }
+	}
 	if o.Identities == nil {
 		o.Identities = func(string) []string { return nil }
 	}
@@ -178,7 +183,7 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		Changed: func(id string) { g.feed.Publish(changes.Approval, id) },
 	})
 	g.catalogue, err = catalogue.New(ctx, catalogue.Options{
-		Store: o.Store, Classify: o.Classify, Labels: o.Labels, Unlisted: o.Unlisted, AskOnce: o.AskOnce, Schema: o.Schema, Commands: o.Commands,
+		Store: o.Store, Classify: o.Classify, Launch: o.Launch, Labels: o.Labels, Unlisted: o.Unlisted, AskOnce: o.AskOnce, Schema: o.Schema, Commands: o.Commands,
 		Now: g.now, Log: o.Log, Void: g.desk.WithdrawOperation, Changed: func() { g.feed.Publish(changes.Tool, "") },
 	})
 	if err != nil {

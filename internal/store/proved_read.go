@@ -121,6 +121,9 @@ func (r *Reader) known(query string) string {
 	if r.unproved {
 		query = strings.Replace(query, "entry, mac", "-1, NULL", 1)
 	}
+	if r.unlaunched {
+		query = strings.Replace(query, "launch, pending_launch", "'', ''", 1)
+	}
 	if r.unconfirmed {
 		query = strings.Replace(query, "confirmed_by", "''", 1)
 	}

@@ -29,7 +29,7 @@ type table struct {
 var (
 	sessionRows         = &table{name: "sessions", key: "id", columns: []string{"agent", "own", "phase", "state", "version", "plan_waits", "body"}, ordered: true, zero: "used_ns"}
 	tokenRows           = &table{name: "tokens", key: "id", columns: []string{"hash", "kind", "subject", "agent", "roles", "created", "expires", "revoked"}}
-	pinRows             = &table{name: "pins", key: "operation", columns: []string{"hash", "definition", "pending", "pending_def", "accepted_by", "accepted_at", "confirmed_by"}}
+	pinRows             = &table{name: "pins", key: "operation", columns: []string{"hash", "definition", "pending", "pending_def", "accepted_by", "accepted_at", "confirmed_by", "launch", "pending_launch"}}
 	switchRows          = &table{name: "switches", key: "one", columns: []string{"epoch", "body"}}
 	declarationRows     = &table{name: "declarations", key: "id", columns: []string{"session", "state", "body"}}
 	approvalRows        = &table{name: "approvals", key: "id", columns: []string{"session", "agent", "operation", "call_digest", "state", "expires", "until", "silence", "spoken", "body"}, ordered: true}

@@ -35,8 +35,9 @@ type Reader struct {
 
 	proof *proof // checks the rows that decide; nil: they are read as they are
 
-	// No gateway of this version has opened the database yet: its pins don't say who confirmed them, its rows which entry changed them.
-	unconfirmed, unproved bool
+	// No gateway of this version has opened the database yet: its pins don't say who confirmed them or how their server is started, its rows not which
+	// entry changed them.
+	unconfirmed, unproved, unlaunched bool
 }
 
 // OpenReadOnly opens a data directory for reading, whether a gateway runs on it or not.
@@ -72,7 +73,7 @@ func OpenReadOnly(dir string) (*Reader, error) {
 		r.db.Close()
 		return nil, err
 	}
-	r.unconfirmed, r.unproved = version < 8, version < 11
+	r.unconfirmed, r.unproved, r.unlaunched = version < 8, version < 11, version < 13
 	return r, nil
 }
 

@@ -106,7 +106,7 @@ func (r *Reader) Pins(ctx context.Context) ([]catalogue.Pin, error) {
 	}
 	for _, row := range rows {
 		pins = append(pins, catalogue.Pin{Operation: text(row[0]), Hash: text(row[1]), Definition: blob(row[2]), Pending: text(row[3]), PendingDef: blob(row[4]),
-			AcceptedBy: text(row[5]), AcceptedAt: moment(row[6]), ConfirmedBy: text(row[7])})
+			AcceptedBy: text(row[5]), AcceptedAt: moment(row[6]), ConfirmedBy: text(row[7]), Launch: text(row[8]), PendingLaunch: text(row[9])})
 	}
 	return pins, nil
 }
@@ -115,7 +115,7 @@ func (r *Reader) Pins(ctx context.Context) ([]catalogue.Pin, error) {
 func (db *DB) SavePins(ctx context.Context, pins []catalogue.Pin, entries ...audit.Entry) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		for _, p := range pins {
-			if err := t.put(pinRows, p.Operation, p.Hash, p.Definition, p.Pending, p.PendingDef, p.AcceptedBy, micros(p.AcceptedAt), p.ConfirmedBy); err != nil {
+			if err := t.put(pinRows, p.Operation, p.Hash, p.Definition, p.Pending, p.PendingDef, p.AcceptedBy, micros(p.AcceptedAt), p.ConfirmedBy, p.Launch, p.PendingLaunch); err != nil {
 				return err
 			}
 		}
