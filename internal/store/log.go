@@ -61,8 +61,10 @@ func appendKeys(keys []uint32, e *audit.Entry) []uint32 {
 }
 
 // encodeBlock is a row of audit_blocks: its different keys and the mark, in order, four bytes each.
-func encodeBlock(keys []uint32) []byte {
-	keys = append(slices.Clone(keys), markedKey)
+func encodeBlock(keys []uint32) []byte { return encodeKeys(append(slices.Clone(keys), markedKey)) }
+
+// encodeKeys puts keys in order, and leaves out those that come twice.
+func encodeKeys(keys []uint32) []byte {
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
 	b := make([]byte, 0, 4*len(keys))

@@ -41,6 +41,7 @@ type besideLog struct {
 	from    int64
 	columns []entryColumns
 	keys    []uint32
+	marked  []uint32
 }
 
 type entryColumns struct {
@@ -239,12 +240,19 @@ func (s *Source) Beside(e *audit.Entry) string {
 	case c.callID != e.CallID:
 		return fmt.Sprintf("entry %d: the column call_id beside it was changed: it is %.80q, and the entry says %.80q", e.Index, c.callID, e.CallID)
 	}
-	b.keys = appendKeys(b.keys, e)
+	b.keys, b.marked = appendKeys(b.keys, e), appendMarked(b.marked, e)
 	if size := e.Index + 1; size%blockSize == 0 {
-		want, n := encodeBlock(b.keys), size/blockSize-1
-		b.keys = b.keys[:0]
+		n := size/blockSize - 1
 		var have []byte
-		if _, err := s.r.row(s.ctx, selectBlockKeys, []any{n}, &have); err != nil || !bytes.Equal(have, want) {
+		_, err := s.r.row(s.ctx, selectBlockKeys, []any{n}, &have)
+		var want []byte
+		if blockHas(have, markedKey) {
+			want = encodeBlock(append(b.keys, b.marked...))
+		} else { // as versions before wrote it: queries for the other fields read such a block
+			want = encodeKeys(b.keys)
+		}
+		b.keys, b.marked = b.keys[:0], b.marked[:0]
+		if err != nil || !bytes.Equal(have, want) {
 			return fmt.Sprintf("entries %d to %d: the row %d of audit_blocks, by which queries find them, was changed", size-blockSize, size-1, n)
 		}
 	}

@@ -831,7 +831,7 @@ func dirOfBefore(t *testing.T, version, entries int, rows ...string) string {
 		tree.Append(leaf)
 		must(t, c.exec(insertEntry, e.Index, e.At.UnixMicro(), string(e.Kind), e.CallID, leaf))
 		if keys = appendKeys(keys, &e); (e.Index+1)%blockSize == 0 {
-			must(t, c.exec(insertBlock, e.Index/blockSize, encodeBlock(keys)))
+			must(t, c.exec(insertBlock, e.Index/blockSize, encodeKeys(keys)))
 			keys = nil
 		}
 	}
