@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,6 +18,13 @@ func recorder() (*Recorder, *store) {
 	s := &store{let: make(chan struct{})}
 	close(s.let)
 	return New(s, slog.New(slog.DiscardHandler)), s
+}
+
+// written are the entries that the store took so far.
+func (s *store) written() []audit.Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.entries)
 }
 
 func denied(actor, code, operation, remote string) audit.Entry {
@@ -61,14 +69,14 @@ func TestFold(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if s.n != 3*ownEntries {
-			t.Errorf("%d entries before the minute was over", s.n)
+		if len(s.written()) != 3*ownEntries {
+			t.Errorf("%d entries before the minute was over", len(s.written()))
 		}
 		time.Sleep(window)
 		synctest.Wait()
-		all, folded := counts(t, s.entries)
-		if all != 3000 || len(folded) != 3 || s.n != 3*ownEntries+3 {
-			t.Errorf("%d refusals in %d entries, %d of them for many", all, s.n, len(folded))
+		all, folded := counts(t, s.written())
+		if all != 3000 || len(folded) != 3 || len(s.written()) != 3*ownEntries+3 {
+			t.Errorf("%d refusals in %d entries, %d of them for many", all, len(s.written()), len(folded))
 		}
 		if e := folded[0]; e.Actor != "agent:a" || e.Code != "permission.denied" || e.Decision != "deny" || e.Operation != "" || !strings.Contains(string(e.Detail), `"tried":[{"name":"bank.`) || !strings.Contains(e.Reason, "990 more") {
 			t.Errorf("%+v %s", e, e.Detail)
@@ -76,15 +84,15 @@ func TestFold(t *testing.T) {
 		if e := folded[2]; e.Actor != "agent:b" || e.Operation != "bank.0" || e.Remote != "10.0.0.1" {
 			t.Errorf("%+v", e)
 		}
-		before := s.n
+		before := len(s.written())
 		time.Sleep(10 * window)
 		synctest.Wait()
-		if s.n != before {
-			t.Errorf("%d entries of nothing", s.n-before)
+		if len(s.written()) != before {
+			t.Errorf("%d entries of nothing", len(s.written())-before)
 		}
 		r.RecordDoorLater(denied("agent:a", "permission.denied", "bank.0", ""))
 		synctest.Wait()
-		if s.n != before+1 {
+		if len(s.written()) != before+1 {
 			t.Error("the first refusal of a later minute has no entry of its own")
 		}
 	})
@@ -98,7 +106,7 @@ func TestFoldedIsWrittenAtTheStop(t *testing.T) {
 			r.RecordDoorLater(denied("unknown:agents", "credential.missing", "POST /mcp", "127.0.0.1"))
 		}
 		r.Close()
-		if all, folded := counts(t, s.entries); all != 25 || len(folded) != 1 {
+		if all, folded := counts(t, s.written()); all != 25 || len(folded) != 1 {
 			t.Errorf("%d in %+v", all, folded)
 		}
 		for range 25 {
@@ -106,7 +114,7 @@ func TestFoldedIsWrittenAtTheStop(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if all, _ := counts(t, s.entries); all != 50 {
+		if all, _ := counts(t, s.written()); all != 50 {
 			t.Errorf("%d after the stop", all)
 		}
 	})
@@ -124,19 +132,22 @@ func TestFoldedActors(t *testing.T) {
 		}
 		time.Sleep(window)
 		synctest.Wait()
-		_, folded := counts(t, s.entries)
-		if s.n != ownEntries+1 || len(folded) != 1 || folded[0].Actor != "agent:a" || folded[0].Agent != "a" || folded[0].Session != "" || strings.Count(string(folded[0].Detail), "sess_") != maxNamed {
-			t.Errorf("%d entries: %+v", s.n, folded)
+		_, folded := counts(t, s.written())
+		if len(s.written()) != ownEntries+1 || len(folded) != 1 || folded[0].Actor != "agent:a" || folded[0].Agent != "a" || folded[0].Session != "" || strings.Count(string(folded[0].Detail), "sess_") != maxNamed {
+			t.Errorf("%d entries: %+v", len(s.written()), folded)
 		}
 		for i := range 3 * maxBundles {
 			r.RecordCallLater(denied(fmt.Sprint("agent:", i), "x", "", ""))
 		}
-		if n := len(r.folder.of); n > maxBundles+1 {
+		r.folder.mu.Lock()
+		n := len(r.folder.of)
+		r.folder.mu.Unlock()
+		if n > maxBundles+1 {
 			t.Errorf("%d bundles", n)
 		}
 		time.Sleep(window)
 		synctest.Wait()
-		if all, _ := counts(t, s.entries); all != 100+3*maxBundles {
+		if all, _ := counts(t, s.written()); all != 100+3*maxBundles {
 			t.Errorf("%d on record", all)
 		}
 	})

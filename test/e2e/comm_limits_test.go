@@ -146,7 +146,7 @@ func TestPlanningAndPlan(t *testing.T) {
 				t.Fatal(err)
 			}
 			refusal(t, v.fetch(t, url), "phase.blocked")
-			if n := len(site.all()) - before; n != 2 {
+			if n := len(site.all()) - before; n != 1 {
 				t.Errorf("%d requests", n)
 			}
 		})
