@@ -199,6 +199,10 @@ func TestAcceptanceScenario(t *testing.T) {
 				if got := sent.all()[before:]; len(got) != 1 {
 					t.Errorf("the refused call reached the server: %v", got)
 				}
+				// Only a rule approved the plan that opened the phase, so a person says that calls outside it are judged by themselves.
+				if _, err := w.root.SetPhase(t.Context(), sessionOf(t, cs), "execution", "go on without the plan"); err != nil {
+					t.Fatal(err)
+				}
 				// A tool that nothing blocks still works, and so does going on with internal ones.
 				if r := must(t, cs, "search_docs", map[string]any{}); r.IsError {
 					t.Errorf("search_docs: %s", r.text())
