@@ -31,7 +31,7 @@ type world struct {
 	o      catalogue.Options
 	c      *catalogue.Catalogue
 	voided []string
-	launch map[string]string // by server; "": nothing is known of it
+	launch map[string]string  // by server; "": nothing is known of it
 	worker *agent.Declaration // it may read what mail, web, docs and shy offer
 }
 
