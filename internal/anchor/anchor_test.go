@@ -61,6 +61,7 @@ func newWorld(t testing.TB) world {
 	must(t, os.CopyFS(filepath.Join(dir, "fork"), os.DirFS(log)))
 	for _, name := range []string{"older", "fork"} {
 		must(t, os.Chmod(filepath.Join(dir, name, audit.KeyFile), 0o600))
+		must(t, os.Chmod(filepath.Join(dir, name, store.StateKeyFile), 0o600))
 		must(t, os.Chmod(filepath.Join(dir, name, audit.PublicFile), 0o600))
 	}
 	w := world{log: open(t, log), older: open(t, filepath.Join(dir, "older")), fork: open(t, filepath.Join(dir, "fork"))}

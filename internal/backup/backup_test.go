@@ -136,7 +136,8 @@ func TestHotBackupIsWhole(t *testing.T) {
 // Without a passphrase nothing of the keys is in the file, in any form; with one they are not in it in the clear.
 func TestKeysAreNotInTheClear(t *testing.T) {
 	dir, _ := running(t)
-	must(t, os.WriteFile(filepath.Join(dir, "state.key"), []byte("the state's key\n"), 0o600))
+	stateKey, err := os.ReadFile(filepath.Join(dir, store.StateKeyFile))
+	must(t, err)
 	key, err := os.ReadFile(filepath.Join(dir, audit.KeyFile))
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(dir, "admin.token"), []byte("spt_person_secret"), 0o600))
@@ -146,7 +147,7 @@ func TestKeysAreNotInTheClear(t *testing.T) {
 		must(t, err)
 		data, err := os.ReadFile(file)
 		must(t, err)
-		for _, word := range []string{strings.TrimSpace(string(key)), "the state's key", "spt_person_secret", secret, "PRIVATE+KEY"} {
+		for _, word := range []string{strings.TrimSpace(string(key)), strings.TrimSpace(string(stateKey)), "spt_person_secret", secret, "PRIVATE+KEY"} {
 			if bytes.Contains(data, []byte(word)) {
 				t.Errorf("with keys %v: it contains %.20q", m.Keys, word)
 			}
@@ -164,7 +165,8 @@ func TestKeysAreNotInTheClear(t *testing.T) {
 // The keys come from the backup or from a folder, never from nowhere, and they are the ones of this log.
 func TestKeysOfARestore(t *testing.T) {
 	dir, db := running(t)
-	must(t, os.WriteFile(filepath.Join(dir, "state.key"), []byte("the state's key\n"), 0o600))
+	stateKey, err := os.ReadFile(filepath.Join(dir, store.StateKeyFile))
+	must(t, err)
 	bare, whole := filepath.Join(t.TempDir(), "bare.tar"), filepath.Join(t.TempDir(), "whole.tar")
 	for file, passphrase := range map[string]string{bare: "", whole: secret} {
 		_, err := Write(t.Context(), dir, file, "v1", passphrase, time.Now())
@@ -173,7 +175,7 @@ func TestKeysOfARestore(t *testing.T) {
 	must(t, db.Close())
 	foreign := t.TempDir()
 	must(t, os.Chmod(foreign, 0o700))
-	_, err := audit.LoadOrCreateKey(foreign)
+	_, err = audit.LoadOrCreateKey(foreign)
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(foreign, "state.key"), []byte("another\n"), 0o600))
 	half := t.TempDir()
@@ -212,7 +214,7 @@ func TestKeysOfARestore(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if b, err := os.ReadFile(filepath.Join(to, "state.key")); string(b) != "the state's key\n" {
+		if b, err := os.ReadFile(filepath.Join(to, "state.key")); string(b) != string(stateKey) {
 			t.Errorf("%s: state.key %q, %v", name, b, err)
 		}
 		if _, err := os.Lstat(filepath.Join(to, sealedName)); err == nil {
