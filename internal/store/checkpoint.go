@@ -31,9 +31,11 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 	defer db.signMu.Unlock()
 	// The tree that grew with the entries, not one built from what the database holds now: a row that was changed under
 	// a running gateway must not be signed.
-	var s audit.Snapshot
+	var size int64
+	var root tlog.Hash
 	var state string
 	if err := db.w.do(ctx, &job{run: func(t *tx) (err error) {
+		state = "" // a batch is run again without a job that failed
 		if db.signed == nil || t.w.tree.Size() != db.signedSize || len(t.w.orphans) > 0 {
 			if err := t.w.settle(t); err != nil {
 				return err
@@ -41,14 +43,15 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 			if state, err = t.prove(db.signedSize, db.signedState); err != nil {
 				return err
 			}
+			// As they are at this place of the batch, which the digest is of: entries of jobs before this one are not committed yet.
+			size, root = t.w.tree.Size(), t.w.tree.Root()
 		}
-		s = t.w.tree.Snapshot()
 		return nil
 	}}); err != nil {
 		return nil, err
 	}
 	if state != "" {
-		note, err := db.signer.Checkpoint(s.Size(), s.Root(), state)
+		note, err := db.signer.Checkpoint(size, root, state)
 		if err != nil {
 			return nil, fault.Wrap(err, fault.AuditUnavailable, "The checkpoint can't be signed.")
 		}
@@ -56,7 +59,7 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 		path := filepath.Join(db.dir, AnchorFile)
 		failed := replaceFile(path, note)
 		if now, err := os.ReadFile(path); failed == nil || err == nil && bytes.Equal(now, note) {
-			db.signed, db.signedSize, db.signedState, db.stored = note, s.Size(), state, false
+			db.signed, db.signedSize, db.signedState, db.stored = note, size, state, false
 		}
 		if failed != nil {
 			return nil, fault.Wrap(failed, fault.AuditUnavailable, "The checkpoint can't be written to %s.", AnchorFile)

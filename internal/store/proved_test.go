@@ -781,3 +781,50 @@ func TestCrashBetweenDigestAndCheckpoint(t *testing.T) {
 		starts(t, crashed)
 	})
 }
+
+// TestCheckpointWithinABatch signs in one batch with others: what is signed is what the digest is of, and what was committed.
+func TestCheckpointWithinABatch(t *testing.T) {
+	for name, fails := range map[string]bool{"after a change": false, "after one that fails": true} {
+		t.Run(name, func(t *testing.T) {
+			db := openWith(t, Options{})
+			opened(t, db, "a")
+			get := func(_ []byte, err error) { t.Helper(); must(t, err) }
+			get(db.Checkpoint(t.Context()))
+			gate, entered, done := make(chan struct{}), make(chan struct{}), make(chan error, 3)
+			go func() {
+				done <- db.w.do(t.Context(), &job{run: func(*tx) error { close(entered); <-gate; return nil }})
+			}()
+			<-entered
+			for i, f := range []func() error{
+				func() error {
+					return db.w.do(t.Context(), &job{run: func(tx *tx) error {
+						if err := tx.append(&audit.Entry{Kind: audit.Change, Action: "beside"}); err != nil || !fails {
+							return err
+						}
+						return errors.New("not this one")
+					}})
+				},
+				func() error { _, err := db.Checkpoint(t.Context()); return err },
+			} {
+				go func() { done <- f() }()
+				for waiting(db) != i+1 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			close(gate)
+			failed := 0
+			for range 3 {
+				if err := <-done; err != nil {
+					failed++
+				}
+			}
+			if failed > 0 != fails {
+				t.Errorf("%d failed", failed)
+			}
+			// As after a crash right now.
+			again, err := Open(copyDir(t, db.dir), Options{})
+			must(t, err)
+			must(t, again.Close())
+		})
+	}
+}
