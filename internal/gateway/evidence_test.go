@@ -778,16 +778,16 @@ func TestWhatAnyCallIsGivenIsNoEvidence(t *testing.T) {
 		w.says("mail.find", structured(inbox))
 		for _, tool := range []string{"mail_find", "mail_people"} {
 			w.says("mail.people", structured(people))
-			w.mustPermit(w.do(as("worker"), tool, look, ""))
+			w.mustPermit(w.do(as("selfish"), tool, look, ""))
 		}
-		s, err := w.g.SessionFor(t.Context(), as("worker"))
+		s, err := w.g.SessionFor(t.Context(), as("selfish"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.g.CloseSession(t.Context(), s.ID, "person:alice", "done"); err != nil {
 			t.Fatal(err)
 		}
-		next, err := w.g.SessionFor(t.Context(), as("worker"))
+		next, err := w.g.SessionFor(t.Context(), as("selfish"))
 		if err != nil {
 			t.Fatal(err)
 		}
