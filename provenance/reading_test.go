@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sallyport.example/internal/call"
 )
 
 // Everyday requests, each with the words that a name in it has to have. Whatever else an outsider writes into a naming field, up to four words of the
@@ -381,7 +383,12 @@ func TestAttacksOnTheReading(t *testing.T) {
 	} {
 		shown := `[{"id":"7","subject":` + string(encoded(c.subject)) + `,"sender":"eve@x.example"},{"id":"900","subject":"zzz qqq","sender":"cy@y.example"}]`
 		e := gathered(showed(mail, c.request, "mail.list", "call_1", `{}`, shown))
-		if r := JudgeCall(post, p, []byte(c.args), Situation{Held: fromOutside, Request: ParseRequest(c.request), Evidence: e}); r.Verdict != c.want {
+		of := *p // the operation has the arguments that the call has: one that lacks its destination is asked about in any case
+		of.Args = map[string]Role{}
+		for name := range call.Members([]byte(c.args)) {
+			of.Args[name] = p.Args[name]
+		}
+		if r := JudgeCall(post, &of, []byte(c.args), Situation{Held: fromOutside, Request: ParseRequest(c.request), Evidence: e}); r.Verdict != c.want {
 			t.Errorf("%q, shown %q, %s: %s, %s", c.request, c.subject, c.args, r.Verdict, r.Reason)
 		}
 	}

@@ -91,7 +91,7 @@ func TestStoppingAnswersWhoWaits(t *testing.T) {
 	p := newPlace(t, fmt.Sprintf(`
 upstreams: {hg: {url: %q, timeout: 25s}}
 operations:
-  hg.hang: {sensitivity: none, output: trusted}
+  hg.hang: {sensitivity: none, effect: read, output: trusted}
   hg.pay: {sensitivity: none, output: trusted, risk: HIGH}
 approvals: {hold: 40s}
 `, sdkServer(t, s)))
@@ -132,7 +132,11 @@ approvals: {hold: 40s}
 		})
 	}
 	for range 4 {
-		<-started
+		select {
+		case <-started:
+		case <-time.After(time.Minute):
+			t.Fatal("not every call reached the server")
+		}
 	}
 	eventually(t, 10*time.Second, "the question is asked", func() bool {
 		page, err := w.root.Approvals(t.Context(), client.ApprovalQuery{State: "pending"})
