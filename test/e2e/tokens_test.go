@@ -15,7 +15,7 @@ import (
 // more) is refused with what to do, never with the secret in the answer.
 func TestTokens(t *testing.T) {
 	up := &scripted{tools: plainTools("get"), answer: says("x")}
-	w := start(t, fmt.Sprintf("people: [{id: vera, roles: [viewer]}]\nupstreams: {up: {url: %q}}\noperations: {up.*: {sensitivity: none, effect: read}}\n", up.url(t)))
+	w := start(t, fmt.Sprintf("people: [{id: vera, roles: [viewer]}]\nupstreams: {up: {url: %q}}\noperations: {up.*: {sensitivity: none, effect: read}}\n", up.url(t)), declaration("tester"), declaration("sent"))
 	issue := func(r client.NewToken) *client.CreatedToken {
 		t.Helper()
 		c, err := w.root.CreateToken(t.Context(), r)
@@ -27,7 +27,7 @@ func TestTokens(t *testing.T) {
 	soon := time.Now().Add(400 * time.Millisecond)
 	agent, host := issue(client.NewToken{Kind: "agent", ID: "tester"}), issue(client.NewToken{Kind: "host", ID: "ci"})
 	viewer := issue(client.NewToken{Kind: "person", ID: "vera", Roles: []string{"viewer"}})
-	_, session := w.open("tester")
+	_, session := w.open("sent") // beside a session that was opened for it, an agent's own token opens no door
 	revokedAgent, revokedPerson := issue(client.NewToken{Kind: "agent", ID: "tester"}), issue(client.NewToken{Kind: "person", ID: "vera", Roles: []string{"viewer"}})
 	expiredAgent, expiredPerson := issue(client.NewToken{Kind: "agent", ID: "tester", Expires: soon}), issue(client.NewToken{Kind: "person", ID: "vera", Roles: []string{"viewer"}, Expires: soon})
 
