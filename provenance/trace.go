@@ -126,7 +126,7 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 		because = []flow.Held{s.Held[tainted]}
 	} else if t.carriesNothing(v) {
 		return Ruling{Verdict: Permit, Because: because, Reason: op.ShownName() + " gets only words of the person's request and small choices, so it carries nothing out"}
-	} else if !t.core || !t.namesDestination() && !t.mayOmit() { // nothing says where the data would go
+	} else if !t.labelled || !t.namesDestination() && !t.mayOmit() { // nothing says where the data would go
 		return Ruling{Verdict: Deny, Because: because, Reason: labels.Reason}
 	}
 	if at := slices.IndexFunc(s.Held, func(h flow.Held) bool { return h.Label == flow.Unasked }); at >= 0 && !labels.Allowed {
@@ -147,9 +147,9 @@ func judgeCall(op flow.Operation, p *Profile, args []byte, s Situation) Ruling {
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("%s has more than %d values, so a person must look at it", op.ShownName(), maxTraced)
 	case len(bad) > 0:
 		r.Verdict, r.Reason = Ask, sentence.Chain(sentences(bad), "; ")+"; "+flow.Origins(because)
-	case len(t.findings) == t.links && t.followed.Confirmed:
+	case len(t.findings) == t.links+t.unlabelled && t.followed.Confirmed:
 		r.Reason = "it is " + t.followed.Text
-	case len(t.findings) == t.links: // a confirmed link alone does not confirm the call
+	case len(t.findings) == t.links+t.unlabelled: // a confirmed link, or an argument that the tool may not even have, does not confirm the call
 		r.Verdict, r.Reason = Ask, fmt.Sprintf("no argument of %s can be traced to the person's request, and %s", op.ShownName(), flow.Origins(because))
 	default:
 		r.Reason = sentence.Chain(sentences(t.findings), "; ")
@@ -165,6 +165,7 @@ type tracer struct {
 	call      any // its arguments
 	values    []traced
 	core      bool        // one of the values has a core role
+	labelled  bool        // one has it by a label: an argument that no label names may be one that the tool doesn't have, and says nothing of the call
 	onlyOwn   bool        // every core value is the person's own: it says whom the call is for, not what it is for
 	blockedBy []flow.Held // the labels that refuse the call
 	unasked   *flow.Held  // the mark of unasked data, if labels refuse the call; nil otherwise
@@ -172,6 +173,8 @@ type tracer struct {
 	tooMany   bool
 	findings  []Finding
 	links     int // how many findings are about links in content
+	// unlabelled is how many findings are about arguments that no label names, where others are named.
+	unlabelled int
 }
 
 type traced struct {
@@ -179,6 +182,8 @@ type traced struct {
 	role Role
 	text string
 	ok   bool // a string or a number
+	// by label: the role is one that the operator gave, or no argument of the operation has any.
+	labelled bool
 }
 
 // form is the form of the value. What an argument takes for a web address is one, whatever it looks like elsewhere.
@@ -214,17 +219,22 @@ func (t *tracer) read(v any) {
 		if !ok {
 			s = fmt.Sprint(value)
 		}
-		r := t.p.RoleOf(path)
-		if r.Core() {
-			t.core = true
-		}
+		r, labelled := t.role(path)
 		for _, one := range splitAddresses(r, s) {
-			t.add(traced{path, r, one, ok})
+			t.add(traced{path, r, one, ok, labelled})
 		}
 	})
 }
 
+// role is the role of the value at a path, and whether a label gives it, where the operation has any.
+func (t *tracer) role(path string) (r Role, labelled bool) {
+	_, labelled = t.p.labelledRole(path)
+	return t.p.RoleOf(path), labelled || !t.p.HasRoles()
+}
+
 func (t *tracer) add(v traced) {
+	t.core = t.core || v.role.Core()
+	t.labelled = t.labelled || v.role.Core() && v.labelled
 	if t.tooMany = t.tooMany || len(t.values) == maxTraced; !t.tooMany {
 		t.values = append(t.values, v)
 	}
@@ -240,9 +250,8 @@ func (t *tracer) readKeys(v any, path string) {
 	case object:
 		for _, m := range v {
 			inner := joinPath(path, m.name)
-			if r := t.p.RoleOf(path); path != "" && (r.Core() || r == Content) && !t.p.labelStartsWith(inner) && !t.p.labelsInside(path) {
-				t.core = t.core || r.Core()
-				t.add(traced{path, r, m.name, true})
+			if r, labelled := t.role(path); path != "" && (r.Core() || r == Content) && !t.p.labelStartsWith(inner) && !t.p.labelsInside(path) {
+				t.add(traced{path, r, m.name, true, labelled})
 			}
 			t.readKeys(m.value, inner)
 		}
@@ -332,6 +341,9 @@ func (t *tracer) trace() {
 	for _, v := range t.values {
 		if v.role.Core() && v.role != Amount {
 			t.findings = append(t.findings, t.confirm(v))
+			if !v.labelled {
+				t.unlabelled++
+			}
 		}
 	}
 	t.onlyOwn = t.everyCoreIsOwn()
@@ -361,7 +373,7 @@ func (t *tracer) trace() {
 				if isFileName(l) { // a mail program may make a link of README.md, but the person who says so means the file
 					role = Content
 				}
-				f := t.confirm(traced{v.path, role, l, true})
+				f := t.confirm(traced{v.path, role, l, true, v.labelled})
 				f.Role = v.role
 				if fm, ok := formOf(l); ok && !f.Confirmed && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blockedBy) {
 					f.Confirmed, f.By, f.Text = true, ByApproval, sentence.Name(v.path)+" is one that a person approved before"
@@ -381,7 +393,7 @@ func (t *tracer) trace() {
 // "" if a core argument says enough.
 func (t *tracer) softRole() Role {
 	switch {
-	case t.core && !t.onlyOwn:
+	case t.labelled && !t.onlyOwn:
 		return ""
 	case slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Name }):
 		return Name
@@ -394,7 +406,7 @@ func (t *tracer) softRole() Role {
 func (t *tracer) everyCoreIsOwn() bool {
 	found := false
 	for _, v := range t.values {
-		if !v.role.Core() || v.role == Amount {
+		if !v.role.Core() || v.role == Amount || !v.labelled {
 			continue
 		}
 		if f, ok := formOf(v.text); !ok || !v.ok || !t.isOwn(f) {
