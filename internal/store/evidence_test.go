@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/evidence"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 )
 
@@ -124,4 +126,36 @@ func TestEvidence(t *testing.T) {
 	if got := ids(f.ID, 0); got != nil {
 		t.Errorf("of a closed session %v", got)
 	}
+}
+
+// The caller of an answer gives up while it is committed: nothing is owed for it, and the outcome of its call is still the call's own.
+func TestAnswerGivenUp(t *testing.T) {
+	db := openWith(t, Options{})
+	a := opened(t, db, "a")
+	get(t)(db.Intent(t.Context(), a.ID, a.Version, intent(a, "c1"), nil))
+	hang, hanging := make(chan struct{}), make(chan struct{})
+	onWriter(t, db, func(*conn) error {
+		commit := db.w.commit
+		db.w.commit = func(c *conn) error {
+			db.w.commit = commit
+			hanging <- struct{}{}
+			<-hang
+			return commit(c)
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	e := intent(a, "c1")
+	e.Kind, e.Action = audit.Decision, "answer"
+	errs := make(chan error)
+	go func() { errs <- db.Answer(ctx, a.ID, e) }()
+	<-hanging
+	cancel()
+	if err := <-errs; !fault.Is(err, fault.AuditUnavailable) {
+		t.Errorf("given up: %v", err)
+	}
+	close(hang)
+	_, err := db.Checkpoint(t.Context())
+	must(t, err)
+	get(t)(db.Outcome(t.Context(), a.ID, outcome(intent(a, "c1"), "ok"), nil, 0))
 }

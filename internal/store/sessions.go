@@ -258,7 +258,7 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 
 // Answer implements gateway.Store.
 func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, given ...evidence.Kept) error {
-	return db.w.do(ctx, &job{entry: &e, run: func(t *tx) error {
+	return db.w.do(ctx, &job{run: func(t *tx) error {
 		for _, ev := range given {
 			if err := t.keep(sessionID, ev); err != nil {
 				return err

@@ -314,9 +314,10 @@ func (w *writer) attempt(jobs []*job) (spoiled bool) {
 	}
 	for i, j := range jobs {
 		if !j.answer(ofJob(errs[i])) && errs[i] == nil && j.entry != nil {
-			if j.entry.Kind == audit.Outcome {
+			switch j.entry.Kind {
+			case audit.Outcome:
 				w.settled[j.entry.CallID] = true
-			} else {
+			case audit.Intent:
 				w.orphans = append(w.orphans, j.entry)
 			}
 		}
