@@ -70,7 +70,7 @@ func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation,
 	payloads, plain := c.effect.Payloads(result)
 	seen = provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads, Writes: c.writes})
 	switch out := c.op.Class.Output; {
-	case out == provenance.TrustedOutput && c.op.Class.Shape == nil:
+	case c.trustsWords():
 		return seen, true
 	case out != provenance.TrustedOutput && out != provenance.TypedOutput:
 		return seen, false
@@ -78,6 +78,11 @@ func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation,
 		return provenance.Observation{}, false // there is more in it than the shape could speak for
 	}
 	return seen, seen.Trusted
+}
+
+// trustsWords reports whether all that the server says in the call is trusted: results, errors, questions, progress. A shape speaks for results alone.
+func (c *crossing) trustsWords() bool {
+	return c.op.Class.Output == provenance.TrustedOutput && c.op.Class.Shape == nil
 }
 
 // resultLimits bound a result that is held against a shape.

@@ -17,7 +17,6 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
-	"sallyport.example/provenance"
 )
 
 // intent: durable before the effect, in the transaction that reads the labels it was judged on. A call that talks while it runs
@@ -44,7 +43,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	raise := slices.Clone(c.carried)
 	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
 		raise = append(raise, c.declaredLabels()...)
-		if c.r.Exchange.Ask != nil && c.op.Class.Output != provenance.TrustedOutput { // a question is the server's words, whatever shape its results have
+		if c.r.Exchange.Ask != nil && !c.trustsWords() {
 			raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
 		}
 	}

@@ -21,7 +21,6 @@ import (
 	"sallyport.example/internal/limit"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
-	"sallyport.example/provenance"
 )
 
 const (
@@ -78,7 +77,7 @@ func (c *crossing) exchange() *call.Exchange {
 	}
 	progress := pass(x.Progress)
 	x.Progress, x.Log = progress, pass(x.Log)
-	if c.op.Class.Output != provenance.TrustedOutput { // words that can't be fenced are not passed on; numbers are
+	if !c.trustsWords() { // words that can't be fenced are not passed on; numbers are
 		x.Log = nil
 		if progress != nil {
 			x.Progress = func(params json.RawMessage) { progress(effect.NumbersOnly(params)) }
@@ -122,7 +121,7 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if found := c.newLabels(params); len(found) > 0 {
 		return nil, held(fault.Refuse("inspect", fault.FlowContaminated, fmt.Sprintf("The question has %s data in it, which the session does not hold.", found[0])))
 	}
-	if c.op.Class.Output != provenance.TrustedOutput {
+	if !c.trustsWords() {
 		params = effect.PlainJSON(params)
 	}
 	answer, err := ask(ctx, method, params)
@@ -252,7 +251,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 	out.entry.Result = c.g.payload(object)
 	out.entry.Decision, out.entry.Reason = "error", "the server answered with a JSON-RPC error"
 	c.contaminate(out, object)
-	if c.op.Class.Output == provenance.TrustedOutput {
+	if c.trustsWords() {
 		out.rpcError = object
 		return
 	}
