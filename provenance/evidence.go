@@ -280,9 +280,23 @@ func (o *observer) asked() *given {
 }
 
 // namedByCreation names the record that a call created by the name that the call gave it, if the request has that name. A call that may have changed
-// a record that was there before creates none.
+// a record that was there before creates none, and one that puts anything into the record that says who it is for, and that the request doesn't have,
+// names none: a contact of the request's name with a stranger's address is not the one that the person means.
 func (o *observer) namedByCreation(named [][]namedBy, records []record, args any) {
 	if !o.writes || len(records) != 1 || !o.p.HasRoles() || selectsRecord(o.p, args) {
+		return
+	}
+	stranger := false
+	leaves(args, "", func(path string, value any) {
+		s, ok := scalar(value)
+		f, has := formOf(s)
+		r := o.p.RoleOf(path)
+		reaches := r.Core() && r != Amount || has && (f.kind == mail || f.kind == link || f.kind == account) // whatever role it has
+		if reaches && strings.TrimSpace(s) != "" && !(ok && has && o.request.has(f)) {
+			stranger = true
+		}
+	})
+	if stranger {
 		return
 	}
 	leaves(args, "", func(path string, value any) {
