@@ -222,13 +222,22 @@ func changeEntry(action, agentID, what string, fields []changed) audit.Entry {
 		names = append(names, f.Field)
 	}
 	e := audit.Entry{Kind: audit.Change, Action: action, Agent: agentID, Actor: byStart, Decision: "ok", Reason: audit.Clip(what + " since the last start: " + strings.Join(names, ", "))}
-	e.Detail, _ = json.Marshal(struct { // of strings and values that are JSON: can't fail
-		Change string    `json:"change"`
-		Fields []changed `json:"fields"`
-		More   int       `json:"more,omitempty"`
-	}{what, fields, more})
-	return e
+	for {
+		e.Detail, _ = json.Marshal(struct { // of strings and values that are JSON: can't fail
+			Change string    `json:"change"`
+			Fields []changed `json:"fields"`
+			More   int       `json:"more,omitempty"`
+		}{what, fields, more})
+		if len(e.Detail) <= maxChangeDetail || len(fields) == 0 {
+			return e
+		}
+		keep := len(fields) * 3 / 4 // written as JSON, quotes and angle brackets are longer
+		fields, more = fields[:keep], more+len(fields)-keep
+	}
 }
+
+// maxChangeDetail bounds the detail of an entry about what changed: an entry that is too long would be refused, and with it every start.
+const maxChangeDetail = 32 << 10
 
 // recordStart puts this start on record, with what differs from the last one.
 // It returns what changed lately, of this start and those before.

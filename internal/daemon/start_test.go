@@ -172,3 +172,22 @@ func TestTellConfiguration(t *testing.T) {
 		t.Errorf("%v %v", o.keys, o.bodies)
 	}
 }
+
+// However many fields changed, and however much longer they are as JSON, the entry about them is one that the log takes: a start that can't be put on
+// record is refused.
+func TestManyChangesFitAnEntry(t *testing.T) {
+	for _, value := range []string{`["` + strings.Repeat(`a","`, 60) + `z"]`, `"` + strings.Repeat("<&>", 60) + `"`, `"HIGH"`} {
+		var fields []changed
+		for i := range 300 {
+			fields = append(fields, changed{fmt.Sprintf("operations.crm.update_customer_record_%03d.args.recipients.allowed", i), clipped(json.RawMessage(value)), clipped(json.RawMessage(value))})
+		}
+		e := changeEntry(configAction, "", "changed", fields)
+		var detail struct {
+			Fields []changed `json:"fields"`
+			More   int       `json:"more"`
+		}
+		if _, err := e.Marshal(); err != nil || json.Unmarshal(e.Detail, &detail) != nil || len(detail.Fields) == 0 || len(detail.Fields)+detail.More != 300 {
+			t.Errorf("%.20s: %v, %d fields and %d more", value, err, len(detail.Fields), detail.More)
+		}
+	}
+}

@@ -207,8 +207,8 @@ func (db *DB) checkShare(ctx context.Context, s audit.Snapshot) error {
 	}
 	newest, full := (s.Size()-1)/blockSize, s.Size()/blockSize
 	marked, found, was := db.marked()
-	if found >= s.Size() { // an incomplete block follows from its entries, so that only the mark tells what they were
-		found = newest * blockSize
+	if found >= s.Size() { // the log that was damaged was longer, so this is an older one: the mark says nothing of its entries
+		found, was = newest*blockSize, ""
 	}
 	blocks := []int64{found / blockSize, newest}
 	for n := range min(startShare, full) {
