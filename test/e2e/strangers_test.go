@@ -847,7 +847,15 @@ func unexplained(r refusedCall, session string, tools []client.Tool, entries []c
 	case tools[at].Standing == "quarantined":
 		cause = "tool.quarantined"
 	}
+	ofCode := 0
+	for i := range entries {
+		if e := &entries[i]; e.Kind == "decision" && e.Code == r.code {
+			ofCode++
+		}
+	}
 	switch {
+	case entry == nil && ofCode >= 10: // of an actor and a code, ten refusals of a minute have an entry each; the others are counted in one later
+		return ""
 	case entry == nil:
 		return r.tool + ": no entry on " + r.code
 	case entry.Code == "" || entry.Stage == "" || entry.Reason == "":
