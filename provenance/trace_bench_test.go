@@ -33,6 +33,7 @@ func BenchmarkJudgeCall(b *testing.B) {
 	}
 	p1 := *p
 	p1.Level = 1
+	byID := Profile{Level: 1, IDKind: "mail", Args: map[string]Role{"id": Selector}}
 	for _, c := range []struct {
 		name string
 		p    *Profile
@@ -40,7 +41,7 @@ func BenchmarkJudgeCall(b *testing.B) {
 		want Verdict
 	}{
 		{"in words", p, `{"to":"ann@books.example","body":"hello"}`, Permit},
-		{"seen", &p1, `{"id":"m7-200"}`, Permit},
+		{"seen", &byID, `{"id":"m7-200"}`, Permit},
 		{"seen and not confirmed", p, `{"to":"user249@host9.example","body":"hello"}`, Ask},
 		{"unseen", p, `{"to":"nobody@x.example","body":"hello"}`, Ask},
 		{"ten links", p, `{"to":"ann@books.example","body":"` + strings.Repeat("see https://books.example/a and more ", 10) + `"}`, Permit},
