@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"sallyport.example/internal/audit"
 )
 
 // File is an anchor in a file. It should lie on another machine, or where another user alone can replace it. key is the log's public key.
@@ -44,29 +46,7 @@ func (p file) get(context.Context) ([]byte, error) {
 	return bounded(f)
 }
 
-// put replaces the file: at every moment, and after a crash at any, it is the old one or the new one.
-func (p file) put(_ context.Context, data []byte) error {
-	next := string(p) + ".new"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(next, string(p))
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(string(p)))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+func (p file) put(_ context.Context, data []byte) error { return audit.ReplaceFile(string(p), data) }
 
 func bounded(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxMark+1))

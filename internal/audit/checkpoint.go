@@ -109,6 +109,31 @@ func WriteKeyFile(path, text string) error {
 	if err := os.Link(f.Name(), path); err != nil {
 		return err
 	}
+	return syncDir(dir)
+}
+
+// ReplaceFile writes a private file so that at every moment, and after a crash at any, it is there whole: the old one or the new one. The caller lets no
+// other writer in: what a crash leaves beside it, at path+".new", is overwritten.
+func ReplaceFile(path string, data []byte) error {
+	next := path + ".new"
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(next))
+	}
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

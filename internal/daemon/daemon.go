@@ -434,7 +434,7 @@ func (d *Daemon) firstTokens(ctx context.Context, agents agent.Set) error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(path, []byte(secret+"\n")); err != nil {
+		if err := audit.ReplaceFile(path, []byte(secret+"\n")); err != nil {
 			return err
 		}
 		if subject.Kind == identity.Person {
@@ -444,29 +444,12 @@ func (d *Daemon) firstTokens(ctx context.Context, agents agent.Set) error {
 	return nil
 }
 
-// writeFile writes a private file whole or not at all.
-func writeFile(path string, data []byte) error {
-	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return os.Rename(tmp, path)
-}
-
 func (d *Daemon) writeAddresses() error {
 	b, err := json.Marshal(map[string]string{"agent": d.AgentURL(), "admin": d.AdminURL()})
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(d.o.Data, "addresses.json"), append(b, '\n'))
+	return audit.ReplaceFile(filepath.Join(d.o.Data, "addresses.json"), append(b, '\n'))
 }
 
 // AgentURL is the address for agents and hosts.

@@ -57,7 +57,7 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 		}
 		// The file first: a checkpoint in the database has always been in the file, so that a missing file is a removed one.
 		path := filepath.Join(db.dir, AnchorFile)
-		failed := replaceFile(path, note)
+		failed := audit.ReplaceFile(path, note)
 		if now, err := os.ReadFile(path); failed == nil || err == nil && bytes.Equal(now, note) {
 			db.signed, db.signedSize, db.signedState, db.stored = note, size, state, false
 		}
@@ -166,28 +166,4 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 	}
 	db.signed, db.signedSize, db.signedState = data, cp.Size, cp.State
 	return nil
-}
-
-// replaceFile writes a file so that at every moment, and after a crash at any, it is there whole: the old one or the new one.
-func replaceFile(path string, data []byte) error {
-	next := path + ".new" // one name: what a crash leaves is overwritten, and the caller lets no other writer in
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(next, path)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

@@ -180,7 +180,7 @@ func (db *DB) found(ctx context.Context, err error) {
 	if !errors.As(err, &d) {
 		return
 	}
-	if err := replaceFile(filepath.Join(db.dir, damageFile), fmt.Appendf(nil, "%d %s\n", d.entry, d.was)); err != nil {
+	if err := audit.ReplaceFile(filepath.Join(db.dir, damageFile), fmt.Appendf(nil, "%d %s\n", d.entry, d.was)); err != nil {
 		db.log.Warn("which entry is damaged could not be written down for the next start", "entry", d.entry, "error", err)
 	}
 	_ = db.w.do(ctx, &job{run: func(t *tx) error { return t.w.lose(isDamaged(d)) }}) // the answer is the loss itself
