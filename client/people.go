@@ -79,6 +79,35 @@ func (c *Client) Release(ctx context.Context, id string, labels []string, reason
 	}{labels, reason})
 }
 
+// StoredLabels are labels of data that was written to a server, by sessions that held them.
+type StoredLabels struct {
+	ID     string    `json:"id"`
+	Server string    `json:"server"`
+	Kind   string    `json:"id_kind,omitempty"` // of records; "" is all that the server gives back
+	Record string    `json:"record,omitempty"`  // "" is all records of the kind
+	Making string    `json:"making,omitempty"`  // the call that made a record whose id the gateway doesn't know
+	Labels []Held    `json:"labels"`
+	Since  time.Time `json:"since"`
+}
+
+// StoredList is the labels of all data that was written to servers.
+type StoredList struct {
+	Stored []StoredLabels `json:"stored"`
+}
+
+// Stored returns the labels of data that was written to servers.
+func (c *Client) Stored(ctx context.Context) (*StoredList, error) {
+	return do[StoredList](ctx, c, http.MethodGet, "/v1/stored", nil)
+}
+
+// ReleaseStored takes labels off stored data; the reason goes on the record. For people who operate.
+func (c *Client) ReleaseStored(ctx context.Context, id string, labels []string, reason string) (*StoredLabels, error) {
+	return do[StoredLabels](ctx, c, http.MethodPost, "/v1/stored/"+seg(id)+"/release", struct {
+		Labels []string `json:"labels"`
+		Reason string   `json:"reason"`
+	}{labels, reason})
+}
+
 // CloseSession ends a session for good.
 func (c *Client) CloseSession(ctx context.Context, id, reason string) (*Session, error) {
 	return c.act(ctx, id, "/close", reasonBody{reason})

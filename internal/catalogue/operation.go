@@ -31,6 +31,7 @@ type Classification struct {
 	Roles        map[string]string       // argument -> role: which one is the amount, the destination …
 	Code         map[string]reading.Rule // of a read: argument that holds code -> the rule for it
 	Facts        Facts                   // of the data in its results
+	Forgets      bool                    // a write that stores nothing of what it is given (stores: false)
 	Listed       bool                    // an entry covers it
 	Named        bool                    // an entry names it outright, not only by "server.*"
 	// TrustFirstSight: what only a rule accepted of the server's definitions brings no label into a session that lists it.

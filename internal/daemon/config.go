@@ -117,6 +117,7 @@ type OperationConfig struct {
 	Code          map[string]CodeConfig `yaml:"code,omitempty" json:"code,omitempty" jsonschema:"Of a read: what each argument with the role code may say. A read is a write of level 2 where such an argument says something else, or has no entry here."`
 	Action        string                `yaml:"action,omitempty" json:"action,omitempty" jsonschema:"What the operation does, by its name in the risk rules: transfer_money, delete_data, grant_access, publish_content (HIGH), send_email, schedule_meeting, book_appointment (MEDIUM). Any other is LOW."`
 	Risk          string                `yaml:"risk,omitempty" json:"risk,omitempty" jsonschema:"Raises the risk: LOW, MEDIUM, HIGH or CRITICAL."`
+	Stores        *bool                 `yaml:"stores,omitempty" json:"stores,omitempty" jsonschema:"Default true: a write keeps what it is given, so in a session that holds confidentiality labels it gives them to what it wrote, or to all that the server gives back. false: it keeps nothing, as a mail that is sent or a calculator."`
 	Declare       string                `yaml:"declare,omitempty" json:"declare,omitempty" jsonschema:"required: a call of the tool has to say why, as one of comm.* does (a justification, a declaration, or a step of the sealed plan), and the person who is asked sees it. An entry <server>.* holds for all of its tools."`
 	Description   string                `yaml:"description,omitempty" json:"description,omitempty" jsonschema:"Replaces the server's description."`
 }
@@ -662,6 +663,9 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 			p.bad(field+".may_omit", "name arguments that have the role destination or url under args", "%.80q has neither role", arg)
 		}
 	}
+	if o.Stores != nil && server == "comm" {
+		p.bad(field+".stores", "remove it", "comm.* operations keep files in the workspace of their session alone")
+	}
 	p.oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
 	if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
 		p.bad(field+".level", "use 0, 1 or 2", "%d is not a level", *o.Level)
@@ -920,6 +924,11 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 
 			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
 			NeedsReasons:    server != "comm" && cmp.Or(own.Declare, base.Declare) == "required",
+		}
+		for _, stores := range []*bool{base.Stores, own.Stores} {
+			if stores != nil {
+				class.Forgets = !*stores
+			}
 		}
 		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
 		class.Code = c.code(server, tool)

@@ -73,6 +73,7 @@ func TestConfigProblems(t *testing.T) {
 		"level out of range":          {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 3}\n", "operations.a.b.level", 3, "not a level"},
 		"level against effect":        {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {level: 2, effect: read}\n", "operations.a.b.level", 3, "contradicts"},
 		"typed without shape":         {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {output: typed}\n", "operations.a.b.shape", 3, "needs a shape"},
+		"stores of a built-in":        {"operations:\n  comm.fetch: {stores: false}\n", "operations.comm.fetch.stores", 2, "in the workspace of their session"},
 		"no place to omit":            {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {to: content}, may_omit: [to]}\n", "operations.a.b.may_omit", 3, `"to" has neither role`},
 		"unknown role of an argument": {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {to: whom}}\n", "operations.a.b.args.to", 3, `unknown word "whom"`},
 		"text is no role":             {"upstreams: {a: {url: http://x}}\noperations:\n  a.b: {args: {body: text}}\n", "operations.a.b.args.body", 3, "text is no role"},
@@ -247,7 +248,7 @@ operations:
   cal.*: {effect: read, trusted_fields: [id], names: [title], delegable: [owner], id_kind: event, boundary: internal, output: typed, shape: "^x$", egress_url: true, args: {id: selector}}
   cal.own: {level: 2, trusted_fields: [], names: [name, subject], id_kind: entry, boundary: none, output: untrusted, egress_url: false, args: {id: content, text: content}}
   cal.typed: {output: typed}
-  cal.move: {args: {to: destination}, may_omit: [to]}
+  cal.move: {args: {to: destination}, may_omit: [to], stores: false}
 `), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -271,6 +272,9 @@ operations:
 	}
 	if p := c.Classifier(nil)("cal", "move").Profile(); !slices.Equal(p.MayOmit, []string{"to"}) || p.Check() != nil {
 		t.Errorf("may_omit: %q, %v", p.MayOmit, p.Check())
+	}
+	if !c.Classifier(nil)("cal", "move").Forgets || c.Classifier(nil)("cal", "own").Forgets || c.Classifier(nil)("unheard", "of").Forgets {
+		t.Error("what stores: false says holds for others, or not for its own")
 	}
 	p := c.Classifier(nil)("unheard", "of").Profile()
 	if p.HasRoles() || p.Level != 2 || p.Output != provenance.UntrustedOutput || p.Boundary != provenance.BoundaryExternal || p.TrustedFields != nil || p.EgressURL {

@@ -235,6 +235,8 @@ people:
 #     args: {query: query}
 #     # Destinations and urls of an update that a call may leave out, because what is stored stays then.
 #     may_omit: []
+#     # false for a write that keeps nothing of what it is given: nothing that is read later carries the session's labels because of it.
+#     stores: true
 #     risk: LOW
 #   crm.read_mail: {sensitivity: internal_source, effect: read, id_kind: email, args: {email_id: selector}}
 #   # A read whose argument holds code (role code) counts as a write, unless "code" says what the argument may hold: class: select,

@@ -132,6 +132,7 @@ func (l *labelLint) calls() {
 		l.add(agent.P1, at, "say level: 2, or level: 1 if only the person sees what it does and can undo it; if it does only read, leave it so", "by its name it changes something, and it is said to be a read: after untrusted content it runs unasked, whatever it is given")
 	}
 	l.roles()
+	l.stores()
 	l.unruled()
 	if o.BlockedBy != nil && len(*o.BlockedBy) == 0 {
 		if s := l.c.Classifier(nil)(l.server, l.tool).Flow.Sensitivity; s == flow.External || s == flow.Both {
@@ -212,6 +213,46 @@ func (c *Config) kinds(file string) []Problem {
 	}
 	slices.SortFunc(all, func(a, b Problem) int { return strings.Compare(a.Field, b.Field) })
 	return all
+}
+
+// stores finds writes whose labels will come back with operations that bring none by their entries, and those that can't but store something.
+func (l *labelLint) stores() {
+	class := l.c.Classifier(nil)(l.server, l.tool)
+	switch ids := l.with(provenance.Selector, provenance.Target, provenance.Path); {
+	case class.Level == 0 || l.server == "comm":
+		return
+	case class.Forgets && l.tool == "*":
+		l.add(agent.P1, "stores", "say it of single tools", "nothing that any tool of %s is given keeps its labels, also what a tool stores that nobody has looked at", l.server)
+		return
+	case class.Forgets && len(ids) > 0:
+		l.add(agent.P1, "stores", "remove it, unless nothing of what it is given can be read afterwards", "%.80q says that it changes something that is there, and with stores: false that keeps no labels", ids[0])
+		return
+	case class.Forgets || l.tool == "*" || !unblocked(class.Flow):
+		return
+	}
+	var bare []string
+	for id := range l.c.Operations {
+		server, tool, _ := strings.Cut(id, ".")
+		if c := l.c.Classifier(nil)(server, tool); server == l.server && tool != "*" && tool != l.tool && c.Level == 0 && harmless(c.Flow) && (class.Facts.IDKind == "" || c.Facts.IDKind == "" || c.Facts.IDKind == class.Facts.IDKind) {
+			bare = append(bare, id)
+		}
+	}
+	if slices.Sort(bare); len(bare) > 0 {
+		what := "all that " + l.server + " gives back then has"
+		if class.Facts.IDKind != "" {
+			what = "the " + class.Facts.IDKind + " then has"
+		}
+		l.add(agent.P2, "stores", "leave it if that is meant; say stores: false if it keeps nothing of what it is given, or give it and the reads an id_kind so that single records are labelled",
+			"what a session with private data writes by it keeps the labels: %s them, also for %s, which brings none by its entry", what, bare[0])
+	}
+}
+
+// unblocked reports whether no label refuses the operation, so that sessions with private data call it unasked.
+func unblocked(f flow.Spec) bool {
+	if f.BlockedBy != nil {
+		return len(*f.BlockedBy) == 0
+	}
+	return f.Sensitivity == flow.None || f.Sensitivity == flow.InternalSource
 }
 
 // wholeServer checks an entry for all of a server's tools. A label that frees something there frees it for tools that no person has checked.

@@ -114,6 +114,11 @@ func TestLintLabels(t *testing.T) {
 		"none and read for one":    {"a.b: {sensitivity: none, effect: read}", nil},
 		"none and read, built in":  {"comm.*: {sensitivity: none, effect: read}", [][2]string{{"P2 operations.comm.*", "level 0"}}},
 		"a whole server, closed":   {"a.*: {sensitivity: both, level: 2, args: {to: destination}}", nil},
+		"a memory":                 {"a.add: {sensitivity: none, level: 1, args: {text: content}}\n  a.read: {sensitivity: none, effect: read}", [][2]string{{"P2 operations.a.add.stores", "also for a.read, which brings none"}}},
+		"a memory of nothing":      {"a.add: {sensitivity: none, level: 1, args: {text: content}, stores: false}\n  a.read: {sensitivity: none, effect: read}", nil},
+		"a memory that is private": {"a.add: {sensitivity: none, level: 1, args: {text: content}}\n  a.read: {sensitivity: internal_source, effect: read}", nil},
+		"a change of nothing":      {"a.b: {level: 1, sensitivity: none, id_kind: x, stores: false, args: {id: selector}}\n  a.c: {effect: read, id_kind: x}", [][2]string{{"P1 operations.a.b.stores", "changes something that is there"}}},
+		"a server of nothing":      {"a.*: {level: 2, stores: false}", [][2]string{{"P1 operations.a.*.stores", "nobody has looked at"}}},
 		"built in":                 {"comm.fetch: {risk: HIGH}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,7 +50,10 @@ func (g *Gateway) carriedIn(b []byte) (texts []judge.Carried, held []flow.Held) 
 		t := judge.Carried{Source: a.Source(), Operation: a.Operation(), Session: a.Session(), CallID: a.CallID()}
 		labels := g.o.Labels // of an operation that nobody knows any more
 		if op := byID(a.Operation()); op != nil {
-			labels = op.Flow.Emits
+			labels = slices.Clone(op.Flow.Emits)
+			for _, h := range g.stored.Of(op.Server) { // as its results may have had them, too
+				labels = append(labels, h.Label)
+			}
 		}
 		add(t, labels)
 	}

@@ -199,6 +199,9 @@ func (c *crossing) run(ctx context.Context) Answer {
 	if err := c.outcome(ctx, out); err != nil {
 		return c.answer(fault.RefuseErr("outcome", audited(err)))
 	}
+	if err == nil && out.entry.Decision == "ok" {
+		c.marked(ctx, result.JSON)
+	}
 	if v := c.killed(); v.Decision != fault.Permit {
 		return c.answer(v)
 	}

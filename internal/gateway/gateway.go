@@ -32,6 +32,7 @@ import (
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/refusals"
 	"sallyport.example/internal/standing"
+	"sallyport.example/internal/stored"
 	"sallyport.example/internal/threat"
 )
 
@@ -105,6 +106,7 @@ type Gateway struct {
 	catalogue *catalogue.Catalogue
 	standing  *standing.Standing
 	desk      *desk.Desk
+	stored    *stored.Marks
 	phase     *guard.PhaseGate
 
 	sessions   liveSessions
@@ -204,6 +206,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.stored, err = stored.Open(ctx, o.Store); err != nil {
+		return nil, err
+	}
 	g.voidStopped() // by a stop that the process before did not live to follow up
 	g.background.Go(g.followStops)
 	return g, nil
@@ -217,6 +222,9 @@ func (g *Gateway) Standing() *standing.Standing { return g.standing }
 
 // Desk is where people are asked.
 func (g *Gateway) Desk() *desk.Desk { return g.desk }
+
+// Stored is which labels the data has that was written to servers.
+func (g *Gateway) Stored() *stored.Marks { return g.stored }
 
 // Watch reports changes from now on, of these topics or without any of all, until end is called. A change is reported after it is durable,
 // except for the kill switch, which acts from memory. A session changes with each of its calls.

@@ -42,7 +42,7 @@ func (c *crossing) intent(ctx context.Context) error {
 	}
 	raise := slices.Clone(c.carried)
 	if c.r.Exchange.Progress != nil || c.r.Exchange.Log != nil || c.r.Exchange.Ask != nil {
-		raise = append(raise, c.declaredLabels()...)
+		raise = addHeld(append(raise, c.declaredLabels()...), c.storedLabels(nil))
 		if c.r.Exchange.Ask != nil && !c.trustsWords() {
 			raise = flow.Raise(raise, flow.Operation{ID: c.op.ID}, c.id, flow.Untrusted)
 		}
@@ -131,6 +131,9 @@ func (c *crossing) declaredLabels() []flow.Held {
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
 func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	defer c.talk.end()
+	if err := c.mark(ctx, c.session); err != nil {
+		return effect.Result{}, unsent(err)
+	}
 	if c.stops.caught.Load() || c.g.standing.StopEpoch(c.agent) != c.stops.epoch { // stopped while the intent was being written
 		return effect.Result{}, &fault.NotDispatched{Err: standing.ErrKilled}
 	}

@@ -128,7 +128,7 @@ func (c *crossing) panicked() Answer {
 	if c.ran.intended {
 		e := c.entry(audit.Outcome)
 		e.Decision, e.Code, e.Reason = "unknown", string(fault.Internal), "the gateway failed inside while the call ran"
-		c.live.owe(owedOutcome{entry: e, raise: c.declaredLabels()})
+		c.live.owe(owedOutcome{entry: e, raise: addHeld(c.declaredLabels(), c.storedLabels(nil))})
 		c.g.payOwed(c.live)
 	} else if !c.r.DryRun {
 		e := c.entry(audit.Decision)

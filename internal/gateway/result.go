@@ -33,6 +33,7 @@ const (
 type outcome struct {
 	entry    audit.Entry
 	raise    []flow.Held
+	stored   []flow.Held // of raise, what stored data brings
 	used     time.Duration
 	verdict  fault.Verdict
 	result   json.RawMessage
@@ -155,6 +156,9 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err := c.g.store.Answer(context.WithoutCancel(ctx), c.session.ID, e, given...); err != nil {
 		return nil, audited(err)
 	}
+	if err := c.mark(ctx, c.live.current.Load()); err != nil {
+		return nil, audited(err)
+	}
 	if err := late(); err != nil {
 		return nil, err
 	}
@@ -174,7 +178,11 @@ func (c *crossing) detected(b []byte) []flow.Label {
 
 // newLabels is what of that the session does not hold: reason enough to hold back what can't be labelled first.
 func (c *crossing) newLabels(b []byte) []flow.Label {
-	return slices.DeleteFunc(c.detected(b), c.live.current.Load().Holds)
+	found := c.detected(b)
+	for _, h := range c.storedLabels(nil) { // that came to be stored while the call runs
+		found = append(found, h.Label)
+	}
+	return slices.DeleteFunc(found, c.live.current.Load().Holds)
 }
 
 // inspect looks at what came back, decides what labels it brings, and wraps it. Nothing of it is released here.
@@ -201,7 +209,8 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 
 // contaminate adds the labels that b brings: those the operation is declared to bring, and those the detector finds.
 func (c *crossing) contaminate(out *outcome, b []byte) {
-	out.raise = c.brings(flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.detected(b)...))
+	out.stored = c.storedLabels(b)
+	out.raise = c.brings(addHeld(flow.Raise(c.declaredLabels(), flow.Operation{ID: c.op.ID}, c.id, c.detected(b)...), out.stored))
 }
 
 // distrust adds the integrity label.
@@ -233,7 +242,7 @@ func (c *crossing) inspectResult(out *outcome, result effect.Result) {
 	if !trusted && !c.effect.Traits().OwnWords {
 		c.distrust(out)
 	}
-	wrapped, attribution, err := c.wrap(result, trusted)
+	wrapped, attribution, err := c.wrap(result, trusted, out.stored)
 	if err != nil {
 		c.g.log.Warn("a result could not be wrapped", "operation", c.op.ID, "call_id", c.id, "error", err)
 		invalid(fmt.Sprintf("The server's result has not the form of an answer to %s; it was discarded.", c.r.Method))
@@ -262,7 +271,7 @@ func (c *crossing) inspectError(out *outcome, object json.RawMessage) {
 		refused()
 		return
 	}
-	wrapped, attribution, err := c.wrap(effect.Result{JSON: result}, false)
+	wrapped, attribution, err := c.wrap(effect.Result{JSON: result}, false, out.stored)
 	if err != nil {
 		refused()
 		return
@@ -308,7 +317,7 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 		out.entry.Decision = "error" // it was answered, and the answer was thrown away
 	}
 	if failure.Tells { // it reached what it is for: what became of that can show in how it failed
-		out.raise = c.declaredLabels()
+		out.raise = addHeld(c.declaredLabels(), c.storedLabels(nil))
 	}
 	out.entry.Stage, out.entry.Code, out.entry.Reason = "act", string(code), short(string(c.g.o.Detector.Redact([]byte(err.Error()))))
 	c.g.log.Warn("a call failed", "operation", c.op.ID, "call_id", c.id, "error", err)
@@ -331,7 +340,7 @@ func (c *crossing) outcome(ctx context.Context, out outcome) error {
 }
 
 // wrap freezes attribution and fences what is not trusted.
-func (c *crossing) wrap(result effect.Result, trusted bool) (wrapped, attribution json.RawMessage, err error) {
+func (c *crossing) wrap(result effect.Result, trusted bool, stored []flow.Held) (wrapped, attribution json.RawMessage, err error) {
 	if trusted {
 		return result.JSON, nil, nil
 	}
@@ -342,7 +351,7 @@ func (c *crossing) wrap(result effect.Result, trusted bool) (wrapped, attributio
 	if e.From.At.IsZero() {
 		e.From.At = c.g.now()
 	}
-	for _, h := range c.declaredLabels() {
+	for _, h := range addHeld(c.declaredLabels(), stored) {
 		e.Brings = append(e.Brings, string(h.Label))
 	}
 	return c.effect.Wrap(result.JSON, e)

@@ -13,6 +13,7 @@ import (
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
+	"sallyport.example/internal/stored"
 	"sallyport.example/provenance"
 )
 
@@ -29,6 +30,7 @@ type Store interface {
 	desk.Store
 	catalogue.Store
 	standing.Store
+	stored.Store
 }
 
 // corridorStore is all of the Store that the corridor itself uses.

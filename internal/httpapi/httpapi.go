@@ -137,6 +137,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.approvalRoutes(a.admin)
 	a.killRoutes(a.admin)
 	a.sessionRoutes(a.admin)
+	a.storedRoutes(a.admin)
 	a.catalogueRoutes(a.admin)
 	a.tokenRoutes(a.admin)
 	a.signInRoutes(a.admin)

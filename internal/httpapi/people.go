@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
+	"sallyport.example/internal/stored"
 )
 
 var (
@@ -42,10 +43,44 @@ type PhaseBody struct {
 	Reason string `json:"reason" required:"false" maxLength:"2000"`
 }
 
-// ReleaseBody takes labels off a session.
+// ReleaseBody takes labels off a session, or off stored data.
 type ReleaseBody struct {
 	Labels []string `json:"labels" minItems:"1" maxItems:"64"`
 	Reason string   `json:"reason" maxLength:"2000" doc:"Goes on the record."`
+}
+
+func (b *ReleaseBody) labels() (labels []flow.Label, err error) {
+	for _, word := range b.Labels {
+		l, err := flow.ParseLabel(word)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.RequestMalformed, "%.80q is not a label.", word).At("labels")
+		}
+		labels = append(labels, l)
+	}
+	return labels, nil
+}
+
+// StoredList is the labels of what was written to servers.
+type StoredList struct {
+	Stored []stored.Mark `json:"stored"`
+}
+
+func (a *API) storedRoutes(s *side) {
+	handle(s, route{method: http.MethodGet, path: "/v1/stored", roles: readers, summary: "The labels of what was written to servers"},
+		func(context.Context, identity.Principal, *none) (StoredList, error) {
+			return StoredList{Stored: a.g.Stored().List()}, nil
+		})
+	handle(s, route{method: http.MethodPost, path: "/v1/stored/{id}/release", roles: operator, summary: "Take labels off stored data"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body ReleaseBody
+		}) (stored.Mark, error) {
+			labels, err := in.Body.labels()
+			if err != nil {
+				return stored.Mark{}, err
+			}
+			return a.g.Stored().Release(ctx, in.ID, labels, p.String(), in.Body.Reason)
+		})
 }
 
 // DigestBody names the plan that the person has read.
@@ -93,13 +128,9 @@ func (a *API) sessionRoutes(s *side) {
 			PathID
 			Body ReleaseBody
 		}) (gateway.Status, error) {
-			var labels []flow.Label
-			for _, word := range in.Body.Labels {
-				l, err := flow.ParseLabel(word)
-				if err != nil {
-					return gateway.Status{}, fault.Wrap(err, fault.RequestMalformed, "%.80q is not a label.", word).At("labels")
-				}
-				labels = append(labels, l)
+			labels, err := in.Body.labels()
+			if err != nil {
+				return gateway.Status{}, err
 			}
 			return status(a.g.Release(ctx, in.ID, labels, p.String(), in.Body.Reason))
 		})

@@ -38,11 +38,12 @@ var (
 	quarantineRows      = &table{name: "quarantines", key: "agent", columns: []string{"since", "by", "reason"}}
 	quarantineCountRows = &table{name: "quarantine_counts", key: "agent", columns: []string{"times"}}
 	drillRows           = &table{name: "drills", key: "id"}
+	storedLabelRows     = &table{name: "stored_labels", key: "id", columns: []string{"body"}}
 	evidenceRows        = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
 )
 
 // proved are the tables that decide.
-var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows}
+var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows}
 
 // unproved are the other tables of the schema, each with the reason why its rows need no MAC.
 var unproved = map[string]string{

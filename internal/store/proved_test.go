@@ -25,6 +25,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
+	"sallyport.example/internal/stored"
 )
 
 // Each table of the schema is proved, or there is a reason why it need not be.
@@ -114,6 +115,15 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 	must(t, db.SaveQuarantine(ctx, "a", &standing.Quarantine{Since: time.Now(), By: "person:bob", Reason: "odd", Number: 1}, ch))
 	must(t, db.SaveQuarantine(ctx, "b", &standing.Quarantine{Since: time.Now(), By: "person:bob", Reason: "odd", Number: 1}, ch))
 	must(t, db.SaveQuarantine(ctx, "b", nil, ch))
+	mark := func(id string, labels ...flow.Label) stored.Mark {
+		m := stored.Mark{ID: id, Place: stored.Place{Server: "memory"}}
+		for _, l := range labels {
+			m.Labels = append(m.Labels, flow.Held{Label: l})
+		}
+		return m
+	}
+	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal"), mark("mark_2", "internal"), mark("mark_3", "pii")}, ch))
+	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal", "pii"), mark("mark_2")}, ch))
 	must(t, db.Declare(ctx, declare.Declaration{ID: "decl_1", Session: s.ID, State: declare.Approved}, ch))
 	return s
 }

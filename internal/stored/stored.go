@@ -1,0 +1,388 @@
+// Package stored keeps the confidentiality labels of what was written to servers: a write in a session that holds labels gives them to what it
+// wrote, and whoever reads it gets them. They are durable, and only a person takes them off.
+package stored
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"sallyport.example/flow"
+	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
+	"sallyport.example/internal/fault"
+	"sallyport.example/provenance"
+)
+
+// maxMarks bounds the marks of one kind of records of a server. Where there would be more, all records of the kind are marked.
+const maxMarks = 1000
+
+// Place is where something is stored.
+type Place struct {
+	Server string `json:"server"`
+	Kind   string `json:"id_kind,omitempty"` // of records; "": everything that the server gives back
+	Record string `json:"record,omitempty"`  // the id of one; "": all of the kind
+}
+
+// Mark is the labels that one place has.
+type Mark struct {
+	ID string `json:"id"`
+	Place
+	Making string      `json:"making,omitempty"` // the call that makes a record, whose id is not known yet: it may be any of the kind
+	Labels []flow.Held `json:"labels"`           // each with the call that wrote it
+	Since  time.Time   `json:"since"`
+}
+
+// Store keeps marks.
+type Store interface {
+	// StoredMarks returns all marks.
+	StoredMarks(ctx context.Context) ([]Mark, error)
+	// SaveStoredMarks writes marks by their ids, and the entry, in one transaction. One without labels is removed.
+	SaveStoredMarks(ctx context.Context, marks []Mark, e audit.Entry) error
+}
+
+// Write is a call that stores something.
+type Write struct {
+	Server, Operation, CallID string
+	Profile                   *provenance.Profile
+	Arguments                 []byte
+	Labels                    []flow.Held // what the session holds
+	Entry                     audit.Entry // who calls, for the record
+	Now                       time.Time
+}
+
+// Marks are the marks of all servers, in memory as in the store. Safe for concurrent use.
+type Marks struct {
+	store Store
+
+	changing sync.Mutex // held from what memory says until store and memory say something else
+	mu       sync.RWMutex
+	servers  map[string]*server
+}
+
+// server has the marks of one server, and what follows from them.
+type server struct {
+	marks map[string]Mark // by id; never changed in place
+	all   []flow.Held     // each label once
+	kinds map[string]*kind
+}
+
+// kind has the marks of one kind of records; "" is the kind of everything.
+type kind struct {
+	all     []flow.Held // also of single records
+	whole   []flow.Held // of the kind, or of a record that is not known
+	records map[string][]flow.Held
+	marks   int
+}
+
+// Open reads the marks.
+func Open(ctx context.Context, s Store) (*Marks, error) {
+	found, err := s.StoredMarks(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the labels of stored data: %w", err)
+	}
+	m := &Marks{store: s, servers: map[string]*server{}}
+	m.take(found)
+	return m, nil
+}
+
+// take puts marks into memory, as they were saved.
+func (m *Marks) take(marks []Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	touched := map[string]map[string]Mark{}
+	for _, mark := range marks {
+		to := touched[mark.Server]
+		if to == nil {
+			if to = map[string]Mark{}; m.servers[mark.Server] != nil {
+				to = maps.Clone(m.servers[mark.Server].marks)
+			}
+			touched[mark.Server] = to
+		}
+		if to[mark.ID] = mark; len(mark.Labels) == 0 {
+			delete(to, mark.ID)
+		}
+	}
+	for name, to := range touched {
+		if len(to) == 0 {
+			delete(m.servers, name)
+		} else {
+			m.servers[name] = summed(to)
+		}
+	}
+}
+
+func summed(marks map[string]Mark) *server {
+	s := &server{marks: marks, kinds: map[string]*kind{}}
+	for _, id := range slices.Sorted(maps.Keys(marks)) {
+		mark := marks[id]
+		k := s.kinds[mark.Kind]
+		if k == nil {
+			k = &kind{records: map[string][]flow.Held{}}
+			s.kinds[mark.Kind] = k
+		}
+		k.marks++
+		s.all, k.all = union(s.all, mark.Labels), union(k.all, mark.Labels)
+		if mark.Record == "" {
+			k.whole = union(k.whole, mark.Labels)
+		} else {
+			k.records[mark.Record] = union(k.records[mark.Record], mark.Labels)
+		}
+	}
+	return s
+}
+
+// union adds the labels that held lacks.
+func union(held, more []flow.Held) []flow.Held {
+	for _, h := range more {
+		if !has(held, h.Label) {
+			held = append(held[:len(held):len(held)], h)
+		}
+	}
+	return held
+}
+
+func has(held []flow.Held, l flow.Label) bool {
+	return slices.ContainsFunc(held, func(h flow.Held) bool { return h.Label == l })
+}
+
+// view is the server as it is marked now; nil if it has no marks.
+func (m *Marks) view(name string) *server {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.servers[name]
+}
+
+// Of are the labels of all that a server has stored: of what a call of it may bring at most.
+func (m *Marks) Of(server string) []flow.Held {
+	if s := m.view(server); s != nil {
+		return s.all
+	}
+	return nil
+}
+
+// Read are the labels of what a call gives back. payloads is the result as JSON values; nil as long as there is none, and then the call may give back
+// whatever it does not leave out by what it selects. An operation without a kind of records may give back everything.
+func (m *Marks) Read(name string, p *provenance.Profile, args []byte, payloads []json.RawMessage) []flow.Held {
+	s := m.view(name)
+	if s == nil {
+		return nil
+	}
+	if p.Kind() == "" {
+		return s.all
+	}
+	var held []flow.Held
+	if k := s.kinds[""]; k != nil {
+		held = k.all
+	}
+	k := s.kinds[p.Kind()]
+	if k == nil {
+		return held
+	}
+	held = union(held, k.whole)
+	called := p.CallReach(args, false)
+	given := provenance.Reach{Any: true}
+	if payloads != nil {
+		given = p.ResultReach(payloads)
+	}
+	if called.Any && given.Any {
+		return union(held, k.all)
+	}
+	for _, ids := range [][]string{called.IDs, given.IDs} {
+		for _, id := range ids {
+			held = union(held, k.records[id])
+		}
+	}
+	return held
+}
+
+// Carries are the labels that a write gives to what it writes: those of the session, and those that the records already have which it selects.
+func (m *Marks) Carries(w *Write) []flow.Held {
+	var held []flow.Held
+	for _, h := range w.Labels {
+		if h.Label != flow.Untrusted && h.Label != flow.Unasked { // outsiders and the question who asked are the session's matter
+			held = append(held, flow.Held{Label: h.Label, Operation: w.Operation, CallID: w.CallID})
+		}
+	}
+	if s := m.view(w.Server); s != nil && s.kinds[w.Profile.Kind()] != nil {
+		for _, id := range w.Profile.CallReach(w.Arguments, true).IDs {
+			held = union(held, s.kinds[w.Profile.Kind()].records[id])
+		}
+	}
+	return held
+}
+
+// Before marks what a call is about to write. It has to return before the call runs: whoever reads afterwards gets the labels.
+func (m *Marks) Before(ctx context.Context, w *Write) error {
+	held := m.Carries(w)
+	if len(held) == 0 {
+		return nil
+	}
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	place, reach := Place{Server: w.Server, Kind: w.Profile.Kind()}, w.Profile.CallReach(w.Arguments, true)
+	if reach.Adds {
+		return m.save(ctx, w, "a record is about to be made", m.missing(w, []Mark{{Place: place, Making: w.CallID, Labels: held}}))
+	}
+	return m.save(ctx, w, "labels of the session that writes it", m.missing(w, marksOf(place, reach, held)))
+}
+
+// After says what a call has written that had labels to give, once its result is there. Where the result tells the id of each new record, these are
+// marked in place of all.
+func (m *Marks) After(ctx context.Context, w *Write, payloads []json.RawMessage) error {
+	held, place := m.Carries(w), Place{Server: w.Server, Kind: w.Profile.Kind()}
+	made := Mark{Place: place, Making: w.CallID}
+	made.ID = made.key()
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	s, reach := m.view(w.Server), w.Profile.ResultReach(payloads)
+	if s == nil || len(held) == 0 || place.Kind == "" {
+		return nil
+	}
+	waiting, waits := s.marks[made.ID]
+	if waits && (reach.Any || len(reach.IDs) == 0) { // it stays unknown which record it is
+		return nil
+	}
+	reach.Any = false // what else the result holds was there before
+	if waits {
+		held = waiting.Labels
+	}
+	marks := m.missing(w, marksOf(place, reach, held))
+	if waits {
+		marks = append(marks, made)
+	}
+	return m.save(ctx, w, "the records that the result names", marks)
+}
+
+// marksOf are the marks of what a call reaches.
+func marksOf(place Place, reach provenance.Reach, held []flow.Held) []Mark {
+	if reach.Any || place.Kind == "" {
+		return []Mark{{Place: place, Labels: held}}
+	}
+	var marks []Mark
+	for _, id := range reach.IDs {
+		one := place
+		one.Record = id
+		marks = append(marks, Mark{Place: one, Labels: held})
+	}
+	return marks
+}
+
+// missing are the marks without what their places have already, each with its id and all its labels.
+func (m *Marks) missing(w *Write, wanted []Mark) []Mark {
+	s := m.view(w.Server)
+	if s == nil {
+		s = &server{}
+	}
+	var marks []Mark
+	for _, mark := range wanted {
+		if k := s.kinds[mark.Kind]; (mark.Record != "" || mark.Making != "") && k != nil && k.marks+len(marks) >= maxMarks {
+			mark.Record, mark.Making = "", ""
+		}
+		mark.ID = mark.key()
+		covered := s.marks[mark.ID].Labels
+		for _, wide := range []Mark{{Place: Place{Server: w.Server}}, {Place: Place{Server: w.Server, Kind: mark.Kind}}} {
+			covered = union(covered, s.marks[wide.key()].Labels)
+		}
+		if !slices.ContainsFunc(mark.Labels, func(h flow.Held) bool { return !has(covered, h.Label) }) {
+			continue
+		}
+		mark.Labels, mark.Since = union(s.marks[mark.ID].Labels, mark.Labels), w.Now
+		if !slices.ContainsFunc(marks, func(o Mark) bool { return o.ID == mark.ID }) {
+			marks = append(marks, mark)
+		}
+	}
+	return marks
+}
+
+// save writes marks with their entry, and then takes them. The caller holds changing.
+func (m *Marks) save(ctx context.Context, w *Write, why string, marks []Mark) error {
+	if len(marks) == 0 {
+		return nil
+	}
+	e := w.Entry
+	e.Kind, e.Action, e.Decision, e.Actor, e.Reason = audit.Change, "stored.label", "ok", "rule:stored", why
+	for _, mark := range marks {
+		for _, h := range mark.Labels {
+			if !slices.Contains(e.Labels, string(h.Label)) {
+				e.Labels = append(e.Labels, string(h.Label))
+			}
+		}
+	}
+	return m.write(ctx, e, marks)
+}
+
+func (m *Marks) write(ctx context.Context, e audit.Entry, marks []Mark) (err error) {
+	type shown struct { // at most as much as fits an entry
+		Marks []Mark `json:"stored"`
+		All   int    `json:"all"`
+	}
+	if e.Detail, err = json.Marshal(shown{marks[:min(len(marks), 10)], len(marks)}); err != nil {
+		return err
+	}
+	if err := m.store.SaveStoredMarks(context.WithoutCancel(ctx), marks, e); err != nil {
+		return err
+	}
+	m.take(marks)
+	return nil
+}
+
+// key names the mark's row.
+func (mark *Mark) key() string {
+	b, _ := json.Marshal([]string{mark.Server, mark.Kind, mark.Record, mark.Making}) // of strings: can't fail
+	return "mark_" + call.HashBytes(b)[:32]
+}
+
+// List returns all marks, by server, kind and record.
+func (m *Marks) List() []Mark {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	list := []Mark{}
+	for _, s := range m.servers {
+		list = slices.AppendSeq(list, maps.Values(s.marks))
+	}
+	slices.SortFunc(list, func(a, b Mark) int {
+		return strings.Compare(a.Server+"\x00"+a.Kind+"\x00"+a.Record+"\x00"+a.ID, b.Server+"\x00"+b.Kind+"\x00"+b.Record+"\x00"+b.ID)
+	})
+	return list
+}
+
+// Release takes labels off a mark: a person's act, with a reason on the record. Sessions that have read it keep theirs.
+func (m *Marks) Release(ctx context.Context, id string, labels []flow.Label, by, reason string) (Mark, error) {
+	if strings.TrimSpace(reason) == "" {
+		return Mark{}, fault.New(fault.RequestMalformed, "say why the labels are released").At("reason")
+	}
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	all := m.List()
+	at := slices.IndexFunc(all, func(mark Mark) bool { return mark.ID == id })
+	if at < 0 {
+		return Mark{}, fault.New(fault.NotFound, "Nothing stored has the mark %.80q.", id).At("id").Try("See sallyport stored list.")
+	}
+	mark := all[at]
+	if len(labels) == 0 {
+		return Mark{}, fault.New(fault.RequestMalformed, "name a label").At("labels")
+	}
+	for _, l := range labels {
+		if !has(mark.Labels, l) {
+			return Mark{}, fault.New(fault.RequestMalformed, "%s does not have the label %.40q", mark.ID, l).At("labels")
+		}
+	}
+	left := mark
+	left.Labels = []flow.Held{}
+	for _, h := range mark.Labels {
+		if !slices.Contains(labels, h.Label) {
+			left.Labels = append(left.Labels, h)
+		}
+	}
+	e := audit.Entry{Kind: audit.Change, Action: "stored.release", Decision: "ok", Actor: by, Reason: reason}
+	for _, l := range labels {
+		e.Labels = append(e.Labels, string(l))
+	}
+	return left, m.write(ctx, e, []Mark{left})
+}

@@ -1,0 +1,86 @@
+package provenance
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// A Reach says which records of its kind (Profile.IDKind) a call writes, or gives back.
+type Reach struct {
+	IDs  []string // of records, in the form in which they are compared; sorted
+	Any  bool     // it may be any record of the kind, so IDs are not all of them
+	Adds bool     // of a write: it selects no record, so it makes a new one
+}
+
+// Kind is the kind of the records, in the form in which kinds are compared; "" if nobody said it.
+func (p *Profile) Kind() string {
+	if p == nil {
+		return ""
+	}
+	return bareName(clipField(p.IDKind))
+}
+
+// maxReached bounds the ids of one call. A call that has more may reach any record.
+const maxReached = 200
+
+// CallReach says which records the arguments of a call select. A write that is said nothing of may change any record.
+func (p *Profile) CallReach(args []byte, writes bool) Reach {
+	v, err := decode(args)
+	if p == nil || p.IDKind == "" || err != nil || !p.HasRoles() {
+		return Reach{Any: true}
+	}
+	var w wrote
+	w.read(p, v)
+	var r Reach
+	for _, id := range w.IDs {
+		r.add(id)
+	}
+	r.Any = r.Any || w.Any || len(r.IDs) == 0 && (!writes || w.Selects)
+	r.Adds = !r.Any && len(r.IDs) == 0
+	return r.sorted()
+}
+
+// ResultReach says which records stand in a result. It has all of them only if the system has set the id of each record in it.
+func (p *Profile) ResultReach(payloads []json.RawMessage) Reach {
+	if p == nil || p.IDKind == "" || len(payloads) == 0 || len(payloads) > maxPayloads {
+		return Reach{Any: true}
+	}
+	o, r, size := observer{p: p, trusted: p.Output == TrustedOutput}, Reach{}, 0
+	for _, payload := range payloads {
+		size += len(payload)
+		v, err := decode(payload)
+		if err != nil || size > maxParsed {
+			return Reach{Any: true}
+		}
+		leaves(v, "", func(path string, value any) { // also of records inside others
+			if s, ok := scalar(value); ok && idField(path[strings.LastIndexByte(path, '.')+1:], p.IDKind) {
+				r.add(s)
+			}
+		})
+		records := o.split(nil, v, true)
+		r.Any = r.Any || len(records) > maxRecords || slices.ContainsFunc(records, func(rec record) bool {
+			return !slices.ContainsFunc(rec.fields, func(f field) bool {
+				c := o.class(f)
+				return !f.key && idField(f.name, p.IDKind) && (c == classTrusted || c == classSystem)
+			})
+		})
+	}
+	return r.sorted()
+}
+
+// add adds an id. One that is not compared may be any.
+func (r *Reach) add(id string) {
+	switch f := selected(id); {
+	case f == (form{}) || len(r.IDs) == maxReached:
+		r.Any = true
+	default:
+		r.IDs = append(r.IDs, f.value)
+	}
+}
+
+func (r Reach) sorted() Reach {
+	slices.Sort(r.IDs)
+	r.IDs = slices.Compact(r.IDs)
+	return r
+}
