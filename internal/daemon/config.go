@@ -605,6 +605,18 @@ func (c *Config) checkOperations(p *complaints) {
 	}
 }
 
+// checkKept checks what is said of data that stays with the server.
+func (o *OperationConfig) checkKept(p *complaints, server, field string, roles map[string]string) {
+	for _, arg := range o.MayOmit {
+		if role := roles[arg]; role != string(provenance.Destination) && role != string(provenance.URL) {
+			p.bad(field+".may_omit", "name arguments that have the role destination or url under args", "%.80q has neither role", arg)
+		}
+	}
+	if o.Stores != nil && server == "comm" {
+		p.bad(field+".stores", "remove it", "comm.* operations keep files in the workspace of their session alone")
+	}
+}
+
 func (c *Config) checkOperation(p *complaints, server, tool string, labels []flow.Label) {
 	id := server + "." + tool
 	o, field := c.Operations[id], "operations."+id
@@ -658,14 +670,7 @@ func (c *Config) checkOperation(p *complaints, server, tool string, labels []flo
 			p.bad(field+"."+name, "name the field, as it stands in the results", "a field has no name")
 		}
 	}
-	for _, arg := range o.MayOmit {
-		if role := roles[arg]; role != string(provenance.Destination) && role != string(provenance.URL) {
-			p.bad(field+".may_omit", "name arguments that have the role destination or url under args", "%.80q has neither role", arg)
-		}
-	}
-	if o.Stores != nil && server == "comm" {
-		p.bad(field+".stores", "remove it", "comm.* operations keep files in the workspace of their session alone")
-	}
+	o.checkKept(p, server, field, roles)
 	p.oneOf(field+".boundary", o.Boundary, "none", "internal", "external", "by_arg")
 	if o.Level != nil && (*o.Level < 0 || *o.Level > 2) {
 		p.bad(field+".level", "use 0, 1 or 2", "%d is not a level", *o.Level)

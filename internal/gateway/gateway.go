@@ -125,9 +125,8 @@ type background struct {
 	stop    context.CancelFunc
 }
 
-// New reads what the store holds (switches, pins, tokens) and returns a Gateway that is ready to judge. It fails rather than
-// start with a switch it could not read.
-func New(ctx context.Context, o Options) (*Gateway, error) {
+// fill sets the defaults.
+func (o *Options) fill() {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -149,6 +148,12 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if o.RemoveFiles == nil {
 		o.RemoveFiles = func(string) error { return nil } // there are no workspaces
 	}
+}
+
+// New reads what the store holds (switches, pins, tokens) and returns a Gateway that is ready to judge. It fails rather than
+// start with a switch it could not read.
+func New(ctx context.Context, o Options) (*Gateway, error) {
+	o.fill()
 	if o.Mode != Enforce && o.Mode != Shadow {
 		return nil, fmt.Errorf("unknown mode %q: enforce or shadow", o.Mode)
 	}

@@ -149,6 +149,7 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	for _, says := range c.op.LeftOut(c.args) {
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: "arguments.default", Text: says})
 	}
+	a.Reasons = append(a.Reasons, c.willCarry()...)
 	for _, flag := range c.flags { // what is doubtful about the reasons is shown with them
 		a.Reasons = append(a.Reasons, approval.Reason{Stage: "declare", Code: flag, Text: flagged[flag]})
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
@@ -31,6 +32,19 @@ func (c *crossing) mark(ctx context.Context, s *session.Session) error {
 		return nil
 	}
 	return c.g.stored.Before(ctx, w)
+}
+
+// willCarry says to the person what will carry the session's labels once the call has run.
+func (c *crossing) willCarry() []approval.Reason {
+	s := c.raised()
+	w, ok := c.stores(&s)
+	if !ok {
+		return nil
+	}
+	if says := c.g.stored.Foretell(w); says != "" {
+		return []approval.Reason{{Stage: "flow", Code: "stored.label", Text: says}}
+	}
+	return nil
 }
 
 // marked says where the labels went, once the result names the records.

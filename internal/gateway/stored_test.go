@@ -15,6 +15,7 @@ import (
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/gateway/gatewaytest"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/policy"
 	"sallyport.example/provenance"
 )
 
@@ -228,6 +229,50 @@ func TestStoredDataIsLabelledBeforeTheWrite(t *testing.T) {
 	w.mustPermit(w.do(after, "memory_read", `{}`, ""))
 	if !w.carries(after, flow.Internal) {
 		t.Error("a write with an unknown outcome left no label")
+	}
+}
+
+// Whoever is asked about a write reads what it labels; once that has the labels, there is nothing to say.
+func TestPeopleReadWhatWillCarryLabels(t *testing.T) {
+	for _, c := range []struct{ tool, arguments, want string }{
+		{"memory_add", `{"text":"x"}`, "internal will come with everything that memory gives back"},
+		{"notes_change", `{"id":7,"text":"x"}`, "internal will come with note 7 of notes"},
+		{"notes_create", `{"text":"x"}`, "internal will come with the note that it makes in notes (every note there, until its id is known)"},
+		{"memory_count", `{"text":"x"}`, ""},
+	} {
+		w := newMemoryWorld(t, nil, func(o *gateway.Options) {
+			inner := o.Classify
+			o.Classify = func(server, tool string) catalogue.Classification {
+				c := inner(server, tool)
+				if c.Flow.Effect == flow.Write && (server == "memory" || server == "notes") {
+					c.RiskFloor = policy.High
+				}
+				return c
+			}
+		})
+		says := func(p identity.Principal) string {
+			t.Helper()
+			a := w.do(p, c.tool, c.arguments, "")
+			if a.Verdict.ApprovalID == nil {
+				t.Fatalf("nobody is asked: %+v", a.Verdict)
+			}
+			q, err := w.g.Desk().Question(t.Context(), *a.Verdict.ApprovalID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range q.Reasons {
+				if r.Code == "stored.label" {
+					return r.Text
+				}
+			}
+			return ""
+		}
+		if got := says(w.open("worker", "erin", "x")); got != "" {
+			t.Errorf("%s in a session without labels: %q", c.tool, got)
+		}
+		if got := says(w.internalSession()); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.tool, got, c.want)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"sallyport.example/flow"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/provenance"
 )
@@ -225,11 +226,47 @@ func (m *Marks) Before(ctx context.Context, w *Write) error {
 	}
 	m.changing.Lock()
 	defer m.changing.Unlock()
+	return m.save(ctx, w, "labels of the session that writes it", m.missing(w, w.marks(held)))
+}
+
+// marks are those of what a call is about to write.
+func (w *Write) marks(held []flow.Held) []Mark {
 	place, reach := Place{Server: w.Server, Kind: w.Profile.Kind()}, w.Profile.CallReach(w.Arguments, true)
 	if reach.Adds {
-		return m.save(ctx, w, "a record is about to be made", m.missing(w, []Mark{{Place: place, Making: w.CallID, Labels: held}}))
+		return []Mark{{Place: place, Making: w.CallID, Labels: held}}
 	}
-	return m.save(ctx, w, "labels of the session that writes it", m.missing(w, marksOf(place, reach, held)))
+	return marksOf(place, reach, held)
+}
+
+// Foretell says which labels what would carry from the call on, for the person who is asked about it; "" if nothing changes.
+func (m *Marks) Foretell(w *Write) string {
+	const most = 3
+	var what, labels []string
+	marks := m.missing(w, w.marks(m.Carries(w)))
+	for i, mark := range marks {
+		for _, h := range mark.Labels {
+			if !slices.Contains(labels, string(h.Label)) {
+				labels = append(labels, string(h.Label))
+			}
+		}
+		switch {
+		case i == most:
+			what = append(what, fmt.Sprintf("%d more", len(marks)-most))
+		case i > most:
+		case mark.Making != "":
+			what = append(what, fmt.Sprintf("the %s that it makes in %s (every %[1]s there, until its id is known)", mark.Kind, mark.Server))
+		case mark.Record != "":
+			what = append(what, fmt.Sprintf("%s %s of %s", mark.Kind, display.Clip(mark.Record, 40), mark.Server))
+		case mark.Kind != "":
+			what = append(what, fmt.Sprintf("every %s of %s", mark.Kind, mark.Server))
+		default:
+			what = append(what, "everything that "+mark.Server+" gives back")
+		}
+	}
+	if len(marks) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Once it runs, these labels: %s will come with %s, in every session that reads it, until a person takes them off.", strings.Join(labels, ", "), strings.Join(what, ", "))
 }
 
 // After says what a call has written that had labels to give, once its result is there. Where the result tells the id of each new record, these are
