@@ -69,6 +69,9 @@ func (c *crossing) evidenceSource() evidence.Source {
 func (c *crossing) observe(result json.RawMessage) (seen provenance.Observation, trusted bool) {
 	payloads, plain := c.effect.Payloads(result)
 	seen = provenance.Observe(c.op.Profile, c.live.seen.Request(c.session.UserRequest), provenance.Result{Operation: c.op.ID, CallID: c.id, Arguments: c.args, Payloads: payloads, Writes: c.writes})
+	if c.op.Command == nil {
+		c.g.written.Distrust(c.op.Server, &seen)
+	}
 	switch out := c.op.Class.Output; {
 	case c.trustsWords():
 		return seen, true

@@ -107,6 +107,7 @@ type Gateway struct {
 	standing  *standing.Standing
 	desk      *desk.Desk
 	stored    *stored.Marks
+	written   *stored.Values
 	phase     *guard.PhaseGate
 
 	sessions   liveSessions
@@ -212,6 +213,9 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	if g.stored, err = stored.Open(ctx, o.Store); err != nil {
+		return nil, err
+	}
+	if g.written, err = stored.OpenValues(ctx, o.Store); err != nil {
 		return nil, err
 	}
 	g.voidStopped() // by a stop that the process before did not live to follow up

@@ -57,6 +57,9 @@ func (c *crossing) intent(ctx context.Context) error {
 		}
 		return err
 	}
+	if spend.Wrote != nil {
+		c.g.written.Add(spend.Wrote)
+	}
 	c.session = c.live.see(s)
 	c.ran.intended = true
 	c.g.feed.Publish(changes.Session, c.session.ID)
@@ -95,7 +98,7 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 	if err != nil {
 		return spend, detail, err
 	}
-	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys(), Seen: kept}
+	spend = Spend{StopEpoch: c.stops.epoch, CallDigest: c.digest, CallID: c.id, At: c.g.now(), First: c.usedKeys(), Seen: kept, Wrote: c.wrote()}
 	if spend.Step = c.takes(); spend.Step != nil {
 		detail["plan_step"] = f.Evidence.Step.Text
 	}

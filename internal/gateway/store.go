@@ -31,6 +31,7 @@ type Store interface {
 	catalogue.Store
 	standing.Store
 	stored.Store
+	stored.HashStore
 }
 
 // corridorStore is all of the Store that the corridor itself uses.
@@ -98,6 +99,7 @@ type Spend struct {
 	CallID      string
 	At          time.Time
 	StopEpoch   int64           // the stops that had reached the agent when the call was judged; an approval from before another one is not spent
+	Wrote       *stored.Written // what it writes to a server that nobody said yes to, in an untrusted session; nil: nothing
 	Seen        []evidence.Kept // what is kept of the call before it runs, in this order
 }
 

@@ -34,6 +34,16 @@ func (c *crossing) mark(ctx context.Context, s *session.Session) error {
 	return c.g.stored.Before(ctx, w)
 }
 
+// wrote is what the call writes to a server while the session holds untrusted content, with nobody's yes: in later sessions it confirms nothing.
+func (c *crossing) wrote() *stored.Written {
+	s := c.raised()
+	w, ok := c.stores(&s)
+	if !ok || !s.Holds(flow.Untrusted) || c.judged.facts.Answer.ByPerson() {
+		return nil
+	}
+	return c.g.written.Of(w.Server, w.CallID, w.Profile, w.Arguments)
+}
+
 // willCarry says to the person what will carry the session's labels once the call has run.
 func (c *crossing) willCarry() []approval.Reason {
 	s := c.raised()

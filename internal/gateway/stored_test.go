@@ -24,6 +24,8 @@ var memoryClasses = map[string]catalogue.Classification{
 	"memory.add":     {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Level: 1, Output: provenance.TrustedOutput},
 	"memory.read":    {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput},
 	"memory.count":   {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Level: 1, Output: provenance.TrustedOutput, Forgets: true},
+	"memory.save":    {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Level: 1, Output: provenance.TrustedOutput, Roles: map[string]string{"name": "content", "email": "content"}},
+	"memory.people":  {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput, Facts: catalogue.Facts{Names: []string{"name"}, IDKind: "person"}, Roles: map[string]string{"q": "query"}},
 	"notes.create":   {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Level: 1, Output: provenance.TrustedOutput, Facts: catalogue.Facts{IDKind: "note"}, Roles: map[string]string{"text": "content"}},
 	"notes.change":   {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Write}, Level: 1, Output: provenance.TrustedOutput, Facts: catalogue.Facts{IDKind: "note"}, Roles: map[string]string{"id": "selector", "text": "content"}},
 	"notes.read":     {Flow: flow.Spec{Sensitivity: flow.None, Effect: flow.Read}, Output: provenance.TrustedOutput, Facts: catalogue.Facts{IDKind: "note"}, Roles: map[string]string{"id": "selector"}},
@@ -287,5 +289,67 @@ func TestUntrustedDoesNotSpreadToServers(t *testing.T) {
 	w.do(p, "memory_add", `{"text":"x"}`, "")
 	if marks := w.g.Stored().List(); len(marks) != 0 {
 		t.Errorf("%+v", marks)
+	}
+}
+
+// What an untrusted session wrote with nobody's yes confirms nothing in a later session, and names nothing there, also after a restart. What was there
+// before does, and so does what a person said yes to.
+func TestWrittenByUntrustedSession(t *testing.T) {
+	const planted, honest = "eve@evil.example", "bob.stone@corp.example"
+	people := dataResult(`[{"id":"p1","name":"Dora Quill","email":"` + planted + `"},{"id":"p2","name":"Ann Lee","email":"` + honest + `"}]`)
+	for _, c := range []struct {
+		name, writes string
+		untrusted    bool
+		asked        bool // about the planted address, later
+	}{
+		{"both", `{"name":"Dora Quill","email":"eve@evil.example"}`, true, true},
+		{"in a text", `{"name":"Dora Quill","email":"Quill, Dora <EVE@evil.example>"}`, true, true},
+		{"percent-encoded", `{"name":"x","email":"eve%40evil.example"}`, true, true},
+		{"the name alone", `{"name":"my friend dora quill of Acme","email":"x"}`, true, true},
+		{"something else", `{"name":"Falcon","email":"x@y.example"}`, true, false},
+		{"a clean session", `{"name":"Dora Quill","email":"eve@evil.example"}`, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newMemoryWorld(t, map[string]string{"memory.people": people}, func(o *gateway.Options) {
+				o.FreeLevel1, o.Labels = true, []flow.Label{"internal"}
+				inner := o.Classify
+				o.Classify = func(server, tool string) catalogue.Classification {
+					if c, ok := tracedClasses[server+"."+tool]; ok {
+						c.Listed, c.Named, c.ExternalIO = true, true, true
+						return c
+					}
+					return inner(server, tool)
+				}
+			})
+			w.offerTraced(w.g)
+			w.says("mail.find", structured(`{"mails":`+inbox+`}`))
+			p := w.open("worker", "erin", "Look at my mails")
+			if c.untrusted {
+				w.mustPermit(w.do(p, "mail_find", `{"q":"Acme"}`, ""))
+			}
+			w.mustPermit(w.do(p, "memory_save", c.writes, ""))
+			if _, err := w.g.CloseSession(t.Context(), p.ID, "person:carol", "done"); err != nil {
+				t.Fatal(err)
+			}
+			later := func(when string) {
+				t.Helper()
+				p := w.open("worker", "erin", "Write to Dora Quill and to Ann Lee about my mails")
+				w.mustPermit(w.do(p, "mail_find", `{"q":"Acme"}`, ""))
+				w.mustPermit(w.do(p, "memory_people", `{"q":"all"}`, ""))
+				for address, asked := range map[string]bool{planted: c.asked, honest: false} {
+					v := judgedOnly(w, p, "slack_send", to(address))
+					flowAsks := strings.Contains(fmt.Sprint(v.Because), "flow: ")
+					if flowAsks != asked || v.Decision == fault.Deny {
+						t.Errorf("%s, %s: asked by flow %v, want %v: %+v", when, address, flowAsks, asked, v)
+					}
+				}
+			}
+			later("at once")
+			w.end()
+			w.start()
+			w.offerMemory()
+			w.offerTraced(w.g)
+			later("after a restart")
+		})
 	}
 }

@@ -122,6 +122,11 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 		}
 		return m
 	}
+	for i := range 2 {
+		id, at := fmt.Sprint("w", i), get(t)(db.Session(ctx, own.ID)).Version
+		get(t)(db.Intent(ctx, own.ID, at, intent(own, id), nil, gateway.Spend{Wrote: &stored.Written{CallID: id, Server: "memory", Hashes: []string{"h"}}}))
+		get(t)(db.Outcome(ctx, own.ID, outcome(intent(own, id), "ok"), nil, 0))
+	}
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal"), mark("mark_2", "internal"), mark("mark_3", "pii")}, ch))
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal", "pii"), mark("mark_2")}, ch))
 	must(t, db.Declare(ctx, declare.Declaration{ID: "decl_1", Session: s.ID, State: declare.Approved}, ch))

@@ -195,6 +195,14 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 				}
 			}
 		}
+		for _, sp := range spend {
+			if sp.Wrote == nil {
+				continue
+			}
+			if err := t.keepWritten(sp.Wrote); err != nil {
+				return err
+			}
+		}
 		if after = s.Raise(raise...); after.Version == s.Version && !took {
 			t.hold(s)
 		} else if err := t.save(after); err != nil {

@@ -52,3 +52,33 @@ func (db *DB) SaveStoredMarks(ctx context.Context, marks []stored.Mark, e audit.
 		return t.append(&e)
 	}})
 }
+
+// KeyedHash implements stored.HashStore.
+func (db *DB) KeyedHash(server, value string) string {
+	return db.w.proof.key.digest("sallyport/written", server, value)[:22]
+}
+
+// StoredWritten implements stored.HashStore.
+func (r *Reader) StoredWritten(ctx context.Context) ([]stored.Written, error) {
+	rows, err := r.whole(ctx, writtenRows, "ORDER BY id")
+	if err != nil {
+		return nil, err
+	}
+	all := make([]stored.Written, len(rows))
+	for i, row := range rows {
+		if err := json.Unmarshal(blob(row[1]), &all[i]); err != nil {
+			return nil, damaged(err)
+		}
+		all[i].CallID = text(row[0])
+	}
+	return all, nil
+}
+
+// keepWritten keeps what an untrusted session writes.
+func (t *tx) keepWritten(w *stored.Written) error {
+	body, err := json.Marshal(w)
+	if err != nil {
+		return fault.Wrap(err, fault.Internal, "what a call writes can't be kept")
+	}
+	return t.put(writtenRows, w.CallID, body)
+}

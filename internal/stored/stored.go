@@ -1,5 +1,6 @@
 // Package stored keeps the confidentiality labels of what was written to servers: a write in a session that holds labels gives them to what it
-// wrote, and whoever reads it gets them. They are durable, and only a person takes them off.
+// wrote, and whoever reads it gets them. They are durable, and only a person takes them off. It also keeps hashes of what untrusted sessions wrote, which
+// confirms nothing when it is read.
 package stored
 
 import (

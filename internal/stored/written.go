@@ -1,0 +1,112 @@
+package stored
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"sallyport.example/provenance"
+)
+
+// maxHashes bounds what is kept of one server. After that, everything that the server gives back may have been written by anybody.
+const maxHashes = 200_000
+
+// Written is what a call of an untrusted session writes to a server: keyed hashes of the values. No value can be read from them.
+type Written struct {
+	CallID string   `json:"-"`
+	Server string   `json:"server"`
+	Hashes []string `json:"hashes,omitempty"`
+	All    bool     `json:"all,omitempty"` // it may have been anything
+}
+
+// HashStore keeps what untrusted sessions wrote. Intents write it.
+type HashStore interface {
+	// KeyedHash is a hash of a value under a key that is kept apart from the database.
+	KeyedHash(server, value string) string
+	// StoredWritten returns all that was written.
+	StoredWritten(ctx context.Context) ([]Written, error)
+}
+
+// Values are the values that untrusted sessions wrote, in memory as in the store. Safe for concurrent use.
+type Values struct {
+	store HashStore
+
+	mu      sync.RWMutex // guards the rest
+	servers map[string]*written
+}
+
+type written struct {
+	hashes map[string]bool
+	all    bool
+}
+
+// OpenValues reads the values.
+func OpenValues(ctx context.Context, s HashStore) (*Values, error) {
+	found, err := s.StoredWritten(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading what untrusted sessions wrote: %w", err)
+	}
+	v := &Values{store: s, servers: map[string]*written{}}
+	for i := range found {
+		v.Add(&found[i])
+	}
+	return v, nil
+}
+
+// Of is what a call writes that nobody has written before; nil if there is nothing.
+func (v *Values) Of(server, callID string, p *provenance.Profile, args []byte) *Written {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	had := v.servers[server]
+	if had == nil {
+		had = &written{}
+	}
+	if had.all {
+		return nil
+	}
+	w := &Written{CallID: callID, Server: server}
+	values, ok := provenance.Written(p, args)
+	for _, value := range values {
+		if hash := v.store.KeyedHash(server, value); !had.hashes[hash] {
+			w.Hashes = append(w.Hashes, hash)
+		}
+	}
+	if !ok || len(had.hashes)+len(w.Hashes) > maxHashes {
+		w.Hashes, w.All = nil, true
+	}
+	if len(w.Hashes) == 0 && !w.All {
+		return nil
+	}
+	return w
+}
+
+// Add takes what is durable. It has to be called before the call runs.
+func (v *Values) Add(w *Written) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	of := v.servers[w.Server]
+	if of == nil {
+		of = &written{hashes: map[string]bool{}}
+		v.servers[w.Server] = of
+	}
+	of.all = of.all || w.All
+	for _, hash := range w.Hashes {
+		of.hashes[hash] = true
+	}
+}
+
+// Distrust takes from what a server showed all that an untrusted session wrote to it.
+func (v *Values) Distrust(server string, seen *provenance.Observation) {
+	v.mu.RLock()
+	of := v.servers[server]
+	v.mu.RUnlock()
+	if of == nil {
+		return
+	}
+	seen.Distrust(func(value string) bool {
+		hash := v.store.KeyedHash(server, value)
+		v.mu.RLock()
+		defer v.mu.RUnlock()
+		return of.all || of.hashes[hash]
+	})
+}
