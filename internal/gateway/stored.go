@@ -52,7 +52,7 @@ func (c *crossing) willCarry() []approval.Reason {
 		return nil
 	}
 	if says := c.g.stored.Foretell(w); says != "" {
-		return []approval.Reason{{Stage: "flow", Code: "stored.label", Text: says}}
+		return []approval.Reason{{Stage: "label", Code: "stored.label", Text: says}}
 	}
 	return nil
 }
