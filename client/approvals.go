@@ -227,6 +227,7 @@ type Vote struct {
 	At       time.Time `json:"at"`
 	Comment  string    `json:"comment,omitempty"`
 	Aliases  []string  `json:"aliases,omitempty"` // the person's other identities
+	Own      bool      `json:"own"`               // the person asked for the call, opened its session or owns the agent
 }
 
 // ApprovalQuery asks for a page of approvals, newest first.

@@ -132,7 +132,11 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.surroundings(a)
 	s.field("declaration", a.DeclarationID)
 	for _, v := range a.Votes {
-		s.field("answer", show(v.At)+" "+v.Person+": "+v.Decision+reasonText(v.Comment))
+		own := ""
+		if v.Own {
+			own = " (asked for it, too)"
+		}
+		s.field("answer", show(v.At)+" "+v.Person+own+": "+v.Decision+reasonText(v.Comment))
 	}
 	s.field("why not", a.Reason)
 	s.field("replaced by", a.ReplacedBy)

@@ -81,6 +81,8 @@ type Vote struct {
 	Comment  string    `json:"comment,omitempty"`
 	// Aliases are the person's other identities at that time, so that they can't vote again as one of them.
 	Aliases []string `json:"aliases,omitempty"`
+	// Own: the person asked for the call, opened its session or owns the agent.
+	Own bool `json:"own"`
 }
 
 // Finding says where one value of the arguments came from, as the person was shown: provenance.Finding.
@@ -144,14 +146,17 @@ type Approval struct {
 	Reason        string    `json:"reason,omitempty"`      // of the rejection, or why it is superseded
 }
 
-const medium = "MEDIUM"
+const (
+	medium   = "MEDIUM"
+	critical = "CRITICAL"
+)
 
 // Needed is how many people have to approve a risk if silence can't; 0 for an unknown risk.
 func Needed(risk string) int {
 	switch risk {
 	case "LOW", medium, "HIGH":
 		return 1
-	case "CRITICAL":
+	case critical:
 		return 2
 	}
 	return 0
@@ -316,6 +321,16 @@ type Voter struct {
 	Person  string
 	Roles   []identity.Role
 	Aliases []string
+	// AnswersOwn lets the person answer what they asked for themselves, up to HIGH (approvals.requester).
+	AnswersOwn bool
+	// Others returns everybody else who is known today, so that a person who is the only one can answer what they asked for. nil: not known, and then
+	// they can't.
+	Others func() []Voter
+}
+
+// answers reports whether the voter has a role that answers.
+func (v Voter) answers() bool {
+	return slices.Contains(v.Roles, identity.Approver) || slices.Contains(v.Roles, identity.Admin)
 }
 
 // names are all names of the voter.
@@ -338,18 +353,42 @@ func bare(name string) string {
 	return name
 }
 
-// Entitled checks whether the voter may answer at all: an approver or an admin who did not ask for the call, open the session or own the agent.
+// Own reports whether the voter asked for the call, opened its session or owns the agent.
+func (a Approval) Own(v Voter) bool { return v.is(a.Requester, a.OpenedBy, "agent:"+a.Agent) }
+
+// mayAnswerOwn reports whether the voter may answer although it is their own call: never at CRITICAL; below it where the operator lets requesters
+// answer, and where nobody else could (HI-2).
+func (a Approval) mayAnswerOwn(v Voter) bool {
+	if Needed(a.Risk) != 1 { // CRITICAL, or a risk that nobody knows
+		return false
+	}
+	if v.AnswersOwn {
+		return true
+	}
+	return v.Others != nil && !slices.ContainsFunc(v.Others(), func(o Voter) bool { return o.answers() && !v.is(o.names()...) && !a.Own(o) })
+}
+
+// Entitled checks whether the voter may answer at all: an approver or an admin. Who asked for the call, opened the session or owns the agent may up
+// to risk HIGH where nobody else could, or where the operator lets them.
 func (a Approval) Entitled(v Voter) error {
 	if bare(v.Person) == "" {
 		return fault.New(fault.CredentialMissing, "Only a person can answer.")
 	}
-	if !slices.Contains(v.Roles, identity.Approver) && !slices.Contains(v.Roles, identity.Admin) {
+	if !v.answers() {
 		return fault.New(fault.RoleMissing, "Only the roles approver and admin can answer.")
 	}
-	if v.is(a.Requester, a.OpenedBy, "agent:"+a.Agent) {
-		return fault.New(fault.RoleMissing, "You asked for this, or somebody or something that acts for you did.").Try("Ask another person to answer it.")
+	if a.Own(v) && !a.mayAnswerOwn(v) {
+		return fault.New(fault.RoleMissing, "You asked for this, or somebody or something that acts for you did.").Try("%s", a.askAnother())
 	}
 	return nil
+}
+
+// askAnother says what a person can do who may not answer their own call.
+func (a Approval) askAnother() string {
+	if a.Risk == critical {
+		return "Two other people have to approve what is CRITICAL."
+	}
+	return "Ask another person to answer it. The operator can let requesters answer up to HIGH: approvals.requester."
 }
 
 // mayApprove checks the additional condition for an approval: nobody approves arguments that they wrote.
@@ -413,7 +452,7 @@ func (a Approval) vote(v Voter, d Decision, text string, now time.Time) Approval
 			votes = append(votes, old)
 		}
 	}
-	a.Votes = append(votes, Vote{Person: v.Person, Decision: d, At: now.UTC(), Comment: text, Aliases: slices.Clone(v.Aliases)})
+	a.Votes = append(votes, Vote{Person: v.Person, Decision: d, At: now.UTC(), Comment: text, Aliases: slices.Clone(v.Aliases), Own: a.Own(v)})
 	return a
 }
 

@@ -613,3 +613,67 @@ func BenchmarkCovers(b *testing.B) {
 		}
 	}
 }
+
+// TestOwnAnswer: a person answers what they asked for where nobody else could, or where the operator lets them, never at CRITICAL.
+func TestOwnAnswer(t *testing.T) {
+	others := func(v ...Voter) func() []Voter { return func() []Voter { return v } }
+	rita := voter("rita", "rita@example.com")
+	viewer := Voter{Person: "v", Roles: []identity.Role{identity.Viewer, identity.Operator, identity.Auditor}}
+	lets := rita
+	lets.AnswersOwn = true
+	for name, c := range map[string]struct {
+		voter  Voter
+		others func() []Voter
+		own    bool
+	}{
+		"alone":                              {rita, others(), true},
+		"with people who can't answer":       {rita, others(viewer), true},
+		"with the agent's owner":             {rita, others(voter("otto", "agent:payer")), true},
+		"with an account of their own":       {rita, others(voter("r2", "rita")), true},
+		"with somebody else":                 {rita, others(viewer, alice), false},
+		"with an admin":                      {rita, others(carol), false},
+		"it is not known who else there is":  {rita, nil, false},
+		"the operator lets them":             {lets, others(alice, carol), true},
+		"the operator lets them, unknown":    {lets, nil, true},
+		"no role, alone":                     {Voter{Person: "rita"}, others(), false},
+		"no role, and the operator lets":     {Voter{Person: "rita", AnswersOwn: true}, others(), false},
+		"the opener, alone":                  {voter("host-owner", "host:ci"), others(viewer), true},
+		"owner of the agent, beside another": {voter("otto", "agent:payer"), others(alice), false},
+	} {
+		for _, risk := range []string{"LOW", "MEDIUM", "HIGH", "CRITICAL"} {
+			a := asked()
+			a.Requester, a.OpenedBy, a.Risk = "rita", "host:ci", risk
+			a = must(t)(New(a, t0, life))
+			c.voter.Others = c.others
+			want := c.own && risk != "CRITICAL"
+			for what, move := range map[string]func() (Approval, error){
+				"approve": func() (Approval, error) { return a.Approve(c.voter, a.Digest, "", in) },
+				"reject":  func() (Approval, error) { return a.Reject(c.voter, a.Digest, "no", in) },
+			} {
+				after, err := move()
+				if (err == nil) != want || err != nil && !fault.Is(err, fault.RoleMissing) {
+					t.Errorf("%s: %s at %s: %v", name, what, risk, err)
+				}
+				if err == nil && !after.Votes[0].Own {
+					t.Errorf("%s: %s at %s: the vote is not marked as their own", name, what, risk)
+				}
+				if err != nil || what == "reject" {
+					continue
+				}
+				known := func(string) (Voter, bool) { return c.voter, true }
+				if after.State != Approved || after.Recount(known).State != Approved {
+					t.Errorf("%s at %s: %s after the only answer", name, risk, after.State)
+				}
+				joined := c.voter
+				joined.Others = others(alice)
+				if s := after.Recount(func(string) (Voter, bool) { return joined, true }).State; (s == Approved) != c.voter.AnswersOwn {
+					t.Errorf("%s at %s: %s once somebody else can answer", name, risk, s)
+				}
+			}
+		}
+	}
+	a := open(t, "HIGH")
+	if a = must(t)(a.Approve(alice, a.Digest, "", in)); a.Votes[0].Own {
+		t.Error("another person's vote is marked as the requester's own")
+	}
+}

@@ -49,6 +49,7 @@ type approvalPage struct {
 
 	MayNot     *problem       // why this person may not answer
 	OwnVote    *approval.Vote // how this person has answered
+	Own        bool           // this person asked for the call themselves
 	Wrote      bool           // this person wrote the arguments, so that another one approves them
 	CanApprove bool           // it can still be approved or put off
 	CanReject  bool           // it can still be rejected
@@ -150,9 +151,10 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 			d.Yes++
 		}
 	}
-	if err := q.Entitled(voter(p)); err != nil {
+	if err := c.o.Gateway.Desk().Entitled(voter(p), q.Approval); err != nil {
 		d.MayNot = problemOf(err)
 	}
+	d.Own = d.MayNot == nil && c.o.Gateway.Desk().Own(voter(p), q.Approval)
 	d.OwnVote, d.Wrote = voteOf(q.Approval, p.ID), q.ModifiedBy == p.ID
 	d.CanReject = !q.State.Final() && q.State != approval.Expired
 	d.CanApprove = d.CanReject && q.State != approval.Approved

@@ -112,18 +112,18 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request, p identity.P
 		}
 	}
 	if d.Done, d.Vote = c.done(r, p); d.Done != nil {
-		d.focus(p)
+		c.focus(&d, p)
 	}
 	c.show(w, r, p, view{template: "approvals", title: "Approvals", place: "/approvals", data: d})
 }
 
 // focus marks the first question that waits for the person. What gets the focus is a link: a second click or key press after an answer must
 // not meet the button under a request that nobody has read.
-func (d *queuePage) focus(p identity.Principal) {
+func (c *Console) focus(d *queuePage, p identity.Principal) {
 	for _, groups := range [][]group{d.Soon, d.Groups} {
 		for _, g := range groups {
 			for i, q := range g.Questions {
-				if q.State == approval.Pending && q.Entitled(voter(p)) == nil && voteOf(q.Approval, p.ID) == nil {
+				if q.State == approval.Pending && c.o.Gateway.Desk().Entitled(voter(p), q.Approval) == nil && voteOf(q.Approval, p.ID) == nil {
 					g.Questions[i].Focus = true
 					return
 				}

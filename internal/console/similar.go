@@ -50,7 +50,7 @@ func (c *Console) showSimilar(w http.ResponseWriter, r *http.Request, p identity
 		}
 		d.Items = append(d.Items, item)
 	}
-	if err := d.First.Entitled(voter(p)); err != nil {
+	if err := c.o.Gateway.Desk().Entitled(voter(p), d.First.Approval); err != nil {
 		d.MayNot = problemOf(err)
 	}
 	c.show(w, r, p, view{template: "similar", title: "Similar requests for " + d.First.Operation, place: "/approvals", status: status, data: d})

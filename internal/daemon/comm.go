@@ -123,15 +123,40 @@ func (c *Config) tierProblems(set agent.Set) []Problem {
 func (c *Config) voter(person string) (approval.Voter, bool) {
 	for _, p := range c.People {
 		if p.ID == person {
-			v := approval.Voter{Person: p.ID, Aliases: p.Identities}
-			for _, r := range p.Roles {
-				v.Roles = append(v.Roles, identity.Role(r))
-			}
-			return v, true
+			return c.withOthers(p.voter()), true
 		}
 	}
-	if person == "admin" {
-		return approval.Voter{Person: person, Roles: []identity.Role{identity.Admin}}, true
+	if person == bootstrapAdmin {
+		return c.withOthers(approval.Voter{Person: person, Roles: []identity.Role{identity.Admin}}), true
 	}
 	return approval.Voter{}, false
+}
+
+const bootstrapAdmin = "admin"
+
+func (p PersonConfig) voter() approval.Voter {
+	v := approval.Voter{Person: p.ID, Aliases: p.Identities}
+	for _, r := range p.Roles {
+		v.Roles = append(v.Roles, identity.Role(r))
+	}
+	return v
+}
+
+// withOthers adds whether the person may answer what they asked for, and who else could.
+func (c *Config) withOthers(v approval.Voter) approval.Voter {
+	v.AnswersOwn = c.Approvals.Requester == requesterHigh
+	v.Others = func() (others []approval.Voter) {
+		listed := false
+		for _, p := range c.People {
+			listed = listed || p.ID == bootstrapAdmin
+			if p.ID != v.Person {
+				others = append(others, p.voter())
+			}
+		}
+		if !listed && v.Person != bootstrapAdmin {
+			others = append(others, approval.Voter{Person: bootstrapAdmin, Roles: []identity.Role{identity.Admin}})
+		}
+		return others
+	}
+	return v
 }

@@ -185,11 +185,15 @@ type TierConfig struct {
 	AskFrom               string   `yaml:"ask_from,omitempty" json:"ask_from,omitempty" jsonschema:"Risk from which a person decides on a declared operation: LOW, MEDIUM or HIGH (default). On HIGH and CRITICAL people always decide."`
 }
 
+// requesterHigh is the value of approvals.requester that lets people answer what they asked for, up to risk HIGH.
+const requesterHigh = "high"
+
 // ApprovalsConfig says how people are asked.
 type ApprovalsConfig struct {
 	Expires        Duration           `yaml:"expires,omitempty" json:"expires,omitempty" jsonschema:"How long a declaration, and a question to a person, is good for. Default 30m."`
 	Hold           Duration           `yaml:"hold,omitempty" json:"hold,omitempty" jsonschema:"How long a call over MCP is held while a person decides. Default 50s."`
 	MediumDelay    Duration           `yaml:"medium_delay,omitempty" json:"medium_delay,omitempty" jsonschema:"How long a call of risk MEDIUM waits to be stopped before it runs. Default 10s."`
+	Requester      string             `yaml:"requester,omitempty" json:"requester,omitempty" jsonschema:"high: people may answer what they asked for themselves, up to risk HIGH. Default: only where nobody else could."`
 	DrillEvery     int                `yaml:"drill_every,omitempty" json:"drill_every,omitempty" jsonschema:"One drill for so many questions: a request that no agent made and that should be rejected, to see whether people read. Default 0: none."`
 	HighAmount     float64            `yaml:"high_amount,omitempty" json:"high_amount,omitempty" jsonschema:"Amount from which a call is HIGH, in currency. Default 1000."`
 	CriticalAmount float64            `yaml:"critical_amount,omitempty" json:"critical_amount,omitempty" jsonschema:"Amount from which a call that moves money or deletes data is CRITICAL, in currency. Default 10000."`
@@ -748,6 +752,9 @@ var roles = []string{
 func (c *Config) checkApprovals(p *complaints) {
 	if _, err := c.Approvals.rules(); err != nil {
 		p.fault(fault.Of(err).Field, err)
+	}
+	if r := c.Approvals.Requester; r != "" && r != requesterHigh {
+		p.bad("approvals.requester", "write high, or leave it out", "there is no value %q", r)
 	}
 	if c.Approvals.DrillEvery < 0 {
 		p.bad("approvals.drill_every", "leave it out for no drills", "can't be negative")

@@ -311,6 +311,7 @@ approvals:
   high_amount: 1000
   critical_amount: 10000
   currency: USD
+  # requester: high   # people may answer what they asked for themselves, up to HIGH; without it, only where nobody else could
   # One request in so many that no agent made and that should be rejected, to see whether people read what they approve.
   # drill_every: 50
   # rates: {EUR: 1.08, GBP: 1.27}

@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -68,8 +69,23 @@ func (d *Desk) voter(v approval.Voter, reason string) (approval.Voter, error) {
 	if !ok {
 		return v, fault.New(fault.RoleMissing, "Nobody knows who %s is: who approves must be listed under people in sallyport.yaml.", display.Clip(v.Person, maxNamed))
 	}
-	v.Aliases = append(slices.Clone(v.Aliases), known.Aliases...)
+	v.Aliases, v.AnswersOwn, v.Others = append(slices.Clone(v.Aliases), known.Aliases...), known.AnswersOwn, known.Others
 	return v, nil
+}
+
+// Entitled checks whether a person may answer a question, with all their identities.
+func (d *Desk) Entitled(v approval.Voter, a approval.Approval) error {
+	v, err := d.voter(v, "")
+	if err != nil {
+		return err
+	}
+	return a.Entitled(v)
+}
+
+// Own reports whether a person asked for the call themselves, under any of their identities.
+func (d *Desk) Own(v approval.Voter, a approval.Approval) bool {
+	v, err := d.voter(v, "")
+	return err == nil && a.Own(v)
 }
 
 // maxNamed bounds a name in a message, in bytes.
@@ -133,6 +149,9 @@ func (d *Desk) vote(old Stored, voter approval.Voter, r Response, drill bool) (u
 		return u, err
 	}
 	u.Entry.Approvers = u.Approval.Approvers()
+	if a.Own(voter) {
+		u.Entry.Detail, _ = json.Marshal(map[string]any{"approval_id": a.ID, "digest": a.Digest, "declaration_id": a.DeclarationID, "own": true}) // of strings: can't fail
+	}
 	about := old.Declaration
 	if u.Declaration = nil; about == nil {
 		return u, nil

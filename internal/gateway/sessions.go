@@ -623,6 +623,7 @@ func (g *Gateway) WaitingPlans(ctx context.Context, limit int) (newest []session
 
 // DecidePlan is a person's answer to a plan that waits, named by the digest they saw.
 func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve bool, by, reason string) (session.Session, error) {
+	own := false
 	if person, ok := strings.CutPrefix(by, "person:"); ok && approve {
 		s, err := g.store.Session(ctx, id)
 		if err != nil {
@@ -630,7 +631,9 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 		}
 		voter, _ := g.o.Voter(person)
 		voter.Person, voter.Roles = person, []identity.Role{identity.Approver} // whether they may decide on plans is the door's to check
-		if err := (approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent}).Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
+		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent, Risk: "HIGH"} // its HIGH and CRITICAL calls are asked about one by one
+		own = plan.Own(voter)
+		if err := plan.Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
 			return s, err
 		}
 	}
@@ -638,7 +641,11 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 	if !approve {
 		action = "plan.reject"
 	}
-	detail, _ := json.Marshal(map[string]any{"plan_digest": digest}) // of a string: can't fail
+	said := map[string]any{"plan_digest": digest}
+	if own {
+		said["own"] = true // the person asked for the session themselves
+	}
+	detail, _ := json.Marshal(said) // of a string: can't fail
 	return g.change(ctx, id, audit.Entry{Action: action, Actor: by, Reason: reason, Detail: detail},
 		func(s session.Session) (session.Session, error) {
 			if approve && s.PlanWaits() && g.stoppedSince(&s) {
