@@ -630,7 +630,7 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 			return s, err
 		}
 		voter, _ := g.o.Voter(person)
-		voter.Person, voter.Roles = person, []identity.Role{identity.Approver} // whether they may decide on plans is the door's to check
+		voter.Person, voter.Roles = person, []identity.Role{identity.Approver}                                // whether they may decide on plans is the door's to check
 		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent, Risk: "HIGH"} // its HIGH and CRITICAL calls are asked about one by one
 		own = plan.Own(voter)
 		if err := plan.Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
