@@ -26,7 +26,7 @@ var types = map[string]any{
 	"OpenBody": client.OpenSession{}, "OpenedSession": client.OpenedSession{}, "GatewayManifest": client.Manifest{}, "FlowTool": client.ManifestTool{},
 	"PlannedReport": client.PlanReport{}, "FlowViolation": client.Violation{}, "FlowImpossible": client.Impossible{}, "PlannedAsk": client.PlanAsk{},
 	"ProvenanceSource": client.StepSource{}, "ProvenanceDone": client.StepDone{}, "ProvenanceRecord": client.StepRecord{},
-	"GatewayPlanAnswer": client.PlanAnswer{}, "GatewayPlanStep": client.JudgedStep{},
+	"GatewayPlanAnswer": client.PlanAnswer{}, "GatewayWords": client.AddedWords{}, "GatewayPlanStep": client.JudgedStep{},
 	"FaultVerdict": client.Verdict{}, "FaultBecause": client.Because{}, "FaultRemedy": client.Remedy{},
 	"DeclareBody": client.NewDeclaration{}, "DeclareJustification": client.Justification{}, "GatewayDeclareAnswer": client.DeclareAnswer{},
 	"DeclareDeclaration": client.Declaration{}, "DeskQuestion": client.Approval{}, "ApprovalReason": client.ApprovalReason{}, "ApprovalFinding": client.Finding{}, "ApprovalVote": client.Vote{},
@@ -43,7 +43,7 @@ var types = map[string]any{
 	}{}, "Problem": client.Problem{}, "FieldError": client.FieldError{},
 
 	"AgentList": "-", "ToolList": "-", "ServerList": "-", "TokenList": "-", "CallBody": "-", "ApproveBody": "-", "RejectBody": "-", "DeferBody": "-", "ModifyBody": "-", "AsideBody": "-", "BatchBody": "-", "BatchAnswer": "-", "ValidateBody": "-", "PlanBody": "-",
-	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",
+	"PhaseBody": "-", "ReleaseBody": "-", "ReasonBody": "-", "DigestBody": "-", "WordsBody": "-", "AcceptBody": "-", "AcceptAllBody": "-", "AcceptedList": "-",
 	// The declaration is handed on as it is.
 	"AgentDeclaration": "-", "AgentDataSources": "-", "AgentPermissions": "-", "AgentQuotas": "-", "AgentSystemPrompt": "-",
 }

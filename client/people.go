@@ -71,6 +71,19 @@ func (c *Client) SetPhase(ctx context.Context, id, phase, reason string) (*Sessi
 	}{phase, reason})
 }
 
+// AddedWords is what became of words that were added to a session.
+type AddedWords struct {
+	SessionID string `json:"session_id"`
+	Confirms  bool   `json:"confirms"` // false: a call of the session was open, so they are on record alone; send them again when it has ended
+}
+
+// AddWords adds what the person asked for later to the request of a session.
+func (c *Client) AddWords(ctx context.Context, id, text string) (*AddedWords, error) {
+	return do[AddedWords](ctx, c, http.MethodPost, "/v1/sessions/"+seg(id)+"/words", struct {
+		Text string `json:"text"`
+	}{text})
+}
+
 // Release takes labels off a session; the reason goes on the record.
 func (c *Client) Release(ctx context.Context, id string, labels []string, reason string) (*Session, error) {
 	return c.act(ctx, id, "/release", struct {

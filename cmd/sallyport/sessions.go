@@ -20,6 +20,7 @@ func (c *cli) sessions() *cobra.Command {
 			func(ctx context.Context, cl *client.Client, args []string, reason string) (*client.Session, error) {
 				return cl.SetPhase(ctx, args[0], args[1], reason)
 			}),
+		c.sessionSay(),
 		c.answerPlan((*client.Client).ApprovePlan, "approve-plan", about{short: "Approve the plan that waits in a session", example: "sallyport sessions approve-plan sess_01J… 8f0c… --reason \"as discussed\""}),
 		c.answerPlan((*client.Client).RejectPlan, "reject-plan", about{short: "Reject the plan that waits in a session", example: "sallyport sessions reject-plan sess_01J… 8f0c… --reason \"no mails to customers\"", reasoned: true}),
 		c.sessionRelease(),
@@ -105,6 +106,22 @@ func (c *cli) sessionOpen() *cobra.Command {
 	cmd.Flags().StringVar(&open.Requester, "requester", "", "who asked for it")
 	cmd.Flags().StringSliceVar(&open.Labels, "label", nil, "a label that the session starts with")
 	return cmd
+}
+
+func (c *cli) sessionSay() *cobra.Command {
+	return printing(c, about{
+		use: "say SESSION TEXT", short: "Add to what the person asked for in a session", args: cobra.ExactArgs(2),
+		long:    "Arguments of calls are traced to these words as to the request that the session was opened with. They count only if no call of the session is open.",
+		example: "sallyport sessions say sess_01J… \"Send it to bo@example.com as well.\"",
+	}, func(ctx context.Context, cl *client.Client, args []string) (*client.AddedWords, error) {
+		return cl.AddWords(ctx, args[0], args[1])
+	}, func(t *table, w *client.AddedWords) {
+		if w.Confirms {
+			t.line("The words are part of the person's request in %s.", w.SessionID)
+			return
+		}
+		t.line("A call of %s is open: the words are on record, and are not part of the request. Say them again when it has ended.", w.SessionID)
+	})
 }
 
 func (c *cli) sessionRelease() *cobra.Command {

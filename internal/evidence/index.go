@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 
 	"sallyport.example/internal/fault"
 	"sallyport.example/provenance"
@@ -18,8 +19,7 @@ type Store interface {
 // Index is what a session has seen, as far as memory has it: an index of what the store keeps. It is brought up to date before it is asked,
 // so replicas see one another's evidence. The zero Index has seen nothing yet. It must not be copied.
 type Index struct {
-	once    sync.Once
-	request *provenance.Request
+	request atomic.Pointer[readRequest]
 
 	mu    sync.Mutex // guards the rest
 	index provenance.Evidence
@@ -27,10 +27,20 @@ type Index struct {
 	under map[string]string // operation -> digest of the profile under which its evidence is in the index, or was left out
 }
 
-// Request is what the person said in these words, read once: they don't change in a session.
+// readRequest is the person's request, and the words that it was read from.
+type readRequest struct {
+	words string
+	read  *provenance.Request
+}
+
+// Request is what the person said in these words. It is read again only when they have grown.
 func (x *Index) Request(words string) *provenance.Request {
-	x.once.Do(func() { x.request = provenance.ParseRequest(words) })
-	return x.request
+	if r := x.request.Load(); r != nil && r.words == words {
+		return r.read
+	}
+	r := &readRequest{words: words, read: provenance.ParseRequest(words)}
+	x.request.Store(r)
+	return r.read
 }
 
 // Use takes in what was kept since, and hands the index to f, which must not keep it. rules is the digest of the profile that an operation

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -97,6 +99,13 @@ func (a *liveSessions) givenTo(agent string) string {
 		return given[0]
 	}
 	return ""
+}
+
+// busy tells whether a call of the session runs.
+func (a *liveSessions) busy(l *live) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return l.running > 0
 }
 
 // end ends what begin began.
@@ -372,8 +381,6 @@ type OpenRequest struct {
 	Labels      []string `json:"labels,omitempty"`
 }
 
-const maxUserRequest = 64 << 10 // bytes
-
 // OpenSession opens a session for an agent: by a host or a person, or by an agent whose declaration says sessions: self, which
 // then keeps the labels of its earlier session. It returns the session and its token.
 func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenRequest) (session.Session, string, error) {
@@ -384,8 +391,8 @@ func (g *Gateway) OpenSession(ctx context.Context, p identity.Principal, r OpenR
 	if err := identity.CheckID(r.Agent); err != nil {
 		return s, "", fault.Wrap(err, fault.RequestMalformed, "%v", err).At("agent_id")
 	}
-	if len(r.UserRequest) > maxUserRequest {
-		return s, "", fault.New(fault.RequestMalformed, "at most %d bytes", maxUserRequest).At("user_request")
+	if len(r.UserRequest) > session.MaxUserRequest {
+		return s, "", fault.New(fault.RequestMalformed, "at most %d bytes", session.MaxUserRequest).At("user_request")
 	}
 	if r.Requester != "" {
 		if err := identity.CheckID(r.Requester); err != nil {
@@ -498,6 +505,44 @@ func (g *Gateway) rotate(ctx context.Context, p identity.Principal, s session.Se
 func (g *Gateway) sessionToken(ctx context.Context, p identity.Principal, s session.Session) (session.Session, string, error) {
 	secret, _, err := g.standing.IssueToken(ctx, identity.Principal{Kind: identity.Session, ID: s.ID, Agent: s.Agent}, p.String())
 	return s, secret, err
+}
+
+// Words is what became of words that were added to a session.
+type Words struct {
+	SessionID string `json:"session_id"`
+	// Confirms: they are part of the person's request from now on. false: a call of the session was open, which could have made a client send them. They
+	// are on record alone; send them again when the call has ended.
+	Confirms bool `json:"confirms"`
+}
+
+// AddWords adds what the person asked for later to the request of a session, as an entry (FL-2). Hosts may in the sessions that they opened, people in any.
+// No agent can: its words are not the person's, whatever token it has.
+func (g *Gateway) AddWords(ctx context.Context, p identity.Principal, id, text string) (Words, error) {
+	var l *live
+	var err error
+	switch p.Kind {
+	case identity.Person:
+		l, err = g.liveSession(ctx, id)
+	case identity.Host:
+		l, err = g.sessionOf(ctx, p, id)
+	default:
+		return Words{}, fault.New(fault.CredentialWrongKind, "Only a host or a person can add to the person's words.")
+	}
+	if err != nil {
+		return Words{}, err
+	}
+	w := Words{SessionID: l.current.Load().ID, Confirms: !g.sessions.busy(l)}
+	e := audit.Entry{Action: "session.words", Actor: p.String(), Reason: audit.Clip(text)}
+	sum := sha256.Sum256([]byte(text))
+	e.Detail, _ = json.Marshal(map[string]any{"confirms": w.Confirms, "sha256": hex.EncodeToString(sum[:])}) // of plain values: can't fail
+	_, err = g.change(ctx, w.SessionID, e, func(s session.Session) (session.Session, error) {
+		next, err := s.AddWords(text)
+		if !w.Confirms {
+			next = s
+		}
+		return next, err
+	})
+	return w, err
 }
 
 // SessionFor returns the session that the principal speaks for, opening an agent's own at first use.

@@ -45,6 +45,11 @@ type OpenBody struct {
 	Labels      []string `json:"labels" required:"false" maxItems:"64" doc:"Labels that the session starts with."`
 }
 
+// WordsBody is what the person asked for later.
+type WordsBody struct {
+	Text string `json:"text" minLength:"1" maxLength:"65536" doc:"The person's own words. Arguments are traced to them as to user_request."`
+}
+
 // OpenedSession is a new session. The token is shown only here.
 type OpenedSession struct {
 	SessionID    string           `json:"session_id"`
@@ -108,6 +113,13 @@ func (a *API) agentRoutes(s *side) {
 		func(ctx context.Context, p identity.Principal, in *SessionRef) (gateway.Status, error) {
 			return answer[gateway.Status](a.g.Status(ctx, p, in.session()))
 		})
+	handle(s, route{method: http.MethodPost, path: at + "/words", summary: "Add what the person asked for later; for hosts alone"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			SessionRef
+			Body WordsBody
+		}) (gateway.Words, error) {
+			return a.g.AddWords(ctx, p, in.session(), in.Body.Text)
+		})
 	handle(s, route{method: http.MethodGet, path: at + "/manifest", summary: "The tools, and what calling each blocks"},
 		func(ctx context.Context, p identity.Principal, in *SessionRef) (gateway.Manifest, error) {
 			return answer[gateway.Manifest](a.g.Manifest(ctx, p, in.session()))
@@ -148,6 +160,10 @@ func (a *API) agentRoutes(s *side) {
 		}) (declare.Declaration, error) {
 			return a.g.Declaration(ctx, p, in.session(), in.Declaration)
 		})
+	a.callRoutes(s, at)
+}
+
+func (a *API) callRoutes(s *side, at string) {
 	handle(s, route{method: http.MethodPost, path: at + "/check", summary: "What the verdict on a call would be; nothing is called"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			SessionRef

@@ -338,18 +338,22 @@ func (w *world) send(server *httptest.Server, method, path, token, body string, 
 	return answer{resp.StatusCode, resp.Header, string(b)}
 }
 
-// endpoint is one row of the table of everything there is. needs: "open", "agents" (any credential of the agents' side), or the roles of
-// which a person needs one.
+// endpoint is one row of the table of everything there is. needs: "open", "agents" (any credential of the agents' side), "hosts" (a
+// host's, on the agents' side), or the roles of which a person needs one.
 type endpoint struct {
 	method, path, body string
 	needs              string
 }
+
+// agents tells whether it is on the agents' side.
+func (e endpoint) agents() bool { return e.needs == "agents" || e.needs == "hosts" }
 
 // endpoints is written down here a second time on purpose: a route that is added or opened wider fails until it was considered.
 var endpoints = []endpoint{
 	{"POST", "/v1/session", `{"agent_id":"worker","user_request":"x"}`, "agents"},
 	{"GET", "/v1/session/{id}", "", "agents"},
 	{"GET", "/v1/session/{id}/manifest", "", "agents"},
+	{"POST", "/v1/session/{id}/words", `{"text":"x"}`, "hosts"},
 	{"POST", "/v1/session/{id}/validate-plan", `{"planned_calls":["think"]}`, "agents"},
 	{"POST", "/v1/session/{id}/plan", `{"steps":[{"tool":"think","justification":"x"}]}`, "agents"},
 	{"POST", "/v1/session/{id}/declarations", `{"operation":"comm.fetch","parameters":{},"justification":{},"phase":"execution","session_id":"x"}`, "agents"},
@@ -367,6 +371,7 @@ var endpoints = []endpoint{
 	{"GET", "/v1/stored", "", "viewer approver operator auditor"},
 	{"POST", "/v1/sessions", `{"agent_id":"worker","user_request":"x"}`, "operator"},
 	{"GET", "/v1/sessions/{id}", "", "viewer approver operator auditor"},
+	{"POST", "/v1/sessions/{id}/words", `{"text":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/phase", `{"phase":"execution","reason":"x"}`, "operator"},
 	{"POST", "/v1/sessions/{id}/release", `{"labels":["internal"],"reason":"x"}`, "operator"},
 	{"POST", "/v1/stored/{id}/release", `{"labels":["internal"],"reason":"x"}`, "operator"},
@@ -451,15 +456,15 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 	for _, e := range endpoints {
 		server := w.admin
-		if e.needs == "agents" {
+		if e.agents() {
 			server = w.agent
 		}
 		for _, c := range credentials {
 			a := w.send(server, e.method, e.url(opened.SessionID), c.token, e.body)
 			where := fmt.Sprintf("%s %s with %s: %d %.200s", e.method, e.path, c.name, a.status, a.body)
 			allowed := e.needs == "open" ||
-				e.needs == "agents" && c.kind != identity.Person && !c.bad ||
-				c.kind == identity.Person && e.needs != "agents" && (c.role == identity.Admin || slices.Contains(strings.Fields(e.needs), string(c.role)))
+				e.needs == "agents" && c.kind != identity.Person && !c.bad || e.needs == "hosts" && c.kind == identity.Host && !c.bad ||
+				c.kind == identity.Person && !e.agents() && (c.role == identity.Admin || slices.Contains(strings.Fields(e.needs), string(c.role)))
 			switch {
 			case allowed:
 				if a.status >= 500 || a.status == 403 && e.path != "/v1/session" || a.status == 401 {
@@ -469,7 +474,11 @@ func TestWhoMayDoWhat(t *testing.T) {
 				if p := a.problem(t); a.status != 401 || p.Code != "credential.missing" || !strings.HasPrefix(a.header.Get("WWW-Authenticate"), "Bearer ") {
 					t.Errorf("should need a credential: %s", where)
 				}
-			case (c.kind == identity.Person) == (e.needs == "agents"):
+			case e.needs == "hosts" && c.kind != identity.Person:
+				if p := a.problem(t); a.status != 403 || p.Code != "credential.wrong_kind" {
+					t.Errorf("should be for hosts alone: %s", where)
+				}
+			case (c.kind == identity.Person) == e.agents():
 				if p := a.problem(t); a.status != 403 || p.Code != "credential.wrong_kind" || !strings.Contains(p.Remedy, "listen") {
 					t.Errorf("should be sent to the other side: %s", where)
 				}
@@ -590,7 +599,7 @@ func TestMalformedBodies(t *testing.T) {
 			continue
 		}
 		server := w.admin
-		if e.needs == "agents" {
+		if e.agents() {
 			server = w.agent
 		}
 		name, _, _ := strings.Cut(strings.TrimPrefix(e.body, `{"`), `"`)

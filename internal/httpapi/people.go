@@ -123,6 +123,13 @@ func (a *API) sessionRoutes(s *side) {
 		}) (gateway.Status, error) {
 			return status(a.g.SetPhase(ctx, in.ID, session.Phase(in.Body.Phase), p.String(), in.Body.Reason))
 		})
+	handle(s, route{method: http.MethodPost, path: at + "/words", roles: operator, summary: "Add what the person asked for later to a session"},
+		func(ctx context.Context, p identity.Principal, in *struct {
+			PathID
+			Body WordsBody
+		}) (gateway.Words, error) {
+			return a.g.AddWords(ctx, p, in.ID, in.Body.Text)
+		})
 	handle(s, route{method: http.MethodPost, path: at + "/release", roles: operator, summary: "Take labels off a session"},
 		func(ctx context.Context, p identity.Principal, in *struct {
 			PathID

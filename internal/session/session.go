@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"sallyport.example/flow"
@@ -174,6 +175,29 @@ func (s Session) SetPhase(to Phase, by string) (Session, error) {
 		s.Phase, s.PhaseBy = to, by
 		s.Version++
 	}
+	return s, nil
+}
+
+// MaxUserRequest bounds the person's words of one session, in bytes.
+const MaxUserRequest = 64 << 10
+
+// AddWords adds what the person asked for later to their request. Only the person, or a host that passes it on, may add any.
+func (s Session) AddWords(text string) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	if strings.TrimSpace(text) == "" {
+		return s, fault.New(fault.RequestMalformed, "is missing: what did the person ask for?").At("text")
+	}
+	const between = "\n\n"
+	if len(s.UserRequest)+len(between)+len(text) > MaxUserRequest {
+		return s, fault.New(fault.RequestMalformed, "The person's words have at most %d bytes in one session.", MaxUserRequest).At("text").Try("Shorten it, or open a new session.")
+	}
+	if s.UserRequest != "" {
+		text = s.UserRequest + between + text
+	}
+	s.UserRequest = text
+	s.Version++
 	return s, nil
 }
 
