@@ -113,10 +113,13 @@ func WriteKeyFile(path, text string) error {
 }
 
 // ReplaceFile writes a private file so that at every moment, and after a crash at any, it is there whole: the old one or the new one. The caller lets no
-// other writer in: what a crash leaves beside it, at path+".new", is overwritten.
+// other writer in: what a crash or somebody else left beside it, at path+".new", is removed. It is never written to, because it may be a link to another file.
 func ReplaceFile(path string, data []byte) error {
 	next := path + ".new"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // O_EXCL follows no link
 	if err != nil {
 		return err
 	}

@@ -255,3 +255,36 @@ func FuzzOpenCheckpoint(f *testing.F) {
 		}
 	})
 }
+
+// What lies at path.new is not written to, whatever it is: a symbolic link, a second name of another file, an empty folder.
+func TestReplaceFileWritesThroughNoLink(t *testing.T) {
+	for name, put := range map[string]func(victim, next string) error{
+		"a link":           os.Symlink,
+		"a hard link":      os.Link,
+		"a dangling link":  func(victim, next string) error { return os.Symlink(victim+"-2", next) },
+		"a file of others": func(_, next string) error { return os.WriteFile(next, []byte("half"), 0o666) },
+		"an empty folder":  func(_, next string) error { return os.Mkdir(next, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "file")
+			for _, err := range []error{os.WriteFile(victim, []byte("victim"), 0o644), put(victim, path+".new"), ReplaceFile(path, []byte("new"))} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if data, err := os.ReadFile(victim); err != nil || string(data) != "victim" {
+				t.Errorf("the other file holds %q, %v", data, err)
+			}
+			if data, err := os.ReadFile(path); err != nil || string(data) != "new" {
+				t.Errorf("the file holds %q, %v", data, err)
+			}
+			if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o600 {
+				t.Errorf("%v, %v", info, err)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
+				t.Errorf("%v, %v", left, err)
+			}
+		})
+	}
+}
