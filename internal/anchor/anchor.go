@@ -156,19 +156,20 @@ func (a *Anchor) read(ctx context.Context) (m mark, cp audit.Checkpoint, err err
 // Compare tells how the log stands to what the place holds.
 func (a *Anchor) Compare(ctx context.Context, log Log) (f Finding, err error) {
 	f.Place = a.place.String()
+	// The place first: a log that grows beside this has all of what the place held before.
+	m, cp, unread := a.read(ctx)
 	if f.LogSize, err = log.Size(ctx); err != nil {
 		return f, err
 	}
 	if f.LogAt, err = log.Latest(ctx); err != nil {
 		return f, err
 	}
-	m, cp, err := a.read(ctx)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(unread, fs.ErrNotExist) {
 		f.State = Missing
 		return f, nil
 	}
-	if err != nil {
-		return f, err
+	if unread != nil {
+		return f, unread
 	}
 	f.Size, f.Newest, f.At, f.State = cp.Size, m.Newest, m.At, Held
 	if cp.Size > f.LogSize {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -271,5 +272,32 @@ func TestUnpack(t *testing.T) {
 	}
 	if got := Unpack([]byte("{}")); string(got) != "{}" {
 		t.Errorf("%q", got)
+	}
+}
+
+// busy is a file that a running gateway moves on just before it is read.
+type busy struct {
+	file
+	grow func()
+}
+
+func (p busy) get(ctx context.Context) ([]byte, error) {
+	p.grow()
+	return p.file.get(ctx)
+}
+
+// A comparison beside a running gateway never finds the log behind its anchor.
+func TestCompareBesideAWriter(t *testing.T) {
+	w := newWorld(t)
+	path := file(filepath.Join(t.TempDir(), "anchor.json"))
+	a := &Anchor{place: path, key: w.key, clock: time.Now}
+	must(t, a.Move(t.Context(), w.log))
+	beside := &Anchor{key: w.key, clock: time.Now, place: busy{path, func() {
+		write(t, w.log, 3)
+		must(t, a.Move(t.Context(), w.log))
+	}}}
+	f, err := beside.Compare(t.Context(), w.log)
+	if err != nil || !f.Good() || f.Size != 323 {
+		t.Errorf("%+v, %v", f, err)
 	}
 }

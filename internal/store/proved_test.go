@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -841,5 +842,52 @@ func TestCheckpointWithinABatch(t *testing.T) {
 			must(t, err)
 			must(t, again.Close())
 		})
+	}
+}
+
+// TestVerifyBesideAWriter verifies again and again while entries are written and signed as fast as it goes: nothing is ever in doubt.
+func TestVerifyBesideAWriter(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	many := make([]audit.Entry, 2000)
+	for i := range many {
+		many[i] = audit.Entry{Kind: audit.Change, Action: "test", Reason: strings.Repeat("x", 900)}
+	}
+	for range 6 { // so that reading them takes longer than signing some checkpoints
+		must(t, db.Record(t.Context(), slices.Clone(many)...))
+	}
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			err := db.SavePins(context.Background(), []catalogue.Pin{{Operation: "m.x", Hash: fmt.Sprint(i)}}, audit.Entry{Kind: audit.Change, Action: "p"})
+			if err == nil {
+				_, err = db.Checkpoint(context.Background())
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	r, err := OpenReadOnly(dataDir(t))
+	must(t, err)
+	defer r.Close()
+	before, err := r.Size(t.Context())
+	must(t, err)
+	for range 3 {
+		if report := verify(t, r); !report.OK || report.Checked < before {
+			t.Errorf("%+v", report.Problems)
+		}
+	}
+	close(stop)
+	must(t, <-done)
+	if after, err := r.Size(t.Context()); err != nil || after == before {
+		t.Errorf("nothing was written meanwhile: %d entries, %v", after, err)
 	}
 }

@@ -54,21 +54,37 @@ var _ audit.StateSource = (*Source)(nil)
 
 // Hold implements audit.StateSource. The log, the rows and the checkpoint are of one moment: a gateway may run.
 func (s *Source) Hold() error {
-	for range 5 { // a checkpoint that was signed since is of a state that was not read
-		if err := s.hold(); err != nil {
+	key, err := readStateKey(s.r.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	c, err := dial(dsn(filepath.Join(s.r.dir, databaseFile), s.r.params))
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	// The file is read before the moment, so it covers no more than the log has then. It may be of a state before it, if two checkpoints were signed in
+	// between; then the moment was missed, and the next one is tried.
+	for left := 50; ; left-- {
+		s.note, s.missing = os.ReadFile(filepath.Join(s.r.dir, AnchorFile))
+		if err := c.exec("BEGIN"); err != nil {
 			return err
 		}
-		note, err := os.ReadFile(filepath.Join(s.r.dir, AnchorFile))
-		if err != nil {
-			s.note, s.missing = nil, err
-			return nil
+		if err := c.query(func(v []driver.Value) error { s.size, s.payloads = number(v[0]), number(v[1]); return nil }, selectExtent); err != nil {
+			return err
 		}
-		s.note, s.missing = note, nil
-		if s.held.proof == nil || noteSize(note) <= s.held.proof.size {
-			return nil
+		if s.r.unproved || s.missing != nil || left == 0 {
+			break
+		}
+		p, err := c.stateProof()
+		if err != nil || p == nil || noteSize(s.note) >= p.wasSize {
+			break // an error comes again when the rows are read
+		}
+		if err := c.exec("ROLLBACK"); err != nil {
+			return err
 		}
 	}
-	return nil
+	return s.hold(c, key)
 }
 
 // noteSize is the size that a checkpoint claims, which is not checked here.
@@ -80,22 +96,9 @@ func noteSize(note []byte) (size int64) {
 	return size
 }
 
-func (s *Source) hold() (err error) {
-	h := &held{found: map[audit.RowName]heldRow{}}
-	if h.key, err = readStateKey(s.r.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	c, err := dial(dsn(filepath.Join(s.r.dir, databaseFile), s.r.params))
-	if err != nil {
-		return err
-	}
-	defer c.close()
-	if err := c.exec("BEGIN"); err != nil {
-		return err
-	}
-	if err := c.query(func(v []driver.Value) error { s.size, s.payloads = number(v[0]), number(v[1]); return nil }, selectExtent); err != nil {
-		return err
-	}
+// hold reads the state in the transaction that was begun.
+func (s *Source) hold(c *conn, key *stateKey) (err error) {
+	h := &held{key: key, found: map[audit.RowName]heldRow{}}
 	if h.schema, err = schemaVersion(c); err != nil {
 		return err
 	}
