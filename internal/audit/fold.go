@@ -42,6 +42,14 @@ type Adoption struct {
 	Named  map[RowName]bool `json:"-"` // rows that entries before it name
 }
 
+// Rows is how many rows it took over.
+func (a *Adoption) Rows() (n int) {
+	for _, rows := range a.Counts {
+		n += rows
+	}
+	return n
+}
+
 // adopted returns the adoption that an entry was, if it took over the table.
 func (f *Fold) adopted(entry int64, table string) *Adoption {
 	for _, a := range f.Adoptions {

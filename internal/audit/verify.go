@@ -18,16 +18,18 @@ import (
 
 // Report is the result of Verify. OK means: every byte that the checkpoint covers was signed, and the record makes sense.
 type Report struct {
-	OK       bool      `json:"ok"`
-	Origin   string    `json:"origin"`
-	Size     int64     `json:"size"`     // entries that the checkpoint covers
-	Checked  int64     `json:"checked"`  // entries read and checked
-	Unsigned int64     `json:"unsigned"` // entries newer than the checkpoint: well-formed, but not signed yet
-	Rows     int64     `json:"rows"`     // changes of rows of the state that entries name
-	Unknown  []string  `json:"unknown"`  // calls with an intent and no outcome
-	Problems []Problem `json:"problems"`
-	Omitted  int64     `json:"problems_omitted,omitempty"` // problems found after the first 100
-	Notes    []string  `json:"notes,omitempty"`            // conditions of the result
+	OK       bool   `json:"ok"`
+	Origin   string `json:"origin"`
+	Size     int64  `json:"size"`     // entries that the checkpoint covers
+	Checked  int64  `json:"checked"`  // entries read and checked
+	Unsigned int64  `json:"unsigned"` // entries newer than the checkpoint: well-formed, but not signed yet
+	Rows     int64  `json:"rows"`     // changes of rows of the state that entries name
+	// Adoptions is how many entries took rows over as they were found.
+	Adoptions int64     `json:"-"`
+	Unknown   []string  `json:"unknown"` // calls with an intent and no outcome
+	Problems  []Problem `json:"problems"`
+	Omitted   int64     `json:"problems_omitted,omitempty"` // problems found after the first 100
+	Notes     []string  `json:"notes,omitempty"`            // conditions of the result
 }
 
 // Problem is one problem. Index is the first record that may be wrong, or -1 if it isn't about records.
@@ -81,6 +83,7 @@ func Verify(src Source, pub string, anchors ...[]byte) (Report, error) {
 	slices.SortFunc(v.report.Unknown, func(a, b string) int { return cmp.Compare(v.open[a], v.open[b]) })
 	slices.SortStableFunc(v.report.Problems, func(a, b Problem) int { return cmp.Compare(a.Index, b.Index) })
 	v.report.OK = len(v.report.Problems) == 0
+	v.report.Adoptions = int64(len(v.fold.Adoptions))
 	return v.report, nil
 }
 

@@ -139,16 +139,16 @@ func (w *writer) connect() (err error) {
 	if err := found.readEntries(c); err != nil {
 		return err
 	}
-	if w.tree != nil && found.size > w.size {
-		if err := w.acceptCommit(c, found); err != nil {
-			return err
-		}
-	}
 	if err := w.holdFiles(); err != nil {
 		return err
 	}
 	if err := w.resolve(c, found.size); err != nil {
 		return err
+	}
+	if w.tree != nil && found.size > w.size { // last: what it takes over would be taken over again after an error
+		if err := w.acceptCommit(c, found); err != nil {
+			return err
+		}
 	}
 	w.c, w.logState = c, found
 	return nil
@@ -209,13 +209,9 @@ func (w *writer) checkAcknowledged(c *conn, found logState) (err error) {
 }
 
 // acceptCommit takes over a commit that was reported as failed and had worked. A caller that repeats one of its outcomes must find it done. Its intents
-// have no caller any more.
+// have no caller any more. After an error it has taken over nothing.
 func (w *writer) acceptCommit(c *conn, found logState) error {
-	for callID := range w.open {
-		if _, still := found.open[callID]; !still {
-			w.settled[callID] = true
-		}
-	}
+	var orphans []*audit.Entry
 	for callID, i := range found.open {
 		if _, known := w.open[callID]; known {
 			continue
@@ -224,8 +220,14 @@ func (w *writer) acceptCommit(c *conn, found logState) error {
 		if err != nil {
 			return err
 		}
-		w.orphans = append(w.orphans, &e)
+		orphans = append(orphans, &e)
 	}
+	for callID := range w.open {
+		if _, still := found.open[callID]; !still {
+			w.settled[callID] = true
+		}
+	}
+	w.orphans = append(w.orphans, orphans...)
 	w.live.clear()
 	return nil
 }

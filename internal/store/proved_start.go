@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -73,18 +75,12 @@ func (db *DB) proveState(ctx context.Context) error {
 	if err != nil {
 		return unavailable(err, fault.StoreUnavailable)
 	}
-	key, err := readStateKey(db.dir)
-	if errors.Is(err, fs.ErrNotExist) && p == nil && db.signedState == "" {
-		key, err = createStateKey(db.dir)
-	}
+	key, err := db.keyFor(p)
 	if err != nil {
-		return keyUnusable(err)
+		return err
 	}
 	var rows *proof
 	if p == nil {
-		if db.signedState != "" {
-			return unproven("the row of the table state_proof is gone")
-		}
 		rows, err = db.adopt(ctx, key)
 	} else {
 		rows, err = db.w.checkState(key, p, db.signedSize, db.signedState)
@@ -94,9 +90,39 @@ func (db *DB) proveState(ctx context.Context) error {
 	}
 	db.w.proof, db.Reader.proof = rows, rows
 	if p == nil || p.layout != layout() {
-		return unavailable(db.takeOver(p), fault.AuditUnavailable)
+		if err := db.takeOver(p); err != nil {
+			return unavailable(err, fault.AuditUnavailable)
+		}
 	}
-	return nil
+	return keepNewKey(db.dir)
+}
+
+// keyFor returns the key of the state that p proves, or a new one where the state was never proved. A key has the name StateKeyFile only once rows
+// were proved with it, so that a database without a proof beside that file is one from before, which was put back.
+func (db *DB) keyFor(p *stateProof) (key *stateKey, err error) {
+	_, there := os.Lstat(filepath.Join(db.dir, StateKeyFile))
+	if p == nil {
+		switch {
+		case db.signedState != "":
+			return nil, unproven("the row of the table state_proof is gone")
+		case !errors.Is(there, fs.ErrNotExist):
+			err := unproven("the row of the table state_proof is not there, and there is a %s, with which the state was proved", StateKeyFile)
+			err.Remedy += fmt.Sprintf(" If you put a database from before the upgrade back yourself: move %s away, and its rows are taken over as they are.", StateKeyFile)
+			return nil, err
+		}
+		key, err = createStateKey(db.dir)
+	} else {
+		key, err = readStateKey(db.dir)
+		if errors.Is(err, fs.ErrNotExist) { // the start that made it was interrupted, if it fits
+			if made, none := readKey(filepath.Join(db.dir, newKeyFile)); none == nil && bytes.Equal(p.seal(made), p.mac) {
+				key, err = made, nil
+			}
+		}
+	}
+	if err != nil {
+		return nil, keyUnusable(err)
+	}
+	return key, nil
 }
 
 // unproven refuses a state.
@@ -239,7 +265,7 @@ func (c *conn) undo(p *proof, from, to int64) (total, error) {
 // rowsField is in every entry that names rows. Others may have it, too, in what they quote.
 var rowsField = []byte(`"rows":[`)
 
-// adopt checks that a database may be taken over as it is: its log is whole, and no entry of it names rows, so that this is the first time.
+// adopt checks that a database may be taken over as it is: its log is whole, and no entry of it names or takes over rows, so that this is the first time.
 func (db *DB) adopt(ctx context.Context, key *stateKey) (*proof, error) {
 	src, err := db.Source(ctx)
 	if err != nil {
@@ -255,7 +281,7 @@ func (db *DB) adopt(ctx context.Context, key *stateKey) (*proof, error) {
 	if !report.OK {
 		return nil, unproven("the log in it is not whole (%s), so the rows beside it are not taken over", report.Problems[0].What)
 	}
-	if report.Rows > 0 {
+	if report.Rows > 0 || report.Adoptions > 0 {
 		return nil, unproven("entries of the log name rows, and no checkpoint has a digest of them: the checkpoints were replaced by older ones")
 	}
 	return newProof(key), nil
@@ -291,6 +317,9 @@ func (t *tx) takeOver(p *stateProof, size int64, state string) error {
 		if err != nil {
 			return err
 		}
+		if n > 0 && p != nil && !p.names(tab) { // a migration makes it empty
+			return unproven("the table %s is new, and it holds %d rows", tab.name, n)
+		}
 		counts[tab.name] = n
 	}
 	rows := 0
@@ -318,6 +347,12 @@ func (t *tx) takeOver(p *stateProof, size int64, state string) error {
 func (p *stateProof) covers(t *table) bool {
 	tables, _ := laidOut(p.layout)
 	return slices.ContainsFunc(tables, func(o *table) bool { return o.name == t.name && slices.Equal(o.columns, t.columns) })
+}
+
+// names tells whether a table had rows with MACs.
+func (p *stateProof) names(t *table) bool {
+	tables, _ := laidOut(p.layout)
+	return slices.ContainsFunc(tables, func(o *table) bool { return o.name == t.name })
 }
 
 // adoptRows gives all rows of a table their MACs, and adds them to the digest of what was taken over.

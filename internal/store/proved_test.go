@@ -539,8 +539,15 @@ func TestKey(t *testing.T) {
 	must(t, db.Close())
 	dir := dataDir(t)
 	for name, change := range map[string]func(path string) error{
-		"gone":     os.Remove,
-		"another":  func(path string) error { _ = os.Remove(path); _, err := createStateKey(filepath.Dir(path)); return err },
+		"gone": os.Remove,
+		"another": func(path string) error {
+			_, err := createStateKey(filepath.Dir(path))
+			return errors.Join(err, os.Rename(path+".new", path))
+		},
+		"another, not used yet": func(path string) error {
+			_, err := createStateKey(filepath.Dir(path))
+			return errors.Join(err, os.Remove(path))
+		},
 		"cut":      func(path string) error { return os.Truncate(path, 20) },
 		"readable": func(path string) error { return os.Chmod(path, 0o644) },
 	} {
@@ -568,6 +575,40 @@ func TestKey(t *testing.T) {
 	defer r.Close()
 	if report := verify(t, r); !report.OK || !slices.ContainsFunc(report.Notes, func(n string) bool { return strings.Contains(n, StateKeyFile) }) {
 		t.Errorf("without the key: %+v", report)
+	}
+}
+
+// TestVerifyWithoutKey compares which rows there are, in databases of older versions too, and claims nothing about what it could not check.
+func TestVerifyWithoutKey(t *testing.T) {
+	const (
+		to13 = "DROP TABLE written_values; DROP TABLE stored_labels; UPDATE schema_version SET version = 13"
+		to12 = to13 + "; ALTER TABLE pins DROP COLUMN launch; ALTER TABLE pins DROP COLUMN pending_launch; UPDATE schema_version SET version = 12"
+		to11 = to12 + "; UPDATE schema_version SET version = 11"
+	)
+	db := openDB(t)
+	opened(t, db, "a")
+	must(t, db.AddToken(t.Context(), identity.Token{ID: "tok_1", Hash: call.HashBytes(nil), Subject: identity.Principal{Kind: identity.Person, ID: "bob"}, Created: time.Now()},
+		audit.Entry{Kind: audit.Change, Action: "x", Decision: "ok"}))
+	must(t, db.SavePins(t.Context(), []catalogue.Pin{{Operation: "m.x", Hash: "h"}, {Operation: "m.y", Hash: "h"}}, audit.Entry{Kind: audit.Change, Action: "p"}))
+	must(t, db.Close())
+	for version, back := range map[string]string{"15": "SELECT 1", "13": to13, "12": to12, "11": to11} {
+		for what, attack := range map[string]string{"": "SELECT 1", "gone": "DELETE FROM pins WHERE operation = 'm.y'", "not made": "UPDATE pins SET operation = 'm.z' WHERE operation = 'm.y'",
+			"another version": "UPDATE tokens SET entry = 0", "another MAC": "UPDATE tokens SET mac = x'00'"} {
+			dir := copyDir(t, dataDir(t))
+			must(t, os.Remove(filepath.Join(dir, StateKeyFile)))
+			tamper(t, dir, append(strings.Split(back, "; "), attack)...)
+			r, err := OpenReadOnly(dir)
+			must(t, err)
+			report := verify(t, r)
+			must(t, r.Close())
+			said := strings.Join(report.Notes, " ")
+			if report.OK != (what == "") || len(report.Problems) > 2 {
+				t.Errorf("version %s, %s: %+v", version, what, report.Problems)
+			}
+			if !strings.Contains(said, "no "+StateKeyFile) || !strings.Contains(said, "Not checked: what is in the rows") || strings.Contains(said, "proved") {
+				t.Errorf("version %s, %s: %s", version, what, said)
+			}
+		}
 	}
 }
 
@@ -707,6 +748,39 @@ func TestAdoption(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(attacked, AnchorFile), data, 0o600))
 		refusesStart(t, attacked, "everything as before the upgrade but the log")
 	})
+	t.Run("put back from before the upgrade", func(t *testing.T) {
+		attacked := copyDir(t, before)
+		tamper(t, attacked, "UPDATE tokens SET subject = 'eve'")
+		key, err := os.ReadFile(filepath.Join(dir, StateKeyFile))
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(attacked, StateKeyFile), key, 0o600))
+		refusesStart(t, attacked, "a database and a checkpoint from before the upgrade, beside the key")
+		must(t, os.Remove(filepath.Join(attacked, StateKeyFile))) // what the message says that a person may do
+		starts(t, attacked)
+	})
+	t.Run("taken over again before anything was changed", func(t *testing.T) {
+		attacked := copyDir(t, before)
+		starts(t, attacked)
+		queries := []string{"DELETE FROM state_proof", "DELETE FROM audit_checkpoints WHERE size > 300"}
+		for _, tab := range proved {
+			queries = append(queries, "UPDATE "+tab.name+" SET entry = -1, mac = NULL")
+		}
+		tamper(t, attacked, queries...)
+		must(t, os.Remove(filepath.Join(attacked, StateKeyFile)))
+		copyFile(t, filepath.Join(before, AnchorFile), filepath.Join(attacked, AnchorFile))
+		refusesStart(t, attacked, "a log that says that its rows were taken over")
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		crashed := copyDir(t, before)
+		must(t, os.WriteFile(filepath.Join(crashed, newKeyFile), []byte("half a key"), 0o600))
+		starts(t, crashed) // before anything was proved
+		must(t, os.Rename(filepath.Join(crashed, StateKeyFile), filepath.Join(crashed, newKeyFile)))
+		starts(t, crashed) // before the key had its name
+		starts(t, crashed)
+		if left, err := filepath.Glob(filepath.Join(crashed, newKeyFile)); err != nil || left != nil {
+			t.Errorf("%v, %v", left, err)
+		}
+	})
 	t.Run("a damaged log", func(t *testing.T) {
 		attacked := copyDir(t, before)
 		tamper(t, attacked, "UPDATE audit_entries SET at = at + 1 WHERE idx = 290", "UPDATE audit_tiles SET hashes = zeroblob(8192)")
@@ -772,6 +846,22 @@ func TestNewColumn(t *testing.T) {
 	attacked := copyDir(t, dir)
 	tamper(t, attacked, "UPDATE pins SET confirmed_by = 'person:eve'")
 	refusesStart(t, attacked, "the new column changed")
+}
+
+// TestNewTable upgrades a database whose program did not know a table: a migration makes it empty, so rows in it are somebody else's.
+func TestNewTable(t *testing.T) {
+	all := proved
+	defer func() { proved = all }()
+	proved = all[:len(all)-1] // without written_values
+	db := openDB(t)
+	must(t, db.SavePins(t.Context(), []catalogue.Pin{{Operation: "m.x", Hash: "h"}}, audit.Entry{Kind: audit.Change, Action: "p"}))
+	must(t, db.Close())
+	dir := dataDir(t)
+	proved = all
+	starts(t, copyDir(t, dir))
+	attacked := copyDir(t, dir)
+	tamper(t, attacked, "INSERT INTO written_values (id, body, entry, mac) VALUES ('c9', x'7b7d', 1, x'00')")
+	refusesStart(t, attacked, "a row in a table that is new")
 }
 
 // TestCrashBetweenDigestAndCheckpoint: the digest in the database is one ahead of the checkpoint, or the checkpoint's file is new and the database has not got it yet.

@@ -125,12 +125,18 @@ func (h *held) read(c *conn, size int64) (err error) {
 	if h.lowWater, err = c.number(selectLowWater); err != nil {
 		return err
 	}
+	if h.key == nil {
+		return h.names(c)
+	}
 	tables := proved
-	if h.proof != nil && h.key != nil {
+	if h.proof != nil {
 		if !bytes.Equal(h.proof.seal(h.key), h.proof.mac) {
 			h.wrong("the row of the table state_proof was changed, or %s is another one than it was", StateKeyFile)
 		} else if then, known := laidOut(h.proof.layout); known {
 			tables = then
+			if err := h.unnamed(c); err != nil {
+				return err
+			}
 		} else {
 			h.wrong("the table state_proof names tables that this program doesn't know")
 		}
@@ -141,24 +147,61 @@ func (h *held) read(c *conn, size int64) (err error) {
 		if t.chained {
 			row.mac = base64.StdEncoding.EncodeToString(blob(v[3]))
 		}
-		if h.key != nil {
-			if !t.chained {
-				if err := h.rows.sound(t, v, at, size); err != nil {
-					h.wrong("%s", because(err))
-					row.wrong = true
-				}
+		if !t.chained {
+			if err := h.rows.sound(t, v, at, size); err != nil {
+				h.wrong("%s", because(err))
+				row.wrong = true
 			}
-			h.rows.loaded(t, keyText(v[0]), at, v)
 		}
+		h.rows.loaded(t, keyText(v[0]), at, v)
 		h.found[audit.RowName{Table: t.name, Key: keyText(v[0])}] = row
 		return nil
 	}); err != nil {
 		return err
 	}
-	if h.key == nil {
-		return nil
-	}
 	return h.chains(c, tables)
+}
+
+// there tells which tables that decide the database has: one of an older version lacks some.
+func (h *held) there(c *conn) (tables []*table, err error) {
+	err = c.query(func(v []driver.Value) error {
+		if i := slices.IndexFunc(proved, func(t *table) bool { return t.name == text(v[0]) }); i >= 0 {
+			tables = append(tables, proved[i])
+		}
+		return nil
+	}, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+	return tables, err
+}
+
+// unnamed looks at the tables whose rows the proof does not cover: a program that did not know them wrote it, so they are empty.
+func (h *held) unnamed(c *conn) error {
+	tables, err := h.there(c)
+	for _, t := range tables {
+		if h.proof.names(t) {
+			continue
+		}
+		n, failed := c.number("SELECT count(*) FROM " + t.name)
+		if err = errors.Join(err, failed); n > 0 {
+			h.wrong("the table %s is new, and it holds %d rows that no entry of the log made", t.name, n)
+		}
+	}
+	return err
+}
+
+// names reads which rows there are, and which entry changed each last: all that can be compared without the key. The columns of an older version do.
+func (h *held) names(c *conn) error {
+	tables, err := h.there(c)
+	for _, t := range tables {
+		query := "SELECT " + t.key + ", 0, entry, mac FROM " + t.name
+		if t.chained {
+			query = selectHeads
+		}
+		err = errors.Join(err, c.query(func(v []driver.Value) error {
+			h.found[audit.RowName{Table: t.name, Key: keyText(v[0])}] = heldRow{entry: number(v[2]), mac: base64.StdEncoding.EncodeToString(blob(v[3]))}
+			return nil
+		}, query))
+	}
+	return err
 }
 
 // chains checks every row of the chains.
@@ -370,21 +413,25 @@ func (h *held) compareDigests(f *audit.Fold, cp audit.Checkpoint) {
 
 // notes says under which conditions the rows were compared.
 func (h *held) notes(f *audit.Fold) (notes []string) {
-	switch {
-	case h.key == nil && (h.proof != nil || len(f.Rows) > 0):
-		notes = append(notes, fmt.Sprintf("There is no %s: which rows there are was compared with the log, and what is in them was not.", StateKeyFile))
-	case len(f.Adoptions) == 0:
-		notes = append(notes, fmt.Sprintf("The state is proved from the first entry on: %d rows follow from the log.", len(f.Rows)))
+	if h.key == nil {
+		if h.proof == nil && len(f.Rows) == 0 {
+			return nil
+		}
+		note := fmt.Sprintf("There is no %s, so no MAC was checked. Compared with the log: which rows there are, and which entry changed each last. Not checked: "+
+			"what is in the rows, all evidence of a session but its newest piece, used times, the row of the table state_proof, and whether the newest checkpoint is of these rows", StateKeyFile)
+		for _, a := range f.Adoptions {
+			note += fmt.Sprintf("; the %d rows that entry %d took over, but for their number", a.Rows(), a.Entry)
+		}
+		return []string{note + ". Verify with the key to know."}
+	}
+	if len(f.Adoptions) == 0 {
+		return []string{fmt.Sprintf("The state is proved from the first entry on: %d rows follow from the log.", len(f.Rows))}
 	}
 	for i, a := range f.Adoptions {
-		n := 0
-		for _, rows := range a.Counts {
-			n += rows
-		}
 		if i == 0 {
-			notes = append(notes, fmt.Sprintf("The state is proved from entry %d on: %d rows that were there before it were taken over as they were found.", a.Entry, n))
+			notes = append(notes, fmt.Sprintf("The state is proved from entry %d on: %d rows that were there before it were taken over as they were found.", a.Entry, a.Rows()))
 		} else {
-			notes = append(notes, fmt.Sprintf("At entry %d an upgrade proved %d rows anew.", a.Entry, n))
+			notes = append(notes, fmt.Sprintf("At entry %d an upgrade proved %d rows anew.", a.Entry, a.Rows()))
 		}
 	}
 	return notes

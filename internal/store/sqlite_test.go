@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -474,6 +475,49 @@ func TestCommitFails(t *testing.T) {
 				must(t, db.Close())
 			})
 		}
+	}
+}
+
+// TestOrphansAreTakenOverOnce has the store fail while it finds out what a commit did that was reported as failed: each intent without a caller gets one
+// outcome, however often it tries.
+func TestOrphansAreTakenOverOnce(t *testing.T) {
+	db := openDB(t)
+	a := opened(t, db, "a")
+	onWriter(t, db, func(c *conn) error {
+		commit := db.w.commit
+		db.w.commit = func(c *conn) error {
+			db.w.commit = commit
+			must(t, commit(c))
+			return errors.New("fsync: input/output error")
+		}
+		return nil
+	})
+	if err := second(db.Intent(t.Context(), a.ID, a.Version, intent(a, "c1"), nil)); err == nil {
+		t.Fatal("the commit did not fail")
+	}
+	onWriter(t, db, func(c *conn) error { return nil }) // connects, and takes it over
+	onWriter(t, db, func(c *conn) error {
+		open := maps.Clone(db.w.open)
+		db.w.open, db.w.orphans = map[string]int64{}, nil
+		for i := range 8 { // maps have no order: the entry that can't be read comes at any place
+			open["not there"] = 1000 + int64(i)
+			if err := db.w.acceptCommit(c, logState{open: open}); err == nil {
+				t.Error("an entry that is not there was taken over")
+			}
+		}
+		delete(open, "not there")
+		err := db.w.acceptCommit(c, logState{open: open})
+		db.w.open = open
+		if len(db.w.orphans) != 1 {
+			t.Errorf("%d orphans", len(db.w.orphans))
+		}
+		return err
+	})
+	if _, err := db.Checkpoint(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if report := verify(t, db.Reader); !report.OK || len(report.Unknown) != 0 {
+		t.Errorf("%+v", report)
 	}
 }
 

@@ -38,9 +38,13 @@ type maker struct {
 	buf                 []byte
 }
 
+// newKeyFile is where a new key lies until rows were proved with it.
+const newKeyFile = StateKeyFile + ".new"
+
 // readStateKey reads the key; fs.ErrNotExist if there is none.
-func readStateKey(dir string) (*stateKey, error) {
-	path := filepath.Join(dir, StateKeyFile)
+func readStateKey(dir string) (*stateKey, error) { return readKey(filepath.Join(dir, StateKeyFile)) }
+
+func readKey(path string) (*stateKey, error) {
 	text, err := audit.ReadKeyFile(path)
 	if err != nil {
 		return nil, err
@@ -53,15 +57,38 @@ func readStateKey(dir string) (*stateKey, error) {
 	return newStateKey(secret), nil
 }
 
-// createStateKey makes the key file, and reads it: another start may have been faster.
+// createStateKey makes a key under its first name.
 func createStateKey(dir string) (*stateKey, error) {
 	secret := make([]byte, 32)
 	rand.Read(secret) // never fails
-	path := filepath.Join(dir, StateKeyFile)
-	if err := audit.WriteKeyFile(path, stateKeyPrefix+base64.StdEncoding.EncodeToString(secret)+"\n"); err != nil && !errors.Is(err, fs.ErrExist) {
+	path := filepath.Join(dir, newKeyFile)
+	err := os.Remove(path) // of a start that was interrupted before it proved anything with it
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = audit.WriteKeyFile(path, stateKeyPrefix+base64.StdEncoding.EncodeToString(secret)+"\n")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", path, err)
 	}
-	return readStateKey(dir)
+	return newStateKey(secret), nil
+}
+
+// keepNewKey gives a new key its name, now that rows are proved with it.
+func keepNewKey(dir string) error {
+	path, made := filepath.Join(dir, StateKeyFile), filepath.Join(dir, newKeyFile)
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		var text string
+		if text, err = audit.ReadKeyFile(made); err == nil {
+			err = audit.WriteKeyFile(path, text+"\n")
+		}
+	}
+	if err == nil {
+		err = os.Remove(made)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(err, fault.ConfigurationInvalid, "The key of the stored state can't be kept as %s: %v.", StateKeyFile, err).Try("Check the disk and the permissions of the data directory.")
+	}
+	return nil
 }
 
 func newStateKey(secret []byte) *stateKey {
