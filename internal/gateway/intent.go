@@ -112,7 +112,9 @@ func (c *crossing) spends(e *audit.Entry) (spend Spend, detail map[string]any, e
 		e.Approvers = a.Approvers()
 		detail["approval_id"] = a.ID
 		if a.Inputs != nil {
-			detail["inputs"] = a.Inputs
+			if detail["inputs"], err = a.Inputs.Record(); err != nil {
+				return spend, nil, err
+			}
 		}
 		if a.Silent(spend.At) {
 			detail["permitted_by"] = "silence" // nobody's answer (docs/design.md, rule 9)

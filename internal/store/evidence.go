@@ -25,31 +25,22 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 	if size == 0 || size > maxEvidenceRow {
 		return nil
 	}
-	var seq, total int64
+	var total int64
 	var before []byte
 	at, known := t.at(evidenceRows, sessionID)
 	if known {
 		if at.n >= maxEvidenceRows {
 			return nil
 		}
-		found := false
-		if err := t.w.c.query(func(v []driver.Value) error {
-			found = v[0].(int64) == at.n && v[2].(int64) == at.entry
-			seq, total, before = v[0].(int64), v[1].(int64), blob(v[3])
-			return nil
-		}, selectKept, sessionID); err != nil {
+		var err error
+		if total, before, err = t.keptSoFar(sessionID, at); err != nil || total >= maxEvidenceAll {
 			return err
-		}
-		if !found {
-			return missing(evidenceRows, sessionID)
-		}
-		if total >= maxEvidenceAll {
-			return nil
 		}
 	}
 	if total += size; total > maxEvidenceAll {
 		total, ev.Body = maxEvidenceAll, []byte(evidence.Full) // full from here on
 	}
+	seq := at.n
 	at, was := t.version(evidenceRows, sessionID)
 	at.n = seq + 1
 	row := []driver.Value{sessionID, at.n, ev.CallID, ev.Rules, total, ev.Body, at.entry, nil}
@@ -60,7 +51,46 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 		return err
 	}
 	t.moves(evidenceRows, sessionID, at, was, mac)
+	t.moved.kept[sessionID] = total
 	return nil
+}
+
+// keptSoFar is how many bytes of evidence a session has, and the MAC of the newest piece. The number is the one that this process wrote; the first time
+// it is the column's, if its MAC says so: with another one, later evidence would be left out.
+func (t *tx) keptSoFar(sessionID string, at rowAt) (total int64, mac []byte, err error) {
+	total, known := t.moved.kept[sessionID]
+	if !known {
+		total, known = t.w.proof.keptBytes(sessionID)
+	}
+	found := false
+	if known {
+		err = t.w.c.query(func(v []driver.Value) error {
+			mac, found = blob(v[2]), v[0].(int64) == at.n && v[1].(int64) == at.entry
+			return nil
+		}, selectKept, sessionID)
+	} else {
+		width, before := len(evidenceRows.covered()), []byte(nil)
+		err = t.w.c.query(func(v []driver.Value) error {
+			if number(v[1]) == at.n {
+				mac, total = bytes.Clone(blob(v[width+1])), number(v[4])
+				found = number(v[width]) == at.entry && bytes.Equal(mac, t.w.proof.key.mac(evidenceRows, at.entry, before, v[:width]...))
+			}
+			before = bytes.Clone(blob(v[width+1]))
+			return nil
+		}, evidenceRows.all+" WHERE session_id = $1 AND seq >= $2 ORDER BY seq", sessionID, at.n-1)
+	}
+	if err == nil && !found {
+		err = changedRow(evidenceRows, fmt.Sprintf("%s, %d", sessionID, at.n), "it is gone, or its MAC does not fit")
+	}
+	return total, mac, err
+}
+
+// keptBytes is how many bytes of evidence a session has, if some was added since the start.
+func (p *proof) keptBytes(id string) (total int64, known bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	total, known = p.kept[id]
+	return total, known
 }
 
 // ForgetEvidence implements gateway.CallStore. What is deleted is overwritten (secure_delete): it may be a secret.
@@ -72,6 +102,7 @@ func (db *DB) ForgetEvidence(ctx context.Context, sessionID string, e audit.Entr
 		if err := t.remove(evidenceRows, sessionID); err != nil {
 			return err
 		}
+		t.moved.kept[sessionID] = -1
 		for _, ev := range but {
 			if err := t.keep(sessionID, ev); err != nil {
 				return err

@@ -159,3 +159,43 @@ func TestAnswerGivenUp(t *testing.T) {
 	must(t, err)
 	get(t)(db.Outcome(t.Context(), a.ID, outcome(intent(a, "c1"), "ok"), nil, 0))
 }
+
+// TestTotalOfEvidenceIsProved has somebody write another total beside evidence, which would leave out all that comes later.
+func TestTotalOfEvidenceIsProved(t *testing.T) {
+	ev := func(id string) evidence.Kept {
+		return evidence.Kept{CallID: id, Rules: strings.Repeat("0", 64), Body: []byte(`{"given_away":1}`)}
+	}
+	add := func(db *DB, s string, id string) error {
+		t.Helper()
+		x := get(t)(db.Session(t.Context(), s))
+		get(t)(db.Intent(t.Context(), s, x.Version, intent(x, id), nil))
+		return second(db.Outcome(t.Context(), s, outcome(intent(x, id), "ok"), nil, 0, ev(id)))
+	}
+	db := openDB(t)
+	a, b := opened(t, db, "a"), opened(t, db, "b")
+	for i, s := range []string{a.ID, a.ID, b.ID} {
+		must(t, add(db, s, fmt.Sprint("c", i)))
+	}
+	full := "UPDATE evidence SET total = 16777216"
+	_, err := outside(t).Exec(full)
+	must(t, err)
+	must(t, add(db, a.ID, "c3"))
+	kept, err := db.Evidence(t.Context(), a.ID, 2)
+	if err != nil || len(kept) != 1 {
+		t.Errorf("while it runs: %v, %v", kept, err)
+	}
+	_, err = outside(t).Exec("UPDATE evidence SET total = CASE WHEN seq = 1 THEN 16 WHEN seq = 2 THEN 32 ELSE 48 END")
+	must(t, err)
+	if kept, err = db.Evidence(t.Context(), a.ID, 0); err != nil || len(kept) != 3 {
+		t.Errorf("with the totals as they were: %v, %v", kept, err)
+	}
+	must(t, db.Close())
+	db = openDB(t)
+	must(t, add(db, b.ID, "c4"))
+	must(t, db.Close())
+	tamper(t, dataDir(t), full)
+	db = openDB(t)
+	if err := add(db, a.ID, "c5"); !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("after a start: %v", err)
+	}
+}
