@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	"database/sql/driver"
 	"encoding/binary"
@@ -62,6 +63,16 @@ func appendKeys(keys []uint32, e *audit.Entry) []uint32 {
 
 // encodeBlock is a row of audit_blocks: its different keys and the mark, in order, four bytes each.
 func encodeBlock(keys []uint32) []byte { return encodeKeys(append(slices.Clone(keys), markedKey)) }
+
+// sameBlock tells whether a row of audit_blocks is the one of its entries: keys and marked are theirs. It returns what the row must be.
+func sameBlock(have []byte, keys, marked []uint32) (want []byte, same bool) {
+	if blockHas(have, markedKey) {
+		want = encodeBlock(append(keys, marked...))
+	} else { // as versions before wrote it: queries for the other fields read such a block
+		want = encodeKeys(keys)
+	}
+	return want, bytes.Equal(have, want)
+}
 
 // encodeKeys puts keys in order, and leaves out those that come twice.
 func encodeKeys(keys []uint32) []byte {

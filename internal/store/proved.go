@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
 )
 
@@ -36,6 +37,7 @@ type proof struct {
 
 	sum     total // of the rows; the writer's own
 	usedSum total // of the used times, which no entry names
+	blocks  total // of the complete rows of audit_blocks, which no entry names either
 }
 
 // rowAt is a row: the entry that changed it last, and its place in order or in its chain.
@@ -109,6 +111,7 @@ type changes struct {
 	kept    map[string]int64 // -1: forgotten
 	sum     total
 	usedSum total
+	blocks  total
 	pending []audit.Row // for the next entries
 	size    int64       // of the log, once they are committed
 	settled string      // MAC of the row of state_proof, if it was written
@@ -129,12 +132,12 @@ func (c *changes) reset(p *proof) {
 	clear(c.used)
 	clear(c.spoken)
 	clear(c.kept)
-	c.sum, c.usedSum, c.pending, c.size, c.settled = p.sum, p.usedSum, c.pending[:0], 0, ""
+	c.sum, c.usedSum, c.blocks, c.pending, c.size, c.settled = p.sum, p.usedSum, p.blocks, c.pending[:0], 0, ""
 }
 
 // apply takes over what was committed.
 func (p *proof) apply(c *changes) {
-	p.sum, p.usedSum = c.sum, c.usedSum
+	p.sum, p.usedSum, p.blocks = c.sum, c.usedSum, c.blocks
 	if len(c.rows)+len(c.used) == 0 {
 		return
 	}
@@ -372,12 +375,20 @@ func (t *tx) settleUsed(id string, used int64) error {
 	return nil
 }
 
-// usedElement names the members of the set of used times.
-const usedElement = "sessions.used_ns"
+// usedElement and blockElement name the members of the sets that state_proof covers and no entry names.
+const (
+	usedElement  = "sessions.used_ns"
+	blockElement = "audit_blocks"
+)
+
+// block is the member of a row of audit_blocks.
+func (k *stateKey) block(n int64, keys []byte) total {
+	return k.element(blockElement, call.HashBytes(keys), n)
+}
 
 // commitProved commits, and takes over what changed. After an error it is not known whether it did: resolve finds out.
 func (w *writer) commitProved(m *changes) error {
-	if len(m.rows)+len(m.used) == 0 && m.settled == "" {
+	if len(m.rows)+len(m.used) == 0 && m.settled == "" && m.blocks == w.proof.blocks {
 		return w.commit(w.c)
 	}
 	w.proof.committing.Lock()

@@ -25,7 +25,7 @@ type stateProof struct {
 	digest    string
 	wasSize   int64
 	wasDigest string
-	used      string // digest of the used times
+	used      string // digest of the used times and of the complete rows of audit_blocks
 	lowWater  int64
 	layout    string
 	mac       []byte
@@ -54,7 +54,9 @@ func (t *tx) prove(wasSize int64, wasDigest string) (digest string, err error) {
 	if p.lowWater, err = t.w.c.number(selectLowWater); err != nil {
 		return "", err
 	}
-	p.used = k.digestOf(size, t.moved.usedSum)
+	beside := t.moved.usedSum
+	beside.add(t.moved.blocks)
+	p.used = k.digestOf(size, beside)
 	seal := p.seal(k)
 	t.wrote++
 	t.moved.settled = string(seal)
@@ -83,7 +85,7 @@ func (db *DB) proveState(ctx context.Context) error {
 	if p == nil {
 		rows, err = db.adopt(ctx, key)
 	} else {
-		rows, err = db.w.checkState(key, p, db.signedSize, db.signedState)
+		rows, err = db.checkState(ctx, key, p)
 	}
 	if err != nil {
 		return unavailable(err, fault.StoreUnavailable)
@@ -132,7 +134,8 @@ func unproven(format string, args ...any) *fault.Error {
 }
 
 // checkState loads all rows, each checked by its MAC, and compares their digest with the signed one.
-func (w *writer) checkState(key *stateKey, p *stateProof, size int64, state string) (*proof, error) {
+func (db *DB) checkState(ctx context.Context, key *stateKey, p *stateProof) (*proof, error) {
+	w, size, state := db.w, db.signedSize, db.signedState
 	if !bytes.Equal(p.seal(key), p.mac) {
 		return nil, unproven("the row of the table state_proof was changed, or %s is another one than it was", StateKeyFile)
 	}
@@ -144,8 +147,16 @@ func (w *writer) checkState(key *stateKey, p *stateProof, size int64, state stri
 	if err != nil {
 		return nil, err
 	}
-	if key.digestOf(p.size, rows.usedSum) != p.used {
-		return nil, unproven("the used time of a session (sessions.used_ns) was changed")
+	proved := int64(0) // blocks that p covers
+	if p.coversBlocks() {
+		proved = p.size / blockSize
+	}
+	beside := rows.usedSum
+	if rows.blocks, err = db.blocks(ctx, key, proved, &beside); err != nil {
+		return nil, err
+	}
+	if key.digestOf(p.size, beside) != p.used {
+		return nil, unproven("the used time of a session (sessions.used_ns) was changed, or a row of audit_blocks, by which queries find entries")
 	}
 	if (p.size != size || p.digest != state) && (p.wasSize != size || p.wasDigest != state) {
 		return nil, unproven("the digest in the table state_proof, of %d entries, is not the one in the newest checkpoint, of %d", p.size, size)
@@ -161,6 +172,51 @@ func (w *writer) checkState(key *stateKey, p *stateProof, size int64, state stri
 		return nil, unproven("rows were put back, removed or added since they were written")
 	}
 	return rows, nil
+}
+
+// coversBlocks tells whether the digest p.used covers the rows of audit_blocks.
+func (p *stateProof) coversBlocks() bool {
+	return slices.Contains(strings.Fields(p.layout), blocksLaidOut)
+}
+
+// blocks returns the sum of all complete rows of audit_blocks, and adds those of the first ones to another sum: the first proved ones, for which that
+// has to fit. All others are compared with their entries.
+func (db *DB) blocks(ctx context.Context, key *stateKey, proved int64, first *total) (sum total, err error) {
+	const some = 64
+	s := db.w.tree.Snapshot()
+	for n, full := int64(0), s.Size()/blockSize; n < full; {
+		began := n
+		err := db.rows(ctx, func(scan func(...any) error) error {
+			var have int64
+			var keys []byte
+			if err := scan(&have, &keys); err != nil || have != n {
+				return errors.Join(err, unproven("the row %d of audit_blocks, by which queries find entries, is gone, or is not by its number", n))
+			}
+			element := key.block(n, keys)
+			if sum.add(element); n < proved {
+				first.add(element)
+			}
+			n++
+			return nil
+		}, selectBlocks, n, min(some, full-n))
+		if err != nil {
+			return sum, err
+		}
+		if n == began {
+			return sum, unproven("the row %d of audit_blocks, by which queries find entries, is gone", n)
+		}
+	}
+	for n := proved; n < s.Size()/blockSize; n++ {
+		err := db.checkBlock(ctx, s, n)
+		var d *damage
+		if errors.As(err, &d) {
+			return sum, isDamaged(d)
+		}
+		if err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
 }
 
 // loadRows reads all rows that decide, each checked by its MAC. Of a chain it reads the end; the whole chain is checked when it is read.
@@ -284,7 +340,9 @@ func (db *DB) adopt(ctx context.Context, key *stateKey) (*proof, error) {
 	if report.Rows > 0 || report.Adoptions > 0 {
 		return nil, unproven("entries of the log name rows, and no checkpoint has a digest of them: the checkpoints were replaced by older ones")
 	}
-	return newProof(key), nil
+	rows := newProof(key)
+	rows.blocks, err = db.blocks(ctx, key, 0, nil)
+	return rows, err
 }
 
 // plainLog is a log without the state beside it.

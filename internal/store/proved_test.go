@@ -981,3 +981,67 @@ func TestVerifyBesideAWriter(t *testing.T) {
 		t.Errorf("nothing was written meanwhile: %d entries, %v", after, err)
 	}
 }
+
+// TestBlocksAreProved has somebody hide an entry from queries, by the row that tells where it is, in every state that a stop can leave.
+func TestBlocksAreProved(t *testing.T) {
+	db := openDB(t)
+	must(t, db.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "gateway.start", Decision: "ok"}))
+	fill(t, db, 20*blockSize)
+	_, err := db.Checkpoint(t.Context())
+	must(t, err)
+	// As after a crash: entries and a complete block more than the newest checkpoint covers.
+	var crashed string
+	onWriter(t, db, func(c *conn) error {
+		for range blockSize {
+			must(t, db.w.tx.append(&audit.Entry{Kind: audit.Change, Action: "late", Decision: "ok"}))
+		}
+		db.w.tx.wrote++
+		return nil
+	})
+	crashed = copyDir(t, db.dir)
+	must(t, db.Close())
+	older := copyDir(t, db.dir) // as a program left it whose proof did not cover the blocks
+	onClosed(t, older, func(c *conn, k *stateKey) {
+		p, err := c.stateProof()
+		must(t, err)
+		p.layout = strings.TrimSuffix(p.layout, " "+blocksLaidOut)
+		p.used = k.digestOf(p.size, total{})
+		must(t, c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.used, p.lowWater, p.layout, p.seal(k)))
+	})
+	for state, dir := range map[string]string{"stopped": db.dir, "crashed": crashed, "of an older program": older} {
+		starts(t, copyDir(t, dir))
+		for attack, query := range map[string]string{
+			"a start hidden":     "UPDATE audit_blocks SET keys = zeroblob(0) WHERE n = 0",
+			"a row elsewhere":    "UPDATE audit_blocks SET keys = (SELECT keys FROM audit_blocks WHERE n = 5) WHERE n = 0",
+			"a row gone":         "DELETE FROM audit_blocks WHERE n = 7",
+			"the newest changed": "UPDATE audit_blocks SET keys = zeroblob(4) WHERE n = 20",
+		} {
+			attacked := copyDir(t, dir)
+			if !tamper(t, attacked, query) {
+				t.Errorf("%s, %s: nothing was changed", state, attack)
+			}
+			db, err := Open(attacked, Options{})
+			if err == nil {
+				t.Errorf("%s, %s: it starts", state, attack)
+				must(t, db.Close())
+			}
+			r, err := OpenReadOnly(attacked)
+			must(t, err)
+			if report := verify(t, r); report.OK {
+				t.Errorf("%s, %s: it verifies", state, attack)
+			}
+			must(t, r.Close())
+		}
+	}
+}
+
+// onClosed changes a database as its program could have.
+func onClosed(t *testing.T, dir string, change func(c *conn, k *stateKey)) {
+	t.Helper()
+	k, err := readStateKey(dir)
+	must(t, err)
+	c, err := dial(dsn(filepath.Join(dir, databaseFile), writeParams))
+	must(t, err)
+	change(c, k)
+	must(t, c.close())
+}

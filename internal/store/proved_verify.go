@@ -42,6 +42,7 @@ type besideLog struct {
 	columns []entryColumns
 	keys    []uint32
 	marked  []uint32
+	sum     total // of the rows of audit_blocks that the proof covers, as they must be
 }
 
 type entryColumns struct {
@@ -291,14 +292,12 @@ func (s *Source) Beside(e *audit.Entry) string {
 		n := size/blockSize - 1
 		var have []byte
 		_, err := s.r.row(s.ctx, selectBlockKeys, []any{n}, &have)
-		var want []byte
-		if blockHas(have, markedKey) {
-			want = encodeBlock(append(b.keys, b.marked...))
-		} else { // as versions before wrote it: queries for the other fields read such a block
-			want = encodeKeys(b.keys)
-		}
+		want, same := sameBlock(have, b.keys, b.marked)
 		b.keys, b.marked = b.keys[:0], b.marked[:0]
-		if err != nil || !bytes.Equal(have, want) {
+		if s.held.key != nil && s.held.proof != nil && n < s.held.proof.size/blockSize {
+			b.sum.add(s.held.key.block(n, want))
+		}
+		if err != nil || !same {
 			return fmt.Sprintf("entries %d to %d: the row %d of audit_blocks, by which queries find them, was changed", size-blockSize, size-1, n)
 		}
 	}
@@ -406,7 +405,14 @@ func (h *held) compareDigests(f *audit.Fold, cp audit.Checkpoint) {
 	if p.lowWater != h.lowWater {
 		h.wrong("the mark in the table low_water was changed")
 	}
-	if h.key != nil && h.key.digestOf(p.size, h.rows.usedSum) != p.used {
+	if h.key == nil {
+		return
+	}
+	beside := h.rows.usedSum
+	if p.coversBlocks() {
+		beside.add(h.beside.sum)
+	}
+	if h.key.digestOf(p.size, beside) != p.used {
 		h.wrong("the used time of a session (sessions.used_ns) was changed")
 	}
 }

@@ -247,7 +247,7 @@ func (db *DB) marked() (there bool, entry int64, was string) {
 }
 
 // checkBlock compares one row of 256 entries, as the database gives it now, with the tree in memory: each entry's bytes, the columns that
-// follow from them, and the payloads that are kept apart.
+// follow from them, the payloads that are kept apart, and the row by which queries find them.
 func (r *Reader) checkBlock(ctx context.Context, s audit.Snapshot, n int64) error {
 	from, to := n*blockSize, min((n+1)*blockSize, s.Size())
 	hashes, err := r.blockHashes(ctx, s, from, to)
@@ -257,6 +257,7 @@ func (r *Reader) checkBlock(ctx context.Context, s audit.Snapshot, n int64) erro
 	next := from
 	missing := func(i int64) error { return &damage{i, "it is missing", hashes[i-from].String()} }
 	var payloads []*audit.Payload
+	var keys, marked []uint32
 	err = r.rows(ctx, func(scan func(...any) error) error {
 		var idx, at int64
 		var kind, callID string
@@ -278,6 +279,7 @@ func (r *Reader) checkBlock(ctx context.Context, s audit.Snapshot, n int64) erro
 		if e.At.UnixMicro() != at || string(e.Kind) != kind || e.CallID != callID {
 			return &damage{entry: idx, what: "its columns say something else than it does"}
 		}
+		keys, marked = appendKeys(keys, &e), appendMarked(marked, &e)
 		for _, p := range []*audit.Payload{e.Arguments, e.Result} {
 			if p != nil && p.Stored {
 				payloads = append(payloads, p)
@@ -287,6 +289,14 @@ func (r *Reader) checkBlock(ctx context.Context, s audit.Snapshot, n int64) erro
 	}, selectBlock, from, to)
 	if err == nil && next < to {
 		err = missing(next)
+	}
+	if err == nil && to-from == blockSize {
+		var have []byte
+		if _, err = r.row(ctx, selectBlockKeys, []any{n}, &have); err == nil {
+			if _, same := sameBlock(have, keys, marked); !same {
+				err = &damage{entry: from, what: "the row of audit_blocks by which queries find it and those after it was changed"}
+			}
+		}
 	}
 	for i := 0; err == nil && i < len(payloads); i++ {
 		if _, err = r.Payload(ctx, payloads[i].Key); err != nil && !engineFailed(err) {

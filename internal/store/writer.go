@@ -581,9 +581,11 @@ func (t *tx) append(e *audit.Entry) error {
 	}
 	t.keys = appendMarked(appendKeys(t.keys, e), e)
 	if size := e.Index + 1; size%blockSize == 0 {
-		if err := w.c.exec(insertBlock, size/blockSize-1, encodeBlock(t.keys)); err != nil {
+		row := encodeBlock(t.keys)
+		if err := w.c.exec(insertBlock, size/blockSize-1, row); err != nil {
 			return err
 		}
+		t.moved.blocks.add(w.proof.key.block(size/blockSize-1, row))
 		t.keys = make([]uint32, 0, cap(t.keys))
 	}
 	return nil
