@@ -3,8 +3,9 @@
 // The file is a tar archive. Its first member, manifest.json, names all others with size and SHA-256. Then come sallyport.db, audit.checkpoint and
 // audit.pub, and where they were asked for the keys, encrypted (keys.sealed). Tokens in files, workspaces and the cache are not in it.
 //
-// Promises: the database in the file is as it was at one moment, and its log was verified before the file got its name; a gateway that runs on the
-// directory goes on meanwhile. Restore writes only into an empty directory, and leaves it empty where anything is wrong. It puts an entry into the
+// Promises: the database in the file is as it was at one moment, and its log and its rows were verified, with the directory's keys, before the file got
+// its name; a gateway that runs on the directory goes on meanwhile. What a start would refuse makes no backup, so that what Write wrote can be restored.
+// Restore writes only into an empty directory, and leaves it empty where anything is wrong. It puts an entry into the
 // log, and closes the sessions that were open: what was approved in them may have been used since the backup.
 package backup
 
@@ -38,8 +39,9 @@ const (
 	maxSmall     = 1 << 20 // every member but the database
 )
 
-// keyFiles are the secrets of a data directory without which its log and its rows can't go on. The second is there only in directories that have one.
-var keyFiles = []string{audit.KeyFile, "state.key"}
+// keyFiles are the secrets of a data directory without which its log and its rows can't go on. The second is needed where the database says that its rows
+// were proved.
+var keyFiles = []string{audit.KeyFile, store.StateKeyFile}
 
 // Manifest says what is in a backup.
 type Manifest struct {
@@ -50,7 +52,7 @@ type Manifest struct {
 	Entries int64     `json:"entries"`
 	Newest  time.Time `json:"newest_entry_at,omitzero"`
 	Keys    bool      `json:"keys"`  // encrypted, in keys.sealed
-	Needs   []string  `json:"needs"` // the key files that the directory had
+	Needs   []string  `json:"needs"` // the key files that it can't be restored without
 	Files   []Member  `json:"files"`
 }
 
@@ -104,6 +106,11 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 	if err != nil {
 		return m, fault.Wrap(err, fault.ConfigurationInvalid, "%s is not a whole data directory", dir).Try("Name the directory with --data.")
 	}
+	// The checkpoint before the copy, which then has all that it covers.
+	note, err := os.ReadFile(filepath.Join(dir, store.AnchorFile))
+	if err != nil {
+		return m, fault.Wrap(err, fault.AuditUnavailable, "The newest checkpoint, %s, can't be read", store.AnchorFile).Try("Put it back: no gateway starts without it.")
+	}
 	running, err := store.OpenReadOnly(dir)
 	if err != nil {
 		return m, err
@@ -117,24 +124,26 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 	if err := os.WriteFile(filepath.Join(work, audit.PublicFile), pub, 0o600); err != nil {
 		return m, err
 	}
-	// The newest checkpoint in the copy, not the one in the file, which may be newer than the copy.
 	copied, err := store.OpenReadOnly(work)
 	if err != nil {
 		return m, err
 	}
-	note, err := copied.LatestCheckpoint(ctx)
+	kept, err := copied.LatestCheckpoint(ctx)
 	if err = errors.Join(err, copied.Close()); err != nil {
 		return m, err
 	}
-	if err := os.WriteFile(filepath.Join(work, store.AnchorFile), note, 0o600); err != nil {
+	if newer(kept, note, string(pub)) { // signed between the two
+		note = kept
+	}
+	if err := write(filepath.Join(work, store.AnchorFile), bytes.NewReader(note)); err != nil {
 		return m, err
 	}
-	if m, err = verify(ctx, work, string(pub)); err != nil {
+	if m, err = check(ctx, work, dir, string(pub)); err != nil {
 		return m, err
 	}
 	names := []string{store.DatabaseFile, store.AnchorFile, audit.PublicFile}
 	if passphrase != "" {
-		sealed, err := sealKeys(dir, passphrase)
+		sealed, err := sealKeys(dir, passphrase, m.Needs)
 		if err != nil {
 			return m, err
 		}
@@ -142,11 +151,6 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 			return m, err
 		}
 		names = append(names, sealedName)
-	}
-	for _, name := range keyFiles {
-		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			m.Needs = append(m.Needs, name)
-		}
 	}
 	for _, name := range names {
 		member, err := measure(filepath.Join(work, name))
@@ -158,13 +162,35 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 	return m, nil
 }
 
-// verify checks the log in a folder from its bytes, and says what it holds.
-func verify(ctx context.Context, dir, pub string) (m Manifest, err error) {
+// newer tells whether a checkpoint is of a longer log than another. One that is not signed is not.
+func newer(a, b []byte, pub string) bool {
+	key, err := audit.ParsePublicKey(pub)
+	if err != nil {
+		return false
+	}
+	one, err := audit.OpenCheckpoint(a, key)
+	other, bad := audit.OpenCheckpoint(b, key)
+	return err == nil && bad == nil && one.Size > other.Size
+}
+
+// check verifies the database in a folder as strictly as a start on it: the log from its bytes, and each row that decides with the key in the folder
+// keys. It says what the database holds and needs.
+func check(ctx context.Context, dir, keys, pub string) (m Manifest, err error) {
 	r, err := store.OpenReadOnly(dir)
 	if err != nil {
 		return m, err
 	}
+	r = r.WithKeyIn(keys)
 	defer func() { err = errors.Join(err, r.Close()) }()
+	if m.Needs, err = needs(ctx, dir); err != nil {
+		return m, err
+	}
+	for _, name := range m.Needs {
+		if _, err := readKey(filepath.Join(keys, name)); err != nil {
+			return m, fault.Wrap(err, fault.ConfigurationInvalid, "The key %s can't be read, and without it nobody can tell whether the database is as its gateway wrote it", name).
+				Try("Put %s back, or run the command as the user that the gateway runs as.", name)
+		}
+	}
 	src, err := r.Source(ctx)
 	if err != nil {
 		return m, err
@@ -174,8 +200,12 @@ func verify(ctx context.Context, dir, pub string) (m Manifest, err error) {
 		return m, fault.Wrap(err, fault.ConfigurationInvalid, "%s can't be used", audit.PublicFile)
 	}
 	if !report.OK {
-		return m, fault.New(fault.AuditUnavailable, "The log is not as it was signed: %s.", report.Problems[0].What).
-			Try("Run \"sallyport audit verify\": it names all that is in doubt.")
+		more := ""
+		if n := int64(len(report.Problems)) - 1 + report.Omitted; n > 0 {
+			more = fmt.Sprintf(" (and %d more)", n)
+		}
+		return m, fault.New(fault.AuditUnavailable, "The database is not as it was signed: %s%s.", report.Problems[0].What, more).
+			Try("Run \"sallyport audit verify\": it names all that is in doubt, and no gateway starts on it either. Put back the newest backup from before. To keep this one as evidence, stop the gateway and copy the directory.")
 	}
 	m.Origin, m.Entries = report.Origin, report.Checked
 	m.Newest, err = r.Latest(ctx)
@@ -310,14 +340,14 @@ func Restore(ctx context.Context, file, dir string, how Restoring) (m Manifest, 
 	if m, err = unpack(file, dir); err != nil {
 		return m, 0, err
 	}
-	if err := how.putKeys(dir, m); err != nil {
+	if err := how.putKeys(ctx, dir, m); err != nil {
 		return m, 0, err
 	}
 	pub, err := os.ReadFile(filepath.Join(dir, audit.PublicFile))
 	if err != nil {
 		return m, 0, err
 	}
-	found, err := verify(ctx, dir, string(pub))
+	found, err := check(ctx, dir, dir, string(pub))
 	if err != nil {
 		return m, 0, err
 	}

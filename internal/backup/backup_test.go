@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"sallyport.example/internal/audit"
+	"sallyport.example/internal/fault"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 )
@@ -368,6 +371,98 @@ func TestDamagedLogsMakeNoBackup(t *testing.T) {
 	if got := names(t, to); len(got) != 0 {
 		t.Errorf("%v is left", got)
 	}
+}
+
+// edit does what somebody with sqlite3 can do; triggers hold nobody, and are put back.
+func edit(t *testing.T, dir, query string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, store.DatabaseFile)+"?_pragma=ignore_check_constraints(1)")
+	must(t, err)
+	defer db.Close()
+	rows, err := db.Query("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+	must(t, err)
+	all := "BEGIN;"
+	back := ""
+	for rows.Next() {
+		var name, made string
+		must(t, rows.Scan(&name, &made))
+		all += "DROP TRIGGER " + name + ";"
+		back += made + ";"
+	}
+	must(t, errors.Join(rows.Err(), rows.Close()))
+	_, err = db.Exec(all + query + ";" + back + "COMMIT")
+	must(t, err)
+}
+
+// What a start would refuse makes no backup, whatever was changed; the error names it and says what to do. What makes a backup can be restored.
+func TestWhatIsBackedUpCanBeRestored(t *testing.T) {
+	dir, db := running(t)
+	must(t, db.AddToken(t.Context(), identity.Token{ID: "tok_1", Hash: strings.Repeat("1", 64), Subject: identity.Principal{Kind: identity.Person, ID: "bob"}, Created: time.Now()},
+		audit.Entry{Kind: audit.Change, Action: "token.create", Decision: "ok", CallID: "tok_1"}))
+	must(t, db.Close())
+	remove := func(name string) func(dir string) {
+		return func(dir string) { must(t, os.Remove(filepath.Join(dir, name))) }
+	}
+	query := func(q string) func(dir string) { return func(dir string) { edit(t, dir, q) } }
+	for name, c := range map[string]struct {
+		change func(dir string)
+		says   string // "": there is a backup
+	}{
+		"nothing":                     {func(string) {}, ""},
+		"a pulse":                     {query("INSERT INTO pulse (one, at) VALUES (1, 1) ON CONFLICT (one) DO UPDATE SET at = 7"), ""},
+		"a forged token":              {query("INSERT INTO tokens SELECT 'tok_2', hash || '2', kind, subject, agent, roles, created, expires, revoked, entry, mac FROM tokens"), "tok_2"},
+		"a changed token":             {query("UPDATE tokens SET subject = 'eve'"), "tok_1"},
+		"a token gone":                {query("DELETE FROM tokens"), "tok_1"},
+		"a changed session":           {query("UPDATE sessions SET state = 'closed' WHERE agent = 'a'"), "sessions"},
+		"used time":                   {query("UPDATE sessions SET used_ns = 5"), "used_ns"},
+		"the proof":                   {query("UPDATE state_proof SET size = size - 1"), "state_proof"},
+		"no proof":                    {query("DELETE FROM state_proof"), "state_proof"},
+		"no proof and no key":         {func(dir string) { edit(t, dir, "DELETE FROM state_proof"); remove("state.key")(dir) }, "state_proof"},
+		"the mark":                    {query("UPDATE low_water SET idx = 0"), "low_water"},
+		"a block":                     {query("UPDATE audit_blocks SET keys = x'00000000'"), "audit_blocks"},
+		"a checkpoint":                {query("UPDATE audit_checkpoints SET note = x'00'"), "checkpoint"},
+		"a table that is new":         {query("INSERT INTO stored_labels (id, body, entry, mac) VALUES ('x', x'7b7d', 0, x'00')"), "stored_labels"},
+		"no key of the state":         {remove("state.key"), "state.key"},
+		"no key of the log":           {remove(audit.KeyFile), audit.KeyFile},
+		"no checkpoint beside it":     {remove(store.AnchorFile), store.AnchorFile},
+		"another key of the state":    {func(dir string) { other, _ := running(t); replace(t, other, dir, "state.key") }, "state.key is another"},
+		"another log's checkpoint":    {func(dir string) { other, _ := running(t); replace(t, other, dir, store.AnchorFile) }, "not signed with the key"},
+		"another log's public key":    {func(dir string) { other, _ := running(t); replace(t, other, dir, audit.PublicFile) }, "not signed with the key"},
+		"a trigger of somebody else":  {query("CREATE TRIGGER mine AFTER INSERT ON tokens BEGIN SELECT 1; END"), "mine"},
+		"an entry of somebody else's": {query("INSERT INTO audit_entries (idx, at, kind, call_id, body) SELECT max(idx) + 1, at, kind, '', body FROM audit_entries"), "says that it is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			work := t.TempDir()
+			from, file := filepath.Join(work, "data"), filepath.Join(work, "b.tar")
+			must(t, os.Mkdir(from, 0o700))
+			for _, name := range names(t, dir) {
+				replace(t, dir, from, name)
+			}
+			c.change(from)
+			_, err := Write(t.Context(), from, file, "v1", secret, time.Now())
+			if c.says != "" {
+				f := fault.Of(err)
+				if err == nil || !strings.Contains(err.Error(), c.says) || f.Remedy == "" {
+					t.Errorf("%v; want %q and a remedy", err, c.says)
+				}
+			}
+			if err != nil {
+				return
+			}
+			for _, how := range []Restoring{{Passphrase: secret}, {Keys: from}} {
+				if _, _, err := Restore(t.Context(), file, filepath.Join(t.TempDir(), "to"), how); err != nil {
+					t.Errorf("backed up, and not restored: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func replace(t *testing.T, from, to, name string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(from, name))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(to, name), data, 0o600))
 }
 
 // Whatever a sealed file says, opening it ends soon and with an error unless it is what was sealed.

@@ -2,6 +2,7 @@ package backup
 
 import (
 	"bytes"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/pbkdf2"
@@ -19,6 +20,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/store"
 )
 
 // keys.sealed is the line below, 16 bytes of salt, the number of rounds (32 bits, big-endian), and a JSON object of file names and contents, encrypted
@@ -35,16 +37,13 @@ const (
 // rounds is how many a new backup takes, and the fewest that an old one may have. Tests have fewer.
 var rounds uint32 = 1_000_000
 
-func sealKeys(dir, passphrase string) ([]byte, error) {
+func sealKeys(dir, passphrase string, needed []string) ([]byte, error) {
 	if len(passphrase) < MinPassphrase {
 		return nil, fault.New(fault.ConfigurationInvalid, "The passphrase has fewer than %d bytes.", MinPassphrase).Try("Take a longer one: several words that nobody would guess.")
 	}
 	keys := map[string]string{}
-	for _, name := range keyFiles {
+	for _, name := range needed {
 		b, err := readKey(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) && name != audit.KeyFile {
-			continue
-		}
 		if err != nil {
 			return nil, fault.Wrap(err, fault.ConfigurationInvalid, "The key %s can't be read", name)
 		}
@@ -105,8 +104,13 @@ func openKeys(sealed []byte, passphrase string) (keys map[string]string, err err
 	return keys, nil
 }
 
-// putKeys writes the keys into the directory: those of the backup, or those that were kept apart.
-func (how Restoring) putKeys(dir string, m Manifest) error {
+// putKeys writes the keys that the database in the directory needs into it: those of the backup, or those that were kept apart. Others it leaves out,
+// because a start takes the state.key beside a database as a sign that its rows were proved.
+func (how Restoring) putKeys(ctx context.Context, dir string, m Manifest) error {
+	needed, err := needs(ctx, dir)
+	if err != nil {
+		return err
+	}
 	keys := map[string]string{}
 	sealed := filepath.Join(dir, sealedName)
 	switch {
@@ -136,7 +140,12 @@ func (how Restoring) putKeys(dir string, m Manifest) error {
 			return err
 		}
 	}
-	for _, name := range m.Needs {
+	for name := range keys {
+		if !slices.Contains(needed, name) {
+			delete(keys, name)
+		}
+	}
+	for _, name := range needed {
 		if keys[name] == "" {
 			return fault.New(fault.ConfigurationInvalid, "The key %s is missing, and what was backed up can't be used without it.", name).
 				Try("Put it into the folder that --keys names.")
@@ -156,6 +165,19 @@ func (how Restoring) putKeys(dir string, m Manifest) error {
 		return fault.Wrap(err, fault.ConfigurationInvalid, "The keys are not those of this backup")
 	}
 	return nil
+}
+
+// needs are the keys that the database in a folder can't be used without.
+func needs(ctx context.Context, dir string) ([]string, error) {
+	r, err := store.OpenReadOnly(dir)
+	if err != nil {
+		return nil, err
+	}
+	proved, err := r.Proved(ctx)
+	if err = errors.Join(err, r.Close()); !proved {
+		return keyFiles[:1], err
+	}
+	return keyFiles, err
 }
 
 func readKey(path string) ([]byte, error) {

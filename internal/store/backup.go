@@ -45,6 +45,20 @@ func (r *Reader) CopyTo(ctx context.Context, path string) error {
 	return unavailable(errors.Join(err, c.Close()), fault.StoreUnavailable)
 }
 
+// Proved tells whether the rows of the database were ever proved, so that nobody can use it without its StateKeyFile.
+func (r *Reader) Proved(ctx context.Context) (bool, error) {
+	if r.unproved {
+		return false, nil
+	}
+	return r.row(ctx, "SELECT size FROM state_proof", nil, new(int64))
+}
+
+// WithKeyIn makes Source read StateKeyFile in another folder: a copy of a database has it where it was made.
+func (r *Reader) WithKeyIn(dir string) *Reader {
+	r.keys = dir
+	return r
+}
+
 // RootAt is the root of the log's first size entries.
 func (r *Reader) RootAt(ctx context.Context, size int64) (tlog.Hash, error) {
 	s, err := r.snapshot(ctx)

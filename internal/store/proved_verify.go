@@ -21,6 +21,7 @@ type held struct {
 	key      *stateKey // nil: there is no key file, and no MAC can be checked
 	schema   int64
 	proof    *stateProof
+	note     []byte // the newest checkpoint in the database
 	lowWater int64
 	rows     *proof // sums
 	found    map[audit.RowName]heldRow
@@ -43,6 +44,7 @@ type besideLog struct {
 	keys    []uint32
 	marked  []uint32
 	sum     total // of the rows of audit_blocks that the proof covers, as they must be
+	wrong   bool  // one of these is another, which is reported
 }
 
 type entryColumns struct {
@@ -55,7 +57,7 @@ var _ audit.StateSource = (*Source)(nil)
 
 // Hold implements audit.StateSource. The log, the rows and the checkpoint are of one moment: a gateway may run.
 func (s *Source) Hold() error {
-	key, err := readStateKey(s.r.dir)
+	key, err := readStateKey(s.r.keys)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -105,6 +107,9 @@ func (s *Source) hold(c *conn, key *stateKey) (err error) {
 	}
 	s.held = h
 	h.pages(c)
+	if err := c.query(func(v []driver.Value) error { h.note = []byte(text(v[1])); return nil }, selectNote); err != nil {
+		return err
+	}
 	if s.r.unproved {
 		return nil
 	}
@@ -298,6 +303,7 @@ func (s *Source) Beside(e *audit.Entry) string {
 			b.sum.add(s.held.key.block(n, want))
 		}
 		if err != nil || !same {
+			b.wrong = true
 			return fmt.Sprintf("entries %d to %d: the row %d of audit_blocks, by which queries find them, was changed", size-blockSize, size-1, n)
 		}
 	}
@@ -307,8 +313,11 @@ func (s *Source) Beside(e *audit.Entry) string {
 // Compare implements audit.StateSource.
 func (s *Source) Compare(f *audit.Fold, cp audit.Checkpoint) (problems []audit.Problem, notes []string) {
 	h := s.held
+	if h.note != nil && cp.Origin != "" {
+		h.compareNote(s, cp)
+	}
 	if s.r.unproved {
-		return nil, []string{fmt.Sprintf("The state is not proved yet: the database has the schema of an older version (%d), and the next start takes its rows over.", h.schema)}
+		return h.problems, []string{fmt.Sprintf("The state is not proved yet: the database has the schema of an older version (%d), and the next start takes its rows over.", h.schema)}
 	}
 	if h.unread {
 		return h.problems, nil
@@ -320,6 +329,24 @@ func (s *Source) Compare(f *audit.Fold, cp audit.Checkpoint) (problems []audit.P
 		h.wrong("the mark in the table low_water is %d, and the intent %d has no outcome: the next start would not record it as unknown", h.lowWater, f.FirstIntent)
 	}
 	return h.problems, notes
+}
+
+// compareNote compares the newest checkpoint in the database with the one in the file, which may be newer.
+func (h *held) compareNote(s *Source, cp audit.Checkpoint) {
+	pub, err := s.PublicKey()
+	if err != nil {
+		return // reported already
+	}
+	key, err := audit.ParsePublicKey(string(pub))
+	if err != nil {
+		return
+	}
+	switch kept, err := audit.OpenCheckpoint(h.note, key); {
+	case err != nil:
+		h.wrong("the newest row of the table audit_checkpoints was changed: %v", err)
+	case kept.Size > s.size || kept.Size == cp.Size && kept.Root != cp.Root:
+		h.wrong("the newest row of the table audit_checkpoints, of %d entries, is of another log", kept.Size)
+	}
 }
 
 // compareRows compares each row with what the log says of it.
@@ -412,7 +439,7 @@ func (h *held) compareDigests(f *audit.Fold, cp audit.Checkpoint) {
 	if p.coversBlocks() {
 		beside.add(h.beside.sum)
 	}
-	if h.key.digestOf(p.size, beside) != p.used {
+	if !h.beside.wrong && h.key.digestOf(p.size, beside) != p.used {
 		h.wrong("the used time of a session (sessions.used_ns) was changed")
 	}
 }

@@ -30,6 +30,7 @@ const (
 // Its errors carry fault.StoreUnavailable, fault.NotFound or fault.RequestMalformed.
 type Reader struct {
 	dir    string
+	keys   string // where StateKeyFile is
 	params string // of its connections
 	db     *sql.DB
 
@@ -84,7 +85,7 @@ func newReader(dir, params string) *Reader {
 	}
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(4)
-	return &Reader{dir: dir, params: params, db: db}
+	return &Reader{dir: dir, keys: dir, params: params, db: db}
 }
 
 func (r *Reader) version() (version int64, err error) {

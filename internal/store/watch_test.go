@@ -151,7 +151,7 @@ var tampering = map[string]string{
 	"a tile and its entry changed": `DROP TRIGGER audit_entries_update; DROP TRIGGER audit_tiles_update; UPDATE audit_entries SET body = '{}' WHERE idx = 300;
 		UPDATE audit_tiles SET hashes = zeroblob(8192) WHERE level = 0 AND n = 1`,
 	"the row of a block changed": `DROP TRIGGER IF EXISTS audit_blocks_update; UPDATE audit_blocks SET keys = zeroblob(4) WHERE n = 1`,
-	"the newest entry changed": `DROP TRIGGER audit_entries_update; UPDATE audit_entries SET body = CAST(replace(CAST(body AS TEXT), '"agent":"a"', '"agent":"b"') AS BLOB) WHERE idx = 599`,
+	"the newest entry changed":   `DROP TRIGGER audit_entries_update; UPDATE audit_entries SET body = CAST(replace(CAST(body AS TEXT), '"agent":"a"', '"agent":"b"') AS BLOB) WHERE idx = 599`,
 }
 
 // What was changed in the log while the gateway runs is found by the share that is compared all the time; the store is lost then, and the start after
