@@ -168,9 +168,10 @@ type Approval struct {
 	Reason         string           `json:"reason,omitempty"`      // of the rejection, or why it is superseded
 	IntervenedAt   time.Time        `json:"spoken_at,omitzero"`    // when a person last rejected, deferred or changed it
 
-	Similar       string   `json:"similar,omitempty"` // the same for those that can be answered together
-	SessionLabels []string `json:"session_labels"`    // what the session holds now
-	SessionPhase  string   `json:"session_phase,omitempty"`
+	Tool          *Described `json:"tool_description,omitempty"` // what the tool is said to do; nil if its definition says nothing, or is another one by now
+	Similar       string     `json:"similar,omitempty"`          // the same for those that can be answered together
+	SessionLabels []string   `json:"session_labels"`             // what the session holds now
+	SessionPhase  string     `json:"session_phase,omitempty"`
 
 	// For one approval, not in lists.
 	Held        []Held          `json:"held,omitempty"`         // the session's labels with the calls that they came from
@@ -179,6 +180,12 @@ type Approval struct {
 	Earlier     []Earlier       `json:"earlier,omitempty"` // what was decided about the same destinations before, newest first
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
 	Drill       bool            `json:"drill,omitempty"`   // no agent asked: it should be rejected. Set once it is answered
+}
+
+// Described is what a tool does, in the words of whoever describes it.
+type Described struct {
+	Text string `json:"text"` // one line of at most 500 bytes
+	By   string `json:"by"`   // server (hostile text), operator, gateway (of a built-in operation)
 }
 
 // Earlier is a decision about the same destination.

@@ -110,6 +110,9 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 		s.field("a drill", drill)
 	}
 	s.field("risk", a.Risk+", "+votes(a)+" approved")
+	if slices.ContainsFunc(a.Reasons, unexplained) {
+		s.field("NO REASON GIVEN", "the agent did not say why")
+	}
 	for _, r := range a.Reasons {
 		if rule(r) {
 			s.field("  by the rule", r.Code+": "+r.Text)
@@ -118,6 +121,7 @@ func question(a *client.Approval, width int, now time.Time) (rows []string, whol
 	s.field("amount", a.Amount)
 	s.field("could go wrong", a.Consequence)
 	s.field("operation", a.Operation)
+	s.tool(a)
 	s.field("agent", a.AgentID)
 	s.field("destination", strings.Join(a.Destinations, ", "))
 	s.doubts(a)
@@ -191,7 +195,7 @@ func (s *sheet) inputs(in *client.Inputs) {
 func (s *sheet) surroundings(a *client.Approval) {
 	s.reasons(a.Justification)
 	for _, r := range a.Reasons {
-		if !rule(r) {
+		if !rule(r) && !unexplained(r) {
 			s.field("asked by", r.Stage+": "+r.Text)
 		}
 	}
@@ -250,6 +254,20 @@ func (s *sheet) digest(digest string) {
 // rule tells whether a reason is one of the rules that gave the risk.
 func rule(r client.ApprovalReason) bool {
 	return r.Stage == "risk" && strings.HasPrefix(r.Code, "risk.")
+}
+
+// unexplained tells whether a reason says that the agent gave none.
+func unexplained(r client.ApprovalReason) bool { return r.Code == "justification.missing" }
+
+// tool says what the tool does, in whose words.
+func (s *sheet) tool(a *client.Approval) {
+	says := map[string]string{"server": "its server says", "operator": "operator says", "gateway": "built in"}
+	switch {
+	case a.Tool != nil:
+		s.field("  "+cmp.Or(says[a.Tool.By], "it is said"), a.Tool.Text)
+	case a.Risk == "HIGH" || a.Risk == "CRITICAL":
+		s.field("  what it does", "not known: its definition doesn't say it, or is another one by now")
+	}
 }
 
 // within says how long it is until a future time.

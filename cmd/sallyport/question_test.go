@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/display"
 )
 
@@ -33,6 +34,7 @@ func everywhere(t testing.TB, text string) *client.Approval {
 		Digest: strings.Repeat("ab", 32), Arguments: obj(map[string]any{"text": text, text: []any{text, 1}}), Destinations: []string{text}, Amount: text, Consequence: text,
 		Evidence:      []client.Finding{{Argument: text, Role: text, Value: text, Confirmed: true, By: text, Text: text, Operation: text, CallID: text, Record: 3, Field: text, Covers: true}, {Argument: text, Value: text, Text: text}},
 		Justification: obj(map[string]string{"user_request": text, "missing_knowledge": text, "expected_use": text, "z" + text: text}),
+		Tool:          &client.Described{Text: text, By: "server"},
 		Labels:        []string{"internal", text}, SessionLabels: []string{"internal", "pii"}, UserRequest: text, Held: []client.Held{{Label: text, Operation: text, CallID: text}},
 		Plan:    &client.Plan{PlanID: text, State: text, Steps: []client.PlanStep{{Tool: text, Operation: text, Arguments: obj(map[string]string{"a": text}), Justification: text}, {Tool: text}}},
 		Earlier: []client.Earlier{{ApprovalID: text, Operation: text, AgentID: text, Destination: text, State: text, By: []string{text}, Reason: text, At: noon}},
@@ -252,7 +254,7 @@ func TestQuestionInOrder(t *testing.T) {
 	rows, _ := question(a, 120, noon)
 	at := 0
 	for _, want := range []string{
-		"approval          appr_1, pending", "risk              CRITICAL, 1 of 2 approved", "  by the rule     risk.amount: from 1,000 on", "amount ", "could go wrong ", "operation ",
+		"approval          appr_1, pending", "risk              CRITICAL, 1 of 2 approved", "  by the rule     risk.amount: from 1,000 on", "amount ", "could go wrong ", "operation ", "  its server says calm",
 		"arguments         23 bytes, all of them here", "  | {", `  |   "amount": 900,`,
 		"where it came from", `  NOT CONFIRMED   "calm" (no role) = "calm"`, "    why           calm", `  confirmed       "calm" (calm) = "calm", by calm`, "    why           calm",
 		`    source        record 3 of calm, field "calm", calm`, "    a yes covers  other values", "changed           by calm: calm", `  - |   "amount": 1000,`, `  + |   "amount": 900,`,
@@ -264,6 +266,28 @@ func TestQuestionInOrder(t *testing.T) {
 		}
 		if at == len(rows) {
 			t.Fatalf("%q is not there, or not in its place:\n%s", want, strings.Join(rows, "\n"))
+		}
+	}
+}
+
+// That the agent gave no reasons stands before the rules, and what nobody says of the tool is said, too.
+func TestQuestionWithoutReasons(t *testing.T) {
+	none := client.ApprovalReason{Stage: approval.NoReason.Stage, Code: approval.NoReason.Code, Text: approval.NoReason.Text}
+	for _, c := range []struct {
+		risk          string
+		reasons       []client.ApprovalReason
+		tool          *client.Described
+		want, without string
+	}{
+		{"HIGH", []client.ApprovalReason{none, {Stage: "risk", Code: "risk.action", Text: "it pays"}}, nil, "risk              HIGH, 0 of 1 approved\nNO REASON GIVEN   the agent did not say why\n  by the rule     risk.action: it pays", "asked by"},
+		{"CRITICAL", nil, nil, "  what it does    not known", "NO REASON"},
+		{"MEDIUM", nil, nil, "risk              MEDIUM", "what it does"},
+		{"HIGH", nil, &client.Described{Text: "Pays.", By: "operator"}, "  operator says   Pays.", "what it does"},
+		{"HIGH", nil, &client.Described{Text: "Fetches.", By: "gateway"}, "  built in        Fetches.", "what it does"},
+	} {
+		rows, _ := question(&client.Approval{ApprovalID: "appr_1", Risk: c.risk, Needed: 1, Operation: "bank.pay", Arguments: json.RawMessage(`{}`), Reasons: c.reasons, Tool: c.tool}, 120, noon)
+		if all := strings.Join(rows, "\n"); !strings.Contains(all, c.want) || strings.Contains(all, c.without) {
+			t.Errorf("%q is not there, or %q is:\n%s", c.want, c.without, all)
 		}
 	}
 }

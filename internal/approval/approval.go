@@ -69,9 +69,12 @@ const maxText = 2000
 // Reason is one reason to ask a person: the stage that asked, its code and its sentence.
 type Reason struct {
 	Stage string `json:"stage"`
-	Code  string `json:"code"` // a fault.Code, or the rule that gave the risk, as risk.amount
+	Code  string `json:"code"` // a fault.Code, the rule that gave the risk, as risk.amount, or what is said about the call, as justification.missing
 	Text  string `json:"text"`
 }
+
+// NoReason is among the reasons of a question of risk HIGH or CRITICAL about a call for which the agent gave none. Whatever shows the question shows it first.
+var NoReason = Reason{Stage: "declare", Code: "justification.missing", Text: "The agent did not say why."}
 
 // Vote is one person's answer. A person has at most one in an approval; the latest.
 type Vote struct {
@@ -150,6 +153,21 @@ const (
 	medium   = "MEDIUM"
 	critical = "CRITICAL"
 )
+
+// Purpose is why the call is needed, in one text of the agent: what it wants the result for, or its step of the plan. "" where it gave none.
+func (a Approval) Purpose() string {
+	var given struct {
+		Use  string `json:"expected_use"`
+		Step string `json:"plan_step"`
+	}
+	if len(a.Justification) == 0 || json.Unmarshal(a.Justification, &given) != nil {
+		return ""
+	}
+	return cmp.Or(given.Use, given.Step)
+}
+
+// Unexplained tells whether people have to be told that the agent gave no reasons.
+func (a Approval) Unexplained() bool { return slices.Contains(a.Reasons, NoReason) }
 
 // Needed is how many people have to approve a risk if silence can't; 0 for an unknown risk.
 func Needed(risk string) int {

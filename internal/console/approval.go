@@ -37,8 +37,7 @@ type approvalPage struct {
 	Lookalikes lookalikes // texts that can be taken for other ones
 	Characters int        // of the arguments
 	MustRead   bool       // an approver has to say that they were read
-	Tool       string     // the path of its page, "" if it is gone
-	ServerSays string     // the description in the definition that was asked about: the server's words
+	ToolPage   string     // its path, "" if the tool is gone
 	Why        []reason   // the agent's justification, or its step of the plan
 	Rules      []approval.Reason
 	Others     []approval.Reason // what other stages found
@@ -124,6 +123,7 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 	ruled := slices.ContainsFunc(q.Reasons, func(r approval.Reason) bool { return strings.HasPrefix(r.Code, "risk.") })
 	for _, r := range q.Reasons {
 		switch {
+		case r == approval.NoReason: // said above all else
 		case r.Stage != "risk":
 			d.Others = append(d.Others, r)
 		case !ruled || strings.HasPrefix(r.Code, "risk."): // the rules that gave the risk say more than that it asks
@@ -131,11 +131,8 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 		}
 	}
 	tools := c.o.Gateway.Catalogue().Tools()
-	if i := slices.IndexFunc(tools, func(t catalogue.Tool) bool { return t.Operation == q.Operation }); i >= 0 {
-		d.Tool = "/tools/" + url.PathEscape(q.Operation)
-		if tools[i].Hash == q.DefinitionHash {
-			d.ServerSays = description(tools[i].Definition)
-		}
+	if slices.ContainsFunc(tools, func(t catalogue.Tool) bool { return t.Operation == q.Operation }) {
+		d.ToolPage = "/tools/" + url.PathEscape(q.Operation)
 	}
 	d.Why, d.Sources = justification(q.Justification), sourcesOf(q.Evidence)
 	if q.Before != nil {
@@ -183,15 +180,6 @@ func (c *Console) approvalOf(ctx context.Context, q desk.Question, p identity.Pr
 		}
 	}
 	return d
-}
-
-// description is the description in a definition.
-func description(definition json.RawMessage) string {
-	var d struct {
-		Description string `json:"description"`
-	}
-	_ = json.Unmarshal(definition, &d) // a definition without one has ""
-	return d.Description
 }
 
 // secondsToChange is the time until the state changes without anybody's doing: by silence, at the end of a deferral, by expiry. 0 is never.

@@ -109,7 +109,7 @@ func (t *teller) change(ctx context.Context, c changes.Change) bool {
 		if err != nil {
 			return fault.Is(err, fault.NotFound)
 		}
-		t.approval(ctx, q.Approval)
+		t.approval(ctx, q)
 		t.missed(ctx, q)
 	case changes.Plan:
 		s, err := t.gateway.SessionByID(ctx, c.ID)
@@ -145,7 +145,7 @@ func (t *teller) everything(ctx context.Context) {
 	for _, state := range states {
 		if err == nil {
 			err = t.each(ctx, state, func(q desk.Question) error {
-				t.approval(ctx, q.Approval)
+				t.approval(ctx, q)
 				if drills.Approved == 0 || len(q.Approvers()) == 0 || state != approval.Approved && state != approval.Expired {
 					return nil
 				}
@@ -198,7 +198,11 @@ func (t *teller) clock() time.Time {
 	return t.now()
 }
 
-func (t *teller) approval(ctx context.Context, a approval.Approval) {
+// toldBy names who describes a tool, by desk.Described.By.
+var toldBy = map[string]string{"server": "what the tool's server says of it", "operator": "what the operator says of the tool", "gateway": "what the operation does"}
+
+func (t *teller) approval(ctx context.Context, q desk.Question) {
+	a := q.Approval
 	t.pace(ctx, a)
 	m := notify.Message{Event: notify.Approval, Risk: a.Risk, Link: "/approvals/" + a.ID, At: a.CreatedAt}
 	fields := func(pairs ...string) {
@@ -218,7 +222,15 @@ func (t *teller) approval(ctx context.Context, a approval.Approval) {
 		if len(a.Reasons) > 0 {
 			m.Text = a.Reasons[0].Text
 		}
+		why := a.Purpose()
+		if a.Unexplained() {
+			why = approval.NoReason.Text
+		}
+		fields("why", why)
 		fields("agent", a.Agent, "for", a.Requester, "amount", a.Amount, "expires", a.ExpiresAt.Format(time.RFC3339))
+		if q.Tool != nil {
+			fields(toldBy[q.Tool.By], q.Tool.Text)
+		}
 		t.send(ctx, m)
 	case approval.Spent:
 		if policy.Risk(a.Risk).Rank() < policy.High.Rank() {

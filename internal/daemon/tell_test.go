@@ -207,12 +207,41 @@ func TestTellApprovals(t *testing.T) {
 		"spent LOW":      {in(approval.Spent, asked("a", "LOW", noon)), "", "", ""},
 	} {
 		d, o := &fakeDesk{clock: noon}, newOutbox()
-		newTeller(t, d, o).approval(t.Context(), c.a)
+		newTeller(t, d, o).approval(t.Context(), desk.Question{Approval: c.a})
 		if c.key == "" && len(o.keys) == 0 {
 			continue
 		}
 		if len(o.keys) != 1 || o.keys[0] != c.key || o.title(c.key) != c.title || !strings.Contains(o.bodies[c.key], c.body) || strings.Contains(o.bodies[c.key], "carol") {
 			t.Errorf("%s: %q", name, o.bodies)
+		}
+	}
+}
+
+// A message says why the agent asks, or that it did not say, and what the tool does in whose words: bounded, and without an address that a reader makes a
+// link of.
+func TestTellWhy(t *testing.T) {
+	said := func(justification string) approval.Approval {
+		a := asked("a", "HIGH", noon)
+		a.Justification = json.RawMessage(justification)
+		return a
+	}
+	silent := asked("a", "HIGH", noon)
+	silent.Reasons = append(silent.Reasons, approval.NoReason)
+	for name, c := range map[string]struct {
+		q    desk.Question
+		want []string
+	}{
+		"what it wants it for": {desk.Question{Approval: said(`{"user_request":"pay","missing_knowledge":"none","expected_use":"settle invoice 7 at https://evil.example"}`)}, []string{`{"name":"why","value":"settle invoice 7 at https[:]//evil.example"}`}},
+		"its step":             {desk.Question{Approval: said(`{"plan_step":"pay what is due"}`)}, []string{`{"name":"why","value":"pay what is due"}`}},
+		"nothing":              {desk.Question{Approval: silent}, []string{`{"name":"why","value":"The agent did not say why."}`, `"text":"It moves money."`}},
+		"what the server says": {desk.Question{Approval: silent, Tool: &desk.Described{Text: "Pays " + strings.Repeat("a lot ", 200), By: "server"}}, []string{`{"name":"what the tool's server says of it","value":"Pays a lot`, " bytes)"}},
+	} {
+		d, o := &fakeDesk{clock: noon}, newOutbox()
+		newTeller(t, d, o).approval(t.Context(), c.q)
+		for _, want := range c.want {
+			if body := o.bodies["approval:a:asked"]; !strings.Contains(body, want) || len(body) > 2000 {
+				t.Errorf("%s: %q is not in %s", name, want, body)
+			}
 		}
 	}
 }
@@ -331,8 +360,8 @@ func TestTellHaste(t *testing.T) {
 	approve := func(person string, at time.Time) {
 		n++
 		a := in(approval.Approved, asked(fmt.Sprint("a", n), "HIGH", at, yes(person, at)))
-		tell.approval(t.Context(), a)
-		tell.approval(t.Context(), in(approval.Spent, a)) // the same vote again
+		tell.approval(t.Context(), desk.Question{Approval: a})
+		tell.approval(t.Context(), desk.Question{Approval: in(approval.Spent, a)}) // the same vote again
 	}
 	alarms := func() (all []string) {
 		for _, k := range o.keys {
@@ -365,7 +394,7 @@ func TestTellHaste(t *testing.T) {
 		t.Fatalf("%v", got)
 	}
 	d.clock = d.clock.Add(4 * time.Minute)
-	if tell.approval(t.Context(), in(approval.Approved, asked("a1", "HIGH", noon, yes("bob", noon)))); len(alarms()) != 1 {
+	if tell.approval(t.Context(), desk.Question{Approval: in(approval.Approved, asked("a1", "HIGH", noon, yes("bob", noon)))}); len(alarms()) != 1 {
 		t.Error("an old vote counts")
 	}
 	d.clock = d.clock.Add(3 * hastySpan)
@@ -381,14 +410,14 @@ func TestTellHaste(t *testing.T) {
 func TestTellHasteCountsOnce(t *testing.T) {
 	d, o := &fakeDesk{clock: noon}, newOutbox()
 	tell := newTeller(t, d, o)
-	tell.approval(t.Context(), asked("first", "HIGH", noon)) // from here on votes are forgotten every hastySpan
+	tell.approval(t.Context(), desk.Question{Approval: asked("first", "HIGH", noon)}) // from here on votes are forgotten every hastySpan
 	d.clock = noon.Add(hastySpan - time.Minute)
 	for i := range hastyCount {
 		d.all = append(d.all, in(approval.Approved, asked(fmt.Sprint("a", i), "HIGH", d.clock, yes("bob", d.clock))))
 	}
 	for range 2 * hastySpan / time.Minute {
 		for _, a := range d.all {
-			tell.approval(t.Context(), a)
+			tell.approval(t.Context(), desk.Question{Approval: a})
 		}
 		d.clock = d.clock.Add(time.Minute)
 	}
@@ -406,7 +435,7 @@ func TestTellHasteAfterAStart(t *testing.T) {
 	}
 	before := newTeller(t, d, o)
 	for _, a := range d.all {
-		before.approval(t.Context(), a)
+		before.approval(t.Context(), desk.Question{Approval: a})
 	}
 	told := slices.Clone(o.keys)
 	newTeller(t, d, o).everything(t.Context())
@@ -512,10 +541,10 @@ func TestAlertNamesOnlyWhoApproved(t *testing.T) {
 	}
 	tell := &teller{n: n, warn: func(m string, a ...any) { t.Log(m, a) }, approved: map[string][]time.Time{}, counted: map[string]bool{}}
 	now := time.Now()
-	tell.approval(t.Context(), approval.Approval{
+	tell.approval(t.Context(), desk.Question{Approval: approval.Approval{
 		ID: "appr_x", State: approval.Spent, Risk: "CRITICAL", Operation: "bank.transfer", Agent: "a", SpentBy: "call_x", CreatedAt: now,
 		Votes: []approval.Vote{{Person: "carol", Decision: approval.Deferral, At: now}, {Person: "alice", Decision: approval.Approve, At: now}, {Person: "bob", Decision: approval.Approve, At: now}},
-	})
+	}})
 	if len(box.said) != 1 {
 		t.Fatalf("%d messages", len(box.said))
 	}

@@ -34,8 +34,8 @@ type Options struct {
 	// StopEpoch returns how many stops have reached the agent by now: the kill switch pulled, a quarantine. A question that was asked at another number
 	// counts for nothing.
 	StopEpoch func(agent string) int64
-	// Definition returns the hash of a tool's definition as it is now; false if there is no such tool.
-	Definition func(operation string) (hash string, ok bool)
+	// Definition returns a tool's definition as it is now; false if there is no such tool.
+	Definition func(operation string) (Definition, bool)
 	// ActionType is an operation's action in the risk rules; "" if it has none, or there is no such operation.
 	ActionType func(operation string) string
 	// JudgeChanged judges the call that a question is about with other arguments, which are canonical JSON, and composes the question about that call. It
@@ -43,6 +43,12 @@ type Options struct {
 	JudgeChanged func(ctx context.Context, old approval.Approval, arguments []byte) (Draft, error)
 	// Changed is called with the id of a question after it was written. It must not block.
 	Changed func(id string)
+}
+
+// Definition is what questions need of a tool's definition.
+type Definition struct {
+	Hash string
+	Says *Described // nil: nothing
 }
 
 // Desk asks people. Make it with New. Safe for concurrent use.

@@ -227,7 +227,7 @@ func over(s *shelf) *Desk {
 		ActionType: func(string) string { return "" },
 		Store:      s, Environment: "here", Expires: time.Hour, Now: func() time.Time { return noon }, Since: noon, Changed: func(string) {},
 		Voter:      func(person string) (approval.Voter, bool) { return bob, person == bob.Person },
-		Definition: func(string) (string, bool) { return "hash", true },
+		Definition: func(string) (Definition, bool) { return Definition{Hash: "hash"}, true },
 		StopEpoch:  func(string) int64 { return 2 },
 	})
 }

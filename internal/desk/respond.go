@@ -105,7 +105,7 @@ func (d *Desk) respond(ctx context.Context, voter approval.Voter, r Response) (a
 	if voter, err = d.voter(voter, r.Reason); err != nil {
 		return asked, err
 	}
-	if hash, ok := d.o.Definition(asked.Operation); r.Decision == approval.Approve && ok && hash != asked.DefinitionHash {
+	if now, ok := d.o.Definition(asked.Operation); r.Decision == approval.Approve && ok && now.Hash != asked.DefinitionHash {
 		return asked, fault.New(fault.ApprovalMismatch, "%s is not the tool any more that was asked about: its definition has changed.", display.Clip(asked.Operation, maxNamed)).
 			Try("Reject it. What the agent calls from now on is asked about anew.")
 	}

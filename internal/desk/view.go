@@ -23,6 +23,8 @@ type Question struct {
 	SessionPhase  session.Phase `json:"session_phase,omitempty"`
 	// ArgumentsSize is the size of the arguments in bytes, if a list left them out.
 	ArgumentsSize int `json:"arguments_size,omitempty"`
+	// Tool is what the tool is said to do; nil if its definition says nothing, or is another one by now.
+	Tool *Described `json:"tool_description,omitempty"`
 
 	// For one question, not in lists.
 	Held        []flow.Held     `json:"held,omitempty"`         // the session's labels with the calls that they came from
@@ -32,6 +34,12 @@ type Question struct {
 	Before      json.RawMessage `json:"before,omitempty"`  // the arguments before a person changed them
 	// Drill says that no agent asked, and that it should be rejected. It is set once the question is answered.
 	Drill bool `json:"drill,omitempty"`
+}
+
+// Described is what a tool does, in the words of whoever describes it. Text is one line of at most 500 bytes, and shows nothing that can't be seen.
+type Described struct {
+	Text string `json:"text"`
+	By   string `json:"by"` // server (its words, in the definition that was accepted: hostile), operator, or gateway (of a built-in operation)
 }
 
 // Earlier is a decision about the same destination.
@@ -62,6 +70,9 @@ func (d *Desk) listed(ctx context.Context, a approval.Approval) Question {
 func (d *Desk) question(ctx context.Context, a approval.Approval) Question {
 	a.State = a.StateAt(d.o.Now())
 	q := Question{Approval: a, Similar: similar(a), SessionLabels: []string{}}
+	if now, ok := d.o.Definition(a.Operation); ok && now.Hash == a.DefinitionHash {
+		q.Tool = now.Says
+	}
 	if s, err := d.o.Store.Session(ctx, a.Session); err == nil { // its state helps to decide; the decision is judged again anyway
 		q.SessionPhase = s.Phase
 		for _, h := range s.Labels {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/desk"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/effect"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/judge"
@@ -241,13 +243,30 @@ func (g *Gateway) Watch(topics ...string) (stream <-chan changes.Change, end fun
 	return g.feed.Subscribe(topics...)
 }
 
-// toolDefinition is the hash of a tool's definition as it is now; false for what is no tool.
-func (g *Gateway) toolDefinition(operation string) (hash string, ok bool) {
+// maxDescribed bounds what people are shown of a tool's description, in bytes.
+const maxDescribed = 500
+
+// toolDefinition is what questions need of a tool's definition as it is now; false for what is no tool.
+func (g *Gateway) toolDefinition(operation string) (desk.Definition, bool) {
 	op := g.catalogue.ByID(operation)
 	if op == nil || op.Kind != call.Tool {
-		return "", false
+		return desk.Definition{}, false
 	}
-	return op.Hash, true
+	d := desk.Definition{Hash: op.Hash}
+	var said struct {
+		Description string `json:"description"`
+	}
+	if json.Unmarshal(op.Definition, &said) != nil || strings.TrimSpace(said.Description) == "" {
+		return d, true
+	}
+	d.Says = &desk.Described{Text: display.Line(strings.Join(strings.Fields(said.Description), " "), maxDescribed), By: "server"}
+	switch {
+	case op.Command != nil:
+		d.Says.By = "gateway"
+	case op.Class.Description != "":
+		d.Says.By = "operator"
+	}
+	return d, true
 }
 
 // actionType is an operation's action in the risk rules; "" if it has none.

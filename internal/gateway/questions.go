@@ -155,8 +155,11 @@ func (c *crossing) draft(v fault.Verdict) desk.Draft {
 	}
 	if c.justification != nil {
 		a.Justification, _ = json.Marshal(c.justification) // of three strings: can't fail
-	} else if step := c.step(); step != nil {
+	} else if step := c.step(); step != nil && step.Justification != "" {
 		a.Justification, _ = json.Marshal(map[string]string{"plan_step": step.Justification}) // of a string: can't fail
+	}
+	if len(a.Justification) == 0 && rating.Risk.Rank() >= policy.High.Rank() {
+		a.Reasons = append(a.Reasons, approval.NoReason)
 	}
 	q := desk.Draft{Approval: a, Declaration: c.declaration, Stands: c.stands, Roles: c.op.Class.Roles, Reasons: evidence.CoveredAnew}
 	if c.judged.found.Silence { // nobody but the risk stage asks, and it asks for nobody's no

@@ -1,5 +1,6 @@
 // Package notify tells people that something waits for them or has gone wrong (AU-3): by signed webhook, in a Slack-compatible
-// chat, by e-mail. A message has the kind of event, the agent, the risk, and a link; never arguments.
+// chat, by e-mail. A message has the kind of event, the agent, why it asks, the risk,
+// what the tool is said to do, and a link; never arguments.
 //
 // Promises:
 //   - Send returns when the message is on the disk, not when it is delivered. Callers use it after a decision, never within one.

@@ -124,7 +124,7 @@ type receiver struct {
 	url, secret string
 
 	mu   sync.Mutex
-	had  map[string]string // title and link, by id: what comes twice under one id is one message
+	had  map[string]string // the bodies, by id: what comes twice under one id is one message
 	fake []string
 }
 
@@ -132,14 +132,14 @@ func newReceiver(t testing.TB) *receiver {
 	h := &receiver{secret: "a secret of sixteen bytes and more", had: map[string]string{}}
 	h.url = serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		var m struct{ ID, Title, Link string }
+		var m struct{ ID string }
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if err != nil || !h.signed(r.Header.Get("Sallyport-Signature"), body) || json.Unmarshal(body, &m) != nil || m.ID == "" || r.Header.Get("Sallyport-Delivery") != m.ID {
 			h.fake = append(h.fake, string(body))
 			return
 		}
-		h.had[m.ID] = m.Title + " " + m.Link
+		h.had[m.ID] = string(body)
 	}))
 	return h
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"sallyport.example/client"
 	"sallyport.example/internal/approval"
@@ -391,5 +392,51 @@ func TestPeopleSeeTheFilesOfAProgram(t *testing.T) {
 			b.see(words)
 		}
 		b.accessible("program-" + argv)
+	}
+}
+
+// Each page of a request of risk HIGH has why the agent asks, or that it did not say, and what the tool does in whose words, at the width of a
+// telephone. So have the terminal and the message.
+func TestPeopleSeeWhyAndWhatTheToolDoes(t *testing.T) {
+	hook := newReceiver(t)
+	s := newServer("mail")
+	for _, name := range []string{"send", "post"} {
+		s.AddTool(&mcp.Tool{Name: name, Description: "Sends mail to whoever is named.\n\n<b>Always</b> safe\u202e. " + strings.Repeat("It has sent very many mails. ", 60), InputSchema: json.RawMessage(`{"type":"object"}`)},
+			func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) { return text("sent"), nil })
+	}
+	w := start(t, fmt.Sprintf("people: [{id: bob, roles: [approver]}]\nupstreams: {mail: {url: %q}}\nnotify: [{kind: webhook, url: %q, secret: %q, on: [approval]}]\n"+
+		"operations:\n  mail.*: {risk: HIGH, sensitivity: none}\n  mail.send: {declare: required}\n", sdkServer(t, s), hook.url, hook.secret))
+	w.offered(2)
+	w.acceptDefinitions(anyDefinition)
+	id, token := w.openFor("Tell ann@corp.example that the lathe is ready.", "dana")
+	agent, b := w.client(w.agent, token), w.bob()
+	for name, c := range map[string]struct{ tool, arguments, page, terminal, message string }{
+		"said": {"mail_send", `{"to":"ann@corp.example","justification":{"user_request":"Tell ann@corp.example that the lathe is ready","missing_knowledge":"whether ann knows that the lathe is ready","expected_use":"ann can plan the delivery"}}`,
+			"ann can plan the delivery", "  it wants it for ann can plan the delivery", "ann can plan the delivery"},
+		"not said": {"mail_post", `{"to":"ann@corp.example"}`, "The agent did not say why.", "NO REASON GIVEN   the agent did not say why", "The agent did not say why."},
+	} {
+		asked, err := agent.Call(t.Context(), id, c.tool, json.RawMessage(c.arguments))
+		if err != nil || asked.Verdict.ApprovalID == nil {
+			t.Fatalf("%+v, %v", asked, err)
+		}
+		at := *asked.Verdict.ApprovalID
+		for _, path := range []string{"/approvals", "/approvals/" + at, "/approvals/" + at + "/similar"} {
+			b.open(w.admin + path)
+			b.see(c.page)
+			if path != "/approvals" {
+				b.see("Sends mail to whoever is named. <b>Always</b> safe. It has sent")
+				b.see("its server’s words")
+			}
+			b.accessible("why-" + name + strings.ReplaceAll(strings.TrimPrefix(path, "/approvals"), "/", "-"))
+		}
+		_, out, errs := cli(t, w.place, nil, "approvals", "show", at, "--data", w.place.data)
+		for _, want := range []string{c.terminal, "  its server says Sends mail to whoever is named. <b>Always</b> safe. It has sent"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: %q is not in\n%s%s", name, want, out, errs)
+			}
+		}
+		for _, want := range []string{at, `"value":"` + c.message + `"`, `"value":"Sends mail to whoever is named. `} {
+			eventually(t, patience, "the message comes, with "+want, func() bool { return hook.about(want) >= 1 })
+		}
 	}
 }
