@@ -149,6 +149,12 @@ type Spec struct {
 	Untrusted   bool // the output is untrusted: adds Untrusted to Emits
 }
 
+// Emitting returns the operation as one whose results bring these labels, too.
+func (op Operation) Emitting(more []Label) Operation {
+	op.Emits = sortedSet(slices.Concat(op.Emits, more))
+	return op
+}
+
 // Resolve applies the defaults. confidentiality is the operator's list of confidentiality labels. Labels outside it (except Untrusted) are errors,
 // and so are unknown names. Errors name the field and the remedy.
 func Resolve(s Spec, confidentiality []Label) (Operation, error) {

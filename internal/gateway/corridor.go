@@ -17,6 +17,7 @@ import (
 	"sallyport.example/internal/judge"
 	"sallyport.example/internal/policy"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/stored"
 )
 
 const (
@@ -65,8 +66,9 @@ type stops struct {
 
 // ran is what a call has of its run.
 type ran struct {
-	intended bool      // the intent is durable: from here on there is an outcome to write
-	at       time.Time // when the effect began, on the monotonic clock
+	intended bool          // the intent is durable: from here on there is an outcome to write
+	at       time.Time     // when the effect began, on the monotonic clock
+	stores   *stored.Write // what it stores with its server; nil: nothing
 	reasons  reasons
 }
 
@@ -199,9 +201,10 @@ func (c *crossing) run(ctx context.Context) Answer {
 	if err := c.outcome(ctx, out); err != nil {
 		return c.answer(fault.RefuseErr("outcome", audited(err)))
 	}
-	if err == nil && out.entry.Decision == "ok" {
-		c.marked(ctx, result.JSON)
+	if err != nil || out.entry.Decision != "ok" {
+		result.JSON = nil
 	}
+	c.marked(ctx, result.JSON)
 	if v := c.killed(); v.Decision != fault.Permit {
 		return c.answer(v)
 	}

@@ -99,6 +99,11 @@ func (c *crossing) load() judge.Facts {
 		Declaration: judge.Declared{Problem: c.undeclared, Invalid: c.invalid, Made: c.declaration, Justification: c.justification, InPlan: c.inPlan},
 	}
 	f.Operation.Traced = c.effect.Traits().Traced
+	if c.partial {
+		f.Operation.Flow = g.foreseen(c.op, nil)
+	} else {
+		f.Operation.Flow = g.foreseen(c.op, c.args)
+	}
 	if c.writes && f.Operation.Profile.Level == 0 { // a write that nobody gave a level is of the highest, whatever its default says
 		p := *f.Operation.Profile
 		p.Level, f.Operation.Profile = 2, &p

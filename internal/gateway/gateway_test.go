@@ -28,6 +28,7 @@ import (
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/store"
+	"sallyport.example/internal/stored"
 	"sallyport.example/provenance"
 )
 
@@ -128,7 +129,7 @@ func (b *brittle) Record(ctx context.Context, e ...audit.Entry) error {
 	return b.Store.Record(ctx, e...)
 }
 
-func (b *brittle) Answer(ctx context.Context, id string, e audit.Entry, given ...evidence.Kept) error {
+func (b *brittle) Answer(ctx context.Context, id string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error {
 	if c := b.get().block; c != nil {
 		b.blocked.Add(1)
 		<-c
@@ -136,7 +137,7 @@ func (b *brittle) Answer(ctx context.Context, id string, e audit.Entry, given ..
 	if err := b.get().record; err != nil {
 		return err
 	}
-	return b.Store.Answer(ctx, id, e, given...)
+	return b.Store.Answer(ctx, id, e, wrote, given...)
 }
 
 func (b *brittle) SaveSwitches(ctx context.Context, s standing.Switches, e ...audit.Entry) error {

@@ -136,8 +136,11 @@ func (c *crossing) declaredLabels() []flow.Held {
 // act sends the very bytes that were judged, bounded in time by the operation, the session's budget and the switch.
 func (c *crossing) act(ctx context.Context) (effect.Result, error) {
 	defer c.talk.end()
-	if err := c.mark(ctx, c.session); err != nil {
-		return effect.Result{}, unsent(err)
+	if w, ok := c.stores(c.session, c.answers != nil); ok { // until that is durable, nothing is sent
+		if err := c.g.stored.Before(ctx, w); err != nil {
+			return effect.Result{}, unsent(err)
+		}
+		c.ran.stores = w
 	}
 	if c.stops.caught.Load() || c.g.standing.StopEpoch(c.agent) != c.stops.epoch { // stopped while the intent was being written
 		return effect.Result{}, &fault.NotDispatched{Err: standing.ErrKilled}

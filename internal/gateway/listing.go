@@ -35,7 +35,8 @@ func (g *Gateway) operationsOf(agent string) []*catalogue.Operation {
 }
 
 // Listing returns what Operations returns, for an answer that carries their definitions. A definition that only a rule accepted is an
-// outsider's text: the session that lists one holds untrusted before the list leaves.
+// outsider's text, and its server may have written what it holds into it: the session that lists one holds untrusted, and the labels of what the
+// server has stored, before the list leaves.
 func (g *Gateway) Listing(ctx context.Context, p identity.Principal) ([]*catalogue.Operation, error) {
 	ops := g.Operations(ctx, p)
 	var servers []string
@@ -51,16 +52,21 @@ func (g *Gateway) Listing(ctx context.Context, p identity.Principal) ([]*catalog
 	if err != nil {
 		return nil, err
 	}
-	s := l.current.Load()
-	if s.Holds(flow.Untrusted) {
-		return ops, nil
-	}
 	slices.Sort(servers)
 	cause := unreadCause(servers)
-	_, err = g.change(context.WithoutCancel(ctx), s.ID, audit.Entry{Action: "session.definitions", Actor: catalogue.FirstSight, Reason: cause, Labels: []string{string(flow.Untrusted)}},
-		func(s session.Session) (session.Session, error) {
-			return s.Raise(flow.Held{Label: flow.Untrusted, Cause: cause}), nil
-		})
+	held := []flow.Held{{Label: flow.Untrusted, Cause: cause}}
+	for _, server := range servers {
+		held = addHeld(held, storedHeld(g.stored.Of(server)))
+	}
+	s := l.current.Load()
+	if !holdsNew(s, held) {
+		return ops, nil
+	}
+	e := audit.Entry{Action: "session.definitions", Actor: catalogue.FirstSight, Reason: cause}
+	for _, h := range held {
+		e.Labels = append(e.Labels, string(h.Label))
+	}
+	_, err = g.change(context.WithoutCancel(ctx), s.ID, e, func(s session.Session) (session.Session, error) { return s.Raise(held...), nil })
 	if err != nil {
 		return nil, audited(err)
 	}
@@ -77,8 +83,9 @@ func unreadCause(servers []string) string {
 	return "definitions of " + text + ", which no person accepted"
 }
 
-// Offers returns the resources (and templates) or prompts that the principal's agent may see.
+// Offers returns the resources (and templates) or prompts that the principal's agent may see. Lists raise no label, so they hide what a server offers
+// that holds labelled data; it can still be read by name.
 func (g *Gateway) Offers(_ context.Context, p identity.Principal, kind call.Kind) []catalogue.Offer {
 	d, _ := g.o.Agents.Get(agentOf(p))
-	return g.catalogue.Offers(d, kind)
+	return slices.DeleteFunc(g.catalogue.Offers(d, kind), func(o catalogue.Offer) bool { return len(g.stored.Of(o.Operation.Server)) > 0 })
 }

@@ -75,10 +75,11 @@ func systemPrompt(ops []flow.Operation, held []flow.Held) string {
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), "\n\n")
 }
 
+// flowOps are the operations of the agent, with the labels of all that their servers have stored.
 func (g *Gateway) flowOps(agent string) []flow.Operation {
 	var ops []flow.Operation
 	for _, op := range g.operationsOf(agent) {
-		ops = append(ops, op.Flow)
+		ops = append(ops, g.foreseen(op, nil))
 	}
 	return ops
 }
@@ -190,7 +191,7 @@ func (g *Gateway) judgeSteps(ctx context.Context, l *live, s *session.Session, s
 		return planned.Judged{}, err
 	}
 	who, known := speaker{agent: s.Agent, session: s, live: l, decl: d}, map[string]bool{}
-	j := planned.Judge{Session: s, Own: g.o.Identities(s.Requester), Lookup: g.catalogue.Snapshot().Lookup}
+	j := planned.Judge{Session: s, Own: g.o.Identities(s.Requester), Lookup: g.catalogue.Snapshot().Lookup, Flow: g.foreseen}
 	j.Step = func(op *catalogue.Operation, st planned.Step, at string, held []flow.Held) planned.Said {
 		why := ""
 		if list == planned.Submitted {

@@ -153,16 +153,29 @@ func (c *crossing) ask(ctx context.Context, method string, params json.RawMessag
 	if err != nil {
 		return nil, err
 	}
-	if err := c.g.store.Answer(context.WithoutCancel(ctx), c.session.ID, e, given...); err != nil {
-		return nil, audited(err)
-	}
-	if err := c.mark(ctx, c.live.current.Load()); err != nil {
+	if err := c.keepAnswer(ctx, e, answer, given); err != nil {
 		return nil, audited(err)
 	}
 	if err := late(); err != nil {
 		return nil, err
 	}
 	return answer, nil
+}
+
+// keepAnswer makes durable what an answer gives away, before it leaves: the labels of the session are the server's from then on.
+func (c *crossing) keepAnswer(ctx context.Context, e audit.Entry, answer []byte, given []evidence.Kept) error {
+	s := c.live.current.Load()
+	wrote := c.wroteAnswer(s, answer)
+	if err := c.g.store.Answer(context.WithoutCancel(ctx), c.session.ID, e, wrote, given...); err != nil {
+		return err
+	}
+	if wrote != nil {
+		c.g.written.Add(wrote)
+	}
+	if w, ok := c.stores(s, true); ok {
+		return c.g.stored.Before(ctx, w)
+	}
+	return nil
 }
 
 // detected is what the detector finds in b (FL-3), as far as the operator has such labels.

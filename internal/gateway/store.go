@@ -71,8 +71,8 @@ type CallStore interface {
 	// Outcome appends the entry, raises the labels, adds to the used time and, where the session is open, keeps what was seen, in one
 	// transaction. What is over the bounds of one session is not kept, and nothing after it.
 	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error)
-	// Answer appends the entry of an answer to a server's question, and keeps what it gives away, in one transaction.
-	Answer(ctx context.Context, sessionID string, e audit.Entry, given ...evidence.Kept) error
+	// Answer appends the entry of an answer to a server's question, and keeps what it gives away and what it writes (Spend.Wrote), in one transaction.
+	Answer(ctx context.Context, sessionID string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error
 	// ForgetEvidence deletes what a session has seen, but for these pieces, which take its place, and appends the entry, in one transaction. Where there
 	// is nothing to delete, nothing is appended.
 	ForgetEvidence(ctx context.Context, sessionID string, e audit.Entry, but ...evidence.Kept) error

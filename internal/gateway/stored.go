@@ -9,45 +9,57 @@ import (
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/stored"
 )
 
-// stores is the call as what stores something in a server, in a session as it is; false if it stores nothing. Built-in operations store in the session's
+// stores is the call as what stores something in a server, in a session as it is; false if it stores nothing. answered says that it sends the server
+// answers to its questions: these the server may keep anywhere, also where the call is said to read. Built-in operations store in the session's
 // workspace, which no other session reads.
-func (c *crossing) stores(s *session.Session) (w *stored.Write, ok bool) {
-	if !c.writes || c.op.Kind != call.Tool || c.op.Command != nil || c.op.Class.Forgets {
+func (c *crossing) stores(s *session.Session, answered bool) (w *stored.Write, ok bool) {
+	if !c.writes && !answered || c.op.Command != nil || c.op.Class.Forgets {
 		return nil, false
 	}
-	return &stored.Write{
+	w = &stored.Write{
 		Server: c.op.Server, Operation: c.op.ID, CallID: c.id, Profile: c.op.Profile, Arguments: c.args, Labels: s.Labels, Entry: c.entry(audit.Change), Now: c.g.now(),
-	}, true
-}
-
-// mark gives the labels of the session to what the call is about to store. Until that is durable, nothing is sent.
-func (c *crossing) mark(ctx context.Context, s *session.Session) error {
-	w, ok := c.stores(s)
-	if !ok {
-		return nil
 	}
-	return c.g.stored.Before(ctx, w)
+	if c.op.Kind != call.Tool || answered {
+		w.Profile = nil // nothing says which records
+	}
+	return w, true
 }
 
 // wrote is what the call writes to a server while the session holds untrusted content, with nobody's yes: in later sessions it confirms nothing.
 func (c *crossing) wrote() *stored.Written {
 	s := c.raised()
-	w, ok := c.stores(&s)
-	if !ok || !s.Holds(flow.Untrusted) || c.judged.facts.Answer.ByPerson() {
+	if !s.Holds(flow.Untrusted) || c.judged.facts.Answer.ByPerson() {
 		return nil
 	}
-	return c.g.written.Of(w.Server, w.CallID, w.Profile, w.Arguments)
+	w, ok := c.stores(&s, c.answers != nil)
+	switch {
+	case !ok:
+		return nil
+	case c.answers != nil:
+		return c.g.written.Of(w.Server, c.id, c.op.Profile, c.args, c.answers)
+	}
+	return c.g.written.Of(w.Server, c.id, c.op.Profile, c.args)
+}
+
+// wroteAnswer is the same of an answer to a question that the server asks while the call runs. A person's yes to the call did not show it.
+func (c *crossing) wroteAnswer(s *session.Session, answer []byte) *stored.Written {
+	w, ok := c.stores(s, true)
+	if !ok || !s.Holds(flow.Untrusted) {
+		return nil
+	}
+	return c.g.written.Of(w.Server, call.NewID("answer_", c.g.now()), nil, answer)
 }
 
 // willCarry says to the person what will carry the session's labels once the call has run.
 func (c *crossing) willCarry() []approval.Reason {
 	s := c.raised()
-	w, ok := c.stores(&s)
+	w, ok := c.stores(&s, c.answers != nil)
 	if !ok {
 		return nil
 	}
@@ -57,15 +69,18 @@ func (c *crossing) willCarry() []approval.Reason {
 	return nil
 }
 
-// marked says where the labels went, once the result names the records.
+// marked says where the labels went, once the result names the records; result is nil where it is not known.
 func (c *crossing) marked(ctx context.Context, result json.RawMessage) {
-	w, ok := c.stores(c.live.current.Load())
-	if !ok || result == nil {
+	w := c.ran.stores
+	if w == nil {
 		return
 	}
-	payloads, plain := c.effect.Payloads(result)
-	if !plain {
-		payloads = nil // there is more in it
+	var payloads []json.RawMessage
+	if result != nil {
+		var plain bool
+		if payloads, plain = c.effect.Payloads(result); !plain {
+			payloads = nil // there is more in it
+		}
 	}
 	if err := c.g.stored.After(ctx, w, payloads); err != nil {
 		c.g.log.Warn("which records a call wrote is not known: all of their kind keep its labels", "operation", c.op.ID, "call_id", c.id, "error", err)
@@ -88,6 +103,22 @@ func (c *crossing) storedLabels(result json.RawMessage) []flow.Held {
 		}
 	}
 	return storedHeld(c.g.stored.Read(c.op.Server, c.op.Profile, c.args, payloads))
+}
+
+// foreseen is the operation as one that also brings the labels of what its server has stored. args is nil where they are not known.
+func (g *Gateway) foreseen(op *catalogue.Operation, args []byte) flow.Operation {
+	all := g.stored.Of(op.Server)
+	if op.Command != nil || len(all) == 0 {
+		return op.Flow
+	}
+	if op.Kind == call.Tool {
+		all = g.stored.Read(op.Server, op.Profile, args, nil)
+	}
+	var labels []flow.Label
+	for _, h := range all {
+		labels = append(labels, h.Label)
+	}
+	return op.Flow.Emitting(labels)
 }
 
 // storedHeld are the labels as the session that reads gets them: with the call that stored the data.

@@ -22,6 +22,8 @@ type Judge struct {
 	Session *session.Session
 	Own     []string // the requester's own addresses and accounts
 	Lookup  func(tool string) *catalogue.Operation
+	// Flow is an operation with the labels that a call of it brings; args is nil where they are not all known.
+	Flow func(op *catalogue.Operation, args []byte) flow.Operation
 	// Step judges a step by what is known before it is called. held are the labels that the steps before it bring.
 	Step func(op *catalogue.Operation, st Step, at string, held []flow.Held) Said
 }
@@ -59,11 +61,15 @@ func (j Judge) Judge(steps []Step, list List) (Judged, error) {
 		// A step that can't be called moves nothing, so it stands in the order where it was planned.
 		order[i] = flow.Step{Op: flow.Operation{ID: short(st.Tool), Name: short(st.Tool), Sensitivity: flow.None, Effect: flow.Read}, After: st.Needs()}
 		if v.Decision != fault.Deny {
-			order[i].Op = op.Flow
+			fixed := st.Arguments
+			if len(st.From) > 0 || len(st.Open) > 0 {
+				fixed = nil
+			}
+			order[i].Op = j.Flow(op, fixed)
 			if st.Arguments != nil && len(st.From) == 0 {
 				sealed := list == Submitted && len(j.Session.Labels) == 0 // what the plan fixes is confirmed by the plan
 				tainted := j.Session.Holds(flow.Untrusted) || slices.ContainsFunc(order[:i], func(before flow.Step) bool { return slices.Contains(before.Op.Emits, flow.Untrusted) })
-				order[i].Op = j.operation(op, st.Arguments, request, tainted && !sealed)
+				order[i].Op = j.operation(op, order[i].Op, st.Arguments, request, tainted && !sealed)
 			}
 			held = append(held, ahead(order[i].Op)...)
 		} else {
@@ -169,11 +175,10 @@ func checkSources(steps []Step, list List, lookup func(string) *catalogue.Operat
 
 // operation is the operation as a step with these arguments is planned: nothing blocks it where the person's words, or who they are, lead to
 // everything in it that decides, but data that nobody asked for; and it brings such data where, after untrusted content, nobody's words lead to
-// what it reads. request parses the person's request.
-func (j Judge) operation(op *catalogue.Operation, args json.RawMessage, request func() *provenance.Request, tainted bool) flow.Operation {
-	planned := op.Flow
+// what it reads. planned is op with the labels that it brings. request parses the person's request.
+func (j Judge) operation(op *catalogue.Operation, planned flow.Operation, args json.RawMessage, request func() *provenance.Request, tainted bool) flow.Operation {
 	at := provenance.Situation{Request: request(), Own: j.Own, Held: []flow.Held{{Label: flow.Untrusted}}} // the strictest: then nothing but the request will do
-	if tainted && provenance.UnaskedFor(op.Flow, op.Profile, args, at) != "" && slices.ContainsFunc(op.Flow.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
+	if tainted && provenance.UnaskedFor(planned, op.Profile, args, at) != "" && slices.ContainsFunc(planned.Emits, func(l flow.Label) bool { return l != flow.Untrusted }) {
 		planned.Emits = append(slices.Clip(planned.Emits), flow.Unasked)
 	}
 	if !op.Profile.HasRoles() || len(op.Flow.BlockedBy) == 0 {

@@ -62,7 +62,7 @@ func TestEvidence(t *testing.T) {
 	// What an answer gives away is kept with its entry.
 	answer := e
 	answer.Kind, answer.Action = audit.Decision, "answer"
-	must(t, db.Answer(ctx, b.ID, answer, ev("c9", 7)))
+	must(t, db.Answer(ctx, b.ID, answer, nil, ev("c9", 7)))
 	if got := ids(b.ID, 1); !slices.Equal(got, []string{"2 c9 7"}) {
 		t.Errorf("of an answer %v", got)
 	}
@@ -148,7 +148,7 @@ func TestAnswerGivenUp(t *testing.T) {
 	e := intent(a, "c1")
 	e.Kind, e.Action = audit.Decision, "answer"
 	errs := make(chan error)
-	go func() { errs <- db.Answer(ctx, a.ID, e) }()
+	go func() { errs <- db.Answer(ctx, a.ID, e, nil) }()
 	<-hanging
 	cancel()
 	if err := <-errs; !fault.Is(err, fault.AuditUnavailable) {

@@ -125,7 +125,7 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 	}
 	for i := range 2 {
 		id, at := fmt.Sprint("w", i), get(t)(db.Session(ctx, own.ID)).Version
-		get(t)(db.Intent(ctx, own.ID, at, intent(own, id), nil, gateway.Spend{Wrote: &stored.Written{CallID: id, Server: "memory", Hashes: []string{"h"}}}))
+		get(t)(db.Intent(ctx, own.ID, at, intent(own, id), nil, gateway.Spend{Wrote: &stored.Written{ID: id, Server: "memory", Hashes: []string{"h"}}}))
 		get(t)(db.Outcome(ctx, own.ID, outcome(intent(own, id), "ok"), nil, 0))
 	}
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal"), mark("mark_2", "internal"), mark("mark_3", "pii")}, ch))

@@ -14,6 +14,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/session"
+	"sallyport.example/internal/stored"
 )
 
 func noSession(id string) error {
@@ -196,9 +197,6 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 			}
 		}
 		for _, sp := range spend {
-			if sp.Wrote == nil {
-				continue
-			}
 			if err := t.keepWritten(sp.Wrote); err != nil {
 				return err
 			}
@@ -265,12 +263,15 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 }
 
 // Answer implements gateway.Store.
-func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, given ...evidence.Kept) error {
+func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
 		for _, ev := range given {
 			if err := t.keep(sessionID, ev); err != nil {
 				return err
 			}
+		}
+		if err := t.keepWritten(wrote); err != nil {
+			return err
 		}
 		return t.append(&e)
 	}})

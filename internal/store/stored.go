@@ -69,16 +69,19 @@ func (r *Reader) StoredWritten(ctx context.Context) ([]stored.Written, error) {
 		if err := json.Unmarshal(blob(row[1]), &all[i]); err != nil {
 			return nil, damaged(err)
 		}
-		all[i].CallID = text(row[0])
+		all[i].ID = text(row[0])
 	}
 	return all, nil
 }
 
-// keepWritten keeps what an untrusted session writes.
+// keepWritten keeps what an untrusted session writes; nil: nothing.
 func (t *tx) keepWritten(w *stored.Written) error {
+	if w == nil {
+		return nil
+	}
 	body, err := json.Marshal(w)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, "what a call writes can't be kept")
 	}
-	return t.put(writtenRows, w.CallID, body)
+	return t.put(writtenRows, w.ID, body)
 }

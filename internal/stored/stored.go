@@ -270,31 +270,36 @@ func (m *Marks) Foretell(w *Write) string {
 	return fmt.Sprintf("Once it runs, these labels: %s will come with %s, in every session that reads it, until a person takes them off.", strings.Join(labels, ", "), strings.Join(what, ", "))
 }
 
-// After says what a call has written that had labels to give, once its result is there. Where the result tells the id of each new record, these are
-// marked in place of all.
+// After says what a call has written that had labels to give, once its result is there; payloads is nil where it is not known. Where the result tells the
+// id of each new record, these are marked in place of all. What a person released while the call ran is marked again: they did not see what it wrote.
 func (m *Marks) After(ctx context.Context, w *Write, payloads []json.RawMessage) error {
 	held, place := m.Carries(w), Place{Server: w.Server, Kind: w.Profile.Kind()}
+	if len(held) == 0 {
+		return nil
+	}
 	made := Mark{Place: place, Making: w.CallID}
 	made.ID = made.key()
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	s, reach := m.view(w.Server), w.Profile.ResultReach(payloads)
-	if s == nil || len(held) == 0 || place.Kind == "" {
-		return nil
-	}
-	waiting, waits := s.marks[made.ID]
-	if waits && (reach.Any || len(reach.IDs) == 0) { // it stays unknown which record it is
-		return nil
+	wanted, reach := w.marks(held), w.Profile.ResultReach(payloads)
+	told, adds := !reach.Any && len(reach.IDs) > 0, wanted[0].Making != ""
+	var waiting Mark
+	if s := m.view(w.Server); s != nil {
+		waiting = s.marks[made.ID]
 	}
 	reach.Any = false // what else the result holds was there before
-	if waits {
-		held = waiting.Labels
+	switch {
+	case place.Kind == "" || adds && !told: // it stays unknown what it is
+	case adds:
+		wanted = marksOf(place, reach, union(held, waiting.Labels))
+	default:
+		wanted = append(wanted, marksOf(place, reach, held)...)
 	}
-	marks := m.missing(w, marksOf(place, reach, held))
-	if waits {
+	marks := m.missing(w, wanted)
+	if adds && told && waiting.ID != "" {
 		marks = append(marks, made)
 	}
-	return m.save(ctx, w, "the records that the result names", marks)
+	return m.save(ctx, w, "what the call wrote, by its result", marks)
 }
 
 // marksOf are the marks of what a call reaches.

@@ -13,7 +13,7 @@ const maxHashes = 200_000
 
 // Written is what a call of an untrusted session writes to a server: keyed hashes of the values. No value can be read from them.
 type Written struct {
-	CallID string   `json:"-"`
+	ID     string   `json:"-"` // of the call, or of an answer in it
 	Server string   `json:"server"`
 	Hashes []string `json:"hashes,omitempty"`
 	All    bool     `json:"all,omitempty"` // it may have been anything
@@ -53,21 +53,29 @@ func OpenValues(ctx context.Context, s HashStore) (*Values, error) {
 	return v, nil
 }
 
-// Of is what a call writes that nobody has written before; nil if there is nothing.
-func (v *Values) Of(server, callID string, p *provenance.Profile, args []byte) *Written {
+// Of is what a call writes that nobody has written before, by its arguments and by answers to its server's questions; nil if there is nothing.
+func (v *Values) Of(server, id string, p *provenance.Profile, args []byte, answers ...[]byte) *Written {
+	if v.all(server) {
+		return nil
+	}
+	w := &Written{ID: id, Server: server}
+	values, ok := provenance.Written(p, args)
+	for _, answer := range answers {
+		more, known := provenance.Written(nil, answer)
+		values, ok = append(values, more...), ok && known
+	}
+	hashes := make([]string, len(values))
+	for i, value := range values { // before the lock: this takes long
+		hashes[i] = v.store.KeyedHash(server, value)
+	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	had := v.servers[server]
 	if had == nil {
 		had = &written{}
 	}
-	if had.all {
-		return nil
-	}
-	w := &Written{CallID: callID, Server: server}
-	values, ok := provenance.Written(p, args)
-	for _, value := range values {
-		if hash := v.store.KeyedHash(server, value); !had.hashes[hash] {
+	for _, hash := range hashes {
+		if !had.hashes[hash] {
 			w.Hashes = append(w.Hashes, hash)
 		}
 	}
@@ -78,6 +86,13 @@ func (v *Values) Of(server, callID string, p *provenance.Profile, args []byte) *
 		return nil
 	}
 	return w
+}
+
+// all reports whether what the server gives back may be anything that untrusted sessions wrote.
+func (v *Values) all(server string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.servers[server] != nil && v.servers[server].all
 }
 
 // Add takes what is durable. It has to be called before the call runs.
