@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/clients"
 	"sallyport.example/internal/connect"
 )
 
@@ -153,10 +155,10 @@ func (c *cli) client() *cobra.Command {
 environment variable SALLYPORT_TOKEN, as far as the client knows such; with --show-token it is the token itself.`,
 		example: "sallyport client config --kind claude-code\nsallyport client config --kind cursor --show-token > ~/.cursor/mcp.json",
 	}, func(_ context.Context, _ []string) error {
-		if !slices.Contains(connect.Clients, kind) {
-			return usagef("--kind is one of %s, not %q", strings.Join(connect.Clients, ", "), kind)
+		if !slices.Contains(clients.Kinds, kind) {
+			return usagef("--kind is one of %s, not %q", strings.Join(clients.Kinds, ", "), kind)
 		}
-		s := connect.Setup{Explicit: os.Getenv(envURL) != ""}
+		s := clients.Setup{Explicit: os.Getenv(envURL) != ""}
 		var err error
 		if s.Address, err = c.address(agentSide); err != nil {
 			return err
@@ -166,9 +168,8 @@ environment variable SALLYPORT_TOKEN, as far as the client knows such; with --sh
 				return err
 			}
 		}
-		if s.Program, err = os.Executable(); err != nil {
-			s.Program = "sallyport"
-		}
+		var note string
+		s.Program, note = clients.Program(os.Executable())
 		if s.Data, err = filepath.Abs(c.data); err != nil {
 			return err
 		}
@@ -183,11 +184,14 @@ environment variable SALLYPORT_TOKEN, as far as the client knows such; with --sh
 		}
 		fmt.Fprint(c.out, snippet)
 		fmt.Fprintln(c.err, where)
+		if strings.Contains(snippet, strconv.Quote(s.Program)) && note != "" {
+			fmt.Fprintln(c.err, note)
+		}
 		return nil
 	})
-	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(connect.Clients, ", "))
+	config.Flags().StringVar(&kind, "kind", "", "the client: "+strings.Join(clients.Kinds, ", "))
 	config.Flags().BoolVar(&secret, "show-token", false, "put the token itself in")
 	must(config.MarkFlagRequired("kind"))
-	must(config.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(connect.Clients, cobra.ShellCompDirectiveNoFileComp)))
+	must(config.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(clients.Kinds, cobra.ShellCompDirectiveNoFileComp)))
 	return group("client", "Set MCP clients up", config)
 }

@@ -11,15 +11,16 @@ import (
 	"strings"
 
 	"sallyport.example/client"
-	"sallyport.example/internal/connect"
+	"sallyport.example/internal/clients"
+	"sallyport.example/internal/identity"
 )
 
 // defaultData is the directory, in the working directory, where serve keeps its state and the other commands look for a gateway.
 const defaultData = "sallyport-data"
 
 const (
-	envURL   = connect.EnvURL
-	envToken = connect.EnvToken
+	envURL   = clients.EnvURL
+	envToken = clients.EnvToken
 )
 
 // side is one of the gateway's two listeners: its name in addresses.json, and whose token the data directory has for it.
@@ -50,10 +51,20 @@ func (c *cli) address(s side) (string, error) {
 	return addresses[s.name], nil
 }
 
-// credential finds the token for a side: SALLYPORT_TOKEN, else what the gateway's first start left in its data directory.
+// credential finds the token for a side: SALLYPORT_TOKEN, else what the gateway's first start left in its data directory. People's commands pass
+// over an agent's SALLYPORT_TOKEN, which is in the environment so that clients find it. A session's, which only a program of that session has, they refuse,
+// and they send the directory's token to no address that an agent's environment names.
 func (c *cli) credential(s side) (string, error) {
-	if t := os.Getenv(envToken); t != "" {
-		return strings.TrimSpace(t), nil
+	if t := strings.TrimSpace(os.Getenv(envToken)); t != "" {
+		kind := identity.KindOf(t)
+		switch {
+		case s != adminSide || kind != identity.Agent && kind != identity.Session:
+			return t, nil
+		case kind == identity.Session:
+			return "", &found{what: "people's commands are refused with the token of a session, which " + envToken + " holds: use them in a terminal outside the session"}
+		case os.Getenv(envURL) != "":
+			return "", usagef("%s holds the token of an agent, and with %s people's commands need a person's: set it to one (sallyport token create --person ID --role ROLE makes it)", envToken, envURL)
+		}
 	}
 	path := filepath.Join(c.data, s.tokenFile)
 	b, err := readRegular(path, maxSmall)

@@ -106,6 +106,16 @@ func Mint(kind Kind) (secret, hash string) {
 	return secret, HashSecret(secret)
 }
 
+// KindOf tells what a token claims to be, by its prefix alone; "" if it has none of ours.
+func KindOf(token string) Kind {
+	for kind, prefix := range prefixes {
+		if strings.HasPrefix(token, prefix) {
+			return kind
+		}
+	}
+	return ""
+}
+
 // HashSecret is what is stored and looked up in place of the secret. A token is long and random, so one SHA-256 is enough.
 func HashSecret(secret string) string {
 	sum := sha256.Sum256([]byte(secret))

@@ -1,9 +1,11 @@
-package connect
+// Package clients knows the configuration of MCP clients: how the gateway's entry stands in it.
+package clients
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -14,8 +16,20 @@ const (
 	EnvToken = "SALLYPORT_TOKEN"
 )
 
-// Clients are the MCP clients whose configuration is known.
-var Clients = []string{"claude-code", "claude-desktop", "cursor", "vscode", "codex"}
+// Kinds are the MCP clients whose configuration is known.
+var Kinds = []string{"claude-code", "claude-desktop", "cursor", "vscode", "codex"}
+
+// buildCache matches a program that "go run" built: in a folder of its own for this run, or in the cache of builds. Both go away.
+var buildCache = regexp.MustCompile(`(^|[/\\])(go-build\d+[/\\]|[0-9a-f]{2}[/\\][0-9a-f]{64}-d[/\\])`)
+
+// Program is how a client's configuration names this program, given what os.Executable returned. note says what people have to do for that, if
+// anything.
+func Program(path string, err error) (program, note string) {
+	if err == nil && !buildCache.MatchString(path) {
+		return path, ""
+	}
+	return "sallyport", "The program that runs now is a temporary one: install sallyport to a folder on the PATH, where the client finds it."
+}
 
 // Setup holds what a client's configuration needs.
 type Setup struct {
@@ -73,11 +87,9 @@ func (s Setup) Snippet(kind string) (snippet, where string, err error) {
 	switch kind {
 	case "claude-code":
 		where = "Run the command, or put the JSON into .mcp.json of the project."
-		header := `"Authorization: Bearer ${` + EnvToken + `}"`
-		if s.Token != "" {
-			header = quoteShell("Authorization: Bearer " + s.Token)
-		}
-		fmt.Fprintf(&out, "claude mcp add --transport http sallyport %s --header %s\n\n", quoteShell(url), header)
+		// In single quotes, because in others the shell would put the token itself into the client's file.
+		header := bearer("${" + EnvToken + "}")[0]
+		fmt.Fprintf(&out, "claude mcp add --transport http sallyport %s --header %s\n\n", quoteShell(url), quoteShell(fmt.Sprintf("%s: %s", header.name, header.value)))
 		config = servers(object{{"type", "http"}, {"url", url}, {"headers", bearer("${" + EnvToken + "}")}})
 	case "claude-desktop":
 		where = "Put it into claude_desktop_config.json (Settings, Developer, Edit Config). Claude Desktop starts the command itself."
@@ -114,7 +126,10 @@ func (s Setup) Snippet(kind string) (snippet, where string, err error) {
 			fmt.Fprintf(&out, "http_headers = { Authorization = %s }\n", strconv.Quote("Bearer "+s.Token))
 		}
 	default:
-		return "", "", fmt.Errorf("no client is called %q: there are %s", kind, strings.Join(Clients, ", "))
+		return "", "", fmt.Errorf("no client is called %q: there are %s", kind, strings.Join(Kinds, ", "))
+	}
+	if s.Token != "" {
+		where += "\nThe token stands in that file as it is, so keep it out of what others read."
 	}
 	if config != nil {
 		b, err := json.MarshalIndent(config, "", "  ")
