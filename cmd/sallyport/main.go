@@ -65,7 +65,7 @@ type cli struct {
 func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	c := &cli{in: in, out: out, err: errOut, output: "table"}
 	root := c.root()
-	root.SetArgs(args)
+	root.SetArgs(withValue(args, "init", "--from"))
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitDone

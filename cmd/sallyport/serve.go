@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -82,32 +81,6 @@ func logger(w io.Writer, level string) (*slog.Logger, error) {
 		return slog.New(slog.NewTextHandler(w, o)), nil
 	}
 	return slog.New(slog.NewJSONHandler(w, o)), nil
-}
-
-func (c *cli) initialise() *cobra.Command {
-	return c.command(about{
-		use: "init [DIR]", short: "Write a commented configuration, its JSON Schema and an example agent",
-		long:    "It writes sallyport.yaml, sallyport.schema.json and agents/assistant.yaml into DIR (default: here), and overwrites nothing.",
-		example: "sallyport init\nsallyport init ./gateway", args: cobra.MaximumNArgs(1), local: true,
-	}, func(_ context.Context, args []string) error {
-		dir := "."
-		if len(args) > 0 {
-			dir = args[0]
-		}
-		written, err := daemon.Init(dir)
-		for _, f := range written {
-			fmt.Fprintln(c.out, printable(f))
-		}
-		if err != nil {
-			return unusable(err)
-		}
-		where := ""
-		if dir != "." {
-			where = " (in " + printable(dir) + ")"
-		}
-		fmt.Fprintf(c.err, "Next%s: sallyport lint, sallyport serve, sallyport tools accept --all once servers are up, sallyport token create --agent research-assistant\n", where)
-		return nil
-	})
 }
 
 func (c *cli) demo() *cobra.Command {

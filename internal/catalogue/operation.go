@@ -15,7 +15,7 @@ import (
 // Classification is how the operator's configuration classifies one operation. It is resolved from the operation's own entry, its server's
 // "server.*" entry and the defaults. What a server says about itself never enters it (docs/design.md, rule 6).
 type Classification struct {
-	ExposeAs     string // the name the agent sees; "" means <server>_<tool>; "{tool}" stands for the server's own name
+	ExposeAs     string // the name the agent sees; "" means <server>_<tool>, or <tool> where that begins with the server's id; "{tool}" stands for the server's own name
 	Flow         flow.Spec
 	ExternalIO   bool
 	Level        int // 0 reads, 1 write only the person sees and can undo, 2 the rest

@@ -82,6 +82,9 @@ func (c *Catalogue) classified(class Classification, server, tool string, kind c
 
 func exposedName(class Classification, server, tool string) string {
 	if class.ExposeAs == "" {
+		if n := len(server); len(tool) > n+1 && strings.EqualFold(tool[:n], server) && strings.ContainsRune("_-.", rune(tool[n])) {
+			return strings.ReplaceAll(tool, ".", "_") // git_status of git is no git_git_status
+		}
 		return strings.ReplaceAll(server+"_"+tool, ".", "_")
 	}
 	return strings.ReplaceAll(class.ExposeAs, "{tool}", tool)

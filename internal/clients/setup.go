@@ -1,4 +1,3 @@
-// Package clients knows the configuration of MCP clients: how the gateway's entry stands in it.
 package clients
 
 import (
@@ -15,9 +14,6 @@ const (
 	EnvURL   = "SALLYPORT_URL"
 	EnvToken = "SALLYPORT_TOKEN"
 )
-
-// Kinds are the MCP clients whose configuration is known.
-var Kinds = []string{"claude-code", "claude-desktop", "cursor", "vscode", "codex"}
 
 // buildCache matches a program that "go run" built: in a folder of its own for this run, or in the cache of builds. Both go away.
 var buildCache = regexp.MustCompile(`(^|[/\\])(go-build\d+[/\\]|[0-9a-f]{2}[/\\][0-9a-f]{64}-d[/\\])`)
@@ -72,9 +68,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Snippet is a client's configuration in the client's own format, and where to put it.
-func (s Setup) Snippet(kind string) (snippet, where string, err error) {
-	var out strings.Builder
+// entry is the gateway's entry in a file of a client's that is JSON.
+func (s Setup) entry(kind string) object {
 	url := s.Address + "/mcp"
 	bearer := func(reference string) object {
 		if s.Token != "" {
@@ -82,49 +77,73 @@ func (s Setup) Snippet(kind string) (snippet, where string, err error) {
 		}
 		return object{{"Authorization", "Bearer " + reference}}
 	}
-	servers := func(server object) object { return object{{"mcpServers", object{{"sallyport", server}}}} }
-	var config any
+	switch kind {
+	case "claude-code":
+		return object{{"type", "http"}, {"url", url}, {"headers", bearer("${" + EnvToken + "}")}}
+	case "cursor":
+		return object{{"url", url}, {"headers", bearer("${env:" + EnvToken + "}")}}
+	case "vscode":
+		return object{{"type", "http"}, {"url", url}, {"headers", bearer("${input:sallyport-token}")}}
+	}
+	server := object{{"command", s.Program}, {"args", []string{"connect", "--data", s.Data}}}
+	env := object{}
+	if s.Explicit {
+		env = append(env, member{EnvURL, s.Address})
+	}
+	if s.Token != "" {
+		env = append(env, member{EnvToken, s.Token})
+	}
+	if len(env) > 0 {
+		server = append(server, member{"env", env})
+	}
+	return server
+}
+
+// inputs are what VS Code asks its person for.
+func (s Setup) inputs() []object {
+	return []object{{{"type", "promptString"}, {"id", "sallyport-token"}, {"description", "Sallyport token of the agent"}, {"password", true}}}
+}
+
+// table is the gateway's entry in Codex's file.
+func (s Setup) table() string {
+	credential := fmt.Sprintf("bearer_token_env_var = %q", EnvToken)
+	if s.Token != "" {
+		credential = "http_headers = { Authorization = " + strconv.Quote("Bearer "+s.Token) + " }"
+	}
+	return fmt.Sprintf("[mcp_servers.sallyport]\nurl = %s\n%s\n", strconv.Quote(s.Address+"/mcp"), credential)
+}
+
+// Snippet is a client's configuration in the client's own format, and where to put it.
+func (s Setup) Snippet(kind string) (snippet, where string, err error) {
+	var out strings.Builder
+	servers := func(member string) object { return object{{member, object{{"sallyport", s.entry(kind)}}}} }
+	var config object
 	switch kind {
 	case "claude-code":
 		where = "Run the command, or put the JSON into .mcp.json of the project."
+		config = servers("mcpServers")
+		header := "Authorization: Bearer ${" + EnvToken + "}"
+		if s.Token != "" {
+			header = "Authorization: Bearer " + s.Token
+		}
 		// In single quotes, because in others the shell would put the token itself into the client's file.
-		header := bearer("${" + EnvToken + "}")[0]
-		fmt.Fprintf(&out, "claude mcp add --transport http sallyport %s --header %s\n\n", quoteShell(url), quoteShell(fmt.Sprintf("%s: %s", header.name, header.value)))
-		config = servers(object{{"type", "http"}, {"url", url}, {"headers", bearer("${" + EnvToken + "}")}})
+		fmt.Fprintf(&out, "claude mcp add --transport http sallyport %s --header %s\n\n", Quote(s.Address+"/mcp"), Quote(header))
 	case "claude-desktop":
 		where = "Put it into claude_desktop_config.json (Settings, Developer, Edit Config). Claude Desktop starts the command itself."
-		server := object{{"command", s.Program}, {"args", []string{"connect", "--data", s.Data}}}
-		env := object{}
-		if s.Explicit {
-			env = append(env, member{EnvURL, s.Address})
-		}
-		if s.Token != "" {
-			env = append(env, member{EnvToken, s.Token})
-		}
-		if len(env) > 0 {
-			server = append(server, member{"env", env})
-		}
-		config = servers(server)
+		config = servers("mcpServers")
 	case "cursor":
 		where = "Put it into ~/.cursor/mcp.json, or .cursor/mcp.json of a project."
-		config = servers(object{{"url", url}, {"headers", bearer("${env:" + EnvToken + "}")}})
+		config = servers("mcpServers")
 	case "vscode":
 		where = "Put it into .vscode/mcp.json of the workspace."
-		server := object{{"type", "http"}, {"url", url}, {"headers", bearer("${input:sallyport-token}")}}
-		all := object{{"servers", object{{"sallyport", server}}}}
+		config = servers("servers")
 		if s.Token == "" {
 			where += " VS Code asks for the token and keeps it."
-			all = append(all, member{"inputs", []object{{{"type", "promptString"}, {"id", "sallyport-token"}, {"description", "Sallyport token of the agent"}, {"password", true}}}})
+			config = append(config, member{"inputs", s.inputs()})
 		}
-		config = all
 	case "codex":
 		where = "Put it into ~/.codex/config.toml."
-		fmt.Fprintf(&out, "[mcp_servers.sallyport]\nurl = %s\n", strconv.Quote(url))
-		if s.Token == "" {
-			fmt.Fprintf(&out, "bearer_token_env_var = %q\n", EnvToken)
-		} else {
-			fmt.Fprintf(&out, "http_headers = { Authorization = %s }\n", strconv.Quote("Bearer "+s.Token))
-		}
+		out.WriteString(s.table())
 	default:
 		return "", "", fmt.Errorf("no client is called %q: there are %s", kind, strings.Join(Kinds, ", "))
 	}
@@ -138,11 +157,11 @@ func (s Setup) Snippet(kind string) (snippet, where string, err error) {
 		}
 		fmt.Fprintf(&out, "%s\n", b)
 	}
-	return out.String(), where + s.credential(kind), nil
+	return out.String(), where + s.Credential(kind), nil
 }
 
-// credential says how the client gets the token, if it does not have it.
-func (s Setup) credential(kind string) string {
+// Credential says how the client gets the token, if it does not have it.
+func (s Setup) Credential(kind string) string {
 	const create = "\"$(sallyport token create --agent ID)\""
 	set := "\nSet " + EnvToken + " where the client starts: export " + EnvToken + "="
 	switch {
@@ -151,13 +170,13 @@ func (s Setup) credential(kind string) string {
 	case kind == "claude-desktop":
 		return "\nIt needs a token there, because there is no agent \"local\": " + EnvToken + "=" + create + " sallyport client config --kind claude-desktop --show-token"
 	case s.TokenFile != "":
-		return set + "\"$(cat " + quoteShell(s.TokenFile) + ")\""
+		return set + "\"$(cat " + Quote(s.TokenFile) + ")\""
 	}
 	return set + create
 }
 
-// quoteShell quotes a word for a POSIX shell if it needs it.
-func quoteShell(s string) string {
+// Quote quotes a word for a POSIX shell if it needs it.
+func Quote(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=", r)
 	}

@@ -35,7 +35,7 @@ import (
 const maxConfig = 1 << 20
 
 // Config is sallyport.yaml. Every field has a default; unknown keys are errors. Paths are relative to the file. "${NAME}" in a
-// value is replaced by the environment variable NAME, which must be set.
+// value is replaced by what sallyport.env beside it says of NAME, else by the environment variable NAME; one of them has to say it.
 type Config struct {
 	Listen      string `yaml:"listen,omitempty" json:"listen,omitempty" jsonschema:"Address for agents and hosts (/mcp and /v1/session). Default 127.0.0.1:7575; port 0 picks a free one."`
 	AdminListen string `yaml:"admin_listen,omitempty" json:"admin_listen,omitempty" jsonschema:"Address for people and the command line. Default 127.0.0.1:7576."`
@@ -81,6 +81,7 @@ type PersonConfig struct {
 type UpstreamConfig struct {
 	Command        []string          `yaml:"command,omitempty" json:"command,omitempty" jsonschema:"Program and arguments of a stdio server. No shell is involved."`
 	Env            map[string]string `yaml:"env,omitempty" json:"env,omitempty" jsonschema:"Environment variables for the command, besides PATH, HOME, USER, LANG, LC_ALL and TMPDIR."`
+	Cwd            string            `yaml:"cwd,omitempty" json:"cwd,omitempty" jsonschema:"Folder that the command starts in, and that relative paths in it start from. Default: the file's folder."`
 	URL            string            `yaml:"url,omitempty" json:"url,omitempty" jsonschema:"Address of a streamable HTTP server."`
 	Headers        map[string]string `yaml:"headers,omitempty" json:"headers,omitempty" jsonschema:"Headers for every request to the server: its own credential belongs here. The agent's token is never forwarded."`
 	Sandbox        string            `yaml:"sandbox,omitempty" json:"sandbox,omitempty" jsonschema:"How a stdio server is confined: full (its folder, and the hosts that egress lists), partial (default: also what its command and environment name, and the network) or none (it can do what the gateway can, as read its keys)."`
@@ -97,7 +98,7 @@ type UpstreamConfig struct {
 // entry's args hold unless the operation has another role for the same argument, its risk unless the operation's is higher, and its
 // egress_url whatever the operation says. Lists that are given, empty ones too, replace the server's.
 type OperationConfig struct {
-	ExposeAs      string                `yaml:"expose_as,omitempty" json:"expose_as,omitempty" jsonschema:"Tool name that the agent sees. Default <server>_<tool>. In a <server>.* entry, {tool} stands for the server's own name."`
+	ExposeAs      string                `yaml:"expose_as,omitempty" json:"expose_as,omitempty" jsonschema:"Tool name that the agent sees. Default <server>_<tool>, or <tool> where that begins with the server's id. In a <server>.* entry, {tool} stands for the server's own name."`
 	Sensitivity   string                `yaml:"sensitivity,omitempty" json:"sensitivity,omitempty" jsonschema:"internal_source, external (default), both or none."`
 	Effect        string                `yaml:"effect,omitempty" json:"effect,omitempty" jsonschema:"read or write (default)."`
 	Level         *int                  `yaml:"level,omitempty" json:"level,omitempty" jsonschema:"Finer than effect: 0 reads, 1 writes that only the person sees and can undo, 2 the rest."`
@@ -297,8 +298,8 @@ func ParseConfig(file string, data []byte, dir string) (*Config, error) {
 		if err := yaml.Load(data, &root); err != nil {
 			return nil, &ConfigError{loadProblems(file, nil, err)}
 		}
-		var problems []Problem
-		expandEnv(file, &root, &problems)
+		vars, problems := readEnvFile(filepath.Join(dir, envFile))
+		expandEnv(file, &root, vars, &problems)
 		if len(problems) > 0 {
 			return nil, &ConfigError{problems}
 		}
@@ -412,23 +413,26 @@ var goField = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 var envPattern = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// expandEnv replaces ${NAME} in scalar values, after parsing, so that a variable's content can never become YAML.
-func expandEnv(file string, n *yaml.Node, problems *[]Problem) {
+// expandEnv replaces ${NAME} in scalar values, after parsing, so that a variable's content can never become YAML. vars come before the environment.
+func expandEnv(file string, n *yaml.Node, vars map[string]string, problems *[]Problem) {
 	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			continue // keys are not expanded
 		}
-		expandEnv(file, child, problems)
+		expandEnv(file, child, vars, problems)
 	}
 	if n.Kind != yaml.ScalarNode || !strings.Contains(n.Value, "${") {
 		return
 	}
 	n.Value = envPattern.ReplaceAllStringFunc(n.Value, func(ref string) string {
 		name := ref[2 : len(ref)-1]
-		v, ok := os.LookupEnv(name)
+		v, ok := vars[name]
+		if !ok {
+			v, ok = os.LookupEnv(name)
+		}
 		if !ok {
 			*problems = append(*problems, Problem{File: file, Line: n.Line, Column: n.Column, Severity: "error",
-				Problem: fmt.Sprintf("the environment variable %s is not set", name), Remedy: "set it before starting, or write the value"})
+				Problem: fmt.Sprintf("the environment variable %s is not set", name), Remedy: "set it before starting, or in " + envFile + " beside the file, or write the value"})
 		}
 		return v
 	})
@@ -579,6 +583,9 @@ func (c *Config) checkUpstreams(p *complaints) {
 		}
 		if (len(u.Command) == 0) == (u.URL == "") {
 			p.bad(field, "give one of command and url", "a server has either a command or a url")
+		}
+		if u.URL != "" && u.Cwd != "" {
+			p.bad(field+".cwd", "remove it", "a server that is reached by a url is not started by the gateway")
 		}
 		if u.URL != "" && !strings.HasPrefix(u.URL, "http://") && !strings.HasPrefix(u.URL, "https://") {
 			p.bad(field+".url", "use http:// or https://", "%q is not a web address", u.URL)

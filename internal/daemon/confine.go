@@ -110,7 +110,11 @@ func (c *Config) launchHash(server string) string {
 	if !ok {
 		return ""
 	}
-	raw, err := call.Encode(map[string]any{"command": slices.Clone(u.Command), "env": slices.Sorted(maps.Keys(u.Env)), "url": u.URL})
+	launch := map[string]any{"command": slices.Clone(u.Command), "env": slices.Sorted(maps.Keys(u.Env)), "url": u.URL}
+	if u.Cwd != "" {
+		launch["cwd"] = u.Cwd
+	}
+	raw, err := call.Encode(launch)
 	if err != nil {
 		return "" // can't be: it is lists of strings
 	}
@@ -126,7 +130,7 @@ func (c *Config) servers(data string) (servers []upstream.Config, paths upstream
 	if err != nil {
 		return nil, paths, err
 	}
-	absolute := func(p string) string {
+	below := func(dir, p string) string {
 		if rest, ok := strings.CutPrefix(p, "~/"); ok && paths.Home != "" {
 			return filepath.Join(paths.Home, rest)
 		}
@@ -135,6 +139,7 @@ func (c *Config) servers(data string) (servers []upstream.Config, paths upstream
 		}
 		return filepath.Clean(p)
 	}
+	absolute := func(p string) string { return below(dir, p) }
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
 		u := c.Upstreams[id]
 		s := upstream.Config{
@@ -144,9 +149,9 @@ func (c *Config) servers(data string) (servers []upstream.Config, paths upstream
 			s.Timeout = time.Duration(c.Limits.NetworkTimeout)
 		}
 		if len(s.Command) > 0 {
-			s.Dir = dir // what is relative in a command starts from the configuration, as everything does
+			s.Dir = absolute(u.Cwd) // without one, what is relative in a command starts from the configuration, as everything does
 			if program := s.Command[0]; strings.ContainsRune(program, filepath.Separator) {
-				s.Command[0] = absolute(program)
+				s.Command[0] = below(s.Dir, program)
 			}
 			s.Confine = upstream.Confinement{Sandbox: upstream.Sandbox(u.Sandbox)}
 			if s.Confine.Sandbox == "" {
@@ -177,7 +182,11 @@ func (c *Config) servers(data string) (servers []upstream.Config, paths upstream
 // gatewayPaths returns the paths that no server reaches, each by its name and with its links resolved, the data directory first; and the user's home.
 func (c *Config) gatewayPaths(data string) (upstream.GatewayPaths, error) {
 	var h upstream.GatewayPaths
-	for _, p := range []string{data, c.file, c.path(c.Agents), c.path(c.Policies), c.path(c.Audit.Anchor.File)} {
+	env := filepath.Join(c.Dir, envFile)
+	if _, err := os.Lstat(env); err != nil {
+		env = ""
+	}
+	for _, p := range []string{data, c.file, env, c.path(c.Agents), c.path(c.Policies), c.path(c.Audit.Anchor.File)} {
 		if p == "" {
 			continue
 		}

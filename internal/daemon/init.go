@@ -22,14 +22,22 @@ func Init(dir string) (written []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []struct {
-		name    string
-		content []byte
-	}{
-		{"sallyport.yaml", []byte(exampleConfig)},
-		{"sallyport.schema.json", schema},
-		{filepath.Join("agents", "assistant.yaml"), []byte(agent.Example())},
-	}
+	return writeNew(dir, []newFile{
+		{"sallyport.yaml", []byte(exampleConfig), 0o644},
+		{"sallyport.schema.json", schema, 0o644},
+		{filepath.Join("agents", "assistant.yaml"), []byte(agent.Example()), 0o644},
+	})
+}
+
+// newFile is a file of a new installation.
+type newFile struct {
+	name    string
+	content []byte
+	mode    fs.FileMode
+}
+
+// writeNew writes files that are not there yet: if one of them is, it says which and writes none.
+func writeNew(dir string, files []newFile) (written []string, err error) {
 	for _, f := range files {
 		path := filepath.Join(dir, f.name)
 		if _, err := os.Lstat(path); err == nil {
@@ -44,7 +52,7 @@ func Init(dir string) (written []string, err error) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return written, err
 		}
-		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // never through a file that appeared meanwhile
+		out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.mode) // never through a file that appeared meanwhile
 		if err != nil {
 			return written, err
 		}
@@ -132,7 +140,8 @@ const exampleConfig = `# yaml-language-server: $schema=./sallyport.schema.json
 #   sallyport token create --agent research-assistant   a credential for the agent of agents/assistant.yaml
 #
 # Every key may be left out: what stands here is the default, and what is commented out is an example. Unknown keys are errors.
-# Paths are relative to this file. "${NAME}" in a value is replaced by the environment variable NAME, which must be set then.
+# Paths are relative to this file. "${NAME}" in a value is replaced by what sallyport.env beside this file says of NAME (lines NAME=value,
+# readable by nobody else), or by the environment variable NAME; one of them must say it then.
 
 # Where agents and hosts connect (/mcp and /v1/session). Loopback only; port 0 picks a free one.
 listen: 127.0.0.1:7575
@@ -166,6 +175,8 @@ people:
 # upstreams:
 #   files:
 #     command: [npx, -y, "@modelcontextprotocol/server-filesystem@2026.8.31", ./docs]
+#     # Folder that the command starts in. Without it: this file's.
+#     cwd: .
 #     # Environment of the command, besides PATH, HOME, USER, LANG, LC_ALL and TMPDIR.
 #     env: {NODE_ENV: production}
 #     # How it is confined: full (its folder, and the hosts that egress lists), partial (also what its command and environment name, as
@@ -200,7 +211,7 @@ people:
 #   files.read_text_file: {sensitivity: internal_source, effect: read}
 #   files.list_directory: {sensitivity: internal_source, effect: read}
 #   crm.search_mail:
-#     # Tool name that the agent sees. Default <server>_<tool>; in a <server>.* entry {tool} stands for the server's own name.
+#     # Tool name that the agent sees. Default <server>_<tool>, or <tool> where that begins with the server's id; in a <server>.* entry {tool} stands for the server's own name.
 #     expose_as: search_mail
 #     # Replaces the server's description.
 #     description: Searches the mailbox.

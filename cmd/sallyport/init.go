@@ -1,0 +1,391 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport.example/internal/clients"
+	"sallyport.example/internal/daemon"
+	"sallyport.example/internal/diff"
+	"sallyport.example/internal/display"
+)
+
+// anyFile is the value of --from without one: files are found by themselves.
+const anyFile = " "
+
+// withValue lets a flag of a command have a value or none, written as any flag's is: "--from FILE". cobra alone takes only "--from=FILE" for such a flag.
+func withValue(args []string, command, flag string) []string {
+	if len(args) == 0 || args[0] != command {
+		return args
+	}
+	out := slices.Clone(args)
+	for i := 1; i+1 < len(out); i++ {
+		if next := out[i+1]; out[i] == flag && !strings.HasPrefix(next, "-") {
+			return slices.Replace(out, i, i+2, flag+"="+next)
+		}
+	}
+	return out
+}
+
+func (c *cli) initialise() *cobra.Command {
+	var t takeover
+	cmd := c.command(about{
+		use: "init [DIR]", short: "Write a configuration, its JSON Schema and an agent",
+		long: `It writes sallyport.yaml, sallyport.schema.json and agents/assistant.yaml into DIR (default: here), and overwrites nothing.
+
+With --from it takes over the servers of MCP clients: of a file (.mcp.json, .claude.json, claude_desktop_config.json, mcp.json of Cursor and VS Code,
+config.toml of Codex), of the files in a folder, or without a value of those here and in your home. It shows each command and asks, since such a file
+may be a stranger's; nothing in it is run. Values of env, headers and what looks like a credential go to sallyport.env, which others can't read; the
+agent dev gets the tools. --apply then puts the gateway in the place of the servers in the clients' files, once you have seen the difference; what was
+there is kept in your own configuration folder, and --undo puts it back.`,
+		example: "sallyport init\nsallyport init ./gateway\nsallyport init --from .mcp.json --for developer --apply\nsallyport init --from .mcp.json --undo",
+		args:    cobra.MaximumNArgs(1), local: true,
+	}, func(_ context.Context, args []string) error {
+		dir := "."
+		if len(args) > 0 {
+			dir = args[0]
+		}
+		if t.from != "" {
+			return c.takeOver(dir, &t)
+		}
+		if t.developer != "" || t.apply || t.undo || t.yes {
+			return usagef("--for, --apply, --undo and --yes belong to --from")
+		}
+		written, err := daemon.Init(dir)
+		for _, f := range written {
+			fmt.Fprintln(c.out, printable(f))
+		}
+		if err != nil {
+			return unusable(err)
+		}
+		fmt.Fprintf(c.err, "Next%s: sallyport lint, sallyport serve, sallyport tools accept --all once servers are up, sallyport token create --agent research-assistant\n", in(dir))
+		return nil
+	})
+	f := cmd.Flags()
+	f.StringVar(&t.from, "from", "", "take servers over from a client's `FILE`, or from those in a folder")
+	f.Lookup("from").NoOptDefVal = anyFile
+	f.StringVar(&t.developer, "for", "", "whom it is for: developer (free writes that only you see and can undo, sessions of 4 hours)")
+	f.BoolVar(&t.yes, "yes", false, "ask nothing: take over and rewrite what is shown")
+	f.BoolVar(&t.apply, "apply", false, "put the gateway into the clients' files")
+	f.BoolVar(&t.undo, "undo", false, "put the clients' files back as they were")
+	cmd.MarkFlagsMutuallyExclusive("apply", "undo")
+	must(cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"developer"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func in(dir string) string {
+	if dir == "." {
+		return ""
+	}
+	return " (in " + printable(dir) + ")"
+}
+
+// takeover is what init --from is asked for.
+type takeover struct {
+	from, developer  string
+	yes, apply, undo bool
+
+	answers *bufio.Reader
+	project string
+	home    string
+}
+
+func (c *cli) takeOver(dir string, t *takeover) error {
+	if t.developer != "" && t.developer != "developer" {
+		return usagef("--for is developer, not %q", t.developer)
+	}
+	t.answers = bufio.NewReader(c.in)
+	if home, err := os.UserHomeDir(); err == nil {
+		t.home = home
+	}
+	paths, err := t.paths()
+	if err != nil {
+		return err
+	}
+	if t.undo {
+		return c.putBack(paths, t)
+	}
+	var files []*clients.File
+	for _, path := range paths {
+		f, err := clients.Read(path, clients.Options{Folder: t.project, Home: t.home, Lookup: os.LookupEnv})
+		if err != nil {
+			return unusable(err)
+		}
+		files = append(files, f)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "sallyport.yaml")); err == nil && t.apply {
+		if err := covered(dir, files); err != nil {
+			return err
+		}
+	} else if err := c.writeFrom(dir, files, t); err != nil {
+		return err
+	}
+	if t.apply {
+		return c.point(dir, files, t)
+	}
+	return nil
+}
+
+// paths are the files to take from, and sets the project that they are about.
+func (t *takeover) paths() (paths []string, err error) {
+	if t.project, err = os.Getwd(); err != nil {
+		return nil, err
+	}
+	from := t.from
+	if from == anyFile {
+		paths = clients.Find(clients.Options{Folder: t.project, Home: t.home}, true)
+	} else if from, err = filepath.Abs(from); err != nil {
+		return nil, err
+	} else if st, err := os.Stat(from); err == nil && st.IsDir() {
+		t.project = from
+		paths = clients.Find(clients.Options{Folder: from}, false)
+	} else {
+		if project := clients.ProjectOf(from, t.home); project != "" {
+			t.project = project
+		}
+		return []string{from}, nil
+	}
+	if len(paths) == 0 {
+		return nil, usagef("no file of an MCP client was found: name one with --from FILE")
+	}
+	return paths, nil
+}
+
+// writeFrom shows what the files have, asks, and writes the configuration.
+func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
+	taken := daemon.TakeOver{Servers: map[string]clients.Server{}, Project: t.project, Developer: t.developer != ""}
+	for _, f := range files {
+		fmt.Fprintf(c.out, "%s (%s)\n", printable(f.Path), f.Client)
+		for _, s := range f.Servers {
+			id := daemon.ServerID(s.Name)
+			c.showServer(&s, id)
+			why := ""
+			switch other, twice := taken.Servers[id]; {
+			case id == "":
+				why = "no letter or digit is in its name"
+			case twice && same(&other, &s):
+				why = "it is the same as in another file"
+			case twice:
+				why = "another server has the id " + id + ": rename one of them"
+			case !t.agrees(c, fmt.Sprintf("Take over %s?", id)):
+				why = "you said no"
+			default:
+				taken.Servers[id] = s
+				continue
+			}
+			fmt.Fprintf(c.out, "    not taken over: %s\n", printable(why))
+		}
+		for _, s := range f.Skipped {
+			fmt.Fprintf(c.out, "  %s\n    not taken over: %s\n", printable(s.Name), printable(s.Why))
+		}
+	}
+	if len(taken.Servers) == 0 {
+		return &found{what: "no server was taken over, and nothing was written"}
+	}
+	written, err := daemon.InitFrom(dir, taken)
+	for _, f := range written {
+		fmt.Fprintln(c.out, printable(f))
+	}
+	if err != nil {
+		return unusable(err)
+	}
+	fmt.Fprintf(c.err, "Next%s: sallyport serve; then sallyport tools accept --all, and the agent's token where the client starts:\n  export %s=\"$(sallyport token create --agent dev)\"\n", in(dir), envToken)
+	return nil
+}
+
+func same(a, b *clients.Server) bool {
+	return slices.Equal(a.Command, b.Command) && a.URL == b.URL && a.Folder == b.Folder && maps.Equal(a.Env, b.Env) && maps.Equal(a.Headers, b.Headers)
+}
+
+// showServer prints all that decides what an entry does, safe for a terminal and whole.
+func (c *cli) showServer(s *clients.Server, id string) {
+	name := whole(s.Name)
+	if id != s.Name {
+		name += " (here: " + id + ")"
+	}
+	fmt.Fprintf(c.out, "  %s\n", name)
+	line := func(what, text string) { fmt.Fprintf(c.out, "    %-8s %s\n", what, text) }
+	if s.URL.Text != "" {
+		line("reaches", whole(s.Address()))
+	} else {
+		var words []string
+		for _, v := range s.Command {
+			words = append(words, clients.Quote(whole(v.Text)))
+		}
+		line("starts", strings.Join(words, " "))
+	}
+	if s.Folder != "" {
+		line("in", whole(s.Folder))
+	}
+	for _, m := range []map[string]string{s.Env, s.Headers} {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if v := s.Shown(key, m[key]); v != "" {
+				line("with", whole(key)+"="+whole(v))
+			} else {
+				line("with", whole(key)+" (not shown)")
+			}
+		}
+	}
+	for _, key := range s.Loads() {
+		line("caution", whole(key)+" makes a program run what it names")
+	}
+	if len(s.Reads) > 0 {
+		line("takes", strings.Join(s.Reads, ", ")+" from your environment")
+	}
+	if len(s.Dropped) > 0 {
+		line("without", whole(strings.Join(s.Dropped, ", ")))
+	}
+}
+
+// whole makes foreign text safe for a terminal, on one line, without leaving anything out.
+func whole(s string) string { return display.Terminal(s, 16*len(s)+16) }
+
+// agrees asks the person, unless --yes.
+func (t *takeover) agrees(c *cli, question string) bool {
+	if t.yes {
+		return true
+	}
+	fmt.Fprintf(c.err, "%s [y/N] ", printable(question))
+	line, err := t.answers.ReadString('\n')
+	if err != nil {
+		fmt.Fprintln(c.err)
+	}
+	word := strings.ToLower(strings.TrimSpace(line))
+	return word == "y" || word == "yes"
+}
+
+// covered tells whether a configuration that is there has the servers of the files, so that they can point to it.
+func covered(dir string, files []*clients.File) error {
+	cfg, err := daemon.LoadConfig(filepath.Join(dir, "sallyport.yaml"))
+	if err != nil {
+		return unusable(err)
+	}
+	for _, f := range files {
+		for _, s := range f.Servers {
+			if _, ok := cfg.Upstreams[daemon.ServerID(s.Name)]; !ok {
+				return usagef("%s is there already and has no server %s, which %s has: add it, or move the configuration away", filepath.Join(dir, "sallyport.yaml"), daemon.ServerID(s.Name), f.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// point puts the gateway into the clients' files.
+func (c *cli) point(dir string, files []*clients.File, t *takeover) error {
+	cfg, err := daemon.LoadConfig(filepath.Join(dir, "sallyport.yaml"))
+	if err != nil {
+		return unusable(err)
+	}
+	if strings.HasSuffix(cfg.Listen, ":0") {
+		return usagef("listen: %s is another port at every start, which no client's file can name: choose one", cfg.Listen)
+	}
+	setup := clients.Setup{Address: "http://" + cfg.Listen}
+	var note string
+	setup.Program, note = clients.Program(os.Executable())
+	if setup.Data, err = filepath.Abs(filepath.Join(dir, defaultData)); err != nil {
+		return err
+	}
+	kept, err := keptDir()
+	if err != nil {
+		return err
+	}
+	refused := false
+	for _, f := range files {
+		if f.Pointed() {
+			fmt.Fprintf(c.out, "%s has the gateway already\n", printable(f.Path))
+			continue
+		}
+		text, err := f.Point(setup)
+		if err != nil {
+			return unusable(err)
+		}
+		fmt.Fprintf(c.out, "%s\n", printable(f.Path))
+		c.showChange(f.Masked(f.Text()), string(text))
+		if !t.agrees(c, "Rewrite it like this?") {
+			refused = true
+			continue
+		}
+		if err := clients.Keep(kept, f.Path, f.Text(), text, time.Now()); err != nil {
+			return fmt.Errorf("what the file is can't be kept, so it was not rewritten: %w", err)
+		}
+		if err := clients.Replace(f.Path, f.Text(), text); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.err, "It was kept in %s; sallyport init --from %s --undo puts it back.\n", printable(kept), printable(clients.Quote(f.Path)))
+		if f.Kind == "claude-desktop" {
+			fmt.Fprintln(c.err, printable(note+setup.Credential(f.Kind)))
+		}
+	}
+	if refused {
+		return &found{what: "not every file was rewritten: its client reaches its servers without the gateway"}
+	}
+	return nil
+}
+
+func (c *cli) showChange(before, after string) {
+	mark := map[diff.Kind]string{diff.Both: "    ", diff.Before: "  - ", diff.After: "  + "}
+	diff.Lines(strings.Split(before, "\n"), strings.Split(after, "\n"), func(a, b string) bool { return a == b }, func(kind diff.Kind, line string) {
+		if kind != diff.Both {
+			fmt.Fprintln(c.out, mark[kind]+whole(line))
+		}
+	})
+}
+
+// keptDir is where files are kept as they were: in the person's own configuration, outside of any repository.
+func keptDir() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("there is no folder to keep what clients' files were: %w", err)
+	}
+	return filepath.Join(dir, "sallyport", "clients"), nil
+}
+
+// putBack restores clients' files.
+func (c *cli) putBack(paths []string, t *takeover) error {
+	dir, err := keptDir()
+	if err != nil {
+		return err
+	}
+	restored := 0
+	for _, path := range paths {
+		k, err := clients.LastKept(dir, path)
+		if err != nil {
+			return err
+		}
+		if k == nil {
+			continue
+		}
+		now, err := readRegular(path, int64(len(k.After))+16<<20)
+		if err != nil {
+			return err
+		}
+		if string(now) != string(k.After) {
+			fmt.Fprintf(c.out, "%s has changed since the gateway was put into it:\n", printable(path))
+			c.showChange(string(k.After), string(now))
+			if !t.agrees(c, "Put it back as it was before all the same?") {
+				return &found{what: "nothing was put back"}
+			}
+		}
+		if err := clients.Replace(path, now, k.Before); err != nil {
+			return err
+		}
+		if err := k.Forget(); err != nil {
+			return err
+		}
+		restored++
+		fmt.Fprintf(c.out, "%s is as it was on %s\n", printable(path), show(k.At))
+	}
+	if restored == 0 {
+		return &found{what: "no file was kept of those that --from names"}
+	}
+	return nil
+}
