@@ -52,16 +52,19 @@ func (c *cli) address(s side) (string, error) {
 }
 
 // credential finds the token for a side: SALLYPORT_TOKEN, else what the gateway's first start left in its data directory. People's commands pass
-// over an agent's SALLYPORT_TOKEN, which is in the environment so that clients find it. A session's, which only a program of that session has, they refuse,
-// and they send the directory's token to no address that an agent's environment names.
+// over an agent's SALLYPORT_TOKEN, which is in the environment so that clients find it, and send the directory's token to no address that an agent's
+// environment names. Inside a governed session they are refused.
 func (c *cli) credential(s side) (string, error) {
+	if s == adminSide {
+		if err := refuseGoverned(); err != nil {
+			return "", err
+		}
+	}
 	if t := strings.TrimSpace(os.Getenv(envToken)); t != "" {
 		kind := identity.KindOf(t)
 		switch {
-		case s != adminSide || kind != identity.Agent && kind != identity.Session:
+		case s != adminSide || kind != identity.Agent:
 			return t, nil
-		case kind == identity.Session:
-			return "", &found{what: "people's commands are refused with the token of a session, which " + envToken + " holds: use them in a terminal outside the session"}
 		case os.Getenv(envURL) != "":
 			return "", usagef("%s holds the token of an agent, and with %s people's commands need a person's: set it to one (sallyport token create --person ID --role ROLE makes it)", envToken, envURL)
 		}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sallyport.example/client"
+)
+
+// envMCP tells the program that run starts where the gateway is.
+const envMCP = "SALLYPORT_MCP_URL"
+
+// Exit codes of run where its program did not start, as shells have them.
+const (
+	exitNotStarted = 126
+	exitNotFound   = 127
+)
+
+// closing bounds how long the end of the session is waited for.
+const closing = 10 * time.Second
+
+func (c *cli) runProgram() *cobra.Command {
+	var open client.OpenSession
+	cmd := c.command(about{
+		use: "run --agent ID [--request TEXT] -- COMMAND…", short: "Start a program in a fresh session, which ends with it",
+		long: `The session is one piece of work: it has no labels yet, and its own budget. The program finds the session's token in SALLYPORT_TOKEN, and the
+gateway in SALLYPORT_MCP_URL (for MCP clients) and SALLYPORT_URL (for sallyport connect). When the program ends, the session is closed; its files stay
+until sallyport sessions remove-files. The exit code is the program's.
+
+Say with --request what you want done: arguments of calls are traced to these words. Add more with sallyport sessions say.`,
+		example: "sallyport run --agent dev -- claude\nsallyport run --agent dev --request \"Fix issue 12 and open a pull request.\" -- codex", args: cobra.MinimumNArgs(1),
+	}, func(ctx context.Context, args []string) error {
+		path, err := exec.LookPath(args[0])
+		if err != nil {
+			return &coded{fmt.Errorf("%s: %w", args[0], errors.Unwrap(err)), exitNotFound}
+		}
+		mcp, err := c.agentsAddress()
+		if err != nil {
+			return err
+		}
+		cl, err := c.reach(adminSide)
+		if err != nil {
+			return err
+		}
+		s, err := cl.StartSession(ctx, open)
+		if err != nil {
+			return err
+		}
+		code, err := c.runIn(s, mcp, path, args)
+		if failed := closeSession(cl, s.SessionID, code); failed != nil {
+			fmt.Fprintf(c.err, "sallyport: the session %s is still open: %s\n  Close it: sallyport sessions close %s --reason done\n", s.SessionID, printable(failed.Error()), s.SessionID)
+		}
+		if err != nil {
+			return &coded{err, exitNotStarted}
+		}
+		if code != 0 {
+			return &coded{&found{what: fmt.Sprintf("%s ended with code %d", args[0], code), printed: true}, code}
+		}
+		return nil
+	})
+	needed(cmd, &open.AgentID, "agent", "id of the agent")
+	cmd.Flags().StringVar(&open.UserRequest, "request", "", "what you want done, in your words")
+	cmd.Flags().StringSliceVar(&open.Labels, "label", nil, "a label that the session starts with")
+	return cmd
+}
+
+// agentsAddress is the agents' side, for the program. With SALLYPORT_URL, which names the people's side here, SALLYPORT_MCP_URL has to name it.
+func (c *cli) agentsAddress() (string, error) {
+	if u := os.Getenv(envMCP); u != "" {
+		return strings.TrimSuffix(strings.TrimRight(u, "/"), "/mcp"), nil
+	}
+	if os.Getenv(envURL) != "" {
+		return "", usagef("%s names the people's side: set %s to the gateway's address for agents, such as http://127.0.0.1:7575/mcp", envURL, envMCP)
+	}
+	return c.address(agentSide)
+}
+
+// runIn runs the program in the session and returns its exit code: that of shells for one that a signal ended.
+func (c *cli) runIn(s *client.OpenedSession, address, path string, args []string) (code int, err error) {
+	program := exec.Command(path, args[1:]...)
+	program.Args[0] = args[0]
+	program.Stdin, program.Stdout, program.Stderr = c.in, c.out, c.err
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); name != envToken && name != envURL && name != envMCP {
+			program.Env = append(program.Env, v)
+		}
+	}
+	program.Env = append(program.Env, envToken+"="+s.SessionToken, envURL+"="+address, envMCP+"="+address+"/mcp")
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	if err := program.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- program.Wait() }()
+	for {
+		select {
+		case got := <-signals:
+			if got != os.Interrupt { // a terminal sends that to the program as well
+				_ = program.Process.Signal(got) // of one that has just ended: nothing to tell
+			}
+		case err := <-ended:
+			var exit *exec.ExitError
+			switch {
+			case err == nil:
+				return 0, nil
+			case !errors.As(err, &exit):
+				return 0, err
+			}
+			if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+				return 128 + int(status.Signal()), nil
+			}
+			return exit.ExitCode(), nil
+		}
+	}
+}
+
+// closeSession ends the session whatever ended the program, a signal to this process included.
+func closeSession(cl *client.Client, id string, code int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	_, err := cl.CloseSession(ctx, id, fmt.Sprintf("its program ended with code %d", code))
+	return err
+}
