@@ -1,8 +1,8 @@
 // Package anchor keeps the newest signed checkpoint of the log in a place outside the data directory, a file or a web address, and tells whether a log
 // goes on from there. A data directory that was put back as a whole agrees with itself; only what lies elsewhere shows that it is older than it was.
 //
-// Promises: what is kept only ever goes forward, from a log to a longer one that begins with it; a place that holds anything else is left as it is,
-// until a person says that it may be moved (Move). What comes from the place is believed only where it is signed with the log's key.
+// Promises: what is kept only ever goes forward, from a log to a longer one that begins with it; a place that holds anything else, or that has lost what
+// it held, is left as it is until a person says that it may be moved (Move). What comes from the place is believed only where it is signed with the log's key.
 //
 // The place holds one JSON object:
 //
@@ -30,6 +30,8 @@ import (
 const (
 	// every bounds how far the place is behind the log.
 	every = 2 * time.Second
+	// lookEvery is after how many of these times the place is looked at while nothing is written.
+	lookEvery = 15
 	// patience bounds one look at the place, or one change of it.
 	patience = 5 * time.Second
 	maxMark  = 64 << 10
@@ -183,20 +185,18 @@ func (a *Anchor) Compare(ctx context.Context, log Log) (f Finding, err error) {
 	return f, err
 }
 
-// forward puts the newest checkpoint there, unless what is there is not of this log's past.
-func (a *Anchor) forward(ctx context.Context, log Log) error {
+// forward puts the checkpoint there, unless what is there is not of this log's past, or nothing is. It returns how the log stood to it, where an error
+// comes of that.
+func (a *Anchor) forward(ctx context.Context, log Log, note []byte) (Finding, error) {
 	f, err := a.Compare(ctx, log)
 	if err != nil {
-		return err
+		return Finding{}, err
 	}
-	if !f.Good() && f.State != Missing {
-		return fault.New(fault.AuditUnavailable, "%s", f.String()).Try("Does another gateway use the same anchor, or was a directory put back? \"sallyport audit anchor --move\" moves it, on a person's word.")
+	if !f.Good() {
+		return f, fault.New(fault.AuditUnavailable, "%s", f.String()).
+			Try("Find out who removed or replaced it: does another gateway use the same anchor, or was a directory put back? \"sallyport audit anchor --move\" moves it, on a person's word.")
 	}
-	note, err := log.LatestCheckpoint(ctx)
-	if err != nil {
-		return err
-	}
-	return a.put(ctx, log, note, f.Size, f.State == Missing)
+	return f, a.put(ctx, log, note, f.Size, false)
 }
 
 func (a *Anchor) put(ctx context.Context, log Log, note []byte, have int64, force bool) error {
@@ -241,14 +241,22 @@ type Keeper struct {
 	a       *Anchor
 	log     Signed
 	warn    *slog.Logger
+	alarm   func(Finding)
 	end     chan struct{}
 	once    sync.Once
 	running sync.WaitGroup
+
+	// The goroutine's own, and Close's once that has ended.
+	held    int64 // entries that the place holds; -1: it is not known
+	idle    int   // looks left out since nothing was written
+	failing bool
+	told    State // the finding that the alarm was raised for
 }
 
-// Keep begins to move the anchor on behind the log. Close ends it.
-func (a *Anchor) Keep(log Signed, warn *slog.Logger) *Keeper {
-	k := &Keeper{a: a, log: log, warn: warn, end: make(chan struct{})}
+// Keep begins to move the anchor on behind the log. alarm is called when the place no longer holds what the log goes on from, once for each way; state is
+// what is known already. Close ends it.
+func (a *Anchor) Keep(log Signed, warn *slog.Logger, state State, alarm func(Finding)) *Keeper {
+	k := &Keeper{a: a, log: log, warn: warn, alarm: alarm, end: make(chan struct{}), held: -1, told: state}
 	k.running.Go(k.run)
 	return k
 }
@@ -256,25 +264,43 @@ func (a *Anchor) Keep(log Signed, warn *slog.Logger) *Keeper {
 func (k *Keeper) run() {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	failing, last := false, int64(-1)
 	for {
 		select {
 		case <-k.end:
 			return
 		case <-tick.C:
 		}
-		ctx := context.Background()
-		size, err := k.log.Size(ctx)
-		if err == nil && size != last {
-			err = k.a.forward(ctx, k.log)
+		k.step(context.Background())
+	}
+}
+
+// step signs what there is, and moves the anchor to it. While nothing is written it looks now and then whether the place still holds it.
+func (k *Keeper) step(ctx context.Context) {
+	size, err := k.log.Size(ctx)
+	if k.idle++; err == nil && size == k.held && k.idle < lookEvery {
+		return
+	}
+	k.idle = 0
+	var note []byte
+	if err == nil {
+		note, err = k.log.Checkpoint(ctx)
+	}
+	var f Finding
+	if err == nil {
+		f, err = k.a.forward(ctx, k.log, note)
+	}
+	if f.State != "" && f.State != k.told {
+		if k.told = f.State; !f.Good() {
+			k.alarm(f)
 		}
-		switch {
-		case err == nil:
-			last, failing = size, false
-		case !failing:
-			failing = true
-			k.warn.Error("the anchor is not being moved on", "error", err)
-		}
+	}
+	if err == nil {
+		k.held, k.failing = size, false
+		return
+	}
+	if k.held = -1; !k.failing {
+		k.failing = true
+		k.warn.Error("the anchor is not being moved on", "error", err)
 	}
 }
 
@@ -283,14 +309,8 @@ func (k *Keeper) Close() {
 	k.once.Do(func() {
 		close(k.end)
 		k.running.Wait()
-		ctx := context.Background()
-		_, err := k.log.Checkpoint(ctx)
-		if err == nil {
-			err = k.a.forward(ctx, k.log)
-		}
-		if err != nil {
-			k.warn.Warn("the anchor was not moved on to the end of the log", "error", err)
-		}
+		k.held, k.failing = -1, false
+		k.step(context.Background())
 	})
 }
 

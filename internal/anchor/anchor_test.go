@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,6 +100,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func forward(ctx context.Context, a *Anchor, log *store.DB) error {
+	note, err := log.LatestCheckpoint(ctx)
+	if err == nil {
+		_, err = a.forward(ctx, log, note)
+	}
+	return err
+}
+
 // Each kind of place holds what was put there, and only a log that goes on from it moves it on. A log that is older, or another, is found; it moves the
 // anchor only where a person says so.
 func TestAnchorGoesForwardOnly(t *testing.T) {
@@ -119,17 +128,21 @@ func TestAnchorGoesForwardOnly(t *testing.T) {
 				}
 			}
 			expect(w.log, Missing, 0)
-			must(t, a.forward(ctx, w.older))
+			if err := forward(ctx, a, w.log); err == nil {
+				t.Error("an anchor was made without a word of anybody")
+			}
+			expect(w.log, Missing, 0)
+			must(t, a.Move(ctx, w.older))
 			expect(w.log, Held, 300)
-			must(t, a.forward(ctx, w.log))
+			must(t, forward(ctx, a, w.log))
 			expect(w.log, Held, 320)
-			must(t, a.forward(ctx, w.log)) // nothing new
+			must(t, forward(ctx, a, w.log)) // nothing new
 			for _, c := range []struct {
 				db    *store.DB
 				state State
 			}{{w.older, Behind}, {w.fork, Forked}} {
 				expect(c.db, c.state, 320)
-				if err := a.forward(ctx, c.db); err == nil {
+				if err := forward(ctx, a, c.db); err == nil {
 					t.Errorf("a log that is %s moved the anchor", c.state)
 				}
 				expect(w.log, Held, 320)
@@ -152,7 +165,7 @@ func TestAnchorGoesForwardOnly(t *testing.T) {
 func TestSentences(t *testing.T) {
 	w := newWorld(t)
 	a := File(filepath.Join(t.TempDir(), "anchor.json"), w.key)
-	must(t, a.forward(t.Context(), w.log))
+	must(t, a.Move(t.Context(), w.log))
 	for _, c := range []struct {
 		db    *store.DB
 		words []string
@@ -204,7 +217,7 @@ func TestWhatIsNotAnAnchor(t *testing.T) {
 		if f, err := a.Compare(t.Context(), w.log); err == nil {
 			t.Errorf("%s: %+v", name, f)
 		}
-		if err := a.forward(t.Context(), w.log); err == nil {
+		if err := forward(t.Context(), a, w.log); err == nil {
 			t.Errorf("%s: replaced", name)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != data {
@@ -243,16 +256,93 @@ func TestKeep(t *testing.T) {
 	var said strings.Builder
 	warn := slog.New(slog.NewTextHandler(&said, nil))
 	a := File(filepath.Join(t.TempDir(), "anchor.json"), w.key)
-	k := a.Keep(w.log, warn)
+	must(t, a.Move(t.Context(), w.log))
+	never := func(f Finding) { t.Errorf("an alarm: %+v", f) }
+	k := a.Keep(w.log, warn, Held, never)
 	must(t, w.log.Record(context.Background(), audit.Entry{Kind: audit.Change, Action: "test"}))
 	k.Close()
 	k.Close()
 	if f, err := a.Compare(t.Context(), w.log); err != nil || f.Size != 321 || f.State != Held {
 		t.Errorf("%+v, %v", f, err)
 	}
-	a.Keep(w.fork, warn).Close()
-	if f, err := a.Compare(t.Context(), w.log); err != nil || f.Size != 321 || !strings.Contains(said.String(), "does not go on from the anchor") {
-		t.Errorf("%+v, %v\n%s", f, err, said.String())
+	var raised []Finding
+	a.Keep(w.fork, warn, Held, func(f Finding) { raised = append(raised, f) }).Close()
+	if f, err := a.Compare(t.Context(), w.log); err != nil || f.Size != 321 || !strings.Contains(said.String(), "does not go on from the anchor") || len(raised) != 1 || raised[0].State != Forked {
+		t.Errorf("%+v, %v, %v\n%s", f, err, raised, said.String())
+	}
+}
+
+// unsigned is a log that was not signed since its newest entry, as a gateway's for a moment.
+type unsigned struct {
+	*store.DB
+	behind []byte // what LatestCheckpoint says
+}
+
+func (u unsigned) LatestCheckpoint(context.Context) ([]byte, error) { return u.behind, nil }
+
+// The anchor follows to the last entry, however quiet the log is afterwards: each step moves it to where the log was then.
+func TestAnchorFollowsToTheLastEntry(t *testing.T) {
+	w := newWorld(t)
+	a := File(filepath.Join(t.TempDir(), "anchor.json"), w.key)
+	must(t, a.Move(t.Context(), w.log))
+	behind, err := w.log.LatestCheckpoint(t.Context())
+	must(t, err)
+	k := &Keeper{a: a, log: unsigned{w.log, behind}, warn: slog.New(slog.DiscardHandler), alarm: func(f Finding) { t.Errorf("%+v", f) }, held: -1}
+	for _, n := range []int{0, 1, 0, 5, 0} {
+		for range n {
+			must(t, w.log.Record(t.Context(), audit.Entry{Kind: audit.Change, Action: "test"}))
+		}
+		k.step(t.Context())
+		size, err := w.log.Size(t.Context())
+		must(t, err)
+		if f, err := a.Compare(t.Context(), w.log); err != nil || f.Size != size {
+			t.Errorf("the anchor is at %d, the log at %d, %v", f.Size, size, err)
+		}
+	}
+}
+
+// An anchor that is removed, put back or replaced while a log is kept is an alarm, once for each way, and stays as it is; put right, it is moved on again.
+func TestAnchorThatIsLost(t *testing.T) {
+	w := newWorld(t)
+	write(t, w.log, 100)
+	path := filepath.Join(t.TempDir(), "anchor.json")
+	a := File(path, w.key)
+	must(t, a.Move(t.Context(), w.log))
+	right, err := os.ReadFile(path)
+	must(t, err)
+	must(t, a.Move(t.Context(), w.fork))
+	forked, err := os.ReadFile(path)
+	must(t, err)
+	must(t, os.WriteFile(path, right, 0o600))
+	var raised []State
+	k := &Keeper{a: a, log: w.log, warn: slog.New(slog.DiscardHandler), alarm: func(f Finding) { raised = append(raised, f.State) }, held: -1, told: Held}
+	k.step(t.Context())
+	quiet := func() {
+		for range lookEvery + 1 { // nothing is written: it is looked at all the same
+			k.step(t.Context())
+		}
+	}
+	must(t, os.Remove(path))
+	quiet()
+	quiet()
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("it was made anew")
+	}
+	must(t, os.WriteFile(path, forked, 0o600))
+	quiet()
+	if now, err := os.ReadFile(path); err != nil || string(now) != string(forked) {
+		t.Errorf("it was replaced: %v", err)
+	}
+	must(t, os.WriteFile(path, right, 0o600))
+	write(t, w.log, 1)
+	k.step(t.Context())
+	if f, err := a.Compare(t.Context(), w.log); err != nil || f.Size != 421 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	must(t, os.Remove(path))
+	quiet()
+	if !slices.Equal(raised, []State{Missing, Forked, Missing}) {
+		t.Errorf("%v", raised)
 	}
 }
 
@@ -260,7 +350,7 @@ func TestKeep(t *testing.T) {
 func TestUnpack(t *testing.T) {
 	w := newWorld(t)
 	path := filepath.Join(t.TempDir(), "anchor.json")
-	must(t, File(path, w.key).forward(t.Context(), w.log))
+	must(t, File(path, w.key).Move(t.Context(), w.log))
 	own, err := w.log.LatestCheckpoint(t.Context())
 	must(t, err)
 	data, err := os.ReadFile(path)

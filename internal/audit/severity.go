@@ -60,6 +60,7 @@ var byAction = map[string]struct {
 	"gateway.start":       {GatewayStarted, Info},
 	"anchor.behind":       {GatewayStarted, Critical},
 	"anchor.forked":       {GatewayStarted, Critical},
+	"anchor.make":         {GatewayStarted, Warning},
 	"anchor.missing":      {GatewayStarted, Warning},
 	"anchor.move":         {GatewayStarted, Warning},
 	"restore":             {GatewayStarted, Warning},

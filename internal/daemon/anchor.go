@@ -96,57 +96,122 @@ func inside(file, dir string) bool {
 
 // anchoring is how the log stands to its anchor.
 type anchoring struct {
-	keeper *anchor.Keeper // nil where there is no anchor
+	anchor *anchor.Anchor // nil where there is none
+	keeper *anchor.Keeper // nil until it is moved on
+	state  anchor.State   // as the start found it; "" where it can't be compared
 	found  string         // by the start, or ""
-	not    bool           // the log does not go on from the anchor, which people have to know
 }
 
-// checkAnchor compares the log with its anchor before the gateway writes to it, and begins to move the anchor on.
+// checkAnchor compares the log with its anchor before the gateway writes to it. An anchor that was never there is made now.
 func (d *Daemon) checkAnchor(ctx context.Context) error {
 	a, err := d.cfg.anchorOf(d.o.Data, d.store.Signer().PublicKey())
 	if a == nil || err != nil {
 		return err
 	}
+	d.anchored.anchor = a
 	require := d.cfg.Audit.RequireAnchor
 	found, err := a.Compare(ctx, d.store)
-	switch {
-	case err != nil && require:
-		return fault.Wrap(err, fault.AuditUnavailable, "The gateway does not start without its anchor (audit.require_anchor)")
-	case err != nil:
+	if err != nil {
+		if require {
+			return fault.Wrap(err, fault.AuditUnavailable, "The gateway does not start without its anchor (audit.require_anchor)")
+		}
 		d.o.Log.Error("the log can't be compared with its anchor", "error", err)
 		d.anchored.found = "can't be compared: " + err.Error()
-	case found.Good(), found.State == anchor.Missing && found.LogSize == 0:
+		return nil
+	}
+	d.anchored.state, d.anchored.found = found.State, found.String()
+	if found.Good() {
 		d.o.Log.Info("the log goes on from its anchor", "comparison", found.String())
-		d.anchored.found = found.String()
-	case require && found.State == anchor.Missing:
+		return nil
+	}
+	known, err := d.knewAnchor(ctx)
+	if err != nil {
+		return err
+	}
+	switch made := found.State == anchor.Missing && !known; {
+	case made && (found.LogSize == 0 || !require):
+		return d.makeAnchor(ctx, found)
+	case made:
 		return fault.New(fault.AuditUnavailable, "%s", found.String()).
 			Try("If the anchor is new: \"sallyport audit anchor --move --reason TEXT\" makes it, on record. If it was there before, find out who removed it.")
+	case found.State == anchor.Missing && require:
+		return fault.New(fault.AuditUnavailable, "%s The last start had one there.", found.String()).
+			Try("Find out who removed it, and look that this directory was not put back. To go on with it: \"sallyport audit anchor --move --reason TEXT\", which is put on record.")
 	case require:
 		return fault.New(fault.AuditUnavailable, "%s", found.String()).
 			Try("Find out who put it back, and put back the newest directory. To go on with this one: \"sallyport audit anchor --move --reason TEXT\", which is put on record.")
-	default:
-		if err := d.recordAnchor(ctx, found); err != nil {
+	}
+	d.o.Log.Error("the log does not go on from its anchor", "comparison", found.String())
+	return d.recordAnchor(ctx, "anchor."+string(found.State), "gateway:start", found)
+}
+
+// knewAnchor tells whether the last start had the same anchor in its configuration. If the place holds nothing now, somebody removed it.
+func (d *Daemon) knewAnchor(ctx context.Context) (bool, error) {
+	last, err := d.lastStart(ctx)
+	if last == nil || err != nil {
+		return false, err
+	}
+	key, err := d.configKey()
+	if err != nil {
+		return false, err
+	}
+	for field, value := range map[string]string{"audit.anchor.file": d.cfg.Audit.Anchor.File, "audit.anchor.webhook": d.cfg.Audit.Anchor.Webhook} {
+		text, err := json.Marshal(value)
+		if err != nil {
+			return false, err
+		}
+		if value != "" && last.Config[field] == fieldDigest(key, field, text) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// makeAnchor writes the anchor for the first time.
+func (d *Daemon) makeAnchor(ctx context.Context, found anchor.Finding) error {
+	d.o.Log.Warn("the log's anchor is made now", "comparison", found.String())
+	if found.LogSize > 0 { // the first start has nothing to lose
+		if err := d.recordAnchor(ctx, "anchor.make", "gateway:start", found); err != nil {
 			return err
 		}
 	}
-	d.anchored.keeper = a.Keep(d.store, d.o.Log)
+	err := d.anchored.anchor.Move(ctx, d.store)
+	if err != nil && d.cfg.Audit.RequireAnchor {
+		return err
+	}
+	if err != nil {
+		d.o.Log.Error("the log's anchor can't be made", "error", err)
+		d.anchored.found = "can't be made: " + err.Error()
+		return nil
+	}
+	d.anchored.state, d.anchored.found = anchor.Held, found.String()+" It is made now."
 	return nil
 }
 
-// recordAnchor puts on record that the log does not go on from its anchor, and tells it.
-func (d *Daemon) recordAnchor(ctx context.Context, found anchor.Finding) error {
-	d.anchored.found = found.String()
-	if found.State == anchor.Missing {
-		d.o.Log.Warn("the log's anchor is made now", "comparison", found.String())
-	} else {
-		d.o.Log.Error("the log does not go on from its anchor", "comparison", found.String())
-		d.anchored.not = true
+// keepAnchor tells people what the start found, and moves the anchor on from here.
+func (d *Daemon) keepAnchor(ctx context.Context) {
+	if d.anchored.anchor == nil {
+		return
 	}
+	if s := d.anchored.state; s != "" && s != anchor.Held {
+		d.teller.unanchored(ctx, d.anchored.found)
+	}
+	d.anchored.keeper = d.anchored.anchor.Keep(d.store, d.o.Log, d.anchored.state, func(found anchor.Finding) {
+		ctx := context.Background()
+		if err := d.recordAnchor(ctx, "anchor."+string(found.State), "gateway:anchor", found); err != nil {
+			d.o.Log.Error("what became of the anchor could not be put on record", "error", err)
+		}
+		d.teller.unanchored(ctx, found.String())
+	})
+}
+
+// recordAnchor puts on record how the log stands to its anchor.
+func (d *Daemon) recordAnchor(ctx context.Context, action, actor string, found anchor.Finding) error {
 	detail, err := json.Marshal(found)
 	if err != nil {
 		return err
 	}
-	return d.store.Record(ctx, audit.Entry{Kind: audit.Change, Action: "anchor." + string(found.State), Actor: "gateway:start", Decision: "ok", Reason: audit.Clip(found.String()), Detail: detail})
+	return d.store.Record(ctx, audit.Entry{Kind: audit.Change, Action: action, Actor: actor, Decision: "ok", Reason: audit.Clip(found.String()), Detail: detail})
 }
 
 // anchorLine is the line of the start about the anchor, or "".

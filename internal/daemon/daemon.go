@@ -379,9 +379,7 @@ func (d *Daemon) buildTeller(changes []console.Change) error {
 	}
 	d.teller = &teller{desk: d.gate.Desk(), gateway: d.gate, switches: d.gate.Standing().KillStatus, n: n, warn: d.o.Log.Warn, approved: map[string][]time.Time{}, counted: map[string]bool{}, changes: changes}
 	d.teller.start()
-	if d.anchored.not {
-		d.teller.unanchored(context.Background(), d.anchored.found)
-	}
+	d.keepAnchor(context.Background())
 	return nil
 }
 

@@ -86,9 +86,7 @@ func (d *Daemon) startState(key []byte, agents agent.Set, policies *policy.Set) 
 	fields := map[string]json.RawMessage{}
 	flatten("", encoded, fields)
 	for field, value := range fields {
-		mac := hmac.New(sha256.New, key)
-		fmt.Fprintf(mac, "%s\x00%s", field, value)
-		s.Config[field] = hex.EncodeToString(mac.Sum(nil)[:16])
+		s.Config[field] = fieldDigest(key, field, value)
 		if isPublic(field) {
 			s.Values[field] = value
 		}
@@ -100,6 +98,23 @@ func (d *Daemon) startState(key []byte, agents agent.Set, policies *policy.Set) 
 		s.agentDigest[d.AgentID] = d.Digest
 	}
 	return s, nil
+}
+
+// fieldDigest is the keyed digest of a field of the configuration, whose value is JSON.
+func fieldDigest(key []byte, field string, value []byte) string {
+	mac := hmac.New(sha256.New, key)
+	fmt.Fprintf(mac, "%s\x00%s", field, value)
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// configKey is the secret of the digests of the configuration's fields.
+func (d *Daemon) configKey() ([]byte, error) {
+	signing, err := os.ReadFile(filepath.Join(d.o.Data, audit.KeyFile))
+	if err != nil {
+		return nil, err
+	}
+	key := sha256.Sum256(append([]byte("sallyport configuration v1\x00"), signing...))
+	return key[:], nil
 }
 
 // flatten takes a JSON value apart: into its members by their path, and lists of objects with an id by that. Other lists stay whole.
@@ -242,12 +257,11 @@ const maxChangeDetail = 32 << 10
 // recordStart puts this start on record, with what differs from the last one.
 // It returns what changed lately, of this start and those before.
 func (d *Daemon) recordStart(ctx context.Context, agents agent.Set, policies *policy.Set) ([]console.Change, error) {
-	signing, err := os.ReadFile(filepath.Join(d.o.Data, "signing.key"))
+	key, err := d.configKey()
 	if err != nil {
 		return nil, err
 	}
-	key := sha256.Sum256(append([]byte("sallyport configuration v1\x00"), signing...))
-	s, err := d.startState(key[:], agents, policies)
+	s, err := d.startState(key, agents, policies)
 	if err != nil {
 		return nil, fmt.Errorf("reading what this start found: %w", err)
 	}
