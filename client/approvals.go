@@ -127,7 +127,8 @@ type Finding struct {
 // is over everything that a person is shown; an answer names it.
 type Approval struct {
 	ApprovalID     string           `json:"approval_id"`
-	State          string           `json:"state"` // pending, approved, rejected, deferred, expired, spent, superseded
+	State          string           `json:"state"` // pending, approved, rejected, deferred, expired, spent, superseded; of a list, damaged: see Problem
+	Problem        string           `json:"problem,omitempty"`
 	Digest         string           `json:"digest"`
 	CallDigest     string           `json:"call_digest"`
 	Risk           string           `json:"risk"` // LOW, MEDIUM, HIGH, CRITICAL

@@ -50,6 +50,11 @@ func (c *cli) approvals() *cobra.Command {
 			for _, a := range page.Approvals {
 				t.row(a.ApprovalID, a.State, a.Risk, a.Operation, a.AgentID, a.SessionID, votes(&a), together[a.Similar], a.ExpiresAt, briefly(&a))
 			}
+			for _, a := range page.Approvals {
+				if a.Problem != "" {
+					t.line("%s: %s", a.ApprovalID, a.Problem)
+				}
+			}
 			if page.Next != "" {
 				t.line("more: sallyport approvals list --state %s --after %s", cmp.Or(q.State, "all"), page.Next)
 			}

@@ -75,7 +75,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"code": code, "await": await, "http": request, "mode": mode, "newer": newer, "flip": flip, "capture": capture, "occupy": occupy, "example": example,
+			"code": code, "await": await, "http": request, "mode": mode, "newer": newer, "flip": flip, "edit": edit, "capture": capture, "occupy": occupy, "example": example,
 		},
 	})
 }
@@ -164,6 +164,19 @@ func newer(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := sql.Open("sqlite", filepath.Join(ts.MkAbs(args[0]), "sallyport.db"))
 	ts.Check(err)
 	_, err = db.Exec("UPDATE schema_version SET version = version + 1000")
+	ts.Check(errors.Join(err, db.Close()))
+}
+
+// edit DIR QUERY changes the database of a data directory, as somebody with the file can, beside a gateway or without.
+func edit(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(ts.MkAbs(args[0]), "sallyport.db")+"?_pragma=busy_timeout(5000)")
+	ts.Check(err)
+	done, err := db.Exec(args[1])
+	if err == nil {
+		if n, _ := done.RowsAffected(); n == 0 { // an engine that can't count has changed nothing that matters
+			ts.Fatalf("nothing was changed: %s", args[1])
+		}
+	}
 	ts.Check(errors.Join(err, db.Close()))
 }
 

@@ -175,7 +175,11 @@ func pendingOnes(ctx context.Context, cl *client.Client, enough func([]client.Ap
 		if err != nil {
 			return nil, false, err
 		}
-		all = append(all, page.Approvals...)
+		for _, a := range page.Approvals {
+			if a.Problem == "" { // nobody can answer one that is damaged; the list names it
+				all = append(all, a)
+			}
+		}
 		if q.After = page.Next; q.After == "" || enough(all) {
 			return all, q.After != "", nil
 		}

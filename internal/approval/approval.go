@@ -46,6 +46,8 @@ const (
 	Expired    State = "expired"
 	Spent      State = "spent"
 	Superseded State = "superseded"
+	// Damaged is a row of the store that is not the one that the log says. It is listed by its id, and nothing can be done with it. It is never written.
+	Damaged State = "damaged"
 )
 
 // States are all of them.
@@ -312,7 +314,7 @@ func (a Approval) Intact() bool { return a.Digest == a.digest() }
 
 // StateAt is the state at a time: an approval that is not final expires when its time is up, and a deferred one is pending again after its time.
 func (a Approval) StateAt(now time.Time) State {
-	if a.State.Final() {
+	if a.State.Final() || a.State == Damaged {
 		return a.State
 	}
 	if !now.Before(a.ExpiresAt) {

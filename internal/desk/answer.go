@@ -92,7 +92,7 @@ func (d *Desk) Covering(ctx context.Context, session, operation string, covers f
 		return "", err
 	}
 	for _, a := range found {
-		if a.Session == session && a.Environment == d.o.Environment && a.Intact() && !d.stopped(a) && a.Recount(d.o.Voter).ByPeople() && covers(a) {
+		if a.State == approval.Spent && a.Session == session && a.Environment == d.o.Environment && a.Intact() && !d.stopped(a) && a.Recount(d.o.Voter).ByPeople() && covers(a) {
 			return a.ID, nil
 		}
 	}

@@ -31,7 +31,8 @@ type Store interface {
 	Approval(ctx context.Context, id string) (approval.Approval, error)
 	// ApprovalFor returns the newest approval that was asked for one call of a session; fault.NotFound if there is none.
 	ApprovalFor(ctx context.Context, session, callDigest string) (approval.Approval, error)
-	// Approvals returns the approvals that match the filter, newest first.
+	// Approvals returns the approvals that match the filter, newest first. One whose row is damaged has its id, what the row says of session, agent and
+	// operation, and the state approval.Damaged: nothing may be decided by it.
 	Approvals(ctx context.Context, f Filter) ([]approval.Approval, error)
 	// OpenApprovals returns the ids of a session's questions that are pending or deferred at that time, oldest first.
 	OpenApprovals(ctx context.Context, session string, now time.Time, limit int) ([]string, error)

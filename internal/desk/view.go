@@ -25,6 +25,8 @@ type Question struct {
 	ArgumentsSize int `json:"arguments_size,omitempty"`
 	// Tool is what the tool is said to do; nil if its definition says nothing, or is another one by now.
 	Tool *Described `json:"tool_description,omitempty"`
+	// Problem says why nothing can be done with the one in the state "damaged".
+	Problem string `json:"problem,omitempty"`
 
 	// For one question, not in lists.
 	Held        []flow.Held     `json:"held,omitempty"`         // the session's labels with the calls that they came from
@@ -69,7 +71,12 @@ func (d *Desk) listed(ctx context.Context, a approval.Approval) Question {
 
 func (d *Desk) question(ctx context.Context, a approval.Approval) Question {
 	a.State = a.StateAt(d.o.Now())
-	q := Question{Approval: a, Similar: similar(a), SessionLabels: []string{}}
+	q := Question{Approval: a, SessionLabels: []string{}}
+	if a.State == approval.Damaged {
+		q.Problem = "The row of this request in the store is damaged, so nothing can be done with it. \"sallyport audit verify\" says more."
+		return q
+	}
+	q.Similar = similar(a)
 	if now, ok := d.o.Definition(a.Operation); ok && now.Hash == a.DefinitionHash {
 		q.Tool = now.Says
 	}
@@ -189,7 +196,7 @@ func (d *Desk) earlier(ctx context.Context, a approval.Approval) ([]Earlier, err
 			return nil, err
 		}
 		for _, f := range found {
-			if f.ID == a.ID || len(all) == earlierShown*(i+1) {
+			if f.State == approval.Damaged || f.ID == a.ID || len(all) == earlierShown*(i+1) {
 				continue
 			}
 			e := Earlier{ApprovalID: f.ID, Operation: f.Operation, Agent: f.Agent, Destination: destination, State: f.StateAt(now), Reason: f.Reason, At: f.CreatedAt}

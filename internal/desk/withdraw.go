@@ -71,6 +71,9 @@ func (d *Desk) WithdrawOperation(ctx context.Context, operation string) {
 			return
 		}
 		for _, a := range found {
+			if a.State == approval.Damaged {
+				continue
+			}
 			_ = d.withdraw(ctx, a.ID, "rule:definition", whyDefinition)
 		}
 	}
@@ -101,7 +104,7 @@ func (d *Desk) WithdrawStopped(ctx context.Context) error {
 }
 
 func (d *Desk) withdrawStopped(ctx context.Context, a approval.Approval) error {
-	if !d.stopped(a) {
+	if a.State == approval.Damaged || !d.stopped(a) {
 		return nil
 	}
 	if a.State == approval.Approved {

@@ -457,7 +457,24 @@ func (r *Reader) Approvals(ctx context.Context, f desk.Filter) ([]approval.Appro
 		args = append(args, destination(f.Destination))
 		order = "CASE state WHEN 'rejected' THEN 0 WHEN 'spent' THEN 1 WHEN 'approved' THEN 1 ELSE 2 END, n DESC" // answers of people first
 	}
-	return r.approvals(ctx, "WHERE n IN ("+query+" ORDER BY "+order+" LIMIT $3) ORDER BY "+order, args...)
+	rows, doubts, err := r.each(ctx, approvalRows, "WHERE n IN ("+query+" ORDER BY "+order+" LIMIT $3) ORDER BY "+order, args...)
+	if err != nil {
+		return nil, err
+	}
+	page := make([]approval.Approval, len(rows))
+	for i, row := range rows {
+		if doubts[i] == nil {
+			page[i], doubts[i] = decode[approval.Approval](blob(row[approvalBody]))
+		}
+		if doubts[i] == nil && page[i].ID != text(row[0]) {
+			doubts[i] = changedRow(approvalRows, text(row[0]), "its body is of another approval")
+		}
+		if doubts[i] != nil { // named, and set aside: one row must not hide the others
+			column := func(name string) string { return text(row[approvalRows.place(name)]) }
+			page[i] = approval.Approval{ID: text(row[0]), Session: column("session"), Agent: column("agent"), Operation: column("operation"), State: approval.Damaged}
+		}
+	}
+	return page, nil
 }
 
 // Latest implements gateway.Store.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -515,7 +516,7 @@ func TestOldRowsWhileRunning(t *testing.T) {
 	for name, read := range map[string]func() error{
 		"the session":     func() error { return second(db.OwnSession(ctx, "b")) },
 		"the approval":    func() error { return second(db.Approval(ctx, asked[0].ID)) },
-		"the queue":       func() error { return second(db.Approvals(ctx, desk.Filter{Now: time.Now(), Limit: 10})) },
+		"a call's":        func() error { return second(db.ApprovalFor(ctx, asked[0].Session, asked[0].CallDigest)) },
 		"the pins":        func() error { return second(db.Pins(ctx)) },
 		"the tokens":      func() error { return second(db.Tokens(ctx)) },
 		"the quarantines": func() error { _, _, err := db.Quarantines(ctx); return err },
@@ -1044,4 +1045,60 @@ func onClosed(t *testing.T, dir string, change func(c *conn, k *stateKey)) {
 	must(t, err)
 	change(c, k)
 	must(t, c.close())
+}
+
+// TestDamagedApprovals has one row of the queue damaged: it is named and set aside, the rest is listed, and nothing is decided by it.
+func TestDamagedApprovals(t *testing.T) {
+	for name, attack := range map[string]string{
+		"its body changed":    `UPDATE approvals SET body = CAST(replace(CAST(body AS TEXT), 'agent', 'agenT') AS BLOB) WHERE id = $1`,
+		"no JSON":             `UPDATE approvals SET body = x'00' WHERE id = $1`,
+		"a body of another":   `UPDATE approvals SET body = (SELECT body FROM approvals WHERE id <> $1 LIMIT 1) WHERE id = $1`,
+		"made approved":       `UPDATE approvals SET body = CAST(replace(CAST(body AS TEXT), '"state":"pending"', '"state":"approved"') AS BLOB) WHERE id = $1`,
+		"of an older version": `UPDATE approvals SET entry = entry - 1 WHERE id = $1`,
+		"its MAC gone":        `UPDATE approvals SET mac = NULL WHERE id = $1`,
+		"a type changed":      `UPDATE approvals SET body = 7 WHERE id = $1`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := openDB(t)
+			s := opened(t, db, "a")
+			var asked []approval.Approval
+			for i := range 5 {
+				asked = append(asked, ask(t, db, question(t, s, i+1)))
+			}
+			bad := asked[2]
+			_, err := outside(t).Exec(attack, bad.ID)
+			must(t, err)
+			var listed []string
+			for after := ""; ; { // a page at a time, also from the damaged one on
+				page, err := db.Approvals(t.Context(), desk.Filter{Now: time.Now(), Limit: 1, After: after})
+				must(t, err)
+				if len(page) == 0 {
+					break
+				}
+				after = page[0].ID
+				listed = append(listed, after)
+				if damaged := page[0].State == approval.Damaged; damaged != (after == bad.ID) || damaged && (page[0].Digest != "" || len(page[0].Votes) > 0 || page[0].Agent != "a") {
+					t.Errorf("%+v", page[0])
+				}
+			}
+			if len(listed) != 5 {
+				t.Errorf("%v", listed)
+			}
+			for what, use := range map[string]func() error{
+				"it is read":  func() error { return second(db.Approval(t.Context(), bad.ID)) },
+				"it is found": func() error { return second(db.ApprovalFor(t.Context(), s.ID, bad.CallDigest)) },
+				"it is answered": func() error {
+					return second(db.ChangeApproval(t.Context(), bad.ID, func(st desk.Stored) (desk.Update, error) {
+						return desk.Update{Stored: st, Entry: change2("approval.approve", bad)}, nil
+					}))
+				},
+				"it is used": func() error { return spend(db, t, s, bad, "c9") },
+			} {
+				var unusable *gateway.SpendError
+				if err := use(); !fault.Is(err, fault.StoreUnavailable) && !(errors.As(err, &unusable) && fault.Is(unusable.Err, fault.StoreUnavailable)) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		})
+	}
 }
