@@ -153,6 +153,10 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 			return refuse(err, "the newest checkpoint in the database is not signed with %s", audit.KeyFile).
 				Try("Put the two files and the database back from one backup.")
 		}
+		if kept.Size > cp.Size { // the file is written first
+			return refuse(nil, "%s covers %d entries, and the newest checkpoint in the database %d: an older file was put in its place", AnchorFile, cp.Size, kept.Size).
+				Try("Put the two files and the database back from one backup.")
+		}
 		if kept.Size > s.Size() {
 			return refuse(nil, "%d entries were signed, and the database holds %d: it was cut", kept.Size, s.Size()).
 				Try("Put the two files and the database back from one backup.")

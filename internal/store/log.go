@@ -157,11 +157,15 @@ func (w *writer) connect() (err error) {
 		return err
 	}
 	if w.tree != nil && found.size > w.size { // last: what it takes over would be taken over again after an error
+		if w.tried == nil || *w.tried != (tried{found.size, found.tree.Root()}) {
+			return w.lose(fault.New(fault.AuditUnavailable, "The log holds %d entries that this gateway did not write.", found.size-w.size).
+				Try("Find out who can write the database. Then restore a backup: nobody can tell these entries from true ones once they are signed."))
+		}
 		if err := w.acceptCommit(c, found); err != nil {
 			return err
 		}
 	}
-	w.c, w.logState = c, found
+	w.c, w.logState, w.tried = c, found, nil
 	return nil
 }
 

@@ -29,13 +29,18 @@ type stateProof struct {
 	lowWater  int64
 	layout    string
 	mac       []byte
+	closed    bool // the log was closed at this size, so that no entry can follow before the next start
 }
+
+// closedMark is behind the digest in the column used of a log that was closed.
+const closedMark = " closed"
 
 // stateProof reads the row; nil if there is none.
 func (c *conn) stateProof() (p *stateProof, err error) {
 	err = c.query(func(v []driver.Value) error {
 		p = &stateProof{size: number(v[0]), digest: text(v[1]), wasSize: number(v[2]), wasDigest: text(v[3]),
-			used: text(v[4]), lowWater: number(v[5]), layout: text(v[6]), mac: blob(v[7])}
+			lowWater: number(v[5]), layout: text(v[6]), mac: blob(v[7])}
+		p.used, p.closed = strings.CutSuffix(text(v[4]), closedMark)
 		return nil
 	}, selectProof)
 	return p, err
@@ -43,7 +48,15 @@ func (c *conn) stateProof() (p *stateProof, err error) {
 
 // seal is the MAC that the row must have.
 func (p *stateProof) seal(k *stateKey) []byte {
-	return []byte(k.digest("state_proof", p.size, p.digest, p.wasSize, p.wasDigest, p.used, p.lowWater, p.layout))
+	return []byte(k.digest("state_proof", p.size, p.digest, p.wasSize, p.wasDigest, p.usedColumn(), p.lowWater, p.layout))
+}
+
+// usedColumn is what the column used has.
+func (p *stateProof) usedColumn() string {
+	if p.closed {
+		return p.used + closedMark
+	}
+	return p.used
 }
 
 // prove writes the row of state_proof for the state as this transaction leaves it, and returns its digest. wasSize and wasDigest are of the
@@ -57,10 +70,15 @@ func (t *tx) prove(wasSize int64, wasDigest string) (digest string, err error) {
 	beside := t.moved.usedSum
 	beside.add(t.moved.blocks)
 	p.used = k.digestOf(size, beside)
-	seal := p.seal(k)
+	return p.digest, t.writeProof(&p)
+}
+
+// writeProof writes the row.
+func (t *tx) writeProof(p *stateProof) error {
+	seal := p.seal(t.w.proof.key)
 	t.wrote++
 	t.moved.settled = string(seal)
-	return p.digest, t.w.c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.used, p.lowWater, p.layout, seal)
+	return t.w.c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.usedColumn(), p.lowWater, p.layout, seal)
 }
 
 // proveState checks at start that all rows that decide are the ones that the log says: those of the newest checkpoint, by its digest, with what the
@@ -70,7 +88,8 @@ func (db *DB) proveState(ctx context.Context) error {
 	p, err := c.stateProof()
 	if err == nil {
 		var foreign []string
-		if err = c.foreignTriggers(func(what string) { foreign = append(foreign, what) }); len(foreign) > 0 {
+		err = errors.Join(c.foreignTriggers(func(what string) { foreign = append(foreign, what) }), c.falseIndexes(func(what string) { foreign = append(foreign, what) }))
+		if len(foreign) > 0 {
 			return unproven("%s", strings.Join(foreign, "; "))
 		}
 	}
@@ -91,7 +110,7 @@ func (db *DB) proveState(ctx context.Context) error {
 		return unavailable(err, fault.StoreUnavailable)
 	}
 	db.w.proof, db.Reader.proof = rows, rows
-	if p == nil || p.layout != layout() {
+	if p == nil || p.layout != layout() || p.closed { // from here on entries may follow
 		if err := db.takeOver(p); err != nil {
 			return unavailable(err, fault.AuditUnavailable)
 		}
@@ -138,6 +157,12 @@ func (db *DB) checkState(ctx context.Context, key *stateKey, p *stateProof) (*pr
 	w, size, state := db.w, db.signedSize, db.signedState
 	if !bytes.Equal(p.seal(key), p.mac) {
 		return nil, unproven("the row of the table state_proof was changed, or %s is another one than it was", StateKeyFile)
+	}
+	if p.closed && w.size > p.size {
+		return nil, unproven("the log was closed with %d entries, and it has %d: somebody else wrote them", p.size, w.size)
+	}
+	if p.closed && size != p.size {
+		return nil, unproven("the log was closed with %d entries, and %s covers %d: an older one was put in its place", p.size, AnchorFile, size)
 	}
 	tables, known := laidOut(p.layout)
 	if !known {
@@ -387,7 +412,7 @@ func (t *tx) takeOver(p *stateProof, size int64, state string) error {
 	if entry == 0 && rows > 0 {
 		return unproven("it holds %d rows, and its log no entry", rows)
 	}
-	if entry > 0 {
+	if entry > 0 && (p == nil || p.layout != layout()) {
 		detail, err := json.Marshal(audit.Adoption{Counts: counts, Digest: k.digestOf(entry, adopted)})
 		if err != nil {
 			return err

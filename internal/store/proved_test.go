@@ -880,6 +880,7 @@ func TestCrashBetweenDigestAndCheckpoint(t *testing.T) {
 		crashed := copyDir(t, dir)
 		tamper(t, crashed, "DELETE FROM audit_checkpoints WHERE size = (SELECT max(size) FROM audit_checkpoints)")
 		must(t, os.WriteFile(filepath.Join(crashed, AnchorFile), note, 0o600))
+		unclosed(t, crashed)
 		starts(t, crashed)
 	})
 	t.Run("before the database", func(t *testing.T) {
@@ -1006,8 +1007,8 @@ func TestBlocksAreProved(t *testing.T) {
 		p, err := c.stateProof()
 		must(t, err)
 		p.layout = strings.TrimSuffix(p.layout, " "+blocksLaidOut)
-		p.used = k.digestOf(p.size, total{})
-		must(t, c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.used, p.lowWater, p.layout, p.seal(k)))
+		p.used, p.closed = k.digestOf(p.size, total{}), false
+		must(t, c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.usedColumn(), p.lowWater, p.layout, p.seal(k)))
 	})
 	for state, dir := range map[string]string{"stopped": db.dir, "crashed": crashed, "of an older program": older} {
 		starts(t, copyDir(t, dir))
@@ -1034,6 +1035,17 @@ func TestBlocksAreProved(t *testing.T) {
 			must(t, r.Close())
 		}
 	}
+}
+
+// unclosed makes a directory as a process leaves it that was killed.
+func unclosed(t *testing.T, dir string) {
+	t.Helper()
+	onClosed(t, dir, func(c *conn, k *stateKey) {
+		p, err := c.stateProof()
+		must(t, err)
+		p.closed = false
+		must(t, c.exec(upsertProof, p.size, p.digest, p.wasSize, p.wasDigest, p.usedColumn(), p.lowWater, p.layout, p.seal(k)))
+	})
 }
 
 // onClosed changes a database as its program could have.

@@ -20,6 +20,7 @@ import (
 type held struct {
 	key      *stateKey // nil: there is no key file, and no MAC can be checked
 	schema   int64
+	size     int64 // of the log
 	proof    *stateProof
 	note     []byte // the newest checkpoint in the database
 	lowWater int64
@@ -80,7 +81,8 @@ func (s *Source) Hold() error {
 			break
 		}
 		p, err := c.stateProof()
-		if err != nil || p == nil || noteSize(s.note) >= p.wasSize {
+		kept, bad := c.number("SELECT coalesce(max(size), 0) FROM audit_checkpoints")
+		if err != nil || bad != nil || p == nil || noteSize(s.note) >= max(p.wasSize, kept) {
 			break // an error comes again when the rows are read
 		}
 		if err := c.exec("ROLLBACK"); err != nil {
@@ -101,7 +103,7 @@ func noteSize(note []byte) (size int64) {
 
 // hold reads the state in the transaction that was begun.
 func (s *Source) hold(c *conn, key *stateKey) (err error) {
-	h := &held{key: key, found: map[audit.RowName]heldRow{}}
+	h := &held{key: key, size: s.size, found: map[audit.RowName]heldRow{}}
 	if h.schema, err = schemaVersion(c); err != nil {
 		return err
 	}
@@ -344,6 +346,8 @@ func (h *held) compareNote(s *Source, cp audit.Checkpoint) {
 	switch kept, err := audit.OpenCheckpoint(h.note, key); {
 	case err != nil:
 		h.wrong("the newest row of the table audit_checkpoints was changed: %v", err)
+	case kept.Size > cp.Size:
+		h.wrong("the newest checkpoint in the database covers %d entries, and the one beside it %d: an older one was put in its place", kept.Size, cp.Size)
 	case kept.Size > s.size || kept.Size == cp.Size && kept.Root != cp.Root:
 		h.wrong("the newest row of the table audit_checkpoints, of %d entries, is of another log", kept.Size)
 	}
@@ -428,6 +432,12 @@ func (h *held) compareDigests(f *audit.Fold, cp audit.Checkpoint) {
 	}
 	if cp.Origin != "" && (p.size != cp.Size || p.digest != cp.State) && (p.wasSize != cp.Size || p.wasDigest != cp.State) {
 		h.wrong("the digest in the table state_proof, of %d entries, is not the one in the newest checkpoint, of %d", p.size, cp.Size)
+	}
+	if p.closed && h.size > p.size {
+		h.problems = append(h.problems, audit.Problem{Index: p.size, What: fmt.Sprintf("the log was closed with %d entries, and it has %d: somebody else wrote them", p.size, h.size)})
+	}
+	if p.closed && cp.Origin != "" && cp.Size != p.size {
+		h.wrong("the log was closed with %d entries, and the newest checkpoint, beside the database, covers %d", p.size, cp.Size)
 	}
 	if p.lowWater != h.lowWater {
 		h.wrong("the mark in the table low_water was changed")

@@ -703,6 +703,9 @@ func TestAnchor(t *testing.T) {
 		record(t, db, 1)
 		must(t, db.Close())
 		put(t, dir, AnchorFile, old)
+		refuses(t, "an older file was put in its place")
+		tamper(t, dir, "DELETE FROM audit_checkpoints WHERE size > 300")
+		unclosed(t, dir)
 		must(t, openDB(t).Close())
 	})
 }

@@ -147,10 +147,30 @@ func (db *DB) Close() error {
 		close(db.closing)
 		db.loops.Wait()
 		_, err := db.Checkpoint(context.Background())
+		if err == nil {
+			err = db.closeLog(context.Background())
+		}
 		db.w.queue.close()
 		db.closeErr = errors.Join(err, db.Reader.Close(), db.lock.Close())
 	})
 	return db.closeErr
+}
+
+// closeLog notes that the log ends where it was signed last: an entry that is there at the next start, and that no signature covers, is not the store's.
+// Nothing is written afterwards.
+func (db *DB) closeLog(ctx context.Context) error {
+	return db.w.do(ctx, &job{run: func(t *tx) error {
+		p, err := t.w.c.stateProof()
+		if err != nil || p == nil || t.w.tree.Size() != db.signedSize || p.size != db.signedSize {
+			return err // what came since is signed by the next start, as after a crash
+		}
+		p.closed = true
+		if err := t.writeProof(p); err != nil {
+			return err
+		}
+		t.w.ended = true
+		return nil
+	}})
 }
 
 // Signer is the log's signer.
@@ -161,7 +181,7 @@ func claim(dir string) (lock *os.File, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unusable(err, "%s can't be the data directory", dir)
 	}
-	lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) // it is written to, so it may be no link to another file
 	if err != nil {
 		return nil, unusable(err, "%s can't be written", dir)
 	}
@@ -177,6 +197,9 @@ func claim(dir string) (lock *os.File, err error) {
 			Try("Stop it, or start this one with another --data directory.")
 	} else if err != nil {
 		return nil, unusable(err, "%s can't be locked", dir)
+	}
+	if st, err := lock.Stat(); err != nil || !st.Mode().IsRegular() || st.Sys().(*syscall.Stat_t).Nlink != 1 {
+		return nil, unusable(err, "%s is in the way: it is not the gateway's own file", filepath.Join(dir, lockFile))
 	}
 	if err := errors.Join(lock.Truncate(0), func() error { _, err := fmt.Fprintf(lock, " (process %d)\n", os.Getpid()); return err }()); err != nil {
 		return nil, unusable(err, "%s can't be written", dir)

@@ -35,6 +35,25 @@ var ownTriggers = sync.OnceValue(func() map[string]string {
 	return own
 })
 
+// falseIndexes reports the tables that decide whose indexes don't hold their rows: a row that an index lacks is not found by what it says. Evidence is
+// left out: it is read as a whole, and large.
+func (c *conn) falseIndexes(report func(what string)) error {
+	for _, t := range proved {
+		if t.chained {
+			continue
+		}
+		if err := c.query(func(v []driver.Value) error {
+			if what := text(v[0]); what != "ok" {
+				report(fmt.Sprintf("the table %s is damaged: %.200s", t.name, what))
+			}
+			return nil
+		}, "PRAGMA integrity_check('"+t.name+"')"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // foreignTriggers reports triggers that are gone, were changed or are not the program's: a trigger acts inside the program's own transactions.
 func (c *conn) foreignTriggers(report func(what string)) error {
 	left := map[string]bool{}

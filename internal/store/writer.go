@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/mod/sumdb/tlog"
 	"modernc.org/sqlite"
 
 	"sallyport.example/internal/audit"
@@ -80,6 +81,14 @@ type writer struct {
 type known struct {
 	proof  *proof
 	unsure *changes // what a commit that failed would have changed in proof, until it is known whether it did
+	tried  *tried   // the log as a commit that failed would have left it, until it is known whether it did
+	ended  bool     // the log was closed for good: see closeLog
+}
+
+// tried is a log that a commit would have made.
+type tried struct {
+	size int64
+	root tlog.Hash
 }
 
 // deferred holds what the writer has to write with some later transaction.
@@ -427,6 +436,7 @@ func (t *tx) commit() error {
 	}
 	t.moved.size = w.tree.Size()
 	if err := w.commitProved(&t.moved); err != nil {
+		w.tried = &tried{w.tree.Size(), w.tree.Root()}
 		w.disconnect()
 		return err
 	}
@@ -541,6 +551,9 @@ func (t *tx) write(s session.Session) error {
 // append adds an entry to the log and sets its index, time, severity and event.
 func (t *tx) append(e *audit.Entry) error {
 	w := t.w
+	if w.ended {
+		return gaveUp("the store is closed", nil)
+	}
 	if err := t.fits(e); err != nil {
 		return err
 	}
