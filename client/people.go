@@ -355,6 +355,20 @@ func (c *Client) Servers(ctx context.Context) ([]Server, error) {
 	return l.Servers, nil
 }
 
+// Anchor is how the log stands to what is kept of it outside the data directory.
+type Anchor struct {
+	State         string    `json:"state"` // ok, late, missing, behind, forked, unreadable, not configured
+	Text          string    `json:"text"`  // one sentence, which begins with the state
+	Place         string    `json:"place,omitempty"`
+	AnchoredAt    time.Time `json:"anchored_at,omitzero"`
+	EntriesBehind int64     `json:"entries_behind"` // entries of the log that the anchor has not seen
+}
+
+// Anchor tells how the log stands to its anchor.
+func (c *Client) Anchor(ctx context.Context) (*Anchor, error) {
+	return get[Anchor](ctx, c, "/v1/anchor", nil)
+}
+
 // Token is a credential without its secret.
 type Token struct {
 	TokenID string    `json:"token_id"`

@@ -56,6 +56,7 @@ func (c *cli) status() *cobra.Command {
 				Ready      bool               `json:"ready"`
 				Problem    string             `json:"problem,omitempty"`
 				KillSwitch *client.KillStatus `json:"kill_switch"`
+				Anchor     *client.Anchor     `json:"anchor"`
 				Servers    []client.Server    `json:"servers"`
 				Sessions   []client.Session   `json:"open_sessions"`
 			}{Address: address}
@@ -63,6 +64,9 @@ func (c *cli) status() *cobra.Command {
 				return err
 			}
 			if s.Servers, err = cl.Servers(ctx); err != nil {
+				return err
+			}
+			if s.Anchor, err = cl.Anchor(ctx); err != nil {
 				return err
 			}
 			state := "ready"
@@ -83,6 +87,7 @@ func (c *cli) status() *cobra.Command {
 				t.field("console", s.Address)
 				t.field("gateway", state)
 				t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
+				t.field("anchor", s.Anchor.Text)
 				switches(t, s.KillSwitch)
 				servers(t, s.Servers)
 			})

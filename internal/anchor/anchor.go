@@ -30,8 +30,8 @@ import (
 const (
 	// every bounds how far the place is behind the log.
 	every = 2 * time.Second
-	// lookEvery is after how many of these times the place is looked at while nothing is written.
-	lookEvery = 15
+	// idleRounds is after how many of these times the place is looked at while nothing is written.
+	idleRounds = 15
 	// patience bounds one look at the place, or one change of it.
 	patience = 5 * time.Second
 	maxMark  = 64 << 10
@@ -277,7 +277,7 @@ func (k *Keeper) run() {
 // step signs what there is, and moves the anchor to it. While nothing is written it looks now and then whether the place still holds it.
 func (k *Keeper) step(ctx context.Context) {
 	size, err := k.log.Size(ctx)
-	if k.idle++; err == nil && size == k.held && k.idle < lookEvery {
+	if k.idle++; err == nil && size == k.held && k.idle < idleRounds {
 		return
 	}
 	k.idle = 0

@@ -318,7 +318,7 @@ func TestAnchorThatIsLost(t *testing.T) {
 	k := &Keeper{a: a, log: w.log, warn: slog.New(slog.DiscardHandler), alarm: func(f Finding) { raised = append(raised, f.State) }, held: -1, told: Held}
 	k.step(t.Context())
 	quiet := func() {
-		for range lookEvery + 1 { // nothing is written: it is looked at all the same
+		for range idleRounds + 1 { // nothing is written: it is looked at all the same
 			k.step(t.Context())
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/desk"
@@ -87,7 +88,7 @@ type Store interface {
 	Ready(ctx context.Context) error
 }
 
-// Options are the options of New. Every field but OIDC, Public, Deliveries and Changes is needed.
+// Options are the options of New. Every field but OIDC, Public, Deliveries, Anchor and Changes is needed.
 type Options struct {
 	Version string
 	Log     *slog.Logger
@@ -100,6 +101,8 @@ type Options struct {
 	Upstreams func() []ServerStatus
 	// Deliveries returns the state of each channel of messages to people; nil: none are sent.
 	Deliveries func(ctx context.Context) ([]Deliveries, error)
+	// Anchor tells how the log stands to what is kept of it outside the data directory; nil: nothing is.
+	Anchor func(ctx context.Context) anchor.Status
 	// Changes are what starts found changed lately, in configuration and declarations, the newest first.
 	Changes []Change
 	// Source is the log as it is now, to be verified.

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/catalogue"
@@ -53,6 +54,7 @@ type overviewPage struct {
 	Sessions []session.Session
 	Aside    []session.Damaged // sessions whose rows can't be read
 	Drills   desk.DrillCounts
+	Anchor   *anchor.Status
 	Entries  []audit.Entry // newest first
 	SignIns  []signedIn    // of the person
 }
@@ -112,6 +114,11 @@ func (c *Console) overviewOf(r *http.Request, p identity.Principal) overviewPage
 		missing("the sessions", err)
 		d.Sessions, d.Aside = open.Sessions, open.Aside
 		d.Unready = c.unready(ctx)
+		status := anchor.NotConfigured()
+		if c.o.Anchor != nil {
+			status = c.o.Anchor(ctx)
+		}
+		d.Anchor = &status
 	}
 	if d.Operator && c.o.Deliveries != nil {
 		all, err := c.o.Deliveries(ctx)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
@@ -97,6 +98,7 @@ func inside(file, dir string) bool {
 // anchoring is how the log stands to its anchor.
 type anchoring struct {
 	anchor *anchor.Anchor // nil where there is none
+	watch  *anchor.Watch  // the same
 	keeper *anchor.Keeper // nil until it is moved on
 	state  anchor.State   // as the start found it; "" where it can't be compared
 	found  string         // by the start, or ""
@@ -108,7 +110,7 @@ func (d *Daemon) checkAnchor(ctx context.Context) error {
 	if a == nil || err != nil {
 		return err
 	}
-	d.anchored.anchor = a
+	d.anchored.anchor, d.anchored.watch = a, a.Watch(d.store)
 	require := d.cfg.Audit.RequireAnchor
 	found, err := a.Compare(ctx, d.store)
 	if err != nil {
@@ -260,6 +262,7 @@ func MoveAnchor(ctx context.Context, cfg *Config, db *store.DB, data, actor, rea
 // doctorAnchor compares the log with its anchor, as the next start does.
 func doctorAnchor(cfg *Config, data string, r *store.Reader, add func(name, state, remedy, format string, args ...any)) {
 	if cfg.Audit.Anchor.none() {
+		add("anchor", "ok", "", "%s", anchor.NotConfigured().Text)
 		return
 	}
 	pub, err := os.ReadFile(filepath.Join(data, audit.PublicFile))
@@ -271,12 +274,15 @@ func doctorAnchor(cfg *Config, data string, r *store.Reader, add func(name, stat
 	if cfg.Audit.RequireAnchor {
 		state = "failed"
 	}
+	status := anchor.StatusOf(found, err, time.Now())
 	switch {
 	case err != nil:
-		add("anchor", state, fault.Of(err).Remedy, "%v", err)
+		add("anchor", state, fault.Of(err).Remedy, "%s: %v", status.State, err)
+	case status.Good():
+		add("anchor", "ok", "", "%s", status.Text)
 	case found.Good():
-		add("anchor", "ok", "", "%s", found.String())
+		add("anchor", "warning", "see to the place: a gateway that runs moves the anchor on", "%s", status.Text)
 	default:
-		add("anchor", state, "find out why; a person moves it with sallyport audit anchor --move", "%s", found.String())
+		add("anchor", state, "find out why; a person moves it with sallyport audit anchor --move", "%s", status.Text)
 	}
 }

@@ -27,6 +27,7 @@ import (
 
 	"sallyport.example/guard"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
@@ -312,7 +313,7 @@ func (d *Daemon) buildFaces(declared agent.Set, changes []console.Change) error 
 	d.api = httpapi.New(d.gate, d.store, httpapi.Options{
 		Log: d.o.Log, Version: d.o.Version, Agents: declared, People: d.cfg.persons(), Upstreams: d.servers,
 		Source: func(ctx context.Context) (audit.Source, error) { return d.store.Source(ctx) },
-		Public: d.consoleURL(), OIDC: signIn, Changes: changes,
+		Public: d.consoleURL(), OIDC: signIn, Changes: changes, Anchor: func(ctx context.Context) anchor.Status { return d.anchored.watch.Status(ctx) },
 		Deliveries: func(ctx context.Context) ([]console.Deliveries, error) { return d.teller.deliveries(ctx) },
 	})
 	// Paths are compared as they came: a mux would clean and redirect them, and what was judged would not be what is served.

@@ -26,6 +26,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/console"
@@ -71,6 +72,8 @@ type Options struct {
 	Deliveries func(ctx context.Context) ([]console.Deliveries, error)
 	// Source is the log as it is now, for export.
 	Source func(ctx context.Context) (audit.Source, error)
+	// Anchor tells how the log stands to what is kept of it outside the data directory; nil: nothing is.
+	Anchor func(ctx context.Context) anchor.Status
 	Clock  func() time.Time // nil: time.Now
 	Public string           // the address that people reach the console at, as "https://sallyport.example", or ""
 	// Changes are what starts found changed lately, in configuration and declarations.
@@ -115,7 +118,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 		a.clock = time.Now
 	}
 	a.console = console.New(console.Options{
-		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Source: o.Source, Public: o.Public, Closing: a.closing,
+		Version: o.Version, Log: a.log, Clock: a.clock, Gateway: g, Refused: g.Refused, Changes: o.Changes, Store: s, Agents: o.Agents, Upstreams: o.Upstreams, Deliveries: o.Deliveries, Anchor: o.Anchor, Source: o.Source, Public: o.Public, Closing: a.closing,
 		Authenticate: func(secret string) (identity.Principal, error) { return a.person(a.g.Standing().Authenticate(secret)) },
 		OIDC:         o.OIDC, Person: a.configured,
 	})
@@ -139,6 +142,7 @@ func New(g *gateway.Gateway, s Store, o Options) *API {
 	a.sessionRoutes(a.admin)
 	a.storedRoutes(a.admin)
 	a.catalogueRoutes(a.admin)
+	a.aroundRoutes(a.admin)
 	a.tokenRoutes(a.admin)
 	a.signInRoutes(a.admin)
 	a.eventRoutes(a.admin)

@@ -395,6 +395,7 @@ var endpoints = []endpoint{
 	{"POST", "/v1/tools/accept", `{"definitions":[{"operation":"x.y","definition_hash":"x"}]}`, "operator"},
 	{"POST", "/v1/tools/{operation}/accept", `{"definition_hash":"x"}`, "operator"},
 	{"GET", "/v1/servers", "", "viewer approver operator auditor"},
+	{"GET", "/v1/anchor", "", "viewer approver operator auditor"},
 	{"GET", "/v1/tokens", "", "admin"},
 	{"POST", "/v1/tokens", `{"kind":"host","id":"laptop"}`, "admin"},
 	{"DELETE", "/v1/tokens/{id}", "", "admin"},

@@ -8,6 +8,7 @@ import (
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/agent"
+	"sallyport.example/internal/anchor"
 	"sallyport.example/internal/catalogue"
 	"sallyport.example/internal/console"
 	"sallyport.example/internal/fault"
@@ -358,6 +359,17 @@ func (a *API) catalogueRoutes(s *side) {
 				list.Results = append(list.Results, one)
 			}
 			return list, nil
+		})
+}
+
+// aroundRoutes are about what stands around the gateway: the servers behind it, and the anchor of its log.
+func (a *API) aroundRoutes(s *side) {
+	handle(s, route{method: http.MethodGet, path: "/v1/anchor", roles: readers, summary: "How the log stands to its anchor outside the data directory"},
+		func(ctx context.Context, _ identity.Principal, _ *none) (anchor.Status, error) {
+			if a.o.Anchor == nil {
+				return anchor.NotConfigured(), nil
+			}
+			return a.o.Anchor(ctx), nil
 		})
 	handle(s, route{method: http.MethodGet, path: "/v1/servers", roles: readers, summary: "The upstream servers and their states"},
 		func(context.Context, identity.Principal, *none) (ServerList, error) {
