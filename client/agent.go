@@ -19,26 +19,33 @@ type Held struct {
 	Cause     string `json:"cause,omitempty"` // in words, where no operation's result brought it
 }
 
+// PhaseOpening is a person's yes to a plan, which opened the execution phase.
+type PhaseOpening struct {
+	PlanID    string `json:"plan_id"`
+	StopEpoch int64  `json:"stop_epoch,omitempty"` // of the plan: after one more stop of the agent, the yes counts for nothing
+}
+
 // Session is the state of a session.
 type Session struct {
-	SessionID        string    `json:"session_id"`
-	AgentID          string    `json:"agent_id"`
-	Requester        string    `json:"requester,omitempty"`
-	UserRequest      string    `json:"user_request,omitempty"`
-	OpenedBy         string    `json:"opened_by"`
-	Own              bool      `json:"own"` // the session that the agent's own token stands for
-	Phase            string    `json:"phase"`
-	PhaseBy          string    `json:"phase_by,omitempty"` // who moved it there: a principal, or rule; "": it began there
-	State            string    `json:"state"`
-	Labels           []Held    `json:"labels"`
-	Plan             *Plan     `json:"plan,omitempty"`
-	Version          int64     `json:"version"`
-	UsedNS           int64     `json:"used_ns"`
-	BudgetNS         int64     `json:"budget_ns"`
-	OpenedAt         time.Time `json:"opened_at"`
-	ClosedAt         time.Time `json:"closed_at,omitzero"`
-	BudgetLeftMS     int64     `json:"budget_left_ms"`
-	PendingApprovals []string  `json:"pending_approvals"`
+	SessionID        string        `json:"session_id"`
+	AgentID          string        `json:"agent_id"`
+	Requester        string        `json:"requester,omitempty"`
+	UserRequest      string        `json:"user_request,omitempty"`
+	OpenedBy         string        `json:"opened_by"`
+	Own              bool          `json:"own"` // the session that the agent's own token stands for
+	Phase            string        `json:"phase"`
+	PhaseBy          string        `json:"phase_by,omitempty"`     // who moved it there: a principal, or rule; "": it began there
+	PhaseOpened      *PhaseOpening `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did
+	State            string        `json:"state"`
+	Labels           []Held        `json:"labels"`
+	Plan             *Plan         `json:"plan,omitempty"`
+	Version          int64         `json:"version"`
+	UsedNS           int64         `json:"used_ns"`
+	BudgetNS         int64         `json:"budget_ns"`
+	OpenedAt         time.Time     `json:"opened_at"`
+	ClosedAt         time.Time     `json:"closed_at,omitzero"`
+	BudgetLeftMS     int64         `json:"budget_left_ms"`
+	PendingApprovals []string      `json:"pending_approvals"`
 }
 
 // Plan is a submitted plan.

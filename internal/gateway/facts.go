@@ -76,7 +76,7 @@ func (c *crossing) load() judge.Facts {
 	tier := g.tierOf(c.decl)
 	aside, _ := g.standing.Quarantined(c.agent)
 	raised := c.raised()
-	s, window := c.session, c.live.rates.Calls
+	s, phase, window := c.session, c.session.PhaseAt(c.stops.epoch), c.live.rates.Calls
 	if c.r.DryRun { // asking is work too, and takes nothing from the calls
 		window = c.live.rates.Checks
 	}
@@ -87,11 +87,11 @@ func (c *crossing) load() judge.Facts {
 			AskFrom: tier.AskFrom, Own: g.o.Identities(s.Requester),
 		},
 		Session: judge.Session{
-			Open: s.State == session.Open, Phase: s.Phase, OpenedByRule: s.OpenedByRule(session.Phase(c.decl.StartPhase)), Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
+			Open: s.State == session.Open, Phase: phase, OpenedByRule: s.OpenedByRule(session.Phase(c.decl.StartPhase)), Labels: raised.Labels, Plan: s.Plan, Sealed: c.plan(), OutcomeOwed: c.live.owes(),
 			BudgetSpent: s.Budget > 0 && (s.BudgetLeft() == 0 || c.live.meter.Left() <= 0),
 			Room:        judge.Room{CallsPerMinute: tier.CallsPerMinute, RequestsPerMinute: tier.CommRequestsPerMinute},
 		},
-		Operation: g.judged(c.effect, s.Phase),
+		Operation: g.judged(c.effect, phase),
 		Arguments: judge.Arguments{
 			Canonical: c.args, Digest: c.digest, Partial: c.partial, Writes: c.writes, Acts: c.acts, Selects: c.selects, Answers: c.answers != nil, Carries: c.carries,
 			ReadsNothing: c.effect.Traits().ReadsNothing,
@@ -118,7 +118,7 @@ func (c *crossing) load() judge.Facts {
 		f.Declaration.Digest = declare.Digest(c.agent, s.ID, c.op.ID, c.op.Hash, c.args, *c.justification)
 	}
 	if of := c.stored(); of != nil {
-		stored := g.judged(effect.Of(of), s.Phase)
+		stored := g.judged(effect.Of(of), phase)
 		f.Operation.Stored = &stored
 	}
 	if !c.partial {

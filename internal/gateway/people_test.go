@@ -1204,6 +1204,40 @@ func TestCheckAsksNobody(t *testing.T) {
 	}
 }
 
+// A check of what is another's, or by a credential that opens nothing here, is on record like every such refusal; a check in one's own session is not.
+func TestCheckOfAnothersSessionIsOnRecord(t *testing.T) {
+	w := newPeopleWorld(t)
+	p, other := w.open("worker", "erin", widgets), w.open("planner", "erin", widgets)
+	check := func(p identity.Principal, session string) gateway.Answer {
+		return w.g.Call(t.Context(), gateway.Request{Principal: p, Session: session, Method: "tools/call", Tool: "slack_mail", Arguments: json.RawMessage(mailTo), Door: "http", DryRun: true})
+	}
+	for name, c := range map[string]struct {
+		by      identity.Principal
+		session string
+		code    fault.Code
+	}{
+		"another's session":    {p, other.ID, fault.PermissionDenied},
+		"another host's":       {identity.Principal{Kind: identity.Host, ID: "cd"}, p.ID, fault.PermissionDenied},
+		"one that isn't there": {identity.Principal{Kind: identity.Host, ID: "ci"}, "sess_none", fault.NotFound},
+		"by a person":          {identity.Principal{Kind: identity.Person, ID: "bob"}, p.ID, fault.CredentialWrongKind},
+	} {
+		before := len(w.entries())
+		if a := check(c.by, c.session); a.Verdict.Decision != fault.Deny {
+			t.Errorf("%s: %+v", name, a.Verdict)
+		}
+		added := w.entries()[before:]
+		if len(added) != 1 || added[0].Action != "check" || added[0].Actor != c.by.String() || added[0].Code != string(c.code) || added[0].CallID != "" || added[0].Decision != "deny" {
+			t.Errorf("%s: %+v", name, added)
+		}
+	}
+	before := len(w.entries())
+	check(p, p.ID)
+	check(p, "")
+	if n := len(w.entries()) - before; n != 0 {
+		t.Errorf("%d entries of checks in one's own session", n)
+	}
+}
+
 // People are told of each change; who does not listen is told that something was missed, and holds up nobody.
 func TestWatch(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()

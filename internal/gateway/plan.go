@@ -54,7 +54,7 @@ func (g *Gateway) manifestOf(s *session.Session) Manifest {
 		}
 	}
 	return Manifest{
-		SessionID: s.ID, Phase: s.Phase, Labels: notNil(s.Labels), Tools: tools,
+		SessionID: s.ID, Phase: s.PhaseAt(g.standing.StopEpoch(s.Agent)), Labels: notNil(s.Labels), Tools: tools,
 		OrderingHint: flow.OrderingHint(ops), SystemPrompt: systemPrompt(ops, s.Labels),
 	}
 }

@@ -10,12 +10,16 @@ import (
 	"sallyport.example/internal/evidence"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/judge"
 	"sallyport.example/internal/session"
 )
 
 // entry is what all entries of this call say.
 func (c *crossing) entry(kind audit.Kind) audit.Entry {
 	e := audit.Entry{Kind: kind, Action: short(effect.Action(c.r.Method)), Agent: c.agent, Actor: c.r.Principal.String(), Door: c.r.Door, RequestID: c.request, CallID: c.id, Digest: c.digest}
+	if c.moment == judge.Check {
+		e.Action, e.CallID = "check", "" // there is no call
+	}
 	if c.session != nil {
 		e.Session, e.Requester = c.session.ID, c.session.Requester
 	}
@@ -39,7 +43,7 @@ func (c *crossing) answer(v fault.Verdict) Answer {
 
 // refuse writes the refusal down and then answers it. A refusal that can't be written down is refused for that.
 func (c *crossing) refuse(ctx context.Context, v fault.Verdict) Answer {
-	if c.r.DryRun {
+	if c.r.DryRun && c.session != nil { // a check is advice, which has no entry, unless it was asked for what is another's
 		return c.answer(v)
 	}
 	if v.Code == fault.KillSwitch || v.Code == fault.AuditUnavailable { // the caller has waited for the store long enough

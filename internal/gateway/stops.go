@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 )
@@ -63,7 +65,37 @@ func (g *Gateway) withdrawStopped(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return g.takePhasesBack(ctx)
+}
+
+// pageOfSessions is how many sessions are read at once.
+const pageOfSessions = 200
+
+// takePhasesBack writes down that stops took back the execution phase of sessions where a plan had opened it that a person approved before. It is so
+// already (session.PhaseAt).
+func (g *Gateway) takePhasesBack(ctx context.Context) error {
+	const by, reason = "rule:stopped", "The agent was stopped after it submitted the plan that had opened the execution phase: the kill switch was pulled, or the agent was quarantined."
+	for after := ""; ; {
+		page, err := g.store.SessionsPage(ctx, after, pageOfSessions, session.Open)
+		if err != nil {
+			return err
+		}
+		for _, s := range page.Sessions {
+			if after = s.ID; s.PhaseAt(g.standing.StopEpoch(s.Agent)) == s.Phase {
+				continue
+			}
+			detail, _ := json.Marshal(map[string]any{"phase": session.Planning, "from": s.Phase, "plan_id": s.Opened.Plan}) // of plain values: can't fail
+			_, err := g.change(ctx, s.ID, audit.Entry{Action: "session.phase", Actor: by, Reason: reason, Detail: detail}, func(s session.Session) (session.Session, error) {
+				return s.TakeBack(g.standing.StopEpoch(s.Agent), by, reason, g.now())
+			})
+			if err != nil && !fault.Is(err, fault.Conflict) && !fault.Is(err, fault.SessionClosed) { // moved by a person meanwhile, or closed
+				return err
+			}
+		}
+		if len(page.Sessions) < pageOfSessions {
+			return nil
+		}
+	}
 }
 
 // stoppedSince tells whether the agent was stopped after a plan was submitted.

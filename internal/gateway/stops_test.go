@@ -12,25 +12,30 @@ import (
 	"sallyport.example/internal/desk"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/identity"
 	"sallyport.example/internal/session"
 )
 
 // stops are the ways to stop the agent "worker", each taken back at once.
-var stops = map[string]func(w *commWorld){
-	"its switch": func(w *commWorld) {
-		w.g.Standing().Disable("worker", "person:alice", "stop")
-		w.g.Standing().Enable("worker", "person:alice", "go on")
-	},
-	"the switch of all": func(w *commWorld) {
-		w.g.Standing().Disable("", "person:alice", "stop")
-		w.g.Standing().Enable("", "person:alice", "go on")
-	},
-	"quarantine": func(w *commWorld) {
-		w.quarantine("worker")
-		if err := w.g.Standing().Restore(w.t.Context(), "worker", "it was nothing", "person:alice"); err != nil {
-			w.t.Fatal(err)
-		}
-	},
+var stops = stopsOf("worker")
+
+func stopsOf(agent string) map[string]func(w *commWorld) {
+	return map[string]func(w *commWorld){
+		"its switch": func(w *commWorld) {
+			w.g.Standing().Disable(agent, "person:alice", "stop")
+			w.g.Standing().Enable(agent, "person:alice", "go on")
+		},
+		"the switch of all": func(w *commWorld) {
+			w.g.Standing().Disable("", "person:alice", "stop")
+			w.g.Standing().Enable("", "person:alice", "go on")
+		},
+		"quarantine": func(w *commWorld) {
+			w.quarantine(agent)
+			if err := w.g.Standing().Restore(w.t.Context(), agent, "it was nothing", "person:alice"); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+	}
 }
 
 // withdrawn waits until the question is withdrawn, and checks that it says why, to people and on record.
@@ -211,6 +216,148 @@ func TestStopVoidsPlans(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stored is a session as it is written down.
+func (w *commWorld) stored(id string) session.Session {
+	w.t.Helper()
+	s, err := w.store.Session(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// takenBack waits until it is written down that a stop took back the session's phase.
+func (w *commWorld) takenBack(id, plan string) {
+	w.t.Helper()
+	told, end := w.g.Watch()
+	defer end()
+	for late := time.After(10 * time.Second); ; {
+		if s := w.stored(id); s.Phase == session.Planning {
+			if s.Opened != nil || s.Plan.ID != plan || s.Plan.State != session.PlanRejected || s.Plan.DecidedBy != "rule:stopped" || !strings.Contains(s.Plan.Reason, "stopped after it submitted") {
+				w.t.Errorf("%+v, %+v", s, s.Plan)
+			}
+			break
+		}
+		select {
+		case <-told:
+		case <-late:
+			w.t.Fatal("the session is in execution still")
+		}
+	}
+	for _, e := range w.entries() {
+		if e.Action == "session.phase" && e.Actor == "rule:stopped" && e.Session == id && strings.Contains(string(e.Detail), `"from":"execution"`) && strings.Contains(string(e.Detail), plan) && e.Event == audit.PhaseMoved {
+			return
+		}
+	}
+	w.t.Error("the move is not on record")
+}
+
+const lookStep = `[{"tool":"shy_look","arguments":{"q":"x"},"justification":"to see what it says about widgets"}]`
+
+// approvedPlan is a session of the planner in execution, by a person's yes to a plan.
+func (w *commWorld) approvedPlan() (p identity.Principal, plan gateway.PlanAnswer) {
+	w.t.Helper()
+	p = w.open("planner", "erin", widgets)
+	plan = w.submit(p, lookStep)
+	if s, err := w.g.DecidePlan(w.t.Context(), p.ID, plan.Digest, true, "person:bob", ""); err != nil || s.Phase != session.Execution {
+		w.t.Fatalf("%+v, %v", s, err)
+	}
+	return p, plan
+}
+
+// A stop takes back, at once, the phase that a person's yes to a plan had opened, and says so on record. The agent submits another plan, as ever.
+func TestStopTakesBackThePhaseOfAPlan(t *testing.T) {
+	for name, stop := range stopsOf("planner") {
+		t.Run(name, func(t *testing.T) {
+			w := unlistedWorld(t)
+			p, plan := w.approvedPlan()
+			never, _ := w.approvedPlan() // no call is made in it
+			stop(w)
+			w.mustRefuse(w.do(p, "shy_look", `{"q":"x"}`, ""), fault.PhaseBlocked)
+			if m, err := w.g.Manifest(t.Context(), p, ""); err != nil || m.(gateway.Manifest).Phase != session.Planning {
+				t.Errorf("%+v, %v", m, err)
+			}
+			w.takenBack(p.ID, plan.PlanID)
+			w.takenBack(never.ID, w.stored(never.ID).Plan.ID)
+			next := w.submit(p, lookStep)
+			if next.State != session.PlanPending || next.Phase != session.Planning {
+				t.Fatalf("%+v", next)
+			}
+			if s, err := w.g.DecidePlan(t.Context(), p.ID, next.Digest, true, "person:bob", ""); err != nil || s.Phase != session.Execution {
+				t.Fatalf("%+v, %v", s, err)
+			}
+			w.mustPermit(w.do(p, "shy_look", `{"q":"x"}`, ""))
+		})
+	}
+}
+
+// What opened execution without a plan goes on after a stop: the operator's word, or a person who moved the session.
+func TestStopLeavesAPhaseThatNoPlanOpened(t *testing.T) {
+	for name, stop := range stopsOf("planner") {
+		t.Run(name, func(t *testing.T) {
+			w := unlistedWorld(t)
+			moved, _ := w.approvedPlan()
+			for _, to := range []session.Phase{session.Planning, session.Execution} { // the newest word is the person's
+				if _, err := w.g.SetPhase(t.Context(), moved.ID, to, "person:bob", "because"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := w.open("planner", "erin", widgets)
+			if _, err := w.g.SetPhase(t.Context(), before.ID, session.Execution, "person:bob", "because"); err != nil {
+				t.Fatal(err)
+			}
+			plan := w.submit(before, lookStep)
+			if _, err := w.g.DecidePlan(t.Context(), before.ID, plan.Digest, true, "person:bob", ""); err != nil {
+				t.Fatal(err)
+			}
+			last, of := w.approvedPlan()
+			stop(w)
+			w.takenBack(last.ID, of.PlanID) // sessions are looked at from the newest to the oldest
+			for _, p := range []string{moved.ID, before.ID} {
+				if s := w.stored(p); s.Phase != session.Execution {
+					t.Errorf("%+v", s)
+				}
+			}
+		})
+	}
+}
+
+// While the move can't be written down, and after a crash before it was, nothing runs in the phase all the same; the next start writes it down.
+func TestPhaseTakenBackOutlivesACrash(t *testing.T) {
+	for name, stop := range stopsOf("planner") {
+		t.Run(name, func(t *testing.T) {
+			w := unlistedWorld(t)
+			frozen := &frozenSessions{Store: w.store.Store}
+			w.store.Store = frozen
+			p, plan := w.approvedPlan()
+			frozen.frozen.Store(true)
+			stop(w)
+			w.g.Standing().Close() // the switch is written down
+			w.mustRefuse(w.do(p, "shy_look", `{"q":"x"}`, ""), fault.PhaseBlocked)
+			if s := w.stored(p.ID); s.Phase != session.Execution {
+				t.Fatal("the test shows nothing")
+			}
+			w.end()
+			frozen.frozen.Store(false)
+			w.start()
+			w.takenBack(p.ID, plan.PlanID)
+		})
+	}
+}
+
+// frozenSessions is a store that changes no session.
+type frozenSessions struct {
+	gateway.Store
+	frozen atomic.Bool
+}
+
+func (s *frozenSessions) ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error) {
+	if s.frozen.Load() {
+		return session.Session{}, fault.New(fault.StoreUnavailable, "")
+	}
+	return s.Store.ChangeSession(ctx, id, change)
 }
 
 // A crash between the stop and the withdrawal leaves nothing that could run: the epoch is with the stop, and the next start withdraws what is past.

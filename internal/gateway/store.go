@@ -57,6 +57,9 @@ type SessionStore interface {
 	// ChangeSession reads the session, applies change and writes the result and the entry in one transaction. change may be
 	// called more than once and must have no effect of its own. An error of change is returned as it is and nothing is written.
 	ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error)
+	// SessionsPage returns sessions, the newest first: those opened before the session after ("": from the newest on), at most limit of them, only
+	// those in state ("": all).
+	SessionsPage(ctx context.Context, after string, limit int, state session.State) (session.Page, error)
 	// WaitingPlans returns open sessions whose plan waits for a person, the newest first and at most limit of them, and how many there are.
 	WaitingPlans(ctx context.Context, limit int) (newest []session.Session, all int64, err error)
 }

@@ -125,6 +125,7 @@ type Session struct {
 	Follows     string        `json:"-"`         // of an own session that is to be opened: the session before it; "" if there is none
 	Phase       Phase         `json:"phase"`
 	PhaseBy     string        `json:"phase_by,omitempty"` // who moved it to the phase: a principal, or ByRule; "": it began in it
+	Opened      *Opening      `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did, or it is not open
 	State       State         `json:"state"`
 	Labels      []flow.Held   `json:"labels"`
 	Plan        *Plan         `json:"plan,omitempty"`
@@ -133,6 +134,12 @@ type Session struct {
 	Budget      time.Duration `json:"budget_ns"` // limit of Used
 	OpenedAt    time.Time     `json:"opened_at"`
 	ClosedAt    time.Time     `json:"closed_at,omitzero"`
+}
+
+// Opening is a person's yes to a plan, which opened the execution phase.
+type Opening struct {
+	Plan      string `json:"plan_id"`
+	StopEpoch int64  `json:"stop_epoch,omitempty"` // of the plan: after one more stop of the agent, the yes counts for nothing
 }
 
 // Page is a part of the list of sessions.
@@ -171,8 +178,8 @@ func (s Session) SetPhase(to Phase, by string) (Session, error) {
 	if _, err := ParsePhase(string(to)); err != nil {
 		return s, err
 	}
-	if s.Phase != to || s.PhaseBy != by {
-		s.Phase, s.PhaseBy = to, by
+	if s.Phase != to || s.PhaseBy != by || s.Opened != nil {
+		s.Phase, s.PhaseBy, s.Opened = to, by, nil
 		s.Version++
 	}
 	return s, nil
@@ -256,7 +263,7 @@ func (s Session) SubmitPlan(p Plan) (Session, error) {
 	switch p.State {
 	case PlanApproved:
 		if s.Phase != Execution { // otherwise it was open before, by whoever opened it
-			s.Phase, s.PhaseBy = Execution, p.DecidedBy
+			s.Phase, s.PhaseBy, s.Opened = Execution, p.DecidedBy, nil
 		}
 	case PlanPending, PlanRejected:
 	default:
@@ -318,11 +325,42 @@ func (s Session) DecidePlan(digest string, approve bool, by, reason string, now 
 	p := *s.Plan
 	p.DecidedBy, p.DecidedAt, p.Reason, p.Clean = by, now.UTC(), reason, p.Clean && len(s.Labels) == 0
 	if approve {
+		if s.Phase != Execution || s.PhaseBy == ByRule || s.Opened != nil { // otherwise a person or the operator had opened it without a plan
+			s.Opened = &Opening{Plan: p.ID, StopEpoch: p.StopEpoch}
+		}
 		p.State, s.Phase, s.PhaseBy = PlanApproved, Execution, by
 	} else {
 		p.State = PlanRejected
 	}
 	s.Plan = &p
+	s.Version++
+	return s, nil
+}
+
+// PhaseAt is the phase that the session is in by the number of stops that have reached its agent: a stop takes back the execution phase that a
+// person's yes to a plan had opened before it.
+func (s Session) PhaseAt(stopEpoch int64) Phase {
+	if s.Opened != nil && s.Opened.StopEpoch != stopEpoch {
+		return Planning
+	}
+	return s.Phase
+}
+
+// TakeBack writes down what a stop of the agent did (PhaseAt): the session is in planning again, and the plan that had opened execution is over, so
+// that the agent can submit another one. It is a fault.Conflict where no stop has taken anything back.
+func (s Session) TakeBack(stopEpoch int64, by, reason string, now time.Time) (Session, error) {
+	if err := s.open(); err != nil {
+		return s, err
+	}
+	if s.PhaseAt(stopEpoch) == s.Phase {
+		return s, fault.New(fault.Conflict, "No stop has taken the phase of session %s back.", s.ID)
+	}
+	if s.Plan != nil && s.Plan.ID == s.Opened.Plan && s.Plan.State == PlanApproved {
+		p := *s.Plan
+		p.State, p.DecidedBy, p.DecidedAt, p.Reason = PlanRejected, by, now.UTC(), reason
+		s.Plan = &p
+	}
+	s.Phase, s.PhaseBy, s.Opened = Planning, ByRule, nil
 	s.Version++
 	return s, nil
 }

@@ -112,6 +112,65 @@ func TestPlans(t *testing.T) {
 	}
 }
 
+// The execution phase that a person's yes to a plan opened lasts until the agent is stopped. What opened it in another way is not taken back.
+func TestStopTakesBackWhatAPlanOpened(t *testing.T) {
+	must := func(s Session, err error) Session {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	waits, byRule := plan(PlanPending), plan(PlanApproved)
+	waits.StopEpoch, byRule.DecidedBy = 3, ByRule
+	agreed := func(s Session) Session {
+		return must(must(s.SubmitPlan(waits)).DecidePlan("d", true, "person:p", "", t0))
+	}
+	moved := func(s Session, to Phase) Session { return must(s.SetPhase(to, "person:p")) }
+	started := fresh()
+	started.Phase = Execution
+	for name, c := range map[string]struct {
+		s    Session
+		back bool
+	}{
+		"by the plan":                    {agreed(fresh()), true},
+		"by a person before":             {agreed(moved(fresh(), Execution)), false},
+		"by a person after":              {moved(moved(agreed(fresh()), Planning), Execution), false},
+		"by a person who says it again":  {moved(agreed(fresh()), Execution), false},
+		"by the operator's startPhase":   {agreed(started), false},
+		"by a rule":                      {must(fresh().SubmitPlan(byRule)), false},
+		"in planning":                    {fresh(), false},
+		"by a rule, before the person's": {func() Session { s := fresh(); s.Phase, s.PhaseBy = Execution, ByRule; return agreed(s) }(), true},
+	} {
+		s := c.s
+		if s.PhaseAt(3) != s.Phase {
+			t.Errorf("%s: %s without a stop", name, s.PhaseAt(3))
+		}
+		after, err := s.TakeBack(4, "rule:stopped", "because", t0)
+		if !c.back {
+			if s.PhaseAt(4) != s.Phase || !fault.Is(err, fault.Conflict) {
+				t.Errorf("%s: %s, %v", name, s.PhaseAt(4), err)
+			}
+			continue
+		}
+		if s.PhaseAt(4) != Planning || err != nil || after.Phase != Planning || after.Opened != nil || after.Plan.State != PlanRejected || after.Plan.Reason != "because" || after.Version <= s.Version {
+			t.Errorf("%s: %s, %+v, %v", name, s.PhaseAt(4), after, err)
+		}
+		if s.Plan.State != PlanApproved {
+			t.Errorf("%s: the session that it was made of changed", name)
+		}
+		if _, err := after.TakeBack(5, "rule:stopped", "", t0); !fault.Is(err, fault.Conflict) {
+			t.Errorf("%s: twice: %v", name, err)
+		}
+		if again := must(must(after.SubmitPlan(func() Plan { p := waits; p.StopEpoch = 4; return p }())).DecidePlan("d", true, "person:p", "", t0)); again.PhaseAt(4) != Execution || again.PhaseAt(5) != Planning {
+			t.Errorf("%s: another plan: %+v", name, again)
+		}
+		if _, err := must(s.Close(t0)).TakeBack(4, "rule:stopped", "", t0); !fault.Is(err, fault.SessionClosed) {
+			t.Errorf("%s: closed: %v", name, err)
+		}
+	}
+}
+
 func TestPlanDigestBindsEverything(t *testing.T) {
 	steps := func() []Step {
 		each := 1
