@@ -60,7 +60,8 @@ type Options struct {
 	// Allow lists programs: names, which are looked for in Path, or absolute paths. The agent calls each by what stands here.
 	// A script can't be allowed, nor a program that anybody may write to or replace, nor one that changes its user.
 	Allow []string
-	// Plain lists the programs, by their names in Allow, that run nothing and read only the files that their arguments name. nil: those of DefaultPlain.
+	// Plain lists the programs, by their names in Allow, that run nothing and, with the options that Runner.Plain knows, read only the files that their
+	// arguments name. nil: those of DefaultPlain.
 	Plain   []string
 	Network bool           // see package sandbox: it is the machine's whole network
 	Limits  sandbox.Limits // a zero field is that of DefaultLimits
@@ -218,17 +219,6 @@ func (r *Runner) Programs() []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-// Plain reports whether argv runs a plain program, and no option makes it run another one.
-func (r *Runner) Plain(argv []string) bool {
-	if len(argv) == 0 || !slices.Contains(r.plain, argv[0]) {
-		return false
-	}
-	return !slices.ContainsFunc(argv[1:], func(word string) bool { // sort starts the program that this option names; options can be cut short
-		option, _, _ := strings.Cut(word, "=")
-		return len(option) > len("--") && strings.HasPrefix("--compress-program", option)
-	})
 }
 
 // Words are what in argv can name a file: each argument but the program's name, what follows the first = in one, and what follows a short option's letter.

@@ -415,27 +415,6 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// Plain programs are those that the operator lists, without an option that starts another one.
-func TestPlain(t *testing.T) {
-	byDefault, none, sh := &Runner{plain: DefaultPlain}, &Runner{plain: []string{}}, &Runner{plain: []string{"sh"}}
-	for _, c := range []struct {
-		r    *Runner
-		argv string
-		want bool
-	}{
-		{byDefault, "cat a", true}, {byDefault, "grep -r x .", true}, {byDefault, "sort -n a", true}, {byDefault, "sort --check a", true}, {byDefault, "sh run.sh", false},
-		{byDefault, "/usr/bin/cat a", false}, {byDefault, "sort --compress-program=./run.sh a", false}, {byDefault, "sort --compress-program ./run.sh a", false},
-		{byDefault, "sort --comp=./run.sh a", false}, {byDefault, "sort --c=./run.sh", false}, {none, "cat a", false}, {sh, "sh run.sh", true},
-	} {
-		if got := c.r.Plain(strings.Fields(c.argv)); got != c.want {
-			t.Errorf("%s: %t", c.argv, got)
-		}
-	}
-	if byDefault.Plain(nil) {
-		t.Error("nothing is a plain program")
-	}
-}
-
 // A name of a file can stand by itself, after a = or after a short option's letter.
 func TestWords(t *testing.T) {
 	for argv, want := range map[string]string{

@@ -26,8 +26,9 @@ const (
 	maxInputEntries = 2000
 )
 
-// Inputs describes what a program could read of a session's workspace: the files that words name, and, if whole is set or a word names a folder, all
-// of it. A word that names nothing there is none. It follows links as a program does. Errors: limit.quota for more than a person can answer for,
+// Inputs describes what a program could read of a session's workspace: the files that words name, and all of it if whole is set or a word is no plain
+// path: it names a folder, leads through a link or "..", is absolute and not below the workspace (as /proc/self/cwd/… is), or is too long to be looked at. A
+// word that names nothing there is none. Errors: limit.quota for more than a person can answer for,
 // path.blocked for a word that names a link out of the workspace, a pipe or a device, time.exceeded.
 func (s *Store) Inputs(ctx context.Context, session string, words []string, whole bool) (*call.Inputs, error) {
 	w, err := s.Workspace(session)
@@ -42,8 +43,11 @@ func (s *Store) Inputs(ctx context.Context, session string, words []string, whol
 	in := &call.Inputs{Files: []call.InputFile{}}
 	left := int64(maxInputBytes)
 	for _, word := range words {
-		name, ok := w.named(word)
-		if !ok || slices.ContainsFunc(in.Files, func(f call.InputFile) bool { return f.Path == name }) {
+		name, plain := w.named(word)
+		if !plain || throughLink(root, name) {
+			whole = true
+		}
+		if name == "" || slices.ContainsFunc(in.Files, func(f call.InputFile) bool { return f.Path == name }) {
 			continue
 		}
 		fi, err := root.Stat(name)
@@ -72,16 +76,37 @@ func (s *Store) Inputs(ctx context.Context, session string, words []string, whol
 	return in, err
 }
 
-// named is the path that a word could name in the workspace, which is a program's working directory and home. It reads no file system.
-func (w *Workspace) named(word string) (name string, ok bool) {
+// named is the path that a word could name in the workspace, which is a program's working directory and home; "" if it names none. plain is false where a
+// program could read something of the workspace that the path doesn't tell. It reads no file system.
+func (w *Workspace) named(word string) (name string, plain bool) {
 	if rest, inside := strings.CutPrefix(word, w.dir+"/"); inside {
 		word = "./" + rest
 	}
-	if word == "" || len(word) > maxPath || strings.ContainsRune(word, 0) {
+	switch {
+	case word == "" || strings.ContainsRune(word, 0):
+		return "", true
+	case len(word) > maxPath || path.IsAbs(word):
 		return "", false
 	}
-	name = path.Clean(word)
-	return name, filepath.IsLocal(name)
+	if name = path.Clean(word); !filepath.IsLocal(name) {
+		return "", false
+	}
+	return name, !slices.Contains(strings.Split(word, "/"), "..")
+}
+
+// throughLink tells whether a path leads to a link, or through one.
+func throughLink(root *os.Root, name string) bool {
+	for i := 0; i <= len(name); i++ {
+		if i < len(name) && name[i] != '/' {
+			continue
+		}
+		if fi, err := root.Lstat(name[:i]); err != nil {
+			return false // there is nothing further down
+		} else if fi.Mode()&fs.ModeSymlink != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // isMissing tells whether nothing has the name: neither is there a file, nor could there be one.

@@ -51,23 +51,47 @@ func inputs(t *testing.T, s *Store, whole bool, words ...string) *call.Inputs {
 	return in
 }
 
+// With a word that is no plain path a program could read what the path doesn't tell: the person answers for the whole workspace.
+func TestInputsOfWordsThatAreNoPlainPaths(t *testing.T) {
+	s, dir := inputWorld(t)
+	put(t, dir, "deep/below/report", "another report")
+	put(t, dir, "report", "the report")
+	if err := errors.Join(os.Symlink("deep/below", filepath.Join(dir, "l")), os.Symlink("nothing", filepath.Join(dir, "dangling"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{
+		"notes", ".", "./", dir, dir + "/", "alias", "dangling", "l", "l/report", "l/../report", "./l/../report", "notes/../report", dir + "/l/../report", "..", "../x", "../" + filepath.Base(dir) + "/report",
+		"/etc/passwd", "/proc/self/cwd/report", "//proc/self/cwd/report", "/dev/stdin", "/dev/fd/3", strings.Repeat("./", maxPath) + "report",
+	} {
+		before := inputs(t, s, false, word)
+		if before.Workspace == nil {
+			t.Errorf("%q: not the whole workspace", word)
+			continue
+		}
+		put(t, dir, "deep/report", word) // what l/../report reads
+		if inputs(t, s, false, word).Same(before) {
+			t.Errorf("%q: a change goes unnoticed", word)
+		}
+	}
+}
+
 // A word that names a file of the workspace, however it is written, is described; what names none is not.
 func TestInputsAreTheFilesThatWordsName(t *testing.T) {
 	s, dir := inputWorld(t)
 	for word, want := range map[string]string{
-		"run.sh": "run.sh", "./run.sh": "run.sh", "notes/../run.sh": "run.sh", dir + "/run.sh": "run.sh", "alias": "alias", "notes/a.txt": "notes/a.txt",
-		"": "", "nothing": "", "-n": "", "hello world": "", "../x": "", "/etc/passwd": "", "run.sh/x": "", strings.Repeat("n", 900): "", "a\x00b": "", dir: "",
+		"run.sh": "run.sh", "./run.sh": "run.sh", ".//run.sh": "run.sh", dir + "/run.sh": "run.sh", dir + "//./run.sh": "run.sh", "notes/a.txt": "notes/a.txt",
+		"": "", "nothing": "", "-n": "", "hello world": "", "run.sh/x": "", strings.Repeat("n", 900): "", "a\x00b": "", "...": "", "a..b": "",
 	} {
 		in := inputs(t, s, false, word)
 		switch {
 		case want == "" && len(in.Files) > 0, want != "" && (len(in.Files) != 1 || in.Files[0].Path != want):
 			t.Errorf("%q: %+v", word, in)
-		case want == "run.sh" || want == "alias":
+		case want == "run.sh":
 			if f := in.Files[0]; f.Size != 11 || f.SHA256 != call.HashBytes([]byte("echo hello\n")) {
 				t.Errorf("%q: %+v", word, f)
 			}
 		}
-		if in.Workspace != nil && word != dir {
+		if in.Workspace != nil {
 			t.Errorf("%q: the whole workspace", word)
 		}
 	}
