@@ -261,7 +261,7 @@ func cleanPattern(pattern string) bool {
 		return false
 	}
 	re = re.Simplify()
-	return !canBe(re, '<') && bounded(re, false) && bounded(re, true)
+	return !canBe(re, '<') && Anchored(re)
 }
 
 // canBe reports whether a part of the pattern matches the character.
@@ -282,22 +282,29 @@ func canBe(re *syntax.Regexp, c rune) bool {
 	return slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return canBe(sub, c) })
 }
 
-// bounded reports whether the pattern begins, or ends, where the text does.
-func bounded(re *syntax.Regexp, end bool) bool {
-	switch re.Op {
-	case syntax.OpBeginText:
-		return !end
-	case syntax.OpEndText:
-		return end
-	case syntax.OpCapture:
-		return bounded(re.Sub[0], end)
-	case syntax.OpConcat:
-		if end {
-			return bounded(re.Sub[len(re.Sub)-1], end)
+// Anchored reports whether a pattern holds for a whole text or not at all: it begins and ends where the text does.
+func Anchored(re *syntax.Regexp) bool {
+	var edge func(re *syntax.Regexp, end bool) bool
+	edge = func(re *syntax.Regexp, end bool) bool {
+		switch re.Op {
+		case syntax.OpBeginText:
+			return !end
+		case syntax.OpEndText:
+			return end
+		case syntax.OpCapture:
+			return edge(re.Sub[0], end)
+		case syntax.OpConcat:
+			if len(re.Sub) == 0 {
+				return false
+			}
+			if end {
+				return edge(re.Sub[len(re.Sub)-1], end)
+			}
+			return edge(re.Sub[0], end)
+		case syntax.OpAlternate:
+			return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !edge(sub, end) })
 		}
-		return bounded(re.Sub[0], end)
-	case syntax.OpAlternate:
-		return !slices.ContainsFunc(re.Sub, func(sub *syntax.Regexp) bool { return !bounded(sub, end) })
+		return false
 	}
-	return false
+	return edge(re, false) && edge(re, true)
 }

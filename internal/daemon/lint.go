@@ -383,30 +383,5 @@ var prose = []string{
 // anchored reports whether a pattern holds for a whole text or not at all.
 func anchored(pattern string) bool {
 	re, err := syntax.Parse(pattern, syntax.Perl)
-	if err != nil {
-		return false
-	}
-	var edge func(re *syntax.Regexp, end bool) bool
-	edge = func(re *syntax.Regexp, end bool) bool {
-		switch re.Op {
-		case syntax.OpBeginText:
-			return !end
-		case syntax.OpEndText:
-			return end
-		case syntax.OpCapture:
-			return edge(re.Sub[0], end)
-		case syntax.OpConcat:
-			if len(re.Sub) == 0 {
-				return false
-			}
-			if end {
-				return edge(re.Sub[len(re.Sub)-1], end)
-			}
-			return edge(re.Sub[0], end)
-		case syntax.OpAlternate:
-			return !slices.ContainsFunc(re.Sub, func(s *syntax.Regexp) bool { return !edge(s, end) })
-		}
-		return false
-	}
-	return edge(re, false) && edge(re, true)
+	return err == nil && agent.Anchored(re)
 }

@@ -122,7 +122,7 @@ func (c *crossing) load() judge.Facts {
 		f.Operation.Stored = &stored
 	}
 	if !c.partial {
-		if f.Arguments.Problem = c.effect.Check(c.args); f.Arguments.Problem == nil && c.moment != judge.Call && c.moment != judge.Check { // what is prepared, or shown to a person
+		if f.Arguments.Problem = c.effect.Check(c.args); f.Arguments.Problem == nil && c.prepared() { // or shown to a person
 			f.Arguments.Problem = c.op.CheckArguments(c.args)
 		}
 	}
@@ -167,7 +167,7 @@ func (c *crossing) judge(ctx context.Context) fault.Verdict {
 		f.Evidence.StoppedLately, f.Evidence.Problem = c.g.desk.Objected(ctx, c.agent, c.op.ID)
 		v, found = partial.Finish(&f)
 	}
-	if v.Decision == fault.Ask { // a call that runs is the server's to refuse, but no person decides on one that can't run
+	if v.Decision == fault.Ask && !c.prepared() { // a call that runs is the server's to refuse, but no person decides on one that can't run
 		if f.Arguments.Problem = c.op.CheckArguments(c.args); f.Arguments.Problem != nil {
 			v, found = judge.Judge(c.moment, &f)
 		}
@@ -175,6 +175,9 @@ func (c *crossing) judge(ctx context.Context) fault.Verdict {
 	c.judged = judgement{facts: f, verdict: v, found: found, firstUse: first}
 	return v
 }
+
+// prepared tells whether the call is not to be made now, so that its arguments have been checked against the tool's schema whatever comes of it.
+func (c *crossing) prepared() bool { return c.moment != judge.Call && c.moment != judge.Check }
 
 // judgeAnswered judges the same facts again, with a person's answer as one more.
 func (c *crossing) judgeAnswered(a *approval.Approval) fault.Verdict {

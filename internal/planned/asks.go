@@ -21,7 +21,7 @@ type Ask struct {
 	Reason string `json:"reason"`
 }
 
-// Said is what is said of one step before it is called.
+// Said is the judgement of one step of a plan, before the step is called.
 type Said struct {
 	Verdict fault.Verdict // as part of the plan
 	Risk    fault.Verdict // of its risk when it is called
