@@ -202,7 +202,11 @@ func (d *Daemon) declarations() (agent.Set, error) {
 		if p.Blocks() {
 			stop = append(stop, p)
 		} else {
-			d.o.Log.Warn("agent declaration", "problem", p.String())
+			level := slog.LevelWarn
+			if p.Severity == agent.P0 { // it is used all the same: nothing returns an output yet that the schema would be for
+				level = slog.LevelError
+			}
+			d.o.Log.Log(context.Background(), level, "agent declaration", "problem", p.String())
 		}
 	}
 	if len(stop) > 0 {

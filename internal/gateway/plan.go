@@ -166,6 +166,7 @@ func (c *crossing) foresee(ctx context.Context, f *judge.Facts, v fault.Verdict,
 	untrusted := slices.ContainsFunc(f.Session.Labels, func(h flow.Held) bool { return h.Label == flow.Untrusted })
 	free := !c.writes && !c.op.Profile.EgressURL || c.op.Class.Level == ownLevel && f.Rules.FreeLevel1
 	risk, found := judge.StepRisk(f)
+	offPlan := judge.StepOffPlan(f)
 	ask := &planned.Ask{Risk: string(found.Rating.Risk), Needed: approval.Needed(string(found.Rating.Risk))}
 	switch {
 	case v.Decision == fault.Ask:
@@ -174,6 +175,8 @@ func (c *crossing) foresee(ctx context.Context, f *judge.Facts, v fault.Verdict,
 		ask.Reason = f.Evidence.Ruling.Reason
 	case !f.Rules.Shadow && untrusted && c.partial && !free && f.Operation.Traced:
 		ask.Reason = "Not all of its arguments are planned. After untrusted content, a call is asked about if the person, or what is trusted, did not name them."
+	case offPlan.Decision == fault.Ask:
+		ask.Reason = offPlan.Reason
 	case risk.Decision == fault.Ask:
 		if ask.Reason = risk.Reason; found.Silence {
 			ask.Needed = 0

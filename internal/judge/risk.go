@@ -45,6 +45,9 @@ func plan(f *Facts, found *Finding) fault.Verdict {
 	return v
 }
 
+// StepOffPlan is what the stage plan says of a step when it is called.
+func StepOffPlan(f *Facts) fault.Verdict { return plan(f, new(Finding)) }
+
 // Rate rates the risk of the call (HI-1).
 func Rate(f *Facts) (policy.Rating, error) {
 	e, op := &f.Evidence, &f.Operation
