@@ -101,6 +101,8 @@ type StoredLabels struct {
 	Making string    `json:"making,omitempty"`  // the call that made a record whose id the gateway doesn't know
 	Labels []Held    `json:"labels"`
 	Since  time.Time `json:"since"`
+	// Released is when a person took the last label off; only as the answer to that.
+	Released time.Time `json:"released,omitzero"`
 }
 
 // StoredList is the labels of all data that was written to servers.

@@ -13,7 +13,8 @@ func (c *cli) stored() *cobra.Command {
 	var reason string
 	release := printing(c, about{
 		use: "release ID", short: "Take labels off stored data, on the record", args: cobra.ExactArgs(1), reasoned: true,
-		long:    "Sessions that have read the data keep their labels.",
+		long: `ID is one of "sallyport stored list". Whoever reads the data then gets no such label from it. Sessions that have read
+it keep theirs, and the next write of a session that holds the label brings it back. It takes the role operator.`,
 		example: "sallyport stored release mark_0c2f… --label internal --reason \"the note has only public prices\"",
 	}, func(ctx context.Context, cl *client.Client, args []string) (*client.StoredLabels, error) {
 		return cl.ReleaseStored(ctx, args[0], labels, reason)
@@ -25,7 +26,11 @@ func (c *cli) stored() *cobra.Command {
 	release.Flags().StringSliceVar(&labels, "label", nil, "a label to take off")
 	must(release.MarkFlagRequired("label"))
 	return group("stored", "See and release the labels of what was written to servers",
-		printing(c, about{use: "list", short: "List the labels of what was written to servers", example: "sallyport stored list"},
+		printing(c, about{use: "list", short: "List the labels of what was written to servers",
+			long: `A session that holds confidentiality labels gives them to what it writes to a server: to single records where the
+operation has an id_kind, else to all that the server gives back. Whoever reads it has them, until a person takes them off.
+docs/flow.md, "Stored data", has the rules.`,
+			example: "sallyport stored list\nsallyport stored list -o json"},
 			func(ctx context.Context, cl *client.Client, _ []string) (*client.StoredList, error) {
 				return cl.Stored(ctx)
 			},

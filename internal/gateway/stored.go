@@ -10,10 +10,20 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/catalogue"
+	"sallyport.example/internal/changes"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/stored"
 )
+
+// ReleaseStored takes labels off stored data: a person's act, with a reason on the record.
+func (g *Gateway) ReleaseStored(ctx context.Context, id string, labels []flow.Label, by, reason string) (stored.Mark, error) {
+	mark, err := g.stored.Release(ctx, id, labels, by, reason, g.now())
+	if err == nil {
+		g.feed.Publish(changes.Tool, id)
+	}
+	return mark, err
+}
 
 // stores is the call as what stores something in a server, in a session as it is; false if it stores nothing. answered says that it sends the server
 // answers to its questions: these the server may keep anywhere, also where the call is said to read. Built-in operations store in the session's

@@ -130,10 +130,10 @@ func TestStoredDataKeepsItsLabels(t *testing.T) {
 	if len(marks) != 1 || marks[0].Server != "memory" || marks[0].Record != "" || len(marks[0].Labels) != 1 || marks[0].Labels[0].Operation != "memory.add" {
 		t.Fatalf("%+v", marks)
 	}
-	if _, err := w.g.Stored().Release(t.Context(), marks[0].ID, []flow.Label{flow.Internal}, "person:carol", " "); !fault.Is(err, fault.RequestMalformed) {
+	if _, err := w.g.ReleaseStored(t.Context(), marks[0].ID, []flow.Label{flow.Internal}, "person:carol", " "); !fault.Is(err, fault.RequestMalformed) {
 		t.Errorf("labels were released without a reason: %v", err)
 	}
-	if _, err := w.g.Stored().Release(t.Context(), marks[0].ID, []flow.Label{flow.Internal}, "person:carol", "the note is public"); err != nil {
+	if _, err := w.g.ReleaseStored(t.Context(), marks[0].ID, []flow.Label{flow.Internal}, "person:carol", "the note is public"); err != nil {
 		t.Fatal(err)
 	}
 	p := w.open("worker", "erin", "x")

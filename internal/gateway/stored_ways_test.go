@@ -112,7 +112,7 @@ func TestReleaseWhileAWriteRuns(t *testing.T) {
 			w := newMemoryWorld(t, nil)
 			w.up.answers[c.tool] = func(context.Context, json.RawMessage, *call.Exchange) (json.RawMessage, error) {
 				for _, mark := range w.g.Stored().List() {
-					if _, err := w.g.Stored().Release(t.Context(), mark.ID, []flow.Label{flow.Internal}, "person:carol", "it is public"); err != nil {
+					if _, err := w.g.ReleaseStored(t.Context(), mark.ID, []flow.Label{flow.Internal}, "person:carol", "it is public"); err != nil {
 						t.Error(err)
 					}
 				}

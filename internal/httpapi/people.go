@@ -80,7 +80,7 @@ func (a *API) storedRoutes(s *side) {
 			if err != nil {
 				return stored.Mark{}, err
 			}
-			return a.g.Stored().Release(ctx, in.ID, labels, p.String(), in.Body.Reason)
+			return a.g.ReleaseStored(ctx, in.ID, labels, p.String(), in.Body.Reason)
 		})
 }
 

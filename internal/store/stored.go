@@ -28,7 +28,7 @@ func (r *Reader) StoredMarks(ctx context.Context) ([]stored.Mark, error) {
 func (db *DB) SaveStoredMarks(ctx context.Context, marks []stored.Mark, e audit.Entry) error {
 	bodies := make([][]byte, len(marks))
 	for i, mark := range marks {
-		if len(mark.Labels) == 0 {
+		if mark.Dropped() {
 			continue
 		}
 		var err error

@@ -18,6 +18,7 @@ import (
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/sentence"
 	"sallyport.example/provenance"
 )
 
@@ -38,13 +39,18 @@ type Mark struct {
 	Making string      `json:"making,omitempty"` // the call that makes a record, whose id is not known yet: it may be any of the kind
 	Labels []flow.Held `json:"labels"`           // each with the call that wrote it
 	Since  time.Time   `json:"since"`
+	// Released is when a person took the last label off, until there is one again.
+	Released time.Time `json:"released,omitzero"`
 }
+
+// Dropped reports whether nothing has to be known of the mark any more. What a person released is known, so that releasing it again is no error.
+func (mark *Mark) Dropped() bool { return len(mark.Labels) == 0 && mark.Released.IsZero() }
 
 // Store keeps marks.
 type Store interface {
 	// StoredMarks returns all marks.
 	StoredMarks(ctx context.Context) ([]Mark, error)
-	// SaveStoredMarks writes marks by their ids, and the entry, in one transaction. One without labels is removed.
+	// SaveStoredMarks writes marks by their ids, and the entry, in one transaction. Those that are Dropped are removed.
 	SaveStoredMarks(ctx context.Context, marks []Mark, e audit.Entry) error
 }
 
@@ -106,7 +112,7 @@ func (m *Marks) take(marks []Mark) {
 			}
 			touched[mark.Server] = to
 		}
-		if to[mark.ID] = mark; len(mark.Labels) == 0 {
+		if to[mark.ID] = mark; mark.Dropped() {
 			delete(to, mark.ID)
 		}
 	}
@@ -123,6 +129,9 @@ func summed(marks map[string]Mark) *server {
 	s := &server{marks: marks, kinds: map[string]*kind{}}
 	for _, id := range slices.Sorted(maps.Keys(marks)) {
 		mark := marks[id]
+		if len(mark.Labels) == 0 {
+			continue
+		}
 		k := s.kinds[mark.Kind]
 		if k == nil {
 			k = &kind{records: map[string][]flow.Held{}}
@@ -381,13 +390,17 @@ func (mark *Mark) key() string {
 	return "mark_" + call.HashBytes(b)[:32]
 }
 
-// List returns all marks, by server, kind and record.
+// List returns all marks that have labels, by server, kind and record.
 func (m *Marks) List() []Mark {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	list := []Mark{}
 	for _, s := range m.servers {
-		list = slices.AppendSeq(list, maps.Values(s.marks))
+		for _, mark := range s.marks {
+			if len(mark.Labels) > 0 {
+				list = append(list, mark)
+			}
+		}
 	}
 	slices.SortFunc(list, func(a, b Mark) int {
 		return strings.Compare(a.Server+"\x00"+a.Kind+"\x00"+a.Record+"\x00"+a.ID, b.Server+"\x00"+b.Kind+"\x00"+b.Record+"\x00"+b.ID)
@@ -395,26 +408,20 @@ func (m *Marks) List() []Mark {
 	return list
 }
 
-// Release takes labels off a mark: a person's act, with a reason on the record. Sessions that have read it keep theirs.
-func (m *Marks) Release(ctx context.Context, id string, labels []flow.Label, by, reason string) (Mark, error) {
+// Release takes labels off a mark: a person's act, with a reason on the record. Sessions that have read it keep theirs. What is off already stays so, and
+// writes nothing.
+func (m *Marks) Release(ctx context.Context, id string, labels []flow.Label, by, reason string, now time.Time) (Mark, error) {
 	if strings.TrimSpace(reason) == "" {
 		return Mark{}, fault.New(fault.RequestMalformed, "say why the labels are released").At("reason")
 	}
-	m.changing.Lock()
-	defer m.changing.Unlock()
-	all := m.List()
-	at := slices.IndexFunc(all, func(mark Mark) bool { return mark.ID == id })
-	if at < 0 {
-		return Mark{}, fault.New(fault.NotFound, "Nothing stored has the mark %.80q.", id).At("id").Try("See sallyport stored list.")
-	}
-	mark := all[at]
 	if len(labels) == 0 {
 		return Mark{}, fault.New(fault.RequestMalformed, "name a label").At("labels")
 	}
-	for _, l := range labels {
-		if !has(mark.Labels, l) {
-			return Mark{}, fault.New(fault.RequestMalformed, "%s does not have the label %.40q", mark.ID, l).At("labels")
-		}
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	mark, known := m.find(id)
+	if !known {
+		return Mark{}, m.unknown(id)
 	}
 	left := mark
 	left.Labels = []flow.Held{}
@@ -423,9 +430,41 @@ func (m *Marks) Release(ctx context.Context, id string, labels []flow.Label, by,
 			left.Labels = append(left.Labels, h)
 		}
 	}
+	if len(left.Labels) == len(mark.Labels) {
+		return mark, nil
+	}
+	if len(left.Labels) == 0 {
+		left.Released = now
+	}
 	e := audit.Entry{Kind: audit.Change, Action: "stored.release", Decision: "ok", Actor: by, Reason: reason}
-	for _, l := range labels {
-		e.Labels = append(e.Labels, string(l))
+	for _, h := range mark.Labels {
+		if slices.Contains(labels, h.Label) {
+			e.Labels = append(e.Labels, string(h.Label))
+		}
 	}
 	return left, m.write(ctx, e, []Mark{left})
+}
+
+func (m *Marks) find(id string) (mark Mark, known bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, s := range m.servers {
+		if mark, known = s.marks[id]; known {
+			return mark, true
+		}
+	}
+	return mark, false
+}
+
+// unknown refuses an id, with those that may have been meant.
+func (m *Marks) unknown(id string) error {
+	var ids []string
+	for _, mark := range m.List() {
+		ids = append(ids, mark.ID)
+	}
+	err := fault.New(fault.NotFound, "Nothing that was written to a server is known as %.80q.", id).At("id")
+	if near := sentence.Near(id, ids); near != nil {
+		return err.Try("Near it: %s.", sentence.Names(near))
+	}
+	return err.Try("See sallyport stored list.")
 }
