@@ -194,6 +194,8 @@ func routes() []route {
 		{"GET", "/tools", Readers, (*Console).tools},
 		{"GET", "/tools/unread", Readers, page((*Console).showUnread)},
 		{"POST", "/tools/unread/accept", operator, (*Console).acceptUnread},
+		{"GET", "/tools/stored", Readers, page((*Console).showStored)},
+		{"POST", "/tools/stored/{id}/release", operator, (*Console).releaseStored},
 		{"GET", "/tools/{operation}", Readers, page((*Console).showTool)},
 		{"POST", "/tools/{operation}/accept", operator, (*Console).acceptTool},
 

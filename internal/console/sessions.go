@@ -330,22 +330,29 @@ const labelField = "label."
 
 func (c *Console) release(w http.ResponseWriter, r *http.Request, p identity.Principal) {
 	c.actOnSession(w, r, p, "release", func(ctx context.Context, id, reason string) error {
-		var labels []flow.Label
-		for name := range r.PostForm {
-			word, ok := strings.CutPrefix(name, labelField)
-			if !ok {
-				continue
-			}
-			l, err := flow.ParseLabel(word)
-			if err != nil {
-				return fault.Wrap(err, fault.RequestMalformed, "%.80q is not a label.", word).At("labels")
-			}
-			labels = append(labels, l)
+		labels, err := tickedLabels(r)
+		if err == nil {
+			_, err = c.o.Gateway.Release(ctx, id, labels, p.String(), reason)
 		}
-		slices.Sort(labels)
-		_, err := c.o.Gateway.Release(ctx, id, labels, p.String(), reason)
 		return err
 	})
+}
+
+// tickedLabels are the labels that a form names.
+func tickedLabels(r *http.Request) (labels []flow.Label, err error) {
+	for name := range r.PostForm {
+		word, ok := strings.CutPrefix(name, labelField)
+		if !ok {
+			continue
+		}
+		l, err := flow.ParseLabel(word)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.RequestMalformed, "%.80q is not a label.", word).At("labels")
+		}
+		labels = append(labels, l)
+	}
+	slices.Sort(labels)
+	return labels, nil
 }
 
 // decidePlan answers a plan under the digest that was on the page.

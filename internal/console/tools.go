@@ -103,6 +103,7 @@ type toolsPage struct {
 	Within    int64 // how many entries were searched for calls
 	Missing   string
 	Unread    int // definitions that no person has accepted
+	Stored    int // places of servers whose data carries labels
 }
 
 // standings is the closed list. Those that need attention come first.
@@ -121,6 +122,7 @@ func (c *Console) tools(w http.ResponseWriter, r *http.Request, p identity.Princ
 		d.Missing = problemOf(err).Text
 	}
 	d.All, d.Within, d.Unread = len(all), within, len(c.unreadTools())
+	d.Stored = len(c.o.Gateway.Stored().List())
 	d.Coverage = coverageOf(all, used)
 	if len(d.Coverage) > 0 {
 		d.Picture = drawCoverage(d.Coverage, within).render()

@@ -189,6 +189,7 @@ var pages = []struct{ pattern, needs string }{
 	{"GET /tools", "viewer approver operator auditor"},
 	{"GET /tools/{operation}", "viewer approver operator auditor"},
 	{"GET /tools/unread", "viewer approver operator auditor"}, {"POST /tools/unread/accept", "operator"},
+	{"GET /tools/stored", "viewer approver operator auditor"}, {"POST /tools/stored/{id}/release", "operator"},
 	{"POST /tools/{operation}/accept", "operator"},
 	{"GET /agents", "viewer approver operator auditor"},
 	{"GET /agents/{id}", "viewer approver operator auditor"},
