@@ -217,6 +217,9 @@ func (c *crossing) inspect(result effect.Result, err error) outcome {
 	for _, h := range out.raise {
 		out.entry.Labels = append(out.entry.Labels, string(h.Label))
 	}
+	if len(out.stored) > 0 {
+		out.entry.Detail, _ = json.Marshal(map[string]any{"stored": out.stored}) // of strings: can't fail
+	}
 	return out
 }
 
@@ -330,7 +333,8 @@ func (c *crossing) inspectFailure(out *outcome, err error) {
 		out.entry.Decision = "error" // it was answered, and the answer was thrown away
 	}
 	if failure.Tells { // it reached what it is for: what became of that can show in how it failed
-		out.raise = addHeld(c.declaredLabels(), c.storedLabels(nil))
+		out.stored = c.storedLabels(nil)
+		out.raise = addHeld(c.declaredLabels(), out.stored)
 	}
 	out.entry.Stage, out.entry.Code, out.entry.Reason = "act", string(code), short(string(c.g.o.Detector.Redact([]byte(err.Error()))))
 	c.g.log.Warn("a call failed", "operation", c.op.ID, "call_id", c.id, "error", err)

@@ -163,6 +163,7 @@ type detail struct {
 	Evidence []struct {
 		Confirmed bool `json:"vouched"`
 	} `json:"evidence"`
+	Stored []flow.Held `json:"stored"` // what stored data brought, by the calls that wrote it
 }
 
 func (p *player) entry(ctx context.Context, e *audit.Entry) error {
@@ -197,7 +198,7 @@ func (p *player) entry(ctx context.Context, e *audit.Entry) error {
 	switch {
 	case e.Kind == audit.Outcome:
 		c.Then.Outcome = e.Decision
-		return p.outcome(ctx, c, e)
+		return p.outcome(ctx, c, e, d)
 	case e.Action == "approval.ask":
 		p.asked[d.Approval] = e.Stage
 		c.method = "call"
@@ -317,7 +318,7 @@ func (p *player) ruling(c *pastCall) *Now {
 }
 
 // outcome takes in what a call that would be done brought back.
-func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error {
+func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry, d detail) error {
 	if e.Result == nil { // it brought nothing
 		return nil
 	}
@@ -333,6 +334,11 @@ func (p *player) outcome(ctx context.Context, c *pastCall, e *audit.Entry) error
 	for _, word := range e.Labels { // what was found in it, as opposed to what the operation was said to bring
 		if (word == threat.LabelPII || word == threat.LabelSecret) && slices.Contains(p.config.Labels, word) {
 			found = append(found, flow.Label(word))
+		}
+	}
+	for _, h := range d.Stored {
+		if slices.Contains(p.config.Labels, string(h.Label)) && !p.forgets(h.Operation) {
+			found = append(found, h.Label)
 		}
 	}
 	result, err := p.kept(ctx, e.Result)
@@ -388,6 +394,12 @@ func (p *player) tool(id string) tool {
 func (p *player) acts(id string, args []byte) bool {
 	server, name, _ := strings.Cut(id, ".")
 	return p.config.Classify(server, name).Reading(server, name).Acts(args) != ""
+}
+
+// forgets reports whether the configuration says of the operation that it stores nothing.
+func (p *player) forgets(id string) bool {
+	server, name, _ := strings.Cut(id, ".")
+	return p.config.Classify(server, name).Forgets
 }
 
 // writes reports whether a call may have changed something.
