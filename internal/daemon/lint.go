@@ -227,7 +227,13 @@ func (l *labelLint) stores() {
 	case class.Forgets && len(ids) > 0:
 		l.add(agent.P1, "stores", "remove it, unless nothing of what it is given can be read afterwards", "%.80q says that it changes something that is there, and with stores: false that keeps no labels", ids[0])
 		return
-	case class.Forgets || l.tool == "*" || !unblocked(class.Flow):
+	case class.Forgets || !unblocked(class.Flow):
+		return
+	case l.tool == "*":
+		if harmless(class.Flow) {
+			l.add(agent.P2, "stores", "say stores: false of the tools that keep nothing of what they are given, and give those that do and their reads an id_kind, so that single records are labelled",
+				"what a session with private data writes by a tool of %s keeps the labels: all that %[1]s gives back then has them, though this entry says that it brings none", l.server)
+		}
 		return
 	}
 	var bare []string
