@@ -12,6 +12,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/planned"
 	"sallyport.example/internal/session"
 )
 
@@ -67,6 +68,14 @@ func TestOutsideThePlanOfARule(t *testing.T) {
 			}
 			if c.then != nil {
 				c.then(w, p)
+			}
+			answer, err := w.g.ValidatePlan(t.Context(), p, "", json.RawMessage(`{"planned_calls":["think",{"tool":"comm_get","arguments":{"url":"https://example.com/page"}}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			foreseen := answer.(planned.Report).Asks
+			if (len(foreseen) > 0) != c.asks || c.asks && (foreseen[0].AtStep != 1 || foreseen[0].Needed != 1 || !strings.Contains(foreseen[0].Reason, "not in the plan that opened the execution phase")) {
+				t.Errorf("validate-plan foresees %+v", foreseen)
 			}
 			w.mustPermit(w.do(p, "think", `{}`, ""))
 			a := w.do(p, "comm_get", `{"url":"https://example.com/page",`+because+`}`, "")

@@ -124,7 +124,7 @@ type Session struct {
 	Own         bool          `json:"own"`       // the session that the agent's own token stands for
 	Follows     string        `json:"-"`         // of an own session that is to be opened: the session before it; "" if there is none
 	Phase       Phase         `json:"phase"`
-	PhaseBy     string        `json:"phase_by,omitempty"` // who moved it to the phase: a principal, or ByRule; "": it began in it
+	PhaseBy     string        `json:"phase_by,omitempty"`     // who moved it to the phase: a principal, or ByRule; "": it began in it
 	Opened      *Opening      `json:"phase_opened,omitempty"` // the person's yes to a plan that opened the execution phase; nil: something else did, or it is not open
 	State       State         `json:"state"`
 	Labels      []flow.Held   `json:"labels"`
