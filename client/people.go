@@ -101,6 +101,7 @@ type StoredLabels struct {
 	Making string    `json:"making,omitempty"`  // the call that made a record whose id the gateway doesn't know
 	Labels []Held    `json:"labels"`
 	Since  time.Time `json:"since"`
+	Launch string    `json:"launch,omitempty"` // the hash of how the server was started or reached
 	// Released is when a person took the last label off; only as the answer to that.
 	Released time.Time `json:"released,omitzero"`
 }

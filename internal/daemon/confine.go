@@ -121,6 +121,15 @@ func (c *Config) launchHash(server string) string {
 	return call.HashBytes(raw)
 }
 
+// launched is the launchHash of each server.
+func (c *Config) launched() map[string]string {
+	all := map[string]string{}
+	for server := range c.Upstreams {
+		all[server] = c.launchHash(server)
+	}
+	return all
+}
+
 // servers returns the upstreams as the client takes them, and the paths that their sandboxes have in common.
 func (c *Config) servers(data string) (servers []upstream.Config, paths upstream.GatewayPaths, err error) {
 	if paths, err = c.gatewayPaths(data); err != nil {

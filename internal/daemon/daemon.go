@@ -285,7 +285,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	}
 	d.gate, err = gateway.New(ctx, gateway.Options{
 		Store: d.store, Upstreams: d.up, Agents: agents, Policies: policies, Detector: detector, Issuer: issuer,
-		Launch: d.cfg.launchHash, Classify: d.cfg.Classifier(d.comm.Commands()), Commands: d.comm.Commands(), Tiers: d.cfg.tiers(), Voter: d.cfg.voter, Identities: d.cfg.IdentitiesOf, FreeLevel1: d.cfg.Flow.FreeLevel1, RemoveFiles: d.comm.RemoveFiles, Labels: labels, Unlisted: unlisted, AskOnce: d.cfg.Unlisted == "ask_once", Mode: gateway.Mode(d.cfg.Mode),
+		Launch: d.cfg.launchHash, Servers: d.cfg.launched(), Classify: d.cfg.Classifier(d.comm.Commands()), Commands: d.comm.Commands(), Tiers: d.cfg.tiers(), Voter: d.cfg.voter, Identities: d.cfg.IdentitiesOf, FreeLevel1: d.cfg.Flow.FreeLevel1, RemoveFiles: d.comm.RemoveFiles, Labels: labels, Unlisted: unlisted, AskOnce: d.cfg.Unlisted == "ask_once", Mode: gateway.Mode(d.cfg.Mode),
 		Limits: gateway.Limits{
 			CallsPerMinute: d.cfg.Limits.CallsPerMinute, CommRequestsPerMinute: d.cfg.Limits.CommRequestsPerMinute,
 			Budget: time.Duration(d.cfg.Limits.ExecutionBudget), ApprovalExpires: time.Duration(d.cfg.Approvals.Expires),

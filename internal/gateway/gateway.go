@@ -67,6 +67,8 @@ type Options struct {
 	Issuer    *guard.Issuer
 	// Classify is the operator's word on a server's tool, with all defaults applied. It must answer for any string.
 	Classify func(server, tool string) catalogue.Classification
+	// Servers are the servers of the configuration, each with the hash of how it is started or reached: what one has stored is known by that, too.
+	Servers stored.Servers
 	// Launch is the hash of how a server is started or reached, by the operator's configuration. Default: nothing is known of any.
 	Launch   func(server string) string
 	Labels   []flow.Label       // the confidentiality labels
@@ -214,10 +216,10 @@ func New(ctx context.Context, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	if g.stored, err = stored.Open(ctx, o.Store); err != nil {
+	if g.stored, err = stored.Open(ctx, o.Store, o.Servers); err != nil {
 		return nil, err
 	}
-	if g.written, err = stored.OpenValues(ctx, o.Store); err != nil {
+	if g.written, err = stored.OpenValues(ctx, o.Store, o.Servers); err != nil {
 		return nil, err
 	}
 	g.voidStopped() // by a stop that the process before did not live to follow up

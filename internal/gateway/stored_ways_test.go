@@ -295,3 +295,47 @@ func TestWhatDoesNotRunStoresNothing(t *testing.T) {
 		t.Errorf("%+v", marks)
 	}
 }
+
+// A server that got another name in the configuration still holds what was stored in it; one that is started in another way does not, and neither does
+// one that stands beside it as it was.
+func TestRenamedServerKeepsLabels(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after map[string]string
+		label bool
+	}{
+		{"renamed", map[string]string{"notes": "h1"}, true},
+		{"another one in its place", map[string]string{"notes": "h2"}, false},
+		{"beside it", map[string]string{"memory": "h1", "notes": "h1"}, false},
+		{"the old one launched anew, beside it", map[string]string{"memory": "h3", "notes": "h1"}, true},
+	} {
+		w := newMemoryWorld(t, nil, func(o *gateway.Options) { o.Servers = map[string]string{"memory": "h1"} })
+		w.mustPermit(w.do(w.internalSession(), "memory_add", `{"text":"x"}`, ""))
+		w.end()
+		w.o.Servers = c.after
+		w.start()
+		w.offerMemory()
+		p := w.open("worker", "erin", "x")
+		w.mustPermit(w.do(p, "notes_read", `{"id":8}`, ""))
+		if got := w.carries(p, flow.Internal); got != c.label {
+			t.Errorf("%s: internal %v, want %v", c.name, got, c.label)
+		}
+		marks := w.g.Stored().List()
+		if _, there := c.after["memory"]; len(marks) != 1 || (marks[0].Server == "notes") != (c.label && !there) {
+			t.Fatalf("%s: %+v", c.name, marks)
+		}
+		for range 2 { // it is released for good, under whatever name
+			if _, err := w.g.ReleaseStored(t.Context(), marks[0].ID, []flow.Label{flow.Internal}, "person:carol", "it is public"); err != nil {
+				t.Error(err)
+			}
+		}
+		if left := w.g.Stored().List(); len(left) != 0 {
+			t.Errorf("%s: released, there is %+v", c.name, left)
+		}
+		w.end()
+		w.start()
+		if left := w.g.Stored().List(); len(left) != 0 {
+			t.Errorf("%s: released, after a restart there is %+v", c.name, left)
+		}
+	}
+}

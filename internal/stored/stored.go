@@ -4,6 +4,7 @@
 package stored
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -39,6 +40,7 @@ type Mark struct {
 	Making string      `json:"making,omitempty"` // the call that makes a record, whose id is not known yet: it may be any of the kind
 	Labels []flow.Held `json:"labels"`           // each with the call that wrote it
 	Since  time.Time   `json:"since"`
+	Launch string      `json:"launch,omitempty"` // the hash of how the server was started or reached
 	// Released is when a person took the last label off, until there is one again.
 	Released time.Time `json:"released,omitzero"`
 }
@@ -66,11 +68,28 @@ type Write struct {
 
 // Marks are the marks of all servers, in memory as in the store. Safe for concurrent use.
 type Marks struct {
-	store Store
+	store   Store
+	servers Servers
 
 	changing sync.Mutex // held from what memory says until store and memory say something else
 	mu       sync.RWMutex
-	servers  map[string]*server
+	known    map[string]*server
+}
+
+// Servers are those of the configuration, each with the hash of how it is started or reached.
+type Servers map[string]string
+
+// renamed are the servers that may be the one which had this name: none while it is there as it was.
+func (s Servers) renamed(name, launch string) (now []string) {
+	if launch == "" || s[name] == launch {
+		return nil
+	}
+	for other, same := range s {
+		if same == launch {
+			now = append(now, other)
+		}
+	}
+	return now
 }
 
 // server has the marks of one server, and what follows from them.
@@ -88,13 +107,20 @@ type kind struct {
 	marks   int
 }
 
-// Open reads the marks.
-func Open(ctx context.Context, s Store) (*Marks, error) {
+// Open reads the marks. Those of a server that the configuration no longer has as it was hold for each one that is started or reached in that way, too.
+func Open(ctx context.Context, s Store, servers Servers) (*Marks, error) {
 	found, err := s.StoredMarks(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the labels of stored data: %w", err)
 	}
-	m := &Marks{store: s, servers: map[string]*server{}}
+	m := &Marks{store: s, servers: servers, known: map[string]*server{}}
+	for _, mark := range found {
+		for _, now := range servers.renamed(mark.Server, mark.Launch) {
+			renamed := mark
+			renamed.Server = now
+			found = append(found, renamed)
+		}
+	}
 	m.take(found)
 	return m, nil
 }
@@ -107,8 +133,8 @@ func (m *Marks) take(marks []Mark) {
 	for _, mark := range marks {
 		to := touched[mark.Server]
 		if to == nil {
-			if to = map[string]Mark{}; m.servers[mark.Server] != nil {
-				to = maps.Clone(m.servers[mark.Server].marks)
+			if to = map[string]Mark{}; m.known[mark.Server] != nil {
+				to = maps.Clone(m.known[mark.Server].marks)
 			}
 			touched[mark.Server] = to
 		}
@@ -118,9 +144,9 @@ func (m *Marks) take(marks []Mark) {
 	}
 	for name, to := range touched {
 		if len(to) == 0 {
-			delete(m.servers, name)
+			delete(m.known, name)
 		} else {
-			m.servers[name] = summed(to)
+			m.known[name] = summed(to)
 		}
 	}
 }
@@ -166,7 +192,7 @@ func has(held []flow.Held, l flow.Label) bool {
 func (m *Marks) view(name string) *server {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.servers[name]
+	return m.known[name]
 }
 
 // Of are the labels of all that a server has stored: of what a call of it may bring at most.
@@ -344,7 +370,7 @@ func (m *Marks) missing(w *Write, wanted []Mark) []Mark {
 		if !slices.ContainsFunc(mark.Labels, func(h flow.Held) bool { return !has(covered, h.Label) }) {
 			continue
 		}
-		mark.Labels, mark.Since = union(s.marks[mark.ID].Labels, mark.Labels), w.Now
+		mark.Labels, mark.Since, mark.Launch = union(s.marks[mark.ID].Labels, mark.Labels), w.Now, m.servers[w.Server]
 		if !slices.ContainsFunc(marks, func(o Mark) bool { return o.ID == mark.ID }) {
 			marks = append(marks, mark)
 		}
@@ -380,6 +406,16 @@ func (m *Marks) write(ctx context.Context, e audit.Entry, marks []Mark) (err err
 	if err := m.store.SaveStoredMarks(context.WithoutCancel(ctx), marks, e); err != nil {
 		return err
 	}
+	m.mu.RLock()
+	for name, s := range m.known { // also where a mark holds for a server that was renamed
+		for _, mark := range marks[:len(marks):len(marks)] {
+			if _, has := s.marks[mark.ID]; has && mark.Server != name {
+				mark.Server = name
+				marks = append(marks, mark)
+			}
+		}
+	}
+	m.mu.RUnlock()
 	m.take(marks)
 	return nil
 }
@@ -395,9 +431,11 @@ func (m *Marks) List() []Mark {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	list := []Mark{}
-	for _, s := range m.servers {
-		for _, mark := range s.marks {
-			if len(mark.Labels) > 0 {
+	shown := map[string]bool{}
+	for _, name := range slices.SortedFunc(maps.Keys(m.known), func(a, b string) int { return cmp.Or(m.gone(a)-m.gone(b), strings.Compare(a, b)) }) {
+		for _, mark := range m.known[name].marks {
+			if len(mark.Labels) > 0 && !shown[mark.ID] { // once, and where servers were renamed under a name of today
+				shown[mark.ID] = true
 				list = append(list, mark)
 			}
 		}
@@ -445,10 +483,18 @@ func (m *Marks) Release(ctx context.Context, id string, labels []flow.Label, by,
 	return left, m.write(ctx, e, []Mark{left})
 }
 
+// gone is 1 of a server that the configuration doesn't have, and 0 of others.
+func (m *Marks) gone(server string) int {
+	if _, there := m.servers[server]; there {
+		return 0
+	}
+	return 1
+}
+
 func (m *Marks) find(id string) (mark Mark, known bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	for _, s := range m.servers {
+	for _, s := range m.known {
 		if mark, known = s.marks[id]; known {
 			return mark, true
 		}

@@ -2,6 +2,7 @@ package stored
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -21,7 +22,7 @@ func (m *memory) SaveStoredMarks(context.Context, []Mark, audit.Entry) error { m
 // Above its bound a kind is marked as a whole, and nothing is written for what has its labels already.
 func TestMarksAreBounded(t *testing.T) {
 	store := &memory{}
-	m, err := Open(t.Context(), store)
+	m, err := Open(t.Context(), store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func TestMarksAreBounded(t *testing.T) {
 
 // A server that was told more than is kept is believed nothing.
 func TestWrittenIsBounded(t *testing.T) {
-	v, err := OpenValues(t.Context(), &memory{})
+	v, err := OpenValues(t.Context(), &memory{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,5 +67,38 @@ func TestWrittenIsBounded(t *testing.T) {
 	v.Add(w)
 	if more := v.Of("memory", "f", nil, []byte(`{"text":"x"}`)); more != nil {
 		t.Errorf("%+v", more)
+	}
+}
+
+// hashed is a HashStore with what was written before.
+type hashed struct {
+	memory
+	before []Written
+}
+
+func (h *hashed) StoredWritten(context.Context) ([]Written, error) { return h.before, nil }
+
+// What untrusted sessions wrote to a server is known after it got another name, and of no server that is started in another way.
+func TestWrittenOfRenamedServer(t *testing.T) {
+	args := []byte(`{"name":"Dora Quill"}`)
+	first, err := OpenValues(t.Context(), &hashed{}, Servers{"memory": "h1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrote := first.Of("memory", "c", nil, args)
+	for server, want := range map[string]bool{"notes": true, "crm": false} {
+		v, err := OpenValues(t.Context(), &hashed{before: []Written{*wrote}}, Servers{"notes": "h1", "crm": "h2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &provenance.Profile{Output: provenance.TrustedOutput, Names: []string{"name"}, IDKind: "person"}
+		seen := provenance.Observe(p, provenance.ParseRequest("Write to Dora Quill"), provenance.Result{Operation: server + ".people", CallID: "d", Payloads: []json.RawMessage{[]byte(`{"id":"p1","name":"Dora Quill"}`)}})
+		if len(seen.Records) != 1 || seen.Records[0].Named == "" {
+			t.Fatalf("%+v", seen)
+		}
+		v.Distrust(server, &seen)
+		if got := seen.Records[0].Named == ""; got != want {
+			t.Errorf("%s: distrusted %v, want %v", server, got, want)
+		}
 	}
 }

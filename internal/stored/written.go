@@ -3,6 +3,7 @@ package stored
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"sallyport.example/provenance"
@@ -16,7 +17,8 @@ type Written struct {
 	ID     string   `json:"-"` // of the call, or of an answer in it
 	Server string   `json:"server"`
 	Hashes []string `json:"hashes,omitempty"`
-	All    bool     `json:"all,omitempty"` // it may have been anything
+	All    bool     `json:"all,omitempty"`    // it may have been anything
+	Launch string   `json:"launch,omitempty"` // the hash of how the server was started or reached
 }
 
 // HashStore keeps what untrusted sessions wrote. Intents write it.
@@ -29,10 +31,12 @@ type HashStore interface {
 
 // Values are the values that untrusted sessions wrote, in memory as in the store. Safe for concurrent use.
 type Values struct {
-	store HashStore
+	store   HashStore
+	servers Servers
+	former  map[string][]string // by name: those that the server may have had before
 
-	mu      sync.RWMutex // guards the rest
-	servers map[string]*written
+	mu    sync.RWMutex // guards the rest
+	known map[string]*written
 }
 
 type written struct {
@@ -41,14 +45,20 @@ type written struct {
 }
 
 // OpenValues reads the values.
-func OpenValues(ctx context.Context, s HashStore) (*Values, error) {
+func OpenValues(ctx context.Context, s HashStore, servers Servers) (*Values, error) {
 	found, err := s.StoredWritten(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading what untrusted sessions wrote: %w", err)
 	}
-	v := &Values{store: s, servers: map[string]*written{}}
+	v := &Values{store: s, servers: servers, former: map[string][]string{}, known: map[string]*written{}}
 	for i := range found {
-		v.Add(&found[i])
+		w := &found[i]
+		v.Add(w)
+		for _, now := range servers.renamed(w.Server, w.Launch) {
+			if !slices.Contains(v.former[now], w.Server) {
+				v.former[now] = append(v.former[now], w.Server)
+			}
+		}
 	}
 	return v, nil
 }
@@ -70,7 +80,7 @@ func (v *Values) Of(server, id string, p *provenance.Profile, args []byte, answe
 	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	had := v.servers[server]
+	had := v.known[server]
 	if had == nil {
 		had = &written{}
 	}
@@ -85,6 +95,7 @@ func (v *Values) Of(server, id string, p *provenance.Profile, args []byte, answe
 	if len(w.Hashes) == 0 && !w.All {
 		return nil
 	}
+	w.Launch = v.servers[server]
 	return w
 }
 
@@ -92,17 +103,17 @@ func (v *Values) Of(server, id string, p *provenance.Profile, args []byte, answe
 func (v *Values) all(server string) bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.servers[server] != nil && v.servers[server].all
+	return v.known[server] != nil && v.known[server].all
 }
 
 // Add takes what is durable. It has to be called before the call runs.
 func (v *Values) Add(w *Written) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	of := v.servers[w.Server]
+	of := v.known[w.Server]
 	if of == nil {
 		of = &written{hashes: map[string]bool{}}
-		v.servers[w.Server] = of
+		v.known[w.Server] = of
 	}
 	of.all = of.all || w.All
 	for _, hash := range w.Hashes {
@@ -110,10 +121,17 @@ func (v *Values) Add(w *Written) {
 	}
 }
 
-// Distrust takes from what a server showed all that an untrusted session wrote to it.
+// Distrust takes from what a server showed all that an untrusted session wrote to it, under whatever name.
 func (v *Values) Distrust(server string, seen *provenance.Observation) {
+	v.distrust(server, seen)
+	for _, name := range v.former[server] {
+		v.distrust(name, seen)
+	}
+}
+
+func (v *Values) distrust(server string, seen *provenance.Observation) {
 	v.mu.RLock()
-	of := v.servers[server]
+	of := v.known[server]
 	v.mu.RUnlock()
 	if of == nil {
 		return
