@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +41,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		return "[" + strings.Join(defs, ",") + "]"
 	}, answer: says(words)}
 	config := strings.Replace(deskConfig(bankURL, mailURL, "trust_tiers: {careful: {ask_from: LOW}}\n"), "upstreams: {", fmt.Sprintf("upstreams: {strange: {url: %q}, gone: {url: %q}, ", strange.url(t), "http://127.0.0.1:1/mcp"), 1)
-	config = strings.Replace(config, "operations:\n", "unlisted_operations: ask\noperations:\n  strange.note: {sensitivity: none, action: delete_data, args: {to: destination}}\n", 1)
+	config = strings.Replace(config, "operations:\n", "unlisted_operations: ask\noperations:\n  strange.note: {sensitivity: none, action: delete_data, args: {to: destination}}\n  strange.waits: {sensitivity: none, level: 1, id_kind: note, args: {id: selector}}\n", 1)
 	config += "comm: {allowed_domains: [127.0.0.1], protocols: [http]}\n"
 	d = &desk{world: start(t, config, declaration("tester"), declare("planner", "operator", "planning", []string{"*"}, []string{"*"}),
 		declaration("careful")+"trustTier: careful\n", declaration("stopped"), declaration("aside")), bank: bank, mail: mail}
@@ -50,8 +51,8 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range tools { // a person has let two of the strange tools in; the others wait to be read
-		if (tool.Operation == "strange.note" || tool.Operation == "strange.other") && tool.PendingHash != "" {
+	for _, tool := range tools { // a person has let three of the strange tools in; the others wait to be read
+		if slices.Contains([]string{"strange.note", "strange.other", "strange.waits"}, tool.Operation) && tool.PendingHash != "" {
 			if _, err := d.root.AcceptTool(ctx, tool.Operation, tool.PendingHash); err != nil {
 				t.Fatal(err)
 			}
@@ -109,6 +110,10 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 	note := ask(token, "strange_note", map[string]any{"to": words, "also to": "billing@аcme.example xn--pple-43d.com"})
 	stopped := ask(token, "mail_send", map[string]any{"to": words + " of others", "body": words})
 
+	labelled, err := d.root.StartSession(ctx, client.OpenSession{AgentID: "tester", UserRequest: "Keep a note. " + words, Requester: "vera", Labels: []string{"internal"}})
+	fatal(err)
+	must(t, d.connect(labelled.SessionToken, revision0728, nil), "strange_waits", map[string]any{"id": words})
+
 	planned, plannedToken := open("planner")
 	_, err = d.client(d.agent, plannedToken).SubmitPlan(ctx, client.Own, []client.PlanStep{{Tool: "mail_search", Justification: "To know. " + words}, {Tool: "bank_transfer", Justification: words}})
 	fatal(err)
@@ -148,7 +153,7 @@ func busy(t *testing.T, words string) (d *desk, paths []string) {
 		paths = append(paths, "/approvals/"+approval)
 	}
 	paths = append(paths, "/approvals/"+pending+"/modify", "/approvals/"+pending+"/similar", "/sessions", "/sessions/"+id, "/sessions/"+planned, "/sessions/"+careful,
-		"/tools", "/tools/unread", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/audit", "/audit/3")
+		"/tools", "/tools/unread", "/tools/stored", "/tools/bank.transfer", "/tools/strange.note", "/agents", "/agents/tester", "/agents/stopped", "/agents/aside", "/audit", "/audit/3")
 	return d, paths
 }
 
