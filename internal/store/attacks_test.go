@@ -184,3 +184,110 @@ func TestOldFiles(t *testing.T) {
 	starts(t, closed)
 	starts(t, crashed)
 }
+
+// TestManyAttacks does what somebody with sqlite3 and the files, and without the keys, can do to a directory at rest. A start refuses it, or goes on as
+// if it had not been done.
+func TestManyAttacks(t *testing.T) {
+	db := openDB(t)
+	lived(t, db)
+	fill(t, db, 600)
+	must(t, db.Record(t.Context(), audit.Entry{Kind: audit.Decision, Action: "call", Result: payload("a large result")}))
+	must(t, db.Close())
+	whole := copyDir(t, dataDir(t))
+	crashed := copyDir(t, whole)
+	unclosed(t, crashed)
+	sql := func(queries ...string) func(string) { return func(dir string) { tamper(t, dir, queries...) } }
+	for name, c := range map[string]struct {
+		attack func(dir string)
+		goesOn bool
+	}{
+		"the mark of the end changed":    {sql("UPDATE state_proof SET used = used || 'x'"), false},
+		"the last entry removed":         {sql("DELETE FROM audit_entries WHERE idx = (SELECT max(idx) FROM audit_entries)"), false},
+		"entries renumbered":             {sql("UPDATE audit_entries SET idx = -idx WHERE idx > 590"), false},
+		"time set forward":               {sql("UPDATE audit_entries SET at = at + 86400000000 WHERE idx = (SELECT max(idx) FROM audit_entries)"), false},
+		"time set back":                  {sql("UPDATE audit_entries SET at = 1 WHERE idx = (SELECT max(idx) FROM audit_entries)"), false},
+		"an intent's column":             {sql("UPDATE audit_entries SET kind = 'outcome' WHERE idx = (SELECT max(idx) FROM audit_entries)"), false},
+		"a tile":                         {sql("UPDATE audit_tiles SET hashes = zeroblob(8192) WHERE n = 1"), false},
+		"a tile gone":                    {sql("DELETE FROM audit_tiles WHERE n = 0"), false},
+		"the newest checkpoint gone":     {sql("DELETE FROM audit_checkpoints"), true},
+		"the mark of open calls raised":  {sql("UPDATE low_water SET idx = 1000000"), false},
+		"the mark of open calls lowered": {sql("UPDATE low_water SET idx = 0"), false},
+		"a label taken away":             {sql("UPDATE sessions SET body = CAST(replace(CAST(body AS TEXT), 'internal', 'xnternal') AS BLOB)"), false},
+		"two sessions exchanged":         {sql("UPDATE sessions SET id = id || 'x'", "UPDATE sessions SET id = (SELECT max(id) FROM sessions) WHERE 0"), false},
+		"the switch released":            {sql("UPDATE switches SET body = CAST(replace(CAST(body AS TEXT), 'true', 'false') AS BLOB)"), false},
+		"the switch's row gone":          {sql("DELETE FROM switches"), false},
+		"a quarantine gone":              {sql("DELETE FROM quarantines"), false},
+		"a quarantine of another":        {sql("UPDATE quarantines SET agent = 'zed'"), false},
+		"what was used forgotten":        {sql("DELETE FROM used"), false},
+		"what was spent forgotten":       {sql("DELETE FROM audit_spent"), false},
+		"a rejection unsaid":             {sql("UPDATE approvals SET spoken = NULL"), false},
+		"an approval for longer":         {sql("UPDATE approvals SET expires = expires + 1000000000"), false},
+		"an order of approvals":          {sql("UPDATE approvals SET n = n + 1000"), false},
+		"drills unmade":                  {sql("DELETE FROM drills"), false},
+		"a stored label gone":            {sql("DELETE FROM stored_labels"), false},
+		"written values gone":            {sql("DELETE FROM written_values"), false},
+		"a pin accepted":                 {sql("UPDATE pins SET pending = '', confirmed_by = 'person:bob'"), false},
+		"a MAC of another table":         {sql("UPDATE used SET mac = (SELECT mac FROM tokens LIMIT 1)"), false},
+		"all entries of rows moved":      {sql("UPDATE tokens SET entry = entry + 1"), false},
+		"columns of another type":        {sql("UPDATE tokens SET hash = CAST(hash AS BLOB)"), false},
+		"a trigger that undoes": {func(dir string) {
+			script(t, dir, "CREATE TRIGGER undo AFTER INSERT ON audit_spent BEGIN DELETE FROM audit_spent; END")
+		}, false},
+		"a trigger taken away": {func(dir string) { script(t, dir, "DROP TRIGGER audit_entries_delete") }, false},
+		"a table that is a view": {func(dir string) {
+			script(t, dir, "ALTER TABLE drills RENAME TO d2; CREATE VIEW drills AS SELECT * FROM d2")
+		}, false},
+		"the layout of the proof shorter":  {sql("UPDATE state_proof SET layout = substr(layout, 1, 100)"), false},
+		"an older schema":                  {sql("UPDATE schema_version SET version = 10"), false},
+		"a newer schema":                   {sql("UPDATE schema_version SET version = 1000"), false},
+		"the key of another directory":     {func(dir string) { foreignKey(t, dir, StateKeyFile) }, false},
+		"the signing key of another":       {func(dir string) { foreignKey(t, dir, audit.KeyFile) }, false},
+		"another signing key, both halves": {func(dir string) { foreignKey(t, dir, audit.KeyFile); foreignKey(t, dir, audit.PublicFile) }, false},
+		"the key a link": {func(dir string) {
+			path := filepath.Join(dir, StateKeyFile)
+			must(t, os.Rename(path, path+"2"))
+			must(t, os.Symlink(path+"2", path))
+		}, false},
+		"a key that is new, planted":         {func(dir string) { must(t, os.WriteFile(filepath.Join(dir, newKeyFile), []byte("planted"), 0o600)) }, true},
+		"a checkpoint half written":          {func(dir string) { must(t, os.WriteFile(filepath.Join(dir, AnchorFile+".new"), []byte("half"), 0o600)) }, true},
+		"a mark of damage that says nothing": {func(dir string) { must(t, os.WriteFile(filepath.Join(dir, damageFile), []byte("what"), 0o600)) }, true},
+		"a mark of damage beyond the end": {func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, damageFile), []byte("99999999999 x"), 0o600))
+		}, true},
+		"a write-ahead log of something else": {func(dir string) {
+			must(t, os.WriteFile(filepath.Join(dir, databaseFile+"-wal"), []byte(strings.Repeat("junk", 2000)), 0o600))
+		}, true},
+	} {
+		for state, from := range map[string]string{"closed": whole, "crashed": crashed} {
+			dir := copyDir(t, from)
+			c.attack(dir)
+			db, err := Open(dir, Options{})
+			if (err == nil) != c.goesOn {
+				t.Errorf("%s, %s: %v", name, state, err)
+			}
+			if err == nil {
+				must(t, db.Close())
+				starts(t, dir)
+			}
+		}
+	}
+}
+
+func script(t *testing.T, dir, sql string) {
+	t.Helper()
+	c, err := dial(dsn(filepath.Join(dir, databaseFile), ""))
+	must(t, err)
+	must(t, c.script(sql))
+	must(t, c.close())
+}
+
+// foreignKey puts a file of another directory there.
+func foreignKey(t *testing.T, dir, name string) {
+	t.Helper()
+	other := filepath.Join(t.TempDir(), "other")
+	db, err := Open(other, Options{})
+	must(t, err)
+	must(t, db.Close())
+	must(t, os.Remove(filepath.Join(dir, name)))
+	copyFile(t, filepath.Join(other, name), filepath.Join(dir, name))
+}
