@@ -118,7 +118,7 @@ type logState struct {
 	tree   *audit.Tree
 	size   int64 // of the log as acknowledged
 	lastAt time.Time
-	keys   []uint32         // of the incomplete block, see appendKeys
+	keys   []uint32 // of the incomplete block, see appendKeys
 	open   map[string]int64 // intents without outcome: call id -> index
 }
 
@@ -165,7 +165,7 @@ func (w *writer) connect() (err error) {
 			return err
 		}
 	}
-	w.c, w.logState, w.tried = c, found, nil
+	w.c, w.logState, w.tried, w.unsureUsed = c, found, nil, nil
 	return nil
 }
 
@@ -243,6 +243,7 @@ func (w *writer) acceptCommit(c *conn, found logState) error {
 		}
 	}
 	w.orphans = append(w.orphans, orphans...)
+	w.takeUsed(w.unsureUsed)
 	w.live.clear()
 	return nil
 }

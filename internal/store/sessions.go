@@ -217,8 +217,8 @@ func (db *DB) Intent(ctx context.Context, sessionID string, version int64, e aud
 // Outcome implements gateway.Store. The caller may repeat an outcome after an error that left open whether it was written:
 // it is not written twice.
 //
-// Labels are in the session's row with the entry. Used time is in memory with it and in the row within a second: a crash can
-// lose a second of a budget's use, and never a label.
+// Labels are in the session's row with the entry. Used time is in memory with it and in the row within a second, or at once where the row would lack
+// more than maxUnsettled: a crash can lose that much of a budget's use, and never a label.
 //
 // Its evidence is kept with it, or not at all if there is no room: evidence that is not kept confirms nothing. A closed session keeps no more
 // evidence, because its result is not released.
@@ -250,7 +250,9 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 		after = s.Raise(raise...)
 		after.Used += max(0, used)
 		if after.Version == s.Version {
-			t.spend(after)
+			if err := t.spend(after, s.Used); err != nil {
+				return err
+			}
 		} else if err := t.save(after); err != nil {
 			return err
 		}

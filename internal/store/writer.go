@@ -25,7 +25,7 @@ const (
 	patience = 1900 * time.Millisecond
 	maxBatch = 256
 	maxQueue = 4096
-	maxLive  = 4096 // sessions held in memory
+	maxLive = 4096 // sessions held in memory
 )
 
 // job is one transaction that a caller waits for. Jobs that wait at the same time share one commit.
@@ -68,9 +68,9 @@ type writer struct {
 	health
 
 	// Below: the goroutine's own.
-	c    *conn  // nil while the store is unusable
+	c    *conn // nil while the store is unusable
 	leaf []byte // the entry under way
-	tx   tx     // the transaction under way; its maps are used again
+	tx   tx // the transaction under way; its maps are used again
 	heldFiles
 	known
 	logState
@@ -81,8 +81,8 @@ type writer struct {
 type known struct {
 	proof  *proof
 	unsure *changes // what a commit that failed would have changed in proof, until it is known whether it did
-	tried  *tried   // the log as a commit that failed would have left it, until it is known whether it did
-	ended  bool     // the log was closed for good: see closeLog
+	tried  *tried // the log as a commit that failed would have left it, until it is known whether it did
+	ended  bool // the log was closed for good: see closeLog
 }
 
 // tried is a log that a commit would have made.
@@ -93,21 +93,31 @@ type tried struct {
 
 // deferred holds what the writer has to write with some later transaction.
 type deferred struct {
-	used    map[string]time.Duration // used time that is not in the sessions' rows yet
-	settled map[string]bool          // calls whose outcome was written although its caller had given up
-	orphans []*audit.Entry           // intents that were written although their caller had given up
+	used       map[string]usedTime // of sessions: used time that is not in their rows yet
+	unsureUsed map[string]usedTime // the same, of a commit that failed, until it is known whether it did
+	settled    map[string]bool // calls whose outcome was written although its caller had given up
+	orphans    []*audit.Entry // intents that were written although their caller had given up
+}
+
+// maxUnsettled bounds the used time of a session that is in memory alone: that much of its budget a crash gives back, with the time of the calls that
+// run then.
+const maxUnsettled = time.Second
+
+// usedTime is the used time of a session whose row may lack some of it.
+type usedTime struct {
+	used, durable time.Duration // durable: what its row has
 }
 
 func newWriter(path string, o Options) *writer {
 	return &writer{
 		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
-		health:   health{started: time.Now(), gone: make(chan struct{})},
-		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
-		live:     liveSessions{byID: map[string]session.Session{}},
-		commit:   func(c *conn) error { return c.exec("COMMIT") },
-		tx:       tx{sessions: map[string]session.Session{}, used: map[string]time.Duration{}, opened: map[string]int64{}, moved: newChanges()},
+		health: health{started: time.Now(), gone: make(chan struct{})},
+		queue: queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
+		live: liveSessions{byID: map[string]session.Session{}},
+		commit: func(c *conn) error { return c.exec("COMMIT") },
+		tx: tx{sessions: map[string]session.Session{}, used: map[string]usedTime{}, opened: map[string]int64{}, moved: newChanges()},
 		logState: logState{open: map[string]int64{}},
-		deferred: deferred{used: map[string]time.Duration{}, settled: map[string]bool{}},
+		deferred: deferred{used: map[string]usedTime{}, settled: map[string]bool{}},
 	}
 }
 
@@ -375,14 +385,14 @@ func run(j *job, t *tx) (err error) {
 type tx struct {
 	w     *writer
 	now   time.Time // the clock is read once for a transaction, and never runs backwards from one to the next
-	wrote int       // grows with everything written, so that a failing job tells whether it left something behind
+	wrote int // grows with everything written, so that a failing job tells whether it left something behind
 
 	sessions map[string]session.Session // changed
-	used     map[string]time.Duration   // of those in which nothing else changed: their rows get it later
-	opened   map[string]int64           // intents of this transaction that have no outcome, as writer.open
-	closed   []string                   // calls that got their outcome
+	used     map[string]usedTime // of those whose used time changed; the row gets it later where it lacks some
+	opened   map[string]int64 // intents of this transaction that have no outcome, as writer.open
+	closed   []string // calls that got their outcome
 	keys     []uint32
-	moved    changes  // of the rows that decide
+	moved    changes // of the rows that decide
 	after    []func() // done when the transaction is durable
 }
 
@@ -437,6 +447,7 @@ func (t *tx) commit() error {
 	t.moved.size = w.tree.Size()
 	if err := w.commitProved(&t.moved); err != nil {
 		w.tried = &tried{w.tree.Size(), w.tree.Root()}
+		w.unsureUsed = maps.Clone(t.used)
 		w.disconnect()
 		return err
 	}
@@ -454,14 +465,18 @@ func (t *tx) commit() error {
 	for _, id := range t.closed {
 		delete(w.open, id)
 	}
-	maps.Copy(w.used, t.used)
-	for id := range t.sessions {
-		if _, kept := t.used[id]; !kept {
+	w.takeUsed(t.used)
+	w.live.put(t.sessions)
+	return nil
+}
+
+// takeUsed takes over used times that are committed.
+func (w *writer) takeUsed(all map[string]usedTime) {
+	for id, u := range all {
+		if w.used[id] = u; u.used <= u.durable {
 			delete(w.used, id)
 		}
 	}
-	w.live.put(t.sessions)
-	return nil
 }
 
 // rollback takes back a transaction that was sound but for what a job did in it.
@@ -502,7 +517,7 @@ func (t *tx) session(id string) (session.Session, error) {
 	if row == nil {
 		return session.Session{}, noSession(id)
 	}
-	return decodeSession(id, blob(row[sessionBody]), max(t.w.proof.usedTime(id), t.w.used[id]))
+	return decodeSession(id, blob(row[sessionBody]), max(t.w.proof.usedTime(id), t.w.used[id].used))
 }
 
 func (t *tx) hold(s session.Session) {
@@ -510,10 +525,25 @@ func (t *tx) hold(s session.Session) {
 	t.wrote++
 }
 
-// spend holds a session in which only the used time differs. Its row gets it later, see settle.
-func (t *tx) spend(s session.Session) {
+// spend holds a session in which only the used time differs from before. Its row gets it later, see settle, but for what no crash may give back.
+func (t *tx) spend(s session.Session, before time.Duration) error {
+	if s.Used == before {
+		t.hold(s)
+		return nil
+	}
+	u, known := t.used[s.ID]
+	if !known {
+		u, known = t.w.used[s.ID]
+	}
+	if !known {
+		u.durable = before
+	}
+	if u.used = s.Used; u.used-u.durable > maxUnsettled {
+		return t.save(s)
+	}
 	t.hold(s)
-	t.used[s.ID] = s.Used
+	t.used[s.ID] = u
+	return nil
 }
 
 // save writes the session's row. Its used time is in the body; the column has what was settled.
@@ -544,7 +574,7 @@ func (t *tx) write(s session.Session) error {
 		return err
 	}
 	t.hold(s)
-	delete(t.used, s.ID)
+	t.used[s.ID] = usedTime{used: s.Used, durable: s.Used}
 	return nil
 }
 
@@ -638,11 +668,8 @@ func (w *writer) settle(t *tx) error {
 			return err
 		}
 	}
-	for id, used := range w.used {
-		if s, ok := t.sessions[id]; ok {
-			used = s.Used
-		}
-		if err := t.settleUsed(id, int64(used)); err != nil {
+	for id, u := range w.used {
+		if err := t.settleUsed(id, int64(u.used)); err != nil {
 			return err
 		}
 	}
