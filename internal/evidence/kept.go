@@ -111,6 +111,11 @@ func TakenOver(kept []Kept) ([]Kept, error) {
 	if !full && len(all) <= maxTaken && size <= maxTakenAll {
 		return all, nil
 	}
+	return TakenAsAnything()
+}
+
+// TakenAsAnything is one piece that says that the session may have given anything away.
+func TakenAsAnything() ([]Kept, error) {
 	body, err := json.Marshal(provenance.GivenAway(provenance.GivenCall{CallID: "session", Writes: true}))
 	return []Kept{{CallID: "session", Rules: (&provenance.Profile{}).Digest(), Body: body}}, err
 }

@@ -623,26 +623,7 @@ func (g *Gateway) CloseSession(ctx context.Context, id, by, reason string) (sess
 			s.Used = spent
 		}
 	}
-	g.forgetSeen(context.WithoutCancel(ctx), s)
 	return s, nil
-}
-
-// forgetSeen deletes what a closed session has seen, which may be secrets. Of an own one it leaves what that gave away, for the session that follows.
-func (g *Gateway) forgetSeen(ctx context.Context, s session.Session) {
-	var but []evidence.Kept
-	var err error
-	if s.Own {
-		but, err = g.given(ctx, s.ID)
-	}
-	if err == nil {
-		err = g.store.ForgetEvidence(ctx, s.ID, audit.Entry{
-			Kind: audit.Change, Action: "evidence.forget", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: "rule:closed", Decision: "ok",
-			Reason: "what the session saw is deleted with its end",
-		}, but...)
-	}
-	if err != nil {
-		g.log.Warn("what a closed session has seen is not deleted", "session", s.ID, "error", err)
-	}
 }
 
 // RemoveFiles removes what a closed session's workspace holds, which nobody can reach any more: on record before it is done.

@@ -55,7 +55,8 @@ type SessionStore interface {
 	// GivenSessions returns the ids of the open sessions that hosts and people opened, by agent, the oldest first.
 	GivenSessions(ctx context.Context) (map[string][]string, error)
 	// ChangeSession reads the session, applies change and writes the result and the entry in one transaction. change may be
-	// called more than once and must have no effect of its own. An error of change is returned as it is and nothing is written.
+	// called more than once and must have no effect of its own. An error of change is returned as it is and nothing is written. With a session that
+	// it closes goes what that has seen; of an own one what it gave away stays, for the session that follows.
 	ChangeSession(ctx context.Context, id string, change func(session.Session) (session.Session, audit.Entry, error)) (session.Session, error)
 	// SessionsPage returns sessions, the newest first: those opened before the session after ("": from the newest on), at most limit of them, only
 	// those in state ("": all).
@@ -75,10 +76,8 @@ type CallStore interface {
 	// transaction. What is over the bounds of one session is not kept, and nothing after it.
 	Outcome(ctx context.Context, sessionID string, e audit.Entry, raise []flow.Held, used time.Duration, seen ...evidence.Kept) (session.Session, error)
 	// Answer appends the entry of an answer to a server's question, and keeps what it gives away and what it writes (Spend.Wrote), in one transaction.
+	// Where the session is closed it is fault.SessionClosed, and nothing is written.
 	Answer(ctx context.Context, sessionID string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error
-	// ForgetEvidence deletes what a session has seen, but for these pieces, which take its place, and appends the entry, in one transaction. Where there
-	// is nothing to delete, nothing is appended.
-	ForgetEvidence(ctx context.Context, sessionID string, e audit.Entry, but ...evidence.Kept) error
 	// Used tells whether an intent has written the key (Spend.First).
 	Used(ctx context.Context, key string) (bool, error)
 	// Record appends entries that change no other state.

@@ -23,7 +23,8 @@ const (
 	// busy_timeout is under half of patience, so a job behind a batch that waits for a lock still gets a turn of its own.
 	writeParams = "_pragma=busy_timeout(900)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=foreign_keys(1)" +
 		"&_pragma=trusted_schema(0)&_pragma=recursive_triggers(1)&_pragma=wal_autocheckpoint(4000)&_pragma=journal_size_limit(16777216)&_pragma=secure_delete(1)&_dqs=0&_defensive=1"
-	readParams = "mode=ro&_pragma=busy_timeout(900)&_pragma=query_only(1)&_pragma=trusted_schema(0)&_dqs=0&_defensive=1"
+	busyTimeout = "PRAGMA busy_timeout = 900" // as in writeParams
+	readParams  = "mode=ro&_pragma=busy_timeout(900)&_pragma=query_only(1)&_pragma=trusted_schema(0)&_dqs=0&_defensive=1"
 )
 
 // conn is one connection below database/sql, whose bookkeeping would cost as much per statement as the statement does. It has

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/evidence"
+	"sallyport.example/internal/session"
 )
 
 // The bounds of the evidence of one session, as the schema has them.
@@ -93,52 +95,145 @@ func (p *proof) keptBytes(id string) (total int64, known bool) {
 	return total, known
 }
 
-// ForgetEvidence implements gateway.CallStore. What is deleted is overwritten (secure_delete): it may be a secret.
-func (db *DB) ForgetEvidence(ctx context.Context, sessionID string, e audit.Entry, but ...evidence.Kept) error {
-	return db.w.do(ctx, &job{run: func(t *tx) error {
-		if _, known := t.at(evidenceRows, sessionID); !known {
-			return nil
+// forget deletes what a session has seen, which may be secrets, in the transaction that closes it. Of an agent's own session it leaves what that gave away, for
+// the session that follows. What is deleted is overwritten (secure_delete), and the write-ahead log is emptied after the commit (writer.scrub).
+func (t *tx) forget(s session.Session) error {
+	if _, known := t.at(evidenceRows, s.ID); !known {
+		return nil
+	}
+	var but []evidence.Kept
+	if s.Own {
+		all, err := t.evidence(s.ID)
+		if err == nil {
+			but, err = evidence.TakenOver(all)
 		}
-		if err := t.remove(evidenceRows, sessionID); err != nil {
-			return err
-		}
-		t.moved.kept[sessionID] = -1
-		for _, ev := range but {
-			if err := t.keep(sessionID, ev); err != nil {
+		if err != nil { // closing a session must not fail because of what it has seen
+			if but, err = evidence.TakenAsAnything(); err != nil {
 				return err
 			}
 		}
-		return t.append(&e)
-	}})
+		if len(all) > 0 && len(but) == len(all) && all[0].CallID == but[0].CallID {
+			return nil
+		}
+	}
+	if err := t.remove(evidenceRows, s.ID); err != nil {
+		return err
+	}
+	t.moved.kept[s.ID] = -1
+	for _, ev := range but {
+		if err := t.keep(s.ID, ev); err != nil {
+			return err
+		}
+	}
+	t.after = append(t.after, func() { t.w.scrub = true })
+	return t.append(&audit.Entry{
+		Kind: audit.Change, Action: "evidence.forget", Session: s.ID, Agent: s.Agent, Requester: s.Requester, Actor: "rule:closed", Decision: "ok",
+		Reason: "what the session saw is deleted with its end",
+	})
+}
+
+// sweep deletes what closed sessions have seen that a version before this one has left.
+func (t *tx) sweep() error {
+	var closed []string
+	if err := t.w.c.query(func(v []driver.Value) error { closed = append(closed, text(v[0])); return nil }, selectUnforgotten); err != nil {
+		return err
+	}
+	for _, id := range closed {
+		s, err := t.session(id)
+		if err != nil {
+			return err
+		}
+		s.Own = s.Own && t.newestOwn(s.Agent) == id // an older one has been followed
+		if err := t.forget(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emptyLog moves the write-ahead log into the database and empties it, so that no version of a page is left with what was deleted. Where a reader is in
+// the way it is tried again with the next batch, which comes within a second.
+func (w *writer) emptyLog() {
+	if !w.scrub || w.c == nil {
+		return
+	}
+	busy := int64(1)
+	err := w.c.script("PRAGMA busy_timeout = 20") // calls wait meanwhile; no kept statement, since the engine sets it when it reads the text
+	if err == nil {
+		err = w.c.query(func(v []driver.Value) error { busy = number(v[0]); return nil }, "PRAGMA wal_checkpoint(TRUNCATE)")
+		err = errors.Join(err, w.c.script(busyTimeout))
+	}
+	if err != nil {
+		w.disconnect()
+		return
+	}
+	w.scrub = busy != 0
+}
+
+// evidence reads what a session has kept, as this transaction sees it.
+func (t *tx) evidence(sessionID string) (all []evidence.Kept, err error) {
+	at, _ := t.at(evidenceRows, sessionID)
+	chain := evidenceChain{key: t.w.proof.key, sessionID: sessionID}
+	if err := t.w.c.query(func(v []driver.Value) error {
+		ev, _, err := chain.next(v)
+		all = append(all, ev)
+		return err
+	}, selectEvidence, sessionID, int64(0)); err != nil {
+		return nil, err
+	}
+	if at != chain.last {
+		return nil, missing(evidenceRows, sessionID)
+	}
+	return all, nil
+}
+
+// evidenceChain checks the rows of one session in their order.
+type evidenceChain struct {
+	key       *stateKey // nil: nothing is checked
+	sessionID string
+	after     int64 // the row of which the MAC alone is wanted
+	last      rowAt
+	before    []byte
+}
+
+// next takes the next row: its columns, its entry and its MAC.
+func (c *evidenceChain) next(row []driver.Value) (ev evidence.Kept, wanted bool, err error) {
+	width := len(evidenceRows.covered())
+	at, mac := rowAt{entry: number(row[width]), n: number(row[1])}, blob(row[width+1])
+	_, numbered := row[1].(int64)
+	if wanted = at.n > c.after || !numbered; wanted {
+		if c.key != nil && (!numbered || at.n != max(c.last.n, c.after)+1 || !bytes.Equal(mac, c.key.mac(evidenceRows, at.entry, c.before, row[:width]...))) {
+			return ev, true, changedRow(evidenceRows, fmt.Sprintf("%s, %d", c.sessionID, at.n), "its MAC does not fit, or one before it is gone")
+		}
+		ev = evidence.Kept{Seq: at.n, CallID: text(row[2]), Rules: text(row[3]), Body: blob(row[5])}
+	}
+	c.last, c.before = at, mac
+	return ev, wanted, nil
 }
 
 // Evidence implements evidence.Store.
 func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) (all []evidence.Kept, err error) {
 	err = r.twice(func() error {
 		all = nil
-		var last rowAt
-		var before []byte
-		width := len(evidenceRows.covered())
+		chain := evidenceChain{sessionID: sessionID, after: after}
+		if r.proof != nil {
+			chain.key = r.proof.key
+		}
 		err := r.rows(ctx, func(scan func(...any) error) error {
 			row, err := evidenceRows.scan(scan)
 			if err != nil {
 				return err
 			}
-			at, mac := rowAt{entry: number(row[width]), n: number(row[1])}, blob(row[width+1])
-			_, numbered := row[1].(int64)
-			if at.n > after || !numbered {
-				if r.proof != nil && (!numbered || at.n != max(last.n, after)+1 || !bytes.Equal(mac, r.proof.key.mac(evidenceRows, at.entry, before, row[:width]...))) {
-					return changedRow(evidenceRows, fmt.Sprintf("%s, %d", sessionID, at.n), "its MAC does not fit, or one before it is gone")
-				}
-				all = append(all, evidence.Kept{Seq: at.n, CallID: text(row[2]), Rules: text(row[3]), Body: blob(row[5])})
+			ev, wanted, err := chain.next(row)
+			if wanted {
+				all = append(all, ev)
 			}
-			last, before = at, mac
-			return nil
+			return err
 		}, r.known(selectEvidence), sessionID, after)
 		if err != nil || r.proof == nil {
 			return err
 		}
-		if at, _ := r.proof.at(evidenceRows, sessionID); at != last && (last.n > 0 || at.n >= after) {
+		if at, _ := r.proof.at(evidenceRows, sessionID); at != chain.last && (chain.last.n > 0 || at.n >= after) {
 			return missing(evidenceRows, sessionID)
 		}
 		return nil

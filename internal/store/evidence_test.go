@@ -67,26 +67,6 @@ func TestEvidence(t *testing.T) {
 		t.Errorf("of an answer %v", got)
 	}
 
-	// What is forgotten gives way to what stays of it, and only in its session.
-	call(b.ID, ev("c4", 40), ev("c4", 50))
-	must(t, db.ForgetEvidence(ctx, b.ID, change("evidence.forget", b), ev("c4", 40)))
-	if got := ids(b.ID, 0); !slices.Equal(got, []string{"1 c4 40"}) || len(ids(a.ID, 0)) != 4 {
-		t.Errorf("after it was forgotten: %v, and of the other session %v", got, ids(a.ID, 0))
-	}
-	must(t, db.ForgetEvidence(ctx, b.ID, change("evidence.forget", b)))
-	if got := ids(b.ID, 0); got != nil {
-		t.Errorf("after all was forgotten: %v", got)
-	}
-	if report := verify(t, db.Reader); !report.OK {
-		t.Errorf("after it was forgotten, the log and the rows differ: %+v", report.Problems)
-	}
-	onWriter(t, db, func(c *conn) error {
-		if on, err := c.number("PRAGMA secure_delete"); err != nil || on != 1 {
-			t.Errorf("deleted rows can be read in the file: %d, %v", on, err)
-		}
-		return nil
-	})
-
 	// An intent that fails keeps nothing.
 	if _, err := db.Intent(ctx, a.ID, a.Version+7, intent(a, "c10"), nil, gateway.Spend{Seen: []evidence.Kept{ev("c10", 5)}}); err == nil || len(ids(a.ID, 4)) != 0 {
 		t.Errorf("%v, %v", err, ids(a.ID, 4))

@@ -118,7 +118,7 @@ type logState struct {
 	tree   *audit.Tree
 	size   int64 // of the log as acknowledged
 	lastAt time.Time
-	keys   []uint32 // of the incomplete block, see appendKeys
+	keys   []uint32         // of the incomplete block, see appendKeys
 	open   map[string]int64 // intents without outcome: call id -> index
 }
 

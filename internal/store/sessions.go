@@ -56,6 +56,12 @@ func (db *DB) OpenSession(ctx context.Context, s session.Session, e audit.Entry,
 		if s.Own {
 			t.moved.newest[s.Agent] = newestOwn{id: s.ID}
 		}
+		if s.Follows != "" { // what that one gave away is taken over
+			if err := t.remove(evidenceRows, s.Follows); err != nil {
+				return err
+			}
+			t.after = append(t.after, func() { t.w.scrub = true })
+		}
 		for _, ev := range given {
 			if err := t.keep(s.ID, ev); err != nil {
 				return err
@@ -130,6 +136,11 @@ func (db *DB) ChangeSession(ctx context.Context, id string, change func(session.
 		}
 		if err := t.append(&e); err != nil {
 			return err
+		}
+		if s.State == session.Closed {
+			if err := t.forget(s); err != nil {
+				return err
+			}
 		}
 		if s.Phase == before.Phase || e.Action == "session.phase" {
 			return nil
@@ -267,6 +278,13 @@ func (db *DB) Outcome(ctx context.Context, sessionID string, e audit.Entry, rais
 // Answer implements gateway.Store.
 func (db *DB) Answer(ctx context.Context, sessionID string, e audit.Entry, wrote *stored.Written, given ...evidence.Kept) error {
 	return db.w.do(ctx, &job{run: func(t *tx) error {
+		s, err := t.session(sessionID)
+		if err != nil {
+			return err
+		}
+		if s.State != session.Open { // the answer is not sent, and nothing of it stays
+			return fault.New(fault.SessionClosed, "Session %s is closed.", sessionID)
+		}
 		for _, ev := range given {
 			if err := t.keep(sessionID, ev); err != nil {
 				return err

@@ -44,10 +44,11 @@ const (
 	countOpenOfAgent  = "SELECT count(*) FROM approvals WHERE agent = $1 AND state IN ('pending', 'deferred') AND expires > $2"
 	upsertPulse       = "INSERT INTO pulse (one, at) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET at = excluded.at"
 	// The row that comes before the wanted ones is read for its MAC alone.
-	selectEvidence = "SELECT session_id, seq, call_id, rules, total, CASE WHEN seq > $2 THEN body END, entry, mac FROM evidence WHERE session_id = $1 AND seq >= $2 ORDER BY seq"
-	selectHeads    = "SELECT e.session_id, e.seq, e.entry, e.mac FROM (SELECT session_id, max(seq) AS seq FROM evidence GROUP BY session_id) h JOIN evidence e ON e.session_id = h.session_id AND e.seq = h.seq"
-	selectProof    = "SELECT size, digest, was_size, was_digest, used, low_water, layout, mac FROM state_proof"
-	upsertProof    = "INSERT INTO state_proof (one, size, digest, was_size, was_digest, used, low_water, layout, mac) VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (one) DO UPDATE SET size = excluded.size, digest = excluded.digest, was_size = excluded.was_size, was_digest = excluded.was_digest, used = excluded.used, low_water = excluded.low_water, layout = excluded.layout, mac = excluded.mac"
-	selectLowWater = "SELECT idx FROM low_water"
-	selectVersion  = "SELECT version FROM schema_version"
+	selectEvidence    = "SELECT session_id, seq, call_id, rules, total, CASE WHEN seq > $2 THEN body END, entry, mac FROM evidence WHERE session_id = $1 AND seq >= $2 ORDER BY seq"
+	selectUnforgotten = "SELECT DISTINCT e.session_id FROM evidence e JOIN sessions s ON s.id = e.session_id WHERE s.state = 'closed' ORDER BY e.session_id"
+	selectHeads       = "SELECT e.session_id, e.seq, e.entry, e.mac FROM (SELECT session_id, max(seq) AS seq FROM evidence GROUP BY session_id) h JOIN evidence e ON e.session_id = h.session_id AND e.seq = h.seq"
+	selectProof       = "SELECT size, digest, was_size, was_digest, used, low_water, layout, mac FROM state_proof"
+	upsertProof       = "INSERT INTO state_proof (one, size, digest, was_size, was_digest, used, low_water, layout, mac) VALUES (1, $1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (one) DO UPDATE SET size = excluded.size, digest = excluded.digest, was_size = excluded.was_size, was_digest = excluded.was_digest, used = excluded.used, low_water = excluded.low_water, layout = excluded.layout, mac = excluded.mac"
+	selectLowWater    = "SELECT idx FROM low_water"
+	selectVersion     = "SELECT version FROM schema_version"
 )

@@ -129,6 +129,9 @@ func Open(dir string, o Options) (_ *DB, err error) {
 		err = db.w.do(ctx, &job{run: db.w.recover})
 	}
 	if err == nil {
+		err = db.w.do(ctx, &job{run: (*tx).sweep})
+	}
+	if err == nil {
 		_, err = db.Checkpoint(ctx)
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	patience = 1900 * time.Millisecond
 	maxBatch = 256
 	maxQueue = 4096
-	maxLive = 4096 // sessions held in memory
+	maxLive  = 4096 // sessions held in memory
 )
 
 // job is one transaction that a caller waits for. Jobs that wait at the same time share one commit.
@@ -68,9 +68,9 @@ type writer struct {
 	health
 
 	// Below: the goroutine's own.
-	c    *conn // nil while the store is unusable
+	c    *conn  // nil while the store is unusable
 	leaf []byte // the entry under way
-	tx   tx // the transaction under way; its maps are used again
+	tx   tx     // the transaction under way; its maps are used again
 	heldFiles
 	known
 	logState
@@ -81,8 +81,8 @@ type writer struct {
 type known struct {
 	proof  *proof
 	unsure *changes // what a commit that failed would have changed in proof, until it is known whether it did
-	tried  *tried // the log as a commit that failed would have left it, until it is known whether it did
-	ended  bool // the log was closed for good: see closeLog
+	tried  *tried   // the log as a commit that failed would have left it, until it is known whether it did
+	ended  bool     // the log was closed for good: see closeLog
 }
 
 // tried is a log that a commit would have made.
@@ -95,8 +95,9 @@ type tried struct {
 type deferred struct {
 	used       map[string]usedTime // of sessions: used time that is not in their rows yet
 	unsureUsed map[string]usedTime // the same, of a commit that failed, until it is known whether it did
-	settled    map[string]bool // calls whose outcome was written although its caller had given up
-	orphans    []*audit.Entry // intents that were written although their caller had given up
+	settled    map[string]bool     // calls whose outcome was written although its caller had given up
+	orphans    []*audit.Entry      // intents that were written although their caller had given up
+	scrub      bool                // something was deleted that may still stand in the write-ahead log
 }
 
 // maxUnsettled bounds the used time of a session that is in memory alone: that much of its budget a crash gives back, with the time of the calls that
@@ -111,11 +112,11 @@ type usedTime struct {
 func newWriter(path string, o Options) *writer {
 	return &writer{
 		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
-		health: health{started: time.Now(), gone: make(chan struct{})},
-		queue: queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
-		live: liveSessions{byID: map[string]session.Session{}},
-		commit: func(c *conn) error { return c.exec("COMMIT") },
-		tx: tx{sessions: map[string]session.Session{}, used: map[string]usedTime{}, opened: map[string]int64{}, moved: newChanges()},
+		health:   health{started: time.Now(), gone: make(chan struct{})},
+		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
+		live:     liveSessions{byID: map[string]session.Session{}},
+		commit:   func(c *conn) error { return c.exec("COMMIT") },
+		tx:       tx{sessions: map[string]session.Session{}, used: map[string]usedTime{}, opened: map[string]int64{}, moved: newChanges()},
 		logState: logState{open: map[string]int64{}},
 		deferred: deferred{used: map[string]usedTime{}, settled: map[string]bool{}},
 	}
@@ -290,6 +291,7 @@ func (w *writer) serve(batch []*job) {
 	if len(jobs) == 0 {
 		return
 	}
+	defer w.emptyLog()
 	spoiled := w.attempt(jobs)
 	if !spoiled {
 		return
@@ -385,14 +387,14 @@ func run(j *job, t *tx) (err error) {
 type tx struct {
 	w     *writer
 	now   time.Time // the clock is read once for a transaction, and never runs backwards from one to the next
-	wrote int // grows with everything written, so that a failing job tells whether it left something behind
+	wrote int       // grows with everything written, so that a failing job tells whether it left something behind
 
 	sessions map[string]session.Session // changed
-	used     map[string]usedTime // of those whose used time changed; the row gets it later where it lacks some
-	opened   map[string]int64 // intents of this transaction that have no outcome, as writer.open
-	closed   []string // calls that got their outcome
+	used     map[string]usedTime        // of those whose used time changed; the row gets it later where it lacks some
+	opened   map[string]int64           // intents of this transaction that have no outcome, as writer.open
+	closed   []string                   // calls that got their outcome
 	keys     []uint32
-	moved    changes // of the rows that decide
+	moved    changes  // of the rows that decide
 	after    []func() // done when the transaction is durable
 }
 
