@@ -223,12 +223,19 @@ func accountOf(s string) (string, bool) {
 	if len(s) > 40 {
 		return "", false
 	}
-	var b strings.Builder
 	digits := 0
+	for _, c := range []byte(s) {
+		if c >= '0' && c <= '9' {
+			digits++
+		}
+	}
+	if digits < 6 { // what most values are: nothing is allocated for them
+		return "", false
+	}
+	var b strings.Builder
 	for i, c := range []byte(s) {
 		switch {
 		case c >= '0' && c <= '9':
-			digits++
 			b.WriteByte(c)
 		case c >= 'a' && c <= 'z':
 			b.WriteByte(c - 'a' + 'A')
@@ -239,7 +246,7 @@ func accountOf(s string) (string, bool) {
 			return "", false
 		}
 	}
-	if _, ok := dateOf(s); ok || b.Len() < 8 || digits < 6 || b.Len() == 8 && maybeDate(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '-' })) {
+	if _, ok := dateOf(s); ok || b.Len() < 8 || b.Len() == 8 && maybeDate(strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '-' })) {
 		return "", false
 	}
 	return b.String(), true

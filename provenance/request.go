@@ -262,7 +262,7 @@ func (w *Request) hasTime(value string) bool {
 
 // dateOf reads a date, or a date with a time of day, in the formats that programs write.
 func dateOf(s string) (time.Time, bool) {
-	if len(s) < 8 || len(s) > 40 || s[0] < '0' || s[0] > '9' { // each begins with a digit
+	if len(s) < 8 || len(s) > 40 || s[0] < '0' || s[0] > '9' { // every layout begins with a digit, and each that fails costs an allocation
 		return time.Time{}, false
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "02.01.2006", "2006/01/02"} {

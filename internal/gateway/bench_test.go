@@ -79,3 +79,20 @@ func BenchmarkTrace(b *testing.B) {
 	run("words", send(p, "anna@corp.example"))
 	run("evidence", send(p, "sales@acme.example"))
 }
+
+// Reads in a session that outsiders have written in: what each call is given is kept before it runs. New sessions are opened on the way, since one keeps
+// no more than its bounds.
+func BenchmarkUntrustedRead(b *testing.B) {
+	w := newTracedWorld(b)
+	w.says("mail.find", structured(inbox))
+	var p identity.Principal
+	n := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if n%700 == 0 {
+			p = w.open("worker", "erin", errand)
+		}
+		n++
+		w.mustPermit(w.do(p, "mail_find", fmt.Sprintf(`{"q":"Offer of the %d. week","folder":"inbox"}`, n%200), ""))
+	}
+}

@@ -27,72 +27,51 @@ func (t *tx) keep(sessionID string, ev evidence.Kept) error {
 	if size == 0 || size > maxEvidenceRow {
 		return nil
 	}
-	var total int64
-	var before []byte
-	at, known := t.at(evidenceRows, sessionID)
-	if known {
-		if at.n >= maxEvidenceRows {
-			return nil
-		}
-		var err error
-		if total, before, err = t.keptSoFar(sessionID, at); err != nil || total >= maxEvidenceAll {
-			return err
-		}
+	head, err := t.evidenceHead(sessionID)
+	if err != nil || head.at.n >= maxEvidenceRows || head.total >= maxEvidenceAll {
+		return err
 	}
-	if total += size; total > maxEvidenceAll {
+	total := head.total + size
+	if total > maxEvidenceAll {
 		total, ev.Body = maxEvidenceAll, []byte(evidence.Full) // full from here on
 	}
-	seq := at.n
 	at, was := t.version(evidenceRows, sessionID)
-	at.n = seq + 1
+	at.n = head.at.n + 1
 	row := []driver.Value{sessionID, at.n, ev.CallID, ev.Rules, total, ev.Body, at.entry, nil}
-	mac := t.w.proof.key.mac(evidenceRows, at.entry, before, row[:6]...)
+	mac := t.w.proof.key.mac(evidenceRows, at.entry, head.mac, row[:6]...)
 	row[7] = mac
 	t.wrote++
 	if err := t.w.c.exec(insertEvidence, row...); err != nil {
 		return err
 	}
 	t.moves(evidenceRows, sessionID, at, was, mac)
-	t.moved.kept[sessionID] = total
+	t.heads[sessionID] = evidenceHead{at, total, mac}
 	return nil
 }
 
-// keptSoFar is how many bytes of evidence a session has, and the MAC of the newest piece. The number is the one that this process wrote; the first time
-// it is the column's, if its MAC says so: with another one, later evidence would be left out.
-func (t *tx) keptSoFar(sessionID string, at rowAt) (total int64, mac []byte, err error) {
-	total, known := t.moved.kept[sessionID]
-	if !known {
-		total, known = t.w.proof.keptBytes(sessionID)
-	}
-	found := false
-	if known {
-		err = t.w.c.query(func(v []driver.Value) error {
-			mac, found = blob(v[2]), v[0].(int64) == at.n && v[1].(int64) == at.entry
-			return nil
-		}, selectKept, sessionID)
-	} else {
-		width, before := len(evidenceRows.covered()), []byte(nil)
-		err = t.w.c.query(func(v []driver.Value) error {
-			if number(v[1]) == at.n {
-				mac, total = bytes.Clone(blob(v[width+1])), number(v[4])
-				found = number(v[width]) == at.entry && bytes.Equal(mac, t.w.proof.key.mac(evidenceRows, at.entry, before, v[:width]...))
-			}
-			before = bytes.Clone(blob(v[width+1]))
-			return nil
-		}, evidenceRows.all+" WHERE session_id = $1 AND seq >= $2 ORDER BY seq", sessionID, at.n-1)
-	}
-	if err == nil && !found {
-		err = changedRow(evidenceRows, fmt.Sprintf("%s, %d", sessionID, at.n), "it is gone, or its MAC does not fit")
-	}
-	return total, mac, err
+// evidenceHead is the last row of a session's evidence: its MAC, and the size of all bodies up to it.
+type evidenceHead struct {
+	at    rowAt
+	total int64
+	mac   []byte
 }
 
-// keptBytes is how many bytes of evidence a session has, if some was added since the start.
-func (p *proof) keptBytes(id string) (total int64, known bool) {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
-	total, known = p.kept[id]
-	return total, known
+// evidenceHead returns the last row of a session's evidence, from memory where the log says that it is still the last. Otherwise all rows are read and
+// checked: the total of a row that somebody changed would keep everything out that is to come. The zero head is that of no evidence.
+func (t *tx) evidenceHead(sessionID string) (head evidenceHead, err error) {
+	at, known := t.at(evidenceRows, sessionID)
+	if !known {
+		return head, nil
+	}
+	for _, heads := range []map[string]evidenceHead{t.heads, t.w.heads} {
+		if head := heads[sessionID]; head.at == at {
+			return head, nil
+		}
+	}
+	err = t.eachEvidence(sessionID, func(row []driver.Value, _ evidence.Kept) {
+		head = evidenceHead{at, number(row[4]), blob(row[len(row)-1])}
+	})
+	return head, err
 }
 
 // forget deletes what a session has seen, which may be secrets, in the transaction that closes it. Of an agent's own session it leaves what that gave away, for
@@ -119,7 +98,6 @@ func (t *tx) forget(s session.Session) error {
 	if err := t.remove(evidenceRows, s.ID); err != nil {
 		return err
 	}
-	t.moved.kept[s.ID] = -1
 	for _, ev := range but {
 		if err := t.keep(s.ID, ev); err != nil {
 			return err
@@ -172,19 +150,27 @@ func (w *writer) emptyLog() {
 
 // evidence reads what a session has kept, as this transaction sees it.
 func (t *tx) evidence(sessionID string) (all []evidence.Kept, err error) {
+	err = t.eachEvidence(sessionID, func(_ []driver.Value, ev evidence.Kept) { all = append(all, ev) })
+	return all, err
+}
+
+// eachEvidence reads the rows of a session's evidence, each checked.
+func (t *tx) eachEvidence(sessionID string, each func(row []driver.Value, ev evidence.Kept)) error {
 	at, _ := t.at(evidenceRows, sessionID)
 	chain := evidenceChain{key: t.w.proof.key, sessionID: sessionID}
 	if err := t.w.c.query(func(v []driver.Value) error {
 		ev, _, err := chain.next(v)
-		all = append(all, ev)
+		if err == nil {
+			each(v, ev)
+		}
 		return err
 	}, selectEvidence, sessionID, int64(0)); err != nil {
-		return nil, err
+		return err
 	}
 	if at != chain.last {
-		return nil, missing(evidenceRows, sessionID)
+		return missing(evidenceRows, sessionID)
 	}
-	return all, nil
+	return nil
 }
 
 // evidenceChain checks the rows of one session in their order.

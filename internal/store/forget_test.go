@@ -126,7 +126,7 @@ func TestWhatAnOwnSessionGaveAway(t *testing.T) {
 	}
 	answer := e
 	answer.Kind, answer.Action = audit.Decision, "answer"
-	if err := db.Answer(t.Context(), s.ID, answer, gave(t, "hunter2-late")); !fault.Is(err, fault.SessionClosed) || left(s.ID) != 1 {
+	if err := db.Answer(t.Context(), s.ID, answer, nil, gave(t, "hunter2-late")); !fault.Is(err, fault.SessionClosed) || left(s.ID) != 1 {
 		t.Errorf("an answer in a closed session: %v, %d pieces", err, left(s.ID))
 	}
 	get(t)(db.Outcome(t.Context(), s.ID, outcome(e, "ok"), nil, 0, gave(t, "hunter2-late")))

@@ -28,12 +28,11 @@ type proof struct {
 	// committing is held while a commit becomes visible and rows takes it over. A reader that finds a row and rows apart waits for it and looks again.
 	committing sync.RWMutex
 
-	mu     sync.RWMutex // guards rows, newest, used, spoken and kept
+	mu     sync.RWMutex // guards rows, newest, used and spoken
 	rows   []map[uint64]rowAt
 	newest map[string]newestOwn
 	used   map[string]int64   // used times that are in the sessions' rows, without zeros
 	spoken map[spokenOf]int64 // when a person last said anything but yes, in microseconds since 1970
-	kept   map[string]int64   // bytes of evidence of the sessions to which some was added
 
 	sum     total // of the rows; the writer's own
 	usedSum total // of the used times, which no entry names
@@ -53,7 +52,7 @@ type newestOwn struct {
 }
 
 func newProof(key *stateKey) *proof {
-	p := &proof{key: key, seed: maphash.MakeSeed(), rows: make([]map[uint64]rowAt, len(proved)), newest: map[string]newestOwn{}, used: map[string]int64{}, spoken: map[spokenOf]int64{}, kept: map[string]int64{}}
+	p := &proof{key: key, seed: maphash.MakeSeed(), rows: make([]map[uint64]rowAt, len(proved)), newest: map[string]newestOwn{}, used: map[string]int64{}, spoken: map[spokenOf]int64{}}
 	for i := range p.rows {
 		p.rows[i] = map[uint64]rowAt{}
 	}
@@ -108,7 +107,6 @@ type changes struct {
 	newest  map[string]newestOwn
 	used    map[string]int64
 	spoken  map[spokenOf]int64
-	kept    map[string]int64 // -1: forgotten
 	sum     total
 	usedSum total
 	blocks  total
@@ -123,7 +121,7 @@ type changed struct {
 }
 
 func newChanges() changes {
-	return changes{rows: map[changed]rowAt{}, newest: map[string]newestOwn{}, used: map[string]int64{}, spoken: map[spokenOf]int64{}, kept: map[string]int64{}}
+	return changes{rows: map[changed]rowAt{}, newest: map[string]newestOwn{}, used: map[string]int64{}, spoken: map[spokenOf]int64{}}
 }
 
 func (c *changes) reset(p *proof) {
@@ -131,7 +129,6 @@ func (c *changes) reset(p *proof) {
 	clear(c.newest)
 	clear(c.used)
 	clear(c.spoken)
-	clear(c.kept)
 	c.sum, c.usedSum, c.blocks, c.pending, c.size, c.settled = p.sum, p.usedSum, p.blocks, c.pending[:0], 0, ""
 }
 
@@ -154,13 +151,6 @@ func (p *proof) apply(c *changes) {
 	maps.Copy(p.newest, c.newest)
 	maps.Copy(p.used, c.used)
 	maps.Copy(p.spoken, c.spoken)
-	for id, total := range c.kept {
-		if total < 0 {
-			delete(p.kept, id)
-		} else {
-			p.kept[id] = total
-		}
-	}
 }
 
 // at is a row as this transaction sees it.
@@ -404,7 +394,6 @@ func (w *writer) commitProved(m *changes) error {
 func (c *changes) clone() *changes {
 	next := *c
 	next.rows, next.newest, next.used, next.spoken, next.pending = maps.Clone(c.rows), maps.Clone(c.newest), maps.Clone(c.used), maps.Clone(c.spoken), nil
-	next.kept = maps.Clone(c.kept)
 	return &next
 }
 

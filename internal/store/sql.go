@@ -34,7 +34,6 @@ const (
 	insertDestination = "INSERT INTO approval_destinations (destination, n) SELECT $1, n FROM approvals WHERE id = $2"
 	countDrills       = "SELECT count(*), coalesce(sum(CASE WHEN a.state = 'rejected' THEN 1 ELSE 0 END), 0), coalesce(sum(CASE WHEN a.state = 'approved' THEN 1 ELSE 0 END), 0) FROM drills d JOIN approvals a ON a.id = d.id"
 	insertEvidence    = "INSERT INTO evidence (session_id, seq, call_id, rules, total, body, entry, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-	selectKept        = "SELECT seq, entry, mac FROM evidence WHERE session_id = ? ORDER BY seq DESC LIMIT 1"
 	selectUsed        = "SELECT 1 FROM used WHERE key = $1"
 	selectApprovalFor = "WHERE session = $1 AND call_digest = $2 ORDER BY n DESC LIMIT 1"
 	selectAsked       = "SELECT n FROM approvals WHERE id = $1"

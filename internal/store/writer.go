@@ -80,9 +80,10 @@ type writer struct {
 // known is what the writer knows of the rows that decide.
 type known struct {
 	proof  *proof
-	unsure *changes // what a commit that failed would have changed in proof, until it is known whether it did
-	tried  *tried   // the log as a commit that failed would have left it, until it is known whether it did
-	ended  bool     // the log was closed for good: see closeLog
+	unsure *changes                // what a commit that failed would have changed in proof, until it is known whether it did
+	heads  map[string]evidenceHead // of sessions that keep evidence now
+	tried  *tried                  // the log as a commit that failed would have left it, until it is known whether it did
+	ended  bool                    // the log was closed for good: see closeLog
 }
 
 // tried is a log that a commit would have made.
@@ -116,7 +117,8 @@ func newWriter(path string, o Options) *writer {
 		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
 		live:     liveSessions{byID: map[string]session.Session{}},
 		commit:   func(c *conn) error { return c.exec("COMMIT") },
-		tx:       tx{sessions: map[string]session.Session{}, used: map[string]usedTime{}, opened: map[string]int64{}, moved: newChanges()},
+		tx:       tx{sessions: map[string]session.Session{}, used: map[string]usedTime{}, opened: map[string]int64{}, heads: map[string]evidenceHead{}, moved: newChanges()},
+		known:    known{heads: map[string]evidenceHead{}},
 		logState: logState{open: map[string]int64{}},
 		deferred: deferred{used: map[string]usedTime{}, settled: map[string]bool{}},
 	}
@@ -394,8 +396,9 @@ type tx struct {
 	opened   map[string]int64           // intents of this transaction that have no outcome, as writer.open
 	closed   []string                   // calls that got their outcome
 	keys     []uint32
-	moved    changes  // of the rows that decide
-	after    []func() // done when the transaction is durable
+	heads    map[string]evidenceHead // of sessions whose evidence grew
+	moved    changes                 // of the rows that decide
+	after    []func()                // done when the transaction is durable
 }
 
 // begin connects if need be and starts a transaction.
@@ -422,8 +425,9 @@ func (w *writer) begin() (*tx, error) {
 	clear(t.sessions)
 	clear(t.used)
 	clear(t.opened)
+	clear(t.heads)
 	t.moved.reset(w.proof)
-	*t = tx{w: w, now: now, keys: w.keys, moved: t.moved, sessions: t.sessions, used: t.used, opened: t.opened, closed: t.closed[:0]}
+	*t = tx{w: w, now: now, keys: w.keys, moved: t.moved, sessions: t.sessions, used: t.used, opened: t.opened, heads: t.heads, closed: t.closed[:0]}
 	return t, nil
 }
 
@@ -468,6 +472,10 @@ func (t *tx) commit() error {
 		delete(w.open, id)
 	}
 	w.takeUsed(t.used)
+	if len(w.heads)+len(t.heads) > maxLive {
+		clear(w.heads) // they are read again
+	}
+	maps.Copy(w.heads, t.heads)
 	w.live.put(t.sessions)
 	return nil
 }
