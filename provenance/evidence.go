@@ -76,6 +76,7 @@ type seenValue struct {
 	Field string `json:"field"`
 	Text  string `json:"text"`
 	Class class  `json:"class"`
+	Hash  string `json:"hash,omitempty"` // in place of the text, where a secret stands in it
 	ID    bool   `json:"id,omitempty"`   // the field is called an id
 	Code  bool   `json:"code,omitempty"` // another trusted field: an id for arguments of the same name
 	Many  bool   `json:"many,omitempty"` // one of several side by side in a text, or one of the names in a table

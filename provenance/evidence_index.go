@@ -20,6 +20,8 @@ type Evidence struct {
 	names    given                         // what writes were given that may have changed a record: it names none
 	written  map[writtenKind]map[form]bool // what writes changed -> the records that they selected; the zero form: any
 	bearers  map[bearer]bearers
+	hidden   map[string][]occurrence // hash of a value -> where it occurred
+	hash     func(value string) string
 	count    int // values
 }
 
@@ -53,6 +55,9 @@ func (sp occurrence) trusted() bool { return sp.class == classTrusted || sp.clas
 func (e *Evidence) valuesOf(f form, r Role) []occurrence {
 	if other, ok := f.regrouped(); ok && r != Amount && len(e.values[other]) > 0 {
 		return slices.Concat(e.values[f], e.values[other])
+	}
+	if len(e.hidden) > 0 && e.hash != nil {
+		return slices.Concat(e.values[f], e.hidden[e.hash(f.token())])
 	}
 	return e.values[f]
 }
@@ -105,6 +110,7 @@ func (e *Evidence) giveAway(operation string, g *givenAway) {
 	for _, value := range g.Values {
 		e.given.add(value, at, known)
 	}
+	e.given.addHashes(g.Hashes, at)
 	w := g.Wrote
 	if w == nil {
 		return
@@ -119,6 +125,7 @@ func (e *Evidence) giveAway(operation string, g *givenAway) {
 	for _, value := range g.Values {
 		e.names.add(value, at, nil)
 	}
+	e.names.addHashes(g.Hashes, at)
 	if e.names.full || g.All || w.Any {
 		e.written[k][form{}] = true
 	}
@@ -215,6 +222,7 @@ func (e *Evidence) Add(s Observation) {
 	if e.values == nil {
 		e.values, e.ids = map[form][]occurrence{}, map[string][]occurrence{}
 		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
+		e.hidden = map[string][]occurrence{}
 		e.written, e.bearers = map[writtenKind]map[form]bool{}, map[bearer]bearers{}
 	}
 	switch {
@@ -236,6 +244,11 @@ func (e *Evidence) Add(s Observation) {
 		for _, v := range r.Values {
 			if e.count >= maxEvidence {
 				return
+			}
+			if v.Hash != "" {
+				e.count++
+				e.hidden[v.Hash] = append(e.hidden[v.Hash], occurrence{record: at, field: v.Field, class: v.Class, many: v.Many})
+				continue
 			}
 			f, ok := formOf(v.Text)
 			if !ok {

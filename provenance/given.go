@@ -52,6 +52,7 @@ type givenAway struct {
 	Hosts  []string `json:"hosts,omitempty"`  // of the hosts in them, those of such addresses and links
 	All    bool     `json:"all,omitempty"`    // the call gave away more than is kept: it may have been anything
 	Wrote  *wrote   `json:"wrote,omitempty"`  // nil: the call changed nothing
+	Hashes []string `json:"hashes,omitempty"` // of the pieces of arguments in which a secret stands: they are not in Values
 	Text   string   `json:"text,omitempty"`   // what an earlier version kept in place of the values
 }
 
@@ -199,6 +200,9 @@ type given struct {
 	last   int  // the longest edge, in bytes
 	full   bool // from record "from" on, everything counts as given
 	from   int
+
+	hashes map[string]int            // pieces of what was given and hidden
+	hash   func(value string) string // of a piece
 }
 
 // givenText is one argument, in one of its readings.
@@ -310,7 +314,7 @@ func (g *given) fill(at int) {
 }
 
 // empty reports whether nothing was given.
-func (g *given) empty() bool { return len(g.whole) == 0 && !g.full }
+func (g *given) empty() bool { return len(g.whole) == 0 && len(g.hashes) == 0 && !g.full }
 
 // since is the index of the first record that may repeat the value, because a call had been given it by then; never if none had. A value was given
 // if this holds for one of its readings and one of an argument's (see readings):
@@ -324,9 +328,9 @@ func (g *given) empty() bool { return len(g.whole) == 0 && !g.full }
 //
 // So numbers, dates, amounts and short texts count as a whole alone. For ids, see sinceID.
 func (g *given) since(value string, letters int) int {
-	at := never
+	at := g.hiddenSince(value, false)
 	if g.full {
-		at = g.from
+		at = min(at, g.from)
 	}
 	if len(g.whole) == 0 || len(value) > maxValue {
 		return at
@@ -397,9 +401,9 @@ func hostOf(f form) string {
 
 // sinceID is like since, for an id that a system set: it was given only if an argument was that id.
 func (g *given) sinceID(id string) int {
-	at := never
+	at := g.hiddenSince(id, true)
 	if g.full {
-		at = g.from
+		at = min(at, g.from)
 	}
 	all, ok := readings(id)
 	if !ok {

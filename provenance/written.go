@@ -31,26 +31,8 @@ func Written(p *Profile, args []byte) (values []string, ok bool) {
 	}
 	seen, ok := map[string]bool{}, true
 	givenTexts(&Profile{}, v, "", func(s string) {
-		all, known := readings(s)
-		if ok = ok && known; !ok || skip[s] {
-			return
-		}
-		var g given
-		g.add(s, 0, nil)
-		for f := range g.values {
-			seen[f.token()] = true
-		}
-		for _, reading := range all {
-			for part := range strings.SplitSeq(reading, decodedMark) {
-				words := slices.Collect(wordsIn(part))
-				for n := 1; n <= phraseWords; n++ {
-					for i := 0; i+n <= len(words) && len(seen) <= maxWritten; i++ {
-						if phrase := strings.Join(words[i:i+n], " "); n > 1 || countLetters(phrase) >= pieceLetters {
-							seen["phrase "+phrase] = true
-						}
-					}
-				}
-			}
+		if ok && !skip[s] {
+			ok = pieces(s, seen)
 		}
 	})
 	if !ok || len(seen) > maxWritten {
@@ -61,6 +43,35 @@ func Written(p *Profile, args []byte) (values []string, ok bool) {
 	}
 	slices.Sort(values)
 	return values, true
+}
+
+// pieces adds what of a text is compared by hashes; it reports false where the text can't be read.
+func pieces(s string, seen map[string]bool) bool {
+	all, ok := readings(s)
+	if !ok {
+		return false
+	}
+	var g given
+	g.add(s, 0, nil)
+	for f := range g.values {
+		seen[f.token()] = true
+	}
+	for host := range g.hosts {
+		seen["host "+host] = true
+	}
+	for _, reading := range all {
+		for part := range strings.SplitSeq(reading, decodedMark) {
+			words := slices.Collect(wordsIn(part))
+			for n := 1; n <= phraseWords; n++ {
+				for i := 0; i+n <= len(words) && len(seen) <= maxWritten; i++ {
+					if phrase := strings.Join(words[i:i+n], " "); n > 1 || countLetters(phrase) >= pieceLetters {
+						seen["phrase "+phrase] = true
+					}
+				}
+			}
+		}
+	}
+	return true
 }
 
 func (f form) token() string { return string(rune('0'+f.kind)) + " " + f.value }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"sallyport.example/internal/call"
 	"sallyport.example/provenance"
 )
 
@@ -21,6 +22,8 @@ func (k *kept) Evidence(_ context.Context, _ string, after int64) ([]Kept, error
 	k.after = append(k.after, after)
 	return k.all[after:], nil
 }
+
+func (*kept) KeyedHash(of, value string) string { return call.HashBytes([]byte(of + value)) }
 
 func (k *kept) add(t *testing.T, rules string, seen provenance.Observation) {
 	t.Helper()

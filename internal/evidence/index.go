@@ -14,7 +14,12 @@ import (
 type Store interface {
 	// Evidence returns what a session has kept after the one with that number, in order.
 	Evidence(ctx context.Context, sessionID string, after int64) ([]Kept, error)
+	// KeyedHash is a hash of a value under a key that is kept apart from the database.
+	KeyedHash(of, value string) string
 }
+
+// Hash is what is kept of a value in which a secret stands.
+func Hash(s Store, value string) string { return s.KeyedHash("secret in evidence", value) }
 
 // Index is what a session has seen, as far as memory has it: an index of what the store keeps. It is brought up to date before it is asked,
 // so replicas see one another's evidence. The zero Index has seen nothing yet. It must not be copied.
@@ -68,6 +73,7 @@ func (x *Index) catchUp(ctx context.Context, store Store, sessionID string, rule
 	if err != nil {
 		return err
 	}
+	x.index.HashWith(func(value string) string { return Hash(store, value) })
 	for _, ev := range kept {
 		var seen provenance.Observation
 		if err := json.Unmarshal(ev.Body, &seen); err != nil {

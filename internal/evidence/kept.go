@@ -44,7 +44,9 @@ type Source struct {
 	CallID    string
 	Operation string
 	Profile   *provenance.Profile
-	Rules     string // its digest
+	Rules     string                    // its digest
+	Secrets   []string                  // that were found in what it brings: kept by their hashes
+	Hash      func(value string) string // of a value with a secret
 }
 
 func (s Source) kept(body []byte) Kept {
@@ -56,6 +58,7 @@ func (s Source) Observed(seen provenance.Observation) []Kept {
 	if len(seen.Records) == 0 {
 		return nil
 	}
+	seen.Hide(s.Secrets, s.Hash)
 	body, err := json.Marshal(seen)
 	if err != nil || len(body) > maxBody {
 		return nil
@@ -66,7 +69,9 @@ func (s Source) Observed(seen provenance.Observation) []Kept {
 // Approved makes evidence of the arguments that a person has approved, having been shown where they came from. labels are what the
 // session holds.
 func (s Source) Approved(args []byte, shown []provenance.Finding, labels []flow.Held) (Kept, error) {
-	body, err := json.Marshal(provenance.Approve(s.Operation, s.CallID, s.Profile, args, shown, labels))
+	approved := provenance.Approve(s.Operation, s.CallID, s.Profile, args, shown, labels)
+	approved.Hide(s.Secrets, s.Hash)
+	body, err := json.Marshal(approved)
 	return s.kept(body), err
 }
 
@@ -85,6 +90,7 @@ func (s Source) GivenAway(sent Sent) ([]Kept, error) {
 	if given.GivenAway == nil {
 		return nil, nil
 	}
+	given.Hide(s.Secrets, s.Hash)
 	body, err := json.Marshal(given)
 	if err == nil && len(body) > maxBody {
 		of.Arguments = nil // it may have been anything

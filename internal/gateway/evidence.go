@@ -27,7 +27,7 @@ func (c *crossing) kept() ([]evidence.Kept, error) {
 		if r := c.judged.facts.Evidence.Ruling; r != nil {
 			shown = r.Evidence
 		}
-		approved, err := c.evidenceSource().Approved(c.args, shown, c.raised().Labels)
+		approved, err := c.evidenceSource(c.args).Approved(c.args, shown, c.raised().Labels)
 		if err != nil {
 			return nil, err
 		}
@@ -48,7 +48,7 @@ func (c *crossing) givenAway(s *session.Session, sent ...[]byte) ([]evidence.Kep
 		if b == nil {
 			continue
 		}
-		given, err := c.evidenceSource().GivenAway(evidence.Sent{
+		given, err := c.evidenceSource(b).GivenAway(evidence.Sent{
 			Arguments: b, Writes: c.writes, Request: c.live.seen.Request(s.UserRequest), Own: c.g.o.Identities(s.Requester),
 		})
 		if err != nil {
@@ -59,9 +59,12 @@ func (c *crossing) givenAway(s *session.Session, sent ...[]byte) ([]evidence.Kep
 	return all, nil
 }
 
-// evidenceSource is the call as what brings evidence.
-func (c *crossing) evidenceSource() evidence.Source {
-	return evidence.Source{CallID: c.id, Operation: c.op.ID, Profile: c.op.Profile, Rules: c.op.Rules}
+// evidenceSource is the call as what brings evidence, which is read from b.
+func (c *crossing) evidenceSource(b []byte) evidence.Source {
+	return evidence.Source{
+		CallID: c.id, Operation: c.op.ID, Profile: c.op.Profile, Rules: c.op.Rules, Secrets: c.g.o.Detector.Secrets(b),
+		Hash: func(value string) string { return evidence.Hash(c.g.store, value) },
+	}
 }
 
 // observe reads what came back by what the operator says about the operation: what it shows, and whether it can be trusted. Both are one

@@ -1,0 +1,147 @@
+package provenance
+
+import (
+	"slices"
+	"strings"
+)
+
+// A secret that was found in a result or in arguments is not kept as it is: a value that has one, or is part of one, is kept by a keyed hash. It is found
+// again as a whole. What a call gave away is also found by its pieces, as in Written.
+
+// maxSecrets bounds the secrets of one observation: with more, nothing of it is kept.
+const maxSecrets = 64
+
+// minSecretPart is the length from which on a value that is part of a secret is hidden, too.
+const minSecretPart = 4 // bytes
+
+// Hide replaces each value of the observation in which a secret stands by its hash. What can't be compared by a hash confirms less than it did.
+func (s *Observation) Hide(secrets []string, hash func(value string) string) {
+	switch {
+	case len(secrets) == 0:
+		return
+	case len(secrets) > maxSecrets:
+		s.Records, s.Approved = nil, nil
+		if s.GivenAway != nil {
+			s.GivenAway = GivenAway(GivenCall{Writes: s.GivenAway.Wrote != nil}).GivenAway // it may have been anything
+		}
+		return
+	}
+	folded := make([]string, len(secrets))
+	for i, secret := range secrets {
+		folded[i] = fold(secret)
+	}
+	has := func(text string) bool {
+		text = fold(text)
+		return slices.ContainsFunc(folded, func(secret string) bool {
+			return strings.Contains(text, secret) || len(text) >= minSecretPart && strings.Contains(secret, text)
+		})
+	}
+	for i := range s.Records {
+		s.Records[i].hide(has, hash)
+	}
+	if a := s.Approved; a != nil { // asked about again
+		a.Values = slices.DeleteFunc(a.Values, func(v approvedValue) bool { return has(v.Text) || has(v.Argument) })
+	}
+	if g := s.GivenAway; g != nil {
+		g.hide(has, hash)
+	}
+}
+
+func (r *seenRecord) hide(has func(string) bool, hash func(string) string) {
+	r.By = slices.DeleteFunc(r.By, func(by namedBy) bool { return has(by.Text) || has(by.Field) })
+	if r.Named = ""; len(r.By) > 0 && !r.By[0].Many {
+		r.Named = r.By[0].Field
+	}
+	for i := range r.Values {
+		v := &r.Values[i]
+		if has(v.Field) {
+			v.Field = ""
+		}
+		if !has(v.Text) {
+			continue
+		}
+		f, _ := formOf(v.Text)
+		v.Text, v.ID, v.Code, v.Hash = "", false, false, hash(f.token())
+	}
+}
+
+func (g *givenAway) hide(has func(string) bool, hash func(string) string) {
+	seen, ok := map[string]bool{}, true
+	g.Values = slices.DeleteFunc(g.Values, func(value string) bool {
+		hidden := has(value)
+		if hidden {
+			ok = pieces(value, seen) && ok
+		}
+		return hidden
+	})
+	g.Known, g.Hosts = slices.DeleteFunc(g.Known, has), slices.DeleteFunc(g.Hosts, has)
+	if w := g.Wrote; w != nil {
+		before := len(w.IDs)
+		if w.IDs = slices.DeleteFunc(w.IDs, has); len(w.IDs) < before {
+			w.Any = true
+		}
+	}
+	if !ok || len(seen) > maxWritten {
+		g.All = true
+		return
+	}
+	for piece := range seen {
+		g.Hashes = append(g.Hashes, hash(piece))
+	}
+	slices.Sort(g.Hashes)
+}
+
+// HashWith sets how values are hashed that were hidden.
+func (e *Evidence) HashWith(hash func(value string) string) {
+	e.hash, e.given.hash, e.names.hash = hash, hash, hash
+}
+
+// addHashes adds the pieces of what was given and hidden.
+func (g *given) addHashes(hashes []string, at int) {
+	if len(hashes) == 0 {
+		return
+	}
+	if g.size += len(hashes) * len(hashes[0]); g.hash == nil || g.size > maxGivenAway {
+		g.fill(at)
+		return
+	}
+	if g.hashes == nil {
+		g.hashes = map[string]int{}
+	}
+	for _, hash := range hashes {
+		first(g.hashes, hash, at)
+	}
+}
+
+// hiddenSince is since for what was given and hidden.
+func (g *given) hiddenSince(value string, id bool) int {
+	at := never
+	if len(g.hashes) == 0 || len(value) > maxValue {
+		return at
+	}
+	found := never
+	was := func(piece string) bool {
+		since, ok := g.hashes[g.hash(piece)]
+		if ok {
+			found = min(found, since)
+		}
+		return ok
+	}
+	if wasWritten(value, id, was) {
+		at = min(at, found)
+		if found == never { // it can't be read
+			at = 0
+		}
+	}
+	all, _ := readings(strings.TrimSpace(value))
+	for _, reading := range all {
+		if f, ok := formOf(strings.ReplaceAll(reading, decodedMark, "")); ok && (f.kind == mail || f.kind == link) && !id {
+			for host := hostOf(f); strings.Contains(host, "."); _, host, _ = strings.Cut(host, ".") {
+				if was("host " + host) {
+					at = min(at, found)
+				}
+			}
+		}
+	}
+	return at
+}
