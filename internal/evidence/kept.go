@@ -24,8 +24,10 @@ const (
 
 // The bounds of what one session keeps. After the first piece that has no room, none is kept.
 const (
-	MaxPieces = 2000
+	MaxPieces = 20_000
 	MaxBytes  = 16 << 20
+
+	MaxPiecesBefore = 2000 // in versions before: a session with as many may have left out more
 )
 
 // Full is the body of the last piece where there was no room in bytes.

@@ -110,8 +110,11 @@ func (t *tx) forget(s session.Session) error {
 	})
 }
 
-// sweep deletes what closed sessions have seen that a version before this one has left.
+// sweep mends what versions before this one have left: evidence of closed sessions, and of sessions that were full at their lower bound.
 func (t *tx) sweep() error {
+	if err := t.markFull(); err != nil {
+		return err
+	}
 	var closed []string
 	if err := t.w.c.query(func(v []driver.Value) error { closed = append(closed, text(v[0])); return nil }, selectUnforgotten); err != nil {
 		return err
@@ -123,6 +126,34 @@ func (t *tx) sweep() error {
 		}
 		s.Own = s.Own && t.newestOwn(s.Agent) == id // an older one has been followed
 		if err := t.forget(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// markFull notes in each session that may have been full at the bound before that it may have given anything away since: what was left out then is not known.
+func (t *tx) markFull() error {
+	var full []string
+	if err := t.w.c.query(func(v []driver.Value) error { full = append(full, text(v[0])); return nil }, selectFullBefore, int64(evidence.MaxPiecesBefore)); err != nil {
+		return err
+	}
+	for _, id := range full {
+		s, err := t.session(id)
+		if err != nil {
+			return err
+		}
+		all, err := evidence.TakenAsAnything()
+		if err != nil {
+			return err
+		}
+		if err := t.keep(id, all[0]); err != nil {
+			return err
+		}
+		if err := t.append(&audit.Entry{
+			Kind: audit.Change, Action: "evidence.full", Session: id, Agent: s.Agent, Requester: s.Requester, Actor: "rule:upgrade", Decision: "ok",
+			Reason: "the session had kept all that it could before its bound was raised: what it gave away after that is not known",
+		}); err != nil {
 			return err
 		}
 	}

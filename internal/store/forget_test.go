@@ -202,3 +202,25 @@ func TestWhatWasLeftIsSwept(t *testing.T) {
 	must(t, db.Close())
 	starts(t, dataDir(t))
 }
+
+// TestFullBeforeItsBoundWasRaised starts on a session that was full in a version before: nothing that comes later confirms anything there.
+func TestFullBeforeItsBoundWasRaised(t *testing.T) {
+	db := openDB(t)
+	s := opened(t, db, "a")
+	pieces := make([]evidence.Kept, evidence.MaxPiecesBefore)
+	for i := range pieces {
+		pieces[i] = gave(t, fmt.Sprint("value ", i))
+	}
+	e := intent(s, newCall())
+	get(t)(db.Intent(t.Context(), s.ID, s.Version, e, nil, gateway.Spend{Seen: pieces}))
+	for range 2 { // once
+		must(t, db.Close())
+		db = openDB(t)
+		all, err := db.Evidence(t.Context(), s.ID, evidence.MaxPiecesBefore)
+		if err != nil || len(all) != 1 || !strings.Contains(string(all[0].Body), `"all":true`) {
+			t.Errorf("%+v, %v", all, err)
+		}
+	}
+	must(t, db.Close())
+	starts(t, dataDir(t))
+}

@@ -44,6 +44,7 @@ const (
 	upsertPulse       = "INSERT INTO pulse (one, at) VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET at = excluded.at"
 	// The row that comes before the wanted ones is read for its MAC alone.
 	selectEvidence    = "SELECT session_id, seq, call_id, rules, total, CASE WHEN seq > $2 THEN body END, entry, mac FROM evidence WHERE session_id = $1 AND seq >= $2 ORDER BY seq"
+	selectFullBefore  = "SELECT e.session_id FROM evidence e WHERE e.seq = $1 AND NOT EXISTS (SELECT 1 FROM evidence o WHERE o.session_id = e.session_id AND o.seq > $1) ORDER BY e.session_id"
 	selectUnforgotten = "SELECT DISTINCT e.session_id FROM evidence e JOIN sessions s ON s.id = e.session_id WHERE s.state = 'closed' ORDER BY e.session_id"
 	selectHeads       = "SELECT e.session_id, e.seq, e.entry, e.mac FROM (SELECT session_id, max(seq) AS seq FROM evidence GROUP BY session_id) h JOIN evidence e ON e.session_id = h.session_id AND e.seq = h.seq"
 	selectProof       = "SELECT size, digest, was_size, was_digest, used, low_water, layout, mac FROM state_proof"
