@@ -70,6 +70,8 @@ type namedBy struct {
 	Text  string `json:"text"`           // as it is compared
 	ID    bool   `json:"id,omitempty"`   // it is an id or number
 	Many  bool   `json:"many,omitempty"` // it singles none out: another record of the result has it, or a name that it is part of
+	List  bool   `json:"list,omitempty"` // the profile lists the field as a name
+	Made  bool   `json:"made,omitempty"` // the call made the record under this name: its id counts as that of the named record, and nothing else of it does
 }
 
 type seenValue struct {
@@ -164,7 +166,7 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 	o.seen.Records = make([]seenRecord, len(records))
 	for i := range records {
 		o.seen.Records[i] = seenRecord{By: named[i], Only: only}
-		if len(named[i]) > 0 && !named[i][0].Many {
+		if len(named[i]) > 0 && !named[i][0].Many && !named[i][0].Made {
 			o.seen.Records[i].Named = named[i][0].Field
 		}
 	}
@@ -186,6 +188,7 @@ func (o *observer) named(records []record) [][]namedBy {
 	type hit struct {
 		id    bool   // the record's id or number, whatever the field is called
 		field string // the name of any other field
+		list  bool   // the profile lists it as a name
 		form  form
 	}
 	hits, loose := map[hit][]int{}, map[hit][]int{}
@@ -194,7 +197,8 @@ func (o *observer) named(records []record) [][]namedBy {
 		for _, f := range rec.fields {
 			c := o.class(f)
 			trusted := c == classTrusted || c == classSystem
-			naming := f.listedIn(o.p.Names) || o.trusted && o.p.Names == nil
+			listed := f.listedIn(o.p.Names)
+			naming := listed || o.trusted && o.p.Names == nil
 			if f.key {
 				continue
 			}
@@ -208,13 +212,13 @@ func (o *observer) named(records []record) [][]namedBy {
 			case trusted && isIDOrNumber(f.name, o.p.IDKind) && !(hasID && bareName(f.name) == "number") && o.cached(question{value: f.text, id: true}, func() bool { return o.request.givesID(f.text, o.p.IDKind) }):
 				add(hits, hit{id: true}, f.text)
 			case naming && o.requestNames(f.text, o.author(f)):
-				if !o.echoes(records, f.name, f.text) {
-					add(hits, hit{field: f.name}, f.text)
+				if !o.echoes(f.text) {
+					add(hits, hit{field: f.name, list: listed}, f.text)
 				}
 			case naming:
 				for _, name := range shortNames(f.text) {
-					if o.requestNames(name, o.author(f)) && !o.echoes(records, f.name, name) {
-						add(loose, hit{field: f.name}, name)
+					if o.requestNames(name, o.author(f)) && !o.echoes(name) {
+						add(loose, hit{field: f.name, list: listed}, name)
 					}
 				}
 			}
@@ -242,7 +246,7 @@ func (o *observer) named(records []record) [][]namedBy {
 			name = "id"
 		}
 		for _, i := range in {
-			named[i] = append(named[i], namedBy{Field: name, Text: h.form.value, ID: h.id, Many: len(in) > 1 || less || len(hits) > maxNames})
+			named[i] = append(named[i], namedBy{Field: name, Text: h.form.value, ID: h.id, List: h.list, Many: len(in) > 1 || less || len(hits) > maxNames})
 		}
 	}
 	for i, by := range named { // the same for every order of the map, and what names the record first
@@ -260,15 +264,9 @@ func (o *observer) named(records []record) [][]namedBy {
 	return named
 }
 
-// echoes reports whether a field with this value only repeats what the call was given. A field that the profile lists as a name does not, nor does one
-// that has something else in another record: there it is what was found.
-func (o *observer) echoes(records []record, name, value string) bool {
-	repeats := func(s string) bool { return o.asked().since(s, 0) < never }
-	return o.p.Names == nil && repeats(value) && !(name != "" && slices.ContainsFunc(records, func(r record) bool {
-		return slices.ContainsFunc(r.fields, func(f field) bool {
-			return f.name == name && !f.key && f.text != "" && f.text != value && !repeats(f.text)
-		})
-	}))
+// echoes reports whether a field with this value may only repeat what the call was given. A field that the profile lists as a name does not.
+func (o *observer) echoes(value string) bool {
+	return o.p.Names == nil && o.asked().since(value, 0) < never
 }
 
 // asked is what the call was given.
@@ -280,33 +278,48 @@ func (o *observer) asked() *given {
 	return o.given
 }
 
-// namedByCreation names the record that a call created by the name that the call gave it, if the request has that name. A call that may have changed
-// a record that was there before creates none, and one that puts anything into the record that says who it is for, and that the request doesn't have,
-// names none: a contact of the request's name with a stranger's address is not the one that the person means.
+// namedByCreation names the record that a call made by the name that the call gave it, if the request has that name. A call that puts anything into the
+// record that says who it is for, and that the request doesn't have, names none, and nor does one with a second name that the request doesn't have: a contact
+// of the request's name with a stranger's address is not the one that the person means.
 func (o *observer) namedByCreation(named [][]namedBy, records []record, args any) {
-	if !o.writes || len(records) != 1 || !o.p.HasRoles() || selectsRecord(o.p, args) {
+	if !o.writes || len(records) != 1 || !o.p.makes(args) {
 		return
 	}
+	var names []namedBy
 	stranger := false
 	leaves(args, "", func(path string, value any) {
 		s, ok := scalar(value)
 		f, has := formOf(s)
 		r := o.p.RoleOf(path)
-		reaches := r.Core() && r != Amount || has && (f.kind == mail || f.kind == link || f.kind == account) // whatever role it has
-		if reaches && strings.TrimSpace(s) != "" && !(ok && has && o.request.has(f)) {
+		known := ok && has && o.request.has(f)
+		if strings.TrimSpace(s) != "" && !known && (r.Core() && r != Amount || r == Name) {
 			stranger = true
 		}
-	})
-	if stranger {
-		return
-	}
-	leaves(args, "", func(path string, value any) {
-		s, ok := scalar(value)
-		f, has := formOf(s)
-		if ok && has && o.p.RoleOf(path) == Name && len(named[0]) < maxNamedBy && o.request.has(f) && (countDistinctive(f.value) > 0 || o.request.setApart(strings.TrimSpace(s))) {
-			named[0] = append(named[0], namedBy{Field: clipField(path), Text: f.value})
+		if r == Name && known && (countDistinctive(f.value) > 0 || o.request.setApart(strings.TrimSpace(s))) {
+			names = append(names, namedBy{Field: clipField(path), Text: f.value, Made: true})
 		}
 	})
+	givenTexts(&Profile{}, args, "", func(s string) { stranger = stranger || o.reachesStranger(s) }) // whatever its role
+	if !stranger && len(named[0])+len(names) <= maxNamedBy {
+		named[0] = append(named[0], names...)
+	}
+}
+
+// reachesStranger reports whether a text is an address, a link or an account that the request doesn't have, or has such an address or account in it.
+func (o *observer) reachesStranger(s string) bool {
+	all, ok := readings(s)
+	for _, reading := range all {
+		reading = strings.ReplaceAll(reading, decodedMark, " ")
+		if f, ok := formOf(reading); ok && pieced(f.kind) && !o.request.has(f) {
+			return true
+		}
+		for token := range tokens(reading) {
+			if f, _ := formOf(token); (f.kind == mail || f.kind == account) && !o.request.has(f) {
+				return true
+			}
+		}
+	}
+	return !ok
 }
 
 // class is the class of the values in a field.

@@ -2,6 +2,7 @@ package provenance
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,9 +17,10 @@ type Evidence struct {
 	records  []evidenceRecord
 	approved map[approvedAt][]consent
 	sources  map[sourceAt][]consent
-	given    given                         // what calls were given
-	names    given                         // what writes were given that may have changed a record: it names none
-	written  map[writtenKind]map[form]bool // what writes changed -> the records that they selected; the zero form: any
+	given    given                      // what calls were given
+	names    given                      // what writes were given that may have changed a record: it names none
+	written  map[writtenKind]*selection // what writes changed
+	making   map[string]*making         // ids of calls that may have changed something -> what they were given
 	bearers  map[bearer]bearers
 	hidden   map[string][]occurrence // hash of a value -> where it occurred
 	hash     func(value string) string
@@ -42,6 +44,7 @@ type evidenceRecord struct {
 	number                    int    // in its result, from 1
 	named                     string
 	only                      bool
+	made                      bool // a call made it under a name of the request: its id counts as singled out
 }
 
 // singledOut reports whether the request singles out the record and, of several such values side by side, the value.
@@ -94,7 +97,7 @@ func (k writtenKind) mayBe(other writtenKind, sameServer bool) bool {
 }
 
 // giveAway adds what a call gave away, and what it may have changed.
-func (e *Evidence) giveAway(operation string, g *givenAway) {
+func (e *Evidence) giveAway(operation, callID string, g *givenAway) {
 	at := len(e.records)
 	if g.All || g.Text != "" && g.Values == nil {
 		e.given.fill(at)
@@ -108,49 +111,187 @@ func (e *Evidence) giveAway(operation string, g *givenAway) {
 		known.hosts[host] = true
 	}
 	for _, value := range g.Values {
-		e.given.add(value, at, known)
+		all, ok := readings(value)
+		e.given.addRead(value, all, ok, at, known)
+		if w := g.Wrote; w != nil { // read once
+			e.named(kindOn(operation, w.Kind), w).addRead(value, all, ok, at, nil)
+		}
 	}
 	e.given.addHashes(g.Hashes, at)
-	w := g.Wrote
-	if w == nil {
-		return
+	if w := g.Wrote; w != nil {
+		e.named(kindOn(operation, w.Kind), w).addHashes(g.Hashes, at)
+		e.wrote(operation, callID, w, g)
 	}
-	k := kindOn(operation, w.Kind)
+}
+
+// selection are the records that writes may have changed.
+type selection struct {
+	any   bool
+	byID  bool // one of them was selected by an id
+	ids   map[idForm]bool
+	by    map[form]bool // values by which they may have been selected: a record may have one in any field
+	names given         // what these writes were given
+	made  given         // what writes were given that made a record
+}
+
+// making is what a call was given that may have changed something.
+type making struct {
+	at     int // records before it began
+	kind   writtenKind
+	makes  bool
+	keeps  bool // it made or changed something
+	values []string
+}
+
+// wrote adds what a call may have changed.
+func (e *Evidence) wrote(operation, callID string, w *wrote, g *givenAway) {
+	at, k := len(e.records), kindOn(operation, w.Kind)
+	m := e.making[callID]
+	if m == nil {
+		m = &making{at: at, kind: k, makes: true}
+		e.making[callID] = m
+	}
+	m.makes, m.keeps = m.makes && w.Makes && len(g.Hashes) == 0, m.keeps || w.Makes || w.Selects // answers to questions of the server are given, too
+	if !e.given.full {                                                                           // then nothing that comes later confirms anything
+		m.values = append(m.values, g.Values...)
+	}
+	if e.selection(k); w.Selects {
+		e.changed(k, w, g)
+	}
+}
+
+// named holds the names that a write takes away.
+func (e *Evidence) named(k writtenKind, w *wrote) *given {
+	switch sel := e.selection(k); {
+	case w.Makes:
+		return &sel.made
+	case w.Selects && w.Reaches:
+		return &sel.names
+	case w.Selects:
+		return &e.names
+	}
+	return &given{full: true} // none
+}
+
+// selection is what writes of a kind changed.
+func (e *Evidence) selection(k writtenKind) *selection {
 	if e.written[k] == nil {
-		e.written[k] = map[form]bool{}
+		e.written[k] = &selection{ids: map[idForm]bool{}, by: map[form]bool{}, names: given{hash: e.hash}, made: given{hash: e.hash}}
 	}
-	if !w.Selects {
-		return
+	return e.written[k]
+}
+
+// changed adds the records that a write may have changed.
+func (e *Evidence) changed(k writtenKind, w *wrote, g *givenAway) {
+	names, kinds := e.named(k, w), []writtenKind{k}
+	if any := (writtenKind{k.server, ""}); w.Mixed && k != any {
+		kinds = append(kinds, any)
 	}
-	for _, value := range g.Values {
-		e.names.add(value, at, nil)
+	for _, k := range kinds {
+		sel := e.selection(k)
+		sel.any = sel.any || w.Any || g.All || names.full
+		for _, id := range w.IDs {
+			sel.any, sel.byID = sel.any || !sel.addID(id) || e.mayBeMany(id), true
+		}
+		sel.byID = sel.byID || w.Mixed
+		for _, value := range w.By {
+			sel.any = sel.any || len(value) <= maxValue && !sel.addID(value) || !sel.addValue(value, true)
+		}
+		for _, id := range w.IDs {
+			sel.any = sel.any || !sel.addValue(id, false)
+		}
 	}
-	e.names.addHashes(g.Hashes, at)
-	if e.names.full || g.All || w.Any {
-		e.written[k][form{}] = true
+}
+
+// mayBeMany reports whether a value in the place of an id may stand for other records than the one with this id: the last one, all, a range. The session has
+// read of no record with such an id.
+func (e *Evidence) mayBeMany(id string) bool {
+	id = strings.TrimSpace(id)
+	return len(e.ids[id]) == 0 && (!hasDigit(id) || strings.ContainsAny(id, ",;*%?") || strings.Contains(id, "..") || span.MatchString(id))
+}
+
+var span = regexp.MustCompile(`^\s*[0-9]*\s*(?:-|:|to)\s*[0-9]*\s*$`)
+
+// filterSigns stand before a value in a search: from:ann@books.example.
+var filterSigns = strings.NewReplacer(":", " ", "=", " ")
+
+// maxSelecting bounds the part of a value that may select records, in bytes: what is longer is a text.
+const maxSelecting = 8 << 10
+
+// addValue adds a value by which a record may have been selected, and the addresses, links and accounts in it. whole says that it may be a number in any field of
+// the record. It reports whether the value can be compared.
+func (s *selection) addValue(value string, whole bool) bool {
+	all, ok := readings(clip(value, maxSelecting))
+	for _, reading := range all {
+		for part := range strings.SplitSeq(reading, decodedMark) {
+			if f, ok := formOf(part); ok && (whole || !hasDigit(f.value) || pieced(f.kind)) {
+				s.by[f] = true
+			}
+			for one := range segments(part) {
+				if f, ok := formOf(one); ok && f.kind != number {
+					s.by[f] = true
+				}
+			}
+			for token := range tokens(filterSigns.Replace(part)) {
+				if f, _ := formOf(token); pieced(f.kind) {
+					s.by[f] = true
+				}
+			}
+		}
 	}
-	for _, id := range w.IDs {
-		e.written[k][selected(id)] = true
+	return ok
+}
+
+// has reports whether a record may be one of those that were selected.
+func (s *selection) has(r *seenRecord, kind string) bool {
+	if s.any {
+		return true
 	}
+	if s.byID && r.id() == (form{}) {
+		return true // nobody knows which record it is
+	}
+	return slices.ContainsFunc(r.Values, func(v seenValue) bool {
+		if (v.ID || v.Code && isIDOrNumber(v.Field, kind)) && s.hasID(v.Text) {
+			return true
+		}
+		if len(s.by) == 0 {
+			return false
+		}
+		f, ok := formOf(v.Text)
+		return ok && s.by[f]
+	})
 }
 
 // singleOut says whether the request singles out a record that was just read, as far as no write of this untrusted session may be the reason. What a
 // write gave a record names nothing, and the record that it selected is not singled out. If a write may have removed others, a record is not the only
-// one, and a name does not single it out that another one had.
+// one, and a name does not single it out that another one had. Of a record that a write gives back, the id alone counts, and only if the write made it. Where
+// nobody told which fields are names, a name that any call was given may be a repetition.
 func (e *Evidence) singleOut(r *evidenceRecord, seen *seenRecord) {
-	k := kindOn(r.operation, r.idKind)
-	r.only = seen.Only
+	k, m := kindOn(r.operation, r.idKind), e.making[r.callID]
+	r.only = seen.Only && m == nil
 	touched := false
-	for written, ids := range e.written {
+	for written, sel := range e.written {
 		if k.mayBe(written, true) {
 			touched, r.only = true, false
 		}
-		if k.mayBe(written, false) && (ids[form{}] || slices.ContainsFunc(seen.Values, func(v seenValue) bool { return v.idIn(ids, r.idKind) })) {
+		if k.mayBe(written, false) && sel.has(seen, r.idKind) {
 			r.only = false
 			return
 		}
 	}
-	if seen.By == nil && e.names.empty() { // kept by an earlier version
+	if m != nil {
+		switch gave := seen.changed(); {
+		case m.makes && !e.knows(seen, k, len(e.records)) && !m.gave(gave.IDs):
+			r.made = slices.ContainsFunc(seen.By, func(by namedBy) bool { return by.Made })
+		case m.keeps && len(gave.IDs) > 0: // whatever its labels say, it gives back a record that was there before
+			for _, value := range m.values {
+				e.named(m.kind, gave).add(value, m.at, nil)
+			}
+			e.changed(m.kind, gave, &givenAway{})
+		}
+		return
+	}
+	if seen.By == nil && len(e.written) == 0 { // kept by an earlier version
 		r.named = seen.Named
 	}
 	if len(seen.By) == 0 {
@@ -158,13 +299,63 @@ func (e *Evidence) singleOut(r *evidenceRecord, seen *seenRecord) {
 	}
 	id := seen.id()
 	for _, by := range seen.By {
+		if by.Made {
+			r.made = true
+			continue
+		}
 		other := e.bearers[bearer{k, by.Text}]
-		if r.named == "" && !by.Many && (by.ID || e.names.since(by.Text, 0) == never && !(touched && (other.many || other.id != (form{}) && other.id != id))) {
+		if r.named == "" && !by.Many && (by.ID || e.namesFor(&by, seen, k) && !(touched && (other.many || other.id != (form{}) && other.id != id))) {
 			r.named = by.Field
 		}
 		other.many = other.many || other.id != (form{}) && id != (form{}) && other.id != id
 		e.bearers[bearer{k, by.Text}] = bearers{cmp.Or(id, other.id), other.many || by.Many}
 	}
+}
+
+// changed is what a write changed that gives this record back.
+func (r *seenRecord) changed() *wrote {
+	w := &wrote{Selects: true, Reaches: true}
+	for _, v := range r.Values {
+		if v.ID {
+			w.IDs = append(w.IDs, v.Text)
+		}
+	}
+	return w
+}
+
+// gave reports whether the call was given one of these ids, in any spelling: then it chose the record, whatever its labels say.
+func (m *making) gave(ids []string) bool {
+	given := selection{ids: map[idForm]bool{}}
+	for _, value := range m.values {
+		given.addID(value)
+	}
+	return slices.ContainsFunc(ids, given.hasID)
+}
+
+// namesFor reports whether a name of a record may be its own, and not one that this session gave it.
+func (e *Evidence) namesFor(by *namedBy, seen *seenRecord, k writtenKind) bool {
+	if e.names.since(by.Text, 0) < never || !by.List && e.given.since(by.Text, 0) < never {
+		return false
+	}
+	for written, sel := range e.written {
+		if !k.mayBe(written, false) {
+			continue
+		}
+		if at := sel.made.since(by.Text, 0); at < never && !e.knows(seen, k, at) || sel.names.since(by.Text, 0) < never {
+			return false
+		}
+	}
+	return true
+}
+
+// knows reports whether the session had read of a record, by an id that the system set, among its first records.
+func (e *Evidence) knows(seen *seenRecord, k writtenKind, before int) bool {
+	return slices.ContainsFunc(seen.Values, func(v seenValue) bool {
+		return v.ID && slices.ContainsFunc(e.ids[v.Text], func(sp occurrence) bool {
+			r := &e.records[sp.record]
+			return sp.own && sp.trusted() && sp.record < before && k.mayBe(kindOn(r.operation, r.idKind), false)
+		})
+	})
 }
 
 // bearer is a name that the request has and that records of a kind bear.
@@ -190,21 +381,6 @@ func (r *seenRecord) id() (f form) {
 	return f
 }
 
-// selected is an id as a write gives it, or as a record has it: without a sign and zeros in front. It is the zero form, which stands for any record, if
-// the id can't be compared.
-func selected(id string) form {
-	f, _ := formOf(strings.TrimLeft(strings.TrimSpace(id), "#0"))
-	if f == (form{}) {
-		f, _ = formOf(id)
-	}
-	return f
-}
-
-// idIn reports whether the value is the id or number of its record, and one of these.
-func (v *seenValue) idIn(ids map[form]bool, kind string) bool {
-	return len(ids) > 0 && (v.ID || v.Code && isIDOrNumber(v.Field, kind)) && ids[selected(v.Text)]
-}
-
 // approvedAt is a value that a person approved as an argument of an operation. A link counts for any argument.
 type approvedAt struct {
 	operation, argument string
@@ -223,14 +399,15 @@ func (e *Evidence) Add(s Observation) {
 		e.values, e.ids = map[form][]occurrence{}, map[string][]occurrence{}
 		e.approved, e.sources = map[approvedAt][]consent{}, map[sourceAt][]consent{}
 		e.hidden = map[string][]occurrence{}
-		e.written, e.bearers = map[writtenKind]map[form]bool{}, map[bearer]bearers{}
+		e.written = map[writtenKind]*selection{}
+		e.making, e.bearers = map[string]*making{}, map[bearer]bearers{}
 	}
 	switch {
 	case s.Approved != nil:
 		e.approve(s)
 		return
 	case s.GivenAway != nil:
-		e.giveAway(s.Operation, s.GivenAway)
+		e.giveAway(s.Operation, s.CallID, s.GivenAway)
 		return
 	}
 	kind := bareName(clipField(s.IDKind))

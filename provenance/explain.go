@@ -131,9 +131,9 @@ func (p *Profile) explainSources() (says []string) {
 		{Credential, []string{request + ", to the letter"}},
 		{Identity, []string{request, own, results}},
 		{Selector, []string{request, "ids " + ofKind(p.IDKind) + " in " + results}},
-		{Target, []string{request, own, results, delegated}},
-		{Path, []string{request, own, results}}, {Repository, []string{request, own, results}},
-		{Table, []string{request, own, results}}, {Code, []string{request, own, results}},
+		{Target, []string{request, results, delegated}},
+		{Path, []string{request, results}}, {Repository, []string{request, results}},
+		{Table, []string{request, results}}, {Code, []string{request, results}},
 	} {
 		if args := p.having(w.role); len(args) > 0 {
 			says = append(says, fmt.Sprintf("%s (%s) may come from %s; or a value that a person approved before.", sentence.List(args), w.role, strings.Join(w.by, "; ")))

@@ -2,20 +2,13 @@ package provenance
 
 import (
 	"cmp"
-	"encoding/base64"
-	"html"
 	"maps"
 	"math"
-	"net/url"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 
-	"golang.org/x/text/unicode/norm"
+	"sallyport.example/internal/call"
 )
 
 // An agent under an outsider's influence could give a value to one call and have it confirmed by what the next one returns. So what a session gave
@@ -24,9 +17,9 @@ import (
 // Bounds of what one session gave away.
 const (
 	maxGivenAway = 1 << 18 // bytes that are kept of one session: beyond it, no later result confirms anything
-	maxLayers    = 8       // encodings of one text, one in the other
 	maxSelected  = 200     // records that one call selects
 	pieceLetters = 8       // a text of so many letters counts as given in pieces, too
+	minDigits    = 6       // so many digits inside a word are a number, too
 	maxPiece     = 64      // bytes of a word of which others can be put together
 	maxMissing   = 2       // digits of a long word that was given in pieces
 )
@@ -60,7 +53,11 @@ type givenAway struct {
 type wrote struct {
 	Kind    string   `json:"kind,omitempty"`    // IDKind of the operation
 	Selects bool     `json:"selects,omitempty"` // it may have changed a record that was there before
-	IDs     []string `json:"ids,omitempty"`     // of these records
+	Makes   bool     `json:"makes,omitempty"`   // its labels say that it makes a new record, and changes no other
+	IDs     []string `json:"ids,omitempty"`     // of the records that it selects
+	By      []string `json:"by,omitempty"`      // other values by which it may select records
+	Reaches bool     `json:"reaches,omitempty"` // it has nothing but such values: it names records of its kind at most
+	Mixed   bool     `json:"mixed,omitempty"`   // the records may be of another kind on the server, too
 	Any     bool     `json:"any,omitempty"`     // it may have changed any of them
 }
 
@@ -80,7 +77,7 @@ func GivenAway(c GivenCall) Observation {
 		}
 		return s
 	}
-	seen := map[string]bool{"": true}
+	seen, hosts := map[string]bool{"": true}, map[string]bool{}
 	givenTexts(p, v, "", func(text string) {
 		if seen[text] {
 			return
@@ -91,13 +88,17 @@ func GivenAway(c GivenCall) Observation {
 			case !ok || !pieced(f.kind):
 			case c.Request.has(f) || isOneOf(c.Own, f):
 				g.Known = append(g.Known, s)
-			case f.kind == link && c.knowsHost(hostOf(f)):
-				g.Hosts = append(g.Hosts, hostOf(f))
 			}
 		}
 		known(text)
 		for token := range tokens(text) {
 			known(token)
+		}
+		for host := range hostsIn(text, func(string) bool { return true }) {
+			if !hosts[host] && c.knowsHost(host) {
+				g.Hosts = append(g.Hosts, host)
+			}
+			hosts[host] = true
 		}
 	})
 	if c.Writes {
@@ -118,41 +119,98 @@ func (c *GivenCall) knowsHost(host string) bool {
 	return c.Request != nil && slices.ContainsFunc(slices.Collect(maps.Keys(c.Request.forms)), at)
 }
 
-// read finds what a write selects. An argument that no label mentions may select a record, and so may every one of an operation without roles.
+// read finds what a write selects. Any value may select a record, unless the labels say that the call makes a new one, or that it keeps nothing of what
+// it is given.
 func (w *wrote) read(p *Profile, args any) {
-	w.Selects = !p.HasRoles()
-	selectID := func(s string) {
-		if len(w.IDs) == maxSelected {
+	w.Makes = p.makes(args)
+	selectors := map[string]bool{} // by their labels
+	w.Reaches = true
+	add := func(list *[]string, s string) {
+		if len(w.IDs)+len(w.By) == maxSelected {
 			w.Any = true
 			return
 		}
-		w.IDs = append(w.IDs, s)
+		*list = append(*list, s)
 	}
-	leaves(args, "", func(path string, value any) {
-		s, ok := scalar(value)
-		if !ok {
+	given := func(path, s string) {
+		if w.Makes {
 			return
 		}
-		switch role := p.RoleOf(path); {
+		label, role, labelled := call.LongestPrefix(p.argRoles(), path)
+		switch {
 		case !p.HasRoles():
-			selectID(s)
+			add(&w.IDs, s)
+			w.Mixed = true
+		case !labelled:
+			add(&w.By, s)
+			w.Mixed, w.Reaches = true, false // it may be the id of something else
 		case role == Selector:
-			w.Selects = true
-			selectID(s)
+			add(&w.IDs, s)
+			selectors[label] = true
 		case role == Code || role == Table: // an expression can change what it does not name
-			w.Selects, w.Any = true, true
-		case role == Target || role == Path:
-			w.Selects = true
+			w.Any = true
+		case p.Forgets && !role.picks() || role == Flag || role == Currency:
+		default:
+			add(&w.By, s)
+			w.Reaches = w.Reaches && !role.picks()
+		}
+	}
+	leaves(args, "", func(path string, value any) {
+		if s, ok := scalar(value); ok {
+			given(path, s)
 		}
 	})
-	w.Any = w.Any || !p.HasRoles() && len(w.IDs) == 0
+	memberNames(p, args, "", given)
+	w.Mixed = w.Mixed || len(selectors) > 1
+	w.Any = w.Any || !w.Makes && !p.Forgets && len(w.IDs)+len(w.By) == 0
+	w.Selects = w.Any || len(w.IDs)+len(w.By) > 0
+	w.Reaches = w.Reaches && w.Selects && !w.Any && len(w.IDs) == 0
 }
 
-// selectsRecord reports whether a write with these arguments may change a record that was there before.
-func selectsRecord(p *Profile, args any) bool {
-	var w wrote
-	w.read(p, args)
-	return w.Selects
+// memberNames calls f with every name of a member that no label mentions, as in {"ids": {"m-7": …}}, and with the path at which it stands.
+func memberNames(p *Profile, v any, path string, f func(path, name string)) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			memberNames(p, e, path, f)
+		}
+	case object:
+		for _, m := range v {
+			inner := joinPath(path, m.name)
+			if path != "" && !p.labelStartsWith(inner) {
+				f(path, m.name)
+			}
+			memberNames(p, m.value, inner, f)
+		}
+	}
+}
+
+// picks reports whether a value of the role says which existing thing is meant, whatever else the labels say.
+func (r Role) picks() bool {
+	return r == Selector || r == Target || r == Path || r == Code || r == Table
+}
+
+// makes reports whether labels say that a write with these arguments makes a new record and changes no other: its results have the id that the system
+// sets, every argument has a label, and none can pick a record that is there.
+func (p *Profile) makes(args any) bool {
+	id := func(name string) bool { return idField(name, p.IDKind) }
+	if !p.HasRoles() || p.Output != TrustedOutput && !(p.Output == TypedOutput && p.Shape != nil) && !slices.ContainsFunc(p.TrustedFields, id) {
+		return false
+	}
+	ok := true
+	leaves(args, "", func(path string, _ any) {
+		role, labelled := p.labelledRole(path)
+		ok = ok && labelled && !role.picks() && role != Query && role != URL && role != Identity && role != Credential
+	})
+	return ok
+}
+
+// argRoles are the roles of the arguments; none of a profile that is not there.
+func (p *Profile) argRoles() map[string]Role {
+	if p == nil {
+		return nil
+	}
+	return p.Args
 }
 
 // givenTexts calls f with every string and number of v, and with every name of a member that no label mentions: it may be the agent's word.
@@ -238,10 +296,18 @@ func (g *given) add(value string, at int, known *known) {
 	if g.full || g.raw[value] {
 		return
 	}
+	all, ok := readings(value)
+	g.addRead(value, all, ok, at, known)
+}
+
+// addRead is add with the readings of the value, and whether these are all.
+func (g *given) addRead(value string, all []string, ok bool, at int, known *known) {
+	if g.full || g.raw[value] {
+		return
+	}
 	if g.raw == nil {
 		g.raw, g.whole, g.values, g.words, g.hosts, g.edges = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	}
-	all, ok := readings(value)
 	if g.size += len(value); g.size > maxGivenAway || !ok {
 		g.fill(at)
 		return
@@ -276,14 +342,24 @@ func (g *given) addPart(part string, at int, known *known) (words []string) {
 			first(g.values, form{number, n}, at)
 		}
 	}
+	for run := range strings.FieldsFuncSeq(part, func(r rune) bool { return r < '0' || r > '9' && r != '_' }) { // chat-884422, 0884422, 884_422
+		run = strings.TrimLeft(strings.ReplaceAll(run, "_", ""), "0")
+		if len(run) >= minDigits && len(run) <= maxDigits {
+			first(g.values, form{number, run}, at)
+		}
+	}
 	ownFrom, ownTo := -1, -1 // the first and the last word, if they are no piece of what was known
 	for chunk := range strings.FieldsFuncSeq(part, betweenTokens) {
 		own := !whole
 		if f, ok := formOf(strings.Trim(chunk, aroundTokens)); ok && f.kind != text {
 			first(g.values, f, at)
 			own = own && !known.has(f)
-			if f.kind == link && own && !known.hasHost(hostOf(f)) {
-				first(g.hosts, hostOf(f), at)
+		}
+		if own {
+			for host := range hostsIn(chunk, func(address string) bool { f, ok := formOf(address); return ok && f.kind == mail }) {
+				if !known.hasHost(host) {
+					first(g.hosts, host, at)
+				}
 			}
 		}
 		for word := range wordsIn(chunk) {
@@ -348,11 +424,12 @@ func (g *given) since(value string, letters int) int {
 		if _, digits := f.regrouped(); f.kind == number && !(digits && len(f.value) >= 8) { // with as many digits it may be an account
 			continue
 		}
-		if f.kind == mail || f.kind == link {
-			for host := hostOf(f); strings.Contains(host, "."); _, host, _ = strings.Cut(host, ".") {
-				if was, ok := g.hosts[host]; ok {
-					at = min(at, was)
-				}
+		switch f.kind {
+		case mail, link:
+			at = min(at, g.hostSince(hostOf(f)))
+		case text:
+			for host := range hostsIn(f.value, func(string) bool { return false }) {
+				at = min(at, g.hostSince(host))
 			}
 		}
 		if f.kind == text {
@@ -384,19 +461,15 @@ func (g *given) since(value string, letters int) int {
 	return at
 }
 
-// hostOf is the host of an address or a link.
-func hostOf(f form) string {
-	host := f.value[strings.LastIndexByte(f.value, '@')+1:]
-	if f.kind == link {
-		host = f.value
-		if _, rest, ok := strings.Cut(host, "://"); ok {
-			host = rest
+// hostSince is when the host was given, or one above it.
+func (g *given) hostSince(host string) int {
+	at := never
+	for ; host != ""; _, host, _ = strings.Cut(host, ".") {
+		if was, ok := g.hosts[host]; ok {
+			at = min(at, was)
 		}
 	}
-	if i := strings.IndexAny(host, ":/?#"); i >= 0 {
-		host = host[:i]
-	}
-	return strings.TrimSuffix(host, ".")
+	return at
 }
 
 // sinceID is like since, for an id that a system set: it was given only if an argument was that id.
@@ -498,139 +571,3 @@ func countLetters(s string) int {
 	}
 	return n
 }
-
-// readings are the ways in which a text is compared: as it stands; with every encoding resolved that a program may resolve (the compatibility form of
-// Unicode, percent codes, entities, escapes), again and again until nothing changes; and after each layer of base64. A program that resolves some of them
-// gives what has the same readings in the end. ok is false if there are too many encodings, one in the other.
-func readings(s string) (all []string, ok bool) {
-	all = []string{s}
-	for range maxLayers {
-		plain := s
-		for range maxLayers {
-			r := unescaped(html.UnescapeString(percentDecoded(compatible(plain))))
-			if r == plain {
-				ok = true
-				break
-			}
-			plain = r
-		}
-		if !ok {
-			return all, false
-		}
-		if plain != s {
-			all = append(all, plain)
-		}
-		if s = base64Decoded(plain); s == plain {
-			return all, true
-		}
-		all, ok = append(all, s), false
-	}
-	return all, false
-}
-
-// compatible is a text in the compatibility form of Unicode, as a reader sees it.
-func compatible(s string) string {
-	if strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf || r < ' ' }) < 0 {
-		return s
-	}
-	return visibleText(norm.NFKC.String(visibleText(s)))
-}
-
-// percentCodes are those of addresses, and those of mails (quoted-printable).
-var percentCodes = regexp.MustCompile(`(?:%[0-9A-Fa-f]{2})+|(?:=[0-9A-F]{2})+`)
-
-func percentDecoded(s string) string {
-	if !strings.ContainsAny(s, "%=") {
-		return s
-	}
-	return percentCodes.ReplaceAllStringFunc(s, func(codes string) string {
-		r, err := url.PathUnescape(strings.ReplaceAll(codes, "=", "%"))
-		if err != nil || !utf8.ValidString(r) {
-			return codes
-		}
-		return r
-	})
-}
-
-// escapeCodes are the escapes of JSON, JavaScript, Python and C.
-var escapeCodes = regexp.MustCompile(`\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?:u\{[0-9a-fA-F]{1,6}\}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|x[0-9a-fA-F]{2}|[0-7]{3}|.)`)
-
-func unescaped(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	return escapeCodes.ReplaceAllStringFunc(s, func(escape string) string {
-		if len(escape) == len(`\ud835\udc28`) { // the halves of one character
-			high, _ := strconv.ParseUint(escape[2:6], 16, 16)
-			low, _ := strconv.ParseUint(escape[8:], 16, 16)
-			return string(utf16.DecodeRune(rune(high), rune(low)))
-		}
-		code, base := strings.Trim(escape[1:], "uUx{}"), 16
-		if escape[1] >= '0' && escape[1] <= '7' {
-			base = 8
-		}
-		if n, err := strconv.ParseUint(code, base, 32); err == nil && len(escape) > 2 {
-			return string(rune(n))
-		}
-		switch escape[1] {
-		case 'n', 'r', 't':
-			return " "
-		}
-		return escape[1:]
-	})
-}
-
-// decodedMark stands around what was base64: it was an argument of its own, perhaps.
-const decodedMark = "\x1e"
-
-// minBase64 is the length of base64 that is found inside a text: a shorter word may look like it by chance.
-const minBase64 = 8
-
-// base64Decoded is a text with everything in it that is base64 of a text decoded: in one piece, or in lines.
-func base64Decoded(s string) string {
-	if b, ok := base64Text(strings.Join(strings.Fields(strings.ReplaceAll(s, decodedMark, "")), "")); ok {
-		return b
-	}
-	var b strings.Builder
-	done := 0
-	for at := 0; at < len(s); {
-		end := at
-		for end < len(s) && isBase64(s[end]) {
-			end++
-		}
-		if end-at >= minBase64 {
-			if text, ok := base64Text(s[at:end]); ok {
-				b.WriteString(s[done:at] + " " + decodedMark + " " + text + " " + decodedMark + " ")
-				done, at = end, end
-				continue
-			}
-			if i := strings.IndexAny(s[at:end], "/-_+"); i >= 0 { // the end of a path, perhaps
-				at += i + 1
-				continue
-			}
-		}
-		at = end + 1
-	}
-	if done == 0 {
-		return s
-	}
-	return b.String() + s[done:]
-}
-
-func isBase64(c byte) bool {
-	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '+' || c == '/' || c == '-' || c == '_'
-}
-
-// base64Text decodes base64, also that for addresses, of a text.
-func base64Text(s string) (string, bool) {
-	if s = strings.TrimRight(s, "="); len(s) < 2 || len(s)%4 == 1 || strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf || !isBase64(byte(r)) }) >= 0 {
-		return "", false
-	}
-	b, err := base64.RawStdEncoding.DecodeString(urlBase64.Replace(s))
-	if err != nil || !utf8.Valid(b) || strings.TrimSpace(string(b)) == "" || strings.ContainsFunc(string(b), func(r rune) bool { return !unicode.IsGraphic(r) && !unicode.IsSpace(r) }) {
-		return "", false
-	}
-	return string(b), true
-}
-
-var urlBase64 = strings.NewReplacer("-", "+", "_", "/")

@@ -105,6 +105,42 @@ func TestGivenValuesConfirmNothing(t *testing.T) {
 		"parts of words":              {`{"a":"outs","b":"ider@ev","c":"il.example"}`, `{"found":"outsider@evil.example"}`, eve},
 		"quoted-printable":            {`{"q":"outsider=40evil=2Eexample"}`, `{"query":"outsider@evil.example"}`, eve},
 		"tags":                        {`{"q":"outsider<b></b>@<i>evil</i>.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"quoted-printable, small":     {`{"q":"=6f=75=74sider=40evil=2eexample"}`, `{"query":"outsider@evil.example"}`, eve},
+		"a soft line break":           {`{"q":"outs=\r\nider=40ev=\nil.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"codes of old scripts":        {`{"q":"out%u0073ider%u0040evil%u002eexample"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 with other signs":     {`{"q":"` + strings.Join(strings.SplitAfter(inBase64("outsider@evil.example"), "l"), ".!") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 with a zero byte":     {`{"q":"` + inBase64("outsider@evil.example\x00") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 with a damaged byte":  {`{"q":"` + inBase64("out\xff\xfesider@evil.example\x80") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 of two bytes each":    {`{"q":"` + inBase64("o\x00u\x00t\x00s\x00i\x00d\x00e\x00r\x00@\x00e\x00v\x00i\x00l\x00.\x00e\x00x\x00a\x00m\x00p\x00l\x00e\x00") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"base64 with a mark in front": {`{"q":"` + inBase64("\ufeffoutsider@evil.example") + `"}`, `{"query":"outsider@evil.example"}`, eve},
+		"hexadecimal":                 {`{"q":"6f75747369646572406576696c2e6578616d706c65"}`, `{"query":"outsider@evil.example"}`, eve},
+		"hexadecimal in a text":       {`{"q":"x 0x6F75747369646572406576696C2E6578616D706C65 y"}`, `{"query":"outsider@evil.example"}`, eve},
+		"tags inside words":           {`{"q":"out<b>sid</b>er@ev<i class=x>il.exa</i>mple"}`, `{"query":"outsider@evil.example"}`, eve},
+		"comments inside words":       {`{"q":"out<!-- 1 -->sider@ev<!-- > -->il.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"brackets inside words":       {`{"q":"out(x)sider@ev[b]il{y}.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"brackets in brackets":        {`{"q":"out((x)(y))sider@ev[[b]]il.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"tags as entities":            {`{"q":"out&lt;b&gt;sider@ev&lt;i&gt;il.example"}`, `{"query":"outsider@evil.example"}`, eve},
+		"a host with a point":         {`{"q":"evil.example."}`, `{"found":"info@evil.example"}`, `"info@evil.example"`},
+		"a host with a port":          {`{"q":"evil.example:8443"}`, `{"found":"https://evil.example/pay"}`, `"https://evil.example/pay"`},
+		"a host shown with a port":    {`{"q":"evil.example"}`, `{"found":"https://evil.example:8443/pay"}`, `"https://evil.example:8443/pay"`},
+		"a host shown with a point":   {`{"q":"https://evil.example/a"}`, `{"found":"https://evil.example./pay"}`, `"https://evil.example./pay"`},
+		"a host in punycode":          {`{"q":"https://xn--bcher-kva.example/a"}`, `{"found":"https://bücher.example/b"}`, `"https://bücher.example/b"`},
+		"a host shown in punycode":    {`{"q":"https://BÜCHER.example/a"}`, `{"found":"https://xn--bcher-kva.example/b"}`, `"https://xn--bcher-kva.example/b"`},
+		"a host of a user":            {`{"q":"https://u:p@evil.example/a"}`, `{"found":"https://evil.example/pay"}`, `"https://evil.example/pay"`},
+		"a host with backslashes":     {`{"q":"https:\\\\evil.example\\a"}`, `{"found":"https://evil.example/pay"}`, `"https://evil.example/pay"`},
+		"a host without slashes":      {`{"q":"https:evil.example/a"}`, `{"found":"https://evil.example/pay"}`, `"https://evil.example/pay"`},
+		"a host in a filter":          {`{"q":"from:*@evil.example"}`, `{"found":"info@evil.example"}`, `"info@evil.example"`},
+		"a host in a pattern":         {`{"q":".*@evil\\.example$"}`, `{"found":"info@evil.example"}`, `"info@evil.example"`},
+		"a host behind a sign":        {`{"q":"domain=evil.example"}`, `{"found":"info@evil.example"}`, `"info@evil.example"`},
+		"a number for a host":         {`{"q":"http://3232235777/a"}`, `{"found":"http://192.168.1.1/b"}`, `"http://192.168.1.1/b"`},
+		"a host in octal":             {`{"q":"http://0300.0250.1.1/a"}`, `{"found":"http://192.168.1.1/b"}`, `"http://192.168.1.1/b"`},
+		"a host in hexadecimal":       {`{"q":"http://0xc0.0xa8.0x101/a"}`, `{"found":"http://192.168.1.1/b"}`, `"http://192.168.1.1/b"`},
+		"IPv4 in IPv6":                {`{"q":"http://192.168.1.1/a"}`, `{"found":"http://[::ffff:c0a8:101]/b"}`, `"http://[::ffff:c0a8:101]/b"`},
+		"IPv6 in full":                {`{"q":"http://[2001:db8:0:0:0:0:0:1]/a"}`, `{"found":"http://[2001:db8::1]/b"}`, `"http://[2001:db8::1]/b"`},
+		"a number inside a word":      {`{"q":"chat-884422"}`, `{"found":884422}`, `884422`},
+		"a number with zeros":         {`{"q":"00884422"}`, `{"found":884422}`, `884422`},
+		"a number with underscores":   {`{"q":"884_422"}`, `{"found":884422}`, `884422`},
+		"a number in other digits":    {`{"q":"٨٨٤٤٢٢"}`, `{"found":884422}`, `884422`},
 		"a host":                      {`{"domain":"evil.example"}`, `{"found":"info@evil.example"}`, `"info@evil.example"`},
 		"a host of a link":            {`{"site":"https://evil.example/x"}`, `{"found":"info@mail.evil.example"}`, `"info@mail.evil.example"`},
 		"a host with www":             {`{"domain":"evil.example"}`, `{"found":"https://www.evil.example/pay"}`, `"https://www.evil.example/pay"`},
@@ -283,7 +319,8 @@ func TestEchoNamesNothing(t *testing.T) {
 		"in every record":             {contacts, `{"q":["Lathe 4000","Mill 7"]}`, `[{"query":"Lathe 4000","email":"eve@x.example"},{"query":"Mill 7","email":"ann@books.example"}]`, Ask},
 		"a member's name":             {contacts, `{"q":{"Lathe 4000":1}}`, `{"query":"Lathe 4000","email":"eve@x.example"}`, Ask},
 		"a file without its ending":   {contacts, `{"q":"Lathe 4000.pdf","sort":"new"}`, `{"file":"Lathe 4000.pdf","email":"eve@x.example"}`, Ask},
-		"what was found":              {contacts, `{"q":"Lathe 4000","sort":"new"}`, `[{"name":"Lathe 4000","email":"eve@x.example"},{"name":"Mill 7","email":"ann@books.example"}]`, Permit},
+		"what was found":              {contacts, `{"q":"Lathe 4000","sort":"new"}`, `[{"name":"Lathe 4000","email":"eve@x.example"},{"name":"Mill 7","email":"ann@books.example"}]`, Ask}, // nobody said that it is a name
+		"what was found, by a name":   {book, `{"q":"Lathe 4000","sort":"new"}`, `[{"name":"Lathe 4000","email":"eve@x.example"},{"name":"Mill 7","email":"ann@books.example"}]`, Permit},
 		"a name of two":               {book, `{"q":"Lathe 4000","sort":"new"}`, `{"name":"Lathe 4000","email":"eve@x.example"}`, Permit},
 		"not asked for":               {contacts, `{"q":"lathes","sort":"new"}`, `{"name":"Lathe 4000","email":"eve@x.example"}`, Permit},
 		"the only hit":                {contacts, `{"q":"Lathe 4000"}`, `{"query":"Lathe 4000","email":"eve@x.example"}`, Permit},
@@ -295,6 +332,20 @@ func TestEchoNamesNothing(t *testing.T) {
 			s.read("crm.find", c.p, c.args, c.shown)
 			s.wants(sendMail, `{"to":"eve@x.example"}`, c.want)
 		})
+	}
+	// A later result may repeat it, too: a list of what was looked for.
+	const recent = `[{"id":"s-1","looked_for":"Lathe 4000","first":"eve@x.example"},{"id":"s-2","looked_for":"Mill 7","first":"ann@books.example"}]`
+	history := &Profile{Output: TrustedOutput, IDKind: "search"}
+	s := newSession(t, words)
+	s.read("crm.recent", history, `{}`, recent)
+	s.wants(sendMail, `{"to":"eve@x.example"}`, Permit)
+	for _, asked := range []string{`{"q":"Lathe 4000"}`, `{"q":"lathe%204000 please"}`, `{"q":{"Lathe 4000":1}}`} {
+		for _, args := range []string{`{}`, `{"q":"Lathe 4000"}`, `{"q":"Lathe"}`} {
+			s := newSession(t, words)
+			s.read("crm.find", contacts, asked, `[]`)
+			s.read("crm.recent", history, args, recent)
+			s.wants(sendMail, `{"to":"eve@x.example"}`, Ask)
+		}
 	}
 }
 
@@ -341,7 +392,10 @@ func TestWritesNameNothing(t *testing.T) {
 		"an id that can't be compared":          {rename, "mail.rename", `{"id":"7\u200b","subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
 		"another id":                            {rename, "mail.rename", `{"id":9,"subject":"x"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
 		"another kind":                          {&Profile{IDKind: "event", Args: map[string]Role{"id": Selector}}, "cal.move", `{"id":7}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
-		"a mail that is sent":                   {sendMail, "mail.send", `{"to":"ann@books.example","body":"about Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
+		"a mail that is sent":                   {sendMail, "mail.send", `{"to":"ann@books.example","body":"about Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Ask, Permit},
+		"a mail that is sent and not kept":      {&Profile{Level: 2, Forgets: true, Args: sendMail.Args}, "mail.send", `{"to":"ann@books.example","body":"about Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
+		"a mail that is sent elsewhere":         {sendMail, "post.send", `{"to":"ann@books.example","body":"about Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit},
+		"a new mail of the name":                {&Profile{IDKind: "mail", TrustedFields: []string{"id"}, Args: sendMail.Args}, "mail.send", `{"to":"ann@books.example","body":"about Lathe 4000"}`, office, `{}`, renamed("Lathe 4000"), Permit, Permit}, // these were there before
 	} {
 		t.Run(name, func(t *testing.T) {
 			reply := `{"to":"eve@x.example","body":"Yes"}`

@@ -76,8 +76,8 @@ func (g *givenAway) hide(has func(string) bool, hash func(string) string) {
 	})
 	g.Known, g.Hosts = slices.DeleteFunc(g.Known, has), slices.DeleteFunc(g.Hosts, has)
 	if w := g.Wrote; w != nil {
-		before := len(w.IDs)
-		if w.IDs = slices.DeleteFunc(w.IDs, has); len(w.IDs) < before {
+		before := len(w.IDs) + len(w.By)
+		if w.IDs, w.By = slices.DeleteFunc(w.IDs, has), slices.DeleteFunc(w.By, has); len(w.IDs)+len(w.By) < before {
 			w.Any = true
 		}
 	}

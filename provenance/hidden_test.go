@@ -9,7 +9,9 @@ import (
 // A value with a secret is found again by its hash, and not where the session gave it away before, whole, in an address or in pieces.
 func TestHidden(t *testing.T) {
 	const secret = "Zk8-wuNdErbar-4711"
-	hash := func(value string) string { return strings.Repeat("h", 3) + string(rune('a'+len(value)%20)) + value[:1] + reversed(value) }
+	hash := func(value string) string {
+		return strings.Repeat("h", 3) + string(rune('a'+len(value)%20)) + value[:1] + reversed(value)
+	}
 	find := &Profile{Output: TrustedOutput}
 	for name, c := range map[string]struct {
 		gave, result, value string

@@ -44,6 +44,8 @@ func TestAMissingDestinationIsAskedAboutOrRefused(t *testing.T) {
 		{strict, `{"id":13,"email":{"":null}}`, Ask, Deny},
 		{strict, `{"id":13,"to":{}}`, Ask, Deny},
 		{strict, `{"id":13,"to":{"address":null}}`, Ask, Deny},
+		{strict, `{"id":13,"email":{"ann@books.example":null}}`, Ask, Deny},
+		{strict, `{"id":13,"email":{"ann@books.example":{"a":[""]}}}`, Ask, Deny},
 		{strict, `{"id":13,"Email":"ann@books.example"}`, Ask, Deny}, // another argument
 		{strict, `{"id":13,"title":"Falcon Lunch"}`, Ask, Deny},
 		{strict, `{"title":"Falcon Lunch"}`, Ask, Deny},
@@ -69,7 +71,17 @@ func TestAMissingDestinationIsAskedAboutOrRefused(t *testing.T) {
 		{kept, `{"id":13,"email":[]}`, Ask, Deny},
 		{kept, `{"id":13,"to":null}`, Ask, Deny},
 		{kept, `{"id":13,"to":[]}`, Ask, Deny},
-		{kept, `{"id":13,"to":{}}`, Permit, Permit},
+		{kept, `{"id":13,"to":{}}`, Ask, Deny},
+		{kept, `{"id":13,"to":{"address":null}}`, Ask, Deny},
+		{kept, `{"id":13,"to":{"name":""}}`, Ask, Deny},
+		{kept, `{"id":13,"to":{"name":{"a":[null,{}]}}}`, Ask, Deny},
+		{kept, `{"id":13,"to":[{}]}`, Ask, Deny},
+		{kept, `{"id":13,"to":[{"name":"Falcon"}]}`, Ask, Deny}, // another list stands in its place
+		{kept, `{"id":13,"to":"\u200b"}`, Ask, Deny},
+		{kept, `{"id":13,"to":0}`, Ask, Deny},
+		{kept, `{"id":13,"to":{"name":"Falcon"}}`, Permit, Permit},
+		{kept, `{"id":13,"To":{}}`, Ask, Deny}, // a tool may take it for to
+		{kept, `{"id":13,"e_mail":""}`, Ask, Deny},
 		{some, `{"id":13}`, Ask, Deny}, // the others may have any default
 		// An operation without a destination has none to miss.
 		{none, `{"id":13}`, Permit, Permit},

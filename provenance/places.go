@@ -21,8 +21,8 @@ func (p *Profile) Kind() string {
 	return bareName(clipField(p.IDKind))
 }
 
-// maxReached bounds the ids of one call. A call that has more may reach any record.
-const maxReached = 200
+// maxReached bounds the ids of one call, in all their spellings. A call that has more may reach any record.
+const maxReached = 400
 
 // CallReach says which records the arguments of a call select. A write that is said nothing of may change any record.
 func (p *Profile) CallReach(args []byte, writes bool) Reach {
@@ -69,13 +69,11 @@ func (p *Profile) ResultReach(payloads []json.RawMessage) Reach {
 	return r.sorted()
 }
 
-// add adds an id. One that is not compared may be any.
+// add adds an id, as it may be meant. One that is not compared may be any.
 func (r *Reach) add(id string) {
-	switch f := selected(id); {
-	case f == (form{}) || len(r.IDs) == maxReached:
-		r.Any = true
-	default:
-		r.IDs = append(r.IDs, f.value)
+	values := selected(id)
+	if r.Any = r.Any || len(values) == 0 || len(r.IDs)+len(values) > maxReached; !r.Any {
+		r.IDs = append(r.IDs, values...)
 	}
 }
 

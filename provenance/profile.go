@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/text/unicode/norm"
+
 	"sallyport.example/internal/call"
 )
 
@@ -100,6 +102,7 @@ type Profile struct {
 	EgressURL     bool            // a call requests an address that can carry data, so a read is traced too
 	Args          map[string]Role // argument, or a path into it such as a.b -> role; nil: no roles, so every argument is critical
 	MayOmit       []string        // destinations and URLs of Args: leaving one out of a call keeps what is stored
+	Forgets       bool            // a write keeps nothing of what it is given
 }
 
 // Digest is a hash of the whole profile. Evidence counts only under the profile it was taken under.
@@ -108,7 +111,7 @@ func (p *Profile) Digest() string {
 	if p.Shape != nil {
 		shape = p.Shape.String()
 	}
-	b, err := json.Marshal([]any{p.Output, shape, p.TrustedFields, p.Names, p.Delegable, p.IDKind, p.Level, p.Boundary, p.EgressURL, p.Args, p.MayOmit})
+	b, err := json.Marshal([]any{p.Output, shape, p.TrustedFields, p.Names, p.Delegable, p.IDKind, p.Level, p.Boundary, p.EgressURL, p.Args, p.MayOmit, p.Forgets})
 	if err != nil { // strings, lists and a map of strings always encode
 		panic(err)
 	}
@@ -137,6 +140,22 @@ func (p *Profile) labelledRole(path string) (r Role, ok bool) {
 // labelStartsWith reports whether the path is labelled, or lies above a labelled one.
 func (p *Profile) labelStartsWith(path string) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(p.Args)), func(label string) bool { return within(label, path) })
+}
+
+// nearLabel reports whether no label has the path, and one is written almost alike: a tool that does not look at letter case takes Password for password.
+func (p *Profile) nearLabel(path string) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(p.Args)), func(label string) bool { return !within(label, path) && NearPaths(path, label) })
+}
+
+// NearPaths reports whether a path is the other one, or lies below or above it, without regard to letter case, the marks that join words, and forms of
+// letters. Labels are compared exactly; a path that is only near a label is not confirmed.
+func NearPaths(a, b string) bool {
+	a, b = nearName(a), nearName(b)
+	return within(a, b) || within(b, a)
+}
+
+func nearName(path string) string {
+	return bareName(strings.ToUpper(norm.NFKC.String(visibleText(path))))
 }
 
 // within reports whether a path is the other one or lies below it.

@@ -184,6 +184,7 @@ type traced struct {
 	ok   bool // a string or a number
 	// by label: the role is one that the operator gave, or no argument of the operation has any.
 	labelled bool
+	hollow   bool // a member's name with nothing behind it
 }
 
 // form is the form of the value. What an argument takes for a web address is one, whatever it looks like elsewhere.
@@ -221,7 +222,7 @@ func (t *tracer) read(v any) {
 		}
 		r, labelled := t.role(path)
 		for _, one := range splitAddresses(r, s) {
-			t.add(traced{path, r, one, ok, labelled})
+			t.add(traced{path: path, role: r, text: one, ok: ok, labelled: labelled})
 		}
 	})
 }
@@ -251,7 +252,7 @@ func (t *tracer) readKeys(v any, path string) {
 		for _, m := range v {
 			inner := joinPath(path, m.name)
 			if r, labelled := t.role(path); path != "" && (r.Core() || r == Content) && !t.p.labelStartsWith(inner) && !t.p.labelsInside(path) {
-				t.add(traced{path, r, m.name, true, labelled})
+				t.add(traced{path, r, m.name, true, labelled, hollow(m.value)})
 			}
 			t.readKeys(m.value, inner)
 		}
@@ -282,14 +283,29 @@ func (t *tracer) leavesPerson() bool {
 }
 
 // namesDestination reports whether the call has a value for a destination or URL, as far as the operation has arguments for one. Null, blank and
-// empty values are none.
+// empty values are none, and nor is a member's name with such a value.
 func (t *tracer) namesDestination() bool {
-	return !t.p.hasRole(Destination, URL) || slices.ContainsFunc(t.values, func(v traced) bool { return v.role.places() && visible(v.text) })
+	return !t.p.hasRole(Destination, URL) || slices.ContainsFunc(t.values, func(v traced) bool { return v.role.places() && !v.hollow && visible(v.text) })
 }
 
 // visible reports whether s has a character that can be seen.
 func visible(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsSpace(r) && printable(string(r)) })
+}
+
+// hollow reports whether nothing stands in a value: it is null, false or blank, or a list or an object of nothing else.
+func hollow(v any) bool {
+	switch v := v.(type) {
+	case object:
+		return !slices.ContainsFunc(v, func(m member) bool { return !hollow(m.value) })
+	case []any:
+		return !slices.ContainsFunc(v, func(e any) bool { return !hollow(e) })
+	case string:
+		return !visible(v)
+	case bool:
+		return !v
+	}
+	return v == nil
 }
 
 // mayOmit reports whether leaving out every destination and URL keeps what is stored. An argument that is given empty is not left out, since that
@@ -303,18 +319,17 @@ func (t *tracer) mayOmit() bool {
 	return true
 }
 
-// hasValueAt reports whether v, which stands at the path at, has anything at another path: null and empty values, too.
+// hasValueAt reports whether v, which stands at the path at, has anything at another path, or is emptied around it: null and empty values count, too. A
+// list stands in the place of the list that is stored.
 func hasValueAt(v any, at, path string) bool {
-	switch v := v.(type) {
-	case object:
-		return slices.ContainsFunc(v, func(m member) bool {
-			inner := joinPath(at, m.name)
-			return within(inner, path) || within(path, inner) && hasValueAt(m.value, inner, path)
-		})
-	case []any:
-		return len(v) == 0 || slices.ContainsFunc(v, func(e any) bool { return hasValueAt(e, at, path) })
-	}
-	return true // what would hold it holds something else
+	o, ok := v.(object)
+	return !ok || at != "" && hollow(o) || slices.ContainsFunc(o, func(m member) bool {
+		inner := joinPath(at, m.name)
+		if within(path, inner) {
+			return inner == path || hasValueAt(m.value, inner, path)
+		}
+		return within(inner, path) || NearPaths(inner, path)
+	})
 }
 
 // askForMissing adds a finding for each destination and URL if the call has a value for none of them: then the tool chooses where the call goes.
@@ -373,7 +388,7 @@ func (t *tracer) trace() {
 				if isFileName(l) { // a mail program may make a link of README.md, but the person who says so means the file
 					role = Content
 				}
-				f := t.confirm(traced{v.path, role, l, true, v.labelled})
+				f := t.confirm(traced{path: v.path, role: role, text: l, ok: true, labelled: v.labelled})
 				f.Role = v.role
 				if fm, ok := formOf(l); ok && !f.Confirmed && t.s.Evidence != nil && covers(t.s.Evidence.approved[approvedAt{form: fm}], t.blockedBy) {
 					f.Confirmed, f.By, f.Text = true, ByApproval, sentence.Name(v.path)+" is one that a person approved before"
@@ -474,10 +489,14 @@ func (t *tracer) confirm(v traced) Finding {
 	if !ok || !v.ok || v.role == Amount && fm.kind == account {
 		return f
 	}
+	if !v.labelled && t.p.nearLabel(v.path) {
+		f.Text = arg + " is not confirmed: no label names it, and a label names an argument that is written almost alike"
+		return f
+	}
 	if v.role == Selector && t.s.Request.givesID(v.text, t.p.IDKind) || v.role != Selector && t.inRequest(v, fm) || t.inHandles(v) {
 		return by(ByRequest, "%s is in the person's request", arg)
 	}
-	if v.role != Selector && v.role != Credential && t.isOwn(fm) {
+	if (v.role == Destination || v.role == Identity) && t.isOwn(fm) {
 		return by(ByIdentity, "%s is the person's own address or account", arg)
 	}
 	e := t.s.Evidence
@@ -630,7 +649,7 @@ func (t *tracer) confirms(role Role, sp occurrence, r *evidenceRecord) bool {
 	}
 	switch sp.class {
 	case classTrusted, classSystem:
-		return role != Credential && (!t.mustBind(role) || r.singledOut(sp))
+		return role != Credential && (!t.mustBind(role) || r.singledOut(sp) || role == Selector && r.made && sp.own)
 	case classDelegable:
 		return (role == Destination || role == Target) && r.singledOut(sp)
 	}
@@ -672,6 +691,8 @@ func (r *evidenceRecord) why() string {
 	switch {
 	case r.named != "":
 		return ", which the person's request names"
+	case r.made:
+		return ", which a call made under a name of the person's request"
 	case r.only:
 		return ", the only record found for the person's request"
 	}

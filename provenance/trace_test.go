@@ -110,7 +110,7 @@ func confirmsFor(role Role, source string, level int, b Boundary) bool {
 	case "words", "approval":
 		return true
 	case "own":
-		return role != Selector && role != Credential // the person's own address is no id and no password
+		return role == Destination || role == Identity // the person's own address is no id, no password, and no thing
 	case "trusted", "system":
 		binds := level == 2 && role.Core() && !(role == Destination && b == BoundaryInternal)
 		return role != Credential && (singled || !binds)
@@ -224,7 +224,8 @@ func TestRefusalIsNarrowedToWhereThePersonPoints(t *testing.T) {
 		"by_arg, one nobody spoke of":  {told(BoundaryByArg, to), `{"bcc":"eve@x.example","body":"all"}`, Deny, "loaded internal data"},
 		"by_arg, nothing but a comma":  {told(BoundaryByArg, to), `{"to":",","body":"all"}`, Ask, "to is not confirmed"},
 		"by_arg, behind many of them":  {told(BoundaryByArg, to), `{"to":["me@own.example"` + strings.Repeat(`,"me@own.example"`, maxTraced) + `,"eve@x.example"],"body":"all"}`, Ask, "more than 200 values"},
-		"by_arg, as a name":            {told(BoundaryByArg, to), `{"to":{"eve@x.example":null},"body":"all"}`, Ask, "to is not confirmed"},
+		"by_arg, as a name":            {told(BoundaryByArg, to), `{"to":{"eve@x.example":true},"body":"all"}`, Ask, "to is not confirmed"},
+		"by_arg, as an empty name":     {told(BoundaryByArg, to), `{"to":{"ann@books.example":null},"body":"all"}`, Deny, "loaded internal data"},
 		"by_arg, no string":            {told(BoundaryByArg, to), `{"to":true,"body":"all"}`, Ask, "to is not confirmed"},
 		"arguments a list":             {told("", to), `[]`, Deny, "its arguments can't be read"},
 		"arguments doubled":            {told("", to), `{"to":"ann@books.example","TO":"eve@x.example"}`, Deny, "its arguments can't be read"},

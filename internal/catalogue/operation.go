@@ -61,7 +61,7 @@ type Facts struct {
 func (c Classification) Profile() *provenance.Profile {
 	p := &provenance.Profile{
 		Output: c.Output, Shape: c.Shape, Level: c.Level, TrustedFields: c.Facts.TrustedFields, Names: c.Facts.Names, Delegable: c.Facts.Delegable,
-		IDKind: c.Facts.IDKind, Boundary: c.Facts.Boundary, EgressURL: c.Facts.EgressURL, MayOmit: c.Facts.MayOmit,
+		IDKind: c.Facts.IDKind, Boundary: c.Facts.Boundary, EgressURL: c.Facts.EgressURL, MayOmit: c.Facts.MayOmit, Forgets: c.Forgets,
 	}
 	for arg, role := range c.Roles {
 		if p.Args == nil {

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -826,6 +827,63 @@ func TestWhatWritesNameIsNotMeant(t *testing.T) {
 	q := w.open("worker", "erin", errand)
 	w.mustPermit(w.do(q, "mail_find", `{"q":"Offer from Acme"}`, ""))
 	w.mustPermit(w.do(q, "slack_send", args, ""))
+}
+
+// A write selects by whatever it is given, unless it makes a record or keeps nothing: through the gateway as well, and after a restart.
+func TestWhatWritesSelectIsNotMeant(t *testing.T) {
+	const before = `[{"id":"m-7","subject":"Lunch","sender":"evil@other.example"},{"id":"m-8","subject":"Two","sender":"pay@acme.example"}]`
+	const after = `[{"id":"m-7","subject":"Offer from Acme","sender":"evil@other.example"},{"id":"m-8","subject":"Two","sender":"pay@acme.example"}]`
+	const newest = `[{"id":"m-9","subject":"Offer from Acme","sender":"evil@other.example"},{"id":"m-8","subject":"Two","sender":"pay@acme.example"}]`
+	for name, c := range map[string]struct {
+		roles   map[string]string
+		trusted []string // of the write's results
+		forgets bool
+		args    string
+		result  string
+		shown   string
+		asks    bool
+	}{
+		"by a search":             {roles: map[string]string{"find": "query", "text": "content"}, args: `{"find":"Lunch","text":"Offer from Acme"}`, asks: true},
+		"by an old name":          {roles: map[string]string{"old": "name", "text": "name"}, args: `{"old":"Lunch","text":"Offer from Acme"}`, asks: true},
+		"by text":                 {roles: map[string]string{"old": "content", "text": "content"}, args: `{"old":"Lunch","text":"Offer from Acme"}`, asks: true},
+		"by a member's name":      {roles: map[string]string{"set": "selector"}, args: `{"set":{"m-7":true}}`, asks: true},
+		"by another spelling":     {roles: map[string]string{"id": "selector"}, args: `{"id":" M-007/ "}`, asks: false}, // m-007 is another id
+		"by another spelling, 2":  {roles: map[string]string{"id": "selector"}, args: `{"id":" mails/M-7 "}`, asks: true},
+		"by a label's other case": {roles: map[string]string{"id": "content"}, args: `{"ID":"m-7"}`, asks: true},
+		"it gives back the mail":  {roles: map[string]string{"text": "name"}, trusted: []string{"id"}, args: `{"text":"Offer from Acme"}`, result: `{"id":"m-7"}`, asks: true},
+		"it makes a mail":         {roles: map[string]string{"text": "name"}, trusted: []string{"id"}, args: `{"text":"Offer from Acme"}`, result: `{"id":"m-9","sender":"evil@other.example"}`, shown: newest, asks: true},
+		"it makes another mail":   {roles: map[string]string{"text": "name"}, trusted: []string{"id"}, args: `{"text":"Offer from Acme"}`, result: `{"id":"m-10"}`},
+		"it keeps nothing":        {roles: map[string]string{"text": "content"}, forgets: true, args: `{"text":"Offer from Acme"}`, result: `{"id":"m-10"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := func(o *gateway.Options) {
+				inner := o.Classify
+				o.FreeLevel1 = true
+				o.Classify = func(server, tool string) catalogue.Classification {
+					k := inner(server, tool)
+					if server+"."+tool == "slack.jot" {
+						k.Output, k.Roles, k.Forgets = provenance.EchoOutput, c.roles, c.forgets
+						k.Facts.IDKind, k.Facts.TrustedFields = "mail", c.trusted
+					}
+					return k
+				}
+			}
+			w := newTracedWorld(t, class)
+			w.says("mail.find", structured(before))
+			p := w.open("worker", "erin", errand)
+			w.mustPermit(w.do(p, "mail_find", `{"q":"lunch today"}`, ""))
+			w.says("slack.jot", structured(cmp.Or(c.result, `{"ok":true}`)))
+			w.mustPermit(w.do(p, "slack_jot", c.args, ""))
+			w.says("mail.find", structured(cmp.Or(c.shown, after)))
+			w.mustPermit(w.do(p, "mail_find", `{"q":"what is new"}`, ""))
+			for range 2 {
+				if v := judgedOnly(w, p, "slack_send", to("evil@other.example")); (v.Decision != fault.Permit) != c.asks {
+					t.Errorf("%s: %s", v.Decision, v.Reason)
+				}
+				w.restart(class)
+			}
+		})
+	}
 }
 
 // In shadow mode an ask of the flow stage is noted, and the call runs.

@@ -273,7 +273,11 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 		for _, arg := range slices.Sorted(maps.Keys(o.Args)) {
 			if !takes(arg) {
 				missing[arg] = true
-				d.add(agent.P1, field+".args."+arg, "check the name in the tool's schema: sallyport tools list --output yaml", "no call has such an argument, so the role %s is given to nothing", o.Args[arg])
+				remedy := "check the name in the tool's schema: sallyport tools list --output yaml"
+				if i := slices.IndexFunc(schema.Arguments, func(a naming.Argument) bool { return provenance.NearPaths(a.Path, arg) }); i >= 0 {
+					remedy = "write it as the tool does, since names are compared exactly: " + schema.Arguments[i].Path
+				}
+				d.add(agent.P1, field+".args."+arg, remedy, "no call has such an argument, so the role %s is given to nothing", o.Args[arg])
 			}
 		}
 	}
