@@ -56,6 +56,14 @@ func mcpserver() {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "let go"}}}, nil, ctx.Err()
 	})
+	if os.Getenv("FILES") != "" {
+		mcp.AddTool(s, &mcp.Tool{Name: "write", Description: "Writes a file."}, func(_ context.Context, _ *mcp.CallToolRequest, a struct {
+			Path    string `json:"path"`
+			Content string `json:"content"`
+		}) (*mcp.CallToolResult, any, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "written"}}}, nil, os.WriteFile(a.Path, []byte(a.Content), 0o600)
+		})
+	}
 	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil && !errors.Is(err, io.EOF) {
 		os.Exit(1)
 	}

@@ -2,12 +2,15 @@ package catalogue
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"time"
 
 	"sallyport.example/flow"
 	"sallyport.example/internal/call"
+	"sallyport.example/internal/display"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/project"
 	"sallyport.example/internal/reading"
 	"sallyport.example/provenance"
 )
@@ -31,6 +34,8 @@ type Classification struct {
 	Roles        map[string]string       // argument -> role: which one is the amount, the destination …
 	Code         map[string]reading.Rule // of a read: argument that holds code -> the rule for it
 	Facts        Facts                   // of the data in its results
+	Project      *project.Project        // where a write of level 1 to a file is free; nil: nothing is said of files
+	StartsIn     string                  // the folder that the server starts in; "" if it runs elsewhere
 	Forgets      bool                    // a write that stores nothing of what it is given (stores: false)
 	Listed       bool                    // an entry covers it
 	Named        bool                    // an entry names it outright, not only by "server.*"
@@ -100,6 +105,7 @@ type Operation struct {
 	Profile    *provenance.Profile
 	Rules      string // digest of the profile: evidence that was taken under another one is worth nothing
 	Acts       string // of a read: why each call counts as a write; "": that depends on its arguments
+	Beyond     string // of a write of level 1: why this call of it is one of level 2 (At)
 	AskFirst   bool   // unlisted_operations: ask, or ask_once
 	AskOnce    bool   // ask_once
 	Accepted   bool   // a person accepted its definition: it came, or changed, after its server was first seen
@@ -111,6 +117,30 @@ type Operation struct {
 
 	input  func() (func(arguments []byte) error, error) // the check of CheckArguments, compiled at first use; nil: none
 	places *defaults                                    // those of WithDefaults; nil: none
+}
+
+// At is the operation as a call with these arguments has it: a write of level 1 to a file that does not stay with the person is one of level 2.
+func (op *Operation) At(arguments []byte) *Operation {
+	if op.Class.Level != 1 || op.Class.Project == nil || op.Command != nil || len(arguments) == 0 {
+		return op
+	}
+	beyond := ""
+	err := op.Class.Reading(op.Server, op.Tool).Paths(arguments, func(at, text string) bool {
+		if why := op.Class.Project.Beyond(op.Class.StartsIn, text); why != "" {
+			beyond = fmt.Sprintf("The argument %s %s, so the call counts as one that changes what others see.", display.ASCII(at, 80), why)
+		}
+		return beyond == ""
+	})
+	if err != nil {
+		beyond = "Its arguments can't be read."
+	}
+	if beyond == "" {
+		return op
+	}
+	raised, profile := *op, *op.Profile
+	profile.Level = 2
+	raised.Class.Level, raised.Profile, raised.Beyond = 2, &profile, beyond
+	return &raised
 }
 
 // Traced tells whether provenance decides about its calls. It does for every tool of a server, and for a built-in operation if the operator has

@@ -27,6 +27,7 @@ import (
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/notify"
 	"sallyport.example/internal/policy"
+	"sallyport.example/internal/project"
 	"sallyport.example/internal/reading"
 	"sallyport.example/provenance"
 )
@@ -64,9 +65,10 @@ type Config struct {
 	// Dir is the folder that relative paths start from.
 	Dir string `yaml:"-" json:"-"`
 
-	file    string          // where it was read; empty for the defaults
-	root    *yaml.Node      // the file as it was read, to say where things stand
-	argless map[string]bool // operations whose schema takes no argument, once that was compared
+	file    string           // where it was read; empty for the defaults
+	project *project.Project // of flow.project; nil: none
+	root    *yaml.Node       // the file as it was read, to say where things stand
+	argless map[string]bool  // operations whose schema takes no argument, once that was compared
 }
 
 // PersonConfig is a human with roles.
@@ -129,9 +131,10 @@ type CodeConfig struct {
 	Class string `yaml:"class,omitempty" json:"class,omitempty" jsonschema:"select: one plain SELECT by PostgreSQL's grammar, that names no function but such as only compute."`
 }
 
-// FlowConfig names the confidentiality labels, and what is free.
+// FlowConfig names the confidentiality labels, and what is free, and where.
 type FlowConfig struct {
 	Labels     []string `yaml:"labels,omitempty" json:"labels,omitempty" jsonschema:"Confidentiality labels. Default internal, pii, secret. The integrity label untrusted is always there."`
+	Project    string   `yaml:"project,omitempty" json:"project,omitempty" jsonschema:"Folder that agents work in. With it a write of level 1 to a file is one of level 2 where the file lies outside of the folder, or is run or read as orders later, as a git hook, an agent's instructions or a client's configuration."`
 	FreeLevel1 bool     `yaml:"free_level_1,omitempty" json:"free_level_1,omitempty" jsonschema:"Writes of level 1 run without a question after untrusted content. Default false."`
 }
 
@@ -528,6 +531,7 @@ func (c *Config) check(file string, root *yaml.Node) []Problem {
 	p.oneOf("mode", c.Mode, "enforce", "shadow")
 	p.oneOf("unlisted_operations", c.Unlisted, "deny", "ask", "ask_once")
 	c.checkListeners(p)
+	c.checkProject(p)
 	c.checkPeople(p)
 	c.checkUpstreams(p)
 	c.checkOperations(p)
@@ -551,6 +555,47 @@ func (c *Config) checkListeners(p *complaints) {
 	if c.Listen == c.AdminListen && !strings.HasSuffix(c.Listen, ":0") {
 		p.bad("admin_listen", "use another port", "it is the same as listen")
 	}
+}
+
+// checkProject finds the folder that agents work in.
+func (c *Config) checkProject(p *complaints) {
+	if c.Flow.Project == "" {
+		return
+	}
+	folder, err := filepath.Abs(c.path(c.Flow.Project))
+	if err != nil {
+		p.bad("flow.project", "name a folder", "%v", err)
+		return
+	}
+	if home, err := os.UserHomeDir(); folder == "/" || err == nil && folder == filepath.Clean(home) {
+		p.bad("flow.project", "name the folder of one project", "%s holds more than a project: everything in it could be written unasked", folder)
+		return
+	}
+	own, err := c.gatewayPaths(c.path("sallyport-data"))
+	file, failed := filepath.Abs(p.file)
+	if err = errors.Join(err, failed); err == nil {
+		c.project, err = project.New(folder, append(own.Secrets, file))
+	}
+	if err != nil {
+		p.bad("flow.project", "name a folder that is there", "%v", err)
+	}
+}
+
+// startsIn is the folder that a server starts in, "" if it runs elsewhere.
+func (c *Config) startsIn(server string) string {
+	u, ok := c.Upstreams[server]
+	if !ok || len(u.Command) == 0 {
+		return ""
+	}
+	at := c.path(u.Cwd)
+	if at == "" {
+		at = c.Dir
+	}
+	folder, err := filepath.Abs(at)
+	if err != nil {
+		return "" // nothing is said of its files then
+	}
+	return folder
 }
 
 func (c *Config) checkPeople(p *complaints) {
@@ -942,6 +987,8 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 			Timeout:     time.Duration(c.Limits.NetworkTimeout),
 
 			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
+			Project:         c.project,
+			StartsIn:        c.startsIn(server),
 			NeedsReasons:    server != "comm" && cmp.Or(own.Declare, base.Declare) == "required",
 		}
 		for _, stores := range []*bool{base.Stores, own.Stores} {

@@ -279,6 +279,9 @@ unlisted_operations: deny
 flow:
   labels: [internal, pii, secret]
   # free_level_1: true
+  # The folder that agents work in: a write of level 1 to a file outside of it, or to one that is run or read as orders later (a git hook, an agent's
+  # instructions, a client's configuration), is one of level 2.
+  # project: .
 
 # Limits of one session: calls and external requests (comm.fetch, comm.search, comm.query) in any minute, the longest network and
 # file operation, and the time in operations over its life.

@@ -28,6 +28,10 @@ func (c *Config) labelProblems(file string) []Problem {
 		l.results()
 		l.fields()
 		all = append(all, l.found...)
+		if l.p.Level == 1 && len(l.with(provenance.Path)) > 0 && c.Flow.FreeLevel1 && c.Flow.Project == "" && !slices.ContainsFunc(all, func(p Problem) bool { return p.Field == "flow.free_level_1" }) {
+			all = append(all, c.problem(file, "flow.free_level_1", agent.P1, "say flow.project: the folder that agents work in",
+				"%s writes files at level 1, so an agent that an outsider misled can write any of them unasked: git hooks, instructions of agents, your shell's files", id))
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.Upstreams)) {
 		if c.Upstreams[id].FirstSight == "trust" {

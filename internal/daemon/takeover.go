@@ -86,7 +86,10 @@ func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err e
 		Upstreams: map[string]UpstreamConfig{}, Unlisted: "ask_once",
 	}
 	if t.Developer {
-		cfg.Flow.FreeLevel1 = true
+		cfg.Flow.FreeLevel1, cfg.Flow.Project = true, t.Project
+		if t.Project == dir {
+			cfg.Flow.Project = "."
+		}
 		cfg.Limits.ExecutionBudget = Duration(4 * time.Hour)
 	}
 	for _, id := range slices.Sorted(maps.Keys(t.Servers)) {

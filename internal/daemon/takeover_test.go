@@ -98,8 +98,8 @@ func TestTakeOver(t *testing.T) {
 		"9":   {URL: secret("https://u:canary-7@h.example/"), Headers: map[string]string{"X-Key": "canary-8 ${HOME} \"\n"}},
 		"c":   {Command: []clients.Value{plain("x")}, Folder: "/elsewhere"},
 	}
-	dir := filepath.Join(t.TempDir(), "gw")
-	if _, err := InitFrom(dir, TakeOver{Servers: servers, Project: "/project", Developer: true}); err != nil {
+	dir, folder := filepath.Join(t.TempDir(), "gw"), t.TempDir()
+	if _, err := InitFrom(dir, TakeOver{Servers: servers, Project: folder, Developer: true}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "sallyport.yaml"))
@@ -122,7 +122,7 @@ func TestTakeOver(t *testing.T) {
 	if got := cfg.Upstreams["9"].Headers["X-Key"]; got != "canary-8 ${HOME} \"\n" {
 		t.Errorf("9 has %q", got)
 	}
-	if cfg.Upstreams["c"].Cwd != "/elsewhere" || cfg.Upstreams["a-b"].Cwd != "/project" || !cfg.Flow.FreeLevel1 {
+	if cfg.Upstreams["c"].Cwd != "/elsewhere" || cfg.Upstreams["a-b"].Cwd != folder || cfg.Flow.Project != folder || !cfg.Flow.FreeLevel1 {
 		t.Errorf("%+v", cfg.Upstreams)
 	}
 	if problems, err := Lint(t.Context(), "", nil, filepath.Join(dir, "sallyport.yaml")); err != nil || len(problems) > 0 {

@@ -131,6 +131,9 @@ func (s served) Writes(parameters []byte) (writes bool, why string) {
 	if why = op.Acts; why == "" && op.Flow.Effect == flow.Read && op.Kind == call.Tool {
 		why = op.Class.Reading(op.Server, op.Tool).Acts(parameters)
 	}
+	if why == "" {
+		why = op.Beyond
+	}
 	return op.Flow.Effect != flow.Read || why != "", why
 }
 

@@ -38,7 +38,7 @@ type subject struct {
 	answers []byte // canonical answers to a server's questions, which go out beside the arguments
 	digest  string
 	writes  bool   // it changes something
-	acts    string // why the call of a tool that is said to read counts as a write; ""
+	acts    string // why the call counts as one that changes more than its tool is said to; ""
 
 	grounds
 
@@ -66,6 +66,9 @@ type judgement struct {
 
 // understand finds out whether the call changes something. Nothing else decides that, for calls, checks and plans.
 func (c *crossing) understand() {
+	if op := c.op.At(c.args); op != c.op {
+		c.use(effect.Of(op))
+	}
 	c.writes, c.acts = c.effect.Writes(c.args)
 }
 

@@ -1,4 +1,5 @@
-// Package reading tells whether a call of an operation that is said to read may do more than that, by what is in its arguments.
+// Package reading tells whether a call of an operation that is said to read may do more than that, by what is in its arguments; and which of them say
+// where a call writes.
 //
 // Two kinds of arguments are looked at. Those that hold code (SQL, a command, an expression) do what they say, so each needs the operator's
 // word on what it may say: a shape, or a class of statement. Ids, names and paths are handed on to a shell, a file system or a query by many
@@ -231,6 +232,84 @@ func (o *Operation) walk(v any, at string) (where, problem string) {
 		}
 	}
 	return "", ""
+}
+
+// Paths gives every text of a call that can say which file it is about, with the argument that it is in, until yield says false: what has the role path
+// or is named as a path is; and, of a call that has such an argument, what has no role. arguments is a canonical JSON object.
+func (o *Operation) Paths(arguments []byte, yield func(at, text string) bool) error {
+	var args map[string]any
+	if err := call.Decode(arguments, &args); err != nil {
+		return err
+	}
+	var unsaid []func() bool
+	about := false
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		at := strings.ReplaceAll(name, ".", "%2E")
+		more := texts(args[name], at, func(at, text string) bool {
+			switch role, is := o.place(at); {
+			case is:
+				about = true
+				return yield(at, text)
+			case role == "":
+				unsaid = append(unsaid, func() bool { return yield(at, text) })
+			}
+			return true
+		})
+		if !more {
+			return nil
+		}
+	}
+	if about {
+		for _, say := range unsaid {
+			if !say() {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// place tells whether an argument says which file a call is about.
+func (o *Operation) place(at string) (role provenance.Role, is bool) {
+	_, word, _ := call.LongestPrefix(o.Roles, at)
+	switch role = provenance.Role(word); role {
+	case provenance.Path:
+		return role, true
+	case provenance.Content, provenance.Query, provenance.Flag, provenance.Currency, provenance.Time, provenance.Amount, provenance.Code, provenance.Credential:
+		return role, false
+	}
+	for name := range strings.SplitSeq(at, ".") {
+		for _, w := range words(name) {
+			if fileWords[strings.TrimSuffix(w, "s")] {
+				return role, true
+			}
+		}
+	}
+	return role, false
+}
+
+// fileWords are words in the names of arguments that take a file or a folder.
+var fileWords = set("path file filename filepath pathname dir directory folder repo workspace cwd root")
+
+// texts gives the texts in a value, and the names of members, which can be paths, too.
+func texts(v any, at string, yield func(at, text string) bool) bool {
+	switch v := v.(type) {
+	case string:
+		return yield(at, v)
+	case []any:
+		for _, e := range v {
+			if !texts(e, at, yield) {
+				return false
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if !yield(at, name) || !texts(v[name], at+"."+strings.ReplaceAll(name, ".", "%2E"), yield) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // odd says what in an id, a name or a path may mean more than one.

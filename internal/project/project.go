@@ -1,0 +1,167 @@
+// Package project tells which writes to the files of a developer's project stay with that person: those in its folder, but for what is run, or read as
+// orders, later. A git hook, the instructions of an agent or the configuration of a client act when nobody looks any more, so writing one is not
+// something that only the person sees and can undo.
+//
+// Promises: what can't be read in one way alone does not stay. A name is compared as the file systems do that are least strict: without regard to letter
+// case, compatibility forms and trailing points and blanks. Links are followed as they are at the time of the look; what changes between it and the
+// server's write is not seen.
+package project
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/unicode/norm"
+
+	"sallyport.example/internal/display"
+)
+
+// Project is the folder that agents work in. Immutable.
+type Project struct {
+	root string   // with links resolved
+	name string   // as it was given, clean
+	own  []string // the gateway's own files and folders, with links resolved
+}
+
+// New returns the project in a folder that is there. own are the gateway's files and folders, which need not be.
+func New(folder string, own []string) (*Project, error) {
+	root, err := filepath.EvalSymlinks(folder)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := os.Stat(root); err != nil || !st.IsDir() {
+		return nil, errors.Join(err, fmt.Errorf("%s is no folder", folder))
+	}
+	p := &Project{root: root, name: filepath.Clean(folder)}
+	for _, path := range own {
+		if real, ok := resolve(path); ok {
+			path = real
+		}
+		p.own = append(p.own, filepath.Clean(path))
+	}
+	return p, nil
+}
+
+// Beyond says in a part of a sentence why a write at a path does not stay with the person; "" if it does. from is where the server starts, so what a
+// relative path begins at; "" if the server runs elsewhere.
+func (p *Project) Beyond(from, path string) string {
+	if path == "" {
+		return ""
+	}
+	if from == "" {
+		return "names a file, and its server runs elsewhere"
+	}
+	plain := norm.NFKC.String(path)
+	for _, form := range []string{path, plain} {
+		if why := p.beyond(from, form); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func (p *Project) beyond(from, path string) string {
+	if unclear(path) {
+		return "is written so that it can be read in more than one way"
+	}
+	if !filepath.IsAbs(path) {
+		path = from + string(filepath.Separator) + path // not joined: "link/.." is not "."
+	}
+	for _, way := range []string{path, filepath.Clean(path)} { // a server may clean a path before it uses it, or not
+		real, ok := resolve(way)
+		if !ok {
+			return "leads through links that can't be followed"
+		}
+		rel, inside := below(real, p.root)
+		if !inside {
+			return "lies outside of the project"
+		}
+		for _, own := range p.own {
+			if _, is := below(real, own); is {
+				return "is the gateway's own"
+			}
+			if _, holds := below(own, real); holds && rel != "." {
+				return "holds what is the gateway's own"
+			}
+		}
+		names := []string{rel} // the one that it leads to, and the one that it was written with
+		for _, root := range []string{p.root, p.name} {
+			if written, ok := below(filepath.Clean(path), root); ok {
+				names = append(names, written)
+			}
+		}
+		for _, name := range names {
+			if is := actsLater(name); is != "" {
+				return "is " + is
+			}
+		}
+	}
+	return ""
+}
+
+var (
+	encoded   = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+	shortName = regexp.MustCompile(`~[0-9]+([./]|$)`) // GIT~1 is .git where short names are
+)
+
+// unclear tells whether a path could be read in another way than it is written: by a shell, another system, or a server that decodes it.
+func unclear(path string) bool {
+	return strings.ContainsFunc(path, func(r rune) bool { return !display.Visible(r) }) || strings.ContainsAny(path, "\\:$`*?|<>\"") ||
+		strings.HasPrefix(strings.TrimSpace(path), "~") || encoded.MatchString(path) || shortName.MatchString(path) || len(path) > 4096
+}
+
+// maxLinks bounds the links on one path.
+const maxLinks = 40
+
+// resolve returns where an absolute path leads, step by step, as the system walks it. What is not there is taken as it is written.
+func resolve(path string) (string, bool) {
+	const sep = string(filepath.Separator)
+	rest, at, links := strings.Split(path, sep), sep, 0
+	for len(rest) > 0 {
+		step := rest[0]
+		rest = rest[1:]
+		switch step {
+		case "", ".":
+			continue
+		case "..":
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, step)
+		st, err := os.Lstat(next)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return "", false
+		case st.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(next)
+			if links++; err != nil || links > maxLinks {
+				return "", false
+			}
+			if filepath.IsAbs(target) {
+				at = sep
+			}
+			rest = append(strings.Split(target, sep), rest...)
+			continue
+		}
+		at = next
+	}
+	return at, true
+}
+
+// below returns a path from a folder on, and whether it lies there.
+func below(path, folder string) (rel string, ok bool) {
+	rel, err := filepath.Rel(folder, path)
+	return rel, err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// fold is a name as the least strict file systems compare it.
+func fold(name string) string {
+	return strings.TrimRight(cases.Fold().String(norm.NFKC.String(name)), ". ")
+}

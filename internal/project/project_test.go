@@ -1,0 +1,144 @@
+package project
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// world is a project with links in it, beside other things of the person's.
+func world(t *testing.T) (dir string, p *Project) {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"project/.git/hooks", "project/src/deep", "project/gw/agents", "home/.ssh", "projectile"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "project/file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{
+		"project/out": "../home", "project/innocent": ".git/hooks", "project/hook": ".git/hooks/pre-commit", "project/loop": "loop", "project/near": "src/deep",
+		"project/far": filepath.Join(dir, "home/.ssh/authorized_keys"), "alias": "project", "project/CLAUDE.md": "src/notes.md", "project/chain": "innocent",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err = New(filepath.Join(dir, "alias"), []string{filepath.Join(dir, "project/gw/agents"), filepath.Join(dir, "project/gw/main.yaml")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, p
+}
+
+// Ordinary work in the project stays with the person, however it is spelt.
+func TestStays(t *testing.T) {
+	dir, p := world(t)
+	for _, path := range []string{
+		"", ".", "notes.md", "./src/main.go", "src/../src/x", "src//x", "near/x.txt", "near/../y", "new/folder/file", "Makefile", "package.json", ".gitignore", ".github.md", "a b.txt", "é/ü.md", "[id].tsx",
+		"hooks/useState.ts", "src/pre-commit", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "~x/y"[1:], "update/hooks.md", "...", "中.txt",
+	} {
+		if why := p.Beyond(dir+"/project", path); why != "" {
+			t.Errorf("%q %s", path, why)
+		}
+	}
+	if why := p.Beyond(dir+"/project/src", "../notes.md"); why != "" {
+		t.Errorf("from a folder: %s", why)
+	}
+}
+
+// What is outside, run or read as orders later, or unclear does not, in any spelling.
+func TestBeyond(t *testing.T) {
+	dir, p := world(t)
+	for _, path := range []string{
+		// outside
+		"..", "../x", "/etc/passwd", dir, dir + "/projectile/x", "src/../../x", "out/x", "out", "far", "near/../../../home/x", "./a/../../b", dir + "/project/../home/x", "/proc/self/cwd/x", "loop", "loop/x", "file/x",
+		// git, in spellings
+		".git", ".git/hooks/pre-commit", "./a/../.git/hooks/x", "src/../.git/config", ".GIT/hooks/x", ".Git/Hooks/PRE-COMMIT", ".git./hooks/x", ".git /hooks/x", ".git. . /x", ".git//hooks/x", "sub/.git/config", ".git/", "bare.git/hooks/x",
+		"innocent/x", "hook", "chain/x", "near/../../.git/config", ".gitmodules", ".gitattributes", ".husky/pre-commit", "tools/hooks/pre-commit", "tools/Hooks/Post-Merge", ".pre-commit-config.yaml", "lefthook.yml",
+		"\uff0egit/config", ".ｇｉｔ/config", ".g\u200bit/config", ".git\u200d/config", "．git/hooks/x", "\u2024git/config", ".git::$INDEX_ALLOCATION/x", ".git:stream", "GIT~1/hooks/x", "git~1", ".g\u0131t/../.git/x",
+		`.git\hooks\x`, "..\\x", "%2e%2e/x", ".%67it/hooks", "a%2f..%2f..", "a\x00b", "a\nb", "\u202egit", "file:///etc/passwd", "C:\\x", "~/x", "~root/x", "$HOME/x", "`id`", "a|b", "<x>", "a*", "a?",
+		"\uff0e\uff0e/x", "a\uff0f..\uff0f..\uff0fx", strings.Repeat("a/", 3000),
+		// agents and clients
+		"CLAUDE.md", "claude.md", "src/CLAUDE.md", "Claude.MD", "CLAUDE.md.", "AGENTS.md", "agents.override.md", "GEMINI.md", ".cursorrules", ".cursor/rules/x.mdc", ".claude/settings.json", ".codex/config.toml", ".mcp.json",
+		".vscode/tasks.json", ".github/copilot-instructions.md", ".devcontainer/devcontainer.json", "SKILL.md", "x.code-workspace", ".windsurf/x", ".aider.conf.yml",
+		// ours
+		"sallyport.yaml", "sallyport.env", "Sallyport.YAML", "sallyport-data/x", "gw/agents", "gw/agents/dev.yaml", "gw/main.yaml", "gw",
+		// shells and build servers
+		"x.sh", "bin/Deploy.SH", ".bashrc", ".envrc", ".env", ".env.local", ".npmrc", ".zshrc", "run.ps1", ".github/workflows/ci.yml", ".GitHub/workflows/x", ".gitlab-ci.yml", "Jenkinsfile", "jenkinsfile.prod", ".circleci/config.yml", "azure-pipelines.yml",
+	} {
+		if why := p.Beyond(dir+"/project", path); why == "" {
+			t.Errorf("%q stays", path)
+		}
+	}
+	if p.Beyond("", "notes.md") == "" || p.Beyond("", dir+"/project/notes.md") == "" {
+		t.Error("a file of a server that runs elsewhere stays")
+	}
+	if p.Beyond(dir, "notes.md") == "" {
+		t.Error("a file outside of the project, by where its server starts, stays")
+	}
+	for _, folder := range []string{filepath.Join(dir, "nowhere"), filepath.Join(dir, "project/file")} {
+		if _, err := New(folder, nil); err == nil {
+			t.Errorf("%s is a project", folder)
+		}
+	}
+}
+
+// Every name in the table is found, alone, below a folder, as a folder, and in capitals.
+func TestEveryName(t *testing.T) {
+	dir, p := world(t)
+	for _, k := range kinds {
+		for _, name := range strings.Fields(k.names) {
+			if name != strings.ToLower(name) {
+				t.Errorf("%s is not in lower case", name)
+			}
+			name = strings.ReplaceAll(name, "*", "x")
+			for _, path := range []string{name, "a/" + name, name + "/a", strings.ToUpper(name)} {
+				if p.Beyond(dir+"/project", path) == "" {
+					t.Errorf("%s stays", path)
+				}
+			}
+		}
+	}
+	for name := range hooks {
+		if p.Beyond(dir+"/project", "x/hooks/"+name) == "" {
+			t.Errorf("the hook %s stays", name)
+		}
+	}
+}
+
+// What stays is inside, after the system has walked it.
+func FuzzBeyond(f *testing.F) {
+	for _, s := range []string{"a", "../a", "out/../a", "near/../.git/x", ".GIT", "innocent/./x", "/etc"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		dir, p := world(t)
+		if strings.ContainsRune(path, 0) || path == "" || p.Beyond(dir+"/project", path) != "" {
+			return
+		}
+		root, err := os.OpenRoot(dir + "/project") // which refuses what leads out of it, so that a failure here writes nowhere else
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		inside := strings.TrimPrefix(strings.TrimPrefix(path, dir+"/project"), "/")
+		if inside == "" {
+			return
+		}
+		if file, err := root.OpenFile(inside, os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+			file.Close()
+		} else if strings.Contains(err.Error(), "escapes") {
+			t.Fatalf("%q leads out: %v", path, err)
+		}
+		if names, _ := os.ReadDir(dir + "/project/.git/hooks"); len(names) > 0 {
+			t.Fatalf("%q wrote a hook", path)
+		}
+	})
+}
