@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"sallyport.example/client"
 	"sallyport.example/internal/daemon"
@@ -71,14 +72,17 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 		return exitDone
 	}
 	var ran *ranError
-	if !errors.As(err, &ran) { // cobra's own: flags, arguments, unknown commands
+	own := errors.As(err, &ran)
+	if jsonWanted(args) && !(own && silent(ran.err)) {
+		return c.printError(err)
+	}
+	if !own { // cobra's own: flags, arguments, unknown commands
 		fmt.Fprintf(errOut, "sallyport: %s\n", printable(err.Error()))
 		fmt.Fprintln(errOut, "sallyport --help lists the commands, sallyport COMMAND --help explains one.")
 		return exitUsage
 	}
 	code := exitCode(ran.err)
-	var quiet *found
-	if errors.As(ran.err, &quiet) && quiet.printed {
+	if silent(ran.err) {
 		return code
 	}
 	for line := range strings.Lines(ran.err.Error()) {
@@ -144,11 +148,14 @@ func exitCode(err error) int {
 // remedyOf returns the way out of an error, if its sentence does not name it.
 func remedyOf(err error) string {
 	var f *fault.Error
-	var silent *client.Unreachable
+	var unknown *unknownID
+	var gone *client.Unreachable
 	switch {
+	case errors.As(err, &unknown):
+		return unknown.remedy()
 	case errors.As(err, &f):
 		return f.Remedy
-	case errors.As(err, &silent):
+	case errors.As(err, &gone):
 		return "Start it with: sallyport serve"
 	}
 	return ""
@@ -206,7 +213,7 @@ func (c *cli) command(a about, run func(ctx context.Context, args []string) erro
 
 // group makes a command that only has commands of its own.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: cobra.NoArgs, Example: commands[0].Example,
+	cmd := &cobra.Command{Use: use, Short: short, Long: short + ".", Args: knownCommand, Example: commands[0].Example,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return fmt.Errorf("%s needs a command: %s", cmd.CommandPath(), strings.Join(names(cmd), ", "))
 		}}
@@ -219,6 +226,17 @@ func names(cmd *cobra.Command) (all []string) {
 		all = append(all, sub.Name())
 	}
 	return all
+}
+
+// knownFlag adds to the error about an unknown flag those that are near to it.
+func knownFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var flags []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
+	return unknownWord(err.Error(), "--"+unknown.GetSpecifiedName(), flags)
 }
 
 // must is for mistakes in this program's own tables, which every test would hit.
@@ -248,8 +266,9 @@ sallyport init && sallyport serve   write a configuration and start
 sallyport status                    how the running gateway is`),
 		SilenceErrors: true, SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Args: cobra.NoArgs,
+		Args: knownCommand,
 	}
+	root.SetFlagErrorFunc(knownFlag)
 	root.SetIn(c.in)
 	root.SetOut(c.out)
 	root.SetErr(c.err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,13 +24,20 @@ func (c *cli) asPerson(a about, run func(ctx context.Context, cl *client.Client,
 
 // speaking makes a command that speaks to one side of the gateway.
 func (c *cli) speaking(to side, a about, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
-	return c.command(a, func(ctx context.Context, args []string) error {
+	cmd := c.command(a, func(ctx context.Context, args []string) error {
 		cl, err := c.reach(to)
 		if err != nil {
 			return err
 		}
-		return run(ctx, cl, args)
+		if err = run(ctx, cl, args); err != nil && to == adminSide {
+			return c.withNear(ctx, a.use, args, err)
+		}
+		return err
 	})
+	if to == adminSide {
+		c.completeIDs(cmd)
+	}
+	return cmd
 }
 
 // printing makes a command that prints what the people's side answers.
@@ -44,54 +52,129 @@ func printing[T any](c *cli, a about, ask func(ctx context.Context, cl *client.C
 	})
 }
 
+// state is how a gateway is.
+type state struct {
+	Address    string             `json:"address"`
+	Ready      bool               `json:"ready"`
+	Problem    string             `json:"problem,omitempty"`
+	KillSwitch *client.KillStatus `json:"kill_switch"`
+	Anchor     *client.Anchor     `json:"anchor"`
+	Servers    []client.Server    `json:"servers"`
+	Sessions   []client.Session   `json:"open_sessions"`
+
+	Waiting struct {
+		Requests    int      `json:"requests"` // at most 500 are counted
+		Plans       int      `json:"plans"`
+		Definitions []string `json:"definitions,omitempty"` // operations that agents don't get before somebody has read what their servers say
+	} `json:"waiting"`
+	Quarantined []string `json:"quarantined_agents,omitempty"`
+	Failing     []string `json:"failing_servers,omitempty"`
+}
+
+// gather asks the gateway. What its store has is left out while that is away, which Problem says.
+func (s *state) gather(ctx context.Context, cl *client.Client) (err error) {
+	if s.KillSwitch, err = cl.KillStatus(ctx); err != nil {
+		return err
+	}
+	if s.Servers, err = cl.Servers(ctx); err != nil {
+		return err
+	}
+	if s.Anchor, err = cl.Anchor(ctx); err != nil {
+		return err
+	}
+	for _, server := range s.Servers {
+		if server.State != "up" {
+			s.Failing = append(s.Failing, server.ID)
+		}
+	}
+	if notReady := cl.Ready(ctx); notReady != nil {
+		s.Problem = notReady.Error()
+	}
+	s.Ready = s.Problem == ""
+	err = s.fromStore(ctx, cl)
+	var p *client.Problem
+	if err != nil && !s.Ready && errors.As(err, &p) {
+		return nil
+	}
+	return err
+}
+
+func (s *state) fromStore(ctx context.Context, cl *client.Client) error {
+	page, err := cl.Sessions(ctx, client.SessionQuery{State: "open"})
+	if err != nil {
+		return err
+	}
+	s.Sessions = page.Sessions
+	agents, err := cl.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range agents {
+		if a.Quarantine != nil {
+			s.Quarantined = append(s.Quarantined, a.AgentID)
+		}
+	}
+	tools, err := cl.Tools(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range tools {
+		if t.PendingHash != "" {
+			s.Waiting.Definitions = append(s.Waiting.Definitions, t.Operation)
+		}
+	}
+	slices.Sort(s.Waiting.Definitions)
+	requests, err := cl.Approvals(ctx, client.ApprovalQuery{State: "pending", Limit: 500})
+	if err != nil {
+		return err
+	}
+	s.Waiting.Requests = len(requests.Approvals)
+	plans, err := waitingPlans(ctx, cl)
+	s.Waiting.Plans = len(plans)
+	return err
+}
+
 func (c *cli) status() *cobra.Command {
-	return c.asPerson(about{use: "status", short: "Show how the running gateway is", example: "sallyport status", prints: true},
+	return c.asPerson(about{use: "status", short: "Show how the running gateway is, what waits for people and what fails", example: "sallyport status", prints: true},
 		func(ctx context.Context, cl *client.Client, _ []string) error {
 			address, err := c.address(adminSide)
 			if err != nil {
 				return err
 			}
-			s := struct {
-				Address    string             `json:"address"`
-				Ready      bool               `json:"ready"`
-				Problem    string             `json:"problem,omitempty"`
-				KillSwitch *client.KillStatus `json:"kill_switch"`
-				Anchor     *client.Anchor     `json:"anchor"`
-				Servers    []client.Server    `json:"servers"`
-				Sessions   []client.Session   `json:"open_sessions"`
-			}{Address: address}
-			if s.KillSwitch, err = cl.KillStatus(ctx); err != nil {
+			s := state{Address: address}
+			if err := s.gather(ctx, cl); err != nil {
 				return err
 			}
-			if s.Servers, err = cl.Servers(ctx); err != nil {
-				return err
-			}
-			if s.Anchor, err = cl.Anchor(ctx); err != nil {
-				return err
-			}
-			state := "ready"
-			if notReady := cl.Ready(ctx); notReady != nil {
-				s.Problem = notReady.Error()
-				state = "not ready: " + s.Problem
-			}
-			s.Ready = s.Problem == ""
-			page, err := cl.Sessions(ctx, client.SessionQuery{State: "open"})
-			var p *client.Problem
-			switch {
-			case err == nil:
-				s.Sessions = page.Sessions
-			case s.Ready || !errors.As(err, &p): // else the store is away, which has been printed
-				return err
-			}
-			return c.judged(s, s.Ready, func(t *table) {
-				t.field("console", s.Address)
-				t.field("gateway", state)
-				t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
-				t.field("anchor", s.Anchor.Text)
-				switches(t, s.KillSwitch)
-				servers(t, s.Servers)
-			})
+			return c.judged(s, s.Ready, s.rows)
 		})
+}
+
+func (s *state) rows(t *table) {
+	t.field("console", s.Address)
+	if s.Ready {
+		t.field("gateway", "ready")
+	} else {
+		t.field("gateway", "not ready: "+s.Problem)
+	}
+	t.field("sessions", fmt.Sprintf("%d open", len(s.Sessions)))
+	t.field("anchor", s.Anchor.Text)
+	switches(t, s.KillSwitch)
+	var waits []string
+	for _, w := range []struct {
+		n         int
+		what, how string
+	}{
+		{s.Waiting.Requests, "request", "sallyport approvals list"}, {s.Waiting.Plans, "plan", "sallyport approvals list"},
+		{len(s.Waiting.Definitions), "tool definition", "sallyport tools accept --all"},
+	} {
+		if w.n > 0 {
+			waits = append(waits, sentence.Count(w.n, w.what)+" ("+w.how+")")
+		}
+	}
+	t.field("waits", cmp.Or(strings.Join(waits, ", "), "nothing"))
+	t.field("quarantined", strings.Join(s.Quarantined, ", "))
+	t.field("fails", strings.Join(s.Failing, ", "))
+	servers(t, s.Servers)
 }
 
 func servers(t *table, all []client.Server) {

@@ -102,6 +102,7 @@ func (c *cli) sessionOpen() *cobra.Command {
 			t.field("phase", s.Phase)
 		})
 	needed(cmd, &open.AgentID, "agent", "id of the agent")
+	c.completeFlag(cmd, "agent", "AGENT")
 	needed(cmd, &open.UserRequest, "request", "what the person asked for, in their words")
 	cmd.Flags().StringVar(&open.Requester, "requester", "", "who asked for it")
 	cmd.Flags().StringSliceVar(&open.Labels, "label", nil, "a label that the session starts with")

@@ -104,6 +104,7 @@ sallyport token create --host ci`,
 	})
 	f := cmd.Flags()
 	f.StringVar(&agent, "agent", "", "for a declared agent")
+	c.completeFlag(cmd, "agent", "AGENT")
 	f.StringVar(&person, "person", "", "for a person, with --role")
 	f.StringVar(&host, "host", "", "for a program that opens sessions for agents")
 	f.StringSliceVar(&roles, "role", nil, "role of the person: viewer, approver, operator, auditor, admin")

@@ -37,7 +37,11 @@ func (c *cli) tools() *cobra.Command {
 			}
 			i := slices.IndexFunc(all, func(t client.Tool) bool { return t.Operation == args[0] })
 			if i < 0 {
-				return tool, &found{what: fmt.Sprintf("no server offers %q; sallyport tools list shows what there is", args[0])}
+				unknown := &found{what: fmt.Sprintf("no server offers %q; sallyport tools list shows what there is", args[0])}
+				if near := nearIDs(args[0], idsOf(all, func(t client.Tool) string { return t.Operation })); near != nil {
+					return tool, &unknownID{unknown, near}
+				}
+				return tool, unknown
 			}
 			return all[i], nil
 		}, func(t *table, tool client.Tool) {
