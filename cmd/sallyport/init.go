@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -198,8 +199,33 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	if err != nil {
 		return unusable(err)
 	}
+	if ids := crowded(dir, &taken); ids != nil {
+		fmt.Fprintf(c.err, "The folder that %s may write holds sallyport.yaml, so nothing new can be made right at its top. A folder apart for the gateway avoids that: sallyport init ../gateway --from …\n", strings.Join(ids, ", "))
+	}
 	fmt.Fprintf(c.err, "Next%s: sallyport serve; then sallyport tools accept --all, and the agent's token where the client starts:\n  export %s=\"$(sallyport token create --agent dev)\"\n", in(dir), envToken)
 	return nil
+}
+
+// crowded are the servers whose command names a folder that holds the configuration.
+func crowded(dir string, t *daemon.TakeOver) (ids []string) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.Servers)) {
+		s := t.Servers[id]
+		for i, arg := range s.Command {
+			path := arg.Text
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(cmp.Or(s.Folder, t.Project), path)
+			}
+			if rel, err := filepath.Rel(path, dir); i > 0 && err == nil && filepath.IsLocal(rel) {
+				ids = append(ids, id)
+				break
+			}
+		}
+	}
+	return ids
 }
 
 func same(a, b *clients.Server) bool {
@@ -335,7 +361,7 @@ func (c *cli) showChange(before, after string) {
 	mark := map[diff.Kind]string{diff.Both: "    ", diff.Before: "  - ", diff.After: "  + "}
 	diff.Lines(strings.Split(before, "\n"), strings.Split(after, "\n"), func(a, b string) bool { return a == b }, func(kind diff.Kind, line string) {
 		if kind != diff.Both {
-			fmt.Fprintln(c.out, mark[kind]+whole(line))
+			fmt.Fprintln(c.out, mark[kind]+printable(line))
 		}
 	})
 }

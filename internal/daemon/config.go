@@ -295,13 +295,22 @@ func LoadConfig(path string) (*Config, error) {
 // ParseConfig reads a configuration strictly, expands the environment, applies the defaults and checks it as a whole. Every
 // problem is reported, not only the first.
 func ParseConfig(file string, data []byte, dir string) (*Config, error) {
+	vars, problems := readEnvFile(filepath.Join(dir, envFile))
+	if len(problems) > 0 {
+		return nil, &ConfigError{problems}
+	}
+	return parseConfig(file, data, dir, vars)
+}
+
+// parseConfig does so with these values for references, before those of the environment.
+func parseConfig(file string, data []byte, dir string, vars map[string]string) (*Config, error) {
 	c := &Config{Dir: dir}
 	var root yaml.Node
 	if !blank(data) {
 		if err := yaml.Load(data, &root); err != nil {
 			return nil, &ConfigError{loadProblems(file, nil, err)}
 		}
-		vars, problems := readEnvFile(filepath.Join(dir, envFile))
+		var problems []Problem
 		expandEnv(file, &root, vars, &problems)
 		if len(problems) > 0 {
 			return nil, &ConfigError{problems}

@@ -100,15 +100,9 @@ func (t TakeOver) config(dir string) (text []byte, vars map[string]string, err e
 		return nil, nil, err
 	}
 	text = append([]byte(takenHeader), text...)
-	var again Config
-	var root yaml.Node
-	var problems []Problem
-	if err := yaml.Load(text, &root); err != nil {
-		return nil, nil, err
-	}
-	expandEnv("sallyport.yaml", &root, v.all, &problems)
-	if err := root.Load(&again, yaml.WithKnownFields()); err != nil || len(problems) > 0 {
-		return nil, nil, fmt.Errorf("the configuration would not say what the servers are: %w", errors.Join(err, &ConfigError{problems}))
+	again, err := parseConfig(filepath.Join(dir, "sallyport.yaml"), text, dir, v.all)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the configuration would not be a good one: %w", err)
 	}
 	for id, s := range t.Servers {
 		u := again.Upstreams[id]

@@ -131,6 +131,17 @@ func TestTakeOver(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(dir, ".gitignore")); err == nil {
 		t.Error("a .gitignore was written outside of a repository")
 	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := t.TempDir()
+	if written, err := InitFrom(bad, TakeOver{Servers: servers, Project: home, Developer: true}); err == nil || len(written) > 0 || !strings.Contains(err.Error(), "flow.project") {
+		t.Errorf("a home was made a project: %v, %v", written, err)
+	}
+	if files, _ := os.ReadDir(bad); len(files) > 0 {
+		t.Errorf("%d files were written of an installation that does not load", len(files))
+	}
 	if _, err := InitFrom(t.TempDir(), TakeOver{Servers: map[string]clients.Server{"a": {Command: []clients.Value{plain("${HOME}")}}}, Project: "/p"}); err == nil {
 		t.Error("a text that would be read as a reference was written")
 	}
