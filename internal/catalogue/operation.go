@@ -119,21 +119,29 @@ type Operation struct {
 	places *defaults                                    // those of WithDefaults; nil: none
 }
 
-// At is the operation as a call with these arguments has it: a write of level 1 to a file that does not stay with the person is one of level 2.
-func (op *Operation) At(arguments []byte) *Operation {
-	if op.Class.Level != 1 || op.Class.Project == nil || op.Command != nil || len(arguments) == 0 {
-		return op
+// Beyond says why a call of a write of level 1 is one of level 2: it names a file that does not stay with the person. "" if it isn't.
+func (c Classification) Beyond(server, tool string, arguments []byte) (beyond string) {
+	if c.Level != 1 || c.Project == nil || len(arguments) == 0 {
+		return ""
 	}
-	beyond := ""
-	err := op.Class.Reading(op.Server, op.Tool).Paths(arguments, func(at, text string) bool {
-		if why := op.Class.Project.Beyond(op.Class.StartsIn, text); why != "" {
+	err := c.Reading(server, tool).Paths(arguments, func(at, text string) bool {
+		if why := c.Project.Beyond(c.StartsIn, text); why != "" {
 			beyond = fmt.Sprintf("The argument %s %s, so the call counts as one that changes what others see.", display.ASCII(at, 80), why)
 		}
 		return beyond == ""
 	})
 	if err != nil {
-		beyond = "Its arguments can't be read."
+		return "Its arguments can't be read."
 	}
+	return beyond
+}
+
+// At is the operation as a call with these arguments has it: a write of level 1 to a file that does not stay with the person is one of level 2.
+func (op *Operation) At(arguments []byte) *Operation {
+	if op.Command != nil {
+		return op
+	}
+	beyond := op.Class.Beyond(op.Server, op.Tool, arguments)
 	if beyond == "" {
 		return op
 	}

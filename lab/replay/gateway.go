@@ -293,7 +293,8 @@ func (p *player) judge(c *pastCall) {
 var strictness = []provenance.Verdict{provenance.Permit, provenance.Ask, provenance.Deny}
 
 func (p *player) ruling(c *pastCall) *Now {
-	if server, _, _ := strings.Cut(c.Operation, "."); server == "comm" {
+	server, name, _ := strings.Cut(c.Operation, ".")
+	if server == "comm" {
 		c.note("a built-in operation, which is not judged anew")
 		return nil
 	}
@@ -306,7 +307,7 @@ func (p *player) ruling(c *pastCall) *Now {
 		c.note("its arguments were not kept")
 		return nil
 	}
-	if t.op.Effect == flow.Read && p.acts(c.Operation, c.args) {
+	if t.op.Effect == flow.Read && p.acts(c.Operation, c.args) || p.config.Classify(server, name).Beyond(server, name, c.args) != "" {
 		write := *t.profile
 		write.Level, t.profile = 2, &write
 	}
