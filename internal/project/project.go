@@ -10,6 +10,7 @@ package project
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,6 +28,7 @@ type Project struct {
 	root string   // with links resolved
 	name string   // as it was given, clean
 	own  []string // the gateway's own files and folders, with links resolved
+	hook string   // the folder that the repository has its hooks in, if it names one
 }
 
 // New returns the project in a folder that is there. own are the gateway's files and folders, which need not be.
@@ -45,7 +47,63 @@ func New(folder string, own []string) (*Project, error) {
 		}
 		p.own = append(p.own, filepath.Clean(path))
 	}
+	p.hook = hooksPath(root)
 	return p, nil
+}
+
+// namedHooks matches a line of git's configuration that names a folder of hooks.
+var namedHooks = regexp.MustCompile(`(?im)^\s*hooksPath\s*=\s*"?([^"\r\n#;]+)`)
+
+// hooksPath is the folder of hooks that a repository's configuration names; "" if it names none.
+func hooksPath(root string) string {
+	file, err := os.Open(filepath.Join(root, ".git", "config"))
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
+	if err != nil {
+		return ""
+	}
+	found := namedHooks.FindSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	path := strings.TrimSpace(string(found[1]))
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(root, path)
+	}
+	real, _ := resolve(path)
+	return real
+}
+
+// maxEntries bounds how much of the project's top is looked through for links.
+const maxEntries = 5000
+
+// led says what else a file is, by a link at the top of the project that leads to it and has one of the names that are read later, as the instructions of an agent may be one
+// to a page of the docs.
+func (p *Project) led(real string) string {
+	top, err := os.Open(p.root)
+	if err != nil {
+		return ""
+	}
+	defer top.Close()
+	entries, _ := top.ReadDir(maxEntries) // what could be read
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 {
+			continue
+		}
+		is := actsLater(e.Name())
+		if is == "" {
+			continue
+		}
+		if target, ok := resolve(filepath.Join(p.root, e.Name())); ok {
+			if sameOrBelow(real, target) && target != p.root {
+				return is
+			}
+		}
+	}
+	return ""
 }
 
 // Beyond says in a part of a sentence why a write at a path does not stay with the person; "" if it does. from is where the server starts, so what a
@@ -83,12 +141,20 @@ func (p *Project) beyond(from, path string) string {
 			return "lies outside of the project"
 		}
 		for _, own := range p.own {
-			if _, is := below(real, own); is {
+			if sameOrBelow(real, own) {
 				return "is the gateway's own"
 			}
-			if _, holds := below(own, real); holds && rel != "." {
+			if sameOrBelow(own, real) && rel != "." {
 				return "holds what is the gateway's own"
 			}
+		}
+		if p.hook != "" {
+			if sameOrBelow(real, p.hook) || sameOrBelow(p.hook, real) && rel != "." {
+				return "is a hook, by the repository's configuration"
+			}
+		}
+		if is := p.led(real); is != "" {
+			return "is " + is + ", by a link"
 		}
 		names := []string{rel} // the one that it leads to, and the one that it was written with
 		for _, root := range []string{p.root, p.name} {
@@ -159,6 +225,19 @@ func resolve(path string) (string, bool) {
 func below(path, folder string) (rel string, ok bool) {
 	rel, err := filepath.Rel(folder, path)
 	return rel, err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
+}
+
+// sameOrBelow tells whether a path is another one, or lies below it, as the least strict file systems compare names.
+func sameOrBelow(path, folder string) bool {
+	each := func(path string) string {
+		steps := strings.Split(path, string(filepath.Separator))
+		for i := range steps {
+			steps[i] = fold(steps[i])
+		}
+		return strings.Join(steps, string(filepath.Separator))
+	}
+	_, ok := below(each(path), each(folder))
+	return ok
 }
 
 // fold is a name as the least strict file systems compare it.

@@ -22,8 +22,12 @@ func world(t *testing.T) (dir string, p *Project) {
 	if err := os.WriteFile(filepath.Join(dir, "project/file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(dir, "project/.git/config"), []byte("[core]\n\tbare = false\n\thooksPath = tools/git # ours\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for link, target := range map[string]string{
-		"project/out": "../home", "project/innocent": ".git/hooks", "project/hook": ".git/hooks/pre-commit", "project/loop": "loop", "project/near": "src/deep",
+		"project/.cursor": "editor",
+		"project/out":     "../home", "project/innocent": ".git/hooks", "project/hook": ".git/hooks/pre-commit", "project/loop": "loop", "project/near": "src/deep",
 		"project/far": filepath.Join(dir, "home/.ssh/authorized_keys"), "alias": "project", "project/CLAUDE.md": "src/notes.md", "project/chain": "innocent",
 	} {
 		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
@@ -41,8 +45,8 @@ func world(t *testing.T) (dir string, p *Project) {
 func TestStays(t *testing.T) {
 	dir, p := world(t)
 	for _, path := range []string{
-		"", ".", "notes.md", "./src/main.go", "src/../src/x", "src//x", "near/x.txt", "near/../y", "new/folder/file", "Makefile", "package.json", ".gitignore", ".github.md", "a b.txt", "é/ü.md", "[id].tsx",
-		"hooks/useState.ts", "src/pre-commit", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "~x/y"[1:], "update/hooks.md", "...", "中.txt",
+		"", ".", "notes.md", "./src/main.go", "src/../src/x", "src//x", "tools/x", "editorial/x", "src/notes.mdx", "tools/github", "near/x.txt", "near/../y", "new/folder/file", "Makefile", "package.json", ".gitignore", ".github.md", "a b.txt", "é/ü.md", "[id].tsx",
+		"hooks/useState.ts", "src/pre-commit", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "~x/y"[1:], "update/hooks.md", "中.txt",
 	} {
 		if why := p.Beyond(dir+"/project", path); why != "" {
 			t.Errorf("%q %s", path, why)
@@ -66,6 +70,7 @@ func TestBeyond(t *testing.T) {
 		`.git\hooks\x`, "..\\x", "%2e%2e/x", ".%67it/hooks", "a%2f..%2f..", "a\x00b", "a\nb", "\u202egit", "file:///etc/passwd", "C:\\x", "~/x", "~root/x", "$HOME/x", "`id`", "a|b", "<x>", "a*", "a?",
 		"\uff0e\uff0e/x", "a\uff0f..\uff0f..\uff0fx", strings.Repeat("a/", 3000),
 		// agents and clients
+		"src/notes.md", "near/../notes.md", "editor/rules/x", "editor", "tools/git/x", "tools/git", "Tools/../tools/git/y", "TOOLS/Git/x", "GW/Agents/dev.yaml", "Src/NOTES.md", "tools",
 		"CLAUDE.md", "claude.md", "src/CLAUDE.md", "Claude.MD", "CLAUDE.md.", "AGENTS.md", "agents.override.md", "GEMINI.md", ".cursorrules", ".cursor/rules/x.mdc", ".claude/settings.json", ".codex/config.toml", ".mcp.json",
 		".vscode/tasks.json", ".github/copilot-instructions.md", ".devcontainer/devcontainer.json", "SKILL.md", "x.code-workspace", ".windsurf/x", ".aider.conf.yml",
 		// ours
