@@ -85,10 +85,13 @@ func exposedName(class Classification, server, tool string) string {
 		if n := len(server); len(tool) > n+1 && strings.EqualFold(tool[:n], server) && strings.ContainsRune("_-.", rune(tool[n])) {
 			return strings.ReplaceAll(tool, ".", "_") // git_status of git is no git_git_status
 		}
-		return strings.ReplaceAll(server+"_"+tool, ".", "_")
+		return fullName(server, tool)
 	}
 	return strings.ReplaceAll(class.ExposeAs, "{tool}", tool)
 }
+
+// fullName is a tool's name with its server's id before it, whatever it begins with. It can be called by it, too, while no other tool has that name.
+func fullName(server, tool string) string { return strings.ReplaceAll(server+"_"+tool, ".", "_") }
 
 func (c *Catalogue) addTool(s *Snapshot, op *Operation, d call.Definition) {
 	pin := c.pins[op.ID]
@@ -350,6 +353,12 @@ func (c *Catalogue) assignNames(s *Snapshot) {
 		s.byName[op.Name] = op
 		if op.Standing == Active {
 			s.tools = append(s.tools, op)
+		}
+	}
+	for _, op := range claims {
+		full := fullName(op.Server, op.Tool)
+		if key := strings.ReplaceAll(strings.ToLower(full), "-", "_"); op.Class.ExposeAs == "" && s.byName[op.Name] == op && taken[key] == nil {
+			taken[key], s.byName[full] = op, op
 		}
 	}
 	slices.SortFunc(s.tools, func(a, b *Operation) int { return strings.Compare(a.Name, b.Name) })
