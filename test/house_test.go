@@ -37,7 +37,7 @@ var outside = map[string][]string{
 	"github.com/google/jsonschema-go":                 {"internal/daemon", "internal/mcpapi"},
 	"github.com/spf13/cobra":                          {"cmd/sallyport"},
 	"github.com/spf13/pflag":                          {"cmd/sallyport"},
-	"go.yaml.in/yaml/v4":                              {"internal/agent", "internal/daemon", "cmd/sallyport"},
+	"go.yaml.in/yaml/v4":                              {"internal/agent", "internal/daemon", "internal/labels", "cmd/sallyport"},
 	"github.com/pelletier/go-toml/v2":                 {"internal/clients"},
 	"golang.org/x/mod":                                {"internal/audit", "internal/store", "internal/httpapi", "internal/anchor"},
 	"golang.org/x/sync":                               {"internal/upstream", "internal/store", "internal/mcpapi"},

@@ -32,6 +32,7 @@ const (
 	P0    Severity = "P0"    // blocks: it is not deployed and, but for what only its output may be, not used
 	P1    Severity = "P1"    // needs a mitigation plan
 	P2    Severity = "P2"    // fix before scale
+	Note  Severity = "note"  // nothing is wrong: what holds, for people to know
 )
 
 // Blocks tells whether a declaration with such a problem is kept out of use.

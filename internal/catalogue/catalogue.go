@@ -178,7 +178,7 @@ func (c *Catalogue) UpdateDefinitions(ctx context.Context, server string, defs [
 			continue
 		case known:
 			pin.Pending, pin.PendingDef, pin.PendingLaunch = d.Hash, d.JSON, launch
-		case (firstSight || c.o.Classify(server, d.Name).Named) && len(c.suspicionsIn(id, d.Hash, d.JSON, names)) == 0:
+		case (firstSight || c.o.Classify(server, d.Name).For(d.Hash).Named) && len(c.suspicionsIn(id, d.Hash, d.JSON, names)) == 0:
 			pin = Pin{Operation: id, Hash: d.Hash, Definition: d.JSON, Launch: launch, AcceptedBy: FirstSight, AcceptedAt: now}
 		default:
 			pin = Pin{Operation: id, Pending: d.Hash, PendingDef: d.JSON, PendingLaunch: launch, AcceptedAt: now}

@@ -39,8 +39,19 @@ type Classification struct {
 	Forgets      bool                    // a write that stores nothing of what it is given (stores: false)
 	Listed       bool                    // an entry covers it
 	Named        bool                    // an entry names it outright, not only by "server.*"
+	// Definition is the hash of the one definition that this classification is for, and Otherwise what holds for any other one. "" and nil: it is for all.
+	Definition string
+	Otherwise  *Classification
 	// TrustFirstSight: what only a rule accepted of the server's definitions brings no label into a session that lists it.
 	TrustFirstSight bool
+}
+
+// For is the classification of a tool with a definition of this hash; "": with one that is not known.
+func (c Classification) For(definition string) Classification {
+	if c.Otherwise == nil || c.Definition == definition {
+		return c
+	}
+	return *c.Otherwise
 }
 
 // Risk is the risk without a call, whose amounts and context can raise it.

@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,9 +58,11 @@ func (c *Catalogue) publish() {
 	c.o.Changed()
 }
 
-// operation makes an operation as the operator has classified it. If the classification can't be resolved, the operation is unfit.
+// operation makes an operation as the operator has classified it with the definition that is accepted, or else with the one that waits. If the
+// classification can't be resolved, the operation is unfit.
 func (c *Catalogue) operation(server, tool string, kind call.Kind) *Operation {
-	return c.classified(c.o.Classify(server, tool), server, tool, kind)
+	pin := c.pins[server+"."+tool]
+	return c.classified(c.o.Classify(server, tool).For(cmp.Or(pin.Hash, pin.Pending)), server, tool, kind)
 }
 
 func (c *Catalogue) classified(class Classification, server, tool string, kind call.Kind) *Operation {

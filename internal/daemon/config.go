@@ -69,6 +69,7 @@ type Config struct {
 	project *project.Project // of flow.project; nil: none
 	root    *yaml.Node       // the file as it was read, to say where things stand
 	argless map[string]bool  // operations whose schema takes no argument, once that was compared
+	known   map[string]known // of servers with labels: catalogue, their entry in it
 }
 
 // PersonConfig is a human with roles.
@@ -93,6 +94,7 @@ type UpstreamConfig struct {
 	Fallback       string            `yaml:"fallback,omitempty" json:"fallback,omitempty" jsonschema:"Another upstream to use when this one fails. Not used by this version."`
 	Timeout        Duration          `yaml:"timeout,omitempty" json:"timeout,omitempty" jsonschema:"Longest time for one call. Default limits.network_timeout."`
 	ClientFeatures []string          `yaml:"client_features,omitempty" json:"client_features,omitempty" jsonschema:"What the server may ask of the agent's client while a call runs: elicitation, sampling, roots. Default none."`
+	Labels         string            `yaml:"labels,omitempty" json:"labels,omitempty" jsonschema:"catalogue: the gateway's own labels for the tools of this well-known server hold where operations say nothing else. Default none."`
 	FirstSight     string            `yaml:"first_sight,omitempty" json:"first_sight,omitempty" jsonschema:"ask (default): a session that lists definitions which no person has accepted holds untrusted. trust: it does not, and the server's words can steer an agent that has read nothing else."`
 }
 
@@ -648,6 +650,8 @@ func (c *Config) checkUpstreams(p *complaints) {
 			p.oneOf(field+".client_features", f, "elicitation", "sampling", "roots")
 		}
 		u.checkConfinement(p, field)
+		p.oneOf(field+".labels", u.Labels, labelsOfCatalogue)
+		c.lookUp(p, id)
 		p.oneOf(field+".first_sight", u.FirstSight, "ask", "trust")
 	}
 }
@@ -956,119 +960,95 @@ func (c *Config) Warnings(file string) []Problem {
 	return all
 }
 
-// judged returns what the risk of an operation's calls depends on: its action, the roles of its arguments and its least risk. An entry
-// of its own adds to its server's: it takes no role away that it doesn't replace, and lowers no risk.
+// judged returns what the risk of an operation's calls depends on: its action, the roles of its arguments and its least risk.
 func (c *Config) judged(server, tool string) (action string, roles map[string]string, floor policy.Risk) {
-	own, base := c.Operations[server+"."+tool], c.Operations[server+".*"]
-	roles = maps.Clone(base.Args)
-	if roles == nil {
-		roles = map[string]string{}
-	}
-	maps.Copy(roles, own.Args)
-	for _, word := range []string{base.Risk, own.Risk} {
-		if r := policy.Risk(word); word != "" && (floor == "" || r.Rank() > floor.Rank()) {
-			floor = r
-		}
-	}
-	return cmp.Or(own.Action, base.Action), roles, floor
+	o := c.said(server, tool)
+	return o.Action, o.Args, policy.Risk(o.Risk)
 }
 
-// Classifier returns the class of any operation: its own entry, then its server's, then, of a built-in one, what it is by itself, then the
-// defaults, field by field.
+// Classifier returns the class of any operation: its own entry, then its server's, then, where the server has labels from the catalogue, those for
+// the definition that is recorded there, then, of a built-in one, what it is by itself, then the defaults, field by field.
 func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool string) catalogue.Classification {
 	return func(server, tool string) catalogue.Classification {
-		own, named := c.Operations[server+"."+tool]
-		base, covered := c.Operations[server+".*"]
+		_, named := c.Operations[server+"."+tool]
+		_, covered := c.Operations[server+".*"]
+		own := c.Operations[server+"."+tool].over(c.Operations[server+".*"])
 		if i := slices.IndexFunc(builtin, func(b catalogue.Command) bool { return server == "comm" && b.Name == tool }); i >= 0 {
 			b := &builtin[i]
-			if base.Sensitivity == "" {
-				base.Sensitivity = string(b.Sensitivity)
-			}
-			if base.Effect == "" && base.Level == nil {
-				base.Level = &b.Level
-			}
+			own = own.over(OperationConfig{Sensitivity: string(b.Sensitivity), Level: &b.Level})
 		}
-		class := catalogue.Classification{
-			Listed: named || covered, Named: named, ExternalIO: true, Level: 2,
-			ExposeAs:    cmp.Or(own.ExposeAs, base.ExposeAs),
-			Description: cmp.Or(own.Description, base.Description),
-			Output:      provenance.Output(cmp.Or(own.Output, base.Output, string(provenance.UntrustedOutput))),
-			Timeout:     time.Duration(c.Limits.NetworkTimeout),
-
-			TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
-			Project:         c.project,
-			StartsIn:        c.startsIn(server),
-			NeedsReasons:    server != "comm" && cmp.Or(own.Declare, base.Declare) == "required",
+		class := c.class(server, own)
+		class.Listed, class.Named = named || covered, named
+		if definition := c.known[server].definition(tool); definition != "" {
+			otherwise := class
+			class = c.class(server, own.over(c.known[server].operations[tool]))
+			class.Listed, class.Named, class.TrustFirstSight = true, true, true // who wrote the label has read the definition
+			class.Definition, class.Otherwise = definition, &otherwise
 		}
-		for _, stores := range []*bool{base.Stores, own.Stores} {
-			if stores != nil {
-				class.Forgets = !*stores
-			}
-		}
-		class.Action, class.Roles, class.RiskFloor = c.judged(server, tool)
-		class.Code = c.code(server, tool)
-		class.Facts = catalogue.Facts{
-			TrustedFields: given(own.TrustedFields, base.TrustedFields), Names: given(own.Names, base.Names), Delegable: given(own.Delegable, base.Delegable),
-			MayOmit: given(own.MayOmit, base.MayOmit),
-			IDKind:  cmp.Or(own.IDKind, base.IDKind), Boundary: provenance.Boundary(cmp.Or(own.Boundary, base.Boundary, string(provenance.BoundaryExternal))),
-			EgressURL: own.EgressURL || base.EgressURL, // it only makes the rules look closer
-		}
-		if t := c.Upstreams[server].Timeout; t > 0 {
-			class.Timeout = time.Duration(t)
-		}
-		if shape := cmp.Or(own.Shape, base.Shape); shape != "" {
-			class.Shape = regexp.MustCompile(shape) // check compiled it
-		}
-		for _, e := range []*bool{base.ExternalIO, own.ExternalIO} {
-			if e != nil {
-				class.ExternalIO = *e
-			}
-		}
-		// Effect and level are two ways to say the same: the entry that has either decides both.
-		word := own
-		if own.Effect == "" && own.Level == nil {
-			word = base
-		}
-		class.Unclassified = server != "comm" && class.Action == "" && class.RiskFloor == "" && (word.Level == nil || *word.Level == 0)
-		effect := word.Effect
-		switch {
-		case word.Level != nil:
-			class.Level = *word.Level
-			if effect = "write"; class.Level == 0 {
-				effect = "read"
-			}
-		case effect == "read":
-			class.Level = 0
-		}
-		class.Flow = flow.Spec{
-			Sensitivity: flow.Sensitivity(cmp.Or(own.Sensitivity, base.Sensitivity, string(flow.External))),
-			Effect:      flow.Effect(cmp.Or(effect, string(flow.Write))),
-			Untrusted:   class.Output == provenance.UntrustedOutput || class.Output == provenance.EchoOutput,
-		}
-		class.Flow.Emits = labelList(own.Emits, base.Emits)
-		class.Flow.BlockedBy = labelList(own.BlockedBy, base.BlockedBy)
 		return class
 	}
 }
 
-// code returns the rules for arguments that hold code: the server's rule holds unless the operation has one for the same argument.
-func (c *Config) code(server, tool string) map[string]reading.Rule {
-	rules := map[string]reading.Rule{}
-	for _, of := range []map[string]CodeConfig{c.Operations[server+".*"].Code, c.Operations[server+"."+tool].Code} {
-		for arg, code := range of {
-			rule := reading.Rule{Class: code.Class}
-			if code.Shape != "" {
-				rule.Shape, _ = reading.Shape(code.Shape) // check compiled it; without a rule the argument's code is no read
-			}
-			rules[arg] = rule
+// class is the class of an operation of a server, of which this is said.
+func (c *Config) class(server string, o OperationConfig) catalogue.Classification {
+	class := catalogue.Classification{
+		ExternalIO: o.ExternalIO == nil || *o.ExternalIO, Level: 2,
+		ExposeAs: o.ExposeAs, Description: o.Description,
+		Output:  provenance.Output(cmp.Or(o.Output, string(provenance.UntrustedOutput))),
+		Timeout: time.Duration(cmp.Or(c.Upstreams[server].Timeout, c.Limits.NetworkTimeout)),
+		Action:  o.Action, Roles: o.Args, RiskFloor: policy.Risk(o.Risk), Code: o.rules(),
+		Forgets:         o.Stores != nil && !*o.Stores,
+		TrustFirstSight: c.Upstreams[server].FirstSight == "trust",
+		NeedsReasons:    server != "comm" && o.Declare == "required",
+		Project:         c.project, StartsIn: c.startsIn(server),
+		Facts: catalogue.Facts{
+			TrustedFields: o.TrustedFields, Names: o.Names, Delegable: o.Delegable, MayOmit: o.MayOmit,
+			IDKind: o.IDKind, Boundary: provenance.Boundary(cmp.Or(o.Boundary, string(provenance.BoundaryExternal))), EgressURL: o.EgressURL,
+		},
+	}
+	if o.Shape != "" {
+		class.Shape = regexp.MustCompile(o.Shape) // check compiled it
+	}
+	class.Unclassified = server != "comm" && class.Action == "" && class.RiskFloor == "" && (o.Level == nil || *o.Level == 0)
+	effect := o.Effect
+	switch {
+	case o.Level != nil:
+		class.Level = *o.Level
+		if effect = "write"; class.Level == 0 {
+			effect = "read"
 		}
+	case effect == "read":
+		class.Level = 0
+	}
+	class.Flow = flow.Spec{
+		Sensitivity: flow.Sensitivity(cmp.Or(o.Sensitivity, string(flow.External))),
+		Effect:      flow.Effect(cmp.Or(effect, string(flow.Write))),
+		Untrusted:   class.Output == provenance.UntrustedOutput || class.Output == provenance.EchoOutput,
+		Emits:       labelList(o.Emits), BlockedBy: labelList(o.BlockedBy),
+	}
+	return class
+}
+
+// rules returns the rules for arguments that hold code.
+func (o OperationConfig) rules() map[string]reading.Rule {
+	rules := map[string]reading.Rule{}
+	for arg, code := range o.Code {
+		rule := reading.Rule{Class: code.Class}
+		if code.Shape != "" {
+			rule.Shape, _ = reading.Shape(code.Shape) // check compiled it; without a rule the argument's code is no read
+		}
+		rules[arg] = rule
 	}
 	return rules
 }
 
 // parses reports whether statements have to be parsed, because the parser takes a while to start.
 func (c *Config) parses() bool {
-	for _, o := range c.Operations {
+	all := slices.Collect(maps.Values(c.Operations))
+	for _, k := range c.known {
+		all = slices.AppendSeq(all, maps.Values(k.operations))
+	}
+	for _, o := range all {
 		for _, code := range o.Code {
 			if code.Class != "" {
 				return true
@@ -1106,15 +1086,12 @@ func (c *Config) IdentitiesOf(person string) []string {
 	return of[0].Identities
 }
 
-func labelList(own, base *[]string) *[]flow.Label {
-	if own == nil {
-		own = base
-	}
-	if own == nil {
+func labelList(words *[]string) *[]flow.Label {
+	if words == nil {
 		return nil
 	}
 	labels := []flow.Label{}
-	for _, l := range *own {
+	for _, l := range *words {
 		labels = append(labels, flow.Label(l))
 	}
 	return &labels

@@ -658,7 +658,8 @@ func (d *Daemon) shut(at *door, patience time.Duration) error {
 // Recorded holds what a data directory shows about the labels of a configuration.
 type Recorded struct {
 	Problems    []Problem
-	NoArguments map[string]bool // operations whose schema takes no argument
+	NoArguments map[string]bool   // operations whose schema takes no argument
+	Definitions map[string]string // operation -> hash of its definition
 }
 
 // Compare compares a configuration with a data directory. File stands in the problems, whose lines are filled in later.
@@ -720,7 +721,7 @@ func lintConfig(ctx context.Context, path, data string, compare Compare) ([]Prob
 			cfg.locate(&seen.Problems[i])
 		}
 	}
-	all := slices.Concat(cfg.Warnings(name), cfg.folderProblems(name, data), cfg.packageProblems(name), cfg.labelProblems(name), seen.Problems)
+	all := slices.Concat(cfg.Warnings(name), cfg.folderProblems(name, data), cfg.packageProblems(name), cfg.labelProblems(name), cfg.catalogueNotes(name, seen.Definitions), seen.Problems)
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Line - b.Line })
 	if cfg.Agents != "" {
 		all = append(all, lintAgents(cfg.path(cfg.Agents))...)

@@ -107,6 +107,7 @@ var closedValues = []struct {
 	{"people.[].roles.[]", []any{"viewer", "approver", "operator", "auditor", "admin"}},
 	{"upstreams.*.sandbox", []any{"full", "partial", "none"}},
 	{"upstreams.*.first_sight", []any{"ask", "trust"}},
+	{"upstreams.*.labels", []any{labelsOfCatalogue}},
 	{"upstreams.*.client_features.[]", []any{"elicitation", "sampling", "roots"}},
 	{"operations.*.sensitivity", []any{"internal_source", "external", "both", "none"}},
 	{"operations.*.effect", []any{"read", "write"}},

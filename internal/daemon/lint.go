@@ -65,13 +65,13 @@ func (l *labelLint) add(severity agent.Severity, member, remedy, format string, 
 func (c *Config) Unaccepted(pins []catalogue.Pin) (unread, waiting map[string][]catalogue.Pin) {
 	unread, waiting = map[string][]catalogue.Pin{}, map[string][]catalogue.Pin{}
 	for _, p := range pins {
-		server, _, _ := strings.Cut(p.Operation, ".")
-		u, ours := c.Upstreams[server]
+		server, tool, _ := strings.Cut(p.Operation, ".")
+		_, ours := c.Upstreams[server]
 		switch {
 		case !ours:
 		case p.Pending != "":
 			waiting[server] = append(waiting[server], p)
-		case p.Unread() && p.Definition != nil && u.FirstSight != "trust":
+		case p.Unread() && p.Definition != nil && !c.Classifier(nil)(server, tool).For(p.Hash).TrustFirstSight:
 			unread[server] = append(unread[server], p)
 		}
 	}

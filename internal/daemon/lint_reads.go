@@ -64,5 +64,10 @@ func (c *Config) places(server, tool string) bool {
 			return true
 		}
 	}
+	for name := range c.known[server].operations {
+		if rooted(name) {
+			return true
+		}
+	}
 	return false
 }

@@ -51,14 +51,24 @@ var (
 	packageRunners = []string{"npx", "npx.cmd"}
 )
 
-// Of tells whether a command runs a package of the npm registry by npx, and which.
+// Of tells whether a command runs a package of the npm registry by npx or npm exec, and which.
 func Of(command []string) (Package, bool) {
-	if len(command) < 2 || !slices.Contains(packageRunners, filepath.Base(command[0])) {
+	if len(command) < 2 {
 		return Package{}, false
 	}
-	rest := command[1:]
+	program, rest := filepath.Base(command[0]), command[1:]
+	exec := slices.Contains([]string{"npm", "npm.cmd"}, program) && slices.Contains([]string{"exec", "x"}, rest[0])
+	switch {
+	case exec:
+		rest = rest[1:]
+	case !slices.Contains(packageRunners, program):
+		return Package{}, false
+	}
 	for len(rest) > 0 && slices.Contains([]string{"-y", "--yes", "-q", "--quiet"}, rest[0]) {
 		rest = rest[1:]
+	}
+	if exec && len(rest) > 0 && rest[0] == "--" { // all that follows is the package's
+		exec, rest = false, rest[1:]
 	}
 	if len(rest) == 0 {
 		return Package{}, false
@@ -67,7 +77,14 @@ func Of(command []string) (Package, bool) {
 	if m == nil {
 		return Package{}, false
 	}
-	return Package{Name: m[1], Version: m[2], Args: rest[1:]}, true
+	args := rest[1:]
+	if exec && len(args) > 0 {
+		if args[0] != "--" { // npm would take options among them for its own
+			return Package{}, false
+		}
+		args = args[1:]
+	}
+	return Package{Name: m[1], Version: m[2], Args: args}, true
 }
 
 // Pinned tells whether the operator named one version.

@@ -28,7 +28,14 @@ func TestOf(t *testing.T) {
 		"npx @scope/../x":                    "",
 		"npx SERVER":                         "",
 		"node server":                        "",
-		"npm exec server":                    "",
+		"npm exec server":                    "server  []",
+		"npm exec --yes server@1.0.0 -- -a":  "server 1.0.0 [-a]",
+		"npm x -y -- server -a -- b":         "server  [-a -- b]",
+		"npm exec server -a":                 "",
+		"npm exec server docs":               "",
+		"npm exec -c echo":                   "",
+		"npm exec":                           "",
+		"npm install server":                 "",
 		"npx --registry=https://x/ server@1": "",
 	} {
 		p, ok := Of(strings.Fields(command))

@@ -4,6 +4,7 @@
 package lint
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,7 +49,7 @@ func Compare(ctx context.Context, c *daemon.Config, file, dir string) (daemon.Re
 	if err != nil {
 		return daemon.Recorded{}, err
 	}
-	d := comparison{c: c, file: file, schemas: map[string]naming.Schema{}, tools: map[string][]string{}, used: map[string]*use{}, argless: map[string]bool{}}
+	d := comparison{c: c, file: file, schemas: map[string]naming.Schema{}, tools: map[string][]string{}, used: map[string]*use{}, argless: map[string]bool{}, hashes: map[string]string{}}
 	for _, p := range pins {
 		server, tool, _ := strings.Cut(p.Operation, ".")
 		definition := p.Definition
@@ -61,6 +62,7 @@ func Compare(ctx context.Context, c *daemon.Config, file, dir string) (daemon.Re
 		schema, _ := call.Get(definition, "inputSchema")
 		read := naming.ReadSchema(schema)
 		d.schemas[p.Operation] = read
+		d.hashes[p.Operation] = cmp.Or(p.Hash, p.Pending)
 		d.argless[p.Operation] = len(read.Arguments) == 0 && !read.Cut && !read.Open
 		d.tools[server] = append(d.tools[server], tool)
 	}
@@ -76,7 +78,7 @@ func Compare(ctx context.Context, c *daemon.Config, file, dir string) (daemon.Re
 	for _, id := range slices.Sorted(maps.Keys(c.Operations)) {
 		d.entry(id, c.Operations[id])
 	}
-	return daemon.Recorded{Problems: d.found, NoArguments: d.argless}, nil
+	return daemon.Recorded{Problems: d.found, NoArguments: d.argless, Definitions: d.hashes}, nil
 }
 
 // definitions finds definitions of tools that no person has accepted.
@@ -116,6 +118,7 @@ type comparison struct {
 	c       *daemon.Config
 	file    string
 	schemas map[string]naming.Schema // by operation
+	hashes  map[string]string        // of the definitions, by operation
 	argless map[string]bool          // operations whose schema takes no argument
 	tools   map[string][]string      // by server
 	used    map[string]*use          // by operation
@@ -138,6 +141,11 @@ func (d *comparison) add(severity agent.Severity, field, remedy, format string, 
 	d.found = append(d.found, daemon.Problem{File: d.file, Field: field, Severity: severity, Problem: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
+// class is the class of a tool with the definition that is on record.
+func (d *comparison) class(server, tool string) catalogue.Classification {
+	return d.c.Classifier(nil)(server, tool).For(d.hashes[server+"."+tool])
+}
+
 // some are the first few of a list of names, as a sentence shows them.
 func some(names []string) string {
 	slices.Sort(names)
@@ -151,7 +159,7 @@ func some(names []string) string {
 func (d *comparison) unlabelled(server string, tools []string) {
 	var unlisted, bare, writes []string
 	for _, tool := range tools {
-		class := d.c.Classifier(nil)(server, tool)
+		class := d.class(server, tool)
 		switch p := class.Profile(); {
 		case !class.Listed:
 			unlisted = append(unlisted, tool)
@@ -184,7 +192,7 @@ func (d *comparison) unlabelled(server string, tools []string) {
 // unruled finds arguments of reads that hold code, which the tools' schemas have and no entry names.
 func (d *comparison) unruled(server string, tools []string) {
 	for _, tool := range slices.Sorted(slices.Values(tools)) {
-		class := d.c.Classifier(nil)(server, tool)
+		class := d.class(server, tool)
 		if !class.Listed || class.Profile().Level != 0 {
 			continue
 		}
@@ -207,7 +215,7 @@ func (d *comparison) unruled(server string, tools []string) {
 // undirected finds arguments of writes that by their names say who gets something, or how much of it, and have no role.
 func (d *comparison) undirected(server string, tools []string) {
 	for _, tool := range slices.Sorted(slices.Values(tools)) {
-		class := d.c.Classifier(nil)(server, tool)
+		class := d.class(server, tool)
 		if !class.Listed || class.Level == 0 {
 			continue
 		}
@@ -284,7 +292,7 @@ func (d *comparison) entry(id string, o daemon.OperationConfig) {
 	if tool == "*" {
 		return
 	}
-	p := d.c.Classifier(nil)(server, tool).Profile()
+	p := d.class(server, tool).Profile()
 	if known && p.HasRoles() {
 		var bare []string
 		for _, a := range schema.Arguments {
@@ -395,7 +403,7 @@ func (d *comparison) take(ctx context.Context, r *store.Reader, e audit.Entry, l
 		return nil
 	}
 	server, tool, _ := strings.Cut(e.Operation, ".")
-	p := d.c.Classifier(nil)(server, tool).Profile()
+	p := d.class(server, tool).Profile()
 	if e.Result == nil || e.Result.Redacted || p.Shape == nil && p.TrustedFields == nil && p.Names == nil && p.Delegable == nil {
 		return nil // what was left out of the log would be taken for what was never there
 	}
