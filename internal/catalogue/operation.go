@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"sallyport.example/flow"
@@ -39,16 +40,16 @@ type Classification struct {
 	Forgets      bool                    // a write that stores nothing of what it is given (stores: false)
 	Listed       bool                    // an entry covers it
 	Named        bool                    // an entry names it outright, not only by "server.*"
-	// Definition is the hash of the one definition that this classification is for, and Otherwise what holds for any other one. "" and nil: it is for all.
-	Definition string
-	Otherwise  *Classification
+	// Definitions are the hashes of those that this classification is for, and Otherwise is what holds for any other one. Without both it is for all.
+	Definitions []string
+	Otherwise   *Classification
 	// TrustFirstSight: what only a rule accepted of the server's definitions brings no label into a session that lists it.
 	TrustFirstSight bool
 }
 
 // For is the classification of a tool with a definition of this hash; "": with one that is not known.
 func (c Classification) For(definition string) Classification {
-	if c.Otherwise == nil || c.Definition == definition {
+	if c.Otherwise == nil || slices.Contains(c.Definitions, definition) {
 		return c
 	}
 	return *c.Otherwise

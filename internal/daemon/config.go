@@ -979,11 +979,11 @@ func (c *Config) Classifier(builtin []catalogue.Command) func(server, tool strin
 		}
 		class := c.class(server, own)
 		class.Listed, class.Named = named || covered, named
-		if definition := c.known[server].definition(tool); definition != "" {
+		if definitions := c.known[server].labelled(tool); len(definitions) > 0 {
 			otherwise := class
 			class = c.class(server, own.over(c.known[server].operations[tool]))
 			class.Listed, class.Named, class.TrustFirstSight = true, true, true // who wrote the label has read the definition
-			class.Definition, class.Otherwise = definition, &otherwise
+			class.Definitions, class.Otherwise = definitions, &otherwise
 		}
 		return class
 	}

@@ -25,12 +25,12 @@ type known struct {
 	operations map[string]OperationConfig // by tool
 }
 
-// definition is the hash of the definition that the label of a tool is for; "" where it has none.
-func (k known) definition(tool string) string {
+// labelled are the hashes of the definitions that the label of a tool is for; none where it has no label.
+func (k known) labelled(tool string) []string {
 	if k.Entry == nil {
-		return ""
+		return nil
 	}
-	return k.Definition(tool)
+	return k.Labelled(tool)
 }
 
 // lookUp finds what the catalogue of labels says of a server that asks for it.
@@ -129,7 +129,7 @@ func (c *Config) catalogueNotes(file string, recorded map[string]string) []Probl
 		all = append(all, c.problem(file, field+".labels", agent.Note, "docs/labels.md says more", "labels from the catalogue (%s, recorded from %s %s, tested by %s): %s",
 			k.Server, k.Packages[0], k.Version, testedBy[k.Tested], count.sentence(len(unknown))))
 		for _, tool := range unknown {
-			if hash, seen := recorded[server+"."+tool]; seen && k.Definition(tool) != "" && k.Definition(tool) != hash {
+			if hash, seen := recorded[server+"."+tool]; seen && len(k.labelled(tool)) > 0 && !slices.Contains(k.labelled(tool), hash) {
 				all = append(all, c.problem(file, field+".labels", agent.P2, "read it (sallyport tools show "+server+"."+tool+"), and give it an entry under operations: sallyport flow suggest "+server,
 					"the definition of %.80s is not the one that the catalogue's label is for, so it has none", tool))
 			}

@@ -51,14 +51,15 @@ type Entry struct {
 	Unlabelled map[string]string `yaml:"unlabelled,omitempty"`
 	// Operations are the labels by tool, in the words of "operations" in the configuration. Who reads the configuration reads them.
 	Operations map[string]yaml.Node `yaml:"operations"`
-	// Definitions are the hashes of the definitions, as the gateway computes them, of all tools that the server had.
-	Definitions map[string]string `yaml:"definitions"`
+	// Definitions are the hashes of the definitions, as the gateway computes them, of all tools that the server had. A tool has several where it says
+	// something else of itself in another version, or with other versions of what it depends on.
+	Definitions map[string][]string `yaml:"definitions"`
 }
 
-// Definition is the hash of the definition of a tool that its label is for; "" where it has no label.
-func (e *Entry) Definition(tool string) string {
+// Labelled are the hashes of the definitions of a tool that its label is for; none where it has no label.
+func (e *Entry) Labelled(tool string) []string {
 	if _, ok := e.Operations[tool]; !ok {
-		return ""
+		return nil
 	}
 	return e.Definitions[tool]
 }
@@ -117,8 +118,10 @@ func Parse(id string, data []byte) (*Entry, error) {
 	for _, tool := range slices.Sorted(maps.Keys(e.Definitions)) {
 		_, labelled := e.Operations[tool]
 		_, left := e.Unlabelled[tool]
-		if !hash.MatchString(e.Definitions[tool]) {
-			return nil, bad("definitions."+tool, "it is no SHA-256 in hexadecimal")
+		for _, h := range e.Definitions[tool] {
+			if !hash.MatchString(h) {
+				return nil, bad("definitions."+tool, "%.80q is no SHA-256 in hexadecimal", h)
+			}
 		}
 		if labelled == left {
 			return nil, bad("definitions."+tool, "a tool stands under operations or under unlabelled, and not under both")
@@ -126,7 +129,7 @@ func Parse(id string, data []byte) (*Entry, error) {
 	}
 	for name, tools := range map[string][]string{"operations": slices.Collect(maps.Keys(e.Operations)), "unlabelled": slices.Collect(maps.Keys(e.Unlabelled)), "trusts": slices.Collect(maps.Keys(e.Trusts))} {
 		for _, tool := range tools {
-			if e.Definitions[tool] == "" {
+			if len(e.Definitions[tool]) == 0 {
 				return nil, bad(name+"."+tool, "no definition of it is recorded")
 			}
 		}

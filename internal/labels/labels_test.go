@@ -38,7 +38,7 @@ type label struct {
 
 func (l label) reads() bool { return l.Effect == "read" || l.Level != nil && *l.Level == 0 }
 
-// every calls f for each label of the catalogue, with the definition that it is for.
+// every calls f for each label of the catalogue, with each definition that it is for.
 func every(t *testing.T, f func(t *testing.T, e *Entry, tool string, l label, definition json.RawMessage)) {
 	t.Helper()
 	all, err := All()
@@ -53,19 +53,21 @@ func every(t *testing.T, f func(t *testing.T, e *Entry, tool string, l label, de
 			if err := n.Decode(&l); err != nil {
 				t.Fatalf("%s.%s: %v", e.ID, tool, err)
 			}
-			f(t, e, tool, l, recorded[tool])
+			for _, definition := range recorded[tool] {
+				f(t, e, tool, l, definition)
+			}
 		}
 	}
 }
 
 // definitions are those that an entry was recorded from.
-func definitions(t *testing.T, e *Entry) map[string]json.RawMessage {
+func definitions(t *testing.T, e *Entry) map[string][]json.RawMessage {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("entries", e.ID+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all map[string]json.RawMessage
+	var all map[string][]json.RawMessage
 	if err := json.Unmarshal(b, &all); err != nil {
 		t.Fatalf("%s: %v", e.ID, err)
 	}
@@ -87,17 +89,20 @@ func TestEntriesAreOfRecordedDefinitions(t *testing.T) {
 		if len(recorded) != len(e.Definitions) {
 			t.Errorf("%s: %d definitions, and %d hashes", e.ID, len(recorded), len(e.Definitions))
 		}
-		for tool, definition := range recorded {
-			canonical, err := call.Canonical(definition, call.DefaultLimits())
-			if err != nil {
-				t.Errorf("%s.%s: %v", e.ID, tool, err)
-				continue
+		for tool, definitions := range recorded {
+			var hashes []string
+			for _, definition := range definitions {
+				canonical, err := call.Canonical(definition, call.DefaultLimits())
+				if err != nil {
+					t.Errorf("%s.%s: %v", e.ID, tool, err)
+				}
+				hashes = append(hashes, call.HashBytes(canonical))
+				if name, _ := call.Get(definition, "name"); string(name) != `"`+tool+`"` {
+					t.Errorf("%s.%s is the definition of %s", e.ID, tool, name)
+				}
 			}
-			if got := call.HashBytes(canonical); got != e.Definitions[tool] {
-				t.Errorf("%s.%s: the definition has the hash %s, the entry says %s", e.ID, tool, got, e.Definitions[tool])
-			}
-			if name, _ := call.Get(definition, "name"); string(name) != `"`+tool+`"` {
-				t.Errorf("%s.%s is the definition of %s", e.ID, tool, name)
+			if !slices.Equal(hashes, e.Definitions[tool]) {
+				t.Errorf("%s.%s: the definitions have the hashes %v, the entry says %v", e.ID, tool, hashes, e.Definitions[tool])
 			}
 		}
 		for tool, why := range e.Unlabelled {
@@ -285,7 +290,7 @@ func TestFor(t *testing.T) {
 
 // TestParseRefuses: an entry is read whole, or not at all.
 func TestParseRefuses(t *testing.T) {
-	const good = "server: X\npackages: [x]\nversion: \"1\"\ntested: stub\nsandbox: full\negress: none\nunasked: nothing\noperations:\n  a: {level: 2}\ndefinitions:\n  a: 14a58b0dee37f4d4b3982c5d3eda734acbe407fd7a3fc90154154618bddc1741\n"
+	const good = "server: X\npackages: [x]\nversion: \"1\"\ntested: stub\nsandbox: full\negress: none\nunasked: nothing\noperations:\n  a: {level: 2}\ndefinitions:\n  a: [14a58b0dee37f4d4b3982c5d3eda734acbe407fd7a3fc90154154618bddc1741]\n"
 	if _, err := Parse("x", []byte(good)); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +304,7 @@ func TestParseRefuses(t *testing.T) {
 		"a hash that is none":             {"14a58b", "zzzzzz"},
 		"a label without a definition":    {"  a: {level: 2}", "  a: {level: 2}\n  b: {level: 2}"},
 		"a tool with and without a label": {"operations:", "unlabelled: {a: why}\noperations:"},
-		"a tool that nobody mentions":     {"definitions:", "definitions:\n  b: 14a58b0dee37f4d4b3982c5d3eda734acbe407fd7a3fc90154154618bddc1741"},
+		"a tool that nobody mentions":     {"definitions:", "definitions:\n  b: [14a58b0dee37f4d4b3982c5d3eda734acbe407fd7a3fc90154154618bddc1741]"},
 		"a reason for no tool":            {"operations:", "trusts: {b: why}\noperations:"},
 		"the same key twice":              {"egress: none", "egress: none\negress: any"},
 	} {

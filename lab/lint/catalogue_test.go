@@ -20,18 +20,22 @@ import (
 	"sallyport.example/internal/labels"
 )
 
-// recorded are the definitions of an entry's tools, as its server gave them.
+// recorded are the definitions of an entry's tools, as its server gave them: of each the first that was recorded.
 func recorded(t *testing.T, entry string) map[string]json.RawMessage {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "internal", "labels", "entries", entry+".json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all map[string]json.RawMessage
+	var all map[string][]json.RawMessage
 	if err := json.Unmarshal(b, &all); err != nil {
 		t.Fatalf("%s: %v", entry, err)
 	}
-	return all
+	first := map[string]json.RawMessage{}
+	for tool, definitions := range all {
+		first[tool] = definitions[0]
+	}
+	return first
 }
 
 // pinsOf are the pins of a gateway that has accepted these definitions.

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"sallyport.example/flow"
+	"sallyport.example/internal/call"
 	"sallyport.example/internal/store"
 	"sallyport.example/lab/suggest"
 	"sallyport.example/provenance"
@@ -49,7 +50,7 @@ func record(ctx context.Context, data, server, pkg, entry string) error {
 	if err != nil {
 		return err
 	}
-	definitions, hashes := map[string]json.RawMessage{}, map[string]string{}
+	definitions := map[string]json.RawMessage{}
 	for _, p := range pins {
 		of, tool, _ := strings.Cut(p.Operation, ".")
 		definition := p.Definition
@@ -57,13 +58,22 @@ func record(ctx context.Context, data, server, pkg, entry string) error {
 			definition = p.PendingDef
 		}
 		if of == server && definition != nil {
-			definitions[tool], hashes[tool] = definition, cmp.Or(p.Pending, p.Hash)
+			definitions[tool] = definition
 		}
 	}
 	if len(definitions) == 0 {
 		return fmt.Errorf("the gateway of %s has seen no tool of a server %q", data, server)
 	}
-	if err := os.WriteFile(entry+".json", lines(definitions), 0o644); err != nil {
+	all, err := recorded(entry + ".json")
+	if err != nil {
+		return err
+	}
+	for tool, definition := range definitions {
+		if !slices.ContainsFunc(all[tool], func(d json.RawMessage) bool { return bytes.Equal(d, definition) }) {
+			all[tool] = append(all[tool], definition)
+		}
+	}
+	if err := os.WriteFile(entry+".json", lines(all), 0o644); err != nil {
 		return err
 	}
 	text, err := os.ReadFile(entry + ".yaml")
@@ -76,24 +86,48 @@ func record(ctx context.Context, data, server, pkg, entry string) error {
 	head, _, _ := bytes.Cut(text, []byte("\ndefinitions:\n"))
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\ndefinitions:\n", bytes.TrimRight(head, "\n"))
-	for _, tool := range slices.Sorted(maps.Keys(hashes)) {
-		fmt.Fprintf(&b, "  %s: %s\n", strconv.Quote(tool), hashes[tool])
+	for _, tool := range slices.Sorted(maps.Keys(all)) {
+		var hashes []string
+		for _, definition := range all[tool] {
+			hashes = append(hashes, call.HashBytes(definition))
+		}
+		fmt.Fprintf(&b, "  %s: [%s]\n", strconv.Quote(tool), strings.Join(hashes, ", "))
 	}
 	return os.WriteFile(entry+".yaml", []byte(b.String()), 0o644)
 }
 
-// lines is an object with a line for each member.
-func lines(definitions map[string]json.RawMessage) []byte {
+// recorded are the definitions that an entry has, by tool; the gateway's canonical form of each.
+func recorded(file string) (map[string][]json.RawMessage, error) {
+	all := map[string][]json.RawMessage{}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all, json.Unmarshal(data, &all)
+}
+
+// lines is an object with a line for each definition.
+func lines(all map[string][]json.RawMessage) []byte {
 	var b bytes.Buffer
 	b.WriteString("{")
-	for i, tool := range slices.Sorted(maps.Keys(definitions)) {
+	for i, tool := range slices.Sorted(maps.Keys(all)) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, "\n%s:%s", strconv.Quote(tool), definitions[tool])
+		fmt.Fprintf(&b, "\n%s:[\n%s\n]", strconv.Quote(tool), bytes.Join(raw(all[tool]), []byte(",\n")))
 	}
 	b.WriteString("\n}\n")
 	return b.Bytes()
+}
+
+func raw(all []json.RawMessage) (lines [][]byte) {
+	for _, d := range all {
+		lines = append(lines, d)
+	}
+	return lines
 }
 
 // skeleton is an entry with the labels that "sallyport flow suggest" proposes, which never call a tool a read, and with what a person has to say of it.

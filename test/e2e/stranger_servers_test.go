@@ -72,6 +72,9 @@ func runStranger(folder string) error {
 	if err := json.Unmarshal(b, &s.strangerSpec); err != nil {
 		return err
 	}
+	if s.Role == "recorded" {
+		return runRecorded(s)
+	}
 	role := strangerRoles[s.Role]
 	if role == nil {
 		return fmt.Errorf("no role %q", s.Role)
