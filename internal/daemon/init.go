@@ -180,6 +180,8 @@ people:
 #     cwd: .
 #     # Environment of the command, besides PATH, HOME, USER, LANG, LC_ALL and TMPDIR.
 #     env: {NODE_ENV: production}
+#     # The gateway's own labels for the tools of a well-known server. Without it: only what stands under operations.
+#     labels: catalogue
 #     # How it is confined: full (its folder, and the hosts that egress lists), partial (also what its command and environment name, as
 #     # ./docs above) or none (it can do what the gateway can).
 #     sandbox: partial

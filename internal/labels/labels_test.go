@@ -2,6 +2,7 @@ package labels
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -312,5 +313,43 @@ func TestParseRefuses(t *testing.T) {
 		if e, err := Parse("x", []byte(text)); err == nil {
 			t.Errorf("%s: %+v", name, e)
 		}
+	}
+}
+
+// TestPage holds the table of docs/labels.md to the entries.
+func TestPage(t *testing.T) {
+	all, err := All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "labels.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := 0
+	var rows []string
+	for _, e := range all {
+		tools += len(e.Definitions)
+		sandbox := e.Sandbox
+		if e.Egress == "any" {
+			sandbox += ", network"
+		}
+		if e.Confined != "" {
+			sandbox += ": " + e.Confined
+		}
+		name := "`" + e.Packages[0] + "`"
+		for _, host := range e.Hosts {
+			name += ", `" + host + "`"
+		}
+		rows = append(rows, "| "+strings.Join([]string{e.Server, name, e.Version, e.Tested, sandbox, strings.TrimSpace(e.Unasked)}, " | ")+" |")
+	}
+	slices.Sort(rows)
+	want := strings.Join(rows, "\n") + "\n"
+	_, table, _ := strings.Cut(string(b), "| server | package | version | tested | sandbox | runs unasked |\n|---|---|---|---|---|---|\n")
+	if table != want {
+		t.Errorf("the table of docs/labels.md should be:\n%s", want)
+	}
+	if count := fmt.Sprintf("%d servers, %d tools.", len(all), tools); !strings.Contains(string(b), count) {
+		t.Errorf("docs/labels.md should say: %s", count)
 	}
 }
