@@ -202,7 +202,7 @@ func (c *cli) writeFrom(dir string, files []*clients.File, t *takeover) error {
 	if ids := crowded(dir, &taken); ids != nil {
 		fmt.Fprintf(c.err, "The folder that %s may write holds sallyport.yaml, so nothing new can be made right at its top. A folder apart for the gateway avoids that: sallyport init ../gateway --from …\n", strings.Join(ids, ", "))
 	}
-	fmt.Fprintf(c.err, "Next%s: sallyport serve; then sallyport tools accept --all, and the agent's token where the client starts:\n  export %s=\"$(sallyport token create --agent dev)\"\n", in(dir), envToken)
+	fmt.Fprintf(c.err, "Next%s: sallyport serve; then sallyport tools accept --all, and for each piece of work:\n  sallyport run --agent dev -- CLIENT\n", in(dir))
 	return nil
 }
 
@@ -260,6 +260,9 @@ func (c *cli) showServer(s *clients.Server, id string) {
 				line("with", whole(key)+" (not shown)")
 			}
 		}
+	}
+	if known := daemon.KnownServer(*s); known != nil {
+		line("labels", "of the catalogue, for "+known.Server+". "+known.Unasked)
 	}
 	for _, key := range s.Loads() {
 		line("caution", whole(key)+" makes a program run what it names")

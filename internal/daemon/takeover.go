@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sallyport.example/internal/clients"
+	"sallyport.example/internal/labels"
 )
 
 // TakeOver is what a new installation takes over from MCP clients.
@@ -125,9 +126,19 @@ const takenHeader = `# yaml-language-server: $schema=./sallyport.schema.json
 func (t TakeOver) upstream(dir, id string, v *variables) UpstreamConfig {
 	s := t.Servers[id]
 	u := UpstreamConfig{Env: v.named(id, s.Env), Headers: v.named(id, s.Headers)}
+	known := KnownServer(s)
+	if known != nil {
+		u.Labels = labelsOfCatalogue
+	}
 	if s.URL.Text != "" {
 		u.URL = v.text(id, "URL", s.URL)
 		return u
+	}
+	namesFile := slices.ContainsFunc(texts(s.Command)[1:], func(arg string) bool {
+		return filepath.IsAbs(arg) || strings.HasPrefix(arg, ".") || strings.HasPrefix(arg, "~")
+	})
+	if known != nil && known.Sandbox == "full" && known.Confined == "" && !namesFile { // in full it would not see the file
+		u.Sandbox, u.Egress = "full", Egress{Mode: known.Egress}
 	}
 	for i, arg := range s.Command {
 		u.Command = append(u.Command, v.text(id, "ARG_"+strconv.Itoa(i), arg))
@@ -139,6 +150,16 @@ func (t TakeOver) upstream(dir, id string, v *variables) UpstreamConfig {
 		u.Cwd = at
 	}
 	return u
+}
+
+// KnownServer is the entry of the catalogue of labels for a client's server; nil if there is none. A server in a folder of node_modules has none: whoever
+// wrote the client's file could have put another program there.
+func KnownServer(s clients.Server) *labels.Entry {
+	m, err := labels.For(labels.Server{Command: texts(s.Command), Env: s.Env, URL: s.URL.Text})
+	if err != nil || s.URL.Text == "" && !m.Fetched {
+		return nil
+	}
+	return m.Entry
 }
 
 func texts(values []clients.Value) (all []string) {

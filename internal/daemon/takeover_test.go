@@ -154,3 +154,40 @@ func TestServerID(t *testing.T) {
 		}
 	}
 }
+
+// A server of the catalogue gets its labels, and the sandbox full where it is known to work: by the package that the gateway fetches, and by nothing that
+// the client's file could have put in its place.
+func TestTakeOverLabels(t *testing.T) {
+	command := func(words ...string) (s clients.Server) {
+		for _, w := range words {
+			s.Command = append(s.Command, clients.Value{Text: w})
+		}
+		return s
+	}
+	with := func(s clients.Server, variable string) clients.Server {
+		s.Env = map[string]string{variable: "x"}
+		return s
+	}
+	const thinking, github = "@modelcontextprotocol/server-sequential-thinking", "@modelcontextprotocol/server-github@2025.4.8"
+	for name, c := range map[string]struct {
+		server                  clients.Server
+		labels, sandbox, egress string
+	}{
+		"works in full":         {server: command("npx", "-y", thinking), labels: "catalogue", sandbox: "full", egress: "none"},
+		"needs the network":     {server: with(command("npx", "-y", github), "GITHUB_PERSONAL_ACCESS_TOKEN"), labels: "catalogue", sandbox: "full", egress: "any"},
+		"needs its folders":     {server: command("npx", "-y", "@modelcontextprotocol/server-filesystem", "."), labels: "catalogue"},
+		"names a file":          {server: command("npx", "-y", thinking, "./notes"), labels: "catalogue"},
+		"unknown":               {server: command("npx", "-y", "@nobody/server")},
+		"looks like one":        {server: command("npx", "-y", "@modelcontextprotocol/server-sequentia1-thinking")},
+		"a folder's program":    {server: command("node", "node_modules/"+thinking+"/dist/index.js")},
+		"a program of the name": {server: command("mcp-server-sequential-thinking")},
+		"another registry":      {server: with(command("npx", "-y", thinking), "npm_config_registry")},
+		"another program first": {server: with(command("npx", "-y", thinking), "NODE_OPTIONS")},
+		"a host":                {server: clients.Server{URL: clients.Value{Text: "https://mcp.example/"}}},
+	} {
+		u := TakeOver{Servers: map[string]clients.Server{"s": c.server}}.upstream("", "s", &variables{all: map[string]string{}})
+		if u.Labels != c.labels || u.Sandbox != c.sandbox || u.Egress.Mode != c.egress {
+			t.Errorf("%s: labels %q, sandbox %q, egress %q", name, u.Labels, u.Sandbox, u.Egress.Mode)
+		}
+	}
+}
