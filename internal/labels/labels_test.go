@@ -156,6 +156,24 @@ func TestTrustHasAReason(t *testing.T) {
 	})
 }
 
+// TestReadsKnowTheirArguments: of a read somebody has looked at each argument. Nothing is compared in one that stays inside; one that takes an address has the others confirmed.
+func TestReadsKnowTheirArguments(t *testing.T) {
+	every(t, func(t *testing.T, e *Entry, tool string, l label, definition json.RawMessage) {
+		if !l.reads() || l.EgressURL {
+			return
+		}
+		raw, _ := call.Get(definition, "inputSchema")
+		for _, a := range naming.ReadSchema(raw).Arguments {
+			if e.ID+"."+tool == "firecrawl.firecrawl_search" && strings.HasPrefix(a.Path, "scrapeOptions.") {
+				continue // without a role nothing in it is confirmed, so private data keeps it in; what is a script makes it a write
+			}
+			if _, _, labelled := call.LongestPrefix(l.Args, a.Path); !labelled {
+				t.Errorf("%s.%s: nobody says what %s is for", e.ID, tool, a.Path)
+			}
+		}
+	})
+}
+
 // changingWords are words that say, in a tool's name or at the beginning of what its server says of it, that it changes something.
 var changingWords = strings.Fields(`add append apply archive assign cancel change clean clear click clone close commit connect copy create delete disable disconnect download
 	drag drop edit enable execute export fill fork forward generate import insert install invite kill launch mark merge modify move navigate open patch pause pay post press publish pull push
@@ -175,7 +193,6 @@ var onlyReads = map[string]string{
 	"playwright.browser_navigate":               "its address has to be confirmed",
 	"playwright.browser_navigate_back":          "it goes where the page before was",
 	"postgres.query":                            "what is no plain SELECT counts as a write",
-	"puppeteer.puppeteer_navigate":              "its address has to be confirmed",
 	"sentry.get_event_attachment":               "it answers with the attachment, and writes no file",
 }
 
@@ -235,6 +252,9 @@ func TestWritesThatLeave(t *testing.T) {
 			}
 			if role == "url" && l.reads() && !l.EgressURL {
 				t.Errorf("%s reads the address %s: say egress_url", id, arg)
+			}
+			if (role == "query" || role == "content") && l.reads() && (l.Sensitivity == "external" || l.Sensitivity == "both") && slices.ContainsFunc(slices.Collect(maps.Values(l.Args)), func(r string) bool { return provenance.Role(r).Core() }) {
+				t.Errorf("%s: where its other arguments are confirmed, private data could leave in %s: give it no role, or none of them a core one", id, arg)
 			}
 		}
 	})
