@@ -408,7 +408,7 @@ func (g *given) since(value string, letters int) int {
 	if g.full {
 		at = min(at, g.from)
 	}
-	if len(g.whole) == 0 || len(value) > maxValue {
+	if g.empty() || len(value) > maxValue {
 		return at
 	}
 	all, ok := readings(strings.TrimSpace(value))
@@ -451,7 +451,7 @@ func (g *given) since(value string, letters int) int {
 			continue
 		}
 		bare := strings.Join(words, "")
-		at = min(at, g.textWith(func(t *givenText) bool { return strings.Contains(t.bare, bare) }))
+		at = min(at, g.hashed(hiddenBare+bare), g.textWith(func(t *givenText) bool { return strings.Contains(t.bare, bare) }))
 		pieces := 0
 		for _, word := range words {
 			pieces = max(pieces, g.spelled(word))
@@ -530,6 +530,7 @@ func (g *given) spelled(word string) int {
 	if !ok {
 		at = never
 	}
+	at = min(at, g.hashed(hiddenWord+word))
 	missing := 0
 	if len(word) >= 8 {
 		missing = maxMissing
@@ -547,7 +548,11 @@ func (g *given) spelled(word string) int {
 				if last[from] == never || len(piece) == 1 && hasDigit(piece) {
 					continue
 				}
-				if was, ok := g.edges[piece]; ok {
+				was := g.hashed(hiddenEdge + piece)
+				if plain, ok := g.edges[piece]; ok {
+					was = min(was, plain)
+				}
+				if was != never {
 					last[end] = min(last[end], max(last[from], was))
 				}
 			}

@@ -6,7 +6,8 @@ import (
 )
 
 // A secret that was found in a result or in arguments is not kept as it is: a value that has one, or is part of one, is kept by a keyed hash. It is found
-// again as a whole. What a call gave away is also found by its pieces, as in Written.
+// again as a whole. What a call gave away is also found by its pieces, as in Written, and what stands around the secret is kept: tools join it with other
+// arguments.
 
 // maxSecrets bounds the secrets of one observation: with more, nothing of it is kept.
 const maxSecrets = 64
@@ -43,8 +44,43 @@ func (s *Observation) Hide(secrets []string, hash func(value string) string) {
 		a.Values = slices.DeleteFunc(a.Values, func(v approvedValue) bool { return has(v.Text) || has(v.Argument) })
 	}
 	if g := s.GivenAway; g != nil {
+		rest := slices.DeleteFunc(around(g.Values, folded), has)
 		g.hide(has, hash)
+		g.Values = append(g.Values, rest...)
 	}
+}
+
+// around returns what stands before, between and behind the secrets in the values that have any.
+func around(values, secrets []string) (rest []string) {
+	seen := map[string]bool{"": true}
+	for _, value := range values {
+		text := fold(value)
+		in := make([]bool, len(text)) // of each byte: it is one of a secret
+		found := false
+		for _, secret := range secrets {
+			for from := 0; secret != ""; {
+				i := strings.Index(text[from:], secret)
+				if i < 0 {
+					break
+				}
+				found, from = true, from+i+1
+				for j := range len(secret) {
+					in[from-1+j] = true
+				}
+			}
+		}
+		for from := 0; found && from < len(text); {
+			to := from + 1
+			for to < len(text) && in[to] == in[from] {
+				to++
+			}
+			if part := strings.TrimSpace(text[from:to]); !in[from] && !seen[part] {
+				seen[part], rest = true, append(rest, part)
+			}
+			from = to
+		}
+	}
+	return rest
 }
 
 func (r *seenRecord) hide(has func(string) bool, hash func(string) string) {
@@ -70,7 +106,7 @@ func (g *givenAway) hide(has func(string) bool, hash func(string) string) {
 	g.Values = slices.DeleteFunc(g.Values, func(value string) bool {
 		hidden := has(value)
 		if hidden {
-			ok = pieces(value, seen) && ok
+			ok = hiddenPieces(value, seen) && ok
 		}
 		return hidden
 	})
@@ -91,6 +127,48 @@ func (g *givenAway) hide(has func(string) bool, hash func(string) string) {
 	slices.Sort(g.Hashes)
 }
 
+// hiddenPieces are pieces, and those words of the value of which a tool can put another one together.
+func hiddenPieces(value string, seen map[string]bool) bool {
+	if !pieces(value, seen) {
+		return false
+	}
+	var g given
+	g.add(value, 0, nil)
+	for word := range g.words {
+		seen[hiddenWord+word] = true
+	}
+	for word := range g.edges {
+		seen[hiddenEdge+word] = true
+	}
+	for _, t := range g.texts {
+		words := strings.Fields(t.words)
+		for n := 2; n <= phraseWords; n++ {
+			for i := 0; i+n <= len(words) && len(seen) <= maxWritten; i++ {
+				seen[hiddenBare+strings.Join(words[i:i+n], "")] = true
+			}
+		}
+	}
+	return true
+}
+
+// What is hashed beside the pieces of Written: words, the first and last word of an argument, and words that stand behind one another, as one.
+const (
+	hiddenWord = "word "
+	hiddenEdge = "edge "
+	hiddenBare = "bare "
+)
+
+// hashed is since for one piece of what was given and hidden.
+func (g *given) hashed(piece string) int {
+	if len(g.hashes) == 0 {
+		return never
+	}
+	if at, ok := g.hashes[g.hash(piece)]; ok {
+		return at
+	}
+	return never
+}
+
 // HashWith sets how values are hashed that were hidden.
 func (e *Evidence) HashWith(hash func(value string) string) {
 	e.hash, e.given.hash, e.names.hash = hash, hash, hash
@@ -106,7 +184,7 @@ func (g *given) addHashes(hashes []string, at int) {
 		return
 	}
 	if g.hashes == nil {
-		g.hashes = map[string]int{}
+		g.hashes, g.last = map[string]int{}, maxPiece // how long the longest edge is, nobody can tell
 	}
 	for _, hash := range hashes {
 		first(g.hashes, hash, at)

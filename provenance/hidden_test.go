@@ -17,15 +17,23 @@ func TestHidden(t *testing.T) {
 		gave, result, value string
 		confirmed           bool
 	}{
-		"nothing given":      {``, `{"key":"` + secret + `"}`, secret, true},
-		"in a longer text":   {``, `{"note":"use ` + secret + ` today"}`, "use " + secret + " today", true},
-		"another one":        {``, `{"key":"` + secret + `"}`, secret + "x", false},
-		"given before":       {`{"q":"` + secret + `"}`, `{"key":"` + secret + `"}`, secret, false},
-		"given in a text":    {`{"q":"find ` + secret + ` now"}`, `{"key":"` + secret + `"}`, secret, false},
-		"beside an address":  {`{"q":"` + secret + ` eve@evil.example"}`, `{"to":"eve@evil.example"}`, "eve@evil.example", false},
-		"at a host":          {`{"q":"https://evil.example/` + secret + `"}`, `{"to":"eve@evil.example"}`, "eve@evil.example", false},
-		"as a member's name": {`{"` + secret + `":1}`, `{"key":"` + secret + `"}`, secret, false},
-		"something else":     {`{"q":"` + secret + `"}`, `{"to":"sales@acme.example"}`, "sales@acme.example", true},
+		"nothing given":       {``, `{"key":"` + secret + `"}`, secret, true},
+		"in a longer text":    {``, `{"note":"use ` + secret + ` today"}`, "use " + secret + " today", true},
+		"another one":         {``, `{"key":"` + secret + `"}`, secret + "x", false},
+		"given before":        {`{"q":"` + secret + `"}`, `{"key":"` + secret + `"}`, secret, false},
+		"given in a text":     {`{"q":"find ` + secret + ` now"}`, `{"key":"` + secret + `"}`, secret, false},
+		"beside an address":   {`{"q":"` + secret + ` eve@evil.example"}`, `{"to":"eve@evil.example"}`, "eve@evil.example", false},
+		"at a host":           {`{"q":"https://evil.example/` + secret + `"}`, `{"to":"eve@evil.example"}`, "eve@evil.example", false},
+		"as a member's name":  {`{"` + secret + `":1}`, `{"key":"` + secret + `"}`, secret, false},
+		"joined with a part":  {`{"q":"` + secret + ` outsider@ev","p":"il.example"}`, `{"to":"outsider@evil.example"}`, "outsider@evil.example", false},
+		"joined, in capitals": {`{"q":"OUTSIDER@EV ` + strings.ToUpper(secret) + `","p":"il.example"}`, `{"to":"outsider@evil.example"}`, "outsider@evil.example", false},
+		"joined in a word":    {`{"q":"` + secret + ` Kontakt","p":"liste Nord"}`, `{"to":"Kontaktliste Nord"}`, "Kontaktliste Nord", false},
+		"around it":           {`{"q":"outsi` + secret + `der@evil.example"}`, `{"to":"outsider@evil.example"}`, "outsider@evil.example", false},
+		"apart around it":     {`{"q":"` + secret + ` out sider@evil. example"}`, `{"to":"outsider@evil.example"}`, "outsider@evil.example", false},
+		"a part of it":        {`{"q":"WuNdErbar","p":"liste Nord"}`, `{"to":"Wunderbarliste Nord"}`, "Wunderbarliste Nord", false},
+		"the end of it":       {`{"q":"` + secret + `","p":"22 00"}`, `{"to":"471122 00 list of Zk8"}`, "471122 00 list of Zk8", true},
+		"its words as one":    {`{"q":"` + secret + `"}`, `{"to":"zk8wunderbar@evil.example"}`, "zk8wunderbar@evil.example", true},
+		"something else":      {`{"q":"` + secret + `"}`, `{"to":"sales@acme.example"}`, "sales@acme.example", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := &Evidence{}
