@@ -10,15 +10,15 @@ import (
 //
 // What a project's own builds and programs run (Makefile, package.json, its code) is not here: that is the work itself.
 var kinds = []struct{ is, names string }{
-	{"git's own, or a hook of its", ".git *.git .gitmodules .gitattributes .gitconfig .husky .githooks lefthook* .lefthook* .pre-commit-config.yaml .pre-commit-config.yml .hg .svn .jj"},
+	{"git's own, or a hook of its", ".git *.git .gitmodules .overcommit.yml captainhook.json grumphp.yml .lintstagedrc* lint-staged.config* .simple-git-hooks* simple-git-hooks* .gitattributes .gitconfig .husky .githooks lefthook* .lefthook* .pre-commit-config.yaml .pre-commit-config.yml .hg .svn .jj"},
 	{"what agents read as instructions, or clients as their configuration", `claude.md claude.local.md agents.md agents.override.md gemini.md qwen.md skill.md copilot-instructions.md
 .claude .claude.json .cursor .cursorrules .cursorignore .codex .gemini .vscode *.code-workspace .idea .zed .fleet .windsurf .windsurfrules .continue .continuerc.json .roo .roorules* .roomodes
 .cline .clinerules .aider* .goosehints .goose .kiro .amazonq .junie .augment .opencode opencode.json opencode.jsonc .agents .agent .trae .qoder .kilocode .mcp.json mcp.json .mcp
-claude_desktop_config.json .devcontainer devcontainer.json .devcontainer.json`},
+claude_desktop_config.json .claude-plugin .rules warp.md .warp crush.md .crush .crush.json crush.json .openhands .openhands_instructions .factory .replit replit.md .ruler .rovodev .tabnine .cody .vs .nova *.sublime-project .devcontainer devcontainer.json .devcontainer.json`},
 	{"the gateway's own", "sallyport.yaml sallyport.env sallyport.schema.json sallyport-data"},
 	{"what a shell reads or runs", `*.sh *.bash *.zsh *.fish *.ksh *.csh *.ps1 *.psm1 *.psd1 *.bat *.cmd .bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin
 .zlogout .kshrc .cshrc .tcshrc .login .inputrc .env .env.* .envrc .direnv .tool-versions mise.toml .mise.toml mise.local.toml .mise.local.toml .mise .rtx.toml .npmrc .yarnrc .yarnrc.yml .pnpmfile.cjs .netrc
-.curlrc .wgetrc .vimrc .exrc .nvimrc .nvim.lua .tmux.conf .ssh .gnupg .aws .config .local`},
+.curlrc .wgetrc .vimrc .exrc .nvimrc .nvim.lua .tmux.conf .gdbinit .lldbinit .dir-locals.el .dir-locals-2.el .rprofile .renviron .irbrc .pryrc .pdbrc .ghci .ocamlinit .psqlrc .sqliterc .lvimrc *.command *.desktop *.pth sitecustomize.py usercustomize.py .ssh .gnupg .aws .config .local`},
 	{"what a build server runs", `.github .gitlab .gitlab-ci* .circleci .travis.yml .buildkite .drone.yml .drone.yaml .woodpecker .woodpecker.yml .woodpecker.yaml .forgejo .gitea .teamcity .semaphore
 azure-pipelines* .azure-pipelines bitbucket-pipelines.yml jenkinsfile* appveyor.yml .appveyor.yml cloudbuild.yaml cloudbuild.yml buildspec.yml buildspec.yaml .cirrus.yml codemagic.yaml bitrise.yml
 wercker.yml .gitpod.yml .builds .build.yml`},

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/text/cases"
@@ -28,7 +29,7 @@ type Project struct {
 	root string   // with links resolved
 	name string   // as it was given, clean
 	own  []string // the gateway's own files and folders, with links resolved
-	hook string   // the folder that the repository has its hooks in, if it names one
+	git  []string // files and folders that the repository's configuration names
 }
 
 // New returns the project in a folder that is there. own are the gateway's files and folders, which need not be.
@@ -47,34 +48,100 @@ func New(folder string, own []string) (*Project, error) {
 		}
 		p.own = append(p.own, filepath.Clean(path))
 	}
-	p.hook = hooksPath(root)
+	p.git = configured(root)
 	return p, nil
 }
 
-// namedHooks matches a line of git's configuration that names a folder of hooks.
-var namedHooks = regexp.MustCompile(`(?im)^\s*hooksPath\s*=\s*"?([^"\r\n#;]+)`)
+// setting matches a line of git's configuration that sets something.
+var setting = regexp.MustCompile(`(?m)([A-Za-z0-9-]+)[ \t]*=[ \t]*([^\r\n]+)`)
 
-// hooksPath is the folder of hooks that a repository's configuration names; "" if it names none.
-func hooksPath(root string) string {
-	file, err := os.Open(filepath.Join(root, ".git", "config"))
+// noFile are settings, in lower case, whose values are no files and often a word that could be one.
+var noFile = func() map[string]bool {
+	all := map[string]bool{}
+	for _, name := range strings.Fields("active autocrlf bare email fetch filemode ignorecase logallrefupdates merge name precomposeunicode push pushdefault pushremote rebase remote repositoryformatversion symlinks url") {
+		all[name] = true
+	}
+	return all
+}()
+
+// configured are the files and folders of the project that the repository's configuration names, in whatever setting: git runs them (core.hooksPath,
+// core.fsmonitor, filters) or reads more configuration from them (include.path).
+func configured(root string) []string {
+	top, dirs := repository(root)
+	var named []string
+	for _, dir := range dirs {
+		for _, name := range []string{"config", "config.worktree"} {
+			text := readStart(filepath.Join(dir, name))
+			for _, line := range setting.FindAllSubmatch(text, -1) {
+				if noFile[strings.ToLower(string(line[1]))] {
+					continue
+				}
+				for _, path := range files(string(line[2])) {
+					for _, base := range []string{top, dir} { // of included files
+						real, ok := resolve(from(base, path))
+						if rel, inside := below(real, root); ok && inside && rel != "." && !slices.Contains(named, real) {
+							named = append(named, real)
+						}
+					}
+				}
+			}
+		}
+	}
+	return named
+}
+
+// repository finds the repository that a folder is in: its top, and the folders that can have its configuration.
+func repository(folder string) (top string, dirs []string) {
+	for top = folder; ; top = filepath.Dir(top) {
+		dir := filepath.Join(top, ".git")
+		st, err := os.Stat(dir)
+		switch {
+		case err == nil && st.IsDir():
+			return top, []string{dir}
+		case err == nil: // a worktree's or a submodule's
+			path, _ := strings.CutPrefix(strings.TrimSpace(string(readStart(dir))), "gitdir:")
+			dir = from(top, strings.TrimSpace(path))
+			common := strings.TrimSpace(string(readStart(filepath.Join(dir, "commondir"))))
+			return top, []string{dir, from(dir, common)}
+		case top == filepath.Dir(top):
+			return folder, nil
+		}
+	}
+}
+
+func from(folder, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(folder, path)
+}
+
+// files are the texts in a value that can name a file: a command has several.
+func files(value string) []string {
+	value = strings.TrimSpace(value)
+	before, _, _ := strings.Cut(value, "#")
+	before, _, _ = strings.Cut(before, ";")
+	var all []string
+	for _, word := range append(strings.Fields(value), value, before) {
+		if word = strings.Trim(word, "\"'!; \t"); word != "" {
+			all = append(all, word)
+		}
+	}
+	return all
+}
+
+// maxConfig bounds how much of git's configuration is read.
+const maxConfig = 1 << 20
+
+// readStart is what a file begins with; nothing of one that can't be read.
+func readStart(path string) []byte {
+	file, err := os.Open(path)
 	if err != nil {
-		return ""
+		return nil
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
-	if err != nil {
-		return ""
-	}
-	found := namedHooks.FindSubmatch(text)
-	if found == nil {
-		return ""
-	}
-	path := strings.TrimSpace(string(found[1]))
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(root, path)
-	}
-	real, _ := resolve(path)
-	return real
+	text, _ := io.ReadAll(io.LimitReader(file, maxConfig)) // what could be read
+	return text
 }
 
 // maxEntries bounds how much of the project's top is looked through for links.
@@ -148,9 +215,9 @@ func (p *Project) beyond(from, path string) string {
 				return "holds what is the gateway's own"
 			}
 		}
-		if p.hook != "" {
-			if sameOrBelow(real, p.hook) || sameOrBelow(p.hook, real) && rel != "." {
-				return "is a hook, by the repository's configuration"
+		for _, named := range p.git {
+			if sameOrBelow(real, named) || sameOrBelow(named, real) && rel != "." {
+				return "is run or read by git, by the repository's configuration"
 			}
 		}
 		if is := p.led(real); is != "" {

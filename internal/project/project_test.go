@@ -7,6 +7,26 @@ import (
 	"testing"
 )
 
+// gitConfig names files in every way that git has.
+const gitConfig = `[core]
+	bare = false
+	hooksPath = tools/git # ours
+	hooksPath = "tools/later"
+	fsmonitor = ./bin/watch --all
+	sshCommand = ssh -F conf/ssh
+[include]
+	path = ../team.inc ; of .git
+[filter "x"] clean = bin/clean %f
+[alias]
+	st = !bin/st.pl
+[remote "origin"]
+	url = https://example.com/acme/site
+	fetch = +refs/heads/*:refs/remotes/origin/*
+[branch "main"]
+	merge = refs/heads/main
+	remote = .
+`
+
 // world is a project with links in it, beside other things of the person's.
 func world(t *testing.T) (dir string, p *Project) {
 	t.Helper()
@@ -22,7 +42,7 @@ func world(t *testing.T) (dir string, p *Project) {
 	if err := os.WriteFile(filepath.Join(dir, "project/file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "project/.git/config"), []byte("[core]\n\tbare = false\n\thooksPath = tools/git # ours\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "project/.git/config"), []byte(gitConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for link, target := range map[string]string{
@@ -45,7 +65,7 @@ func world(t *testing.T) (dir string, p *Project) {
 func TestStays(t *testing.T) {
 	dir, p := world(t)
 	for _, path := range []string{
-		"", ".", "notes.md", "./src/main.go", "src/../src/x", "src//x", "tools/x", "editorial/x", "src/notes.mdx", "tools/github", "near/x.txt", "near/../y", "new/folder/file", "Makefile", "package.json", ".gitignore", ".github.md", "a b.txt", "é/ü.md", "[id].tsx",
+		"", ".", "notes.md", "bin/other", "origin", "false", "refs/heads", "conf/x", "./src/main.go", "src/../src/x", "src//x", "tools/x", "editorial/x", "src/notes.mdx", "tools/github", "near/x.txt", "near/../y", "new/folder/file", "Makefile", "package.json", ".gitignore", ".github.md", "a b.txt", "é/ü.md", "[id].tsx",
 		"hooks/useState.ts", "src/pre-commit", "environment", "x.env.md", "shell", "claude.mdx", dir + "/project/notes.md", dir + "/alias/notes.md", "gw/other", "project", "~x/y"[1:], "update/hooks.md", "中.txt",
 	} {
 		if why := p.Beyond(dir+"/project", path); why != "" {
@@ -70,7 +90,7 @@ func TestBeyond(t *testing.T) {
 		`.git\hooks\x`, "..\\x", "%2e%2e/x", ".%67it/hooks", "a%2f..%2f..", "a\x00b", "a\nb", "\u202egit", "file:///etc/passwd", "C:\\x", "~/x", "~root/x", "$HOME/x", "`id`", "a|b", "<x>", "a*", "a?",
 		"\uff0e\uff0e/x", "a\uff0f..\uff0f..\uff0fx", strings.Repeat("a/", 3000),
 		// agents and clients
-		"src/notes.md", "near/../notes.md", "editor/rules/x", "editor", "tools/git/x", "tools/git", "Tools/../tools/git/y", "TOOLS/Git/x", "GW/Agents/dev.yaml", "Src/NOTES.md", "tools",
+		"src/notes.md", "near/../notes.md", "editor/rules/x", "editor", "tools/git/x", "tools/git", "Tools/../tools/git/y", "TOOLS/Git/x", "tools/later/pre-commit", "bin/watch", "bin/clean", "bin/st.pl", "team.inc", "conf/ssh", "bin", "Team.INC", "GW/Agents/dev.yaml", "Src/NOTES.md", "tools",
 		"CLAUDE.md", "claude.md", "src/CLAUDE.md", "Claude.MD", "CLAUDE.md.", "AGENTS.md", "agents.override.md", "GEMINI.md", ".cursorrules", ".cursor/rules/x.mdc", ".claude/settings.json", ".codex/config.toml", ".mcp.json",
 		".vscode/tasks.json", ".github/copilot-instructions.md", ".devcontainer/devcontainer.json", "SKILL.md", "x.code-workspace", ".windsurf/x", ".aider.conf.yml",
 		// ours
@@ -91,6 +111,34 @@ func TestBeyond(t *testing.T) {
 	for _, folder := range []string{filepath.Join(dir, "nowhere"), filepath.Join(dir, "project/file")} {
 		if _, err := New(folder, nil); err == nil {
 			t.Errorf("%s is a project", folder)
+		}
+	}
+}
+
+// The configuration of a repository is found from a folder in it, and from a worktree.
+func TestConfigurationOfTheRepository(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		"repo/.git/config": "[core]\n\thooksPath = app/ours\n", "repo/.git/worktrees/w/commondir": "../..\n", "repo/app/x": "", "tree/.git": "gitdir: ../repo/.git/worktrees/w\n", "tree/app/x": "",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for folder, path := range map[string]string{"repo": "app/ours/pre-push", "repo/app": "ours/pre-push", "tree": "app/ours/pre-push", "tree/app": "ours/x"} {
+		folder = filepath.Join(dir, folder)
+		p, err := New(folder, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Beyond(folder, path) == "" || p.Beyond(folder, "notes.md") != "" {
+			t.Errorf("%s: %s stays, or notes.md doesn't", folder, path)
 		}
 	}
 }
