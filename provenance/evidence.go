@@ -160,9 +160,12 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 		total += len(r.fields)
 	}
 	o.large = total > largeResult
-	only := len(records) == 1 && err == nil && o.queryRequested(args)
-	named := o.named(records)
-	o.namedByCreation(named, records, args)
+	named, only := make([][]namedBy, len(records)), false
+	if !o.elsewhere(r.Arguments) {
+		only = len(records) == 1 && err == nil && o.queryRequested(args)
+		named = o.named(records)
+		o.namedByCreation(named, records, args)
+	}
 	o.seen.Records = make([]seenRecord, len(records))
 	for i := range records {
 		o.seen.Records[i] = seenRecord{By: named[i], Only: only}
@@ -177,6 +180,16 @@ func Observe(p *Profile, request *Request, r Result) Observation {
 		}
 	}
 	return o.seen
+}
+
+// elsewhere reports whether the call was about a repository that the request does not name: ids are counted anew in each, so none of its records is one
+// that the request means.
+func (o *observer) elsewhere(arguments []byte) bool {
+	if !o.p.hasRole(Repository) {
+		return false
+	}
+	t, _, ok := newTracer(flow.Operation{}, o.p, arguments, &Situation{Request: o.request, Evidence: &Evidence{}})
+	return !ok || slices.ContainsFunc(t.values, func(v traced) bool { return v.role == Repository && !t.confirm(v).Confirmed })
 }
 
 // named finds for each record the naming fields, or the trusted id, by which the request names it, and which of them single it out. A name has to belong to one record alone:
