@@ -578,7 +578,7 @@ func (c *Config) checkProject(p *complaints) {
 		p.bad("flow.project", "name a folder", "%v", err)
 		return
 	}
-	if home, err := os.UserHomeDir(); folder == "/" || err == nil && folder == filepath.Clean(home) {
+	if folder == "/" || holdsHome(folder) {
 		p.bad("flow.project", "name the folder of one project", "%s holds more than a project: everything in it could be written unasked", folder)
 		return
 	}
@@ -590,6 +590,22 @@ func (c *Config) checkProject(p *complaints) {
 	if err != nil {
 		p.bad("flow.project", "name a folder that is there", "%v", err)
 	}
+}
+
+// holdsHome tells whether a folder is the user's home or holds it, after links.
+func holdsHome(folder string) bool {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return false
+	}
+	real := func(path string) string {
+		if found, err := filepath.EvalSymlinks(path); err == nil {
+			return found
+		}
+		return filepath.Clean(path)
+	}
+	rel, err := filepath.Rel(real(folder), real(home))
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator))
 }
 
 // startsIn is the folder that a server starts in, "" if it runs elsewhere.
