@@ -3,6 +3,7 @@ package provenance
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -32,8 +33,12 @@ type Request struct {
 	handlesAt []int   // indexes of words that may be handles; only while the request is parsed
 }
 
+// paragraph is the end of one: no phrase runs on behind it, least of all into words that the person added later.
+var paragraph = regexp.MustCompile(`\r?\n[ \t\r]*\n\s*`)
+
 // ParseRequest parses a request.
 func ParseRequest(request string) *Request {
+	request = paragraph.ReplaceAllString(request, "\n.\n")
 	if len(request) > maxRequest {
 		request = request[:maxRequest]
 		request = request[:max(0, strings.LastIndexFunc(request, unicode.IsSpace))] // a cut word would be another word
