@@ -8,11 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -26,6 +28,7 @@ const (
 
 const (
 	maxKey        = 1 << 10
+	maxFile       = 1 << 20
 	maxCheckpoint = 1 << 14
 )
 
@@ -136,6 +139,23 @@ func ReplaceFile(path string, data []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
+// ReadFile reads a file that the program keeps: a regular one, of a bounded size. Opening a pipe would wait for a writer for ever.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxFile {
+		return nil, fmt.Errorf("%s is in the way: it is not the gateway's own file", path)
+	}
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}
+
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -156,7 +176,7 @@ func ReadKeyFile(path string) (string, error) {
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("%s can be read by others: chmod 600 it, and consider the key known if they were not to have it", path)
 	}
-	data, err := os.ReadFile(path)
+	data, err := ReadFile(path)
 	if err != nil {
 		return "", err
 	}

@@ -102,12 +102,12 @@ func Write(ctx context.Context, dir, file, version, passphrase string, now time.
 
 // snapshot puts the members of a backup into the folder work, and verifies the log there.
 func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, err error) {
-	pub, err := os.ReadFile(filepath.Join(dir, audit.PublicFile))
+	pub, err := audit.ReadFile(filepath.Join(dir, audit.PublicFile))
 	if err != nil {
 		return m, fault.Wrap(err, fault.ConfigurationInvalid, "%s is not a whole data directory", dir).Try("Name the directory with --data.")
 	}
 	// The checkpoint before the copy, which then has all that it covers.
-	note, err := os.ReadFile(filepath.Join(dir, store.AnchorFile))
+	note, err := audit.ReadFile(filepath.Join(dir, store.AnchorFile))
 	if err != nil {
 		return m, fault.Wrap(err, fault.AuditUnavailable, "The newest checkpoint, %s, can't be read", store.AnchorFile).Try("Put it back: no gateway starts without it.")
 	}
@@ -343,7 +343,7 @@ func Restore(ctx context.Context, file, dir string, how Restoring) (m Manifest, 
 	if err := how.putKeys(ctx, dir, m); err != nil {
 		return m, 0, err
 	}
-	pub, err := os.ReadFile(filepath.Join(dir, audit.PublicFile))
+	pub, err := audit.ReadFile(filepath.Join(dir, audit.PublicFile))
 	if err != nil {
 		return m, 0, err
 	}

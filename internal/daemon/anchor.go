@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -265,7 +264,7 @@ func doctorAnchor(cfg *Config, data string, r *store.Reader, add func(name, stat
 		add("anchor", "ok", "", "%s", anchor.NotConfigured().Text)
 		return
 	}
-	pub, err := os.ReadFile(filepath.Join(data, audit.PublicFile))
+	pub, err := audit.ReadFile(filepath.Join(data, audit.PublicFile))
 	var found anchor.Finding
 	if err == nil {
 		found, _, err = CompareAnchor(context.Background(), cfg, data, r, string(pub))

@@ -235,7 +235,7 @@ func (d *Daemon) buildGateway(ctx context.Context, agents agent.Set, policies *p
 	if err != nil {
 		return err
 	}
-	key, err := os.ReadFile(filepath.Join(d.o.Data, "signing.key"))
+	key, err := audit.ReadFile(filepath.Join(d.o.Data, "signing.key"))
 	if err != nil {
 		return err
 	}
@@ -507,7 +507,7 @@ Stop with Ctrl-C.
 
 // SignInLink makes a link that signs admin in to the console, once.
 func (d *Daemon) SignInLink() (link string, until time.Time, err error) {
-	secret, err := os.ReadFile(filepath.Join(d.o.Data, "admin.token"))
+	secret, err := audit.ReadFile(filepath.Join(d.o.Data, "admin.token"))
 	if err != nil {
 		return "", until, err
 	}

@@ -89,7 +89,7 @@ func doctorUpstreams(ctx context.Context, cfg *Config, data string, start bool, 
 	}
 	defer m.Close()
 	processes := []int{os.Getpid(), os.Getppid()}
-	if text, err := os.ReadFile(filepath.Join(data, "lock")); err == nil {
+	if text, err := audit.ReadFile(filepath.Join(data, "lock")); err == nil {
 		if pid, err := strconv.Atoi(strings.TrimFunc(string(text), func(r rune) bool { return r < '0' || r > '9' })); err == nil {
 			processes = append(processes, pid)
 		}
@@ -250,7 +250,7 @@ func doctorDatabases(ctx context.Context, cfg *Config, add func(name, state, rem
 
 func doctorServer(ctx context.Context, data string, add func(name, state, remedy, format string, args ...any)) (running bool) {
 	const name = "gateway"
-	b, err := os.ReadFile(filepath.Join(data, "addresses.json"))
+	b, err := audit.ReadFile(filepath.Join(data, "addresses.json"))
 	if err != nil {
 		add(name, "ok", "", "none has run on this data directory")
 		return false

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -58,7 +57,7 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 		// The file first: a checkpoint in the database has always been in the file, so that a missing file is a removed one.
 		path := filepath.Join(db.dir, AnchorFile)
 		failed := audit.ReplaceFile(path, note)
-		if now, err := os.ReadFile(path); failed == nil || err == nil && bytes.Equal(now, note) {
+		if now, err := audit.ReadFile(path); failed == nil || err == nil && bytes.Equal(now, note) {
 			db.signed, db.signedSize, db.signedState, db.stored = note, size, state, false
 		}
 		if failed != nil {
@@ -104,7 +103,7 @@ func (db *DB) checkAnchor(ctx context.Context) error {
 	refuse := func(cause error, format string, args ...any) *fault.Error {
 		return fault.Wrap(cause, fault.AuditUnavailable, "The audit log in %s is not the one that was signed: %s.", db.dir, fmt.Sprintf(format, args...))
 	}
-	data, err := os.ReadFile(path)
+	data, err := audit.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		_, err := db.LatestCheckpoint(ctx)
 		switch {

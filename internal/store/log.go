@@ -166,6 +166,7 @@ func (w *writer) connect() (err error) {
 		}
 	}
 	w.c, w.logState, w.tried, w.unsureUsed = c, found, nil, nil
+	w.scrub = true // what was deleted before a crash, or by a commit that was reported as failed, may still stand in the write-ahead log
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -70,7 +69,7 @@ func (s *Source) Hold() error {
 	// The file is read before the moment, so it covers no more than the log has then. It may be of a state before it, if two checkpoints were signed in
 	// between; then the moment was missed, and the next one is tried.
 	for left := 50; ; left-- {
-		s.note, s.missing = os.ReadFile(filepath.Join(s.r.dir, AnchorFile))
+		s.note, s.missing = audit.ReadFile(filepath.Join(s.r.dir, AnchorFile))
 		if err := c.exec("BEGIN"); err != nil {
 			return err
 		}

@@ -430,7 +430,7 @@ func (r *Reader) LatestCheckpoint(ctx context.Context) ([]byte, error) {
 // Its checkpoint is the file beside the database, which a rollback of the database leaves as it is.
 func (r *Reader) Source(ctx context.Context) (*Source, error) {
 	// The file first: what it covers was in the database before it.
-	note, err := os.ReadFile(filepath.Join(r.dir, AnchorFile))
+	note, err := audit.ReadFile(filepath.Join(r.dir, AnchorFile))
 	if err != nil {
 		note = nil
 	}
@@ -452,7 +452,7 @@ type Source struct {
 
 // PublicKey implements audit.Source.
 func (s *Source) PublicKey() ([]byte, error) {
-	return os.ReadFile(filepath.Join(s.r.dir, audit.PublicFile))
+	return audit.ReadFile(filepath.Join(s.r.dir, audit.PublicFile))
 }
 
 // Checkpoint implements audit.Source.

@@ -238,7 +238,7 @@ func (db *DB) checkShare(ctx context.Context, s audit.Snapshot) error {
 
 // marked returns the entry that was found damaged, and its hash if that is known.
 func (db *DB) marked() (there bool, entry int64, was string) {
-	text, err := os.ReadFile(filepath.Join(db.dir, damageFile))
+	text, err := audit.ReadFile(filepath.Join(db.dir, damageFile))
 	number, was, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 	if entry, no := strconv.ParseInt(number, 10, 64); no == nil && entry >= 0 {
 		return err == nil, entry, was
