@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -58,7 +57,7 @@ type startState struct {
 // public are the sections and fields of the configuration that hold no secrets. Of any other the record says only that it changed.
 var public = []string{
 	"listen", "admin_listen", "store", "mode", "agents", "policies", "people", "operations", "unlisted_operations", "flow", "limits", "trust_tiers", "approvals",
-	"comm.allowed_domains", "comm.protocols", "comm.exec", "console.public_url",
+	"comm.allowed_domains", "comm.protocols", "comm.exec", "console.public_url", "folder",
 }
 
 // isPublic tells whether the value of a field may stand in the record.
@@ -85,6 +84,7 @@ func (d *Daemon) startState(key []byte, agents agent.Set, policies *policy.Set) 
 	}
 	fields := map[string]json.RawMessage{}
 	flatten("", encoded, fields)
+	d.cfg.beside(fields)
 	for field, value := range fields {
 		s.Config[field] = fieldDigest(key, field, value)
 		if isPublic(field) {
@@ -100,6 +100,36 @@ func (d *Daemon) startState(key []byte, agents agent.Set, policies *policy.Set) 
 	return s, nil
 }
 
+// beside adds what decides and is in no field of the file that the last start could be compared by: the folders that relative paths mean, lists that are
+// empty in order to replace a server's, and the gateway's own labels of servers.
+func (c *Config) beside(fields map[string]json.RawMessage) {
+	add := func(field string, value any) { fields[field], _ = json.Marshal(value) } // of strings and plain fields: can't fail
+	if folder, err := filepath.Abs(c.Dir); err == nil {
+		if real, err := filepath.EvalSymlinks(folder); err == nil {
+			folder = real
+		}
+		add("folder", folder)
+	}
+	if c.project != nil {
+		add("flow.project (the folder)", c.project.Folder())
+	}
+	for id, o := range c.Operations {
+		for name, list := range map[string][]string{"trusted_fields": o.TrustedFields, "names": o.Names, "delegable": o.Delegable, "may_omit": o.MayOmit} {
+			if list != nil && len(list) == 0 {
+				add("operations."+id+"."+name, list)
+			}
+		}
+	}
+	for server, k := range c.known {
+		for tool, o := range k.operations {
+			add("upstreams."+server+".labels of "+tool, struct {
+				Says        OperationConfig
+				Definitions []string
+			}{o, k.Labelled(tool)})
+		}
+	}
+}
+
 // fieldDigest is the keyed digest of a field of the configuration, whose value is JSON.
 func fieldDigest(key []byte, field string, value []byte) string {
 	mac := hmac.New(sha256.New, key)
@@ -109,7 +139,7 @@ func fieldDigest(key []byte, field string, value []byte) string {
 
 // configKey is the secret of the digests of the configuration's fields.
 func (d *Daemon) configKey() ([]byte, error) {
-	signing, err := os.ReadFile(filepath.Join(d.o.Data, audit.KeyFile))
+	signing, err := audit.ReadFile(filepath.Join(d.o.Data, audit.KeyFile))
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +151,7 @@ func (d *Daemon) configKey() ([]byte, error) {
 func flatten(at string, value json.RawMessage, into map[string]json.RawMessage) {
 	join := func(name string) string { return strings.TrimPrefix(at+"."+name, ".") }
 	var members map[string]json.RawMessage
-	if json.Unmarshal(value, &members) == nil && members != nil {
+	if json.Unmarshal(value, &members) == nil && len(members) > 0 { // an empty one is a value: an operation with no words is listed
 		for name, v := range members {
 			flatten(join(name), v, into)
 		}
@@ -134,9 +164,8 @@ func flatten(at string, value json.RawMessage, into map[string]json.RawMessage) 
 			if id := (""); json.Unmarshal(element["id"], &id) == nil && id != "" {
 				name = id
 			}
-			for member, v := range element {
-				flatten(join(name+"."+member), v, into)
-			}
+			whole, _ := json.Marshal(element) // of JSON: can't fail
+			flatten(join(name), whole, into)
 		}
 		return
 	}

@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.example/internal/agent"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/changes"
 	"sallyport.example/internal/console"
+	"sallyport.example/internal/policy"
 	"sallyport.example/internal/store"
 )
 
@@ -33,7 +35,10 @@ mode: %s
 // started starts a gateway of the configuration and the declarations on the data directory, stops it, and returns what is on record.
 func started(t *testing.T, data, config string, agents map[string]string) []audit.Entry {
 	t.Helper()
-	dir := t.TempDir()
+	dir := filepath.Dir(data) // one folder for all starts, as an operator has it
+	if err := os.RemoveAll(filepath.Join(dir, "agents")); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir(filepath.Join(dir, "agents"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +193,64 @@ func TestManyChangesFitAnEntry(t *testing.T) {
 		}
 		if _, err := e.Marshal(); err != nil || json.Unmarshal(e.Detail, &detail) != nil || len(detail.Fields) == 0 || len(detail.Fields)+detail.More != 300 {
 			t.Errorf("%.20s: %v, %d fields and %d more", value, err, len(detail.Fields), detail.More)
+		}
+	}
+}
+
+// What decides without a word of its own in the file is on record, too: an operation with an empty entry, a list that is empty so that the server's does
+// not hold, and another folder that relative paths mean.
+func TestChangesWithoutAWord(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"one", "two"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	to := func(name string) {
+		_ = os.Remove(link)
+		if err := os.Symlink(filepath.Join(dir, name), link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to("one")
+	const server = "upstreams: {m: {command: [\"false\"]}}\n"
+	parse := func(text, dir string) startState {
+		t.Helper()
+		cfg, err := ParseConfig("sallyport.yaml", []byte(text), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies, err := policy.Load("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := (&Daemon{cfg: cfg}).startState([]byte("key"), agent.Set{}, policies)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	project := "flow: {project: " + link + "}\n"
+	inProject := parse(project, dir)
+	to("two")
+	for name, c := range map[string]struct {
+		before, after startState
+		want          string
+	}{
+		"nothing":       {parse(server, dir), parse(server, dir), ""},
+		"an operation":  {parse(server, dir), parse(server+"operations: {m.send: {}}\n", dir), "operations"},
+		"one more":      {parse(server+"operations: {m.x: {}}\n", dir), parse(server+"operations: {m.x: {}, m.send: {}}\n", dir), "operations.m.send"},
+		"an empty list": {parse(server+"operations: {m.*: {names: [a]}, m.x: {names: [], effect: read}}\n", dir), parse(server+"operations: {m.*: {names: [a]}, m.x: {effect: read}}\n", dir), "operations.m.x.names"},
+		"its folder":    {parse(server, filepath.Join(dir, "one")), parse(server, filepath.Join(dir, "two")), "folder"},
+		"a link":        {inProject, parse(project, dir), "flow.project (the folder)"},
+	} {
+		got := ""
+		for _, e := range c.after.changes(&c.before) {
+			got += e.Reason
+		}
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }

@@ -52,6 +52,9 @@ func New(folder string, own []string) (*Project, error) {
 	return p, nil
 }
 
+// Folder is the project's folder, with links resolved.
+func (p *Project) Folder() string { return p.root }
+
 // setting matches a line of git's configuration that sets something.
 var setting = regexp.MustCompile(`(?m)([A-Za-z0-9-]+)[ \t]*=[ \t]*([^\r\n]+)`)
 
