@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -326,8 +327,8 @@ func (o *observer) reachesStranger(s string) bool {
 		if f, ok := formOf(reading); ok && pieced(f.kind) && !o.request.has(f) {
 			return true
 		}
-		for token := range tokens(reading) {
-			if f, _ := formOf(token); (f.kind == mail || f.kind == account) && !o.request.has(f) {
+		for _, f := range tokens(reading) {
+			if (f.kind == mail || f.kind == account) && !o.request.has(f) {
 				return true
 			}
 		}
@@ -529,15 +530,15 @@ func segments(s string) func(yield func(part string, alone bool) bool) {
 	}
 }
 
-// tokens yields the words of a text that are an address, a link, a number or an account.
-func tokens(s string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
+// tokens yields the words of a text that are an address, a link, a number or an account, with their forms.
+func tokens(s string) iter.Seq2[string, form] {
+	return func(yield func(string, form) bool) {
 		for token := range strings.FieldsFuncSeq(s, betweenTokens) {
 			token = strings.Trim(token, aroundTokens)
 			if len(token) > maxValue {
 				continue
 			}
-			if f, ok := formOf(token); ok && f.kind != text && !yield(token) {
+			if f, ok := tokenForm(token); ok && !yield(token, f) {
 				return
 			}
 		}
@@ -546,7 +547,11 @@ func tokens(s string) func(yield func(string) bool) {
 
 // betweenTokens reports whether a character stands between tokens.
 func betweenTokens(r rune) bool {
-	return unicode.IsSpace(r) || strings.ContainsRune(`"“”„«»<>()[]{},;|`, r)
+	switch r {
+	case '"', '“', '”', '„', '«', '»', '<', '>', '(', ')', '[', ']', '{', '}', ',', ';', '|':
+		return true
+	}
+	return unicode.IsSpace(r)
 }
 
 // aroundTokens are the marks that may stand around a token and are not part of it.

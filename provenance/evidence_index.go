@@ -111,10 +111,10 @@ func (e *Evidence) giveAway(operation, callID string, g *givenAway) {
 		known.hosts[host] = true
 	}
 	for _, value := range g.Values {
-		all, ok := readings(value)
-		e.given.addRead(value, all, ok, at, known)
-		if w := g.Wrote; w != nil { // read once
-			e.named(kindOn(operation, w.Kind), w).addRead(value, all, ok, at, nil)
+		read := readText(value)
+		e.given.addRead(read, at, known)
+		if w := g.Wrote; w != nil {
+			e.named(kindOn(operation, w.Kind), w).addRead(read, at, nil)
 		}
 	}
 	e.given.addHashes(g.Hashes, at)
@@ -232,8 +232,8 @@ func (s *selection) addValue(value string, whole bool) bool {
 					s.by[f] = true
 				}
 			}
-			for token := range tokens(filterSigns.Replace(part)) {
-				if f, _ := formOf(token); pieced(f.kind) {
+			for _, f := range tokens(filterSigns.Replace(part)) {
+				if pieced(f.kind) {
 					s.by[f] = true
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"sallyport.example/internal/call"
 )
@@ -83,16 +84,15 @@ func GivenAway(c GivenCall) Observation {
 			return
 		}
 		seen[text], g.Values = true, append(g.Values, text)
-		known := func(s string) {
-			switch f, ok := formOf(s); {
-			case !ok || !pieced(f.kind):
-			case c.Request.has(f) || isOneOf(c.Own, f):
+		known := func(s string, f form) {
+			if pieced(f.kind) && (c.Request.has(f) || isOneOf(c.Own, f)) {
 				g.Known = append(g.Known, s)
 			}
 		}
-		known(text)
-		for token := range tokens(text) {
-			known(token)
+		f, _ := formOf(text)
+		known(text, f)
+		for token, f := range tokens(text) {
+			known(token, f)
 		}
 		for host := range hostsIn(text, func(string) bool { return true }) {
 			if !hosts[host] && c.knowsHost(host) {
@@ -296,90 +296,174 @@ func (g *given) add(value string, at int, known *known) {
 	if g.full || g.raw[value] {
 		return
 	}
-	all, ok := readings(value)
-	g.addRead(value, all, ok, at, known)
+	g.addRead(readText(value), at, known)
 }
 
-// addRead is add with the readings of the value, and whether these are all.
-func (g *given) addRead(value string, all []string, ok bool, at int, known *known) {
-	if g.full || g.raw[value] {
+// addRead is add for a text that has been read.
+func (g *given) addRead(value *givenRead, at int, known *known) {
+	if g.full || g.raw[value.text] {
 		return
 	}
 	if g.raw == nil {
 		g.raw, g.whole, g.values, g.words, g.hosts, g.edges = map[string]bool{}, map[form]int{}, map[form]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	}
-	if g.size += len(value); g.size > maxGivenAway || !ok {
+	if g.size += len(value.text); g.size > maxGivenAway || !value.ok {
 		g.fill(at)
 		return
 	}
-	g.raw[value] = true
-	for _, reading := range all {
-		var words []string
-		for part := range strings.SplitSeq(reading, decodedMark) {
-			words = append(words, g.addPart(part, at, known)...)
-		}
-		if len(words) > 0 {
-			g.texts = append(g.texts, givenText{" " + strings.Join(words, " ") + " ", strings.Join(words, ""), at})
-		}
+	g.raw[value.text] = true
+	for i := range value.parts {
+		g.addPart(&value.parts[i], at, known)
+	}
+	for _, t := range value.texts {
+		t.at = at
+		g.texts = append(g.texts, t)
 	}
 }
 
-// addPart adds one text but for its place in g.texts, and returns its words.
-func (g *given) addPart(part string, at int, known *known) (words []string) {
-	whole := false
+// givenRead is an argument as it is compared. It is read once, for every set that it is added to.
+type givenRead struct {
+	text     string
+	readings []string
+	ok       bool // these are all readings
+	parts    []givenPart
+	texts    []givenText
+}
+
+// givenPart is a part of a reading that was an argument of its own, perhaps.
+type givenPart struct {
+	whole  form   // formless: it has no form
+	values []form // its lines and parts, and the addresses, links, numbers and accounts in it
+	chunks []givenChunk
+	words  []string
+}
+
+// givenChunk is what stands between two separators of tokens.
+type givenChunk struct {
+	form  form // formless: a text, or none
+	hosts []string
+	words int // the words of the part up to its end
+}
+
+// readText reads an argument, or the name of a member.
+func readText(value string) *givenRead {
+	r := &givenRead{text: value}
+	if r.readings, r.ok = readings(value); !r.ok || len(value) > maxGivenAway {
+		return r // everything counts as given with it
+	}
+	for _, reading := range r.readings {
+		var words []string
+		for part := range strings.SplitSeq(reading, decodedMark) {
+			p := readPart(part)
+			r.parts, words = append(r.parts, p), append(words, p.words...)
+		}
+		if len(words) > 0 {
+			r.texts = append(r.texts, givenText{words: " " + strings.Join(words, " ") + " ", bare: strings.Join(words, "")})
+		}
+	}
+	return r
+}
+
+func readPart(part string) (p givenPart) {
 	if f, ok := formOf(part); ok {
-		first(g.whole, f, at)
-		first(g.values, f, at)
-		whole = known.has(f)
+		p.whole = f
 	}
 	for one := range segments(part) {
 		if f, ok := formOf(one); ok {
-			first(g.values, f, at)
+			p.values = append(p.values, f)
 		}
 	}
-	for _, s := range append(strings.Fields(part), strings.Join(strings.Fields(part), "")) { // 4,000 EUR
-		if n, ok := amountOf(strings.Trim(s, ".:;!?()[]\"'"+lower+upper)); ok {
-			first(g.values, form{number, n}, at)
+	if hasDigit(part) {
+		p.values = appendNumbers(p.values, part)
+	}
+	p.words, p.chunks = make([]string, 0, len(part)/6+1), make([]givenChunk, 0, len(part)/6+1)
+	isMail := func(address string) bool { f, ok := formOf(address); return ok && f.kind == mail }
+	for chunk := range strings.FieldsFuncSeq(part, betweenTokens) {
+		var c givenChunk
+		if f, ok := tokenForm(strings.Trim(chunk, aroundTokens)); ok {
+			c.form = f
+		}
+		c.hosts = slices.AppendSeq(c.hosts, hostsIn(chunk, isMail))
+		p.words = slices.AppendSeq(p.words, wordsIn(chunk))
+		c.words = len(p.words)
+		p.chunks = append(p.chunks, c)
+	}
+	return p
+}
+
+// appendNumbers adds the amounts in a text, and the numbers inside its words.
+func appendNumbers(values []form, part string) []form {
+	for s := range strings.FieldsSeq(part) {
+		if !hasDigit(s) {
+			continue
+		}
+		if n, ok := amountOf(strings.TrimFunc(s, besideAmount)); ok {
+			values = append(values, form{number, n})
+		}
+	}
+	inside := strings.TrimFunc(part, func(r rune) bool { return unicode.IsSpace(r) || besideAmount(r) })
+	if !strings.ContainsFunc(inside, func(r rune) bool { return !unicode.IsSpace(r) && !strings.ContainsRune(digits+".,-+eE$€£¥₹", r) }) { // 4 000 EUR
+		if n, ok := amountOf(strings.Join(strings.Fields(inside), "")); ok {
+			values = append(values, form{number, n})
 		}
 	}
 	for run := range strings.FieldsFuncSeq(part, func(r rune) bool { return r < '0' || r > '9' && r != '_' }) { // chat-884422, 0884422, 884_422
 		run = strings.TrimLeft(strings.ReplaceAll(run, "_", ""), "0")
 		if len(run) >= minDigits && len(run) <= maxDigits {
-			first(g.values, form{number, run}, at)
+			values = append(values, form{number, run})
 		}
 	}
+	return values
+}
+
+// besideAmount reports whether a character may stand around an amount: a mark, or a letter of a currency.
+func besideAmount(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r < utf8.RuneSelf && strings.IndexByte(".:;!?()[]\"'", byte(r)) >= 0
+}
+
+// addPart adds one text but for its place in g.texts.
+func (g *given) addPart(p *givenPart, at int, known *known) {
+	whole := false
+	if p.whole.kind != formless {
+		first(g.whole, p.whole, at)
+		first(g.values, p.whole, at)
+		whole = known.has(p.whole)
+	}
+	for _, f := range p.values {
+		first(g.values, f, at)
+	}
 	ownFrom, ownTo := -1, -1 // the first and the last word, if they are no piece of what was known
-	for chunk := range strings.FieldsFuncSeq(part, betweenTokens) {
+	from := 0
+	for _, c := range p.chunks {
 		own := !whole
-		if f, ok := formOf(strings.Trim(chunk, aroundTokens)); ok && f.kind != text {
-			first(g.values, f, at)
-			own = own && !known.has(f)
+		if c.form.kind != formless {
+			first(g.values, c.form, at)
+			own = own && !known.has(c.form)
 		}
 		if own {
-			for host := range hostsIn(chunk, func(address string) bool { f, ok := formOf(address); return ok && f.kind == mail }) {
+			for _, host := range c.hosts {
 				if !known.hasHost(host) {
 					first(g.hosts, host, at)
 				}
 			}
-		}
-		for word := range wordsIn(chunk) {
-			if own {
+			for _, word := range p.words[from:c.words] {
 				first(g.words, word, at)
-				if len(words) == 0 {
+			}
+			if c.words > from {
+				if from == 0 {
 					ownFrom = 0
 				}
-				ownTo = len(words)
+				ownTo = c.words - 1
 			}
-			words = append(words, word)
 		}
+		from = c.words
 	}
 	for _, i := range []int{ownFrom, ownTo} {
-		if i == 0 || i > 0 && i == len(words)-1 {
-			first(g.edges, words[i], at)
-			g.last = min(max(g.last, len(words[i])), maxPiece)
+		if i == 0 || i > 0 && i == len(p.words)-1 {
+			first(g.edges, p.words[i], at)
+			g.last = min(max(g.last, len(p.words[i])), maxPiece)
 		}
 	}
-	return words
 }
 
 // fill lets everything count as given from a record on.
@@ -433,8 +517,8 @@ func (g *given) since(value string, letters int) int {
 			}
 		}
 		if f.kind == text {
-			for token := range tokens(f.value) {
-				if t, _ := formOf(token); pieced(t.kind) {
+			for _, t := range tokens(f.value) {
+				if pieced(t.kind) {
 					at = min(at, g.at(t))
 				}
 			}

@@ -270,7 +270,14 @@ func (w *Request) readDotted(chunks []string) {
 	}
 }
 
-func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
+func hasDigit(s string) bool {
+	for i := range len(s) {
+		if s[i] >= '0' && s[i] <= '9' {
+			return true
+		}
+	}
+	return false
+}
 
 // partOfLonger reports whether text[i:j] is part of something longer that is not a row of groups: a word, an amount, an address or a path.
 func partOfLonger(text string, i, j int) bool {

@@ -142,6 +142,9 @@ func hasLetterOrDigit(s string) bool { return strings.ContainsAny(s, lower+upper
 // the hosts of those mail addresses of which mailHost says so.
 func hostsIn(s string, mailHost func(address string) bool) func(yield func(host string) bool) {
 	return func(yield func(string) bool) {
+		if plainWord(s) {
+			return
+		}
 		for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == '[' || r == ']' || unicode.IsSpace(r) }) {
 			if strings.Count(part, ":") < 2 {
 				continue

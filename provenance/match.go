@@ -75,6 +75,25 @@ func formOf(s string) (f form, ok bool) {
 	return form{text, fold(s)}, true
 }
 
+// tokenForm is the form of a word that is an address, a link, a number or an account; ok is false for any other one. Most words are none, and cost little.
+func tokenForm(s string) (f form, ok bool) {
+	if plainWord(s) {
+		return form{}, false
+	}
+	f, ok = formOf(s)
+	return f, ok && f.kind != text
+}
+
+// plainWord reports whether a text has no digit and none of the marks that addresses, links and hosts have.
+func plainWord(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c >= '0' && c <= '9' || c == '@' || c == '.' || c == ':' {
+			return false
+		}
+	}
+	return true
+}
+
 // printable reports whether every character of s is visible: valid UTF-8 without control and format characters, except white space.
 func printable(s string) bool {
 	for i, r := range s {
@@ -105,6 +124,9 @@ func fold(s string) string { return strings.Join(strings.Fields(strings.ToLower(
 // mailOf reads one mail address: a@b.c, or A <a@b.c>, of which programs take the part in brackets. If the name could itself be taken for an address
 // or a list, the value is no address.
 func mailOf(s string) (string, bool) {
+	if strings.IndexByte(s, '@') < 0 {
+		return "", false
+	}
 	if name, rest, ok := strings.Cut(s, "<"); ok {
 		address, ok := strings.CutSuffix(rest, ">")
 		if name = strings.TrimSpace(name); len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
@@ -163,6 +185,9 @@ func numberOf(s string) (string, bool) {
 	mantissa, power, exp := strings.Cut(strings.ToLower(unsigned), "e")
 	if exp && len(strings.TrimLeft(power, "+-")) > 2 || !only(mantissa, digits+".") { // also keeps the number small
 		return "", false
+	}
+	if unsigned != "0" && only(unsigned, digits) {
+		return s, true
 	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {

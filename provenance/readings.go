@@ -108,12 +108,13 @@ func percentDecoded(s string) string {
 
 // withoutMarkup are the words of a text that have tags, comments or brackets inside, without these; the text itself if it has no such word.
 func withoutMarkup(s string) string {
-	if !strings.ContainsAny(s, "<[({") {
-		return s
-	}
 	r := s
 	for range maxLayers {
-		next := markup.ReplaceAllString(r, "$1"+joint+"$2")
+		from, to := markupIn(r)
+		if from == to {
+			break
+		}
+		next := r[:from] + markup.ReplaceAllString(r[from:to], "$1"+joint+"$2") + r[to:]
 		if next == r {
 			break
 		}
@@ -124,6 +125,38 @@ func withoutMarkup(s string) string {
 	}
 	words := slices.DeleteFunc(strings.Fields(r), func(word string) bool { return !strings.Contains(word, joint) })
 	return strings.ReplaceAll(strings.Join(words, " "), joint, "")
+}
+
+// markupIn is the part of a text in which markup can be: from the first character that markup can follow, with an opening bracket behind it, to the last that can
+// follow markup, with a closing bracket before it. It is empty for most texts, in which brackets stand between words.
+func markupIn(s string) (from, to int) {
+	for at := 0; ; {
+		i := strings.IndexAny(s[at:], "<[({")
+		if i < 0 {
+			return 0, 0
+		}
+		at += i
+		if r, n := utf8.DecodeLastRuneInString(s[:at]); n > 0 && besideMarkup(r, "([{<") {
+			from = at - n
+			break
+		}
+		at++
+	}
+	for end := len(s); ; {
+		i := strings.LastIndexAny(s[from:end], ">])}")
+		if i < 0 {
+			return 0, 0
+		}
+		end = from + i
+		if r, n := utf8.DecodeRuneInString(s[end+1:]); n > 0 && besideMarkup(r, ")]}>") {
+			return from, end + 1 + n
+		}
+	}
+}
+
+// besideMarkup reports whether markup with this character beside it is inside a word.
+func besideMarkup(r rune, brackets string) bool {
+	return unicode.IsLetter(r) || unicode.IsNumber(r) || strings.ContainsRune("@._-"+joint+brackets, r)
 }
 
 // joint stands where markup was.
@@ -167,8 +200,12 @@ const minBase64 = 8
 
 // base64Decoded is a text with everything in it that is base64 of a text decoded: in one piece, or in lines.
 func base64Decoded(s string) string {
-	if b, ok := base64Text(strings.Join(strings.Fields(strings.ReplaceAll(s, decodedMark, "")), "")); ok {
-		return b
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r < utf8.RuneSelf && isBase64(byte(r))) && r != '=' && string(r) != decodedMark && !unicode.IsSpace(r)
+	}) {
+		if b, ok := base64Text(strings.Join(strings.Fields(strings.ReplaceAll(s, decodedMark, "")), "")); ok {
+			return b
+		}
 	}
 	var b strings.Builder
 	done := 0

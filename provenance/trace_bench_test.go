@@ -133,3 +133,30 @@ func BenchmarkAdd10000Values(b *testing.B) {
 		}
 	}
 }
+
+// A mail of 20 kB that a call of an untrusted session sends: what it gives away is noted, kept and taken in.
+func BenchmarkGiven20kB(b *testing.B) {
+	var body strings.Builder
+	for i := 0; body.Len() < 20_000; i++ {
+		fmt.Fprintf(&body, "Line %d: Dear Anna, please find the offer of week %d (ref. AB-%d) at https://files.example/a/%d, or write to ann%d@corp.example. We meet on 2026-11-%02d for 4,000 EUR.\n", i, i, i*77, i, i, i%28+1)
+	}
+	args, err := json.Marshal(map[string]string{"to": "ann@corp.example", "subject": "Offer", "body": body.String()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &Profile{Args: map[string]Role{"to": Destination, "subject": Content, "body": Content}}
+	request := ParseRequest("Send the offer to ann@corp.example, and tell Bob.")
+	b.ReportAllocs()
+	for b.Loop() {
+		kept, err := json.Marshal(GivenAway(GivenCall{Operation: "mail.send", CallID: "c", Profile: p, Arguments: args, Writes: true, Request: request}))
+		if err != nil {
+			b.Fatal(err)
+		}
+		var given Observation
+		if err := json.Unmarshal(kept, &given); err != nil {
+			b.Fatal(err)
+		}
+		var e Evidence
+		e.Add(given)
+	}
+}

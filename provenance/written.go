@@ -121,8 +121,8 @@ func wasWritten(value string, id bool, written func(string) bool) bool {
 		if f.kind != text || id {
 			continue
 		}
-		for token := range tokens(f.value) {
-			if t, _ := formOf(token); pieced(t.kind) && written(t.token()) {
+		for _, t := range tokens(f.value) {
+			if pieced(t.kind) && written(t.token()) {
 				return true
 			}
 		}
