@@ -9,6 +9,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/evidence"
+	"sallyport.example/internal/fault"
 	"sallyport.example/internal/session"
 )
 
@@ -230,6 +231,10 @@ func (c *evidenceChain) next(row []driver.Value) (ev evidence.Kept, wanted bool,
 
 // Evidence implements evidence.Store.
 func (r *Reader) Evidence(ctx context.Context, sessionID string, after int64) (all []evidence.Kept, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, unavailable(err, fault.StoreUnavailable)
+	}
+	ctx = context.WithoutCancel(ctx) // a short read costs less than those who would wait for the end of its caller
 	err = r.twice(func() error {
 		all = nil
 		chain := evidenceChain{sessionID: sessionID, after: after}

@@ -179,3 +179,56 @@ func TestTotalOfEvidenceIsProved(t *testing.T) {
 		t.Errorf("after a start: %v", err)
 	}
 }
+
+// TestEvidenceIsSeenWhoeverWrites reads evidence again and again, by a query that is kept: each read sees what was committed by then, and what somebody else
+// has put beside it.
+func TestEvidenceIsSeenWhoeverWrites(t *testing.T) {
+	db := openDB(t)
+	s := opened(t, db, "a")
+	read := func(after int64) []evidence.Kept {
+		t.Helper()
+		kept, err := db.Evidence(t.Context(), s.ID, after)
+		must(t, err)
+		return kept
+	}
+	for n := range 20 {
+		x := get(t)(db.Session(t.Context(), s.ID))
+		e := intent(x, fmt.Sprint("c", n))
+		get(t)(db.Intent(t.Context(), s.ID, x.Version, e, nil))
+		get(t)(db.Outcome(t.Context(), s.ID, outcome(e, "ok"), nil, 0, evidence.Kept{CallID: e.CallID, Rules: strings.Repeat("0", 64), Body: fmt.Appendf(nil, `{"call_id":"%d"}`, n)}))
+		all := read(0)
+		if len(all) != n+1 {
+			t.Fatalf("%d pieces after %d", len(all), n+1)
+		}
+		for after := range int64(n + 2) {
+			if tail := read(after); !slices.EqualFunc(tail, all[after:], func(a, b evidence.Kept) bool {
+				return a.Seq == b.Seq && a.CallID == b.CallID && bytes.Equal(a.Body, b.Body)
+			}) {
+				t.Errorf("after %d of %d: %v", after, n+1, tail)
+			}
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := db.Evidence(over, s.ID, 0); !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("for a caller that has gone: %v", err)
+	}
+	outside := outside(t)
+	_, err := outside.Exec("UPDATE evidence SET body = CAST('{}' AS BLOB) WHERE seq = 20")
+	must(t, err)
+	if _, err := db.Evidence(t.Context(), s.ID, 19); !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("with a changed piece: %v", err)
+	}
+	_, err = outside.Exec(`UPDATE evidence SET body = CAST('{"call_id":"19"}' AS BLOB) WHERE seq = 20`)
+	must(t, err)
+	if got := read(19); len(got) != 1 {
+		t.Errorf("put back: %v", got)
+	}
+	_, err = outside.Exec("INSERT INTO evidence SELECT session_id, 21, call_id, rules, total + 16, body, entry, mac FROM evidence WHERE seq = 20")
+	if err == nil {
+		_, err = db.Evidence(t.Context(), s.ID, 20)
+	}
+	if !fault.Is(err, fault.StoreUnavailable) {
+		t.Errorf("with a piece that somebody added: %v", err)
+	}
+}

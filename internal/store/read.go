@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -33,6 +34,7 @@ type Reader struct {
 	keys   string // where StateKeyFile is
 	params string // of its connections
 	db     *sql.DB
+	stmts  *statements
 
 	proof *proof // checks the rows that decide; nil: they are read as they are
 
@@ -85,7 +87,35 @@ func newReader(dir, params string) *Reader {
 	}
 	db.SetMaxOpenConns(4)
 	db.SetMaxIdleConns(4)
-	return &Reader{dir: dir, keys: dir, params: params, db: db}
+	return &Reader{dir: dir, keys: dir, params: params, db: db, stmts: &statements{byText: map[string]*sql.Stmt{}}}
+}
+
+// statements are the queries of a Reader that are prepared: to prepare one anew costs more than a read of a few rows. They end with the connections.
+type statements struct {
+	mu     sync.Mutex // guards byText
+	byText map[string]*sql.Stmt
+}
+
+// prepared returns a query that is prepared once. Queries are constants, put together with other constants, so there are few.
+func (r *Reader) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
+	r.stmts.mu.Lock()
+	st := r.stmts.byText[query]
+	r.stmts.mu.Unlock()
+	if st != nil {
+		return st, nil
+	}
+	st, err := r.db.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	r.stmts.mu.Lock()
+	defer r.stmts.mu.Unlock()
+	if other := r.stmts.byText[query]; other != nil {
+		st.Close() // nothing has used it
+		return other, nil
+	}
+	r.stmts.byText[query] = st
+	return st, nil
 }
 
 func (r *Reader) version() (version int64, err error) {
@@ -98,7 +128,10 @@ func (r *Reader) Close() error { return r.db.Close() }
 
 // row reads one row; false if there is none.
 func (r *Reader) row(ctx context.Context, query string, args []any, into ...any) (bool, error) {
-	err := r.db.QueryRowContext(ctx, query, args...).Scan(into...)
+	st, err := r.prepared(ctx, query)
+	if err == nil {
+		err = st.QueryRowContext(ctx, args...).Scan(into...)
+	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -106,7 +139,11 @@ func (r *Reader) row(ctx context.Context, query string, args []any, into ...any)
 }
 
 func (r *Reader) rows(ctx context.Context, each func(scan func(...any) error) error, query string, args ...any) error {
-	rows, err := r.db.QueryContext(ctx, query, args...)
+	st, err := r.prepared(ctx, query)
+	var rows *sql.Rows
+	if err == nil {
+		rows, err = st.QueryContext(ctx, args...)
+	}
 	if err != nil {
 		return unavailable(err, fault.StoreUnavailable)
 	}
