@@ -450,6 +450,14 @@ type AuditQuery struct {
 type AuditPage struct {
 	Entries []Entry `json:"entries"`
 	Next    *int64  `json:"next"`
+	// Archived is there where the query asks for entries that are not at the gateway any more.
+	Archived *ArchivedEntries `json:"archived,omitempty"`
+}
+
+// ArchivedEntries are those before an index that were moved elsewhere.
+type ArchivedEntries struct {
+	Before int64    `json:"before"`
+	Files  []string `json:"files"` // each with where it was moved to
 }
 
 // Entry is one record of the audit log.

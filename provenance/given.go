@@ -473,6 +473,8 @@ func (g *given) fill(at int) {
 	}
 }
 
+func (g *given) empty() bool { return len(g.whole) == 0 && len(g.hashes) == 0 && !g.full }
+
 // since is the index of the first record that may repeat the value, because a call had been given it by then; never if none had. A value was given
 // if this holds for one of its readings and one of an argument's (see readings):
 //

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ const (
 )
 
 func (c *cli) audit() *cobra.Command {
-	return group("audit", "Ask what happened, and prove it", c.auditQuery(), c.auditShow(), c.auditExport(), c.auditVerify(), c.auditAnchor())
+	return group("audit", "Ask what happened, and prove it", c.auditQuery(), c.auditShow(), c.auditExport(), c.auditVerify(), c.auditAnchor(), c.auditSegments(), c.auditArchive())
 }
 
 func (c *cli) auditQuery() *cobra.Command {
@@ -65,6 +64,9 @@ sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 				return err
 			}
 			all.Entries = append(all.Entries, page.Entries...)
+			if all.Archived == nil {
+				all.Archived = page.Archived
+			}
 			all.Next, q.After = page.Next, page.Next
 			if page.Next == nil || len(all.Entries) >= limit {
 				break
@@ -74,6 +76,9 @@ sallyport audit query --kind change --after 1200 --limit 500`, prints: true,
 			t.row("INDEX", "AT", "SEVERITY", "KIND", "ACTION", "AGENT", "OPERATION", "DECISION", "CODE", "REASON")
 			for _, e := range all.Entries {
 				t.row(e.Index, e.At, e.Severity, e.Kind, e.Action, e.Agent, e.Operation, e.Decision, e.Code, e.Reason)
+			}
+			if all.Archived != nil {
+				t.line("entries before %d were archived and not looked at: %s", all.Archived.Before, strings.Join(all.Archived.Files, "; "))
 			}
 			if all.Next != nil {
 				t.line("more: --after %d", *all.Next)
@@ -167,13 +172,15 @@ func (c *cli) auditExport() *cobra.Command {
 
 func (c *cli) auditVerify() *cobra.Command {
 	var pub string
-	var anchors []string
+	var anchors, segments []string
 	cmd := c.command(about{
 		use: "verify [PATH]", short: "Check an export or a data directory, without any server",
 		long: `PATH is an archive of sallyport audit export, the folder it was unpacked to, or a data directory (default: --data). Every hash, the tree, the
 signature and the order of the records are computed anew, and so is what they say of approvals, tokens and rows. Of a data directory, every row that
 decides is compared with the log. It exits with 1 on any doubt. --pub is the log's public key from a place that you trust (audit.pub);
-without it the key in the log is used. --anchor is a checkpoint of this log that was kept elsewhere: it finds a log that was cut or rolled back.`,
+without it the key in the log is used. --anchor is a checkpoint of this log that was kept elsewhere: it finds a log that was cut or rolled back.
+Where segments of the log were archived, --segments names their folder, and they are checked, too. Without it the log is checked from the checkpoint
+at their end on.`,
 		example: `sallyport audit verify
 sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint`, args: cobra.MaximumNArgs(1), prints: true,
 	}, func(ctx context.Context, args []string) error {
@@ -199,7 +206,7 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 			}
 			kept[i] = anchor.Unpack(kept[i])
 		}
-		src, done, err := openLog(ctx, path)
+		src, done, err := openLog(ctx, path, segments)
 		if err != nil {
 			return err
 		}
@@ -210,12 +217,14 @@ sallyport audit verify audit.tar --pub /safe/audit.pub --anchor /safe/checkpoint
 		return c.judged(report, report.OK, func(t *table) { verified(t, path, report) })
 	})
 	cmd.Flags().StringVar(&pub, "pub", "", "file with the public key to trust")
+	cmd.Flags().StringSliceVar(&segments, "segments", nil, "folder with archived segments of the log")
+	must(cmd.MarkFlagDirname("segments"))
 	cmd.Flags().StringSliceVar(&anchors, "anchor", nil, "file with a checkpoint that was kept elsewhere, or an anchor (audit.anchor)")
 	return cmd
 }
 
 // openLog opens an export or a data directory.
-func openLog(ctx context.Context, path string) (audit.Source, func() error, error) {
+func openLog(ctx context.Context, path string, segments []string) (audit.Source, func() error, error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, usagef("%s is not there: name an export or a data directory", path)
@@ -224,8 +233,8 @@ func openLog(ctx context.Context, path string) (audit.Source, func() error, erro
 		return nil, nil, unusable(err)
 	}
 	if st.IsDir() {
-		if _, err := os.Lstat(filepath.Join(path, "sallyport.db")); err == nil {
-			r, err := store.OpenReadOnly(path)
+		if store.HasDatabase(path) {
+			r, err := store.OpenReadOnly(path, segments...)
 			if err != nil {
 				return nil, nil, err // a database that can't be read is a doubt
 			}
@@ -250,6 +259,9 @@ func verified(t *table, path string, r audit.Report) {
 		t.line("%s: NOT as it was signed", path)
 	}
 	t.field("log", r.Origin)
+	if r.From > 0 {
+		t.field("archived", fmt.Sprintf("%d entries, not checked", r.From))
+	}
 	t.field("entries", fmt.Sprintf("%d checked, %d covered by the signed checkpoint", r.Checked, r.Size))
 	if r.Unsigned > 0 {
 		t.field("unsigned", fmt.Sprintf("%d newest entries have no signature over them yet", r.Unsigned))

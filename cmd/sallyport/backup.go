@@ -220,8 +220,8 @@ func (c *cli) compareAnchor(ctx context.Context, cfg *daemon.Config) (found anch
 }
 
 func (c *cli) moveAnchor(ctx context.Context, cfg *daemon.Config, reason string) (found anchor.Finding, err error) {
-	if _, err := os.Lstat(filepath.Join(c.data, store.DatabaseFile)); err != nil { // don't make a data directory by mistake
-		return found, unusable(err)
+	if err := c.hasDatabase(); err != nil {
+		return found, err
 	}
 	db, err := store.Open(c.data, store.Options{})
 	if err != nil {
@@ -229,6 +229,14 @@ func (c *cli) moveAnchor(ctx context.Context, cfg *daemon.Config, reason string)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return daemon.MoveAnchor(ctx, cfg, db, c.data, localPerson(), reason)
+}
+
+// hasDatabase keeps a command from making a data directory by mistake.
+func (c *cli) hasDatabase() error {
+	if !store.HasDatabase(c.data) {
+		return unusable(fault.New(fault.ConfigurationInvalid, "%s is not a data directory: there is no database in it.", c.data).Try("Name the directory with --data."))
+	}
+	return nil
 }
 
 // localPerson names who runs this command, as far as the system knows.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,10 +26,12 @@ import (
 	_ "modernc.org/sqlite"
 
 	"sallyport.example/client"
+	"sallyport.example/internal/audit"
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/display"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/sandbox"
+	"sallyport.example/internal/store"
 )
 
 func TestMain(m *testing.M) {
@@ -84,6 +87,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code": code, "await": await, "http": request, "mode": mode, "newer": newer, "flip": flip, "edit": edit, "capture": capture, "occupy": occupy, "example": example,
+			"entries": entries, "segments": segmentsOf,
 		},
 	})
 }
@@ -186,6 +190,40 @@ func edit(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Check(errors.Join(err, db.Close()))
+}
+
+// entries DIR N makes the log of a data directory N entries long, while no gateway runs on it.
+func entries(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := store.Open(ts.MkAbs(args[0]), store.Options{})
+	ts.Check(err)
+	want, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	size, err := db.Size(context.Background())
+	ts.Check(err)
+	var all []audit.Entry
+	for i := size; i < want; i++ {
+		all = append(all, audit.Entry{Kind: audit.Change, Action: "test", Reason: fmt.Sprint("test ", i)})
+	}
+	ts.Check(errors.Join(db.Record(context.Background(), all...), db.Close()))
+}
+
+// segments DIR N waits until the log of a data directory is in N files, all of which but the newest are sealed.
+func segmentsOf(ts *testscript.TestScript, _ bool, args []string) {
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		r, err := store.OpenReadOnly(ts.MkAbs(args[0]))
+		ts.Check(err)
+		sealed, _ := r.Segments()
+		ts.Check(r.Close())
+		open := slices.ContainsFunc(sealed, func(s store.Segment) bool { return s.SHA256 == "" })
+		if strconv.Itoa(len(sealed)+1) == args[1] && !open {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%+v", sealed)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // flip FILE TEXT changes one byte of a text in a file.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"sallyport.example/internal/daemon"
 	"sallyport.example/internal/identity"
 	"sallyport.example/internal/standing"
+	"sallyport.example/internal/store"
 )
 
 func (c *cli) token() *cobra.Command {
@@ -132,7 +132,7 @@ func (c *cli) issue(ctx context.Context, want client.NewToken, config string) (s
 	if os.Getenv(envURL) != "" || exitCode(err) != exitUnreachable {
 		return "", err
 	}
-	if _, missing := os.Stat(filepath.Join(c.data, "sallyport.db")); missing != nil {
+	if !store.HasDatabase(c.data) {
 		return "", err // don't make a data directory by mistake
 	}
 	cfg, err := daemon.LoadConfig(config)

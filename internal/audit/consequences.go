@@ -12,6 +12,7 @@ import (
 type consequences struct {
 	approvals map[string]*answered
 	tokens    map[string]*token
+	partial   bool // entries before these are archived: what they say is not known
 }
 
 // answered is what the log has of a question.
@@ -19,6 +20,7 @@ type answered struct {
 	yes   map[string]bool // people who approved
 	ended string          // what ended it, or ""
 	spent int64           // the intent that used it, or -1
+	part  bool            // it may have been asked, and answered, in entries that are archived
 }
 
 type token struct{ revoked bool }
@@ -70,8 +72,10 @@ func (c *consequences) spend(e *Entry, id string, silence bool) (problems []stri
 	}
 	a := c.approvals[id]
 	if a == nil {
-		say(", and no entry before it asked for one")
-		a = &answered{spent: -1, yes: map[string]bool{}}
+		if !c.partial {
+			say(", and no entry before it asked for one")
+		}
+		a = &answered{spent: -1, yes: map[string]bool{}, part: c.partial}
 		c.approvals[id] = a
 	}
 	least := 1
@@ -83,12 +87,13 @@ func (c *consequences) spend(e *Entry, id string, silence bool) (problems []stri
 		say(", which entry %d has used", a.spent)
 	case a.ended != "":
 		say(", which had ended by then (%s)", a.ended)
+	case a.part:
 	case silence && len(a.yes) == 0 && e.Risk == "MEDIUM": // what silence permits by rule
 	case len(a.yes) < least:
 		say(", and %d people had approved it, not %d", len(a.yes), least)
 	}
 	for _, person := range e.Approvers {
-		if !a.yes[person] {
+		if !a.yes[person] && !a.part {
 			say(" of %.80q, who had not approved it", person)
 		}
 	}
@@ -100,7 +105,7 @@ func (c *consequences) spend(e *Entry, id string, silence bool) (problems []stri
 func (c *consequences) answer(e *Entry, id string) {
 	a := c.approvals[id]
 	if a == nil {
-		a = &answered{spent: -1, yes: map[string]bool{}}
+		a = &answered{spent: -1, yes: map[string]bool{}, part: c.partial && e.Kind != Decision}
 		c.approvals[id] = a
 	}
 	if e.Kind != Change || e.Decision != "ok" {
@@ -127,6 +132,8 @@ func (c *consequences) token(e *Entry) (problems []string) {
 		c.tokens[e.CallID] = &token{}
 	case "token.revoke":
 		switch {
+		case t == nil && c.partial:
+			c.tokens[e.CallID] = &token{revoked: true}
 		case t == nil:
 			problems = append(problems, fmt.Sprintf("entry %d revokes the token %.80q, which no entry made", e.Index, e.CallID))
 		case t.revoked:

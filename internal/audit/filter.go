@@ -20,6 +20,12 @@ const (
 	maxWord      = 256
 )
 
+// Archived says which entries a query did not look at, because they are in files that were archived.
+type Archived struct {
+	Before int64    `json:"before"` // the first entry that it looked at
+	Files  []string `json:"files"`  // each with where it was moved to
+}
+
 // Filter selects the entries of a query (AU-2). The zero value selects all. An empty field doesn't restrict.
 type Filter struct {
 	Agent, Session, Action, Decision, Kind, Operation, CallID string

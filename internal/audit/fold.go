@@ -10,6 +10,9 @@ type StateSource interface {
 	Source
 	// Hold reads the state and the size of the log as they are at one moment. Everything after it is about that moment.
 	Hold() error
+	// Start says where the log begins that is here: 0, or the index of the first entry after those that were archived, a multiple of 256. seal is then
+	// the checkpoint that was signed when the archived part ended, at most 256 entries later.
+	Start() (first int64, seal []byte, err error)
 	// Beside compares what is stored beside an entry, for finding it, with the entry. It is asked for one entry after the other, and returns what is
 	// wrong, or "".
 	Beside(e *Entry) string
@@ -30,7 +33,9 @@ type Version struct {
 type Fold struct {
 	Rows        map[RowName]Version
 	Adoptions   []*Adoption
-	FirstIntent int64 // the first intent without an outcome; the size of the log if there is none
+	FirstIntent int64      // the first intent without an outcome; the size of the log if there is none
+	From        int64      // the first entry that was read: those before it are archived
+	Seal        Checkpoint // where they end
 }
 
 // Adoption is what an entry "state.adopt" took over. Its detail has counts and digest; the rest is known at the end of the log.
@@ -97,6 +102,7 @@ func (f *Fold) add(e *Entry) (problems []string) {
 				a.Later[name] = true
 			}
 		case !known && r.Was < 0 && r.MAC != "":
+		case !known && r.Was >= 0 && r.Was < f.From: // an archived entry made it
 		case !known && a != nil && !a.Later[name]:
 			a.Later[name] = true
 		case known:

@@ -65,6 +65,7 @@ var byAction = map[string]struct {
 	"anchor.move":         {"", Warning},
 	"restore":             {"", Warning},
 	"state.adopt":         {GatewayStarted, Warning},
+	"audit.archive":       {"", Warning},
 	"config.change":       {ConfigurationChanged, Warning},
 	"agent.change":        {ConfigurationChanged, Warning},
 	"session.phase":       {PhaseMoved, Info},

@@ -20,10 +20,11 @@ import (
 type Report struct {
 	OK       bool   `json:"ok"`
 	Origin   string `json:"origin"`
-	Size     int64  `json:"size"`     // entries that the checkpoint covers
-	Checked  int64  `json:"checked"`  // entries read and checked
-	Unsigned int64  `json:"unsigned"` // entries newer than the checkpoint: well-formed, but not signed yet
-	Rows     int64  `json:"rows"`     // changes of rows of the state that entries name
+	From     int64  `json:"from,omitempty"` // the first entry that was read: those before it are archived
+	Size     int64  `json:"size"`           // entries that the checkpoint covers
+	Checked  int64  `json:"checked"`        // entries read and checked
+	Unsigned int64  `json:"unsigned"`       // entries newer than the checkpoint: well-formed, but not signed yet
+	Rows     int64  `json:"rows"`           // changes of rows of the state that entries name
 	// Adoptions is how many entries took rows over as they were found.
 	Adoptions int64     `json:"-"`
 	Unknown   []string  `json:"unknown"` // calls with an intent and no outcome
@@ -167,7 +168,42 @@ func (v *verifier) checkpoints(key note.Verifier, pub string, anchors [][]byte) 
 			v.signed = append(v.signed, signedRoot{what: fmt.Sprintf("anchor %d", i+1), Checkpoint: cp})
 		}
 	}
+	v.start(key)
 	slices.SortStableFunc(v.signed, func(a, b signedRoot) int { return cmp.Compare(a.Size, b.Size) })
+}
+
+// start begins after the entries that are archived, with the checkpoint that was signed when they ended.
+func (v *verifier) start(key note.Verifier) {
+	if v.state == nil {
+		return
+	}
+	from, note, err := v.state.Start()
+	if err == nil && from == 0 {
+		return
+	}
+	var seal Checkpoint
+	if err == nil {
+		seal, err = OpenCheckpoint(note, key)
+	}
+	if err == nil && (seal.Size < from || seal.Size > from+tileWidth) {
+		err = fmt.Errorf("it is of %d entries", seal.Size)
+	}
+	if err == nil {
+		v.tree, err = Restore(from, func(level int, n int64) ([]byte, error) { return v.src.Tile(level, n, tileWidth) }, nil)
+	}
+	if err != nil {
+		v.tree = &Tree{}
+		v.problem(from, "the entries before %d are not here, and the checkpoint at their end can't be used: %v", from, err)
+		return
+	}
+	v.report.From, v.agree, v.good = from, from, from
+	v.fold.From, v.fold.Seal, v.bears.partial = from, seal, true
+	v.signed = append(v.signed, signedRoot{what: "the checkpoint at the end of the archived entries", Checkpoint: seal})
+	for _, s := range v.signed {
+		if s.Size < from {
+			v.report.Notes = append(v.report.Notes, fmt.Sprintf("%s is of %d entries, and of those only the newest are here: it was not compared.", s.what, s.Size))
+		}
+	}
 }
 
 // log reads the entries, as far as possible, and checks the tree over them.
@@ -179,7 +215,7 @@ func (v *verifier) log() {
 	}
 	v.size = size
 	v.roots()
-	for from := int64(0); from < size; from += tileWidth {
+	for from := v.report.From; from < size; from += tileWidth {
 		to := min(from+tileWidth, size)
 		leaves, err := v.src.Entries(from, to)
 		if err != nil {
@@ -263,7 +299,7 @@ func (v *verifier) compare() {
 	if v.state == nil {
 		return
 	}
-	if v.report.Checked < v.size {
+	if v.report.From+v.report.Checked < v.size {
 		v.report.Notes = append(v.report.Notes, "The rows of the state were not compared with the log, because the log can't be read as a whole.")
 		return
 	}
@@ -370,6 +406,8 @@ func (v *verifier) call(i int64, e Entry) {
 	case e.Kind == Intent:
 		v.seen[id] = false
 		v.open[e.CallID] = i
+	case !begun && i < v.fold.Seal.Size: // an archived entry is its intent
+		v.seen[id] = true
 	case !begun:
 		v.problem(i, "entry %d is an outcome of call %.80q, which has no intent before it", i, e.CallID)
 	case done:

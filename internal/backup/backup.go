@@ -1,7 +1,7 @@
 // Package backup writes a data directory to one file, and makes a data directory of such a file.
 //
-// The file is a tar archive. Its first member, manifest.json, names all others with size and SHA-256. Then come sallyport.db, audit.checkpoint and
-// audit.pub, and where they were asked for the keys, encrypted (keys.sealed). Tokens in files, workspaces and the cache are not in it.
+// The file is a tar archive. Its first member, manifest.json, names all others with size and SHA-256. Then come the database that is written to,
+// audit.checkpoint and audit.pub, where they were asked for the keys, encrypted (keys.sealed), and the sealed segments of the log. Tokens in files, workspaces and the cache are not in it.
 //
 // Promises: the database in the file is as it was at one moment, and its log and its rows were verified, with the directory's keys, before the file got
 // its name; a gateway that runs on the directory goes on meanwhile. What a start would refuse makes no backup, so that what Write wrote can be restored.
@@ -27,6 +27,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/segment"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/store"
 )
@@ -115,10 +116,11 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 	if err != nil {
 		return m, err
 	}
-	if err := errors.Join(running.CopyTo(ctx, filepath.Join(work, store.DatabaseFile)), running.Close()); err != nil {
+	databases, err := running.CopyTo(ctx, work)
+	if err := errors.Join(err, running.Close()); err != nil {
 		return m, err
 	}
-	if err := os.Chmod(filepath.Join(work, store.DatabaseFile), 0o600); err != nil {
+	if err := os.Chmod(filepath.Join(work, databases[0]), 0o600); err != nil {
 		return m, err
 	}
 	if err := os.WriteFile(filepath.Join(work, audit.PublicFile), pub, 0o600); err != nil {
@@ -141,7 +143,7 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 	if m, err = check(ctx, work, dir, string(pub)); err != nil {
 		return m, err
 	}
-	names := []string{store.DatabaseFile, store.AnchorFile, audit.PublicFile}
+	names := []string{databases[0], store.AnchorFile, audit.PublicFile}
 	if passphrase != "" {
 		sealed, err := sealKeys(dir, passphrase, m.Needs)
 		if err != nil {
@@ -152,6 +154,7 @@ func snapshot(ctx context.Context, dir, work, passphrase string) (m Manifest, er
 		}
 		names = append(names, sealedName)
 	}
+	names = append(names, databases[1:]...)
 	for _, name := range names {
 		member, err := measure(filepath.Join(work, name))
 		if err != nil {
@@ -207,7 +210,7 @@ func check(ctx context.Context, dir, keys, pub string) (m Manifest, err error) {
 		return m, fault.New(fault.AuditUnavailable, "The database is not as it was signed: %s%s.", report.Problems[0].What, more).
 			Try("Run \"sallyport audit verify\": it names all that is in doubt, and no gateway starts on it either. Put back the newest backup from before. To keep this one as evidence, stop the gateway and copy the directory.")
 	}
-	m.Origin, m.Entries = report.Origin, report.Checked
+	m.Origin, m.Entries = report.Origin, report.From+report.Checked
 	m.Newest, err = r.Latest(ctx)
 	return m, err
 }
@@ -298,18 +301,24 @@ func manifest(t *tar.Reader) (m Manifest, err error) {
 	if m.Format != format {
 		return m, notABackup(nil, "it has the format %d, and this program knows %d.", m.Format, format)
 	}
-	want := []string{store.DatabaseFile, store.AnchorFile, audit.PublicFile}
+	want := []string{store.AnchorFile, audit.PublicFile}
 	if m.Keys {
 		want = append(want, sealedName)
 	}
 	var names []string
-	for _, f := range m.Files {
-		names = append(names, f.Name)
-		if f.Size < 0 || f.Size > maxSmall && f.Name != store.DatabaseFile {
+	var databases []int64 // the newest first
+	for i, f := range m.Files {
+		first, database := segment.First(f.Name)
+		if f.Size < 0 || f.Size > maxSmall && !database {
 			return m, notABackup(nil, "it says that %s has %d bytes.", f.Name, f.Size)
 		}
+		if database && (i == 0 || i > len(want)) {
+			databases = append(databases, first)
+		} else {
+			names = append(names, f.Name)
+		}
 	}
-	if !slices.Equal(names, want) {
+	if !slices.Equal(names, want) || len(databases) == 0 || !slices.IsSorted(append(databases[1:], databases[0])) {
 		return m, notABackup(nil, "it holds other files than a backup does.")
 	}
 	return m, nil

@@ -134,7 +134,9 @@ type auditPage struct {
 	Older   string // link, or ""
 	Newest  string // link to the first page, or "" on it
 	Stopped bool   // the search reached its limit before the page was full
-	Refresh string // the address of this page if it is kept up to date
+	// Archived is there where the search came to entries that are not here any more.
+	Archived *audit.Archived
+	Refresh  string // the address of this page if it is kept up to date
 }
 
 // searchField is one field of the search form.
@@ -216,6 +218,8 @@ func (c *Console) search(ctx context.Context, d *auditPage, f audit.Filter, befo
 	}
 	if found.From >= 0 {
 		d.Older = at(found.From)
+	} else {
+		d.Archived = c.o.Store.Archived(f)
 	}
 	if before >= 0 {
 		d.Newest = at(-1)

@@ -79,6 +79,7 @@ type Change struct {
 type Store interface {
 	Size(ctx context.Context) (int64, error)
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
+	Archived(f audit.Filter) *audit.Archived
 	Entry(ctx context.Context, index int64) (audit.Entry, []byte, error)
 	Checkpoint(ctx context.Context) ([]byte, error)
 	Inclusion(ctx context.Context, index, size int64) (audit.Inclusion, error)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,10 +17,11 @@ import (
 	"sallyport.example/internal/store"
 )
 
-// AuditConfig says where the log is anchored.
+// AuditConfig says where the log is anchored, and how large its files get.
 type AuditConfig struct {
-	Anchor        AnchorConfig `yaml:"anchor,omitempty" json:"anchor,omitempty" jsonschema:"A place outside the data directory that always holds the newest signed checkpoint. A directory that was put back is older than it."`
-	RequireAnchor bool         `yaml:"require_anchor,omitempty" json:"require_anchor,omitempty" jsonschema:"Refuse to start where the log does not go on from what the anchor holds, and where the anchor can't be read. Default false: the start says so, on record."`
+	SegmentEntries int64        `yaml:"segment_entries,omitempty" json:"segment_entries,omitempty" jsonschema:"After so many entries the log goes on in a new file, and the one before is sealed: it changes no more and can be archived. Default 1000000, about a gigabyte; at least 1000."`
+	Anchor         AnchorConfig `yaml:"anchor,omitempty" json:"anchor,omitempty" jsonschema:"A place outside the data directory that always holds the newest signed checkpoint. A directory that was put back is older than it."`
+	RequireAnchor  bool         `yaml:"require_anchor,omitempty" json:"require_anchor,omitempty" jsonschema:"Refuse to start where the log does not go on from what the anchor holds, and where the anchor can't be read. Default false: the start says so, on record."`
 }
 
 // AnchorConfig is one place: a file or a web address.
@@ -29,9 +31,20 @@ type AnchorConfig struct {
 	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty" jsonschema:"Headers for the webhook: its credential belongs here."`
 }
 
+const (
+	leastSegment   = 1000
+	defaultSegment = 1_000_000
+)
+
+// perSegment is the number of entries in a file of the log.
+func (a *AuditConfig) perSegment() int64 { return cmp.Or(a.SegmentEntries, defaultSegment) }
+
 func (a *AnchorConfig) none() bool { return a.File == "" && a.Webhook == "" }
 
 func (c *Config) checkAudit(p *complaints) {
+	if n := c.Audit.SegmentEntries; n != 0 && n < leastSegment {
+		p.bad("audit.segment_entries", fmt.Sprintf("give a number from %d on, or leave it out", leastSegment), "%d entries are too few for a file", n)
+	}
 	a := &c.Audit.Anchor
 	if a.File != "" && a.Webhook != "" {
 		p.bad("audit.anchor", "give one of file and webhook", "there are two anchors")

@@ -56,7 +56,7 @@ type Config struct {
 	TrustTiers map[string]TierConfig `yaml:"trust_tiers,omitempty" json:"trust_tiers,omitempty" jsonschema:"Limits of agents by their declaration's trustTier. Built in: restricted, standard (of agents that name none) and trusted; an entry replaces what it names."`
 	Approvals  ApprovalsConfig       `yaml:"approvals,omitempty" json:"approvals,omitempty" jsonschema:"People's approvals."`
 	Notify     []notify.Config       `yaml:"notify,omitempty" json:"notify,omitempty" jsonschema:"Who is told of requests and alerts, and how."`
-	Audit      AuditConfig           `yaml:"audit,omitempty" json:"audit,omitempty" jsonschema:"The audit log's anchor outside the data directory."`
+	Audit      AuditConfig           `yaml:"audit,omitempty" json:"audit,omitempty" jsonschema:"The audit log's files, and its anchor outside the data directory."`
 	Console    ConsoleConfig         `yaml:"console,omitempty" json:"console,omitempty" jsonschema:"The web page of the people's side."`
 
 	// A section of later versions: its shape is taken so that one file serves both, and Warnings says that it does nothing yet.

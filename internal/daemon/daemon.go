@@ -136,7 +136,7 @@ func New(ctx context.Context, cfg *Config, o Options) (d *Daemon, err error) {
 	if err != nil {
 		return d, err
 	}
-	if d.store, err = store.Open(o.Data, store.Options{Signer: signer, Log: o.Log}); err != nil {
+	if d.store, err = store.Open(o.Data, store.Options{Signer: signer, Log: o.Log, Segment: cfg.Audit.perSegment()}); err != nil {
 		return d, err
 	}
 	if err := d.checkAnchor(ctx); err != nil {

@@ -151,7 +151,7 @@ func reachable(r upstream.Rehearsal) string {
 // foreign reports whether a directory has files and no database: it is not the gateway's.
 func foreign(dir string) bool {
 	entries, err := os.ReadDir(dir)
-	return err == nil && len(entries) > 0 && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "sallyport.db" || e.Name() == audit.KeyFile })
+	return err == nil && len(entries) > 0 && !store.HasDatabase(dir) && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == audit.KeyFile })
 }
 
 func doctorData(cfg *Config, data string, add func(name, state, remedy, format string, args ...any)) {
@@ -171,7 +171,7 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 		add(name, "failed", "chmod 700 "+data, "others can read %s", data)
 		return
 	}
-	if _, err := os.Lstat(filepath.Join(data, "sallyport.db")); errors.Is(err, fs.ErrNotExist) {
+	if !store.HasDatabase(data) {
 		add(name, "ok", "", "%s has no database yet; the first start makes it", data)
 		return
 	}

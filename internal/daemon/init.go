@@ -346,8 +346,9 @@ approvals:
 #   oidc: {issuer: "https://login.example", client_id: sallyport, client_secret: "${OIDC_SECRET}", scopes: [openid, email]}
 
 # The newest signed checkpoint of the log, kept outside the data directory: a directory that was put back is older than it. With require_anchor the
-# gateway does not start then.
+# gateway does not start then. After segment_entries entries the log goes on in a new file, and the one before can be archived.
 # audit:
+#   segment_entries: 1000000
 #   anchor: {file: /mnt/elsewhere/sallyport-anchor.json}
 #   # anchor: {webhook: "https://anchors.example/sallyport", headers: {Authorization: "Bearer ${ANCHOR_TOKEN}"}}
 #   require_anchor: true

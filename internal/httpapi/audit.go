@@ -20,6 +20,8 @@ import (
 type AuditPage struct {
 	Entries []audit.Entry `json:"entries"`
 	Next    *int64        `json:"next"`
+	// Archived is there where the query asks for entries that are not here any more.
+	Archived *audit.Archived `json:"archived,omitempty"`
 }
 
 // EntryLeaf is an entry with the exact bytes that the log's tree is over.
@@ -78,7 +80,7 @@ func (a *API) auditRoutes(s *side) {
 				return AuditPage{}, in.err
 			}
 			entries, next, err := a.store.Entries(ctx, in.filter)
-			page := AuditPage{Entries: entries}
+			page := AuditPage{Entries: entries, Archived: a.store.Archived(in.filter)}
 			if next >= 0 {
 				page.Next = &next
 			}
@@ -173,6 +175,10 @@ func send(w http.ResponseWriter, media string, data []byte, err error) error {
 // export signs the log as it is, so that the export holds all of it, and streams it. A failure cuts the connection, since half an export must
 // not look like a whole one.
 func (a *API) export(w http.ResponseWriter, r *http.Request) error {
+	if gone := a.store.Archived(audit.Filter{}); gone != nil {
+		return fault.New(fault.Conflict, "The log can't be exported as a whole: entries before %d were archived (%s).", gone.Before, strings.Join(gone.Files, "; ")).
+			Try("Check it where it is: sallyport audit verify --segments FOLDER. The newest export from before holds what was archived.")
+	}
 	if _, err := a.store.Checkpoint(r.Context()); err != nil {
 		return err
 	}

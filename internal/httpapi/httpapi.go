@@ -43,6 +43,8 @@ type Store interface {
 	Size(ctx context.Context) (int64, error)
 	// Entries returns the entries that match the filter, oldest first. next is "after" for the next page, or -1.
 	Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error)
+	// Archived says which entries that the filter asks for are in files that were archived; nil: none.
+	Archived(f audit.Filter) *audit.Archived
 	// Entry returns one entry and the exact bytes that the log's tree is over.
 	Entry(ctx context.Context, index int64) (audit.Entry, []byte, error)
 	Payload(ctx context.Context, key string) ([]byte, error)

@@ -5,20 +5,76 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"golang.org/x/mod/sumdb/tlog"
 	"modernc.org/sqlite"
 
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/segment"
 )
 
-// DatabaseFile is the name of the database in a data directory.
-const DatabaseFile = databaseFile
+// DatabaseFile is the name of the first database in a data directory. NewestFile is the one that is written to once the log went on in others: first is
+// its first entry.
+const DatabaseFile = segment.FirstFile
 
-// CopyTo writes the database as it is at one moment to a new file. A gateway that runs on it goes on meanwhile.
-func (r *Reader) CopyTo(ctx context.Context, path string) error {
-	c, err := r.db.Conn(ctx)
+// NewestFile names the file whose first own entry has that index.
+func NewestFile(first int64) string { return segment.Name(first) }
+
+// CopyTo writes the log and the state as they are at one moment to a folder: the database that is written to, whose name comes first, and the older
+// segments that are there, the oldest first. A gateway that runs on them goes on meanwhile.
+func (r *Reader) CopyTo(ctx context.Context, dir string) (names []string, err error) {
+	for left := 5; ; left-- {
+		if names, err = r.copyTo(ctx, dir); err != nil {
+			return nil, err
+		}
+		first, _, err := segment.Newest(r.dir)
+		if err != nil || segment.Name(first) == names[0] {
+			return names, unavailable(err, fault.StoreUnavailable)
+		}
+		// The log went on in another file, and the one that was copied may have been sealed before that.
+		if left == 0 {
+			return nil, fault.New(fault.StoreUnavailable, "The log went on in a new file each time that it was copied.").Try("Try again.")
+		}
+		for _, name := range names {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil {
+				return nil, err
+			}
+		}
+		if err := r.reopen(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (r *Reader) copyTo(ctx context.Context, dir string) (names []string, err error) {
+	f := r.use()
+	defer r.done(f)
+	names = []string{filepath.Base(f.path)}
+	if err := copyDatabase(ctx, f.newest, filepath.Join(dir, names[0])); err != nil {
+		return nil, err
+	}
+	for _, p := range f.older {
+		if p.db == nil {
+			continue
+		}
+		names = append(names, p.Name)
+		if p.SHA256 == "" {
+			err = copyDatabase(ctx, p.db, filepath.Join(dir, p.Name))
+		} else if err = os.Link(p.path, filepath.Join(dir, p.Name)); err != nil { // another disk, or one without links
+			err = segment.Copy(p.path, filepath.Join(dir, p.Name), p.SHA256)
+		}
+		if err != nil {
+			return nil, unavailable(err, fault.StoreUnavailable)
+		}
+	}
+	return names, nil
+}
+
+// copyDatabase copies one database as it is at one moment.
+func copyDatabase(ctx context.Context, db *pool, path string) error {
+	c, err := db.Conn(ctx)
 	if err != nil {
 		return unavailable(err, fault.StoreUnavailable)
 	}

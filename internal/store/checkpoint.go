@@ -28,12 +28,20 @@ const signEvery = time.Second
 func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 	db.signMu.Lock()
 	defer db.signMu.Unlock()
+	if err := db.sign(func(j *job) error { return db.w.do(ctx, j) }); err != nil {
+		return nil, err
+	}
+	return bytes.Clone(db.signed), nil
+}
+
+// sign signs the log, with signMu held.
+func (db *DB) sign(do func(*job) error) error {
 	// The tree that grew with the entries, not one built from what the database holds now: a row that was changed under
 	// a running gateway must not be signed.
 	var size int64
 	var root tlog.Hash
 	var state string
-	if err := db.w.do(ctx, &job{run: func(t *tx) (err error) {
+	if err := do(&job{run: func(t *tx) (err error) {
 		state = "" // a batch is run again without a job that failed
 		if db.signed == nil || t.w.tree.Size() != db.signedSize || len(t.w.orphans) > 0 {
 			if err := t.w.settle(t); err != nil {
@@ -47,12 +55,12 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 		}
 		return nil
 	}}); err != nil {
-		return nil, err
+		return err
 	}
 	if state != "" {
 		note, err := db.signer.Checkpoint(size, root, state)
 		if err != nil {
-			return nil, fault.Wrap(err, fault.AuditUnavailable, "The checkpoint can't be signed.")
+			return fault.Wrap(err, fault.AuditUnavailable, "The checkpoint can't be signed.")
 		}
 		// The file first: a checkpoint in the database has always been in the file, so that a missing file is a removed one.
 		path := filepath.Join(db.dir, AnchorFile)
@@ -61,27 +69,27 @@ func (db *DB) Checkpoint(ctx context.Context) ([]byte, error) {
 			db.signed, db.signedSize, db.signedState, db.stored = note, size, state, false
 		}
 		if failed != nil {
-			return nil, fault.Wrap(failed, fault.AuditUnavailable, "The checkpoint can't be written to %s.", AnchorFile)
+			return fault.Wrap(failed, fault.AuditUnavailable, "The checkpoint can't be written to %s.", AnchorFile)
 		}
 	}
 	note, size := db.signed, db.signedSize
 	if !db.stored {
-		if err := db.w.do(ctx, &job{run: func(t *tx) error {
+		if err := do(&job{run: func(t *tx) error {
 			t.wrote++
 			return t.w.c.exec(insertNote, size, note)
 		}}); err != nil {
-			return nil, err
+			return err
 		}
 		db.stored = true
 	}
-	return bytes.Clone(note), nil
+	return nil
 }
 
 // keep signs once a second while there is something to sign, until Close.
 func (db *DB) keep() {
 	tick := time.NewTicker(signEvery)
 	defer tick.Stop()
-	failing := false
+	failing, slow := false, false
 	for {
 		select {
 		case <-db.closing:
@@ -94,6 +102,12 @@ func (db *DB) keep() {
 		}
 		failing = err != nil
 		db.unsigned.Store(failing)
+		if err == nil && !slow && db.full() {
+			if err := db.roll(rollWithin); err != nil {
+				slow = true
+				db.log.Warn("the log stays in its file until the next start, which begins a new one", "error", err)
+			}
+		}
 	}
 }
 

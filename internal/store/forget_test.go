@@ -95,7 +95,8 @@ func TestWhatASessionSawGoesWithIt(t *testing.T) {
 				t.Errorf("%d pieces, %v", len(kept), err)
 			}
 			copied := t.TempDir()
-			must(t, db.CopyTo(t.Context(), filepath.Join(copied, DatabaseFile)))
+			_, err = db.CopyTo(t.Context(), copied)
+			must(t, err)
 			must(t, db.Close())
 			for _, dir := range []string{dataDir(t), copied} {
 				if in := standsIn(t, dir, secret); in != nil {

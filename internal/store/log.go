@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/segment"
 )
 
 // blockSize is the number of entries that one row of audit_blocks sums up; a tile and an entry bundle hold as many.
@@ -147,7 +148,7 @@ func (w *writer) connect() (err error) {
 			return err
 		}
 	}
-	if err := found.readEntries(c); err != nil {
+	if err := found.readEntries(w, c); err != nil {
 		return err
 	}
 	if err := w.holdFiles(); err != nil {
@@ -167,6 +168,10 @@ func (w *writer) connect() (err error) {
 	}
 	w.c, w.logState, w.tried, w.unsureUsed = c, found, nil, nil
 	w.scrub = true // what was deleted before a crash, or by a commit that was reported as failed, may still stand in the write-ahead log
+	if w.followed != w.path {
+		w.followed = w.path
+		w.changed() // now, not with the first entry: a file that nobody else has open loses its write-ahead log when the connection goes
+	}
 	return nil
 }
 
@@ -187,7 +192,7 @@ func (l *logState) readTree(c *conn) error {
 }
 
 // readEntries reads the keys of the incomplete block, and the intents without outcome.
-func (l *logState) readEntries(c *conn) error {
+func (l *logState) readEntries(w *writer, c *conn) error {
 	leaves, err := c.readLeaves(l.size&^(blockSize-1), l.size)
 	if err != nil {
 		return err
@@ -201,14 +206,31 @@ func (l *logState) readEntries(c *conn) error {
 		l.keys = appendMarked(appendKeys(l.keys, &e), &e)
 	}
 	l.open = map[string]int64{}
-	return c.query(func(v []driver.Value) error {
-		if callID := v[2].(string); v[1].(string) == string(audit.Intent) {
-			l.open[callID] = v[0].(int64)
-		} else {
-			delete(l.open, callID)
+	mark, err := c.number(selectLowWater)
+	if err != nil {
+		return err
+	}
+	if mark < w.first { // a call may have begun in an older file, and be still under way
+		if err := w.eachOlder(func(path string, first, end int64) error {
+			if end <= mark {
+				return nil
+			}
+			return reading(path, func(old *conn) error { return old.query(l.call, selectCalls, mark, end) })
+		}); err != nil {
+			return err
 		}
-		return nil
-	}, selectCalls)
+	}
+	return c.query(l.call, selectCalls, mark, l.size)
+}
+
+// call takes over an intent or an outcome.
+func (l *logState) call(v []driver.Value) error {
+	if callID := v[2].(string); v[1].(string) == string(audit.Intent) {
+		l.open[callID] = v[0].(int64)
+	} else {
+		delete(l.open, callID)
+	}
+	return nil
 }
 
 // checkAcknowledged refuses for good a database that has lost entries which the writer has acknowledged.
@@ -232,7 +254,7 @@ func (w *writer) acceptCommit(c *conn, found logState) error {
 		if _, known := w.open[callID]; known {
 			continue
 		}
-		e, err := c.entry(i)
+		e, err := w.entry(c, i)
 		if err != nil {
 			return err
 		}
@@ -251,6 +273,20 @@ func (w *writer) acceptCommit(c *conn, found logState) error {
 
 func damaged(err error) error {
 	return fault.Wrap(err, fault.StoreUnavailable, "The database is damaged.").Try("Run \"sallyport audit verify\", and put back a backup of the whole data directory.")
+}
+
+// entry reads an entry, which may be in an older file.
+func (w *writer) entry(c *conn, index int64) (e audit.Entry, err error) {
+	if index >= segment.Base(w.first) {
+		return c.entry(index)
+	}
+	err = w.eachOlder(func(path string, first, end int64) error {
+		if index < first || index >= end {
+			return nil
+		}
+		return reading(path, func(old *conn) (err error) { e, err = old.entry(index); return err })
+	})
+	return e, err
 }
 
 func (c *conn) entry(index int64) (e audit.Entry, err error) {
@@ -284,7 +320,7 @@ func (w *writer) recover(t *tx) error {
 	}
 	slices.Sort(left)
 	for _, i := range left {
-		e, err := w.c.entry(i)
+		e, err := w.entry(w.c, i)
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
+const databaseFile = DatabaseFile
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("SALLYPORT_STORE_CRASH"); dir != "" {
 		crashWriter(dir) // never returns

@@ -376,6 +376,11 @@ func (k *stateKey) block(n int64, keys []byte) total {
 	return k.element(blockElement, call.HashBytes(keys), n)
 }
 
+// blocksOf is the digest of the rows of audit_blocks that were completed in a file, which ends with a log of size entries.
+func (k *stateKey) blocksOf(size int64, s total) string {
+	return k.digest(blockElement, k.digestOf(size, s))
+}
+
 // commitProved commits, and takes over what changed. After an error it is not known whether it did: resolve finds out.
 func (w *writer) commitProved(m *changes) error {
 	if len(m.rows)+len(m.used) == 0 && m.settled == "" && m.blocks == w.proof.blocks {

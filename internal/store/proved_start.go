@@ -59,6 +59,14 @@ func (p *stateProof) usedColumn() string {
 	return p.used
 }
 
+// sealed is the MAC that the row gets when its file is sealed.
+func (p *stateProof) sealed(k *stateKey) []byte {
+	if p == nil {
+		return nil
+	}
+	return []byte(k.digest("sealed", p.seal(k)))
+}
+
 // prove writes the row of state_proof for the state as this transaction leaves it, and returns its digest. wasSize and wasDigest are of the
 // newest checkpoint.
 func (t *tx) prove(wasSize int64, wasDigest string) (digest string, err error) {
@@ -155,6 +163,9 @@ func unproven(format string, args ...any) *fault.Error {
 // checkState loads all rows, each checked by its MAC, and compares their digest with the signed one.
 func (db *DB) checkState(ctx context.Context, key *stateKey, p *stateProof) (*proof, error) {
 	w, size, state := db.w, db.signedSize, db.signedState
+	if bytes.Equal(p.sealed(key), p.mac) {
+		return nil, unproven("it is a sealed file of the log, and the file after it is gone")
+	}
 	if !bytes.Equal(p.seal(key), p.mac) {
 		return nil, unproven("the row of the table state_proof was changed, or %s is another one than it was", StateKeyFile)
 	}
@@ -189,7 +200,7 @@ func (db *DB) checkState(ctx context.Context, key *stateKey, p *stateProof) (*pr
 	if mark, err := w.c.number(selectLowWater); err != nil || mark != p.lowWater {
 		return nil, errors.Join(err, unproven("the mark in the table low_water was changed"))
 	}
-	then, err := w.c.undo(rows, p.size, w.size)
+	then, err := rows.undo(w.c.readLeaves, p.size, w.size)
 	if err != nil {
 		return nil, err
 	}
@@ -204,34 +215,32 @@ func (p *stateProof) coversBlocks() bool {
 	return slices.Contains(strings.Fields(p.layout), blocksLaidOut)
 }
 
-// blocks returns the sum of all complete rows of audit_blocks, and adds those of the first ones to another sum: the first proved ones, for which that
-// has to fit. All others are compared with their entries.
+// blocks returns the sum of the complete rows of audit_blocks that the row of state_proof has to cover, and adds those of the first ones to another sum:
+// those up to the row proved, for which that has to fit. It compares all others in the file that is written to with their entries, and the rows in each
+// sealed file that is here with the digest that its entry segment.start has.
 func (db *DB) blocks(ctx context.Context, key *stateKey, proved int64, first *total) (sum total, err error) {
-	const some = 64
+	f := db.use()
+	defer db.done(f)
 	s := db.w.tree.Snapshot()
-	for n, full := int64(0), s.Size()/blockSize; n < full; {
-		began := n
-		err := db.rows(ctx, func(scan func(...any) error) error {
-			var have int64
-			var keys []byte
-			if err := scan(&have, &keys); err != nil || have != n {
-				return errors.Join(err, unproven("the row %d of audit_blocks, by which queries find entries, is gone, or is not by its number", n))
-			}
-			element := key.block(n, keys)
-			if sum.add(element); n < proved {
-				first.add(element)
-			}
-			n++
-			return nil
-		}, selectBlocks, n, min(some, full-n))
-		if err != nil {
-			return sum, err
-		}
-		if n == began {
-			return sum, unproven("the row %d of audit_blocks, by which queries find entries, is gone", n)
-		}
+	full := s.Size() / blockSize
+	own, from := f.own(s.Size())
+	proved = min(max(proved, from), full)
+	if sum, err = sumBlocks(ctx, own, key, from, proved); err != nil {
+		return sum, err
 	}
-	for n := proved; n < s.Size()/blockSize; n++ {
+	if first != nil {
+		first.add(sum)
+	}
+	later, err := sumBlocks(ctx, own, key, proved, full)
+	if err != nil {
+		return sum, err
+	}
+	sum.add(later)
+	compare := f.copied()
+	for n := proved; n < full; n++ {
+		compare = append(compare, n)
+	}
+	for _, n := range compare {
 		err := db.checkBlock(ctx, s, n)
 		var d *damage
 		if errors.As(err, &d) {
@@ -239,6 +248,43 @@ func (db *DB) blocks(ctx context.Context, key *stateKey, proved int64, first *to
 		}
 		if err != nil {
 			return sum, err
+		}
+	}
+	for _, p := range f.older {
+		if p.db == nil || p.db == own {
+			continue
+		}
+		sealed, err := sumBlocks(ctx, p.db, key, p.First/blockSize, p.End/blockSize)
+		if err == nil && key.blocksOf(p.End, sealed) != p.Blocks {
+			err = unproven("a row of audit_blocks in %s, by which queries find entries, was changed", p.Name)
+		}
+		if err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// sumBlocks sums rows of audit_blocks of one file.
+func sumBlocks(ctx context.Context, db *pool, key *stateKey, from, to int64) (sum total, err error) {
+	const some = 64
+	for n := from; n < to; {
+		began := n
+		err := rowsOf(ctx, db, func(scan func(...any) error) error {
+			var have int64
+			var keys []byte
+			if err := scan(&have, &keys); err != nil || have != n {
+				return errors.Join(err, unproven("the row %d of audit_blocks, by which queries find entries, is gone, or is not by its number", n))
+			}
+			sum.add(key.block(n, keys))
+			n++
+			return nil
+		}, selectBlocks, n, min(some, to-n))
+		if err != nil {
+			return sum, err
+		}
+		if n == began {
+			return sum, unproven("the row %d of audit_blocks, by which queries find entries, is gone", n)
 		}
 	}
 	return sum, nil
@@ -311,10 +357,11 @@ func (p *proof) loaded(t *table, key string, at rowAt, row []driver.Value) {
 }
 
 // undo returns the sum of the rows as it was at a size of the log: without what the entries from there on did.
-func (c *conn) undo(p *proof, from, to int64) (total, error) {
+func (p *proof) undo(read func(from, to int64) ([][]byte, error), from, to int64) (total, error) {
 	sum := p.sum
-	for ; from < to; from += blockSize {
-		leaves, err := c.readLeaves(from, min(from+blockSize, to))
+	for end := from; from < to; from = end {
+		end = min(from&^(blockSize-1)+blockSize, to)
+		leaves, err := read(from, end)
 		if err != nil {
 			return sum, err
 		}

@@ -40,11 +40,12 @@ var (
 	drillRows           = &table{name: "drills", key: "id"}
 	storedLabelRows     = &table{name: "stored_labels", key: "id", columns: []string{"body"}}
 	writtenRows         = &table{name: "written_values", key: "id", columns: []string{"body"}}
+	segmentRows         = &table{name: "segments", key: "name", columns: []string{"body"}}
 	evidenceRows        = &table{name: "evidence", key: "session_id", columns: []string{"seq", "call_id", "rules", "total", "body"}, chained: true}
 )
 
 // proved are the tables that decide.
-var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows}
+var proved = []*table{sessionRows, tokenRows, pinRows, switchRows, declarationRows, approvalRows, spentRows, usedRows, quarantineRows, quarantineCountRows, drillRows, evidenceRows, storedLabelRows, writtenRows, segmentRows}
 
 // unproved are the other tables of the schema, each with the reason why its rows need no MAC.
 var unproved = map[string]string{

@@ -25,6 +25,7 @@ import (
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
 	"sallyport.example/internal/identity"
+	"sallyport.example/internal/segment"
 	"sallyport.example/internal/session"
 	"sallyport.example/internal/standing"
 	"sallyport.example/internal/stored"
@@ -131,6 +132,11 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 	}
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal"), mark("mark_2", "internal"), mark("mark_3", "pii")}, ch))
 	must(t, db.SaveStoredMarks(ctx, []stored.Mark{mark("mark_1", "internal", "pii"), mark("mark_2")}, ch))
+	for i := range 2 {
+		must(t, db.w.do(ctx, &job{run: func(x *tx) error {
+			return x.recordSegment(Segment{Name: DatabaseFile, ArchivedTo: fmt.Sprint("/elsewhere/", i)}, audit.Entry{Action: "x"})
+		}}))
+	}
 	must(t, db.Declare(ctx, declare.Declaration{ID: "decl_1", Session: s.ID, State: declare.Approved}, ch))
 	return s
 }
@@ -138,7 +144,14 @@ func lived(t *testing.T, db *DB) (s session.Session) {
 // tamper does what somebody can who may write the database: triggers and constraints hold nobody, and are put back afterwards.
 func tamper(t *testing.T, dir string, queries ...string) (changed bool) {
 	t.Helper()
-	c, err := dial(dsn(filepath.Join(dir, databaseFile), "_pragma=busy_timeout(5000)&_pragma=ignore_check_constraints(1)"))
+	first, _, err := segment.Newest(dir)
+	must(t, err)
+	return tamperFile(t, filepath.Join(dir, segment.Name(first)), queries...)
+}
+
+func tamperFile(t *testing.T, path string, queries ...string) (changed bool) {
+	t.Helper()
+	c, err := dial(dsn(path, "_pragma=busy_timeout(5000)&_pragma=ignore_check_constraints(1)"))
 	must(t, err)
 	defer c.close()
 	var triggers [][2]string

@@ -13,6 +13,7 @@ import (
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/segment"
 )
 
 // held is the state as one moment had it, for Verify.
@@ -43,7 +44,8 @@ type besideLog struct {
 	columns []entryColumns
 	keys    []uint32
 	marked  []uint32
-	sum     total // of the rows of audit_blocks that the proof covers, as they must be
+	own     int64 // the first row of audit_blocks that the proof covers
+	sum     total // of these rows, as they must be
 	wrong   bool  // one of these is another, which is reported
 }
 
@@ -61,34 +63,48 @@ func (s *Source) Hold() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	c, err := dial(dsn(filepath.Join(s.r.dir, databaseFile), s.r.params))
+	for left := 50; ; left-- {
+		// The file is read before the moment, so it covers no more than the log has then.
+		s.note, s.missing = audit.ReadFile(filepath.Join(s.r.dir, AnchorFile))
+		if held, err := s.moment(key, left == 0); held || err != nil {
+			return err
+		}
+	}
+}
+
+// moment reads the state as it is now. It reports false, unless it is the last attempt, if it missed the moment: two checkpoints were signed since the
+// file was read, so that it is of a state before, or the log went on in another file, and the one that was read may be sealed already.
+func (s *Source) moment(key *stateKey, last bool) (held bool, err error) {
+	if first, _, err := segment.Newest(s.r.dir); err == nil && first != s.first {
+		if err := s.r.reopen(s.ctx); err != nil {
+			return false, err
+		}
+	}
+	f := s.r.use()
+	defer s.r.done(f)
+	c, err := dial(dsn(f.path, s.r.params))
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer c.close()
-	// The file is read before the moment, so it covers no more than the log has then. It may be of a state before it, if two checkpoints were signed in
-	// between; then the moment was missed, and the next one is tried.
-	for left := 50; ; left-- {
-		s.note, s.missing = audit.ReadFile(filepath.Join(s.r.dir, AnchorFile))
-		if err := c.exec("BEGIN"); err != nil {
-			return err
-		}
-		if err := c.query(func(v []driver.Value) error { s.size, s.payloads = number(v[0]), number(v[1]); return nil }, selectExtent); err != nil {
-			return err
-		}
-		if s.r.unproved || s.missing != nil || left == 0 {
-			break
-		}
+	if err := c.exec("BEGIN"); err != nil {
+		return false, err
+	}
+	s.first = f.first
+	if err := c.query(func(v []driver.Value) error { s.size, s.payloads = number(v[0]), number(v[1]); return nil }, selectExtent); err != nil {
+		return false, err
+	}
+	if now, _, err := segment.Newest(s.r.dir); !last && err == nil && now != f.first {
+		return false, nil
+	}
+	if !last && !s.r.unproved && s.missing == nil {
 		p, err := c.stateProof()
 		kept, bad := c.number("SELECT coalesce(max(size), 0) FROM audit_checkpoints")
-		if err != nil || bad != nil || p == nil || noteSize(s.note) >= max(p.wasSize, kept) {
-			break // an error comes again when the rows are read
-		}
-		if err := c.exec("ROLLBACK"); err != nil {
-			return err
+		if err == nil && bad == nil && p != nil && noteSize(s.note) < max(p.wasSize, kept) { // an error comes again when the rows are read
+			return false, nil
 		}
 	}
-	return s.hold(c, key)
+	return true, s.hold(c, key, f)
 }
 
 // noteSize is the size that a checkpoint claims, which is not checked here.
@@ -100,9 +116,10 @@ func noteSize(note []byte) (size int64) {
 	return size
 }
 
-// hold reads the state in the transaction that was begun.
-func (s *Source) hold(c *conn, key *stateKey) (err error) {
+// hold reads the state in the transaction that was begun in the newest of the files.
+func (s *Source) hold(c *conn, key *stateKey, f *files) (err error) {
 	h := &held{key: key, size: s.size, found: map[audit.RowName]heldRow{}}
+	_, h.beside.own = f.own(s.size)
 	if h.schema, err = schemaVersion(c); err != nil {
 		return err
 	}
@@ -275,7 +292,7 @@ func (s *Source) Beside(e *audit.Entry) string {
 	i := e.Index - b.from
 	if i < 0 || i >= int64(len(b.columns)) {
 		b.from, b.columns, i = e.Index, b.columns[:0], 0
-		if err := s.r.rows(s.ctx, func(scan func(...any) error) error {
+		if err := s.r.logRows(s.ctx, e.Index, func(scan func(...any) error) error {
 			var c entryColumns
 			err := scan(&c.at, &c.kind, &c.callID)
 			b.columns = append(b.columns, c)
@@ -297,10 +314,10 @@ func (s *Source) Beside(e *audit.Entry) string {
 	if size := e.Index + 1; size%blockSize == 0 {
 		n := size/blockSize - 1
 		var have []byte
-		_, err := s.r.row(s.ctx, selectBlockKeys, []any{n}, &have)
+		_, err := s.r.logRow(s.ctx, e.Index, selectBlockKeys, []any{n}, &have)
 		want, same := sameBlock(have, b.keys, b.marked)
 		b.keys, b.marked = b.keys[:0], b.marked[:0]
-		if s.held.key != nil && s.held.proof != nil && n < s.held.proof.size/blockSize {
+		if s.held.key != nil && s.held.proof != nil && n >= b.own && n < s.held.proof.size/blockSize {
 			b.sum.add(s.held.key.block(n, want))
 		}
 		if err != nil || !same {
@@ -326,6 +343,10 @@ func (s *Source) Compare(f *audit.Fold, cp audit.Checkpoint) (problems []audit.P
 	h.compareRows(f)
 	h.compareDigests(f, cp)
 	notes = h.notes(f)
+	if f.From > 0 {
+		notes = append(notes, s.compareSeal(f)...)
+	}
+	notes = append(notes, s.compareSegments()...)
 	if s.size > 0 && h.lowWater > f.FirstIntent {
 		h.wrong("the mark in the table low_water is %d, and the intent %d has no outcome: the next start would not record it as unknown", h.lowWater, f.FirstIntent)
 	}
@@ -362,6 +383,7 @@ func (h *held) compareRows(f *audit.Fold) {
 			_, ok := a.Counts[name.Table]
 			return ok && a.Entry == row.entry && !a.Later[name]
 		}):
+		case !known && row.entry < f.From: // an archived entry made it; see compareSeal
 		case !known:
 			h.wrong("the row %.80q of the table %s is one that no entry of the log made", name.Key, name.Table)
 		case row.entry != want.Entry:
@@ -466,11 +488,11 @@ func (h *held) notes(f *audit.Fold) (notes []string) {
 		}
 		return []string{note + ". Verify with the key to know."}
 	}
-	if len(f.Adoptions) == 0 {
+	if len(f.Adoptions) == 0 && f.From == 0 {
 		return []string{fmt.Sprintf("The state is proved from the first entry on: %d rows follow from the log.", len(f.Rows))}
 	}
 	for i, a := range f.Adoptions {
-		if i == 0 {
+		if i == 0 && f.From == 0 {
 			notes = append(notes, fmt.Sprintf("The state is proved from entry %d on: %d rows that were there before it were taken over as they were found.", a.Entry, a.Rows()))
 		} else {
 			notes = append(notes, fmt.Sprintf("At entry %d an upgrade proved %d rows anew.", a.Entry, a.Rows()))

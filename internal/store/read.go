@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
+	"sallyport.example/internal/segment"
 )
 
 const (
@@ -30,92 +32,82 @@ const (
 //
 // Its errors carry fault.StoreUnavailable, fault.NotFound or fault.RequestMalformed.
 type Reader struct {
-	dir    string
-	keys   string // where StateKeyFile is
-	params string // of its connections
-	db     *sql.DB
-	stmts  *statements
+	dir      string
+	keys     string   // where StateKeyFile is
+	params   string   // of its connections
+	archives []string // directories in which archived segments are looked for
+
+	mu    sync.Mutex // guards files, which are replaced as a whole, and who uses them
+	files *files
 
 	proof *proof // checks the rows that decide; nil: they are read as they are
 
 	// No gateway of this version has opened the database yet: its pins don't say who confirmed them or how their server is started, its rows not which
-	// entry changed them.
-	unconfirmed, unproved, unlaunched bool
+	// entry changed them. It has no older segments.
+	unconfirmed, unproved, unlaunched, unsegmented bool
 }
 
-// OpenReadOnly opens a data directory for reading, whether a gateway runs on it or not.
-func OpenReadOnly(dir string) (*Reader, error) {
+// OpenReadOnly opens a data directory for reading, whether a gateway runs on it or not. Segments that were archived are read from the directories archives.
+func OpenReadOnly(dir string, archives ...string) (*Reader, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, databaseFile)
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil, fault.Wrap(err, fault.StoreUnavailable, "%s is not a data directory: there is no database %s in it.", dir, databaseFile).
+	first, _, err := segment.Newest(dir)
+	path := filepath.Join(dir, segment.Name(first))
+	if info, missing := os.Stat(path); err != nil || missing != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil, fault.Wrap(errors.Join(err, missing), fault.StoreUnavailable, "%s is not a data directory: there is no database %s in it.", dir, filepath.Base(path)).
 			Try("Name the directory with --data.")
 	}
 	r := newReader(dir, readParams)
 	version, err := r.version()
 	if err != nil {
-		r.db.Close()
+		r.Close()
 		// Without a gateway there may be no files of the write-ahead log, and no permission to make them: then no process writes.
 		if _, missing := os.Stat(path + "-wal"); !errors.Is(missing, fs.ErrNotExist) {
 			return nil, err
 		}
 		r = newReader(dir, readParams+"&immutable=1")
 		if version, err = r.version(); err != nil {
-			r.db.Close()
+			r.Close()
 			return nil, err
 		}
 	}
+	for _, folder := range archives {
+		if folder, err = filepath.Abs(folder); err != nil {
+			r.Close()
+			return nil, err
+		}
+		r.archives = append(r.archives, folder)
+	}
+	r.unconfirmed, r.unproved, r.unlaunched, r.unsegmented = version < 8, version < 11, version < 13, version < 17
 	files, err := fs.Glob(migrations, "migrations/sqlite/*.sql")
 	if err == nil {
 		err = tooNew(version, int64(len(files)))
 	}
+	if err == nil {
+		err = r.reopen(context.Background())
+	}
 	if err != nil {
-		r.db.Close()
+		r.Close()
 		return nil, err
 	}
-	r.unconfirmed, r.unproved, r.unlaunched = version < 8, version < 11, version < 13
 	return r, nil
 }
 
+// newReader reads the newest file of a data directory alone; see reopen.
 func newReader(dir, params string) *Reader {
-	db, err := sql.Open("sqlite", dsn(filepath.Join(dir, databaseFile), params))
+	first, _, err := segment.Newest(dir)
 	if err != nil {
-		panic("store: the driver is not registered: " + err.Error()) // sql.Open does nothing else that could fail
+		first = 0 // its use tells what is wrong
 	}
-	db.SetMaxOpenConns(4)
-	db.SetMaxIdleConns(4)
-	return &Reader{dir: dir, keys: dir, params: params, db: db, stmts: &statements{byText: map[string]*sql.Stmt{}}}
+	return &Reader{dir: dir, keys: dir, params: params, files: openNewest(dir, segment.Name(first), params)}
 }
 
-// statements are the queries of a Reader that are prepared: to prepare one anew costs more than a read of a few rows. They end with the connections.
-type statements struct {
-	mu     sync.Mutex // guards byText
-	byText map[string]*sql.Stmt
-}
-
-// prepared returns a query that is prepared once. Queries are constants, put together with other constants, so there are few.
-func (r *Reader) prepared(ctx context.Context, query string) (*sql.Stmt, error) {
-	r.stmts.mu.Lock()
-	st := r.stmts.byText[query]
-	r.stmts.mu.Unlock()
-	if st != nil {
-		return st, nil
-	}
-	st, err := r.db.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	r.stmts.mu.Lock()
-	defer r.stmts.mu.Unlock()
-	if other := r.stmts.byText[query]; other != nil {
-		st.Close() // nothing has used it
-		return other, nil
-	}
-	r.stmts.byText[query] = st
-	return st, nil
+// HasDatabase tells whether a directory has a database in it.
+func HasDatabase(dir string) bool {
+	_, found, err := segment.Newest(dir)
+	return found && err == nil
 }
 
 func (r *Reader) version() (version int64, err error) {
@@ -124,11 +116,32 @@ func (r *Reader) version() (version int64, err error) {
 }
 
 // Close closes the connections. Closing twice is harmless.
-func (r *Reader) Close() error { return r.db.Close() }
+func (r *Reader) Close() error {
+	f := r.use()
+	defer r.done(f)
+	return f.close()
+}
 
-// row reads one row; false if there is none.
+// row reads one row of the newest file; false if there is none.
 func (r *Reader) row(ctx context.Context, query string, args []any, into ...any) (bool, error) {
-	st, err := r.prepared(ctx, query)
+	f := r.use()
+	defer r.done(f)
+	return oneOf(ctx, f.newest, query, args, into...)
+}
+
+// logRow reads one row of the file that has an entry.
+func (r *Reader) logRow(ctx context.Context, index int64, query string, args []any, into ...any) (bool, error) {
+	f := r.use()
+	defer r.done(f)
+	db, err := f.of(index)
+	if err != nil {
+		return false, err
+	}
+	return oneOf(ctx, db, query, args, into...)
+}
+
+func oneOf(ctx context.Context, db *pool, query string, args []any, into ...any) (bool, error) {
+	st, err := db.prepared(ctx, query)
 	if err == nil {
 		err = st.QueryRowContext(ctx, args...).Scan(into...)
 	}
@@ -138,8 +151,26 @@ func (r *Reader) row(ctx context.Context, query string, args []any, into ...any)
 	return err == nil, unavailable(err, fault.StoreUnavailable)
 }
 
+// rows reads rows of the newest file.
 func (r *Reader) rows(ctx context.Context, each func(scan func(...any) error) error, query string, args ...any) error {
-	st, err := r.prepared(ctx, query)
+	f := r.use()
+	defer r.done(f)
+	return rowsOf(ctx, f.newest, each, query, args...)
+}
+
+// logRows reads rows of the file that has an entry.
+func (r *Reader) logRows(ctx context.Context, index int64, each func(scan func(...any) error) error, query string, args ...any) error {
+	f := r.use()
+	defer r.done(f)
+	db, err := f.of(index)
+	if err != nil {
+		return err
+	}
+	return rowsOf(ctx, db, each, query, args...)
+}
+
+func rowsOf(ctx context.Context, db *pool, each func(scan func(...any) error) error, query string, args ...any) error {
+	st, err := db.prepared(ctx, query)
 	var rows *sql.Rows
 	if err == nil {
 		rows, err = st.QueryContext(ctx, args...)
@@ -167,10 +198,10 @@ func (r *Reader) extent(ctx context.Context) (entries, payloads int64, err error
 	return entries, payloads, err
 }
 
-// leaves reads the bytes of the entries from..to-1, which must be there.
+// leaves reads the bytes of the entries from..to-1, which must be there, and of one block of 256.
 func (r *Reader) leaves(ctx context.Context, from, to int64) ([][]byte, error) {
 	var leaves [][]byte
-	err := r.rows(ctx, func(scan func(...any) error) error {
+	err := r.logRows(ctx, from, func(scan func(...any) error) error {
 		var idx int64
 		var body []byte
 		if err := scan(&idx, &body); err != nil {
@@ -190,7 +221,7 @@ func (r *Reader) leaves(ctx context.Context, from, to int64) ([][]byte, error) {
 
 // Entries returns the entries that match the filter, the oldest first, at most Limit of them (at most 1000 in any case). next is the
 // "after" of the next page: -1 when there is nothing more. A page may be short, or empty, and still have a next one: a
-// query looks at a bounded part of the log at a time. Later calls see what was appended since, in order and without gaps.
+// query looks at a bounded part of the log at a time. It passes over segments that are archived, see Oldest. Later calls see what was appended since, in order and without gaps.
 func (r *Reader) Entries(ctx context.Context, f audit.Filter) (page []audit.Entry, next int64, err error) {
 	page = []audit.Entry{}
 	limit := f.Limit
@@ -201,7 +232,8 @@ func (r *Reader) Entries(ctx context.Context, f audit.Filter) (page []audit.Entr
 	if err != nil {
 		return nil, -1, err
 	}
-	from := max(f.Min, 0)
+	oldest := r.Oldest()
+	from := max(f.Min, oldest)
 	if !f.From.IsZero() {
 		first, err := r.since(ctx, f.From, size)
 		if err != nil {
@@ -250,17 +282,18 @@ func (r *Reader) Entries(ctx context.Context, f audit.Filter) (page []audit.Entr
 	return page, -1, nil
 }
 
-// since finds the first entry that is not older than t. Times in the log never run backwards.
+// since finds the first entry here that is not older than t. Times in the log never run backwards.
 func (r *Reader) since(ctx context.Context, t time.Time, size int64) (int64, error) {
 	var failed error
-	i := sort.Search(int(size), func(i int) bool {
+	oldest := r.Oldest()
+	i := sort.Search(int(size-oldest), func(i int) bool {
 		var at int64
 		if failed == nil {
-			_, failed = r.row(ctx, selectAt, []any{int64(i)}, &at)
+			_, failed = r.logRow(ctx, oldest+int64(i), selectAt, []any{oldest + int64(i)}, &at)
 		}
 		return !time.UnixMicro(at).Before(t)
 	})
-	return int64(i), failed
+	return oldest + int64(i), failed
 }
 
 // wantedKeys are the keys of the blocks in which an entry that the filter selects can be.
@@ -295,7 +328,7 @@ func (r *Reader) candidate(ctx context.Context, keys wantedKeys, from, size int6
 	for from < size {
 		n := from / blockSize
 		first := n
-		err := r.rows(ctx, func(scan func(...any) error) error {
+		err := r.logRows(ctx, from, func(scan func(...any) error) error {
 			var have int64
 			var block []byte
 			if err := scan(&have, &block); err != nil {
@@ -328,11 +361,14 @@ func (r *Reader) candidate(ctx context.Context, keys wantedKeys, from, size int6
 // Entry returns one entry, and the exact bytes that the log's tree is over.
 func (r *Reader) Entry(ctx context.Context, index int64) (e audit.Entry, leaf []byte, err error) {
 	var idx int64
-	ok, err := r.row(ctx, selectLeaves, []any{index, index + 1}, &idx, &leaf)
+	ok, err := index >= 0, error(nil)
+	if ok {
+		ok, err = r.logRow(ctx, index, selectLeaves, []any{index, index + 1}, &idx, &leaf)
+	}
 	if err != nil {
 		return e, nil, err
 	}
-	if !ok || index < 0 {
+	if !ok {
 		return e, nil, fault.New(fault.NotFound, "There is no entry %d.", index).At("index")
 	}
 	if e, err = audit.Unmarshal(leaf); err != nil {
@@ -343,11 +379,11 @@ func (r *Reader) Entry(ctx context.Context, index int64) (e audit.Entry, leaf []
 
 // Payload returns what is stored under the key of an audit.Payload, and only if it still hashes to it.
 func (r *Reader) Payload(ctx context.Context, key string) (data []byte, err error) {
-	ok, err := r.row(ctx, selectPayload, []any{key}, &data)
+	data, err = r.payload(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
+	if data == nil {
 		return nil, fault.New(fault.NotFound, "There is no payload %.80q.", key)
 	}
 	if call.HashBytes(data) != key {
@@ -356,10 +392,29 @@ func (r *Reader) Payload(ctx context.Context, key string) (data []byte, err erro
 	return data, nil
 }
 
-// tile reads complete tiles.
+// payload looks for a payload in all files, the newest first; nil if it is in none.
+func (r *Reader) payload(ctx context.Context, key string) (data []byte, err error) {
+	f := r.use()
+	defer r.done(f)
+	found, err := oneOf(ctx, f.newest, selectPayload, []any{key}, &data)
+	for i := len(f.older) - 1; i >= 0 && !found && err == nil; i-- {
+		if db := f.older[i].db; db != nil {
+			found, err = oneOf(ctx, db, selectPayload, []any{key}, &data)
+		}
+	}
+	return data, err
+}
+
+// tile reads complete tiles. A tile is in the file that has the last of the entries below it. Those that the edge of the oldest file here is built of
+// are in that file, too.
 func (r *Reader) tile(ctx context.Context) audit.ReadTile {
 	return func(level int, n int64) (data []byte, err error) {
-		ok, err := r.row(ctx, selectTile, []any{int64(level), n}, &data)
+		last := int64(math.MaxInt64)
+		if shift := 8 * (level + 1); shift < 62 && n < math.MaxInt64>>shift {
+			last = (n+1)<<shift - 1
+		}
+		oldest := r.Oldest()
+		ok, err := r.logRow(ctx, max(last, oldest), selectTile, []any{int64(level), n}, &data)
 		if err == nil && !ok {
 			err = fs.ErrNotExist
 		}
@@ -472,6 +527,7 @@ func (r *Reader) Source(ctx context.Context) (*Source, error) {
 		note = nil
 	}
 	s := &Source{r: r, ctx: ctx, note: note, missing: err}
+	_, s.first = r.Segments()
 	s.size, s.payloads, err = r.extent(ctx)
 	return s, err
 }
@@ -482,6 +538,7 @@ type Source struct {
 	ctx      context.Context // audit.Source has none to pass
 	note     []byte
 	missing  error
+	first    int64 // of the newest file
 	size     int64
 	payloads int64
 	held     *held
@@ -511,8 +568,7 @@ func (s *Source) Tile(level int, n int64, width int) ([]byte, error) {
 
 // Payload implements audit.Source. It does not judge what it finds.
 func (s *Source) Payload(key string) (data []byte, err error) {
-	ok, err := s.r.row(s.ctx, selectPayload, []any{key}, &data)
-	if err == nil && !ok {
+	if data, err = s.r.payload(s.ctx, key); err == nil && data == nil {
 		err = fs.ErrNotExist
 	}
 	return data, err
@@ -520,37 +576,12 @@ func (s *Source) Payload(key string) (data []byte, err error) {
 
 // Names implements audit.Source.
 func (s *Source) Names(yield func(name string) error) error {
-	names := []string{} // collected first: yield may ask for more while it holds no connection
-	type tile struct {
-		level int
-		n     int64
-	}
-	var tiles []tile
-	err := s.r.rows(s.ctx, func(scan func(...any) error) error {
-		var t tile
-		err := scan(&t.level, &t.n)
-		tiles = append(tiles, t)
-		return err
-	}, selectTiles)
-	if err != nil {
-		return err
-	}
 	now, _, err := s.r.extent(s.ctx)
 	if err != nil {
 		return err
 	}
-	for _, t := range tiles {
-		// One that was completed since this source was opened is no part of it; one that is not complete even now belongs nowhere.
-		if shift := 8 * (t.level + 1); shift < 0 || shift > 62 || t.n < s.size>>shift || t.n >= now>>shift {
-			names = append(names, audit.TilePath(t.level, t.n, blockSize))
-		}
-	}
-	if err := s.r.rows(s.ctx, func(scan func(...any) error) error {
-		var key string
-		err := scan(&key)
-		names = append(names, "payload/"+key)
-		return err
-	}, selectPayloads, s.payloads); err != nil {
+	names, err := s.stored(now) // collected first: yield may ask for more while it holds no connection
+	if err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -559,4 +590,44 @@ func (s *Source) Names(yield func(name string) error) error {
 		}
 	}
 	return nil
+}
+
+// stored lists the tiles and payloads of all files. now is the size of the log.
+func (s *Source) stored(now int64) (names []string, err error) {
+	f := s.r.use()
+	defer s.r.done(f)
+	list := func(db *pool, payloads int64) error {
+		if err := rowsOf(s.ctx, db, func(scan func(...any) error) error {
+			var level int
+			var n int64
+			err := scan(&level, &n)
+			// One that was completed since this source was opened is no part of it; one that is not complete even now belongs nowhere.
+			if shift := 8 * (level + 1); shift < 0 || shift > 62 || n < s.size>>shift || n >= now>>shift {
+				names = append(names, audit.TilePath(level, n, blockSize))
+			}
+			return err
+		}, selectTiles); err != nil {
+			return err
+		}
+		return rowsOf(s.ctx, db, func(scan func(...any) error) error {
+			var key string
+			err := scan(&key)
+			names = append(names, "payload/"+key)
+			return err
+		}, selectPayloads, payloads)
+	}
+	all := append(slices.Clone(f.older), part{Segment: Segment{First: f.first}, db: f.newest})
+	for _, p := range all {
+		payloads := int64(math.MaxInt64)
+		if p.First == s.first {
+			payloads = s.payloads
+		}
+		if p.db == nil || p.First > s.first || segment.Base(p.First) < f.oldest() {
+			continue
+		}
+		if err := list(p.db, payloads); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
 }

@@ -33,18 +33,18 @@ import (
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
 	"sallyport.example/internal/gateway"
+	"sallyport.example/internal/segment"
 )
 
-const (
-	databaseFile = "sallyport.db"
-	lockFile     = "lock"
-)
+const lockFile = "lock"
 
 // Options of Open.
 type Options struct {
 	Clock  func() time.Time // nil: time.Now
 	Signer *audit.Signer    // nil: the key in the data directory, which is made if there is none
 	Log    *slog.Logger     // nil: nothing is logged
+	// Segment is the number of entries after which the log goes on in a new file; 0: it never does.
+	Segment int64
 
 	patience time.Duration
 }
@@ -57,19 +57,32 @@ type DB struct {
 	log    *slog.Logger
 	lock   *os.File
 
-	signMu      sync.Mutex // guards the four below, and that checkpoints are signed one after the other
-	signed      []byte     // the newest checkpoint; nil: none was signed
-	signedSize  int64      // -1: none was signed
-	signedState string     // the digest in it
-	stored      bool       // it is in the database
-
-	unsigned atomic.Bool   // the last attempt to sign failed
-	probing  chan struct{} // holds one: who writes to see whether the store takes writes
+	signing
+	segmenting
+	probing chan struct{} // holds one: who writes to see whether the store takes writes
 
 	closeOnce sync.Once
 	closing   chan struct{}
 	loops     sync.WaitGroup // keep and watch
 	closeErr  error
+}
+
+// signing is what was signed.
+type signing struct {
+	signMu      sync.Mutex  // guards the four below, and that checkpoints are signed one after the other
+	signed      []byte      // the newest checkpoint; nil: none was signed
+	signedSize  int64       // -1: none was signed
+	signedState string      // the digest in it
+	stored      bool        // it is in the database
+	unsigned    atomic.Bool // the last attempt to sign failed
+}
+
+// segmenting is when the log goes on in a new file.
+type segmenting struct {
+	perSegment int64         // entries; 0: never
+	firstOwn   atomic.Int64  // entry of the file that is written to
+	unsealed   chan struct{} // holds one: there are files to seal
+	sealMu     sync.Mutex    // held while they are
 }
 
 var _ gateway.Store = (*DB)(nil)
@@ -87,14 +100,14 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(dir, databaseFile)
-	lock, err := claim(dir)
+	lock, path, err := claim(dir, o.Log)
 	if err != nil {
 		return nil, err
 	}
 	db := &DB{
 		Reader: newReader(dir, readParams), w: newWriter(path, o), signer: o.Signer, log: o.Log, lock: lock,
-		signedSize: -1, closing: make(chan struct{}), probing: make(chan struct{}, 1),
+		segmenting: segmenting{perSegment: o.Segment, unsealed: make(chan struct{}, 1)},
+		signing:    signing{signedSize: -1}, closing: make(chan struct{}), probing: make(chan struct{}, 1),
 	}
 	defer func() {
 		if err != nil {
@@ -107,10 +120,19 @@ func Open(dir string, o Options) (_ *DB, err error) {
 			return nil, fault.Wrap(err, fault.ConfigurationInvalid, "The audit log's key can't be used.")
 		}
 	}
+	if err := db.followFiles(); err != nil {
+		return nil, err
+	}
 	if err := db.w.start(); err != nil {
 		return nil, err
 	}
 	ctx := context.Background()
+	if err := db.reopen(ctx); err != nil {
+		return nil, err
+	}
+	if err := db.checkSegments(); err != nil {
+		return nil, err
+	}
 	if err := db.checkAnchor(ctx); err != nil {
 		return nil, err
 	}
@@ -124,6 +146,7 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	go db.w.loop()
 	db.loops.Go(db.keep)
 	db.loops.Go(db.watch)
+	db.loops.Go(db.sealLoop)
 	if unknown > 0 {
 		o.Log.Warn("calls were under way when the gateway stopped; their outcome is recorded as unknown", "calls", unknown)
 		err = db.w.do(ctx, &job{run: db.w.recover})
@@ -133,6 +156,9 @@ func Open(dir string, o Options) (_ *DB, err error) {
 	}
 	if err == nil {
 		_, err = db.Checkpoint(ctx)
+	}
+	if err == nil && db.full() {
+		err = db.roll(0)
 	}
 	if err != nil {
 		close(db.closing)
@@ -180,13 +206,14 @@ func (db *DB) closeLog(ctx context.Context) error {
 func (db *DB) Signer() *audit.Signer { return db.signer }
 
 // claim makes the directory, checks that it can be used, and locks it for this process.
-func claim(dir string) (lock *os.File, err error) {
+// It returns the path of the database that is written to.
+func claim(dir string, log *slog.Logger) (lock *os.File, path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, unusable(err, "%s can't be the data directory", dir)
+		return nil, "", unusable(err, "%s can't be the data directory", dir)
 	}
 	lock, err = os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600) // it is written to, so it may be no link to another file
 	if err != nil {
-		return nil, unusable(err, "%s can't be written", dir)
+		return nil, "", unusable(err, "%s can't be written", dir)
 	}
 	defer func() {
 		if err != nil {
@@ -196,20 +223,36 @@ func claim(dir string) (lock *os.File, err error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
 		holder := make([]byte, 32)
 		n, _ := lock.Read(holder) // only a hint
-		return nil, fault.New(fault.ConfigurationInvalid, "%s is in use by another gateway%s.", dir, strings.TrimRight(string(holder[:n]), "\n")).
+		return nil, "", fault.New(fault.ConfigurationInvalid, "%s is in use by another gateway%s.", dir, strings.TrimRight(string(holder[:n]), "\n")).
 			Try("Stop it, or start this one with another --data directory.")
 	} else if err != nil {
-		return nil, unusable(err, "%s can't be locked", dir)
+		return nil, "", unusable(err, "%s can't be locked", dir)
 	}
 	if st, err := lock.Stat(); err != nil || !st.Mode().IsRegular() || st.Sys().(*syscall.Stat_t).Nlink != 1 {
-		return nil, unusable(err, "%s is in the way: it is not the gateway's own file", filepath.Join(dir, lockFile))
+		return nil, "", unusable(err, "%s is in the way: it is not the gateway's own file", filepath.Join(dir, lockFile))
 	}
 	if err := errors.Join(lock.Truncate(0), func() error { _, err := fmt.Fprintf(lock, " (process %d)\n", os.Getpid()); return err }()); err != nil {
-		return nil, unusable(err, "%s can't be written", dir)
+		return nil, "", unusable(err, "%s can't be written", dir)
 	}
 	// SQLite would make the file readable for others; its companions get the mode of the file. Nothing but SQLite may open it
 	// once SQLite has: closing another descriptor of it would drop SQLite's locks.
-	path := filepath.Join(dir, databaseFile)
+	removed, err := segment.CleanUp(dir)
+	if err != nil {
+		return nil, "", unusable(err, "%s can't be written", dir)
+	}
+	if len(removed) > 0 {
+		log.Warn("the log was about to go on in a new file when the gateway stopped; what there was of that file is removed", "files", removed)
+	}
+	first, _, err := segment.Newest(dir)
+	if err != nil {
+		return nil, "", unusable(err, "%s can't be read", dir)
+	}
+	path = filepath.Join(dir, segment.Name(first))
+	return lock, path, private(path)
+}
+
+// private makes the database file if there is none, for nobody else to read.
+func private(path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -218,18 +261,18 @@ func claim(dir string) (lock *os.File, err error) {
 			err = f.Close()
 		}
 		if err != nil {
-			return nil, unusable(err, "%s can't be made", path)
+			return unusable(err, "%s can't be made", path)
 		}
 	case err != nil:
-		return nil, unusable(err, "%s can't be used", path)
+		return unusable(err, "%s can't be used", path)
 	case !info.Mode().IsRegular():
-		return nil, unusable(nil, "%s is in the way: it is not a database file", path)
+		return unusable(nil, "%s is in the way: it is not a database file", path)
 	case info.Mode().Perm()&0o077 != 0:
 		if err := os.Chmod(path, 0o600); err != nil {
-			return nil, unusable(err, "%s can be read by others", path)
+			return unusable(err, "%s can be read by others", path)
 		}
 	}
-	return lock, nil
+	return nil
 }
 
 func unusable(err error, format string, args ...any) *fault.Error {
@@ -239,6 +282,27 @@ func unusable(err error, format string, args ...any) *fault.Error {
 	}
 	return fault.Wrap(err, fault.ConfigurationInvalid, "%s.", why).
 		Try("Name a directory that this user can write with --data, or put the permissions right.")
+}
+
+// followFiles makes readers follow the writer from one file to the next.
+func (db *DB) followFiles() error {
+	key, err := audit.ParsePublicKey(db.signer.PublicKey())
+	if err != nil {
+		return fault.Wrap(err, fault.ConfigurationInvalid, "The signing key is not usable.")
+	}
+	first, _ := segment.First(filepath.Base(db.w.path))
+	db.w.writeTo(db.w.path, first)
+	db.w.followed = db.w.path
+	db.firstOwn.Store(first)
+	db.w.checkpoint = func(note []byte) (audit.Checkpoint, error) { return audit.OpenCheckpoint(note, key) }
+	db.w.changed = func() {
+		if err := db.reopen(context.Background()); err != nil {
+			db.log.Error("the new file of the log can't be read", "error", err)
+		}
+		db.firstOwn.Store(db.w.first)
+		db.toSeal()
+	}
+	return nil
 }
 
 // start connects for the first time: with the schema brought up to date.

@@ -64,7 +64,14 @@ type health struct {
 // holdFiles remembers the files that the connection has open.
 func (w *writer) holdFiles() error {
 	held := w.held[:0:0]
-	for _, f := range []heldFile{{path: w.path, whole: true}, {path: filepath.Join(filepath.Dir(w.path), lockFile)}, {path: w.path + "-wal"}, {path: w.path + "-shm"}} {
+	files := []heldFile{{path: w.path, whole: true}, {path: filepath.Join(filepath.Dir(w.path), lockFile)}, {path: w.path + "-wal"}, {path: w.path + "-shm"}}
+	if err := w.eachOlder(func(path string, _, _ int64) error {
+		files = append(files, heldFile{path: path, whole: true})
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, f := range files {
 		info, err := os.Lstat(f.path)
 		if err != nil {
 			return w.lose(lostFile(filepath.Base(f.path), "is gone"))
@@ -160,8 +167,9 @@ func (db *DB) watch() {
 			continue
 		}
 		blocks := []int64{}
-		if full := s.Size() / blockSize; full > 0 {
-			blocks = append(blocks, next%full)
+		oldest := db.Oldest()
+		if full := s.Size()/blockSize - oldest/blockSize; full > 0 {
+			blocks = append(blocks, oldest/blockSize+next%full)
 		}
 		if s.Size() != newest { // with every write the pages that readers hold are read anew
 			blocks = append(blocks, (s.Size()-1)/blockSize)
@@ -205,9 +213,10 @@ func (db *DB) checkShare(ctx context.Context, s audit.Snapshot) error {
 	if s.Size() == 0 {
 		return nil
 	}
-	newest, full := (s.Size()-1)/blockSize, s.Size()/blockSize
+	oldest := db.Oldest()
+	newest, full := (s.Size()-1)/blockSize, s.Size()/blockSize-oldest/blockSize
 	marked, found, was := db.marked()
-	if found >= s.Size() { // the log that was damaged was longer, so this is an older one: the mark says nothing of its entries
+	if found >= s.Size() || found < oldest { // it was archived, or the log that was damaged was longer, so this is an older one: the mark says nothing of its entries
 		found, was = newest*blockSize, ""
 	}
 	blocks := []int64{found / blockSize, newest}
@@ -215,7 +224,7 @@ func (db *DB) checkShare(ctx context.Context, s audit.Snapshot) error {
 		if full > startShare {
 			n = rand.Int64N(full)
 		}
-		blocks = append(blocks, n)
+		blocks = append(blocks, oldest/blockSize+n)
 	}
 	for _, n := range blocks {
 		err := db.checkBlock(ctx, s, n)
@@ -258,7 +267,7 @@ func (r *Reader) checkBlock(ctx context.Context, s audit.Snapshot, n int64) erro
 	missing := func(i int64) error { return &damage{i, "it is missing", hashes[i-from].String()} }
 	var payloads []*audit.Payload
 	var keys, marked []uint32
-	err = r.rows(ctx, func(scan func(...any) error) error {
+	err = r.logRows(ctx, from, func(scan func(...any) error) error {
 		var idx, at int64
 		var kind, callID string
 		var body []byte
@@ -292,7 +301,7 @@ func (r *Reader) checkBlock(ctx context.Context, s audit.Snapshot, n int64) erro
 	}
 	if err == nil && to-from == blockSize {
 		var have []byte
-		if _, err = r.row(ctx, selectBlockKeys, []any{n}, &have); err == nil {
+		if _, err = r.logRow(ctx, from, selectBlockKeys, []any{n}, &have); err == nil {
 			if _, same := sameBlock(have, keys, marked); !same {
 				err = &damage{entry: from, what: "the row of audit_blocks by which queries find it and those after it was changed"}
 			}

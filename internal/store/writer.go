@@ -35,6 +35,8 @@ type job struct {
 	run func(*tx) error
 	// entry is the intent or outcome that the job writes, for the case that its caller has gone.
 	entry *audit.Entry
+	// aside is done between two batches, in place of run.
+	aside func() error
 
 	state atomic.Int32
 	err   error
@@ -55,7 +57,6 @@ const (
 //
 // The writer waits for no further jobs: it commits what is queued at once, and jobs that arrive during that fsync are the next batch.
 type writer struct {
-	path     string
 	clock    func() time.Time
 	log      *slog.Logger
 	patience time.Duration // of callers; tests of other things than that have more
@@ -72,6 +73,7 @@ type writer struct {
 	leaf []byte // the entry under way
 	tx   tx     // the transaction under way; its maps are used again
 	heldFiles
+	rolling
 	known
 	logState
 	deferred
@@ -112,7 +114,7 @@ type usedTime struct {
 
 func newWriter(path string, o Options) *writer {
 	return &writer{
-		path: path, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
+		rolling: rolling{path: path}, clock: o.Clock, log: o.Log, patience: cmp.Or(o.patience, patience),
 		health:   health{started: time.Now(), gone: make(chan struct{})},
 		queue:    queue{wake: make(chan struct{}, 1), stopped: make(chan struct{})},
 		live:     liveSessions{byID: map[string]session.Session{}},
@@ -285,22 +287,28 @@ func (w *writer) loop() {
 // serve answers every job of the batch.
 func (w *writer) serve(batch []*job) {
 	jobs := batch[:0]
+	var aside []*job
 	for _, j := range batch {
-		if j.state.CompareAndSwap(queued, started) {
+		switch {
+		case !j.state.CompareAndSwap(queued, started):
+		case j.aside != nil:
+			aside = append(aside, j)
+		default:
 			jobs = append(jobs, j)
 		}
 	}
-	if len(jobs) == 0 {
+	if len(jobs)+len(aside) == 0 {
 		return
 	}
 	defer w.emptyLog()
-	spoiled := w.attempt(jobs)
-	if !spoiled {
-		return
+	if len(jobs) > 0 && w.attempt(jobs) {
+		// One of them failed after it had written. Alone, each fails or succeeds for itself.
+		for _, j := range jobs {
+			w.attempt([]*job{j})
+		}
 	}
-	// One of them failed after it had written. Alone, each fails or succeeds for itself.
-	for _, j := range jobs {
-		w.attempt([]*job{j})
+	for _, j := range aside {
+		j.answer(j.aside())
 	}
 }
 
@@ -428,6 +436,14 @@ func (w *writer) begin() (*tx, error) {
 	clear(t.heads)
 	t.moved.reset(w.proof)
 	*t = tx{w: w, now: now, keys: w.keys, moved: t.moved, sessions: t.sessions, used: t.used, opened: t.opened, heads: t.heads, closed: t.closed[:0]}
+	if w.first > 0 && w.size == w.first {
+		if err := t.startSegment(); err != nil {
+			if engineFailed(err) || w.rollback() != nil {
+				w.disconnect()
+			}
+			return nil, err
+		}
+	}
 	return t, nil
 }
 

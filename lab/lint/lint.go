@@ -359,7 +359,7 @@ func (d *comparison) read(ctx context.Context, r *store.Reader) error {
 		return err
 	}
 	left := int64(maxBytes)
-	first := max(0, size-maxEntries)
+	first := max(r.Oldest(), size-maxEntries)
 	d.entries = size - first
 	for next := first; next >= 0 && next < size; {
 		var page []audit.Entry

@@ -96,6 +96,9 @@ func Session(ctx context.Context, log *store.Reader, c Config, id string) (Past,
 	if c.Own != nil {
 		p.own = c.Own(s.Requester)
 	}
+	if gone := log.Archived(audit.Filter{From: s.OpenedAt}); gone != nil {
+		p.past.Notes = append(p.past.Notes, fmt.Sprintf("entries before %d were archived and not looked at", gone.Before))
+	}
 	entries, err := p.entries(ctx, id, maxEntries)
 	if err != nil {
 		return Past{}, err
