@@ -184,7 +184,8 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 	if size, err := r.Size(context.Background()); err != nil {
 		add(name, "failed", fault.Of(err).Remedy, "%v", err)
 	} else {
-		add(name, "ok", "", "%s; the log has %d entries (sallyport audit verify proves them)", data, size)
+		files, archived := logFiles(r)
+		add(name, "ok", "", "%s; the log has %d entries in %s%s (sallyport audit verify proves them)", data, size, sentence.Count(files, "file"), archived)
 	}
 	doctorAnchor(cfg, data, r, add)
 	pins, err := r.Pins(context.Background())
@@ -207,6 +208,21 @@ func doctorData(cfg *Config, data string, add func(name, state, remedy, format s
 	} else {
 		add("definitions", "ok", "", "no definition of a tool waits for a person")
 	}
+}
+
+// logFiles counts the files that the log is in, here or where they were archived.
+func logFiles(r *store.Reader) (files int, archived string) {
+	sealed, _ := r.Segments()
+	away := 0
+	for _, s := range sealed {
+		if s.ArchivedTo != "" {
+			away++
+		}
+	}
+	if away > 0 {
+		archived = fmt.Sprintf(", %d of them archived", away)
+	}
+	return len(sealed) + 1, archived
 }
 
 func doctorSandbox(cfg *Config, add func(name, state, remedy, format string, args ...any)) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -92,7 +93,7 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 	if ok {
 		return a.keptOutcome(st, kept.answer, kept.brings), nil
 	}
-	out, err := a.loggedOutcome(ctx, st.ID, id)
+	out, err := a.loggedOutcome(ctx, st, id)
 	if err != nil || out.State != "running" || wait == 0 {
 		return out, err
 	}
@@ -108,7 +109,7 @@ func (a *API) outcome(ctx context.Context, p identity.Principal, sessionID, id s
 				return a.keptOutcome(st, kept.answer, kept.brings), nil
 			}
 		case <-timeout.C: // calls by another door are not in memory here, so the log is asked
-			return a.loggedOutcome(ctx, st.ID, id)
+			return a.loggedOutcome(ctx, st, id)
 		case <-a.closing:
 			return out, nil
 		case <-ctx.Done():
@@ -136,12 +137,12 @@ func (a *API) keptOutcome(st gateway.Status, k CallAnswer, brings []flow.Label) 
 }
 
 // loggedOutcome is the outcome of a call according to the log, without the result.
-func (a *API) loggedOutcome(ctx context.Context, sessionID, id string) (CallOutcome, error) {
+func (a *API) loggedOutcome(ctx context.Context, st gateway.Status, id string) (CallOutcome, error) {
 	const pages = 16 // bounds the search; the entries of a call are near each other
 	out := CallOutcome{CallID: id}
 	after := int64(0)
 	for range pages {
-		entries, next, err := a.store.Entries(ctx, audit.Filter{CallID: id, Session: sessionID, Min: after, Limit: 10})
+		entries, next, err := a.store.Entries(ctx, audit.Filter{CallID: id, Session: st.ID, Min: after, Limit: 10})
 		if err != nil {
 			return out, err
 		}
@@ -159,7 +160,12 @@ func (a *API) loggedOutcome(ctx context.Context, sessionID, id string) (CallOutc
 		after = next + 1
 	}
 	if out.State == "" {
-		return out, fault.New(fault.NotFound, "There is no call %.80q in this session.", id).At("call_id")
+		missing := fault.New(fault.NotFound, "There is no call %.80q in this session.", id).At("call_id")
+		if gone := a.store.Archived(audit.Filter{From: st.OpenedAt}); gone != nil { // where they are is for operators
+			missing.Message += fmt.Sprintf(" Entries before %d, which may have it, were archived.", gone.Before)
+			missing = missing.Try("Ask an operator to look in the archive: sallyport audit segments names it.")
+		}
+		return out, missing
 	}
 	return out, nil
 }

@@ -79,6 +79,15 @@ type brittle struct {
 	size  func() (int64, error)
 	ready func() error
 	full  bool // SaveQuarantine fails
+	gone  *audit.Archived
+}
+
+// Archived tells of the entries that gone names, once it is set.
+func (b *brittle) Archived(f audit.Filter) *audit.Archived {
+	if b.gone == nil || f.From.IsZero() {
+		return b.DB.Archived(f)
+	}
+	return b.gone
 }
 
 func (b *brittle) SaveQuarantine(ctx context.Context, agent string, q *standing.Quarantine, e audit.Entry) error {

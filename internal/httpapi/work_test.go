@@ -548,3 +548,26 @@ func leafHash(t *testing.T, c *client.Client, index int64) []byte {
 	h := tlog.RecordHash(e.Leaf)
 	return h[:]
 }
+
+// TestOutcomeInTheArchive: who asks for the outcome of a call whose entries are in a file that was archived is told so, and not where that is.
+func TestOutcomeInTheArchive(t *testing.T) {
+	w := newWorld(t)
+	opened, err := w.client(w.agent, w.token(identity.Host, "laptop")).Open(t.Context(), client.OpenSession{AgentID: "planner", UserRequest: "find it", Requester: "bob"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() string {
+		a := w.send(w.agent, "GET", "/v1/session/self/calls/call_00000000000000000000000000", opened.SessionToken, "")
+		if a.status != 404 {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		return a.body
+	}
+	if body := ask(); strings.Contains(body, "archive") {
+		t.Error(body)
+	}
+	w.store.gone = &audit.Archived{Before: 512, Files: []string{"sallyport.db, which was moved to /archive"}}
+	if body := ask(); !strings.Contains(body, "Entries before 512, which may have it, were archived") || strings.Contains(body, "moved to") {
+		t.Error(body)
+	}
+}
