@@ -25,6 +25,9 @@ func NewestFile(first int64) string { return segment.Name(first) }
 // CopyTo writes the log and the state as they are at one moment to a folder: the database that is written to, whose name comes first, and the older
 // segments that are there, the oldest first. A gateway that runs on them goes on meanwhile.
 func (r *Reader) CopyTo(ctx context.Context, dir string) (names []string, err error) {
+	if dir, err = filepath.Abs(dir); err != nil { // the engine takes no others
+		return nil, err
+	}
 	for left := 5; ; left-- {
 		if names, err = r.copyTo(ctx, dir); err != nil {
 			return nil, err
@@ -55,8 +58,17 @@ func (r *Reader) copyTo(ctx context.Context, dir string) (names []string, err er
 	if err := copyDatabase(ctx, f.newest, filepath.Join(dir, names[0])); err != nil {
 		return nil, err
 	}
-	for _, p := range f.older {
-		if p.db == nil {
+	if r.unsegmented {
+		return names, nil
+	}
+	// Which of the others are sealed, with which SHA-256, is what the copy says: one may have been sealed since the reader was opened.
+	copied := openNewest(dir, names[0], readParams+"&immutable=1")
+	defer func() { err = errors.Join(err, copied.close()) }()
+	if err := copied.openOlder(ctx, nil); err != nil {
+		return nil, err
+	}
+	for _, p := range copied.older {
+		if p.find(r.dir, r.archives); p.db == nil {
 			continue
 		}
 		names = append(names, p.Name)
@@ -65,7 +77,7 @@ func (r *Reader) copyTo(ctx context.Context, dir string) (names []string, err er
 		} else if err = os.Link(p.path, filepath.Join(dir, p.Name)); err != nil { // another disk, or one without links
 			err = segment.Copy(p.path, filepath.Join(dir, p.Name), p.SHA256)
 		}
-		if err != nil {
+		if err = errors.Join(err, p.db.Close()); err != nil {
 			return nil, unavailable(err, fault.StoreUnavailable)
 		}
 	}

@@ -795,3 +795,64 @@ func TestSealedFilesForget(t *testing.T) {
 	must(t, db.Close())
 	starts(t, db.dir)
 }
+
+// TestCopiesWhileTheLogGoesOn: a copy, and what verifies beside a gateway, never take a file that was sealed meanwhile for the newest.
+func TestCopiesWhileTheLogGoesOn(t *testing.T) {
+	db := openDB(t)
+	opened(t, db, "a")
+	fill(t, db, 300)
+	_, err := db.Checkpoint(t.Context())
+	must(t, err)
+	r, err := OpenReadOnly(db.dir)
+	must(t, err)
+	defer r.Close()
+	rolls := make(chan error, 1)
+	stop := make(chan struct{})
+	go func() {
+		var err error
+		for err == nil {
+			select {
+			case <-stop:
+				rolls <- nil
+				return
+			default:
+			}
+			var size int64
+			if size, err = db.Size(context.Background()); err == nil {
+				for ; err == nil && size-db.firstOwn.Load() < segment.Least; size += 50 {
+					err = db.Record(context.Background(), slices.Repeat([]audit.Entry{{Kind: audit.Change, Action: "test"}}, 50)...)
+				}
+			}
+			if err == nil {
+				err = errors.Join(db.roll(0), db.sealOlder())
+			}
+		}
+		rolls <- err
+	}()
+	for range 15 {
+		if report := verify(t, r); !report.OK {
+			t.Errorf("beside it: %+v", report)
+		}
+		to := t.TempDir()
+		note, err := os.ReadFile(filepath.Join(db.dir, AnchorFile))
+		must(t, err)
+		_, err = r.CopyTo(t.Context(), to)
+		must(t, err)
+		copied, err := OpenReadOnly(to)
+		must(t, err)
+		if kept, err := copied.LatestCheckpoint(t.Context()); err == nil && noteSize(kept) > noteSize(note) {
+			note = kept
+		}
+		must(t, os.WriteFile(filepath.Join(to, AnchorFile), note, 0o600))
+		copyFile(t, filepath.Join(db.dir, audit.PublicFile), filepath.Join(to, audit.PublicFile))
+		if report := verify(t, copied.WithKeyIn(db.dir)); !report.OK {
+			t.Errorf("a copy: %+v", report)
+		}
+		must(t, copied.Close())
+	}
+	close(stop)
+	must(t, <-rolls)
+	if sealed, _ := db.Segments(); len(sealed) < 3 {
+		t.Errorf("%d files", len(sealed))
+	}
+}
