@@ -680,6 +680,8 @@ func TestArchiveAtALargerTile(t *testing.T) {
 
 // TestBlocksOfSegments changes the rows by which queries find entries in each file of the log. A start finds that, as it does in a log in one file.
 func TestBlocksOfSegments(t *testing.T) {
+	defer func(n int64) { startShare = n }(startShare)
+	startShare = 0
 	db := openDB(t)
 	dir := db.dir
 	for _, n := range []int{512, 1300} { // the first file ends with a block of 256 entries, with which the second one begins
@@ -732,6 +734,8 @@ func TestBlocksOfSegments(t *testing.T) {
 // TestBlocksBeforeTheFirstEntry: after a crash before the first entry of a new file, its row of state_proof is of the file before, whose rows of
 // audit_blocks have to fit to it.
 func TestBlocksBeforeTheFirstEntry(t *testing.T) {
+	defer func(n int64) { startShare = n }(startShare)
+	startShare = 0
 	db := openDB(t)
 	fill(t, db, 300)
 	roll(t, db)

@@ -28,11 +28,12 @@ const (
 	lookEvery = 100 * time.Millisecond
 	// shareEvery is how many rounds of the watch pass between two shares of the log.
 	shareEvery = 4
-	// startShare is how many blocks a start compares besides the newest ones.
-	startShare = 16
 	// readyFor is how long one successful write shows that the next will succeed, too.
 	readyFor = 2 * time.Second
 )
+
+// startShare is how many blocks a start compares besides the newest ones. Tests of what else finds a change have none.
+var startShare int64 = 16
 
 // damageFile names an entry that was found damaged, with the hash that it had when it was written if that is known: the next start looks there first.
 const damageFile = "audit.damage"
