@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,11 +20,11 @@ func TestPipesInTheWay(t *testing.T) {
 	db := openDB(t)
 	record(t, db, 3)
 	must(t, db.Close())
-	for _, name := range []string{AnchorFile, damageFile, audit.KeyFile, audit.PublicFile, StateKeyFile} {
+	for _, name := range []string{AnchorFile, damageFile, audit.KeyFile, audit.PublicFile, StateKeyFile, databaseFile + "-journal", databaseFile + "-wal"} {
 		t.Run(name, func(t *testing.T) {
 			dir := copyDir(t, filepath.Dir(db.w.path))
 			path := filepath.Join(dir, name)
-			if err := os.Remove(path); err != nil && name != damageFile {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)
 			}
 			must(t, syscall.Mkfifo(path, 0o600))
@@ -46,7 +47,10 @@ func TestPipesInTheWay(t *testing.T) {
 					t.Error(err)
 				}
 			case <-time.After(20 * time.Second):
-				t.Error("the start waits for a writer")
+				t.Fatal("the start waits for a writer")
+			}
+			if r, err := OpenReadOnly(dir); err == nil { // it must end, too
+				must(t, r.Close())
 			}
 		})
 	}

@@ -59,6 +59,9 @@ func OpenReadOnly(dir string, archives ...string) (*Reader, error) {
 		return nil, fault.Wrap(errors.Join(err, missing), fault.StoreUnavailable, "%s is not a data directory: there is no database %s in it.", dir, filepath.Base(path)).
 			Try("Name the directory with --data.")
 	}
+	if err := besides(path); err != nil {
+		return nil, err
+	}
 	r := newReader(dir, readParams)
 	version, err := r.version()
 	if err != nil {

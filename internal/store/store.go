@@ -272,6 +272,16 @@ func private(path string) error {
 			return unusable(err, "%s can be read by others", path)
 		}
 	}
+	return besides(path)
+}
+
+// besides refuses what is in the place of the database's companions and no file: the engine would open a pipe, and wait for a writer for ever.
+func besides(path string) error {
+	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
+		if info, err := os.Lstat(path + suffix); err == nil && !info.Mode().IsRegular() {
+			return unusable(nil, "%s%s is in the way: it is not the database's own file", path, suffix)
+		}
+	}
 	return nil
 }
 
