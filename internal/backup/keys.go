@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/fault"
@@ -181,7 +182,7 @@ func needs(ctx context.Context, dir string) ([]string, error) {
 }
 
 func readKey(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer for ever
 	if err != nil {
 		return nil, err
 	}
