@@ -656,8 +656,9 @@ func (g *Gateway) DecidePlan(ctx context.Context, id, digest string, approve boo
 			return s, err
 		}
 		voter, _ := g.o.Voter(person)
-		voter.Person, voter.Roles = person, []identity.Role{identity.Approver}                                // whether they may decide on plans is the door's to check
-		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent, Risk: "HIGH"} // its HIGH and CRITICAL calls are asked about one by one
+		// Whether they may decide on plans is for the HTTP API and the console to check. Its HIGH and CRITICAL calls are asked about one by one.
+		voter.Person, voter.Roles = person, []identity.Role{identity.Approver}
+		plan := approval.Approval{Requester: s.Requester, OpenedBy: s.OpenedBy, Agent: s.Agent, Risk: "HIGH"}
 		own = plan.Own(voter)
 		if err := plan.Entitled(voter); err != nil && s.Plan != nil && s.Plan.State == session.PlanPending {
 			return s, err

@@ -28,8 +28,8 @@ func (w *commWorld) submit(p identity.Principal, steps string) gateway.PlanAnswe
 }
 
 // unlistedWorld has an operation that no entry names, so that a plan with it waits for a person.
-func unlistedWorld(t *testing.T) *commWorld {
-	w := newCommWorld(t, func(o *gateway.Options) {
+func unlistedWorld(t *testing.T, tweak ...func(*gateway.Options)) *commWorld {
+	w := newCommWorld(t, append([]func(*gateway.Options){func(o *gateway.Options) {
 		o.Unlisted = catalogue.Active
 		inner := o.Classify
 		o.Classify = func(server, tool string) catalogue.Classification {
@@ -39,7 +39,7 @@ func unlistedWorld(t *testing.T) *commWorld {
 			}
 			return c
 		}
-	})
+	}}, tweak...)...)
 	w.offer("shy", definition("shy", "look", "New."))
 	return w
 }
