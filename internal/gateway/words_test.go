@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sallyport.example/internal/approval"
 	"sallyport.example/internal/audit"
 	"sallyport.example/internal/call"
 	"sallyport.example/internal/fault"
@@ -124,5 +125,22 @@ func TestWordsDuringACallConfirmNothing(t *testing.T) {
 	}
 	if v := judgedOnly(w, p, "slack_send", to("pay@acme.example")); v.Decision != fault.Permit {
 		t.Errorf("after the call: %+v", v)
+	}
+}
+
+// Words that are added neither void a person's yes nor bring back a call that a person rejected.
+func TestWordsLeaveAnswersAsTheyAre(t *testing.T) {
+	w := newPeopleWorld(t)
+	p := w.open("worker", "erin", widgets)
+	yes := w.mustAsk(w.do(p, "slack_publish", `{"x":1}`, ""))
+	no := w.mustAsk(w.do(p, "slack_publish", `{"x":2}`, ""))
+	w.mustRespond("bob", yes, approval.Approve, "")
+	w.mustRespond("bob", no, approval.Reject, "not that one")
+	if a, err := w.g.AddWords(t.Context(), opener, p.ID, "Publish all of it."); err != nil || !a.Confirms {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	w.mustPermit(w.do(p, "slack_publish", `{"x":1}`, ""))
+	if a := w.do(p, "slack_publish", `{"x":2}`, ""); a.Verdict.Decision == fault.Permit || w.sent("publish") != 1 {
+		t.Errorf("%+v, %d sent", a.Verdict, w.sent("publish"))
 	}
 }
