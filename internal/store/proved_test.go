@@ -997,6 +997,42 @@ func TestVerifyBesideAWriter(t *testing.T) {
 	}
 }
 
+// TestNamesBesideAWriter lists the files of the log while blocks are completed: none that is complete belongs nowhere.
+func TestNamesBesideAWriter(t *testing.T) {
+	db := openDB(t)
+	r, err := OpenReadOnly(db.dir)
+	must(t, err)
+	defer r.Close()
+	const blocks = 40
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for i := 0; err == nil && i < blocks; i++ {
+			err = db.Record(context.Background(), slices.Repeat([]audit.Entry{{Kind: audit.Change, Action: "test"}}, blockSize)...)
+		}
+		done <- err
+	}()
+	for listed := 0; ; listed++ {
+		select {
+		case err := <-done:
+			must(t, err)
+			if listed == 0 {
+				t.Error("nothing was listed meanwhile")
+			}
+			return
+		default:
+		}
+		src, err := r.Source(t.Context())
+		must(t, err)
+		must(t, src.Names(func(name string) error {
+			if _, n, _, err := audit.ParseTilePath(name); err == nil && n >= src.size/blockSize {
+				t.Errorf("%s of a log of %d entries", name, src.size)
+			}
+			return nil
+		}))
+	}
+}
+
 // TestBlocksAreProved has somebody hide an entry from queries, by the row that tells where it is, in every state that a stop can leave.
 func TestBlocksAreProved(t *testing.T) {
 	db := openDB(t)

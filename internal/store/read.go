@@ -579,13 +579,19 @@ func (s *Source) Payload(key string) (data []byte, err error) {
 
 // Names implements audit.Source.
 func (s *Source) Names(yield func(name string) error) error {
-	now, _, err := s.r.extent(s.ctx)
+	tiles, names, err := s.stored() // collected first: yield may ask for more while it holds no connection
 	if err != nil {
 		return err
 	}
-	names, err := s.stored(now) // collected first: yield may ask for more while it holds no connection
+	now, _, err := s.r.extent(s.ctx) // after the tiles: a log that grows has each of them by now
 	if err != nil {
 		return err
+	}
+	for _, t := range tiles {
+		// One that was completed since this source was opened is no part of it; one that is not complete even now belongs nowhere.
+		if shift := 8 * (t.level + 1); shift < 0 || shift > 62 || t.n < s.size>>shift || t.n >= now>>shift {
+			names = append(names, audit.TilePath(t.level, t.n, blockSize))
+		}
 	}
 	for _, name := range names {
 		if err := yield(name); err != nil {
@@ -595,19 +601,20 @@ func (s *Source) Names(yield func(name string) error) error {
 	return nil
 }
 
-// stored lists the tiles and payloads of all files. now is the size of the log.
-func (s *Source) stored(now int64) (names []string, err error) {
+type tileAt struct {
+	level int
+	n     int64
+}
+
+// stored lists the tiles of all files, and the names of their payloads.
+func (s *Source) stored() (tiles []tileAt, names []string, err error) {
 	f := s.r.use()
 	defer s.r.done(f)
 	list := func(db *pool, payloads int64) error {
 		if err := rowsOf(s.ctx, db, func(scan func(...any) error) error {
-			var level int
-			var n int64
-			err := scan(&level, &n)
-			// One that was completed since this source was opened is no part of it; one that is not complete even now belongs nowhere.
-			if shift := 8 * (level + 1); shift < 0 || shift > 62 || n < s.size>>shift || n >= now>>shift {
-				names = append(names, audit.TilePath(level, n, blockSize))
-			}
+			var t tileAt
+			err := scan(&t.level, &t.n)
+			tiles = append(tiles, t)
 			return err
 		}, selectTiles); err != nil {
 			return err
@@ -629,8 +636,8 @@ func (s *Source) stored(now int64) (names []string, err error) {
 			continue
 		}
 		if err := list(p.db, payloads); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return names, nil
+	return tiles, names, nil
 }
