@@ -102,6 +102,7 @@ var findings = map[string]string{ // the beginning and the end of a field -> why
 	"operations.notion.API- .effect":             "block, comment and post are things, or a method of HTTP",
 	"operations.sentry. .args.regionUrl":         "the server takes no region but Sentry's own",
 	"operations.sentry. rl":                      "the server takes ids out of it, and asks nobody but Sentry",
+	"operations.sequential-thinking. .branchId":  "a call that names a branch counts as a write, as it should",
 	"operations.stripe.create_payment .action":   "risk: HIGH asks about each call",
 }
 
