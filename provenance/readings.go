@@ -249,13 +249,13 @@ func looseBase64(s string) string {
 		return r
 	}, s)
 	b, err := base64.RawStdEncoding.DecodeString(urlBase64.Replace(bare[:len(bare)/4*4+[...]int{0, 0, 2, 3}[len(bare)%4]]))
-	if text := readable(b); err == nil && text != "" && 4*len(text) >= 3*len(b) {
+	if text := strings.TrimSpace(readable(b)); err == nil && text != "" && 4*len(text) >= 3*len(b) {
 		return text
 	}
 	return s
 }
 
-// readable are the characters of decoded bytes that can be seen. What is none is left out.
+// readable are the characters of decoded bytes that can be seen, and white space. What is none is left out.
 func readable(b []byte) string {
 	var text strings.Builder
 	for i := 0; i < len(b); {
@@ -264,7 +264,7 @@ func readable(b []byte) string {
 			text.WriteRune(r)
 		}
 	}
-	return strings.TrimSpace(text.String())
+	return text.String()
 }
 
 // base64Text decodes base64, also that for addresses, of a text.
@@ -277,7 +277,8 @@ func base64Text(s string) (string, bool) {
 		return "", false
 	}
 	text := readable(b)
-	return text, text != "" && (len(text) == len(b) || len(s) >= minBase64 && 3*len(text) >= len(b)) // it may have two bytes for each character
+	bare := strings.TrimSpace(text)
+	return bare, bare != "" && (len(text) == len(b) || len(s) >= minBase64 && 3*len(text) >= len(b)) // it may have two bytes for each character
 }
 
 // hexDecoded is a text with everything in it that is hexadecimal of a text decoded.
